@@ -1,0 +1,1 @@
+//! The config: from files and environment to one checked value.

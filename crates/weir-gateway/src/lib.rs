@@ -1,0 +1,4 @@
+//! The gateway.
+
+pub mod config;
+pub mod route;

@@ -1,0 +1,1 @@
+//! Routes: which one wins a request, and why.

@@ -1,0 +1,1 @@
+//! Counters, histograms and the access log, kept per core.

@@ -1,0 +1,1 @@
+//! HTTP over sockets, both roles.
