@@ -1,0 +1,326 @@
+//! Where a body ends, and chunks taken apart and put together (RFC 9112 §6.3, §7.1).
+
+use crate::error::{Error, Kind};
+
+/// How a body is delimited.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BodyKind {
+    /// By chunks.
+    Chunked,
+    /// There is none.
+    #[default]
+    Empty,
+    /// By its length in bytes; never 0.
+    Length(u64),
+    /// By the end of the connection. Of responses only.
+    UntilClose,
+}
+
+/// Longest chunk-size line with its extensions, in bytes. Extensions mean nothing to anyone; they are read and dropped.
+pub const CHUNK_LINE_BYTES: u32 = 256;
+
+/// Longest trailer section, in bytes.
+pub const TRAILER_BYTES: usize = 8 * 1024;
+
+/// Finds the body in the bytes behind a head.
+///
+/// ```text
+///          size line            data           CRLF
+///  ┌─► Size ──► Extension ──► Data(n) ──► DataCr ──► DataLf ─┐
+///  │     │ size 0                                            │
+///  └─────┼───────────────────────────────────────────────────┘
+///        └──► Trailers ──► Done
+/// ```
+#[derive(Debug)]
+pub struct BodyReader {
+    state: State,
+    /// Trailer lines as received, each with its CRLF. Empty for almost every message.
+    trailers: Vec<u8>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Data { left: u64 },
+    DataCr,
+    DataLf,
+    Done,
+    Extension { size: u64, read: u32 },
+    Length { left: u64 },
+    Size { size: u64, digits: u32 },
+    SizeLf { size: u64 },
+    Trailers,
+    UntilClose,
+}
+
+/// One step of the body reader, in terms of the input it was given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// `input[skip..skip + len]` is body; all up to its end is used.
+    Data {
+        /// Bytes of framing before it.
+        skip: usize,
+        /// Bytes of body; never 0.
+        len: usize,
+    },
+    /// The message ends after `used` bytes of the input.
+    End {
+        /// Bytes used.
+        used: usize,
+    },
+    /// All of the input is used and more is needed.
+    More,
+}
+
+impl BodyReader {
+    /// A reader for one message.
+    pub const fn new(kind: BodyKind) -> Self {
+        let state = match kind {
+            BodyKind::Chunked => State::Size { size: 0, digits: 0 },
+            BodyKind::Empty => State::Done,
+            BodyKind::Length(left) => State::Length { left },
+            BodyKind::UntilClose => State::UntilClose,
+        };
+        Self { state, trailers: Vec::new() }
+    }
+
+    /// Whether the whole message was read.
+    pub fn is_done(&self) -> bool {
+        matches!(self.state, State::Done | State::Length { left: 0 })
+    }
+
+    /// Whether the end of the connection is the proper end of this body.
+    pub fn ends_with_connection(&self) -> bool {
+        self.state == State::UntilClose
+    }
+
+    /// The trailer section once the message is done: valid field lines, each with its CRLF, without those that may not
+    /// stand there (framing, routing, authentication; RFC 9110 §6.5.1).
+    pub fn trailers(&self) -> &[u8] {
+        &self.trailers
+    }
+
+    /// Takes the next piece of body out of `input`.
+    ///
+    /// # Errors
+    /// When the chunks are malformed. The message cannot be read on.
+    pub fn step(&mut self, input: &[u8]) -> Result<Step, Error> {
+        match self.state {
+            State::Done | State::Length { left: 0 } => return Ok(Step::End { used: 0 }),
+            State::Length { ref mut left } => {
+                let len = input.len().min(usize::try_from(*left).unwrap_or(usize::MAX));
+                *left -= len as u64;
+                return Ok(if len == 0 { Step::More } else { Step::Data { skip: 0, len } });
+            }
+            State::UntilClose if input.is_empty() => return Ok(Step::More),
+            State::UntilClose => return Ok(Step::Data { skip: 0, len: input.len() }),
+            _ => {}
+        }
+        self.chunked(input)
+    }
+
+    fn chunked(&mut self, input: &[u8]) -> Result<Step, Error> {
+        let mut at = 0;
+        while let Some(&b) = input.get(at) {
+            let bad = Err(Error::new(Kind::Chunk, at));
+            self.state = match self.state {
+                State::Data { left } => {
+                    let len = (input.len() - at).min(usize::try_from(left).unwrap_or(usize::MAX));
+                    let left = left - len as u64;
+                    self.state = if left == 0 { State::DataCr } else { State::Data { left } };
+                    return Ok(Step::Data { skip: at, len });
+                }
+                State::DataCr if b == b'\r' => State::DataLf,
+                State::DataLf if b == b'\n' => State::Size { size: 0, digits: 0 },
+                State::Size { size, digits } => match (b, hex(b)) {
+                    // 15 digits: no overflow, and no file is longer.
+                    (_, Some(d)) if digits < 15 => {
+                        State::Size { size: size << 4 | u64::from(d), digits: digits + 1 }
+                    }
+                    (b'\r', _) if digits > 0 => State::SizeLf { size },
+                    (b';' | b' ' | b'\t', _) if digits > 0 => State::Extension { size, read: digits },
+                    _ => return bad,
+                },
+                State::Extension { size, read } => match b {
+                    b'\r' => State::SizeLf { size },
+                    b'\t' | 0x20..=0x7e | 0x80..=0xff if read < CHUNK_LINE_BYTES => {
+                        State::Extension { size, read: read + 1 }
+                    }
+                    _ => return bad,
+                },
+                State::SizeLf { size: 0 } if b == b'\n' => State::Trailers,
+                State::SizeLf { size } if b == b'\n' => State::Data { left: size },
+                State::Trailers => {
+                    self.trailers.push(b);
+                    if self.trailers.len() > TRAILER_BYTES {
+                        return Err(Error::new(Kind::Trailers, at));
+                    }
+                    if self.trailers == b"\r\n" || self.trailers.ends_with(b"\r\n\r\n") {
+                        self.trailers.truncate(self.trailers.len() - 2);
+                        check_trailers(&mut self.trailers).map_err(|()| Error::new(Kind::Trailers, at))?;
+                        self.state = State::Done;
+                        return Ok(Step::End { used: at + 1 });
+                    }
+                    State::Trailers
+                }
+                _ => return bad,
+            };
+            at += 1;
+        }
+        Ok(Step::More)
+    }
+}
+
+/// Keeps the trailer lines that may be passed on; an error when one is malformed.
+fn check_trailers(lines: &mut Vec<u8>) -> Result<(), ()> {
+    const FORBIDDEN: [&str; 12] = [
+        "authorization",
+        "connection",
+        "content-encoding",
+        "content-length",
+        "content-range",
+        "content-type",
+        "cookie",
+        "host",
+        "set-cookie",
+        "te",
+        "trailer",
+        "transfer-encoding",
+    ];
+    let mut kept = Vec::new();
+    for line in lines.split_inclusive(|&b| b == b'\n') {
+        let text = line.strip_suffix(b"\r\n").ok_or(())?;
+        let colon = text.iter().position(|&b| b == b':').ok_or(())?;
+        let (name, value) = text.split_at(colon);
+        let fine = !name.is_empty()
+            && name.iter().all(|&b| crate::name::is_token(b))
+            && value.iter().all(|&b| b == b'\t' || (b >= 0x20 && b != 0x7f));
+        if !fine {
+            return Err(());
+        }
+        if !FORBIDDEN.iter().any(|f| name.eq_ignore_ascii_case(f.as_bytes())) {
+            kept.extend_from_slice(line);
+        }
+    }
+    *lines = kept;
+    Ok(())
+}
+
+const fn hex(b: u8) -> Option<u8> {
+    match b {
+        b'0'..=b'9' => Some(b - b'0'),
+        b'a'..=b'f' => Some(b - b'a' + 10),
+        b'A'..=b'F' => Some(b - b'A' + 10),
+        _ => None,
+    }
+}
+
+/// Writes one chunk. An empty one is not written: it would end the body.
+pub fn write_chunk(data: &[u8], out: &mut Vec<u8>) {
+    if data.is_empty() {
+        return;
+    }
+    let mut digits = [0u8; 16];
+    let mut at = digits.len();
+    let mut n = data.len();
+    while n > 0 {
+        at -= 1;
+        digits[at] = b"0123456789abcdef"[n & 15];
+        n >>= 4;
+    }
+    out.extend_from_slice(&digits[at..]);
+    out.extend_from_slice(b"\r\n");
+    out.extend_from_slice(data);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Writes the end of a chunked body. `trailers` are field lines, each with its CRLF.
+pub fn write_last_chunk(trailers: &[u8], out: &mut Vec<u8>) {
+    out.extend_from_slice(b"0\r\n");
+    out.extend_from_slice(trailers);
+    out.extend_from_slice(b"\r\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Reads a chunked body given in pieces; the data and what was left over, or the error's kind.
+    fn read(pieces: &[&[u8]]) -> Result<(Vec<u8>, Vec<u8>, bool), Kind> {
+        let mut reader = BodyReader::new(BodyKind::Chunked);
+        let (mut data, mut rest) = (Vec::new(), Vec::new());
+        for piece in pieces {
+            let mut input = *piece;
+            loop {
+                match reader.step(input).map_err(|e| e.kind())? {
+                    Step::Data { skip, len } => {
+                        data.extend_from_slice(&input[skip..skip + len]);
+                        input = &input[skip + len..];
+                    }
+                    Step::End { used } => {
+                        rest.extend_from_slice(&input[used..]);
+                        break;
+                    }
+                    Step::More => break,
+                }
+            }
+        }
+        Ok((data, rest, reader.is_done()))
+    }
+
+    #[test]
+    fn chunks_in_one_piece_and_byte_by_byte() {
+        let wire = b"5\r\nhello\r\n6;a=\"b\"\r\n world\r\n0\r\nX-T: 1\r\n\r\nGET";
+        assert_eq!(read(&[wire]), Ok((b"hello world".to_vec(), b"GET".to_vec(), true)));
+        let bytes: Vec<&[u8]> = wire[..wire.len() - 3].chunks(1).collect();
+        assert_eq!(read(&bytes), Ok((b"hello world".to_vec(), vec![], true)));
+    }
+
+    #[test]
+    fn malformed_chunks_are_refused() {
+        for bad in [
+            &b"\r\n"[..],
+            b"x\r\n",
+            b"5\nhello",
+            b"5\r\nhelloX",
+            b"5\r\nhello\n",
+            b"-5\r\n",
+            b"+5\r\n",
+            b"0x5\r\n",
+            b"1234567890abcdef0\r\n",
+            b"5;\nX\r\n",
+            b"5;a\0\r\n",
+            b" 5\r\n",
+            b"0\r\nbad trailer\r\n\r\n",
+            b"0\r\nx: a\0\r\n\r\n",
+            b"0\r\n\n\r\n\r\n",
+        ] {
+            assert!(read(&[bad]).is_err(), "{}", bad.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn forbidden_trailers_are_dropped() {
+        let mut reader = BodyReader::new(BodyKind::Chunked);
+        let wire = b"0\r\nX-Sum: 1\r\nContent-Length: 5\r\nHost: b\r\n\r\n";
+        assert_eq!(reader.step(wire), Ok(Step::End { used: wire.len() }));
+        assert_eq!(reader.trailers(), b"X-Sum: 1\r\n");
+    }
+
+    #[test]
+    fn length_never_reads_past_its_end() {
+        let mut reader = BodyReader::new(BodyKind::Length(3));
+        assert_eq!(reader.step(b"ab"), Ok(Step::Data { skip: 0, len: 2 }));
+        assert_eq!(reader.step(b"cGET"), Ok(Step::Data { skip: 0, len: 1 }));
+        assert!(reader.is_done());
+        assert_eq!(reader.step(b"GET"), Ok(Step::End { used: 0 }));
+    }
+
+    #[test]
+    fn chunks_are_written() {
+        let mut out = Vec::new();
+        write_chunk(b"", &mut out);
+        write_chunk(&[b'x'; 26], &mut out);
+        write_last_chunk(b"A: b\r\n", &mut out);
+        assert_eq!(out, b"1a\r\nxxxxxxxxxxxxxxxxxxxxxxxxxx\r\n0\r\nA: b\r\n\r\n");
+    }
+}

@@ -1,0 +1,256 @@
+//! The fields of one message: ranges into the received bytes, and an arena for what was added since.
+
+use crate::name::{FieldName, Known};
+use std::fmt;
+
+/// The fields of one message, in the order received.
+///
+/// A received field costs 16 bytes beside the bytes it came in; its text is never copied until it is written out, and
+/// then untouched neighbours go in one copy. A field that is set or added lives in an arena that is emptied, not freed,
+/// between messages.
+///
+/// Invariant: every range lies within `base` or `arena`; neither shrinks while entries point into it.
+#[derive(Debug, Default)]
+pub struct Fields {
+    pub(crate) base: Vec<u8>,
+    pub(crate) entries: Vec<Entry>,
+    arena: Vec<u8>,
+}
+
+/// A value that may not be emitted: it holds CR, LF, NUL or another control byte (RFC 9110 §5.5), or is over 64 KiB.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InvalidValue;
+
+impl fmt::Display for InvalidValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a header value may not hold control bytes or be longer than 64 KiB")
+    }
+}
+
+impl std::error::Error for InvalidValue {}
+
+/// Longest value a filter may set, in bytes.
+const VALUE_BYTES: usize = 64 * 1024;
+
+/// A range of `base`, or of `arena` when `ARENA` is set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Text {
+    pub(crate) at: u32,
+    pub(crate) len: u32,
+}
+
+const ARENA: u32 = 1 << 31;
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry {
+    pub(crate) name: Text,
+    pub(crate) value: Text,
+    pub(crate) known: Known,
+    /// Written exactly as `name: value CRLF`, so that it can be copied together with its neighbours.
+    pub(crate) clean: bool,
+    pub(crate) dropped: bool,
+}
+
+impl Fields {
+    /// The first field of that name.
+    pub fn get(&self, name: &FieldName) -> Option<&[u8]> {
+        self.find(name.as_str().as_bytes()).map(|e| self.text(e.value))
+    }
+
+    /// The first field of that name, given as text.
+    pub fn get_str(&self, name: &str) -> Option<&[u8]> {
+        self.find(name.as_bytes()).map(|e| self.text(e.value))
+    }
+
+    /// The first field of a known name: a comparison of one byte per field.
+    pub fn get_known(&self, known: Known) -> Option<&[u8]> {
+        self.live().find(|e| e.known == known).map(|e| self.text(e.value))
+    }
+
+    /// Every value of that name, in order.
+    pub fn get_all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
+        self.live()
+            .filter(move |e| self.text(e.name).eq_ignore_ascii_case(name.as_bytes()))
+            .map(|e| self.text(e.value))
+    }
+
+    /// Whether a field of that name is there.
+    pub fn contains(&self, name: &FieldName) -> bool {
+        self.find(name.as_str().as_bytes()).is_some()
+    }
+
+    /// All fields in order, as `(name, value)`.
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.live().map(|e| (self.text(e.name), self.text(e.value)))
+    }
+
+    /// Number of fields that would be written.
+    pub fn len(&self) -> usize {
+        self.live().count()
+    }
+
+    /// Whether no field would be written.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Sets a field: every other of that name goes.
+    ///
+    /// # Errors
+    /// When the value may not be emitted. The fields stay as they were.
+    pub fn insert(&mut self, name: &FieldName, value: &[u8]) -> Result<(), InvalidValue> {
+        check(value)?;
+        self.remove(name);
+        self.push(name.as_str().as_bytes(), value);
+        Ok(())
+    }
+
+    /// Adds a field beside others of that name.
+    ///
+    /// # Errors
+    /// When the value may not be emitted. The fields stay as they were.
+    pub fn append(&mut self, name: &FieldName, value: &[u8]) -> Result<(), InvalidValue> {
+        check(value)?;
+        self.push(name.as_str().as_bytes(), value);
+        Ok(())
+    }
+
+    /// Removes every field of that name; tells whether there was one.
+    pub fn remove(&mut self, name: &FieldName) -> bool {
+        self.remove_where(|n, _| n.eq_ignore_ascii_case(name.as_str().as_bytes()))
+    }
+
+    /// Removes every field of a known name; tells whether there was one.
+    pub fn remove_known(&mut self, known: Known) -> bool {
+        let mut any = false;
+        for e in self.entries.iter_mut().filter(|e| e.known == known && !e.dropped) {
+            e.dropped = true;
+            any = true;
+        }
+        any
+    }
+
+    /// Removes every field for which `gone` says so, given name and value; tells whether there was one.
+    pub fn remove_where(&mut self, mut gone: impl FnMut(&[u8], &[u8]) -> bool) -> bool {
+        let mut any = false;
+        for i in 0..self.entries.len() {
+            let e = self.entries[i];
+            if !e.dropped && gone(self.text(e.name), self.text(e.value)) {
+                self.entries[i].dropped = true;
+                any = true;
+            }
+        }
+        any
+    }
+
+    /// Writes every field as `name: value CRLF`, without the empty line that ends a head.
+    pub fn write_to(&self, out: &mut Vec<u8>) {
+        let (mut start, mut end) = (0, 0); // the run of `base` that waits to be copied
+        for e in self.live() {
+            if e.clean {
+                let at = e.name.at as usize;
+                if at != end {
+                    out.extend_from_slice(self.base.get(start..end).unwrap_or_default());
+                    start = at;
+                }
+                end = (e.value.at + e.value.len) as usize + 2;
+                continue;
+            }
+            out.extend_from_slice(self.base.get(start..end).unwrap_or_default());
+            (start, end) = (0, 0);
+            out.extend_from_slice(self.text(e.name));
+            out.extend_from_slice(b": ");
+            out.extend_from_slice(self.text(e.value));
+            out.extend_from_slice(b"\r\n");
+        }
+        out.extend_from_slice(self.base.get(start..end).unwrap_or_default());
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.entries.clear();
+        self.arena.clear();
+    }
+
+    pub(crate) fn text(&self, t: Text) -> &[u8] {
+        let (buf, at) = if t.at & ARENA == 0 { (&self.base, t.at) } else { (&self.arena, t.at ^ ARENA) };
+        buf.get(at as usize..(at as usize) + t.len as usize).unwrap_or_default()
+    }
+
+    /// Keeps a text in the arena. The arena is bounded by what filters may set: `VALUE_BYTES` a value.
+    pub(crate) fn keep(&mut self, text: &[u8]) -> Text {
+        let t = Text { at: self.arena.len() as u32 | ARENA, len: text.len() as u32 };
+        self.arena.extend_from_slice(text);
+        t
+    }
+
+    fn push(&mut self, name: &[u8], value: &[u8]) {
+        let (name, value, known) = (self.keep(name), self.keep(value), Known::of(name));
+        self.entries.push(Entry { name, value, known, clean: false, dropped: false });
+    }
+
+    fn live(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.iter().filter(|e| !e.dropped)
+    }
+
+    fn find(&self, name: &[u8]) -> Option<&Entry> {
+        self.live()
+            .find(|e| e.name.len as usize == name.len() && self.text(e.name).eq_ignore_ascii_case(name))
+    }
+}
+
+/// RFC 9110 §5.5, checked where a value is made, not only where one is parsed.
+fn check(value: &[u8]) -> Result<(), InvalidValue> {
+    let fine = value.len() <= VALUE_BYTES && value.iter().all(|&b| b == b'\t' || (b >= 0x20 && b != 0x7f));
+    if fine { Ok(()) } else { Err(InvalidValue) }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{FieldName, Known, Limits, Progress, RequestHead, parse_request};
+
+    fn head(text: &str) -> RequestHead {
+        let mut head = RequestHead::default();
+        head.buffer_mut().extend_from_slice(text.as_bytes());
+        assert_eq!(parse_request(&mut head, &Limits::default()), Ok(Progress::Complete));
+        head
+    }
+
+    fn written(head: &RequestHead) -> String {
+        let mut out = Vec::new();
+        head.headers.write_to(&mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    fn name(text: &str) -> FieldName {
+        FieldName::new(text).unwrap()
+    }
+
+    #[test]
+    fn untouched_fields_come_out_as_they_went_in() {
+        let head = head("GET / HTTP/1.1\r\nHost: a\r\nA: 1\r\nb:2\r\nC:  3 \t\r\nD:\r\n\r\n");
+        assert_eq!(written(&head), "Host: a\r\nA: 1\r\nb: 2\r\nC: 3\r\nD: \r\n");
+    }
+
+    #[test]
+    fn edits() {
+        let mut head = head("GET / HTTP/1.1\r\nHost: a\r\nA: 1\r\nB: 2\r\na: 3\r\n\r\n");
+        assert_eq!(head.headers.get_all("a").collect::<Vec<_>>(), [b"1", b"3"]);
+        head.headers.insert(&name("a"), b"4").unwrap();
+        head.headers.append(&name("X"), b"5").unwrap();
+        assert!(head.headers.remove(&name("b")));
+        assert!(!head.headers.remove(&name("b")));
+        assert_eq!(written(&head), "Host: a\r\na: 4\r\nX: 5\r\n");
+        assert_eq!(head.headers.get_known(Known::Host), Some(&b"a"[..]));
+        assert!(head.headers.remove_known(Known::Host));
+        assert_eq!(head.headers.len(), 2);
+    }
+
+    #[test]
+    fn values_that_would_split_a_message_are_refused() {
+        let mut head = head("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        for bad in [&b"a\r\nb"[..], b"\n", b"\0", b"\x7f"] {
+            assert!(head.headers.insert(&name("x"), bad).is_err(), "{bad:?}");
+        }
+        assert_eq!(written(&head), "Host: a\r\n");
+    }
+}

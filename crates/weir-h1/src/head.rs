@@ -1,0 +1,363 @@
+//! A parsed head: the start line, the fields, and what the fields say about the message and the connection.
+
+use crate::body::BodyKind;
+use crate::fields::{Fields, InvalidValue, Text};
+use crate::name::{FieldName, Known};
+
+/// The protocol version of a message (RFC 9112 §2.3).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Version {
+    /// HTTP/1.0
+    Http10,
+    /// HTTP/1.1
+    #[default]
+    Http11,
+}
+
+/// What the sender said about the connection after this message (RFC 9112 §9.3).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Connection {
+    /// It ends: `Connection: close`, or HTTP/1.0 without `keep-alive`.
+    Close,
+    /// It can carry another message.
+    #[default]
+    KeepAlive,
+}
+
+/// The request method, by the name the gateway may have to act on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)] // each is the method of its name
+pub enum Method {
+    Connect,
+    Delete,
+    #[default]
+    Get,
+    Head,
+    Options,
+    Other,
+    Patch,
+    Post,
+    Put,
+    Trace,
+}
+
+impl Method {
+    pub(crate) fn of(name: &[u8]) -> Self {
+        match name {
+            b"CONNECT" => Self::Connect,
+            b"DELETE" => Self::Delete,
+            b"GET" => Self::Get,
+            b"HEAD" => Self::Head,
+            b"OPTIONS" => Self::Options,
+            b"PATCH" => Self::Patch,
+            b"POST" => Self::Post,
+            b"PUT" => Self::Put,
+            b"TRACE" => Self::Trace,
+            _ => Self::Other,
+        }
+    }
+
+    /// Whether a request may be sent again when it is unknown if the first one arrived (RFC 9110 §9.2.2).
+    pub const fn is_idempotent(self) -> bool {
+        matches!(self, Self::Delete | Self::Get | Self::Head | Self::Options | Self::Put | Self::Trace)
+    }
+}
+
+/// The form of a request target (RFC 9112 §3.2).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TargetForm {
+    /// `http://host/path`
+    Absolute,
+    /// `*`, of OPTIONS only
+    Asterisk,
+    /// `host:port`, of CONNECT only
+    Authority,
+    /// `/path?query`
+    #[default]
+    Origin,
+}
+
+/// A request head as received, and as edited since.
+///
+/// Owns the buffer it was read into; bytes behind the head (a body, the next request) stay in it. Memory: that buffer
+/// plus 20 bytes a field. Reused between requests: `recycle` keeps the allocations.
+#[derive(Debug, Default)]
+pub struct RequestHead {
+    /// The end-to-end fields. Hop-by-hop fields are read by the parser and are not among them.
+    pub headers: Fields,
+    pub(crate) method: Method,
+    pub(crate) method_text: Text,
+    pub(crate) target: Text,
+    pub(crate) path: Text,
+    pub(crate) query: Option<Text>,
+    pub(crate) authority: Text,
+    pub(crate) form: TargetForm,
+    pub(crate) common: Common,
+    pub(crate) expects_continue: bool,
+    pub(crate) accepts_trailers: bool,
+}
+
+/// A response head as received, and as edited since. Memory and reuse as for [`RequestHead`].
+#[derive(Debug, Default)]
+pub struct ResponseHead {
+    /// The end-to-end fields. Hop-by-hop fields are read by the parser and are not among them.
+    pub headers: Fields,
+    pub(crate) status: u16,
+    pub(crate) reason: Text,
+    pub(crate) common: Common,
+}
+
+/// What both heads have.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Common {
+    pub(crate) version: Version,
+    pub(crate) connection: Connection,
+    pub(crate) content_length: Option<u64>,
+    pub(crate) chunked: bool,
+    pub(crate) upgrade: Option<Text>,
+    /// Bytes of the head in the buffer; 0 until it is complete.
+    pub(crate) len: usize,
+    /// Bytes of the buffer at the last attempt that found it incomplete.
+    pub(crate) tried: usize,
+}
+
+// === impl RequestHead ===
+
+impl RequestHead {
+    /// The method's name as received.
+    pub fn method_name(&self) -> &[u8] {
+        self.headers.text(self.method_text)
+    }
+
+    /// The method.
+    pub const fn method(&self) -> Method {
+        self.method
+    }
+
+    /// The whole target as received, for logs.
+    pub fn received_target(&self) -> &[u8] {
+        self.headers.text(self.target)
+    }
+
+    /// The path: canonical once the gateway has made it so.
+    pub fn path(&self) -> &[u8] {
+        self.headers.text(self.path)
+    }
+
+    /// The query without its `?`.
+    pub fn query(&self) -> Option<&[u8]> {
+        self.query.map(|q| self.headers.text(q))
+    }
+
+    /// Host and port as the client asked for them: the value of Host, or of the target's authority where it has one.
+    pub fn authority(&self) -> &[u8] {
+        self.headers.text(self.authority)
+    }
+
+    /// The form in which the target was received.
+    pub const fn form(&self) -> TargetForm {
+        self.form
+    }
+
+    /// Replaces the path. The caller gives it in canonical form.
+    ///
+    /// # Errors
+    /// When the path is empty, does not start with `/`, or holds a byte that may not stand in a target.
+    pub fn set_path(&mut self, path: &[u8]) -> Result<(), InvalidValue> {
+        if path.first() != Some(&b'/') || !path.iter().all(|&b| is_target(b) && b != b'?') {
+            return Err(InvalidValue);
+        }
+        self.path = self.headers.keep(path);
+        Ok(())
+    }
+
+    /// Replaces the query, without its `?`; `None` removes it.
+    ///
+    /// # Errors
+    /// When the query holds a byte that may not stand in a target.
+    pub fn set_query(&mut self, query: Option<&[u8]>) -> Result<(), InvalidValue> {
+        if !query.unwrap_or_default().iter().all(|&b| is_target(b)) {
+            return Err(InvalidValue);
+        }
+        self.query = query.map(|q| self.headers.keep(q));
+        Ok(())
+    }
+
+    /// Replaces the host that is sent on.
+    ///
+    /// # Errors
+    /// When it is no valid Host value.
+    pub fn set_authority(&mut self, authority: &[u8]) -> Result<(), InvalidValue> {
+        if authority.is_empty() || !is_authority(authority) {
+            return Err(InvalidValue);
+        }
+        self.headers.remove_known(Known::Host);
+        let host = FieldName::new("host").map_err(|_| InvalidValue)?;
+        self.headers.append(&host, authority)?;
+        self.authority = self.headers.keep(authority);
+        Ok(())
+    }
+
+    /// The version of the client's message.
+    pub const fn version(&self) -> Version {
+        self.common.version
+    }
+
+    /// What the client said about its connection.
+    pub const fn connection(&self) -> Connection {
+        self.common.connection
+    }
+
+    /// The protocols of `Upgrade`, where `Connection` nominated it.
+    pub fn upgrade(&self) -> Option<&[u8]> {
+        self.common.upgrade.map(|t| self.headers.text(t))
+    }
+
+    /// Whether the client waits for `100 Continue` before it sends the body (RFC 9110 §10.1.1).
+    pub const fn expects_continue(&self) -> bool {
+        self.expects_continue
+    }
+
+    /// Whether the client said `TE: trailers` (RFC 9110 §10.1.4).
+    pub const fn accepts_trailers(&self) -> bool {
+        self.accepts_trailers
+    }
+
+    /// How the body is delimited (RFC 9112 §6.3). A request without either field has none.
+    pub const fn body(&self) -> BodyKind {
+        match self.common {
+            Common { chunked: true, .. } => BodyKind::Chunked,
+            Common { content_length: Some(0) | None, .. } => BodyKind::Empty,
+            Common { content_length: Some(n), .. } => BodyKind::Length(n),
+        }
+    }
+
+    /// Bytes of the head on the wire.
+    pub const fn wire_len(&self) -> usize {
+        self.common.len
+    }
+
+    /// The buffer to read into. Only append to it.
+    pub const fn buffer_mut(&mut self) -> &mut Vec<u8> {
+        &mut self.headers.base
+    }
+
+    /// The bytes received behind the head.
+    pub fn rest(&self) -> &[u8] {
+        self.headers.base.get(self.common.len..).unwrap_or_default()
+    }
+
+    /// Ends this message: forgets the head and the first `used` bytes behind it. What is left is the next message's.
+    pub fn recycle(&mut self, used: usize) {
+        let gone = (self.common.len + used).min(self.headers.base.len());
+        let base = std::mem::take(&mut self.headers.base);
+        *self = Self { headers: std::mem::take(&mut self.headers), ..Self::default() };
+        self.headers.base = base;
+        self.headers.base.drain(..gone);
+        self.headers.clear();
+    }
+}
+
+// === impl ResponseHead ===
+
+impl ResponseHead {
+    /// The status code, 100 to 599.
+    pub const fn status(&self) -> u16 {
+        self.status
+    }
+
+    /// Replaces the status code; the reason phrase goes.
+    pub const fn set_status(&mut self, status: u16) {
+        self.status = status;
+        self.reason = Text { at: 0, len: 0 };
+    }
+
+    /// The reason phrase as received; empty when there was none.
+    pub fn reason(&self) -> &[u8] {
+        self.headers.text(self.reason)
+    }
+
+    /// The version of the upstream's message.
+    pub const fn version(&self) -> Version {
+        self.common.version
+    }
+
+    /// What the upstream said about its connection.
+    pub const fn connection(&self) -> Connection {
+        self.common.connection
+    }
+
+    /// The protocols of `Upgrade`, where `Connection` nominated it.
+    pub fn upgrade(&self) -> Option<&[u8]> {
+        self.common.upgrade.map(|t| self.headers.text(t))
+    }
+
+    /// How the body is delimited, given the request's method (RFC 9112 §6.3).
+    pub const fn body(&self, method: Method) -> BodyKind {
+        match (method, self.status, self.common) {
+            (Method::Head, ..) | (_, 100..=199 | 204 | 304, _) => BodyKind::Empty,
+            (_, _, Common { chunked: true, .. }) => BodyKind::Chunked,
+            (_, _, Common { content_length: Some(0), .. }) => BodyKind::Empty,
+            (_, _, Common { content_length: Some(n), .. }) => BodyKind::Length(n),
+            _ => BodyKind::UntilClose,
+        }
+    }
+
+    /// The Content-Length field, also where there is no body (HEAD, 304).
+    pub const fn content_length(&self) -> Option<u64> {
+        self.common.content_length
+    }
+
+    /// Bytes of the head on the wire.
+    pub const fn wire_len(&self) -> usize {
+        self.common.len
+    }
+
+    /// The buffer to read into. Only append to it.
+    pub const fn buffer_mut(&mut self) -> &mut Vec<u8> {
+        &mut self.headers.base
+    }
+
+    /// The bytes received behind the head.
+    pub fn rest(&self) -> &[u8] {
+        self.headers.base.get(self.common.len..).unwrap_or_default()
+    }
+
+    /// Ends this message: forgets the head and the first `used` bytes behind it. What is left is the next message's
+    /// (an interim response's final one).
+    pub fn recycle(&mut self, used: usize) {
+        let gone = (self.common.len + used).min(self.headers.base.len());
+        self.headers.base.drain(..gone);
+        self.headers.clear();
+        (self.status, self.reason, self.common) = (0, Text::default(), Common::default());
+    }
+}
+
+/// Whether a byte may stand in a request target: visible ASCII but `#` (RFC 9112 §3.2; a fragment is never sent).
+/// The characters that RFC 3986 wants escaped but browsers send in queries (`"<>\^{|}` and the backtick) may pass; the
+/// path's own rules are stricter.
+pub(crate) const fn is_target(b: u8) -> bool {
+    b > 0x20 && b < 0x7f && b != b'#'
+}
+
+/// Whether `text` is a valid Host value: `host[:port]` with the letters of a registered name, an address, or a bracketed
+/// IPv6 address (RFC 9110 §7.2). Percent escapes and sub-delims are refused: no client that we know sends them.
+pub(crate) fn is_authority(text: &[u8]) -> bool {
+    let (host, port) = if text.first() == Some(&b'[') {
+        let Some(end) = text.iter().position(|&b| b == b']') else { return false };
+        let (inner, rest) = (&text[1..end], &text[end + 1..]);
+        let fine = inner.iter().all(|&b| b.is_ascii_hexdigit() || b == b':' || b == b'.');
+        if !fine || inner.len() < 2 || !matches!(rest.first(), None | Some(b':')) {
+            return false;
+        }
+        (inner, rest.get(1..))
+    } else {
+        let end = text.iter().position(|&b| b == b':').unwrap_or(text.len());
+        let (host, rest) = text.split_at(end);
+        if !host.iter().all(|&b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_' | b'~')) {
+            return false;
+        }
+        (host, rest.get(1..))
+    };
+    !host.is_empty() && port.is_none_or(|p| p.len() <= 5 && p.iter().all(u8::is_ascii_digit))
+}
