@@ -89,6 +89,7 @@ pub struct RequestHead {
     pub(crate) method_text: Text,
     pub(crate) target: Text,
     pub(crate) path: Text,
+    pub(crate) routed: Text,
     pub(crate) query: Option<Text>,
     pub(crate) authority: Text,
     pub(crate) form: TargetForm,
@@ -142,6 +143,16 @@ impl RequestHead {
     /// The path: canonical once the gateway has made it so.
     pub fn path(&self) -> &[u8] {
         self.headers.text(self.path)
+    }
+
+    /// Remembers the path as it is now as the one by which the request was routed.
+    pub const fn mark_routed(&mut self) {
+        self.routed = self.path;
+    }
+
+    /// The path by which the request was routed; captures refer to it, also after a rewrite.
+    pub fn routed_path(&self) -> &[u8] {
+        self.headers.text(self.routed)
     }
 
     /// The query without its `?`.

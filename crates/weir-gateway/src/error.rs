@@ -1,0 +1,101 @@
+//! Why the gateway itself answered: causes, and the errors that carry one.
+//!
+//! A [`Cause`] is a stable code with its status, its meaning and the key that would change it. The catalogue in
+//! `docs/causes.md` is made from these texts; a filter's causes stand in the filter's file.
+
+use std::fmt;
+
+/// Why the gateway itself answered, or cut an exchange short.
+#[derive(Debug)]
+pub struct Cause {
+    /// Stable code: in the access log, in `weir_causes_total`, and in `x-weir-cause` where `expose_causes` is on.
+    pub code: &'static str,
+    /// Status of the answer. 0: there is no answer, because it had begun or nobody is there to read it.
+    pub status: u16,
+    /// What happened, in one sentence. The client sees it as `detail`.
+    pub meaning: &'static str,
+    /// The config key that would change it, or what else to do. For the operator only.
+    pub change: &'static str,
+}
+
+impl PartialEq for Cause {
+    fn eq(&self, other: &Self) -> bool {
+        self.code == other.code
+    }
+}
+
+impl Eq for Cause {}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.code)
+    }
+}
+
+/// Declares the causes of the gateway's own code, and their list.
+macro_rules! causes {
+    ($($name:ident $code:literal $status:literal $meaning:literal $change:literal;)*) => {
+        $(#[doc = $meaning] pub static $name: Cause =
+            Cause { code: $code, status: $status, meaning: $meaning, change: $change };)*
+        /// The causes of the gateway's own code, without those of filters, sorted by code.
+        pub static CAUSES: &[&Cause] = &[$(&$name),*];
+    };
+}
+
+causes! {
+    BAD_CHUNK "bad_chunk" 400 "The request body's chunks are malformed." "nothing: the client is at fault (RFC 9112 §7.1)";
+    BAD_FRAMING "bad_framing" 400 "The request's Content-Length or Transfer-Encoding is ambiguous." "nothing: the client is at fault (RFC 9112 §6)";
+    BAD_HEAD "bad_head" 400 "The request head is malformed." "nothing: the client is at fault (RFC 9112 §2 to §5)";
+    BAD_HOST "bad_host" 400 "The request's Host is missing, doubled, malformed or disagrees with its target." "nothing: the client is at fault (RFC 9112 §3.2)";
+    BAD_PATH "bad_path" 400 "The request path has no canonical form." "nothing: see docs/routing.md for what is refused";
+    BAD_RESPONSE "bad_response" 502 "The upstream's response is malformed or ambiguous." "nothing: the upstream is at fault; the log line names the rule";
+    BAD_TARGET "bad_target" 400 "The request target is malformed." "nothing: the client is at fault (RFC 9112 §3.2)";
+    BODY_TIMEOUT "body_timeout" 408 "The request body stopped arriving." "listeners.*.timeouts.body";
+    BODY_TOO_LARGE "body_too_large" 413 "The request body is larger than allowed." "limits.body_bytes, or the filter body_limit";
+    BODY_TOO_SLOW "body_too_slow" 408 "The request body arrived too slowly." "listeners.*.timeouts.rate";
+    CLIENT_CLOSED "client_closed" 0 "The client went away before the response was complete." "nothing: the client left";
+    CLIENT_TOO_SLOW "client_too_slow" 0 "The client stopped reading the response." "listeners.*.timeouts.write";
+    CONNECTION_LIMIT "connection_limit" 503 "The gateway holds as many connections as it may." "limits.connections";
+    CONNECT_FAILED "connect_failed" 502 "No connection to the upstream could be made." "upstreams.*.endpoints";
+    CONNECT_REFUSED "connect_refused" 502 "The upstream refused the connection." "upstreams.*.endpoints: is the service running?";
+    CONNECT_TIMEOUT "connect_timeout" 504 "Connecting to the upstream took too long." "upstreams.*.timeouts.connect";
+    DRAINING "draining" 503 "The gateway is shutting down." "shutdown.drain";
+    EXCHANGE_TIMEOUT "exchange_timeout" 504 "The exchange took longer than it may in all." "upstreams.*.timeouts.exchange";
+    HANDSHAKE_FAILED "handshake_failed" 0 "The client's TLS handshake failed." "listeners.*.tls";
+    HANDSHAKE_TIMEOUT "handshake_timeout" 0 "The client's TLS handshake took too long." "listeners.*.timeouts.handshake";
+    HEADER_TOO_LARGE "header_too_large" 431 "The request head is larger than allowed." "limits.header_bytes";
+    HEAD_TIMEOUT "head_timeout" 408 "The request head took too long." "listeners.*.timeouts.head";
+    INTERNAL "internal" 500 "The gateway failed." "nothing: please report it with the log line";
+    METHOD_REFUSED "method_refused" 501 "The gateway is no forward proxy: CONNECT is refused." "nothing";
+    NO_ENDPOINT "no_endpoint" 503 "The upstream has no endpoint that could be tried." "upstreams.*.endpoints, or the DNS name in it";
+    NO_ROUTE "no_route" 404 "No route matches the request." "routes: `weir explain METHOD URL` tells why each did not";
+    PENDING_LIMIT "pending_limit" 503 "Too many requests wait for a connection to the upstream." "upstreams.*.limits.pending";
+    PENDING_TIMEOUT "pending_timeout" 503 "No connection to the upstream became free in time." "upstreams.*.limits.connections, or timeouts.connect";
+    RESPONSE_TIMEOUT "response_timeout" 504 "The upstream took too long to answer." "upstreams.*.timeouts.response";
+    TARGET_TOO_LONG "target_too_long" 414 "The request target is longer than allowed." "limits.target_bytes";
+    TOO_MANY_HEADERS "too_many_headers" 431 "The request has more fields than allowed." "limits.headers";
+    TRUNCATED "truncated" 0 "The upstream's response ended before it was complete." "nothing: the upstream is at fault";
+    TUNNEL_TIMEOUT "tunnel_timeout" 0 "The tunnel was idle for too long." "upstreams.*.timeouts.tunnel";
+    UPGRADE_REFUSED "upgrade_refused" 502 "The upstream switched to a protocol that nobody asked for." "nothing: the upstream is at fault";
+    UPSTREAM_BODY_TIMEOUT "upstream_body_timeout" 0 "The upstream stopped sending its response." "upstreams.*.timeouts.body";
+    UPSTREAM_CLOSED "upstream_closed" 502 "The upstream closed the connection without an answer." "nothing: the upstream is at fault; see its log";
+    UPSTREAM_RESET "upstream_reset" 502 "The upstream reset the connection." "nothing: the upstream is at fault; see its log";
+    UPSTREAM_TLS "upstream_tls" 502 "TLS with the upstream failed." "upstreams.*.tls";
+    VERSION "version" 505 "The request's HTTP version is not spoken here." "nothing: HTTP/1.0 and HTTP/1.1 are";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_catalogue_is_sorted_and_complete() {
+        for pair in CAUSES.windows(2) {
+            assert!(pair[0].code < pair[1].code, "{} before {}", pair[0].code, pair[1].code);
+        }
+        for cause in CAUSES {
+            assert!(cause.status == 0 || (400..600).contains(&cause.status), "{cause}");
+            assert!(!cause.meaning.is_empty() && !cause.change.is_empty(), "{cause}");
+        }
+    }
+}

@@ -1,0 +1,577 @@
+//! The [`Filter`] trait: what one filter sees, may do, and when.
+//!
+//! A filter is one file in `filters/`: its settings, its documentation, its behaviour and its tests. One instance serves
+//! all cores for the life of a snapshot, so it holds settings and shared state only; what belongs to one exchange lives in
+//! [`Cx::state`]. Hooks run in place on the core that serves the connection: none of them may block. Only
+//! [`Filter::wait`] is async, and it runs only after `on_request` returned [`Flow::Wait`].
+//!
+//! ```text
+//!  request head ─► on_request ─(Wait)─► wait ─► … next filter …        response: the same filters in reverse
+//!  request body ─► on_request_body, piece by piece        response head ─► on_response
+//!                                                         response body ─► on_response_body, piece by piece
+//!  the end, also of an aborted exchange ─► on_end, exactly once for each filter that saw the request
+//! ```
+
+use crate::error::Cause;
+use crate::route::{Captures, RouteId, Table};
+use schemars::{JsonSchema, Schema};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::any::Any;
+use std::collections::HashMap;
+use std::fmt;
+use std::future::Future;
+use std::net::IpAddr;
+use std::ops::{BitOr, Deref};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use weir_h1::FieldName;
+pub use weir_h1::{RequestHead, ResponseHead};
+
+/// What happens next with an exchange.
+#[derive(Debug)]
+pub enum Flow {
+    /// The filter answers: redirect, cached response. Later filters do not run; the ones that ran see the answer in
+    /// their `on_response`.
+    Answer(Box<Answer>),
+    /// On to the next filter.
+    Continue,
+    /// The filter refuses with a cause; `respond.rs` makes the answer.
+    Refuse(Box<Refusal>),
+    /// Call [`Filter::wait`] next. Only from `on_request`.
+    Wait,
+}
+
+impl Flow {
+    /// Refuses with a cause.
+    pub fn refuse(cause: &'static Cause) -> Self {
+        Self::Refuse(Box::new(Refusal { cause, detail: None, headers: Vec::new() }))
+    }
+
+    /// Refuses with a cause and a field on the answer.
+    pub fn refuse_with(cause: &'static Cause, headers: Vec<(FieldName, Vec<u8>)>) -> Self {
+        Self::Refuse(Box::new(Refusal { cause, detail: None, headers }))
+    }
+}
+
+/// A response that a filter made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    /// Status code, 200 to 599.
+    pub status: u16,
+    /// Fields, without framing ones: Content-Length is written by the gateway.
+    pub headers: Vec<(FieldName, Vec<u8>)>,
+    /// The whole body.
+    pub body: Vec<u8>,
+}
+
+/// A refusal: the status and the body come from the cause.
+#[derive(Debug)]
+pub struct Refusal {
+    /// Why.
+    pub cause: &'static Cause,
+    /// What to tell the client instead of the cause's meaning.
+    pub detail: Option<String>,
+    /// Fields for the answer, such as `Retry-After`.
+    pub headers: Vec<(FieldName, Vec<u8>)>,
+}
+
+/// Which hooks a filter has. A hook that no filter of a route has costs one bit test.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Hooks(u8);
+
+impl Hooks {
+    /// None.
+    pub const NONE: Self = Self(0);
+    /// `on_request` (and `wait`).
+    pub const REQUEST: Self = Self(1);
+    /// `on_request_body`.
+    pub const REQUEST_BODY: Self = Self(2);
+    /// `on_response`.
+    pub const RESPONSE: Self = Self(4);
+    /// `on_response_body`.
+    pub const RESPONSE_BODY: Self = Self(8);
+    /// `on_end`.
+    pub const END: Self = Self(16);
+    /// All of them.
+    pub const ALL: Self = Self(31);
+
+    /// Whether all hooks of `other` are among these.
+    pub const fn has(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+impl BitOr for Hooks {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+/// What [`Filter::wait`] returns.
+pub type Waiting<'a, T = Flow> = Pin<Box<dyn Future<Output = T> + 'a>>;
+
+/// One step on the way of a request and its response. Every hook does nothing by default.
+pub trait Filter: Send + Sync + 'static {
+    /// The hooks that this filter has. All by default: right for every filter, but a filter that says less costs less,
+    /// above all where it leaves bodies alone.
+    fn hooks(&self) -> Hooks {
+        Hooks::ALL
+    }
+
+    /// Sees, and may change, the request head before an upstream is chosen.
+    fn on_request(&self, head: &mut RequestHead, cx: &mut Cx) -> Flow {
+        let _ = (head, cx);
+        Flow::Continue
+    }
+
+    /// Waits for something outside, after `on_request` returned [`Flow::Wait`]. Dropped when the client goes away.
+    fn wait<'a>(&'a self, head: &'a mut RequestHead, cx: &'a mut Cx) -> Waiting<'a> {
+        let _ = (head, cx);
+        Box::pin(std::future::ready(Flow::Continue))
+    }
+
+    /// Sees, and may change, each piece of the request body. `Flow::Wait` is not possible here.
+    fn on_request_body(&self, piece: &mut Piece<'_>, cx: &mut Cx) -> Flow {
+        let _ = (piece, cx);
+        Flow::Continue
+    }
+
+    /// Sees, and may change, the response head: the upstream's or the gateway's own.
+    fn on_response(&self, head: &mut ResponseHead, cx: &mut Cx) {
+        let _ = (head, cx);
+    }
+
+    /// Sees, and may change, each piece of the response body.
+    fn on_response_body(&self, piece: &mut Piece<'_>, cx: &mut Cx) {
+        let _ = (piece, cx);
+    }
+
+    /// Learns how the exchange ended. Exactly once for each filter whose `on_request` ran, also when it was aborted.
+    fn on_end(&self, end: &End, cx: &mut Cx) {
+        let _ = (end, cx);
+    }
+}
+
+/// A piece of a body on its way through: as it was read, or replaced.
+#[derive(Debug)]
+pub struct Piece<'a> {
+    data: &'a [u8],
+    replaced: Option<Vec<u8>>,
+    last: bool,
+}
+
+impl<'a> Piece<'a> {
+    /// A piece as read; `last` when the message ends with it (it may then be empty).
+    pub const fn new(data: &'a [u8], last: bool) -> Self {
+        Self { data, replaced: None, last }
+    }
+
+    /// The bytes.
+    pub fn data(&self) -> &[u8] {
+        self.replaced.as_deref().unwrap_or(self.data)
+    }
+
+    /// Whether the message ends with this piece.
+    pub const fn is_last(&self) -> bool {
+        self.last
+    }
+
+    /// Replaces the bytes; an empty vector swallows them. The message is then sent in chunks, because its length is no
+    /// longer known.
+    pub fn replace(&mut self, data: Vec<u8>) {
+        self.replaced = Some(data);
+    }
+}
+
+/// How an exchange ended.
+#[derive(Clone, Copy, Debug)]
+pub struct End {
+    /// Status sent to the client; 0 when none was.
+    pub status: u16,
+    /// Why the gateway answered itself or cut the exchange short.
+    pub cause: Option<&'static Cause>,
+    /// Bytes of the request body read.
+    pub bytes_in: u64,
+    /// Bytes of the response body sent.
+    pub bytes_out: u64,
+}
+
+/// Who calls, as written under `consumers`.
+#[derive(Debug, Default)]
+pub struct Consumer {
+    /// The key under `consumers`.
+    pub name: String,
+    /// Index of its plan among the plans of the snapshot.
+    pub plan: Option<usize>,
+    /// Networks it may call from; empty for anywhere.
+    pub allow_ips: Vec<ipnet::IpNet>,
+    /// Its credentials, under the name of the filter that reads them.
+    pub credentials: HashMap<String, Vec<String>>,
+}
+
+/// All consumers of a snapshot, in the order written.
+pub type Consumers = Arc<[Consumer]>;
+
+/// What all exchanges of one route on one core share with its filters.
+pub struct RouteScope {
+    /// Name of the route.
+    pub name: Arc<str>,
+    /// The table it stands in, and where: for captures.
+    pub matched: Option<(Arc<Table>, RouteId)>,
+    /// All consumers.
+    pub consumers: Consumers,
+    /// How filters reach an upstream.
+    pub caller: Option<Rc<dyn Call>>,
+}
+
+/// How a filter reaches an upstream while it waits.
+pub trait Call {
+    /// Sends one request without a body to an upstream and reads its whole answer, within the upstream's timeouts and
+    /// [`CALL_BODY_BYTES`].
+    fn call<'a>(
+        &'a self,
+        upstream: &'a str,
+        request: CallRequest,
+    ) -> Waiting<'a, Result<Answer, &'static Cause>>;
+}
+
+/// Longest body that a filter's own call may be answered with, in bytes.
+pub const CALL_BODY_BYTES: usize = 64 * 1024;
+
+/// A filter's own request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CallRequest {
+    /// Method, such as `GET`.
+    pub method: String,
+    /// Path and query.
+    pub target: String,
+    /// Host and port.
+    pub authority: Vec<u8>,
+    /// Fields beside Host.
+    pub headers: Vec<(FieldName, Vec<u8>)>,
+}
+
+/// What a filter knows of the exchange beside the heads.
+pub struct Cx {
+    /// The client's address: the peer's, or the one that a trusted proxy told.
+    pub client: IpAddr,
+    /// Whether the client's connection is TLS.
+    pub tls: bool,
+    /// The id of the request, once `request_id` has given one: for the log.
+    pub request_id: Option<String>,
+    pub(crate) scope: Rc<RouteScope>,
+    pub(crate) consumer: Option<usize>,
+    pub(crate) filter: u32,
+    states: Vec<(u32, Box<dyn Any>)>,
+    random: u64,
+}
+
+impl fmt::Debug for Cx {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cx")
+            .field("client", &self.client)
+            .field("route", &self.scope.name)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Cx {
+    /// What an exchange knows when it begins. `random` seeds [`Cx::new_id`].
+    pub fn new(scope: Rc<RouteScope>, client: IpAddr, tls: bool, random: u64) -> Self {
+        Self { client, tls, request_id: None, scope, consumer: None, filter: 0, states: Vec::new(), random }
+    }
+
+    /// Name of the route.
+    pub fn route(&self) -> &str {
+        &self.scope.name
+    }
+
+    /// The parts of the path that the route's pattern captured, from the path by which it was matched.
+    pub fn captures<'a>(&'a self, head: &'a RequestHead) -> Option<Captures<'a, 'a>> {
+        self.scope.matched.as_ref().map(|(table, route)| table.captures(*route, head.routed_path()))
+    }
+
+    /// All consumers of the config.
+    pub fn consumers(&self) -> &Consumers {
+        &self.scope.consumers
+    }
+
+    /// Who calls, once a filter has said so.
+    pub fn consumer(&self) -> Option<&Consumer> {
+        self.consumer.and_then(|i| self.scope.consumers.get(i))
+    }
+
+    /// The index of who calls among [`Cx::consumers`].
+    pub const fn consumer_index(&self) -> Option<usize> {
+        self.consumer
+    }
+
+    /// Says who calls. The filters of the consumer's plan run next.
+    pub const fn set_consumer(&mut self, index: usize) {
+        self.consumer = Some(index);
+    }
+
+    /// This filter's state in this exchange, made on first use.
+    pub fn state<T: Default + 'static>(&mut self) -> &mut T {
+        let filter = self.filter;
+        let at = match self.states.iter().position(|(f, s)| *f == filter && s.is::<T>()) {
+            Some(at) => at,
+            None => {
+                self.states.push((filter, Box::<T>::default()));
+                self.states.len() - 1
+            }
+        };
+        self.states[at].1.downcast_mut().expect("the position was found by this very type")
+    }
+
+    /// A new id: 128 random bits as 32 hexadecimal digits. Unique, not secret.
+    pub fn new_id(&mut self) -> [u8; 32] {
+        let mut id = [0u8; 32];
+        for half in id.chunks_exact_mut(16) {
+            let mut bits = self.next_random();
+            for digit in half {
+                *digit = b"0123456789abcdef"[(bits & 15) as usize];
+                bits >>= 4;
+            }
+        }
+        id
+    }
+
+    /// Sends a request of the filter's own to an upstream. Only from [`Filter::wait`].
+    ///
+    /// # Errors
+    /// The cause for which there was no answer.
+    pub async fn call(&self, upstream: &str, request: CallRequest) -> Result<Answer, &'static Cause> {
+        match &self.scope.caller {
+            Some(caller) => caller.call(upstream, request).await,
+            None => Err(&crate::error::NO_ENDPOINT),
+        }
+    }
+
+    /// SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
+    fn next_random(&mut self) -> u64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.random;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}
+
+/// A kind of filter: what stands in the registry.
+pub struct FilterKind {
+    /// Name in a config.
+    pub name: &'static str,
+    /// The JSON Schema of its settings; its description is the filter's documentation.
+    pub schema: fn() -> Schema,
+    /// The causes it answers with.
+    pub causes: &'static [&'static Cause],
+    pub(crate) build: fn(&mut Settings<'_>, &mut Build<'_>) -> Option<Built>,
+}
+
+/// A filter ready to run, and its settings as resolved, for `weir explain`.
+pub struct Built {
+    /// The filter.
+    pub filter: Box<dyn Filter>,
+    /// Its settings with every default filled in.
+    pub settings: serde_json::Value,
+}
+
+/// Where the settings of a filter are read from.
+pub enum Settings<'a> {
+    /// JSON, as in tests; the mistake is written to the text.
+    Json(&'a serde_json::Value, &'a mut String),
+}
+
+/// Settings that need more than themselves to become a filter: other parts of the config, or state that outlives a
+/// reload.
+pub trait IntoFilter: DeserializeOwned + Serialize + JsonSchema + 'static {
+    /// The filter they become.
+    type Filter: Filter;
+
+    /// Makes the filter. Mistakes go to [`Build::refuse`]; all of them, then `None`.
+    fn into_filter(self, build: &mut Build<'_>) -> Option<Self::Filter>;
+}
+
+impl FilterKind {
+    /// A filter that is its own settings.
+    pub const fn of<F: Filter + DeserializeOwned + Serialize + JsonSchema>(name: &'static str) -> Self {
+        Self { name, schema: schema_of::<F>, causes: &[], build: build_plain::<F> }
+    }
+
+    /// A filter that is made from settings.
+    pub const fn made_from<S: IntoFilter>(name: &'static str) -> Self {
+        Self { name, schema: schema_of::<S>, causes: &[], build: build_made::<S> }
+    }
+
+    /// The same with the causes it answers with.
+    #[must_use]
+    pub const fn with_causes(mut self, causes: &'static [&'static Cause]) -> Self {
+        self.causes = causes;
+        self
+    }
+}
+
+impl fmt::Debug for FilterKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("FilterKind").field(&self.name).finish()
+    }
+}
+
+fn schema_of<T: JsonSchema>() -> Schema {
+    schemars::schema_for!(T)
+}
+
+fn read<T: DeserializeOwned>(settings: &mut Settings<'_>) -> Option<T> {
+    match settings {
+        Settings::Json(json, mistake) => match T::deserialize(*json) {
+            Ok(value) => Some(value),
+            Err(e) => {
+                **mistake = e.to_string();
+                None
+            }
+        },
+    }
+}
+
+fn build_plain<F: Filter + DeserializeOwned + Serialize>(
+    settings: &mut Settings<'_>,
+    _: &mut Build<'_>,
+) -> Option<Built> {
+    let filter: F = read(settings)?;
+    Some(Built { settings: serde_json::to_value(&filter).unwrap_or_default(), filter: Box::new(filter) })
+}
+
+fn build_made<S: IntoFilter>(settings: &mut Settings<'_>, build: &mut Build<'_>) -> Option<Built> {
+    let made_from: S = read(settings)?;
+    let settings = serde_json::to_value(&made_from).unwrap_or_default();
+    build.settings = settings.to_string();
+    Some(Built { filter: Box::new(made_from.into_filter(build)?), settings })
+}
+
+/// What settings can ask for while they become a filter.
+pub struct Build<'a> {
+    /// Where the filter stands: `routes.NAME`, `plans.NAME` or `filters`. Part of the key of kept state.
+    pub scope: &'a str,
+    /// All consumers of the config.
+    pub consumers: &'a Consumers,
+    /// Names of all upstreams.
+    pub upstreams: &'a [String],
+    /// State of earlier snapshots.
+    pub kept: &'a mut Kept,
+    pub(crate) kind: &'static str,
+    pub(crate) settings: String,
+    pub(crate) mistakes: Vec<Mistake>,
+}
+
+/// A mistake in a filter's settings that only building it shows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mistake {
+    /// Key within the settings; empty for all of them.
+    pub field: String,
+    /// What is wrong and what was expected.
+    pub message: String,
+    /// What to do.
+    pub hint: Option<String>,
+}
+
+impl Build<'_> {
+    /// Reports a mistake.
+    pub fn refuse(&mut self, field: &str, message: impl Into<String>, hint: Option<String>) {
+        self.mistakes.push(Mistake { field: field.to_owned(), message: message.into(), hint });
+    }
+
+    /// State that outlives a reload as long as this filter's settings, its place and `key` stay the same: counters of a
+    /// limit, a cache. Made by `make` where there is none yet.
+    pub fn keep<T: Send + Sync + 'static>(&mut self, key: &str, make: impl FnOnce() -> T) -> Arc<T> {
+        let key = format!("{}\0{}\0{}\0{key}", self.scope, self.kind, self.settings);
+        self.kept.get_or_make(key, make)
+    }
+}
+
+/// State of filters that outlives a reload, by place, kind and settings of its filter.
+///
+/// While a snapshot is built, what it asks for is marked; what nobody asked for is forgotten when it is adopted
+/// ([`Kept::sweep`]), so that memory does not grow with the number of reloads.
+#[derive(Default)]
+pub struct Kept {
+    states: HashMap<String, (Arc<dyn Any + Send + Sync>, bool)>,
+}
+
+impl fmt::Debug for Kept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Kept").field(&self.states.len()).finish()
+    }
+}
+
+impl Kept {
+    fn get_or_make<T: Send + Sync + 'static>(&mut self, key: String, make: impl FnOnce() -> T) -> Arc<T> {
+        let entry = self.states.entry(key);
+        let (state, used) = entry.or_insert_with(|| (Arc::new(make()), true));
+        *used = true;
+        Arc::clone(state).downcast().expect("the key holds kind and settings, which decide the type")
+    }
+
+    /// Begins the building of a snapshot: nothing is used yet.
+    pub(crate) fn begin(&mut self) {
+        self.states.values_mut().for_each(|(_, used)| *used = false);
+    }
+
+    /// Forgets what the snapshot that was just adopted does not use.
+    pub(crate) fn sweep(&mut self) {
+        self.states.retain(|_, (_, used)| *used);
+    }
+}
+
+/// A header name in settings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeaderName(FieldName);
+
+impl HeaderName {
+    /// A name that the program itself writes.
+    ///
+    /// # Panics
+    /// When it is no token.
+    pub fn fixed(name: &'static str) -> Self {
+        Self(FieldName::new(name).expect("a name in the source is a token"))
+    }
+}
+
+impl Deref for HeaderName {
+    type Target = FieldName;
+
+    fn deref(&self) -> &FieldName {
+        &self.0
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for HeaderName {
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(d)?;
+        FieldName::new(&text).map(Self).map_err(serde::de::Error::custom)
+    }
+}
+
+impl Serialize for HeaderName {
+    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.serialize_str(self.0.as_str())
+    }
+}
+
+impl JsonSchema for HeaderName {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "HeaderName".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> Schema {
+        schemars::json_schema!({
+            "type": "string",
+            "description": "A header name.",
+            "pattern": "^[-A-Za-z0-9_.!#$%&'*+^`|~]+$"
+        })
+    }
+}
