@@ -1,1 +1,18 @@
-//! HTTP over sockets, both roles.
+//! HTTP over sockets, both roles: what every core needs to accept, dial, read and write.
+//!
+//! *Layout.* `stream` is one connection of any kind; `listen` binds and accepts, `dial` connects; `tls` is the only
+//! place that knows rustls; `deadline` is the one timer of a connection; `holder` finds who else holds an address; `limits`
+//! raises the number of descriptors.
+//!
+//! *Architecture Invariant:* nothing here knows routes, filters or configs.
+
+pub mod deadline;
+pub mod dial;
+pub mod holder;
+pub mod limits;
+pub mod listen;
+pub mod stream;
+pub mod tls;
+
+pub use deadline::Deadline;
+pub use stream::{Peer, Stream};

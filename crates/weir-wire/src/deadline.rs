@@ -1,0 +1,109 @@
+//! One timer for a whole connection.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+use tokio::time::Sleep;
+
+/// The moment by which something must have happened, moved on with every step of an exchange.
+///
+/// A timer is set far less often than the deadline moves: a later deadline only writes a field, and when the timer fires
+/// too early it is set again. So a kept-alive connection pays for about one timer in 30 seconds instead of four in each
+/// request.
+///
+/// Invariant: while a task waits, the timer fires no later than `at`.
+#[derive(Debug)]
+pub struct Deadline {
+    at: Option<Instant>,
+    armed: Option<Instant>,
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl Deadline {
+    /// No deadline yet.
+    pub const fn new() -> Self {
+        Self { at: None, armed: None, timer: None }
+    }
+
+    /// Sets the deadline to `limit` after `now`; a limit of zero means none.
+    pub fn set(&mut self, now: Instant, limit: Duration) {
+        self.at = if limit.is_zero() { None } else { now.checked_add(limit) };
+    }
+
+    /// The same, but never later than `end`.
+    pub fn set_within(&mut self, now: Instant, limit: Duration, end: Option<Instant>) {
+        self.set(now, limit);
+        if let Some(end) = end {
+            self.at = Some(self.at.map_or(end, |at| at.min(end)));
+        }
+    }
+
+    /// Removes the deadline.
+    pub const fn clear(&mut self) {
+        self.at = None;
+    }
+
+    /// The moment.
+    pub const fn at(&self) -> Option<Instant> {
+        self.at
+    }
+
+    /// Ready once the deadline has passed. Call it whenever the task is about to wait.
+    pub fn poll_passed(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(at) = self.at else { return Poll::Pending };
+        loop {
+            let in_time = self.armed.is_some_and(|armed| armed <= at);
+            match &mut self.timer {
+                Some(timer) if in_time => {
+                    if timer.as_mut().poll(cx).is_pending() {
+                        return Poll::Pending;
+                    }
+                    if Instant::now() >= at {
+                        self.armed = None;
+                        return Poll::Ready(());
+                    }
+                    timer.as_mut().reset(at.into());
+                }
+                Some(timer) => timer.as_mut().reset(at.into()),
+                none => *none = Some(Box::pin(tokio::time::sleep_until(at.into()))),
+            }
+            self.armed = Some(at);
+        }
+    }
+}
+
+impl Default for Deadline {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::poll_fn;
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn fires_at_the_deadline_also_when_it_moved_earlier() {
+        let mut deadline = Deadline::new();
+        let start = Instant::now();
+        deadline.set(start, Duration::from_secs(60));
+        assert!(poll_fn(|cx| Poll::Ready(deadline.poll_passed(cx))).await.is_pending());
+        deadline.set(start, Duration::from_millis(5));
+        poll_fn(|cx| deadline.poll_passed(cx)).await;
+        let waited = start.elapsed();
+        assert!(waited >= Duration::from_millis(5) && waited < Duration::from_secs(10), "{waited:?}");
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_later_deadline_outlives_the_earlier_timer() {
+        let mut deadline = Deadline::new();
+        let start = Instant::now();
+        deadline.set(start, Duration::from_millis(1));
+        assert!(poll_fn(|cx| Poll::Ready(deadline.poll_passed(cx))).await.is_pending());
+        deadline.set(start, Duration::from_millis(30));
+        poll_fn(|cx| deadline.poll_passed(cx)).await;
+        assert!(start.elapsed() >= Duration::from_millis(30));
+    }
+}

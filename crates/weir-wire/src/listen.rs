@@ -1,0 +1,198 @@
+//! Listening sockets: bound once a core, so that the kernel spreads connections and no lock is shared.
+
+use crate::{Peer, Stream, holder};
+use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::net::UnixListener as StdUnixListener;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::net::{TcpListener, UnixListener};
+
+/// Where a listener listens, or an endpoint is reached.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Address {
+    /// TCP.
+    Tcp(SocketAddr),
+    /// A Unix socket.
+    Unix(PathBuf),
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => address.fmt(f),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+/// Connections that the kernel keeps ready for one core before it drops new ones. The system's `net.core.somaxconn`
+/// (4,096 by default) caps it.
+const BACKLOG: i32 = 4096;
+
+/// When a silent connection is asked whether its peer is still there, and how often before it is given up:
+/// 10 s + 3 × 3 s = 19 s, below the 20 s that we promise.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(10);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(3);
+const KEEPALIVE_RETRIES: u32 = 3;
+
+/// How long written bytes may stay unacknowledged before the connection is given up: the same promise while data is in
+/// flight, when keep-alive probes are not sent.
+const USER_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// A bound address that is not yet served: one socket for each core.
+#[derive(Debug)]
+pub struct Bound {
+    /// The address as bound: with the real port where 0 was asked for.
+    pub address: Address,
+    /// One for each core. Of a Unix socket these are duplicates of one.
+    pub sockets: Vec<BoundSocket>,
+}
+
+/// A listening socket that belongs to no runtime yet.
+#[derive(Debug)]
+pub enum BoundSocket {
+    /// TCP.
+    Tcp(std::net::TcpListener),
+    /// Unix.
+    Unix(StdUnixListener),
+}
+
+/// A listening socket of one core.
+#[derive(Debug)]
+pub enum Listener {
+    /// TCP.
+    Tcp(TcpListener),
+    /// Unix.
+    Unix(UnixListener),
+}
+
+/// Binds an address for `cores` cores.
+///
+/// SO_REUSEPORT would let a second process bind beside the first and take half of its connections, so the address is first
+/// bound without it: that fails while anyone listens there.
+///
+/// # Errors
+/// What the system says, with the holder's pid where the address is taken.
+pub fn bind(address: &Address, cores: usize) -> io::Result<Bound> {
+    match address {
+        Address::Tcp(asked) => bind_tcp(*asked, cores),
+        Address::Unix(path) => bind_unix(path, cores),
+    }
+}
+
+fn bind_tcp(asked: SocketAddr, cores: usize) -> io::Result<Bound> {
+    let taken = |e: io::Error| match (e.kind(), holder::of(asked)) {
+        (io::ErrorKind::AddrInUse, Some(pid)) => {
+            io::Error::new(e.kind(), format!("{asked} is taken by process {pid}"))
+        }
+        (io::ErrorKind::AddrInUse, None) => {
+            io::Error::new(e.kind(), format!("{asked} is taken by another process"))
+        }
+        _ => io::Error::new(e.kind(), format!("cannot listen on {asked}: {e}")),
+    };
+    if asked.port() != 0 {
+        let probe = tcp_socket(asked)?;
+        probe.bind(&asked.into()).map_err(taken)?;
+    }
+    let mut address = asked;
+    let mut sockets = Vec::with_capacity(cores);
+    for _ in 0..cores.max(1) {
+        let socket = tcp_socket(address)?;
+        socket.set_reuse_port(true)?;
+        socket.bind(&address.into()).map_err(taken)?;
+        // Set on the listening socket these are inherited by every accepted one: no system call a connection.
+        keep_alive(&SockRef::from(&socket))?;
+        socket.set_tcp_nodelay(true)?;
+        socket.listen(BACKLOG).map_err(taken)?;
+        let listener: std::net::TcpListener = socket.into();
+        address = listener.local_addr()?;
+        sockets.push(BoundSocket::Tcp(listener));
+    }
+    Ok(Bound { address: Address::Tcp(address), sockets })
+}
+
+fn tcp_socket(address: SocketAddr) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?; // connections of an earlier process may still be in TIME_WAIT
+    Ok(socket)
+}
+
+fn bind_unix(path: &Path, cores: usize) -> io::Result<Bound> {
+    if std::os::unix::net::UnixStream::connect(path).is_ok() {
+        let text = format!("unix:{} is taken by another process", path.display());
+        return Err(io::Error::new(io::ErrorKind::AddrInUse, text));
+    }
+    use std::os::unix::fs::FileTypeExt;
+    if std::fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_socket()) {
+        std::fs::remove_file(path)?; // left behind by a process that was killed
+    }
+    let listener = StdUnixListener::bind(path)
+        .map_err(|e| io::Error::new(e.kind(), format!("cannot listen on unix:{}: {e}", path.display())))?;
+    listener.set_nonblocking(true)?;
+    let sockets: io::Result<Vec<_>> =
+        (0..cores.max(1)).map(|_| listener.try_clone().map(BoundSocket::Unix)).collect();
+    Ok(Bound { address: Address::Unix(path.to_owned()), sockets: sockets? })
+}
+
+/// A dead peer is found within 20 s.
+pub(crate) fn keep_alive(socket: &SockRef<'_>) -> io::Result<()> {
+    let probes = TcpKeepalive::new()
+        .with_time(KEEPALIVE_IDLE)
+        .with_interval(KEEPALIVE_INTERVAL)
+        .with_retries(KEEPALIVE_RETRIES);
+    socket.set_tcp_keepalive(&probes)?;
+    socket.set_tcp_user_timeout(Some(USER_TIMEOUT))
+}
+
+impl Listener {
+    /// Gives a bound socket to the runtime of the calling thread.
+    ///
+    /// # Errors
+    /// When the runtime cannot take it.
+    pub fn new(socket: BoundSocket) -> io::Result<Self> {
+        match socket {
+            BoundSocket::Tcp(s) => TcpListener::from_std(s).map(Self::Tcp),
+            BoundSocket::Unix(s) => UnixListener::from_std(s).map(Self::Unix),
+        }
+    }
+
+    /// The next connection. Cancel safe.
+    ///
+    /// # Errors
+    /// What the system says; see [`crate::limits::ran_out`].
+    pub async fn accept(&self) -> io::Result<(Stream, Peer)> {
+        match self {
+            Self::Tcp(l) => l.accept().await.map(|(s, a)| (Stream::Tcp(s), Peer::Address(a))),
+            Self::Unix(l) => l.accept().await.map(|(s, _)| (Stream::Unix(s), Peer::Local)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_taken_address_names_its_holder() {
+        let any = Address::Tcp("127.0.0.1:0".parse().unwrap());
+        let bound = bind(&any, 2).unwrap();
+        assert_eq!(bound.sockets.len(), 2);
+        let error = bind(&bound.address, 1).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+        assert!(error.to_string().contains(&format!("process {}", std::process::id())), "{error}");
+    }
+
+    #[test]
+    fn a_unix_socket_left_behind_is_replaced_and_a_live_one_is_not() {
+        let path = std::env::temp_dir().join(format!("weir-listen-{}.sock", std::process::id()));
+        let address = Address::Unix(path.clone());
+        let first = bind(&address, 1).unwrap();
+        assert_eq!(bind(&address, 1).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        drop(first);
+        assert!(bind(&address, 1).is_ok());
+        std::fs::remove_file(path).unwrap();
+    }
+}

@@ -1,0 +1,139 @@
+//! TLS towards upstreams: verified by default.
+
+use super::{TlsError, TlsStream, read_certificates, read_key, socket_of};
+use crate::Stream;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use std::fmt;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use tokio_rustls::TlsConnector;
+
+/// The TLS policy towards an upstream.
+#[derive(Clone)]
+pub struct ClientTls {
+    connector: TlsConnector,
+    server_name: Option<ServerName<'static>>,
+}
+
+impl fmt::Debug for ClientTls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientTls").field("server_name", &self.server_name).finish_non_exhaustive()
+    }
+}
+
+impl ClientTls {
+    /// Reads the files and makes the policy.
+    ///
+    /// `ca` replaces the system's roots. `identity` is a certificate and its key to show. `server_name` is asked for and
+    /// verified instead of the endpoint's own name. `verify: false` accepts any certificate.
+    ///
+    /// # Errors
+    /// The first file or name that cannot be used, with what is wrong.
+    pub fn new(
+        ca: Option<&Path>,
+        identity: Option<(&Path, &Path)>,
+        server_name: Option<&str>,
+        verify: bool,
+    ) -> Result<Self, TlsError> {
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
+            .with_protocol_versions(super::server::versions(false))
+            .map_err(|e| TlsError(e.to_string()))?;
+        let builder = if verify {
+            builder.with_root_certificates(roots(ca)?)
+        } else {
+            builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyCertificate(provider)))
+        };
+        let mut config = match identity {
+            None => builder.with_no_client_auth(),
+            Some((cert, key)) => builder
+                .with_client_auth_cert(read_certificates(cert)?, read_key(key)?)
+                .map_err(|e| TlsError(format!("{}: {e}", cert.display())))?,
+        };
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        let server_name = server_name
+            .map(|name| ServerName::try_from(name.to_owned()))
+            .transpose()
+            .map_err(|_| TlsError("server_name is neither a DNS name nor an address".to_owned()))?;
+        Ok(Self { connector: TlsConnector::from(Arc::new(config)), server_name })
+    }
+
+    /// Shakes hands with an upstream known by `name` (a DNS name or an address).
+    ///
+    /// # Errors
+    /// What rustls says; a certificate that does not verify among it.
+    pub async fn connect(&self, stream: Stream, name: &str) -> io::Result<Stream> {
+        let name = match &self.server_name {
+            Some(name) => name.clone(),
+            None => ServerName::try_from(name.to_owned()).map_err(|_| {
+                io::Error::other(format!("`{name}` can not be verified: set tls.server_name"))
+            })?,
+        };
+        let stream = self.connector.connect(name, socket_of(stream)?).await?;
+        Ok(Stream::Tls(Box::new(TlsStream(stream.into()))))
+    }
+}
+
+fn roots(ca: Option<&Path>) -> Result<RootCertStore, TlsError> {
+    let mut roots = RootCertStore::empty();
+    match ca {
+        Some(path) => {
+            for cert in read_certificates(path)? {
+                roots.add(cert).map_err(|e| TlsError(format!("{}: {e}", path.display())))?;
+            }
+        }
+        None => {
+            let found = rustls_native_certs::load_native_certs();
+            roots.add_parsable_certificates(found.certs);
+            if roots.is_empty() {
+                return Err(TlsError(
+                    "the system has no root certificates: install ca-certificates or set `ca`".to_owned(),
+                ));
+            }
+        }
+    }
+    Ok(roots)
+}
+
+/// `verify: false`: any certificate will do, but the peer must hold its key.
+#[derive(Debug)]
+struct AnyCertificate(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for AnyCertificate {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, cert, signed, &self.0.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, cert, signed, &self.0.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}

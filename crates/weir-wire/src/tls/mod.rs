@@ -1,0 +1,168 @@
+//! TLS by rustls: the only place that knows it.
+//!
+//! `server` holds certificates chosen by name and the policy of a listener; `client` holds the policy towards an
+//! upstream. Both are built when a config is compiled and shared by all cores.
+
+mod client;
+mod server;
+
+pub use client::ClientTls;
+pub use server::{ClientAuth, Identity, ServerTls, Tickets, versions};
+
+use rustls::ProtocolVersion;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::path::Path;
+use std::pin::pin;
+use std::task::{Context, Poll};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
+use tokio::net::{TcpStream, UnixStream};
+
+/// A TLS connection in either role.
+#[derive(Debug)]
+pub struct TlsStream(tokio_rustls::TlsStream<Socket>);
+
+/// What TLS runs over.
+#[derive(Debug)]
+pub(crate) enum Socket {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+/// Why TLS could not be set up: which file, and what is wrong with it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TlsError(pub String);
+
+impl fmt::Display for TlsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for TlsError {}
+
+impl TlsStream {
+    pub(crate) fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        buffer: &mut Vec<u8>,
+    ) -> Poll<io::Result<usize>> {
+        pin!(self.0.read_buf(buffer)).poll(cx)
+    }
+
+    pub(crate) const fn writer(&mut self) -> &mut tokio_rustls::TlsStream<Socket> {
+        &mut self.0
+    }
+
+    /// See [`crate::Stream::is_quiet`]. Session tickets may arrive while a connection is idle, so what came is given to
+    /// rustls and only data or the end count.
+    pub(crate) fn is_quiet(&mut self, cx: &mut Context<'_>) -> bool {
+        pin!(self.0.read(&mut [0])).poll(cx).is_pending()
+    }
+
+    /// `TLSv1.3` or `TLSv1.2`.
+    pub fn version(&self) -> &'static str {
+        match self.0.get_ref().1.protocol_version() {
+            Some(ProtocolVersion::TLSv1_3) => "TLSv1.3",
+            Some(ProtocolVersion::TLSv1_2) => "TLSv1.2",
+            _ => "TLS",
+        }
+    }
+
+    /// The name that the client asked for, on a connection that we accepted.
+    pub fn server_name(&self) -> Option<&str> {
+        match &self.0 {
+            tokio_rustls::TlsStream::Server(s) => s.get_ref().1.server_name(),
+            tokio_rustls::TlsStream::Client(_) => None,
+        }
+    }
+
+    /// The protocol agreed by ALPN.
+    pub fn alpn(&self) -> Option<&[u8]> {
+        self.0.get_ref().1.alpn_protocol()
+    }
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(
+        self: std::pin::Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tcp(s) => std::pin::Pin::new(s).poll_read(cx, buf),
+            Self::Unix(s) => std::pin::Pin::new(s).poll_read(cx, buf),
+        }
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(
+        self: std::pin::Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        data: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Tcp(s) => std::pin::Pin::new(s).poll_write(cx, data),
+            Self::Unix(s) => std::pin::Pin::new(s).poll_write(cx, data),
+        }
+    }
+
+    fn poll_write_vectored(
+        self: std::pin::Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        data: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Tcp(s) => std::pin::Pin::new(s).poll_write_vectored(cx, data),
+            Self::Unix(s) => std::pin::Pin::new(s).poll_write_vectored(cx, data),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: std::pin::Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: std::pin::Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tcp(s) => std::pin::Pin::new(s).poll_shutdown(cx),
+            Self::Unix(s) => std::pin::Pin::new(s).poll_shutdown(cx),
+        }
+    }
+}
+
+/// Gives a cleartext connection to TLS.
+fn socket_of(stream: crate::Stream) -> io::Result<Socket> {
+    match stream {
+        crate::Stream::Tcp(s) => Ok(Socket::Tcp(s)),
+        crate::Stream::Unix(s) => Ok(Socket::Unix(s)),
+        crate::Stream::Tls(_) => Err(io::Error::other("TLS within TLS is not supported")),
+    }
+}
+
+/// Reads a PEM file of certificates, leaf first.
+fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let pem = std::fs::read(path).map_err(|e| TlsError(format!("{}: {e}", path.display())))?;
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
+    let chain = chain.map_err(|e| TlsError(format!("{}: no valid PEM: {e}", path.display())))?;
+    if chain.is_empty() {
+        return Err(TlsError(format!(
+            "{}: holds no certificate; expected PEM with `-----BEGIN CERTIFICATE-----`",
+            path.display()
+        )));
+    }
+    Ok(chain)
+}
+
+/// Reads the first private key of a PEM file.
+fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
+    PrivateKeyDer::from_pem_file(path)
+        .map_err(|e| TlsError(format!("{}: holds no private key that can be read: {e}", path.display())))
+}
