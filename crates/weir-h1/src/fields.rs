@@ -130,6 +130,11 @@ impl Fields {
         any
     }
 
+    /// Whether a field of one of these known names is there.
+    pub fn has_any(&self, known: &[Known]) -> bool {
+        self.live().any(|e| known.contains(&e.known))
+    }
+
     /// Removes every field for which `gone` says so, given name and value; tells whether there was one.
     pub fn remove_where(&mut self, mut gone: impl FnMut(&[u8], &[u8]) -> bool) -> bool {
         let mut any = false;

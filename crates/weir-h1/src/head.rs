@@ -272,6 +272,11 @@ impl RequestHead {
 // === impl ResponseHead ===
 
 impl ResponseHead {
+    /// A response that the gateway makes: no bytes behind it.
+    pub fn made(status: u16) -> Self {
+        Self { status, ..Self::default() }
+    }
+
     /// The status code, 100 to 599.
     pub const fn status(&self) -> u16 {
         self.status

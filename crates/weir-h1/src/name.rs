@@ -41,6 +41,8 @@ pub enum Known {
     XForwardedHost,
     /// `X-Forwarded-Proto`
     XForwardedProto,
+    /// `X-Real-IP`
+    XRealIp,
 }
 
 impl Known {
@@ -58,6 +60,7 @@ impl Known {
             10 if is("connection") => Self::Connection,
             10 if is("keep-alive") => Self::KeepAlive,
             14 if is("content-length") => Self::ContentLength,
+            9 if is("x-real-ip") => Self::XRealIp,
             9 | 14..=17 => match name.len() {
                 15 if is("x-forwarded-for") => Self::XForwardedFor,
                 16 if is("proxy-connection") => Self::ProxyConnection,

@@ -1,7 +1,7 @@
 //! HTTP over sockets, both roles: what every core needs to accept, dial, read and write.
 //!
 //! *Layout.* `stream` is one connection of any kind; `listen` binds and accepts, `dial` connects; `tls` is the only
-//! place that knows rustls; `deadline` is the one timer of a connection; `holder` finds who else holds an address; `limits`
+//! place that knows rustls; `relay` moves one body or a tunnel between two connections; `deadline` is the one timer of a connection; `holder` finds who else holds an address; `limits`
 //! raises the number of descriptors.
 //!
 //! *Architecture Invariant:* nothing here knows routes, filters or configs.
@@ -11,6 +11,7 @@ pub mod dial;
 pub mod holder;
 pub mod limits;
 pub mod listen;
+pub mod relay;
 pub mod stream;
 pub mod tls;
 

@@ -1,0 +1,391 @@
+//! One body on its way from one connection to another: read, un-framed, framed anew, written.
+//!
+//! A relay holds at most one buffer each way: it reads only when all it read before is written, so a slow receiver slows
+//! the sender down and memory stays bounded whatever the length of the body.
+
+use crate::Stream;
+use crate::stream::READ_BYTES;
+use std::io;
+use std::task::{Context, Poll, ready};
+use weir_h1::{BodyKind, BodyReader, Step, write_chunk, write_last_chunk};
+
+/// How the receiver learns where the body ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Framing {
+    /// Chunks.
+    Chunked,
+    /// The end of the connection: for an HTTP/1.0 client and a body of unknown length.
+    Close,
+    /// Content-Length, or there is no body.
+    Length,
+}
+
+/// Why a relay stopped before the end of the body.
+#[derive(Debug)]
+pub enum RelayError {
+    /// The sender broke a framing rule.
+    Malformed(weir_h1::Error),
+    /// Reading from the sender failed.
+    Read(io::Error),
+    /// The watcher of pieces refused.
+    Stopped,
+    /// The sender ended before the body did.
+    Truncated,
+    /// Writing to the receiver failed.
+    Write(io::Error),
+}
+
+/// Sees each piece of a body on its way: body filters and limits.
+pub trait Watch {
+    /// Looks at a piece. `last` pieces may be empty. `Ok(Some(..))` replaces it.
+    ///
+    /// # Errors
+    /// `Err` stops the relay.
+    fn piece(&mut self, data: &[u8], last: bool) -> Result<Option<Vec<u8>>, ()>;
+}
+
+/// Largest buffer of one direction, in bytes. Reads begin at 16 KiB and grow to this while they are filled.
+const BUFFER_BYTES: usize = 64 * 1024;
+
+/// Pieces up to this size are copied behind what waits already, so that they leave in one plain write; larger ones are
+/// written from where they were read.
+const COPY_BYTES: usize = 4 * 1024;
+
+/// One direction of an exchange.
+#[derive(Debug)]
+pub struct Relay {
+    reader: BodyReader,
+    framing: Framing,
+    /// Read and not yet taken: `input[used..]`.
+    input: Vec<u8>,
+    used: usize,
+    /// Framed and not yet written: `out[written..]`, then `input[direct]`.
+    out: Vec<u8>,
+    written: usize,
+    direct: (usize, usize),
+    finished: bool,
+    /// Bytes of body taken from the sender.
+    taken: u64,
+    /// Bytes written to the receiver, head and framing included.
+    sent: u64,
+    /// Counts reads and writes that moved something, so that the owner can tell a slow peer from a dead one.
+    steps: u64,
+    waits_for_writer: bool,
+}
+
+impl Relay {
+    /// A relay of a body of that kind. `out` holds the head that goes first.
+    pub fn new(kind: BodyKind, framing: Framing, out: Vec<u8>) -> Self {
+        Self {
+            reader: BodyReader::new(kind),
+            framing,
+            input: Vec::new(),
+            used: 0,
+            out,
+            written: 0,
+            direct: (0, 0),
+            finished: false,
+            taken: 0,
+            sent: 0,
+            steps: 0,
+            waits_for_writer: false,
+        }
+    }
+
+    /// Takes what came behind the head; returns how much of it belongs to this body.
+    ///
+    /// # Errors
+    /// As [`Relay::poll`].
+    pub fn prime(&mut self, rest: &[u8], watch: Option<&mut dyn Watch>) -> Result<usize, RelayError> {
+        let mut used = 0;
+        let mut watch = watch;
+        loop {
+            let step =
+                self.reader.step(rest.get(used..).unwrap_or_default()).map_err(RelayError::Malformed)?;
+            match step {
+                Step::Data { skip, len } => {
+                    let piece = rest.get(used + skip..used + skip + len).unwrap_or_default();
+                    used += skip + len;
+                    self.taken += len as u64;
+                    let last = self.reader.is_done();
+                    frame(self.framing, piece, last, reborrow(&mut watch), &mut self.out)?;
+                }
+                Step::End { used: end } => {
+                    self.finish(reborrow(&mut watch))?;
+                    return Ok(used + end);
+                }
+                Step::More => return Ok(rest.len()),
+            }
+        }
+    }
+
+    /// Moves on as far as both sides let it. Ready when the whole body was written and flushed.
+    ///
+    /// # Errors
+    /// See [`RelayError`]. The connections are then of no further use, except that a client can still be answered when
+    /// only the upstream's side failed.
+    pub fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: &mut Stream,
+        to: &mut Stream,
+        mut watch: Option<&mut dyn Watch>,
+    ) -> Poll<Result<(), RelayError>> {
+        loop {
+            self.take(reborrow(&mut watch))?;
+            self.waits_for_writer = true;
+            ready!(self.poll_write_out(cx, to))?;
+            if self.finished {
+                return to.poll_flush(cx).map_err(RelayError::Write);
+            }
+            // Bytes that TLS still holds must not wait for the sender's next ones.
+            ready!(to.poll_flush(cx)).map_err(RelayError::Write)?;
+            self.waits_for_writer = false;
+            ready!(self.poll_read_in(cx, from))?;
+        }
+    }
+
+    /// Writes what is framed, the head among it, and no more: for a request whose body must wait.
+    ///
+    /// # Errors
+    /// The receiver's.
+    pub fn poll_write_out(&mut self, cx: &mut Context<'_>, to: &mut Stream) -> Poll<Result<(), RelayError>> {
+        loop {
+            let out = self.out.get(self.written..).unwrap_or_default();
+            let direct = self.input.get(self.direct.0..self.direct.1).unwrap_or_default();
+            let wrote = match (out.is_empty(), direct.is_empty()) {
+                (true, true) => break,
+                (false, true) => ready!(to.poll_write(cx, out)),
+                (true, false) => ready!(to.poll_write(cx, direct)),
+                (false, false) => ready!(to.poll_write_two(cx, out, direct)),
+            };
+            let wrote = wrote.map_err(RelayError::Write)?;
+            if wrote == 0 {
+                return Poll::Ready(Err(RelayError::Write(io::ErrorKind::WriteZero.into())));
+            }
+            self.steps += 1;
+            self.sent += wrote as u64;
+            let of_out = wrote.min(out.len());
+            self.written += of_out;
+            self.direct.0 += wrote - of_out;
+        }
+        self.out.clear();
+        (self.written, self.direct) = (0, (0, 0));
+        Poll::Ready(Ok(()))
+    }
+
+    /// Whether the whole body was read and framed.
+    pub const fn is_finished(&self) -> bool {
+        self.finished
+    }
+
+    /// Whether it last waited for the receiver, not for the sender.
+    pub const fn waits_for_writer(&self) -> bool {
+        self.waits_for_writer
+    }
+
+    /// Bytes of body taken from the sender.
+    pub const fn taken(&self) -> u64 {
+        self.taken
+    }
+
+    /// Bytes written to the receiver.
+    pub const fn sent(&self) -> u64 {
+        self.sent
+    }
+
+    /// A number that changes whenever something moved.
+    pub const fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    /// What was read behind the end of the body: the next request of a pipelining client, or bytes that no upstream
+    /// should have sent.
+    pub fn leftover(&self) -> &[u8] {
+        self.input.get(self.used..).unwrap_or_default()
+    }
+
+    /// The buffer for the next head, emptied.
+    pub fn into_buffer(mut self) -> Vec<u8> {
+        self.out.clear();
+        self.out
+    }
+
+    /// Takes pieces out of what was read until something large waits to be written or more is needed.
+    fn take(&mut self, mut watch: Option<&mut dyn Watch>) -> Result<(), RelayError> {
+        while !self.finished && self.direct.0 == self.direct.1 && self.out.len() < BUFFER_BYTES {
+            let input = self.input.get(self.used..).unwrap_or_default();
+            match self.reader.step(input).map_err(RelayError::Malformed)? {
+                Step::Data { skip, len } => {
+                    let (from, to) = (self.used + skip, self.used + skip + len);
+                    self.used = to;
+                    self.taken += len as u64;
+                    let last = self.reader.is_done();
+                    if watch.is_none() && self.framing != Framing::Chunked && len > COPY_BYTES {
+                        self.direct = (from, to);
+                        continue;
+                    }
+                    let piece = self.input.get(from..to).unwrap_or_default();
+                    frame(self.framing, piece, last, reborrow(&mut watch), &mut self.out)?;
+                }
+                Step::End { used } => {
+                    self.used += used;
+                    self.finish(reborrow(&mut watch))?;
+                }
+                Step::More => return Ok(()),
+            }
+        }
+        Ok(())
+    }
+
+    fn poll_read_in(&mut self, cx: &mut Context<'_>, from: &mut Stream) -> Poll<Result<(), RelayError>> {
+        let filled = self.input.len() == self.input.capacity() && self.input.capacity() > 0;
+        self.input.clear();
+        self.used = 0;
+        if filled && self.input.capacity() < BUFFER_BYTES {
+            self.input.reserve_exact(BUFFER_BYTES);
+        }
+        if self.input.capacity() == 0 {
+            self.input.reserve_exact(READ_BYTES);
+        }
+        let read = match from.poll_read(cx, &mut self.input) {
+            Poll::Ready(read) => read.map_err(RelayError::Read)?,
+            Poll::Pending => {
+                // Nothing to hold while waiting, however many peers are slow: the buffer is for bytes, not for time.
+                if !filled {
+                    self.input = Vec::new();
+                }
+                return Poll::Pending;
+            }
+        };
+        self.steps += 1;
+        if read == 0 {
+            if !self.reader.ends_with_connection() {
+                return Poll::Ready(Err(RelayError::Truncated));
+            }
+            self.finish(None)?;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// The body was read whole: frames its end.
+    fn finish(&mut self, watch: Option<&mut dyn Watch>) -> Result<(), RelayError> {
+        // Where the length is known the last piece was announced with its data; elsewhere the end comes alone.
+        if let Some(watch) = watch
+            && (self.framing != Framing::Length || self.taken == 0)
+            && let Some(tail) = watch.piece(&[], true).map_err(|()| RelayError::Stopped)?
+        {
+            frame(self.framing, &tail, false, None, &mut self.out)?;
+        }
+        if self.framing == Framing::Chunked {
+            write_last_chunk(self.reader.trailers(), &mut self.out);
+        }
+        self.finished = true;
+        Ok(())
+    }
+}
+
+fn reborrow<'a>(watch: &'a mut Option<&mut dyn Watch>) -> Option<&'a mut dyn Watch> {
+    match watch {
+        Some(watch) => Some(&mut **watch),
+        None => None,
+    }
+}
+
+/// Frames one piece behind what waits in `out`.
+fn frame(
+    framing: Framing,
+    piece: &[u8],
+    last: bool,
+    watch: Option<&mut dyn Watch>,
+    out: &mut Vec<u8>,
+) -> Result<(), RelayError> {
+    let replaced = match watch {
+        Some(watch) => {
+            watch.piece(piece, last && framing == Framing::Length).map_err(|()| RelayError::Stopped)?
+        }
+        None => None,
+    };
+    let piece = replaced.as_deref().unwrap_or(piece);
+    match framing {
+        Framing::Chunked => write_chunk(piece, out),
+        Framing::Close | Framing::Length => out.extend_from_slice(piece),
+    }
+    Ok(())
+}
+
+/// What both directions of a tunnel moved, and whether one of them ended.
+#[derive(Debug, Default)]
+pub struct Tunnel {
+    up: Pipe,
+    down: Pipe,
+}
+
+#[derive(Debug, Default)]
+struct Pipe {
+    buffer: Vec<u8>,
+    written: usize,
+    ended: bool,
+    closed: bool,
+    total: u64,
+}
+
+impl Tunnel {
+    /// A tunnel; the bytes that came behind the two heads go first.
+    pub fn new(from_client: Vec<u8>, from_upstream: Vec<u8>) -> Self {
+        let pipe = |buffer| Pipe { buffer, written: 0, ended: false, closed: false, total: 0 };
+        Self { up: pipe(from_client), down: pipe(from_upstream) }
+    }
+
+    /// Moves bytes both ways. Ready when both directions ended; the end of one is passed on as a half-close.
+    ///
+    /// # Errors
+    /// That of either side.
+    pub fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        client: &mut Stream,
+        upstream: &mut Stream,
+    ) -> Poll<io::Result<()>> {
+        let up = self.up.poll(cx, client, upstream)?;
+        let down = self.down.poll(cx, upstream, client)?;
+        if up.is_ready() && down.is_ready() { Poll::Ready(Ok(())) } else { Poll::Pending }
+    }
+
+    /// Bytes from the client and from the upstream.
+    pub const fn moved(&self) -> (u64, u64) {
+        (self.up.total, self.down.total)
+    }
+}
+
+impl Pipe {
+    fn poll(&mut self, cx: &mut Context<'_>, from: &mut Stream, to: &mut Stream) -> Poll<io::Result<()>> {
+        loop {
+            while let Some(rest @ [_, ..]) = self.buffer.get(self.written..) {
+                let n = ready!(to.poll_write(cx, rest))?;
+                if n == 0 {
+                    return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+                }
+                self.written += n;
+                self.total += n as u64;
+            }
+            ready!(to.poll_flush(cx))?;
+            if self.ended {
+                if !self.closed {
+                    ready!(to.poll_shutdown(cx))?;
+                    self.closed = true;
+                }
+                return Poll::Ready(Ok(()));
+            }
+            self.buffer.clear();
+            self.written = 0;
+            match from.poll_read(cx, &mut self.buffer)? {
+                Poll::Ready(n) => self.ended = n == 0,
+                Poll::Pending => {
+                    self.buffer = Vec::new(); // an idle WebSocket holds no buffer
+                    return Poll::Pending;
+                }
+            }
+        }
+    }
+}
