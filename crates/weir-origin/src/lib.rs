@@ -1,1 +1,157 @@
-//! The built-in origin.
+//! The built-in origin: a small HTTP/1.1 server that says what it received.
+//!
+//! It stands behind Weir's embedded default config, behind `weir origin` and `weir bench`, and behind many tests. It is
+//! meant to cost so little that what is in front of it can be measured, and to answer everything that is useful for
+//! trying out a gateway. It is not meant to face the internet: it has size limits, but no timeouts.
+//!
+//! | path | answer |
+//! |---|---|
+//! | `/` | a page that names these paths, as HTML or text by `Accept` |
+//! | `/echo` | JSON: method, target, headers in order with their exact names, body length, and the body when it is UTF-8 of at most 64 KiB |
+//! | `/body/{n}` | n bytes, such as `/body/1KiB` (the one that is rendered in advance) |
+//! | `/chunked/{n}` | n bytes in chunks |
+//! | `/stream/{n}` | n lines, one chunk each, 100 ms apart |
+//! | `/delay/{ms}` | `200` after so many milliseconds, at most 60000 |
+//! | `/status/{code}` | that status, 200 to 599 |
+//! | `/headers/{n}` | n response headers, at most 1000 |
+//! | `/upload` | reads any body; JSON with its length and CRC-32 |
+//! | `/close` | answers, then closes the connection |
+//! | `/ws` | WebSocket echo |
+//!
+//! Anything else is a 404 in JSON. Every path takes any method; HEAD gets the headers alone.
+//!
+//! *Layout:* `request.rs` reads heads and bodies, `connection.rs` is the life of one connection, `pages.rs` holds the
+//! answers, `websocket.rs` the echo after an upgrade, `digest.rs` the checksums that both need.
+
+mod connection;
+mod digest;
+mod pages;
+mod request;
+mod websocket;
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::num::NonZeroUsize;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use socket2::{Domain, Protocol, Socket, Type};
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::watch;
+
+use crate::connection::Connection;
+
+/// Connections that may wait to be accepted. The kernel lowers it to `net.core.somaxconn`.
+const BACKLOG: i32 = 4096;
+
+/// How an [`Origin`] is started.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where to listen. Port 0 lets the system choose; [`Handle::address`] says which one it was.
+    pub address: SocketAddr,
+    /// Threads, each with its own listening socket and runtime. With one thread the address is not shared, so that a
+    /// second origin on it is refused.
+    pub threads: NonZeroUsize,
+}
+
+impl Default for Options {
+    /// One thread on a free port of 127.0.0.1.
+    fn default() -> Self {
+        Self { address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), threads: NonZeroUsize::MIN }
+    }
+}
+
+/// The origin. Only a name to start it by: what runs is held by its [`Handle`].
+#[derive(Debug)]
+pub struct Origin;
+
+impl Origin {
+    /// Binds and starts the threads; when it returns, connections are accepted.
+    ///
+    /// It brings its own threads and runtimes, so it may be called from anywhere, also inside a runtime.
+    ///
+    /// # Errors
+    /// The address cannot be bound, or a thread or its runtime cannot be made.
+    pub fn start(options: Options) -> io::Result<Handle> {
+        let (stop, stopped) = watch::channel(false);
+        let mut handle = Handle { address: options.address, stop, threads: Vec::new() };
+        let share = options.threads.get() > 1;
+        for number in 0..options.threads.get() {
+            let listener = bind(handle.address, share)?;
+            handle.address = listener.local_addr()?;
+            let runtime = Builder::new_current_thread().enable_all().build()?;
+            let stopped = stopped.clone();
+            let thread = thread::Builder::new()
+                .name(format!("origin-{number}"))
+                .spawn(move || run(runtime, listener, stopped))?;
+            handle.threads.push(thread);
+        }
+        Ok(handle)
+    }
+}
+
+/// A running origin. Dropping it stops it.
+#[derive(Debug)]
+pub struct Handle {
+    address: SocketAddr,
+    stop: watch::Sender<bool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Handle {
+    /// The address it listens on, with the real port.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Closes the listening sockets and every connection, finished or not, and waits for the threads.
+    pub fn stop(self) {}
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.stop.send_replace(true);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn bind(address: SocketAddr, share: bool) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    if share {
+        socket.set_reuse_port(true)?;
+    }
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    socket.set_nonblocking(true)?;
+    Ok(socket.into())
+}
+
+/// Runs until told to stop. The runtime ends with it, and every connection with the runtime.
+fn run(runtime: Runtime, listener: TcpListener, mut stopped: watch::Receiver<bool>) {
+    runtime.block_on(async move {
+        tokio::select! {
+            () = accept(listener) => {}
+            _ = stopped.wait_for(|stop| *stop) => {}
+        }
+    });
+}
+
+async fn accept(listener: TcpListener) {
+    let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let _ = stream.set_nodelay(true);
+                tokio::spawn(Connection::new(stream).serve());
+            }
+            // Out of descriptors, most likely: let some connections end first instead of spinning.
+            Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,1 +1,38 @@
-//! Counters, histograms and the access log, kept per core.
+//! Counters, histograms, the access log and the process's own log: what a Weir tells about itself.
+//!
+//! Everything that a request touches is kept per core and written by that core alone, so that measuring costs a plain load and a plain
+//! store; the control thread adds the cores up when somebody asks.
+//!
+//! # Layout
+//!
+//! - [`cell`]: the smallest parts, one number each: [`Counter`], [`Gauge`], [`Histogram`], [`StatusCounts`].
+//! - [`series`]: the cells that belong to one listener, route, upstream or endpoint, and the bounded tables of their names.
+//! - [`registry`]: [`Telemetry`], the process-wide table, and [`CoreCells`], a core's share of it.
+//! - [`exposition`]: `/metrics`, as Prometheus text or OpenMetrics.
+//! - [`access_log`]: a line per exchange, formatted on the core, written by one thread.
+//! - [`log`]: the process's own log, levels and key-values.
+//! - `sink` and `text`: the writer thread and the escaping that both logs share.
+
+pub mod access_log;
+pub mod cell;
+pub mod exposition;
+pub mod log;
+pub mod registry;
+pub mod series;
+
+mod error;
+mod process;
+mod sink;
+mod text;
+mod time;
+
+pub use access_log::{AccessLog, AccessLogWriter, Entry, LineFormat, Timing};
+pub use cell::{Counter, Gauge, Histogram, StatusCounts};
+pub use error::{Error, Result};
+pub use exposition::{Exposition, negotiate};
+pub use registry::{CoreCells, Setup, Telemetry};
+pub use series::{
+    Attempt, Closed, EndpointCells, EndpointId, ListenerCells, ListenerId, RouteCells, RouteId,
+    UpstreamCells, UpstreamId,
+};
+pub use sink::Output;

@@ -1,0 +1,300 @@
+//! The life of one connection: read a head, answer from memory where the path is the measured one, else read the body
+//! and ask `pages.rs`. Pipelined requests are answered with one write.
+
+use std::io;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::digest::Crc32;
+use crate::request::{self, Framing, Head, MAX_HEAD, Parsed};
+use crate::{pages, websocket};
+
+/// Answers wait for each other up to this size before they are written.
+const FLUSH_AT: usize = 64 * 1024;
+
+/// The longest request body that `/echo` repeats.
+const MAX_ECHO: usize = 64 * 1024;
+
+/// A request with its body read.
+#[derive(Debug)]
+pub(crate) struct Request {
+    pub(crate) method: String,
+    pub(crate) target: String,
+    pub(crate) http_1_0: bool,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) keep_alive: bool,
+    pub(crate) body: Body,
+}
+
+impl Request {
+    /// The path of the target, whichever form it has, without the query.
+    pub(crate) fn path(&self) -> &str {
+        let target = match self.target.split_once("://") {
+            Some((_, rest)) if !self.target.starts_with('/') => rest.find('/').map_or("/", |at| &rest[at..]),
+            _ => &self.target,
+        };
+        target.split(['?', '#']).next().unwrap_or("/")
+    }
+
+    /// The first value of a header.
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers
+            .iter()
+            .find(|(known, _)| known.eq_ignore_ascii_case(name))
+            .map(|(_, value)| value.as_str())
+    }
+}
+
+/// What is kept of a request body.
+#[derive(Debug)]
+pub(crate) struct Body {
+    pub(crate) length: u64,
+    pub(crate) crc32: u32,
+    /// The bytes, when there were at most 64 KiB.
+    pub(crate) bytes: Option<Vec<u8>>,
+}
+
+/// One accepted connection.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    stream: TcpStream,
+    input: Vec<u8>,
+    /// Bytes of `input` that are used up.
+    used: usize,
+    output: Vec<u8>,
+}
+
+impl Connection {
+    pub(crate) fn new(stream: TcpStream) -> Self {
+        Self { stream, input: Vec::new(), used: 0, output: Vec::new() }
+    }
+
+    /// Serves until either side closes. An error of the socket only ends the connection: nobody is left to tell.
+    pub(crate) async fn serve(mut self) {
+        let _ = self.run().await;
+    }
+
+    async fn run(&mut self) -> io::Result<()> {
+        loop {
+            let head = match Head::parse(self.unread()) {
+                Parsed::Head(head) => head,
+                Parsed::Partial if self.unread().len() < MAX_HEAD => {
+                    self.flush().await?;
+                    if self.fill().await? == 0 {
+                        return Ok(());
+                    }
+                    continue;
+                }
+                Parsed::Partial => return self.refuse(431, "the head is longer than 64 KiB").await,
+                Parsed::Bad(why) => return self.refuse(400, why).await,
+            };
+            let length = head.length;
+            if is_measured(&head) {
+                self.used += length;
+                self.output.extend_from_slice(pages::BODY_1KIB);
+                if self.output.len() >= FLUSH_AT {
+                    self.flush().await?;
+                }
+                continue;
+            }
+            let (framing, expects_continue) = (head.framing, head.expects_continue);
+            let mut request = owned(&head);
+            self.used += length;
+            if expects_continue && framing != Framing::Length(0) {
+                self.write(b"HTTP/1.1 100 Continue\r\n\r\n").await?;
+            }
+            match self.read_body(framing).await? {
+                Ok(body) => request.body = body,
+                Err(why) => return self.refuse(400, why).await,
+            }
+            if request.path() == "/close" {
+                request.keep_alive = false;
+            }
+            if request.path() == "/ws" && websocket::is_handshake(&request) {
+                return websocket::serve(self, &request).await;
+            }
+            pages::answer(self, &request).await?;
+            if !request.keep_alive {
+                self.flush().await?;
+                return self.stream.shutdown().await;
+            }
+        }
+    }
+
+    /// What was read and not used yet.
+    pub(crate) fn unread(&self) -> &[u8] {
+        &self.input[self.used..]
+    }
+
+    /// Moves the first `n` unread bytes to the output, each combined with the byte that `mask` gives for its number.
+    pub(crate) fn echo(&mut self, n: usize, mask: impl Fn(usize) -> u8) {
+        let piece = &self.input[self.used..self.used + n];
+        self.output.extend(piece.iter().enumerate().map(|(number, byte)| byte ^ mask(number)));
+        self.used += n;
+    }
+
+    /// Marks the first `n` unread bytes as used.
+    pub(crate) fn consume(&mut self, n: usize) {
+        self.used += n;
+    }
+
+    /// Reads more. Returns 0 at the end of the stream.
+    pub(crate) async fn fill(&mut self) -> io::Result<usize> {
+        if self.used == self.input.len() {
+            self.input.clear();
+        } else {
+            self.input.drain(..self.used);
+        }
+        self.used = 0;
+        self.input.reserve(16 * 1024);
+        self.stream.read_buf(&mut self.input).await
+    }
+
+    /// Adds to what the next flush writes.
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
+        self.output.extend_from_slice(bytes);
+    }
+
+    /// Writes everything that was pushed.
+    pub(crate) async fn flush(&mut self) -> io::Result<()> {
+        if !self.output.is_empty() {
+            self.stream.write_all(&self.output).await?;
+            self.output.clear();
+        }
+        Ok(())
+    }
+
+    /// Writes everything that was pushed, then these bytes.
+    pub(crate) async fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.flush().await?;
+        self.stream.write_all(bytes).await
+    }
+
+    async fn refuse(&mut self, status: u16, why: &str) -> io::Result<()> {
+        pages::refuse(self, status, why);
+        self.flush().await?;
+        self.stream.shutdown().await
+    }
+
+    /// Reads a body to its end. The inner error says what is wrong with its framing.
+    async fn read_body(&mut self, framing: Framing) -> io::Result<Result<Body, &'static str>> {
+        let mut sink = Sink { length: 0, crc32: Crc32::new(), bytes: Some(Vec::new()) };
+        match framing {
+            Framing::Length(length) => self.read_exactly(length, &mut sink).await?,
+            Framing::Chunked => loop {
+                let (size, line) = match request::chunk_size(self.unread()) {
+                    Ok(Some(found)) => found,
+                    Ok(None) => {
+                        self.fill_some().await?;
+                        continue;
+                    }
+                    Err(why) => return Ok(Err(why)),
+                };
+                self.consume(line);
+                if size == 0 {
+                    if let Err(why) = self.read_trailers().await? {
+                        return Ok(Err(why));
+                    }
+                    break;
+                }
+                self.read_exactly(size, &mut sink).await?;
+                while self.unread().len() < 2 {
+                    self.fill_some().await?;
+                }
+                if !self.unread().starts_with(b"\r\n") {
+                    return Ok(Err("a chunk does not end with CRLF"));
+                }
+                self.consume(2);
+            },
+        }
+        Ok(Ok(Body { length: sink.length, crc32: sink.crc32.value(), bytes: sink.bytes }))
+    }
+
+    async fn read_exactly(&mut self, mut length: u64, sink: &mut Sink) -> io::Result<()> {
+        while length > 0 {
+            if self.unread().is_empty() {
+                self.fill_some().await?;
+            }
+            let take = usize::try_from(length).unwrap_or(usize::MAX).min(self.unread().len());
+            sink.take(&self.input[self.used..self.used + take]);
+            self.consume(take);
+            length -= take as u64;
+        }
+        Ok(())
+    }
+
+    /// Trailers are read and forgotten.
+    async fn read_trailers(&mut self) -> io::Result<Result<(), &'static str>> {
+        let mut total = 0;
+        loop {
+            match request::line(self.unread(), 0) {
+                Ok(Some((b"", next))) => {
+                    self.consume(next);
+                    return Ok(Ok(()));
+                }
+                Ok(Some((_, next))) => {
+                    self.consume(next);
+                    total += next;
+                }
+                Ok(None) if self.unread().len() > MAX_HEAD => return Ok(Err("trailers")),
+                Ok(None) => self.fill_some().await?,
+                Err(why) => return Ok(Err(why)),
+            }
+            if total > MAX_HEAD {
+                return Ok(Err("trailers"));
+            }
+        }
+    }
+
+    async fn fill_some(&mut self) -> io::Result<()> {
+        match self.fill().await? {
+            0 => Err(io::ErrorKind::UnexpectedEof.into()),
+            _ => Ok(()),
+        }
+    }
+}
+
+struct Sink {
+    length: u64,
+    crc32: Crc32,
+    bytes: Option<Vec<u8>>,
+}
+
+impl Sink {
+    fn take(&mut self, bytes: &[u8]) {
+        self.length += bytes.len() as u64;
+        self.crc32.update(bytes);
+        if let Some(kept) = &mut self.bytes {
+            if kept.len() + bytes.len() <= MAX_ECHO {
+                kept.extend_from_slice(bytes);
+            } else {
+                self.bytes = None;
+            }
+        }
+    }
+}
+
+/// The path that is measured: nothing to read after the head, and an answer that is always the same bytes.
+fn is_measured(head: &Head<'_>) -> bool {
+    head.target == "/body/1KiB"
+        && head.method == "GET"
+        && head.framing == Framing::Length(0)
+        && head.keep_alive
+        && head.minor_version == 1
+}
+
+fn owned(head: &Head<'_>) -> Request {
+    let headers = head.fields.split_terminator("\r\n").filter_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        Some((name.to_owned(), value.trim().to_owned()))
+    });
+    Request {
+        method: head.method.to_owned(),
+        target: head.target.to_owned(),
+        http_1_0: head.minor_version == 0,
+        headers: headers.collect(),
+        keep_alive: head.keep_alive,
+        body: Body { length: 0, crc32: 0, bytes: None },
+    }
+}

@@ -1,0 +1,147 @@
+//! The origin over real sockets: one request in, the answer out.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use super::*;
+
+fn connect(origin: &Handle) -> TcpStream {
+    let stream = TcpStream::connect(origin.address()).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    stream
+}
+
+/// Sends the bytes and reads to the end of the stream.
+fn ask(origin: &Handle, request: &str) -> String {
+    let mut stream = connect(origin);
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+fn get(origin: &Handle, target: &str) -> String {
+    ask(origin, &format!("GET {target} HTTP/1.1\r\nHost: origin\r\nConnection: close\r\n\r\n"))
+}
+
+fn body(answer: &str) -> &str {
+    answer.split_once("\r\n\r\n").unwrap().1
+}
+
+#[test]
+fn pages() {
+    let origin = Origin::start(Options::default()).unwrap();
+    assert!(get(&origin, "/").contains("/delay/250"));
+    assert_eq!(body(&get(&origin, "/body/5")), "xxxxx");
+    assert_eq!(body(&get(&origin, "/body/100KiB")).len(), 102_400);
+    assert_eq!(body(&get(&origin, "/chunked/3")), "3\r\nxxx\r\n0\r\n\r\n");
+    assert_eq!(body(&get(&origin, "/stream/2")), "7\r\nline 1\n\r\n7\r\nline 2\n\r\n0\r\n\r\n");
+    assert_eq!(body(&get(&origin, "/delay/1")), "after 1 ms\n");
+    assert!(get(&origin, "/status/503?x").starts_with("HTTP/1.1 503 Service Unavailable\r\n"));
+    assert_eq!(body(&get(&origin, "/status/204")), "");
+    assert!(get(&origin, "/headers/2").contains("X-Header-0: value 0\r\nX-Header-1: value 1\r\n"));
+    assert!(get(&origin, "http://origin/body/1").ends_with("\r\n\r\nx"));
+    for unknown in ["/nothing", "/status/9", "/status/", "/body/x", "/headers/1001", "*"] {
+        assert!(get(&origin, unknown).starts_with("HTTP/1.1 404 "), "{unknown}");
+    }
+}
+
+#[test]
+fn echo_tells_what_arrived() {
+    let origin = Origin::start(Options::default()).unwrap();
+    let answer = ask(
+        &origin,
+        "PUT /echo?q HTTP/1.1\r\nhOST: o\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n\
+         3;x\r\na\"b\r\n1\r\nc\r\n0\r\nT: t\r\n\r\n",
+    );
+    assert_eq!(
+        body(&answer),
+        "{\"method\":\"PUT\",\"target\":\"/echo?q\",\"version\":\"HTTP/1.1\",\"headers\":[[\"hOST\",\"o\"],\
+         [\"Transfer-Encoding\",\"chunked\"],[\"Connection\",\"close\"]],\"body_length\":4,\"body\":\"a\\\"bc\"}\n"
+    );
+}
+
+#[test]
+fn upload_counts_and_sums() {
+    let origin = Origin::start(Options::default()).unwrap();
+    let head = "POST /upload HTTP/1.1\r\nHost: o\r\nConnection: close\r\nContent-Length: 9\r\n\r\n123456789";
+    assert_eq!(body(&ask(&origin, head)), "{\"length\":9,\"crc32\":\"cbf43926\"}\n");
+}
+
+#[test]
+fn pipelined_requests_are_answered_in_order() {
+    let origin = Origin::start(Options::default()).unwrap();
+    let answer = ask(
+        &origin,
+        "GET /body/1KiB HTTP/1.1\r\nHost: o\r\n\r\nGET /body/2 HTTP/1.1\r\nHost: o\r\n\r\n\
+         GET /close HTTP/1.1\r\nHost: o\r\n\r\nGET /never",
+    );
+    assert_eq!(answer.matches("HTTP/1.1 200 OK").count(), 3);
+    assert!(answer.ends_with("\r\n\r\nclosing\n"));
+}
+
+#[test]
+fn expect_is_answered_before_the_body() {
+    let origin = Origin::start(Options::default()).unwrap();
+    let mut stream = connect(&origin);
+    stream
+        .write_all(b"PUT /upload HTTP/1.1\r\nHost: o\r\nExpect: 100-continue\r\nContent-Length: 1\r\n\r\n")
+        .unwrap();
+    let mut answer = [0; 25];
+    stream.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 100 Continue\r\n\r\n");
+    stream.write_all(b"a").unwrap();
+    stream.read_exact(&mut answer[..15]).unwrap();
+    assert_eq!(&answer[..15], b"HTTP/1.1 200 OK");
+}
+
+#[test]
+fn bad_requests_are_refused() {
+    let origin = Origin::start(Options::default()).unwrap();
+    for bad in ["GET / HTTP/1.1\n\n", "PUT / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n"] {
+        let answer = ask(&origin, bad);
+        assert!(answer.starts_with("HTTP/1.1 400 Bad Request\r\n"), "{bad:?}: {answer}");
+    }
+}
+
+#[test]
+fn websocket_echo() {
+    let origin = Origin::start(Options::default()).unwrap();
+    let mut stream = connect(&origin);
+    stream
+        .write_all(
+            b"GET /ws HTTP/1.1\r\nHost: o\r\nUpgrade: websocket\r\nConnection: keep-alive, Upgrade\r\n\
+              Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
+        )
+        .unwrap();
+    // A text frame "Hi" masked with 1 2 3 4, an empty ping, then close 1000.
+    stream.write_all(&[0x81, 0x82, 1, 2, 3, 4, b'H' ^ 1, b'i' ^ 2, 0x89, 0x80, 0, 0, 0, 0]).unwrap();
+    stream.write_all(&[0x88, 0x82, 0, 0, 0, 0, 0x03, 0xe8]).unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    let frames = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n").unwrap() + 4;
+    assert!(answer.starts_with(b"HTTP/1.1 101 "));
+    assert_eq!(&answer[frames..], [0x81, 2, b'H', b'i', 0x8a, 0, 0x88, 2, 0x03, 0xe8]);
+}
+
+#[test]
+fn stop_closes_everything() {
+    let threads = NonZeroUsize::new(2).unwrap();
+    let origin = Origin::start(Options { threads, ..Options::default() }).unwrap();
+    let mut idle = connect(&origin);
+    idle.write_all(b"GET /body/1 HTTP/1.1\r\nHost: o\r\n\r\n").unwrap();
+    let mut first = [0];
+    idle.read_exact(&mut first).unwrap();
+    let address = origin.address();
+    origin.stop();
+    idle.read_to_end(&mut Vec::new()).unwrap();
+    assert!(TcpStream::connect(address).is_err());
+}
+
+#[test]
+fn starts_inside_a_runtime() {
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    let origin = runtime.block_on(async { Origin::start(Options::default()).unwrap() });
+    assert_eq!(body(&get(&origin, "/body/1")), "x");
+}

@@ -1,0 +1,263 @@
+//! What the access log can tell about an exchange, and what each field is called.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// How much of a path, query or User-Agent a line keeps, in bytes before escaping.
+pub const LONG_FIELD_BYTES: usize = 2048;
+
+/// How much of any other text a line keeps, in bytes before escaping.
+pub const SHORT_FIELD_BYTES: usize = 512;
+
+/// One exchange, as the access log tells it. Borrowed: nothing is copied but into the core's buffer.
+///
+/// Texts that come from a peer are bytes and may be anything. An empty text, a zero or a `None` means "there is none": JSON leaves it
+/// out, a template shows `-`. Only `bytes_in`, `bytes_out` and `total` always appear.
+#[derive(Clone, Debug)]
+pub struct Entry<'a> {
+    /// When the request began.
+    pub time: SystemTime,
+    /// The id that the `request_id` filter gave or took over.
+    pub request_id: &'a [u8],
+    /// Who asks: the address after trusted forwarding was taken into account.
+    pub client: Option<IpAddr>,
+    /// Who connected: the socket's other end. `None` on a Unix socket.
+    pub peer: Option<SocketAddr>,
+    /// The name of the listener.
+    pub listener: &'a str,
+    /// The method, as received.
+    pub method: &'a [u8],
+    /// The host, as received.
+    pub host: &'a [u8],
+    /// The path, as received.
+    pub path: &'a [u8],
+    /// The query without its `?`. Logged as part of `uri`.
+    pub query: &'a [u8],
+    /// The protocol: `HTTP/1.1`.
+    pub protocol: &'a str,
+    /// The name of the route.
+    pub route: &'a str,
+    /// The name of the upstream.
+    pub upstream: &'a str,
+    /// The address of the endpoint that the last attempt went to.
+    pub endpoint: &'a str,
+    /// How many attempts were made.
+    pub attempts: u32,
+    /// The status sent to the client; 0 if none was.
+    pub status: u16,
+    /// Why the gateway itself answered.
+    pub cause: &'a str,
+    /// Bytes of the request received: head and body.
+    pub bytes_in: u64,
+    /// Bytes of the response sent: head and body.
+    pub bytes_out: u64,
+    /// The consumer that a filter named.
+    pub consumer: &'a str,
+    /// The User-Agent, as received.
+    pub user_agent: &'a [u8],
+    /// The version of TLS with the client: `TLSv1.3`.
+    pub tls_version: &'a str,
+    /// The cipher suite with the client.
+    pub tls_cipher: &'a str,
+    /// Whether the exchange became a tunnel (WebSocket, upgrade).
+    pub tunnel: bool,
+    /// Where the time went.
+    pub timing: Timing,
+}
+
+/// Where the time of an exchange went. Zero means "did not happen" or "less than a microsecond".
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Timing {
+    /// From the first byte of the request to the end of its head.
+    pub head: Duration,
+    /// In filters, before the upstream.
+    pub filters: Duration,
+    /// Waiting for a connection to the endpoint: the pool's queue, the name, the connect. Of the last attempt.
+    pub connect: Duration,
+    /// In the TLS handshake with the endpoint. Of the last attempt.
+    pub tls: Duration,
+    /// From sending the request to the first byte of the answer. Of the last attempt.
+    pub first_byte: Duration,
+    /// From the first byte of the request to the last byte of the response.
+    pub total: Duration,
+}
+
+impl Default for Entry<'_> {
+    fn default() -> Self {
+        Self {
+            time: UNIX_EPOCH,
+            request_id: b"",
+            client: None,
+            peer: None,
+            listener: "",
+            method: b"",
+            host: b"",
+            path: b"",
+            query: b"",
+            protocol: "",
+            route: "",
+            upstream: "",
+            endpoint: "",
+            attempts: 0,
+            status: 0,
+            cause: "",
+            bytes_in: 0,
+            bytes_out: 0,
+            consumer: "",
+            user_agent: b"",
+            tls_version: "",
+            tls_cipher: "",
+            tunnel: false,
+            timing: Timing::default(),
+        }
+    }
+}
+
+/// A field of the log: a key in JSON, `{name}` in a template.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "docs/access-log.md and the fields of `Entry` say what each is")]
+pub enum Field {
+    Time,
+    RequestId,
+    Client,
+    Peer,
+    Listener,
+    Method,
+    Host,
+    Uri,
+    Path,
+    Query,
+    Protocol,
+    Route,
+    Upstream,
+    Endpoint,
+    Attempts,
+    Status,
+    Cause,
+    BytesIn,
+    BytesOut,
+    Consumer,
+    UserAgent,
+    TlsVersion,
+    TlsCipher,
+    Tunnel,
+    HeadUs,
+    FiltersUs,
+    ConnectUs,
+    TlsUs,
+    FirstByteUs,
+    TotalUs,
+}
+
+impl Field {
+    /// Every field, in the order of a JSON line. JSON has no `path` and no `query`: `uri` is both.
+    pub const ALL: [(Self, &'static str); 30] = [
+        (Self::Time, "time"),
+        (Self::RequestId, "request_id"),
+        (Self::Client, "client"),
+        (Self::Peer, "peer"),
+        (Self::Listener, "listener"),
+        (Self::Method, "method"),
+        (Self::Host, "host"),
+        (Self::Uri, "uri"),
+        (Self::Path, "path"),
+        (Self::Query, "query"),
+        (Self::Protocol, "protocol"),
+        (Self::Route, "route"),
+        (Self::Upstream, "upstream"),
+        (Self::Endpoint, "endpoint"),
+        (Self::Attempts, "attempts"),
+        (Self::Status, "status"),
+        (Self::Cause, "cause"),
+        (Self::BytesIn, "bytes_in"),
+        (Self::BytesOut, "bytes_out"),
+        (Self::Consumer, "consumer"),
+        (Self::UserAgent, "user_agent"),
+        (Self::TlsVersion, "tls_version"),
+        (Self::TlsCipher, "tls_cipher"),
+        (Self::Tunnel, "tunnel"),
+        (Self::HeadUs, "head_us"),
+        (Self::FiltersUs, "filters_us"),
+        (Self::ConnectUs, "connect_us"),
+        (Self::TlsUs, "tls_us"),
+        (Self::FirstByteUs, "first_byte_us"),
+        (Self::TotalUs, "total_us"),
+    ];
+}
+
+/// The value of a field in one entry.
+pub(super) enum Value<'a> {
+    Absent,
+    Address(IpAddr, Option<u16>),
+    Number(u64),
+    /// From a config or from us: short.
+    Text(&'a [u8]),
+    Time(SystemTime),
+    True,
+    /// A path, a query, or both.
+    Uri(&'a [u8], &'a [u8]),
+    UserAgent(&'a [u8]),
+}
+
+impl Entry<'_> {
+    #[inline]
+    pub(super) fn value(&self, field: Field) -> Value<'_> {
+        match field {
+            Field::Time => Value::Time(self.time),
+            Field::RequestId => text(self.request_id),
+            Field::Client => self.client.map_or(Value::Absent, |ip| Value::Address(ip, None)),
+            Field::Peer => {
+                self.peer.map_or(Value::Absent, |peer| Value::Address(peer.ip(), Some(peer.port())))
+            }
+            Field::Listener => text(self.listener.as_bytes()),
+            Field::Method => text(self.method),
+            Field::Host => text(self.host),
+            Field::Uri => uri(self.path, self.query),
+            Field::Path => uri(self.path, b""),
+            Field::Query => uri(self.query, b""),
+            Field::Protocol => text(self.protocol.as_bytes()),
+            Field::Route => text(self.route.as_bytes()),
+            Field::Upstream => text(self.upstream.as_bytes()),
+            Field::Endpoint => text(self.endpoint.as_bytes()),
+            Field::Attempts => some(self.attempts.into()),
+            Field::Status => some(self.status.into()),
+            Field::Cause => text(self.cause.as_bytes()),
+            Field::BytesIn => Value::Number(self.bytes_in),
+            Field::BytesOut => Value::Number(self.bytes_out),
+            Field::Consumer => text(self.consumer.as_bytes()),
+            Field::UserAgent if self.user_agent.is_empty() => Value::Absent,
+            Field::UserAgent => Value::UserAgent(self.user_agent),
+            Field::TlsVersion => text(self.tls_version.as_bytes()),
+            Field::TlsCipher => text(self.tls_cipher.as_bytes()),
+            Field::Tunnel if self.tunnel => Value::True,
+            Field::Tunnel => Value::Absent,
+            Field::HeadUs => some(micros(self.timing.head)),
+            Field::FiltersUs => some(micros(self.timing.filters)),
+            Field::ConnectUs => some(micros(self.timing.connect)),
+            Field::TlsUs => some(micros(self.timing.tls)),
+            Field::FirstByteUs => some(micros(self.timing.first_byte)),
+            Field::TotalUs => Value::Number(micros(self.timing.total)),
+        }
+    }
+}
+
+#[inline]
+fn text(value: &[u8]) -> Value<'_> {
+    if value.is_empty() { Value::Absent } else { Value::Text(value) }
+}
+
+#[inline]
+fn uri<'a>(path: &'a [u8], query: &'a [u8]) -> Value<'a> {
+    if path.is_empty() && query.is_empty() { Value::Absent } else { Value::Uri(path, query) }
+}
+
+#[inline]
+fn some(value: u64) -> Value<'static> {
+    if value == 0 { Value::Absent } else { Value::Number(value) }
+}
+
+#[inline]
+fn micros(time: Duration) -> u64 {
+    // Not `as_micros`: that divides 128 bits.
+    time.as_secs().wrapping_mul(1_000_000) + u64::from(time.subsec_micros())
+}

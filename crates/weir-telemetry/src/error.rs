@@ -1,0 +1,37 @@
+//! The one error of this crate: something about a log's settings or its file.
+
+use std::fmt;
+
+/// What every fallible function of this crate returns.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// A log cannot be set up as asked.
+///
+/// `Display` names the file or the template and what was expected; `source()` is the operating system's answer, where there is one.
+#[derive(Debug)]
+pub struct Error {
+    message: String,
+    source: Option<std::io::Error>,
+}
+
+impl Error {
+    pub(crate) fn new(message: impl Into<String>) -> Self {
+        Self { message: message.into(), source: None }
+    }
+
+    pub(crate) fn io(message: impl Into<String>, source: std::io::Error) -> Self {
+        Self { message: message.into(), source: Some(source) }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.source.as_ref().map(|e| e as _)
+    }
+}

@@ -1,0 +1,344 @@
+//! The process's own log: what happened to the gateway, not to a request.
+//!
+//! One global log, usable from the first line of `main` (plain text to stderr) and configured as soon as the config is known. A line is
+//! a short message and key-values: `log::info("reload", &[("revision", &revision)])`. Once configured, lines go through a bounded
+//! channel to a thread, like those of the access log: a stuck terminal never stops a core. Call [`flush`] before the process ends.
+
+use std::fmt::{Display, Write as _};
+use std::io::Write as _;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::{OnceLock, PoisonError, RwLock};
+use std::time::{Duration, Instant, SystemTime};
+
+use crate::error::{Error, Result};
+use crate::sink::{Output, Sink};
+use crate::text::{self, Style};
+use crate::time::Stamp;
+
+/// How much of one value a line keeps, in bytes.
+pub const VALUE_BYTES: usize = 4096;
+
+/// How many lines may wait for the writer thread; further ones are dropped and counted. Worst case: some 10 MiB of longest lines.
+pub const WAITING_LINES: usize = 1024;
+
+/// How serious a line is. The log shows its level and those above.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Level {
+    /// Something does not work and somebody must act.
+    Error,
+    /// Something is wrong, and the gateway goes on.
+    Warn,
+    /// What an operator wants to see: starts, reloads, drains. The default.
+    #[default]
+    Info,
+    /// Details for the one who looks for a mistake.
+    Debug,
+}
+
+impl Level {
+    /// Reads the config's value.
+    ///
+    /// # Errors
+    /// For anything but the four names; lists them.
+    pub fn parse(value: &str) -> Result<Self> {
+        match value {
+            "error" => Ok(Self::Error),
+            "warn" => Ok(Self::Warn),
+            "info" => Ok(Self::Info),
+            "debug" => Ok(Self::Debug),
+            _ => Err(Error::new(format!("unknown log level `{value}`: expected error, warn, info or debug"))),
+        }
+    }
+
+    /// Its name in the config and in JSON lines.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Warn => "warn",
+            Self::Info => "info",
+            Self::Debug => "debug",
+        }
+    }
+}
+
+/// How a line looks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Format {
+    /// One JSON object: `time`, `level`, `message`, then the keys; all values are strings.
+    Json,
+    /// `2026-03-01T12:00:00.000Z INFO  reload revision=7f3a`. The default.
+    #[default]
+    Text,
+}
+
+/// The settings of the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Lines below it are not written. Default info.
+    pub level: Level,
+    /// How lines look. Default text.
+    pub format: Format,
+    /// Where lines go. Default stderr.
+    pub output: Output,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { level: Level::Info, format: Format::Text, output: Output::Stderr }
+    }
+}
+
+/// The key-values of a line.
+pub type Fields<'a> = &'a [(&'a str, &'a dyn Display)];
+
+/// Installs the settings, at start and at each reload.
+///
+/// # Errors
+/// If the output cannot be opened; the log stays as it was.
+pub fn configure(settings: &Settings) -> Result<()> {
+    let mut global = LOG.sink.write().unwrap_or_else(PoisonError::into_inner);
+    if global.as_ref().is_none_or(|sink| *sink.output() != settings.output) {
+        let failed = Box::new(|lines, _: &std::io::Error| {
+            LOG.dropped.fetch_add(lines, Relaxed);
+        });
+        *global = Some(Sink::start("weir-log", settings.output.clone(), WAITING_LINES, failed)?);
+    }
+    LOG.level.store(settings.level as u8, Relaxed);
+    LOG.format.store(settings.format as u8, Relaxed);
+    Ok(())
+}
+
+/// Opens a log file anew after it was moved away (SIGUSR1).
+///
+/// # Errors
+/// If the file cannot be opened; the log goes on in the old one.
+pub fn reopen() -> Result<()> {
+    match &*LOG.sink.read().unwrap_or_else(PoisonError::into_inner) {
+        Some(sink) => sink.reopen(),
+        None => Ok(()),
+    }
+}
+
+/// Waits until all lines are written, at most `limit`; says whether they are. To be called before the process ends.
+pub fn flush(limit: Duration) -> bool {
+    let sink = LOG.sink.read().unwrap_or_else(PoisonError::into_inner).clone();
+    sink.is_none_or(|sink| sink.flush(limit))
+}
+
+/// Lines lost so far, because the output was slow or failed.
+pub fn dropped() -> u64 {
+    LOG.dropped.load(Relaxed)
+}
+
+/// Whether lines of this level are written; to spare the work for those that are not.
+#[inline]
+pub fn enabled(level: Level) -> bool {
+    level as u8 <= LOG.level.load(Relaxed)
+}
+
+/// Writes a line of level error.
+pub fn error(message: &str, fields: Fields<'_>) {
+    write(Level::Error, message, fields);
+}
+
+/// Writes a line of level warn.
+pub fn warn(message: &str, fields: Fields<'_>) {
+    write(Level::Warn, message, fields);
+}
+
+/// Writes a line of level info.
+pub fn info(message: &str, fields: Fields<'_>) {
+    write(Level::Info, message, fields);
+}
+
+/// Writes a line of level debug.
+pub fn debug(message: &str, fields: Fields<'_>) {
+    write(Level::Debug, message, fields);
+}
+
+/// Writes a line.
+pub fn write(level: Level, message: &str, fields: Fields<'_>) {
+    if !enabled(level) {
+        return;
+    }
+    let format = if LOG.format.load(Relaxed) == Format::Json as u8 { Format::Json } else { Format::Text };
+    let line = line(SystemTime::now(), level, format, message, fields);
+    match &*LOG.sink.read().unwrap_or_else(PoisonError::into_inner) {
+        Some(sink) => {
+            if sink.hand_over(line, 1).is_err() {
+                LOG.dropped.fetch_add(1, Relaxed);
+            }
+        }
+        // Before there is a thread, and nowhere to report a failure to.
+        None => drop(std::io::stderr().write_all(&line)),
+    }
+}
+
+/// Lets one line through per interval and counts the others: for warnings that every request might cause.
+///
+/// Put one in a static beside the place that warns:
+/// `static FULL: log::Every = log::every(Duration::from_secs(10));` … `FULL.warn("accept failed", &[("error", &e)]);`
+#[derive(Debug)]
+pub struct Every {
+    interval: Duration,
+    /// When the next line may pass, in ns since `started`, plus one; zero before the first line.
+    next_ns: AtomicU64,
+    suppressed: AtomicU64,
+}
+
+/// An [`Every`] that lets the first line through, and then one per `interval`.
+pub const fn every(interval: Duration) -> Every {
+    Every { interval, next_ns: AtomicU64::new(0), suppressed: AtomicU64::new(0) }
+}
+
+impl Every {
+    /// Writes the line, with `suppressed` = how many did not pass since the last one; or counts it.
+    pub fn warn(&self, message: &str, fields: Fields<'_>) {
+        self.write(Level::Warn, message, fields);
+    }
+
+    /// The same for any level.
+    pub fn write(&self, level: Level, message: &str, fields: Fields<'_>) {
+        if !enabled(level) {
+            return;
+        }
+        let Some(suppressed) = self.pass(started().elapsed()) else { return };
+        if suppressed == 0 {
+            return write(level, message, fields);
+        }
+        let mut fields = fields.to_vec();
+        fields.push(("suppressed", &suppressed));
+        write(level, message, &fields);
+    }
+
+    /// Whether a line may pass at `now`, a time since any fixed point; if so, how many did not since the last one.
+    pub fn pass(&self, now: Duration) -> Option<u64> {
+        let now_ns = now.as_nanos() as u64 + 1;
+        let next_ns = self.next_ns.load(Relaxed);
+        let after = now_ns.saturating_add(self.interval.as_nanos() as u64);
+        // Of several threads at the same moment one wins.
+        if now_ns < next_ns || self.next_ns.compare_exchange(next_ns, after, Relaxed, Relaxed).is_err() {
+            self.suppressed.fetch_add(1, Relaxed);
+            return None;
+        }
+        Some(self.suppressed.swap(0, Relaxed))
+    }
+}
+
+struct Log {
+    level: AtomicU8,
+    format: AtomicU8,
+    dropped: AtomicU64,
+    sink: RwLock<Option<Sink>>,
+}
+
+static LOG: Log = Log {
+    level: AtomicU8::new(Level::Info as u8),
+    format: AtomicU8::new(Format::Text as u8),
+    dropped: AtomicU64::new(0),
+    sink: RwLock::new(None),
+};
+
+fn started() -> Instant {
+    static STARTED: OnceLock<Instant> = OnceLock::new();
+    *STARTED.get_or_init(Instant::now)
+}
+
+/// One whole line, its break included.
+fn line(time: SystemTime, level: Level, format: Format, message: &str, fields: Fields<'_>) -> Vec<u8> {
+    let mut out = Vec::with_capacity(256);
+    let mut stamp = Stamp::new();
+    match format {
+        Format::Json => {
+            out.extend_from_slice(b"{\"time\":\"");
+            out.extend_from_slice(stamp.text(time));
+            out.extend_from_slice(b"\",\"level\":\"");
+            out.extend_from_slice(level.name().as_bytes());
+            out.extend_from_slice(b"\",\"message\":\"");
+            text::escape(&mut out, message.as_bytes(), VALUE_BYTES, Style::Json);
+            each_value(fields, |key, value| {
+                out.extend_from_slice(b"\",\"");
+                text::escape(&mut out, key.as_bytes(), VALUE_BYTES, Style::Json);
+                out.extend_from_slice(b"\":\"");
+                text::escape(&mut out, value.as_bytes(), VALUE_BYTES, Style::Json);
+            });
+            out.extend_from_slice(b"\"}\n");
+        }
+        Format::Text => {
+            out.extend_from_slice(stamp.text(time));
+            let shown = ["ERROR", "WARN ", "INFO ", "DEBUG"][level as usize];
+            out.extend_from_slice(format!(" {shown} ").as_bytes());
+            text::escape(&mut out, message.as_bytes(), VALUE_BYTES, Style::Plain);
+            each_value(fields, |key, value| {
+                let quote: &[u8] =
+                    if value.is_empty() || value.contains([' ', '=', '"']) { b"\"" } else { b"" };
+                out.push(b' ');
+                out.extend_from_slice(key.as_bytes());
+                out.push(b'=');
+                out.extend_from_slice(quote);
+                text::escape(&mut out, value.as_bytes(), VALUE_BYTES, Style::Plain);
+                out.extend_from_slice(quote);
+            });
+            out.push(b'\n');
+        }
+    }
+    out
+}
+
+fn each_value(fields: Fields<'_>, mut f: impl FnMut(&str, &str)) {
+    let mut value = String::new();
+    for (key, shown) in fields {
+        value.clear();
+        // A `Display` that fails has written what it could.
+        let _ = write!(value, "{shown}");
+        f(key, &value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::UNIX_EPOCH;
+
+    #[test]
+    fn lines_of_both_formats() {
+        let at = UNIX_EPOCH + Duration::from_millis(1_709_164_800_042);
+        let shown = |format, message: &str, fields: Fields<'_>| {
+            String::from_utf8(line(at, Level::Warn, format, message, fields)).unwrap()
+        };
+        let fields: Fields<'_> = &[("revision", &"7f"), ("routes", &3), ("why", &"a \"b\"\n"), ("none", &"")];
+        assert_eq!(
+            shown(Format::Text, "reload", fields),
+            "2024-02-29T00:00:00.042Z WARN  reload revision=7f routes=3 why=\"a \\x22b\\x22\\x0a\" none=\"\"\n"
+        );
+        assert_eq!(
+            shown(Format::Json, "re\"load", fields),
+            "{\"time\":\"2024-02-29T00:00:00.042Z\",\"level\":\"warn\",\"message\":\"re\\\"load\",\"revision\":\"7f\",\
+             \"routes\":\"3\",\"why\":\"a \\\"b\\\"\\n\",\"none\":\"\"}\n"
+        );
+        assert_eq!(shown(Format::Text, "plain", &[]), "2024-02-29T00:00:00.042Z WARN  plain\n");
+        let long = "x".repeat(3 * VALUE_BYTES);
+        assert!(shown(Format::Text, "m", &[("k", &long)]).len() < VALUE_BYTES + 100);
+    }
+
+    #[test]
+    fn levels_are_read_and_ordered() {
+        for level in [Level::Error, Level::Warn, Level::Info, Level::Debug] {
+            assert_eq!(Level::parse(level.name()).unwrap(), level);
+        }
+        assert!(Level::Error < Level::Debug);
+        assert_eq!(
+            Level::parse("trace").unwrap_err().to_string(),
+            "unknown log level `trace`: expected error, warn, info or debug"
+        );
+    }
+
+    #[test]
+    fn one_line_passes_per_interval() {
+        let every = every(Duration::from_secs(10));
+        let at = |s| every.pass(Duration::from_secs(s));
+        let seen = [at(0), at(1), at(9), at(10), at(10), at(25), at(26), at(27), at(36)];
+        assert_eq!(seen, [Some(0), None, None, Some(2), None, Some(1), None, None, Some(2)]);
+    }
+}

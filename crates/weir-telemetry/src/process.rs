@@ -1,0 +1,1 @@
+//! What the kernel tells about this process.

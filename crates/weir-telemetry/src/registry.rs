@@ -1,0 +1,307 @@
+//! The process-wide table of what is counted, and each core's share of it.
+//!
+//! The control thread owns [`Telemetry`]: it names series while it builds a snapshot and reads everything when scraped. A core owns its
+//! [`CoreCells`] and takes its cells of a series ([`CoreCells::route`]) once, when it adopts a snapshot; on a request there is one
+//! pointer to follow and no lock.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::cell::Counter;
+use crate::exposition::{self, Exposition};
+use crate::series::{
+    EndpointCells, EndpointId, ListenerCells, ListenerId, RouteCells, RouteId, Table, UpstreamCells,
+    UpstreamId,
+};
+
+/// What [`Telemetry::new`] needs to know.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// How many cores will write. At least one.
+    pub cores: usize,
+    /// Cause codes, the label values of `weir_causes_total`; a core counts them by their index here.
+    pub causes: &'static [&'static str],
+    /// Names of limits, the label values of `weir_limits_hit_total`; a core counts them by their index here.
+    pub limits: &'static [&'static str],
+    /// The version of the program, for `weir_build_info`.
+    pub version: &'static str,
+    /// The commit it was built from, for `weir_build_info`.
+    pub commit: &'static str,
+    /// How many routes have series of their own; further ones share `route="overflow"`. Default 1000; about 1 KiB each and core.
+    pub route_cap: usize,
+    /// How many upstreams have series of their own. Default 1000; 256 bytes each and core.
+    pub upstream_cap: usize,
+    /// How many endpoints of all upstreams have series of their own. Default 4096; 128 bytes each and core.
+    pub endpoint_cap: usize,
+    /// How many listeners have series of their own. Default 256; 256 bytes each and core.
+    pub listener_cap: usize,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self {
+            cores: 1,
+            causes: &[],
+            limits: &[],
+            version: "",
+            commit: "",
+            route_cap: 1000,
+            upstream_cap: 1000,
+            endpoint_cap: 4096,
+            listener_cap: 256,
+        }
+    }
+}
+
+/// Everything that this process counts.
+pub struct Telemetry {
+    pub(crate) setup: Setup,
+    pub(crate) cores: Box<[Arc<CoreCells>]>,
+    series: Mutex<SeriesTables>,
+    config: Mutex<ConfigState>,
+    /// Lines of the access log that its writer thread could not write. Shared by writers, off the path of a request.
+    pub(crate) access_log_failed: AtomicU64,
+}
+
+/// The four kinds of series.
+pub(crate) struct SeriesTables {
+    pub(crate) listeners: Table<ListenerCells>,
+    pub(crate) routes: Table<RouteCells>,
+    pub(crate) upstreams: Table<UpstreamCells>,
+    pub(crate) endpoints: Table<EndpointCells>,
+}
+
+/// What became of the configs so far.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ConfigState {
+    pub(crate) revision: String,
+    pub(crate) last_successful: bool,
+    pub(crate) last_success: Option<SystemTime>,
+    pub(crate) reloads_ok: u64,
+    pub(crate) reloads_failed: u64,
+}
+
+impl Telemetry {
+    /// An empty table for `setup.cores` cores.
+    pub fn new(setup: Setup) -> Arc<Self> {
+        let count = setup.cores.max(1);
+        let cores = (0..count).map(|index| Arc::new(CoreCells::new(index, &setup))).collect();
+        let series = SeriesTables {
+            listeners: Table::new(&["listener"], setup.listener_cap, count),
+            routes: Table::new(&["route"], setup.route_cap, count),
+            upstreams: Table::new(&["upstream"], setup.upstream_cap, count),
+            endpoints: Table::new(&["upstream", "endpoint"], setup.endpoint_cap, count),
+        };
+        Arc::new(Self {
+            setup,
+            cores,
+            series: Mutex::new(series),
+            config: Mutex::default(),
+            access_log_failed: AtomicU64::new(0),
+        })
+    }
+
+    /// The cells of one core, to be handed to that core and written by it alone.
+    ///
+    /// # Panics
+    /// If `index` is not below the number of cores given at construction.
+    pub fn core(&self, index: usize) -> Arc<CoreCells> {
+        Arc::clone(&self.cores[index])
+    }
+
+    /// The series of the listener of this name.
+    pub fn listener(&self, name: &str) -> ListenerId {
+        self.series().listeners.find(&[name])
+    }
+
+    /// The series of the route of this name: the same cells for the same name, through every reload.
+    ///
+    /// Beyond the cap it is the series `route="overflow"`, and `weir_series_folded_total` counts. The series lasts as long as the id, a
+    /// clone of it, or a core's cells do; keep the id in the snapshot.
+    pub fn route(&self, name: &str) -> RouteId {
+        self.series().routes.find(&[name])
+    }
+
+    /// The series of the upstream of this name; capped and kept like [`Telemetry::route`].
+    pub fn upstream(&self, name: &str) -> UpstreamId {
+        self.series().upstreams.find(&[name])
+    }
+
+    /// The series of one endpoint of an upstream; capped and kept like [`Telemetry::route`].
+    pub fn endpoint(&self, upstream: &str, address: &str) -> EndpointId {
+        self.series().endpoints.find(&[upstream, address])
+    }
+
+    /// Drops the series whose last id and cells are gone; says how many.
+    ///
+    /// A scrape does this too, after it has shown them a last time, and so does a table that is full; call it when an old snapshot
+    /// has drained.
+    pub fn retire(&self) -> usize {
+        let tables = &mut *self.series();
+        tables.listeners.retire()
+            + tables.routes.retire()
+            + tables.upstreams.retire()
+            + tables.endpoints.retire()
+    }
+
+    /// Notes the config that the process starts with. Not a reload: `weir_reloads_total` stays.
+    pub fn started(&self, revision: &str, at: SystemTime) {
+        self.config().succeeded(revision, at);
+    }
+
+    /// Notes a reload that took effect.
+    pub fn reloaded(&self, revision: &str, at: SystemTime) {
+        let mut config = self.config();
+        config.succeeded(revision, at);
+        config.reloads_ok += 1;
+    }
+
+    /// Notes a reload that was refused; the config before it goes on.
+    pub fn reload_refused(&self) {
+        let mut config = self.config();
+        config.last_successful = false;
+        config.reloads_failed += 1;
+    }
+
+    /// The page for `/metrics`.
+    ///
+    /// Runs on the control thread and takes no lock that a core ever takes. Cost: see docs/metrics.md.
+    pub fn expose(&self, format: Exposition) -> String {
+        exposition::page(self, format)
+    }
+
+    /// Client connections open now, over all cores and listeners.
+    pub fn connections_active(&self) -> i64 {
+        let listeners = self.series().listeners.list();
+        listeners.iter().flat_map(|series| &series.cores).map(|cells| cells.active.get()).sum()
+    }
+
+    /// Exchanges under way now, over all cores and routes; tunnels included.
+    pub fn requests_active(&self) -> i64 {
+        let routes = self.series().routes.list();
+        routes.iter().flat_map(|series| &series.cores).map(|cells| cells.active.get()).sum()
+    }
+
+    /// Responses sent so far, over all cores and routes that still exist.
+    pub fn requests_total(&self) -> u64 {
+        let routes = self.series().routes.list();
+        routes.iter().flat_map(|series| &series.cores).map(|cells| cells.requests.total()).sum()
+    }
+
+    /// Lines of the access log lost so far, because the sink was slow or failed.
+    pub fn access_log_dropped(&self) -> u64 {
+        let slow: u64 = self.cores.iter().map(|core| core.access_log_dropped.get()).sum();
+        slow + self.access_log_failed.load(Relaxed)
+    }
+
+    // A panic while one of these was held has left numbers behind, at worst one of them old.
+    pub(crate) fn series(&self) -> MutexGuard<'_, SeriesTables> {
+        self.series.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn config(&self) -> MutexGuard<'_, ConfigState> {
+        self.config.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ConfigState {
+    fn succeeded(&mut self, revision: &str, at: SystemTime) {
+        self.revision = revision.to_owned();
+        self.last_successful = true;
+        self.last_success = Some(at);
+    }
+
+    pub(crate) fn last_success_ms(&self) -> u64 {
+        let since = self.last_success.and_then(|at| at.duration_since(UNIX_EPOCH).ok()).unwrap_or_default();
+        since.as_millis() as u64
+    }
+}
+
+/// One core's share: what belongs to no listener, route or upstream.
+///
+/// Invariant: only the core with this index writes.
+#[derive(Debug)]
+#[repr(align(128))]
+pub struct CoreCells {
+    index: usize,
+    causes: Indexed,
+    limits: Indexed,
+    /// Lines of the access log dropped because its writer was behind; [`crate::AccessLog`] counts them.
+    pub access_log_dropped: Counter,
+}
+
+impl CoreCells {
+    fn new(index: usize, setup: &Setup) -> Self {
+        Self {
+            index,
+            causes: Indexed::new(setup.causes.len()),
+            limits: Indexed::new(setup.limits.len()),
+            access_log_dropped: Counter::new(),
+        }
+    }
+
+    /// Which core this is, from 0.
+    pub fn index(&self) -> usize {
+        self.index
+    }
+
+    /// The counter of the cause with this index in [`Setup::causes`]; of `unknown` for any other index.
+    #[inline]
+    pub fn cause(&self, index: usize) -> &Counter {
+        self.causes.at(index)
+    }
+
+    /// The counter of the limit with this index in [`Setup::limits`]; of `unknown` for any other index.
+    #[inline]
+    pub fn limit(&self, index: usize) -> &Counter {
+        self.limits.at(index)
+    }
+
+    /// This core's cells of a listener.
+    pub fn listener(&self, id: &ListenerId) -> Arc<ListenerCells> {
+        id.core(self.index)
+    }
+
+    /// This core's cells of a route. Take them once per snapshot and keep the Arc beside the route.
+    pub fn route(&self, id: &RouteId) -> Arc<RouteCells> {
+        id.core(self.index)
+    }
+
+    /// This core's cells of an upstream.
+    pub fn upstream(&self, id: &UpstreamId) -> Arc<UpstreamCells> {
+        id.core(self.index)
+    }
+
+    /// This core's cells of an endpoint.
+    pub fn endpoint(&self, id: &EndpointId) -> Arc<EndpointCells> {
+        id.core(self.index)
+    }
+}
+
+/// Counters by index, in cache lines that no other core's counters share.
+///
+/// One more than asked for: what has an index that is not in the list counts there, which loses a label, not a count.
+#[derive(Debug)]
+struct Indexed {
+    len: usize,
+    blocks: Box<[Block]>,
+}
+
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Block([Counter; BLOCK]);
+
+const BLOCK: usize = 16;
+
+impl Indexed {
+    fn new(len: usize) -> Self {
+        Self { len, blocks: (0..(len + 1).div_ceil(BLOCK)).map(|_| Block::default()).collect() }
+    }
+
+    #[inline]
+    fn at(&self, index: usize) -> &Counter {
+        let index = index.min(self.len);
+        &self.blocks[index / BLOCK].0[index % BLOCK]
+    }
+}

@@ -1,0 +1,362 @@
+//! The cells of one listener, route, upstream or endpoint, and the bounded tables that give them their names.
+//!
+//! A series is found by its name when a snapshot is built: the same name finds the same cells, so counts go on through a reload. It
+//! lives as long as somebody holds its id or a core's cells, that is: as long as a snapshot, stream or tunnel can still count on it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use crate::cell::{Counter, Gauge, Histogram, StatusCounts};
+use crate::text;
+
+/// The name of the series that counts for all names beyond a table's cap.
+pub const OVERFLOW: &str = "overflow";
+
+/// Names one listener's series.
+pub type ListenerId = SeriesId<ListenerCells>;
+/// Names one route's series.
+pub type RouteId = SeriesId<RouteCells>;
+/// Names one upstream's series.
+pub type UpstreamId = SeriesId<UpstreamCells>;
+/// Names one endpoint's series.
+pub type EndpointId = SeriesId<EndpointCells>;
+
+/// What one core counts for one listener.
+// 128: two cache lines, because the processor fetches lines in pairs; so no two cores ever write to one pair.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct ListenerCells {
+    /// Connections accepted.
+    pub accepted: Counter,
+    /// Connections open now.
+    pub active: Gauge,
+    /// Connections closed, by reason: `closed[Closed::Client as usize]`, or [`ListenerCells::close`].
+    pub closed: [Counter; Closed::ALL.len()],
+    /// Bytes received from clients: heads and bodies, without TLS.
+    pub received_bytes: Counter,
+    /// Bytes sent to clients: heads and bodies, without TLS.
+    pub sent_bytes: Counter,
+    /// Requests on a connection that had carried one before.
+    pub reused: Counter,
+    /// TLS handshakes completed.
+    pub handshakes_ok: Counter,
+    /// TLS handshakes that failed.
+    pub handshakes_failed: Counter,
+}
+
+impl ListenerCells {
+    /// Counts a connection that was accepted.
+    #[inline]
+    pub fn open(&self) {
+        self.accepted.inc();
+        self.active.inc();
+    }
+
+    /// Counts a connection that ended.
+    #[inline]
+    pub fn close(&self, why: Closed) {
+        self.active.dec();
+        self.closed[why as usize].inc();
+    }
+}
+
+/// Why a client's connection ended: the label `reason` of `weir_connections_closed_total`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Closed {
+    /// The client closed it between requests.
+    Client,
+    /// We are draining.
+    Drain,
+    /// The socket failed: a reset, or the client left in the middle of an exchange.
+    Error,
+    /// The last exchange said so: `Connection: close`, HTTP/1.0, or a response that ends with the connection.
+    Finished,
+    /// The TLS handshake failed or took too long, or the PROXY header was wrong.
+    Handshake,
+    /// It stayed idle for the keep-alive time.
+    Idle,
+    /// A limit of connections was reached.
+    Limit,
+    /// What the client sent was refused (400 and the like) and the connection with it.
+    Refused,
+    /// The client was too slow with a head or a body.
+    Timeout,
+    /// It was a tunnel (WebSocket, upgrade) and the tunnel ended.
+    Tunnel,
+}
+
+impl Closed {
+    /// Every reason, in the order of their numbers.
+    pub const ALL: [Self; 10] = [
+        Self::Client,
+        Self::Drain,
+        Self::Error,
+        Self::Finished,
+        Self::Handshake,
+        Self::Idle,
+        Self::Limit,
+        Self::Refused,
+        Self::Timeout,
+        Self::Tunnel,
+    ];
+
+    /// The label value.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Client => "client",
+            Self::Drain => "drain",
+            Self::Error => "error",
+            Self::Finished => "finished",
+            Self::Handshake => "handshake",
+            Self::Idle => "idle",
+            Self::Limit => "limit",
+            Self::Refused => "refused",
+            Self::Timeout => "timeout",
+            Self::Tunnel => "tunnel",
+        }
+    }
+}
+
+/// What one core counts for one route. About 1 KiB.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct RouteCells {
+    /// Responses sent, by status code.
+    pub requests: StatusCounts,
+    /// From the first byte of the request to the last byte of the response. Tunnels are not observed here: they would say nothing.
+    pub duration: Histogram,
+    /// From handing the request to a connection until the first byte of the upstream's answer.
+    pub upstream_duration: Histogram,
+    /// Bytes of request bodies.
+    pub request_bytes: Counter,
+    /// Bytes of response bodies.
+    pub response_bytes: Counter,
+    /// Exchanges under way, tunnels included.
+    pub active: Gauge,
+}
+
+/// What one core counts for one upstream.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct UpstreamCells {
+    /// Attempts ended, by outcome: `attempts[Attempt::Answered as usize]`, or [`UpstreamCells::attempt`].
+    pub attempts: [Counter; Attempt::ALL.len()],
+    /// Connections open now, idle ones included.
+    pub connections_open: Gauge,
+    /// Connections in the pool now, waiting for work.
+    pub connections_idle: Gauge,
+    /// Connections made.
+    pub connects: Counter,
+    /// Connections that could not be made.
+    pub connect_failures: Counter,
+    /// Attempts on a connection that had carried one before.
+    pub reused: Counter,
+    /// Requests waiting for a connection now.
+    pub pending: Gauge,
+    /// Attempts after the first one of an exchange.
+    pub retries: Counter,
+}
+
+impl UpstreamCells {
+    /// Counts an attempt that ended.
+    #[inline]
+    pub fn attempt(&self, outcome: Attempt) {
+        self.attempts[outcome as usize].inc();
+    }
+}
+
+/// How an attempt ended: the label `outcome` of `weir_upstream_attempts_total`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attempt {
+    /// A response head arrived, whatever its status.
+    Answered,
+    /// The client left before the answer.
+    Canceled,
+    /// The connection was refused, or its address unreachable.
+    ConnectFailed,
+    /// The connection took longer than `timeouts.connect`.
+    ConnectTimeout,
+    /// What arrived was not a valid response.
+    ProtocolError,
+    /// The connection ended before a response head.
+    Reset,
+    /// No response head within `timeouts.response`.
+    ResponseTimeout,
+    /// The TLS handshake with the endpoint failed.
+    TlsFailed,
+}
+
+impl Attempt {
+    /// Every outcome, in the order of their numbers.
+    pub const ALL: [Self; 8] = [
+        Self::Answered,
+        Self::Canceled,
+        Self::ConnectFailed,
+        Self::ConnectTimeout,
+        Self::ProtocolError,
+        Self::Reset,
+        Self::ResponseTimeout,
+        Self::TlsFailed,
+    ];
+
+    /// The label value.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Answered => "answered",
+            Self::Canceled => "canceled",
+            Self::ConnectFailed => "connect_failed",
+            Self::ConnectTimeout => "connect_timeout",
+            Self::ProtocolError => "protocol_error",
+            Self::Reset => "reset",
+            Self::ResponseTimeout => "response_timeout",
+            Self::TlsFailed => "tls_failed",
+        }
+    }
+}
+
+/// What one core counts for one endpoint.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct EndpointCells {
+    /// Attempts under way.
+    pub active: Gauge,
+    /// Whether it is out of rotation. One flag for the process: only the first core's is used, through [`EndpointId::set_healthy`].
+    unhealthy: AtomicBool,
+}
+
+/// The name of one series and its cells, one per core. Cheap to clone; keep it in the snapshot for as long as the series may be used.
+pub struct SeriesId<C> {
+    series: Arc<Series<C>>,
+}
+
+/// One series: its labels as they are exposed, and a cell block per core.
+pub(crate) struct Series<C> {
+    /// Label pairs, escaped once: `route="orders"`.
+    pub(crate) labels: String,
+    pub(crate) overflow: bool,
+    pub(crate) cores: Box<[Arc<C>]>,
+}
+
+impl<C> SeriesId<C> {
+    pub(crate) fn core(&self, index: usize) -> Arc<C> {
+        Arc::clone(&self.series.cores[index])
+    }
+
+    /// Whether this is the series that counts for all names beyond the cap.
+    pub fn is_overflow(&self) -> bool {
+        self.series.overflow
+    }
+}
+
+impl<C> Clone for SeriesId<C> {
+    fn clone(&self) -> Self {
+        Self { series: Arc::clone(&self.series) }
+    }
+}
+
+impl<C> PartialEq for SeriesId<C> {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.series, &other.series)
+    }
+}
+
+impl<C> Eq for SeriesId<C> {}
+
+impl<C> std::fmt::Debug for SeriesId<C> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "SeriesId({})", self.series.labels)
+    }
+}
+
+impl EndpointId {
+    /// Says whether the endpoint is in rotation. An endpoint is healthy until told otherwise; any thread may tell.
+    pub fn set_healthy(&self, healthy: bool) {
+        self.series.cores[0].unhealthy.store(!healthy, Relaxed);
+    }
+
+    /// Whether the endpoint is in rotation.
+    pub fn healthy(&self) -> bool {
+        self.series.healthy()
+    }
+}
+
+impl Series<EndpointCells> {
+    pub(crate) fn healthy(&self) -> bool {
+        !self.cores[0].unhealthy.load(Relaxed)
+    }
+}
+
+impl<C: Default> Series<C> {
+    fn new(keys: &[&str], values: &[&str], cores: usize) -> Arc<Self> {
+        let mut labels = String::new();
+        for (key, value) in keys.iter().zip(values) {
+            if !labels.is_empty() {
+                labels.push(',');
+            }
+            text::label(&mut labels, key, value);
+        }
+        let overflow = values.iter().all(|value| *value == OVERFLOW);
+        Arc::new(Self { labels, overflow, cores: (0..cores).map(|_| Arc::default()).collect() })
+    }
+
+    /// Whether anybody but the table could still count here.
+    fn in_use(self: &Arc<Self>) -> bool {
+        Arc::strong_count(self) > 1 || self.cores.iter().any(|cells| Arc::strong_count(cells) > 1)
+    }
+}
+
+/// The series of one kind by name, at most `cap` of them and one for the overflow.
+pub(crate) struct Table<C> {
+    keys: &'static [&'static str],
+    cap: usize,
+    cores: usize,
+    by_name: BTreeMap<Vec<String>, Arc<Series<C>>>,
+    overflow: Arc<Series<C>>,
+    pub(crate) folded: u64,
+}
+
+impl<C: Default> Table<C> {
+    pub(crate) fn new(keys: &'static [&'static str], cap: usize, cores: usize) -> Self {
+        let names = vec![OVERFLOW; keys.len()];
+        let overflow = Series::new(keys, &names, cores);
+        Self { keys, cap, cores, by_name: BTreeMap::new(), overflow, folded: 0 }
+    }
+
+    /// Finds the series or makes it; when the table is full even without the unused ones, the overflow.
+    pub(crate) fn find(&mut self, names: &[&str]) -> SeriesId<C> {
+        if names.iter().all(|name| *name == OVERFLOW) {
+            return SeriesId { series: Arc::clone(&self.overflow) };
+        }
+        let key: Vec<String> = names.iter().map(|name| text::bounded(name).to_owned()).collect();
+        if let Some(series) = self.by_name.get(&key) {
+            return SeriesId { series: Arc::clone(series) };
+        }
+        if self.by_name.len() >= self.cap {
+            self.retire();
+        }
+        if self.by_name.len() >= self.cap {
+            self.folded += 1;
+            return SeriesId { series: Arc::clone(&self.overflow) };
+        }
+        let names: Vec<&str> = key.iter().map(String::as_str).collect();
+        let series = Series::new(self.keys, &names, self.cores);
+        self.by_name.insert(key, Arc::clone(&series));
+        SeriesId { series }
+    }
+
+    /// Drops the series that nobody can count on any more; says how many.
+    ///
+    /// Nobody can take a new id of such a series meanwhile: that goes through `find`, and the table is borrowed here.
+    pub(crate) fn retire(&mut self) -> usize {
+        let before = self.by_name.len();
+        self.by_name.retain(|_, series| series.in_use());
+        before - self.by_name.len()
+    }
+
+    /// The series to expose, by name, the overflow last and only once it was needed.
+    pub(crate) fn list(&self) -> Vec<Arc<Series<C>>> {
+        let overflow = (self.folded > 0 || self.overflow.in_use()).then_some(&self.overflow);
+        self.by_name.values().chain(overflow).map(Arc::clone).collect()
+    }
+}

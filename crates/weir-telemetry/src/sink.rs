@@ -1,0 +1,259 @@
+//! Where log lines go, and the thread that takes them there.
+//!
+//! Both logs use it: whoever has lines hands over a whole buffer through a bounded channel and never waits; one thread per output
+//! writes. A sink that is slow fills the channel, and then lines are dropped and counted by whoever had them.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::error::{Error, Result};
+
+/// Where a log goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// Appended to a file, which is made if need be; its directory is not.
+    File(PathBuf),
+    /// Standard error.
+    Stderr,
+    /// Standard output.
+    Stdout,
+}
+
+impl Output {
+    /// Reads the config's value: `stdout`, `stderr` or a path. (`off` is no output; the caller handles it.)
+    pub fn parse(value: &str) -> Self {
+        match value {
+            "stderr" => Self::Stderr,
+            "stdout" => Self::Stdout,
+            path => Self::File(PathBuf::from(path)),
+        }
+    }
+
+    /// Opens it, as a file descriptor that is not inherited by other programs.
+    ///
+    /// # Errors
+    /// Says which file, and whether it is its directory that is missing.
+    pub(crate) fn open(&self) -> Result<File> {
+        let opened = match self {
+            Self::File(path) => return open_file(path),
+            Self::Stderr => io::stderr().as_fd().try_clone_to_owned(),
+            Self::Stdout => io::stdout().as_fd().try_clone_to_owned(),
+        };
+        opened.map(File::from).map_err(|e| Error::io(format!("cannot use {self}: {e}"), e))
+    }
+}
+
+impl std::fmt::Display for Output {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::File(path) => write!(f, "{}", path.display()),
+            Self::Stderr => f.write_str("stderr"),
+            Self::Stdout => f.write_str("stdout"),
+        }
+    }
+}
+
+fn open_file(path: &Path) -> Result<File> {
+    OpenOptions::new().append(true).create(true).open(path).map_err(|e| {
+        let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty() && !parent.is_dir());
+        let message = match directory {
+            Some(directory) => {
+                format!(
+                    "cannot open log file {}: there is no directory {}",
+                    path.display(),
+                    directory.display()
+                )
+            }
+            None => format!("cannot open log file {}: {e}", path.display()),
+        };
+        Error::io(message, e)
+    })
+}
+
+/// A handle to the thread that writes to one output. The thread ends when the last handle is gone and everything is written.
+#[derive(Clone)]
+pub(crate) struct Sink {
+    sender: SyncSender<Message>,
+    output: Output,
+    /// The file to go on with, opened by whoever asked for it, so that a failure is told to them and the old file stays.
+    reopened: Arc<Mutex<Option<File>>>,
+}
+
+enum Message {
+    /// Answer when everything before is written.
+    Flush(SyncSender<()>),
+    Lines {
+        bytes: Vec<u8>,
+        lines: u64,
+    },
+    /// There is a reopened file to look at.
+    Wake,
+}
+
+/// Called by the writer thread when lines could not be written.
+pub(crate) type OnFailure = Box<dyn Fn(u64, &io::Error) + Send>;
+
+impl Sink {
+    /// Opens the output and starts its thread, with at most `depth` buffers waiting.
+    pub(crate) fn start(thread: &str, output: Output, depth: usize, on_failure: OnFailure) -> Result<Self> {
+        let file = output.open()?;
+        Self::start_with(thread, output, file, depth, on_failure)
+    }
+
+    /// The same on a file that is already open.
+    pub(crate) fn start_with(
+        thread: &str,
+        output: Output,
+        file: File,
+        depth: usize,
+        on_failure: OnFailure,
+    ) -> Result<Self> {
+        let (sender, receiver) = sync_channel(depth);
+        let reopened = Arc::new(Mutex::new(None));
+        let writer = Writer { file, reopened: Arc::clone(&reopened), on_failure, torn: false };
+        std::thread::Builder::new()
+            .name(thread.to_owned())
+            .spawn(move || writer.run(&receiver))
+            .map_err(|e| Error::io(format!("cannot start the thread that writes to {output}: {e}"), e))?;
+        Ok(Self { sender, output, reopened })
+    }
+
+    pub(crate) fn output(&self) -> &Output {
+        &self.output
+    }
+
+    /// Hands over a buffer of whole lines. Never waits; `Err` gives the buffer back when too many are waiting.
+    pub(crate) fn hand_over(&self, bytes: Vec<u8>, lines: u64) -> std::result::Result<(), Vec<u8>> {
+        self.sender.try_send(Message::Lines { bytes, lines }).map_err(|e| match e {
+            TrySendError::Full(Message::Lines { bytes, .. })
+            | TrySendError::Disconnected(Message::Lines { bytes, .. }) => bytes,
+            _ => Vec::new(),
+        })
+    }
+
+    /// Opens a file output anew, for a file that was moved away; other outputs stay as they are.
+    pub(crate) fn reopen(&self) -> Result<()> {
+        let Output::File(path) = &self.output else { return Ok(()) };
+        let file = open_file(path)?;
+        *self.reopened.lock().unwrap_or_else(PoisonError::into_inner) = Some(file);
+        // Full: then the thread is busy and looks before its next buffer anyway.
+        let _ = self.sender.try_send(Message::Wake);
+        Ok(())
+    }
+
+    /// Waits until everything handed over before is written, at most `limit`; says whether it is.
+    pub(crate) fn flush(&self, limit: Duration) -> bool {
+        let deadline = Instant::now() + limit;
+        let (done, wait) = sync_channel(1);
+        let mut message = Message::Flush(done);
+        while let Err(refused) = self.sender.try_send(message) {
+            match refused {
+                TrySendError::Disconnected(_) => return false,
+                TrySendError::Full(_) if Instant::now() >= deadline => return false,
+                TrySendError::Full(back) => message = back,
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        match wait.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            Ok(()) => true,
+            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => false,
+        }
+    }
+}
+
+/// The writer thread's own.
+struct Writer {
+    file: File,
+    reopened: Arc<Mutex<Option<File>>>,
+    on_failure: OnFailure,
+    /// The last write stopped within a line; the next one begins with a line break, so that only one line is damaged.
+    torn: bool,
+}
+
+impl Writer {
+    fn run(mut self, receiver: &Receiver<Message>) {
+        for message in receiver {
+            if let Some(file) = self.reopened.lock().unwrap_or_else(PoisonError::into_inner).take() {
+                self.file = file;
+                self.torn = false;
+            }
+            match message {
+                Message::Flush(done) => drop(done.send(())),
+                Message::Lines { bytes, lines } => self.write(&bytes, lines),
+                Message::Wake => {}
+            }
+        }
+    }
+
+    fn write(&mut self, bytes: &[u8], lines: u64) {
+        if self.torn && self.write_some(b"\n").is_ok() {
+            self.torn = false;
+        }
+        if let Err((written, error)) = self.write_some(bytes) {
+            self.torn = written > 0 && bytes[written - 1] != b'\n';
+            let whole = bytes[..written].iter().filter(|byte| **byte == b'\n').count() as u64;
+            (self.on_failure)(lines.saturating_sub(whole), &error);
+        }
+    }
+
+    /// Writes all, or says how much was written before the failure.
+    fn write_some(&mut self, bytes: &[u8]) -> std::result::Result<(), (usize, io::Error)> {
+        let mut written = 0;
+        while written < bytes.len() {
+            match self.file.write(&bytes[written..]) {
+                Ok(0) => return Err((written, ErrorKind::WriteZero.into())),
+                Ok(n) => written += n,
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                // Somebody who shares our terminal or pipe made it non-blocking; only this thread waits.
+                Err(e) if e.kind() == ErrorKind::WouldBlock => std::thread::sleep(Duration::from_millis(5)),
+                Err(e) => return Err((written, e)),
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::error::Error as _;
+
+    #[test]
+    fn outputs_are_read() {
+        assert_eq!(Output::parse("stdout"), Output::Stdout);
+        assert_eq!(Output::parse("stderr"), Output::Stderr);
+        assert_eq!(Output::parse("logs/a.log"), Output::File("logs/a.log".into()));
+        assert_eq!(Output::parse("logs/a.log").to_string(), "logs/a.log");
+    }
+
+    #[test]
+    fn a_missing_directory_is_named() {
+        let error = Output::parse("/no/such/place/access.log").open().unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "cannot open log file /no/such/place/access.log: there is no directory /no/such/place"
+        );
+        assert!(error.source().is_some());
+        let error = Output::parse("/").open().unwrap_err();
+        assert!(error.to_string().starts_with("cannot open log file /: "), "{error}");
+    }
+
+    #[test]
+    fn a_failed_write_is_reported_with_its_lines() {
+        let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let (report, reports) = std::sync::mpsc::channel();
+        let report = Mutex::new(report);
+        let on_failure = Box::new(move |lines: u64, e: &io::Error| {
+            report.lock().unwrap().send((lines, e.raw_os_error())).unwrap();
+        });
+        let sink = Sink::start_with("test", Output::parse("/dev/full"), full, 4, on_failure).unwrap();
+        sink.hand_over(b"a\nb\n".to_vec(), 2).unwrap();
+        assert!(sink.flush(Duration::from_secs(5)));
+        assert_eq!(reports.recv().unwrap(), (2, Some(28)));
+    }
+}

@@ -1,0 +1,19 @@
+//! Waiting for what cannot be waited for: a figure in `/proc`, a counter behind an HTTP request.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::DEADLINE;
+
+/// Asks again and again until the condition holds; panics with `what` when it does not within 5 s.
+///
+/// The one place that polls. Everything that can be waited for as an event (bytes on a socket, lines of a log, the end of
+/// a process) is; the rest has nobody to wake us, so this looks every 2 ms, short against what a test takes.
+#[track_caller]
+pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+    let until = Instant::now() + DEADLINE;
+    while !condition() {
+        assert!(Instant::now() < until, "not within {DEADLINE:?}: {what}");
+        thread::park_timeout(Duration::from_millis(2));
+    }
+}

@@ -1,0 +1,377 @@
+//! Runs the binary: a gateway as a child process, or one command to its end.
+//!
+//! What it must print is a contract with `weir run`: on stderr, as text, one line `info listening listener=NAME
+//! address=ADDRESS` for each listener, `info admin address=ADDRESS`, and `info ready`; after a reload `info reloaded` or
+//! `error reload refused`.
+
+#![allow(unsafe_code, reason = "kill, and a call between fork and exec")]
+
+use std::fs;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use crate::output::{LogLine, Output};
+use crate::wire::DEADLINE;
+use crate::{Client, Upstream};
+
+/// What is added to a config that does not say otherwise, so that tests can run side by side and know what to expect: a
+/// free port for the admin listener, one worker (so that two clients share a pool), no watching of files, causes shown.
+const DEFAULTS: &[(&str, &str)] = &[
+    ("admin:", "admin: { address: 127.0.0.1:0 }"),
+    ("workers:", "workers: 1"),
+    ("watch:", "watch: false"),
+    ("expose_causes:", "expose_causes: true"),
+];
+
+/// A running gateway. It is killed when this is dropped, and when the thread that started it ends.
+#[derive(Debug)]
+pub struct Weir {
+    child: Child,
+    dir: TempDir,
+    stdout: Output,
+    stderr: Output,
+}
+
+/// How a process ended.
+#[derive(Clone, Debug)]
+pub struct Finished {
+    /// The exit code; nothing when a signal ended it.
+    pub code: Option<i32>,
+    /// What it printed.
+    pub stdout: String,
+    /// What it printed as diagnostics or log.
+    pub stderr: String,
+}
+
+impl Finished {
+    /// It ended with this exit code.
+    #[track_caller]
+    pub fn expect_code(&self, code: i32) -> &Self {
+        assert!(self.code == Some(code), "expected exit code {code}, but:\n{self:#?}");
+        self
+    }
+
+    /// It printed this, on either stream.
+    #[track_caller]
+    pub fn expect_text(&self, text: &str) -> &Self {
+        let found = self.stdout.contains(text) || self.stderr.contains(text);
+        assert!(found, "expected {text:?}, but:\n{}\n--- stderr\n{}", self.stdout, self.stderr);
+        self
+    }
+}
+
+impl Weir {
+    /// Starts `weir run` with this config and waits until it is ready.
+    ///
+    /// What the config does not set and tests need is added: `admin` on a free port, `workers: 1`, `watch: false`,
+    /// `expose_causes: true`. `{dir}` stands for the folder that the config is in. Listeners should use port 0.
+    #[track_caller]
+    pub fn start(yaml: &str) -> Self {
+        let dir = TempDir::new().unwrap();
+        write_config(dir.path(), yaml);
+        Self::run(weir_command(dir.path()).args(["run", "-c", "weir.yaml"]), dir)
+    }
+
+    /// A gateway with one listener `web` and one route, `/*`, to an upstream `up` with these endpoints.
+    #[track_caller]
+    pub fn in_front_of(upstream: &Upstream) -> Self {
+        Self::in_front_of_with(upstream, "")
+    }
+
+    /// As [`Self::in_front_of`], with more config: top-level keys, in YAML. `upstreams`, `routes` and `listeners` are
+    /// taken; see [`Self::start`] for more freedom.
+    #[track_caller]
+    pub fn in_front_of_with(upstream: &Upstream, more: &str) -> Self {
+        let address = upstream.address();
+        Self::start(&format!(
+            "listeners: {{ web: {{ address: 127.0.0.1:0 }} }}\n\
+             upstreams: {{ up: {{ endpoints: [{address}] }} }}\n\
+             routes: {{ all: {{ match: {{ path: \"/*\" }}, upstream: up }} }}\n{more}"
+        ))
+    }
+
+    #[track_caller]
+    fn run(command: &mut Command, dir: TempDir) -> Self {
+        let mut child = spawn(command);
+        let (stdout, stderr) = outputs(&mut child);
+        let weir = Self { child, dir, stdout, stderr };
+        if weir.stderr.wait_for(DEADLINE, |text| find(text, "ready")).is_none() {
+            panic!("weir did not become ready:\n{}", weir.stderr());
+        }
+        weir
+    }
+
+    // === Where it is ===
+
+    /// The address of a listener.
+    #[track_caller]
+    pub fn address(&self, listener: &str) -> String {
+        let lines = self.logged("listening");
+        let line = lines.iter().rev().find(|line| line.field("listener") == Some(listener));
+        match line.and_then(|line| line.field("address")) {
+            Some(address) => address.to_owned(),
+            None => panic!("no listener {listener} in:\n{}", self.stderr()),
+        }
+    }
+
+    /// The address of the admin listener.
+    #[track_caller]
+    pub fn admin(&self) -> String {
+        match self.logged("admin").last().and_then(|line| line.field("address")) {
+            Some(address) => address.to_owned(),
+            None => panic!("no admin listener in:\n{}", self.stderr()),
+        }
+    }
+
+    /// A client of the listener `web`.
+    #[track_caller]
+    pub fn client(&self) -> Client {
+        Client::connect(self.address("web"))
+    }
+
+    /// A client of the admin listener.
+    #[track_caller]
+    pub fn admin_client(&self) -> Client {
+        Client::connect(self.admin())
+    }
+
+    /// The folder of the config.
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    // === What it says ===
+
+    /// Everything it logged so far.
+    pub fn stderr(&self) -> String {
+        self.stderr.text()
+    }
+
+    /// Everything on its standard output so far: the access log, unless the config says otherwise.
+    pub fn stdout(&self) -> String {
+        self.stdout.text()
+    }
+
+    /// The log lines with this message.
+    pub fn logged(&self, message: &str) -> Vec<LogLine> {
+        let lines = self.stderr().lines().filter_map(LogLine::parse).collect::<Vec<_>>();
+        lines.into_iter().filter(|line| line.message == message).collect()
+    }
+
+    /// Waits for a log line with this message.
+    #[track_caller]
+    pub fn wait_log(&self, message: &str) -> LogLine {
+        match self.stderr.wait_for(DEADLINE, |text| find(text, message)) {
+            Some(line) => line,
+            None => panic!("no {message:?} in the log:\n{}", self.stderr()),
+        }
+    }
+
+    /// Waits for a line on its standard output that contains this.
+    #[track_caller]
+    pub fn wait_stdout(&self, needle: &str) -> String {
+        let find = |text: &str| text.lines().find(|line| line.contains(needle)).map(str::to_owned);
+        match self.stdout.wait_for(DEADLINE, find) {
+            Some(line) => line,
+            None => panic!("no {needle:?} on stdout:\n{}", self.stdout()),
+        }
+    }
+
+    // === What can be done to it ===
+
+    /// Writes the config without telling anyone.
+    pub fn write_config(&self, yaml: &str) {
+        write_config(self.dir.path(), yaml);
+    }
+
+    /// Replaces the config, sends SIGHUP, and waits for the verdict.
+    ///
+    /// # Errors
+    /// The new config was refused: everything that was logged about it.
+    #[track_caller]
+    pub fn reload_with(&self, yaml: &str) -> Result<(), String> {
+        self.write_config(yaml);
+        self.reload()
+    }
+
+    /// Sends SIGHUP and waits for the verdict.
+    ///
+    /// # Errors
+    /// The config was refused: everything that was logged about it.
+    #[track_caller]
+    pub fn reload(&self) -> Result<(), String> {
+        let before = self.stderr().len();
+        self.signal(libc::SIGHUP);
+        self.wait_reload_after(before)
+    }
+
+    /// Waits for the verdict of a reload that something else set off, looking only at what was logged after the first
+    /// `before` bytes of [`Self::stderr`].
+    ///
+    /// # Errors
+    /// The config was refused: everything that was logged about it.
+    #[track_caller]
+    pub fn wait_reload_after(&self, before: usize) -> Result<(), String> {
+        let verdict = self.stderr.wait_for(DEADLINE, |text| {
+            let text = &text[before..];
+            match (find(text, "reloaded"), find(text, "reload refused")) {
+                (Some(_), _) => Some(Ok(())),
+                (_, Some(_)) => Some(Err(text.to_owned())),
+                _ => None,
+            }
+        });
+        verdict.unwrap_or_else(|| panic!("no verdict on the reload:\n{}", self.stderr()))
+    }
+
+    /// Sends a signal, such as `libc::SIGTERM`.
+    pub fn signal(&self, signal: i32) {
+        // SAFETY: kill touches no memory of ours, and the child is not reaped before `self` is gone, so its pid is its own.
+        let sent = unsafe { libc::kill(self.pid().cast_signed(), signal) };
+        assert_eq!(sent, 0, "kill: {}", io::Error::last_os_error());
+    }
+
+    /// Waits for its end.
+    #[track_caller]
+    pub fn wait_exit(&mut self, deadline: Duration) -> Finished {
+        match wait(&mut self.child, &self.stderr, deadline) {
+            Some(status) => {
+                Finished { code: status.code(), stdout: self.stdout.text(), stderr: self.stderr.text() }
+            }
+            None => panic!("weir did not end within {deadline:?}:\n{}", self.stderr()),
+        }
+    }
+
+    /// SIGTERM, and its end.
+    #[track_caller]
+    pub fn stop(mut self) -> Finished {
+        self.signal(libc::SIGTERM);
+        self.wait_exit(DEADLINE)
+    }
+
+    /// Whether it still runs.
+    pub fn is_running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
+    // === What it takes ===
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Its resident memory in KiB.
+    pub fn rss_kib(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse().unwrap()
+    }
+
+    /// How many descriptors it has open.
+    pub fn open_files(&self) -> usize {
+        fs::read_dir(format!("/proc/{}/fd", self.pid())).unwrap().count()
+    }
+}
+
+impl Drop for Weir {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            eprintln!("--- the log of weir\n{}---", self.stderr());
+        }
+    }
+}
+
+/// Runs `weir` with these arguments in this folder, to its end.
+#[track_caller]
+pub fn run_weir(dir: &Path, args: &[&str]) -> Finished {
+    let mut child = spawn(weir_command(dir).args(args));
+    let (stdout, stderr) = outputs(&mut child);
+    let status = wait(&mut child, &stderr, DEADLINE);
+    if status.is_none() {
+        let _ = child.kill();
+        let _ = child.wait();
+        panic!("weir {args:?} did not end within {DEADLINE:?}:\n{}\n{}", stdout.text(), stderr.text());
+    }
+    stdout.wait_closed(DEADLINE);
+    Finished { code: status.and_then(|status| status.code()), stdout: stdout.text(), stderr: stderr.text() }
+}
+
+/// A command for the binary in this folder, with an environment that holds nothing of ours.
+///
+/// The binary is the one that `WEIR_BIN` names, or else the one beside the test executable in the target folder.
+pub fn weir_command(dir: &Path) -> Command {
+    let mut command = Command::new(binary());
+    command.current_dir(dir).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("WEIR_") || name == "NOTIFY_SOCKET" {
+            command.env_remove(name);
+        }
+    }
+    // SAFETY: prctl is a plain system call, and the closure neither allocates nor locks.
+    unsafe {
+        command.pre_exec(|| {
+            // A test that is killed takes its gateway along. The signal comes when the *thread* that started it ends:
+            // a gateway cannot outlive the test that started it.
+            match libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) {
+                0 => Ok(()),
+                _ => Err(io::Error::last_os_error()),
+            }
+        });
+    }
+    command
+}
+
+fn binary() -> PathBuf {
+    if let Some(path) = std::env::var_os("WEIR_BIN") {
+        return path.into();
+    }
+    // target/<profile>/deps/e2e-<hash> → target/<profile>/weir
+    let test = std::env::current_exe().unwrap();
+    let path = test.ancestors().nth(2).unwrap().join("weir");
+    assert!(
+        path.exists(),
+        "{} is not there: build it first (`cargo build -p weirgate`, with the profile of the tests), or set WEIR_BIN",
+        path.display()
+    );
+    path
+}
+
+fn spawn(command: &mut Command) -> Child {
+    command
+        .spawn()
+        .unwrap_or_else(|error| panic!("cannot start {}: {error}", command.get_program().display()))
+}
+
+fn outputs(child: &mut Child) -> (Output, Output) {
+    let stdout = child.stdout.take().expect("stdout is a pipe");
+    let stderr = child.stderr.take().expect("stderr is a pipe");
+    (Output::collect(stdout), Output::collect(stderr))
+}
+
+/// Waits for the end of the process; its stderr closes when it ends.
+fn wait(child: &mut Child, stderr: &Output, deadline: Duration) -> Option<ExitStatus> {
+    stderr.wait_closed(deadline).then(|| child.wait().unwrap())
+}
+
+fn write_config(dir: &Path, yaml: &str) {
+    let mut yaml = yaml.replace("{dir}", &dir.display().to_string());
+    for (key, line) in DEFAULTS {
+        if !yaml.lines().any(|line| line.starts_with(key)) {
+            yaml = format!("{}\n{line}\n", yaml.trim_end());
+        }
+    }
+    // By a rename, so that a watcher never sees half a file.
+    fs::write(dir.join("weir.yaml.new"), yaml).unwrap();
+    fs::rename(dir.join("weir.yaml.new"), dir.join("weir.yaml")).unwrap();
+}
+
+fn find(text: &str, message: &str) -> Option<LogLine> {
+    text.lines().filter_map(LogLine::parse).find(|line| line.message == message)
+}
