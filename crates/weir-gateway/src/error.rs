@@ -71,6 +71,7 @@ causes! {
     NO_ROUTE "no_route" 404 "No route matches the request." "routes: `weir explain METHOD URL` tells why each did not";
     PENDING_LIMIT "pending_limit" 503 "Too many requests wait for a connection to the upstream." "upstreams.*.limits.pending";
     PENDING_TIMEOUT "pending_timeout" 503 "No connection to the upstream became free in time." "upstreams.*.limits.connections, or timeouts.connect";
+    PROXY_HEADER "proxy_header" 0 "The PROXY header is missing, malformed, or from an address that is not trusted." "trusted_proxies, or listeners.*.proxy_protocol";
     RESPONSE_TIMEOUT "response_timeout" 504 "The upstream took too long to answer." "upstreams.*.timeouts.response";
     TARGET_TOO_LONG "target_too_long" 414 "The request target is longer than allowed." "limits.target_bytes";
     TOO_MANY_HEADERS "too_many_headers" 431 "The request has more fields than allowed." "limits.headers";

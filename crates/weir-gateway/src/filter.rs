@@ -180,6 +180,10 @@ impl<'a> Piece<'a> {
         self.last
     }
 
+    pub(crate) fn into_replaced(self) -> Option<Vec<u8>> {
+        self.replaced
+    }
+
     /// Replaces the bytes; an empty vector swallows them. The message is then sent in chunks, because its length is no
     /// longer known.
     pub fn replace(&mut self, data: Vec<u8>) {

@@ -92,6 +92,7 @@ pub struct RequestHead {
     pub(crate) routed: Text,
     pub(crate) query: Option<Text>,
     pub(crate) authority: Text,
+    pub(crate) asked: Text,
     pub(crate) form: TargetForm,
     pub(crate) common: Common,
     pub(crate) expects_continue: bool,
@@ -140,6 +141,17 @@ impl RequestHead {
         self.headers.text(self.target)
     }
 
+    /// The path as received, for logs.
+    pub fn received_path(&self) -> &[u8] {
+        self.received_target().split(|&b| b == b'?').next().unwrap_or_default()
+    }
+
+    /// The query as received, for logs.
+    pub fn received_query(&self) -> &[u8] {
+        let target = self.received_target();
+        target.iter().position(|&b| b == b'?').and_then(|at| target.get(at + 1..)).unwrap_or_default()
+    }
+
     /// The path: canonical once the gateway has made it so.
     pub fn path(&self) -> &[u8] {
         self.headers.text(self.path)
@@ -163,6 +175,11 @@ impl RequestHead {
     /// Host and port as the client asked for them: the value of Host, or of the target's authority where it has one.
     pub fn authority(&self) -> &[u8] {
         self.headers.text(self.authority)
+    }
+
+    /// Host and port as the client asked for them, whatever a filter has made of them since.
+    pub fn asked_authority(&self) -> &[u8] {
+        self.headers.text(self.asked)
     }
 
     /// The form in which the target was received.
@@ -260,7 +277,7 @@ impl RequestHead {
 
     /// Ends this message: forgets the head and the first `used` bytes behind it. What is left is the next message's.
     pub fn recycle(&mut self, used: usize) {
-        let gone = (self.common.len + used).min(self.headers.base.len());
+        let gone = self.common.len.saturating_add(used).min(self.headers.base.len());
         let base = std::mem::take(&mut self.headers.base);
         *self = Self { headers: std::mem::take(&mut self.headers), ..Self::default() };
         self.headers.base = base;
@@ -342,7 +359,7 @@ impl ResponseHead {
     /// Ends this message: forgets the head and the first `used` bytes behind it. What is left is the next message's
     /// (an interim response's final one).
     pub fn recycle(&mut self, used: usize) {
-        let gone = (self.common.len + used).min(self.headers.base.len());
+        let gone = self.common.len.saturating_add(used).min(self.headers.base.len());
         self.headers.base.drain(..gone);
         self.headers.clear();
         (self.status, self.reason, self.common) = (0, Text::default(), Common::default());

@@ -198,6 +198,7 @@ fn request(mut c: Cursor<'_>, head: &mut RequestHead, limits: &Limits) -> Result
         head.expects_continue = found.expects_continue;
     }
     host(&c, head, &found)?;
+    head.asked = head.authority;
     head.common.len = c.at;
     Ok(Progress::Complete)
 }

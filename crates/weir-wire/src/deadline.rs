@@ -39,6 +39,14 @@ impl Deadline {
         }
     }
 
+    /// Sets the earlier of two moments.
+    pub fn set_at(&mut self, at: Option<Instant>, end: Option<Instant>) {
+        self.at = match (at, end) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+    }
+
     /// Removes the deadline.
     pub const fn clear(&mut self) {
         self.at = None;

@@ -11,6 +11,7 @@ pub mod dial;
 pub mod holder;
 pub mod limits;
 pub mod listen;
+pub mod proxy_protocol;
 pub mod relay;
 pub mod stream;
 pub mod tls;

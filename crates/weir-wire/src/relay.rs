@@ -35,13 +35,17 @@ pub enum RelayError {
     Write(io::Error),
 }
 
+/// A watcher of pieces refused one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stopped;
+
 /// Sees each piece of a body on its way: body filters and limits.
 pub trait Watch {
     /// Looks at a piece. `last` pieces may be empty. `Ok(Some(..))` replaces it.
     ///
     /// # Errors
     /// `Err` stops the relay.
-    fn piece(&mut self, data: &[u8], last: bool) -> Result<Option<Vec<u8>>, ()>;
+    fn piece(&mut self, data: &[u8], last: bool) -> Result<Option<Vec<u8>>, Stopped>;
 }
 
 /// Largest buffer of one direction, in bytes. Reads begin at 16 KiB and grow to this while they are filled.
@@ -273,7 +277,7 @@ impl Relay {
         // Where the length is known the last piece was announced with its data; elsewhere the end comes alone.
         if let Some(watch) = watch
             && (self.framing != Framing::Length || self.taken == 0)
-            && let Some(tail) = watch.piece(&[], true).map_err(|()| RelayError::Stopped)?
+            && let Some(tail) = watch.piece(&[], true).map_err(|Stopped| RelayError::Stopped)?
         {
             frame(self.framing, &tail, false, None, &mut self.out)?;
         }
@@ -302,7 +306,7 @@ fn frame(
 ) -> Result<(), RelayError> {
     let replaced = match watch {
         Some(watch) => {
-            watch.piece(piece, last && framing == Framing::Length).map_err(|()| RelayError::Stopped)?
+            watch.piece(piece, last && framing == Framing::Length).map_err(|Stopped| RelayError::Stopped)?
         }
         None => None,
     };

@@ -1,6 +1,7 @@
 //! One connection of any kind, read into and written from plain byte vectors.
 
 use crate::tls;
+use bytes::BufMut;
 use std::future::Future;
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -66,6 +67,21 @@ impl Stream {
         }
     }
 
+    /// Reads at most `most` bytes and leaves the rest to the next reader. Of cleartext streams only.
+    pub(crate) fn poll_read_at_most(
+        &mut self,
+        cx: &mut Context<'_>,
+        buffer: &mut Vec<u8>,
+        most: usize,
+    ) -> Poll<io::Result<usize>> {
+        let mut limited = buffer.limit(most);
+        match self {
+            Self::Tcp(s) => pin!(s.read_buf(&mut limited)).poll(cx),
+            Self::Tls(_) => Poll::Ready(Err(io::ErrorKind::Unsupported.into())),
+            Self::Unix(s) => pin!(s.read_buf(&mut limited)).poll(cx),
+        }
+    }
+
     /// Writes some of `data`.
     pub fn poll_write(&mut self, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
         match self {
@@ -100,6 +116,14 @@ impl Stream {
             Self::Tcp(s) => Pin::new(s).poll_shutdown(cx),
             Self::Tls(s) => Pin::new(s.writer()).poll_shutdown(cx),
             Self::Unix(s) => Pin::new(s).poll_shutdown(cx),
+        }
+    }
+
+    /// Makes the coming close a reset: for a response that was cut short where only the end of the connection would tell
+    /// the client that it is complete. TLS needs none: without close_notify the end is no proper one.
+    pub fn abort(&self) {
+        if let Self::Tcp(s) = self {
+            let _ = socket2::SockRef::from(s).set_linger(Some(std::time::Duration::ZERO)); // then it is a plain close
         }
     }
 

@@ -1,0 +1,390 @@
+//! One client connection: its handshake, its requests one after the other, its end.
+//!
+//! An idle connection holds no buffer: a head's buffer is taken from the core when bytes arrive and given back when all
+//! of them are used.
+
+use crate::core::{Core, LocalListener, Presence};
+use crate::error::{self, Cause};
+use crate::exchange::{self, Next};
+use crate::filter::Refusal;
+use crate::forward::Forwarding;
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::io;
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+use weir_h1::{Kind, Progress, RequestHead, parse_request};
+use weir_telemetry::{Closed, log};
+use weir_wire::{Deadline, Peer, Stream, proxy_protocol};
+
+/// How long a peer may take none of what is sent to it before it is given up. 60 s, as nginx's `send_timeout`.
+pub(crate) const SEND_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// How long, and how much, is read from a client that was answered before it had sent everything. RFC 9112 §9.6.
+const LINGER_TIME: Duration = Duration::from_secs(2);
+const LINGER_BYTES: usize = 256 * 1024;
+
+/// A client connection.
+pub(crate) struct Client {
+    pub(crate) core: Rc<Core>,
+    /// As the snapshot of the current exchange has it.
+    pub(crate) listener: Rc<LocalListener>,
+    pub(crate) stream: Stream,
+    pub(crate) peer: Peer,
+    pub(crate) tls: bool,
+    pub(crate) forwarding: Forwarding,
+    pub(crate) presence: Rc<Presence>,
+    pub(crate) deadline: Deadline,
+}
+
+/// Why no (further) request came.
+enum NoRequest {
+    Closed(Closed),
+    Refused(Box<RequestHead>, Instant, &'static Cause, Option<weir_h1::Error>),
+}
+
+/// Serves a connection from accept to close.
+pub(crate) async fn serve(core: Rc<Core>, listener: Rc<LocalListener>, stream: Stream, peer: Peer) {
+    let waker = poll_fn(|cx| Poll::Ready(cx.waker().clone())).await;
+    let address = listener.spec.address.clone();
+    let presence = Rc::new(Presence { closing: Cell::new(false), listener: address, waker });
+    let held = core.shared.connections.fetch_add(1, Ordering::Relaxed);
+    let number = core.enter(&presence);
+    let _left = Left { core: &core, number };
+    listener.cells.open();
+    if held >= core.local().snapshot.connections {
+        core.count(&error::CONNECTION_LIMIT);
+        complain_of_limit();
+        turn_away(stream, &listener).await;
+        listener.cells.close(Closed::Limit);
+        return;
+    }
+    let cells = std::sync::Arc::clone(&listener.cells);
+    let closed = match greet(&listener, stream, peer, &core).await {
+        Ok((stream, peer)) => {
+            let tls = stream.tls().is_some();
+            let trusted = core.local().snapshot.trusts(peer.ip());
+            let forwarding = Forwarding::new(peer.ip(), tls, trusted);
+            let deadline = Deadline::new();
+            let core = Rc::clone(&core);
+            Client { core, listener, stream, peer, tls, forwarding, presence, deadline }.requests().await
+        }
+        Err(cause) => {
+            core.count(cause);
+            Closed::Handshake
+        }
+    };
+    cells.close(closed);
+}
+
+/// What comes before HTTP: a PROXY header from a trusted balancer, a TLS handshake.
+async fn greet(
+    listener: &LocalListener,
+    mut stream: Stream,
+    mut peer: Peer,
+    core: &Rc<Core>,
+) -> Result<(Stream, Peer), &'static Cause> {
+    if !listener.spec.proxy_protocol && listener.spec.tls.is_none() {
+        return Ok((stream, peer));
+    }
+    // Boxed: a handshake's future is large, and the connection outlives it by far.
+    let work = Box::pin(async {
+        if listener.spec.proxy_protocol {
+            if !core.local().snapshot.trusts(peer.ip()) {
+                return Err(&error::PROXY_HEADER);
+            }
+            if let Some(said) = proxy_protocol::read(&mut stream).await.map_err(|_| &error::PROXY_HEADER)? {
+                peer = Peer::Address(said);
+            }
+        }
+        let Some(tls) = &listener.spec.tls else { return Ok((stream, peer)) };
+        match tls.accept(stream).await {
+            Ok(stream) => {
+                listener.cells.handshakes_ok.inc();
+                Ok((stream, peer))
+            }
+            Err(e) => {
+                listener.cells.handshakes_failed.inc();
+                log::debug("TLS handshake failed", &[("peer", &peer), ("error", &e)]);
+                Err(&error::HANDSHAKE_FAILED)
+            }
+        }
+    });
+    let limit = listener.spec.timeouts.handshake;
+    if limit.is_zero() {
+        return work.await;
+    }
+    tokio::time::timeout(limit, work).await.unwrap_or_else(|_| {
+        listener.cells.handshakes_failed.inc();
+        Err(&error::HANDSHAKE_TIMEOUT)
+    })
+}
+
+/// Says why and closes. Not over TLS: a handshake would cost what the limit is there to save.
+async fn turn_away(mut stream: Stream, listener: &LocalListener) {
+    if listener.spec.tls.is_some() {
+        return;
+    }
+    let answer = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nretry-after: 1\r\nconnection: close\r\n\r\n";
+    let _ = poll_fn(|cx| stream.poll_write(cx, answer)).await; // it may be gone already
+}
+
+fn complain_of_limit() {
+    static SEEN: log::Every = log::every(Duration::from_secs(10));
+    SEEN.warn("limits.connections reached: new connections are turned away", &[]);
+}
+
+struct Left<'a> {
+    core: &'a Rc<Core>,
+    number: usize,
+}
+
+impl Drop for Left<'_> {
+    fn drop(&mut self) {
+        self.core.leave(self.number);
+    }
+}
+
+impl Client {
+    /// Request after request. Returns why the connection ends.
+    async fn requests(mut self) -> Closed {
+        let mut kept: Option<Box<RequestHead>> = None;
+        let mut reused = false;
+        loop {
+            let (head, started) = match self.read_head(kept.take(), reused).await {
+                Ok(read) => read,
+                Err(NoRequest::Closed(why)) => return why,
+                Err(NoRequest::Refused(head, started, cause, e)) => {
+                    let detail = e.map(|e| format!("{} It was refused for: {e}.", cause.meaning));
+                    let refusal = Refusal { cause, detail, headers: Vec::new() };
+                    exchange::refuse_head(&mut self, head, started, refusal).await;
+                    self.linger().await;
+                    return if *cause == error::HEAD_TIMEOUT { Closed::Timeout } else { Closed::Refused };
+                }
+            };
+            if reused {
+                self.listener.cells.reused.inc();
+            }
+            let (next, mut head) = exchange::run(&mut self, head, started).await;
+            match next {
+                Next::Keep => {}
+                Next::Close(why) => {
+                    self.core.give_request(head);
+                    let _ = poll_fn(|cx| self.stream.poll_shutdown(cx)).await; // the peer may be gone
+                    return why;
+                }
+                Next::Linger(why) => {
+                    self.core.give_request(head);
+                    self.linger().await;
+                    return why;
+                }
+                Next::Abort(why) => {
+                    self.core.give_request(head);
+                    self.stream.abort();
+                    return why;
+                }
+            }
+            reused = true;
+            if head.buffer_mut().is_empty() {
+                self.core.give_request(head);
+            } else {
+                kept = Some(head);
+            }
+        }
+    }
+
+    /// Reads the next head. `kept` holds bytes that came with the last request.
+    async fn read_head(
+        &mut self,
+        kept: Option<Box<RequestHead>>,
+        reused: bool,
+    ) -> Result<(Box<RequestHead>, Instant), NoRequest> {
+        let timeouts = self.listener.spec.timeouts;
+        let limits = self.core.local().snapshot.head_limits;
+        let mut started: Option<Instant> = None;
+        let mut head: Option<Box<RequestHead>> = kept;
+        let mut now = None;
+        if head.is_none() && !reused {
+            self.deadline.set(Instant::now(), timeouts.head);
+        }
+        let mut waiting = false;
+        let outcome = poll_fn(|cx| {
+            loop {
+                if let Some(some) = &mut head
+                    && !some.buffer_mut().is_empty()
+                {
+                    let since = *started.get_or_insert_with(|| now.unwrap_or_else(Instant::now));
+                    match parse_request(some, &limits) {
+                        Ok(Progress::Complete) => return Poll::Ready(Ok(since)),
+                        Ok(Progress::Partial) => {}
+                        Err(e) => return Poll::Ready(Err(Some(e))),
+                    }
+                }
+                let mut buffer = head.take().unwrap_or_else(|| self.core.take_request());
+                let read = self.stream.poll_read(cx, buffer.buffer_mut());
+                if !buffer.buffer_mut().is_empty() || read.is_ready() {
+                    head = Some(buffer);
+                } else {
+                    self.core.give_request(buffer);
+                }
+                match read {
+                    Poll::Ready(Ok(0)) => return Poll::Ready(Err(None)),
+                    Poll::Ready(Ok(_)) => {
+                        if started.is_none() {
+                            let at = Instant::now();
+                            now = Some(at);
+                            if reused {
+                                self.deadline.set(at, timeouts.head);
+                            }
+                        }
+                        continue;
+                    }
+                    Poll::Ready(Err(_)) => return Poll::Ready(Err(None)),
+                    Poll::Pending => {}
+                }
+                if head.is_none() && self.presence.closing.get() {
+                    return Poll::Ready(Err(None));
+                }
+                if !waiting && reused && head.is_none() {
+                    waiting = true;
+                    self.deadline.set(Instant::now(), timeouts.keepalive);
+                }
+                ready!(self.deadline.poll_passed(cx));
+                return Poll::Ready(Err(None));
+            }
+        })
+        .await;
+        match (outcome, head) {
+            (Ok(since), Some(head)) => {
+                self.adopt_listener()?;
+                Ok((head, since))
+            }
+            (Err(Some(e)), Some(head)) => {
+                let since = started.unwrap_or_else(Instant::now);
+                Err(NoRequest::Refused(head, since, cause_of(e.kind()), Some(e)))
+            }
+            (_, Some(mut head)) if !head.buffer_mut().is_empty() => {
+                let late = self.deadline.at().is_some_and(|at| at <= Instant::now());
+                let since = started.unwrap_or_else(Instant::now);
+                if late {
+                    return Err(NoRequest::Refused(head, since, &error::HEAD_TIMEOUT, None));
+                }
+                self.core.give_request(head); // half a head and then the end: nobody to tell
+                self.core.count(&error::CLIENT_CLOSED);
+                Err(NoRequest::Closed(Closed::Error))
+            }
+            (_, head) => {
+                if let Some(head) = head {
+                    self.core.give_request(head);
+                }
+                let late = self.deadline.at().is_some_and(|at| at <= Instant::now());
+                Err(NoRequest::Closed(match (self.presence.closing.get(), late, reused) {
+                    (true, ..) => Closed::Drain,
+                    (_, true, true) => Closed::Idle,
+                    (_, true, false) => {
+                        self.core.count(&error::HEAD_TIMEOUT);
+                        Closed::Timeout
+                    }
+                    _ => Closed::Client,
+                }))
+            }
+        }
+    }
+
+    /// Takes the listener as the current snapshot has it. A request that arrived as its listener was taken away is still
+    /// served, by the settings it came in under.
+    fn adopt_listener(&mut self) -> Result<(), NoRequest> {
+        let local = self.core.local();
+        if let Some(same) = local.listener(&self.presence.listener)
+            && !Rc::ptr_eq(same, &self.listener)
+        {
+            self.listener = Rc::clone(same);
+            self.forwarding.trusted = local.snapshot.trusts(self.peer.ip());
+        }
+        Ok(())
+    }
+
+    /// Writes all of `out` within [`SEND_TIMEOUT`] between steps.
+    pub(crate) async fn write_all(&mut self, out: Vec<u8>) -> Result<(), &'static Cause> {
+        let mut at = 0;
+        let mut waiting_at = usize::MAX;
+        let result = poll_fn(|cx| {
+            loop {
+                let rest = out.get(at..).unwrap_or_default();
+                if rest.is_empty() {
+                    return self.stream.poll_flush(cx).map_err(|_| &error::CLIENT_CLOSED);
+                }
+                match self.stream.poll_write(cx, rest) {
+                    Poll::Ready(Ok(n)) if n > 0 => at += n,
+                    Poll::Ready(_) => return Poll::Ready(Err(&error::CLIENT_CLOSED)),
+                    Poll::Pending => {
+                        if waiting_at != at {
+                            waiting_at = at;
+                            self.deadline.set(Instant::now(), SEND_TIMEOUT);
+                        }
+                        ready!(self.deadline.poll_passed(cx));
+                        return Poll::Ready(Err(&error::CLIENT_TOO_SLOW));
+                    }
+                }
+            }
+        })
+        .await;
+        self.core.give_buffer(out);
+        result
+    }
+
+    /// Ends the connection so that the answer arrives: closing a socket with unread bytes in it sends a reset, which may
+    /// destroy what was written just before (RFC 9112 §9.6).
+    async fn linger(&mut self) {
+        self.deadline.set(Instant::now(), LINGER_TIME);
+        let mut buffer = self.core.take_buffer();
+        let mut left = LINGER_BYTES;
+        let mut shut = false;
+        poll_fn(|cx: &mut Context<'_>| {
+            if !shut {
+                match self.stream.poll_shutdown(cx) {
+                    Poll::Ready(Ok(())) => shut = true,
+                    Poll::Ready(Err(_)) => return Poll::Ready(()),
+                    Poll::Pending => {}
+                }
+            }
+            loop {
+                buffer.clear();
+                match self.stream.poll_read(cx, &mut buffer) {
+                    Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(()),
+                    Poll::Ready(Ok(n)) => {
+                        left = left.saturating_sub(n);
+                        if left == 0 {
+                            return Poll::Ready(());
+                        }
+                    }
+                    Poll::Pending => return self.deadline.poll_passed(cx),
+                }
+            }
+        })
+        .await;
+        self.core.give_buffer(buffer);
+    }
+}
+
+/// The cause for a broken rule of the parser.
+pub(crate) const fn cause_of(kind: Kind) -> &'static Cause {
+    match kind {
+        Kind::Chunk | Kind::Trailers => &error::BAD_CHUNK,
+        Kind::ContentLength | Kind::Framing | Kind::TransferEncoding => &error::BAD_FRAMING,
+        Kind::HeadTooLarge => &error::HEADER_TOO_LARGE,
+        Kind::Host => &error::BAD_HOST,
+        Kind::Target => &error::BAD_TARGET,
+        Kind::TargetTooLong => &error::TARGET_TOO_LONG,
+        Kind::TooManyFields => &error::TOO_MANY_HEADERS,
+        Kind::Version => &error::VERSION,
+        _ => &error::BAD_HEAD,
+    }
+}
+
+/// Whether an accept error means that nothing more can be accepted for now.
+pub(crate) fn must_pause(e: &io::Error) -> bool {
+    weir_wire::limits::ran_out(e)
+}

@@ -1,0 +1,299 @@
+//! What one core owns: its view of the snapshot, its pools, its connections, its scratch buffers.
+//!
+//! Everything here belongs to one thread. Other threads reach a core only through its mailbox ([`Message`]).
+
+use crate::filter::RouteScope;
+use crate::snapshot::{Listener, Snapshot};
+use crate::upstream::balance::Random;
+use crate::upstream::{LocalUpstream, Pool, PoolKey};
+use slab::Slab;
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Waker;
+use std::time::Instant;
+use tokio::sync::{mpsc, oneshot};
+use weir_h1::{RequestHead, ResponseHead};
+use weir_telemetry::{AccessLog, CoreCells, ListenerCells, RouteCells, Telemetry};
+use weir_wire::listen::{Address, BoundSocket};
+use weir_wire::{Peer, Stream};
+
+/// What other threads tell a core.
+pub(crate) enum Message {
+    /// A connection that another core accepted and has no room for.
+    Accepted { stream: std::net::TcpStream, peer: Peer, listener: Address },
+    /// The next snapshot, the sockets of its new listeners, and the new access log. Answered when it is adopted.
+    Adopt { snapshot: Arc<Snapshot>, sockets: Vec<(Address, BoundSocket)>, log: Option<AccessLog>, done: oneshot::Sender<()> },
+    /// Accept nothing more and end every connection after its exchange.
+    Drain,
+    /// End now.
+    Stop,
+}
+
+/// The process-wide facts that cores may touch on accept, never on a request.
+#[derive(Debug, Default)]
+pub(crate) struct Shared {
+    /// Client connections of all cores: `limits.connections`.
+    pub(crate) connections: AtomicUsize,
+    /// Client connections of each core, for the hand-over of new ones.
+    pub(crate) by_core: Box<[AtomicUsize]>,
+}
+
+/// One core.
+pub(crate) struct Core {
+    pub(crate) index: usize,
+    pub(crate) cells: Arc<CoreCells>,
+    pub(crate) causes: &'static [&'static str],
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) siblings: Vec<mpsc::UnboundedSender<Message>>,
+    pub(crate) draining: Cell<bool>,
+    pub(crate) access_log: RefCell<Option<AccessLog>>,
+    pub(crate) random: RefCell<Random>,
+    local: RefCell<Rc<Local>>,
+    pools: RefCell<HashMap<PoolKey, std::rc::Weak<Pool>>>,
+    presences: RefCell<Slab<Rc<Presence>>>,
+    requests: RefCell<Vec<Box<RequestHead>>>,
+    responses: RefCell<Vec<Box<ResponseHead>>>,
+    buffers: RefCell<Vec<Vec<u8>>>,
+}
+
+/// A snapshot as one core uses it.
+pub(crate) struct Local {
+    pub(crate) snapshot: Arc<Snapshot>,
+    pub(crate) routes: Vec<LocalRoute>,
+    pub(crate) upstreams: Vec<Rc<LocalUpstream>>,
+    pub(crate) listeners: Vec<Rc<LocalListener>>,
+}
+
+/// A route as one core uses it.
+pub(crate) struct LocalRoute {
+    pub(crate) scope: Rc<RouteScope>,
+    pub(crate) cells: Arc<RouteCells>,
+}
+
+/// A listener as one core uses it.
+pub(crate) struct LocalListener {
+    pub(crate) spec: Arc<Listener>,
+    /// Its number in route conditions.
+    pub(crate) number: u16,
+    pub(crate) cells: Arc<ListenerCells>,
+}
+
+/// A client connection as its core sees it from outside.
+pub(crate) struct Presence {
+    /// It ends after its exchange, or now if it is idle.
+    pub(crate) closing: Cell<bool>,
+    /// Where it was accepted.
+    pub(crate) listener: Address,
+    /// Wakes its task.
+    pub(crate) waker: Waker,
+}
+
+/// Scratch objects kept for the next exchange of each kind. Beyond this they are freed, so that one burst does not hold
+/// memory for ever: 256 × (16 KiB + 16 KiB).
+const KEPT_SCRATCH: usize = 256;
+
+/// A scratch buffer that grew beyond this is freed, not kept.
+const KEPT_BYTES: usize = 64 * 1024;
+
+impl Core {
+    pub(crate) fn new(
+        index: usize,
+        telemetry: &Arc<Telemetry>,
+        causes: &'static [&'static str],
+        shared: Arc<Shared>,
+        siblings: Vec<mpsc::UnboundedSender<Message>>,
+        snapshot: Arc<Snapshot>,
+        seed: u64,
+    ) -> Rc<Self> {
+        let core = Rc::new(Self {
+            index,
+            cells: telemetry.core(index),
+            causes,
+            shared,
+            siblings,
+            draining: Cell::new(false),
+            access_log: RefCell::new(None),
+            random: RefCell::new(Random::new(seed)),
+            local: RefCell::new(Rc::new(Local {
+                snapshot: Arc::clone(&snapshot),
+                routes: Vec::new(),
+                upstreams: Vec::new(),
+                listeners: Vec::new(),
+            })),
+            pools: RefCell::default(),
+            presences: RefCell::default(),
+            requests: RefCell::default(),
+            responses: RefCell::default(),
+            buffers: RefCell::default(),
+        });
+        core.adopt(snapshot);
+        core
+    }
+
+    /// The snapshot as it is now. An exchange takes it once and ends on it.
+    pub(crate) fn local(&self) -> Rc<Local> {
+        Rc::clone(&self.local.borrow())
+    }
+
+    /// Takes the next snapshot. Exchanges under way end on theirs; connections of listeners that are gone end after their
+    /// exchange.
+    pub(crate) fn adopt(self: &Rc<Self>, snapshot: Arc<Snapshot>) {
+        let caller: Rc<dyn crate::filter::Call> = Rc::new(crate::call::Caller::new(self));
+        let routes = snapshot.routes.iter().enumerate().map(|(i, route)| LocalRoute {
+            scope: Rc::new(RouteScope {
+                name: Arc::clone(&route.name),
+                matched: Some((Arc::clone(&snapshot.table), crate::route::RouteId(i as u32))),
+                consumers: Arc::clone(&snapshot.consumers),
+                caller: Some(Rc::clone(&caller)),
+            }),
+            cells: self.cells.route(&route.series),
+        });
+        let routes = routes.collect();
+        let old = self.local();
+        let upstreams = snapshot.upstreams.iter().map(|spec| {
+            // An upstream that did not change keeps its balancer and its waiters; pools are kept by address anyway.
+            match old.upstreams.iter().find(|u| Arc::ptr_eq(&u.spec, spec)) {
+                Some(same) => Rc::clone(same),
+                None => Rc::new(LocalUpstream::new(
+                    Arc::clone(spec),
+                    Arc::clone(&self.cells),
+                    self.random.borrow_mut().next(),
+                )),
+            }
+        });
+        let upstreams = upstreams.collect();
+        let listeners = snapshot.listeners.iter().enumerate().map(|(i, spec)| {
+            let cells = self.cells.listener(&spec.series);
+            Rc::new(LocalListener { spec: Arc::clone(spec), number: i as u16, cells })
+        });
+        let listeners: Vec<_> = listeners.collect();
+        let local = Local { snapshot, routes, upstreams, listeners };
+        // Pools are handed over before the old snapshot lets go of them.
+        for upstream in &local.upstreams {
+            upstream.endpoints(&|key| self.pool(key));
+        }
+        let gone = |address: &Address| local.listener(address).is_none();
+        for (_, presence) in self.presences.borrow().iter().filter(|(_, p)| gone(&p.listener)) {
+            presence.close();
+        }
+        *self.local.borrow_mut() = Rc::new(local);
+        drop(old);
+        self.pools.borrow_mut().retain(|_, pool| pool.strong_count() > 0);
+    }
+
+    /// Ends every connection after its exchange.
+    pub(crate) fn drain(&self) {
+        self.draining.set(true);
+        for (_, presence) in self.presences.borrow().iter() {
+            presence.close();
+        }
+    }
+
+    /// Client connections of this core.
+    pub(crate) fn connections(&self) -> usize {
+        self.presences.borrow().len()
+    }
+
+    /// Makes a connection known to its core; `leave` with the number it returns.
+    pub(crate) fn enter(&self, presence: &Rc<Presence>) -> usize {
+        self.shared.by_core[self.index].fetch_add(1, Ordering::Relaxed);
+        self.presences.borrow_mut().insert(Rc::clone(presence))
+    }
+
+    pub(crate) fn leave(&self, number: usize) {
+        self.shared.by_core[self.index].fetch_sub(1, Ordering::Relaxed);
+        self.shared.connections.fetch_sub(1, Ordering::Relaxed);
+        self.presences.borrow_mut().remove(number);
+    }
+
+    /// The pool of a key. Kept while an upstream uses it.
+    pub(crate) fn pool(&self, key: PoolKey) -> Rc<Pool> {
+        let mut pools = self.pools.borrow_mut();
+        if let Some(pool) = pools.get(&key).and_then(std::rc::Weak::upgrade) {
+            return pool;
+        }
+        let pool = Rc::new(Pool::default());
+        pools.insert(key, Rc::downgrade(&pool));
+        pool
+    }
+
+    /// Closes idle upstream connections that are too old, and one where another core waits for a place.
+    pub(crate) fn sweep(&self) {
+        let now = Instant::now();
+        for upstream in &self.local().upstreams {
+            for endpoint in upstream.endpoints(&|key| self.pool(key)).iter() {
+                endpoint.pool.sweep(upstream.spec.keepalive, now);
+            }
+            if upstream.spec.gate.as_ref().is_some_and(|g| g.is_wanted()) {
+                upstream.close_one_idle();
+            }
+        }
+    }
+
+    /// Counts a cause.
+    pub(crate) fn count(&self, cause: &crate::error::Cause) {
+        let index = self.causes.iter().position(|c| *c == cause.code).unwrap_or(usize::MAX);
+        self.cells.cause(index).inc();
+    }
+
+    pub(crate) fn take_request(&self) -> Box<RequestHead> {
+        self.requests.borrow_mut().pop().unwrap_or_default()
+    }
+
+    pub(crate) fn give_request(&self, mut head: Box<RequestHead>) {
+        head.recycle(usize::MAX);
+        let mut kept = self.requests.borrow_mut();
+        if kept.len() < KEPT_SCRATCH && head.buffer_mut().capacity() <= KEPT_BYTES {
+            kept.push(head);
+        }
+    }
+
+    pub(crate) fn take_response(&self) -> Box<ResponseHead> {
+        self.responses.borrow_mut().pop().unwrap_or_default()
+    }
+
+    pub(crate) fn give_response(&self, mut head: Box<ResponseHead>) {
+        head.recycle(usize::MAX);
+        let mut kept = self.responses.borrow_mut();
+        if kept.len() < KEPT_SCRATCH && head.buffer_mut().capacity() <= KEPT_BYTES {
+            kept.push(head);
+        }
+    }
+
+    pub(crate) fn take_buffer(&self) -> Vec<u8> {
+        self.buffers.borrow_mut().pop().unwrap_or_default()
+    }
+
+    pub(crate) fn give_buffer(&self, mut buffer: Vec<u8>) {
+        let mut kept = self.buffers.borrow_mut();
+        if kept.len() < KEPT_SCRATCH && buffer.capacity() <= KEPT_BYTES {
+            buffer.clear();
+            kept.push(buffer);
+        }
+    }
+}
+
+impl Local {
+    /// The listener at an address, if it still exists.
+    pub(crate) fn listener(&self, address: &Address) -> Option<&Rc<LocalListener>> {
+        self.listeners.iter().find(|l| l.spec.address == *address)
+    }
+}
+
+impl Presence {
+    fn close(&self) {
+        self.closing.set(true);
+        self.waker.wake_by_ref();
+    }
+}
+
+/// A stream that goes to another core: taken from this runtime.
+pub(crate) fn detach(stream: Stream) -> Option<std::net::TcpStream> {
+    match stream {
+        Stream::Tcp(s) => s.into_std().ok(),
+        Stream::Tls(_) | Stream::Unix(_) => None,
+    }
+}

@@ -1,0 +1,387 @@
+//! ★ The life of one request, top to bottom. Read this first.
+//!
+//! ```text
+//!  1 match      one route of the table, by the canonical path
+//!  2 filters    in the order written; the plan's behind the filter that named the consumer
+//!  3 pick       an upstream of the split, an endpoint of the upstream
+//!  4 attempt    a connection, the request head and body, the response head      (attempt.rs)
+//!  5 filters    in reverse, on the response head
+//!  6 write      the response, both bodies at once if need be                    (transfer.rs)
+//!  7 record     log line, counters, `on_end`
+//! ```
+//!
+//! Whatever stops an exchange on its way is a [`Stop`]; `respond.rs` alone turns it into an answer. One task drives both
+//! connections; an exchange ends on the snapshot it began with.
+
+mod attempt;
+mod record;
+mod transfer;
+
+use crate::connection::Client;
+use crate::core::Local;
+use crate::error::{self, Cause};
+use crate::filter::{Answer, Cx, Filter, Flow, Hooks, Piece, Refusal};
+use crate::respond::{self, Made};
+use crate::route::{self, Canonical, NoTrace};
+use crate::snapshot::Target;
+use crate::{forward, snapshot};
+use record::Facts;
+use smallvec::SmallVec;
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::time::Instant;
+use weir_h1::{BodyKind, BodyReader, Fields, Method, RequestHead, Step, TargetForm};
+use weir_telemetry::Closed;
+
+/// What becomes of the client's connection after an exchange.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// It ends at once, cut: the client must not take the response for complete.
+    Abort(Closed),
+    /// It ends.
+    Close(Closed),
+    /// It can carry the next request.
+    Keep,
+    /// It ends, but the client may still be sending: what comes is read for a while, so that the answer is not lost to
+    /// a reset.
+    Linger(Closed),
+}
+
+/// Why an exchange left its way.
+pub(crate) enum Stop {
+    /// A filter answered.
+    Answer(Box<Answer>),
+    /// Nothing (more) can be answered: the client is gone, or the response had begun.
+    Cut(&'static Cause),
+    /// The gateway or a filter refuses.
+    Refuse(Box<Refusal>),
+}
+
+impl Stop {
+    pub(crate) fn refuse(cause: &'static Cause) -> Self {
+        Self::Refuse(Box::new(Refusal { cause, detail: None, headers: Vec::new() }))
+    }
+}
+
+/// One request and its response.
+pub(crate) struct Exchange<'c> {
+    client: &'c mut Client,
+    local: Rc<Local>,
+    head: Box<RequestHead>,
+    cx: Option<Cx>,
+    /// Filters whose `on_request` ran, in order.
+    ran: SmallVec<[u32; 8]>,
+    facts: Facts,
+    /// How much behind the head belonged to the request's body.
+    used: usize,
+    /// What was read behind the request's body while relaying it: the next request's beginning.
+    leftover: Vec<u8>,
+    /// Whether the request was read to its end.
+    request_over: bool,
+    /// Whether the client's connection can be kept, as far as the response is concerned.
+    can_keep: bool,
+}
+
+/// Runs one exchange. Returns what becomes of the connection, and the head with the bytes of the next request in it.
+pub(crate) async fn run(client: &mut Client, head: Box<RequestHead>, started: Instant) -> (Next, Box<RequestHead>) {
+    let mut exchange = Exchange::new(client, head, started);
+    let outcome = exchange.proceed().await;
+    let next = match outcome {
+        Ok(next) => next,
+        Err(stop) => exchange.stopped(stop).await,
+    };
+    exchange.record(next)
+}
+
+/// Answers a head that could not be parsed: there is no request to speak of, but its end is recorded all the same.
+pub(crate) async fn refuse_head(client: &mut Client, head: Box<RequestHead>, started: Instant, refusal: Refusal) {
+    let mut exchange = Exchange::new(client, head, started);
+    exchange.can_keep = false;
+    exchange.stopped(Stop::Refuse(Box::new(refusal))).await;
+    let (_, head) = exchange.record(Next::Close(Closed::Refused));
+    client.core.give_request(head);
+}
+
+impl<'c> Exchange<'c> {
+    fn new(client: &'c mut Client, head: Box<RequestHead>, started: Instant) -> Self {
+        let local = client.core.local();
+        let request_over = head.body() == BodyKind::Empty;
+        Self {
+            client,
+            local,
+            head,
+            cx: None,
+            ran: SmallVec::new(),
+            facts: Facts::new(started),
+            used: 0,
+            leftover: Vec::new(),
+            request_over,
+            can_keep: true,
+        }
+    }
+
+    /// The whole way of a request.
+    async fn proceed(&mut self) -> Result<Next, Stop> {
+        self.admit()?;
+        let route = self.find_route()?;
+        if self.local.snapshot.routes[route].chain.hooks != Hooks::NONE {
+            self.filter_request(route).await?;
+        }
+        let local = Rc::clone(&self.local);
+        let upstream = match &local.snapshot.routes[route].target {
+            Target::Respond(answer) => return Ok(self.write_made(respond::answer(answer)).await),
+            Target::Upstream(upstream) => *upstream,
+            Target::Split(shares) => self.pick_upstream(shares),
+        };
+        let mut attempt = self.attempt(&local.upstreams[upstream], upstream).await?;
+        self.filter_response(&mut attempt.response);
+        if attempt.response.status() == 101 {
+            return self.tunnel(attempt).await;
+        }
+        self.transfer(attempt).await
+    }
+
+    // === 1 match ===
+
+    /// What is refused whatever the route, and what is not believed.
+    fn admit(&mut self) -> Result<(), Stop> {
+        if self.head.method() == Method::Connect {
+            return Err(Stop::refuse(&error::METHOD_REFUSED));
+        }
+        if let (Some(limit), BodyKind::Length(length)) = (self.local.snapshot.body_bytes, self.head.body())
+            && length > limit
+        {
+            return Err(Stop::refuse(&error::BODY_TOO_LARGE));
+        }
+        if !self.client.forwarding.trusted {
+            forward::distrust(&mut self.head);
+        }
+        Ok(())
+    }
+
+    /// Canonicalises the path and asks the table.
+    fn find_route(&mut self) -> Result<usize, Stop> {
+        let head = &mut *self.head;
+        let mut canonical = Vec::new(); // allocates only when the path must change
+        if head.form() != TargetForm::Asterisk {
+            let slashes = self.client.listener.spec.slashes;
+            match route::canonical(head.path(), slashes, &mut canonical) {
+                Ok(Canonical::AsIs) => {}
+                Ok(_) => head.set_path(&canonical).map_err(|_| Stop::refuse(&error::BAD_PATH))?,
+                Err(e) => {
+                    return Err(Stop::Refuse(Box::new(Refusal {
+                        cause: &error::BAD_PATH,
+                        detail: Some(format!("The request path is refused: {e}.")),
+                        headers: Vec::new(),
+                    })));
+                }
+            }
+        }
+        head.mark_routed();
+        let request = route::Request {
+            listener: self.client.listener.number,
+            host: head.authority(),
+            method: head.method_name(),
+            path: if head.form() == TargetForm::Asterisk { b"/" } else { head.path() },
+            query: head.query(),
+            headers: Received(&head.headers),
+        };
+        let found = self.local.snapshot.table.find(&request, &mut NoTrace);
+        let index = found.ok_or_else(|| Stop::refuse(&error::NO_ROUTE))?.index();
+        self.facts.route = Some(index);
+        let route = &self.local.routes[index];
+        route.cells.active.inc();
+        if self.local.snapshot.routes[index].chain.hooks != Hooks::NONE {
+            self.cx = Some(self.context(index));
+        }
+        Ok(index)
+    }
+
+    fn context(&self, route: usize) -> Cx {
+        let random = self.client.core.random.borrow_mut().next();
+        Cx::new(Rc::clone(&self.local.routes[route].scope), self.client_address(), self.client.tls, random)
+    }
+
+    /// The client's address: the peer's, unless a trusted proxy says better.
+    fn client_address(&self) -> IpAddr {
+        let peer = self.client.peer.ip().to_canonical();
+        if self.client.forwarding.trusted {
+            forward::client_address(&self.head, peer, &self.local.snapshot)
+        } else {
+            peer
+        }
+    }
+
+    // === 2 request filters ===
+
+    /// Runs the route's filters, and behind the one that names the consumer those of the consumer's plan.
+    async fn filter_request(&mut self, route: usize) -> Result<(), Stop> {
+        let local = Rc::clone(&self.local);
+        let snapshot = &local.snapshot;
+        let route = &snapshot.routes[route];
+        for &filter in &route.chain.filters {
+            let known = self.cx.as_ref().and_then(Cx::consumer_index);
+            self.filter_one(filter).await?;
+            let Some(cx) = &self.cx else { continue };
+            if cx.consumer_index() == known {
+                continue;
+            }
+            let Some(plan) = cx.consumer().and_then(|c| c.plan) else { continue };
+            let of_plan: SmallVec<[u32; 8]> = snapshot.plan_filters(plan, route).collect();
+            for filter in of_plan {
+                self.filter_one(filter).await?;
+            }
+        }
+        self.facts.filtered(self.ran.len());
+        Ok(())
+    }
+
+    async fn filter_one(&mut self, index: u32) -> Result<(), Stop> {
+        let local = Rc::clone(&self.local);
+        let instance = &local.snapshot.filters[index as usize];
+        self.ran.push(index);
+        if !instance.hooks.has(Hooks::REQUEST) {
+            return Ok(());
+        }
+        let Some(cx) = &mut self.cx else { return Ok(()) };
+        cx.filter = index;
+        let mut flow = instance.filter.on_request(&mut self.head, cx);
+        if matches!(flow, Flow::Wait) {
+            flow = instance.filter.wait(&mut self.head, cx).await;
+        }
+        match flow {
+            Flow::Continue | Flow::Wait => Ok(()),
+            Flow::Answer(answer) => Err(Stop::Answer(answer)),
+            Flow::Refuse(refusal) => Err(Stop::Refuse(refusal)),
+        }
+    }
+
+    // === 3 pick ===
+
+    fn pick_upstream(&self, shares: &[(u32, usize)]) -> usize {
+        let total = shares.last().map_or(0, |(total, _)| *total);
+        let at = self.client.core.random.borrow_mut().below(total);
+        shares.iter().find(|(upto, _)| at < *upto).map_or(0, |(_, upstream)| *upstream)
+    }
+
+    // === 5 response filters ===
+
+    /// Runs `on_response` of every filter that saw the request, in reverse.
+    fn filter_response(&mut self, head: &mut weir_h1::ResponseHead) {
+        let Some(cx) = &mut self.cx else { return };
+        for &index in self.ran.iter().rev() {
+            let instance = &self.local.snapshot.filters[index as usize];
+            if instance.hooks.has(Hooks::RESPONSE) {
+                cx.filter = index;
+                instance.filter.on_response(head, cx);
+            }
+        }
+    }
+
+    /// Whether a filter that saw the request has this hook.
+    fn any_ran_with(&self, hook: Hooks) -> bool {
+        self.ran.iter().any(|&f| self.local.snapshot.filters[f as usize].hooks.has(hook))
+    }
+
+    // === the other ways out ===
+
+    /// Answers, or does not, for whatever stopped the exchange.
+    async fn stopped(&mut self, stop: Stop) -> Next {
+        match stop {
+            Stop::Cut(cause) => {
+                self.facts.cause = Some(cause);
+                Next::Abort(record::closed_by(cause))
+            }
+            Stop::Answer(answer) => self.write_made(respond::answer(&answer)).await,
+            Stop::Refuse(refusal) => {
+                self.facts.cause = Some(refusal.cause);
+                let id = self.cx.as_ref().and_then(|cx| cx.request_id.as_deref());
+                let expose = self.local.snapshot.expose_causes;
+                let made = respond::refusal(&refusal, Some(&self.head.headers), id, expose);
+                self.write_made(made).await
+            }
+        }
+    }
+
+    /// Writes an answer of the gateway's own through the response filters.
+    async fn write_made(&mut self, mut made: Made) -> Next {
+        self.read_off_body();
+        if self.cx.is_some() {
+            self.filter_response(&mut made.head);
+            self.filter_made_body(&mut made);
+        }
+        self.send_made(made).await
+    }
+
+    fn filter_made_body(&mut self, made: &mut Made) {
+        let Some(cx) = &mut self.cx else { return };
+        for &index in self.ran.iter().rev() {
+            let instance = &self.local.snapshot.filters[index as usize];
+            if instance.hooks.has(Hooks::RESPONSE_BODY) {
+                cx.filter = index;
+                let mut piece = Piece::new(&made.body, true);
+                instance.filter.on_response_body(&mut piece, cx);
+                made.body = piece.data().to_vec();
+            }
+        }
+    }
+
+    /// Takes the request's body off the connection if it has come already; otherwise the connection cannot be kept: what
+    /// follows on it would be read as a request (RFC 9112 §9.3).
+    fn read_off_body(&mut self) {
+        if self.request_over || self.used > 0 {
+            return;
+        }
+        let mut reader = BodyReader::new(self.head.body());
+        let rest = self.head.rest();
+        let mut at = 0;
+        loop {
+            match reader.step(rest.get(at..).unwrap_or_default()) {
+                Ok(Step::Data { skip, len }) => at += skip + len,
+                Ok(Step::End { used }) => {
+                    self.used = at + used;
+                    self.request_over = true;
+                    return;
+                }
+                Ok(Step::More) | Err(_) => return,
+            }
+        }
+    }
+}
+
+/// Fields of the request, as the table asks for them.
+struct Received<'a>(&'a Fields);
+
+impl route::Headers for Received<'_> {
+    fn get_all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
+        self.0.get_all(name)
+    }
+}
+
+/// Runs a body hook of the filters that ran, in the given order; `Err` when one refuses.
+fn run_body_hook(
+    filters: &[snapshot::Instance],
+    order: impl Iterator<Item = u32>,
+    hook: Hooks,
+    cx: &mut Cx,
+    data: &[u8],
+    last: bool,
+    mut call: impl FnMut(&dyn Filter, &mut Piece<'_>, &mut Cx) -> Flow,
+) -> Result<Option<Vec<u8>>, Flow> {
+    let mut changed: Option<Vec<u8>> = None;
+    for index in order {
+        let instance = &filters[index as usize];
+        if !instance.hooks.has(hook) {
+            continue;
+        }
+        cx.filter = index;
+        let before = changed.take();
+        let mut piece = Piece::new(before.as_deref().unwrap_or(data), last);
+        match call(&*instance.filter, &mut piece, cx) {
+            Flow::Continue | Flow::Wait => {}
+            stop => return Err(stop),
+        }
+        changed = piece.into_replaced().or(before);
+    }
+    Ok(changed)
+}

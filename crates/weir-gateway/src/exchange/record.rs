@@ -1,0 +1,162 @@
+//! Phase 7: what an exchange leaves behind: `on_end`, counters, a line in the access log.
+
+use super::{Exchange, Next};
+use crate::error::{self, Cause};
+use crate::filter::{Cx, End, Hooks};
+use crate::upstream::LocalEndpoint;
+use std::rc::Rc;
+use std::time::{Duration, Instant, SystemTime};
+use weir_h1::{RequestHead, Version};
+use weir_telemetry::{Closed, Entry, Timing};
+
+/// What is known of an exchange when it ends.
+pub(super) struct Facts {
+    pub(super) started: Instant,
+    pub(super) route: Option<usize>,
+    pub(super) upstream: Option<usize>,
+    pub(super) endpoint: Option<(Rc<[LocalEndpoint]>, usize)>,
+    pub(super) attempts: u32,
+    pub(super) status: u16,
+    pub(super) cause: Option<&'static Cause>,
+    /// Bytes of the request's body.
+    pub(super) body_in: u64,
+    /// Bytes of the response's body as it came from the upstream, and all bytes written to the client.
+    pub(super) body_out: u64,
+    pub(super) sent: u64,
+    pub(super) tunnel: bool,
+    pub(super) timing: Timing,
+}
+
+impl Facts {
+    pub(super) fn new(started: Instant) -> Self {
+        Self {
+            started,
+            route: None,
+            upstream: None,
+            endpoint: None,
+            attempts: 0,
+            status: 0,
+            cause: None,
+            body_in: 0,
+            body_out: 0,
+            sent: 0,
+            tunnel: false,
+            timing: Timing::default(),
+        }
+    }
+
+    /// Notes the time that filters took; without any it is not worth a look at the clock.
+    pub(super) fn filtered(&mut self, ran: usize) {
+        if ran > 0 {
+            self.timing.filters = self.started.elapsed();
+        }
+    }
+}
+
+/// How the connection of a cut exchange is counted.
+pub(super) fn closed_by(cause: &Cause) -> Closed {
+    if *cause == error::CLIENT_TOO_SLOW || *cause == error::TUNNEL_TIMEOUT { Closed::Timeout } else { Closed::Error }
+}
+
+impl Exchange<'_> {
+    /// Ends the exchange: hooks, counters, log. Exactly once, whatever happened.
+    pub(super) fn record(mut self, next: Next) -> (Next, Box<RequestHead>) {
+        let total = self.facts.started.elapsed();
+        let now_total = Timing { total, ..self.facts.timing };
+        self.facts.timing = now_total;
+        if let Some(cause) = self.facts.cause {
+            self.client.core.count(cause);
+        }
+        self.end_filters();
+        self.count(total);
+        if let Some(log) = &mut *self.client.core.access_log.borrow_mut() {
+            log.record(&self.entry());
+        }
+        let mut head = self.head;
+        head.recycle(self.used);
+        if !self.leftover.is_empty() {
+            head.buffer_mut().extend_from_slice(&self.leftover);
+        }
+        (next, head)
+    }
+
+    fn end_filters(&mut self) {
+        let Some(cx) = &mut self.cx else { return };
+        let end = End {
+            status: self.facts.status,
+            cause: self.facts.cause,
+            bytes_in: self.facts.body_in,
+            bytes_out: self.facts.body_out,
+        };
+        for &index in self.ran.iter().rev() {
+            let instance = &self.local.snapshot.filters[index as usize];
+            if instance.hooks.has(Hooks::END) {
+                cx.filter = index;
+                instance.filter.on_end(&end, cx);
+            }
+        }
+    }
+
+    fn count(&self, total: Duration) {
+        let facts = &self.facts;
+        let cells = match facts.route {
+            Some(route) => &self.local.routes[route].cells,
+            None => &self.local.unrouted,
+        };
+        if facts.route.is_some() {
+            cells.active.dec();
+        }
+        if facts.status != 0 {
+            cells.requests.record(facts.status);
+        }
+        if !facts.tunnel {
+            cells.duration.observe(total);
+        }
+        if facts.timing.first_byte > Duration::ZERO {
+            cells.upstream_duration.observe(facts.timing.first_byte);
+        }
+        cells.request_bytes.add(facts.body_in);
+        cells.response_bytes.add(facts.body_out);
+        let listener = &self.client.listener.cells;
+        listener.received_bytes.add(self.head.wire_len() as u64 + facts.body_in);
+        listener.sent_bytes.add(facts.sent);
+    }
+
+    fn entry(&self) -> Entry<'_> {
+        let (facts, snapshot) = (&self.facts, &self.local.snapshot);
+        let peer = match self.client.peer {
+            weir_wire::Peer::Address(address) => Some(address),
+            weir_wire::Peer::Local => None,
+        };
+        let cx = self.cx.as_ref();
+        Entry {
+            time: SystemTime::now().checked_sub(facts.timing.total).unwrap_or(SystemTime::UNIX_EPOCH),
+            request_id: cx.and_then(|cx| cx.request_id.as_deref()).unwrap_or_default().as_bytes(),
+            client: Some(cx.map_or_else(|| self.client_address(), |cx| cx.client)),
+            peer,
+            listener: &self.client.listener.spec.name,
+            method: self.head.method_name(),
+            host: self.head.asked_authority(),
+            path: self.head.received_path(),
+            query: self.head.received_query(),
+            protocol: match self.head.version() {
+                Version::Http10 => "HTTP/1.0",
+                Version::Http11 => "HTTP/1.1",
+            },
+            route: facts.route.map_or("", |route| &snapshot.routes[route].name),
+            upstream: facts.upstream.map_or("", |upstream| &snapshot.upstreams[upstream].name),
+            endpoint: facts.endpoint.as_ref().map_or("", |(list, i)| &list[*i].endpoint.label),
+            attempts: facts.attempts,
+            status: facts.status,
+            cause: facts.cause.map_or("", |cause| cause.code),
+            bytes_in: self.head.wire_len() as u64 + facts.body_in,
+            bytes_out: facts.sent,
+            consumer: cx.and_then(Cx::consumer).map_or("", |c| &c.name),
+            user_agent: self.head.headers.get_str("user-agent").unwrap_or_default(),
+            tls_version: self.client.stream.tls().map_or("", |tls| tls.version()),
+            tls_cipher: "",
+            tunnel: facts.tunnel,
+            timing: facts.timing,
+        }
+    }
+}

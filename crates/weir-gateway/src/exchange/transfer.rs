@@ -1,0 +1,314 @@
+//! Phase 6: the response on its way to the client, beside what is left of the request; answers of our own; tunnels.
+
+use super::attempt::{Attempt, BodyWatch, Upload, exchange_end};
+use super::{Exchange, Next, Stop, record, run_body_hook};
+use crate::connection::SEND_TIMEOUT;
+use crate::core::Local;
+use crate::error::{self, Cause};
+use crate::filter::{Cx, Flow, Hooks};
+use crate::respond::{Made, reason};
+use smallvec::SmallVec;
+use std::future::poll_fn;
+use std::task::Poll;
+use std::time::Instant;
+use weir_h1::{BodyKind, Connection as Wish, Known, Method, ResponseHead, Version};
+use weir_telemetry::Closed;
+use weir_wire::relay::{Framing, Relay, RelayError, Stopped, Tunnel, Watch};
+
+impl Exchange<'_> {
+    /// Relays the response, and meanwhile the rest of the request.
+    pub(super) async fn transfer(&mut self, attempt: Attempt) -> Result<Next, Stop> {
+        let Attempt { upstream, active, mut connection, mut response, mut upload } = attempt;
+        let kind = response.body(self.head.method());
+        let hooked = self.any_ran_with(Hooks::RESPONSE_BODY) && kind != BodyKind::Empty;
+        let framing = match kind {
+            BodyKind::Empty => Framing::Length,
+            BodyKind::Length(_) if !hooked => Framing::Length,
+            _ if self.head.version() == Version::Http10 => Framing::Close,
+            _ => Framing::Chunked,
+        };
+        // An answer before the end of the request: whether the rest comes is the client's business, so the connection is
+        // not promised. (nginx and HAProxy read it off; a client that must send 1 GiB to be told 413 has not won.)
+        self.can_keep &= framing != Framing::Close && upload.done;
+        self.facts.status = response.status();
+        let mut out = self.client.core.take_buffer();
+        self.write_head(&mut response, framing, &mut out);
+        let mut download = Relay::new(kind, framing, out);
+        let response_timeouts = upstream.spec.timeouts;
+        let route = self.facts.route.unwrap_or_default();
+        let limit = self.local.snapshot.routes[route].exchange_timeout.unwrap_or(response_timeouts.exchange);
+        let end = exchange_end(self.facts.started, limit);
+
+        let mut result = {
+            let mut watch = ResponseWatch::new(&self.local, &self.ran, self.cx.as_mut(), hooked);
+            download.prime(response.rest(), watch.active())
+        };
+        let extra = match &result {
+            Ok(used) => response.rest().len() > *used,
+            Err(_) => true,
+        };
+        if result.is_ok() {
+            result = self.pump(&mut connection, &mut upload, &mut download, hooked, response_timeouts.body, end).await;
+        }
+        self.facts.body_out = download.taken();
+        self.facts.body_in = upload.relay.taken();
+        self.facts.sent += download.sent();
+        self.keep_what_follows(&upload);
+        let fault = result.err().map(|e| transfer_fault(&e, &download, self.client.deadline.at(), end));
+        let reusable = fault.is_none()
+            && upload.done
+            && !extra
+            && kind != BodyKind::UntilClose
+            && download.leftover().is_empty()
+            && response.connection() == Wish::KeepAlive;
+        let status_only = download.sent() == 0;
+        self.client.core.give_response(response);
+        self.client.core.give_buffer(download.into_buffer());
+        self.client.core.give_buffer(upload.relay.into_buffer());
+        if reusable {
+            upstream.give_back(&active, connection, self.facts.started);
+        }
+        match fault {
+            // Nothing of the broken response has left yet: it can still be told.
+            Some(cause) if status_only && *cause != error::CLIENT_CLOSED && *cause != error::CLIENT_TOO_SLOW => {
+                self.facts.status = 0;
+                self.can_keep = false;
+                Err(Stop::refuse(&error::BAD_RESPONSE))
+            }
+            Some(cause) => Err(Stop::Cut(cause)),
+            None => Ok(self.next()),
+        }
+    }
+
+    /// Drives both bodies until the response is over. The request's may be left unfinished.
+    async fn pump(
+        &mut self,
+        connection: &mut crate::upstream::Connection,
+        upload: &mut Upload,
+        download: &mut Relay,
+        hooked: bool,
+        body: std::time::Duration,
+        end: Option<Instant>,
+    ) -> Result<usize, RelayError> {
+        let client = &mut *self.client;
+        let (local, ran, mut cx) = (&self.local, &self.ran, self.cx.as_mut());
+        let mut steps = 0;
+        let mut first = true;
+        poll_fn(|task| {
+            let mut passed = false;
+            loop {
+                if !upload.done && !upload.failed {
+                    let mut watch = BodyWatch::new(local, ran, cx.as_deref_mut());
+                    match upload.relay.poll(task, &mut client.stream, &mut connection.stream, watch.active()) {
+                        Poll::Ready(Ok(())) => upload.done = true,
+                        Poll::Ready(Err(_)) => upload.failed = true,
+                        Poll::Pending => {}
+                    }
+                }
+                let mut watch = ResponseWatch::new(local, ran, cx.as_deref_mut(), hooked);
+                let polled = download.poll(task, &mut connection.stream, &mut client.stream, watch.active());
+                if let Poll::Ready(result) = polled {
+                    return Poll::Ready(result.map(|()| 0));
+                }
+                if passed {
+                    // The deadline has passed and nothing moved: whoever is waited for is to blame.
+                    let late = std::io::Error::from(std::io::ErrorKind::TimedOut);
+                    return Poll::Ready(Err(if download.waits_for_writer() {
+                        RelayError::Write(late)
+                    } else {
+                        RelayError::Read(late)
+                    }));
+                }
+                let moved = download.steps() + upload.relay.steps();
+                if first || moved != steps {
+                    (first, steps) = (false, moved);
+                    let wait = if download.waits_for_writer() { SEND_TIMEOUT } else { body };
+                    client.deadline.set_within(Instant::now(), wait, end);
+                }
+                if client.deadline.poll_passed(task).is_pending() {
+                    return Poll::Pending;
+                }
+                passed = true;
+            }
+        })
+        .await
+    }
+
+    /// Writes an answer of the gateway's own.
+    pub(super) async fn send_made(&mut self, mut made: Made) -> Next {
+        self.can_keep &= self.request_over && !(self.head.expects_continue() && self.head.body() != BodyKind::Empty);
+        self.facts.status = made.head.status();
+        let empty = self.head.method() == Method::Head || matches!(made.head.status(), 204 | 304);
+        let mut out = self.client.core.take_buffer();
+        write_status(&made.head, &mut out);
+        made.head.headers.remove_known(Known::ContentLength);
+        made.head.headers.write_to(&mut out);
+        if !matches!(made.head.status(), 204 | 304) {
+            out.extend_from_slice(b"content-length: ");
+            out.extend_from_slice(itoa::Buffer::new().format(made.body.len()).as_bytes());
+            out.extend_from_slice(b"\r\n");
+        }
+        self.write_connection(&mut out);
+        out.extend_from_slice(b"\r\n");
+        if !empty {
+            out.extend_from_slice(&made.body);
+            self.facts.body_out = made.body.len() as u64;
+        }
+        self.facts.sent += out.len() as u64;
+        match self.client.write_all(out).await {
+            Ok(()) => self.next(),
+            Err(cause) => {
+                self.facts.cause.get_or_insert(cause);
+                Next::Abort(record::closed_by(cause))
+            }
+        }
+    }
+
+    /// Switches to a tunnel. From here on the exchange holds its route but not the snapshot.
+    pub(super) async fn tunnel(&mut self, attempt: Attempt) -> Result<Next, Stop> {
+        let Attempt { upstream, active, mut connection, response, upload } = attempt;
+        self.facts.status = 101;
+        self.facts.tunnel = true;
+        let mut first = self.client.core.take_buffer();
+        write_status(&response, &mut first);
+        response.headers.write_to(&mut first);
+        first.extend_from_slice(b"connection: upgrade\r\nupgrade: ");
+        first.extend_from_slice(response.upgrade().or(self.head.upgrade()).unwrap_or_default());
+        first.extend_from_slice(b"\r\n\r\n");
+        first.extend_from_slice(response.rest());
+        // Nothing behind the request's head was sent on before the upstream agreed.
+        let early = self.head.rest().get(self.used..).unwrap_or_default().to_vec();
+        self.used += early.len();
+        let mut tunnel = Tunnel::new([early, upload.relay.leftover().to_vec()].concat(), first);
+        self.client.core.give_response(response);
+        self.can_keep = false;
+        let idle = upstream.spec.timeouts.tunnel;
+        drop(active);
+        drop(upstream);
+
+        let client = &mut *self.client;
+        let mut moved = (0, 0);
+        client.deadline.set(Instant::now(), idle);
+        let result = poll_fn(|cx| {
+            loop {
+                if let Poll::Ready(result) = tunnel.poll(cx, &mut client.stream, &mut connection.stream) {
+                    return Poll::Ready(result.map_err(|_| &error::CLIENT_CLOSED));
+                }
+                if client.core.draining.get() && client.core.deadline_passed() {
+                    return Poll::Ready(Err(&error::DRAINING));
+                }
+                if tunnel.moved() != moved {
+                    moved = tunnel.moved();
+                    client.deadline.set(Instant::now(), idle);
+                }
+                if client.deadline.poll_passed(cx).is_pending() {
+                    return Poll::Pending;
+                }
+                return Poll::Ready(Err(&error::TUNNEL_TIMEOUT));
+            }
+        })
+        .await;
+        let (up, down) = tunnel.moved();
+        (self.facts.body_in, self.facts.body_out, self.facts.sent) = (up, down, down);
+        match result {
+            Err(cause) if *cause == error::TUNNEL_TIMEOUT => Err(Stop::Cut(cause)),
+            // However a tunnel ends, its ends are the peers' business.
+            _ => Ok(Next::Close(Closed::Tunnel)),
+        }
+    }
+
+    /// Status line, fields and framing of a response to the client.
+    fn write_head(&self, response: &mut ResponseHead, framing: Framing, out: &mut Vec<u8>) {
+        write_status(response, out);
+        // A length that does not describe what is sent: bodies that are re-framed, and 204 (RFC 9110 §8.6).
+        if framing != Framing::Length || response.status() == 204 {
+            response.headers.remove_known(Known::ContentLength);
+        }
+        response.headers.write_to(out);
+        if framing == Framing::Chunked {
+            out.extend_from_slice(b"transfer-encoding: chunked\r\n");
+        }
+        self.write_connection(out);
+        out.extend_from_slice(b"\r\n");
+    }
+
+    /// What the client is told about its connection (RFC 9112 §9.3).
+    fn write_connection(&self, out: &mut Vec<u8>) {
+        if !self.keeps() {
+            out.extend_from_slice(b"connection: close\r\n");
+        } else if self.head.version() == Version::Http10 {
+            out.extend_from_slice(b"connection: keep-alive\r\n");
+        }
+    }
+
+    fn keeps(&self) -> bool {
+        self.can_keep && self.head.connection() == Wish::KeepAlive && !self.client.presence.closing.get()
+    }
+
+    /// What becomes of the connection after a response that was written whole.
+    fn next(&self) -> Next {
+        match (self.keeps(), self.request_over) {
+            (true, _) => Next::Keep,
+            (false, false) => Next::Linger(Closed::Finished),
+            (false, true) if self.client.presence.closing.get() => Next::Close(Closed::Drain),
+            (false, true) if !self.can_keep && self.facts.cause.is_some() => Next::Linger(Closed::Refused),
+            (false, true) => Next::Close(Closed::Finished),
+        }
+    }
+}
+
+/// `HTTP/1.1 200 OK CRLF`: with the upstream's own phrase where it has one.
+pub(super) fn write_status(head: &ResponseHead, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"HTTP/1.1 ");
+    out.extend_from_slice(itoa::Buffer::new().format(head.status()).as_bytes());
+    out.push(b' ');
+    let phrase = head.reason();
+    out.extend_from_slice(if phrase.is_empty() { reason(head.status()).as_bytes() } else { phrase });
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Who cut a response short.
+fn transfer_fault(e: &RelayError, download: &Relay, at: Option<Instant>, end: Option<Instant>) -> &'static Cause {
+    let late = |e: &std::io::Error| e.kind() == std::io::ErrorKind::TimedOut;
+    let whole = end.is_some() && at == end;
+    match e {
+        RelayError::Write(e) if late(e) => &error::CLIENT_TOO_SLOW,
+        RelayError::Write(_) => &error::CLIENT_CLOSED,
+        RelayError::Read(e) if late(e) && whole => &error::EXCHANGE_TIMEOUT,
+        RelayError::Read(e) if late(e) => &error::UPSTREAM_BODY_TIMEOUT,
+        RelayError::Malformed(_) if download.sent() == 0 => &error::BAD_RESPONSE,
+        RelayError::Malformed(_) | RelayError::Read(_) | RelayError::Stopped | RelayError::Truncated => {
+            &error::TRUNCATED
+        }
+    }
+}
+
+/// Shows the response's body to the filters that want it, last one first.
+struct ResponseWatch<'a> {
+    local: &'a Local,
+    ran: &'a SmallVec<[u32; 8]>,
+    cx: Option<&'a mut Cx>,
+    hooked: bool,
+}
+
+impl<'a> ResponseWatch<'a> {
+    const fn new(local: &'a Local, ran: &'a SmallVec<[u32; 8]>, cx: Option<&'a mut Cx>, hooked: bool) -> Self {
+        Self { local, ran, cx, hooked }
+    }
+
+    fn active(&mut self) -> Option<&mut dyn Watch> {
+        if self.hooked { Some(self) } else { None }
+    }
+}
+
+impl Watch for ResponseWatch<'_> {
+    fn piece(&mut self, data: &[u8], last: bool) -> Result<Option<Vec<u8>>, Stopped> {
+        let Some(cx) = &mut self.cx else { return Ok(None) };
+        let (filters, order) = (&self.local.snapshot.filters, self.ran.iter().rev().copied());
+        run_body_hook(filters, order, Hooks::RESPONSE_BODY, cx, data, last, |filter, piece, cx| {
+            filter.on_response_body(piece, cx);
+            Flow::Continue
+        })
+        .map_err(|_| Stopped)
+    }
+}

@@ -1,0 +1,220 @@
+//! What the next hop is told about the client, and the request head as it is sent on.
+//!
+//! A forwarding header is believed only from a trusted proxy: from anyone else it is dropped before any filter sees it
+//! (RFC 7239 §8.1: such headers are a client's claim).
+
+use crate::snapshot::Snapshot;
+use crate::upstream::{Endpoint, HostPolicy};
+use std::io::Write;
+use std::net::IpAddr;
+use weir_h1::{BodyKind, Known, RequestHead};
+use weir_wire::relay::Framing;
+
+const FORWARDING: [Known; 5] =
+    [Known::Forwarded, Known::XForwardedFor, Known::XForwardedHost, Known::XForwardedProto, Known::XRealIp];
+
+/// Most addresses of an X-Forwarded-For that are walked for the client's.
+const MAX_HOPS: usize = 64;
+
+/// The constant texts of one client connection, written once.
+#[derive(Debug)]
+pub(crate) struct Forwarding {
+    pub(crate) trusted: bool,
+    address: Box<str>,
+    /// `x-forwarded-for: ADDRESS CRLF x-forwarded-proto: SCHEME CRLF x-forwarded-host: `
+    start: Box<[u8]>,
+    /// `CRLF forwarded: for=ADDRESS;proto=SCHEME;host=`
+    middle: Box<[u8]>,
+    scheme: &'static str,
+}
+
+impl Forwarding {
+    pub(crate) fn new(peer: IpAddr, tls: bool, trusted: bool) -> Self {
+        let peer = peer.to_canonical();
+        let scheme = if tls { "https" } else { "http" };
+        let node = match peer {
+            IpAddr::V4(a) => a.to_string(),
+            IpAddr::V6(a) => format!("\"[{a}]\""), // RFC 7239 §6.1: brackets, therefore quoted
+        };
+        let start = format!("x-forwarded-for: {peer}\r\nx-forwarded-proto: {scheme}\r\nx-forwarded-host: ");
+        let middle = format!("\r\nforwarded: for={node};proto={scheme};host=");
+        Self {
+            trusted,
+            address: peer.to_string().into(),
+            start: start.into_bytes().into(),
+            middle: middle.into_bytes().into(),
+            scheme,
+        }
+    }
+}
+
+/// Drops the forwarding headers of a client that is not trusted to set them.
+pub(crate) fn distrust(head: &mut RequestHead) {
+    if head.headers.has_any(&FORWARDING) {
+        for known in FORWARDING {
+            head.headers.remove_known(known);
+        }
+    }
+}
+
+/// The client's address as a trusted peer tells it: the first from the right in X-Forwarded-For that is no trusted proxy
+/// itself.
+pub(crate) fn client_address(head: &RequestHead, peer: IpAddr, snapshot: &Snapshot) -> IpAddr {
+    let mut client = peer;
+    let values: Vec<&[u8]> = head.headers.get_all("x-forwarded-for").collect();
+    let hops = values.iter().rev().flat_map(|value| value.rsplit(|&b| b == b','));
+    for hop in hops.take(MAX_HOPS) {
+        let Some(address) = std::str::from_utf8(hop).ok().and_then(|text| parse_node(text.trim())) else { break };
+        client = address;
+        if !snapshot.trusts(address) {
+            break;
+        }
+    }
+    client
+}
+
+/// An address with or without port and brackets.
+fn parse_node(text: &str) -> Option<IpAddr> {
+    let bare = text.strip_prefix('[').and_then(|t| t.split_once(']')).map(|(a, _)| a);
+    bare.unwrap_or(text).parse().ok().or_else(|| text.parse::<std::net::SocketAddr>().ok().map(|a| a.ip()))
+}
+
+/// Writes the head of a request as it goes to an endpoint.
+pub(crate) fn write_head(
+    head: &mut RequestHead,
+    client: &Forwarding,
+    host: &HostPolicy,
+    endpoint: &Endpoint,
+    framing: Framing,
+    out: &mut Vec<u8>,
+) {
+    out.extend_from_slice(head.method_name());
+    out.push(b' ');
+    out.extend_from_slice(head.path());
+    if let Some(query) = head.query() {
+        out.push(b'?');
+        out.extend_from_slice(query);
+    }
+    out.extend_from_slice(b" HTTP/1.1\r\n");
+    let host = match host {
+        HostPolicy::Preserve if !head.authority().is_empty() => None,
+        HostPolicy::Preserve | HostPolicy::Endpoint => Some(&*endpoint.authority),
+        HostPolicy::Literal(text) => Some(&**text),
+    };
+    if let Some(host) = host {
+        head.headers.remove_known(Known::Host);
+        let _ = write!(out, "host: {host}\r\n"); // into a Vec
+    } else if head.headers.get_known(Known::Host).is_none() {
+        out.extend_from_slice(b"host: ");
+        out.extend_from_slice(head.authority());
+        out.extend_from_slice(b"\r\n");
+    }
+    let forwarding = if head.headers.has_any(&FORWARDING) { Some(chain(head, client)) } else { None };
+    if framing == Framing::Chunked {
+        head.headers.remove_known(Known::ContentLength);
+    }
+    head.headers.write_to(out);
+    match forwarding {
+        None => {
+            let asked = head.asked_authority();
+            out.extend_from_slice(&client.start);
+            out.extend_from_slice(asked);
+            out.extend_from_slice(&client.middle);
+            write_token(asked, out);
+            out.extend_from_slice(b"\r\n");
+        }
+        Some(lines) => out.extend_from_slice(&lines),
+    }
+    if framing == Framing::Chunked {
+        out.extend_from_slice(b"transfer-encoding: chunked\r\n");
+    } else if head.body() == BodyKind::Empty
+        && head.headers.get_known(Known::ContentLength).is_none()
+        && expects_length(head)
+    {
+        // RFC 9110 §8.6: without it some servers answer 411 to a POST that has no body.
+        out.extend_from_slice(b"content-length: 0\r\n");
+    }
+    if head.accepts_trailers() {
+        out.extend_from_slice(b"te: trailers\r\n");
+    }
+    if let Some(protocol) = head.upgrade() {
+        out.extend_from_slice(b"connection: upgrade\r\nupgrade: ");
+        out.extend_from_slice(protocol);
+        out.extend_from_slice(b"\r\n");
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+const fn expects_length(head: &RequestHead) -> bool {
+    use weir_h1::Method;
+    matches!(head.method(), Method::Patch | Method::Post | Method::Put)
+}
+
+/// RFC 7239 §4: a host with a port, or an address in brackets, is no token and goes in quotes.
+fn write_token(text: &[u8], out: &mut Vec<u8>) {
+    let token = text.iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_' | b'~'));
+    if token && !text.is_empty() {
+        out.extend_from_slice(text);
+    } else {
+        out.push(b'"');
+        out.extend_from_slice(text);
+        out.push(b'"');
+    }
+}
+
+/// The forwarding lines where a trusted proxy (or a filter) has set some already: ours are added behind, what was said
+/// about protocol and host first stays.
+fn chain(head: &mut RequestHead, client: &Forwarding) -> Vec<u8> {
+    let mut lines = Vec::new();
+    let joined = |name: &str| head.headers.get_all(name).collect::<Vec<_>>().join(&b", "[..]);
+    let (list, forwarded) = (joined("x-forwarded-for"), joined("forwarded"));
+    let asked = head.asked_authority();
+    lines.extend_from_slice(b"x-forwarded-for: ");
+    if !list.is_empty() {
+        lines.extend_from_slice(&list);
+        lines.extend_from_slice(b", ");
+    }
+    lines.extend_from_slice(client.address.as_bytes());
+    if head.headers.get_known(Known::XForwardedProto).is_none() {
+        lines.extend_from_slice(b"\r\nx-forwarded-proto: ");
+        lines.extend_from_slice(client.scheme.as_bytes());
+    }
+    if head.headers.get_known(Known::XForwardedHost).is_none() {
+        lines.extend_from_slice(b"\r\nx-forwarded-host: ");
+        lines.extend_from_slice(asked);
+    }
+    if forwarded.is_empty() {
+        lines.extend_from_slice(&client.middle);
+    } else {
+        lines.extend_from_slice(b"\r\nforwarded: ");
+        lines.extend_from_slice(&forwarded);
+        lines.extend_from_slice(b", ");
+        // `middle` begins with CRLF and the name.
+        lines.extend_from_slice(client.middle.get(b"\r\nforwarded: ".len()..).unwrap_or_default());
+    }
+    write_token(asked, &mut lines);
+    lines.extend_from_slice(b"\r\n");
+    head.headers.remove_known(Known::XForwardedFor);
+    head.headers.remove_known(Known::Forwarded);
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes() {
+        for (text, ip) in [
+            ("10.0.0.1", Some("10.0.0.1")),
+            ("10.0.0.1:80", Some("10.0.0.1")),
+            ("[2001:db8::1]:80", Some("2001:db8::1")),
+            ("[2001:db8::1]", Some("2001:db8::1")),
+            ("2001:db8::1", Some("2001:db8::1")),
+            ("unknown", None),
+            ("", None),
+        ] {
+            assert_eq!(parse_node(text), ip.map(|ip| ip.parse().unwrap()), "{text}");
+        }
+    }
+}

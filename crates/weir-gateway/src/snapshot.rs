@@ -1,0 +1,118 @@
+//! The config as run: compiled, checked, and shared by all cores until the next one is adopted.
+//!
+//! *Parse, don't validate:* what stands here needs no further check on the path of a request. `compile` makes it from a
+//! config and is the last part of its validation.
+
+mod compile;
+
+pub use compile::{Compiled, compile};
+
+use crate::filter::{Answer, Consumers, Filter, Hooks};
+use crate::route::{Slashes, Table};
+use crate::upstream::Upstream;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use weir_telemetry::{ListenerId, RouteId as RouteSeries};
+use weir_wire::listen::Address;
+use weir_wire::tls::ServerTls;
+
+/// A compiled config.
+pub struct Snapshot {
+    /// Tells one config from another: the first 12 digits of a SHA-256 over all files read.
+    pub revision: String,
+    pub(crate) listeners: Vec<Arc<Listener>>,
+    pub(crate) table: Arc<Table>,
+    pub(crate) routes: Vec<Route>,
+    pub(crate) filters: Vec<Instance>,
+    pub(crate) plans: Vec<Plan>,
+    pub(crate) upstreams: Vec<Arc<Upstream>>,
+    pub(crate) consumers: Consumers,
+    pub(crate) head_limits: weir_h1::Limits,
+    pub(crate) body_bytes: Option<u64>,
+    pub(crate) connections: usize,
+    pub(crate) trusted: Vec<ipnet::IpNet>,
+    pub(crate) expose_causes: bool,
+}
+
+/// A listener as run.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    pub(crate) name: Arc<str>,
+    pub(crate) address: Address,
+    pub(crate) tls: Option<ServerTls>,
+    pub(crate) proxy_protocol: bool,
+    pub(crate) slashes: Slashes,
+    pub(crate) timeouts: ListenerTimeouts,
+    pub(crate) series: ListenerId,
+}
+
+/// The waits of a client connection. Zero means none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ListenerTimeouts {
+    pub(crate) head: Duration,
+    pub(crate) body: Duration,
+    pub(crate) keepalive: Duration,
+    pub(crate) handshake: Duration,
+    /// Bytes a second of a request body after its first ten seconds.
+    pub(crate) rate: u64,
+}
+
+/// A route as run.
+pub(crate) struct Route {
+    pub(crate) name: Arc<str>,
+    /// Its filters in the order they run, the global ones first.
+    pub(crate) chain: Chain,
+    pub(crate) target: Target,
+    pub(crate) response_timeout: Option<Duration>,
+    pub(crate) exchange_timeout: Option<Duration>,
+    pub(crate) series: RouteSeries,
+}
+
+/// Filters by their index in [`Snapshot::filters`], and which hooks they have between them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Chain {
+    pub(crate) filters: Box<[u32]>,
+    pub(crate) hooks: Hooks,
+}
+
+/// Where the requests of a route go.
+pub(crate) enum Target {
+    /// Answered here.
+    Respond(Box<Answer>),
+    /// To an upstream, by index.
+    Upstream(usize),
+    /// To one of several, by weight: running totals and indexes.
+    Split(Box<[(u32, usize)]>),
+}
+
+/// A filter as run.
+pub(crate) struct Instance {
+    pub(crate) name: &'static str,
+    pub(crate) filter: Box<dyn Filter>,
+    pub(crate) hooks: Hooks,
+    /// Its settings with every default filled in, for `explain`.
+    pub(crate) settings: serde_json::Value,
+}
+
+/// What a plan adds to the routes of its consumers.
+pub(crate) struct Plan {
+    pub(crate) name: String,
+    pub(crate) chain: Chain,
+}
+
+impl Snapshot {
+    /// Whether a peer's forwarding headers are believed.
+    pub(crate) fn trusts(&self, address: IpAddr) -> bool {
+        // An IPv4 client of a dual-stack socket is the same client.
+        let address = address.to_canonical();
+        self.trusted.iter().any(|network| network.contains(&address))
+    }
+
+    /// The filters of a plan that run on a route: those whose name the route does not use itself.
+    pub(crate) fn plan_filters<'a>(&'a self, plan: usize, route: &'a Route) -> impl Iterator<Item = u32> + 'a {
+        let used = |name| route.chain.filters.iter().any(|&f| self.filters[f as usize].name == name);
+        let chain = self.plans.get(plan).map(|p| &p.chain.filters[..]).unwrap_or_default();
+        chain.iter().copied().filter(move |&f| !used(self.filters[f as usize].name))
+    }
+}

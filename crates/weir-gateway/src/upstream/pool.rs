@@ -1,0 +1,116 @@
+//! Idle connections of one core to one endpoint, last in first out.
+//!
+//! The last one used is the one whose path is warm and whose peer is least likely to close it next; the others grow old
+//! and are closed. A connection that became readable while idle is closed, never used: its peer closed it, or sent bytes
+//! that no request asked for (RFC 9112 §9.2).
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::OwnedSemaphorePermit;
+use weir_telemetry::UpstreamCells;
+use weir_wire::Stream;
+use weir_wire::listen::Address;
+
+/// What makes two connections interchangeable.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct PoolKey {
+    pub(crate) address: Address,
+    pub(crate) tls: Arc<str>,
+    pub(crate) server_name: Arc<str>,
+}
+
+/// A connection to an endpoint.
+pub(crate) struct Connection {
+    pub(crate) stream: Stream,
+    /// Whether it has carried an exchange before.
+    pub(crate) reused: bool,
+    expires: Option<Instant>,
+    cells: Arc<UpstreamCells>,
+    /// Its place under the upstream's limit of connections.
+    _permit: Option<OwnedSemaphorePermit>,
+}
+
+impl Connection {
+    pub(crate) fn new(
+        stream: Stream,
+        expires: Option<Instant>,
+        cells: &Arc<UpstreamCells>,
+        permit: Option<OwnedSemaphorePermit>,
+    ) -> Self {
+        cells.connections_open.inc();
+        Self { stream, reused: false, expires, cells: Arc::clone(cells), _permit: permit }
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.cells.connections_open.dec();
+    }
+}
+
+/// The idle connections.
+#[derive(Default)]
+pub(crate) struct Pool {
+    idle: RefCell<Vec<Idle>>,
+}
+
+struct Idle {
+    connection: Connection,
+    since: Instant,
+}
+
+impl Pool {
+    /// The connection used last that is still good.
+    pub(crate) fn take(&self) -> Option<Connection> {
+        let mut idle = self.idle.borrow_mut();
+        while let Some(Idle { mut connection, .. }) = idle.pop() {
+            connection.cells.connections_idle.dec();
+            if connection.stream.is_quiet() {
+                connection.reused = true;
+                return Some(connection);
+            }
+        }
+        None
+    }
+
+    /// Keeps a connection whose last exchange is wholly over.
+    pub(crate) fn give(&self, connection: Connection, now: Instant) {
+        if connection.expires.is_some_and(|end| end <= now) {
+            return;
+        }
+        connection.cells.connections_idle.inc();
+        self.idle.borrow_mut().push(Idle { connection, since: now });
+    }
+
+    /// Closes what has been idle for longer than `keepalive`, is too old, or was closed by its peer.
+    pub(crate) fn sweep(&self, keepalive: Duration, now: Instant) {
+        self.idle.borrow_mut().retain_mut(|i| {
+            let keep = now.duration_since(i.since) < keepalive
+                && i.connection.expires.is_none_or(|end| end > now)
+                && i.connection.stream.is_quiet();
+            if !keep {
+                i.connection.cells.connections_idle.dec();
+            }
+            keep
+        });
+    }
+
+    /// Closes the connection that has been idle longest; tells whether there was one.
+    pub(crate) fn close_oldest(&self) -> bool {
+        let mut idle = self.idle.borrow_mut();
+        if idle.is_empty() {
+            return false;
+        }
+        idle.remove(0).connection.cells.connections_idle.dec();
+        true
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        for i in self.idle.get_mut() {
+            i.connection.cells.connections_idle.dec();
+        }
+    }
+}

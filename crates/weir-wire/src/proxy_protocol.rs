@@ -1,0 +1,127 @@
+//! The PROXY protocol, versions 1 and 2: a balancer in front tells who its client is before the first byte of HTTP or TLS.
+//!
+//! Source: HAProxy, "The PROXY protocol", versions 1 & 2, 2020. Read byte-exact, so that nothing of what follows is taken.
+
+use crate::Stream;
+use std::future::poll_fn;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+/// Longest version 1 line with its CRLF.
+const V1_BYTES: usize = 107;
+
+/// Longest body of a version 2 header: addresses and the type-length-values that balancers add.
+const V2_BYTES: usize = 2048;
+
+const V2_SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
+
+/// Reads the header. `None` when the balancer speaks for itself (`LOCAL`, `UNKNOWN`: its health checks).
+///
+/// # Errors
+/// `InvalidData` when it is none or malformed; else what reading says.
+pub async fn read(stream: &mut Stream) -> io::Result<Option<SocketAddr>> {
+    let mut header = Vec::with_capacity(16);
+    read_exactly(stream, &mut header, 8).await?;
+    if header == V2_SIGNATURE[..8] {
+        read_exactly(stream, &mut header, 8).await?;
+        let length = usize::from(u16::from_be_bytes([at(&header, 14)?, at(&header, 15)?]));
+        if header.get(..12) != Some(V2_SIGNATURE) || length > V2_BYTES {
+            return Err(bad());
+        }
+        let mut body = Vec::with_capacity(length);
+        read_exactly(stream, &mut body, length).await?;
+        return version2(at(&header, 12)?, at(&header, 13)?, &body);
+    }
+    while !header.ends_with(b"\r\n") {
+        if header.len() >= V1_BYTES {
+            return Err(bad());
+        }
+        read_exactly(stream, &mut header, 1).await?;
+    }
+    version1(&header)
+}
+
+fn bad() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "no valid PROXY header")
+}
+
+fn at(bytes: &[u8], index: usize) -> io::Result<u8> {
+    bytes.get(index).copied().ok_or_else(bad)
+}
+
+/// `PROXY TCP4 203.0.113.7 198.51.100.1 51234 443 CRLF`
+fn version1(line: &[u8]) -> io::Result<Option<SocketAddr>> {
+    let text = std::str::from_utf8(line).map_err(|_| bad())?.trim_end_matches("\r\n");
+    let words: Vec<&str> = text.split(' ').collect();
+    match words[..] {
+        ["PROXY", "UNKNOWN", ..] => Ok(None),
+        ["PROXY", family @ ("TCP4" | "TCP6"), source, _, port, _] => {
+            let ip: IpAddr = source.parse().map_err(|_| bad())?;
+            if ip.is_ipv4() != (family == "TCP4") {
+                return Err(bad());
+            }
+            Ok(Some(SocketAddr::new(ip, port.parse().map_err(|_| bad())?)))
+        }
+        _ => Err(bad()),
+    }
+}
+
+fn version2(command: u8, family: u8, body: &[u8]) -> io::Result<Option<SocketAddr>> {
+    let port = |i| Ok::<u16, io::Error>(u16::from_be_bytes([at(body, i)?, at(body, i + 1)?]));
+    match (command, family >> 4) {
+        (0x20, _) => Ok(None),
+        (0x21, 1) => {
+            let ip: [u8; 4] = body.get(..4).and_then(|b| b.try_into().ok()).ok_or_else(bad)?;
+            Ok(Some(SocketAddr::new(Ipv4Addr::from(ip).into(), port(8)?)))
+        }
+        (0x21, 2) => {
+            let ip: [u8; 16] = body.get(..16).and_then(|b| b.try_into().ok()).ok_or_else(bad)?;
+            Ok(Some(SocketAddr::new(Ipv6Addr::from(ip).into(), port(32)?)))
+        }
+        (0x21, _) => Ok(None),
+        _ => Err(bad()),
+    }
+}
+
+/// Reads `count` more bytes and none beyond.
+async fn read_exactly(stream: &mut Stream, into: &mut Vec<u8>, count: usize) -> io::Result<()> {
+    let mut left = count;
+    while left > 0 {
+        let read = poll_fn(|cx| stream.poll_read_at_most(cx, into, left)).await?;
+        if read == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        left -= read;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines() {
+        for (line, expected) in [
+            ("PROXY TCP4 203.0.113.7 198.51.100.1 51234 443\r\n", Some("203.0.113.7:51234")),
+            ("PROXY TCP6 2001:db8::1 ::1 1 2\r\n", Some("[2001:db8::1]:1")),
+        ] {
+            assert_eq!(version1(line.as_bytes()).unwrap(), expected.map(|e| e.parse().unwrap()), "{line}");
+        }
+        assert_eq!(version1(b"PROXY UNKNOWN\r\n").unwrap(), None);
+        for bad in
+            ["GET / HTTP/1.1\r\n", "PROXY TCP4 ::1 ::1 1 2\r\n", "PROXY TCP4 1.2.3.4 5.6.7.8 99999 1\r\n"]
+        {
+            assert!(version1(bad.as_bytes()).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn binary() {
+        let body = [203, 0, 113, 7, 198, 51, 100, 1, 0xc8, 0x22, 1, 187];
+        assert_eq!(version2(0x21, 0x11, &body).unwrap(), Some("203.0.113.7:51234".parse().unwrap()));
+        assert_eq!(version2(0x20, 0x00, &[]).unwrap(), None);
+        assert!(version2(0x21, 0x11, &body[..5]).is_err());
+        assert!(version2(0x31, 0x11, &body).is_err());
+    }
+}
