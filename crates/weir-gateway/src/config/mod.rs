@@ -6,19 +6,19 @@
 //! ```
 //! `schema` is what an operator may write; `load` is the way in. What the data plane runs is built from it elsewhere.
 
-//CK pub mod check;
+pub mod check;
 pub mod de;
 pub mod diagnostic;
-//CK pub mod load;
+pub mod load;
 pub mod node;
 pub mod parse;
-//CK pub mod reference;
+pub mod reference;
 pub mod schema;
-//CK mod substitute;
+mod substitute;
 pub mod units;
 
 pub use diagnostic::{Diagnostic, Diagnostics, Severity};
-//CK pub use load::{Loaded, Source, load};
+pub use load::{Loaded, Source, load};
 pub use node::{Node, Place, Value};
-//CK pub use reference::schema;
+pub use reference::schema;
 pub use schema::Config;

@@ -31,8 +31,10 @@ pub struct Node {
     pub value: Value,
     /// A scalar as it was written (`1.20`, not 1.2); empty for lists, maps and blanks.
     pub raw: Box<str>,
-    /// Came from the environment or a file, or stands where secrets stand: never print it.
+    /// Stands where secrets stand: never print it.
     pub secret: bool,
+    /// Came wholly or partly from the environment or a file: never print it either.
+    pub substituted: bool,
     /// Already reported as wrong: readers treat it as absent and stay silent about its absence.
     pub broken: bool,
 }
@@ -80,7 +82,7 @@ impl PartialEq for Key {
 impl Node {
     /// A node that is not secret and not broken.
     pub fn new(at: Place, value: Value, raw: &str) -> Self {
-        Self { at, value, raw: raw.into(), secret: false, broken: false }
+        Self { at, value, raw: raw.into(), secret: false, substituted: false, broken: false }
     }
 
     /// An empty map that stands at `at`: the settings of something named without any.
@@ -127,7 +129,7 @@ impl Node {
     pub fn shown(&self) -> Option<String> {
         /// Longer values say nothing more to a reader.
         const MAX_SHOWN: usize = 80;
-        if self.secret {
+        if self.secret || self.substituted {
             return None;
         }
         let text = self.as_text()?;

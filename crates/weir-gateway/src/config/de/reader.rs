@@ -183,7 +183,7 @@ impl Error {
             if self.0.missing.is_none() {
                 let subject = match node.shown() {
                     Some(shown) => format!("`{shown}`"),
-                    None if node.secret => "the value".to_owned(),
+                    None if node.secret || node.substituted => "the value".to_owned(),
                     None if node.is_blank() => "an empty value".to_owned(),
                     None => node.kind().to_owned(),
                 };
