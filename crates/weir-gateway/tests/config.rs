@@ -62,6 +62,37 @@ fn diagnose(input: &str) -> String {
     if text.is_empty() { GOOD.to_owned() } else { text }
 }
 
+/// Half a file, a file without one of its lines, a file with a strange character: mistakes, never a panic.
+#[test]
+fn no_slip_of_the_keyboard_panics() {
+    let case = std::fs::read_to_string(folder().join("good-full.case")).unwrap();
+    let text = case.split_once(DASHES).unwrap().0;
+    let source =
+        |text: String| Source::text(folder().join("files/weir.yaml"), text).with_variable("SHOP_KEY", "k");
+    let cuts = (0..text.len()).step_by(41).filter(|at| text.is_char_boundary(*at));
+    let lines: Vec<&str> = text.lines().collect();
+    let without = |skip: usize| {
+        lines
+            .iter()
+            .enumerate()
+            .filter(|(i, _)| *i != skip)
+            .map(|(_, l)| format!("{l}\n"))
+            .collect::<String>()
+    };
+    let mut tries: Vec<String> = cuts.clone().map(|at| text[..at].to_owned()).collect();
+    tries.extend((0..lines.len()).map(without));
+    for strange in ["\0", "\t", "ü", "{", "*", "\r", "${", "- ", ": "] {
+        tries.extend(cuts.clone().map(|at| format!("{}{strange}{}", &text[..at], &text[at..])));
+    }
+    for attempt in tries {
+        let diagnostics = match load(&source(attempt)) {
+            Ok(loaded) => loaded.diagnostics,
+            Err(unreadable) => unreadable.diagnostics,
+        };
+        let _ = (diagnostics.to_text(), diagnostics.to_json());
+    }
+}
+
 #[test]
 fn the_reference_is_what_the_types_say() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/config.md");

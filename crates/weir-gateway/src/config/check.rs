@@ -9,6 +9,7 @@ mod process;
 mod routes;
 mod upstreams;
 
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use super::diagnostic::{Diagnostic, Diagnostics, nearest_name};
@@ -23,7 +24,7 @@ const MAX_UNIX_PATH: usize = 107;
 ///
 /// `credentials` names the filters that know consumers.
 pub fn check(config: &Config, tree: &Node, credentials: &[&str], diagnostics: &mut Diagnostics) {
-    let mut checker = Checker { config, tree, credentials, diagnostics };
+    let mut checker = Checker { config, tree, named: index(tree), credentials, diagnostics };
     checker.listeners();
     checker.upstreams();
     checker.consumers();
@@ -38,11 +39,39 @@ pub fn check(config: &Config, tree: &Node, credentials: &[&str], diagnostics: &m
 struct Checker<'a> {
     config: &'a Config,
     tree: &'a Node,
+    /// The things of each section by name: with thousands of routes, walking the lists would take seconds.
+    named: HashMap<&'a str, HashMap<&'a str, &'a Node>>,
     credentials: &'a [&'a str],
     diagnostics: &'a mut Diagnostics,
 }
 
+fn index(tree: &Node) -> HashMap<&str, HashMap<&str, &Node>> {
+    fn things(section: &Node) -> HashMap<&str, &Node> {
+        section.entries().iter().map(|(key, node)| (key.text.as_str(), node)).collect()
+    }
+    tree.entries().iter().map(|(key, section)| (key.text.as_str(), things(section))).collect()
+}
+
 impl<'a> Checker<'a> {
+    /// Like `tree.find`, by index where the path leads into a section.
+    fn find(&self, path: &str) -> Option<&'a Node> {
+        let Some((section, rest)) = path.split_once('.') else { return self.tree.find(path) };
+        let Some(things) = self.named.get(section) else { return self.tree.find(path) };
+        // Names may hold dots: the longest that exists is meant.
+        let ends = rest.match_indices(['.', '[']).map(|(at, _)| at).chain([rest.len()]);
+        let mut longest = None;
+        for end in ends {
+            longest = things.get(&rest[..end]).map(|node| (end, *node)).or(longest);
+        }
+        let (end, node) = longest?;
+        node.find(&rest[end..])
+    }
+
+    /// Whether every element of a list was good, so that places in the list are those in the config.
+    fn is_whole(&self, path: &str, length: usize) -> bool {
+        self.find(path).is_none_or(|node| node.elements().len() == length)
+    }
+
     fn error(&mut self, path: &str, code: &'static str, message: impl Into<String>) {
         self.diagnostics.push(Diagnostic::error(code, message).on(self.tree, path));
     }
@@ -54,7 +83,12 @@ impl<'a> Checker<'a> {
         message: impl Into<String>,
         hint: impl Into<String>,
     ) {
-        self.diagnostics.push(Diagnostic::error(code, message).on(self.tree, path).hint(hint));
+        let hint = hint.into();
+        let mut diagnostic = Diagnostic::error(code, message).on(self.tree, path);
+        // A hint to write something else repeats the value, which may have come from outside.
+        let repeats = hint.starts_with("write ") && self.find(path).is_some_and(|node| node.substituted);
+        diagnostic.hint = (!repeats).then_some(hint);
+        self.diagnostics.push(diagnostic);
     }
 
     fn warn(&mut self, path: &str, code: &'static str, message: impl Into<String>, hint: impl Into<String>) {
@@ -63,7 +97,7 @@ impl<'a> Checker<'a> {
 
     /// Whether anything was written at `path`, right or wrong.
     fn is_written(&self, path: &str) -> bool {
-        self.tree.find(path).is_some_and(|node| !matches!(node.value, super::Value::Null) || node.is_blank())
+        self.find(path).is_some_and(|node| !matches!(node.value, super::Value::Null) || node.is_blank())
     }
 
     /// The names of a section, those of refused things included.
@@ -78,10 +112,10 @@ impl<'a> Checker<'a> {
 
     /// An error unless `name` is in the section.
     fn must_exist(&mut self, path: &str, section: &str, code: &'static str, name: &str) {
-        let names = self.names(section);
-        if names.contains(&name) {
+        if self.named.get(section).is_some_and(|things| things.contains_key(name)) {
             return;
         }
+        let names = self.names(section);
         let kind = section.trim_end_matches('s');
         let hint = match nearest_name(name, names.iter().copied()) {
             Some(near) => format!("did you mean {near}?"),
@@ -144,15 +178,19 @@ impl<'a> Checker<'a> {
 
     /// Things that nothing refers to.
     fn unused(&mut self) {
+        let splits = self.config.routes.iter().filter_map(|(_, route)| route.upstream.as_ref());
+        let used: HashSet<&str> =
+            splits.flat_map(|split| &split.0).map(|share| share.upstream.as_str()).collect();
         for name in self.names("upstreams") {
-            let mut shares = self.config.routes.iter().filter_map(|(_, route)| route.upstream.as_ref());
-            if !shares.any(|split| split.0.iter().any(|share| share.upstream == name)) {
+            if !used.contains(name) {
                 let message = format!("no route uses the upstream `{name}`");
                 self.warn(&format!("upstreams.{name}"), "unused", message, "remove it, or route to it");
             }
         }
+        let consumers = self.config.consumers.iter();
+        let used: HashSet<&str> = consumers.filter_map(|(_, consumer)| consumer.plan.as_deref()).collect();
         for name in self.names("plans") {
-            if !self.config.consumers.iter().any(|(_, consumer)| consumer.plan.as_deref() == Some(name)) {
+            if !used.contains(name) {
                 let message = format!("no consumer has the plan `{name}`");
                 self.warn(&format!("plans.{name}"), "unused", message, "remove it, or give it to a consumer");
             }

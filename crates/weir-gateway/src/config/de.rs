@@ -5,6 +5,9 @@
 //! also those of embedding programs, are read by the same function into plain `#[derive(Deserialize)]` types.
 //! `#[serde(untagged)]` and `#[serde(flatten)]` would lose positions; [`TextOrMap`] and [`Raw`] take their place.
 
+mod access;
+mod cx;
+mod error;
 mod reader;
 
 use std::cell::RefCell;
@@ -14,8 +17,9 @@ use serde::de::{Deserialize, DeserializeOwned, Deserializer, Error as _, Visitor
 
 use super::diagnostic::Diagnostics;
 use super::node::Node;
-pub use reader::Error;
-use reader::{Cx, NodeReader};
+use cx::Cx;
+pub use error::Error;
+use reader::NodeReader;
 
 /// Mistakes after which one `read` gives up: nobody corrects more in one go, and each costs a pass over the tree.
 const MAX_MISTAKES: usize = 200;

@@ -85,9 +85,17 @@ impl Diagnostic {
             self.place = Some(if scalar { node.at.clone() } else { key.unwrap_or(&node.at).clone() });
             if tree.find(path).is_some() {
                 self.value = node.shown();
+                self.hide(node);
             }
         }
         self
+    }
+
+    /// Takes a value that came from outside out of the message.
+    fn hide(&mut self, node: &Node) {
+        if let Some(text) = node.as_text().filter(|_| node.secret || node.substituted) {
+            self.message = self.message.replace(&format!("`{text}`"), "the value");
+        }
     }
 
     /// Says what to do.

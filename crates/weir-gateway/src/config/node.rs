@@ -167,7 +167,7 @@ impl Node {
         if let Some(rest) = path.strip_prefix('[') {
             let (index, rest) = rest.split_once(']')?;
             let element = self.elements().get(index.parse::<usize>().ok()?)?;
-            return element.lookup(rest).map(|(key, node)| (key, node));
+            return element.lookup(rest);
         }
         let fits = |key: &str| {
             path.strip_prefix(key).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))

@@ -93,14 +93,15 @@ impl Builder {
         }
         for event in Parser::new_from_str(text) {
             match event {
-                Ok((event, span)) => self.event(event, &span.start)?,
+                Ok((event, span)) => self.event(event, &span.start, span.start == span.end)?,
                 Err(error) => return Err(self.syntax(text, error.marker(), &error.info())),
             }
         }
         Ok(self.root.take())
     }
 
-    fn event(&mut self, event: Event<'_>, marker: &Marker) -> Result<(), Refusal> {
+    /// `empty` says that nothing stands there: the parser gives `~` for a value that was left out.
+    fn event(&mut self, event: Event<'_>, marker: &Marker, empty: bool) -> Result<(), Refusal> {
         match event {
             Event::DocumentStart(..) => {
                 self.documents += 1;
@@ -115,6 +116,9 @@ impl Builder {
                 let place = self.place(marker);
                 if self.wants_key() {
                     return self.key(text.into_owned(), place);
+                }
+                if empty && style == ScalarStyle::Plain {
+                    return self.value(Node::new(place, Value::Null, ""), anchor);
                 }
                 let value =
                     if style == ScalarStyle::Plain { plain(&text) } else { Value::Str(text.to_string()) };
@@ -248,7 +252,9 @@ fn explain(text: &str, place: &Place, info: &str) -> (String, Option<String>) {
     }
     let trimmed = line.trim_start();
     let value = trimmed.split_once(": ").map_or(trimmed, |(_, value)| value);
-    let hint = if value.starts_with(['*', '&', '@', '%', '`', '!']) {
+    let hint = if info.contains("anchor") {
+        Some("put text that begins with `*` into quotes".to_owned())
+    } else if value.starts_with(['*', '&', '@', '%', '`', '!']) {
         Some(format!("put text that begins with `{}` into quotes", &value[..1]))
     } else if value.matches(": ").count() > 0 && !value.starts_with(['{', '[', '"', '\'']) {
         Some("put text with `: ` in it into quotes".to_owned())

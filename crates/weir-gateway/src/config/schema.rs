@@ -3,6 +3,7 @@
 //!
 //! Reading these types checks each value alone; what concerns several values is in `check`.
 
+mod addresses;
 mod listener;
 mod process;
 mod route;
@@ -12,6 +13,7 @@ mod values;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+pub use addresses::{EndpointAddress, ListenAddress};
 pub use listener::{
     CertificateFiles, ClientAuth, ClientAuthMode, Listener, ListenerTimeouts, ListenerTls, Protocol, Slashes,
     TlsVersion,
@@ -25,7 +27,7 @@ pub use upstream::{
     Balancer, Endpoint, Health, HostPolicy, Outlier, Probe, Retry, RetryOn, Upstream, UpstreamLimits,
     UpstreamProtocol, UpstreamTimeouts, UpstreamTls,
 };
-pub use values::{EndpointAddress, FilePath, FilterNode, ListenAddress, Named, Network, Output, Pairs};
+pub use values::{FilePath, FilterNode, Named, Network, Output, Pairs};
 
 /// The whole config.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]

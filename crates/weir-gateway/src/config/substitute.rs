@@ -77,7 +77,7 @@ struct Filled {
 }
 
 impl Filler<'_> {
-    fn fill(&mut self, text: &str, folder: Option<&std::path::Path>) -> Result<Filled, Diagnostic> {
+    fn fill(&mut self, text: &str, folder: Option<&std::path::Path>) -> Result<Filled, Box<Diagnostic>> {
         let mut out = String::new();
         let mut substituted = false;
         let mut whole = false;
@@ -90,8 +90,8 @@ impl Filler<'_> {
                 rest = tail;
             } else if let Some(inner) = tail.strip_prefix('{') {
                 let Some((name, after)) = inner.split_once('}') else {
-                    return Err(Diagnostic::error("bad-variable", "`${` without a closing `}`")
-                        .hint("write $$ for a dollar sign"));
+                    let unclosed = Diagnostic::error("bad-variable", "`${` without a closing `}`");
+                    return Err(Box::new(unclosed.hint("write $$ for a dollar sign")));
                 };
                 whole = dollar == 0 && rest.len() == text.len() && after.is_empty();
                 substituted = true;
@@ -106,13 +106,16 @@ impl Filler<'_> {
         Ok(Filled { text: out, substituted, whole })
     }
 
-    fn value_of(&mut self, name: &str, folder: Option<&std::path::Path>) -> Result<String, Diagnostic> {
+    fn value_of(&mut self, name: &str, folder: Option<&std::path::Path>) -> Result<String, Box<Diagnostic>> {
         if let Some(path) = name.strip_prefix("file:") {
             let path = folder.map_or_else(|| PathBuf::from(path), |folder| folder.join(path));
             let content = read_value(&path);
             self.files.push(path.clone());
             return content.map_err(|error| {
-                Diagnostic::error("file-unreadable", format!("cannot read {}: {error}", path.display()))
+                Box::new(Diagnostic::error(
+                    "file-unreadable",
+                    format!("cannot read {}: {error}", path.display()),
+                ))
             });
         }
         let (name, default) = match name.split_once(":-") {
@@ -125,7 +128,8 @@ impl Filler<'_> {
             let message = format!(
                 "`${{{name}}}` is not a variable; expected ${{VAR}}, ${{VAR:-default}} or ${{file:PATH}}"
             );
-            return Err(Diagnostic::error("bad-variable", message).hint("write $$ for a dollar sign"));
+            let wrong = Diagnostic::error("bad-variable", message);
+            return Err(Box::new(wrong.hint("write $$ for a dollar sign")));
         }
         // As in a shell, `:-` stands in for a variable that is empty, too.
         match ((self.variables)(name), default) {
@@ -133,8 +137,8 @@ impl Filler<'_> {
             (Some(value), Some(_)) if !value.is_empty() => Ok(value),
             (_, Some(default)) => Ok(default.to_owned()),
             (None, None) => {
-                Err(Diagnostic::error("missing-variable", format!("the variable {name} is not set"))
-                    .hint(format!("set it, or write ${{{name}:-default}}")))
+                let unset = Diagnostic::error("missing-variable", format!("the variable {name} is not set"));
+                Err(Box::new(unset.hint(format!("set it, or write ${{{name}:-default}}"))))
             }
         }
     }

@@ -1,12 +1,14 @@
 //! Checks of listeners.
 
 use super::Checker;
-use crate::config::schema::{AdminAddress, ListenAddress, Listener, Protocol};
+use crate::config::diagnostic::Diagnostic;
+use crate::config::node::{Node, Value};
+use crate::config::schema::{AdminAddress, FilePath, ListenAddress, Listener, Protocol};
 
 impl Checker<'_> {
     pub(super) fn listeners(&mut self) {
         let config = self.config;
-        if self.names("listeners").is_empty() {
+        if self.nothing_listens() {
             let hint = "add `listeners: { web: { address: 0.0.0.0:8080 } }`";
             self.error_hint("listeners", "no-listeners", "there is no listener; expected at least one", hint);
         }
@@ -26,11 +28,22 @@ impl Checker<'_> {
         self.addresses();
     }
 
+    /// No listener was written, not even under a mistyped key.
+    fn nothing_listens(&self) -> bool {
+        let unwritten = self.tree.get("listeners").is_none_or(|node| match &node.value {
+            Value::Map(entries) => entries.is_empty(),
+            other => *other == Value::Null,
+        });
+        let mistyped = |d: &&Diagnostic| d.hint.as_deref() == Some("did you mean listeners?");
+        let is_map = matches!(self.tree.value, Value::Map(_));
+        is_map && unwritten && !self.diagnostics.sorted().iter().any(mistyped)
+    }
+
     fn protocols(&mut self, listener_path: &str, listener: &Listener) {
         let path = format!("{listener_path}.protocols");
         let Some(protocols) = &listener.protocols else { return };
         if protocols.is_empty() {
-            if self.tree.find(&path).is_some_and(|node| node.elements().is_empty()) {
+            if self.find(&path).is_some_and(|node| node.elements().is_empty()) {
                 self.error(
                     &path,
                     "empty",
@@ -44,7 +57,8 @@ impl Checker<'_> {
             let message = "HTTP/2 is not served yet: clients are offered http1 only";
             self.warn(&path, "h2-not-yet", message, "write [http1], or leave it for a later version");
         }
-        for (index, protocol) in protocols.iter().enumerate() {
+        let whole = self.is_whole(&path, protocols.len());
+        for (index, protocol) in protocols.iter().enumerate().filter(|_| whole) {
             if protocols[..index].contains(protocol) {
                 self.error(&format!("{path}[{index}]"), "twice", "the protocol is named twice");
             }
@@ -55,13 +69,18 @@ impl Checker<'_> {
         let Some(tls) = &listener.tls else { return };
         let path = format!("{listener_path}.tls");
         let list = format!("{path}.certificates");
-        if self.tree.find(&list).is_some_and(|node| node.elements().is_empty()) {
+        if self.find(&list).is_some_and(|node| node.elements().is_empty()) {
             let hint = "add { cert: certs/api.pem, key: certs/api.key }";
             self.error_hint(&list, "empty", "the list is empty; expected at least one certificate", hint);
         }
-        for (index, files) in tls.certificates.iter().enumerate() {
-            self.must_be_file(&format!("{list}[{index}].cert"), &files.cert.0);
-            self.must_be_file(&format!("{list}[{index}].key"), &files.key.0);
+        // By the tree: a pair of which one half was refused still names a file by the other.
+        let pairs = self.find(&list).map_or(&[][..], Node::elements);
+        for (index, pair) in pairs.iter().enumerate() {
+            for key in ["cert", "key"] {
+                if let Some(file) = pair.get(key).filter(|node| !node.broken).and_then(FilePath::of) {
+                    self.must_be_file(&format!("{list}[{index}].{key}"), &file.0);
+                }
+            }
         }
         if let Some(auth) = &tls.client_auth {
             self.must_be_file(&format!("{path}.client_auth.ca"), &auth.ca.0);
@@ -77,7 +96,8 @@ impl Checker<'_> {
         };
         let listeners =
             config.listeners.iter().map(|(name, listener)| (format!("listeners.{name}"), &listener.address));
-        let all: Vec<_> = listeners.chain(admin).collect();
+        // Admin first: its default is written nowhere, so that there is no place to point at.
+        let all: Vec<_> = admin.into_iter().chain(listeners).collect();
         for (index, (path, address)) in all.iter().enumerate() {
             if let Some((other, _)) = all[..index].iter().find(|(_, earlier)| collide(earlier, address)) {
                 let message = format!("`{address}` is taken by {other}");

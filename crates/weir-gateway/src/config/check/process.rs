@@ -30,7 +30,7 @@ impl Checker<'_> {
         if let Some(token) = &admin.token {
             if token.reveal().is_empty() {
                 self.error("admin.token", "bad-value", "the token is empty, which would guard nothing");
-            } else if self.tree.find("admin.token").is_some_and(|node| !node.substituted) {
+            } else if self.find("admin.token").is_some_and(|node| !node.substituted) {
                 let hint = "write ${ADMIN_TOKEN} or ${file:PATH}";
                 self.warn(
                     "admin.token",

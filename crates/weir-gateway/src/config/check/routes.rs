@@ -16,7 +16,7 @@ impl Checker<'_> {
                 let base = format!("{path}.timeouts");
                 self.must_fit(&base, ("response", response), ("exchange", exchange));
             }
-            self.limiter_above_pool(&path, route);
+            self.limiter_above_pool(route);
         }
     }
 
@@ -35,12 +35,12 @@ impl Checker<'_> {
         }
         if let Some(split) = &route.upstream {
             let path = format!("{path}.upstream");
-            let is_map = self.tree.find(&path).is_some_and(|node| matches!(node.value, Value::Map(_)));
+            let is_map = self.find(&path).is_some_and(|node| matches!(node.value, Value::Map(_)));
             for share in &split.0 {
                 let path = if is_map { format!("{path}.{}", share.upstream) } else { path.clone() };
                 self.must_exist(&path, "upstreams", "unknown-upstream", &share.upstream);
             }
-            let whole = self.tree.find(&path).is_some_and(|node| node.entries().len() == split.0.len());
+            let whole = self.find(&path).is_some_and(|node| node.entries().len() == split.0.len());
             if is_map && whole && split.0.iter().all(|share| share.weight == 0) {
                 self.error(&path, "no-share", "no upstream has a share; expected at least one above zero");
             }
@@ -74,7 +74,7 @@ impl Checker<'_> {
         }
         for key in ["hosts", "methods", "listeners"] {
             let list = format!("{path}.{key}");
-            if self.tree.find(&list).is_some_and(|node| node.value == Value::Seq(Vec::new())) {
+            if self.find(&list).is_some_and(|node| node.value == Value::Seq(Vec::new())) {
                 self.error(
                     &list,
                     "empty",
@@ -154,16 +154,15 @@ impl Checker<'_> {
             (1..=63).contains(&label.len()) && label.chars().all(fits)
         };
         if !rest.strip_suffix('.').unwrap_or(rest).split('.').all(label) || !rest.is_ascii() {
-            let hint = (!rest.is_ascii()).then_some("write it in Punycode, xn--…");
-            return match hint {
-                Some(hint) => self.error_hint(path, "bad-value", message, hint),
-                None => self.error(path, "bad-value", message),
-            };
+            match rest.is_ascii() {
+                true => self.error(path, "bad-value", message),
+                false => self.error_hint(path, "bad-value", message, "write it in Punycode, xn--…"),
+            }
         }
     }
 
     /// A limiter that lets through more in a second than the upstream has room for protects nothing.
-    fn limiter_above_pool(&mut self, path: &str, route: &Route) {
+    fn limiter_above_pool(&mut self, route: &Route) {
         for filter in route.filters.iter().filter(|filter| filter.name == "rate_limit") {
             let requests = filter.node.get("requests").and_then(|node| node.as_text()?.parse::<f64>().ok());
             let per = filter.node.get("per").and_then(|node| node.as_text()?.parse::<Duration>().ok());
@@ -172,7 +171,8 @@ impl Checker<'_> {
             };
             let rate = requests / per.get().as_secs_f64().max(f64::MIN_POSITIVE);
             let shares = route.upstream.iter().flat_map(|split| &split.0);
-            for upstream in shares.filter_map(|share| self.config.upstreams.get(&share.upstream)) {
+            for share in shares {
+                let Some(upstream) = self.config.upstreams.get(&share.upstream) else { continue };
                 let limits = &upstream.limits;
                 let Some(connections) = limits.connections else { continue };
                 let room = u64::from(connections) + u64::from(limits.pending);
@@ -180,7 +180,7 @@ impl Checker<'_> {
                     let message = format!(
                         "{rate:.0} requests a second are let through, but the upstream has room for {room} at once"
                     );
-                    let hint = format!("lower it, or raise limits.connections of the upstream ({path})");
+                    let hint = format!("lower it, or raise upstreams.{}.limits.connections", share.upstream);
                     self.warn(&filter.path, "limiter-above-pool", message, hint);
                 }
             }

@@ -25,12 +25,14 @@ impl Checker<'_> {
 
     fn endpoints(&mut self, upstream_path: &str, upstream: &Upstream) {
         let list = format!("{upstream_path}.endpoints");
-        if self.tree.find(&list).is_some_and(|node| node.elements().is_empty()) {
+        if self.find(&list).is_some_and(|node| node.elements().is_empty()) {
             let message = "the list is empty; expected at least one endpoint";
             self.error_hint(&list, "empty", message, "add an address such as 127.0.0.1:8000");
         }
+        if !self.is_whole(&list, upstream.endpoints.len()) {
+            return;
+        }
         for (index, endpoint) in upstream.endpoints.iter().enumerate() {
-            self.must_be_within(&format!("{list}[{index}].weight"), endpoint.weight.into(), 1, 65535);
             if let EndpointAddress::Unix(file) = &endpoint.address {
                 self.check_unix_path(&format!("{list}[{index}]"), file);
             }

@@ -3,7 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::values::{FilePath, ListenAddress};
+use super::addresses::ListenAddress;
+use super::values::FilePath;
 use crate::config::units::{Duration, Rate};
 
 /// One address that clients connect to.

@@ -8,7 +8,8 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::Deserializer;
 use serde::{Deserialize, Serialize};
 
-use super::values::{ListenAddress, Output};
+use super::addresses::ListenAddress;
+use super::values::Output;
 use crate::config::de;
 use crate::config::units::{ByteSize, Duration};
 

@@ -7,7 +7,8 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::{self as serde_de, Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
-use super::values::{EndpointAddress, FilePath};
+use super::addresses::EndpointAddress;
+use super::values::FilePath;
 use crate::config::de;
 use crate::config::units::{Duration, Percent};
 
@@ -270,7 +271,7 @@ struct WeightedEndpoint {
     /// Where it is reached.
     address: EndpointAddress,
     /// Its share among the endpoints. Default 1.
-    #[serde(default = "WeightedEndpoint::default_weight")]
+    #[serde(default = "WeightedEndpoint::default_weight", deserialize_with = "WeightedEndpoint::weight")]
     #[schemars(range(min = 1, max = 65535))]
     weight: u32,
 }
@@ -278,6 +279,12 @@ struct WeightedEndpoint {
 impl WeightedEndpoint {
     fn default_weight() -> u32 {
         1
+    }
+
+    fn weight<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+        const EXPECTED: &str = "a weight; expected a whole number from 1 to 65535";
+        let number = de::text(deserializer, EXPECTED)?.parse::<u16>().ok().filter(|number| *number > 0);
+        number.map(u32::from).ok_or_else(|| de::refuse(EXPECTED, None))
     }
 }
 
