@@ -1,1 +1,24 @@
 //! The config: from files and environment to one checked value.
+//!
+//! ```text
+//! text ─parse─▶ Node tree ─load: include, ${VAR}─▶ Node tree ─de::read─▶ schema::Config ─check─▶ Loaded
+//!                                     every mistake on the way ─▶ Diagnostics
+//! ```
+//! `schema` is what an operator may write; `load` is the way in. What the data plane runs is built from it elsewhere.
+
+pub mod check;
+pub mod de;
+pub mod diagnostic;
+pub mod load;
+pub mod node;
+pub mod parse;
+pub mod reference;
+pub mod schema;
+mod substitute;
+pub mod units;
+
+pub use diagnostic::{Diagnostic, Diagnostics, Severity};
+pub use load::{Loaded, Source, load};
+pub use node::{Node, Place, Value};
+pub use reference::schema;
+pub use schema::Config;

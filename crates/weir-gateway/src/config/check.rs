@@ -1,0 +1,218 @@
+//! What concerns several values at once. Each check stands alone and goes on after a mistake, so that all are told.
+//!
+//! Whether something was written is asked of the tree, not of the typed config: a value that was refused is absent there,
+//! and its absence is no second mistake. Ambiguous routes are found in `route`, settings of filters by their registry.
+
+mod consumers;
+mod listeners;
+mod process;
+mod routes;
+mod upstreams;
+
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+
+use super::diagnostic::{Diagnostic, Diagnostics, nearest_name};
+use super::node::Node;
+use super::schema::{Config, FilterNode};
+use super::units::Duration;
+
+/// Longest path of a Unix socket. Source: unix(7), `sun_path` holds 108 bytes with the closing NUL.
+const MAX_UNIX_PATH: usize = 107;
+
+/// Finds everything that is wrong between the parts of a config.
+///
+/// `credentials` names the filters that know consumers.
+pub fn check(config: &Config, tree: &Node, credentials: &[&str], diagnostics: &mut Diagnostics) {
+    let mut checker = Checker { config, tree, named: index(tree), credentials, diagnostics };
+    checker.listeners();
+    checker.upstreams();
+    checker.consumers();
+    checker.routes();
+    checker.process();
+    // What a refused value would have used cannot be known.
+    if checker.diagnostics.errors() == 0 {
+        checker.unused();
+    }
+}
+
+struct Checker<'a> {
+    config: &'a Config,
+    tree: &'a Node,
+    /// The things of each section by name: with thousands of routes, walking the lists would take seconds.
+    named: HashMap<&'a str, HashMap<&'a str, &'a Node>>,
+    credentials: &'a [&'a str],
+    diagnostics: &'a mut Diagnostics,
+}
+
+fn index(tree: &Node) -> HashMap<&str, HashMap<&str, &Node>> {
+    fn things(section: &Node) -> HashMap<&str, &Node> {
+        section.entries().iter().map(|(key, node)| (key.text.as_str(), node)).collect()
+    }
+    tree.entries().iter().map(|(key, section)| (key.text.as_str(), things(section))).collect()
+}
+
+impl<'a> Checker<'a> {
+    /// Like `tree.find`, by index where the path leads into a section.
+    fn find(&self, path: &str) -> Option<&'a Node> {
+        let Some((section, rest)) = path.split_once('.') else { return self.tree.find(path) };
+        let Some(things) = self.named.get(section) else { return self.tree.find(path) };
+        // Names may hold dots: the longest that exists is meant.
+        let ends = rest.match_indices(['.', '[']).map(|(at, _)| at).chain([rest.len()]);
+        let mut longest = None;
+        for end in ends {
+            longest = things.get(&rest[..end]).map(|node| (end, *node)).or(longest);
+        }
+        let (end, node) = longest?;
+        node.find(&rest[end..])
+    }
+
+    /// Whether every element of a list was good, so that places in the list are those in the config.
+    fn is_whole(&self, path: &str, length: usize) -> bool {
+        self.find(path).is_none_or(|node| node.elements().len() == length)
+    }
+
+    fn error(&mut self, path: &str, code: &'static str, message: impl Into<String>) {
+        self.diagnostics.push(Diagnostic::error(code, message).on(self.tree, path));
+    }
+
+    fn error_hint(
+        &mut self,
+        path: &str,
+        code: &'static str,
+        message: impl Into<String>,
+        hint: impl Into<String>,
+    ) {
+        let hint = hint.into();
+        let mut diagnostic = Diagnostic::error(code, message).on(self.tree, path);
+        // A hint to write something else repeats the value, which may have come from outside.
+        let repeats = hint.starts_with("write ") && self.find(path).is_some_and(|node| node.substituted);
+        diagnostic.hint = (!repeats).then_some(hint);
+        self.diagnostics.push(diagnostic);
+    }
+
+    fn warn(&mut self, path: &str, code: &'static str, message: impl Into<String>, hint: impl Into<String>) {
+        self.diagnostics.push(Diagnostic::warning(code, message).on(self.tree, path).hint(hint));
+    }
+
+    /// Whether anything was written at `path`, right or wrong.
+    fn is_written(&self, path: &str) -> bool {
+        self.find(path).is_some_and(|node| !matches!(node.value, super::Value::Null) || node.is_blank())
+    }
+
+    /// The names of a section, those of refused things included.
+    fn names(&self, section: &str) -> Vec<&'a str> {
+        self.tree
+            .get(section)
+            .map_or(&[][..], Node::entries)
+            .iter()
+            .map(|(key, _)| key.text.as_str())
+            .collect()
+    }
+
+    /// An error unless `name` is in the section.
+    fn must_exist(&mut self, path: &str, section: &str, code: &'static str, name: &str) {
+        if self.named.get(section).is_some_and(|things| things.contains_key(name)) {
+            return;
+        }
+        let names = self.names(section);
+        let kind = section.trim_end_matches('s');
+        let hint = match nearest_name(name, names.iter().copied()) {
+            Some(near) => format!("did you mean {near}?"),
+            None if names.is_empty() => format!("write it under `{section}`"),
+            None => format!("there are: {}", names.iter().take(10).copied().collect::<Vec<_>>().join(", ")),
+        };
+        self.error_hint(path, code, format!("there is no {kind} `{name}`"), hint);
+    }
+
+    fn must_be_file(&mut self, path: &str, file: &Path) {
+        let problem = match std::fs::metadata(file) {
+            Ok(meta) if meta.is_file() => return,
+            Ok(_) => "is not a file".to_owned(),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => "does not exist".to_owned(),
+            Err(error) => format!("cannot be read: {error}"),
+        };
+        self.error(path, "file-missing", format!("{} {problem}", file.display()));
+    }
+
+    fn check_unix_path(&mut self, path: &str, file: &Path) {
+        let length = file.as_os_str().len();
+        if length > MAX_UNIX_PATH {
+            let message =
+                format!("the path of the Unix socket has {length} bytes; expected at most {MAX_UNIX_PATH}");
+            self.error(path, "path-too-long", message);
+        }
+    }
+
+    /// A number that its type allows and its meaning does not.
+    fn must_be_within(&mut self, path: &str, value: u64, min: u64, max: u64) {
+        if !(min..=max).contains(&value) && self.is_written(path) {
+            self.error(path, "out-of-range", format!("`{value}` is out of range; expected {min} to {max}"));
+        }
+    }
+
+    /// A time that cannot be zero.
+    fn must_last(&mut self, path: &str, value: Duration) {
+        if value.is_zero() {
+            self.error(path, "out-of-range", "`0s` is out of range; expected a time above zero");
+        }
+    }
+
+    /// A warning where the inner time can never run out, since the outer one ends first. Zero is no limit.
+    fn must_fit(&mut self, base: &str, (inner, short): (&str, Duration), (outer, long): (&str, Duration)) {
+        if !short.is_zero() && !long.is_zero() && short > long {
+            let path = if self.is_written(&format!("{base}.{inner}")) { inner } else { outer };
+            let message = format!("{inner} ({short}) is longer than {outer} ({long}), which ends first");
+            let hint = format!("make {inner} the shorter one");
+            self.warn(&format!("{base}.{path}"), "timeouts-contradict", message, hint);
+        }
+    }
+
+    /// All filters with the lists they stand in.
+    fn filters(&self) -> impl Iterator<Item = &'a FilterNode> {
+        let config = self.config;
+        let plans = config.plans.iter().flat_map(|(_, plan)| &plan.filters);
+        let routes = config.routes.iter().flat_map(|(_, route)| &route.filters);
+        config.filters.iter().chain(plans).chain(routes)
+    }
+
+    /// Things that nothing refers to.
+    fn unused(&mut self) {
+        let splits = self.config.routes.iter().filter_map(|(_, route)| route.upstream.as_ref());
+        let used: HashSet<&str> =
+            splits.flat_map(|split| &split.0).map(|share| share.upstream.as_str()).collect();
+        for name in self.names("upstreams") {
+            if !used.contains(name) {
+                let message = format!("no route uses the upstream `{name}`");
+                self.warn(&format!("upstreams.{name}"), "unused", message, "remove it, or route to it");
+            }
+        }
+        let consumers = self.config.consumers.iter();
+        let used: HashSet<&str> = consumers.filter_map(|(_, consumer)| consumer.plan.as_deref()).collect();
+        for name in self.names("plans") {
+            if !used.contains(name) {
+                let message = format!("no consumer has the plan `{name}`");
+                self.warn(&format!("plans.{name}"), "unused", message, "remove it, or give it to a consumer");
+            }
+        }
+        let known = self.filters().any(|filter| self.credentials.contains(&filter.name.as_str()));
+        if !known && !self.config.consumers.is_empty() {
+            let message = "no route asks who calls, so consumers are never recognised";
+            self.warn("consumers", "unused", message, "add `- key_auth: {}` to the filters");
+        }
+        if self.config.routes.is_empty() {
+            let hint = "add one under `routes`";
+            self.warn("routes", "no-routes", "there is no route: every request will be answered 404", hint);
+        }
+    }
+}
+
+/// A name of a method or header field. Source: RFC 9110 §5.6.2.
+fn is_token(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b))
+}
+
+/// A value of a header field that cannot break the message. Source: RFC 9110 §5.5.
+fn is_field_value(text: &str) -> bool {
+    text.chars().all(|c| !c.is_control() || c == '\t') && text.trim_matches([' ', '\t']) == text
+}

@@ -1,0 +1,59 @@
+//! Checks of the sections about the process itself.
+
+use super::Checker;
+use crate::config::schema::{AdminAddress, ListenAddress};
+
+impl Checker<'_> {
+    pub(super) fn process(&mut self) {
+        self.admin();
+        let config = self.config;
+        let limits = &config.limits;
+        self.must_be_within("limits.headers", limits.headers.into(), 1, 1000);
+        self.must_be_within("limits.connections", limits.connections.into(), 1, u32::MAX.into());
+        self.must_be_within("limits.metric_routes", limits.metric_routes.into(), 1, u32::MAX.into());
+        let bytes = limits.header_bytes;
+        if !(1 << 10..=1 << 20).contains(&bytes.get()) {
+            let message = format!("`{bytes}` is out of range; expected 1KiB to 1MiB");
+            self.error("limits.header_bytes", "out-of-range", message);
+        }
+        if config.dns.min_ttl > config.dns.max_ttl {
+            let path = if self.is_written("dns.min_ttl") { "dns.min_ttl" } else { "dns.max_ttl" };
+            let message =
+                format!("min_ttl ({}) is longer than max_ttl ({})", config.dns.min_ttl, config.dns.max_ttl);
+            self.error(path, "out-of-range", message);
+        }
+    }
+
+    fn admin(&mut self) {
+        let admin = &self.config.admin;
+        let guarded = self.is_written("admin.token");
+        if let Some(token) = &admin.token {
+            if token.reveal().is_empty() {
+                self.error("admin.token", "bad-value", "the token is empty, which would guard nothing");
+            } else if self.find("admin.token").is_some_and(|node| !node.substituted) {
+                let hint = "write ${ADMIN_TOKEN} or ${file:PATH}";
+                self.warn(
+                    "admin.token",
+                    "literal-credential",
+                    "the token stands readable in this file",
+                    hint,
+                );
+            }
+        }
+        match &admin.address {
+            AdminAddress::At(ListenAddress::Unix(file)) => self.check_unix_path("admin.address", file),
+            AdminAddress::At(ListenAddress::Tcp(address)) if !address.ip().is_loopback() => {
+                if !guarded {
+                    let message = format!("`{address}` can be reached by others, and there is no token");
+                    let hint = "add `token: ${ADMIN_TOKEN}`, or listen on 127.0.0.1";
+                    self.error_hint("admin.address", "admin-open", message, hint);
+                } else if address.ip().is_unspecified() {
+                    let message = format!("`{address}` listens on every network of this machine");
+                    let hint = "name the address of your management network";
+                    self.warn("admin.address", "admin-everywhere", message, hint);
+                }
+            }
+            AdminAddress::At(_) | AdminAddress::Off => {}
+        }
+    }
+}

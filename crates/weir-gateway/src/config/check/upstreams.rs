@@ -1,0 +1,127 @@
+//! Checks of upstreams.
+
+use super::Checker;
+use crate::config::schema::{Balancer, EndpointAddress, Upstream, UpstreamProtocol};
+
+impl Checker<'_> {
+    pub(super) fn upstreams(&mut self) {
+        let config = self.config;
+        for (name, upstream) in config.upstreams.iter() {
+            let path = format!("upstreams.{name}");
+            self.endpoints(&path, upstream);
+            self.upstream_tls(&path, upstream);
+            self.later_versions(&path, upstream);
+            self.upstream_timeouts(&path, upstream);
+            if let Some(connections) = upstream.limits.connections {
+                self.must_be_within(
+                    &format!("{path}.limits.connections"),
+                    connections.into(),
+                    1,
+                    u32::MAX.into(),
+                );
+            }
+        }
+    }
+
+    fn endpoints(&mut self, upstream_path: &str, upstream: &Upstream) {
+        let list = format!("{upstream_path}.endpoints");
+        if self.find(&list).is_some_and(|node| node.elements().is_empty()) {
+            let message = "the list is empty; expected at least one endpoint";
+            self.error_hint(&list, "empty", message, "add an address such as 127.0.0.1:8000");
+        }
+        if !self.is_whole(&list, upstream.endpoints.len()) {
+            return;
+        }
+        for (index, endpoint) in upstream.endpoints.iter().enumerate() {
+            if let EndpointAddress::Unix(file) = &endpoint.address {
+                self.check_unix_path(&format!("{list}[{index}]"), file);
+            }
+            if upstream.endpoints[..index].iter().any(|earlier| earlier.address == endpoint.address) {
+                let message = format!("the endpoint {} is listed twice", endpoint.address);
+                let hint = "give it a weight instead: { address: …, weight: 2 }";
+                self.warn(&format!("{list}[{index}]"), "endpoint-twice", message, hint);
+            }
+        }
+    }
+
+    fn upstream_tls(&mut self, upstream_path: &str, upstream: &Upstream) {
+        let Some(tls) = &upstream.tls else { return };
+        let path = format!("{upstream_path}.tls");
+        for (key, file) in
+            [("ca", &tls.ca), ("client_cert", &tls.client_cert), ("client_key", &tls.client_key)]
+        {
+            if let Some(file) = file {
+                self.must_be_file(&format!("{path}.{key}"), &file.0);
+            }
+        }
+        let pair = ["client_cert", "client_key"];
+        for (there, absent) in [(pair[0], pair[1]), (pair[1], pair[0])] {
+            if self.is_written(&format!("{path}.{there}")) && !self.is_written(&format!("{path}.{absent}")) {
+                let message = format!("`{there}` needs `{absent}` beside it");
+                self.error(&format!("{path}.{there}"), "missing-key", message);
+            }
+        }
+        if !tls.verify {
+            let message = "certificates of the endpoints are not verified: whoever stands between can read and change everything";
+            let hint = "name the authority with `ca` instead";
+            self.warn(&format!("{path}.verify"), "unverified-tls", message, hint);
+        }
+    }
+
+    /// What is read but not done yet, so that a config may be ahead of its version without surprise.
+    fn later_versions(&mut self, path: &str, upstream: &Upstream) {
+        if matches!(upstream.protocol, UpstreamProtocol::H2 | UpstreamProtocol::H2c) {
+            let message = "HTTP/2 to upstreams is not there yet; expected http1 or auto";
+            self.error(&format!("{path}.protocol"), "h2-not-yet", message);
+        }
+        if matches!(upstream.balancer, Balancer::Ewma | Balancer::Hash { .. }) {
+            let message =
+                "this balancer is not there yet; expected p2c, round_robin, random or least_requests";
+            self.error(&format!("{path}.balancer"), "not-yet", message);
+        }
+        let written = [("retry", upstream.retry.is_some()), ("health", upstream.health.is_some())];
+        for (key, _) in written.into_iter().filter(|(_, written)| *written) {
+            let message = format!("`{key}` is read and checked, but this version does not act on it");
+            let hint = "leave it for a later version, or remove it";
+            self.warn(&format!("{path}.{key}"), "no-effect-yet", message, hint);
+        }
+        if let Some(retry) = &upstream.retry {
+            self.must_be_within(&format!("{path}.retry.attempts"), retry.attempts.into(), 1, 10);
+        }
+        let Some(health) = &upstream.health else { return };
+        if let Some(probe) = &health.probe {
+            self.must_last(&format!("{path}.health.probe.interval"), probe.interval);
+            if !probe.path.starts_with('/') {
+                let message = format!("`{}` is not a path; expected one that begins with /", probe.path);
+                self.error(&format!("{path}.health.probe.path"), "bad-value", message);
+            }
+        }
+        if let Some(outlier) = &health.outlier {
+            self.must_be_within(
+                &format!("{path}.health.outlier.errors"),
+                outlier.errors.into(),
+                1,
+                u32::MAX.into(),
+            );
+            self.must_last(&format!("{path}.health.outlier.window"), outlier.window);
+            self.must_last(&format!("{path}.health.outlier.eject"), outlier.eject);
+        }
+    }
+
+    fn upstream_timeouts(&mut self, upstream_path: &str, upstream: &Upstream) {
+        let path = format!("{upstream_path}.timeouts");
+        let times = &upstream.timeouts;
+        self.must_last(&format!("{path}.connect"), times.connect);
+        if let Some(age) = upstream.max_age {
+            self.must_last(&format!("{upstream_path}.max_age"), age);
+        }
+        self.must_fit(&path, ("connect", times.connect), ("response", times.response));
+        let Some(exchange) = times.exchange else { return };
+        self.must_last(&format!("{path}.exchange"), exchange);
+        self.must_fit(&path, ("response", times.response), ("exchange", exchange));
+        // The default of 60 s beside a short exchange is no contradiction that anyone wrote.
+        if self.is_written(&format!("{path}.body")) {
+            self.must_fit(&path, ("body", times.body), ("exchange", exchange));
+        }
+    }
+}

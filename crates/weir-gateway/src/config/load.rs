@@ -1,0 +1,470 @@
+//! From a file, or from nothing, to a checked config: find, read, include, substitute, read typed, cross-check.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use super::check::check;
+use super::de;
+use super::diagnostic::{Diagnostic, Diagnostics, nearest_name};
+use super::node::{Key, Node, Place, Value};
+use super::parse::{MAX_BYTES, parse};
+use super::schema::Config;
+use super::substitute::substitute;
+
+/// Where we look without `-c`, in this order.
+pub const SEARCH: &[&str] = &["./weir.yaml", "/etc/weir/weir.yaml"];
+
+/// What runs where no file is found.
+pub const EMBEDDED: &str = include_str!("default.yaml");
+
+/// The variable by which whoever starts the built-in origin says where it listens.
+pub const ORIGIN_VARIABLE: &str = "WEIR_ORIGIN";
+
+/// The sections of named things, which may be spread over included files.
+const NAMED: &[&str] = &["listeners", "upstreams", "consumers", "plans", "routes"];
+
+/// Most files that `include` may bring.
+const MAX_INCLUDES: usize = 1000;
+
+/// Where a config comes from.
+#[derive(Clone, Debug)]
+pub struct Source {
+    origin: Origin,
+    variables: Vec<(String, String)>,
+    credentials: Vec<String>,
+}
+
+#[derive(Clone, Debug)]
+enum Origin {
+    Embedded,
+    File(PathBuf),
+    Text { name: PathBuf, text: String },
+}
+
+/// A config that could be read.
+///
+/// `diagnostics` may hold errors: then `config` lacks what is wrong, and serves to look for further mistakes only. Later
+/// stages (routes, filters) add theirs, and whoever wants to run it asks [`Loaded::errors`] last.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    /// The typed config.
+    pub config: Config,
+    /// The tree it was read from, included files merged and variables filled in.
+    pub tree: Node,
+    /// Every file read or named, for the watcher; the folders of `include` patterns too.
+    pub files: Vec<PathBuf>,
+    /// What was found so far.
+    pub diagnostics: Diagnostics,
+}
+
+/// A config of which nothing could be read.
+#[derive(Clone, Debug)]
+pub struct Unreadable {
+    /// Why.
+    pub diagnostics: Diagnostics,
+    /// The files to watch for a better one.
+    pub files: Vec<PathBuf>,
+}
+
+/// Loads and checks a config.
+///
+/// # Errors
+/// When there is no tree at all: a file that cannot be opened or is no YAML. All other mistakes are in
+/// [`Loaded::diagnostics`].
+pub fn load(source: &Source) -> Result<Loaded, Unreadable> {
+    let mut files = Vec::new();
+    let mut diagnostics = Diagnostics::default();
+    let Some(mut tree) = source.read(&mut files, &mut diagnostics) else {
+        return Err(Unreadable { diagnostics, files });
+    };
+    include(&mut tree, &mut files, &mut diagnostics);
+    mark_secrets(&mut tree, "", true);
+    let variables = |name: &str| source.variable(name);
+    substitute(&mut tree, &variables, &mut files, &mut diagnostics);
+    let config = de::read::<Config>(&tree, "", &mut diagnostics).unwrap_or_default();
+    let credentials: Vec<&str> = source.credentials.iter().map(String::as_str).collect();
+    check(&config, &tree, &credentials, &mut diagnostics);
+    files.extend(named_files(&config));
+    files.sort();
+    files.dedup();
+    Ok(Loaded { config, tree, files, diagnostics })
+}
+
+// === impl Source ===
+
+impl Source {
+    /// The file given, else the first of [`SEARCH`] that exists, else the embedded default.
+    pub fn find(given: Option<&Path>) -> Self {
+        let found = SEARCH.iter().map(Path::new).find(|path| path.exists());
+        Self::new(match given.or(found) {
+            Some(path) => Origin::File(path.to_owned()),
+            None => Origin::Embedded,
+        })
+    }
+
+    /// This file.
+    pub fn file(path: impl Into<PathBuf>) -> Self {
+        Self::new(Origin::File(path.into()))
+    }
+
+    /// This text, called `name` in diagnostics; relative paths in it are relative to the folder of `name`.
+    pub fn text(name: impl Into<PathBuf>, text: impl Into<String>) -> Self {
+        Self::new(Origin::Text { name: name.into(), text: text.into() })
+    }
+
+    /// What runs where no file is found.
+    pub fn embedded() -> Self {
+        Self::new(Origin::Embedded)
+    }
+
+    fn new(origin: Origin) -> Self {
+        Self { origin, variables: Vec::new(), credentials: vec!["key_auth".to_owned()] }
+    }
+
+    /// Adds a variable that goes before one of the same name in the environment.
+    pub fn with_variable(mut self, name: &str, value: impl Into<String>) -> Self {
+        self.variables.push((name.to_owned(), value.into()));
+        self
+    }
+
+    /// Says which filters know consumers, so that `consumers` may hold credentials for them. Default `key_auth`.
+    pub fn with_credentials<'a>(mut self, filters: impl IntoIterator<Item = &'a str>) -> Self {
+        self.credentials = filters.into_iter().map(str::to_owned).collect();
+        self
+    }
+
+    /// Whether this is the embedded default, which needs the built-in origin.
+    pub fn is_embedded(&self) -> bool {
+        matches!(self.origin, Origin::Embedded)
+    }
+
+    /// The file, where it is one.
+    pub fn path(&self) -> Option<&Path> {
+        match &self.origin {
+            Origin::File(path) => Some(path),
+            Origin::Embedded | Origin::Text { .. } => None,
+        }
+    }
+
+    fn variable(&self, name: &str) -> Option<String> {
+        let own = self.variables.iter().rev().find(|(n, _)| n == name).map(|(_, value)| value.clone());
+        own.or_else(|| std::env::var(name).ok())
+    }
+
+    fn read(&self, files: &mut Vec<PathBuf>, diagnostics: &mut Diagnostics) -> Option<Node> {
+        match &self.origin {
+            Origin::Embedded => parse(EMBEDDED, Path::new("(embedded default)"), diagnostics),
+            Origin::Text { name, text } => parse(text, name, diagnostics),
+            Origin::File(path) => {
+                files.push(path.clone());
+                match read_text(path) {
+                    Ok(text) => parse(&text, path, diagnostics),
+                    Err(error) => {
+                        let message = format!("cannot read {}: {error}", path.display());
+                        diagnostics.push(Diagnostic::error("file-unreadable", message));
+                        None
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn read_text(path: &Path) -> std::io::Result<String> {
+    if std::fs::metadata(path)?.len() > MAX_BYTES as u64 {
+        return Err(std::io::Error::other(format!("it is larger than {MAX_BYTES} bytes")));
+    }
+    let bytes = std::fs::read(path)?;
+    String::from_utf8(bytes).map_err(|_| std::io::Error::other("it is not UTF-8 text"))
+}
+
+// === impl Loaded ===
+
+impl Loaded {
+    /// Where a setting was written, such as `routes.orders.upstream`.
+    pub fn place(&self, path: &str) -> Option<Place> {
+        self.tree.find(path).map(|node| node.at.clone())
+    }
+
+    /// How many mistakes keep this config from running.
+    pub fn errors(&self) -> usize {
+        self.diagnostics.errors()
+    }
+
+    /// Adds an error at the place of a setting.
+    pub fn error(
+        &mut self,
+        path: &str,
+        code: &'static str,
+        message: impl Into<String>,
+        hint: Option<String>,
+    ) {
+        self.add(Diagnostic::error(code, message), path, hint);
+    }
+
+    /// Adds a warning at the place of a setting.
+    pub fn warning(
+        &mut self,
+        path: &str,
+        code: &'static str,
+        message: impl Into<String>,
+        hint: Option<String>,
+    ) {
+        self.add(Diagnostic::warning(code, message), path, hint);
+    }
+
+    fn add(&mut self, diagnostic: Diagnostic, path: &str, hint: Option<String>) {
+        let mut diagnostic = diagnostic.on(&self.tree, path);
+        diagnostic.hint = hint;
+        self.diagnostics.push(diagnostic);
+    }
+}
+
+// === include ===
+
+/// Reads what `include` names, and merges the named things into `tree`.
+fn include(tree: &mut Node, files: &mut Vec<PathBuf>, diagnostics: &mut Diagnostics) {
+    let Some(list) = tree.get("include").cloned() else { return };
+    for (index, pattern) in list.elements().iter().enumerate() {
+        let path = format!("include[{index}]");
+        let Some(text) = pattern.as_text() else { continue };
+        let folder = pattern.at.file.parent().unwrap_or(Path::new(""));
+        let found = match expand(&folder.join(text), files) {
+            Ok(found) => found,
+            Err(message) => {
+                diagnostics.push(Diagnostic::error("bad-include", message).on(tree, &path));
+                continue;
+            }
+        };
+        if found.is_empty() {
+            let message = format!("no file matches `{text}`");
+            diagnostics.push(Diagnostic::warning("empty-include", message).on(tree, &path));
+        }
+        for file in found {
+            if files.len() > MAX_INCLUDES {
+                let message = format!("more than {MAX_INCLUDES} included files");
+                diagnostics.push(Diagnostic::error("bad-include", message).on(tree, &path));
+                return;
+            }
+            files.push(file.clone());
+            match read_text(&file) {
+                Ok(text) => {
+                    if let Some(included) = parse(&text, &file, diagnostics) {
+                        merge(tree, included, diagnostics);
+                    }
+                }
+                Err(error) => {
+                    let message = format!("cannot read {}: {error}", file.display());
+                    diagnostics.push(Diagnostic::error("file-unreadable", message).on(tree, &path));
+                }
+            }
+        }
+    }
+}
+
+/// The files of a pattern, sorted. `*` stands for any part of the last name of the path.
+fn expand(pattern: &Path, files: &mut Vec<PathBuf>) -> Result<Vec<PathBuf>, String> {
+    let folder = pattern.parent().unwrap_or(Path::new(""));
+    if folder.to_string_lossy().contains('*') {
+        return Err("`*` may stand in the name of a file only, not of a folder".to_owned());
+    }
+    let Some(name) = pattern.file_name().map(|name| name.to_string_lossy().into_owned()) else {
+        return Err(format!("{} names no file", pattern.display()));
+    };
+    if !name.contains('*') {
+        return Ok(vec![pattern.to_owned()]);
+    }
+    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    files.push(folder.to_owned());
+    let entries = std::fs::read_dir(folder).map_err(|e| format!("cannot read {}: {e}", folder.display()))?;
+    let mut found: Vec<_> = entries
+        .filter_map(Result::ok)
+        .filter(|entry| {
+            let entry_name = entry.file_name();
+            let entry_name = entry_name.to_string_lossy();
+            // As in a shell, `*` does not stand for the dot of a hidden file.
+            matches(&name, &entry_name) && (!entry_name.starts_with('.') || name.starts_with('.'))
+        })
+        .map(|entry| pattern.with_file_name(entry.file_name()))
+        .filter(|path| path.is_file())
+        .collect();
+    found.sort();
+    Ok(found)
+}
+
+/// Whether `name` fits a pattern with `*`: the pieces between stars occur in order.
+fn matches(pattern: &str, name: &str) -> bool {
+    let Some((first, rest)) = pattern.split_once('*') else { return pattern == name };
+    let Some(mut name) = name.strip_prefix(first) else { return false };
+    let mut pieces = rest.split('*').peekable();
+    while let Some(piece) = pieces.next() {
+        if pieces.peek().is_none() {
+            return name.ends_with(piece);
+        }
+        let Some(at) = name.find(piece) else { return false };
+        name = &name[at + piece.len()..];
+    }
+    true
+}
+
+/// Moves the named things of an included file into the tree.
+fn merge(tree: &mut Node, included: Node, diagnostics: &mut Diagnostics) {
+    let Value::Map(sections) = included.value else {
+        let message = format!("{} is not a map; expected named things such as routes", included.kind());
+        diagnostics.push(Diagnostic::error("bad-include", message).at(included.at));
+        return;
+    };
+    for (key, section) in sections {
+        if !NAMED.contains(&key.text.as_str()) {
+            let mut diagnostic = match key.text.as_str() {
+                "include" => Diagnostic::error("bad-include", "an included file cannot include others")
+                    .hint("name them in the main file"),
+                other => {
+                    Diagnostic::error("bad-include", format!("`{other}` cannot stand in an included file"))
+                        .hint(match nearest_name(other, NAMED.iter().copied()) {
+                            Some(near) => format!("did you mean {near}?"),
+                            None => "put it into the main file; included files hold named things".to_owned(),
+                        })
+                }
+            };
+            diagnostic.path.clone_from(&key.text);
+            diagnostics.push(diagnostic.at(key.at));
+            continue;
+        }
+        merge_section(tree, key, section, diagnostics);
+    }
+}
+
+fn merge_section(tree: &mut Node, key: Key, section: Node, diagnostics: &mut Diagnostics) {
+    let Value::Map(sections) = &mut tree.value else { return };
+    let Some((_, existing)) = sections.iter_mut().find(|(k, _)| k.text == key.text) else {
+        sections.push((key, section));
+        return;
+    };
+    if existing.value == Value::Null {
+        *existing = section;
+        return;
+    }
+    let (Value::Map(there), Value::Map(new)) = (&mut existing.value, section.value) else {
+        let message = format!("`{}` is not a map of names here", key.text);
+        diagnostics.push(Diagnostic::error("bad-include", message).at(key.at));
+        return;
+    };
+    let mut seen: HashMap<String, Place> =
+        there.iter().map(|(k, _)| (k.text.clone(), k.at.clone())).collect();
+    for (name, thing) in new {
+        if let Some(first) = seen.get(&name.text) {
+            let mut diagnostic =
+                Diagnostic::error("duplicate-key", format!("`{}` is written twice", name.text))
+                    .hint(format!("the first is at {first}; keep one"));
+            diagnostic.path = format!("{}.{}", key.text, name.text);
+            diagnostics.push(diagnostic.at(name.at));
+        } else {
+            seen.insert(name.text.clone(), name.at.clone());
+            there.push((name, thing));
+        }
+    }
+}
+
+// === secrets and files ===
+
+/// Marks what must never be printed: credentials of consumers, and whatever stands under a telling name.
+fn mark_secrets(node: &mut Node, path: &str, top: bool) {
+    const TELLING: &[&str] = &["token", "password", "secret", "client_secret"];
+    let in_consumer = path == "consumers";
+    if let Value::Map(entries) = &mut node.value {
+        for (key, child) in entries {
+            if in_consumer {
+                if let Value::Map(settings) = &mut child.value {
+                    let credentials =
+                        settings.iter_mut().filter(|(k, _)| k.text != "plan" && k.text != "allow_ips");
+                    credentials.for_each(|(_, node)| mark_all(node));
+                } else {
+                    mark_all(child);
+                }
+            } else if TELLING.contains(&key.text.as_str()) {
+                mark_all(child);
+            } else {
+                mark_secrets(child, if top { &key.text } else { "" }, false);
+            }
+        }
+    } else if let Value::Seq(elements) = &mut node.value {
+        elements.iter_mut().for_each(|element| mark_secrets(element, "", false));
+    }
+}
+
+fn mark_all(node: &mut Node) {
+    node.secret = true;
+    match &mut node.value {
+        Value::Seq(elements) => elements.iter_mut().for_each(mark_all),
+        Value::Map(entries) => entries.iter_mut().for_each(|(_, child)| mark_all(child)),
+        _ => {}
+    }
+}
+
+/// Certificates and keys that the config names.
+fn named_files(config: &Config) -> Vec<PathBuf> {
+    let listeners = config.listeners.iter().filter_map(|(_, listener)| listener.tls.as_ref());
+    let servers = listeners.flat_map(|tls| {
+        let pairs = tls.certificates.iter().flat_map(|pair| [&pair.cert, &pair.key]);
+        pairs.chain(tls.client_auth.iter().map(|auth| &auth.ca))
+    });
+    let upstreams = config.upstreams.iter().filter_map(|(_, upstream)| upstream.tls.as_ref());
+    let clients =
+        upstreams.flat_map(|tls| [&tls.ca, &tls.client_cert, &tls.client_key].into_iter().flatten());
+    servers.chain(clients).map(|path| path.0.clone()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stars_match() {
+        for (pattern, name, fits) in [
+            ("*.yaml", "a.yaml", true),
+            ("*.yaml", "a.yml", false),
+            ("a*b*c", "a-b-c", true),
+            ("a*b*c", "a-c", false),
+            ("*", "x", true),
+            ("a", "a", true),
+            ("a*a", "a", false),
+        ] {
+            assert_eq!(matches(pattern, name), fits, "{pattern} {name}");
+        }
+    }
+
+    #[test]
+    fn the_embedded_default_is_good() {
+        let loaded = load(&Source::embedded().with_variable(ORIGIN_VARIABLE, "127.0.0.1:1234")).unwrap();
+        assert!(loaded.diagnostics.is_empty(), "{}", loaded.diagnostics.to_text());
+        let endpoint = &loaded.config.upstreams.get("origin").unwrap().endpoints[0];
+        assert_eq!(endpoint.address.to_string(), "127.0.0.1:1234");
+    }
+
+    /// Not a measurement: a square in the number of routes would take seconds here.
+    #[test]
+    fn thousands_of_routes_are_checked() {
+        let mut text = "listeners: { a: { address: 127.0.0.1:1 } }\nroutes:\n".to_owned();
+        for i in 0..3_000 {
+            text.push_str(&format!("  r{i}: {{ match: {{ path: /r{i} }}, upstream: u{i} }}\n"));
+        }
+        text.push_str("upstreams:\n");
+        for i in 0..3_000 {
+            text.push_str(&format!("  u{i}: {{ endpoints: [ 127.0.0.1:1 ] }}\n"));
+        }
+        let loaded = load(&Source::text("t.yaml", text)).unwrap();
+        assert!(loaded.diagnostics.is_empty(), "{}", loaded.diagnostics.to_text());
+        assert_eq!(loaded.config.routes.len(), 3_000);
+    }
+
+    #[test]
+    fn secrets_stay_secret() {
+        let text = "consumers: { a: { key_auth: { hunter2: x } }, b: { key_auth: [hunter2], allow_ips: [bad] } }\n\
+                    admin: { token: [hunter2], address: 1 }\nlisteners: { a: { address: \"${N}\" } }\n";
+        let loaded = load(&Source::text("t.yaml", text).with_variable("N", "hunter2")).unwrap();
+        assert!(loaded.errors() >= 3);
+        assert!(!loaded.diagnostics.to_text().contains("hunter2"), "{}", loaded.diagnostics.to_text());
+        assert!(!loaded.diagnostics.to_json().to_string().contains("hunter2"));
+    }
+}

@@ -1,0 +1,375 @@
+//! Text to tree: the only place that knows YAML. JSON is YAML here and read by the same reader.
+//!
+//! We read the events of `serde-saphyr`'s parser rather than its values: they tell a quoted `"80"` from a plain one and
+//! where each key stands, and limits hold while the tree grows.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_saphyr::granit_parser::{Event, Marker, Parser, ScalarStyle};
+
+use super::diagnostic::{Diagnostic, Diagnostics};
+use super::node::{Key, Node, Place, Value};
+
+/// Largest file read. A config of 10,000 routes has about 2 MiB.
+pub const MAX_BYTES: usize = 16 << 20;
+/// Deepest nesting; the deepest setting there is has 7 levels.
+pub const MAX_DEPTH: usize = 64;
+/// Most values of one file, those that aliases repeat included: stops files that grow by a billion laughs.
+pub const MAX_NODES: usize = 2_000_000;
+/// Most values that aliases may repeat.
+pub const MAX_REPEATED: usize = 100_000;
+
+/// Reads `text` into a tree. An empty file is an empty map. A key that occurs twice is reported and its first value
+/// kept; text that is no YAML is reported and gives no tree.
+pub fn parse(text: &str, file: &Path, diagnostics: &mut Diagnostics) -> Option<Node> {
+    let file: Arc<Path> = file.into();
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    diagnostics.add_source(&file, text);
+    let mut builder = Builder::new(file.clone());
+    match builder.run(text) {
+        Ok(root) => {
+            for duplicate in builder.duplicates {
+                diagnostics.push(duplicate);
+            }
+            let start = Place { file, line: 1, column: 1 };
+            Some(match root {
+                Some(node) if node.value != Value::Null => node,
+                _ => Node::empty_map(start),
+            })
+        }
+        Err(diagnostic) => {
+            diagnostics.push(*diagnostic);
+            None
+        }
+    }
+}
+
+/// Puts events together to a tree without recursion, so that nesting costs no stack.
+struct Builder {
+    file: Arc<Path>,
+    open: Vec<Open>,
+    root: Option<Node>,
+    documents: usize,
+    nodes: usize,
+    repeated: usize,
+    anchors: HashMap<usize, Node>,
+    duplicates: Vec<Diagnostic>,
+}
+
+/// A list or map whose end has not come yet.
+struct Open {
+    at: Place,
+    anchor: usize,
+    content: Content,
+}
+
+enum Content {
+    Seq(Vec<Node>),
+    Map { entries: Vec<(Key, Node)>, seen: HashMap<String, Place>, key: Option<Key> },
+}
+
+type Refusal = Box<Diagnostic>;
+
+impl Builder {
+    fn new(file: Arc<Path>) -> Self {
+        Self {
+            file,
+            open: Vec::new(),
+            root: None,
+            documents: 0,
+            nodes: 0,
+            repeated: 0,
+            anchors: HashMap::new(),
+            duplicates: Vec::new(),
+        }
+    }
+
+    fn run(&mut self, text: &str) -> Result<Option<Node>, Refusal> {
+        let start = Place { file: self.file.clone(), line: 1, column: 1 };
+        if text.len() > MAX_BYTES {
+            return Err(refuse("too-large", start, format!("the file is larger than {MAX_BYTES} bytes")));
+        }
+        for event in Parser::new_from_str(text) {
+            match event {
+                Ok((event, span)) => self.event(event, &span.start, span.start == span.end)?,
+                Err(error) => return Err(self.syntax(text, error.marker(), &error.info())),
+            }
+        }
+        Ok(self.root.take())
+    }
+
+    /// `empty` says that nothing stands there: the parser gives `~` for a value that was left out.
+    fn event(&mut self, event: Event<'_>, marker: &Marker, empty: bool) -> Result<(), Refusal> {
+        match event {
+            Event::DocumentStart(..) => {
+                self.documents += 1;
+                if self.documents > 1 {
+                    let hint = "put further documents into files of their own and `include` them";
+                    let message = "a second document begins here; expected one document in a file".to_owned();
+                    return Err(refuse("syntax", self.place(marker), message).hinted(hint));
+                }
+                Ok(())
+            }
+            Event::Scalar(text, style, anchor, _) => {
+                let place = self.place(marker);
+                if self.wants_key() {
+                    return self.key(text.into_owned(), place);
+                }
+                if empty && style == ScalarStyle::Plain {
+                    return self.value(Node::new(place, Value::Null, ""), anchor);
+                }
+                let value =
+                    if style == ScalarStyle::Plain { plain(&text) } else { Value::Str(text.to_string()) };
+                self.value(Node::new(place, value, &text), anchor)
+            }
+            Event::SequenceStart(_, anchor, _) => self.begin(marker, anchor, Content::Seq(Vec::new())),
+            Event::MappingStart(_, anchor, _) => {
+                let content = Content::Map { entries: Vec::new(), seen: HashMap::new(), key: None };
+                self.begin(marker, anchor, content)
+            }
+            Event::SequenceEnd | Event::MappingEnd => self.end(),
+            Event::Alias(anchor) => self.alias(anchor, marker),
+            _ => Ok(()),
+        }
+    }
+
+    fn begin(&mut self, marker: &Marker, anchor: usize, content: Content) -> Result<(), Refusal> {
+        let at = self.place(marker);
+        if self.wants_key() {
+            let message = "a list or map stands where a key is wanted".to_owned();
+            let hint = "put text with { or [ in it into quotes";
+            return Err(refuse("syntax", at, message).hinted(hint));
+        }
+        if self.open.len() >= MAX_DEPTH {
+            return Err(refuse("too-deep", at, format!("more than {MAX_DEPTH} levels of nesting")));
+        }
+        self.open.push(Open { at, anchor, content });
+        Ok(())
+    }
+
+    fn end(&mut self) -> Result<(), Refusal> {
+        let Some(Open { at, anchor, content }) = self.open.pop() else { return Ok(()) };
+        let value = match content {
+            Content::Seq(elements) => Value::Seq(elements),
+            Content::Map { entries, .. } => Value::Map(entries),
+        };
+        self.value(Node::new(at, value, ""), anchor)
+    }
+
+    fn alias(&mut self, anchor: usize, marker: &Marker) -> Result<(), Refusal> {
+        let at = self.place(marker);
+        let Some(node) = self.anchors.get(&anchor) else {
+            let message = "an alias within the very value it names".to_owned();
+            return Err(refuse("syntax", at, message));
+        };
+        let size = size(node);
+        if self.repeated + size > MAX_REPEATED {
+            let message = format!("aliases repeat more than {MAX_REPEATED} values");
+            return Err(refuse("too-large", at, message));
+        }
+        let node = Node { at: at.clone(), ..node.clone() };
+        self.repeated += size;
+        if self.wants_key() {
+            return match node.as_text() {
+                Some(text) => self.key(text.to_owned(), at),
+                None => Err(refuse("syntax", at, "a list or map stands where a key is wanted".to_owned())),
+            };
+        }
+        self.value(node, 0)
+    }
+
+    fn wants_key(&self) -> bool {
+        matches!(self.open.last(), Some(Open { content: Content::Map { key: None, .. }, .. }))
+    }
+
+    fn key(&mut self, text: String, at: Place) -> Result<(), Refusal> {
+        if let Some(Open { content: Content::Map { key, .. }, .. }) = self.open.last_mut() {
+            if text == "<<" {
+                let message = "merge keys (`<<`) are not read".to_owned();
+                return Err(
+                    refuse("syntax", at, message).hinted("repeat the value with an alias, or write it out")
+                );
+            }
+            *key = Some(Key { text, at });
+        }
+        Ok(())
+    }
+
+    fn value(&mut self, node: Node, anchor: usize) -> Result<(), Refusal> {
+        self.nodes += 1;
+        if self.nodes + self.repeated > MAX_NODES {
+            return Err(refuse("too-large", node.at, format!("more than {MAX_NODES} values")));
+        }
+        if anchor != 0 {
+            self.anchors.insert(anchor, node.clone());
+        }
+        match self.open.last_mut().map(|open| &mut open.content) {
+            None => self.root = Some(node),
+            Some(Content::Seq(elements)) => elements.push(node),
+            Some(Content::Map { entries, seen, key }) => {
+                let Some(key) = key.take() else { return Ok(()) };
+                if let Some(first) = seen.get(&key.text) {
+                    self.duplicates.push(
+                        Diagnostic::error("duplicate-key", format!("`{}` is written twice", key.text))
+                            .at(key.at)
+                            .hint(format!("the first is at {}:{}; keep one", first.line, first.column)),
+                    );
+                    return Ok(());
+                }
+                seen.insert(key.text.clone(), key.at.clone());
+                entries.push((key, node));
+            }
+        }
+        Ok(())
+    }
+
+    fn place(&self, marker: &Marker) -> Place {
+        let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        Place { file: self.file.clone(), line: number(marker.line()), column: number(marker.col() + 1) }
+    }
+
+    fn syntax(&self, text: &str, marker: &Marker, info: &str) -> Refusal {
+        let place = self.place(marker);
+        let (message, hint) = explain(text, &place, info);
+        let diagnostic = refuse("syntax", place, message);
+        match hint {
+            Some(hint) => diagnostic.hinted(&hint),
+            None => diagnostic,
+        }
+    }
+}
+
+/// Says what a reader of YAML would have said of the line, where we recognise the slip.
+fn explain(text: &str, place: &Place, info: &str) -> (String, Option<String>) {
+    let line_number = (place.line as usize).saturating_sub(1);
+    let line = text.lines().nth(line_number).unwrap_or("");
+    let before = text.lines().take(line_number + 1).filter(|l| !l.trim().is_empty());
+    let indent = |line: &str| line.len() - line.trim_start().len();
+    if before.clone().any(|l| l[..indent(l)].contains('\t')) {
+        return (format!("this is not YAML: {info}"), Some("indent with spaces, not tabs".to_owned()));
+    }
+    let trimmed = line.trim_start();
+    let value = trimmed.split_once(": ").map_or(trimmed, |(_, value)| value);
+    let hint = if info.contains("anchor") {
+        Some("put text that begins with `*` into quotes".to_owned())
+    } else if value.starts_with(['*', '&', '@', '%', '`', '!']) {
+        Some(format!("put text that begins with `{}` into quotes", &value[..1]))
+    } else if value.matches(": ").count() > 0 && !value.starts_with(['{', '[', '"', '\'']) {
+        Some("put text with `: ` in it into quotes".to_owned())
+    } else if info.contains("indent") || info.contains("block mapping") || info.contains("simple key") {
+        Some("keys of one map begin in the same column, each followed by `: `".to_owned())
+    } else if info.contains("flow") || info.contains("EOF") || info.contains("end of") {
+        Some("look for a `}`, `]` or quote that is missing".to_owned())
+    } else {
+        None
+    };
+    (format!("this is not YAML: {info}"), hint)
+}
+
+fn refuse(code: &'static str, at: Place, message: String) -> Refusal {
+    Box::new(Diagnostic::error(code, message).at(at))
+}
+
+/// Adds a hint to a boxed diagnostic.
+trait Hinted {
+    fn hinted(self, hint: &str) -> Self;
+}
+
+impl Hinted for Refusal {
+    fn hinted(mut self, hint: &str) -> Self {
+        self.hint = Some(hint.to_owned());
+        self
+    }
+}
+
+fn size(node: &Node) -> usize {
+    1 + node.elements().iter().map(size).sum::<usize>()
+        + node.entries().iter().map(|(_, node)| size(node)).sum::<usize>()
+}
+
+/// What a scalar without quotes means. Source: YAML 1.2.2 §10.3.2 (core schema), without octal and hexadecimal.
+pub(super) fn plain(text: &str) -> Value {
+    match text {
+        "" | "~" | "null" | "Null" | "NULL" => return Value::Null,
+        "true" | "True" | "TRUE" => return Value::Bool(true),
+        "false" | "False" | "FALSE" => return Value::Bool(false),
+        _ => {}
+    }
+    let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
+    if !digits.starts_with(|c: char| c.is_ascii_digit() || c == '.') {
+        return Value::Str(text.to_owned());
+    }
+    // `010` is 8 to some readers and 10 to others: text, which whoever wants a number refuses.
+    let ambiguous = digits.len() > 1 && digits.starts_with('0') && !digits.starts_with("0.");
+    if ambiguous || !digits.chars().all(|c| c.is_ascii_digit() || ".eE+-".contains(c)) {
+        return Value::Str(text.to_owned());
+    }
+    if let Ok(number) = text.parse::<i64>() {
+        return Value::Int(number);
+    }
+    match text.parse::<f64>() {
+        Ok(number) if number.is_finite() => Value::Float(number),
+        _ => Value::Str(text.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tree(text: &str) -> Node {
+        let mut diagnostics = Diagnostics::default();
+        let tree = parse(text, Path::new("t.yaml"), &mut diagnostics);
+        tree.unwrap_or_else(|| panic!("{}", diagnostics.to_text()))
+    }
+
+    #[test]
+    fn plain_scalars() {
+        for (text, value) in [
+            ("~", Value::Null),
+            ("true", Value::Bool(true)),
+            ("yes", Value::Str("yes".into())),
+            ("off", Value::Str("off".into())),
+            ("8080", Value::Int(8080)),
+            ("-1", Value::Int(-1)),
+            ("010", Value::Str("010".into())),
+            ("1.2", Value::Float(1.2)),
+            ("1e3", Value::Float(1000.0)),
+            ("127.0.0.1", Value::Str("127.0.0.1".into())),
+            ("0x10", Value::Str("0x10".into())),
+            ("3s", Value::Str("3s".into())),
+        ] {
+            assert_eq!(plain(text), value, "{text}");
+        }
+    }
+
+    #[test]
+    fn json_and_yaml_give_one_tree() {
+        let yaml = tree("a:\n  - 1\n  - \"x\"\nb: { c: true }\n");
+        let json = tree("{\"a\": [1, \"x\"], \"b\": {\"c\": true}}");
+        assert_eq!(yaml, json);
+    }
+
+    #[test]
+    fn an_alias_repeats_its_anchor() {
+        let tree = tree("a: &x { b: 1 }\nc: *x\n");
+        assert_eq!(tree.find("a"), tree.find("c"));
+        assert_eq!(tree.find("c").map(|n| n.at.line), Some(2));
+    }
+
+    #[test]
+    fn bombs_are_defused() {
+        let mut laughs = "a: &a [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
+        for (name, of) in ["b", "c", "d", "e", "f", "g", "h"].iter().zip(["a", "b", "c", "d", "e", "f", "g"])
+        {
+            laughs.push_str(&format!("{name}: &{name} [{}]\n", vec![format!("*{of}"); 10].join(", ")));
+        }
+        for text in [laughs, "[".repeat(100_000), format!("a: {}", "{a: ".repeat(10_000))] {
+            let mut diagnostics = Diagnostics::default();
+            assert!(parse(&text, Path::new("t.yaml"), &mut diagnostics).is_none());
+            assert_eq!(diagnostics.errors(), 1);
+        }
+    }
+}

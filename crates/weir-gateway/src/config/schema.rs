@@ -1,0 +1,98 @@
+//! The config as an operator writes it. Units, defaults and reasons stand beside each key; `weir schema`, the reference
+//! in docs/config.md and the diagnostics are made from them.
+//!
+//! Reading these types checks each value alone; what concerns several values is in `check`.
+
+mod addresses;
+mod listener;
+mod process;
+mod route;
+mod upstream;
+mod values;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+pub use addresses::{EndpointAddress, ListenAddress};
+pub use listener::{
+    CertificateFiles, ClientAuth, ClientAuthMode, Listener, ListenerTimeouts, ListenerTls, Protocol, Slashes,
+    TlsVersion,
+};
+pub use process::{
+    AccessFormat, AccessLog, Admin, AdminAddress, Dns, DnsServer, Limits, Log, LogFormat, LogLevel, Secret,
+    Shutdown, Workers,
+};
+pub use route::{Consumer, Credentials, Match, Plan, Respond, Route, RouteTimeouts, Share, Split};
+pub use upstream::{
+    Balancer, Endpoint, Health, HostPolicy, Outlier, Probe, Retry, RetryOn, Upstream, UpstreamLimits,
+    UpstreamProtocol, UpstreamTimeouts, UpstreamTls,
+};
+pub use values::{FilePath, FilterNode, Named, Network, Output, Pairs};
+
+/// The whole config.
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// Threads that carry traffic: `auto` is one per core this process may use; or a number from 1 to 1024.
+    /// Default `auto`.
+    pub workers: Workers,
+    /// Further files, relative to this one; `*` stands for any part of a file's name. Their named things join those
+    /// here, and a name twice is an error. Included files include no others.
+    pub include: Vec<String>,
+    /// Where clients reach us, by name. At least one.
+    pub listeners: Named<Listener>,
+    /// The services behind us, by name.
+    pub upstreams: Named<Upstream>,
+    /// Who calls, by name.
+    pub consumers: Named<Consumer>,
+    /// What a consumer may do, by name.
+    pub plans: Named<Plan>,
+    /// Filters for every route, run before its own.
+    pub filters: Vec<FilterNode>,
+    /// Which requests go where, by name. Their order never decides which one wins.
+    pub routes: Named<Route>,
+    /// One line for each exchange. Default off: a line costs about 1 µs, and you should choose where it goes.
+    pub access_log: AccessLog,
+    /// What the gateway says of itself.
+    pub log: Log,
+    /// The admin listener: API, `/metrics`, `/healthz` and `/readyz`.
+    pub admin: Admin,
+    /// Limits for the whole gateway.
+    pub limits: Limits,
+    /// Networks whose X-Forwarded-*, Forwarded and PROXY headers we believe. Default none.
+    pub trusted_proxies: Vec<Network>,
+    /// Puts the cause into `x-weir-cause` on answers that the gateway made itself. Default false: causes tell
+    /// strangers about what is behind us.
+    pub expose_causes: bool,
+    /// What happens between SIGTERM and the end.
+    pub shutdown: Shutdown,
+    /// Reloads when the config, what it includes, a certificate or any other file it names changes; 500 ms after the
+    /// last change. Default true.
+    pub watch: bool,
+    /// How names of endpoints are resolved.
+    pub dns: Dns,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            workers: Workers::default(),
+            include: Vec::new(),
+            listeners: Named::default(),
+            upstreams: Named::default(),
+            consumers: Named::default(),
+            plans: Named::default(),
+            filters: Vec::new(),
+            routes: Named::default(),
+            access_log: AccessLog::off(),
+            log: Log::default(),
+            admin: Admin::default(),
+            limits: Limits::default(),
+            trusted_proxies: Vec::new(),
+            expose_causes: false,
+            shutdown: Shutdown::default(),
+            watch: true,
+            dns: Dns::default(),
+        }
+    }
+}

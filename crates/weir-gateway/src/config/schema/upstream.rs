@@ -1,0 +1,432 @@
+//! `upstreams`: the services behind us.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::de::{self as serde_de, Deserializer, MapAccess, Visitor};
+use serde::{Deserialize, Serialize};
+
+use super::addresses::EndpointAddress;
+use super::values::FilePath;
+use crate::config::de;
+use crate::config::units::{Duration, Percent};
+
+/// A named group of endpoints that serve the same thing.
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Upstream {
+    /// Where the service is reached. At least one.
+    pub endpoints: Vec<Endpoint>,
+    /// What the endpoints speak: `http1`, `h2c` (HTTP/2 in cleartext), `h2` (HTTP/2 over TLS) or `auto`.
+    /// Default `http1`. This version speaks http1, and `auto` means it.
+    #[serde(default)]
+    pub protocol: UpstreamProtocol,
+    /// TLS towards the endpoints; `tls: {}` is https with the roots of the system. Default none: cleartext.
+    #[serde(default)]
+    pub tls: Option<UpstreamTls>,
+    /// The Host that the endpoint sees: `preserve` passes the client's on, `endpoint` sends the endpoint's own name,
+    /// anything else is sent literally. Default `preserve`.
+    #[serde(default)]
+    pub host: HostPolicy,
+    /// How an endpoint is chosen for an attempt. Default `p2c`: of two taken at random the one with fewer requests,
+    /// which needs no shared state and evens out slow endpoints.
+    #[serde(default)]
+    pub balancer: Balancer,
+    /// How long the upstream may take.
+    #[serde(default)]
+    pub timeouts: UpstreamTimeouts,
+    /// How long a pooled connection may idle before we close it. Default `60s`, just under the 75 s of nginx, so
+    /// that we close first. `0s` turns reuse off. Memory: nothing but the socket while idle.
+    #[serde(default = "Upstream::default_keepalive")]
+    pub keepalive: Duration,
+    /// How long a pooled connection may live, with up to a tenth of jitter; it is closed when it falls idle after that.
+    /// Default none. Set it where a load balancer behind us should get a fresh choice.
+    #[serde(default)]
+    pub max_age: Option<Duration>,
+    /// What is tried again. Default: only the keep-alive race and a refused connect.
+    #[serde(default)]
+    pub retry: Option<Retry>,
+    /// How endpoints are found to be unwell. Default: no probe, no ejection.
+    #[serde(default)]
+    pub health: Option<Health>,
+    /// How much one upstream may hold of us.
+    #[serde(default)]
+    pub limits: UpstreamLimits,
+}
+
+/// One endpoint, written as its address or as `{ address, weight }`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    /// Where it is reached.
+    pub address: EndpointAddress,
+    /// Its share among the endpoints, 1 to 65535. Default 1.
+    pub weight: u32,
+}
+
+/// What an upstream speaks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum UpstreamProtocol {
+    /// Whatever both sides know: by ALPN with TLS, HTTP/1.1 without.
+    Auto,
+    /// HTTP/2 over TLS.
+    H2,
+    /// HTTP/2 in cleartext, by prior knowledge.
+    H2c,
+    /// HTTP/1.1.
+    #[default]
+    Http1,
+}
+
+/// TLS towards endpoints.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct UpstreamTls {
+    /// Authorities that may sign for the endpoints, PEM. Default: those of the system.
+    pub ca: Option<FilePath>,
+    /// Our own certificate chain, PEM, for endpoints that ask for one. Needs `client_key`.
+    pub client_cert: Option<FilePath>,
+    /// The key of `client_cert`, PEM.
+    pub client_key: Option<FilePath>,
+    /// The name asked for (SNI) and verified. Default: the name of the endpoint.
+    pub server_name: Option<String>,
+    /// Whether the certificate is verified. Default true; `check` warns of false.
+    pub verify: bool,
+}
+
+impl Default for UpstreamTls {
+    fn default() -> Self {
+        Self { ca: None, client_cert: None, client_key: None, server_name: None, verify: true }
+    }
+}
+
+/// The Host that an endpoint sees.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum HostPolicy {
+    /// The endpoint's own name and port.
+    Endpoint,
+    /// This text.
+    Literal(String),
+    /// What the client sent.
+    #[default]
+    Preserve,
+}
+
+/// How an endpoint is chosen.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Balancer {
+    /// Peak moving average of latency. Not in this version.
+    Ewma,
+    /// The same endpoint for the same key. Not in this version.
+    Hash {
+        /// What is hashed, such as `header:x-user`.
+        by: String,
+    },
+    /// The endpoint with the fewest requests.
+    LeastRequests,
+    /// Of two taken at random the one with fewer requests.
+    #[default]
+    P2c,
+    /// Any.
+    Random,
+    /// In turn, smoothly by weight.
+    RoundRobin,
+}
+
+/// How long an upstream may take. Each has its cause code; see the catalogue of causes.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct UpstreamTimeouts {
+    /// To connect, TLS included. Default `3s`: one lost SYN is repeated after 1 s, two make an endpoint suspicious.
+    pub connect: Duration,
+    /// From the end of the request to the head of the response. Default `30s`. `0s` turns it off.
+    pub response: Duration,
+    /// Longest pause between two pieces of a body. Default `60s`. `0s` turns it off.
+    pub body: Duration,
+    /// Longest silence in a tunnel (WebSocket and other upgrades) and in streams (gRPC, server-sent events).
+    /// Default `1h`. `0s` turns it off.
+    pub tunnel: Duration,
+    /// The whole exchange, all attempts included. Default none: a large download is no mistake.
+    pub exchange: Option<Duration>,
+}
+
+impl Default for UpstreamTimeouts {
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(3),
+            response: Duration::from_secs(30),
+            body: Duration::from_secs(60),
+            tunnel: Duration::from_secs(3600),
+            exchange: None,
+        }
+    }
+}
+
+/// What is tried again at another endpoint.
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Retry {
+    /// Attempts in all, the first included; 1 to 10. Default 2.
+    pub attempts: u32,
+    /// What is tried again: `connect`, `reset` or a status of 500 to 599. Default `[connect, reset, 502, 503]`.
+    pub on: Vec<RetryOn>,
+    /// Retries may be at most this share of requests. Default `20%`, so that retries cannot multiply an overload.
+    pub budget: Percent,
+}
+
+impl Default for Retry {
+    fn default() -> Self {
+        let on = vec![RetryOn::Connect, RetryOn::Reset, RetryOn::Status(502), RetryOn::Status(503)];
+        Self { attempts: 2, on, budget: Percent::new(20) }
+    }
+}
+
+/// One reason to try again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RetryOn {
+    /// The connect failed or timed out.
+    Connect,
+    /// The connection broke before a response.
+    Reset,
+    /// The response had this status.
+    Status(u16),
+}
+
+/// How endpoints are found to be unwell.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Health {
+    /// Active: ask each endpoint at intervals. Default none.
+    pub probe: Option<Probe>,
+    /// Passive: eject an endpoint whose answers fail. Default none.
+    pub outlier: Option<Outlier>,
+}
+
+/// Active health checks.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Probe {
+    /// The path asked for. Default `/healthz`.
+    pub path: String,
+    /// Time between two probes of one endpoint. Default `5s`.
+    pub interval: Duration,
+}
+
+impl Default for Probe {
+    fn default() -> Self {
+        Self { path: "/healthz".to_owned(), interval: Duration::from_secs(5) }
+    }
+}
+
+/// Passive health checks.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Outlier {
+    /// Errors within `window` that eject an endpoint. Default 5.
+    pub errors: u32,
+    /// The window in which errors are counted. Default `10s`.
+    pub window: Duration,
+    /// How long an endpoint stays ejected. Default `30s`.
+    pub eject: Duration,
+}
+
+impl Default for Outlier {
+    fn default() -> Self {
+        Self { errors: 5, window: Duration::from_secs(10), eject: Duration::from_secs(30) }
+    }
+}
+
+/// How much one upstream may hold of us.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct UpstreamLimits {
+    /// Connections to all its endpoints together. Default none.
+    #[schemars(range(min = 1))]
+    pub connections: Option<u32>,
+    /// Requests that wait for a connection once `connections` are busy. Default 1024; more are answered 503.
+    pub pending: u32,
+}
+
+impl Default for UpstreamLimits {
+    fn default() -> Self {
+        Self { connections: None, pending: 1024 }
+    }
+}
+
+// === impl Upstream ===
+
+impl Upstream {
+    fn default_keepalive() -> Duration {
+        Duration::from_secs(60)
+    }
+}
+
+// === impl Endpoint ===
+
+/// The long form of an endpoint.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct WeightedEndpoint {
+    /// Where it is reached.
+    address: EndpointAddress,
+    /// Its share among the endpoints. Default 1.
+    #[serde(default = "WeightedEndpoint::default_weight", deserialize_with = "WeightedEndpoint::weight")]
+    #[schemars(range(min = 1, max = 65535))]
+    weight: u32,
+}
+
+impl WeightedEndpoint {
+    fn default_weight() -> u32 {
+        1
+    }
+
+    fn weight<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+        const EXPECTED: &str = "a weight; expected a whole number from 1 to 65535";
+        let number = de::text(deserializer, EXPECTED)?.parse::<u16>().ok().filter(|number| *number > 0);
+        number.map(u32::from).ok_or_else(|| de::refuse(EXPECTED, None))
+    }
+}
+
+impl<'de> Deserialize<'de> for Endpoint {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(match de::TextOrMap::<EndpointAddress, WeightedEndpoint>::deserialize(deserializer)? {
+            de::TextOrMap::Map(WeightedEndpoint { address, weight }) => Self { address, weight },
+            de::TextOrMap::Text(address) => Self { address, weight: 1 },
+        })
+    }
+}
+
+impl JsonSchema for Endpoint {
+    fn schema_name() -> Cow<'static, str> {
+        "Endpoint".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let text = generator.subschema_for::<EndpointAddress>();
+        let map = generator.subschema_for::<WeightedEndpoint>();
+        schemars::json_schema!({
+            "description": "An address, or an address with its weight.",
+            "anyOf": [text, map],
+        })
+    }
+}
+
+// === impl HostPolicy ===
+
+impl<'de> Deserialize<'de> for HostPolicy {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        const EXPECTED: &str = "a host; expected preserve, endpoint or a name such as api.example.com";
+        let text = de::text(deserializer, EXPECTED)?;
+        match text.as_str() {
+            "preserve" => Ok(Self::Preserve),
+            "endpoint" => Ok(Self::Endpoint),
+            _ if is_authority(&text) => Ok(Self::Literal(text)),
+            _ => Err(de::refuse(EXPECTED, None)),
+        }
+    }
+}
+
+/// What may stand in a Host field: a host and perhaps a port. Source: RFC 9110 §7.2.
+fn is_authority(text: &str) -> bool {
+    !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || "-._~:[]".contains(c))
+}
+
+super::values::text_schema!(
+    HostPolicy,
+    "preserve, endpoint, or the literal Host to send.",
+    ["preserve", "endpoint", "api.example.com"]
+);
+
+// === impl Balancer ===
+
+const BALANCERS: &[&str] = &["p2c", "round_robin", "random", "least_requests", "ewma", "hash"];
+
+impl<'de> Deserialize<'de> for Balancer {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct BalancerVisitor;
+
+        impl<'de> Visitor<'de> for BalancerVisitor {
+            type Value = Balancer;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a balancer; expected p2c, round_robin, random or least_requests")
+            }
+
+            fn visit_str<E: serde_de::Error>(self, text: &str) -> Result<Balancer, E> {
+                match text {
+                    "ewma" => Ok(Balancer::Ewma),
+                    "hash" => Err(de::refuse(
+                        "a balancer without `by`",
+                        Some("write { hash: { by: header:x-user } }"),
+                    )),
+                    "least_requests" => Ok(Balancer::LeastRequests),
+                    "p2c" => Ok(Balancer::P2c),
+                    "random" => Ok(Balancer::Random),
+                    "round_robin" => Ok(Balancer::RoundRobin),
+                    _ => Err(E::unknown_variant(text, BALANCERS)),
+                }
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Balancer, A::Error> {
+                #[derive(Deserialize)]
+                #[serde(deny_unknown_fields)]
+                struct Hash {
+                    by: String,
+                }
+
+                match map.next_key::<String>()?.as_deref() {
+                    Some("hash") => Ok(Balancer::Hash { by: map.next_value::<Hash>()?.by }),
+                    Some(other) => Err(serde_de::Error::unknown_variant(other, BALANCERS)),
+                    None => Err(serde_de::Error::invalid_value(serde_de::Unexpected::Map, &self)),
+                }
+            }
+        }
+
+        deserializer.deserialize_any(BalancerVisitor)
+    }
+}
+
+impl JsonSchema for Balancer {
+    fn schema_name() -> Cow<'static, str> {
+        "Balancer".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        schemars::json_schema!({
+            "description": "How an endpoint is chosen.",
+            "enum": ["p2c", "round_robin", "random", "least_requests"],
+        })
+    }
+}
+
+// === impl RetryOn ===
+
+impl<'de> Deserialize<'de> for RetryOn {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        const EXPECTED: &str = "a reason to retry; expected connect, reset or a status from 500 to 599";
+        let text = de::text(deserializer, EXPECTED)?;
+        match (text.as_str(), text.parse::<u16>()) {
+            ("connect", _) => Ok(Self::Connect),
+            ("reset", _) => Ok(Self::Reset),
+            (_, Ok(status @ 500..=599)) => Ok(Self::Status(status)),
+            _ => Err(de::refuse(EXPECTED, None)),
+        }
+    }
+}
+
+impl JsonSchema for RetryOn {
+    fn schema_name() -> Cow<'static, str> {
+        "RetryOn".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        schemars::json_schema!({
+            "description": "A reason to retry.",
+            "anyOf": [
+                { "enum": ["connect", "reset"] },
+                { "type": "integer", "minimum": 500, "maximum": 599 },
+            ],
+        })
+    }
+}

@@ -1,0 +1,129 @@
+//! Golden tests of the config: each `config/*.case` holds a config, a line of dashes, and the diagnostics it gives.
+//! Adding a case is adding a file. `WEIR_BLESS=1` rewrites what is expected, and docs/config.md.
+
+use std::path::{Path, PathBuf};
+
+use weir_gateway::config::{Source, load, reference};
+
+const DASHES: &str = "--------------------\n";
+const GOOD: &str = "ok\n";
+
+fn bless() -> bool {
+    std::env::var_os("WEIR_BLESS").is_some()
+}
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/config")
+}
+
+#[test]
+fn each_mistake_is_told_as_written() {
+    // Configs name their files relative to this folder, so that no path of this machine is in what is expected.
+    std::env::set_current_dir(folder().join("files")).unwrap();
+    let mut cases: Vec<PathBuf> =
+        std::fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    cases.retain(|path| path.extension().is_some_and(|extension| extension == "case"));
+    cases.sort();
+    assert!(cases.len() >= 45, "only {} cases found", cases.len());
+    let mut failures = String::new();
+    for case in cases {
+        let text = std::fs::read_to_string(&case).unwrap();
+        let (input, expected) = text.split_once(DASHES).unwrap_or((&text, ""));
+        let actual = diagnose(input);
+        if actual != expected {
+            if bless() {
+                std::fs::write(&case, format!("{input}{DASHES}{actual}")).unwrap();
+            } else {
+                failures.push_str(&format!(
+                    "{}:\n--- expected\n{expected}\n--- actual\n{actual}\n",
+                    case.display()
+                ));
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{failures}");
+}
+
+fn diagnose(input: &str) -> String {
+    let source = Source::text("weir.yaml", input.replace("(BOM)", "\u{feff}"))
+        .with_variable("SHOP_KEY", "a-key-from-outside")
+        .with_variable("WORKERS", "2")
+        .with_variable("BAD_TIMEOUT", "never-print-this");
+    let diagnostics = match load(&source) {
+        Ok(loaded) => loaded.diagnostics,
+        Err(unreadable) => unreadable.diagnostics,
+    };
+    let text = diagnostics.to_text();
+    assert!(
+        !text.contains("never-print-this") && !text.contains("a-key-from-outside"),
+        "a secret is shown: {text}"
+    );
+    assert!(!text.contains("hunter2"), "a secret is shown: {text}");
+    if text.is_empty() { GOOD.to_owned() } else { text }
+}
+
+/// Half a file, a file without one of its lines, a file with a strange character: mistakes, never a panic.
+#[test]
+fn no_slip_of_the_keyboard_panics() {
+    let case = std::fs::read_to_string(folder().join("good-full.case")).unwrap();
+    let text = case.split_once(DASHES).unwrap().0;
+    let source =
+        |text: String| Source::text(folder().join("files/weir.yaml"), text).with_variable("SHOP_KEY", "k");
+    let cuts = (0..text.len()).step_by(41).filter(|at| text.is_char_boundary(*at));
+    let lines: Vec<&str> = text.lines().collect();
+    let without = |skip: usize| {
+        lines
+            .iter()
+            .enumerate()
+            .filter(|(i, _)| *i != skip)
+            .map(|(_, l)| format!("{l}\n"))
+            .collect::<String>()
+    };
+    let mut tries: Vec<String> = cuts.clone().map(|at| text[..at].to_owned()).collect();
+    tries.extend((0..lines.len()).map(without));
+    for strange in ["\0", "\t", "ü", "{", "*", "\r", "${", "- ", ": "] {
+        tries.extend(cuts.clone().map(|at| format!("{}{strange}{}", &text[..at], &text[at..])));
+    }
+    for attempt in tries {
+        let diagnostics = match load(&source(attempt)) {
+            Ok(loaded) => loaded.diagnostics,
+            Err(unreadable) => unreadable.diagnostics,
+        };
+        let _ = (diagnostics.to_text(), diagnostics.to_json());
+    }
+}
+
+#[test]
+fn the_reference_is_what_the_types_say() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/config.md");
+    let actual = reference::markdown();
+    if bless() {
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, &actual).unwrap();
+    }
+    let written = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(written == actual, "docs/config.md is not what the types say; WEIR_BLESS=1 rewrites it");
+}
+
+#[test]
+fn the_schema_describes_every_key() {
+    fn walk(path: &str, schema: &serde_json::Value, missing: &mut Vec<String>) {
+        for (key, value) in schema.as_object().into_iter().flatten() {
+            if key == "properties" {
+                for (name, property) in value.as_object().unwrap() {
+                    let told = property.get("description").is_some() || property.get("$ref").is_some();
+                    if !told {
+                        missing.push(format!("{path}.{name}"));
+                    }
+                }
+            }
+            walk(&format!("{path}/{key}"), value, missing);
+        }
+    }
+    let schema = weir_gateway::config::schema(&[]);
+    let mut missing = Vec::new();
+    walk("", &schema, &mut missing);
+    assert!(missing.is_empty(), "no description: {missing:?}");
+    assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
+    assert_eq!(schema["additionalProperties"], false);
+}
