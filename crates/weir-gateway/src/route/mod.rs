@@ -15,6 +15,7 @@
 //! `docs/routing.md` tells the same to operators, with worked examples.
 
 mod conflict;
+mod explain;
 mod host;
 mod matcher;
 pub mod path;
@@ -26,6 +27,7 @@ mod table;
 mod testing;
 
 pub use self::conflict::{Conflict, ConflictKind, MAX_TIES};
+pub use self::explain::{Captured, Decision, Lost, NEAR_MISSES, NearMiss, Rule, Winner, explain};
 pub use self::host::HOST_BYTES;
 pub use self::path::{Canonical, PathError, Slashes, canonical};
 pub use self::pattern::{Captures, Pattern, PatternError, REGEX_BYTES};
