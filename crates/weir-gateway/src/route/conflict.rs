@@ -2,8 +2,8 @@
 //!
 //! Only routes with the same host entry, the same shape of path and the same number of conditions can tie, so they are
 //! grouped by these three; large groups are split again by whatever value tells their members apart (a tenant header, the
-//! method, the listener). What is left is compared in pairs. 10,000 routes take milliseconds; the worst case, 10,000 routes of one
-//! shape that no single value tells apart, is 5 × 10^7 comparisons of two condition lists.
+//! method). What is left is compared in pairs. The worst case, 10,000 routes of one shape that no single value tells apart,
+//! is 5 × 10^7 comparisons of two condition lists.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 

@@ -158,7 +158,6 @@ impl<H: Headers> Seen<'_, '_, H> {
         if !route.pattern.matches(self.request.path) {
             return Err(Failed::Path);
         }
-        // The borrow of the request outlives nothing here; only names of the route come back.
         route.conditions.check(self.request)
     }
 
