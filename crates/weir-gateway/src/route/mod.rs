@@ -4,22 +4,35 @@
 //!
 //! ```text
 //!   RouteSpec… ──Table::build──▶ Table ──find(&Request, &mut Trace)──▶ RouteId
-//!      │ pattern.rs  path: literal, {name}, prefix/*, ~regex             │ NoTrace: live traffic
-//!      │ matcher.rs  host, method, header, query, listener               │ explain: the decision, told
-//!      └ conflict.rs ties and unreachable routes
+//!      │ pattern.rs   path: literal, {name}, prefix/*, ~regex            │ NoTrace: live traffic
+//!      │ host.rs      host: exact, *.wildcard, any                       │ explain.rs: the decision, told
+//!      │ matcher.rs   method, listener, header, query
+//!      │ conflict.rs  ties and unreachable routes; sample.rs makes up examples
+//!      └ paths.rs     one host's routes by path: literals, trie, regexes
 //!   raw path ──path::canonical──▶ the one form that matching, access rules and forwarding share
 //! ```
 //!
 //! `docs/routing.md` tells the same to operators, with worked examples.
 
+mod conflict;
+mod explain;
+mod host;
+mod matcher;
 pub mod path;
-
+mod paths;
+mod pattern;
+mod sample;
 mod table;
 #[cfg(test)]
 mod testing;
 
+pub use self::conflict::{Conflict, ConflictKind, MAX_TIES};
+pub use self::explain::{Captured, Decision, Lost, NEAR_MISSES, NearMiss, Rule, Winner, explain};
+pub use self::host::HOST_BYTES;
 pub use self::path::{Canonical, PathError, Slashes, canonical};
-pub use self::table::{Captures, Conflict, ConflictKind, RouteSpec, Table};
+pub use self::pattern::{Captures, Pattern, PatternError, REGEX_BYTES};
+pub use self::sample::Sample;
+pub use self::table::{RouteSpec, Table};
 
 /// A route's number: its index in the `Vec` that [`Table::build`] was given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

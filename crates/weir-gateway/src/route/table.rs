@@ -1,6 +1,15 @@
 //! The table of routes: built once for a snapshot, asked once for each request.
 
-use super::{Failed, Headers, Request, RouteId, Trace};
+use std::collections::{BTreeMap, HashMap};
+
+use foldhash::fast::RandomState;
+
+use super::conflict::{self, Conflict, ConflictKind};
+use super::host::{self, HOST_BYTES, HostBuffer, HostPattern};
+use super::matcher::{self, Conditions, Field, Test};
+use super::paths::{Candidate, Paths};
+use super::pattern::{Captures, Pattern, PatternError};
+use super::{Headers, Request, RouteId, Trace};
 
 /// A route's `match`, as written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,101 +32,273 @@ pub struct RouteSpec {
     pub priority: i32,
 }
 
-/// Why a set of routes makes no table.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Conflict {
-    /// What is wrong.
-    pub kind: ConflictKind,
-    /// Index of the route that is at fault.
-    pub route: usize,
-    /// Index of the route that it collides with.
-    pub other: Option<usize>,
-    /// Where in the route: `match.path`, `match.hosts[1]`, `match.headers.x-env`, `priority`.
-    pub field: String,
-    /// What is wrong, in a sentence.
-    pub message: String,
-    /// What to do about it.
-    pub hint: String,
-    /// A request that both routes match, as `weir explain` takes it, where one could be made up.
-    pub example: Option<String>,
-}
-
-/// The kinds of [`Conflict`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ConflictKind {
-    /// Two routes are equal in everything that decides and one request can match both.
-    Ambiguous,
-    /// A header name or value is malformed.
-    BadHeader,
-    /// A host is malformed.
-    BadHost,
-    /// A method is malformed.
-    BadMethod,
-    /// A path pattern is malformed.
-    BadPattern,
-    /// A query parameter's name or value is malformed.
-    BadQuery,
-    /// Another route takes every request that this one could match.
-    Unreachable,
+/// A route, compiled.
+#[derive(Debug)]
+pub(super) struct Route {
+    pub(super) spec: RouteSpec,
+    /// Sorted, each once, never empty.
+    pub(super) hosts: Vec<HostPattern>,
+    pub(super) pattern: Pattern,
+    pub(super) conditions: Conditions,
 }
 
 /// The compiled routes of a snapshot.
+///
+/// Memory: about 1 KiB for a plain route; a regex takes up to [`REGEX_BYTES`](super::REGEX_BYTES) and as much again for
+/// its caches.
 #[derive(Debug)]
 pub struct Table {
-    specs: Vec<RouteSpec>,
+    routes: Vec<Route>,
+    exact: Map<Box<[u8]>, Paths>,
+    wildcards: Map<Box<[u8]>, Paths>,
+    /// Bit n: a wildcard with n bytes after its `*` exists. Only suffixes of such lengths are looked up.
+    wildcard_lengths: [u64; HOST_BYTES / 64 + 1],
+    any: Paths,
 }
 
+type Map<K, V> = HashMap<K, V, RandomState>;
+
+// === impl Table ===
+
 impl Table {
-    /// Compiles `routes`, or tells everything that is wrong with them.
+    /// Compiles `routes`, or tells everything that is wrong with them, at most
+    /// [`MAX_TIES`](super::MAX_TIES) ties and unreachable routes among it.
     pub fn build(routes: Vec<RouteSpec>) -> Result<Self, Vec<Conflict>> {
-        Ok(Self { specs: routes })
+        let mut conflicts = Vec::new();
+        let compiled: Vec<Option<Route>> = routes
+            .into_iter()
+            .enumerate()
+            .map(|(index, spec)| Route::compile(index, spec, &mut conflicts))
+            .collect();
+        conflicts.extend(conflict::ties(&compiled));
+        // Where there is no conflict every route compiled.
+        if !conflicts.is_empty() {
+            conflicts.sort_by_key(|conflict| conflict.route);
+            return Err(conflicts);
+        }
+        Ok(Self::file(compiled.into_iter().flatten().collect()))
+    }
+
+    fn file(routes: Vec<Route>) -> Self {
+        let mut by_host: BTreeMap<&HostPattern, Vec<usize>> = BTreeMap::new();
+        for (index, route) in routes.iter().enumerate() {
+            for host in &route.hosts {
+                by_host.entry(host).or_default().push(index);
+            }
+        }
+        let (mut exact, mut wildcards, mut any) =
+            (Map::default(), Map::default(), Paths::build(std::iter::empty()));
+        let mut wildcard_lengths = [0; HOST_BYTES / 64 + 1];
+        for (host, mut members) in by_host {
+            members.sort_by_key(|&index| routes[index].rank());
+            let paths = Paths::build(members.into_iter().map(|index| {
+                let route = &routes[index];
+                (Candidate::new(id(index), route.conditions.count() > 0), &route.pattern)
+            }));
+            match host {
+                HostPattern::Any => any = paths,
+                HostPattern::Exact(name) => drop(exact.insert(name.clone(), paths)),
+                HostPattern::Wildcard(suffix) => {
+                    wildcard_lengths[suffix.len() / 64] |= 1 << (suffix.len() % 64);
+                    wildcards.insert(suffix.clone(), paths);
+                }
+            }
+        }
+        Self { routes, exact, wildcards, wildcard_lengths, any }
     }
 
     /// The route that wins this request.
+    ///
+    /// `trace` sees each candidate that was asked for its conditions; with [`NoTrace`](super::NoTrace) it is no code.
+    /// Allocates nothing (but where more than 32 nodes of the path trie fit one path) and never panics. Cost: a hash of
+    /// the host and of each of its suffixes that is as long as some wildcard; for each host entry that fits, most
+    /// specific first, one lookup by path, which is linear in the path and independent of how many other routes there
+    /// are, plus each regex whose literal prefix fits, plus the conditions of candidates that have the path.
     pub fn find<H: Headers, T: Trace>(&self, request: &Request<'_, H>, trace: &mut T) -> Option<RouteId> {
-        let route = self.specs.iter().position(|spec| spec.path.as_bytes() == request.path)?;
-        let id = RouteId(u32::try_from(route).ok()?);
-        trace.asked(id, Err(Failed::Path));
-        Some(id)
+        let mut accept = |candidate: Candidate| {
+            let route = candidate.route();
+            if !candidate.is_conditional() {
+                trace.asked(route, Ok(()));
+                return true;
+            }
+            let Some(compiled) = self.routes.get(route.index()) else { return false };
+            let outcome = compiled.conditions.check(request);
+            trace.asked(route, outcome);
+            outcome.is_ok()
+        };
+        if let Some(won) = self.find_by_host(request, &mut accept) {
+            return Some(won.route());
+        }
+        Some(self.any.find(request.path, &mut accept)?.route())
+    }
+
+    fn find_by_host<H>(
+        &self,
+        request: &Request<'_, H>,
+        accept: &mut impl FnMut(Candidate) -> bool,
+    ) -> Option<Candidate> {
+        if self.exact.is_empty() && self.wildcards.is_empty() {
+            return None;
+        }
+        let mut buffer = HostBuffer::new();
+        let host = host::normalize(request.host, &mut buffer);
+        if let Some(paths) = self.exact.get(host)
+            && let Some(won) = paths.find(request.path, accept)
+        {
+            return Some(won);
+        }
+        if self.wildcards.is_empty() {
+            return None;
+        }
+        for dot in memchr::memchr_iter(b'.', host).filter(|&dot| dot > 0) {
+            let suffix = host.get(dot..).unwrap_or_default();
+            let known = self
+                .wildcard_lengths
+                .get(suffix.len() / 64)
+                .is_some_and(|bits| bits >> (suffix.len() % 64) & 1 == 1);
+            if known
+                && let Some(paths) = self.wildcards.get(suffix)
+                && let Some(won) = paths.find(request.path, accept)
+            {
+                return Some(won);
+            }
+        }
+        None
     }
 
     /// How many routes there are.
     pub fn len(&self) -> usize {
-        self.specs.len()
+        self.routes.len()
     }
 
     /// No route at all.
     pub fn is_empty(&self) -> bool {
-        self.specs.is_empty()
+        self.routes.is_empty()
     }
 
     /// The route as written.
     pub fn spec(&self, route: RouteId) -> Option<&RouteSpec> {
-        self.specs.get(route.index())
+        Some(&self.route(route)?.spec)
+    }
+
+    /// The route's path pattern.
+    pub fn pattern(&self, route: RouteId) -> Option<&Pattern> {
+        Some(&self.route(route)?.pattern)
     }
 
     /// What the route's pattern captures in `path`, the canonical path that it matched. Computed here, not by `find`.
     pub fn captures<'t, 'p>(&'t self, route: RouteId, path: &'p [u8]) -> Captures<'t, 'p> {
-        let _ = route;
-        Captures { path, found: smallvec::SmallVec::new() }
+        self.route(route).and_then(|route| route.pattern.captures(path)).unwrap_or_default()
+    }
+
+    pub(super) fn route(&self, route: RouteId) -> Option<&Route> {
+        self.routes.get(route.index())
+    }
+
+    pub(super) fn routes(&self) -> impl Iterator<Item = (RouteId, &Route)> {
+        self.routes.iter().enumerate().map(|(index, route)| (id(index), route))
     }
 }
 
-/// The named pieces of a path.
-#[derive(Clone, Debug, Default)]
-pub struct Captures<'t, 'p> {
-    path: &'p [u8],
-    found: smallvec::SmallVec<[(&'t str, std::ops::Range<usize>); 4]>,
-}
+// === impl Route ===
 
-impl<'t, 'p> Captures<'t, 'p> {
-    /// The bytes that `name` captured.
-    pub fn get(&self, name: &str) -> Option<&'p [u8]> {
-        self.iter().find(|(n, _)| *n == name).map(|(_, value)| value)
+impl Route {
+    fn compile(index: usize, spec: RouteSpec, conflicts: &mut Vec<Conflict>) -> Option<Self> {
+        let before = conflicts.len();
+        let mut bad = |kind, field: String, error: PatternError| {
+            let PatternError { message, hint } = error;
+            conflicts.push(Conflict { kind, route: index, other: None, field, message, hint, example: None });
+        };
+        let mut hosts = Vec::new();
+        for (at, host) in spec.hosts.iter().enumerate() {
+            match HostPattern::parse(host) {
+                Ok(host) => hosts.push(host),
+                Err(error) => bad(ConflictKind::BadHost, format!("match.hosts[{at}]"), error),
+            }
+        }
+        if spec.hosts.is_empty() {
+            hosts.push(HostPattern::Any);
+        }
+        hosts.sort();
+        hosts.dedup();
+        let mut methods = Vec::new();
+        for (at, method) in spec.methods.iter().enumerate() {
+            match matcher::parse_method(method) {
+                Ok(method) => methods.push(method),
+                Err(error) => bad(ConflictKind::BadMethod, format!("match.methods[{at}]"), error),
+            }
+        }
+        let headers = compile_fields(&spec.headers, Test::header, |name| {
+            matcher::is_token(name).then(|| name.to_ascii_lowercase())
+        });
+        let query =
+            compile_fields(&spec.query, Test::query, |name| (!name.is_empty()).then(|| name.to_owned()));
+        let mut fields =
+            |fields: Vec<Result<Field, (String, PatternError)>>, kind, section: &str| -> Box<[Field]> {
+                let keep = |field| match field {
+                    Ok(field) => Some(field),
+                    Err((name, error)) => {
+                        bad(kind, format!("match.{section}.{name}"), error);
+                        None
+                    }
+                };
+                fields.into_iter().filter_map(keep).collect()
+            };
+        let headers = fields(headers, ConflictKind::BadHeader, "headers");
+        let query = fields(query, ConflictKind::BadQuery, "query");
+        let pattern = match Pattern::parse(&spec.path) {
+            Ok(pattern) => Some(pattern),
+            Err(error) => {
+                bad(ConflictKind::BadPattern, "match.path".to_owned(), error);
+                None
+            }
+        };
+        let listeners = spec.listeners.clone().into();
+        let conditions = Conditions { methods: methods.into(), listeners, headers, query };
+        let pattern = pattern.filter(|_| conflicts.len() == before)?;
+        Some(Self { spec, hosts, pattern, conditions })
     }
 
-    /// Every name with its bytes, in the order of the pattern.
-    pub fn iter(&self) -> impl Iterator<Item = (&'t str, &'p [u8])> {
-        self.found.iter().filter_map(|(name, range)| Some((*name, self.path.get(range.clone())?)))
+    /// Sorts routes of one host and one shape: more conditions first, then higher priority.
+    fn rank(&self) -> (std::cmp::Reverse<usize>, std::cmp::Reverse<i32>) {
+        (std::cmp::Reverse(self.conditions.count()), std::cmp::Reverse(self.spec.priority))
+    }
+
+    /// The most specific of the route's hosts that a normalised host matches.
+    pub(super) fn host_for(&self, host: &[u8]) -> Option<&HostPattern> {
+        self.hosts.iter().filter(|pattern| pattern.matches(host)).max_by_key(|pattern| pattern.specificity())
     }
 }
+
+fn compile_fields(
+    written: &[(String, String)],
+    test: fn(&str) -> Result<Test, PatternError>,
+    name_of: impl Fn(&str) -> Option<String>,
+) -> Vec<Result<Field, (String, PatternError)>> {
+    let mut names: Vec<String> = Vec::new();
+    let mut compile = |(written, value): &(String, String)| {
+        let refuse = |message: String, hint: &str| {
+            Err((written.clone(), PatternError { message, hint: hint.to_owned() }))
+        };
+        let Some(name) = name_of(written) else {
+            return refuse(format!("`{written}` is no name"), "expected a name as it stands in a request");
+        };
+        if names.contains(&name) {
+            return refuse(
+                format!("`{name}` stands twice"),
+                "one name has one condition; use a `~regex` for several values",
+            );
+        }
+        names.push(name.clone());
+        let test = test(value).map_err(|error| (written.clone(), error))?;
+        Ok(Field { name: name.into(), test })
+    };
+    written.iter().map(&mut compile).collect()
+}
+
+fn id(index: usize) -> RouteId {
+    RouteId(u32::try_from(index).expect("a table holds fewer than 2^31 routes"))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,7 @@
 //! What the tests of this room share.
 
+use super::{Request, RouteSpec};
+
 /// A small deterministic generator (xorshift64*), so that a failure repeats.
 pub(crate) struct Random(u64);
 
@@ -17,7 +19,66 @@ impl Random {
     }
 
     /// One of `items`.
-    pub(crate) fn pick<'a, T>(&mut self, items: &'a [T]) -> &'a T {
-        &items[self.below(items.len())]
+    pub(crate) fn pick<T: Copy>(&mut self, items: &[T]) -> T {
+        items[self.below(items.len())]
+    }
+}
+
+/// A route for any host: `name`, `path`.
+pub(crate) fn route(name: &str, path: &str) -> RouteSpec {
+    RouteSpec { name: name.to_owned(), path: path.to_owned(), ..RouteSpec::default() }
+}
+
+impl RouteSpec {
+    pub(crate) fn hosts(mut self, hosts: &[&str]) -> Self {
+        self.hosts = hosts.iter().map(|&host| host.to_owned()).collect();
+        self
+    }
+
+    pub(crate) fn methods(mut self, methods: &[&str]) -> Self {
+        self.methods = methods.iter().map(|&method| method.to_owned()).collect();
+        self
+    }
+
+    pub(crate) fn header(mut self, name: &str, value: &str) -> Self {
+        self.headers.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    pub(crate) fn query(mut self, name: &str, value: &str) -> Self {
+        self.query.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    pub(crate) fn listeners(mut self, listeners: &[u16]) -> Self {
+        self.listeners = listeners.to_vec();
+        self
+    }
+
+    pub(crate) fn priority(mut self, priority: i32) -> Self {
+        self.priority = priority;
+        self
+    }
+}
+
+/// Header fields of a request in a test.
+pub(crate) type Pairs<'a> = &'a [(&'a str, &'a str)];
+
+/// A request on listener 0 without headers: `GET`, `api.example.com`, `/path?query`.
+pub(crate) fn request<'a>(
+    method: &'a str,
+    host: &'a str,
+    target: &'a str,
+    headers: Pairs<'a>,
+) -> Request<'a, Pairs<'a>> {
+    let (path, query) =
+        target.split_once('?').map_or((target, None), |(path, query)| (path, Some(query.as_bytes())));
+    Request {
+        listener: 0,
+        host: host.as_bytes(),
+        method: method.as_bytes(),
+        path: path.as_bytes(),
+        query,
+        headers,
     }
 }

@@ -1,0 +1,130 @@
+//! What a lookup costs among 10 routes and among 10,000, in interleaved rounds.
+//!
+//! `cargo run --profile dist -p weir-gateway --example route_bench`
+//!
+//! Prints nanoseconds per lookup and the median over the rounds of the ratio 10,000 : 10. Two kinds of traffic: `hot` asks
+//! the same ten targets of either table, as a gateway does whose traffic goes to few routes; `spread` asks all 10,000 in
+//! turn, so that every lookup among many also pays for memory that no cache of the first level holds. The requests
+//! themselves are read from equally many places on both sides.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use weir_gateway::route::{Canonical, NoTrace, Request, RouteSpec, Slashes, Table, canonical};
+
+const ROUNDS: usize = 41;
+const LOOKUPS: usize = 200_000;
+const LARGE: usize = 10_000;
+
+fn main() {
+    let small = table(10);
+    let begin = Instant::now();
+    let large = table(LARGE);
+    println!("building the table of {LARGE} routes: {} ms", begin.elapsed().as_millis());
+    let few = targets(10, 10);
+    let few_copied = targets(10, LARGE);
+    let many = targets(LARGE, LARGE);
+    println!("{ROUNDS} rounds of {LOOKUPS} lookups");
+    compare("hot", (&small, &few), (&large, &few));
+    compare("spread", (&small, &few_copied), (&large, &many));
+
+    let single =
+        Table::build(vec![RouteSpec { name: "all".into(), path: "/*".into(), ..RouteSpec::default() }]);
+    let single = single.expect("one route is no conflict");
+    println!("single /* route: {:.1} ns", median((0..ROUNDS).map(|_| round(&single, &few)).collect()));
+
+    for path in ["/hello", "/api/v1/users/12345/orders/67890", "/.well-known/a/b", "/a%20b/c"] {
+        let cost = median((0..ROUNDS).map(|_| round_canonical(path.as_bytes())).collect());
+        println!("canonical({path}): {cost:.1} ns");
+    }
+}
+
+/// A mix of literals, templates, prefixes and a few conditions and hosts.
+fn table(size: usize) -> Table {
+    let spec = |n: usize| {
+        let mut spec = RouteSpec { name: format!("r{n}"), ..RouteSpec::default() };
+        spec.path = match n % 5 {
+            0 | 1 => format!("/service-{n}/status"),
+            2 => format!("/service-{n}/users/{{id}}"),
+            _ => format!("/service-{n}/*"),
+        };
+        match n % 10 {
+            3 => spec.hosts = vec![format!("host-{}.example.com", n / 100)],
+            4 => spec.methods = vec!["GET".to_owned()],
+            _ => {}
+        }
+        spec
+    };
+    Table::build((0..size).map(spec).collect()).expect("paths differ")
+}
+
+/// For each route a host and a path that it matches, in an order that no prefetcher foresees.
+fn targets(size: usize, copies: usize) -> Vec<(String, String)> {
+    let step = if size > 10 { 7919 } else { 3 };
+    let target = |n: usize| {
+        let n = n * step % size;
+        let host =
+            if n % 10 == 3 { format!("host-{}.example.com", n / 100) } else { "api.example.com".to_owned() };
+        let path = match n % 5 {
+            0 | 1 => format!("/service-{n}/status"),
+            2 => format!("/service-{n}/users/4711"),
+            _ => format!("/service-{n}/some/where/else"),
+        };
+        (host, path)
+    };
+    (0..copies).map(target).collect()
+}
+
+fn compare(what: &str, small: (&Table, &[(String, String)]), large: (&Table, &[(String, String)])) {
+    let (mut a, mut b, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+    for at in 0..ROUNDS {
+        // The order alternates, so that a drift of the machine falls on both.
+        let (x, y) = if at % 2 == 0 {
+            let x = round(small.0, small.1);
+            (x, round(large.0, large.1))
+        } else {
+            let y = round(large.0, large.1);
+            (round(small.0, small.1), y)
+        };
+        a.push(x);
+        b.push(y);
+        ratios.push(y / x);
+    }
+    let (a, b) = (median(a), median(b));
+    println!(
+        "{what}: 10 routes {a:.1} ns, {LARGE} routes {b:.1} ns, median ratio {:.3}; of a 10 µs request {:+.2} %",
+        median(ratios),
+        (b - a) / 100.0
+    );
+}
+
+fn round(table: &Table, targets: &[(String, String)]) -> f64 {
+    let mut next = targets.iter().cycle();
+    let begin = Instant::now();
+    for _ in 0..LOOKUPS {
+        let Some((host, path)) = next.next() else { break };
+        let (host, path) = (host.as_bytes(), path.as_bytes());
+        let request = Request { listener: 0, host, method: b"GET", path, query: None, headers: () };
+        assert!(black_box(table.find(black_box(&request), &mut NoTrace)).is_some());
+    }
+    per_lookup(begin)
+}
+
+fn round_canonical(path: &[u8]) -> f64 {
+    let mut out = Vec::new();
+    let begin = Instant::now();
+    for _ in 0..LOOKUPS {
+        let form = canonical(black_box(path), Slashes::Merge, &mut out);
+        assert_eq!(black_box(form), Ok(Canonical::AsIs));
+    }
+    per_lookup(begin)
+}
+
+fn per_lookup(begin: Instant) -> f64 {
+    begin.elapsed().as_nanos() as f64 / LOOKUPS as f64
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}

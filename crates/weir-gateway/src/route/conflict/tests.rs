@@ -1,0 +1,127 @@
+//! Which sets of routes are refused, and how that is told.
+
+use std::time::{Duration, Instant};
+
+use super::super::testing::route;
+use super::super::{RouteSpec, Table};
+use super::*;
+
+fn conflicts(routes: Vec<RouteSpec>) -> Vec<Conflict> {
+    Table::build(routes).err().unwrap_or_default()
+}
+
+fn kinds(routes: Vec<RouteSpec>) -> Vec<(ConflictKind, usize, Option<usize>)> {
+    conflicts(routes).iter().map(|c| (c.kind, c.route, c.other)).collect()
+}
+
+#[test]
+fn ties_are_refused() {
+    let a = || route("a", "/x/{id}");
+    let pairs = [
+        (a(), route("b", "/x/{other}")),
+        (a().methods(&["GET", "PUT"]), route("b", "/x/{id}").methods(&["PUT", "POST"])),
+        (a().methods(&["GET"]), route("b", "/x/{id}").header("x-a", "1")),
+        (a().header("x-a", "1"), route("b", "/x/{id}").header("x-b", "1")),
+        (a().header("x-a", "1"), route("b", "/x/{id}").header("X-A", "*")),
+        (a().header("x-a", "ab"), route("b", "/x/{id}").header("x-a", "~a.*")),
+        (a().query("v", "1"), route("b", "/x/{id}").query("w", "1")),
+        (a().listeners(&[1, 2]), route("b", "/x/{id}").listeners(&[2, 3])),
+        (a().hosts(&["a.test", "b.test"]), route("b", "/x/{id}").hosts(&["B.test", "c.test"])),
+        (route("a", "/x/*"), route("b", "/x/{rest*}")),
+        (route("a", "~/x/[0-9]+"), route("b", "~/x/.*")),
+        (route("a", "~/x/[0-9]+"), route("b", "~/x/[0-9]+")),
+        (route("a", "~.*"), route("b", "~/y")),
+    ];
+    for (a, b) in pairs {
+        let told = conflicts(vec![a.clone(), b.clone()]);
+        let [tie] = &told[..] else { panic!("{a:?} {b:?}: {told:?}") };
+        assert_eq!((tie.kind, tie.route, tie.other), (ConflictKind::Ambiguous, 1, Some(0)), "{a:?} {b:?}");
+        assert!(tie.message.contains("`a`") && tie.message.contains("`b`"), "{}", tie.message);
+        assert!(tie.example.is_some() || a.path.starts_with('~'), "{a:?} {b:?}");
+    }
+}
+
+#[test]
+fn routes_that_exclude_each_other_or_differ_in_rank_are_no_tie() {
+    let a = || route("a", "/x");
+    let b = || route("b", "/x");
+    let pairs = [
+        (a().methods(&["GET"]), b().methods(&["POST"])),
+        (a().header("x-a", "1"), b().header("x-a", "2")),
+        (a().header("x-a", "1"), b().header("x-a", "~[2-9]")),
+        (a().query("v", "1"), b().query("v", "2")),
+        (a().listeners(&[1]), b().listeners(&[2])),
+        (a().hosts(&["a.test"]), b().hosts(&["b.test"])),
+        (a().hosts(&["a.test"]), b()),
+        (a(), b().methods(&["GET"])),
+        (a(), route("b", "/x/")),
+        (a(), route("b", "/{x}")),
+        (route("a", "/{x}/b"), route("b", "/a/{y}")),
+        (route("a", "~/a/[0-9]+"), route("b", "~/b/[0-9]+")),
+        (route("a", "~/a/[0-9]+").priority(1), route("b", "~/a/.*")),
+        (a().methods(&["GET"]).priority(1), b().header("x-a", "1")),
+        (a().methods(&["GET"]).priority(1), b().methods(&["GET", "POST"])),
+        (a().hosts(&["a.test"]).priority(1), b().hosts(&["a.test", "b.test"])),
+    ];
+    for (a, b) in pairs {
+        assert_eq!(kinds(vec![a.clone(), b.clone()]), [], "{a:?} {b:?}");
+    }
+}
+
+#[test]
+fn routes_that_never_win_are_refused() {
+    let pairs = [
+        (route("a", "/x").priority(1), route("b", "/x")),
+        (route("a", "/x/*").priority(1), route("b", "/x/{rest*}")),
+        (route("a", "/x").methods(&["GET", "POST"]).priority(1), route("b", "/x").methods(&["GET"])),
+        (route("a", "/x").header("x-a", "*").priority(1), route("b", "/x").header("x-a", "1")),
+        (route("a", "~/x/.*").priority(1), route("b", "~/x/.*")),
+        (route("a", "/x").hosts(&["a.test", "b.test"]).priority(1), route("b", "/x").hosts(&["a.test"])),
+    ];
+    for (a, b) in pairs {
+        assert_eq!(
+            kinds(vec![a.clone(), b.clone()]),
+            [(ConflictKind::Unreachable, 1, Some(0))],
+            "{a:?} {b:?}"
+        );
+        assert_eq!(
+            kinds(vec![b.clone(), a.clone()]),
+            [(ConflictKind::Unreachable, 0, Some(1))],
+            "{b:?} {a:?}"
+        );
+    }
+}
+
+#[test]
+fn an_example_matches_both() {
+    let told = conflicts(vec![
+        route("a", "/x/{id}").hosts(&["*.a.test"]).header("x-a", "1").query("v", "a b"),
+        route("b", "/x/{id}").hosts(&["*.a.test"]).header("x-a", "*").methods(&["POST", "PUT"]),
+    ]);
+    assert_eq!(told[0].example.as_deref(), Some("POST http://any.a.test/x/id?v=a%20b -H 'x-a: 1'"));
+    let told = conflicts(vec![route("a", "~/v[0-9]+/.*"), route("b", "~/v1/[a-z]{3}")]);
+    assert_eq!(told[0].example.as_deref(), Some("GET http://localhost/v1/aaa"));
+}
+
+#[test]
+fn a_pile_of_ties_is_told_briefly_and_quickly() {
+    let begin = Instant::now();
+    let same = (0..10_000).map(|n| route(&format!("r{n}"), "/same")).collect();
+    assert_eq!(conflicts(same).len(), MAX_TIES);
+    assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
+}
+
+#[test]
+fn ten_thousand_routes_that_one_value_tells_apart_are_quick() {
+    let begin = Instant::now();
+    let mut routes: Vec<_> =
+        (0..10_000).map(|n| route(&format!("r{n}"), "/same").header("x-tenant", &n.to_string())).collect();
+    routes.push(route("again", "/same").header("x-tenant", "77"));
+    routes.push(route("regex", "/same").header("x-tenant", "~9{4}"));
+    let told = kinds(routes);
+    assert_eq!(
+        told,
+        [(ConflictKind::Ambiguous, 10_000, Some(77)), (ConflictKind::Ambiguous, 10_001, Some(9999))]
+    );
+    assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
+}

@@ -1,0 +1,92 @@
+//! The decision as it is told.
+
+use super::super::testing::{request, route};
+use super::super::{NEAR_MISSES, Table};
+use super::*;
+
+fn routes() -> Table {
+    Table::build(vec![
+        route("everything", "/*"),
+        route("orders", "/orders/{id}").hosts(&["api.example.com"]),
+        route("orders-blue", "/orders/{id}").hosts(&["api.example.com"]).header("x-env", "blue"),
+        route("orders-v2", "/orders/{id}").hosts(&["api.example.com"]).query("v", "2").priority(-2),
+        route("orders-post", "/orders/{id}")
+            .hosts(&["api.example.com"])
+            .methods(&["POST"])
+            .header("x-env", "*"),
+        route("wild", "/orders/*").hosts(&["*.example.com"]),
+        route("below", "/orders/*").hosts(&["api.example.com"]),
+        route("elsewhere", "/orders/{id}").hosts(&["www.example.com"]),
+        route("secure", "/orders/{id}")
+            .hosts(&["api.example.com"])
+            .listeners(&[7])
+            .header("x-s", "1")
+            .priority(1),
+        route("low", "/orders/{id}").hosts(&["api.example.com"]).header("x-low", "*").priority(-1),
+    ])
+    .unwrap()
+}
+
+#[test]
+fn tells_the_winner_and_why_the_others_lost() {
+    let headers = [("X-Env", "blue"), ("x-low", "1")];
+    let request = request("GET", "api.example.com", "/orders/7", &headers);
+    let decision = explain(&routes(), &request, NEAR_MISSES);
+    let winner = decision.winner.as_ref().unwrap();
+    assert_eq!((&*winner.route, winner.conditions, &*winner.captures[0].value), ("orders-blue", 1, "7"));
+    let lost: Vec<_> = decision.lost.iter().map(|lost| (&*lost.route, lost.rule)).collect();
+    let want = [
+        ("low", Rule::Priority),
+        ("orders", Rule::Conditions),
+        ("below", Rule::Path),
+        ("wild", Rule::Host),
+        ("everything", Rule::Host),
+    ];
+    assert_eq!(lost, want);
+    let misses: Vec<_> = decision.near_misses.iter().map(|miss| (&*miss.route, &*miss.failed)).collect();
+    let want =
+        [("orders-v2", "query v"), ("orders-post", "method"), ("secure", "listener"), ("elsewhere", "host")];
+    assert_eq!(misses, want);
+    assert_eq!(decision.omitted, 0);
+}
+
+#[test]
+fn near_misses_are_capped_with_the_nearest_first() {
+    let request = request("GET", "api.example.com", "/nowhere", &[]);
+    let table = Table::build(vec![
+        route("far", "/nothing").hosts(&["other.test"]),
+        route("near", "/nowhere").hosts(&["other.test"]),
+        route("nearest", "/nowhere").methods(&["PUT"]),
+        route("path", "/now").hosts(&["api.example.com"]),
+    ])
+    .unwrap();
+    let decision = explain(&table, &request, 3);
+    assert_eq!(decision.winner, None);
+    let names: Vec<_> = decision.near_misses.iter().map(|miss| &*miss.route).collect();
+    assert_eq!((names, decision.omitted), (vec!["nearest", "near", "path"], 1));
+}
+
+#[test]
+fn reads_as_text_and_as_json() {
+    let request = request("GET", "api.example.com", "/orders/7", &[("x-env", "a"), ("x-env", "b")]);
+    let decision = explain(&routes(), &request, 2);
+    let text = "\
+route: orders
+  matched: host api.example.com, path /orders/{id}
+  captured: id = 7
+also match, but lose:
+  below: the path `/orders/{id}` of `orders` is more specific than `/orders/*`
+  wild: the host `api.example.com` of `orders` is more specific than `*.example.com`
+  everything: the host `api.example.com` of `orders` is more specific than `*`
+do not match:
+  orders-blue: header x-env; it stands more than once, which no value matches
+  orders-v2: query v; it is absent, has another value or is repeated
+  and 4 more
+";
+    assert_eq!(decision.to_string(), text);
+    let json = serde_json::to_value(&decision).unwrap();
+    assert_eq!(json["winner"]["route"], "orders");
+    assert_eq!(json["winner"]["asked_before"], 5);
+    assert_eq!(json["lost"][0]["rule"], "path");
+    assert_eq!(json["near_misses"][0]["failed"], "header x-env");
+}

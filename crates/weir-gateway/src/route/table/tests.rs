@@ -1,0 +1,406 @@
+//! Cases of precedence, and the table against a reference that is written straight from the rules.
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+use std::sync::LazyLock;
+
+use super::super::testing::{Pairs, Random, request, route};
+use super::super::{ConflictKind, NoTrace, Sample};
+use super::*;
+
+fn table(routes: Vec<RouteSpec>) -> Table {
+    Table::build(routes).unwrap_or_else(|conflicts| panic!("{conflicts:#?}"))
+}
+
+/// The name of the route that wins.
+fn winner<'t, H: Headers>(table: &'t Table, request: &Request<'_, H>) -> &'t str {
+    table.find(request, &mut NoTrace).map_or("-", |id| &table.spec(id).unwrap().name)
+}
+
+#[test]
+fn the_more_specific_path_wins() {
+    let table = table(vec![
+        route("everything", "/*"),
+        route("root", "/"),
+        route("hello", "/hello"),
+        route("hello/", "/hello/"),
+        route("beta", "/beta/*"),
+        route("beta-deep", "/beta/deep/{rest*}"),
+        route("user", "/users/{id}"),
+        route("me", "/users/me"),
+        route("posts", "/users/{id}/posts"),
+        route("me-any", "/users/me/{thing}"),
+        route("users-below", "/users/*"),
+        route("user-below", "/users/{id}/*"),
+        route("me-below", "/users/me/*"),
+        route("digits", "~/users/[0-9]+(/x)?").header("x-regex", "*"),
+        route("digits-2", "~/users/[0-9]+/y"),
+    ]);
+    let cases = [
+        ("/", "root"),
+        ("/x", "everything"),
+        ("/hello", "hello"),
+        ("/hello/", "hello/"),
+        ("/hello/x", "everything"),
+        ("/beta", "beta"),
+        ("/beta/", "beta"),
+        ("/betax", "everything"),
+        ("/beta/deep", "beta-deep"),
+        ("/beta/deepx", "beta"),
+        ("/beta/deep/er", "beta-deep"),
+        ("/users", "users-below"),
+        ("/users/", "users-below"),
+        ("/users/me", "me"),
+        ("/users/7", "user"),
+        ("/users/7/posts", "posts"),
+        ("/users/me/posts", "me-any"),
+        ("/users/me/", "me-below"),
+        ("/users/me/a/b", "me-below"),
+        ("/users/7/", "user-below"),
+        ("/users/7/y", "digits-2"),
+        ("/users/7/x", "user-below"),
+        ("/users/7/a/b/c", "user-below"),
+        ("*", "everything"),
+        ("", "everything"),
+    ];
+    for (path, want) in cases {
+        assert_eq!(winner(&table, &request("GET", "a", path, &[])), want, "{path}");
+    }
+    assert_eq!(winner(&table, &request("GET", "a", "/users/7/x", &[("X-Regex", "1")])), "digits");
+}
+
+#[test]
+fn the_more_specific_host_wins_and_a_failed_one_falls_through() {
+    let table = table(vec![
+        route("any", "/*"),
+        route("com", "/*").hosts(&["*.com"]),
+        route("example", "/*").hosts(&["*.example.com"]),
+        route("deep", "/only").hosts(&["*.deep.example.com"]),
+        route("api", "/v1/*").hosts(&["api.example.com", "[::1]"]),
+        route("api-post", "/v1/*").hosts(&["api.example.com"]).methods(&["POST"]),
+        route("api-form", "/form").hosts(&["api.example.com"]).methods(&["POST"]),
+    ]);
+    let cases = [
+        ("GET", "api.example.com", "/v1/x", "api"),
+        ("POST", "api.example.com", "/v1/x", "api-post"),
+        ("GET", "API.Example.COM.:8080", "/v1", "api"),
+        ("GET", "[0::1]:8080", "/v1", "api"),
+        ("GET", "[::2]", "/v1", "any"),
+        ("GET", "api.example.com", "/v2", "example"),
+        ("GET", "api.example.com", "/form", "example"),
+        ("POST", "api.example.com", "/form", "api-form"),
+        ("GET", "x.deep.example.com", "/only", "deep"),
+        ("GET", "x.deep.example.com", "/other", "example"),
+        ("GET", "a.b.example.com", "/", "example"),
+        ("GET", "example.com", "/", "com"),
+        ("GET", "com", "/", "any"),
+        ("GET", ".com", "/", "any"),
+        ("GET", "", "/", "any"),
+        ("GET", "\u{0}\u{fffd}.\u{1}", "/", "any"),
+    ];
+    for (method, host, path, want) in cases {
+        assert_eq!(winner(&table, &request(method, host, path, &[])), want, "{method} {host}{path}");
+    }
+    assert_eq!(winner(&table, &request("GET", &"a.".repeat(4000), "/", &[])), "any");
+}
+
+#[test]
+fn more_conditions_win_then_priority() {
+    let table = table(vec![
+        route("plain", "/a"),
+        route("get", "/a").methods(&["GET"]),
+        route("blue", "/a").header("X-Env", "blue").priority(1),
+        route("blue-get", "/a").header("x-env", "blue").methods(&["GET"]),
+        route("v2", "/a").query("v", "2").header("x-env", "*").listeners(&[0, 3]).methods(&["GET"]),
+    ]);
+    let cases: [(&str, &str, Pairs<'_>, &str); 7] = [
+        ("PUT", "/a", &[], "plain"),
+        ("GET", "/a", &[], "get"),
+        ("PUT", "/a", &[("x-env", "blue")], "blue"),
+        ("GET", "/a", &[("x-env", "blue")], "blue-get"),
+        ("GET", "/a", &[("x-env", "green")], "get"),
+        ("GET", "/a?v=2", &[("x-env", "green")], "v2"),
+        ("GET", "/b", &[], "-"),
+    ];
+    for (method, target, headers, want) in cases {
+        assert_eq!(
+            winner(&table, &request(method, "a", target, headers)),
+            want,
+            "{method} {target} {headers:?}"
+        );
+    }
+    let elsewhere = Request { listener: 2, ..request("GET", "a", "/a?v=2", &[("x-env", "green")]) };
+    assert_eq!(winner(&table, &elsewhere), "get");
+}
+
+#[test]
+fn captures_come_from_the_winner() {
+    let table = table(vec![route("spot", "/spot/{rest*}"), route("user", "/u/{id}/{what}")]);
+    let id = table.find(&request("GET", "", "/u/7/x", &[]), &mut NoTrace).unwrap();
+    let captures = table.captures(id, b"/u/7/x");
+    assert_eq!((captures.get("id"), captures.get("what")), (Some(&b"7"[..]), Some(&b"x"[..])));
+    assert_eq!(table.captures(RouteId(9), b"/").iter().count(), 0);
+    assert_eq!(table.pattern(id).unwrap().capture_names(), ["id", "what"]);
+    assert_eq!((table.len(), table.is_empty()), (2, false));
+}
+
+#[test]
+fn an_empty_table_matches_nothing() {
+    let table = table(Vec::new());
+    assert!(table.is_empty());
+    assert_eq!(winner(&table, &request("GET", "a", "/", &[])), "-");
+}
+
+#[test]
+fn every_mistake_is_told_at_once() {
+    let conflicts = Table::build(vec![
+        route("a", "/x").hosts(&["ok.example", "bad:80"]).methods(&["GET", "get"]),
+        route("b", "no")
+            .header("x y", "1")
+            .header("x-a", "1")
+            .header("X-A", "2")
+            .query("", "1")
+            .query("v", "~1"),
+        route("c", "/same"),
+        route("d", "/same"),
+    ])
+    .unwrap_err();
+    let got: Vec<_> = conflicts.iter().map(|c| (c.kind, c.route, &*c.field)).collect();
+    let want = [
+        (ConflictKind::BadHost, 0, "match.hosts[1]"),
+        (ConflictKind::BadMethod, 0, "match.methods[1]"),
+        (ConflictKind::BadHeader, 1, "match.headers.x y"),
+        (ConflictKind::BadHeader, 1, "match.headers.X-A"),
+        (ConflictKind::BadQuery, 1, "match.query."),
+        (ConflictKind::BadQuery, 1, "match.query.v"),
+        (ConflictKind::BadPattern, 1, "match.path"),
+        (ConflictKind::Ambiguous, 3, "match"),
+    ];
+    assert_eq!(got, want);
+}
+
+#[test]
+fn a_hostile_path_is_cheap_and_harmless() {
+    let table = table(vec![
+        route("templates", "/{a}/{b}/{c}/{d}"),
+        route("mixed", "/x/{b}/x/*"),
+        route("regex", "~/x/y/.*z"),
+        route("everything", "/*"),
+    ]);
+    for path in ["/".repeat(8192), "/x".repeat(4096), format!("/x/y/{}", "z/".repeat(4000))] {
+        assert_ne!(winner(&table, &request("GET", "a", &path, &[])), "-");
+    }
+}
+
+// === the reference ===
+
+/// Where a route stands among those that match one request; the least wins. Written straight from the rules.
+type Standing = (Reverse<usize>, u8, Reverse<usize>, Vec<bool>, Reverse<usize>, Reverse<i32>);
+
+fn reference(spec: &RouteSpec, sample: &Sample) -> Option<Standing> {
+    let host = spec.hosts.iter().filter_map(|host| match host.strip_prefix('*') {
+        _ if *host == sample.host => Some(usize::MAX),
+        Some(suffix) => {
+            (sample.host.len() > suffix.len() && sample.host.ends_with(suffix)).then_some(suffix.len())
+        }
+        None => None,
+    });
+    let host = if spec.hosts.is_empty() { 0 } else { host.max()? };
+    let (class, length, captures) = reference_path(&spec.path, &sample.path)?;
+    let holds = |want: &str, values: Vec<&str>| match values[..] {
+        [] => false,
+        _ if want == "*" => true,
+        [value] => value == want,
+        _ => false,
+    };
+    let all = |name: &str, pairs: &[(String, String)]| -> Vec<String> {
+        pairs.iter().filter(|(n, _)| n == name).map(|(_, v)| v.clone()).collect()
+    };
+    let query: Vec<(String, String)> = sample
+        .query
+        .iter()
+        .flat_map(|query| query.split('&'))
+        .map(|pair| {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            (name.to_owned(), value.to_owned())
+        })
+        .collect();
+    let fields = |wanted: &[(String, String)], pairs: &[(String, String)]| {
+        wanted.iter().all(|(n, want)| holds(want, all(n, pairs).iter().map(String::as_str).collect()))
+    };
+    let matches = (spec.methods.is_empty() || spec.methods.contains(&sample.method))
+        && (spec.listeners.is_empty() || spec.listeners.contains(&sample.listener))
+        && fields(&spec.headers, &sample.headers)
+        && fields(&spec.query, &query);
+    let conditions = usize::from(!spec.methods.is_empty())
+        + usize::from(!spec.listeners.is_empty())
+        + spec.headers.len()
+        + spec.query.len();
+    let standing =
+        (Reverse(host), class, Reverse(length), captures, Reverse(conditions), Reverse(spec.priority));
+    matches.then_some(standing)
+}
+
+const REGEXES: [&str; 5] = ["~/a/[a-c]+", "~/a/b.*", "~/b/(a|b)", "~.*c", "~/(a|b)/c?"];
+
+static COMPILED: LazyLock<Vec<(&str, regex::Regex)>> = LazyLock::new(|| {
+    REGEXES.iter().map(|text| (*text, regex::Regex::new(&format!("^(?:{})$", &text[1..])).unwrap())).collect()
+});
+
+/// Exact 0, regex 1, prefix 2; the length of a prefix; which segments are captures.
+fn reference_path(pattern: &str, path: &str) -> Option<(u8, usize, Vec<bool>)> {
+    if let Some(regex) = pattern.strip_prefix('~') {
+        let (_, regex) = COMPILED.iter().find(|(text, _)| text[1..] == *regex).unwrap();
+        return regex.is_match(path).then(|| (1, 0, Vec::new()));
+    }
+    let mut want: Vec<&str> = pattern.split('/').skip(1).collect();
+    let have: Vec<&str> = path.split('/').skip(1).collect();
+    let prefix = want.last().is_some_and(|last| *last == "*" || last.ends_with("*}"));
+    if prefix {
+        want.pop();
+    }
+    if (prefix && have.len() < want.len()) || (!prefix && have.len() != want.len()) {
+        return None;
+    }
+    let captures: Vec<bool> = want.iter().map(|segment| segment.starts_with('{')).collect();
+    let fits = want.iter().zip(&have).all(|(w, h)| if w.starts_with('{') { !h.is_empty() } else { w == h });
+    fits.then_some((if prefix { 2 } else { 0 }, if prefix { want.len() } else { 0 }, captures))
+}
+
+fn random_route(random: &mut Random, number: usize) -> RouteSpec {
+    const HOSTS: [&str; 6] = ["a.x.test", "b.x.test", "x.test", "*.x.test", "*.test", "*.a.x.test"];
+    const SEGMENTS: [&str; 5] = ["a", "b", "c", "{p}", "a"];
+    let mut path = String::new();
+    if random.below(6) == 0 {
+        path.push_str(random.pick(&REGEXES));
+    } else {
+        for at in 0..random.below(4) {
+            path.push('/');
+            path.push_str(&random.pick(&SEGMENTS).replace('p', &format!("p{at}")));
+        }
+        match random.below(4) {
+            0 => path.push_str("/*"),
+            1 => path.push_str("/{rest*}"),
+            2 if random.below(3) == 0 => path.push('/'),
+            _ if path.is_empty() => path.push('/'),
+            _ => {}
+        }
+    }
+    let mut spec = route(&format!("r{number}"), &path);
+    for _ in 0..random.below(3) {
+        spec.hosts.push(random.pick(&HOSTS).to_owned());
+    }
+    if random.below(4) == 0 {
+        spec = spec.methods(random.pick(&[&["GET"][..], &["POST"], &["GET", "POST"]]));
+    }
+    if random.below(4) == 0 {
+        spec = spec.header("x-a", random.pick(&["1", "2", "*"]));
+    }
+    if random.below(6) == 0 {
+        spec = spec.header("x-b", random.pick(&["1", "*"]));
+    }
+    if random.below(6) == 0 {
+        spec = spec.query("v", random.pick(&["1", "2", "*"]));
+    }
+    if random.below(6) == 0 {
+        spec = spec.listeners(random.pick(&[&[0][..], &[1], &[0, 1]]));
+    }
+    spec.priority = random.below(3) as i32;
+    spec
+}
+
+fn random_request(random: &mut Random) -> Sample {
+    const HOSTS: [&str; 8] =
+        ["a.x.test", "b.x.test", "x.test", "c.x.test", "y.test", "z.a.x.test", "other", "q.z.a.x.test"];
+    let mut path = String::new();
+    for _ in 0..1 + random.below(4) {
+        path.push('/');
+        path.push_str(random.pick(&["a", "b", "c", "d"]));
+    }
+    match random.below(6) {
+        0 => path.push('/'),
+        1 => path = "/".to_owned(),
+        _ => {}
+    }
+    let mut headers = Vec::new();
+    for name in ["x-a", "x-b", "x-a"] {
+        if random.below(3) == 0 {
+            headers.push((name.to_owned(), random.pick(&["1", "2", "3"]).to_owned()));
+        }
+    }
+    let query = match random.below(3) {
+        0 => Some(random.pick(&["v=1", "v=2", "v=1&v=2", "w=1&v=2", ""]).to_owned()),
+        _ => None,
+    };
+    Sample {
+        listener: random.below(3) as u16,
+        method: random.pick(&["GET", "POST", "PUT"]).to_owned(),
+        host: random.pick(&HOSTS).to_owned(),
+        path,
+        query,
+        headers,
+    }
+}
+
+/// Builds a table from `specs`, dropping routes at fault, and checks each tie that is told against the reference.
+fn build_without_faults(mut specs: Vec<RouteSpec>) -> (Vec<RouteSpec>, Table) {
+    loop {
+        let conflicts = match Table::build(specs.clone()) {
+            Ok(table) => return (specs, table),
+            Err(conflicts) => conflicts,
+        };
+        for conflict in &conflicts {
+            let (a, b) = (&specs[conflict.route], &specs[conflict.other.expect("a tie has two sides")]);
+            let regex = a.path.starts_with('~');
+            assert!(conflict.example.is_some() || regex, "{a:?} {b:?}");
+            assert_eq!(conflict.kind == ConflictKind::Ambiguous, a.priority == b.priority, "{a:?} {b:?}");
+        }
+        let faults: BTreeSet<usize> = conflicts.iter().map(|conflict| conflict.route).collect();
+        let mut index = 0;
+        specs.retain(|_| {
+            index += 1;
+            !faults.contains(&(index - 1))
+        });
+    }
+}
+
+#[test]
+fn agrees_with_the_reference() {
+    let mut random = Random::new(3);
+    let (mut found, mut contested) = (0, 0);
+    for _ in 0..500 {
+        let size = 1 + random.below(40);
+        let specs = (0..size).map(|number| random_route(&mut random, number)).collect();
+        let (specs, table) = build_without_faults(specs);
+        for _ in 0..60 {
+            let sample = random_request(&mut random);
+            let mut matching: Vec<_> =
+                specs.iter().filter_map(|spec| Some((reference(spec, &sample)?, &*spec.name))).collect();
+            matching.sort();
+            let want = matching.first().map_or("-", |(_, name)| name);
+            assert_eq!(
+                winner(&table, &sample.request()),
+                want,
+                "{sample} on {}: {specs:#?}",
+                sample.listener
+            );
+            if let [(first, a), (second, b), ..] = &matching[..] {
+                assert_ne!(first, second, "{a} and {b} tie on {sample}, which no conflict told: {specs:#?}");
+                contested += 1;
+            }
+            found += usize::from(want != "-");
+        }
+    }
+    assert!(found > 10_000 && contested > 5_000, "{found} {contested}");
+}
+
+#[test]
+fn every_route_has_a_sample_that_it_matches() {
+    let mut random = Random::new(5);
+    for number in 0..500 {
+        let spec = random_route(&mut random, number);
+        let table = table(vec![spec.clone()]);
+        let sample = table.sample(RouteId(0)).unwrap_or_else(|| panic!("{spec:?}"));
+        assert_eq!(winner(&table, &sample.request()), spec.name, "{sample}");
+    }
+}
