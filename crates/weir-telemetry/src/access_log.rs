@@ -22,7 +22,9 @@ pub use format::LineFormat;
 /// A core hands its buffer over once it holds this much.
 pub const HAND_OVER_BYTES: usize = 32 * 1024;
 
-/// How many buffers may wait for the writer thread. Worst case about 2 MiB per output, and as many lines lost when it is exceeded.
+/// How many buffers may wait for the writer thread; the lines of further ones are dropped and counted.
+///
+/// About 2 MiB per output; 7 MiB if each buffer ends in the longest line that a hostile client can cause.
 pub const WAITING_BUFFERS: usize = 64;
 
 /// One output of the access log and the thread that writes to it.

@@ -212,7 +212,7 @@ fn number(out: &mut Vec<u8>, n: u64) {
 /// `192.0.2.1:80`, `[2001:db8::1]:80`, or without the port and then without brackets.
 fn address(out: &mut Vec<u8>, ip: IpAddr, port: Option<u16>) {
     match ip {
-        // By hand: `Display` would take as long as a third of the whole line.
+        // By hand: a JSON line with two addresses in 339 ns, with `Display` in 439 (examples/measure.rs).
         IpAddr::V4(ip) => {
             let [a, b, c, d] = ip.octets();
             number(out, a.into());
