@@ -22,7 +22,9 @@ pub use format::LineFormat;
 /// A core hands its buffer over once it holds this much.
 pub const HAND_OVER_BYTES: usize = 32 * 1024;
 
-/// How many buffers may wait for the writer thread. Worst case about 2 MiB per output, and as many lines lost when it is exceeded.
+/// How many buffers may wait for the writer thread; the lines of further ones are dropped and counted.
+///
+/// About 2 MiB per output; 7 MiB if each buffer ends in the longest line that a hostile client can cause.
 pub const WAITING_BUFFERS: usize = 64;
 
 /// One output of the access log and the thread that writes to it.
@@ -101,7 +103,8 @@ impl AccessLog {
     #[inline]
     pub fn record(&mut self, entry: &Entry<'_>) {
         if self.buffer.capacity() == 0 {
-            // A line is seldom longer than the slack; then the buffer grows.
+            // A line is seldom longer than the slack; then the buffer grows. (Buffers that come back from the writer thread to be
+            // filled again were tried: no gain that could be measured.)
             self.buffer.reserve_exact(HAND_OVER_BYTES + 4096);
         }
         self.format.write(entry, &mut self.stamp, &mut self.buffer);

@@ -122,7 +122,8 @@ impl Histogram {
     /// Counts one duration. The sum wraps after 584 years of it.
     #[inline]
     pub fn observe(&self, value: Duration) {
-        let ns = u64::try_from(value.as_nanos()).unwrap_or(u64::MAX);
+        // Not `as_nanos`: that multiplies 128 bits.
+        let ns = value.as_secs().saturating_mul(1_000_000_000).saturating_add(value.subsec_nanos().into());
         self.buckets[bucket(ns)].add(1);
         self.sum_ns.add(ns);
     }
@@ -216,14 +217,25 @@ impl StatusCounts {
     }
 }
 
-/// The bucket of a value: one table look-up by the position of its highest bit, one comparison.
+/// The bucket of a value: one table look-up by the position of its highest bit, one comparison, no branch.
 ///
-/// Measured 1.1 ns for a whole `observe` (examples/cells.rs), against 5 to 9 ns for a scan of the bounds.
+/// A whole `observe` of values in no order costs 2.0 ns, with a scan of the bounds 9.3 (examples/measure.rs).
 #[inline]
 fn bucket(ns: u64) -> usize {
-    let first = FIRST[63 - (ns | 1).leading_zeros() as usize] as usize;
-    first + usize::from(first < BOUNDS_NS.len() && ns > BOUNDS_NS[first.min(BOUNDS_NS.len() - 1)])
+    let first = usize::from(FIRST[63 - (ns | 1).leading_zeros() as usize]);
+    first + usize::from(ns > LIMITS[first % BUCKETS])
 }
+
+/// The bounds, and for the last bucket one that nothing exceeds.
+static LIMITS: [u64; BUCKETS] = {
+    let mut limits = [u64::MAX; BUCKETS];
+    let mut i = 0;
+    while i < BOUNDS_NS.len() {
+        limits[i] = BOUNDS_NS[i];
+        i += 1;
+    }
+    limits
+};
 
 /// For each power of two the first bound that is not below it. Between it and the next power lies at most one bound.
 static FIRST: [u8; 64] = {

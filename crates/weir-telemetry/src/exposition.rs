@@ -1,6 +1,21 @@
 //! `/metrics`: everything that is counted, as Prometheus text or OpenMetrics.
+//!
+//! docs/metrics.md says what each family means; a test compares the two. Names follow the conventions of Prometheus: base units,
+//! `_total` on counters, a unit at the end.
 
-use crate::registry::Telemetry;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, UNIX_EPOCH};
+
+use crate::cell::Counter;
+use crate::log;
+use crate::process::Process;
+use crate::registry::{CoreCells, SeriesTables, Telemetry};
+use crate::series::{Attempt, Closed, EndpointCells, ListenerCells, RouteCells, Series, UpstreamCells};
+use crate::text;
+use page::{Kind, Page};
+
+mod page;
 
 /// The format of a page of metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,12 +36,318 @@ impl Exposition {
     }
 }
 
-/// Chooses the format by the value of an Accept header; Prometheus text where it says nothing or nothing we have.
-pub fn negotiate(_accept: &str) -> Exposition {
-    Exposition::Text
+/// Chooses the format by the value of an Accept header (RFC 9110 §12.5.1).
+///
+/// OpenMetrics if it is named and wanted at least as much as plain text; plain text in all other cases, also for a header that accepts
+/// neither: a person with a browser or curl should see something.
+pub fn negotiate(accept: &str) -> Exposition {
+    let mut open_metrics: f32 = 0.0;
+    let mut plain: f32 = 0.0;
+    for range in accept.split(',') {
+        let mut parts = range.split(';').map(str::trim);
+        let name = parts.next().unwrap_or("").to_ascii_lowercase();
+        let mut q: f32 = 1.0;
+        let mut known_version = true;
+        for parameter in parts {
+            let (key, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+            match key.trim().to_ascii_lowercase().as_str() {
+                "q" => q = value.trim().parse().unwrap_or(0.0),
+                "version" => {
+                    known_version = matches!(value.trim().trim_matches('"'), "0.0.1" | "1.0.0" | "0.0.4")
+                }
+                _ => {}
+            }
+        }
+        match name.as_str() {
+            "application/openmetrics-text" if known_version => open_metrics = q.max(open_metrics),
+            "text/plain" if known_version => plain = q.max(plain),
+            // What a wildcard allows is no wish for plain text.
+            _ => {}
+        }
+    }
+    if open_metrics > 0.0 && open_metrics >= plain { Exposition::OpenMetrics } else { Exposition::Text }
 }
 
-/// Writes the whole page.
-pub(crate) fn page(_telemetry: &Telemetry, _format: Exposition) -> String {
-    String::new()
+/// Writes the whole page, then drops the series that nobody uses any more: their last counts were on it.
+pub(crate) fn page(telemetry: &Telemetry, format: Exposition) -> String {
+    let lists = {
+        let tables = telemetry.series();
+        Lists::of(&tables)
+    };
+    // A route takes some 2.2 KiB once all its histograms are there.
+    let mut page = Page::new(format, 16 * 1024 + lists.routes.len() * 3000 + lists.upstreams.len() * 1500);
+    about(&mut page, telemetry);
+    totals(&mut page, telemetry);
+    listeners(&mut page, &lists);
+    routes(&mut page, &lists);
+    upstreams(&mut page, &lists);
+    process(&mut page, &Process::read());
+    drop(lists);
+    telemetry.retire();
+    page.finish()
+}
+
+/// The series to expose, taken out of the tables so that a reload never waits for a scrape.
+struct Lists {
+    listeners: Vec<Arc<Series<ListenerCells>>>,
+    routes: Vec<Arc<Series<RouteCells>>>,
+    upstreams: Vec<Arc<Series<UpstreamCells>>>,
+    endpoints: Vec<Arc<Series<EndpointCells>>>,
+}
+
+impl Lists {
+    fn of(tables: &SeriesTables) -> Self {
+        Self {
+            listeners: tables.listeners.list(),
+            routes: tables.routes.list(),
+            upstreams: tables.upstreams.list(),
+            endpoints: tables.endpoints.list(),
+        }
+    }
+}
+
+/// The build, the config and the reloads.
+fn about(page: &mut Page, telemetry: &Telemetry) {
+    let config = telemetry.config().clone();
+    let build =
+        format!("{},{}", pair("version", telemetry.setup.version), pair("commit", telemetry.setup.commit));
+    page.family(Kind::Info, "weir_build", "The version and commit of this program.");
+    page.sample(&build, "", 1);
+    page.family(Kind::Info, "weir_config", "The revision of the config in effect.");
+    page.sample(&pair("revision", &config.revision), "", 1);
+    page.family(
+        Kind::Gauge(""),
+        "weir_config_last_reload_successful",
+        "Whether the last config, at the start or at a reload, took effect.",
+    );
+    page.sample("", "", u8::from(config.last_successful));
+    page.family(
+        Kind::Gauge("seconds"),
+        "weir_config_last_reload_success_timestamp_seconds",
+        "When the config in effect took effect, in Unix time.",
+    );
+    let at = config.last_success.and_then(|at| at.duration_since(UNIX_EPOCH).ok()).unwrap_or_default();
+    page.seconds("", ns(at));
+    page.family(Kind::Counter(""), "weir_reloads", "Reloads of the config, by result.");
+    page.sample("", "result=\"ok\"", config.reloads_ok);
+    page.sample("", "result=\"refused\"", config.reloads_failed);
+    page.family(Kind::Gauge(""), "weir_workers", "Data-plane threads, one per core.");
+    page.sample("", "", telemetry.cores.len());
+}
+
+/// What belongs to no listener, route or upstream.
+fn totals(page: &mut Page, telemetry: &Telemetry) {
+    page.family(Kind::Counter(""), "weir_causes", "Answers that the gateway made itself, by cause code.");
+    indexed(page, telemetry, "cause", telemetry.setup.causes, CoreCells::cause);
+    page.family(Kind::Counter(""), "weir_limits_hit", "How often a limit was reached, by its name.");
+    indexed(page, telemetry, "limit", telemetry.setup.limits, CoreCells::limit);
+
+    page.family(
+        Kind::Counter(""),
+        "weir_access_log_dropped",
+        "Lines of the access log that were lost, by reason.",
+    );
+    let slow: u64 = telemetry.cores.iter().map(|core| core.access_log_dropped.get()).sum();
+    page.sample("", "reason=\"slow\"", slow);
+    page.sample("", "reason=\"failed\"", telemetry.access_log_failed.load(Relaxed));
+    page.family(Kind::Counter(""), "weir_log_dropped", "Lines of the log of the process that were lost.");
+    page.sample("", "", log::dropped());
+
+    page.family(
+        Kind::Counter(""),
+        "weir_series_folded",
+        "Names that got no series of their own because there were too many, by kind; they count as overflow.",
+    );
+    let (listeners, routes, upstreams, endpoints) = {
+        let tables = telemetry.series();
+        (tables.listeners.folded, tables.routes.folded, tables.upstreams.folded, tables.endpoints.folded)
+    };
+    page.sample("", "kind=\"endpoint\"", endpoints);
+    page.sample("", "kind=\"listener\"", listeners);
+    page.sample("", "kind=\"route\"", routes);
+    page.sample("", "kind=\"upstream\"", upstreams);
+}
+
+fn listeners(page: &mut Page, lists: &Lists) {
+    let all = &lists.listeners;
+    page.counters(("weir_connections_accepted", "", "Connections accepted from clients."), all, |c| {
+        &c.accepted
+    });
+    page.gauges("weir_connections_active", "Connections of clients open now.", all, |c| &c.active);
+    let reasons = Closed::ALL.map(|reason| pair("reason", reason.name()));
+    let closed = ("weir_connections_closed", "", "Connections of clients that ended, by reason.");
+    page.counters_by(closed, all, &reasons, |c, i| &c.closed[i]);
+    let received = ("weir_connection_received_bytes", "bytes", "Bytes received from clients, without TLS.");
+    page.counters(received, all, |c| &c.received_bytes);
+    let sent = ("weir_connection_sent_bytes", "bytes", "Bytes sent to clients, without TLS.");
+    page.counters(sent, all, |c| &c.sent_bytes);
+    let reused = ("weir_keepalive_requests", "", "Requests on a connection that had carried one before.");
+    page.counters(reused, all, |c| &c.reused);
+    let results = ["ok", "failed"].map(|result| pair("result", result));
+    let handshakes = ("weir_tls_handshakes", "", "TLS handshakes with clients, by result.");
+    page.counters_by(handshakes, all, &results, |c, i| [&c.handshakes_ok, &c.handshakes_failed][i]);
+}
+
+fn routes(page: &mut Page, lists: &Lists) {
+    let all = &lists.routes;
+    page.family(Kind::Counter(""), "weir_requests", "Responses sent to clients, by status code.");
+    let mut codes = Vec::new();
+    for series in all {
+        status_counts(page, series, &mut codes);
+    }
+    page.gauges("weir_requests_active", "Exchanges under way, tunnels included.", all, |c| &c.active);
+    let duration = "From the first byte of a request to the last byte of its response. Without tunnels.";
+    page.histograms("weir_request_duration_seconds", duration, all, |c| &c.duration);
+    let first_byte = "From sending a request to an upstream to the first byte of its answer.";
+    page.histograms("weir_upstream_first_byte_seconds", first_byte, all, |c| &c.upstream_duration);
+    let request = ("weir_request_body_bytes", "bytes", "Bytes of request bodies.");
+    page.counters(request, all, |c| &c.request_bytes);
+    let response = ("weir_response_body_bytes", "bytes", "Bytes of response bodies.");
+    page.counters(response, all, |c| &c.response_bytes);
+}
+
+/// The codes of one route, lowest first, `other` last. `codes` is scratch space.
+fn status_counts(page: &mut Page, series: &Series<RouteCells>, codes: &mut Vec<(u16, u64)>) {
+    const OTHER: u16 = u16::MAX;
+    codes.clear();
+    for cells in &series.cores {
+        cells.requests.each(|code, n| {
+            let code = code.unwrap_or(OTHER);
+            match codes.iter_mut().find(|(known, _)| *known == code) {
+                Some((_, sum)) => *sum += n,
+                None => codes.push((code, n)),
+            }
+        });
+    }
+    codes.sort_unstable();
+    let mut label = String::new();
+    for (code, n) in codes {
+        label.clear();
+        let mut digits = itoa::Buffer::new();
+        let shown = if *code == OTHER { "other" } else { digits.format(*code) };
+        label.extend(["code=\"", shown, "\""]);
+        page.sample(&series.labels, &label, *n);
+    }
+}
+
+fn upstreams(page: &mut Page, lists: &Lists) {
+    let all = &lists.upstreams;
+    let outcomes = Attempt::ALL.map(|outcome| pair("outcome", outcome.name()));
+    let attempts = ("weir_upstream_attempts", "", "Tries of a request at an endpoint, by outcome.");
+    page.counters_by(attempts, all, &outcomes, |c, i| &c.attempts[i]);
+    let retries = ("weir_upstream_retries", "", "Attempts after the first one of an exchange.");
+    page.counters(retries, all, |c| &c.retries);
+    let open = "Connections to the upstream open now, idle ones included.";
+    page.gauges("weir_upstream_connections_open", open, all, |c| &c.connections_open);
+    let idle = "Connections to the upstream that wait in the pool.";
+    page.gauges("weir_upstream_connections_idle", idle, all, |c| &c.connections_idle);
+    page.counters(("weir_upstream_connects", "", "Connections made to the upstream."), all, |c| &c.connects);
+    let failures =
+        ("weir_upstream_connect_failures", "", "Connections to the upstream that could not be made.");
+    page.counters(failures, all, |c| &c.connect_failures);
+    let reused =
+        ("weir_upstream_connections_reused", "", "Attempts on a connection that had carried one before.");
+    page.counters(reused, all, |c| &c.reused);
+    let pending = "Requests that wait for a connection to the upstream.";
+    page.gauges("weir_upstream_requests_pending", pending, all, |c| &c.pending);
+
+    let all = &lists.endpoints;
+    page.gauges("weir_endpoint_attempts_active", "Attempts under way at the endpoint.", all, |c| &c.active);
+    let healthy = "Whether the endpoint is in rotation.";
+    page.family(Kind::Gauge(""), "weir_endpoint_healthy", healthy);
+    for series in all.iter().filter(|series| !series.overflow) {
+        page.sample(&series.labels, "", u8::from(series.healthy()));
+    }
+}
+
+fn process(page: &mut Page, process: &Process) {
+    if let Some(time) = process.cpu {
+        page.family(
+            Kind::Counter("seconds"),
+            "process_cpu_seconds",
+            "Processor time of this process, user and system.",
+        );
+        page.seconds("", ns(time));
+    }
+    if let Some(at) = process.started {
+        let help = "When this process started, in Unix time.";
+        page.family(Kind::Gauge("seconds"), "process_start_time_seconds", help);
+        page.seconds("", ns(at));
+    }
+    let gauges = [
+        (
+            "process_resident_memory_bytes",
+            "bytes",
+            "Memory of this process that is resident.",
+            process.resident_bytes,
+        ),
+        ("process_virtual_memory_bytes", "bytes", "Address space of this process.", process.virtual_bytes),
+        ("process_open_fds", "", "File descriptors open.", process.open_fds),
+        ("process_max_fds", "", "How many file descriptors this process may open.", process.max_fds),
+        ("process_threads", "", "Threads of this process.", process.threads),
+    ];
+    for (name, unit, help, value) in gauges {
+        if let Some(value) = value {
+            page.family(Kind::Gauge(unit), name, help);
+            page.sample("", "", value);
+        }
+    }
+}
+
+/// The samples of counters by index, and `unknown` once something had an index that is not in the list.
+fn indexed(
+    page: &mut Page,
+    telemetry: &Telemetry,
+    label: &str,
+    names: &[&str],
+    pick: impl Fn(&CoreCells, usize) -> &Counter,
+) {
+    for (index, name) in names.iter().chain([&"unknown"]).enumerate() {
+        let sum: u64 = telemetry.cores.iter().map(|core| pick(core, index).get()).sum();
+        if sum > 0 || index < names.len() {
+            page.sample("", &pair(label, name), sum);
+        }
+    }
+}
+
+fn pair(key: &str, value: &str) -> String {
+    let mut out = String::new();
+    text::label(&mut out, key, value);
+    out
+}
+
+fn ns(time: Duration) -> u64 {
+    time.as_nanos() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_format_follows_accept() {
+        use Exposition::{OpenMetrics, Text};
+        let prometheus = "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.5,\
+             application/openmetrics-text;version=0.0.1;q=0.4,text/plain;version=1.0.0;escaping=allow-utf-8;q=0.3,\
+             text/plain;version=0.0.4;q=0.2,*/*;q=0.1";
+        let browser = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,*/*;q=0.8";
+        for (accept, format) in [
+            ("", Text),
+            ("*/*", Text),
+            (browser, Text),
+            (prometheus, OpenMetrics),
+            ("text/plain", Text),
+            ("application/openmetrics-text", OpenMetrics),
+            ("Application/OpenMetrics-Text; Version=\"1.0.0\"; Q=0.9", OpenMetrics),
+            ("application/openmetrics-text; version=2.0.0", Text),
+            ("application/openmetrics-text;q=0", Text),
+            ("application/openmetrics-text;q=nonsense", Text),
+            ("application/openmetrics-text;q=0.3, text/plain;q=0.5", Text),
+            ("application/openmetrics-text;q=0.5, text/plain;q=0.5", OpenMetrics),
+            ("application/openmetrics-text;q=0.1, */*", OpenMetrics),
+            (";;;,,=;q", Text),
+        ] {
+            assert_eq!(negotiate(accept), format, "{accept}");
+        }
+    }
 }

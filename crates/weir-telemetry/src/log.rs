@@ -18,7 +18,8 @@ use crate::time::Stamp;
 /// How much of one value a line keeps, in bytes.
 pub const VALUE_BYTES: usize = 4096;
 
-/// How many lines may wait for the writer thread; further ones are dropped and counted. Worst case: some 10 MiB of longest lines.
+/// How many lines may wait for the writer thread; further ones are dropped and counted. A line is seldom above 1 KiB, so about 1 MiB;
+/// worst case six times [`VALUE_BYTES`] for each value of each line.
 pub const WAITING_LINES: usize = 1024;
 
 /// How serious a line is. The log shows its level and those above.

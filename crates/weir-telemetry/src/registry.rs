@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use crate::cell::Counter;
 use crate::exposition::{self, Exposition};
@@ -135,8 +135,8 @@ impl Telemetry {
 
     /// Drops the series whose last id and cells are gone; says how many.
     ///
-    /// A scrape does this too, after it has shown them a last time, and so does a table that is full; call it when an old snapshot
-    /// has drained.
+    /// A scrape does this too, after it has shown their last counts, and so does a table that is full; call it when an old snapshot
+    /// has drained, for a process that nobody scrapes.
     pub fn retire(&self) -> usize {
         let tables = &mut *self.series();
         tables.listeners.retire()
@@ -210,11 +210,6 @@ impl ConfigState {
         self.revision = revision.to_owned();
         self.last_successful = true;
         self.last_success = Some(at);
-    }
-
-    pub(crate) fn last_success_ms(&self) -> u64 {
-        let since = self.last_success.and_then(|at| at.duration_since(UNIX_EPOCH).ok()).unwrap_or_default();
-        since.as_millis() as u64
     }
 }
 

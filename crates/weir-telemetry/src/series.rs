@@ -234,12 +234,17 @@ pub struct SeriesId<C> {
 pub(crate) struct Series<C> {
     /// Label pairs, escaped once: `route="orders"`.
     pub(crate) labels: String,
-    pub(crate) overflow: bool,
     pub(crate) cores: Box<[Arc<C>]>,
+    pub(crate) overflow: bool,
+    /// Whether it was ever put to use. The names of a config that was built and then refused never show.
+    adopted: AtomicBool,
+    /// The table's note that an id was dropped.
+    dropped: Arc<AtomicBool>,
 }
 
 impl<C> SeriesId<C> {
     pub(crate) fn core(&self, index: usize) -> Arc<C> {
+        self.series.adopted.store(true, Relaxed);
         Arc::clone(&self.series.cores[index])
     }
 
@@ -252,6 +257,12 @@ impl<C> SeriesId<C> {
 impl<C> Clone for SeriesId<C> {
     fn clone(&self) -> Self {
         Self { series: Arc::clone(&self.series) }
+    }
+}
+
+impl<C> Drop for SeriesId<C> {
+    fn drop(&mut self) {
+        self.series.dropped.store(true, Relaxed);
     }
 }
 
@@ -272,6 +283,7 @@ impl<C> std::fmt::Debug for SeriesId<C> {
 impl EndpointId {
     /// Says whether the endpoint is in rotation. An endpoint is healthy until told otherwise; any thread may tell.
     pub fn set_healthy(&self, healthy: bool) {
+        self.series.adopted.store(true, Relaxed);
         self.series.cores[0].unhealthy.store(!healthy, Relaxed);
     }
 
@@ -288,7 +300,7 @@ impl Series<EndpointCells> {
 }
 
 impl<C: Default> Series<C> {
-    fn new(keys: &[&str], values: &[&str], cores: usize) -> Arc<Self> {
+    fn new(keys: &[&str], values: &[&str], cores: usize, dropped: &Arc<AtomicBool>) -> Arc<Self> {
         let mut labels = String::new();
         for (key, value) in keys.iter().zip(values) {
             if !labels.is_empty() {
@@ -297,7 +309,14 @@ impl<C: Default> Series<C> {
             text::label(&mut labels, key, value);
         }
         let overflow = values.iter().all(|value| *value == OVERFLOW);
-        Arc::new(Self { labels, overflow, cores: (0..cores).map(|_| Arc::default()).collect() })
+        let cores = (0..cores).map(|_| Arc::default()).collect();
+        Arc::new(Self {
+            labels,
+            cores,
+            overflow,
+            adopted: AtomicBool::new(false),
+            dropped: Arc::clone(dropped),
+        })
     }
 
     /// Whether anybody but the table could still count here.
@@ -314,13 +333,17 @@ pub(crate) struct Table<C> {
     by_name: BTreeMap<Vec<String>, Arc<Series<C>>>,
     overflow: Arc<Series<C>>,
     pub(crate) folded: u64,
+    /// Whether an id was dropped since the last look for unused series. Without it each name of a config of 10,000 routes would look
+    /// through a table that is full.
+    dropped: Arc<AtomicBool>,
 }
 
 impl<C: Default> Table<C> {
     pub(crate) fn new(keys: &'static [&'static str], cap: usize, cores: usize) -> Self {
         let names = vec![OVERFLOW; keys.len()];
-        let overflow = Series::new(keys, &names, cores);
-        Self { keys, cap, cores, by_name: BTreeMap::new(), overflow, folded: 0 }
+        let dropped = Arc::default();
+        let overflow = Series::new(keys, &names, cores, &dropped);
+        Self { keys, cap, cores, by_name: BTreeMap::new(), overflow, folded: 0, dropped }
     }
 
     /// Finds the series or makes it; when the table is full even without the unused ones, the overflow.
@@ -332,7 +355,7 @@ impl<C: Default> Table<C> {
         if let Some(series) = self.by_name.get(&key) {
             return SeriesId { series: Arc::clone(series) };
         }
-        if self.by_name.len() >= self.cap {
+        if self.by_name.len() >= self.cap && self.dropped.load(Relaxed) {
             self.retire();
         }
         if self.by_name.len() >= self.cap {
@@ -340,7 +363,7 @@ impl<C: Default> Table<C> {
             return SeriesId { series: Arc::clone(&self.overflow) };
         }
         let names: Vec<&str> = key.iter().map(String::as_str).collect();
-        let series = Series::new(self.keys, &names, self.cores);
+        let series = Series::new(self.keys, &names, self.cores, &self.dropped);
         self.by_name.insert(key, Arc::clone(&series));
         SeriesId { series }
     }
@@ -349,14 +372,16 @@ impl<C: Default> Table<C> {
     ///
     /// Nobody can take a new id of such a series meanwhile: that goes through `find`, and the table is borrowed here.
     pub(crate) fn retire(&mut self) -> usize {
+        // Before the look: an id that is dropped meanwhile makes the next look worth while.
+        self.dropped.store(false, Relaxed);
         let before = self.by_name.len();
         self.by_name.retain(|_, series| series.in_use());
         before - self.by_name.len()
     }
 
-    /// The series to expose, by name, the overflow last and only once it was needed.
+    /// The series to expose: those that were ever used, by name, the overflow last.
     pub(crate) fn list(&self) -> Vec<Arc<Series<C>>> {
-        let overflow = (self.folded > 0 || self.overflow.in_use()).then_some(&self.overflow);
-        self.by_name.values().chain(overflow).map(Arc::clone).collect()
+        let all = self.by_name.values().chain([&self.overflow]);
+        all.filter(|series| series.adopted.load(Relaxed)).map(Arc::clone).collect()
     }
 }

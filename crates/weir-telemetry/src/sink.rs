@@ -6,6 +6,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -115,7 +116,8 @@ impl Sink {
     ) -> Result<Self> {
         let (sender, receiver) = sync_channel(depth);
         let reopened = Arc::new(Mutex::new(None));
-        let writer = Writer { file, reopened: Arc::clone(&reopened), on_failure, torn: false };
+        let together = matches!(output, Output::Stderr | Output::Stdout) && one_console();
+        let writer = Writer { file, reopened: Arc::clone(&reopened), on_failure, together, torn: false };
         std::thread::Builder::new()
             .name(thread.to_owned())
             .spawn(move || writer.run(&receiver))
@@ -171,6 +173,8 @@ struct Writer {
     file: File,
     reopened: Arc<Mutex<Option<File>>>,
     on_failure: OnFailure,
+    /// Whether the other log may be writing to the same pipe.
+    together: bool,
     /// The last write stopped within a line; the next one begins with a line break, so that only one line is damaged.
     torn: bool,
 }
@@ -203,6 +207,8 @@ impl Writer {
 
     /// Writes all, or says how much was written before the failure.
     fn write_some(&mut self, bytes: &[u8]) -> std::result::Result<(), (usize, io::Error)> {
+        static CONSOLE: Mutex<()> = Mutex::new(());
+        let _turn = self.together.then(|| CONSOLE.lock().unwrap_or_else(PoisonError::into_inner));
         let mut written = 0;
         while written < bytes.len() {
             match self.file.write(&bytes[written..]) {
@@ -216,6 +222,17 @@ impl Writer {
         }
         Ok(())
     }
+}
+
+/// Whether stdout and stderr are one pipe, socket or terminal, as under systemd or with `2>&1`. A long write to a pipe is not atomic:
+/// the two logs then take turns, so that no line ends up within another. (Appending to a regular file is atomic.)
+fn one_console() -> bool {
+    let identity = |output: Output| {
+        let meta = output.open().ok()?.metadata().ok()?;
+        Some((meta.dev(), meta.ino()))
+    };
+    let stdout = identity(Output::Stdout);
+    stdout.is_some() && stdout == identity(Output::Stderr)
 }
 
 #[cfg(test)]

@@ -38,7 +38,17 @@ pub(crate) enum Style {
 ///
 /// Valid UTF-8 stays as it is, except for characters that end a line somewhere or steer a terminal: U+0080 to U+009F, U+2028, U+2029.
 /// Each maximal invalid sequence becomes U+FFFD. Worst case: six times `limit`.
+#[inline]
 pub(crate) fn escape(out: &mut Vec<u8>, value: &[u8], limit: usize, style: Style) {
+    // Nearly all values are plain and short.
+    if value.len() <= limit && is_plain(value) {
+        out.extend_from_slice(value);
+    } else {
+        escape_some(out, value, limit, style);
+    }
+}
+
+fn escape_some(out: &mut Vec<u8>, value: &[u8], limit: usize, style: Style) {
     let kept = cut(value, limit);
     let mut rest = kept;
     loop {
@@ -72,7 +82,23 @@ fn cut(value: &[u8], limit: usize) -> &[u8] {
     &value[..end]
 }
 
-/// How many bytes at the front need no escape. Eight at a time: 4 times as fast as one by one on a browser's User-Agent.
+/// Whether nothing needs an escape. Eight bytes at a time, the last ones overlapping: a JSON line of the access log in 323 ns
+/// where `plain_run` took 351 (examples/measure.rs).
+#[inline]
+fn is_plain(bytes: &[u8]) -> bool {
+    if let Some(last) = bytes.last_chunk::<8>() {
+        let (words, _) = bytes.as_chunks::<8>();
+        let found = words.iter().fold(0, |found, word| found | special_bytes(u64::from_le_bytes(*word)));
+        found | special_bytes(u64::from_le_bytes(*last)) == 0
+    } else if let (Some(first), Some(last)) = (bytes.first_chunk::<4>(), bytes.last_chunk::<4>()) {
+        let word = u64::from(u32::from_le_bytes(*first)) << 32 | u64::from(u32::from_le_bytes(*last));
+        special_bytes(word) == 0
+    } else {
+        !bytes.iter().any(|byte| is_special(*byte))
+    }
+}
+
+/// How many bytes at the front need no escape.
 fn plain_run(bytes: &[u8]) -> usize {
     let (words, tail) = bytes.as_chunks::<8>();
     for (i, word) in words.iter().enumerate() {
@@ -101,7 +127,6 @@ fn is_special(byte: u8) -> bool {
     !(0x20..0x7f).contains(&byte) || byte == b'"' || byte == b'\\'
 }
 
-#[cold]
 fn ascii(out: &mut Vec<u8>, byte: u8, style: Style) {
     let hex = |digit: u8| b"0123456789abcdef"[usize::from(digit & 15)];
     match (style, byte) {
@@ -114,7 +139,6 @@ fn ascii(out: &mut Vec<u8>, byte: u8, style: Style) {
     }
 }
 
-#[cold]
 fn not_ascii(out: &mut Vec<u8>, bytes: &[u8], style: Style) {
     for chunk in bytes.utf8_chunks() {
         for c in chunk.valid().chars() {
@@ -176,6 +200,15 @@ mod tests {
                 value[place] = byte;
                 let expected = if is_special(byte) { place } else { 24 };
                 assert_eq!(plain_run(&value), expected, "{byte:#x} at {place}");
+                for end in place + 1..=24 {
+                    assert_eq!(is_plain(&value[..end]), !is_special(byte), "{byte:#x} at {place} of {end}");
+                    assert_eq!(
+                        is_plain(&value[place..end]),
+                        !is_special(byte),
+                        "{byte:#x} at 0 of {}",
+                        end - place
+                    );
+                }
             }
         }
     }

@@ -131,59 +131,69 @@ fn json(entry: &Entry<'_>, stamp: &mut Stamp, out: &mut Vec<u8>) {
     out.extend_from_slice(stamp.text(entry.time));
     out.push(b'"');
     for (field, key) in &KEYS {
-        let value = entry.value(*field);
-        if matches!(value, Value::Absent) {
-            continue;
-        }
-        out.extend_from_slice(key.as_bytes());
-        match value {
-            Value::Number(n) => number(out, n),
-            Value::True => out.extend_from_slice(b"true"),
-            value => {
-                out.push(b'"');
-                match value {
-                    Value::Address(ip, port) => address(out, ip, port),
-                    Value::Text(text) => text::escape(out, text, SHORT_FIELD_BYTES, Style::Json),
-                    Value::Uri(path, query) => uri(out, path, query, Style::Json),
-                    Value::UserAgent(text) => text::escape(out, text, LONG_FIELD_BYTES, Style::Json),
-                    Value::Absent | Value::Number(_) | Value::Time(_) | Value::True => {}
-                }
-                out.push(b'"');
+        match entry.value(*field) {
+            Value::Absent | Value::Time(_) => continue,
+            Value::Number(n) => {
+                out.extend_from_slice(&key[..key.len() - 1]);
+                number(out, n);
+                continue;
+            }
+            Value::True => {
+                out.extend_from_slice(&key[..key.len() - 1]);
+                out.extend_from_slice(b"true");
+                continue;
+            }
+            Value::Address(ip, port) => {
+                out.extend_from_slice(key);
+                address(out, ip, port);
+            }
+            Value::Text(text) => {
+                out.extend_from_slice(key);
+                text::escape(out, text, SHORT_FIELD_BYTES, Style::Json);
+            }
+            Value::Uri(path, query) => {
+                out.extend_from_slice(key);
+                uri(out, path, query, Style::Json);
+            }
+            Value::UserAgent(text) => {
+                out.extend_from_slice(key);
+                text::escape(out, text, LONG_FIELD_BYTES, Style::Json);
             }
         }
+        out.push(b'"');
     }
     out.extend_from_slice(b"}\n");
 }
 
-/// The fields of a JSON line after `time`, with their keys as they are written.
-const KEYS: [(Field, &str); 27] = [
-    (Field::RequestId, ",\"request_id\":"),
-    (Field::Client, ",\"client\":"),
-    (Field::Peer, ",\"peer\":"),
-    (Field::Listener, ",\"listener\":"),
-    (Field::Method, ",\"method\":"),
-    (Field::Host, ",\"host\":"),
-    (Field::Uri, ",\"uri\":"),
-    (Field::Protocol, ",\"protocol\":"),
-    (Field::Route, ",\"route\":"),
-    (Field::Upstream, ",\"upstream\":"),
-    (Field::Endpoint, ",\"endpoint\":"),
-    (Field::Attempts, ",\"attempts\":"),
-    (Field::Status, ",\"status\":"),
-    (Field::Cause, ",\"cause\":"),
-    (Field::BytesIn, ",\"bytes_in\":"),
-    (Field::BytesOut, ",\"bytes_out\":"),
-    (Field::Consumer, ",\"consumer\":"),
-    (Field::UserAgent, ",\"user_agent\":"),
-    (Field::TlsVersion, ",\"tls_version\":"),
-    (Field::TlsCipher, ",\"tls_cipher\":"),
-    (Field::Tunnel, ",\"tunnel\":"),
-    (Field::HeadUs, ",\"head_us\":"),
-    (Field::FiltersUs, ",\"filters_us\":"),
-    (Field::ConnectUs, ",\"connect_us\":"),
-    (Field::TlsUs, ",\"tls_us\":"),
-    (Field::FirstByteUs, ",\"first_byte_us\":"),
-    (Field::TotalUs, ",\"total_us\":"),
+/// The fields of a JSON line after `time`, with their keys as they are written before a text; a number has no quote.
+static KEYS: [(Field, &[u8]); 27] = [
+    (Field::RequestId, b",\"request_id\":\""),
+    (Field::Client, b",\"client\":\""),
+    (Field::Peer, b",\"peer\":\""),
+    (Field::Listener, b",\"listener\":\""),
+    (Field::Method, b",\"method\":\""),
+    (Field::Host, b",\"host\":\""),
+    (Field::Uri, b",\"uri\":\""),
+    (Field::Protocol, b",\"protocol\":\""),
+    (Field::Route, b",\"route\":\""),
+    (Field::Upstream, b",\"upstream\":\""),
+    (Field::Endpoint, b",\"endpoint\":\""),
+    (Field::Attempts, b",\"attempts\":\""),
+    (Field::Status, b",\"status\":\""),
+    (Field::Cause, b",\"cause\":\""),
+    (Field::BytesIn, b",\"bytes_in\":\""),
+    (Field::BytesOut, b",\"bytes_out\":\""),
+    (Field::Consumer, b",\"consumer\":\""),
+    (Field::UserAgent, b",\"user_agent\":\""),
+    (Field::TlsVersion, b",\"tls_version\":\""),
+    (Field::TlsCipher, b",\"tls_cipher\":\""),
+    (Field::Tunnel, b",\"tunnel\":\""),
+    (Field::HeadUs, b",\"head_us\":\""),
+    (Field::FiltersUs, b",\"filters_us\":\""),
+    (Field::ConnectUs, b",\"connect_us\":\""),
+    (Field::TlsUs, b",\"tls_us\":\""),
+    (Field::FirstByteUs, b",\"first_byte_us\":\""),
+    (Field::TotalUs, b",\"total_us\":\""),
 ];
 
 fn uri(out: &mut Vec<u8>, path: &[u8], query: &[u8], style: Style) {
@@ -202,7 +212,7 @@ fn number(out: &mut Vec<u8>, n: u64) {
 /// `192.0.2.1:80`, `[2001:db8::1]:80`, or without the port and then without brackets.
 fn address(out: &mut Vec<u8>, ip: IpAddr, port: Option<u16>) {
     match ip {
-        // By hand: `Display` would take as long as a third of the whole line.
+        // By hand: a JSON line with two addresses in 339 ns, with `Display` in 439 (examples/measure.rs).
         IpAddr::V4(ip) => {
             let [a, b, c, d] = ip.octets();
             number(out, a.into());

@@ -1,0 +1,225 @@
+//! The syntax of a page of metrics in both formats; what is on it is said in the file above.
+
+use std::sync::Arc;
+
+use super::Exposition;
+use crate::cell::{BOUNDS_NS, Counter, Gauge, Histogram, HistogramTotals};
+use crate::series::Series;
+
+/// A page being written.
+pub(super) struct Page {
+    out: String,
+    format: Exposition,
+    /// The name of the samples of the family at hand.
+    name: String,
+}
+
+/// What a family is, and its unit for OpenMetrics: `""` if it has none.
+///
+/// Names are written without the suffix that the kind adds: `_total`, `_info`.
+#[derive(Clone, Copy)]
+pub(super) enum Kind {
+    Counter(&'static str),
+    Gauge(&'static str),
+    Histogram(&'static str),
+    Info,
+}
+
+impl Page {
+    pub(super) fn new(format: Exposition, capacity: usize) -> Self {
+        Self { out: String::with_capacity(capacity), format, name: String::new() }
+    }
+
+    pub(super) fn finish(mut self) -> String {
+        if self.format == Exposition::OpenMetrics {
+            self.out.push_str("# EOF\n");
+        }
+        self.out
+    }
+
+    /// Begins a family. `help` has no quotes, backslashes or line breaks.
+    pub(super) fn family(&mut self, kind: Kind, name: &str, help: &str) {
+        let (suffix, open_metrics_type, text_type, unit) = match kind {
+            Kind::Counter(unit) => ("_total", "counter", "counter", unit),
+            Kind::Gauge(unit) => ("", "gauge", "gauge", unit),
+            Kind::Histogram(unit) => ("", "histogram", "histogram", unit),
+            Kind::Info => ("_info", "info", "gauge", ""),
+        };
+        self.name.clear();
+        self.name.push_str(name);
+        self.name.push_str(suffix);
+        let (family, shown) = match self.format {
+            Exposition::OpenMetrics => (name, open_metrics_type),
+            Exposition::Text => (&*self.name, text_type),
+        };
+        self.out.extend(["# HELP ", family, " ", help, "\n# TYPE ", family, " ", shown, "\n"]);
+        if self.format == Exposition::OpenMetrics && !unit.is_empty() {
+            self.out.extend(["# UNIT ", family, " ", unit, "\n"]);
+        }
+    }
+
+    /// A sample of the family at hand. `labels` and `more` are label pairs, escaped, without braces; both may be empty.
+    pub(super) fn sample(&mut self, labels: &str, more: &str, value: impl itoa::Integer) {
+        self.begin("", labels, more);
+        self.integer(value);
+    }
+
+    /// A sample in seconds, exact to the nanosecond.
+    pub(super) fn seconds(&mut self, labels: &str, ns: u64) {
+        self.begin("", labels, "");
+        self.decimal(ns);
+    }
+
+    /// A family with a counter per series, added up over the cores.
+    pub(super) fn counters<C>(
+        &mut self,
+        (name, unit, help): (&str, &'static str, &str),
+        all: &[Arc<Series<C>>],
+        pick: impl Fn(&C) -> &Counter,
+    ) {
+        self.family(Kind::Counter(unit), name, help);
+        for series in all {
+            let sum: u64 = series.cores.iter().map(|cells| pick(cells).get()).sum();
+            self.sample(&series.labels, "", sum);
+        }
+    }
+
+    /// A family with a gauge per series, added up over the cores.
+    pub(super) fn gauges<C>(
+        &mut self,
+        name: &str,
+        help: &str,
+        all: &[Arc<Series<C>>],
+        pick: impl Fn(&C) -> &Gauge,
+    ) {
+        self.family(Kind::Gauge(""), name, help);
+        for series in all {
+            let sum: i64 = series.cores.iter().map(|cells| pick(cells).get()).sum();
+            self.sample(&series.labels, "", sum);
+        }
+    }
+
+    /// A family of counters with one more label: `values` names its values, `pick` finds the counter by the index of the value.
+    pub(super) fn counters_by<C>(
+        &mut self,
+        (name, unit, help): (&str, &'static str, &str),
+        all: &[Arc<Series<C>>],
+        values: &[String],
+        pick: impl Fn(&C, usize) -> &Counter,
+    ) {
+        self.family(Kind::Counter(unit), name, help);
+        for series in all {
+            for (i, value) in values.iter().enumerate() {
+                let sum: u64 = series.cores.iter().map(|cells| pick(cells, i).get()).sum();
+                self.sample(&series.labels, value, sum);
+            }
+        }
+    }
+
+    /// A family of histograms in seconds. One that has counted nothing is left out.
+    pub(super) fn histograms<C>(
+        &mut self,
+        name: &str,
+        help: &str,
+        all: &[Arc<Series<C>>],
+        pick: impl Fn(&C) -> &Histogram,
+    ) {
+        self.family(Kind::Histogram("seconds"), name, help);
+        for series in all {
+            let mut totals = HistogramTotals::default();
+            for cells in &series.cores {
+                pick(cells).add_to(&mut totals);
+            }
+            if totals.count() > 0 {
+                self.histogram(&series.labels, &totals);
+            }
+        }
+    }
+
+    fn histogram(&mut self, labels: &str, totals: &HistogramTotals) {
+        let mut below = 0;
+        for (count, bound) in totals.buckets.iter().zip(&BOUND_LABELS) {
+            below += count;
+            self.begin("_bucket", labels, bound);
+            self.integer(below);
+        }
+        self.begin("_sum", labels, "");
+        self.decimal(totals.sum_ns);
+        self.begin("_count", labels, "");
+        self.integer(below);
+    }
+
+    fn begin(&mut self, suffix: &str, labels: &str, more: &str) {
+        let out = &mut self.out;
+        out.push_str(&self.name);
+        out.push_str(suffix);
+        if !(labels.is_empty() && more.is_empty()) {
+            out.push('{');
+            out.push_str(labels);
+            if !labels.is_empty() && !more.is_empty() {
+                out.push(',');
+            }
+            out.push_str(more);
+            out.push('}');
+        }
+        out.push(' ');
+    }
+
+    fn integer(&mut self, value: impl itoa::Integer) {
+        self.out.push_str(itoa::Buffer::new().format(value));
+        self.out.push('\n');
+    }
+
+    fn decimal(&mut self, ns: u64) {
+        self.out.push_str(itoa::Buffer::new().format(ns / 1_000_000_000));
+        self.out.push('.');
+        // A one in front keeps the zeros after the point.
+        self.out.push_str(&itoa::Buffer::new().format(1_000_000_000 + ns % 1_000_000_000)[1..]);
+        self.out.push('\n');
+    }
+}
+
+/// The label of each bucket. The same in both formats, as OpenMetrics wants it (`1.0`, not `1`): otherwise a scraper that changes format
+/// would see other series.
+const BOUND_LABELS: [&str; BOUNDS_NS.len() + 1] = [
+    "le=\"0.0005\"",
+    "le=\"0.001\"",
+    "le=\"0.0025\"",
+    "le=\"0.005\"",
+    "le=\"0.01\"",
+    "le=\"0.025\"",
+    "le=\"0.05\"",
+    "le=\"0.1\"",
+    "le=\"0.25\"",
+    "le=\"0.5\"",
+    "le=\"1.0\"",
+    "le=\"2.5\"",
+    "le=\"5.0\"",
+    "le=\"10.0\"",
+    "le=\"30.0\"",
+    "le=\"+Inf\"",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_of_buckets_are_their_bounds() {
+        for (ns, label) in BOUNDS_NS.iter().zip(BOUND_LABELS) {
+            assert_eq!(label, format!("le=\"{:?}\"", *ns as f64 / 1e9));
+        }
+    }
+
+    #[test]
+    fn seconds_are_exact() {
+        let mut page = Page::new(Exposition::Text, 0);
+        page.family(Kind::Gauge("seconds"), "x_seconds", "X.");
+        for ns in [0, 1, 1_000_000_000, 12_034_000_000] {
+            page.seconds("", ns);
+        }
+        let lines: Vec<_> = page.out.lines().skip(2).map(str::to_owned).collect();
+        let expected = ["0.000000000", "0.000000001", "1.000000000", "12.034000000"];
+        assert_eq!(lines, expected.map(|v| format!("x_seconds {v}")));
+    }
+}

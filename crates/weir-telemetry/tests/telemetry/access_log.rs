@@ -1,0 +1,312 @@
+//! The access log: what a line says, and that nothing on the other side of it can hurt a core.
+
+use std::fs::{self, File};
+use std::io::Read as _;
+use std::os::fd::AsRawFd as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant, UNIX_EPOCH};
+
+use weir_telemetry::access_log::{Field, LONG_FIELD_BYTES};
+use weir_telemetry::{AccessLogWriter, Entry, LineFormat, Output, Setup, Telemetry, Timing};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A directory of this test's own, gone at its end.
+struct Place(PathBuf);
+
+impl Place {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("weir-telemetry-{}-{name}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// What is written for one entry.
+fn line(format: &str, entry: &Entry<'_>) -> String {
+    static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+    let place = Place::new(&format!("line{}", NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed)));
+    let path = place.file("access.log");
+    let telemetry = Telemetry::new(Setup::default());
+    let format = LineFormat::parse(format).unwrap();
+    let writer = AccessLogWriter::open(&telemetry, Output::File(path.clone()), format).unwrap();
+    let mut log = writer.core(0);
+    log.record(entry);
+    log.flush_tick();
+    assert!(writer.flush(PATIENCE));
+    fs::read_to_string(path).unwrap()
+}
+
+fn full() -> Entry<'static> {
+    Entry {
+        time: UNIX_EPOCH + Duration::from_millis(1_709_164_800_042),
+        request_id: b"01JAZ",
+        client: Some("2001:db8::1".parse().unwrap()),
+        peer: Some("10.0.0.9:51234".parse().unwrap()),
+        listener: "web",
+        method: b"GET",
+        host: b"api.example.com",
+        path: b"/a b",
+        query: b"x=1",
+        protocol: "HTTP/1.1",
+        route: "orders",
+        upstream: "orders_v1",
+        endpoint: "127.0.0.1:8000",
+        attempts: 2,
+        status: 502,
+        cause: "connect_refused",
+        bytes_in: 120,
+        bytes_out: 0,
+        consumer: "shop",
+        user_agent: b"curl/8",
+        tls_version: "TLSv1.3",
+        tls_cipher: "TLS_AES_128_GCM_SHA256",
+        tunnel: true,
+        timing: Timing {
+            head: Duration::from_micros(1),
+            filters: Duration::from_micros(2),
+            connect: Duration::from_micros(3),
+            tls: Duration::from_micros(4),
+            first_byte: Duration::from_micros(5),
+            total: Duration::from_millis(61_000),
+        },
+    }
+}
+
+#[test]
+fn a_full_json_line() {
+    assert_eq!(
+        line("json", &full()),
+        "{\"time\":\"2024-02-29T00:00:00.042Z\",\"request_id\":\"01JAZ\",\"client\":\"2001:db8::1\",\
+         \"peer\":\"10.0.0.9:51234\",\"listener\":\"web\",\"method\":\"GET\",\"host\":\"api.example.com\",\
+         \"uri\":\"/a b?x=1\",\"protocol\":\"HTTP/1.1\",\"route\":\"orders\",\"upstream\":\"orders_v1\",\
+         \"endpoint\":\"127.0.0.1:8000\",\"attempts\":2,\"status\":502,\"cause\":\"connect_refused\",\"bytes_in\":120,\
+         \"bytes_out\":0,\"consumer\":\"shop\",\"user_agent\":\"curl/8\",\"tls_version\":\"TLSv1.3\",\
+         \"tls_cipher\":\"TLS_AES_128_GCM_SHA256\",\"tunnel\":true,\"head_us\":1,\"filters_us\":2,\"connect_us\":3,\
+         \"tls_us\":4,\"first_byte_us\":5,\"total_us\":61000000}\n"
+    );
+}
+
+#[test]
+fn an_empty_json_line() {
+    assert_eq!(
+        line("json", &Entry::default()),
+        "{\"time\":\"1970-01-01T00:00:00.000Z\",\"bytes_in\":0,\"bytes_out\":0,\"total_us\":0}\n"
+    );
+}
+
+#[test]
+fn templates() {
+    let full = full();
+    for (template, expected) in [
+        (
+            "{time} {client} \"{method} {path}\" {status}",
+            "2024-02-29T00:00:00.042Z 2001:db8::1 \"GET /a b\" 502",
+        ),
+        ("{uri} {path} {query} {host}", "/a b?x=1 /a b x=1 api.example.com"),
+        ("{peer}|{request_id}|{listener}|{route}", "10.0.0.9:51234|01JAZ|web|orders"),
+        ("{{{status}}} {tunnel} {total_us}us", "{502} true 61000000us"),
+        ("{bytes_in}{bytes_out}", "1200"),
+    ] {
+        assert_eq!(line(template, &full), format!("{expected}\n"), "{template}");
+    }
+    let peer = Some("[2001:db8::1]:443".parse().unwrap());
+    assert_eq!(
+        line("{peer} {client} {status} {uri}", &Entry { peer, ..Entry::default() }),
+        "[2001:db8::1]:443 - - -\n"
+    );
+    let all: String = Field::ALL.iter().map(|(_, name)| format!("{{{name}}}")).collect();
+    assert!(LineFormat::parse(&all).is_ok());
+}
+
+#[test]
+fn templates_that_are_refused() {
+    for (template, expected) in [
+        (
+            "{time} {statsu}",
+            "access log template: unknown field {statsu}; the fields are time, request_id, client,",
+        ),
+        (
+            "{time",
+            "access log template: a brace without its partner at `{time`; write {{ or }} for a brace itself",
+        ),
+        ("{time} }x", "access log template: a brace without its partner at `}x`"),
+        ("jsno", "unknown access log format `jsno`: expected json, or a template with fields like {time}"),
+        ("", "unknown access log format ``"),
+        ("{{time}}", "unknown access log format"),
+        ("{time}\n{status}", "an access log template is one line without control characters"),
+    ] {
+        let error = LineFormat::parse(template).unwrap_err().to_string();
+        assert!(error.starts_with(expected), "{template}: {error}");
+    }
+}
+
+#[test]
+fn hostile_bytes_never_break_the_line() {
+    let all: Vec<u8> = (0..=255).collect();
+    let endless = vec![b'"'; 1 << 20];
+    let hostile = [
+        all.as_slice(),
+        b"\r\n{\"status\":200}\r\n",
+        b"\\",
+        b"\xf0\x9f\x92",
+        "\u{2028}\u{9b}2J".as_bytes(),
+        endless.as_slice(),
+    ];
+    for value in hostile {
+        let entry = Entry {
+            request_id: value,
+            method: value,
+            host: value,
+            path: value,
+            query: value,
+            user_agent: value,
+            ..Entry::default()
+        };
+        for format in ["json", "{request_id} \"{method} {uri}\" \"{user_agent}\" {host}"] {
+            let line = line(format, &entry);
+            assert_eq!(line.matches('\n').count(), 1, "{line}");
+            assert!(line.ends_with('\n'));
+            let body = &line[..line.len() - 1];
+            assert!(!body.contains(|c: char| c.is_control() || c == '\u{2028}'), "{line}");
+            assert!(line.len() < 6 * 4 * (LONG_FIELD_BYTES + 100), "{}", line.len());
+            if format == "json" {
+                // Quotes that are not escaped: two for each of the keys, two for each text.
+                let unescaped = body.replace("\\\\", "").replace("\\\"", "").matches('"').count();
+                assert_eq!(unescaped, 2 * 9 + 2 * 6, "{line}");
+            } else {
+                assert_eq!(line.matches('"').count(), 4, "{line}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_pipe_that_nobody_reads_drops_and_never_blocks() {
+    let (mut reader, writing_end) = std::io::pipe().unwrap();
+    let output = Output::File(format!("/proc/self/fd/{}", writing_end.as_raw_fd()).into());
+    let telemetry = Telemetry::new(Setup::default());
+    let writer = AccessLogWriter::open(&telemetry, output, LineFormat::Json).unwrap();
+    drop(writing_end);
+    let mut log = writer.core(0);
+    let start = Instant::now();
+    const LINES: u64 = 30_000;
+    for _ in 0..LINES {
+        log.record(&full());
+    }
+    log.flush_tick();
+    assert!(start.elapsed() < PATIENCE, "it waited");
+    let dropped = telemetry.access_log_dropped();
+    assert!(dropped > LINES / 2, "{dropped}");
+    assert!(!writer.flush(Duration::from_millis(20)), "nobody reads");
+    // Now somebody does: every line was either written, whole, or counted.
+    drop((log, writer));
+    let mut written = String::new();
+    reader.read_to_string(&mut written).unwrap();
+    assert_eq!(written.lines().count() as u64 + dropped, LINES);
+    assert!(written.lines().all(|line| line.starts_with("{\"time\"") && line.ends_with('}')));
+}
+
+#[test]
+fn a_full_disk_is_counted() {
+    let telemetry = Telemetry::new(Setup::default());
+    let writer = AccessLogWriter::open(&telemetry, Output::parse("/dev/full"), LineFormat::Json).unwrap();
+    let mut log = writer.core(0);
+    (0..5).for_each(|_| log.record(&full()));
+    drop(log);
+    assert!(writer.flush(PATIENCE));
+    assert_eq!(telemetry.access_log_dropped(), 5);
+}
+
+#[test]
+fn reopening_after_a_rotation() {
+    let place = Place::new("rotation");
+    let (path, old) = (place.file("access.log"), place.file("access.log.1"));
+    let telemetry = Telemetry::new(Setup::default());
+    let writer = AccessLogWriter::open(&telemetry, Output::File(path.clone()), LineFormat::Json).unwrap();
+    let mut log = writer.core(0);
+    let mut write = |n: usize| {
+        (0..n).for_each(|_| log.record(&full()));
+        log.flush_tick();
+        assert!(writer.flush(PATIENCE));
+    };
+    write(1);
+    fs::rename(&path, &old).unwrap();
+    write(2);
+    writer.reopen().unwrap();
+    write(3);
+    let lines = |path| fs::read_to_string(path).unwrap().lines().count();
+    assert_eq!((lines(&old), lines(&path)), (3, 3));
+    // What cannot be reopened goes on where it was.
+    fs::remove_dir_all(&place.0).unwrap();
+    assert!(writer.reopen().unwrap_err().to_string().contains("there is no directory"));
+    write(1);
+    assert_eq!(telemetry.access_log_dropped(), 0);
+}
+
+#[test]
+fn an_existing_file_is_appended_to() {
+    let place = Place::new("append");
+    let path = place.file("access.log");
+    fs::write(&path, "before\n").unwrap();
+    let telemetry = Telemetry::new(Setup::default());
+    let writer = AccessLogWriter::open(&telemetry, Output::File(path.clone()), LineFormat::Json).unwrap();
+    assert!(writer.is(&Output::File(path.clone()), &LineFormat::Json));
+    assert!(!writer.is(&Output::Stdout, &LineFormat::Json));
+    writer.core(0).record(&full());
+    assert!(writer.flush(PATIENCE));
+    assert!(fs::read_to_string(path).unwrap().starts_with("before\n{\"time\""));
+}
+
+#[test]
+fn a_missing_directory_is_an_error() {
+    let telemetry = Telemetry::new(Setup::default());
+    let error =
+        AccessLogWriter::open(&telemetry, Output::parse("/no/such/a.log"), LineFormat::Json).err().unwrap();
+    assert_eq!(error.to_string(), "cannot open log file /no/such/a.log: there is no directory /no/such");
+}
+
+#[test]
+fn cores_share_a_file_by_whole_lines() {
+    let place = Place::new("cores");
+    let path = place.file("access.log");
+    let telemetry = Telemetry::new(Setup { cores: 4, ..Setup::default() });
+    let writer =
+        Arc::new(AccessLogWriter::open(&telemetry, Output::File(path.clone()), LineFormat::Json).unwrap());
+    std::thread::scope(|scope| {
+        for index in 0..4 {
+            let writer = Arc::clone(&writer);
+            scope.spawn(move || {
+                let mut log = writer.core(index);
+                (0..500).for_each(|_| log.record(&full()));
+            });
+        }
+    });
+    assert!(writer.flush(PATIENCE));
+    let mut text = String::new();
+    File::open(path).unwrap().read_to_string(&mut text).unwrap();
+    assert_eq!(
+        text.lines().filter(|line| line.starts_with("{\"time\"") && line.ends_with('}')).count(),
+        2000
+    );
+    assert_eq!(telemetry.access_log_dropped(), 0);
+}
+
+#[test]
+fn every_field_is_documented() {
+    let docs = include_str!("../../../../docs/access-log.md");
+    for (_, name) in Field::ALL {
+        assert!(docs.contains(&format!("| `{name}` |")), "docs/access-log.md does not tell of {name}");
+    }
+}

@@ -1,0 +1,184 @@
+//! The page of metrics: well-formed in both formats, equal in both, right while cores write, documented.
+
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, UNIX_EPOCH};
+
+use weir_telemetry::series::Closed;
+use weir_telemetry::{Attempt, Exposition, Setup, Telemetry};
+
+use crate::parser::parse;
+
+/// A process that has done one of everything.
+fn sample() -> std::sync::Arc<Telemetry> {
+    let telemetry = Telemetry::new(Setup {
+        cores: 2,
+        causes: &["connect_refused", "no_route"],
+        limits: &["connections"],
+        version: "1.2.3",
+        commit: "abc\"def",
+        route_cap: 3,
+        ..Setup::default()
+    });
+    telemetry.started("r1", UNIX_EPOCH + Duration::from_millis(1_700_000_000_500));
+    telemetry.reload_refused();
+    for (index, ms) in [(0, 3), (1, 40)] {
+        let core = telemetry.core(index);
+        core.cause(0).inc();
+        core.cause(99).inc();
+        core.limit(0).inc();
+        core.access_log_dropped.add(2);
+        let listener = core.listener(&telemetry.listener("web"));
+        listener.open();
+        listener.open();
+        listener.close(Closed::Idle);
+        listener.handshakes_failed.inc();
+        listener.sent_bytes.add(10);
+        let route = core.route(&telemetry.route("a \\ \"route\"\nof two lines"));
+        route.requests.record(200);
+        route.requests.record(404);
+        route.duration.observe(Duration::from_millis(ms));
+        route.upstream_duration.observe(Duration::from_micros(ms));
+        route.response_bytes.add(7);
+        core.route(&telemetry.route("idle"));
+        let upstream = core.upstream(&telemetry.upstream("orders"));
+        upstream.attempt(Attempt::Answered);
+        upstream.connections_open.inc();
+        let endpoint = telemetry.endpoint("orders", "127.0.0.1:80");
+        core.endpoint(&endpoint).active.inc();
+        endpoint.set_healthy(index == 0);
+    }
+    telemetry
+}
+
+#[test]
+fn both_formats_are_well_formed_and_tell_the_same() {
+    // Nothing holds an id here: a series shows its last counts once. So the second page comes from a second process.
+    let text = parse(&sample().expose(Exposition::Text), false);
+    let open = parse(&sample().expose(Exposition::OpenMetrics), true);
+    let ours = |name: &&String| !name.starts_with("process_");
+    assert!(text.samples.keys().filter(ours).eq(open.samples.keys().filter(ours)));
+    for (series, value) in text.samples.iter().filter(|(name, _)| ours(name)) {
+        assert_eq!(*value, open.value(series), "{series}");
+    }
+    let route = "route=\"a \\\\ \\\"route\\\"\\nof two lines\"";
+    for (series, value) in [
+        ("weir_build_info{version=\"1.2.3\",commit=\"abc\\\"def\"}".to_owned(), 1.0),
+        ("weir_config_info{revision=\"r1\"}".into(), 1.0),
+        ("weir_config_last_reload_successful".into(), 0.0),
+        ("weir_config_last_reload_success_timestamp_seconds".into(), 1_700_000_000.5),
+        ("weir_reloads_total{result=\"ok\"}".into(), 0.0),
+        ("weir_reloads_total{result=\"refused\"}".into(), 1.0),
+        ("weir_causes_total{cause=\"connect_refused\"}".into(), 2.0),
+        ("weir_causes_total{cause=\"no_route\"}".into(), 0.0),
+        ("weir_causes_total{cause=\"unknown\"}".into(), 2.0),
+        ("weir_limits_hit_total{limit=\"connections\"}".into(), 2.0),
+        ("weir_access_log_dropped_total{reason=\"slow\"}".into(), 4.0),
+        ("weir_connections_accepted_total{listener=\"web\"}".into(), 4.0),
+        ("weir_connections_active{listener=\"web\"}".into(), 2.0),
+        ("weir_connections_closed_total{listener=\"web\",reason=\"idle\"}".into(), 2.0),
+        ("weir_connections_closed_total{listener=\"web\",reason=\"client\"}".into(), 0.0),
+        ("weir_connection_sent_bytes_total{listener=\"web\"}".into(), 20.0),
+        ("weir_tls_handshakes_total{listener=\"web\",result=\"failed\"}".into(), 2.0),
+        (format!("weir_requests_total{{{route},code=\"200\"}}"), 2.0),
+        (format!("weir_requests_total{{{route},code=\"404\"}}"), 2.0),
+        (format!("weir_request_duration_seconds_bucket{{{route},le=\"0.0025\"}}"), 0.0),
+        (format!("weir_request_duration_seconds_bucket{{{route},le=\"0.005\"}}"), 1.0),
+        (format!("weir_request_duration_seconds_bucket{{{route},le=\"0.05\"}}"), 2.0),
+        (format!("weir_request_duration_seconds_count{{{route}}}"), 2.0),
+        (format!("weir_request_duration_seconds_sum{{{route}}}"), 0.043),
+        (format!("weir_response_body_bytes_total{{{route}}}"), 14.0),
+        ("weir_requests_active{route=\"idle\"}".into(), 0.0),
+        ("weir_upstream_attempts_total{upstream=\"orders\",outcome=\"answered\"}".into(), 2.0),
+        ("weir_upstream_connections_open{upstream=\"orders\"}".into(), 2.0),
+        ("weir_endpoint_attempts_active{upstream=\"orders\",endpoint=\"127.0.0.1:80\"}".into(), 2.0),
+        ("weir_endpoint_healthy{upstream=\"orders\",endpoint=\"127.0.0.1:80\"}".into(), 0.0),
+    ] {
+        assert_eq!(text.value(&series), value, "{series}");
+    }
+    assert!(!text.samples.contains_key("weir_request_duration_seconds_count{route=\"idle\"}"));
+}
+
+#[test]
+fn an_empty_process_is_well_formed() {
+    for (format, open_metrics) in [(Exposition::Text, false), (Exposition::OpenMetrics, true)] {
+        parse(&Telemetry::new(Setup::default()).expose(format), open_metrics);
+    }
+}
+
+#[test]
+fn every_family_is_documented() {
+    let docs = include_str!("../../../../docs/metrics.md");
+    let page = parse(&sample().expose(Exposition::Text), false);
+    for family in page.kinds.keys() {
+        assert!(docs.contains(&format!("`{family}`")), "docs/metrics.md does not tell of {family}");
+    }
+    for word in
+        docs.split('`').filter(|word| word.starts_with("weir_") && !word.contains(['{', '*', ' ', '[']))
+    {
+        assert!(page.kinds.contains_key(word), "docs/metrics.md tells of {word}, which does not exist");
+    }
+}
+
+#[test]
+fn scraping_while_cores_write_loses_nothing() {
+    let telemetry = Telemetry::new(Setup { cores: 2, ..Setup::default() });
+    let id = telemetry.route("orders");
+    let done = AtomicBool::new(false);
+    let count = |page: &str| {
+        let metrics = parse(page, false);
+        let by_code: f64 = metrics
+            .samples
+            .iter()
+            .filter(|(name, _)| name.starts_with("weir_requests_total"))
+            .map(|(_, v)| v)
+            .sum();
+        let count = metrics.samples.get("weir_request_duration_seconds_count{route=\"orders\"}");
+        (by_code as u64, count.copied().unwrap_or(0.0) as u64)
+    };
+    let written: u64 = std::thread::scope(|scope| {
+        let writers = [0, 1].map(|index| {
+            let cells = telemetry.core(index).route(&id);
+            let done = &done;
+            scope.spawn(move || {
+                let mut requests = 0;
+                while !done.load(Relaxed) {
+                    cells.requests.record(200 + (requests % 7) as u16);
+                    cells.duration.observe(Duration::from_nanos(requests * 977));
+                    requests += 1;
+                }
+                requests
+            })
+        });
+        let mut last = (0, 0);
+        for _ in 0..50 {
+            let now = count(&telemetry.expose(Exposition::Text));
+            assert!(now.0 >= last.0 && now.1 >= last.1, "a counter went back: {last:?} {now:?}");
+            last = now;
+        }
+        done.store(true, Relaxed);
+        writers.into_iter().map(|writer| writer.join().unwrap()).sum()
+    });
+    assert_eq!(count(&telemetry.expose(Exposition::Text)), (written, written));
+}
+
+#[test]
+fn promtool_finds_nothing() {
+    let promtool = Command::new("promtool")
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    let Ok(mut promtool) = promtool else {
+        eprintln!(
+            "SKIPPED: promtool is not installed (Debian: apt-get install prometheus; `make test` does so)"
+        );
+        return;
+    };
+    promtool.stdin.take().unwrap().write_all(sample().expose(Exposition::Text).as_bytes()).unwrap();
+    let output = promtool.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(output.status.success() && said.is_empty(), "promtool: {said}");
+}

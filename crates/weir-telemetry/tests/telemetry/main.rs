@@ -1,0 +1,9 @@
+//! Telemetry from outside: what a core records is what a scraper and a log reader see.
+
+#![allow(clippy::unwrap_used, reason = "a test may, and so may what it calls")]
+
+mod access_log;
+mod exposition;
+mod log;
+mod parser;
+mod series;
