@@ -167,7 +167,7 @@ impl Client {
             if reused {
                 self.listener.cells.reused.inc();
             }
-            let (next, mut head) = exchange::run(&mut self, head, started).await;
+            let (next, head) = exchange::run(&mut self, head, started).await;
             match next {
                 Next::Keep => {}
                 Next::Close(why) => {
@@ -187,7 +187,7 @@ impl Client {
                 }
             }
             reused = true;
-            if head.buffer_mut().is_empty() {
+            if head.buffer().is_empty() {
                 self.core.give_request(head);
             } else {
                 kept = Some(head);
@@ -213,7 +213,7 @@ impl Client {
         let outcome = poll_fn(|cx| {
             loop {
                 if let Some(some) = &mut head
-                    && !some.buffer_mut().is_empty()
+                    && !some.buffer().is_empty()
                 {
                     let since = *started.get_or_insert_with(|| now.unwrap_or_else(Instant::now));
                     match parse_request(some, &limits) {
@@ -224,7 +224,7 @@ impl Client {
                 }
                 let mut buffer = head.take().unwrap_or_else(|| self.core.take_request());
                 let read = self.stream.poll_read(cx, buffer.buffer_mut());
-                if !buffer.buffer_mut().is_empty() || read.is_ready() {
+                if !buffer.buffer().is_empty() || read.is_ready() {
                     head = Some(buffer);
                 } else {
                     self.core.give_request(buffer);
@@ -265,7 +265,7 @@ impl Client {
                 let since = started.unwrap_or_else(Instant::now);
                 Err(NoRequest::Refused(head, since, cause_of(e.kind()), Some(e)))
             }
-            (_, Some(mut head)) if !head.buffer_mut().is_empty() => {
+            (_, Some(head)) if !head.buffer().is_empty() => {
                 let late = self.deadline.at().is_some_and(|at| at <= Instant::now());
                 let since = started.unwrap_or_else(Instant::now);
                 if late {

@@ -12,9 +12,10 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc as mpsc_std;
 use std::task::Waker;
 use std::time::Instant;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use weir_h1::{RequestHead, ResponseHead};
 use weir_telemetry::{AccessLog, CoreCells, ListenerCells, RouteCells, Telemetry};
 use weir_wire::listen::{Address, BoundSocket};
@@ -25,7 +26,13 @@ pub(crate) enum Message {
     /// A connection that another core accepted and has no room for.
     Accepted { stream: std::net::TcpStream, peer: Peer, listener: Address },
     /// The next snapshot, the sockets of its new listeners, and the new access log. Answered when it is adopted.
-    Adopt { snapshot: Arc<Snapshot>, sockets: Vec<(Address, BoundSocket)>, log: Option<AccessLog>, done: oneshot::Sender<()> },
+    Adopt {
+        snapshot: Arc<Snapshot>,
+        sockets: Vec<(Address, BoundSocket)>,
+        /// `None`: as it was.
+        log: Option<Option<AccessLog>>,
+        done: mpsc_std::Sender<()>,
+    },
     /// Accept nothing more and end every connection after its exchange.
     Drain,
     /// End now.
@@ -65,6 +72,8 @@ pub(crate) struct Local {
     pub(crate) routes: Vec<LocalRoute>,
     pub(crate) upstreams: Vec<Rc<LocalUpstream>>,
     pub(crate) listeners: Vec<Rc<LocalListener>>,
+    /// Counts requests that no route matched.
+    pub(crate) unrouted: Arc<RouteCells>,
 }
 
 /// A route as one core uses it.
@@ -90,6 +99,21 @@ pub(crate) struct Presence {
     /// Wakes its task.
     pub(crate) waker: Waker,
 }
+
+/// The limits that metrics count, and the causes that mean one was hit.
+pub(crate) static LIMITS: &[(&str, &[&str])] = &[
+    ("body_bytes", &["body_too_large"]),
+    ("connections", &["connection_limit"]),
+    ("header_bytes", &["header_too_large"]),
+    ("headers", &["too_many_headers"]),
+    ("rate", &["rate_limited"]),
+    ("target_bytes", &["target_too_long"]),
+    ("upstream_connections", &["pending_timeout"]),
+    ("upstream_pending", &["pending_limit"]),
+];
+
+/// The route label of requests that no route matched. No route can have this name.
+const UNROUTED: &str = "-";
 
 /// Scratch objects kept for the next exchange of each kind. Beyond this they are freed, so that one burst does not hold
 /// memory for ever: 256 × (16 KiB + 16 KiB).
@@ -122,6 +146,7 @@ impl Core {
                 routes: Vec::new(),
                 upstreams: Vec::new(),
                 listeners: Vec::new(),
+                unrouted: telemetry.core(index).route(&telemetry.route(UNROUTED)),
             })),
             pools: RefCell::default(),
             presences: RefCell::default(),
@@ -170,7 +195,8 @@ impl Core {
             Rc::new(LocalListener { spec: Arc::clone(spec), number: i as u16, cells })
         });
         let listeners: Vec<_> = listeners.collect();
-        let local = Local { snapshot, routes, upstreams, listeners };
+        let unrouted = Arc::clone(&old.unrouted);
+        let local = Local { snapshot, routes, upstreams, listeners, unrouted };
         // Pools are handed over before the old snapshot lets go of them.
         for upstream in &local.upstreams {
             upstream.endpoints(&|key| self.pool(key));
@@ -237,6 +263,9 @@ impl Core {
     pub(crate) fn count(&self, cause: &crate::error::Cause) {
         let index = self.causes.iter().position(|c| *c == cause.code).unwrap_or(usize::MAX);
         self.cells.cause(index).inc();
+        if let Some(limit) = LIMITS.iter().position(|(_, causes)| causes.contains(&cause.code)) {
+            self.cells.limit(limit).inc();
+        }
     }
 
     pub(crate) fn take_request(&self) -> Box<RequestHead> {

@@ -83,7 +83,11 @@ pub(crate) struct Exchange<'c> {
 }
 
 /// Runs one exchange. Returns what becomes of the connection, and the head with the bytes of the next request in it.
-pub(crate) async fn run(client: &mut Client, head: Box<RequestHead>, started: Instant) -> (Next, Box<RequestHead>) {
+pub(crate) async fn run(
+    client: &mut Client,
+    head: Box<RequestHead>,
+    started: Instant,
+) -> (Next, Box<RequestHead>) {
     let mut exchange = Exchange::new(client, head, started);
     let outcome = exchange.proceed().await;
     let next = match outcome {
@@ -94,7 +98,12 @@ pub(crate) async fn run(client: &mut Client, head: Box<RequestHead>, started: In
 }
 
 /// Answers a head that could not be parsed: there is no request to speak of, but its end is recorded all the same.
-pub(crate) async fn refuse_head(client: &mut Client, head: Box<RequestHead>, started: Instant, refusal: Refusal) {
+pub(crate) async fn refuse_head(
+    client: &mut Client,
+    head: Box<RequestHead>,
+    started: Instant,
+    refusal: Refusal,
+) {
     let mut exchange = Exchange::new(client, head, started);
     exchange.can_keep = false;
     exchange.stopped(Stop::Refuse(Box::new(refusal))).await;
@@ -124,7 +133,7 @@ impl<'c> Exchange<'c> {
     async fn proceed(&mut self) -> Result<Next, Stop> {
         self.admit()?;
         let route = self.find_route()?;
-        if self.local.snapshot.routes[route].chain.hooks != Hooks::NONE {
+        if self.cx.is_some() {
             self.filter_request(route).await?;
         }
         let local = Rc::clone(&self.local);
@@ -191,7 +200,7 @@ impl<'c> Exchange<'c> {
         self.facts.route = Some(index);
         let route = &self.local.routes[index];
         route.cells.active.inc();
-        if self.local.snapshot.routes[index].chain.hooks != Hooks::NONE {
+        if !self.local.snapshot.routes[index].chain.is_empty() {
             self.cx = Some(self.context(index));
         }
         Ok(index)
@@ -219,7 +228,7 @@ impl<'c> Exchange<'c> {
         let local = Rc::clone(&self.local);
         let snapshot = &local.snapshot;
         let route = &snapshot.routes[route];
-        for &filter in &route.chain.filters {
+        for &filter in &route.chain {
             let known = self.cx.as_ref().and_then(Cx::consumer_index);
             self.filter_one(filter).await?;
             let Some(cx) = &self.cx else { continue };

@@ -389,6 +389,8 @@ pub struct Built {
 pub enum Settings<'a> {
     /// JSON, as in tests; the mistake is written to the text.
     Json(&'a serde_json::Value, &'a mut String),
+    /// A node of a config, with its path; all mistakes are collected.
+    Node(&'a crate::config::Node, &'a str, &'a mut crate::config::Diagnostics),
 }
 
 /// Settings that need more than themselves to become a filter: other parts of the config, or state that outlives a
@@ -439,6 +441,12 @@ fn read<T: DeserializeOwned>(settings: &mut Settings<'_>) -> Option<T> {
                 None
             }
         },
+        Settings::Node(node, path, diagnostics) => {
+            // `read` may return what it understood beside what it did not; a filter is made from all or nothing.
+            let before = diagnostics.errors();
+            let value = crate::config::de::read(node, path, diagnostics);
+            value.filter(|_| diagnostics.errors() == before)
+        }
     }
 }
 
@@ -465,6 +473,9 @@ pub struct Build<'a> {
     pub consumers: &'a Consumers,
     /// Names of all upstreams.
     pub upstreams: &'a [String],
+    /// Names that the route's path captures. `None` where the filter stands for several routes (`filters`, `plans.NAME`),
+    /// so that which names there are is known for each request only.
+    pub captures: Option<&'a [String]>,
     /// State of earlier snapshots.
     pub kept: &'a mut Kept,
     pub(crate) kind: &'static str,

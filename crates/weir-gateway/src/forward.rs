@@ -64,7 +64,9 @@ pub(crate) fn client_address(head: &RequestHead, peer: IpAddr, snapshot: &Snapsh
     let values: Vec<&[u8]> = head.headers.get_all("x-forwarded-for").collect();
     let hops = values.iter().rev().flat_map(|value| value.rsplit(|&b| b == b','));
     for hop in hops.take(MAX_HOPS) {
-        let Some(address) = std::str::from_utf8(hop).ok().and_then(|text| parse_node(text.trim())) else { break };
+        let Some(address) = std::str::from_utf8(hop).ok().and_then(|text| parse_node(text.trim())) else {
+            break;
+        };
         client = address;
         if !snapshot.trusts(address) {
             break;

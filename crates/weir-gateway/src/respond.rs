@@ -15,7 +15,12 @@ pub(crate) struct Made {
 }
 
 /// The answer for a refusal.
-pub(crate) fn refusal(refusal: &Refusal, request: Option<&Fields>, request_id: Option<&str>, expose: bool) -> Made {
+pub(crate) fn refusal(
+    refusal: &Refusal,
+    request: Option<&Fields>,
+    request_id: Option<&str>,
+    expose: bool,
+) -> Made {
     let cause = refusal.cause;
     let mut head = ResponseHead::made(cause.status);
     let detail = refusal.detail.as_deref().unwrap_or(cause.meaning);

@@ -5,7 +5,7 @@
 
 mod compile;
 
-pub use compile::{Compiled, compile};
+pub(crate) use compile::{Carry, compile};
 
 use crate::filter::{Answer, Consumers, Filter, Hooks};
 use crate::route::{Slashes, Table};
@@ -69,12 +69,8 @@ pub(crate) struct Route {
     pub(crate) series: RouteSeries,
 }
 
-/// Filters by their index in [`Snapshot::filters`], and which hooks they have between them.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Chain {
-    pub(crate) filters: Box<[u32]>,
-    pub(crate) hooks: Hooks,
-}
+/// Filters in the order they run, by their index in [`Snapshot::filters`].
+pub(crate) type Chain = Box<[u32]>;
 
 /// Where the requests of a route go.
 pub(crate) enum Target {
@@ -102,6 +98,27 @@ pub(crate) struct Plan {
 }
 
 impl Snapshot {
+    /// What runs before the first config does: nothing.
+    pub(crate) fn empty() -> Self {
+        Self {
+            revision: String::new(),
+            listeners: Vec::new(),
+            table: Arc::new(
+                Table::build(Vec::new()).unwrap_or_else(|_| unreachable!("no routes do not conflict")),
+            ),
+            routes: Vec::new(),
+            filters: Vec::new(),
+            plans: Vec::new(),
+            upstreams: Vec::new(),
+            consumers: Consumers::from([]),
+            head_limits: weir_h1::Limits::default(),
+            body_bytes: None,
+            connections: 0,
+            trusted: Vec::new(),
+            expose_causes: false,
+        }
+    }
+
     /// Whether a peer's forwarding headers are believed.
     pub(crate) fn trusts(&self, address: IpAddr) -> bool {
         // An IPv4 client of a dual-stack socket is the same client.
@@ -110,9 +127,13 @@ impl Snapshot {
     }
 
     /// The filters of a plan that run on a route: those whose name the route does not use itself.
-    pub(crate) fn plan_filters<'a>(&'a self, plan: usize, route: &'a Route) -> impl Iterator<Item = u32> + 'a {
-        let used = |name| route.chain.filters.iter().any(|&f| self.filters[f as usize].name == name);
-        let chain = self.plans.get(plan).map(|p| &p.chain.filters[..]).unwrap_or_default();
+    pub(crate) fn plan_filters<'a>(
+        &'a self,
+        plan: usize,
+        route: &'a Route,
+    ) -> impl Iterator<Item = u32> + 'a {
+        let used = |name| route.chain.iter().any(|&f| self.filters[f as usize].name == name);
+        let chain = self.plans.get(plan).map(|p| &p.chain[..]).unwrap_or_default();
         chain.iter().copied().filter(move |&f| !used(self.filters[f as usize].name))
     }
 }

@@ -265,6 +265,11 @@ impl RequestHead {
         self.common.len
     }
 
+    /// All bytes received and not yet recycled: the head, if complete, and what follows it.
+    pub fn buffer(&self) -> &[u8] {
+        &self.headers.base
+    }
+
     /// The buffer to read into. Only append to it.
     pub const fn buffer_mut(&mut self) -> &mut Vec<u8> {
         &mut self.headers.base
@@ -344,6 +349,11 @@ impl ResponseHead {
     /// Bytes of the head on the wire.
     pub const fn wire_len(&self) -> usize {
         self.common.len
+    }
+
+    /// All bytes received and not yet recycled: the head, if complete, and what follows it.
+    pub fn buffer(&self) -> &[u8] {
+        &self.headers.base
     }
 
     /// The buffer to read into. Only append to it.

@@ -4,12 +4,11 @@
 //! the keep-alive race: a *reused* connection that ends before any byte of a response, when the request is idempotent or
 //! no byte of it was written (RFC 9112 §9.3.1).
 
-use super::record::Facts;
 use super::{Exchange, Stop, run_body_hook};
 use crate::connection::{Client, SEND_TIMEOUT};
 use crate::core::Local;
 use crate::error::{self, Cause};
-use crate::filter::{Cx, Flow, Hooks, Refusal};
+use crate::filter::{Cx, Flow, Hooks};
 use crate::forward;
 use crate::upstream::{Active, Connection, LocalUpstream, Tried, Waited};
 use smallvec::SmallVec;
@@ -18,7 +17,7 @@ use std::io;
 use std::rc::Rc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
-use weir_h1::{BodyKind, Progress, RequestHead, ResponseHead, Version, parse_response};
+use weir_h1::{BodyKind, Progress, ResponseHead, Version, parse_response};
 use weir_telemetry::Attempt as Outcome;
 use weir_telemetry::log;
 use weir_wire::dial::{DialError, dial};
@@ -61,7 +60,11 @@ const RATE_GRACE: Duration = Duration::from_secs(10);
 
 impl Exchange<'_> {
     /// Tries endpoints until one answers.
-    pub(super) async fn attempt(&mut self, upstream: &Rc<LocalUpstream>, index: usize) -> Result<Attempt, Stop> {
+    pub(super) async fn attempt(
+        &mut self,
+        upstream: &Rc<LocalUpstream>,
+        index: usize,
+    ) -> Result<Attempt, Stop> {
         self.facts.upstream = Some(index);
         let core = Rc::clone(&self.client.core);
         let endpoints = upstream.endpoints(&|key| core.pool(key));
@@ -108,20 +111,22 @@ impl Exchange<'_> {
         let spec = &upstream.spec;
         let permit = match &spec.gate {
             None => None,
-            Some(gate) => match gate.enter().or_else(|| upstream.close_one_idle().then(|| gate.enter()).flatten()) {
-                Some(permit) => Some(permit),
-                None => match gate.wait(upstream, spec.timeouts.connect).await {
-                    Waited::Permit(permit) => Some(permit),
-                    Waited::Given(given) => {
-                        *active = Active::new(&given.endpoints, given.index);
-                        self.facts.endpoint = Some((given.endpoints, given.index));
-                        upstream.cells.reused.inc();
-                        return Ok(given.connection);
-                    }
-                    Waited::TooMany => return Err((&error::PENDING_LIMIT, Connect::Failed)),
-                    Waited::TooLong => return Err((&error::PENDING_TIMEOUT, Connect::Failed)),
-                },
-            },
+            Some(gate) => {
+                match gate.enter().or_else(|| upstream.close_one_idle().then(|| gate.enter()).flatten()) {
+                    Some(permit) => Some(permit),
+                    None => match gate.wait(upstream, spec.timeouts.connect).await {
+                        Waited::Permit(permit) => Some(permit),
+                        Waited::Given(given) => {
+                            *active = Active::new(&given.endpoints, given.index);
+                            self.facts.endpoint = Some((given.endpoints, given.index));
+                            upstream.cells.reused.inc();
+                            return Ok(given.connection);
+                        }
+                        Waited::TooMany => return Err((&error::PENDING_LIMIT, Connect::Failed)),
+                        Waited::TooLong => return Err((&error::PENDING_TIMEOUT, Connect::Failed)),
+                    },
+                }
+            }
         };
         let endpoint = &active.get().endpoint;
         let tls = spec.tls.as_ref().map(|tls| (tls, &*endpoint.server_name));
@@ -137,9 +142,15 @@ impl Exchange<'_> {
             Err(e) => {
                 upstream.cells.connect_failures.inc();
                 let (cause, outcome, connect) = match &e {
-                    DialError::Failed(_) => (&error::CONNECT_FAILED, Outcome::ConnectFailed, Connect::Refused),
-                    DialError::Refused(_) => (&error::CONNECT_REFUSED, Outcome::ConnectFailed, Connect::Refused),
-                    DialError::TimedOut => (&error::CONNECT_TIMEOUT, Outcome::ConnectTimeout, Connect::Failed),
+                    DialError::Failed(_) => {
+                        (&error::CONNECT_FAILED, Outcome::ConnectFailed, Connect::Refused)
+                    }
+                    DialError::Refused(_) => {
+                        (&error::CONNECT_REFUSED, Outcome::ConnectFailed, Connect::Refused)
+                    }
+                    DialError::TimedOut => {
+                        (&error::CONNECT_TIMEOUT, Outcome::ConnectTimeout, Connect::Failed)
+                    }
                     DialError::Tls(_) => (&error::UPSTREAM_TLS, Outcome::TlsFailed, Connect::Failed),
                 };
                 upstream.cells.attempt(outcome);
@@ -180,7 +191,16 @@ impl Exchange<'_> {
                 let local = &self.local;
                 let mut watch = BodyWatch::new(local, &self.ran, self.cx.as_mut());
                 let expects = self.head.expects_continue() && !continued;
-                await_head(self.client, &mut connection, &mut upload, &mut response, &mut watch, &wait, expects).await
+                await_head(
+                    self.client,
+                    &mut connection,
+                    &mut upload,
+                    &mut response,
+                    &mut watch,
+                    &wait,
+                    expects,
+                )
+                .await
             };
             let failure = match waited {
                 Ok(()) if response.status() >= 200 || response.status() == 101 => {
@@ -204,9 +224,16 @@ impl Exchange<'_> {
             };
             self.facts.body_in = upload.relay.taken();
             self.keep_what_follows(&upload);
-            let nothing_came = response.buffer_mut().is_empty() && response.wire_len() == 0;
+            let nothing_came = response.buffer().is_empty() && response.wire_len() == 0;
             self.client.core.give_response(response);
-            return Err(self.judge(failure, upstream, &active, &connection, &upload, replayable && nothing_came));
+            return Err(self.judge(
+                failure,
+                upstream,
+                &active,
+                &connection,
+                &upload,
+                replayable && nothing_came,
+            ));
         }
         Err(Failure::Upstream { cause: &error::BAD_RESPONSE, raced: false })
     }
@@ -434,7 +461,9 @@ fn client_fault(e: RelayError, refused: Option<Stop>) -> Stop {
     match e {
         RelayError::Malformed(_) => Stop::refuse(&error::BAD_CHUNK),
         RelayError::Stopped => refused.unwrap_or_else(|| Stop::refuse(&error::INTERNAL)),
-        RelayError::Read(_) | RelayError::Truncated | RelayError::Write(_) => Stop::Cut(&error::CLIENT_CLOSED),
+        RelayError::Read(_) | RelayError::Truncated | RelayError::Write(_) => {
+            Stop::Cut(&error::CLIENT_CLOSED)
+        }
     }
 }
 
@@ -482,14 +511,16 @@ impl Watch for BodyWatch<'_> {
         let (true, Some(cx)) = (self.hooked, &mut self.cx) else { return Ok(None) };
         let order = self.ran.iter().copied();
         let filters = &self.local.snapshot.filters;
-        run_body_hook(filters, order, Hooks::REQUEST_BODY, cx, data, last, |f, p, cx| f.on_request_body(p, cx))
-            .map_err(|flow| {
-                self.refused = Some(match flow {
-                    Flow::Answer(answer) => Stop::Answer(answer),
-                    Flow::Refuse(refusal) => Stop::Refuse(refusal),
-                    Flow::Continue | Flow::Wait => Stop::refuse(&error::INTERNAL),
-                });
-                Stopped
-            })
+        run_body_hook(filters, order, Hooks::REQUEST_BODY, cx, data, last, |f, p, cx| {
+            f.on_request_body(p, cx)
+        })
+        .map_err(|flow| {
+            self.refused = Some(match flow {
+                Flow::Answer(answer) => Stop::Answer(answer),
+                Flow::Refuse(refusal) => Stop::Refuse(refusal),
+                Flow::Continue | Flow::Wait => Stop::refuse(&error::INTERNAL),
+            });
+            Stopped
+        })
     }
 }

@@ -55,7 +55,11 @@ impl Facts {
 
 /// How the connection of a cut exchange is counted.
 pub(super) fn closed_by(cause: &Cause) -> Closed {
-    if *cause == error::CLIENT_TOO_SLOW || *cause == error::TUNNEL_TIMEOUT { Closed::Timeout } else { Closed::Error }
+    if *cause == error::CLIENT_TOO_SLOW || *cause == error::TUNNEL_TIMEOUT {
+        Closed::Timeout
+    } else {
+        Closed::Error
+    }
 }
 
 impl Exchange<'_> {

@@ -48,7 +48,9 @@ impl Exchange<'_> {
             Err(_) => true,
         };
         if result.is_ok() {
-            result = self.pump(&mut connection, &mut upload, &mut download, hooked, response_timeouts.body, end).await;
+            result = self
+                .pump(&mut connection, &mut upload, &mut download, hooked, response_timeouts.body, end)
+                .await;
         }
         self.facts.body_out = download.taken();
         self.facts.body_in = upload.relay.taken();
@@ -70,7 +72,9 @@ impl Exchange<'_> {
         }
         match fault {
             // Nothing of the broken response has left yet: it can still be told.
-            Some(cause) if status_only && *cause != error::CLIENT_CLOSED && *cause != error::CLIENT_TOO_SLOW => {
+            Some(cause)
+                if status_only && *cause != error::CLIENT_CLOSED && *cause != error::CLIENT_TOO_SLOW =>
+            {
                 self.facts.status = 0;
                 self.can_keep = false;
                 Err(Stop::refuse(&error::BAD_RESPONSE))
@@ -99,7 +103,8 @@ impl Exchange<'_> {
             loop {
                 if !upload.done && !upload.failed {
                     let mut watch = BodyWatch::new(local, ran, cx.as_deref_mut());
-                    match upload.relay.poll(task, &mut client.stream, &mut connection.stream, watch.active()) {
+                    match upload.relay.poll(task, &mut client.stream, &mut connection.stream, watch.active())
+                    {
                         Poll::Ready(Ok(())) => upload.done = true,
                         Poll::Ready(Err(_)) => upload.failed = true,
                         Poll::Pending => {}
@@ -136,7 +141,8 @@ impl Exchange<'_> {
 
     /// Writes an answer of the gateway's own.
     pub(super) async fn send_made(&mut self, mut made: Made) -> Next {
-        self.can_keep &= self.request_over && !(self.head.expects_continue() && self.head.body() != BodyKind::Empty);
+        self.can_keep &=
+            self.request_over && !(self.head.expects_continue() && self.head.body() != BodyKind::Empty);
         self.facts.status = made.head.status();
         let empty = self.head.method() == Method::Head || matches!(made.head.status(), 204 | 304);
         let mut out = self.client.core.take_buffer();
@@ -193,9 +199,6 @@ impl Exchange<'_> {
             loop {
                 if let Poll::Ready(result) = tunnel.poll(cx, &mut client.stream, &mut connection.stream) {
                     return Poll::Ready(result.map_err(|_| &error::CLIENT_CLOSED));
-                }
-                if client.core.draining.get() && client.core.deadline_passed() {
-                    return Poll::Ready(Err(&error::DRAINING));
                 }
                 if tunnel.moved() != moved {
                     moved = tunnel.moved();
@@ -268,7 +271,12 @@ pub(super) fn write_status(head: &ResponseHead, out: &mut Vec<u8>) {
 }
 
 /// Who cut a response short.
-fn transfer_fault(e: &RelayError, download: &Relay, at: Option<Instant>, end: Option<Instant>) -> &'static Cause {
+fn transfer_fault(
+    e: &RelayError,
+    download: &Relay,
+    at: Option<Instant>,
+    end: Option<Instant>,
+) -> &'static Cause {
     let late = |e: &std::io::Error| e.kind() == std::io::ErrorKind::TimedOut;
     let whole = end.is_some() && at == end;
     match e {
@@ -292,7 +300,12 @@ struct ResponseWatch<'a> {
 }
 
 impl<'a> ResponseWatch<'a> {
-    const fn new(local: &'a Local, ran: &'a SmallVec<[u32; 8]>, cx: Option<&'a mut Cx>, hooked: bool) -> Self {
+    const fn new(
+        local: &'a Local,
+        ran: &'a SmallVec<[u32; 8]>,
+        cx: Option<&'a mut Cx>,
+        hooked: bool,
+    ) -> Self {
         Self { local, ran, cx, hooked }
     }
 

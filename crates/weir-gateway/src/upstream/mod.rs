@@ -30,6 +30,8 @@ use weir_wire::tls::ClientTls;
 pub(crate) struct Upstream {
     pub(crate) name: Arc<str>,
     pub(crate) published: Arc<Published>,
+    /// What discovery keeps `published` up to date from.
+    pub(crate) names: discover::dns::Names,
     pub(crate) tls: Option<ClientTls>,
     /// What tells this TLS policy from another: connections are shared only between equal ones.
     pub(crate) tls_key: Arc<str>,

@@ -79,8 +79,6 @@ pub enum LogLevel {
     Info,
     /// For those who look for a mistake.
     Debug,
-    /// Everything.
-    Trace,
 }
 
 /// The admin listener.

@@ -1,0 +1,216 @@
+//! A filter's own request to an upstream: one request without a body, its whole answer.
+//!
+//! The pools, limits and timeouts are those of the upstream; the only simplification is that an answer is read whole,
+//! up to [`CALL_BODY_BYTES`].
+
+use crate::core::Core;
+use crate::error::{self, Cause};
+use crate::filter::{Answer, CALL_BODY_BYTES, Call, CallRequest, Waiting};
+use crate::upstream::{Active, Connection, LocalUpstream, Tried, Waited};
+use std::future::poll_fn;
+use std::rc::{Rc, Weak};
+use std::time::Instant;
+use weir_h1::{BodyKind, BodyReader, FieldName, Method, Progress, ResponseHead, Step, parse_response};
+use weir_wire::dial::{DialError, dial};
+
+/// Reaches the upstreams of a core.
+pub(crate) struct Caller(Weak<Core>);
+
+impl Caller {
+    pub(crate) fn new(core: &Rc<Core>) -> Self {
+        Self(Rc::downgrade(core))
+    }
+}
+
+impl Call for Caller {
+    fn call<'a>(
+        &'a self,
+        upstream: &'a str,
+        request: CallRequest,
+    ) -> Waiting<'a, Result<Answer, &'static Cause>> {
+        Box::pin(async move {
+            let core = self.0.upgrade().ok_or(&error::NO_ENDPOINT)?;
+            let local = core.local();
+            let found = local.upstreams.iter().find(|u| &*u.spec.name == upstream);
+            let upstream = found.ok_or(&error::NO_ENDPOINT)?;
+            call(&core, upstream, &request).await
+        })
+    }
+}
+
+async fn call(
+    core: &Rc<Core>,
+    upstream: &Rc<LocalUpstream>,
+    request: &CallRequest,
+) -> Result<Answer, &'static Cause> {
+    let endpoints = upstream.endpoints(&|key| core.pool(key));
+    let mut tried = Tried::new();
+    let mut fresh = false;
+    let mut last = &error::NO_ENDPOINT;
+    loop {
+        let Some(chosen) = upstream.pick(&endpoints, &tried) else { return Err(last) };
+        let mut active = Active::new(&endpoints, chosen);
+        let mut connection = match connect(upstream, &mut active, fresh).await {
+            Ok(connection) => connection,
+            Err(cause) if *cause == error::CONNECT_REFUSED => {
+                tried.push(chosen);
+                last = cause;
+                continue;
+            }
+            Err(cause) => return Err(cause),
+        };
+        let reused = connection.reused;
+        let limit = upstream.spec.timeouts.response;
+        let work = exchange(core, upstream, &mut connection, request);
+        let outcome = if limit.is_zero() {
+            work.await
+        } else {
+            tokio::time::timeout(limit, work).await.unwrap_or(Err(&error::RESPONSE_TIMEOUT))
+        };
+        match outcome {
+            Ok((answer, keep)) => {
+                if keep {
+                    upstream.give_back(&active, connection, Instant::now());
+                }
+                return Ok(answer);
+            }
+            // The keep-alive race; a call has no body and asks, so it may be repeated.
+            Err(cause) if reused && *cause == error::UPSTREAM_CLOSED => fresh = true,
+            Err(cause) => return Err(cause),
+        }
+    }
+}
+
+async fn connect(
+    upstream: &Rc<LocalUpstream>,
+    active: &mut Active,
+    fresh: bool,
+) -> Result<Connection, &'static Cause> {
+    if !fresh && let Some(connection) = active.get().pool.take() {
+        upstream.cells.reused.inc();
+        return Ok(connection);
+    }
+    let spec = &upstream.spec;
+    let permit = match &spec.gate {
+        None => None,
+        Some(gate) => match gate.wait(upstream, spec.timeouts.connect).await {
+            Waited::Permit(permit) => Some(permit),
+            Waited::Given(given) => {
+                *active = Active::new(&given.endpoints, given.index);
+                return Ok(given.connection);
+            }
+            Waited::TooMany => return Err(&error::PENDING_LIMIT),
+            Waited::TooLong => return Err(&error::PENDING_TIMEOUT),
+        },
+    };
+    let endpoint = &active.get().endpoint;
+    let tls = spec.tls.as_ref().map(|tls| (tls, &*endpoint.server_name));
+    match dial(&endpoint.address, tls, spec.timeouts.connect).await {
+        Ok(dialled) => {
+            upstream.cells.connects.inc();
+            Ok(Connection::new(dialled.stream, None, &upstream.cells, permit))
+        }
+        Err(e) => {
+            upstream.cells.connect_failures.inc();
+            Err(match e {
+                DialError::Failed(_) | DialError::Refused(_) => &error::CONNECT_REFUSED,
+                DialError::TimedOut => &error::CONNECT_TIMEOUT,
+                DialError::Tls(_) => &error::UPSTREAM_TLS,
+            })
+        }
+    }
+}
+
+/// One request and its answer; whether the connection can be kept.
+async fn exchange(
+    core: &Rc<Core>,
+    upstream: &LocalUpstream,
+    connection: &mut Connection,
+    request: &CallRequest,
+) -> Result<(Answer, bool), &'static Cause> {
+    let mut out = format!("{} {} HTTP/1.1\r\nhost: ", request.method, request.target).into_bytes();
+    out.extend_from_slice(&request.authority);
+    out.extend_from_slice(b"\r\n");
+    for (name, value) in &request.headers {
+        out.extend_from_slice(name.as_str().as_bytes());
+        out.extend_from_slice(b": ");
+        out.extend_from_slice(value);
+        out.extend_from_slice(b"\r\n");
+    }
+    out.extend_from_slice(b"\r\n");
+    let mut written = 0;
+    while written < out.len() {
+        let rest = out.get(written..).unwrap_or_default();
+        let n = poll_fn(|cx| connection.stream.poll_write(cx, rest))
+            .await
+            .map_err(|_| &error::UPSTREAM_CLOSED)?;
+        if n == 0 {
+            return Err(&error::UPSTREAM_CLOSED);
+        }
+        written += n;
+    }
+    poll_fn(|cx| connection.stream.poll_flush(cx)).await.map_err(|_| &error::UPSTREAM_CLOSED)?;
+
+    let limits = core.local().snapshot.head_limits;
+    let mut head = ResponseHead::default();
+    loop {
+        let read = poll_fn(|cx| connection.stream.poll_read(cx, head.buffer_mut())).await;
+        match read {
+            Ok(0) | Err(_) if head.buffer_mut().is_empty() => return Err(&error::UPSTREAM_CLOSED),
+            Ok(0) | Err(_) => return Err(&error::BAD_RESPONSE),
+            Ok(_) => {}
+        }
+        while let Progress::Complete = parse_response(&mut head, &limits).map_err(|_| &error::BAD_RESPONSE)? {
+            if head.status() >= 200 {
+                let method = if request.method == "HEAD" { Method::Head } else { Method::Get };
+                let (body, clean) = read_body(connection, &head, method).await?;
+                upstream.cells.attempt(weir_telemetry::Attempt::Answered);
+                let keep = clean && head.connection() == weir_h1::Connection::KeepAlive;
+                return Ok((answer(&head, body), keep));
+            }
+            head.recycle(0); // an interim response
+        }
+    }
+}
+
+async fn read_body(
+    connection: &mut Connection,
+    head: &ResponseHead,
+    method: Method,
+) -> Result<(Vec<u8>, bool), &'static Cause> {
+    let kind = head.body(method);
+    let mut reader = BodyReader::new(kind);
+    let mut input = head.rest().to_vec();
+    let (mut at, mut body) = (0, Vec::new());
+    loop {
+        match reader.step(input.get(at..).unwrap_or_default()).map_err(|_| &error::BAD_RESPONSE)? {
+            Step::Data { skip, len } => {
+                body.extend_from_slice(input.get(at + skip..at + skip + len).unwrap_or_default());
+                at += skip + len;
+                if body.len() > CALL_BODY_BYTES {
+                    return Err(&error::BAD_RESPONSE);
+                }
+            }
+            Step::End { used } => return Ok((body, at + used == input.len())),
+            Step::More => {
+                input.clear();
+                at = 0;
+                match poll_fn(|cx| connection.stream.poll_read(cx, &mut input)).await {
+                    Ok(0) if kind == BodyKind::UntilClose => return Ok((body, false)),
+                    Ok(0) | Err(_) => return Err(&error::BAD_RESPONSE),
+                    Ok(_) => {}
+                }
+            }
+        }
+    }
+}
+
+fn answer(head: &ResponseHead, body: Vec<u8>) -> Answer {
+    let fields = head.headers.iter().filter_map(|(name, value)| {
+        let name = std::str::from_utf8(name).ok()?;
+        // Framing is written anew for whoever gets this answer.
+        let framing = name.eq_ignore_ascii_case("content-length");
+        if framing { None } else { Some((FieldName::new(name).ok()?, value.to_vec())) }
+    });
+    Answer { status: head.status(), headers: fields.collect(), body }
+}

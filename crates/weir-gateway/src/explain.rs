@@ -1,0 +1,224 @@
+//! `weir explain`: what would happen to a request, told by the very code that routes live traffic.
+
+use crate::route::{self, Decision, NEAR_MISSES};
+use crate::snapshot::{Snapshot, Target};
+use serde::Serialize;
+use std::fmt::{self, Write};
+use weir_h1::{Limits, Progress, RequestHead, TargetForm, parse_request};
+
+/// What would happen to a request.
+#[derive(Clone, Debug, Serialize)]
+pub struct Explanation {
+    /// The request as understood: method, host, canonical path, query.
+    pub request: Understood,
+    /// Which route wins and why the others do not.
+    pub decision: Decision,
+    /// The filters of the winner in the order they run.
+    pub filters: Vec<FilterShown>,
+    /// Where the winner sends the request.
+    pub target: Option<TargetShown>,
+}
+
+/// A request as the gateway understands it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Understood {
+    /// The method.
+    pub method: String,
+    /// The host that routes are matched against.
+    pub host: String,
+    /// The path in canonical form.
+    pub path: String,
+    /// The query.
+    pub query: Option<String>,
+    /// The listener it is taken to come in on.
+    pub listener: String,
+}
+
+/// A filter with its settings.
+#[derive(Clone, Debug, Serialize)]
+pub struct FilterShown {
+    /// Its name.
+    pub name: &'static str,
+    /// Its settings with every default filled in.
+    pub settings: serde_json::Value,
+}
+
+/// Where a route leads.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TargetShown {
+    /// An answer of the gateway's own.
+    Respond {
+        /// Its status.
+        status: u16,
+    },
+    /// One upstream, or several with their shares in percent.
+    Upstreams(Vec<UpstreamShown>),
+}
+
+/// An upstream and its endpoints.
+#[derive(Clone, Debug, Serialize)]
+pub struct UpstreamShown {
+    /// Its name.
+    pub name: String,
+    /// Share of the requests in percent.
+    pub share: f64,
+    /// How an endpoint is chosen.
+    pub balancer: &'static str,
+    /// Its addresses; names that are resolved at run time as written.
+    pub endpoints: Vec<String>,
+}
+
+/// Explains a request given as it would be written on the wire: method, target and header fields.
+///
+/// # Errors
+/// Why the gateway would refuse the request before it looks at any route.
+pub fn explain(
+    snapshot: &Snapshot,
+    listener: Option<&str>,
+    method: &str,
+    target: &str,
+    headers: &[(String, String)],
+) -> Result<Explanation, String> {
+    let number = match listener {
+        None => 0,
+        Some(name) => snapshot
+            .listeners
+            .iter()
+            .position(|l| *l.name == *name)
+            .ok_or_else(|| format!("there is no listener `{name}`"))?,
+    };
+    let shown = snapshot.listeners.get(number).ok_or("the config has no listener")?;
+    let head = head_of(method, target, headers, &snapshot.head_limits)?;
+    let mut canonical = Vec::new();
+    let path = if head.form() == TargetForm::Asterisk {
+        b"/".as_slice()
+    } else {
+        let form = route::canonical(head.path(), shown.slashes, &mut canonical)
+            .map_err(|e| format!("400 bad_path: the path is refused: {e}"))?;
+        form.choose(head.path(), &canonical)
+    };
+    let fields: Vec<(&[u8], &[u8])> = head.headers.iter().collect();
+    let request = route::Request {
+        listener: number as u16,
+        host: head.authority(),
+        method: head.method_name(),
+        path,
+        query: head.query(),
+        headers: &fields[..],
+    };
+    let decision = route::explain(&snapshot.table, &request, NEAR_MISSES);
+    let winner = decision.winner.as_ref().and_then(|w| snapshot.routes.get(w.index));
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let filters = winner.map(|route| {
+        let instance = |&i: &u32| &snapshot.filters[i as usize];
+        route
+            .chain
+            .iter()
+            .map(instance)
+            .map(|f| FilterShown { name: f.name, settings: f.settings.clone() })
+            .collect()
+    });
+    Ok(Explanation {
+        request: Understood {
+            method: text(head.method_name()),
+            host: text(head.authority()),
+            path: text(path),
+            query: head.query().map(text),
+            listener: shown.name.to_string(),
+        },
+        target: winner.map(|route| target_of(snapshot, &route.target)),
+        filters: filters.unwrap_or_default(),
+        decision,
+    })
+}
+
+/// Parses the request by the parser of live traffic, so that what it would refuse is refused here.
+fn head_of(
+    method: &str,
+    target: &str,
+    headers: &[(String, String)],
+    limits: &Limits,
+) -> Result<RequestHead, String> {
+    let (target, host) = split_url(target);
+    let mut text = format!("{method} {target} HTTP/1.1\r\n");
+    let named = headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host"));
+    if !named {
+        let _ = write!(text, "Host: {}\r\n", host.as_deref().unwrap_or("localhost"));
+    }
+    for (name, value) in headers {
+        let _ = write!(text, "{name}: {value}\r\n");
+    }
+    text.push_str("\r\n");
+    let mut head = RequestHead::default();
+    head.buffer_mut().extend_from_slice(text.as_bytes());
+    match parse_request(&mut head, limits) {
+        Ok(Progress::Complete) => Ok(head),
+        Ok(Progress::Partial) => Err("400 bad_head: the request is incomplete".to_owned()),
+        Err(e) => {
+            let cause = crate::connection::cause_of(e.kind());
+            Err(format!("{} {}: {e}", cause.status, cause.code))
+        }
+    }
+}
+
+/// A URL's target and host; a target alone has none.
+fn split_url(url: &str) -> (String, Option<String>) {
+    let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
+    let Some(rest) = rest else { return (url.to_owned(), None) };
+    let end = rest.find(['/', '?']).unwrap_or(rest.len());
+    let (host, target) = rest.split_at(end);
+    let target = if target.starts_with('/') { target.to_owned() } else { format!("/{target}") };
+    (target, Some(host.to_owned()))
+}
+
+fn target_of(snapshot: &Snapshot, target: &Target) -> TargetShown {
+    let shown = |index: usize, share: f64| {
+        let upstream = &snapshot.upstreams[index];
+        let fixed = upstream.names.fixed.iter().map(|e| e.label.to_string());
+        let names = upstream.names.names.iter().map(|n| format!("{}:{} (DNS)", n.host, n.port));
+        UpstreamShown {
+            name: upstream.name.to_string(),
+            share,
+            balancer: upstream.balancer.name,
+            endpoints: fixed.chain(names).collect(),
+        }
+    };
+    match target {
+        Target::Respond(answer) => TargetShown::Respond { status: answer.status },
+        Target::Upstream(index) => TargetShown::Upstreams(vec![shown(*index, 100.0)]),
+        Target::Split(shares) => {
+            let total = shares.last().map_or(1, |(total, _)| *total);
+            let mut before = 0;
+            let each = shares.iter().map(|(upto, index)| {
+                let share = f64::from(upto - before) * 100.0 / f64::from(total);
+                before = *upto;
+                shown(*index, share)
+            });
+            TargetShown::Upstreams(each.collect())
+        }
+    }
+}
+
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let r = &self.request;
+        let query = r.query.as_ref().map(|q| format!("?{q}")).unwrap_or_default();
+        writeln!(f, "request  {} {}{query} on host {}, listener {}", r.method, r.path, r.host, r.listener)?;
+        write!(f, "{}", self.decision)?;
+        if self.decision.winner.is_none() {
+            return writeln!(f, "answer   404 no_route");
+        }
+        for (i, filter) in self.filters.iter().enumerate() {
+            writeln!(f, "{:8} {} {}", if i == 0 { "filters" } else { "" }, filter.name, filter.settings)?;
+        }
+        match &self.target {
+            Some(TargetShown::Respond { status }) => writeln!(f, "respond  {status}"),
+            Some(TargetShown::Upstreams(upstreams)) => upstreams.iter().try_for_each(|u| {
+                let share = if u.share < 100.0 { format!(" ({}%)", u.share) } else { String::new() };
+                writeln!(f, "upstream {}{share}, {}: {}", u.name, u.balancer, u.endpoints.join(", "))
+            }),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,440 @@
+//! The gateway as a program sees it: built from a config, started, asked, drained.
+
+use crate::config::schema::{Config, Workers};
+use crate::config::{Diagnostics, Loaded, Source, load};
+use crate::core::{LIMITS, Message, Shared};
+use crate::filter::FilterKind;
+use crate::listener::{self, Start};
+use crate::reload::{Control, Refused, Reloaded, Watching};
+use crate::snapshot::{Carry, Snapshot, compile};
+use crate::{error, filters};
+use serde::Serialize;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime};
+use tokio::sync::{mpsc, watch};
+use weir_telemetry::{Exposition, Setup, Telemetry, log};
+
+/// A running gateway. Cheap to clone; it runs until [`Gateway::stop`] or [`Gateway::drain`] ends it, whoever else is gone.
+#[derive(Clone)]
+pub struct Gateway {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    telemetry: Arc<Telemetry>,
+    control: Mutex<Control>,
+    shared: Arc<Shared>,
+    cores: Vec<mpsc::UnboundedSender<Message>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    draining: AtomicBool,
+    configs: watch::Sender<Arc<Config>>,
+    started: SystemTime,
+    version: &'static str,
+    ended: (Mutex<bool>, Condvar),
+    watching: Mutex<Option<Watching>>,
+}
+
+/// A gateway that is not started yet.
+#[derive(Debug)]
+pub struct Builder {
+    source: Source,
+    kinds: Vec<&'static FilterKind>,
+    version: &'static str,
+    commit: &'static str,
+}
+
+/// Why a gateway did not start.
+#[derive(Debug)]
+pub enum StartError {
+    /// The config has errors.
+    Config(Diagnostics),
+    /// The system refused something: an address is taken, a file cannot be written.
+    System(String),
+}
+
+/// A config as checked, for `weir check`, `weir explain` and tests.
+pub struct Checked {
+    /// Everything found.
+    pub diagnostics: Diagnostics,
+    /// The config and what it compiles to, unless there are errors.
+    pub compiled: Option<(Loaded, Snapshot)>,
+}
+
+/// What a gateway says about itself.
+#[derive(Clone, Debug, Serialize)]
+pub struct Status {
+    /// Version of the program.
+    pub version: String,
+    /// Revision of the config that runs.
+    pub revision: String,
+    /// `running` or `draining`.
+    pub state: &'static str,
+    /// Seconds since the start.
+    pub uptime_seconds: u64,
+    /// Data-plane threads.
+    pub workers: usize,
+    /// Client connections open now.
+    pub connections: usize,
+    /// Requests answered since the start.
+    pub requests: u64,
+    /// Listeners by name, with the address as bound.
+    pub listeners: Vec<(String, String)>,
+    /// Upstreams by name, with the endpoints as they are now.
+    pub upstreams: Vec<(String, Vec<EndpointStatus>)>,
+    /// Number of routes.
+    pub routes: usize,
+}
+
+/// One endpoint of an upstream.
+#[derive(Clone, Debug, Serialize)]
+pub struct EndpointStatus {
+    /// Its address.
+    pub address: String,
+    /// Its weight.
+    pub weight: u32,
+    /// Whether it is in rotation.
+    pub healthy: bool,
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Config(diagnostics) => f.write_str(diagnostics.to_text().trim_end()),
+            Self::System(text) => f.write_str(text),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
+/// Everything that `start` would refuse, without starting: loads, checks and compiles.
+pub fn check(source: &Source, more: &[&'static FilterKind]) -> Checked {
+    let kinds = kinds_with(more);
+    let mut loaded = match load(source) {
+        Ok(loaded) => loaded,
+        Err(unreadable) => return Checked { diagnostics: unreadable.diagnostics, compiled: None },
+    };
+    let snapshot = match Carry::new(Telemetry::new(Setup::default())) {
+        Ok(mut carry) => compile(&mut loaded, &kinds, &mut carry),
+        Err(e) => {
+            loaded.error("", "system", e.to_string(), None);
+            None
+        }
+    };
+    let diagnostics = loaded.diagnostics.clone();
+    Checked { diagnostics, compiled: snapshot.map(|snapshot| (loaded, snapshot)) }
+}
+
+fn kinds_with(more: &[&'static FilterKind]) -> Vec<&'static FilterKind> {
+    filters::KINDS.iter().chain(more).copied().collect()
+}
+
+// === impl Builder ===
+
+impl Builder {
+    /// Adds a filter of the embedding program.
+    #[must_use]
+    pub fn filter(mut self, kind: &'static FilterKind) -> Self {
+        self.kinds.push(kind);
+        self
+    }
+
+    /// Says which program and commit it is, for `weir_build_info`.
+    #[must_use]
+    pub const fn version(mut self, version: &'static str, commit: &'static str) -> Self {
+        (self.version, self.commit) = (version, commit);
+        self
+    }
+
+    /// Loads the config, binds every listener and starts to serve.
+    ///
+    /// # Errors
+    /// See [`StartError`]. Nothing runs then.
+    pub fn start(self) -> Result<Gateway, StartError> {
+        let system = |e: &dyn fmt::Display| StartError::System(e.to_string());
+        let mut loaded = load(&self.source).map_err(|e| StartError::Config(e.diagnostics))?;
+        let cores = workers(loaded.config.workers);
+        let causes =
+            self.kinds.iter().flat_map(|k| k.causes.iter().copied()).chain(error::CAUSES.iter().copied());
+        let mut codes: Vec<&'static str> = causes.map(|c| c.code).collect();
+        codes.sort_unstable();
+        codes.dedup();
+        // Leaked: these two lists live as long as the process, and so does what points to them.
+        let codes: &'static [&'static str] = Vec::leak(codes);
+        let limits: &'static [&'static str] = Vec::leak(LIMITS.iter().map(|(name, _)| *name).collect());
+        let telemetry = Telemetry::new(Setup {
+            cores,
+            causes: codes,
+            limits,
+            version: self.version,
+            commit: self.commit,
+            route_cap: loaded.config.limits.metric_routes as usize,
+            ..Setup::default()
+        });
+        let mut carry = Carry::new(Arc::clone(&telemetry)).map_err(|e| system(&e))?;
+        let Some(snapshot) = compile(&mut loaded, &self.kinds, &mut carry) else {
+            return Err(StartError::Config(loaded.diagnostics));
+        };
+        let control =
+            Control::new(self.source, self.kinds, carry, Arc::clone(&telemetry), loaded.config.clone());
+        let mut control = control.map_err(|e| system(&e))?;
+        let prepared = control.prepare(loaded, snapshot, cores).map_err(|e| system(&e))?;
+
+        let shared = Arc::new(Shared {
+            by_core: (0..cores).map(|_| AtomicUsize::new(0)).collect(),
+            ..Shared::default()
+        });
+        let (senders, mailboxes): (Vec<_>, Vec<_>) = (0..cores).map(|_| mpsc::unbounded_channel()).unzip();
+        let mut threads = Vec::new();
+        for (index, mailbox) in mailboxes.into_iter().enumerate() {
+            let start = Start {
+                index,
+                telemetry: Arc::clone(&telemetry),
+                causes: codes,
+                shared: Arc::clone(&shared),
+                siblings: senders.clone(),
+                mailbox,
+                snapshot: Arc::clone(&prepared.snapshot),
+                seed: seed(index),
+            };
+            threads.push(listener::spawn(start).map_err(|e| system(&e))?);
+        }
+        control.commit(prepared, &senders, true);
+        let config = Arc::clone(&control.config);
+        let gateway = Gateway {
+            inner: Arc::new(Inner {
+                telemetry,
+                shared,
+                cores: senders,
+                threads: Mutex::new(threads),
+                draining: AtomicBool::new(false),
+                configs: watch::Sender::new(Arc::clone(&config)),
+                started: SystemTime::now(),
+                version: self.version,
+                ended: (Mutex::new(false), Condvar::new()),
+                watching: Mutex::new(None),
+                control: Mutex::new(control),
+            }),
+        };
+        gateway.watch();
+        Ok(gateway)
+    }
+}
+
+/// How many cores: as written, or as many as this process may run on.
+fn workers(written: Workers) -> usize {
+    match written {
+        Workers::Auto => std::thread::available_parallelism().map_or(1, usize::from),
+        Workers::Count(n) => usize::from(n.get()),
+    }
+}
+
+/// A seed for a core's own random numbers. They spread load and name requests; nothing secret rests on them.
+fn seed(index: usize) -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(index)
+}
+
+// === impl Gateway ===
+
+impl Gateway {
+    /// A gateway to be built from a config.
+    pub fn builder(source: Source) -> Builder {
+        Builder { source, kinds: kinds_with(&[]), version: env!("CARGO_PKG_VERSION"), commit: "" }
+    }
+
+    /// Starts a gateway with the filters that come with it.
+    ///
+    /// # Errors
+    /// See [`StartError`].
+    pub fn start(source: Source) -> Result<Self, StartError> {
+        Self::builder(source).start()
+    }
+
+    /// Loads the config again and, if it is good, runs it instead of the current one. Blocks until every core has adopted
+    /// it: milliseconds.
+    ///
+    /// # Errors
+    /// What is wrong with the config. The current one runs on, untouched.
+    pub fn reload(&self) -> Result<Reloaded, Refused> {
+        let mut control = self.control();
+        let result = control.reload(&self.inner.cores);
+        if result.is_ok() {
+            // No receiver is no fault: nobody may have asked.
+            self.inner.configs.send_replace(Arc::clone(&control.config));
+        }
+        drop(control);
+        self.watch();
+        result
+    }
+
+    /// Turns readiness off, waits `shutdown.delay`, then accepts nothing more, ends every connection after its exchange,
+    /// and ends the gateway when all are done or `shutdown.drain` is over. Blocks until then.
+    pub fn drain(&self) {
+        let first = !self.inner.draining.swap(true, Ordering::Relaxed);
+        if !first {
+            return self.wait();
+        }
+        let shutdown = self.control().config.shutdown.clone();
+        log::info("draining", &[("delay", &shutdown.delay), ("deadline", &shutdown.drain)]);
+        std::thread::sleep(shutdown.delay.get()); // a blocking call that says so
+        self.tell_all(|| Message::Drain);
+        let deadline = Instant::now() + shutdown.drain.get();
+        while self.connections() > 0 && Instant::now() < deadline {
+            std::thread::sleep(DRAIN_POLL);
+        }
+        let cut = self.connections();
+        if cut > 0 {
+            log::warn("drain deadline passed: connections are cut", &[("connections", &cut)]);
+        }
+        self.stop();
+    }
+
+    /// Ends the gateway at once: connections are cut.
+    pub fn stop(&self) {
+        self.inner.draining.store(true, Ordering::Relaxed);
+        self.tell_all(|| Message::Stop);
+        let threads = std::mem::take(&mut *self.inner.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        for thread in threads {
+            if thread.join().is_err() {
+                log::error("a core panicked", &[]);
+            }
+        }
+        self.control().end();
+        let (ended, bell) = &self.inner.ended;
+        *ended.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        bell.notify_all();
+    }
+
+    /// Blocks until the gateway has ended.
+    pub fn wait(&self) {
+        let (ended, bell) = &self.inner.ended;
+        let mut ended = ended.lock().unwrap_or_else(PoisonError::into_inner);
+        while !*ended {
+            ended = bell.wait(ended).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Whether new requests are welcome: false from the first moment of a drain.
+    pub fn is_ready(&self) -> bool {
+        !self.inner.draining.load(Ordering::Relaxed)
+    }
+
+    /// The config as it runs, and every later one.
+    pub fn configs(&self) -> watch::Receiver<Arc<Config>> {
+        self.inner.configs.subscribe()
+    }
+
+    /// The listeners' names and addresses as bound.
+    pub fn addresses(&self) -> Vec<(String, weir_wire::listen::Address)> {
+        self.control().addresses()
+    }
+
+    /// The address of a TCP listener, by name.
+    pub fn address(&self, listener: &str) -> Option<std::net::SocketAddr> {
+        self.addresses().into_iter().find_map(|(name, address)| match address {
+            weir_wire::listen::Address::Tcp(address) if name == listener => Some(address),
+            _ => None,
+        })
+    }
+
+    /// Everything counted, in a format negotiated from an `Accept` value; with its content type.
+    pub fn metrics(&self, accept: &str) -> (&'static str, String) {
+        let format: Exposition = weir_telemetry::negotiate(accept);
+        (format.content_type(), self.inner.telemetry.expose(format))
+    }
+
+    /// What the gateway says about itself.
+    pub fn status(&self) -> Status {
+        let control = self.control();
+        let snapshot = &control.snapshot;
+        Status {
+            version: self.inner.version.to_owned(),
+            revision: snapshot.revision.clone(),
+            state: if self.is_ready() { "running" } else { "draining" },
+            uptime_seconds: self.inner.started.elapsed().unwrap_or_default().as_secs(),
+            workers: self.inner.cores.len(),
+            connections: self.connections(),
+            requests: self.inner.telemetry.requests_total(),
+            listeners: control
+                .addresses()
+                .into_iter()
+                .map(|(name, address)| (name, address.to_string()))
+                .collect(),
+            upstreams: snapshot.upstreams.iter().map(|u| (u.name.to_string(), endpoints(u))).collect(),
+            routes: snapshot.routes.len(),
+        }
+    }
+
+    /// Opens the log files anew, after they were moved away.
+    pub fn reopen_logs(&self) {
+        if let Err(e) = log::reopen() {
+            log::error("log not reopened", &[("error", &e)]);
+        }
+        self.control().reopen_log();
+    }
+
+    fn connections(&self) -> usize {
+        self.inner.shared.connections.load(Ordering::Relaxed)
+    }
+
+    fn tell_all(&self, message: impl Fn() -> Message) {
+        for core in &self.inner.cores {
+            let _ = core.send(message()); // a core that is gone needs no telling
+        }
+    }
+
+    fn control(&self) -> std::sync::MutexGuard<'_, Control> {
+        self.inner.control.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Watches the files of the config as it is now, if it says so. A reload that was refused watches too: its files are
+    /// the ones about to be mended.
+    fn watch(&self) {
+        let (wanted, files): (bool, Vec<PathBuf>) = {
+            let control = self.control();
+            (control.config.watch, control.files.clone())
+        };
+        let mut watching = self.inner.watching.lock().unwrap_or_else(PoisonError::into_inner);
+        if !wanted {
+            *watching = None;
+            return;
+        }
+        if watching.as_ref().is_some_and(|w| w.files() == files) {
+            return;
+        }
+        let weak = Arc::downgrade(&self.inner);
+        let made = Watching::new(files, move || {
+            if let Some(inner) = weak.upgrade() {
+                let _ = Self { inner }.reload(); // it logs what it did
+            }
+        });
+        match made {
+            Ok(made) => *watching = Some(made),
+            Err(e) => log::warn("files are not watched", &[("error", &e)]),
+        }
+    }
+}
+
+impl fmt::Debug for Gateway {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gateway").field("ready", &self.is_ready()).finish_non_exhaustive()
+    }
+}
+
+/// How often a drain looks whether it is done.
+const DRAIN_POLL: Duration = Duration::from_millis(10);
+
+fn endpoints(upstream: &crate::upstream::Upstream) -> Vec<EndpointStatus> {
+    let list = upstream.published.list();
+    let status = |e: &Arc<crate::upstream::Endpoint>| EndpointStatus {
+        address: e.label.to_string(),
+        weight: e.weight,
+        healthy: e.cells.healthy(),
+    };
+    list.iter().map(status).collect()
+}

@@ -1,0 +1,189 @@
+//! One core: its thread, its mailbox, and the accept loop of each of its listening sockets.
+
+use crate::connection;
+use crate::core::{Core, Message, Shared, detach};
+use crate::snapshot::Snapshot;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+use tokio::runtime::{Builder, LocalOptions};
+use tokio::sync::{Notify, mpsc};
+use weir_telemetry::{Telemetry, log};
+use weir_wire::listen::{Address, BoundSocket, Listener};
+use weir_wire::{Peer, Stream};
+
+/// What a core begins with.
+pub(crate) struct Start {
+    pub(crate) index: usize,
+    pub(crate) telemetry: Arc<Telemetry>,
+    pub(crate) causes: &'static [&'static str],
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) siblings: Vec<mpsc::UnboundedSender<Message>>,
+    pub(crate) mailbox: mpsc::UnboundedReceiver<Message>,
+    pub(crate) snapshot: Arc<Snapshot>,
+    pub(crate) seed: u64,
+}
+
+/// How often a core looks after its pools and hands its log lines over.
+const TICK: Duration = Duration::from_millis(200);
+
+/// How long accepting pauses when descriptors have run out. Connections wait in the kernel's queue meanwhile, and every
+/// exchange that ends frees two.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// A new connection goes to the core with the fewest when this one holds that many more than its share.
+const HAND_OVER_AT: usize = 8;
+
+/// Starts a core's thread.
+pub(crate) fn spawn(start: Start) -> io::Result<JoinHandle<()>> {
+    let name = format!("weir-core-{}", start.index);
+    thread::Builder::new().name(name).spawn(move || {
+        let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
+        match runtime {
+            Ok(runtime) => runtime.block_on(run(start)),
+            Err(e) => log::error("a core could not start", &[("error", &e)]),
+        }
+    })
+}
+
+async fn run(start: Start) {
+    let Start { index, telemetry, causes, shared, siblings, mut mailbox, snapshot, seed } = start;
+    let core = Core::new(index, &telemetry, causes, shared, siblings, snapshot, seed);
+    let doors = Doors::default();
+    let mut tick = tokio::time::interval(TICK);
+    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        let message = tokio::select! {
+            message = mailbox.recv() => message,
+            _ = tick.tick() => {
+                core.sweep();
+                if let Some(log) = &mut *core.access_log.borrow_mut() {
+                    log.flush_tick();
+                }
+                continue;
+            }
+        };
+        match message {
+            Some(Message::Accepted { stream, peer, listener }) => take_over(&core, stream, peer, &listener),
+            Some(Message::Adopt { snapshot, sockets, log, done }) => {
+                core.adopt(snapshot);
+                if let Some(log) = log {
+                    *core.access_log.borrow_mut() = log;
+                }
+                doors.close_unused(&core);
+                for (address, socket) in sockets {
+                    doors.open(&core, address, socket);
+                }
+                let _ = done.send(()); // whoever asked may have stopped waiting
+            }
+            Some(Message::Drain) => {
+                doors.close_all();
+                core.drain();
+            }
+            Some(Message::Stop) | None => return,
+        }
+    }
+}
+
+/// The listening sockets of a core, each with the bell that ends its loop.
+#[derive(Default)]
+struct Doors(RefCell<HashMap<Address, Rc<Notify>>>);
+
+impl Doors {
+    fn open(&self, core: &Rc<Core>, address: Address, socket: BoundSocket) {
+        let bell = Rc::new(Notify::new());
+        self.0.borrow_mut().insert(address.clone(), Rc::clone(&bell));
+        match Listener::new(socket) {
+            Ok(listener) => drop(tokio::task::spawn_local(accept(Rc::clone(core), address, listener, bell))),
+            Err(e) => log::error("a core could not listen", &[("address", &address), ("error", &e)]),
+        }
+    }
+
+    /// Closes what the current snapshot does not listen on.
+    fn close_unused(&self, core: &Core) {
+        let local = core.local();
+        self.0.borrow_mut().retain(|address, bell| {
+            let used = local.listener(address).is_some();
+            if !used {
+                bell.notify_one();
+            }
+            used
+        });
+    }
+
+    fn close_all(&self) {
+        self.0.borrow_mut().drain().for_each(|(_, bell)| bell.notify_one());
+    }
+}
+
+/// Accepts until the bell rings, then serves what is still in the kernel's queue: closing a listening socket resets it.
+async fn accept(core: Rc<Core>, address: Address, listener: Listener, bell: Rc<Notify>) {
+    loop {
+        let accepted = tokio::select! {
+            biased;
+            accepted = listener.accept() => accepted,
+            () = bell.notified() => break,
+        };
+        match accepted {
+            Ok((stream, peer)) => admit(&core, &address, stream, peer),
+            Err(e) if connection::must_pause(&e) => {
+                static SEEN: log::Every = log::every(Duration::from_secs(5));
+                SEEN.warn("out of descriptors: accepting pauses", &[("error", &e)]);
+                tokio::time::sleep(PAUSE).await;
+            }
+            Err(_) => {} // this one connection failed before it was ours
+        }
+    }
+    loop {
+        tokio::select! {
+            biased;
+            accepted = listener.accept() => match accepted {
+                Ok((stream, peer)) => serve(&core, &address, stream, peer),
+                Err(_) => break,
+            },
+            () = std::future::ready(()) => break,
+        }
+    }
+}
+
+/// Serves a new connection here, or on the core that has the fewest.
+fn admit(core: &Rc<Core>, address: &Address, stream: Stream, peer: Peer) {
+    let Some(lightest) = lighter(core) else { return serve(core, address, stream, peer) };
+    if matches!(stream, Stream::Tcp(_))
+        && let Some(stream) = detach(stream)
+    {
+        // The receiver is gone only when the whole process ends.
+        let _ = core.siblings[lightest].send(Message::Accepted { stream, peer, listener: address.clone() });
+    }
+}
+
+/// The core with the fewest connections, if this one has clearly more than its share: SO_REUSEPORT spreads by hash, which
+/// is uneven for the few long connections that matter most.
+fn lighter(core: &Core) -> Option<usize> {
+    let counts = &core.shared.by_core;
+    if counts.len() < 2 {
+        return None;
+    }
+    let here = core.connections();
+    let (lightest, least) =
+        counts.iter().map(|c| c.load(Ordering::Relaxed)).enumerate().min_by_key(|(_, count)| *count)?;
+    (here >= least + HAND_OVER_AT && here * 4 > least * 5).then_some(lightest)
+}
+
+fn take_over(core: &Rc<Core>, stream: std::net::TcpStream, peer: Peer, address: &Address) {
+    if let Ok(stream) = tokio::net::TcpStream::from_std(stream) {
+        serve(core, address, Stream::Tcp(stream), peer);
+    }
+}
+
+fn serve(core: &Rc<Core>, address: &Address, stream: Stream, peer: Peer) {
+    let local = core.local();
+    if let Some(listener) = local.listener(address) {
+        drop(tokio::task::spawn_local(connection::serve(Rc::clone(core), Rc::clone(listener), stream, peer)));
+    }
+}

@@ -1,0 +1,397 @@
+//! Reload: build the whole next snapshot, bind what is new, hand it to every core, then let go of the old one.
+//!
+//! Like caddy: on any error the old config has never stopped. Sockets of listeners whose address did not change stay open;
+//! connections, pools, WebSockets and kept filter state stay with what did not change.
+
+mod watch;
+
+pub(crate) use watch::Watching;
+
+use crate::config::schema::{self, Config};
+use crate::config::{Diagnostics, Loaded, Source, load};
+use crate::core::Message;
+use crate::filter::FilterKind;
+use crate::snapshot::{Carry, Snapshot, compile};
+use crate::upstream::Upstream;
+use crate::upstream::discover::dns;
+use std::collections::HashMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc as std_mpsc;
+use std::time::{Duration, Instant, SystemTime};
+use tokio::sync::mpsc;
+use weir_telemetry::{AccessLog, AccessLogWriter, LineFormat, Output, Telemetry, log};
+use weir_wire::listen::{self, Address, BoundSocket};
+
+/// A reload that was done.
+#[derive(Clone, Debug)]
+pub struct Reloaded {
+    /// Revision of the config that runs now.
+    pub revision: String,
+    /// Warnings about it.
+    pub diagnostics: Diagnostics,
+}
+
+/// A reload that was refused. What ran before runs on.
+#[derive(Clone, Debug)]
+pub struct Refused {
+    /// What is wrong.
+    pub diagnostics: Diagnostics,
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.diagnostics.to_text().trim_end())
+    }
+}
+
+impl std::error::Error for Refused {}
+
+/// How long a start waits for the first answers of DNS: requests that come earlier would find no endpoint.
+const FIRST_NAMES: Duration = Duration::from_secs(3);
+
+/// How long the end waits for log lines to be written.
+const FLUSH: Duration = Duration::from_secs(2);
+
+/// Everything that changes with a config. Behind one lock: reloads come one after the other.
+pub(crate) struct Control {
+    source: Source,
+    kinds: Vec<&'static FilterKind>,
+    carry: Carry,
+    telemetry: Arc<Telemetry>,
+    pub(crate) config: Arc<Config>,
+    pub(crate) snapshot: Arc<Snapshot>,
+    pub(crate) files: Vec<PathBuf>,
+    bound: Vec<BoundListener>,
+    access_log: Option<AccessLogWriter>,
+    names: Names,
+}
+
+/// A listener whose sockets are open on every core.
+#[derive(Clone, Debug)]
+struct BoundListener {
+    name: String,
+    asked: Address,
+    actual: Address,
+}
+
+/// A snapshot that is ready to run: nothing can go wrong any more.
+pub(crate) struct Prepared {
+    pub(crate) snapshot: Arc<Snapshot>,
+    loaded: Loaded,
+    bound: Vec<BoundListener>,
+    sockets: Vec<Vec<(Address, BoundSocket)>>,
+    log: LogChange,
+}
+
+enum LogChange {
+    Keep,
+    New(Option<AccessLogWriter>),
+}
+
+impl Control {
+    pub(crate) fn new(
+        source: Source,
+        kinds: Vec<&'static FilterKind>,
+        carry: Carry,
+        telemetry: Arc<Telemetry>,
+        config: Config,
+    ) -> Result<Self, String> {
+        Ok(Self {
+            source,
+            kinds,
+            carry,
+            telemetry,
+            config: Arc::new(config),
+            snapshot: Arc::new(Snapshot::empty()),
+            files: Vec::new(),
+            bound: Vec::new(),
+            access_log: None,
+            names: Names::start()?,
+        })
+    }
+
+    /// Does everything that can fail: binds new addresses, opens a new log.
+    pub(crate) fn prepare(
+        &self,
+        loaded: Loaded,
+        mut snapshot: Snapshot,
+        cores: usize,
+    ) -> Result<Prepared, String> {
+        let mut bound = Vec::new();
+        let mut sockets: Vec<Vec<(Address, BoundSocket)>> = (0..cores).map(|_| Vec::new()).collect();
+        for listener in &mut snapshot.listeners {
+            let asked = listener.address.clone();
+            let any_port = matches!(asked, Address::Tcp(a) if a.port() == 0);
+            let same = |b: &&BoundListener| b.asked == asked && (!any_port || *b.name == *listener.name);
+            let actual = match self.bound.iter().find(same) {
+                Some(open) => open.actual.clone(),
+                None => {
+                    let new = listen::bind(&asked, cores)
+                        .map_err(|e| format!("listeners.{}: {e}", listener.name))?;
+                    for (core, socket) in sockets.iter_mut().zip(new.sockets) {
+                        core.push((new.address.clone(), socket));
+                    }
+                    new.address
+                }
+            };
+            bound.push(BoundListener { name: listener.name.to_string(), asked, actual: actual.clone() });
+            if let Some(listener) = Arc::get_mut(listener) {
+                listener.address = actual;
+            }
+        }
+        let log = self.next_log(&loaded.config.access_log)?;
+        configure_log(&loaded.config.log)?;
+        Ok(Prepared { snapshot: Arc::new(snapshot), loaded, bound, sockets, log })
+    }
+
+    /// Runs a prepared snapshot on every core, and returns when all have adopted it.
+    pub(crate) fn commit(
+        &mut self,
+        prepared: Prepared,
+        cores: &[mpsc::UnboundedSender<Message>],
+        first: bool,
+    ) {
+        let Prepared { snapshot, loaded, bound, sockets, log } = prepared;
+        let settings = dns_settings(&loaded.config.dns);
+        let asked = self.names.keep(&snapshot.upstreams, &settings, &self.telemetry);
+        if first && asked.recv_timeout(FIRST_NAMES) == Err(std_mpsc::RecvTimeoutError::Timeout) {
+            log::warn("names are still being resolved: their endpoints follow", &[]);
+        }
+        let old_log = match log {
+            LogChange::Keep => None,
+            LogChange::New(writer) => Some(std::mem::replace(&mut self.access_log, writer)),
+        };
+        let (done, adopted) = std_mpsc::channel();
+        for ((index, core), sockets) in cores.iter().enumerate().zip(sockets) {
+            let handle: Option<AccessLog> = self.access_log.as_ref().map(|w| w.core(index));
+            let log = (old_log.is_some() || first).then_some(handle);
+            let snapshot = Arc::clone(&snapshot);
+            let _ = core.send(Message::Adopt { snapshot, sockets, log, done: done.clone() }); // it may have ended
+        }
+        drop(done);
+        while adopted.recv().is_ok() {}
+        for new in bound.iter().filter(|b| !self.bound.iter().any(|o| o.actual == b.actual)) {
+            log::info("listening", &[("listener", &new.name), ("address", &new.actual)]);
+        }
+        for gone in self.bound.iter().filter(|o| !bound.iter().any(|b| b.actual == o.actual)) {
+            log::info("no longer listening", &[("listener", &gone.name), ("address", &gone.actual)]);
+            if let Address::Unix(path) = &gone.actual {
+                let _ = std::fs::remove_file(path); // it may have been taken away already
+            }
+        }
+        self.bound = bound;
+        self.snapshot = snapshot;
+        self.files = loaded.files;
+        self.config = Arc::new(loaded.config);
+        self.carry.adopted();
+        self.telemetry.retire();
+        let now = SystemTime::now();
+        if first {
+            self.telemetry.started(&self.snapshot.revision, now);
+        } else {
+            self.telemetry.reloaded(&self.snapshot.revision, now);
+        }
+    }
+
+    /// Loads, compiles, prepares and commits; or refuses and says why.
+    pub(crate) fn reload(&mut self, cores: &[mpsc::UnboundedSender<Message>]) -> Result<Reloaded, Refused> {
+        let began = Instant::now();
+        let before = self.config.workers;
+        match self.try_reload(cores) {
+            Ok(diagnostics) => {
+                let took = began.elapsed().as_millis();
+                log::info("reloaded", &[("revision", &self.snapshot.revision), ("ms", &took)]);
+                if self.config.workers != before {
+                    log::warn("workers changed: that needs a restart", &[]);
+                }
+                Ok(Reloaded { revision: self.snapshot.revision.clone(), diagnostics })
+            }
+            Err(diagnostics) => {
+                self.telemetry.reload_refused();
+                let text = diagnostics.to_text();
+                let first = text.lines().next().unwrap_or_default();
+                log::error(
+                    "reload refused: the config before runs on",
+                    &[("errors", &diagnostics.errors()), ("first", &first)],
+                );
+                Err(Refused { diagnostics })
+            }
+        }
+    }
+
+    fn try_reload(&mut self, cores: &[mpsc::UnboundedSender<Message>]) -> Result<Diagnostics, Diagnostics> {
+        let mut loaded = match load(&self.source) {
+            Ok(loaded) => loaded,
+            Err(unreadable) => {
+                self.watch_too(unreadable.files);
+                return Err(unreadable.diagnostics);
+            }
+        };
+        let Some(snapshot) = compile(&mut loaded, &self.kinds, &mut self.carry) else {
+            self.watch_too(loaded.files);
+            return Err(loaded.diagnostics);
+        };
+        let mut diagnostics = loaded.diagnostics.clone();
+        let files = loaded.files.clone();
+        match self.prepare(loaded, snapshot, cores.len()) {
+            Ok(prepared) => {
+                self.commit(prepared, cores, false);
+                Ok(diagnostics)
+            }
+            Err(text) => {
+                self.watch_too(files);
+                diagnostics.push(crate::config::Diagnostic::error("system", text));
+                Err(diagnostics)
+            }
+        }
+    }
+
+    /// Files of a config that was refused are watched beside those of the one that runs.
+    fn watch_too(&mut self, files: Vec<PathBuf>) {
+        self.files.extend(files);
+        self.files.sort();
+        self.files.dedup();
+    }
+
+    fn next_log(&self, wanted: &schema::AccessLog) -> Result<LogChange, String> {
+        let Some(output) = output(&wanted.output) else {
+            return Ok(if self.access_log.is_some() { LogChange::New(None) } else { LogChange::Keep });
+        };
+        let format = match &wanted.format {
+            schema::AccessFormat::Json => LineFormat::Json,
+            schema::AccessFormat::Template(text) => {
+                LineFormat::parse(text).map_err(|e| format!("access_log.format: {e}"))?
+            }
+        };
+        if self.access_log.as_ref().is_some_and(|w| w.is(&output, &format)) {
+            return Ok(LogChange::Keep);
+        }
+        let writer =
+            AccessLogWriter::open(&self.telemetry, output, format).map_err(|e| format!("access_log: {e}"))?;
+        Ok(LogChange::New(Some(writer)))
+    }
+
+    pub(crate) fn reopen_log(&self) {
+        if let Some(writer) = &self.access_log
+            && let Err(e) = writer.reopen()
+        {
+            log::error("access log not reopened", &[("error", &e)]);
+        }
+    }
+
+    /// The listeners' names and addresses as bound.
+    pub(crate) fn addresses(&self) -> Vec<(String, Address)> {
+        self.bound.iter().map(|b| (b.name.clone(), b.actual.clone())).collect()
+    }
+
+    /// The cores have ended: writes what is left of the logs, and removes the sockets' files.
+    pub(crate) fn end(&mut self) {
+        for bound in self.bound.drain(..) {
+            if let Address::Unix(path) = bound.actual {
+                let _ = std::fs::remove_file(path); // it may have been taken away already
+            }
+        }
+        if let Some(writer) = self.access_log.take() {
+            writer.flush(FLUSH);
+        }
+    }
+}
+
+fn output(written: &schema::Output) -> Option<Output> {
+    match written {
+        schema::Output::File(path) => Some(Output::File(path.clone())),
+        schema::Output::Off => None,
+        schema::Output::Stderr => Some(Output::Stderr),
+        schema::Output::Stdout => Some(Output::Stdout),
+    }
+}
+
+fn configure_log(written: &schema::Log) -> Result<(), String> {
+    let level = match written.level {
+        schema::LogLevel::Debug => log::Level::Debug,
+        schema::LogLevel::Error => log::Level::Error,
+        schema::LogLevel::Info => log::Level::Info,
+        schema::LogLevel::Warn => log::Level::Warn,
+    };
+    let format = match written.format {
+        schema::LogFormat::Json => log::Format::Json,
+        schema::LogFormat::Text => log::Format::Text,
+    };
+    let Some(output) = output(&written.output) else { return Ok(()) };
+    log::configure(&log::Settings { level, format, output }).map_err(|e| format!("log: {e}"))
+}
+
+fn dns_settings(written: &schema::Dns) -> dns::Settings {
+    let servers: Vec<SocketAddr> = written.servers.iter().map(|s| s.0).collect();
+    dns::Settings { servers, min_ttl: written.min_ttl.get(), max_ttl: written.max_ttl.get() }
+}
+
+/// The tasks that keep names resolved, on a thread of their own.
+struct Names {
+    runtime: tokio::runtime::Handle,
+    tasks: HashMap<String, (Arc<Upstream>, tokio::task::AbortHandle)>,
+    settings: Option<dns::Settings>,
+    _end: tokio::sync::oneshot::Sender<()>,
+}
+
+impl Names {
+    fn start() -> Result<Self, String> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|e| format!("the control runtime: {e}"))?;
+        let handle = runtime.handle().clone();
+        let (end, ended) = tokio::sync::oneshot::channel::<()>();
+        std::thread::Builder::new()
+            .name("weir-control".to_owned())
+            .spawn(move || drop(runtime.block_on(ended)))
+            .map_err(|e| format!("the control thread: {e}"))?;
+        Ok(Self { runtime: handle, tasks: HashMap::new(), settings: None, _end: end })
+    }
+
+    /// Resolves the names of these upstreams and of no others. The receiver is hung up on when all were asked for once.
+    fn keep(
+        &mut self,
+        upstreams: &[Arc<Upstream>],
+        settings: &dns::Settings,
+        telemetry: &Arc<Telemetry>,
+    ) -> std_mpsc::Receiver<()> {
+        let (first, asked) = std_mpsc::channel();
+        let as_before = self.settings.as_ref() == Some(settings);
+        let still = |u: &Arc<Upstream>| as_before && upstreams.iter().any(|now| Arc::ptr_eq(now, u));
+        self.tasks.retain(|_, (upstream, task)| {
+            let keep = still(upstream);
+            if !keep {
+                task.abort();
+            }
+            keep
+        });
+        self.settings = Some(settings.clone());
+        for upstream in upstreams.iter().filter(|u| !u.names.names.is_empty()) {
+            let name = upstream.name.to_string();
+            if self.tasks.contains_key(&name) {
+                continue;
+            }
+            let _in_runtime = self.runtime.enter();
+            match dns::resolver(settings) {
+                Ok(resolver) => {
+                    let (upstream_, settings, telemetry) =
+                        (Arc::clone(upstream), settings.clone(), Arc::clone(telemetry));
+                    let task = self.runtime.spawn(dns::keep(
+                        upstream_,
+                        resolver,
+                        settings,
+                        telemetry,
+                        Some(first.clone()),
+                    ));
+                    self.tasks.insert(name, (Arc::clone(upstream), task.abort_handle()));
+                }
+                Err(e) => {
+                    log::error("names cannot be resolved", &[("upstream", &upstream.name), ("error", &e)])
+                }
+            }
+        }
+        asked
+    }
+}

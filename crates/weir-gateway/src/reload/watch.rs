@@ -1,0 +1,87 @@
+//! Watches the files of a config and calls when one of them has become another.
+//!
+//! Folders are watched, not files: editors replace files, and Kubernetes swaps a symlink two folders up. An event only
+//! says "look"; whether anything changed is seen from the files themselves.
+
+use notify::{RecommendedWatcher, RecursiveMode, Watcher};
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::time::Duration;
+
+/// How long files must be quiet before they are looked at: an editor writes in several steps, a deploy in several files.
+const QUIET: Duration = Duration::from_millis(500);
+
+/// Files being watched. Dropping it ends the watching.
+pub(crate) struct Watching {
+    files: Vec<PathBuf>,
+    _watcher: RecommendedWatcher,
+}
+
+impl Watching {
+    /// Watches files, and calls `changed` from a thread of its own, once for a burst of changes.
+    pub(crate) fn new(
+        files: Vec<PathBuf>,
+        changed: impl Fn() + Send + 'static,
+    ) -> Result<Self, notify::Error> {
+        let (send, receive) = mpsc::channel();
+        let mut watcher = notify::recommended_watcher(move |event| {
+            let _ = send.send(event); // the thread below is gone when this watcher is being dropped
+        })?;
+        for folder in folders(&files) {
+            // A folder that is not there yet has been reported with the file in it.
+            if let Err(e) = watcher.watch(&folder, RecursiveMode::NonRecursive)
+                && folder.exists()
+            {
+                return Err(e);
+            }
+        }
+        let mut stamps = stamp_all(&files);
+        let watched = files.clone();
+        std::thread::Builder::new().name("weir-watch".to_owned()).spawn(move || {
+            while receive.recv().is_ok() {
+                while receive.recv_timeout(QUIET).is_ok() {}
+                let now = stamp_all(&watched);
+                if now != stamps {
+                    stamps = now;
+                    changed();
+                }
+            }
+        })?;
+        Ok(Self { files, _watcher: watcher })
+    }
+
+    pub(crate) fn files(&self) -> &[PathBuf] {
+        &self.files
+    }
+}
+
+/// The folders of the files as named, and of the files that symlinks lead to.
+fn folders(files: &[PathBuf]) -> BTreeSet<PathBuf> {
+    let parent = |path: &Path| match path.parent() {
+        Some(p) if p.as_os_str().is_empty() => Some(PathBuf::from(".")),
+        parent => parent.map(Path::to_owned),
+    };
+    files
+        .iter()
+        .flat_map(|file| {
+            let real = fs::canonicalize(file).ok();
+            let own = if file.is_dir() { Some(file.clone()) } else { None };
+            [own, parent(file), real.as_deref().and_then(parent)]
+        })
+        .flatten()
+        .collect()
+}
+
+/// What tells a file from another that takes its place.
+type Stamp = Option<(u64, u64, i64, i64)>;
+
+fn stamp_all(files: &[PathBuf]) -> Vec<Stamp> {
+    let stamp = |path: &PathBuf| {
+        let m = fs::metadata(path).ok()?; // follows symlinks
+        Some((m.ino(), m.len(), m.mtime(), m.mtime_nsec()))
+    };
+    files.iter().map(stamp).collect()
+}

@@ -1,0 +1,536 @@
+//! From a checked config to a snapshot: the last part of validation, because what cannot be built is a mistake.
+//!
+//! All mistakes are collected, each with its place in the file; a snapshot comes out only when there are none.
+
+use super::{Instance, Listener, ListenerTimeouts, Plan, Route, Snapshot, Target};
+use crate::config::diagnostic::nearest_name;
+use crate::config::schema;
+use crate::config::{Diagnostic, Diagnostics, Loaded, Node};
+use crate::filter::{Answer, Build, Consumer, Consumers, FilterKind, Kept, Settings};
+use crate::route::{ConflictKind, Pattern, RouteSpec, Slashes, Table};
+use crate::upstream::discover::dns::Names;
+use crate::upstream::{Endpoint, Gate, HostPolicy, Published, Timeouts, Upstream, balance};
+use sha2::{Digest, Sha256};
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use weir_h1::FieldName;
+use weir_telemetry::Telemetry;
+use weir_wire::listen::Address;
+use weir_wire::tls::{self, ClientAuth, ClientTls, Identity, ServerTls, Tickets};
+
+/// What goes from one snapshot to the next.
+pub(crate) struct Carry {
+    pub(crate) telemetry: Arc<Telemetry>,
+    pub(crate) kept: Kept,
+    tickets: Tickets,
+    /// The upstreams of the last snapshot with what they were made from.
+    upstreams: HashMap<String, (schema::Upstream, Arc<Upstream>)>,
+    fresh: HashMap<String, (schema::Upstream, Arc<Upstream>)>,
+}
+
+impl Carry {
+    pub(crate) fn new(telemetry: Arc<Telemetry>) -> Result<Self, tls::TlsError> {
+        Ok(Self {
+            telemetry,
+            kept: Kept::default(),
+            tickets: Tickets::new()?,
+            upstreams: HashMap::new(),
+            fresh: HashMap::new(),
+        })
+    }
+
+    /// The snapshot just compiled runs now: forgets what only its predecessor used.
+    pub(crate) fn adopted(&mut self) {
+        self.kept.sweep();
+        self.upstreams = std::mem::take(&mut self.fresh);
+    }
+}
+
+/// Compiles a config. Mistakes go to its diagnostics; with any error among them there is no snapshot.
+pub(crate) fn compile(
+    loaded: &mut Loaded,
+    kinds: &[&'static FilterKind],
+    carry: &mut Carry,
+) -> Option<Snapshot> {
+    let mut diagnostics = std::mem::take(&mut loaded.diagnostics);
+    carry.kept.begin();
+    carry.fresh.clear();
+    let snapshot =
+        Compiler { config: &loaded.config, tree: &loaded.tree, kinds, carry, found: &mut diagnostics }.run();
+    loaded.diagnostics = diagnostics;
+    if loaded.errors() == 0 { snapshot } else { None }
+}
+
+struct Compiler<'a> {
+    config: &'a schema::Config,
+    tree: &'a Node,
+    kinds: &'a [&'static FilterKind],
+    carry: &'a mut Carry,
+    found: &'a mut Diagnostics,
+}
+
+impl Compiler<'_> {
+    fn error(&mut self, path: &str, code: &'static str, message: impl Into<String>, hint: Option<String>) {
+        let mut diagnostic = Diagnostic::error(code, message).on(self.tree, path);
+        if let Some(hint) = hint {
+            diagnostic = diagnostic.hint(hint);
+        }
+        self.found.push(diagnostic);
+    }
+
+    fn run(mut self) -> Option<Snapshot> {
+        let listeners = self.listeners();
+        let upstreams = self.upstreams();
+        let consumers = self.consumers();
+        let names: Vec<String> = self.config.upstreams.names().map(str::to_owned).collect();
+        let mut filters = Filters { made: Vec::new(), consumers: &consumers, upstreams: &names };
+        let config = self.config;
+        let global = self.chain(&config.filters, "filters", None, &mut filters);
+        let plans = config.plans.iter().map(|(name, plan)| Plan {
+            name: name.to_owned(),
+            chain: self.chain(&plan.filters, &format!("plans.{name}"), None, &mut filters).into(),
+        });
+        let plans: Vec<Plan> = plans.collect();
+        let table = self.table();
+        let routes: Vec<Option<Route>> = config
+            .routes
+            .iter()
+            .map(|(name, route)| self.route(name, route, &global, &names, &mut filters))
+            .collect();
+        let limits = &config.limits;
+        let head_limits = weir_h1::Limits {
+            head_bytes: limits.header_bytes.as_usize(),
+            fields: limits.headers as usize,
+            ..weir_h1::Limits::default()
+        };
+        Some(Snapshot {
+            revision: revision(self.tree),
+            listeners,
+            table: Arc::new(table?),
+            routes: routes.into_iter().collect::<Option<_>>()?,
+            filters: filters.made,
+            plans,
+            upstreams: upstreams?,
+            consumers,
+            head_limits,
+            body_bytes: limits.body_bytes.map(|b| b.get()),
+            connections: limits.connections as usize,
+            trusted: config.trusted_proxies.iter().map(|n| n.0).collect(),
+            expose_causes: config.expose_causes,
+        })
+    }
+
+    // === listeners ===
+
+    fn listeners(&mut self) -> Vec<Arc<Listener>> {
+        let config = self.config;
+        config
+            .listeners
+            .iter()
+            .map(|(name, written)| {
+                let timeouts = &written.timeouts;
+                Arc::new(Listener {
+                    name: name.into(),
+                    address: address(&written.address),
+                    tls: written.tls.as_ref().and_then(|tls| self.server_tls(name, tls)),
+                    proxy_protocol: written.proxy_protocol,
+                    slashes: match written.slashes {
+                        schema::Slashes::Keep => Slashes::Keep,
+                        schema::Slashes::Merge => Slashes::Merge,
+                    },
+                    timeouts: ListenerTimeouts {
+                        head: timeouts.head.get(),
+                        body: timeouts.body.get(),
+                        keepalive: timeouts.keepalive.get(),
+                        handshake: timeouts.handshake.get(),
+                        rate: timeouts.rate.get(),
+                    },
+                    series: self.carry.telemetry.listener(name),
+                })
+            })
+            .collect()
+    }
+
+    fn server_tls(&mut self, name: &str, written: &schema::ListenerTls) -> Option<ServerTls> {
+        let identities: Vec<Identity> = written
+            .certificates
+            .iter()
+            .map(|c| Identity { cert: c.cert.0.clone(), key: c.key.0.clone() })
+            .collect();
+        let client_auth = match &written.client_auth {
+            None => ClientAuth::Off,
+            Some(auth) => match auth.mode {
+                schema::ClientAuthMode::Off => ClientAuth::Off,
+                schema::ClientAuthMode::Optional => ClientAuth::Optional(auth.ca.0.clone()),
+                schema::ClientAuthMode::Required => ClientAuth::Required(auth.ca.0.clone()),
+            },
+        };
+        let only_13 = written.min_version == schema::TlsVersion::Tls13;
+        // A file that is missing was reported when the config was loaded.
+        let missing = |p: &Path| !p.exists();
+        if identities.iter().any(|i| missing(&i.cert) || missing(&i.key)) {
+            return None;
+        }
+        let made = ServerTls::new(
+            &identities,
+            &client_auth,
+            &[b"http/1.1"],
+            tls::versions(only_13),
+            &self.carry.tickets,
+        );
+        made.map_err(|e| self.error(&format!("listeners.{name}.tls"), "tls-unusable", e.to_string(), None))
+            .ok()
+    }
+
+    // === upstreams ===
+
+    fn upstreams(&mut self) -> Option<Vec<Arc<Upstream>>> {
+        let config = self.config;
+        config.upstreams.iter().map(|(name, written)| self.upstream(name, written)).collect()
+    }
+
+    fn upstream(&mut self, name: &str, written: &schema::Upstream) -> Option<Arc<Upstream>> {
+        let (tls, tls_key) = match &written.tls {
+            None => (None, String::new()),
+            Some(tls) => (Some(self.client_tls(name, tls)?), tls_key(tls)),
+        };
+        let old = self.carry.upstreams.get(name);
+        if let Some((before, same)) = old
+            && before == written
+            && *same.tls_key == *tls_key
+        {
+            let same = Arc::clone(same);
+            self.carry.fresh.insert(name.to_owned(), (written.clone(), Arc::clone(&same)));
+            return Some(same);
+        }
+        let gate = written.limits.connections.map(|connections| {
+            let (limits, pending) = (connections, written.limits.pending);
+            match old.and_then(|(_, old)| old.gate.clone()).filter(|g| g.is(limits, pending)) {
+                Some(same) => same,
+                None => Arc::new(Gate::new(limits, pending)),
+            }
+        });
+        let (fixed, names) = self.endpoints(name, written, tls.is_some());
+        // While the names are the same, what they resolve to is known already.
+        let published =
+            match old.filter(|(before, _)| before.endpoints == written.endpoints && !names.is_empty()) {
+                Some((_, old)) => Published::new(old.published.list().to_vec()),
+                None => Published::new(fixed.clone()),
+            };
+        let t = &written.timeouts;
+        let upstream = Arc::new(Upstream {
+            name: name.into(),
+            published,
+            names: Names { fixed, names },
+            tls,
+            tls_key: tls_key.into(),
+            host: match &written.host {
+                schema::HostPolicy::Endpoint => HostPolicy::Endpoint,
+                schema::HostPolicy::Literal(text) => HostPolicy::Literal(text.as_str().into()),
+                schema::HostPolicy::Preserve => HostPolicy::Preserve,
+            },
+            balancer: balancer(&written.balancer),
+            timeouts: Timeouts {
+                connect: t.connect.get(),
+                response: t.response.get(),
+                body: t.body.get(),
+                tunnel: t.tunnel.get(),
+                exchange: t.exchange.map_or(Duration::ZERO, |t| t.get()),
+            },
+            keepalive: written.keepalive.get(),
+            max_age: written.max_age.map(|t| t.get()),
+            gate,
+            cells: self.carry.telemetry.upstream(name),
+        });
+        self.carry.fresh.insert(name.to_owned(), (written.clone(), Arc::clone(&upstream)));
+        Some(upstream)
+    }
+
+    fn client_tls(&mut self, name: &str, written: &schema::UpstreamTls) -> Option<ClientTls> {
+        let ca = written.ca.as_ref().map(|p| p.0.as_path());
+        let identity = match (&written.client_cert, &written.client_key) {
+            (Some(cert), Some(key)) => Some((cert.0.as_path(), key.0.as_path())),
+            // Certificate and key in one file is what many tools write.
+            (Some(both), None) => Some((both.0.as_path(), both.0.as_path())),
+            _ => None,
+        };
+        let files = ca.into_iter().chain(identity.into_iter().flat_map(|(c, k)| [c, k]));
+        if files.into_iter().any(|p| !p.exists()) {
+            return None; // reported when the config was loaded
+        }
+        ClientTls::new(ca, identity, written.server_name.as_deref(), written.verify)
+            .map_err(|e| self.error(&format!("upstreams.{name}.tls"), "tls-unusable", e.to_string(), None))
+            .ok()
+    }
+
+    fn endpoints(
+        &self,
+        upstream: &str,
+        written: &schema::Upstream,
+        tls: bool,
+    ) -> (Vec<Arc<Endpoint>>, Vec<crate::upstream::discover::dns::Name>) {
+        let (mut fixed, mut names) = (Vec::new(), Vec::new());
+        for endpoint in &written.endpoints {
+            let (address, authority, server_name) = match &endpoint.address {
+                schema::EndpointAddress::Name { host, port } => {
+                    names.push(crate::upstream::discover::dns::Name {
+                        host: host.clone(),
+                        port: *port,
+                        weight: endpoint.weight,
+                        authority: authority(host, *port, tls).into(),
+                    });
+                    continue;
+                }
+                schema::EndpointAddress::Tcp(a) => {
+                    let host = if a.is_ipv6() { format!("[{}]", a.ip()) } else { a.ip().to_string() };
+                    (Address::Tcp(*a), authority(&host, a.port(), tls), a.ip().to_string())
+                }
+                schema::EndpointAddress::Unix(path) => {
+                    (Address::Unix(path.clone()), "localhost".to_owned(), "localhost".to_owned())
+                }
+            };
+            let label: Arc<str> = address.to_string().into();
+            fixed.push(Arc::new(Endpoint {
+                cells: self.carry.telemetry.endpoint(upstream, &label),
+                address,
+                label,
+                authority: authority.into(),
+                server_name: server_name.into(),
+                weight: endpoint.weight,
+            }));
+        }
+        (fixed, names)
+    }
+
+    // === consumers, plans, filters ===
+
+    fn consumers(&self) -> Consumers {
+        let plan_index = |name: &str| self.config.plans.names().position(|n| n == name);
+        let consumers = self.config.consumers.iter().map(|(name, written)| Consumer {
+            name: name.to_owned(),
+            plan: written.plan.as_deref().and_then(plan_index),
+            allow_ips: written.allow_ips.iter().map(|n| n.0).collect(),
+            credentials: written
+                .credentials
+                .iter()
+                .map(|c| {
+                    let texts = c.node.elements().iter().filter_map(|n| n.as_text().map(str::to_owned));
+                    (c.filter.clone(), texts.collect())
+                })
+                .collect(),
+        });
+        consumers.collect()
+    }
+
+    fn chain(
+        &mut self,
+        written: &[schema::FilterNode],
+        scope: &str,
+        captures: Option<&[String]>,
+        filters: &mut Filters<'_>,
+    ) -> Vec<u32> {
+        written.iter().filter_map(|node| self.filter(node, scope, captures, filters)).collect()
+    }
+
+    fn filter(
+        &mut self,
+        written: &schema::FilterNode,
+        scope: &str,
+        captures: Option<&[String]>,
+        filters: &mut Filters<'_>,
+    ) -> Option<u32> {
+        let path = &written.path;
+        let Some(kind) = self.kinds.iter().find(|k| k.name == written.name) else {
+            let nearest = nearest_name(&written.name, self.kinds.iter().map(|k| k.name));
+            let all: Vec<&str> = self.kinds.iter().map(|k| k.name).collect();
+            let hint = match nearest {
+                Some(name) => format!("did you mean `{name}`?"),
+                None => format!("there are: {}", all.join(", ")),
+            };
+            self.error(path, "unknown-filter", format!("there is no filter `{}`", written.name), Some(hint));
+            return None;
+        };
+        let before = self.found.errors();
+        let mut build = Build {
+            scope,
+            consumers: filters.consumers,
+            upstreams: filters.upstreams,
+            captures,
+            kept: &mut self.carry.kept,
+            kind: kind.name,
+            settings: String::new(),
+            mistakes: Vec::new(),
+        };
+        let mut settings = Settings::Node(&written.node, path, self.found);
+        let built = (kind.build)(&mut settings, &mut build);
+        let mistakes = build.mistakes;
+        for mistake in &mistakes {
+            let at =
+                if mistake.field.is_empty() { path.clone() } else { format!("{path}.{}", mistake.field) };
+            self.error(&at, "filter-setting", mistake.message.clone(), mistake.hint.clone());
+        }
+        if built.is_none() && self.found.errors() == before {
+            self.error(path, "filter-setting", "the filter refused its settings", None);
+        }
+        let built = built.filter(|_| mistakes.is_empty())?;
+        let hooks = built.filter.hooks();
+        filters.made.push(Instance {
+            name: kind.name,
+            filter: built.filter,
+            hooks,
+            settings: built.settings,
+        });
+        u32::try_from(filters.made.len() - 1).ok()
+    }
+
+    // === routes ===
+
+    /// The table; `None` when routes are malformed, ambiguous or unreachable.
+    fn table(&mut self) -> Option<Table> {
+        let listener =
+            |name: &String| self.config.listeners.names().position(|n| n == name).map(|i| i as u16);
+        let specs = self.config.routes.iter().map(|(name, route)| {
+            let m = &route.matches;
+            RouteSpec {
+                name: name.to_owned(),
+                hosts: m.hosts.clone(),
+                path: m.path.clone(),
+                methods: m.methods.clone(),
+                headers: m.headers.0.clone(),
+                query: m.query.0.clone(),
+                listeners: m.listeners.iter().filter_map(listener).collect(),
+                priority: route.priority,
+            }
+        });
+        match Table::build(specs.collect()) {
+            Ok(table) => Some(table),
+            Err(conflicts) => {
+                let names: Vec<&str> = self.config.routes.names().collect();
+                for c in conflicts {
+                    let code = match c.kind {
+                        ConflictKind::Ambiguous => "ambiguous-routes",
+                        ConflictKind::Unreachable => "unreachable-route",
+                        ConflictKind::BadHeader => "bad-header",
+                        ConflictKind::BadHost => "bad-host",
+                        ConflictKind::BadMethod => "bad-method",
+                        ConflictKind::BadPattern => "bad-pattern",
+                        ConflictKind::BadQuery => "bad-query",
+                    };
+                    let name = names.get(c.route).copied().unwrap_or_default();
+                    let example = c.example.map(|e| format!("; see `weir explain {e}`")).unwrap_or_default();
+                    let path = format!("routes.{name}.{}", c.field);
+                    self.error(&path, code, c.message, Some(format!("{}{example}", c.hint)));
+                }
+                None
+            }
+        }
+    }
+
+    fn route(
+        &mut self,
+        name: &str,
+        written: &schema::Route,
+        global: &[u32],
+        upstreams: &[String],
+        filters: &mut Filters<'_>,
+    ) -> Option<Route> {
+        let captures: Vec<String> = Pattern::parse(&written.matches.path)
+            .map(|p| p.capture_names().into_iter().map(str::to_owned).collect())
+            .unwrap_or_default();
+        let own = self.chain(&written.filters, &format!("routes.{name}"), Some(&captures), filters);
+        let target = match (&written.respond, &written.upstream) {
+            (Some(respond), _) => Target::Respond(Box::new(self.answer(name, respond)?)),
+            (None, Some(split)) => target(split, upstreams)?,
+            (None, None) => return None, // reported when the config was checked
+        };
+        Some(Route {
+            name: name.into(),
+            chain: [global, &own].concat().into(),
+            target,
+            response_timeout: written.timeouts.response.map(|t| t.get()),
+            exchange_timeout: written.timeouts.exchange.map(|t| t.get()),
+            series: self.carry.telemetry.route(name),
+        })
+    }
+
+    fn answer(&mut self, route: &str, written: &schema::Respond) -> Option<Answer> {
+        let mut headers = Vec::new();
+        let mut typed = false;
+        for (name, value) in &written.headers.0 {
+            let path = format!("routes.{route}.respond.headers.{name}");
+            typed |= name.eq_ignore_ascii_case("content-type");
+            let fine = value.bytes().all(|b| b == b'\t' || (b >= 0x20 && b != 0x7f));
+            match FieldName::new(name) {
+                Ok(name) if fine => headers.push((name, value.clone().into_bytes())),
+                Ok(_) => self.error(&path, "bad-header", "the value holds a control character", None),
+                Err(e) => self.error(&path, "bad-header", e.to_string(), None),
+            }
+        }
+        if !typed && !written.body.is_empty() {
+            headers.push((FieldName::new("content-type").ok()?, b"text/plain; charset=utf-8".to_vec()));
+        }
+        Some(Answer { status: written.status, headers, body: written.body.clone().into_bytes() })
+    }
+}
+
+/// The filters made so far, and what they are made with.
+struct Filters<'a> {
+    made: Vec<Instance>,
+    consumers: &'a Consumers,
+    upstreams: &'a [String],
+}
+
+fn target(split: &schema::Split, upstreams: &[String]) -> Option<Target> {
+    let index = |name: &str| upstreams.iter().position(|n| n == name);
+    if let [only] = &split.0[..] {
+        return index(&only.upstream).map(Target::Upstream);
+    }
+    let mut total = 0u32;
+    let shares = split.0.iter().filter(|s| s.weight > 0).map(|share| {
+        total = total.saturating_add(share.weight);
+        Some((total, index(&share.upstream)?))
+    });
+    Some(Target::Split(shares.collect::<Option<_>>()?))
+}
+
+fn address(written: &schema::ListenAddress) -> Address {
+    match written {
+        schema::ListenAddress::Tcp(a) => Address::Tcp(*a),
+        schema::ListenAddress::Unix(p) => Address::Unix(p.clone()),
+    }
+}
+
+/// Host and port as Host wants them: without the scheme's own port.
+fn authority(host: &str, port: u16, tls: bool) -> String {
+    if port == if tls { 443 } else { 80 } { host.to_owned() } else { format!("{host}:{port}") }
+}
+
+fn balancer(written: &schema::Balancer) -> &'static balance::Kind {
+    let name = match written {
+        schema::Balancer::LeastRequests => "least_requests",
+        schema::Balancer::Random => "random",
+        schema::Balancer::RoundRobin => "round_robin",
+        _ => "p2c",
+    };
+    balance::named(name).expect("every name above is registered")
+}
+
+/// Tells TLS policies apart, also when a file's content changed under the same name.
+fn tls_key(written: &schema::UpstreamTls) -> String {
+    let mut hash = Sha256::new();
+    hash.update(format!("{written:?}"));
+    for file in [&written.ca, &written.client_cert, &written.client_key].into_iter().flatten() {
+        hash.update(std::fs::read(&file.0).unwrap_or_default());
+    }
+    hex(&hash.finalize())
+}
+
+fn revision(tree: &Node) -> String {
+    hex(&Sha256::digest(format!("{tree:?}")))[..12].to_owned()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}

@@ -1,0 +1,164 @@
+//! Endpoints from DNS: every address of a name is an endpoint, looked up again when its time to live is over.
+//!
+//! The system's `getaddrinfo` tells no time to live, so a resolver of our own asks (hickory), with the system's servers
+//! and hosts file. The last good answer is kept for as long as there is no better one: a DNS outage takes nothing down.
+
+use crate::upstream::{Endpoint, Upstream};
+use hickory_resolver::TokioResolver;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use weir_telemetry::{Telemetry, log};
+use weir_wire::listen::Address;
+
+/// The endpoints of an upstream as written.
+#[derive(Debug)]
+pub(crate) struct Names {
+    pub(crate) fixed: Vec<Arc<Endpoint>>,
+    pub(crate) names: Vec<Name>,
+}
+
+/// One name.
+#[derive(Debug)]
+pub(crate) struct Name {
+    pub(crate) host: String,
+    pub(crate) port: u16,
+    pub(crate) weight: u32,
+    pub(crate) authority: Arc<str>,
+}
+
+/// How names are asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Settings {
+    /// Empty: the system's.
+    pub(crate) servers: Vec<SocketAddr>,
+    pub(crate) min_ttl: Duration,
+    pub(crate) max_ttl: Duration,
+}
+
+/// How long a failed lookup waits for the next one.
+const RETRY: Duration = Duration::from_secs(2);
+
+/// Most endpoints of one name; a zone that lists more is cut, and the log says so.
+const MAX_ADDRESSES: usize = 256;
+
+/// A resolver.
+///
+/// # Errors
+/// When the system's settings cannot be read.
+pub(crate) fn resolver(settings: &Settings) -> Result<TokioResolver, String> {
+    use hickory_resolver::config::{NameServerConfig, ResolverConfig, ResolverOpts};
+    use hickory_resolver::net::runtime::TokioRuntimeProvider;
+    let mut builder = if settings.servers.is_empty() {
+        TokioResolver::builder_tokio().map_err(|e| format!("the system's resolver settings: {e}"))?
+    } else {
+        let servers = settings.servers.iter().map(|address| {
+            let mut server = NameServerConfig::udp_and_tcp(address.ip());
+            for connection in &mut server.connections {
+                connection.port = address.port();
+            }
+            server
+        });
+        let config = ResolverConfig::from_parts(None, Vec::new(), servers.collect());
+        let mut builder = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default());
+        *builder.options_mut() = ResolverOpts::default();
+        builder
+    };
+    let options = builder.options_mut();
+    options.timeout = Duration::from_secs(2);
+    options.attempts = 2;
+    options.cache_size = 0; // we keep the answers, for exactly their time to live
+    builder.build().map_err(|e| e.to_string())
+}
+
+/// Keeps the endpoints of an upstream up to date until dropped. `first` hears when every name was asked for once.
+pub(crate) async fn keep(
+    upstream: Arc<Upstream>,
+    resolver: TokioResolver,
+    settings: Settings,
+    telemetry: Arc<Telemetry>,
+    mut first: Option<std::sync::mpsc::Sender<()>>,
+) {
+    let mut answers: Vec<Vec<IpAddr>> = vec![Vec::new(); upstream.names.names.len()];
+    let mut due: Vec<Instant> = vec![Instant::now(); upstream.names.names.len()];
+    loop {
+        let mut changed = false;
+        for (i, name) in upstream.names.names.iter().enumerate() {
+            if due[i] > Instant::now() {
+                continue;
+            }
+            let (fresh, wait) = look_up(&resolver, name, &upstream.name, &settings).await;
+            due[i] = Instant::now() + wait;
+            if let Some(fresh) = fresh
+                && fresh != answers[i]
+            {
+                answers[i] = fresh;
+                changed = true;
+            }
+        }
+        if changed {
+            publish(&upstream, &answers, &telemetry);
+        }
+        drop(first.take());
+        let next = due.iter().min().copied().unwrap_or_else(Instant::now);
+        tokio::time::sleep_until(next.into()).await;
+    }
+}
+
+/// The addresses of a name, sorted, and when to ask again. `None`: no answer, or a bad one.
+async fn look_up(
+    resolver: &TokioResolver,
+    name: &Name,
+    upstream: &str,
+    settings: &Settings,
+) -> (Option<Vec<IpAddr>>, Duration) {
+    match resolver.lookup_ip(name.host.as_str()).await {
+        Ok(found) => {
+            let ttl = found.valid_until().saturating_duration_since(Instant::now());
+            let mut addresses: Vec<IpAddr> = found.iter().collect();
+            addresses.sort_unstable();
+            addresses.dedup();
+            if addresses.len() > MAX_ADDRESSES {
+                let fields: &[(&str, &dyn std::fmt::Display)] =
+                    &[("upstream", &upstream), ("name", &name.host), ("kept", &MAX_ADDRESSES)];
+                log::warn("name has too many addresses", fields);
+                addresses.truncate(MAX_ADDRESSES);
+            }
+            let usable = !addresses.is_empty();
+            (usable.then_some(addresses), ttl.clamp(settings.min_ttl, settings.max_ttl))
+        }
+        Err(e) => {
+            static SEEN: log::Every = log::every(Duration::from_secs(10));
+            SEEN.warn(
+                "name did not resolve",
+                &[("upstream", &upstream), ("name", &name.host), ("error", &e)],
+            );
+            (None, RETRY)
+        }
+    }
+}
+
+fn publish(upstream: &Upstream, answers: &[Vec<IpAddr>], telemetry: &Telemetry) {
+    let mut list = upstream.names.fixed.clone();
+    let known = upstream.published.list();
+    for (name, addresses) in upstream.names.names.iter().zip(answers) {
+        for ip in addresses {
+            let address = Address::Tcp(SocketAddr::new(*ip, name.port));
+            // One that stays is the same object, so that its counters go on.
+            let same = known.iter().find(|e| e.address == address && e.authority == name.authority);
+            list.push(same.cloned().unwrap_or_else(|| {
+                let label: Arc<str> = address.to_string().into();
+                Arc::new(Endpoint {
+                    cells: telemetry.endpoint(&upstream.name, &label),
+                    address,
+                    label,
+                    authority: Arc::clone(&name.authority),
+                    server_name: name.host.as_str().into(),
+                    weight: name.weight,
+                })
+            }));
+        }
+    }
+    log::info("endpoints changed", &[("upstream", &upstream.name), ("endpoints", &list.len())]);
+    upstream.published.publish(list);
+}

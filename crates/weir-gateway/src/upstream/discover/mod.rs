@@ -1,0 +1,3 @@
+//! Where endpoints come from. Addresses in the config need nothing; names are resolved again and again.
+
+pub(crate) mod dns;
