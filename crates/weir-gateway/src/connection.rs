@@ -374,6 +374,7 @@ pub(crate) const fn cause_of(kind: Kind) -> &'static Cause {
     match kind {
         Kind::Chunk | Kind::Trailers => &error::BAD_CHUNK,
         Kind::ContentLength | Kind::Framing | Kind::TransferEncoding => &error::BAD_FRAMING,
+        Kind::Expect => &error::EXPECTATION_FAILED,
         Kind::HeadTooLarge => &error::HEADER_TOO_LARGE,
         Kind::Host => &error::BAD_HOST,
         Kind::Target => &error::BAD_TARGET,

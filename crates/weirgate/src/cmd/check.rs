@@ -1,0 +1,46 @@
+//! `weir check`: everything that `run` would refuse, without running.
+
+use super::{ConfigArgs, Format, print};
+use anyhow::Result;
+use clap::Args;
+use std::process::ExitCode;
+
+#[derive(Args)]
+pub(super) struct Check {
+    #[command(flatten)]
+    config: ConfigArgs,
+    /// How to print
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+    /// Take warnings for errors
+    #[arg(long)]
+    deny_warnings: bool,
+}
+
+impl Check {
+    pub(super) fn run(&self) -> Result<ExitCode> {
+        let source = self.config.source();
+        let name =
+            source.path().map_or_else(|| "the embedded default".to_owned(), |p| p.display().to_string());
+        let checked = weir_gateway::check(&source, &[]);
+        let found = &checked.diagnostics;
+        let bad = checked.compiled.is_none() || (self.deny_warnings && found.warnings() > 0);
+        match self.format {
+            Format::Json => print(&format!("{:#}\n", found.to_json())),
+            Format::Text => {
+                print(&found.to_text());
+                if let (false, Some((loaded, _))) = (bad, &checked.compiled) {
+                    let c = &loaded.config;
+                    print(&format!(
+                        "{name}: good: {} listeners, {} routes, {} upstreams, {} warnings\n",
+                        c.listeners.len(),
+                        c.routes.len(),
+                        c.upstreams.len(),
+                        found.warnings()
+                    ));
+                }
+            }
+        }
+        Ok(ExitCode::from(u8::from(bad)))
+    }
+}

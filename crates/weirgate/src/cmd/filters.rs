@@ -1,0 +1,87 @@
+//! `weir filters`: what can stand before a route, and its settings.
+
+use super::{Format, print};
+use anyhow::{Result, bail};
+use clap::Args;
+use serde_json::Value;
+use std::fmt::Write;
+use std::process::ExitCode;
+use weir_gateway::filter::FilterKind;
+use weir_gateway::filters::KINDS;
+
+#[derive(Args)]
+pub(super) struct Filters {
+    /// Show this one with its settings
+    name: Option<String>,
+    /// How to print
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+}
+
+impl Filters {
+    pub(super) fn run(&self) -> Result<ExitCode> {
+        let Some(name) = &self.name else {
+            match self.format {
+                Format::Json => {
+                    let all: Vec<Value> = KINDS.iter().map(|k| describe(k)).collect();
+                    print(&format!("{:#}\n", Value::from(all)));
+                }
+                Format::Text => {
+                    let width = KINDS.iter().map(|k| k.name.len()).max().unwrap_or_default();
+                    let mut text = String::new();
+                    for kind in KINDS {
+                        let _ = writeln!(text, "{:width$}  {}", kind.name, summary(kind)); // into a String
+                    }
+                    print(&text);
+                }
+            }
+            return Ok(ExitCode::SUCCESS);
+        };
+        let Some(kind) = KINDS.iter().find(|k| k.name == name) else {
+            let all: Vec<&str> = KINDS.iter().map(|k| k.name).collect();
+            bail!("there is no filter `{name}`; there are: {}", all.join(", "));
+        };
+        match self.format {
+            Format::Json => print(&format!("{:#}\n", describe(kind))),
+            Format::Text => print(&manual(kind)),
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn describe(kind: &FilterKind) -> Value {
+    let causes: Vec<Value> = kind
+        .causes
+        .iter()
+        .map(|c| serde_json::json!({ "code": c.code, "status": c.status, "meaning": c.meaning }))
+        .collect();
+    serde_json::json!({ "name": kind.name, "schema": (kind.schema)(), "causes": causes })
+}
+
+fn description(kind: &FilterKind) -> String {
+    let schema = (kind.schema)();
+    schema.get("description").and_then(Value::as_str).unwrap_or_default().to_owned()
+}
+
+fn summary(kind: &FilterKind) -> String {
+    description(kind).lines().next().unwrap_or_default().to_owned()
+}
+
+fn manual(kind: &FilterKind) -> String {
+    let schema = (kind.schema)();
+    let mut text = format!("{}\n\n{}\n", kind.name, description(kind));
+    if let Some(fields) = schema.get("properties").and_then(Value::as_object) {
+        text.push_str("\nSettings:\n");
+        for (name, field) in fields {
+            let about = field.get("description").and_then(Value::as_str).unwrap_or_default();
+            let _ = writeln!(text, "  {name}\n      {}", about.replace('\n', "\n      ")); // into a String
+        }
+    }
+    if !kind.causes.is_empty() {
+        text.push_str("\nCauses:\n");
+        for cause in kind.causes {
+            let _ = writeln!(text, "  {} {}  {}", cause.status, cause.code, cause.meaning); // into a String
+        }
+    }
+    text
+}

@@ -1,0 +1,117 @@
+//! The subcommands. One more is one new file and its lines below.
+
+mod check;
+mod drain;
+mod explain;
+mod filters;
+mod reload;
+mod run;
+mod schema;
+mod status;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use weir_gateway::config::Source;
+
+/// An API gateway that costs less than a hop should.
+#[derive(Parser)]
+#[command(name = "weir", version, about, disable_help_subcommand = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    config: ConfigArgs,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Say everything that `run` would refuse, without running
+    Check(check::Check),
+    /// Drain a running Weir: finish what is under way, then end
+    Drain(drain::Drain),
+    /// Say which route a request takes and why, through which filters, to which upstream
+    Explain(explain::Explain),
+    /// List the filters, or show one with its settings
+    Filters(filters::Filters),
+    /// Make a running Weir load its config again
+    Reload(reload::Reload),
+    /// Run the gateway (the default)
+    Run(ConfigArgs),
+    /// Print the JSON Schema of the config
+    Schema,
+    /// Show what a running Weir says about itself
+    Status(status::Status),
+}
+
+/// Which config.
+#[derive(Args, Clone, Default)]
+pub(crate) struct ConfigArgs {
+    /// Config file [default: ./weir.yaml, then /etc/weir/weir.yaml, then the embedded default]
+    #[arg(short = 'c', long = "config", value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+/// How to print.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// For machines
+    Json,
+    /// For people
+    #[default]
+    Text,
+}
+
+/// Which running Weir.
+#[derive(Args, Clone)]
+pub(crate) struct AdminArgs {
+    /// Address of the admin listener: HOST:PORT or unix:PATH
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9180")]
+    pub(crate) admin: String,
+    /// Token of the admin listener [default: the variable ADMIN_TOKEN]
+    #[arg(long, value_name = "TOKEN")]
+    token: Option<String>,
+}
+
+impl ConfigArgs {
+    pub(crate) fn source(&self) -> Source {
+        let readers = weir_gateway::filters::KINDS.iter().map(|k| k.name);
+        Source::find(self.config.as_deref()).with_credentials(readers.filter(|name| name.ends_with("_auth")))
+    }
+}
+
+impl AdminArgs {
+    pub(crate) fn token(&self) -> Option<String> {
+        self.token.clone().or_else(|| std::env::var("ADMIN_TOKEN").ok().filter(|t| !t.is_empty()))
+    }
+}
+
+/// Parses the command line and runs what it asks for.
+pub(crate) fn run() -> ExitCode {
+    let cli = Cli::parse();
+    let outcome = match cli.command {
+        None => run::run(&cli.config),
+        Some(Command::Check(check)) => check.run(),
+        Some(Command::Drain(drain)) => drain.run(),
+        Some(Command::Explain(explain)) => explain.run(),
+        Some(Command::Filters(filters)) => filters.run(),
+        Some(Command::Reload(reload)) => reload.run(),
+        Some(Command::Run(config)) => run::run(&config),
+        Some(Command::Schema) => schema::run(),
+        Some(Command::Status(status)) => status.run(),
+    };
+    match outcome {
+        Ok(code) => code,
+        Err(e) => {
+            eprintln!("weir: {e:#}");
+            ExitCode::from(1)
+        }
+    }
+}
+
+/// Writes to stdout; a reader that has gone away (`| head`) is no error.
+pub(crate) fn print(text: &str) {
+    use std::io::Write;
+    let mut out = std::io::stdout().lock();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush()); // see above
+}

@@ -1,0 +1,200 @@
+//! `weir run`: the gateway in the foreground, its signals, and the notes to systemd.
+
+use super::ConfigArgs;
+use anyhow::{Context, Result, anyhow};
+use std::io::Write;
+use std::os::unix::net::UnixDatagram;
+use std::process::ExitCode;
+use std::thread;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use weir_admin::Admin;
+use weir_gateway::config::load::ORIGIN_VARIABLE;
+use weir_gateway::config::schema::{AdminAddress, Config};
+use weir_gateway::{Gateway, StartError};
+use weir_origin::{Options, Origin};
+use weir_telemetry::log;
+
+/// Runs until a signal or the admin API ends it.
+pub(super) fn run(args: &ConfigArgs) -> Result<ExitCode> {
+    let descriptors = weir_wire::limits::raise_descriptors();
+    let mut source = args.source();
+    let embedded = source.is_embedded();
+    // The default config needs something to stand in front of.
+    let origin = if embedded {
+        let options = Options { address: ([127, 0, 0, 1], 0).into(), threads: std::num::NonZeroUsize::MIN };
+        let origin = Origin::start(options).context("the built-in origin did not start")?;
+        source = source.with_variable(ORIGIN_VARIABLE, origin.address().to_string());
+        Some(origin)
+    } else {
+        None
+    };
+    let gateway = match Gateway::builder(source).version(env!("CARGO_PKG_VERSION"), commit()).start() {
+        Ok(gateway) => gateway,
+        Err(StartError::Config(diagnostics)) => {
+            let _ = write!(std::io::stderr(), "{}", diagnostics.to_text());
+            return Ok(ExitCode::from(1));
+        }
+        Err(e) => return Err(anyhow!("{e}")),
+    };
+    // Signals that come before the runtime below listens would end the process unasked.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let signals = {
+        let _in_runtime = runtime.enter();
+        Signals::new()?
+    };
+    let admin = match Admin::start(gateway.clone()) {
+        Ok(admin) => admin,
+        Err(e) => {
+            gateway.stop();
+            return Err(anyhow!("admin: {e}"));
+        }
+    };
+    let config = gateway.configs().borrow().clone();
+    match descriptors {
+        Ok(limit) => warn_of_few_descriptors(limit, &config),
+        Err(e) => log::warn("descriptor limit not raised", &[("error", &e)]),
+    }
+    let status = gateway.status();
+    log::info(
+        "ready",
+        &[
+            ("version", &env!("CARGO_PKG_VERSION")),
+            ("pid", &std::process::id()),
+            ("workers", &status.workers),
+            ("revision", &status.revision),
+        ],
+    );
+    notify("READY=1");
+    if embedded {
+        welcome(&gateway, &config);
+    }
+    let signalled = gateway.clone();
+    thread::Builder::new()
+        .name("weir-signals".to_owned())
+        .spawn(move || runtime.block_on(signals.serve(&signalled)))?;
+    gateway.wait();
+    drop(admin);
+    if let Some(origin) = origin {
+        origin.stop();
+    }
+    log::info("ended", &[]);
+    log::flush(std::time::Duration::from_secs(1));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Commit that the program was built from, where the build knows it.
+fn commit() -> &'static str {
+    option_env!("WEIR_COMMIT").unwrap_or("unknown")
+}
+
+/// Each exchange can need two descriptors.
+fn warn_of_few_descriptors(limit: u64, config: &Config) {
+    let needed = u64::from(config.limits.connections) * 2;
+    if limit < needed {
+        log::warn(
+            "fewer descriptors than limits.connections may need",
+            &[
+                ("descriptors", &limit),
+                ("needed", &needed),
+                ("hint", &"raise LimitNOFILE or lower limits.connections"),
+            ],
+        );
+    }
+}
+
+/// What to try next, for whoever typed `weir` for the first time.
+fn welcome(gateway: &Gateway, config: &Config) {
+    let Some(web) = gateway.address("web") else { return };
+    let admin = match &config.admin.address {
+        AdminAddress::At(address) => format!("  curl http://{address}/metrics       what it counts\n"),
+        AdminAddress::Off => String::new(),
+    };
+    let _ = write!(
+        std::io::stderr(),
+        "\nWeir runs on its embedded default: http://{web} in front of a small built-in origin.\n\n\
+         Try next:\n\
+         \x20 curl http://{web}/                   the origin's front page, through the gateway\n\
+         \x20 curl http://{web}/echo               what your service would see\n\
+         {admin}\
+         \x20 weir explain GET http://{web}/echo   which route wins and why\n\
+         \x20 weir filters                         what can be put before a route\n\n\
+         Write a weir.yaml in this folder to make it yours; `weir check` reads it first.\n\n"
+    );
+}
+
+/// Tells systemd, if it asked to be told (sd_notify(3)).
+fn notify(state: &str) {
+    let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return };
+    let send = || -> std::io::Result<()> {
+        let socket = UnixDatagram::unbound()?;
+        let text = path.to_string_lossy();
+        match text.strip_prefix('@') {
+            Some(name) => {
+                use std::os::linux::net::SocketAddrExt;
+                let address = std::os::unix::net::SocketAddr::from_abstract_name(name)?;
+                socket.send_to_addr(state.as_bytes(), &address)?;
+            }
+            None => {
+                socket.send_to(state.as_bytes(), &path)?;
+            }
+        }
+        Ok(())
+    };
+    if let Err(e) = send() {
+        log::warn("systemd was not notified", &[("error", &e)]);
+    }
+}
+
+struct Signals {
+    hangup: Signal,
+    interrupt: Signal,
+    terminate: Signal,
+    user1: Signal,
+}
+
+impl Signals {
+    fn new() -> std::io::Result<Self> {
+        Ok(Self {
+            hangup: signal(SignalKind::hangup())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+            user1: signal(SignalKind::user_defined1())?,
+        })
+    }
+
+    /// SIGHUP reloads, SIGUSR1 reopens logs, SIGTERM and SIGINT drain; the second SIGINT ends at once.
+    async fn serve(mut self, gateway: &Gateway) {
+        let mut interrupted = false;
+        loop {
+            tokio::select! {
+                _ = self.hangup.recv() => {
+                    notify("RELOADING=1");
+                    let gateway = gateway.clone();
+                    // It logs what it did; a refused one leaves everything as it was.
+                    let _ = tokio::task::spawn_blocking(move || gateway.reload().is_ok()).await;
+                    notify("READY=1");
+                }
+                _ = self.user1.recv() => gateway.reopen_logs(),
+                _ = self.terminate.recv() => drain(gateway),
+                _ = self.interrupt.recv() => {
+                    if interrupted {
+                        gateway.stop();
+                        return;
+                    }
+                    interrupted = true;
+                    drain(gateway);
+                }
+            }
+        }
+    }
+}
+
+/// Drains beside the signal loop, which must hear a second SIGINT.
+fn drain(gateway: &Gateway) {
+    notify("STOPPING=1");
+    let draining = gateway.clone();
+    let spawned = thread::Builder::new().name("weir-drain".to_owned()).spawn(move || draining.drain());
+    if spawned.is_err() {
+        gateway.stop();
+    }
+}
