@@ -26,11 +26,10 @@ pub const TRAILER_BYTES: usize = 8 * 1024;
 /// Finds the body in the bytes behind a head.
 ///
 /// ```text
-///          size line            data           CRLF
-///  ┌─► Size ──► Extension ──► Data(n) ──► DataCr ──► DataLf ─┐
-///  │     │ size 0                                            │
-///  └─────┼───────────────────────────────────────────────────┘
-///        └──► Trailers ──► Done
+///  ┌─► Size ─┬──────────────────────┬─► SizeLf ──► Data ──► DataCr ──► DataLf ─┐
+///  │         └─► Blank ► Extension ─┘     │ size 0                             │
+///  └──────────────────────────────────────┼────────────────────────────────────┘
+///                                         └──────► Trailers ──► Done
 /// ```
 #[derive(Debug)]
 pub struct BodyReader {

@@ -237,9 +237,6 @@ fn request(mut c: Cursor<'_>, head: &mut RequestHead, limits: &Limits) -> Result
 /// look at it; one from HTTP/1.0 must be ignored, so it is not sent on either.
 fn expect(head: &mut RequestHead, found: &Found) -> Result<(), Stop> {
     head.expects_continue = false;
-    if !found.expects_continue && found.expects_other.is_none() {
-        return Ok(());
-    }
     if head.common.version == Version::Http10 {
         head.headers.remove_known(Known::Expect);
         return Ok(());
@@ -247,7 +244,7 @@ fn expect(head: &mut RequestHead, found: &Found) -> Result<(), Stop> {
     if let Some(at) = found.expects_other {
         return Err(Stop::Broken(Error::new(Kind::Expect, at)));
     }
-    head.expects_continue = head.body() != BodyKind::Empty;
+    head.expects_continue = found.expects_continue && head.body() != BodyKind::Empty;
     Ok(())
 }
 

@@ -472,6 +472,7 @@ const HTTP10: &[Row] = &[
         b"POST / HTTP/1.0\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n",
         Ok("POST / 1.0 length=2 close | Content-Length: 2"),
     ),
+    (b"GET / HTTP/1.0\r\nExpect:\r\n\r\n", Ok("GET / 1.0 close")),
     (
         b"POST / HTTP/1.0\r\nExpect: x\r\nContent-Length: 2\r\n\r\n",
         Ok("POST / 1.0 length=2 close | Content-Length: 2"),
