@@ -1,6 +1,7 @@
 //! Where a body ends, and chunks taken apart and put together (RFC 9112 §6.3, §7.1).
 
 use crate::error::{Error, Kind};
+use crate::name::{Known, is_token};
 
 /// How a body is delimited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,11 +26,10 @@ pub const TRAILER_BYTES: usize = 8 * 1024;
 /// Finds the body in the bytes behind a head.
 ///
 /// ```text
-///          size line            data           CRLF
-///  ┌─► Size ──► Extension ──► Data(n) ──► DataCr ──► DataLf ─┐
-///  │     │ size 0                                            │
-///  └─────┼───────────────────────────────────────────────────┘
-///        └──► Trailers ──► Done
+///  ┌─► Size ─┬──────────────────────┬─► SizeLf ──► Data ──► DataCr ──► DataLf ─┐
+///  │         └─► Blank ► Extension ─┘     │ size 0                             │
+///  └──────────────────────────────────────┼────────────────────────────────────┘
+///                                         └──────► Trailers ──► Done
 /// ```
 #[derive(Debug)]
 pub struct BodyReader {
@@ -40,6 +40,7 @@ pub struct BodyReader {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
+    Blank { size: u64, read: u32 },
     Data { left: u64 },
     DataCr,
     DataLf,
@@ -94,7 +95,7 @@ impl BodyReader {
     }
 
     /// The trailer section once the message is done: valid field lines, each with its CRLF, without those that may not
-    /// stand there (framing, routing, authentication; RFC 9110 §6.5.1).
+    /// stand there (RFC 9110 §6.5.1).
     pub fn trailers(&self) -> &[u8] {
         &self.trailers
     }
@@ -137,7 +138,14 @@ impl BodyReader {
                         State::Size { size: size << 4 | u64::from(d), digits: digits + 1 }
                     }
                     (b'\r', _) if digits > 0 => State::SizeLf { size },
-                    (b';' | b' ' | b'\t', _) if digits > 0 => State::Extension { size, read: digits },
+                    (b';', _) if digits > 0 => State::Extension { size, read: digits + 1 },
+                    (b' ' | b'\t', _) if digits > 0 => State::Blank { size, read: digits + 1 },
+                    _ => return bad,
+                },
+                // §7.1.1: white space may stand before a `;` and nowhere else; `5 x` is no size that all read alike.
+                State::Blank { size, read } => match b {
+                    b';' if read < CHUNK_LINE_BYTES => State::Extension { size, read: read + 1 },
+                    b' ' | b'\t' if read < CHUNK_LINE_BYTES => State::Blank { size, read: read + 1 },
                     _ => return bad,
                 },
                 State::Extension { size, read } => match b {
@@ -150,6 +158,9 @@ impl BodyReader {
                 State::SizeLf { size: 0 } if b == b'\n' => State::Trailers,
                 State::SizeLf { size } if b == b'\n' => State::Data { left: size },
                 State::Trailers => {
+                    if b == b'\n' && self.trailers.last() != Some(&b'\r') {
+                        return Err(Error::new(Kind::Trailers, at));
+                    }
                     self.trailers.push(b);
                     if self.trailers.len() > TRAILER_BYTES {
                         return Err(Error::new(Kind::Trailers, at));
@@ -172,37 +183,57 @@ impl BodyReader {
 
 /// Keeps the trailer lines that may be passed on; an error when one is malformed.
 fn check_trailers(lines: &mut Vec<u8>) -> Result<(), ()> {
-    const FORBIDDEN: [&str; 12] = [
-        "authorization",
-        "connection",
-        "content-encoding",
-        "content-length",
-        "content-range",
-        "content-type",
-        "cookie",
-        "host",
-        "set-cookie",
-        "te",
-        "trailer",
-        "transfer-encoding",
-    ];
     let mut kept = Vec::new();
     for line in lines.split_inclusive(|&b| b == b'\n') {
         let text = line.strip_suffix(b"\r\n").ok_or(())?;
         let colon = text.iter().position(|&b| b == b':').ok_or(())?;
         let (name, value) = text.split_at(colon);
         let fine = !name.is_empty()
-            && name.iter().all(|&b| crate::name::is_token(b))
+            && name.iter().all(|&b| is_token(b))
             && value.iter().all(|&b| b == b'\t' || (b >= 0x20 && b != 0x7f));
         if !fine {
             return Err(());
         }
-        if !FORBIDDEN.iter().any(|f| name.eq_ignore_ascii_case(f.as_bytes())) {
+        if may_trail(name) {
             kept.extend_from_slice(line);
         }
     }
     *lines = kept;
     Ok(())
+}
+
+/// RFC 9110 §6.5.1: what decides framing, routing, trust, authentication, caching or the reading of the content comes too
+/// late in a trailer, and whoever merges it into the head changes what was already decided.
+fn may_trail(name: &[u8]) -> bool {
+    const FORBIDDEN: [&str; 25] = [
+        "age",
+        "authorization",
+        "cache-control",
+        "content-encoding",
+        "content-range",
+        "content-type",
+        "cookie",
+        "expires",
+        "if-match",
+        "if-modified-since",
+        "if-none-match",
+        "if-range",
+        "if-unmodified-since",
+        "location",
+        "max-forwards",
+        "pragma",
+        "proxy-authenticate",
+        "proxy-authorization",
+        "range",
+        "retry-after",
+        "set-cookie",
+        "vary",
+        "www-authenticate",
+        "x-forwarded-port",
+        "x-real-ip",
+    ];
+    // What the gateway itself acts on is all of that kind.
+    Known::of(name) == Known::Other && !FORBIDDEN.iter().any(|f| name.eq_ignore_ascii_case(f.as_bytes()))
 }
 
 const fn hex(b: u8) -> Option<u8> {
@@ -289,6 +320,25 @@ mod tests {
             b"1234567890abcdef0\r\n",
             b"5;\nX\r\n",
             b"5;a\0\r\n",
+            b"5;a\n",
+            b"5 x\r\n",
+            b"5\tx\r\n",
+            b"5 \r\n",
+            b"5\0\r\n",
+            b"5_0\r\n",
+            b"\xb5\r\n",
+            b"5\r\r\n",
+            b"5\rhello",
+            b"5\r\nhello\r5",
+            b"5\r\nhello5\r\n",
+            b"0\r\n: x\r\n\r\n",
+            b"0\r\nx : 1\r\n\r\n",
+            b"0\r\n x: 1\r\n\r\n",
+            b"0\r\nx: 1\r\n y\r\n\r\n",
+            b"0\r\nx: 1\ry: 2\r\n\r\n",
+            b"0\r\n\n",
+            b"0\r\nx: 1\n",
+            b"0\n",
             b" 5\r\n",
             b"0\r\nbad trailer\r\n\r\n",
             b"0\r\nx: a\0\r\n\r\n",
@@ -301,9 +351,37 @@ mod tests {
     #[test]
     fn forbidden_trailers_are_dropped() {
         let mut reader = BodyReader::new(BodyKind::Chunked);
-        let wire = b"0\r\nX-Sum: 1\r\nContent-Length: 5\r\nHost: b\r\n\r\n";
+        let wire = b"0\r\nX-Sum: 1\r\nContent-Length: 5\r\nHost: b\r\nX-Forwarded-For: 1\r\nX_Real_IP: 1\r\n\
+            Forwarded: x\r\nupgrade: x\r\nkeep-alive: 1\r\nRange: x\r\ngrpc-status: 0\r\n\r\n";
         assert_eq!(reader.step(wire), Ok(Step::End { used: wire.len() }));
-        assert_eq!(reader.trailers(), b"X-Sum: 1\r\n");
+        assert_eq!(reader.trailers(), b"X-Sum: 1\r\ngrpc-status: 0\r\n");
+    }
+
+    #[test]
+    fn sizes_and_extensions() {
+        for (wire, want) in [
+            (&b"00005\r\nhello\r\n000\r\n\r\n"[..], &b"hello"[..]),
+            (b"A\r\n0123456789\r\n0\r\n\r\n", b"0123456789"),
+            (b"a \t;x=y; z\r\n0123456789\r\n0;last\r\n\r\n", b"0123456789"),
+            (b"2;x=\"\xe4 ;\"\r\n\r\n\r\n0\r\n\r\n", b"\r\n"),
+        ] {
+            assert_eq!(read(&[wire]), Ok((want.to_vec(), vec![], true)), "{}", wire.escape_ascii());
+            for cut in 0..wire.len() {
+                let (a, b) = wire.split_at(cut);
+                assert_eq!(
+                    read(&[a, b]),
+                    Ok((want.to_vec(), vec![], true)),
+                    "{} at {cut}",
+                    wire.escape_ascii()
+                );
+            }
+        }
+        let line = |n: usize| [b"1;".to_vec(), vec![b'x'; n], b"\r\n".to_vec()].concat();
+        assert!(read(&[&line(254)]).is_ok());
+        assert_eq!(read(&[&line(255)]), Err(Kind::Chunk));
+        let trailers = |n: usize| [&b"0\r\nx: "[..], &vec![b'x'; n], b"\r\n\r\n"].concat();
+        assert!(read(&[&trailers(TRAILER_BYTES - 7)]).is_ok());
+        assert_eq!(read(&[&trailers(TRAILER_BYTES - 6)]), Err(Kind::Trailers));
     }
 
     #[test]

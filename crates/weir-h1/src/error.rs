@@ -19,6 +19,8 @@ pub enum Kind {
     ContentLength,
     /// A NUL or another control byte in a field value (RFC 9110 §5.5).
     ControlByte,
+    /// An expectation other than `100-continue` (RFC 9110 §10.1.1, which gives it the status 417).
+    Expect,
     /// A field name is empty, is no token, or has a space before its colon (§5.1).
     FieldName,
     /// A field line is folded, or white space stands before the first one (§2.2, §5.2).
@@ -77,6 +79,7 @@ impl fmt::Display for Kind {
             Self::Chunk => "malformed chunk",
             Self::ContentLength => "Content-Length is not one plain number",
             Self::ControlByte => "control byte in a field value",
+            Self::Expect => "Expect other than 100-continue",
             Self::FieldName => "malformed field name",
             Self::Fold => "folded field line",
             Self::Framing => "Transfer-Encoding conflicts with Content-Length or with HTTP/1.0",

@@ -30,7 +30,7 @@ impl fmt::Display for InvalidValue {
 impl std::error::Error for InvalidValue {}
 
 /// Longest value a filter may set, in bytes.
-const VALUE_BYTES: usize = 64 * 1024;
+pub(crate) const VALUE_BYTES: usize = 64 * 1024;
 
 /// A range of `base`, or of `arena` when `ARENA` is set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -186,6 +186,19 @@ impl Fields {
         let t = Text { at: self.arena.len() as u32 | ARENA, len: text.len() as u32 };
         self.arena.extend_from_slice(text);
         t
+    }
+
+    /// Sets Host to a value that was checked, where the first one stood, or first of all (RFC 9110 §7.2).
+    pub(crate) fn set_host(&mut self, value: &[u8]) -> Text {
+        let (name, value) = (self.keep(b"Host"), self.keep(value));
+        let host = Entry { name, value, known: Known::Host, clean: false, dropped: false };
+        let place = self.entries.iter().position(|e| e.known == Known::Host && !e.dropped);
+        self.remove_known(Known::Host);
+        match place {
+            Some(i) => self.entries[i] = host,
+            None => self.entries.insert(0, host),
+        }
+        value
     }
 
     fn push(&mut self, name: &[u8], value: &[u8]) {

@@ -1,8 +1,7 @@
 //! A parsed head: the start line, the fields, and what the fields say about the message and the connection.
 
 use crate::body::BodyKind;
-use crate::fields::{Fields, InvalidValue, Text};
-use crate::name::{FieldName, Known};
+use crate::fields::{Fields, InvalidValue, Text, VALUE_BYTES};
 
 /// The protocol version of a message (RFC 9112 §2.3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -105,6 +104,8 @@ pub struct ResponseHead {
     /// The end-to-end fields. Hop-by-hop fields are read by the parser and are not among them.
     pub headers: Fields,
     pub(crate) status: u16,
+    /// The status as received: it decides the framing whatever a filter makes of the other.
+    pub(crate) received_status: u16,
     pub(crate) reason: Text,
     pub(crate) common: Common,
 }
@@ -119,8 +120,16 @@ pub(crate) struct Common {
     pub(crate) upgrade: Option<Text>,
     /// Bytes of the head in the buffer; 0 until it is complete.
     pub(crate) len: usize,
-    /// Bytes of the buffer at the last attempt that found it incomplete.
-    pub(crate) tried: usize,
+    pub(crate) seen: Seen,
+}
+
+/// How far into the buffer the head was looked for and not found complete.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Seen {
+    /// Bytes there were when it was last parsed.
+    pub(crate) parsed: usize,
+    /// Bytes there were when its end was last looked for.
+    pub(crate) scanned: usize,
 }
 
 // === impl RequestHead ===
@@ -190,9 +199,10 @@ impl RequestHead {
     /// Replaces the path. The caller gives it in canonical form.
     ///
     /// # Errors
-    /// When the path is empty, does not start with `/`, or holds a byte that may not stand in a target.
+    /// When the path is empty, does not start with `/`, holds a byte that may not stand in a target, or is over 64 KiB.
     pub fn set_path(&mut self, path: &[u8]) -> Result<(), InvalidValue> {
-        if path.first() != Some(&b'/') || !path.iter().all(|&b| is_target(b) && b != b'?') {
+        let fits = path.len() <= VALUE_BYTES && path.first() == Some(&b'/');
+        if !fits || !path.iter().all(|&b| is_target(b) && b != b'?') {
             return Err(InvalidValue);
         }
         self.path = self.headers.keep(path);
@@ -202,27 +212,25 @@ impl RequestHead {
     /// Replaces the query, without its `?`; `None` removes it.
     ///
     /// # Errors
-    /// When the query holds a byte that may not stand in a target.
+    /// When the query holds a byte that may not stand in a target, or is over 64 KiB.
     pub fn set_query(&mut self, query: Option<&[u8]>) -> Result<(), InvalidValue> {
-        if !query.unwrap_or_default().iter().all(|&b| is_target(b)) {
+        let text = query.unwrap_or_default();
+        if text.len() > VALUE_BYTES || !text.iter().all(|&b| is_target(b)) {
             return Err(InvalidValue);
         }
         self.query = query.map(|q| self.headers.keep(q));
         Ok(())
     }
 
-    /// Replaces the host that is sent on.
+    /// Replaces the host that is sent on, at the place of the one received; first where there was none.
     ///
     /// # Errors
-    /// When it is no valid Host value.
+    /// When it is no valid Host value. The one received stays.
     pub fn set_authority(&mut self, authority: &[u8]) -> Result<(), InvalidValue> {
-        if authority.is_empty() || !is_authority(authority) {
+        if !is_authority(authority) {
             return Err(InvalidValue);
         }
-        self.headers.remove_known(Known::Host);
-        let host = FieldName::new("host").map_err(|_| InvalidValue)?;
-        self.headers.append(&host, authority)?;
-        self.authority = self.headers.keep(authority);
+        self.authority = self.headers.set_host(authority);
         Ok(())
     }
 
@@ -330,9 +338,11 @@ impl ResponseHead {
         self.common.upgrade.map(|t| self.headers.text(t))
     }
 
-    /// How the body is delimited, given the request's method (RFC 9112 §6.3).
+    /// How the body is delimited as received, given the request's method (RFC 9112 §6.3). `set_status` does not change it.
+    ///
+    /// Where it is `UntilClose`, the connection ends with it, whatever `connection` says.
     pub const fn body(&self, method: Method) -> BodyKind {
-        match (method, self.status, self.common) {
+        match (method, self.received_status, self.common) {
             (Method::Head, ..) | (_, 100..=199 | 204 | 304, _) => BodyKind::Empty,
             (_, _, Common { chunked: true, .. }) => BodyKind::Chunked,
             (_, _, Common { content_length: Some(0), .. }) => BodyKind::Empty,
@@ -372,7 +382,8 @@ impl ResponseHead {
         let gone = self.common.len.saturating_add(used).min(self.headers.base.len());
         self.headers.base.drain(..gone);
         self.headers.clear();
-        (self.status, self.reason, self.common) = (0, Text::default(), Common::default());
+        (self.status, self.received_status) = (0, 0);
+        (self.reason, self.common) = (Text::default(), Common::default());
     }
 }
 
@@ -384,23 +395,34 @@ pub(crate) const fn is_target(b: u8) -> bool {
 }
 
 /// Whether `text` is a valid Host value: `host[:port]` with the letters of a registered name, an address, or a bracketed
-/// IPv6 address (RFC 9110 §7.2). Percent escapes and sub-delims are refused: no client that we know sends them.
+/// IPv6 address (RFC 9110 §7.2), at most `HOST_BYTES` long. Percent escapes and sub-delims are refused: no client that we
+/// know sends them. So is a port that does not exist; an empty one is allowed (RFC 3986 §3.2.3).
 pub(crate) fn is_authority(text: &[u8]) -> bool {
-    let (host, port) = if text.first() == Some(&b'[') {
-        let Some(end) = text.iter().position(|&b| b == b']') else { return false };
-        let (inner, rest) = (&text[1..end], &text[end + 1..]);
-        let fine = inner.iter().all(|&b| b.is_ascii_hexdigit() || b == b':' || b == b'.');
-        if !fine || inner.len() < 2 || !matches!(rest.first(), None | Some(b':')) {
-            return false;
-        }
-        (inner, rest.get(1..))
+    let (fine, port) = if let Some(rest) = text.strip_prefix(b"[") {
+        let Some(end) = rest.iter().position(|&b| b == b']') else { return false };
+        let (address, port) = rest.split_at(end);
+        (is_ipv6(address), port.get(1..).unwrap_or_default())
     } else {
         let end = text.iter().position(|&b| b == b':').unwrap_or(text.len());
-        let (host, rest) = text.split_at(end);
-        if !host.iter().all(|&b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_' | b'~')) {
-            return false;
-        }
-        (host, rest.get(1..))
+        let (name, port) = text.split_at(end);
+        let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_' | b'~');
+        (!name.is_empty() && name.len() <= HOST_BYTES && name.iter().all(|&b| plain(b)), port)
     };
-    !host.is_empty() && port.is_none_or(|p| p.len() <= 5 && p.iter().all(u8::is_ascii_digit))
+    fine && match port {
+        [] => true,
+        [b':', digits @ ..] => is_port(digits),
+        _ => false,
+    }
+}
+
+/// Longest host name: what fits into the DNS, with the final dot (RFC 1035 §2.3.4).
+const HOST_BYTES: usize = 254;
+
+fn is_ipv6(text: &[u8]) -> bool {
+    str::from_utf8(text).is_ok_and(|t| t.parse::<core::net::Ipv6Addr>().is_ok())
+}
+
+fn is_port(digits: &[u8]) -> bool {
+    let number = |n: u32, b: &u8| n * 10 + u32::from(b - b'0');
+    digits.len() <= 5 && digits.iter().all(u8::is_ascii_digit) && digits.iter().fold(0, number) <= 65535
 }

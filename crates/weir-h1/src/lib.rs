@@ -1,9 +1,10 @@
 //! HTTP/1.1 as bytes: parse, frame, emit. No sockets, no clock, no runtime.
 //!
-//! *Layout.* `parse` reads a head in one strict pass into a [`RequestHead`] or [`ResponseHead`] (`head`), whose fields
-//! stay where they were received: [`Fields`] is a list of ranges into the received bytes plus an arena for what filters
-//! add, and writes itself out again in as few copies as there are untouched runs. `body` finds where a message ends
-//! and re-frames chunks. `name` is the table of field names the gateway itself acts on.
+//! *Layout.* `parse` (with `section` for the field lines) reads a head in one strict pass into a [`RequestHead`] or
+//! [`ResponseHead`] (`head`), whose fields stay where they were received: [`Fields`] is a list of ranges into the received
+//! bytes plus an arena for what filters add, and writes itself out again in as few copies as there are untouched runs.
+//! `body` finds where a message ends and re-frames chunks. `name` is the table of field names the gateway itself acts on.
+//! What is accepted and refused, and why, stands in `docs/framing.md`.
 //!
 //! *Architecture Invariant:* nothing here knows a socket, a clock or a runtime; nothing here panics on any input.
 
@@ -13,6 +14,7 @@ mod fields;
 mod head;
 mod name;
 mod parse;
+mod section;
 
 pub use body::{BodyKind, BodyReader, CHUNK_LINE_BYTES, Step, TRAILER_BYTES, write_chunk, write_last_chunk};
 pub use error::{Error, Kind};

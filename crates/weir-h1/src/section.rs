@@ -1,0 +1,264 @@
+//! The field section of a head (RFC 9112 §5), and what it says about framing and connection (§6, §9).
+//!
+//! `parse` calls [`fields`] behind the start line. The pass is byte by byte over names and eight bytes at a time over
+//! values.
+
+use crate::error::{Error, Kind};
+use crate::fields::{Entry, Fields, Text};
+use crate::head::{Common, Connection, Version};
+use crate::name::{Known, is_token};
+use crate::parse::{Cursor, Limits, Stop};
+
+/// What the fields of a head said, beside what `Common` keeps.
+#[derive(Default)]
+pub(crate) struct Found {
+    pub(crate) hosts: u32,
+    pub(crate) host: Text,
+    pub(crate) expects_continue: bool,
+    /// Where an expectation stands that is not `100-continue`.
+    pub(crate) expects_other: Option<usize>,
+    pub(crate) te_trailers: bool,
+    options: Options,
+    upgrade: Option<Text>,
+}
+
+/// Reads field lines up to and including the empty line, and draws from them what decides framing and connection.
+pub(crate) fn fields(
+    c: &mut Cursor<'_>,
+    out: &mut Fields,
+    common: &mut Common,
+    limits: &Limits,
+) -> Result<Found, Stop> {
+    let mut found = Found::default();
+    loop {
+        if c.peek()? == b'\r' {
+            c.line_end()?;
+            break;
+        }
+        let mut entry = field_line(c)?;
+        if out.entries.len() >= limits.fields {
+            return Err(c.broken(Kind::TooManyFields));
+        }
+        if entry.known != Known::Other {
+            let refused = |kind| Error::new(kind, entry.value.at as usize);
+            entry.dropped =
+                found.read(entry.known, entry.value, c.slice(entry.value), common).map_err(refused)?;
+        }
+        out.entries.push(entry);
+    }
+    // §6.1 and §6.3: a message that says both, or that says chunked in HTTP/1.0, was made to be read in two ways.
+    if common.chunked && (common.content_length.is_some() || common.version == Version::Http10) {
+        return Err(c.broken(Kind::Framing));
+    }
+    let options = found.options;
+    common.connection = match (common.version, options) {
+        (_, Options { close: true, .. }) | (Version::Http10, Options { keep_alive: false, .. }) => {
+            Connection::Close
+        }
+        _ => Connection::KeepAlive,
+    };
+    if options.upgrade && common.version == Version::Http11 {
+        common.upgrade = found.upgrade;
+    }
+    if options.nominations > 0 {
+        // The work is nominations × fields. Without this, one head of 32 KiB cost 60 times what an honest one does.
+        if options.nominations > limits.fields {
+            return Err(c.broken(Kind::TooManyFields));
+        }
+        drop_nominated(c, out);
+    }
+    Ok(found)
+}
+
+impl Found {
+    /// Takes in one field that the gateway acts on; tells whether it is hop-by-hop, so not to be sent on.
+    fn read(&mut self, known: Known, at: Text, value: &[u8], common: &mut Common) -> Result<bool, Kind> {
+        match known {
+            Known::Alias | Known::KeepAlive | Known::ProxyConnection => return Ok(true),
+            Known::Connection => {
+                self.options.read(value);
+                return Ok(true);
+            }
+            Known::ContentLength => {
+                let second = common.content_length.is_some();
+                common.content_length = length(value);
+                if second || common.content_length.is_none() {
+                    return Err(Kind::ContentLength);
+                }
+            }
+            Known::Expect => {
+                for expectation in tokens(value) {
+                    if expectation.eq_ignore_ascii_case(b"100-continue") {
+                        self.expects_continue = true;
+                    } else {
+                        self.expects_other = Some(at.at as usize);
+                    }
+                }
+            }
+            Known::Host => {
+                self.hosts += 1;
+                self.host = at;
+            }
+            Known::Te => {
+                self.te_trailers |= tokens(value).any(|t| t.eq_ignore_ascii_case(b"trailers"));
+                return Ok(true);
+            }
+            Known::TransferEncoding => {
+                if common.chunked || !value.eq_ignore_ascii_case(b"chunked") {
+                    return Err(Kind::TransferEncoding);
+                }
+                common.chunked = true;
+                return Ok(true);
+            }
+            Known::Upgrade => {
+                if !value.is_empty() {
+                    self.upgrade.get_or_insert(at);
+                }
+                return Ok(true);
+            }
+            _ => {}
+        }
+        Ok(false)
+    }
+}
+
+/// One field line: `name ":" OWS value OWS CRLF` (§5).
+fn field_line(c: &mut Cursor<'_>) -> Result<Entry, Stop> {
+    let start = c.at;
+    let end = c.skip(is_token)?;
+    let name = c.text(start);
+    match end {
+        b':' if name.len > 0 => c.at += 1,
+        b' ' | b'\t' if name.len == 0 => return Err(c.broken(Kind::Fold)),
+        b'\n' => return Err(c.broken(Kind::LineEnd)),
+        _ => return Err(c.broken(Kind::FieldName)),
+    }
+    let colon = c.at;
+    c.skip(|b| matches!(b, b' ' | b'\t'))?;
+    let first = c.at;
+    skip_value(c)?;
+    let raw = c.text(first);
+    c.line_end()?;
+    let kept = c.slice(raw).trim_ascii_end_ows();
+    let value = Text { at: raw.at, len: kept as u32 };
+    let clean = first == colon + 1 && c.bytes.get(colon) == Some(&b' ') && value.len == raw.len;
+    let known = Known::of(c.slice(name));
+    Ok(Entry { name, value, known, clean, dropped: false })
+}
+
+trait Ows {
+    /// The length without spaces and tabs at the end.
+    fn trim_ascii_end_ows(&self) -> usize;
+}
+
+impl Ows for [u8] {
+    fn trim_ascii_end_ows(&self) -> usize {
+        self.iter().rposition(|&b| b != b' ' && b != b'\t').map_or(0, |i| i + 1)
+    }
+}
+
+/// Moves over field-value bytes up to a CR. Eight at a time: a word with no byte below 0x20 and no 0x7f is all value.
+/// Going straight to the byte that ends it, and looking for the ends of names in slices rather than byte by checked byte,
+/// took `parse_bench` from 490 to 370 ns for a browser's head and from 180 to 150 for a response's.
+pub(crate) fn skip_value(c: &mut Cursor<'_>) -> Result<(), Stop> {
+    const ONES: u64 = u64::MAX / 255;
+    const HIGHS: u64 = ONES * 128;
+    loop {
+        while let Some(word) = c.ahead().first_chunk::<8>() {
+            let word = u64::from_le_bytes(*word);
+            let below_space = word.wrapping_sub(ONES * 0x20) & !word & HIGHS;
+            let delete = word ^ (ONES * 0x7f);
+            let delete = delete.wrapping_sub(ONES) & !delete & HIGHS;
+            let found = below_space | delete;
+            if found != 0 {
+                // A borrow may mark bytes above a found one, never below: the lowest mark is true.
+                c.at += found.trailing_zeros() as usize / 8;
+                break;
+            }
+            c.at += 8;
+        }
+        match c.peek()? {
+            b'\r' => return Ok(()),
+            b'\n' => return Err(c.broken(Kind::LineEnd)),
+            b'\t' | 0x20..=0x7e | 0x80..=0xff => c.at += 1,
+            _ => return Err(c.broken(Kind::ControlByte)),
+        }
+    }
+}
+
+/// §6.2: `1*DIGIT`, at most 2^63 - 1.
+fn length(value: &[u8]) -> Option<u64> {
+    if value.is_empty() || value.len() > 19 || !value.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let n = value.iter().try_fold(0u64, |n, b| n.checked_mul(10)?.checked_add(u64::from(b - b'0')))?;
+    (n <= i64::MAX as u64).then_some(n)
+}
+
+/// The members of a comma-separated list, without parameters' spaces (RFC 9110 §5.6.1).
+fn tokens(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+    value.split(|&b| b == b',').map(<[u8]>::trim_ascii).filter(|t| !t.is_empty())
+}
+
+/// What `Connection` said.
+#[derive(Clone, Copy, Default)]
+struct Options {
+    close: bool,
+    keep_alive: bool,
+    upgrade: bool,
+    /// How many fields it named beside these.
+    nominations: usize,
+}
+
+impl Options {
+    fn read(&mut self, value: &[u8]) {
+        for option in tokens(value) {
+            match option {
+                o if o.eq_ignore_ascii_case(b"close") => self.close = true,
+                o if o.eq_ignore_ascii_case(b"keep-alive") => self.keep_alive = true,
+                o if o.eq_ignore_ascii_case(b"upgrade") => self.upgrade = true,
+                _ => self.nominations += 1,
+            }
+        }
+    }
+}
+
+/// RFC 9110 §7.6.1: fields that Connection names are hop-by-hop, but for those of [`stays`].
+fn drop_nominated(c: &Cursor<'_>, out: &mut Fields) {
+    for i in 0..out.entries.len() {
+        if out.entries[i].known != Known::Connection {
+            continue;
+        }
+        for name in tokens(c.slice(out.entries[i].value)).filter(|name| !stays(name)) {
+            for e in &mut out.entries {
+                if c.slice(e.name).eq_ignore_ascii_case(name) {
+                    e.dropped = true;
+                }
+            }
+        }
+    }
+}
+
+/// Whether a nomination of this name is ignored: nobody must be able to take away what access rules, framing and logs
+/// rest on, least of all when a proxy before us has set it.
+fn stays(name: &[u8]) -> bool {
+    const NAMES: [&str; 12] = [
+        "authorization",
+        "cookie",
+        "expect",
+        "forwarded",
+        "host",
+        "proxy-authenticate",
+        "proxy-authorization",
+        "set-cookie",
+        "via",
+        "www-authenticate",
+        "x-real-ip",
+        "x-request-id",
+    ];
+    const FAMILIES: [&str; 2] = ["content-", "x-forwarded-"];
+    NAMES.iter().any(|n| name.eq_ignore_ascii_case(n.as_bytes()))
+        || FAMILIES
+            .iter()
+            .any(|f| name.get(..f.len()).is_some_and(|start| start.eq_ignore_ascii_case(f.as_bytes())))
+}
