@@ -218,16 +218,16 @@ fn an_unread_body_does_not_spoil_the_next_request() {
     let mut client = weir.client();
     let post = "POST / HTTP/1.1\r\nHost: weir.test\r\nContent-Length: 18\r\n\r\nGET / HTTP/1.0\r\n\r\n";
     client.ask(post).expect_status(200).expect_body("no");
-    let mut client = client;
-    match client.try_send(GET) {
-        Ok(()) => match client.try_read_response() {
-            Ok(response) => {
-                response.expect_status(200);
-                client.expect_silence(Duration::from_millis(20));
-            }
-            Err(broken) => assert!(!broken.why.starts_with("Deadline"), "{broken:?}"),
-        },
-        Err(_) => {}
+    // Whether the connection goes on or closes: the body is never taken for a request.
+    if client.try_send(GET).is_err() {
+        return;
+    }
+    match client.try_read_response() {
+        Ok(response) => {
+            response.expect_status(200);
+            client.expect_silence(Duration::from_millis(20));
+        }
+        Err(broken) => assert!(!broken.why.starts_with("Deadline"), "{broken:?}"),
     }
 }
 
