@@ -1,8 +1,13 @@
 //! Every count and size has a limit, and its own cause.
 
+use std::time::Duration;
+
 use weir_testkit::{Upstream, Weir, eventually};
 
-use crate::cause::{BAD_RESPONSE, BODY_TOO_LARGE, HEADER_TOO_LARGE, PENDING_LIMIT, TOO_MANY_HEADERS};
+use crate::cause::{
+    BAD_RESPONSE, BODY_TOO_LARGE, CONNECTION_LIMIT, HEADER_TOO_LARGE, PENDING_LIMIT, PENDING_TIMEOUT,
+    TOO_MANY_HEADERS,
+};
 use crate::support::{GET, OK, OK_BODY, weir_with};
 
 #[test]
@@ -114,21 +119,19 @@ fn connections_of_clients() {
     let (mut one, mut two) = (weir.client(), weir.client());
     one.get("/").expect_status(200);
     two.get("/").expect_status(200);
-    // The third waits, is told so, or is closed: it is not served.
+    // The third is told so or waits to be let in: it is not served.
     let mut three = weir.client();
+    three.set_deadline(Duration::from_millis(100));
     let _ = three.try_send(GET);
-    if let Ok(response) = {
-        three.set_deadline(std::time::Duration::from_millis(100));
-        three.try_read_response()
-    } {
-        response.expect_status(503);
+    if let Ok(response) = three.try_read_response() {
+        response.expect_cause(CONNECTION_LIMIT);
     }
     three.close();
     one.close();
     eventually("a place becomes free", || {
         let mut client = weir.client();
         let _ = client.try_send(GET);
-        client.set_deadline(std::time::Duration::from_millis(200));
+        client.set_deadline(Duration::from_millis(200));
         client.try_read_response().is_ok_and(|response| response.status == 200)
     });
     two.get("/").expect_status(200);
@@ -148,7 +151,7 @@ fn connections_to_an_upstream() {
     three.send(GET);
     let mut refused = 0;
     for client in [&mut two, &mut three] {
-        client.set_deadline(std::time::Duration::from_millis(500));
+        client.set_deadline(Duration::from_millis(500));
         if let Ok(response) = client.try_read_response() {
             response.expect_cause(PENDING_LIMIT);
             refused += 1;
@@ -161,6 +164,19 @@ fn connections_to_an_upstream() {
     conn.read_request();
     conn.send(OK_BODY);
     upstream.expect_no_connection();
+}
+
+#[test]
+fn waiting_for_a_connection_has_an_end() {
+    let upstream = Upstream::listen();
+    let weir = weir_with(&upstream, "limits: { connections: 1 }, timeouts: { connect: 100ms }");
+    let (mut one, mut two) = (weir.client(), weir.client());
+    one.send(GET);
+    let mut conn = upstream.accept();
+    conn.read_request();
+    two.get("/").expect_cause(PENDING_TIMEOUT);
+    conn.send(OK_BODY);
+    one.read_response().expect_body("ok");
 }
 
 #[test]

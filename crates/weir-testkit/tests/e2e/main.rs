@@ -9,20 +9,20 @@
 mod cause;
 mod support;
 
-//X mod admin;
+mod admin;
 mod balance;
 mod bodies;
-//X mod causes;
-//X mod cli;
-//X mod drain;
-//X mod filters;
+mod causes;
+mod cli;
+mod drain;
+mod filters;
 mod forwarded;
 mod framing;
 mod limits;
 mod pool;
 mod proxy;
-//X mod reload;
-//X mod tell;
+mod reload;
+mod tell;
 mod timeouts;
-//X mod tls;
+mod tls;
 mod upgrade;

@@ -39,17 +39,19 @@ pub(crate) fn weir_with(upstream: &Upstream, settings: &str) -> Weir {
 pub(crate) fn expect_lines(raw: &[u8], expected: &[&str]) {
     let text = String::from_utf8_lossy(raw);
     let head = text.split("\r\n\r\n").next().unwrap_or_default();
-    let mut lines: Vec<String> = head.split("\r\n").map(lower_name).filter(|line| !added(line)).collect();
-    let mut expected: Vec<String> = expected.iter().map(|line| lower_name(line)).collect();
-    assert_eq!(lines.first(), expected.first(), "the first line of:\n{text}");
-    lines[1..].sort();
-    expected[1..].sort();
+    let mut lines = head.split("\r\n");
+    assert_eq!(lines.next(), expected.first().copied(), "the first line of:\n{text}");
+    let mut lines: Vec<String> = lines.map(plain).filter(|line| !added(line)).collect();
+    let mut expected: Vec<String> = expected[1..].iter().map(|line| plain(line)).collect();
+    lines.sort();
+    expected.sort();
     assert_eq!(lines, expected, "the fields of:\n{text}");
 }
 
-fn lower_name(line: &str) -> String {
-    match line.split_once(": ") {
-        Some((name, value)) => format!("{}: {value}", name.to_ascii_lowercase()),
+/// A field line in one form: how a name is written and how much space is before a value says nothing.
+fn plain(line: &str) -> String {
+    match line.split_once(':') {
+        Some((name, value)) => format!("{}: {}", name.to_ascii_lowercase(), value.trim_start_matches(' ')),
         None => line.to_owned(),
     }
 }

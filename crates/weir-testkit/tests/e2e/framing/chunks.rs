@@ -67,6 +67,7 @@ fn from_an_upstream() {
         ROWS,
         |(what, _)| *what,
         |(_, body)| {
+            upstream.forget();
             let mut client = weir.client();
             client.send(GET);
             let mut conn = upstream.accept();

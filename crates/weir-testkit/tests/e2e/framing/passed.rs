@@ -99,6 +99,7 @@ fn heads() {
         HEADS,
         |(what, ..)| *what,
         |(_, head, lines)| {
+            upstream.forget();
             weir.client().ask(format!("{head}\r\n\r\n")).expect_status(200);
             expect_lines(&upstream.take_request().head.raw, lines);
         },
@@ -113,6 +114,7 @@ fn targets() {
         TARGETS,
         |(target, _)| *target,
         |(target, canonical)| {
+            upstream.forget();
             weir.client().ask(format!("GET {target} HTTP/1.1\r\nHost: h\r\n\r\n")).expect_status(200);
             assert_eq!(upstream.take_request().head.line, format!("GET {canonical} HTTP/1.1"));
         },
