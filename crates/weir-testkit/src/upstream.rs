@@ -115,6 +115,13 @@ impl Upstream {
         }
     }
 
+    /// Forgets what has arrived and closes the connections that nobody took, so that one row of a table leaves nothing to
+    /// the next.
+    pub fn forget(&self) {
+        while self.accepted.try_recv().is_ok() {}
+        self.seen.lock().requests.clear();
+    }
+
     /// How many connections were accepted.
     pub fn connections(&self) -> usize {
         self.seen.lock().connections

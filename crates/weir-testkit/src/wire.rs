@@ -249,10 +249,14 @@ impl Wire {
     }
 
     pub(crate) fn try_read_until(&mut self, marker: &[u8], until: Instant) -> Result<Vec<u8>, End> {
+        let mut searched = 0;
         loop {
-            if let Some(at) = self.unread.windows(marker.len()).position(|window| window == marker) {
-                return Ok(self.unread.drain(..at + marker.len()).collect());
+            let found = self.unread[searched..].windows(marker.len()).position(|window| window == marker);
+            if let Some(at) = found {
+                return Ok(self.unread.drain(..searched + at + marker.len()).collect());
             }
+            // The marker may have begun in what there is.
+            searched = (self.unread.len() + 1).saturating_sub(marker.len()).max(searched);
             self.fill(until)?;
         }
     }

@@ -1,0 +1,42 @@
+//! The causes that tests expect, each with the status it comes with: the one place to look when a name changes.
+//!
+//! The catalogue itself is `weir-gateway/src/error.rs`; a filter's causes stand in its file.
+
+/// A status and the cause that `x-weir-cause` tells.
+pub(crate) type Cause = (u16, &'static str);
+
+// The client's fault.
+pub(crate) const BAD_CHUNK: Cause = (400, "bad_chunk");
+pub(crate) const BAD_FRAMING: Cause = (400, "bad_framing");
+pub(crate) const BAD_HEAD: Cause = (400, "bad_head");
+pub(crate) const BAD_HOST: Cause = (400, "bad_host");
+pub(crate) const BAD_PATH: Cause = (400, "bad_path");
+pub(crate) const BAD_TARGET: Cause = (400, "bad_target");
+pub(crate) const BODY_TIMEOUT: Cause = (408, "body_timeout");
+pub(crate) const BODY_TOO_LARGE: Cause = (413, "body_too_large");
+pub(crate) const HEADER_TOO_LARGE: Cause = (431, "header_too_large");
+pub(crate) const HEAD_TIMEOUT: Cause = (408, "head_timeout");
+pub(crate) const METHOD_REFUSED: Cause = (501, "method_refused");
+pub(crate) const TOO_MANY_HEADERS: Cause = (431, "too_many_headers");
+pub(crate) const VERSION: Cause = (505, "version");
+
+// What the config says.
+pub(crate) const CONNECTION_LIMIT: Cause = (503, "connection_limit");
+pub(crate) const KEY_MISSING: Cause = (401, "key_missing");
+pub(crate) const KEY_UNKNOWN: Cause = (401, "key_unknown");
+pub(crate) const NO_ROUTE: Cause = (404, "no_route");
+pub(crate) const PENDING_LIMIT: Cause = (503, "pending_limit");
+pub(crate) const PENDING_TIMEOUT: Cause = (503, "pending_timeout");
+pub(crate) const RATE_LIMITED: Cause = (429, "rate_limited");
+
+// The upstream's fault.
+pub(crate) const BAD_RESPONSE: Cause = (502, "bad_response");
+pub(crate) const CONNECT_REFUSED: Cause = (502, "connect_refused");
+pub(crate) const CONNECT_TIMEOUT: Cause = (504, "connect_timeout");
+pub(crate) const EXCHANGE_TIMEOUT: Cause = (504, "exchange_timeout");
+pub(crate) const NO_ENDPOINT: Cause = (503, "no_endpoint");
+pub(crate) const RESPONSE_TIMEOUT: Cause = (504, "response_timeout");
+pub(crate) const UPGRADE_REFUSED: Cause = (502, "upgrade_refused");
+pub(crate) const UPSTREAM_CLOSED: Cause = (502, "upstream_closed");
+pub(crate) const UPSTREAM_RESET: Cause = (502, "upstream_reset");
+pub(crate) const UPSTREAM_TLS: Cause = (502, "upstream_tls");

@@ -1,0 +1,102 @@
+//! Answers that the gateway makes itself say why, in the form that the client asked for.
+
+use weir_testkit::{Upstream, Weir, refusing_address};
+
+use crate::cause::{BAD_HEAD, CONNECT_REFUSED, NO_ROUTE};
+use crate::support::{OK, WEB, config};
+
+fn nothing(expose: bool) -> Weir {
+    Weir::start(&format!(
+        "{WEB}\nroutes: {{ only: {{ match: {{ path: /only }}, respond: {{ status: 200, body: ok }} }} }}\nexpose_causes: {expose}\n"
+    ))
+}
+
+#[test]
+fn problem_json() {
+    let weir = nothing(true);
+    let response = weir.client().get("/nowhere");
+    response.expect_cause(NO_ROUTE).expect_header("content-type", "application/problem+json");
+    // RFC 9457 §3.
+    let problem = response.json();
+    assert_eq!(problem["status"], 404);
+    assert!(problem["title"].as_str().is_some_and(|title| !title.is_empty()), "{problem}");
+}
+
+#[test]
+fn html_for_browsers() {
+    let weir = nothing(true);
+    let browser =
+        "GET /nowhere HTTP/1.1\r\nHost: h\r\nAccept: text/html,application/xhtml+xml,*/*;q=0.8\r\n\r\n";
+    let response = weir.client().ask(browser);
+    response.expect_cause(NO_ROUTE).expect_body_with("404");
+    assert!(response.header("content-type").is_some_and(|kind| kind.starts_with("text/html")));
+    let tool = "GET /nowhere HTTP/1.1\r\nHost: h\r\nAccept: */*\r\n\r\n";
+    weir.client().ask(tool).expect_header("content-type", "application/problem+json");
+}
+
+#[test]
+fn html_never_repeats_what_the_client_wrote() {
+    let weir = nothing(true);
+    let attack = "GET /<script>alert(1)</script> HTTP/1.1\r\nHost: h\r\nAccept: text/html\r\n\r\n";
+    let text = weir.client().ask(attack).text();
+    assert!(!text.contains("<script>alert"), "{text}");
+}
+
+#[test]
+fn causes_are_shown_only_where_the_operator_says_so() {
+    let weir = nothing(false);
+    weir.client().get("/nowhere").expect_status(404).expect_no_header("x-weir-cause");
+    let response = weir.client().ask("GET / HTTP/1.1\nHost: h\n\n");
+    response.expect_status(BAD_HEAD.0).expect_no_header("x-weir-cause");
+}
+
+#[test]
+fn an_upstreams_own_error_has_no_cause() {
+    let upstream = Upstream::fixed("HTTP/1.1 502 Bad Gateway\r\nContent-Length: 4\r\n\r\nmine");
+    let weir = Weir::in_front_of(&upstream);
+    weir.client().get("/").expect_status(502).expect_no_header("x-weir-cause").expect_body("mine");
+}
+
+#[test]
+fn an_upstream_cannot_lie_about_the_cause() {
+    let upstream = Upstream::fixed("HTTP/1.1 200 OK\r\nx-weir-cause: no_route\r\nContent-Length: 0\r\n\r\n");
+    let weir = Weir::in_front_of(&upstream);
+    weir.client().get("/").expect_status(200).expect_no_header("x-weir-cause");
+}
+
+#[test]
+fn head_gets_the_fields_alone() {
+    let weir = nothing(true);
+    let mut client = weir.client();
+    client.send("HEAD /nowhere HTTP/1.1\r\nHost: h\r\n\r\n");
+    client.read_response_to_head().expect_cause(NO_ROUTE);
+    client.get("/only").expect_status(200).expect_body("ok");
+}
+
+#[test]
+fn the_cause_is_in_the_log_line() {
+    let (_closed, address) = refusing_address();
+    let weir = Weir::start(&format!(
+        "{}access_log: {{ output: stdout }}\nexpose_causes: false\n",
+        config(&format!("endpoints: [{address}]"))
+    ));
+    weir.client().get("/").expect_status(502);
+    let line = weir.wait_stdout("\"status\":502");
+    assert!(line.contains(&format!("\"cause\":\"{}\"", CONNECT_REFUSED.1)), "{line}");
+}
+
+#[test]
+fn the_cause_is_in_the_metrics() {
+    let upstream = Upstream::fixed(OK);
+    let weir = Weir::in_front_of(&upstream);
+    weir.client().ask("GET / HTTP/1.1\nHost: h\n\n").expect_cause(BAD_HEAD);
+    weir_testkit::eventually("the cause is counted", || {
+        let metrics = weir
+            .admin_client()
+            .ask(format!("GET /metrics HTTP/1.1\r\nHost: {}\r\n\r\n", weir.admin()))
+            .text();
+        metrics.lines().any(|line| {
+            line.starts_with("weir_causes_total") && line.contains("bad_head") && line.ends_with(" 1")
+        })
+    });
+}

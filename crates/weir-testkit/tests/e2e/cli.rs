@@ -1,0 +1,204 @@
+//! The command line: what it prints, and how it exits.
+
+use std::fs;
+
+use tempfile::TempDir;
+use weir_testkit::{Finished, Weir, run_weir};
+
+use crate::support::WEB;
+
+const GOOD: &str = "listeners: { web: { address: 127.0.0.1:0 } }\n\
+                    upstreams: { up: { endpoints: [ 127.0.0.1:1 ] } }\n\
+                    routes:\n  \
+                      orders: { match: { hosts: [api.test], path: \"/orders/{id}\" }, filters: [ { request_id: {} } ], upstream: up }\n  \
+                      rest: { match: { path: \"/*\" }, upstream: up }\n";
+
+const BAD: &str = "listeners:\n  web: { adress: 127.0.0.1:0 }\nroutes:\n  all: { match: { path: \"/*\" }, upstream: nobody }\n";
+
+/// Runs `weir` beside a `weir.yaml` with this text.
+#[track_caller]
+fn run(yaml: &str, args: &[&str]) -> Finished {
+    let dir = TempDir::new().unwrap();
+    fs::write(dir.path().join("weir.yaml"), yaml).unwrap();
+    run_weir(dir.path(), args)
+}
+
+#[track_caller]
+fn json(finished: &Finished) -> serde_json::Value {
+    serde_json::from_str(&finished.stdout).unwrap_or_else(|error| panic!("{error}:\n{finished:#?}"))
+}
+
+// === check ===
+
+#[test]
+fn check_says_yes() {
+    run(GOOD, &["check"]).expect_code(0);
+    run(GOOD, &["check", "-c", "weir.yaml"]).expect_code(0);
+}
+
+#[test]
+fn check_names_every_mistake_with_its_place() {
+    let checked = run(BAD, &["check"]);
+    checked.expect_code(1).expect_text("weir.yaml:2:10").expect_text("address");
+    checked.expect_text("weir.yaml:4:").expect_text("nobody");
+}
+
+#[test]
+fn check_for_machines() {
+    let diagnostics = json(run(BAD, &["check", "--format", "json"]).expect_code(1));
+    let text = diagnostics.to_string();
+    assert!(text.contains("\"line\":2") && text.contains("\"line\":4"), "{text}");
+    json(run(GOOD, &["check", "--format", "json"]).expect_code(0));
+}
+
+#[test]
+fn check_lets_warnings_pass_unless_told() {
+    let warned = format!("{GOOD}consumers: {{ shop: {{ key_auth: [ literal-key ] }} }}\n");
+    run(&warned, &["check"]).expect_code(0).expect_text("literal");
+    run(&warned, &["check", "--deny-warnings"]).expect_code(1);
+}
+
+#[test]
+fn check_without_a_file() {
+    let dir = TempDir::new().unwrap();
+    run_weir(dir.path(), &["check", "-c", "nothing.yaml"]).expect_code(1).expect_text("nothing.yaml");
+}
+
+#[test]
+fn a_config_may_be_json() {
+    let config = r#"{ "listeners": { "web": { "address": "127.0.0.1:0" } },
+        "routes": { "all": { "match": { "path": "/*" }, "respond": { "status": 200 } } } }"#;
+    let dir = TempDir::new().unwrap();
+    fs::write(dir.path().join("weir.json"), config).unwrap();
+    run_weir(dir.path(), &["check", "-c", "weir.json"]).expect_code(0);
+}
+
+// === explain ===
+
+#[test]
+fn explain_tells_the_decision() {
+    let explained = run(GOOD, &["explain", "GET", "http://api.test/orders/7"]);
+    explained.expect_code(0).expect_text("orders").expect_text("request_id").expect_text("127.0.0.1:1");
+    let explained = run(GOOD, &["explain", "GET", "http://other.test/orders/7"]);
+    // The winner, and why the near miss lost.
+    explained.expect_code(0).expect_text("rest").expect_text("orders").expect_text("host");
+}
+
+#[test]
+fn explain_for_machines() {
+    let decision =
+        json(run(GOOD, &["explain", "--format", "json", "GET", "http://api.test/orders/7"]).expect_code(0));
+    assert!(decision.to_string().contains("\"orders\""), "{decision}");
+}
+
+#[test]
+fn explain_sees_headers() {
+    let config = format!(
+        "{WEB}\nroutes:\n  blue: {{ match: {{ path: \"/*\", headers: {{ x-env: blue }} }}, respond: {{ status: 200 }} }}\n"
+    );
+    run(&config, &["explain", "GET", "http://h/", "-H", "x-env: blue"]).expect_code(0).expect_text("blue");
+    run(&config, &["explain", "GET", "http://h/"]).expect_code(1);
+}
+
+// === filters, schema ===
+
+#[test]
+fn filters_are_listed_and_explained() {
+    let list = run(GOOD, &["filters"]);
+    list.expect_code(0);
+    for name in [
+        "request_id",
+        "headers",
+        "rewrite",
+        "redirect",
+        "key_auth",
+        "rate_limit",
+        "body_limit",
+        "forward_auth",
+    ] {
+        list.expect_text(name);
+    }
+    run(GOOD, &["filters", "key_auth"]).expect_code(0).expect_text("x-api-key");
+    assert_ne!(run(GOOD, &["filters", "key_aut"]).expect_text("key_auth").code, Some(0));
+}
+
+#[test]
+fn the_schema_is_a_json_schema() {
+    let schema = json(run(GOOD, &["schema"]).expect_code(0));
+    assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
+    assert!(schema["properties"]["listeners"].is_object(), "{schema}");
+}
+
+// === The embedded default, exit codes ===
+
+#[test]
+fn the_default_config_is_good() {
+    let dir = TempDir::new().unwrap();
+    run_weir(dir.path(), &["check"]).expect_code(0);
+    run_weir(dir.path(), &["explain", "GET", "http://127.0.0.1:8080/any"]).expect_code(0);
+}
+
+#[test]
+fn a_wrong_command_line_is_2() {
+    run(GOOD, &["--no-such-flag"]).expect_code(2);
+    run(GOOD, &["chek"]).expect_code(2).expect_text("check");
+    run(GOOD, &["explain"]).expect_code(2);
+    run(GOOD, &["check", "--format", "xml"]).expect_code(2);
+}
+
+#[test]
+fn help_and_version() {
+    run(GOOD, &["--version"]).expect_code(0).expect_text("weir");
+    let help = run(GOOD, &["--help"]);
+    for command in ["run", "check", "explain", "filters", "schema", "status", "reload", "drain"] {
+        help.expect_code(0).expect_text(command);
+    }
+}
+
+#[test]
+fn a_bad_config_does_not_run() {
+    run(BAD, &["run"]).expect_code(1).expect_text("weir.yaml:2:10");
+}
+
+// === Two of them ===
+
+#[test]
+fn a_second_one_on_the_same_address_is_refused() {
+    let weir = Weir::start(&format!(
+        "{WEB}\nroutes: {{ all: {{ match: {{ path: \"/*\" }}, respond: {{ status: 200 }} }} }}\n"
+    ));
+    let again = format!(
+        "listeners: {{ web: {{ address: {} }} }}\nadmin: {{ address: 127.0.0.1:0 }}\n\
+         routes: {{ all: {{ match: {{ path: \"/*\" }}, respond: {{ status: 200 }} }} }}\n",
+        weir.address("web")
+    );
+    let second = run(&again, &["run"]);
+    second.expect_code(1).expect_text(&weir.address("web")).expect_text(&weir.pid().to_string());
+    weir.client().get("/").expect_status(200);
+}
+
+#[test]
+fn a_socket_file_that_was_left_behind_is_no_hindrance() {
+    let yaml = "listeners: { web: { address: \"unix:{dir}/weir.sock\" } }\n\
+                routes: { all: { match: { path: \"/*\" }, respond: { status: 200, body: ok } } }\n";
+    let mut weir = Weir::start(yaml);
+    weir.signal(libc::SIGKILL);
+    weir.wait_exit(weir_testkit::DEADLINE);
+    assert!(weir.dir().join("weir.sock").exists());
+    run_weir(weir.dir(), &["check"]).expect_code(0);
+    // Nobody listens behind it: the next one takes its place.
+    let again = Weir::start(&yaml.replace("{dir}", &weir.dir().display().to_string()));
+    let address = format!("unix:{}", weir.dir().join("weir.sock").display());
+    weir_testkit::Client::connect(address).get("/").expect_body("ok");
+    drop(again);
+}
+
+#[test]
+fn status_of_a_running_one() {
+    let weir = Weir::start(&format!(
+        "{WEB}\nroutes: {{ all: {{ match: {{ path: \"/*\" }}, respond: {{ status: 200 }} }} }}\n"
+    ));
+    run_weir(weir.dir(), &["status", "--admin", &weir.admin()]).expect_code(0).expect_text("web");
+    let nobody = weir_testkit::unused_address().to_string();
+    run_weir(weir.dir(), &["status", "--admin", &nobody]).expect_code(1).expect_text(&nobody);
+}

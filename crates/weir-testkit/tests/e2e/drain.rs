@@ -1,0 +1,129 @@
+//! The end: nobody is cut off who can be served, and it comes in time.
+
+use std::time::{Duration, Instant};
+
+use weir_testkit::{Client, Upstream, Weir, eventually, run_weir};
+
+use crate::support::{GET, OK_BODY};
+
+#[test]
+fn sigterm_and_sigint_end_it() {
+    let upstream = Upstream::fixed(OK_BODY);
+    for signal in [libc::SIGTERM, libc::SIGINT] {
+        let mut weir = Weir::in_front_of(&upstream);
+        let address = weir.address("web");
+        let mut client = weir.client();
+        client.get("/").expect_status(200);
+        weir.signal(signal);
+        weir.wait_exit(Duration::from_secs(5)).expect_code(0);
+        // An idle connection closes without a word.
+        client.expect_eof();
+        assert!(!Client::can_connect(address));
+    }
+}
+
+#[test]
+fn an_exchange_under_way_is_finished() {
+    let upstream = Upstream::listen();
+    let mut weir = Weir::in_front_of(&upstream);
+    let address = weir.address("web");
+    let mut client = weir.client();
+    client.send(GET);
+    let mut conn = upstream.accept();
+    conn.read_request();
+    weir.signal(libc::SIGTERM);
+    eventually("nobody new is let in", || !Client::can_connect(&address));
+    conn.send(OK_BODY);
+    client.read_response().expect_status(200).expect_body("ok").expect_header("connection", "close");
+    client.expect_eof();
+    weir.wait_exit(Duration::from_secs(5)).expect_code(0);
+}
+
+#[test]
+fn a_body_under_way_is_finished() {
+    let upstream = Upstream::listen();
+    let mut weir = Weir::in_front_of(&upstream);
+    let address = weir.address("web");
+    let mut client = weir.client();
+    client.send("POST / HTTP/1.1\r\nHost: weir.test\r\nContent-Length: 4\r\n\r\nha");
+    let mut conn = upstream.accept();
+    conn.read_head();
+    weir.signal(libc::SIGTERM);
+    eventually("nobody new is let in", || !Client::can_connect(&address));
+    client.send("lf");
+    conn.expect("half");
+    conn.send("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nha");
+    client.read_until("ha");
+    conn.send("lf");
+    client.expect("lf");
+    weir.wait_exit(Duration::from_secs(5)).expect_code(0);
+}
+
+#[test]
+fn the_deadline_ends_what_does_not_end() {
+    let upstream = Upstream::listen();
+    let mut weir = Weir::in_front_of_with(&upstream, "shutdown: { drain: 200ms }");
+    let mut client = weir.client();
+    client.send(GET);
+    let mut conn = upstream.accept();
+    conn.read_request();
+    let started = Instant::now();
+    weir.signal(libc::SIGTERM);
+    weir.wait_exit(Duration::from_secs(5)).expect_code(0);
+    assert!(started.elapsed() >= Duration::from_millis(200));
+    client.read_to_close();
+    conn.expect_close();
+}
+
+#[test]
+fn a_second_sigint_ends_at_once() {
+    let upstream = Upstream::listen();
+    let mut weir = Weir::in_front_of(&upstream);
+    let address = weir.address("web");
+    let mut client = weir.client();
+    client.send(GET);
+    let mut conn = upstream.accept();
+    conn.read_request();
+    weir.signal(libc::SIGINT);
+    eventually("the drain began", || !Client::can_connect(&address));
+    assert!(weir.is_running());
+    weir.signal(libc::SIGINT);
+    weir.wait_exit(Duration::from_secs(2));
+    conn.expect_close();
+}
+
+#[test]
+fn readiness_turns_off_first() {
+    let upstream = Upstream::fixed(OK_BODY);
+    let mut weir = Weir::in_front_of_with(&upstream, "shutdown: { delay: 500ms, drain: 5s }");
+    let mut admin = weir.admin_client();
+    admin.get("/readyz").expect_status(200);
+    weir.signal(libc::SIGTERM);
+    eventually("it says that it is not ready", || weir.admin_client().get("/readyz").status == 503);
+    // In the delay it still serves, for the load balancer that has not heard yet.
+    weir.client().get("/").expect_status(200);
+    weir.admin_client().get("/healthz").expect_status(200);
+    weir.wait_exit(Duration::from_secs(5)).expect_code(0);
+}
+
+#[test]
+fn a_tunnel_has_until_the_deadline() {
+    let upstream = Upstream::listen();
+    let mut weir = Weir::in_front_of_with(&upstream, "shutdown: { drain: 300ms }");
+    let address = weir.address("web");
+    let (mut client, mut conn) = crate::upgrade::tunnel(&weir, &upstream);
+    weir.signal(libc::SIGTERM);
+    eventually("the drain began", || !Client::can_connect(&address));
+    client.send("still");
+    conn.expect("still");
+    weir.wait_exit(Duration::from_secs(5)).expect_code(0);
+    client.expect_close();
+}
+
+#[test]
+fn by_the_command() {
+    let upstream = Upstream::fixed(OK_BODY);
+    let mut weir = Weir::in_front_of(&upstream);
+    run_weir(weir.dir(), &["drain", "--admin", &weir.admin()]).expect_code(0);
+    weir.wait_exit(Duration::from_secs(5)).expect_code(0);
+}

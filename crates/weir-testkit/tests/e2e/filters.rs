@@ -1,0 +1,155 @@
+//! Filters as a client meets them. What each does in detail is tested in its own file.
+
+use weir_testkit::{Response, Upstream, Weir, eventually};
+
+use crate::cause::{BODY_TOO_LARGE, KEY_MISSING, KEY_UNKNOWN, RATE_LIMITED};
+use crate::support::{OK, OK_BODY, WEB};
+
+/// A gateway with these filters on its only route, and more top-level config.
+#[track_caller]
+fn filtered(upstream: &Upstream, filters: &str, more: &str) -> Weir {
+    Weir::start(&format!(
+        "{WEB}\nupstreams: {{ up: {{ endpoints: [{}] }} }}\nroutes:\n  all:\n    match: {{ path: \"/{{rest*}}\" }}\n    \
+         filters: [ {filters} ]\n    upstream: up\n{more}\n",
+        upstream.address()
+    ))
+}
+
+#[track_caller]
+fn with(weir: &Weir, fields: &str) -> Response {
+    weir.client().ask(format!("GET /a HTTP/1.1\r\nHost: weir.test\r\n{fields}\r\n"))
+}
+
+#[test]
+fn request_id() {
+    let upstream = Upstream::fixed(OK);
+    let weir = filtered(&upstream, "{ request_id: {} }", "");
+    with(&weir, "").expect_status(200);
+    let first = upstream.take_request().head.header("x-request-id").map(str::to_owned);
+    with(&weir, "").expect_status(200);
+    let second = upstream.take_request().head.header("x-request-id").map(str::to_owned);
+    assert!(first.is_some() && first != second, "{first:?} {second:?}");
+}
+
+#[test]
+fn headers_both_ways() {
+    let upstream = Upstream::fixed("HTTP/1.1 200 OK\r\nServer: old\r\nContent-Length: 0\r\n\r\n");
+    let weir = filtered(
+        &upstream,
+        "{ headers: { request: { set: { x-a: one }, remove: [ x-b ] }, response: { set: { x-c: three }, remove: [ server ] } } }",
+        "",
+    );
+    with(&weir, "X-A: mine\r\nX-B: gone\r\n").expect_header("x-c", "three").expect_no_header("server");
+    let head = upstream.take_request().head;
+    assert_eq!((head.all("x-a"), head.header("x-b")), (vec!["one"], None));
+}
+
+#[test]
+fn rewrite_with_captures() {
+    let upstream = Upstream::fixed(OK);
+    let weir = filtered(&upstream, "{ rewrite: { path: \"/v2/{rest}\" } }", "");
+    weir.client().get("/a/b?c=d").expect_status(200);
+    assert_eq!(upstream.take_request().head.line, "GET /v2/a/b?c=d HTTP/1.1");
+}
+
+#[test]
+fn redirect_reaches_no_upstream() {
+    let upstream = Upstream::fixed(OK);
+    let weir = filtered(&upstream, "{ redirect: { https: true } }", "");
+    let response = weir.client().get("/a?b");
+    assert!(matches!(response.status, 301 | 302 | 307 | 308), "{}", response.status);
+    response.expect_header("location", "https://weir.test/a?b");
+    assert_eq!(upstream.connections(), 0);
+}
+
+#[test]
+fn key_auth() {
+    let upstream = Upstream::fixed(OK);
+    let weir = filtered(
+        &upstream,
+        "{ key_auth: { header: apikey } }",
+        "consumers: { shop: { key_auth: [ the-key ] } }",
+    );
+    with(&weir, "").expect_cause(KEY_MISSING);
+    with(&weir, "apikey: wrong\r\n").expect_cause(KEY_UNKNOWN);
+    assert_eq!(upstream.connections(), 0);
+    with(&weir, "apikey: the-key\r\n").expect_status(200);
+}
+
+#[test]
+fn a_plan_limits_its_consumers() {
+    let upstream = Upstream::fixed(OK);
+    let weir = filtered(
+        &upstream,
+        "{ key_auth: {} }",
+        "consumers:\n  free: { key_auth: [ free-key ], plan: small }\n  paid: { key_auth: [ paid-key ] }\n\
+         plans: { small: { filters: [ { rate_limit: { requests: 2, per: 1h } } ] } }",
+    );
+    for _ in 0..2 {
+        with(&weir, "x-api-key: free-key\r\n").expect_status(200);
+    }
+    with(&weir, "x-api-key: free-key\r\n").expect_cause(RATE_LIMITED);
+    for _ in 0..4 {
+        with(&weir, "x-api-key: paid-key\r\n").expect_status(200);
+    }
+}
+
+#[test]
+fn rate_limit_is_exact_over_all_workers() {
+    let upstream = Upstream::fixed(OK);
+    let weir = filtered(&upstream, "{ rate_limit: { requests: 10, per: 1h, by: route } }", "workers: 2");
+    let answers: Vec<_> = (0..30).map(|_| with(&weir, "")).collect();
+    assert_eq!(answers.iter().filter(|answer| answer.status == 200).count(), 10);
+    let refused = answers.last().unwrap();
+    refused.expect_cause(RATE_LIMITED);
+    assert!(refused.header("retry-after").is_some_and(|after| after.parse::<u64>().is_ok()));
+    assert!(refused.header("ratelimit").is_some() && refused.header("ratelimit-policy").is_some());
+}
+
+#[test]
+fn body_limit() {
+    let upstream = Upstream::fixed(OK);
+    let weir = filtered(&upstream, "{ body_limit: { max: 8B } }", "");
+    let post =
+        |body: &str| format!("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+    weir.client().ask(post("12345678")).expect_status(200);
+    weir.client().ask(post("123456789")).expect_cause(BODY_TOO_LARGE);
+    let mut client = weir.client();
+    client
+        .send("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n9\r\n123456789\r\n0\r\n\r\n");
+    client.read_response().expect_cause(BODY_TOO_LARGE);
+}
+
+#[test]
+fn forward_auth_asks_first() {
+    let upstream = Upstream::fixed(OK_BODY);
+    let judge = Upstream::script(|conn| {
+        while let Some(request) = conn.next_request() {
+            let status =
+                if request.head.has_line("authorization: good") { "200 OK" } else { "403 Forbidden" };
+            if conn.try_send(format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n")).is_err() {
+                return;
+            }
+        }
+    });
+    let weir = Weir::start(&format!(
+        "{WEB}\nupstreams: {{ up: {{ endpoints: [{}] }}, judge: {{ endpoints: [{}] }} }}\nroutes:\n  all:\n    \
+         match: {{ path: \"/*\" }}\n    filters: [ {{ forward_auth: {{ upstream: judge, path: /check }} }} ]\n    upstream: up\n",
+        upstream.address(),
+        judge.address()
+    ));
+    with(&weir, "Authorization: bad\r\n").expect_status(403);
+    assert_eq!(upstream.connections(), 0);
+    with(&weir, "Authorization: good\r\n").expect_status(200).expect_body("ok");
+    judge.verify();
+}
+
+#[test]
+fn filters_of_the_gateway_run_for_every_route() {
+    let upstream = Upstream::fixed(OK);
+    let weir =
+        Weir::in_front_of_with(&upstream, "filters: [ { headers: { request: { set: { x-all: yes } } } } ]");
+    weir.client().get("/").expect_status(200);
+    eventually("it arrived", || !upstream.requests().is_empty());
+    assert_eq!(upstream.take_request().head.header("x-all"), Some("yes"));
+}

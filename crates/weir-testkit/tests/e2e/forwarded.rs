@@ -1,0 +1,131 @@
+//! X-Forwarded-* and Forwarded: built for the upstream, believed only from whom the config trusts.
+
+use weir_testkit::{Client, Head, Upstream, Weir};
+
+use crate::support::OK;
+
+/// Asks with these fields, and returns the head that reached the upstream.
+#[track_caller]
+fn seen(weir: &Weir, upstream: &Upstream, fields: &str) -> Head {
+    weir.client().ask(format!("GET / HTTP/1.1\r\nHost: weir.test\r\n{fields}\r\n")).expect_status(200);
+    upstream.take_request().head
+}
+
+#[test]
+fn the_upstream_learns_who_asked() {
+    let upstream = Upstream::fixed(OK);
+    let weir = Weir::in_front_of(&upstream);
+    let head = seen(&weir, &upstream, "");
+    assert_eq!(head.all("x-forwarded-for"), ["127.0.0.1"]);
+    assert_eq!(head.all("x-forwarded-proto"), ["http"]);
+    assert_eq!(head.all("x-forwarded-host"), ["weir.test"]);
+}
+
+#[test]
+fn a_stranger_is_not_believed() {
+    let upstream = Upstream::fixed(OK);
+    let weir = Weir::in_front_of(&upstream);
+    let head = seen(
+        &weir,
+        &upstream,
+        "X-Forwarded-For: 10.0.0.1\r\nX-Forwarded-Proto: https\r\nX-Forwarded-Host: evil\r\nX-Real-IP: 10.0.0.1\r\n\
+         Forwarded: for=10.0.0.1;proto=https;host=evil\r\n",
+    );
+    assert_eq!(head.all("x-forwarded-for"), ["127.0.0.1"]);
+    assert_eq!(head.all("x-forwarded-proto"), ["http"]);
+    assert_eq!(head.all("x-forwarded-host"), ["weir.test"]);
+    let forwarded = head.all("forwarded").join(",");
+    assert!(!forwarded.contains("10.0.0.1") && !forwarded.contains("evil"), "{forwarded}");
+}
+
+#[test]
+fn two_fields_of_a_stranger_are_not_believed_either() {
+    let upstream = Upstream::fixed(OK);
+    let weir = Weir::in_front_of(&upstream);
+    let head = seen(
+        &weir,
+        &upstream,
+        "x-forwarded-for: 1.1.1.1\r\nX-FORWARDED-FOR: 2.2.2.2\r\nX_Forwarded_For: 3.3.3.3\r\n",
+    );
+    assert_eq!(head.all("x-forwarded-for"), ["127.0.0.1"]);
+    assert_eq!(head.header("x_forwarded_for"), None, "many servers take _ for -");
+}
+
+#[test]
+fn a_trusted_proxy_is_believed() {
+    let upstream = Upstream::fixed(OK);
+    let weir = Weir::in_front_of_with(&upstream, "trusted_proxies: [ 127.0.0.0/8 ]");
+    let head = seen(
+        &weir,
+        &upstream,
+        "X-Forwarded-For: 198.51.100.7\r\nX-Forwarded-Proto: https\r\nX-Forwarded-Host: shop.example\r\n",
+    );
+    assert_eq!(head.all("x-forwarded-for").join(", "), "198.51.100.7, 127.0.0.1");
+    assert_eq!(head.all("x-forwarded-proto"), ["https"]);
+    assert_eq!(head.all("x-forwarded-host"), ["shop.example"]);
+}
+
+#[test]
+fn a_trusted_proxy_that_says_nothing() {
+    let upstream = Upstream::fixed(OK);
+    let weir = Weir::in_front_of_with(&upstream, "trusted_proxies: [ 127.0.0.1/32 ]");
+    let head = seen(&weir, &upstream, "");
+    assert_eq!(head.all("x-forwarded-for"), ["127.0.0.1"]);
+    assert_eq!(head.all("x-forwarded-proto"), ["http"]);
+}
+
+#[test]
+fn the_client_is_the_last_that_nobody_trusted_vouches_for() {
+    let upstream = Upstream::fixed(OK);
+    let weir = Weir::in_front_of_with(
+        &upstream,
+        "trusted_proxies: [ 127.0.0.0/8, 10.0.0.0/8 ]\naccess_log: { output: stdout }",
+    );
+    // The client wrote 1.1.1.1 itself; our proxy 10.0.0.9 added who connected to it.
+    seen(&weir, &upstream, "X-Forwarded-For: 1.1.1.1, 198.51.100.7, 10.0.0.9\r\n");
+    let line = weir.wait_stdout("\"status\":200");
+    assert!(line.contains("\"client\":\"198.51.100.7\""), "{line}");
+}
+
+#[test]
+fn an_ipv6_client() {
+    let upstream = Upstream::fixed(OK);
+    let weir = Weir::start(&format!(
+        "listeners: {{ six: {{ address: \"[::1]:0\" }} }}\nupstreams: {{ up: {{ endpoints: [{}] }} }}\n{}\n",
+        upstream.address(),
+        crate::support::ALL_TO_UP
+    ));
+    Client::connect(weir.address("six")).get("/").expect_status(200);
+    assert_eq!(upstream.take_request().head.all("x-forwarded-for"), ["::1"]);
+}
+
+#[test]
+fn a_unix_socket_is_as_local_as_can_be() {
+    let upstream = Upstream::fixed(OK);
+    let weir = Weir::start(&format!(
+        "listeners: {{ sock: {{ address: \"unix:{{dir}}/weir.sock\" }} }}\nupstreams: {{ up: {{ endpoints: [{}] }} }}\n{}\n",
+        upstream.address(),
+        crate::support::ALL_TO_UP
+    ));
+    let address = format!("unix:{}/weir.sock", weir.dir().display());
+    Client::connect(&address).get("/").expect_status(200);
+    let head = upstream.take_request().head;
+    assert!(head.all("x-forwarded-for").iter().all(|value| !value.contains('/')), "{:?}", head.headers);
+    weir.stop();
+    assert!(!Client::can_connect(address));
+}
+
+#[test]
+fn the_host_that_the_upstream_sees() {
+    let upstream = Upstream::fixed(OK);
+    for (host, sent) in [
+        ("preserve", "weir.test".to_owned()),
+        ("endpoint", upstream.address().to_string()),
+        ("orders.internal", "orders.internal".to_owned()),
+    ] {
+        let weir = crate::support::weir_with(&upstream, &format!("host: {host}"));
+        let head = seen(&weir, &upstream, "");
+        assert_eq!(head.all("host"), [sent]);
+        assert_eq!(head.all("x-forwarded-host"), ["weir.test"]);
+    }
+}

@@ -1,0 +1,194 @@
+//! Every count and size has a limit, and its own cause.
+
+use std::time::Duration;
+
+use weir_testkit::{Upstream, Weir, eventually};
+
+use crate::cause::{
+    BAD_RESPONSE, BODY_TOO_LARGE, CONNECTION_LIMIT, HEADER_TOO_LARGE, PENDING_LIMIT, PENDING_TIMEOUT,
+    TOO_MANY_HEADERS,
+};
+use crate::support::{GET, OK, OK_BODY, weir_with};
+
+#[test]
+fn header_bytes() {
+    let upstream = Upstream::fixed(OK);
+    let weir = Weir::in_front_of_with(&upstream, "limits: { header_bytes: 4KiB }");
+    let with = |length: usize| format!("GET / HTTP/1.1\r\nHost: h\r\nA: {}\r\n\r\n", "b".repeat(length));
+    weir.client().ask(with(3800)).expect_status(200);
+    upstream.take_request();
+    let mut client = weir.client();
+    client.ask(with(4200)).expect_cause(HEADER_TOO_LARGE);
+    client.expect_close();
+    assert_eq!(upstream.requests().len(), 0);
+}
+
+#[test]
+fn header_bytes_are_counted_while_they_come() {
+    let upstream = Upstream::fixed(OK);
+    let weir = Weir::in_front_of_with(&upstream, "limits: { header_bytes: 4KiB }");
+    let mut client = weir.client();
+    // No end of the head in sight: the answer comes all the same.
+    client.send(format!("GET / HTTP/1.1\r\nHost: h\r\nA: {}", "b".repeat(5000)));
+    client.read_response().expect_cause(HEADER_TOO_LARGE);
+}
+
+#[test]
+fn header_count() {
+    let upstream = Upstream::fixed(OK);
+    let weir = Weir::in_front_of_with(&upstream, "limits: { headers: 20 }");
+    let with = |count: usize| format!("GET / HTTP/1.1\r\nHost: h\r\n{}\r\n", "A: b\r\n".repeat(count));
+    weir.client().ask(with(19)).expect_status(200);
+    weir.client().ask(with(20)).expect_cause(TOO_MANY_HEADERS);
+}
+
+#[test]
+fn the_default_allows_a_hundred_headers_and_32_kib() {
+    let upstream = Upstream::fixed(OK);
+    let weir = Weir::in_front_of(&upstream);
+    let fields = format!("A: {}\r\n", "b".repeat(290)).repeat(99);
+    weir.client().ask(format!("GET / HTTP/1.1\r\nHost: h\r\n{fields}\r\n")).expect_status(200);
+    let fields = "A: b\r\n".repeat(100);
+    weir.client().ask(format!("GET / HTTP/1.1\r\nHost: h\r\n{fields}\r\n")).expect_cause(TOO_MANY_HEADERS);
+    let field = "b".repeat(33 * 1024);
+    weir.client()
+        .ask(format!("GET / HTTP/1.1\r\nHost: h\r\nA: {field}\r\n\r\n"))
+        .expect_cause(HEADER_TOO_LARGE);
+}
+
+#[test]
+fn body_bytes_that_are_announced() {
+    let upstream = Upstream::fixed(OK);
+    let weir = Weir::in_front_of_with(&upstream, "limits: { body_bytes: 1KiB }");
+    let fits = format!("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1024\r\n\r\n{}", "b".repeat(1024));
+    weir.client().ask(fits).expect_status(200);
+    upstream.take_request();
+    let mut client = weir.client();
+    client.ask("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1025\r\n\r\n").expect_cause(BODY_TOO_LARGE);
+    assert_eq!(upstream.requests().len(), 0);
+}
+
+#[test]
+fn body_bytes_that_just_come() {
+    let upstream = Upstream::fixed(OK);
+    let weir = Weir::in_front_of_with(&upstream, "limits: { body_bytes: 1KiB }");
+    let mut client = weir.client();
+    client.send("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n");
+    client.send(format!("400\r\n{}\r\n1\r\nb\r\n", "b".repeat(1024)));
+    client.read_response().expect_cause(BODY_TOO_LARGE);
+    client.expect_close();
+    assert!(upstream.requests().iter().all(|request| !request.complete));
+}
+
+#[test]
+fn chunk_extensions_have_an_end() {
+    let upstream = Upstream::fixed(OK);
+    let weir = Weir::in_front_of(&upstream);
+    let mut client = weir.client();
+    client.send("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n");
+    client.send(format!("1;{}", "a".repeat(20_000)));
+    assert_eq!(client.read_response().status, 400);
+}
+
+#[test]
+fn trailers_have_an_end() {
+    let upstream = Upstream::fixed(OK);
+    let weir = Weir::in_front_of(&upstream);
+    let mut client = weir.client();
+    client.send("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n");
+    let _ = client.try_send("A: b\r\n".repeat(20_000));
+    let status = client.read_response().status;
+    assert!(matches!(status, 400 | 431), "{status}");
+}
+
+#[test]
+fn the_head_of_an_answer_has_an_end() {
+    let upstream = Upstream::script(|conn| {
+        conn.next_request();
+        let _ = conn.try_send("HTTP/1.1 200 OK\r\n");
+        while conn.try_send("A: b\r\n".repeat(1000)).is_ok() {}
+    });
+    let weir = Weir::in_front_of(&upstream);
+    weir.client().get("/").expect_cause(BAD_RESPONSE);
+}
+
+#[test]
+fn connections_of_clients() {
+    let upstream = Upstream::fixed(OK);
+    let weir = Weir::in_front_of_with(&upstream, "limits: { connections: 2 }");
+    let (mut one, mut two) = (weir.client(), weir.client());
+    one.get("/").expect_status(200);
+    two.get("/").expect_status(200);
+    // The third is told so or waits to be let in: it is not served.
+    let mut three = weir.client();
+    three.set_deadline(Duration::from_millis(100));
+    let _ = three.try_send(GET);
+    if let Ok(response) = three.try_read_response() {
+        response.expect_cause(CONNECTION_LIMIT);
+    }
+    three.close();
+    one.close();
+    eventually("a place becomes free", || {
+        let mut client = weir.client();
+        let _ = client.try_send(GET);
+        client.set_deadline(Duration::from_millis(200));
+        client.try_read_response().is_ok_and(|response| response.status == 200)
+    });
+    two.get("/").expect_status(200);
+}
+
+#[test]
+fn connections_to_an_upstream() {
+    let upstream = Upstream::listen();
+    let weir = weir_with(&upstream, "limits: { connections: 1, pending: 1 }");
+    let (mut one, mut two, mut three) = (weir.client(), weir.client(), weir.client());
+    one.send(GET);
+    let mut conn = upstream.accept();
+    conn.read_request();
+    two.send(GET);
+    // The second waits. When it is in the queue the third finds no room; before that the third would wait itself,
+    // so whichever of the two is answered first is the one too many.
+    three.send(GET);
+    let mut refused = 0;
+    for client in [&mut two, &mut three] {
+        client.set_deadline(Duration::from_millis(500));
+        if let Ok(response) = client.try_read_response() {
+            response.expect_cause(PENDING_LIMIT);
+            refused += 1;
+        }
+    }
+    assert_eq!(refused, 1);
+    conn.send(OK_BODY);
+    one.read_response().expect_body("ok");
+    // The place goes to the one that waited.
+    conn.read_request();
+    conn.send(OK_BODY);
+    upstream.expect_no_connection();
+}
+
+#[test]
+fn waiting_for_a_connection_has_an_end() {
+    let upstream = Upstream::listen();
+    let weir = weir_with(&upstream, "limits: { connections: 1 }, timeouts: { connect: 100ms }");
+    let (mut one, mut two) = (weir.client(), weir.client());
+    one.send(GET);
+    let mut conn = upstream.accept();
+    conn.read_request();
+    two.get("/").expect_cause(PENDING_TIMEOUT);
+    conn.send(OK_BODY);
+    one.read_response().expect_body("ok");
+}
+
+#[test]
+fn idle_connections_are_cheap() {
+    let upstream = Upstream::fixed(OK);
+    let weir = Weir::in_front_of(&upstream);
+    weir.client().get("/").expect_status(200);
+    let before = weir.rss_kib();
+    let mut clients: Vec<_> = (0..300).map(|_| weir.client()).collect();
+    for client in &mut clients {
+        client.get("/").expect_status(200);
+    }
+    let grown = weir.rss_kib().saturating_sub(before);
+    assert!(grown < 300 * 16, "300 idle connections cost {grown} KiB");
+}

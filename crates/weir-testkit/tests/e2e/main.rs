@@ -1,0 +1,28 @@
+//! Weir from outside: the binary between a scripted client and a scripted upstream.
+//!
+//! One binary, one room per topic. Every test starts its own gateway on its own ports and stands alone, so that they run
+//! side by side. What they share is below: [`cause`] names the causes in one place, [`support`] holds configs that more
+//! than one room needs.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "this is test code: a panic is how a test fails")]
+
+mod cause;
+mod support;
+
+mod admin;
+mod balance;
+mod bodies;
+mod causes;
+mod cli;
+mod drain;
+mod filters;
+mod forwarded;
+mod framing;
+mod limits;
+mod pool;
+mod proxy;
+mod reload;
+mod tell;
+mod timeouts;
+mod tls;
+mod upgrade;

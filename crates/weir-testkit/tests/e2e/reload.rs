@@ -1,0 +1,273 @@
+//! A reload never hurts: what did not change goes on, and a bad config changes nothing.
+
+use weir_testkit::{Authority, Client, Tls, Upstream, Weir, eventually, run_weir, unused_address};
+
+use crate::cause::NO_ROUTE;
+use crate::support::{GET, OK_BODY, WEB, config_for};
+
+/// A config whose only route answers with this text.
+fn saying(text: &str) -> String {
+    format!(
+        "{WEB}\nroutes: {{ all: {{ match: {{ path: \"/*\" }}, respond: {{ status: 200, body: {text} }} }} }}\n"
+    )
+}
+
+// === What sets it off ===
+
+#[test]
+fn by_sighup() {
+    let weir = Weir::start(&saying("one"));
+    let mut client = weir.client();
+    client.get("/").expect_body("one");
+    let address = weir.address("web");
+    weir.reload_with(&saying("two")).unwrap();
+    client.get("/").expect_body("two");
+    weir.client().get("/").expect_body("two");
+    assert_eq!(weir.address("web"), address, "an unchanged listener keeps its socket");
+}
+
+#[test]
+fn by_a_changed_file() {
+    let weir = Weir::start(&format!("{}watch: true", saying("one")));
+    let before = weir.stderr().len();
+    weir.write_config(&format!("{}watch: true", saying("two")));
+    weir.wait_reload_after(before).unwrap();
+    weir.client().get("/").expect_body("two");
+}
+
+#[test]
+fn by_a_changed_file_that_is_included() {
+    let weir =
+        Weir::start(&saying("main").replace("routes:", "include: [ \"more/*.yaml\" ]\nwatch: true\nroutes:"));
+    weir.client().get("/extra").expect_body("main");
+    std::fs::create_dir_all(weir.dir().join("more")).unwrap();
+    let extra = "routes: { extra: { match: { path: /extra }, respond: { status: 200, body: extra } } }\n";
+    std::fs::write(weir.dir().join("more/extra.yaml"), extra).unwrap();
+    // The folder was not there to be watched at the start; SIGHUP sees it in any case.
+    weir.reload().unwrap();
+    weir.client().get("/extra").expect_body("extra");
+    let before = weir.stderr().len();
+    std::fs::write(weir.dir().join("more/extra.yaml"), extra.replace("body: extra", "body: again")).unwrap();
+    weir.wait_reload_after(before).unwrap();
+    weir.client().get("/extra").expect_body("again");
+}
+
+#[test]
+fn by_a_swapped_symlink() {
+    // As Kubernetes mounts a ConfigMap: weir.yaml → ..data/weir.yaml, ..data → a folder, swapped by a rename.
+    let weir = Weir::start(&format!("{}watch: true", saying("one")));
+    let dir = weir.dir();
+    let config = std::fs::read_to_string(dir.join("weir.yaml")).unwrap();
+    let put = |folder: &str, text: &str| {
+        std::fs::create_dir(dir.join(folder)).unwrap();
+        std::fs::write(
+            dir.join(folder).join("weir.yaml"),
+            config.replace("body: one", &format!("body: {text}")),
+        )
+        .unwrap();
+        std::os::unix::fs::symlink(folder, dir.join("..data_tmp")).unwrap();
+        std::fs::rename(dir.join("..data_tmp"), dir.join("..data")).unwrap();
+    };
+    put("..first", "two");
+    std::os::unix::fs::symlink("..data/weir.yaml", dir.join("link")).unwrap();
+    std::fs::rename(dir.join("link"), dir.join("weir.yaml")).unwrap();
+    eventually("the link is followed", || weir.client().get("/").text() == "two");
+    put("..second", "three");
+    eventually("the swap is seen", || weir.client().get("/").text() == "three");
+}
+
+#[test]
+fn by_a_renewed_certificate() {
+    let authority = Authority::new();
+    let (old, new) = (authority.leaf(&["weir.test"]), authority.leaf(&["weir.test"]));
+    let weir = Weir::start(&format!(
+        "watch: true\nlisteners: {{ web: {{ address: 127.0.0.1:0, tls: {{ certificates: [ {} ] }} }} }}\n\
+         routes: {{ all: {{ match: {{ path: \"/*\" }}, respond: {{ status: 200, body: ok }} }} }}\n",
+        old.yaml()
+    ));
+    let tls = || Tls::new(&authority, "weir.test");
+    let mut before = Client::connect_tls(weir.address("web"), &tls());
+    assert_eq!(before.tls().certificate, old.der);
+    old.replace_files_by(&new);
+    eventually("the new certificate is presented", || {
+        Client::connect_tls(weir.address("web"), &tls()).tls().certificate == new.der
+    });
+    before.get("/").expect_status(200);
+}
+
+#[test]
+fn by_the_command() {
+    let weir = Weir::start(&saying("one"));
+    weir.write_config(&saying("two"));
+    run_weir(weir.dir(), &["reload", "--admin", &weir.admin()]).expect_code(0);
+    weir.client().get("/").expect_body("two");
+    weir.write_config("listeners: { web: { adress: 127.0.0.1:0 } }");
+    let refused = run_weir(weir.dir(), &["reload", "--admin", &weir.admin()]);
+    refused.expect_code(1).expect_text("adress").expect_text("weir.yaml:1:");
+    weir.client().get("/").expect_body("two");
+}
+
+// === A bad config changes nothing ===
+
+#[test]
+fn a_bad_config_is_refused_with_its_reasons() {
+    let weir = Weir::start(&saying("one"));
+    let mut client = weir.client();
+    for bad in [
+        "listeners: { web: { address: 127.0.0.1:0 } }\nroutes: { all: { match: { path: \"/*\" }, upstream: nobody } }",
+        "listeners: { web: [",
+        "listeners: { web: { address: 127.0.0.1:0, tls: { certificates: [ { cert: /nothing, key: /nothing } ] } } }",
+        "",
+    ] {
+        let why = weir.reload_with(bad).unwrap_err();
+        assert!(why.contains("weir.yaml"), "{bad:?}: {why}");
+        client.get("/").expect_body("one");
+        weir.client().get("/").expect_body("one");
+    }
+    weir.reload_with(&saying("two")).unwrap();
+    client.get("/").expect_body("two");
+}
+
+#[test]
+fn a_config_that_is_gone_changes_nothing() {
+    let weir = Weir::start(&saying("one"));
+    std::fs::remove_file(weir.dir().join("weir.yaml")).unwrap();
+    weir.reload().unwrap_err();
+    weir.client().get("/").expect_body("one");
+}
+
+#[test]
+fn an_address_that_cannot_be_had_changes_nothing() {
+    let taken = Upstream::named("somebody else");
+    let weir = Weir::start(&saying("one"));
+    let two = saying("two").replace(
+        "listeners: { web: { address: 127.0.0.1:0 } }",
+        &format!(
+            "listeners: {{ web: {{ address: 127.0.0.1:0 }}, more: {{ address: {} }} }}",
+            taken.address()
+        ),
+    );
+    weir.reload_with(&two).unwrap_err();
+    weir.client().get("/").expect_body("one");
+}
+
+// === What did not change goes on ===
+
+#[test]
+fn an_idle_connection_stays() {
+    let upstream = Upstream::fixed(OK_BODY);
+    let weir = Weir::in_front_of(&upstream);
+    let mut client = weir.client();
+    client.get("/").expect_status(200);
+    for number in 0..5 {
+        weir.reload_with(&format!("{}log: {{ level: debug }}\n# {number}\n", config_for(&upstream, "")))
+            .unwrap();
+        client.get("/").expect_status(200).expect_no_header("connection");
+    }
+    assert_eq!(upstream.connections(), 1, "the pool stays too");
+}
+
+#[test]
+fn an_exchange_under_way_ends_as_it_began() {
+    let upstream = Upstream::listen();
+    let weir = Weir::in_front_of(&upstream);
+    let mut client = weir.client();
+    client.send(GET);
+    let mut conn = upstream.accept();
+    conn.read_request();
+    conn.send("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nha");
+    client.read_until("ha");
+    weir.reload_with(&saying("two")).unwrap();
+    conn.send("lf");
+    client.expect("lf");
+    client.get("/").expect_body("two");
+}
+
+#[test]
+fn a_tunnel_stays() {
+    let upstream = Upstream::listen();
+    let weir = Weir::in_front_of(&upstream);
+    let (mut client, mut conn) = crate::upgrade::tunnel(&weir, &upstream);
+    for number in 0..3 {
+        weir.reload_with(&format!("{}# {number}\n", config_for(&upstream, ""))).unwrap();
+        client.send("ping");
+        conn.expect("ping");
+        conn.send("pong");
+        client.expect("pong");
+    }
+}
+
+#[test]
+fn a_limit_remembers() {
+    let limited = |extra: &str| {
+        format!(
+            "{WEB}\nroutes:\n  all:\n    match: {{ path: \"/*\" }}\n    filters: [ {{ rate_limit: {{ requests: 1, per: 1h }} }} ]\n    \
+             respond: {{ status: 200, body: ok }}\n{extra}\n"
+        )
+    };
+    let weir = Weir::start(&limited(""));
+    weir.client().get("/").expect_status(200);
+    weir.client().get("/").expect_status(429);
+    weir.reload_with(&limited("# the same")).unwrap();
+    weir.client().get("/").expect_status(429);
+    weir.reload_with(&limited("").replace("requests: 1,", "requests: 5,")).unwrap();
+    weir.client().get("/").expect_status(200);
+}
+
+// === What did change ===
+
+#[test]
+fn a_listener_comes_and_goes() {
+    let extra = unused_address();
+    let two = saying("ok").replace(
+        "listeners: { web: { address: 127.0.0.1:0 } }",
+        &format!("listeners: {{ web: {{ address: 127.0.0.1:0 }}, extra: {{ address: {extra} }} }}"),
+    );
+    let weir = Weir::start(&saying("ok"));
+    let mut stays = weir.client();
+    stays.get("/").expect_status(200);
+    weir.reload_with(&two).unwrap();
+    let mut client = Client::connect(weir.address("extra"));
+    client.get("/").expect_body("ok");
+    weir.reload_with(&saying("ok")).unwrap();
+    eventually("the listener is gone", || !Client::can_connect(extra));
+    stays.get("/").expect_status(200);
+    // Its idle connection goes with it; nobody is left hanging.
+    client.read_to_close();
+}
+
+#[test]
+fn a_route_goes() {
+    let weir = Weir::start(&saying("one"));
+    let mut client = weir.client();
+    weir.reload_with(&saying("one").replace("\"/*\"", "/only")).unwrap();
+    client.get("/other").expect_cause(NO_ROUTE);
+    client.get("/only").expect_body("one");
+}
+
+#[test]
+fn an_endpoint_goes() {
+    let (old, new) = (Upstream::named("old"), Upstream::named("new"));
+    let weir = Weir::in_front_of(&old);
+    let mut client = weir.client();
+    client.get("/").expect_body("old");
+    weir.reload_with(&config_for(&new, "")).unwrap();
+    client.get("/").expect_body("new");
+}
+
+#[test]
+fn many_reloads_leave_nothing_behind() {
+    let upstream = Upstream::fixed(OK_BODY);
+    let weir = Weir::in_front_of(&upstream);
+    let mut client = weir.client();
+    let mut reload = |number: usize| {
+        weir.reload_with(&format!("{}# {number}\n", config_for(&upstream, ""))).unwrap();
+        client.get("/").expect_status(200);
+    };
+    (0..20).for_each(&mut reload);
+    let (memory, files) = (weir.rss_kib(), weir.open_files());
+    (20..120).for_each(&mut reload);
+    let grown = weir.rss_kib().saturating_sub(memory);
+    assert!(grown < 2048, "100 reloads cost {grown} KiB");
+    assert!(weir.open_files() <= files + 2, "{files} open files became {}", weir.open_files());
+}

@@ -1,0 +1,146 @@
+//! What the gateway tells of itself: the access log and the metrics.
+
+use weir_testkit::{Upstream, Weir, eventually};
+
+use crate::support::{OK_BODY, config_for};
+
+const LOG: &str = "access_log: { output: stdout }";
+
+#[track_caller]
+fn metrics(weir: &Weir, accept: &str) -> weir_testkit::Response {
+    let host = weir.admin();
+    weir.admin_client().ask(format!("GET /metrics HTTP/1.1\r\nHost: {host}\r\n{accept}\r\n"))
+}
+
+/// Whether a series whose name begins so, with these labels, has this value.
+fn has(text: &str, name: &str, labels: &[&str], value: &str) -> bool {
+    text.lines().any(|line| {
+        line.starts_with(name)
+            && line.ends_with(&format!(" {value}"))
+            && labels.iter().all(|label| line.contains(label))
+    })
+}
+
+#[test]
+fn one_line_for_each_exchange() {
+    let upstream = Upstream::fixed(OK_BODY);
+    let weir = Weir::in_front_of_with(&upstream, LOG);
+    let request =
+        "POST /a?b=c HTTP/1.1\r\nHost: weir.test\r\nUser-Agent: me \"too\"\r\nContent-Length: 3\r\n\r\nabc";
+    weir.client().ask(request).expect_status(200);
+    let line = weir.wait_stdout("/a?b=c");
+    let line: serde_json::Value = serde_json::from_str(&line).unwrap();
+    for (field, value) in [
+        ("method", "POST"),
+        ("uri", "/a?b=c"),
+        ("host", "weir.test"),
+        ("route", "all"),
+        ("upstream", "up"),
+        ("listener", "web"),
+        ("user_agent", "me \"too\""),
+        ("client", "127.0.0.1"),
+    ] {
+        assert_eq!(line[field], value, "{field} in {line}");
+    }
+    assert_eq!(line["endpoint"], upstream.address().to_string());
+    assert_eq!((&line["status"], &line["attempts"]), (&200.into(), &1.into()), "{line}");
+    assert!(line["total_us"].as_u64() >= line["first_byte_us"].as_u64(), "{line}");
+}
+
+#[test]
+fn a_template() {
+    let upstream = Upstream::fixed(OK_BODY);
+    let weir = Weir::in_front_of_with(
+        &upstream,
+        "access_log: { output: stdout, format: \"{method} {uri} → {status}\" }",
+    );
+    weir.client().get("/t").expect_status(200);
+    assert_eq!(weir.wait_stdout("/t"), "GET /t → 200");
+}
+
+#[test]
+fn what_was_refused_has_a_line_too() {
+    let upstream = Upstream::fixed(OK_BODY);
+    let weir = Weir::in_front_of_with(&upstream, LOG);
+    weir.client().ask("GET / HTTP/1.1\r\n\r\n").expect_status(400);
+    let line = weir.wait_stdout("bad_host");
+    assert!(line.contains("\"status\":400"), "{line}");
+}
+
+#[test]
+fn nothing_in_a_request_breaks_a_line() {
+    let upstream = Upstream::fixed(OK_BODY);
+    let weir = Weir::in_front_of_with(&upstream, LOG);
+    weir.client()
+        .ask(b"GET /x HTTP/1.1\r\nHost: h\r\nUser-Agent: \"\\ \xff\x80 \t }\r\n\r\n")
+        .expect_status(200);
+    let line = weir.wait_stdout("\"/x\"");
+    serde_json::from_str::<serde_json::Value>(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
+}
+
+#[test]
+fn log_files_are_reopened() {
+    let upstream = Upstream::fixed(OK_BODY);
+    let weir = Weir::start(&format!(
+        "{}access_log: {{ output: \"{{dir}}/access.log\" }}\n",
+        config_for(&upstream, "")
+    ));
+    let (log, old) = (weir.dir().join("access.log"), weir.dir().join("access.log.1"));
+    let read = |path: &std::path::Path| std::fs::read_to_string(path).unwrap_or_default();
+    weir.client().get("/first").expect_status(200);
+    eventually("the first line is written", || read(&log).contains("/first"));
+    std::fs::rename(&log, &old).unwrap();
+    weir.signal(libc::SIGUSR1);
+    eventually("a new file is there", || log.exists());
+    weir.client().get("/second").expect_status(200);
+    eventually("the second line is in the new file", || read(&log).contains("/second"));
+    assert!(!read(&old).contains("/second"));
+}
+
+#[test]
+fn requests_are_counted() {
+    let upstream = Upstream::fixed(OK_BODY);
+    let weir = Weir::in_front_of(&upstream);
+    for _ in 0..3 {
+        weir.client().get("/").expect_status(200);
+    }
+    eventually("three requests are counted", || {
+        has(&metrics(&weir, "").text(), "weir_requests_total", &["route=\"all\""], "3")
+    });
+}
+
+#[test]
+fn both_formats() {
+    let upstream = Upstream::fixed(OK_BODY);
+    let weir = Weir::in_front_of(&upstream);
+    let plain = metrics(&weir, "");
+    assert!(plain.header("content-type").is_some_and(|kind| kind.starts_with("text/plain; version=0.0.4")));
+    let open = metrics(&weir, "Accept: application/openmetrics-text; version=1.0.0\r\n");
+    assert!(open.header("content-type").is_some_and(|kind| kind.starts_with("application/openmetrics-text")));
+    assert!(open.text().ends_with("# EOF\n"));
+}
+
+#[test]
+fn reloads_are_counted() {
+    let upstream = Upstream::fixed(OK_BODY);
+    let weir = Weir::in_front_of(&upstream);
+    weir.reload().unwrap();
+    weir.reload_with("nonsense: true").unwrap_err();
+    let text = metrics(&weir, "").text();
+    assert!(has(&text, "weir_config_last_reload_successful", &[], "0"), "{text}");
+    assert!(text.contains("weir_reloads_total"), "{text}");
+}
+
+#[test]
+fn nobody_can_make_series_without_end() {
+    let upstream = Upstream::fixed(OK_BODY);
+    let weir = Weir::in_front_of(&upstream);
+    weir.client().get("/").expect_status(200);
+    let before = metrics(&weir, "").text().lines().count();
+    let mut client = weir.client();
+    for number in 0..200 {
+        client.ask(format!("M{number} /{number} HTTP/1.1\r\nHost: h{number}\r\n\r\n")).expect_status(200);
+    }
+    let after = metrics(&weir, "").text().lines().count();
+    assert!(after < before + 100, "{before} lines grew to {after}");
+}

@@ -1,0 +1,279 @@
+//! TLS on both sides: which certificate, which version, who may come in, and whom we believe.
+
+use weir_testkit::{Authority, Client, ServerTls, Tls, Upstream, Weir, table};
+
+use crate::cause::UPSTREAM_TLS;
+use crate::support::{OK, config, expect_lines};
+
+/// A gateway that answers `ok` by itself, over TLS with these settings.
+#[track_caller]
+fn listening(tls: &str) -> Weir {
+    Weir::start(&format!(
+        "listeners: {{ web: {{ address: 127.0.0.1:0, tls: {{ {tls} }} }} }}\n\
+         routes: {{ all: {{ match: {{ path: \"/*\" }}, respond: {{ status: 200, body: ok }} }} }}\n"
+    ))
+}
+
+// === Listeners ===
+
+#[test]
+fn both_versions() {
+    let authority = Authority::new();
+    let weir = listening(&format!("certificates: [ {} ]", authority.leaf(&["weir.test"]).yaml()));
+    for (tls, version) in [
+        (Tls::new(&authority, "weir.test"), "TLSv1_3"),
+        (Tls::new(&authority, "weir.test").only_1_2(), "TLSv1_2"),
+    ] {
+        let mut client = Client::connect_tls(weir.address("web"), &tls);
+        client.get("/").expect_status(200).expect_body("ok");
+        assert_eq!(client.tls().version, version);
+    }
+}
+
+#[test]
+fn a_floor_for_the_version() {
+    let authority = Authority::new();
+    let leaf = authority.leaf(&["weir.test"]).yaml();
+    let weir = listening(&format!("certificates: [ {leaf} ], min_version: \"1.3\""));
+    let old = Tls::new(&authority, "weir.test").only_1_2();
+    assert!(Client::try_connect_tls(weir.address("web"), &old).is_err());
+    Client::connect_tls(weir.address("web"), &Tls::new(&authority, "weir.test")).get("/").expect_status(200);
+}
+
+#[test]
+fn the_name_chooses_the_certificate() {
+    let authority = Authority::new();
+    let first = authority.leaf(&["first.test", "weir.test"]);
+    let exact = authority.leaf(&["a.wild.test"]);
+    let wild = authority.leaf(&["*.wild.test"]);
+    let weir = listening(&format!("certificates: [ {}, {}, {} ]", first.yaml(), wild.yaml(), exact.yaml()));
+    let address = weir.address("web");
+    for (name, certificate) in [
+        ("first.test", &first),
+        ("weir.test", &first),
+        ("a.wild.test", &exact),
+        ("b.wild.test", &wild),
+        ("B.Wild.Test", &wild),
+    ] {
+        let client = Client::connect_tls(&address, &Tls::new(&authority, name));
+        assert_eq!(client.tls().certificate, certificate.der, "{name}");
+    }
+    // No name: the first.
+    let client = Client::connect_tls(&address, &Tls::new(&authority, "first.test").without_sni());
+    assert_eq!(client.tls().certificate, first.der);
+    // A name that no certificate has, two labels under the wildcard among them: the first, which the client refuses.
+    for name in ["unknown.test", "x.y.wild.test"] {
+        let refused = Client::try_connect_tls(&address, &Tls::new(&authority, name)).unwrap_err();
+        assert!(refused.contains("NotValidForName"), "{name}: {refused}");
+    }
+}
+
+#[test]
+fn rsa_beside_ecdsa() {
+    let authority = Authority::new();
+    let (ecdsa, rsa) = (authority.leaf(&["weir.test"]), authority.rsa_leaf(&["weir.test"]));
+    let weir = listening(&format!("certificates: [ {}, {} ]", ecdsa.yaml(), rsa.yaml()));
+    for (tls, certificate) in [
+        (Tls::new(&authority, "weir.test"), &ecdsa),
+        (Tls::new(&authority, "weir.test").only_1_2(), &ecdsa),
+        (Tls::new(&authority, "weir.test").only_rsa(), &rsa),
+        (Tls::new(&authority, "weir.test").only_rsa().only_1_2(), &rsa),
+    ] {
+        let mut client = Client::connect_tls(weir.address("web"), &tls);
+        assert_eq!(client.tls().certificate, certificate.der);
+        client.get("/").expect_status(200);
+    }
+}
+
+#[test]
+fn the_protocol_is_negotiated() {
+    let authority = Authority::new();
+    let weir = listening(&format!("certificates: [ {} ]", authority.leaf(&["weir.test"]).yaml()));
+    let tls = Tls::new(&authority, "weir.test").alpn(&["http/1.1"]);
+    let client = Client::connect_tls(weir.address("web"), &tls);
+    assert_eq!(client.tls().alpn.as_deref(), Some("http/1.1"));
+    let stranger = Tls::new(&authority, "weir.test").alpn(&["smtp"]);
+    assert!(Client::try_connect_tls(weir.address("web"), &stranger).is_err(), "RFC 7301 §3.2");
+}
+
+#[test]
+fn sessions_are_resumed() {
+    let authority = Authority::new();
+    let leaf = authority.leaf(&["weir.test"]).yaml();
+    // Two workers: a ticket from one must be good at the other.
+    let weir = Weir::start(&format!(
+        "workers: 2\nlisteners: {{ web: {{ address: 127.0.0.1:0, tls: {{ certificates: [ {leaf} ] }} }} }}\n\
+         routes: {{ all: {{ match: {{ path: \"/*\" }}, respond: {{ status: 200, body: ok }} }} }}\n"
+    ));
+    for tls in [Tls::new(&authority, "weir.test"), Tls::new(&authority, "weir.test").only_1_2()] {
+        for number in 0..8 {
+            let mut client = Client::connect_tls(weir.address("web"), &tls);
+            client.get("/").expect_status(200);
+            assert_eq!(client.tls().resumed, number > 0, "connection {number} over {}", client.tls().version);
+        }
+    }
+}
+
+#[test]
+fn clear_text_on_a_tls_listener_is_not_served() {
+    let authority = Authority::new();
+    let weir = listening(&format!("certificates: [ {} ]", authority.leaf(&["weir.test"]).yaml()));
+    let mut client = weir.client();
+    client.send("GET / HTTP/1.1\r\nHost: weir.test\r\n\r\n");
+    let answer = client.read_to_close();
+    assert!(!answer.windows(4).any(|bytes| bytes == b" 200"), "{}", answer.escape_ascii());
+}
+
+#[test]
+fn the_upstream_learns_that_it_was_https() {
+    let authority = Authority::new();
+    let upstream = Upstream::fixed(OK);
+    let weir = Weir::start(&format!(
+        "listeners: {{ web: {{ address: 127.0.0.1:0, tls: {{ certificates: [ {} ] }} }} }}\n\
+         upstreams: {{ up: {{ endpoints: [{}] }} }}\n{}\n",
+        authority.leaf(&["weir.test"]).yaml(),
+        upstream.address(),
+        crate::support::ALL_TO_UP
+    ));
+    let mut client = Client::connect_tls(weir.address("web"), &Tls::new(&authority, "weir.test"));
+    client.ask("GET https://weir.test/a HTTP/1.1\r\nHost: weir.test\r\n\r\n").expect_status(200);
+    let head = upstream.take_request().head;
+    expect_lines(&head.raw, &["GET /a HTTP/1.1", "Host: weir.test"]);
+    assert_eq!(head.all("x-forwarded-proto"), ["https"]);
+}
+
+// === Client certificates ===
+
+#[test]
+fn a_certificate_is_required() {
+    let (authority, clients) = (Authority::new(), Authority::new());
+    let weir = listening(&format!(
+        "certificates: [ {} ], client_auth: {{ ca: {}, mode: required }}",
+        authority.leaf(&["weir.test"]).yaml(),
+        clients.file().display()
+    ));
+    let tls = || Tls::new(&authority, "weir.test");
+    let shop = clients.client("shop");
+    Client::connect_tls(weir.address("web"), &tls().identity(&shop)).get("/").expect_status(200);
+    Client::connect_tls(weir.address("web"), &tls().identity(&shop).only_1_2()).get("/").expect_status(200);
+    let forged = Authority::new().client("shop");
+    for stranger in [tls(), tls().identity(&forged), tls().only_1_2()] {
+        not_served(&weir, &stranger);
+    }
+}
+
+#[test]
+fn a_certificate_is_optional() {
+    let (authority, clients) = (Authority::new(), Authority::new());
+    let weir = listening(&format!(
+        "certificates: [ {} ], client_auth: {{ ca: {}, mode: optional }}",
+        authority.leaf(&["weir.test"]).yaml(),
+        clients.file().display()
+    ));
+    let tls = || Tls::new(&authority, "weir.test");
+    Client::connect_tls(weir.address("web"), &tls()).get("/").expect_status(200);
+    Client::connect_tls(weir.address("web"), &tls().identity(&clients.client("shop")))
+        .get("/")
+        .expect_status(200);
+    // Shown, it must be good.
+    not_served(&weir, &tls().identity(&Authority::new().client("shop")));
+}
+
+/// The handshake fails, or (in TLS 1.3, where the server says so afterwards) the first request does.
+#[track_caller]
+fn not_served(weir: &Weir, tls: &Tls) {
+    if let Ok(mut client) = Client::try_connect_tls(weir.address("web"), tls) {
+        let _ = client.try_send("GET / HTTP/1.1\r\nHost: weir.test\r\n\r\n");
+        let answer = client.read_to_close();
+        assert!(answer.is_empty(), "{}", answer.escape_ascii());
+    }
+}
+
+// === Upstreams ===
+
+#[test]
+fn an_upstream_is_verified() {
+    let authority = Authority::new();
+    let good = ServerTls::new(&authority.leaf(&["orders.test", "127.0.0.1"]));
+    let other = ServerTls::new(&authority.leaf(&["other.test"]));
+    let forged = ServerTls::new(&Authority::new().leaf(&["orders.test", "127.0.0.1"]));
+    let ca = authority.file();
+    let ca = ca.display();
+    // Who answers, the settings, and whether it is believed.
+    table(
+        &[
+            ("the address itself", &good, format!("ca: {ca}"), true),
+            ("a name", &good, format!("ca: {ca}, server_name: orders.test"), true),
+            ("another name", &other, format!("ca: {ca}, server_name: orders.test"), false),
+            ("another address", &other, format!("ca: {ca}"), false),
+            ("another authority", &forged, format!("ca: {ca}, server_name: orders.test"), false),
+            ("the roots of the system", &good, "server_name: orders.test".to_owned(), false),
+            ("not verified", &forged, "verify: false".to_owned(), true),
+        ],
+        |(what, ..)| *what,
+        |(_, server, settings, believed)| {
+            let upstream = Upstream::fixed_tls(server, OK);
+            let endpoint = upstream.address();
+            let weir = Weir::start(&config(&format!("endpoints: [{endpoint}], tls: {{ {settings} }}")));
+            let response = weir.client().get("/");
+            if *believed {
+                response.expect_status(200);
+            } else {
+                response.expect_cause(UPSTREAM_TLS);
+                assert_eq!(upstream.requests().len(), 0);
+            }
+        },
+    );
+}
+
+#[test]
+fn an_upstream_is_asked_by_name() {
+    let authority = Authority::new();
+    let upstream = Upstream::fixed_tls(&ServerTls::new(&authority.leaf(&["orders.test"])), OK);
+    let weir = Weir::start(&config(&format!(
+        "endpoints: [{}], tls: {{ ca: {}, server_name: orders.test }}",
+        upstream.address(),
+        authority.file().display()
+    )));
+    let mut client = weir.client();
+    client.get("/").expect_status(200);
+    client.get("/").expect_status(200);
+    let requests = upstream.wait_requests(2);
+    assert_eq!(requests[0].server_name.as_deref(), Some("orders.test"));
+    assert_eq!(
+        requests[0].head.all("x-forwarded-proto"),
+        ["http"],
+        "what the client spoke, not what we speak"
+    );
+    assert_eq!(upstream.connections(), 1, "TLS connections are pooled too");
+}
+
+#[test]
+fn an_upstream_that_demands_a_certificate() {
+    let authority = Authority::new();
+    let ours = authority.client("weir");
+    let demanding = ServerTls::demanding(&authority.leaf(&["127.0.0.1"]), &authority);
+    let upstream = Upstream::fixed_tls(&demanding, OK);
+    let (endpoint, ca) = (upstream.address(), authority.file());
+    let weir = Weir::start(&config(&format!(
+        "endpoints: [{endpoint}], tls: {{ ca: {}, client_cert: {}, client_key: {} }}",
+        ca.display(),
+        ours.cert_file.display(),
+        ours.key_file.display()
+    )));
+    weir.client().get("/").expect_status(200);
+    assert_eq!(upstream.take_request().client_certificate.as_deref(), Some(&ours.der[..]));
+
+    let weir = Weir::start(&config(&format!("endpoints: [{endpoint}], tls: {{ ca: {} }}", ca.display())));
+    assert_eq!(weir.client().get("/").status, 502);
+}
+
+#[test]
+fn an_upstream_that_speaks_no_tls() {
+    let upstream = Upstream::script(|conn| {
+        let _ = conn.try_send("HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");
+        conn.read_to_close();
+    });
+    let weir = Weir::start(&config(&format!("endpoints: [{}], tls: {{}}", upstream.address())));
+    weir.client().get("/").expect_cause(UPSTREAM_TLS);
+}

@@ -1,0 +1,298 @@
+//! The rules of the house that a compiler does not know: what files look like, which crate may know which, and that no
+//! registry misses an entry. Each test names every place that breaks its rule.
+
+#![allow(clippy::unwrap_used, reason = "this is test code: a panic is how a test fails")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The most lines of code in a file; look for the seam at 500.
+const MAX_CODE_LINES: usize = 800;
+
+/// Files that may be longer, each with its reason.
+const LONG_FILES: &[(&str, &str)] = &[];
+
+/// Who may know whom: each crate and those it may use. Everything else in the workspace is closed to it.
+const ARROWS: &[(&str, &[&str])] = &[
+    ("weir-h1", &[]),
+    ("weir-telemetry", &[]),
+    ("weir-wire", &["weir-h1", "weir-telemetry"]),
+    ("weir-origin", &["weir-wire", "weir-h1"]),
+    ("weir-gateway", &["weir-wire", "weir-h1", "weir-telemetry"]),
+    ("weir-load", &["weir-wire", "weir-h1", "weir-telemetry"]),
+    ("weir-admin", &["weir-gateway", "weir-wire", "weir-h1", "weir-telemetry"]),
+    (
+        "weirgate",
+        &["weir-admin", "weir-gateway", "weir-load", "weir-origin", "weir-wire", "weir-h1", "weir-telemetry"],
+    ),
+    (
+        "weir-testkit",
+        &["weir-admin", "weir-gateway", "weir-load", "weir-origin", "weir-wire", "weir-h1", "weir-telemetry"],
+    ),
+];
+
+/// Dependencies that only these crates may have.
+const KEPT_TO: &[(&str, &[&str])] = &[("anyhow", &["weirgate"]), ("clap", &["weirgate"])];
+
+/// What weir-h1 must not reach: it knows bytes only, and time is an argument.
+const NOT_IN_H1: &[&str] =
+    &["tokio", "socket2", "std::net", "std::fs", "std::os", "std::thread", "Instant::now", "SystemTime::now"];
+
+#[test]
+fn every_file_says_what_it_is_for() {
+    check("begin with `//!`: what the file is for, then how it relates to its neighbours", |broken| {
+        for file in sources() {
+            let text = read(&file);
+            let first = text.lines().find(|line| !line.starts_with("#!"));
+            if !first.is_some_and(|line| line.starts_with("//! ")) {
+                broken.push(name(&file));
+            }
+        }
+    });
+}
+
+#[test]
+fn no_file_is_too_long() {
+    check("look for the seam, or add the file to LONG_FILES with its reason", |broken| {
+        for file in sources() {
+            let lines = code_lines(&read(&file));
+            let name = name(&file);
+            if lines > MAX_CODE_LINES
+                && !LONG_FILES.iter().any(|(known, _)| *known == name)
+                && !is_test(&name)
+            {
+                broken.push(format!("{name}: {lines} lines of code"));
+            }
+        }
+    });
+}
+
+#[test]
+fn no_exemption_is_out_of_date() {
+    check("take it out of LONG_FILES", |broken| {
+        for (file, _) in LONG_FILES {
+            if !fs::read_to_string(root().join(file)).is_ok_and(|text| code_lines(&text) > MAX_CODE_LINES) {
+                broken.push((*file).to_owned());
+            }
+        }
+    });
+}
+
+#[test]
+fn nothing_is_left_undone() {
+    // Put together here, so that this file does not find itself.
+    let banned = [["to", "do!("].concat(), ["unimplem", "ented!("].concat(), ["#[ig", "nore"].concat()];
+    check("finish it, or take it out", |broken| {
+        for file in sources() {
+            for (number, line) in read(&file).lines().enumerate() {
+                if banned.iter().any(|word| line.contains(word)) {
+                    broken.push(format!("{}:{}: {}", name(&file), number + 1, line.trim()));
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn no_test_sleeps() {
+    let banned = ["sle", "ep("].concat();
+    check(
+        "wait for an event with a deadline (weir_testkit::eventually polls where there is none)",
+        |broken| {
+            for file in sources().into_iter().filter(|file| name(file).contains("/tests/")) {
+                for (number, line) in read(&file).lines().enumerate() {
+                    if line.contains(&banned) {
+                        broken.push(format!("{}:{}: {}", name(&file), number + 1, line.trim()));
+                    }
+                }
+            }
+        },
+    );
+}
+
+#[test]
+fn crates_know_only_who_they_may() {
+    check("style §1 draws who may know whom; a new crate needs a reason and a line in ARROWS", |broken| {
+        for (package, manifest) in manifests() {
+            let Some((_, allowed)) = ARROWS.iter().find(|(known, _)| *known == package) else {
+                broken.push(format!("{package} has no line in ARROWS"));
+                continue;
+            };
+            for Dependency { name, section, .. } in dependencies(&manifest) {
+                let test_only = section == "dev-dependencies" && name == "weir-testkit";
+                if name.starts_with("weir") && !allowed.contains(&name.as_str()) && !test_only {
+                    broken.push(format!("{package} uses {name}"));
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn some_dependencies_are_kept_to_some_crates() {
+    check("see KEPT_TO", |broken| {
+        for (package, manifest) in manifests() {
+            for Dependency { name, .. } in dependencies(&manifest) {
+                let kept = KEPT_TO.iter().find(|(dependency, _)| *dependency == name);
+                if kept.is_some_and(|(_, to)| !to.contains(&package.as_str())) {
+                    broken.push(format!("{package} uses {name}"));
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn weir_h1_reaches_no_socket_and_no_clock() {
+    check("weir-h1 takes bytes and returns bytes; time is an argument", |broken| {
+        let h1 = root().join("crates/weir-h1");
+        for Dependency { name, section, .. } in dependencies(&read(&h1.join("Cargo.toml"))) {
+            if NOT_IN_H1.contains(&name.as_str()) && section != "dev-dependencies" {
+                broken.push(format!("it depends on {name}"));
+            }
+        }
+        for file in sources().into_iter().filter(|file| file.starts_with(h1.join("src"))) {
+            let text = read(&file);
+            let code = text.lines().enumerate().filter(|(_, line)| !line.trim_start().starts_with("//"));
+            for (number, line) in code {
+                if NOT_IN_H1.iter().any(|word| line.contains(word)) {
+                    broken.push(format!("{}:{}: {}", name(&file), number + 1, line.trim()));
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn versions_stand_in_the_root_manifest_only() {
+    check("write `name.workspace = true`, and the version and features in the root Cargo.toml", |broken| {
+        for (package, manifest) in manifests() {
+            for Dependency { line, .. } in dependencies(&manifest) {
+                if !line.ends_with(".workspace = true") {
+                    broken.push(format!("{package}: {line}"));
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn every_filter_is_registered() {
+    let folder = root().join("crates/weir-gateway/src/filters");
+    if !folder.exists() {
+        return;
+    }
+    let registry = read(&folder.join("mod.rs"));
+    check("add `mod x;` and `&x::KIND` to filters/mod.rs, sorted", |broken| {
+        let mut files: Vec<String> = fs::read_dir(&folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .filter(|path| is_filter(path))
+            .map(|path| path.file_stem().unwrap().to_string_lossy().into_owned())
+            .collect();
+        files.sort();
+        for file in &files {
+            let module = registry.lines().any(|line| line.trim().ends_with(&format!("mod {file};")));
+            if !module || !registry.contains(&format!("&{file}::KIND")) {
+                broken.push(file.clone());
+            }
+        }
+        let listed: Vec<_> = registry
+            .match_indices("::KIND")
+            .filter_map(|(at, _)| registry[..at].rsplit_once('&').map(|(_, name)| name))
+            .collect();
+        if !listed.is_sorted() {
+            broken.push(format!("not sorted: {listed:?}"));
+        }
+    });
+}
+
+/// A filter declares its kind, in its file or in the first file of its folder; what does not is shared by filters.
+fn is_filter(path: &Path) -> bool {
+    let file = if path.is_dir() { path.join("mod.rs") } else { path.to_owned() };
+    fs::read_to_string(file).is_ok_and(|text| text.contains("static KIND: FilterKind"))
+}
+
+// === What the rules look at ===
+
+/// Collects what breaks a rule, and fails with what to do about it.
+#[track_caller]
+fn check(advice: &str, look: impl Fn(&mut Vec<String>)) {
+    let mut broken = Vec::new();
+    look(&mut broken);
+    assert!(broken.is_empty(), "{advice}:\n  {}", broken.join("\n  "));
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().to_owned()
+}
+
+/// Every Rust file of every crate.
+fn sources() -> Vec<PathBuf> {
+    let (mut files, mut folders) = (Vec::new(), vec![root().join("crates")]);
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() && !path.ends_with("target") {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                files.push(path);
+            }
+        }
+    }
+    files.sort();
+    files
+}
+
+fn read(file: &Path) -> String {
+    fs::read_to_string(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
+}
+
+fn name(file: &Path) -> String {
+    file.strip_prefix(root()).unwrap().display().to_string()
+}
+
+fn is_test(name: &str) -> bool {
+    name.contains("/tests/") || name.ends_with("/tests.rs")
+}
+
+/// Lines that are neither empty nor comment, before the tests of the file.
+fn code_lines(text: &str) -> usize {
+    let code = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+    code.lines().filter(|line| !line.trim().is_empty() && !line.trim_start().starts_with("//")).count()
+}
+
+/// Every crate: its name, and its manifest.
+fn manifests() -> Vec<(String, String)> {
+    let folders = fs::read_dir(root().join("crates")).unwrap();
+    let mut manifests: Vec<_> = folders
+        .map(|entry| entry.unwrap().path())
+        .filter(|folder| folder.join("Cargo.toml").exists())
+        .map(|folder| {
+            (folder.file_name().unwrap().to_string_lossy().into_owned(), read(&folder.join("Cargo.toml")))
+        })
+        .collect();
+    manifests.sort();
+    manifests
+}
+
+struct Dependency {
+    name: String,
+    section: String,
+    line: String,
+}
+
+/// The dependency lines of a manifest. Good for the plain form that our manifests have, which another test demands.
+fn dependencies(manifest: &str) -> Vec<Dependency> {
+    let (mut section, mut found) = ("", Vec::new());
+    for line in manifest.lines().map(|line| line.split('#').next().unwrap_or_default().trim()) {
+        if line.starts_with('[') {
+            section = line.trim_matches(['[', ']']);
+        } else if section.ends_with("dependencies") && !line.is_empty() {
+            let name = line.split(['.', '=', ' ']).next().unwrap_or_default().to_owned();
+            let section = section.rsplit('.').next().unwrap_or_default().to_owned();
+            found.push(Dependency { name, section, line: line.to_owned() });
+        }
+    }
+    found
+}
