@@ -70,5 +70,9 @@ start() {
 
 pass() { echo "PASS $*"; }
 fail() { echo "FAIL $*"; FAILED=1; }
-# verdict CONDITION-STATUS TEXT: `verdict $? text`
-verdict() { if [ "$1" = 0 ]; then shift; pass "$@"; else shift; fail "$@"; fi; }
+# expect TEXT COMMAND...: PASS when the command succeeds
+expect() {
+  text=$1
+  shift
+  if "$@"; then pass "$text"; else fail "$text"; fi
+}

@@ -19,15 +19,15 @@ openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 90 -s
 start_weir tls
 
 "$VENV/bin/sslyze" --mozilla_config=intermediate "localhost:$PORT" >"$WORK/sslyze" 2>&1 </dev/null || true
-grep -q 'COMPLIANCE AGAINST' "$WORK/sslyze"; verdict $? "tls: sslyze ran"
+expect "tls: sslyze ran" grep -q 'COMPLIANCE AGAINST' "$WORK/sslyze"
 # One line per complaint, each with a star; a self-signed chain is complained of as an untrusted one.
 complaints=$(sed -n '/COMPLIANCE AGAINST/,$p' "$WORK/sslyze" | grep '^ *\* ' | grep -vi 'certificate path validation\|path_validation\|not trusted' || true)
-[ -z "$complaints" ]; verdict $? "tls: Mozilla intermediate ${complaints:+: $complaints}"
+expect "tls: Mozilla intermediate${complaints:+: $complaints}" [ -z "$complaints" ]
 
 # --warnings off: ask nothing; -U: all known vulnerabilities
 timeout 480 testssl --quiet --color 0 --warnings off -U "localhost:$PORT" >"$WORK/testssl" 2>&1 </dev/null || true
-grep -q 'not vulnerable' "$WORK/testssl"; verdict $? "tls: testssl.sh ran"
+expect "tls: testssl.sh ran" grep -q 'not vulnerable' "$WORK/testssl"
 # It says 'not vulnerable (OK)', 'potentially VULNERABLE', 'VULNERABLE (NOT ok)'.
 found=$(grep 'VULNERABLE' "$WORK/testssl" || true)
-[ -z "$found" ]; verdict $? "tls: vulnerabilities ${found:+: $found}"
+expect "tls: vulnerabilities${found:+: $found}" [ -z "$found" ]
 exit $FAILED

@@ -49,7 +49,7 @@ class Gateway:
     def start(self, variant, env, origin_port, label=None, workers=1, **extra):
         """Starts one instance and waits until it accepts. `env` is the run's environment (run.py)."""
         label = label or self.name
-        directory = env.scratch / f"{label}-{variant}"
+        directory = env.scratch / re.sub(r"\W+", "-", f"{label}-{variant}")  # commands are split at spaces
         directory.mkdir(exist_ok=True)
         values = dict(env.values, dir=directory, port=free_port(), admin_port=free_port(), origin_port=origin_port, workers=workers)
         values.update(self.ini[variant], **extra)

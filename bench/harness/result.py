@@ -37,7 +37,8 @@ class Target:
         if self.value is None:
             return f"- {self.what}: not measured (target {sign} {self.bound:g}{self.unit})"
         verdict = "met" if self.met else "MISSED"
-        return f"- {self.what}: {self.value:.3g}{self.unit} (target {sign} {self.bound:g}{self.unit}): {verdict}"
+        value = f"{self.value:.3g}" if self.value < 1000 else f"{self.value:.0f}"
+        return f"- {self.what}: {value}{self.unit} (target {sign} {self.bound:g}{self.unit}): {verdict}"
 
 
 @dataclass

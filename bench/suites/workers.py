@@ -14,7 +14,7 @@ class Workers:
         for g in (g for g in env.gateways if g.has("plain") and g.role != "floor"):
             for n in (1, 2):
                 label = f"{g.name} {n}"
-                instances[label] = g.start("plain", env, origin, label=label.replace(" ", "-"), workers=n)
+                instances[label] = g.start("plain", env, origin, label=label, workers=n)
         rows = rounds.interleave(list(instances), env.rounds, lambda label, warm_up: sample(instances[label], 1 if warm_up else env.seconds, connections=64), env.say)
         for i in instances.values():
             i.stop()
