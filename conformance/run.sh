@@ -8,6 +8,10 @@ cd "$(dirname "$0")" || exit 1
 # name:runner:minutes
 ALL="upstream_faults:./upstream_faults.py:5 reload:./reload.py:5 slow:./slow.sh:5 tls:./tls.sh:10 vtc:./vtc.sh:5 websocket:./websocket.sh:20"
 
+for name in "$@"; do
+  case " $ALL" in *" $name:"*) ;; *) echo "run.sh: no runner called '$name'" >&2; exit 2 ;; esac
+done
+
 if [ -z "${WEIR_BIN:-}" ]; then
   (cd .. && cargo build --locked --release --bin weir </dev/null) || exit 1
   WEIR_BIN=$(cd .. && cd "${CARGO_TARGET_DIR:-target}" && pwd)/release/weir
@@ -15,9 +19,6 @@ if [ -z "${WEIR_BIN:-}" ]; then
 fi
 
 bad=
-for name in "$@"; do
-  case " $ALL" in *" $name:"*) ;; *) echo "run.sh: no runner called '$name'" >&2; exit 2 ;; esac
-done
 for row in $ALL; do
   name=${row%%:*} rest=${row#*:}
   case " ${*:-$name} " in *" $name "*) ;; *) continue ;; esac
