@@ -1,0 +1,44 @@
+# What a developer types. Everything else is cargo.
+
+.DEFAULT_GOAL := help
+SHELL := /bin/sh
+
+TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
+# What the tests speak to. scripts/ensure-tools.sh knows the package of each.
+TEST_TOOLS := cc curl nginx openssl promtool python3
+FUZZ_SECONDS ?= 30
+BENCH ?=
+CONFORMANCE ?=
+
+.PHONY: help run test check bench fuzz conformance fmt
+
+help:          ## this list
+	@sed -n 's/^\([a-z]*\): *## /\1\t/p' $(MAKEFILE_LIST) | awk -F'\t' '{ printf "make %-12s %s\n", $$1, $$2 }'
+
+run:           ## the gateway, on ./weir.yaml or on its embedded default
+	cargo run --release --locked
+
+test:          ## installs the servers that tests speak to where missing, then runs every test
+	@scripts/ensure-tools.sh $(TEST_TOOLS)
+	cargo build --locked --profile ci --workspace --bins
+	WEIR_BIN='$(TARGET)/ci/weir' cargo test --locked --profile ci --workspace --no-fail-fast
+
+check:         ## all that CI asks: format, lints, tests, documents, dependencies
+	cargo fmt --all -- --check
+	cargo clippy --locked --profile ci --workspace --all-targets -- -D warnings
+	$(MAKE) test
+	RUSTDOCFLAGS='-D warnings' cargo doc --locked --profile ci --workspace --no-deps
+	@if cargo deny --version >/dev/null 2>&1; then cargo deny check licenses bans sources; else echo 'cargo-deny is not installed: dependencies not checked'; fi
+
+bench:         ## µs per request against nginx, HAProxy and a bare relay; BENCH='--suite h1-64'
+	bench/run.py $(BENCH)
+
+fuzz:          ## each fuzz target for FUZZ_SECONDS (30)
+	@cargo +nightly fuzz --version >/dev/null 2>&1 || { echo 'Missing cargo-fuzz. Run: rustup toolchain install nightly && cargo install cargo-fuzz --locked' >&2; exit 1; }
+	@for t in $$(cargo +nightly fuzz list); do echo "fuzz $$t"; cargo +nightly fuzz run $$t -- -max_total_time=$(FUZZ_SECONDS) -verbosity=0 || exit 1; done
+
+conformance:   ## public test suites pointed at weir; CONFORMANCE='websocket tls'
+	conformance/run.sh $(CONFORMANCE)
+
+fmt:           ## formats everything
+	cargo fmt --all

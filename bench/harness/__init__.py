@@ -1,0 +1,1 @@
+"""The parts of the benchmark: processes, gateways, load, rounds, report. bench/run.py puts them together."""

@@ -1,0 +1,65 @@
+"""Small requests through every gateway: what one request costs."""
+
+from harness import load, process, rounds
+from harness.result import REQUEST_COLUMNS, Result, Target
+
+
+def sample(instance, seconds, **how):
+    """One run of wrk against one gateway, and the processor time its processes used meanwhile."""
+    pids = instance.pids()
+    before = process.cpu_us(pids)
+    got = load.wrk(instance.port, seconds=seconds, **how)
+    used = process.cpu_us(pids) - before
+    return dict(got, us=used / max(got["requests"], 1), rss_mib=process.rss_mib(pids))
+
+
+def table_rows(rows, instances):
+    """Medians per instance, with its ratios to the floor and to the better peer of the same round."""
+    peers = [i.label for i in instances if i.role == "peer"]
+    floors = [i.label for i in instances if i.role == "floor"]
+    out = []
+    for i in instances:
+        row = dict(rounds.medians(rows, i.label), name=i.label)
+        for key, others in (("vs_floor", floors), ("vs_peer", peers)):
+            r = rounds.ratio(rows, i.label, others, "us") if i.label not in floors else None
+            row[key] = r and r["median"]
+            row[key + "_range"] = r and [r["low"], r["high"]]
+        out.append(row)
+    return out
+
+
+class Requests:
+    """wrk on each gateway in turn, in rotating order."""
+
+    def __init__(self, name, about, *, connections, variant="plain", headers=(), post=0, floor=True, peer_target=None, floor_target=None):
+        self.name, self.about, self.connections, self.variant = name, about, connections, variant
+        self.headers, self.post, self.floor = headers, post, floor
+        self.peer_target, self.floor_target = peer_target, floor_target
+
+    def run(self, env):
+        origin = env.answer()
+        chosen = [g for g in env.gateways if g.has(self.variant) and (self.floor or g.role != "floor")]
+        instances = [g.start(self.variant, env, origin) for g in chosen]
+        how = {
+            "connections": self.connections,
+            "scheme": "https" if self.variant == "tls" else "http",
+            "headers": self.headers,
+            "script": load.post_script(env.scratch, self.post) if self.post else None,
+        }
+        rows = rounds.interleave(
+            [i.label for i in instances],
+            env.rounds,
+            lambda label, warm_up: sample(next(i for i in instances if i.label == label), 1 if warm_up else env.seconds, **how),
+            env.say,
+        )
+        for i in instances:
+            i.stop()
+        rows = rounds.drop_disturbed(rows)
+        table = table_rows(rows, instances)
+        targets = []
+        for row in (r for r, i in zip(table, instances) if i.role == "subject"):
+            if self.peer_target:
+                targets.append(Target(f"{row['name']} × best peer", row["vs_peer"], self.peer_target))
+            if self.floor_target:
+                targets.append(Target(f"{row['name']} × relay", row["vs_floor"], self.floor_target))
+        return Result(self.name, self.about, REQUEST_COLUMNS, table, targets, rows, settings={"connections": self.connections, "headers": list(self.headers), "post": self.post, "tls": self.variant == "tls"})

@@ -1,0 +1,103 @@
+// The cheapest upstream: one canned answer for each request it has read whole.
+//
+// It understands what the load sends and no more: request heads up to 64 KiB and Content-Length bodies. Chunked request
+// bodies are not understood. It always keeps connections alive.
+//
+// usage: answer PORT BODY_BYTES
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { EVENTS = 512, FDS = 1 << 16, HEAD = 65536 };
+
+// What a connection still owes us: body bytes to skip, or the beginning of a head.
+static struct conn { size_t skip, have; char *part; } conns[FDS];
+static char buf[2 * HEAD + 1];
+static char *answer;
+static size_t answer_len;
+static int one = 1;
+
+static void drop(int fd) {
+  free(conns[fd].part);
+  conns[fd] = (struct conn){0};
+  close(fd);
+}
+
+static size_t body_of(char *head, char *end) {
+  *end = 0;
+  char *f = strcasestr(head, "\r\ncontent-length:");
+  *end = '\r';
+  return f ? strtoull(f + 17, 0, 10) : 0;
+}
+
+// Answers every request that is complete in buf[0..n); keeps what is left of an incomplete one.
+static void serve(int fd, size_t n) {
+  struct conn *c = &conns[fd];
+  char *p = buf, *stop = buf + n;
+  *stop = 0;
+  for (;;) {
+    if (c->skip) {
+      size_t k = c->skip < (size_t)(stop - p) ? c->skip : (size_t)(stop - p);
+      p += k;
+      if (c->skip -= k) return;
+      send(fd, answer, answer_len, MSG_NOSIGNAL);
+    }
+    char *end = strstr(p, "\r\n\r\n");
+    if (!end) break;
+    c->skip = body_of(p, end);
+    p = end + 4;
+    if (!c->skip) send(fd, answer, answer_len, MSG_NOSIGNAL);
+  }
+  if (p == stop) return;
+  if ((c->have = stop - p) > HEAD) { drop(fd); return; }
+  if (!c->part) c->part = malloc(HEAD);
+  memcpy(c->part, p, c->have);
+}
+
+int main(int argc, char **argv) {
+  if (argc < 3) return fprintf(stderr, "usage: answer PORT BODY_BYTES\n"), 2;
+  int body = atoi(argv[2]);
+  answer = malloc(body + 512);
+  answer_len = sprintf(answer,
+                       "HTTP/1.1 200 OK\r\nServer: answer\r\nDate: Fri, 20 Nov 2026 10:00:00 GMT\r\n"
+                       "Content-Type: application/json\r\nContent-Length: %d\r\n\r\n", body);
+  memset(answer + answer_len, 'x', body);
+  answer_len += body;
+  struct sockaddr_in la = {.sin_family = AF_INET, .sin_port = htons(atoi(argv[1])), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+  int l = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+  setsockopt(l, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+  if (bind(l, (void *)&la, sizeof la) || listen(l, 4096)) return perror("listen"), 1;
+  int ep = epoll_create1(0);
+  struct epoll_event ev = {.events = EPOLLIN, .data.fd = l}, evs[EVENTS];
+  epoll_ctl(ep, EPOLL_CTL_ADD, l, &ev);
+  for (;;) {
+    int n = epoll_wait(ep, evs, EVENTS, -1);
+    for (int i = 0; i < n; i++) {
+      int fd = evs[i].data.fd;
+      if (fd == l) {
+        int c;
+        while ((c = accept4(l, 0, 0, SOCK_NONBLOCK)) >= 0) {
+          if (c >= FDS) { close(c); continue; }
+          setsockopt(c, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+          struct epoll_event e = {.events = EPOLLIN, .data.fd = c};
+          epoll_ctl(ep, EPOLL_CTL_ADD, c, &e);
+        }
+        continue;
+      }
+      size_t kept = conns[fd].have;
+      if (kept) memcpy(buf, conns[fd].part, kept);
+      ssize_t r = recv(fd, buf + kept, HEAD, MSG_DONTWAIT);
+      if (r < 0 && errno == EAGAIN) continue;
+      if (r <= 0) { drop(fd); continue; }
+      conns[fd].have = 0;
+      serve(fd, kept + r);
+    }
+  }
+}

@@ -1,0 +1,50 @@
+#!/usr/bin/env python3
+"""The plain origin of the conformance runs: asyncio, keep-alive, counts what it sees.
+
+    GET|POST /...     200, 4 KiB body with Content-Length; a request body is read and thrown away
+    GET /chunked      the same, chunked
+    GET /seen/ID      how often a request with `x-id: ID` was seen
+
+usage: origin.py PORT
+"""
+
+import asyncio
+import collections
+import sys
+
+BODY = b"x" * 4096
+seen = collections.Counter()
+
+
+async def serve(reader, writer):
+    try:
+        while True:
+            head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+            path = head.split(" ", 2)[1]
+            fields = {k.lower(): v.strip() for k, _, v in (line.partition(":") for line in head.split("\r\n")[1:])}
+            if "content-length" in fields:
+                await reader.readexactly(int(fields["content-length"]))
+            if "x-id" in fields:
+                seen[fields["x-id"]] += 1
+            writer.write(answer(path))
+            await writer.drain()
+    except (asyncio.IncompleteReadError, OSError):
+        pass
+    finally:
+        writer.close()
+
+
+def answer(path):
+    if path == "/chunked":
+        return b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"%x\r\n%s\r\n0\r\n\r\n" % (len(BODY), BODY)
+    body = str(seen[path[6:]]).encode() if path.startswith("/seen/") else BODY
+    return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+
+
+async def main():
+    server = await asyncio.start_server(serve, "127.0.0.1", int(sys.argv[1]), backlog=1024)
+    await server.serve_forever()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,28 @@
+#!/bin/sh
+# Public test suites pointed at weir. usage: run.sh [NAME]...   (all of them without a name)
+#
+# Each runner starts weir itself on a config of its name, prints PASS and FAIL lines, and ends within the minutes given here.
+set -u
+cd "$(dirname "$0")" || exit 1
+
+# name:runner:minutes
+ALL="upstream_faults:./upstream_faults.py:5 reload:./reload.py:5 slow:./slow.sh:5 tls:./tls.sh:10 vtc:./vtc.sh:5 websocket:./websocket.sh:20"
+
+for name in "$@"; do
+  case " $ALL" in *" $name:"*) ;; *) echo "run.sh: no runner called '$name'" >&2; exit 2 ;; esac
+done
+
+if [ -z "${WEIR_BIN:-}" ]; then
+  (cd .. && cargo build --locked --release --bin weir </dev/null) || exit 1
+  WEIR_BIN=$(cd .. && cd "${CARGO_TARGET_DIR:-target}" && pwd)/release/weir
+  export WEIR_BIN
+fi
+
+bad=
+for row in $ALL; do
+  name=${row%%:*} rest=${row#*:}
+  case " ${*:-$name} " in *" $name "*) ;; *) continue ;; esac
+  echo "== $name"
+  timeout -k 10 "${rest#*:}m" "${rest%%:*}" || bad="$bad $name"
+done
+[ -z "$bad" ] && echo "conformance: PASS" || { echo "conformance: FAIL:$bad"; exit 1; }

@@ -1,0 +1,67 @@
+#!/bin/sh
+# Installs the programs that tests, benchmarks and conformance runs speak to, where they are missing.
+#
+# usage: ensure-tools.sh TOOL...        (the names are the rows of `package_of` below)
+#
+# Says nothing when nothing is missing. As root on Debian or Ubuntu it installs from the distribution's packages and starts
+# no service; anywhere else it prints the one command to run and ends with 1.
+set -eu
+
+# The Debian package that brings a tool.
+package_of() {
+  case $1 in
+    cc) echo gcc libc6-dev ;;
+    curl | haproxy | nginx | openssl | python3 | slowhttptest | wrk) echo "$1" ;;
+    promtool) echo prometheus ;;
+    testssl) echo testssl.sh ;;
+    varnishtest) echo varnish ;;
+    venv) echo python3-venv ;;
+    *) echo "ensure-tools.sh: no tool called '$1' is known here" >&2; return 1 ;;
+  esac
+}
+
+# sbin is where Debian puts servers, and is not on everybody's path.
+has() {
+  case $1 in
+    venv) python3 -c 'import ensurepip, venv' 2>/dev/null ;;
+    *) PATH="$PATH:/usr/sbin:/sbin" command -v "$1" >/dev/null 2>&1 ;;
+  esac
+}
+
+missing= packages=
+for tool in "$@"; do
+  package=$(package_of "$tool")
+  has "$tool" || { missing="$missing $tool" packages="$packages $package"; }
+done
+[ -n "$missing" ] || exit 0
+
+install="apt-get install -y --no-install-recommends$packages"
+if ! command -v apt-get >/dev/null 2>&1; then
+  echo "Missing:$missing. Install them with your package manager; on Debian it would be: $install" >&2
+  exit 1
+fi
+if [ "$(id -u)" != 0 ]; then
+  echo "Missing:$missing. Run: sudo $install" >&2
+  exit 1
+fi
+
+# A package must not start its server here: it would take port 80 and outlive us. policy-rc.d is how Debian lets us say so.
+policy=/usr/sbin/policy-rc.d
+if [ ! -e "$policy" ]; then
+  trap 'rm -f "$policy"' EXIT INT TERM
+  printf '#!/bin/sh\nexit 101\n' >"$policy"
+  chmod +x "$policy"
+fi
+echo "Installing:$packages" >&2
+export DEBIAN_FRONTEND=noninteractive RUNLEVEL=1
+log=$(mktemp)
+if ! { apt-get update -q && $install -q; } >"$log" 2>&1 </dev/null; then
+  tail -n 30 "$log" >&2
+  rm -f "$log"
+  echo "Could not install. Run: $install" >&2
+  exit 1
+fi
+rm -f "$log"
+for tool in $missing; do
+  has "$tool" || { echo "'$tool' is still not found after installing$packages" >&2; exit 1; }
+done
