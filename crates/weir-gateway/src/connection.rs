@@ -8,6 +8,7 @@ use crate::error::{self, Cause};
 use crate::exchange::{self, Next};
 use crate::filter::Refusal;
 use crate::forward::Forwarding;
+use crate::respond;
 use std::cell::Cell;
 use std::future::poll_fn;
 use std::io;
@@ -15,16 +16,17 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
-use weir_h1::{Kind, Progress, RequestHead, parse_request};
+use weir_h1::{FieldName, Kind, Progress, RequestHead, parse_request};
 use weir_telemetry::{Closed, log};
 use weir_wire::{Deadline, Peer, Stream, proxy_protocol};
 
 /// How long a peer may take none of what is sent to it before it is given up. 60 s, as nginx's `send_timeout`.
 pub(crate) const SEND_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long, and how much, is read from a client that was answered before it had sent everything. RFC 9112 §9.6.
-const LINGER_TIME: Duration = Duration::from_secs(2);
-const LINGER_BYTES: usize = 256 * 1024;
+/// How long is read from a client that was answered before it had sent everything, in all and without a byte. RFC 9112
+/// §9.6; the times are nginx's `lingering_time` and `lingering_timeout`.
+const LINGER_TIME: Duration = Duration::from_secs(30);
+const LINGER_IDLE: Duration = Duration::from_secs(5);
 
 /// A client connection.
 pub(crate) struct Client {
@@ -57,7 +59,7 @@ pub(crate) async fn serve(core: Rc<Core>, listener: Rc<LocalListener>, stream: S
     if held >= core.local().snapshot.connections {
         core.count(&error::CONNECTION_LIMIT);
         complain_of_limit();
-        turn_away(stream, &listener).await;
+        turn_away(stream, &listener, core.local().snapshot.expose_causes).await;
         listener.cells.close(Closed::Limit);
         return;
     }
@@ -123,12 +125,17 @@ async fn greet(
 }
 
 /// Says why and closes. Not over TLS: a handshake would cost what the limit is there to save.
-async fn turn_away(mut stream: Stream, listener: &LocalListener) {
+async fn turn_away(mut stream: Stream, listener: &LocalListener, expose: bool) {
     if listener.spec.tls.is_some() {
         return;
     }
-    let answer = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nretry-after: 1\r\nconnection: close\r\n\r\n";
-    let _ = poll_fn(|cx| stream.poll_write(cx, answer)).await; // it may be gone already
+    let retry = FieldName::new("retry-after").map(|name| (name, b"1".to_vec()));
+    let refusal =
+        Refusal { cause: &error::CONNECTION_LIMIT, detail: None, headers: retry.into_iter().collect() };
+    let mut made = respond::refusal(&refusal, None, None, expose);
+    let mut out = Vec::new();
+    exchange::write_answer(&mut made, b"connection: close\r\n", false, &mut out);
+    let _ = poll_fn(|cx| stream.poll_write(cx, &out)).await; // it may be gone already
 }
 
 fn complain_of_limit() {
@@ -338,9 +345,10 @@ impl Client {
     /// Ends the connection so that the answer arrives: closing a socket with unread bytes in it sends a reset, which may
     /// destroy what was written just before (RFC 9112 §9.6).
     async fn linger(&mut self) {
-        self.deadline.set(Instant::now(), LINGER_TIME);
+        let start = Instant::now();
+        let end = start.checked_add(LINGER_TIME);
+        self.deadline.set_within(start, LINGER_IDLE, end);
         let mut buffer = self.core.take_buffer();
-        let mut left = LINGER_BYTES;
         let mut shut = false;
         poll_fn(|cx: &mut Context<'_>| {
             if !shut {
@@ -354,12 +362,7 @@ impl Client {
                 buffer.clear();
                 match self.stream.poll_read(cx, &mut buffer) {
                     Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(()),
-                    Poll::Ready(Ok(n)) => {
-                        left = left.saturating_sub(n);
-                        if left == 0 {
-                            return Poll::Ready(());
-                        }
-                    }
+                    Poll::Ready(Ok(_)) => self.deadline.set_within(Instant::now(), LINGER_IDLE, end),
                     Poll::Pending => return self.deadline.poll_passed(cx),
                 }
             }

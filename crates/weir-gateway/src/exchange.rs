@@ -17,6 +17,8 @@ mod attempt;
 mod record;
 mod transfer;
 
+pub(crate) use transfer::write_answer;
+
 use crate::connection::Client;
 use crate::core::Local;
 use crate::error::{self, Cause};
@@ -162,7 +164,10 @@ impl<'c> Exchange<'c> {
         {
             return Err(Stop::refuse(&error::BODY_TOO_LARGE));
         }
-        if !self.client.forwarding.trusted {
+        if self.client.forwarding.trusted {
+            let peer = self.client.peer.ip().to_canonical();
+            self.facts.client = Some(forward::client_address(&self.head, peer, &self.local.snapshot));
+        } else {
             forward::distrust(&mut self.head);
         }
         Ok(())
@@ -213,12 +218,7 @@ impl<'c> Exchange<'c> {
 
     /// The client's address: the peer's, unless a trusted proxy says better.
     fn client_address(&self) -> IpAddr {
-        let peer = self.client.peer.ip().to_canonical();
-        if self.client.forwarding.trusted {
-            forward::client_address(&self.head, peer, &self.local.snapshot)
-        } else {
-            peer
-        }
+        self.facts.client.unwrap_or_else(|| self.client.peer.ip().to_canonical())
     }
 
     // === 2 request filters ===
@@ -304,6 +304,8 @@ impl<'c> Exchange<'c> {
             Stop::Answer(answer) => self.write_made(respond::answer(&answer)).await,
             Stop::Refuse(refusal) => {
                 self.facts.cause = Some(refusal.cause);
+                // Whoever sends what can be read in two ways may mean another message by what follows it.
+                self.can_keep &= refusal.cause.status != 400;
                 let id = self.cx.as_ref().and_then(|cx| cx.request_id.as_deref());
                 let expose = self.local.snapshot.expose_causes;
                 let made = respond::refusal(&refusal, Some(&self.head.headers), id, expose);

@@ -43,6 +43,8 @@ pub enum Known {
     XForwardedProto,
     /// `X-Real-IP`
     XRealIp,
+    /// `X-Weir-Cause`
+    XWeirCause,
 }
 
 impl Known {
@@ -59,6 +61,7 @@ impl Known {
             9 if is("forwarded") => Self::Forwarded,
             10 if is("connection") => Self::Connection,
             10 if is("keep-alive") => Self::KeepAlive,
+            12 if is("x-weir-cause") => Self::XWeirCause,
             14 if is("content-length") => Self::ContentLength,
             9 if is("x-real-ip") => Self::XRealIp,
             9 | 14..=17 => match name.len() {

@@ -119,6 +119,28 @@ impl Stream {
         }
     }
 
+    /// Whether the peer has reset the connection; wakes the task when it does. Bytes and a half-close are no reset, and
+    /// stay for the next reader.
+    pub fn is_reset(&self, cx: &mut Context<'_>) -> bool {
+        let socket = match self {
+            Self::Tcp(s) => s,
+            Self::Tls(s) => match s.tcp() {
+                Some(s) => s,
+                None => return false,
+            },
+            Self::Unix(_) => return false,
+        };
+        match socket.poll_read_ready(cx) {
+            Poll::Pending => false,
+            Poll::Ready(Err(_)) => true,
+            Poll::Ready(Ok(())) => {
+                let peek = || socket2::SockRef::from(socket).peek(&mut [std::mem::MaybeUninit::uninit()]);
+                let seen = socket.try_io(tokio::io::Interest::READABLE, peek);
+                matches!(seen, Err(e) if e.kind() != io::ErrorKind::WouldBlock)
+            }
+        }
+    }
+
     /// Makes the coming close a reset: for a response that was cut short where only the end of the connection would tell
     /// the client that it is complete. TLS needs none: without close_notify the end is no proper one.
     pub fn abort(&self) {

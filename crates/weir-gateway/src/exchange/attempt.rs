@@ -402,6 +402,9 @@ async fn await_head(
                 Err(e) => return Poll::Ready(Err(bad_response(&e))),
             }
         }
+        if upload.done && client.stream.is_reset(cx) {
+            return Poll::Ready(Err(Failure::Client(Stop::Cut(&error::CLIENT_CLOSED))));
+        }
         if client.deadline.poll_passed(cx).is_pending() {
             return Poll::Pending;
         }

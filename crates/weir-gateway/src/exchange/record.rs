@@ -12,6 +12,8 @@ use weir_telemetry::{Closed, Entry, Timing};
 /// What is known of an exchange when it ends.
 pub(super) struct Facts {
     pub(super) started: Instant,
+    /// The client's address where a trusted proxy told it.
+    pub(super) client: Option<std::net::IpAddr>,
     pub(super) route: Option<usize>,
     pub(super) upstream: Option<usize>,
     pub(super) endpoint: Option<(Rc<[LocalEndpoint]>, usize)>,
@@ -31,6 +33,7 @@ impl Facts {
     pub(super) fn new(started: Instant) -> Self {
         Self {
             started,
+            client: None,
             route: None,
             upstream: None,
             endpoint: None,

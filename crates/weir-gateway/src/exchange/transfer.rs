@@ -10,15 +10,19 @@ use crate::respond::{Made, reason};
 use smallvec::SmallVec;
 use std::future::poll_fn;
 use std::task::Poll;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use weir_h1::{BodyKind, Connection as Wish, Known, Method, ResponseHead, Version};
 use weir_telemetry::Closed;
 use weir_wire::relay::{Framing, Relay, RelayError, Stopped, Tunnel, Watch};
+
+/// How long the rest of a request may take to move on once its answer is over.
+const AFTERMATH: Duration = Duration::from_secs(5);
 
 impl Exchange<'_> {
     /// Relays the response, and meanwhile the rest of the request.
     pub(super) async fn transfer(&mut self, attempt: Attempt) -> Result<Next, Stop> {
         let Attempt { upstream, active, mut connection, mut response, mut upload } = attempt;
+        response.headers.remove_known(Known::XWeirCause); // ours alone: an upstream's would be a lie
         let kind = response.body(self.head.method());
         let hooked = self.any_ran_with(Hooks::RESPONSE_BODY) && kind != BodyKind::Empty;
         let framing = match kind {
@@ -91,13 +95,13 @@ impl Exchange<'_> {
         upload: &mut Upload,
         download: &mut Relay,
         hooked: bool,
-        body: std::time::Duration,
+        body: Duration,
         end: Option<Instant>,
     ) -> Result<usize, RelayError> {
         let client = &mut *self.client;
         let (local, ran, mut cx) = (&self.local, &self.ran, self.cx.as_mut());
         let mut steps = 0;
-        let mut first = true;
+        let (mut first, mut over) = (true, false);
         poll_fn(|task| {
             let mut passed = false;
             loop {
@@ -111,9 +115,16 @@ impl Exchange<'_> {
                     }
                 }
                 let mut watch = ResponseWatch::new(local, ran, cx.as_deref_mut(), hooked);
-                let polled = download.poll(task, &mut connection.stream, &mut client.stream, watch.active());
-                if let Poll::Ready(result) = polled {
-                    return Poll::Ready(result.map(|()| 0));
+                if !over {
+                    match download.poll(task, &mut connection.stream, &mut client.stream, watch.active()) {
+                        Poll::Ready(Ok(())) => over = true,
+                        Poll::Ready(Err(e)) => return Poll::Ready(Err(e)),
+                        Poll::Pending => {}
+                    }
+                }
+                // What the client still sends is the upstream's, also after its answer, while it takes it.
+                if over && (upload.done || upload.failed || passed) {
+                    return Poll::Ready(Ok(0));
                 }
                 if passed {
                     // The deadline has passed and nothing moved: whoever is waited for is to blame.
@@ -124,10 +135,17 @@ impl Exchange<'_> {
                         RelayError::Read(late)
                     }));
                 }
+                if !over && !download.waits_for_writer() && upload.done && client.stream.is_reset(task) {
+                    return Poll::Ready(Err(RelayError::Write(std::io::ErrorKind::ConnectionReset.into())));
+                }
                 let moved = download.steps() + upload.relay.steps();
                 if first || moved != steps {
                     (first, steps) = (false, moved);
-                    let wait = if download.waits_for_writer() { SEND_TIMEOUT } else { body };
+                    let wait = match (over, download.waits_for_writer()) {
+                        (true, _) => AFTERMATH,
+                        (false, true) => SEND_TIMEOUT,
+                        (false, false) => body,
+                    };
                     client.deadline.set_within(Instant::now(), wait, end);
                 }
                 if client.deadline.poll_passed(task).is_pending() {
@@ -146,18 +164,10 @@ impl Exchange<'_> {
         self.facts.status = made.head.status();
         let empty = self.head.method() == Method::Head || matches!(made.head.status(), 204 | 304);
         let mut out = self.client.core.take_buffer();
-        write_status(&made.head, &mut out);
-        made.head.headers.remove_known(Known::ContentLength);
-        made.head.headers.write_to(&mut out);
-        if !matches!(made.head.status(), 204 | 304) {
-            out.extend_from_slice(b"content-length: ");
-            out.extend_from_slice(itoa::Buffer::new().format(made.body.len()).as_bytes());
-            out.extend_from_slice(b"\r\n");
-        }
-        self.write_connection(&mut out);
-        out.extend_from_slice(b"\r\n");
+        let mut connection = Vec::new();
+        self.write_connection(&mut connection);
+        write_answer(&mut made, &connection, empty, &mut out);
         if !empty {
-            out.extend_from_slice(&made.body);
             self.facts.body_out = made.body.len() as u64;
         }
         self.facts.sent += out.len() as u64;
@@ -257,6 +267,23 @@ impl Exchange<'_> {
             (false, true) if !self.can_keep && self.facts.cause.is_some() => Next::Linger(Closed::Refused),
             (false, true) => Next::Close(Closed::Finished),
         }
+    }
+}
+
+/// An answer of the gateway's own, whole; `connection` is what it says about the connection.
+pub(crate) fn write_answer(made: &mut Made, connection: &[u8], without_body: bool, out: &mut Vec<u8>) {
+    write_status(&made.head, out);
+    made.head.headers.remove_known(Known::ContentLength);
+    made.head.headers.write_to(out);
+    if !matches!(made.head.status(), 204 | 304) {
+        out.extend_from_slice(b"content-length: ");
+        out.extend_from_slice(itoa::Buffer::new().format(made.body.len()).as_bytes());
+        out.extend_from_slice(b"\r\n");
+    }
+    out.extend_from_slice(connection);
+    out.extend_from_slice(b"\r\n");
+    if !without_body {
+        out.extend_from_slice(&made.body);
     }
 }
 

@@ -181,6 +181,9 @@ impl LocalUpstream {
 
     /// Takes back a connection whose exchange is wholly over: to whoever waits for one, or into the pool.
     pub(crate) fn give_back(&self, active: &Active, mut connection: Connection, now: std::time::Instant) {
+        if self.spec.keepalive.is_zero() {
+            return; // `keepalive: 0s` turns reuse off
+        }
         connection.reused = true;
         if let Some(gate) = &self.spec.gate
             && gate.is_wanted()

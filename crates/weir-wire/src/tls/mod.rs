@@ -53,6 +53,13 @@ impl TlsStream {
         pin!(self.0.read_buf(buffer)).poll(cx)
     }
 
+    pub(crate) fn tcp(&self) -> Option<&TcpStream> {
+        match self.0.get_ref().0 {
+            Socket::Tcp(s) => Some(s),
+            Socket::Unix(_) => None,
+        }
+    }
+
     pub(crate) const fn writer(&mut self) -> &mut tokio_rustls::TlsStream<Socket> {
         &mut self.0
     }
