@@ -1,9 +1,14 @@
 //! The registry of filters. One more filter is one new file here and its two lines below, in order.
+//!
+//! Beside the filters: `testing` runs one alone.
 
 use crate::filter::FilterKind;
 
+pub mod testing;
+
 /// What a filter's file needs.
 pub mod prelude {
+    pub use crate::config::units::{ByteSize, Duration};
     pub use crate::error::Cause;
     pub use crate::filter::{
         Answer, Build, CallRequest, Consumer, Consumers, Cx, End, Filter, FilterKind, Flow, HeaderName,
@@ -15,3 +20,13 @@ pub mod prelude {
 
 /// Every kind of filter, by name.
 pub static KINDS: &[&FilterKind] = &[];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_registry_is_sorted() {
+        assert!(KINDS.is_sorted_by(|a, b| a.name < b.name), "{KINDS:?}");
+    }
+}
