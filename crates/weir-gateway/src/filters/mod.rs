@@ -4,6 +4,8 @@
 
 use crate::filter::FilterKind;
 
+mod request_id;
+
 pub mod testing;
 
 /// What a filter's file needs.
@@ -19,7 +21,7 @@ pub mod prelude {
 }
 
 /// Every kind of filter, by name.
-pub static KINDS: &[&FilterKind] = &[];
+pub static KINDS: &[&FilterKind] = &[&request_id::KIND];
 
 #[cfg(test)]
 mod tests {
