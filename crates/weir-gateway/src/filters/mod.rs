@@ -4,6 +4,7 @@
 
 use crate::filter::FilterKind;
 
+mod body_limit;
 mod request_id;
 
 pub mod testing;
@@ -21,7 +22,7 @@ pub mod prelude {
 }
 
 /// Every kind of filter, by name.
-pub static KINDS: &[&FilterKind] = &[&request_id::KIND];
+pub static KINDS: &[&FilterKind] = &[&body_limit::KIND, &request_id::KIND];
 
 #[cfg(test)]
 mod tests {
