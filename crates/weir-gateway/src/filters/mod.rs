@@ -1,12 +1,14 @@
 //! The registry of filters. One more filter is one new file here and its two lines below, in order.
 //!
-//! Beside the filters: `testing` runs one alone.
+//! Beside the filters: `shared/` is what several of them use, `testing` runs one alone.
 
 use crate::filter::FilterKind;
 
 mod body_limit;
+mod headers;
 mod request_id;
 
+mod shared;
 pub mod testing;
 
 /// What a filter's file needs.
@@ -22,7 +24,7 @@ pub mod prelude {
 }
 
 /// Every kind of filter, by name.
-pub static KINDS: &[&FilterKind] = &[&body_limit::KIND, &request_id::KIND];
+pub static KINDS: &[&FilterKind] = &[&body_limit::KIND, &headers::KIND, &request_id::KIND];
 
 #[cfg(test)]
 mod tests {
