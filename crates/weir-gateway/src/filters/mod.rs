@@ -7,6 +7,7 @@ use crate::filter::FilterKind;
 mod body_limit;
 mod headers;
 mod request_id;
+mod rewrite;
 
 mod shared;
 pub mod testing;
@@ -24,7 +25,7 @@ pub mod prelude {
 }
 
 /// Every kind of filter, by name.
-pub static KINDS: &[&FilterKind] = &[&body_limit::KIND, &headers::KIND, &request_id::KIND];
+pub static KINDS: &[&FilterKind] = &[&body_limit::KIND, &headers::KIND, &request_id::KIND, &rewrite::KIND];
 
 #[cfg(test)]
 mod tests {

@@ -1,7 +1,8 @@
 //! What several filters share. Nothing here is a filter.
 //!
-//! `template` is a text with `{placeholders}`.
+//! `template` is a text with `{placeholders}`, `query` reads and edits query strings.
 
+pub(super) mod query;
 pub(super) mod template;
 
 use crate::filter::{Build, HeaderName};
