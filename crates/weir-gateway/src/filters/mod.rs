@@ -6,6 +6,7 @@ use crate::filter::FilterKind;
 
 mod body_limit;
 mod headers;
+mod redirect;
 mod request_id;
 mod rewrite;
 
@@ -25,7 +26,8 @@ pub mod prelude {
 }
 
 /// Every kind of filter, by name.
-pub static KINDS: &[&FilterKind] = &[&body_limit::KIND, &headers::KIND, &request_id::KIND, &rewrite::KIND];
+pub static KINDS: &[&FilterKind] =
+    &[&body_limit::KIND, &headers::KIND, &redirect::KIND, &request_id::KIND, &rewrite::KIND];
 
 #[cfg(test)]
 mod tests {
