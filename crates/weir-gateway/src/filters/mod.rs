@@ -6,6 +6,7 @@ use crate::filter::FilterKind;
 
 mod body_limit;
 mod headers;
+mod key_auth;
 mod redirect;
 mod request_id;
 mod rewrite;
@@ -27,7 +28,7 @@ pub mod prelude {
 
 /// Every kind of filter, by name.
 pub static KINDS: &[&FilterKind] =
-    &[&body_limit::KIND, &headers::KIND, &redirect::KIND, &request_id::KIND, &rewrite::KIND];
+    &[&body_limit::KIND, &headers::KIND, &key_auth::KIND, &redirect::KIND, &request_id::KIND, &rewrite::KIND];
 
 #[cfg(test)]
 mod tests {
