@@ -7,6 +7,7 @@ use crate::filter::FilterKind;
 mod body_limit;
 mod headers;
 mod key_auth;
+mod rate_limit;
 mod redirect;
 mod request_id;
 mod rewrite;
@@ -27,8 +28,15 @@ pub mod prelude {
 }
 
 /// Every kind of filter, by name.
-pub static KINDS: &[&FilterKind] =
-    &[&body_limit::KIND, &headers::KIND, &key_auth::KIND, &redirect::KIND, &request_id::KIND, &rewrite::KIND];
+pub static KINDS: &[&FilterKind] = &[
+    &body_limit::KIND,
+    &headers::KIND,
+    &key_auth::KIND,
+    &rate_limit::KIND,
+    &redirect::KIND,
+    &request_id::KIND,
+    &rewrite::KIND,
+];
 
 #[cfg(test)]
 mod tests {
