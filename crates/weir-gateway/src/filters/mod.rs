@@ -5,6 +5,7 @@
 use crate::filter::FilterKind;
 
 mod body_limit;
+mod forward_auth;
 mod headers;
 mod key_auth;
 mod rate_limit;
@@ -30,6 +31,7 @@ pub mod prelude {
 /// Every kind of filter, by name.
 pub static KINDS: &[&FilterKind] = &[
     &body_limit::KIND,
+    &forward_auth::KIND,
     &headers::KIND,
     &key_auth::KIND,
     &rate_limit::KIND,
