@@ -1,6 +1,6 @@
 //! The registry of filters. One more filter is one new file here and its two lines below, in order.
 //!
-//! Beside the filters: `shared/` is what several of them use, `testing` runs one alone.
+//! Beside the filters: `shared/` is what several of them use, `testing` runs one alone, `manual` makes `docs/filters.md`.
 
 use crate::filter::FilterKind;
 
@@ -13,6 +13,7 @@ mod redirect;
 mod request_id;
 mod rewrite;
 
+pub mod manual;
 mod shared;
 pub mod testing;
 
