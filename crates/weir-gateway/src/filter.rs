@@ -17,6 +17,7 @@ use crate::route::{Captures, RouteId, Table};
 use schemars::{JsonSchema, Schema};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use smallvec::SmallVec;
 use std::any::Any;
 use std::collections::HashMap;
 use std::fmt;
@@ -271,6 +272,7 @@ pub struct Cx {
     pub(crate) consumer: Option<usize>,
     pub(crate) filter: u32,
     states: Vec<(u32, Box<dyn Any>)>,
+    notes: SmallVec<[(u32, u64); 4]>,
     random: u64,
 }
 
@@ -286,7 +288,17 @@ impl fmt::Debug for Cx {
 impl Cx {
     /// What an exchange knows when it begins. `random` seeds [`Cx::new_id`].
     pub fn new(scope: Rc<RouteScope>, client: IpAddr, tls: bool, random: u64) -> Self {
-        Self { client, tls, request_id: None, scope, consumer: None, filter: 0, states: Vec::new(), random }
+        Self {
+            client,
+            tls,
+            request_id: None,
+            scope,
+            consumer: None,
+            filter: 0,
+            states: Vec::new(),
+            notes: SmallVec::new(),
+            random,
+        }
     }
 
     /// Name of the route.
@@ -330,6 +342,16 @@ impl Cx {
             }
         };
         self.states[at].1.downcast_mut().expect("the position was found by this very type")
+    }
+
+    /// This filter's number in this exchange, at first 0: state that needs no allocation.
+    pub fn note(&mut self) -> &mut u64 {
+        let filter = self.filter;
+        let at = self.notes.iter().position(|(f, _)| *f == filter).unwrap_or_else(|| {
+            self.notes.push((filter, 0));
+            self.notes.len() - 1
+        });
+        &mut self.notes[at].1
     }
 
     /// A new id: 128 random bits as 32 hexadecimal digits. Unique, not secret.

@@ -1,0 +1,435 @@
+//! `key_auth`: asks every request for the key of a consumer.
+
+use super::prelude::*;
+use super::shared::{allow_name, query};
+use sha2::{Digest as _, Sha256};
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::hint::black_box;
+use weir_h1::FieldName;
+
+pub(super) static KIND: FilterKind = FilterKind::made_from::<KeyAuthSettings>("key_auth").with_causes(&[
+    &CONSUMER_ADDRESS,
+    &KEY_MISSING,
+    &KEY_UNKNOWN,
+]);
+
+static CONSUMER_ADDRESS: Cause = Cause {
+    code: "consumer_address",
+    status: 403,
+    meaning: "The consumer may not call from this address.",
+    change: "consumers.*.allow_ips",
+};
+
+static KEY_MISSING: Cause = Cause {
+    code: "key_missing",
+    status: 401,
+    meaning: "The request carries no key.",
+    change: "the client must send one: see `header` and `query` of the filter key_auth",
+};
+
+static KEY_UNKNOWN: Cause = Cause {
+    code: "key_unknown",
+    status: 401,
+    meaning: "The request's key belongs to no consumer.",
+    change: "consumers.*.key_auth",
+};
+
+/// Asks every request for the key of a consumer, and says who calls: `rate_limit` counts by it, the consumer's plan runs,
+/// the log names it.
+///
+/// Keys stand under `consumers`, as they are or as `sha256:` and the 64 hexadecimal digits of their SHA-256
+/// (`printf %s KEY | sha256sum`). Only hashes are kept, and they are compared in constant time. A hash protects a key
+/// that was made at random; a word from a dictionary is found again. Two different keys in one request are refused.
+///
+/// ```yaml
+/// - key_auth: { header: apikey }
+/// - key_auth: { header: authorization, scheme: Bearer }
+/// ```
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+struct KeyAuthSettings {
+    /// Header that carries the key. Default `x-api-key`.
+    header: HeaderName,
+    /// Word before the key in the header, such as `Bearer`; a value that begins otherwise is no key. Default none.
+    scheme: Option<String>,
+    /// Query parameter that may carry the key instead. Default none: URLs end in logs and histories.
+    query: Option<String>,
+    /// Whether the key is removed before the request goes to the upstream. Default true: who does not know it cannot
+    /// leak it.
+    hide: bool,
+    /// Header in which the upstream is told the consumer's name. What the client sent under that name is removed.
+    /// Default none.
+    consumer_header: Option<HeaderName>,
+}
+
+struct KeyAuth {
+    settings: KeyAuthSettings,
+    keys: Keys,
+    challenge_missing: Vec<u8>,
+    challenge_unknown: Vec<u8>,
+    www_authenticate: FieldName,
+}
+
+/// Hashes of all keys, and whose they are.
+struct Keys {
+    /// By the first half of the hash, which nobody can choose: two keys with the same half are a mistake in the config.
+    /// The map is seeded; what decides is the comparison of the whole hash.
+    by_half: HashMap<u128, (Hash, usize), foldhash::fast::RandomState>,
+}
+
+type Hash = [u8; 32];
+
+/// What a request presents.
+enum Presented<'a> {
+    Different,
+    None,
+    One(Cow<'a, [u8]>),
+}
+
+impl Default for KeyAuthSettings {
+    fn default() -> Self {
+        Self {
+            header: HeaderName::fixed("x-api-key"),
+            scheme: None,
+            query: None,
+            hide: true,
+            consumer_header: None,
+        }
+    }
+}
+
+impl IntoFilter for KeyAuthSettings {
+    type Filter = KeyAuth;
+
+    fn into_filter(self, build: &mut Build<'_>) -> Option<KeyAuth> {
+        let before = build.mistakes.len();
+        allow_name(build, "header", &self.header);
+        if let Some(name) = &self.consumer_header {
+            allow_name(build, "consumer_header", name);
+            if *name == self.header {
+                build.refuse("consumer_header", "is the header that carries the key", None);
+            }
+        }
+        if self.query.as_ref().is_some_and(String::is_empty) {
+            build.refuse("query", "is empty", Some("name a parameter, or leave it out".to_owned()));
+        }
+        if let Some(scheme) = &self.scheme
+            && FieldName::new(scheme).is_err()
+        {
+            build.refuse("scheme", format!("`{scheme}` is no single word"), Some("write Bearer".to_owned()));
+        }
+        let keys = Keys::read(build);
+        if build.mistakes.len() > before {
+            return None;
+        }
+        let scheme = self.scheme.as_deref().unwrap_or("ApiKey");
+        let missing = format!("{scheme} realm=\"weir\"");
+        // RFC 6750 §3.1: a client that sent a bearer token is told that the token is at fault.
+        let bearer = scheme.eq_ignore_ascii_case("bearer");
+        let unknown = if bearer { format!("{missing}, error=\"invalid_token\"") } else { missing.clone() };
+        Some(KeyAuth {
+            settings: self,
+            keys,
+            challenge_missing: missing.into_bytes(),
+            challenge_unknown: unknown.into_bytes(),
+            www_authenticate: FieldName::new("www-authenticate").expect("a name in the source is a token"),
+        })
+    }
+}
+
+// === impl Keys ===
+
+impl Keys {
+    fn read(build: &mut Build<'_>) -> Self {
+        let mut keys = Self { by_half: HashMap::default() };
+        let consumers = Consumers::clone(build.consumers);
+        for (index, consumer) in consumers.iter().enumerate() {
+            for (n, key) in consumer.credentials.get("key_auth").into_iter().flatten().enumerate() {
+                let whose = format!("key {} of consumer `{}`", n + 1, consumer.name);
+                match parse_key(key) {
+                    Ok(hash) => keys.add(hash, index, &whose, &consumers, build),
+                    Err(why) => build.refuse("", format!("{whose} {why}"), None),
+                }
+            }
+        }
+        if keys.by_half.is_empty() && build.mistakes.is_empty() {
+            let hint = "write consumers: { NAME: { key_auth: [ \"${NAME_KEY}\" ] } }";
+            build.refuse("", "no consumer has a key: every request would be refused", Some(hint.to_owned()));
+        }
+        keys
+    }
+
+    fn add(&mut self, hash: Hash, index: usize, whose: &str, all: &Consumers, build: &mut Build<'_>) {
+        if let Some((_, other)) = self.by_half.insert(half(&hash), (hash, index)) {
+            let other = all.get(other).map_or("", |c| &c.name);
+            let hint = "a key must tell who calls: give each consumer its own".to_owned();
+            build.refuse("", format!("{whose} stands at consumer `{other}` already"), Some(hint));
+        }
+    }
+
+    /// Whose key this is.
+    fn find(&self, key: &[u8]) -> Option<usize> {
+        let hash: Hash = Sha256::digest(key).into();
+        let (known, index) = self.by_half.get(&half(&hash))?;
+        same(known, &hash).then_some(*index)
+    }
+}
+
+/// The hash of a key as written in the config.
+fn parse_key(text: &str) -> Result<Hash, &'static str> {
+    if let Some(digits) = text.strip_prefix("sha256:") {
+        return parse_hex(digits).ok_or("is no hash: expected `sha256:` and 64 hexadecimal digits");
+    }
+    match text {
+        "" => Err("is empty"),
+        _ if !text.bytes().all(|b| b.is_ascii_graphic()) => Err(
+            "holds a space, a control byte or a letter that is not ASCII, which no client can send in a header",
+        ),
+        _ => Ok(Sha256::digest(text.as_bytes()).into()),
+    }
+}
+
+fn parse_hex(digits: &str) -> Option<Hash> {
+    let mut hash = Hash::default();
+    if digits.len() != 2 * hash.len() || !digits.bytes().all(|b| b.is_ascii_hexdigit()) {
+        return None;
+    }
+    for (byte, pair) in hash.iter_mut().zip(digits.as_bytes().chunks_exact(2)) {
+        *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
+    }
+    Some(hash)
+}
+
+fn half(hash: &Hash) -> u128 {
+    let (half, _) = hash.split_first_chunk().expect("a hash is longer than its half");
+    u128::from_le_bytes(*half)
+}
+
+/// Compares two hashes in a time that does not depend on where they differ.
+fn same(a: &Hash, b: &Hash) -> bool {
+    black_box(a.iter().zip(b).fold(0, |differ, (x, y)| differ | (x ^ y))) == 0
+}
+
+// === impl KeyAuth ===
+
+impl Filter for KeyAuth {
+    fn hooks(&self) -> Hooks {
+        Hooks::REQUEST
+    }
+
+    fn on_request(&self, head: &mut RequestHead, cx: &mut Cx) -> Flow {
+        let found = match self.presented(head) {
+            Presented::None => return self.refuse(&KEY_MISSING, &self.challenge_missing),
+            Presented::Different => None,
+            Presented::One(key) => self.keys.find(&key),
+        };
+        let Some(index) = found else { return self.refuse(&KEY_UNKNOWN, &self.challenge_unknown) };
+        cx.set_consumer(index);
+        let Some(consumer) = cx.consumers().get(index) else {
+            return self.refuse(&KEY_UNKNOWN, &self.challenge_unknown);
+        };
+        let client = cx.client.to_canonical();
+        if !consumer.allow_ips.is_empty() && !consumer.allow_ips.iter().any(|net| net.contains(&client)) {
+            return Flow::refuse(&CONSUMER_ADDRESS);
+        }
+        if self.settings.hide {
+            self.hide(head);
+        }
+        if let Some(name) = &self.settings.consumer_header
+            && head.headers.insert(name, consumer.name.as_bytes()).is_err()
+        {
+            head.headers.remove(name); // a name that may not be sent: at least nobody else's is
+        }
+        Flow::Continue
+    }
+}
+
+impl KeyAuth {
+    fn presented<'a>(&'a self, head: &'a RequestHead) -> Presented<'a> {
+        let mut presented = Presented::None;
+        let settings = &self.settings;
+        let in_headers = head.headers.get_all(settings.header.as_str()).filter_map(|v| self.key_of(v));
+        in_headers.for_each(|key| presented.add(Cow::Borrowed(key)));
+        if let (Some(name), Some(query)) = (&settings.query, head.query()) {
+            query::values(query, name).filter(|key| !key.is_empty()).for_each(|key| presented.add(key));
+        }
+        presented
+    }
+
+    /// The key in a header's value.
+    fn key_of<'a>(&self, value: &'a [u8]) -> Option<&'a [u8]> {
+        let key = match &self.settings.scheme {
+            None => value,
+            Some(scheme) => {
+                let (word, key) = value.split_at_checked(scheme.len())?;
+                if !word.eq_ignore_ascii_case(scheme.as_bytes()) || key.first() != Some(&b' ') {
+                    return None;
+                }
+                key.trim_ascii_start()
+            }
+        };
+        (!key.is_empty()).then_some(key)
+    }
+
+    fn hide(&self, head: &mut RequestHead) {
+        head.headers.remove(&self.settings.header);
+        let Some(name) = &self.settings.query else { return };
+        let Some(rest) = head.query().and_then(|q| query::without(q, |n| n == name.as_bytes())) else {
+            return;
+        };
+        let rest = if rest.is_empty() { None } else { Some(rest.as_slice()) };
+        head.set_query(rest).expect("what is left of a query may stand in a target");
+    }
+
+    fn refuse(&self, cause: &'static Cause, challenge: &[u8]) -> Flow {
+        // RFC 9110 §11.6.1: a 401 must carry a challenge.
+        Flow::refuse_with(cause, vec![(self.www_authenticate.clone(), challenge.to_vec())])
+    }
+}
+
+impl<'a> Presented<'a> {
+    fn add(&mut self, key: Cow<'a, [u8]>) {
+        match self {
+            Self::None => *self = Self::One(key),
+            Self::One(first) if *first == key => {}
+            _ => *self = Self::Different,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{Exchange, Stand};
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn consumer(name: &str, keys: &[&str]) -> Consumer {
+        let keys = keys.iter().map(|k| (*k).to_owned()).collect();
+        let credentials = HashMap::from([("key_auth".to_owned(), keys)]);
+        Consumer { name: name.to_owned(), credentials, ..Consumer::default() }
+    }
+
+    fn stand(settings: Value) -> Stand {
+        // sha256 of "hashed"
+        let hash = Sha256::digest(b"hashed").iter().map(|b| format!("{b:02X}")).collect::<String>();
+        Stand::new(&KIND, settings)
+            .consumer(consumer("shop", &["secret", "other"]))
+            .consumer(consumer("desk", &[&format!("sha256:{hash}")]))
+    }
+
+    async fn run(settings: Value, request: &str) -> Exchange {
+        stand(settings).build().request(request).await
+    }
+
+    #[tokio::test]
+    async fn a_key_names_its_consumer_and_goes_no_further() {
+        for (key, name) in [("secret", "shop"), ("other", "shop"), ("hashed", "desk")] {
+            let mut exchange = run(json!({}), &format!("GET /\nX-API-Key: {key}")).await;
+            exchange.expect_continue().expect_no_header("x-api-key");
+            assert_eq!(exchange.cx.consumer().map(|c| c.name.as_str()), Some(name));
+        }
+    }
+
+    #[tokio::test]
+    async fn without_a_key_there_is_a_challenge() {
+        for request in ["GET /", "GET /\nX-API-Key:", "GET /?apikey=secret"] {
+            let mut exchange = run(json!({}), request).await;
+            exchange.expect_status(401).expect_cause(&KEY_MISSING);
+            exchange.expect_header("www-authenticate", "ApiKey realm=\"weir\"");
+            assert!(exchange.cx.consumer().is_none());
+        }
+    }
+
+    #[tokio::test]
+    async fn a_wrong_key_is_unknown() {
+        let hash = Sha256::digest(b"hashed").iter().map(|b| format!("{b:02x}")).collect::<String>();
+        for key in ["Secret", "secret2", "secre", &format!("sha256:{hash}"), &hash, "\u{e4}"] {
+            let mut exchange = run(json!({}), &format!("GET /\nx-api-key: {key}")).await;
+            exchange.expect_status(401).expect_cause(&KEY_UNKNOWN);
+            exchange.expect_header("www-authenticate", "ApiKey realm=\"weir\"");
+        }
+    }
+
+    #[tokio::test]
+    async fn two_keys_must_agree() {
+        let query = json!({ "query": "key" });
+        run(json!({}), "GET /\nx-api-key: secret\nx-api-key: secret").await.expect_continue();
+        run(json!({}), "GET /\nx-api-key: secret\nx-api-key: other").await.expect_cause(&KEY_UNKNOWN);
+        run(query.clone(), "GET /?key=secret\nx-api-key: other").await.expect_cause(&KEY_UNKNOWN);
+        run(query.clone(), "GET /?key=secret&key=wrong").await.expect_cause(&KEY_UNKNOWN);
+        run(query, "GET /?key=secret\nx-api-key: secret").await.expect_continue().expect_target("/");
+    }
+
+    #[tokio::test]
+    async fn keys_in_the_query() {
+        let settings = json!({ "query": "key" });
+        let mut exchange = run(settings.clone(), "GET /?a=1&k%65y=s%65cret&b=2").await;
+        exchange.expect_continue().expect_target("/?a=1&b=2");
+        let settings = json!({ "query": "key", "hide": false });
+        run(settings, "GET /?key=secret\nx-api-key: secret")
+            .await
+            .expect_target("/?key=secret")
+            .expect_header("x-api-key", "secret");
+    }
+
+    #[tokio::test]
+    async fn schemes() {
+        let settings = json!({ "header": "authorization", "scheme": "Bearer" });
+        for good in ["Bearer secret", "bearer  secret"] {
+            let mut exchange = run(settings.clone(), &format!("GET /\nAuthorization: {good}")).await;
+            exchange.expect_continue().expect_no_header("authorization");
+        }
+        for none in ["secret", "Basic secret", "Bearer", "Bearersecret"] {
+            let mut exchange = run(settings.clone(), &format!("GET /\nAuthorization: {none}")).await;
+            exchange.expect_cause(&KEY_MISSING).expect_header("www-authenticate", "Bearer realm=\"weir\"");
+        }
+        let challenge = "Bearer realm=\"weir\", error=\"invalid_token\"";
+        run(settings, "GET /\nAuthorization: Bearer x").await.expect_header("www-authenticate", challenge);
+    }
+
+    #[tokio::test]
+    async fn the_upstream_is_told_who_calls() {
+        let settings = json!({ "consumer_header": "x-consumer" });
+        run(settings, "GET /\nx-api-key: secret\nX-Consumer: admin")
+            .await
+            .expect_header("x-consumer", "shop");
+    }
+
+    #[tokio::test]
+    async fn a_consumer_may_be_bound_to_addresses() {
+        let bound = Consumer { allow_ips: vec!["10.0.0.0/8".parse().unwrap()], ..consumer("bound", &["k"]) };
+        let running = Stand::new(&KIND, json!({})).consumer(bound).build();
+        for (client, fine) in
+            [("10.1.2.3", true), ("::ffff:10.1.2.3", true), ("192.0.2.1", false), ("::1", false)]
+        {
+            let mut exchange = running.from(client).request("GET /\nx-api-key: k").await;
+            match fine {
+                true => exchange.expect_continue(),
+                false => exchange.expect_status(403).expect_cause(&CONSUMER_ADDRESS),
+            };
+        }
+    }
+
+    #[test]
+    fn mistakes() {
+        let with = |keys: &[&str]| Stand::new(&KIND, json!({})).consumer(consumer("a", keys)).mistakes();
+        assert!(Stand::new(&KIND, json!({})).mistakes()[0].contains("no consumer has a key"));
+        assert!(with(&[""])[0].contains("key 1 of consumer `a` is empty"));
+        assert!(with(&["sha256:12"])[0].contains("64 hexadecimal digits"));
+        assert!(with(&["a b"])[0].contains("no client can send"));
+        let twice = Stand::new(&KIND, json!({}))
+            .consumer(consumer("a", &["k"]))
+            .consumer(consumer("b", &["k"]))
+            .mistakes();
+        assert!(twice[0].contains("key 1 of consumer `b` stands at consumer `a`"), "{twice:?}");
+        let mut bad =
+            stand(json!({ "header": "host", "scheme": "a b", "query": "", "consumer_header": "te" }));
+        assert_eq!(bad.mistakes().len(), 4);
+    }
+
+    #[test]
+    fn no_key_is_in_the_resolved_settings() {
+        assert!(!stand(json!({})).build().settings.to_string().contains("secret"));
+    }
+}

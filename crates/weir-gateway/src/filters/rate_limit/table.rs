@@ -1,0 +1,215 @@
+//! Limits for keys that clients choose (addresses, header values): as many as fit into a table of fixed size.
+//!
+//! ```text
+//!   key ─hash─▶ bucket of 8 slots, two cache lines       slot: hash of the key │ TAT
+//!
+//!   slot's hash:  EMPTY ──claim──▶ CLAIMED ──publish──▶ key ──claim──▶ CLAIMED ──publish──▶ other key
+//!                                      └──withdraw──▶ what it was before
+//! ```
+//! No lock. A key that has a slot is charged with one compare-and-swap. A key without one claims a slot that is empty or
+//! whose TAT has passed (its owner has its whole burst again, so forgetting it changes nothing), and only a claim waits
+//! for other claims in the same bucket, which last a few instructions.
+//!
+//! *When all 8 slots hold keys with a debt*, the one that is closest to having none loses it: its next request is counted
+//! as its first. So the error is in favour of that client, at most the share of a burst that it had used, and it
+//! takes nine active keys in one bucket: rare while the table has twice as many slots as there are active keys.
+//!
+//! Invariant: no key has two slots, but after a claim was given up on (see [`Table::with_patience`]).
+
+use super::gcra::{Decision, NEVER, Rate, Time};
+use foldhash::quality::RandomState;
+use std::hash::{BuildHasher, Hash};
+use std::hint::spin_loop;
+use std::sync::OnceLock;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+
+const SLOTS: usize = 8;
+
+/// Buckets that come into being together, at the first request for one of them: 16 KiB, so that a limit that is hardly
+/// used costs hardly any memory.
+const SEGMENT: usize = 128;
+
+/// Hash of a slot that is about to change hands. 0 is that of an empty slot, whose TAT has always passed.
+const CLAIMED: u64 = 1;
+
+/// Waits for a claim before it is given up on. The first ones spin, the others let another thread run: in all longer than
+/// a claim lasts unless its thread was taken off its processor in the middle of it.
+const PATIENCE: u32 = 1000;
+const SPINS: u32 = 64;
+
+/// A key, hashed with the table's own seed: which keys share a bucket cannot be known outside.
+///
+/// Two keys with the same 64 bits share a limit; among 65,536 keys the chance of one such pair is one in 10^10.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Key(u64);
+
+pub(super) struct Table {
+    seed: RandomState,
+    buckets: usize,
+    segments: Box<[OnceLock<Box<[Bucket]>>]>,
+    patience: u32,
+}
+
+#[derive(Default)]
+#[repr(align(128))]
+struct Bucket([Slot; SLOTS]);
+
+#[derive(Default)]
+struct Slot {
+    key: AtomicU64,
+    tat: AtomicU64,
+}
+
+/// Why a key has to be looked for again.
+struct Moved;
+
+// === impl Table ===
+
+impl Table {
+    /// A table for `keys` keys. Memory: 16 bytes a key once it is in use, in steps of 16 KiB.
+    pub(super) fn new(keys: usize) -> Self {
+        let buckets = keys.div_ceil(SLOTS).max(1);
+        let segments = (0..buckets.div_ceil(SEGMENT)).map(|_| OnceLock::new()).collect();
+        Self { seed: RandomState::default(), buckets, segments, patience: PATIENCE }
+    }
+
+    /// The same with another number of waits before a claim is given up on. A request for which that happens passes
+    /// uncounted: better than to stop a core behind a thread that does not run.
+    #[cfg(test)]
+    pub(super) fn with_patience(mut self, patience: u32) -> Self {
+        self.patience = patience;
+        self
+    }
+
+    /// Leaves a claim in the key's bucket that nobody ends, in a slot above all that are used first.
+    #[cfg(test)]
+    pub(super) fn claim_for_ever(&self, key: Key) {
+        self.bucket(key).0[SLOTS - 1].key.store(CLAIMED, SeqCst);
+    }
+
+    pub(super) fn key(&self, of: impl Hash) -> Key {
+        Key(self.seed.hash_one(of).max(CLAIMED + 1))
+    }
+
+    /// Charges one request to `key`.
+    pub(super) fn charge(&self, key: Key, rate: &Rate, now: Time) -> Decision {
+        let bucket = self.bucket(key);
+        for tries in 0..=self.patience {
+            let charged = match bucket.find(key) {
+                Some(slot) => slot.charge(key, rate, now),
+                None => bucket.insert(key, rate, now, self.patience),
+            };
+            if let Ok(decision) = charged {
+                return decision;
+            }
+            pause(tries);
+        }
+        Decision::Allowed { used: rate.interval }
+    }
+
+    fn bucket(&self, key: Key) -> &Bucket {
+        // The high bits choose, by multiplication instead of division (Lemire: Fast random integer generation in an
+        // interval, 2019).
+        let at = ((u128::from(key.0) * self.buckets as u128) >> 64) as usize;
+        let make = || (0..SEGMENT).map(|_| Bucket::default()).collect();
+        &self.segments[at / SEGMENT].get_or_init(make)[at % SEGMENT]
+    }
+}
+
+fn pause(tries: u32) {
+    if tries < SPINS { spin_loop() } else { std::thread::yield_now() }
+}
+
+// === impl Bucket ===
+
+impl Bucket {
+    fn find(&self, key: Key) -> Option<&Slot> {
+        self.0.iter().find(|slot| slot.key.load(Acquire) == key.0)
+    }
+
+    /// Gives `key` a slot with one request charged to it.
+    fn insert(&self, key: Key, rate: &Rate, now: Time, patience: u32) -> Result<Decision, Moved> {
+        let (at, owner, tat) = self.victim(key, now)?;
+        let slot = &self.0[at];
+        slot.key.compare_exchange(owner, CLAIMED, SeqCst, Relaxed).map_err(|_| Moved)?;
+        let (next, decision) = match rate.decide(NEVER, now) {
+            Ok(first) => first,
+            Err(denied) => (NEVER, denied), // not with a burst of at least one
+        };
+        // The TAT changes before the hash does: whoever charges the former owner at this moment finds that its TAT is not
+        // the one it read. If it was quicker, the slot is not free after all.
+        let sole = self.is_sole_claim(at, key, patience);
+        if !sole || slot.tat.compare_exchange(tat, next, SeqCst, Relaxed).is_err() {
+            slot.key.store(owner, SeqCst);
+            return Err(Moved);
+        }
+        slot.key.store(key.0, SeqCst);
+        Ok(decision)
+    }
+
+    /// The slot to claim, with its owner and TAT: the first free one, else the one closest to being free.
+    fn victim(&self, key: Key, now: Time) -> Result<(usize, u64, Time), Moved> {
+        let mut best: Option<(usize, u64, Time)> = None;
+        for (at, slot) in self.0.iter().enumerate() {
+            let owner = slot.key.load(SeqCst);
+            let tat = slot.tat.load(Acquire);
+            if owner == key.0 {
+                return Err(Moved);
+            }
+            if owner == CLAIMED {
+                continue;
+            }
+            if tat <= now {
+                return Ok((at, owner, tat));
+            }
+            if best.is_none_or(|(_, _, earliest)| tat < earliest) {
+                best = Some((at, owner, tat));
+            }
+        }
+        best.ok_or(Moved)
+    }
+
+    /// Whether nobody else gives `key` a slot at the same time, after slot `at` was claimed for it.
+    ///
+    /// Of two claims in one bucket the lower one stands: the higher one sees it and withdraws, or had passed it before it
+    /// was made; then the lower one sees the higher one and waits for what becomes of it. Claims and looks are
+    /// sequentially consistent, so at least one of two sees the other.
+    fn is_sole_claim(&self, at: usize, key: Key, patience: u32) -> bool {
+        for (other, slot) in self.0.iter().enumerate().filter(|(other, _)| *other != at) {
+            for tries in 0..=patience {
+                let owner = slot.key.load(SeqCst);
+                if owner == key.0 || (owner == CLAIMED && other < at) {
+                    return false;
+                }
+                if owner != CLAIMED {
+                    break;
+                }
+                pause(tries);
+            }
+        }
+        true
+    }
+}
+
+// === impl Slot ===
+
+impl Slot {
+    fn charge(&self, key: Key, rate: &Rate, now: Time) -> Result<Decision, Moved> {
+        loop {
+            // In this order: if the slot is still the key's after its TAT was read, the TAT was the key's, and the swap
+            // fails if that has changed since.
+            let tat = self.tat.load(Acquire);
+            if self.key.load(Acquire) != key.0 {
+                return Err(Moved);
+            }
+            let (next, decision) = match rate.decide(tat, now) {
+                Ok(allowed) => allowed,
+                Err(denied) => return Ok(denied),
+            };
+            if self.tat.compare_exchange_weak(tat, next, Release, Relaxed).is_ok() {
+                return Ok(decision);
+            }
+        }
+    }
+}

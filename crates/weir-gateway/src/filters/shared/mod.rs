@@ -1,0 +1,33 @@
+//! What several filters share. Nothing here is a filter.
+//!
+//! `template` is a text with `{placeholders}`, `query` reads and edits query strings.
+
+pub(super) mod query;
+pub(super) mod template;
+
+use crate::filter::{Build, HeaderName};
+use weir_h1::Known;
+
+/// Refuses header names that decide where a message ends, belong to one connection, or have a better place. Tells
+/// whether the name may be used.
+pub(super) fn allow_name(build: &mut Build<'_>, field: &str, name: &HeaderName) -> bool {
+    let why = match Known::of(name.as_str().as_bytes()) {
+        Known::ContentLength | Known::TransferEncoding | Known::Trailer => {
+            "says where a message ends; the gateway alone writes it"
+        }
+        Known::Connection | Known::KeepAlive | Known::ProxyConnection | Known::Te | Known::Upgrade => {
+            "belongs to one connection; the gateway alone writes it"
+        }
+        Known::Expect => "is answered by the gateway",
+        Known::Host => "is part of the request's target",
+        Known::Alias => "is dropped from every request, because servers read `_` as `-`",
+        _ => return true,
+    };
+    let hint = match Known::of(name.as_str().as_bytes()) {
+        Known::Host => "use the filter rewrite: { host: NAME }, or `host` of the upstream",
+        Known::Alias => "write it with `-`",
+        _ => "leave it out",
+    };
+    build.refuse(field, format!("`{name}` {why}", name = name.as_str()), Some(hint.to_owned()));
+    false
+}

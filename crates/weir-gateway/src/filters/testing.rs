@@ -1,0 +1,457 @@
+//! Runs one filter alone, without sockets: for the tests of filters, here and in programs that bring their own.
+//!
+//! ```no_run
+//! # async fn test() {
+//! use serde_json::json;
+//! use weir_gateway::filters::{KINDS, testing::run};
+//!
+//! let request_id = KINDS.iter().find(|kind| kind.name == "request_id").unwrap();
+//! run(request_id, json!({}), "GET /a").await.expect_continue().response("200").expect_present("x-request-id");
+//! # }
+//! ```
+//! Everything here panics where a test should fail.
+
+use crate::error::Cause;
+use crate::filter::{
+    Answer, Build, Call, CallRequest, Consumer, Cx, End, Filter, FilterKind, Flow, Hooks, Kept, Piece,
+    RouteScope, Settings, Waiting,
+};
+use crate::route::{Canonical, RouteId, RouteSpec, Slashes, Table, canonical};
+use serde_json::Value;
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr};
+use std::rc::Rc;
+use std::sync::Arc;
+use weir_h1::{Fields, Limits, Progress, RequestHead, ResponseHead, parse_request, parse_response};
+
+/// Builds a filter from its settings and sends it one request: `GET /a?b=1`, or a whole head whose lines end in `\n`.
+pub async fn run(kind: &'static FilterKind, settings: Value, request: &str) -> Exchange {
+    Stand::new(kind, settings).build().request(request).await
+}
+
+/// A filter's surroundings. Built twice, it shares kept state as two snapshots do.
+pub struct Stand {
+    kind: &'static FilterKind,
+    settings: Value,
+    scope: String,
+    spec: RouteSpec,
+    captures: Vec<String>,
+    client: IpAddr,
+    tls: bool,
+    named: Option<usize>,
+    consumers: Vec<Consumer>,
+    upstreams: Vec<String>,
+    script: Rc<Script>,
+    kept: Kept,
+}
+
+/// A filter ready to take requests.
+pub struct Running {
+    filter: Rc<dyn Filter>,
+    /// Its settings as resolved.
+    pub settings: Value,
+    scope: Rc<RouteScope>,
+    client: IpAddr,
+    tls: bool,
+    named: Option<usize>,
+    script: Rc<Script>,
+}
+
+/// One exchange after the request phase.
+pub struct Exchange {
+    /// The request as the filter left it.
+    pub head: RequestHead,
+    /// What the filter knows and said.
+    pub cx: Cx,
+    /// What it decided.
+    pub flow: Flow,
+    filter: Rc<dyn Filter>,
+    script: Rc<Script>,
+}
+
+/// A response after the filter saw it.
+pub struct Response {
+    /// The response as the filter left it.
+    pub head: ResponseHead,
+}
+
+/// Upstreams that answer by script.
+#[derive(Default)]
+struct Script {
+    answers: RefCell<VecDeque<Result<Answer, &'static Cause>>>,
+    calls: RefCell<Vec<(String, CallRequest)>>,
+}
+
+// === impl Stand ===
+
+impl Stand {
+    /// Surroundings of a filter on the route `test` with the path `/*`, for a client at 192.0.2.1.
+    pub fn new(kind: &'static FilterKind, settings: Value) -> Self {
+        Self {
+            kind,
+            settings,
+            scope: "routes.test".to_owned(),
+            spec: RouteSpec { name: "test".to_owned(), path: "/*".to_owned(), ..RouteSpec::default() },
+            captures: Vec::new(),
+            client: Ipv4Addr::new(192, 0, 2, 1).into(),
+            tls: false,
+            named: None,
+            consumers: Vec::new(),
+            upstreams: Vec::new(),
+            script: Rc::default(),
+            kept: Kept::default(),
+        }
+    }
+
+    /// The pattern of the route, such as `/spot/{rest*}`.
+    #[must_use]
+    pub fn path(mut self, pattern: &str) -> Self {
+        self.spec.path = pattern.to_owned();
+        let names = pattern.split('{').skip(1).filter_map(|piece| piece.split_once('}'));
+        self.captures = names.map(|(name, _)| name.trim_end_matches('*').to_owned()).collect();
+        self
+    }
+
+    /// Where the filter stands: `routes.NAME` (as it is without this), `plans.NAME` or `filters`.
+    #[must_use]
+    pub fn scope(mut self, scope: &str) -> Self {
+        self.scope = scope.to_owned();
+        if let Some(name) = scope.strip_prefix("routes.") {
+            self.spec.name = name.to_owned();
+        }
+        self
+    }
+
+    /// The client's address.
+    #[must_use]
+    pub fn client(mut self, address: &str) -> Self {
+        self.client = address.parse().expect("a test gives an IP address");
+        self
+    }
+
+    /// The client's connection is TLS.
+    #[must_use]
+    pub const fn tls(mut self) -> Self {
+        self.tls = true;
+        self
+    }
+
+    /// One more consumer.
+    #[must_use]
+    pub fn consumer(mut self, consumer: Consumer) -> Self {
+        self.consumers.push(consumer);
+        self
+    }
+
+    /// These consumers, instead of those there were: as after a reload.
+    #[must_use]
+    pub fn consumers(mut self, consumers: Vec<Consumer>) -> Self {
+        self.consumers = consumers;
+        self
+    }
+
+    /// A filter before this one has named the last consumer given.
+    #[must_use]
+    pub const fn named(mut self) -> Self {
+        self.named = self.consumers.len().checked_sub(1);
+        self
+    }
+
+    /// One more upstream.
+    #[must_use]
+    pub fn upstream(mut self, name: &str) -> Self {
+        self.upstreams.push(name.to_owned());
+        self
+    }
+
+    /// What the filter's next call of its own is answered with.
+    #[must_use]
+    pub fn answer(self, answer: Result<Answer, &'static Cause>) -> Self {
+        self.script.answers.borrow_mut().push_back(answer);
+        self
+    }
+
+    /// Builds the filter.
+    pub fn build(&mut self) -> Running {
+        self.try_build().unwrap_or_else(|mistakes| panic!("the settings are refused: {mistakes:#?}"))
+    }
+
+    /// What building the filter is refused for, each as `key: message; hint`.
+    pub fn mistakes(&mut self) -> Vec<String> {
+        self.try_build().map(|_| ()).expect_err("the settings should be refused")
+    }
+
+    fn try_build(&mut self) -> Result<Running, Vec<String>> {
+        let consumers: Arc<[Consumer]> = self.consumers.iter().map(copy).collect();
+        let captures = self.scope.starts_with("routes.").then_some(self.captures.as_slice());
+        let mut build = Build {
+            scope: &self.scope,
+            consumers: &consumers,
+            upstreams: &self.upstreams,
+            captures,
+            kept: &mut self.kept,
+            kind: self.kind.name,
+            settings: String::new(),
+            mistakes: Vec::new(),
+        };
+        let mut malformed = String::new();
+        let built = (self.kind.build)(&mut Settings::Json(&self.settings, &mut malformed), &mut build);
+        let told = |m: &crate::filter::Mistake| {
+            format!("{}: {}; {}", m.field, m.message, m.hint.as_deref().unwrap_or("no hint"))
+        };
+        let mut mistakes: Vec<_> = build.mistakes.iter().map(told).collect();
+        mistakes.extend((!malformed.is_empty()).then_some(malformed));
+        let Some(built) = built.filter(|_| mistakes.is_empty()) else { return Err(mistakes) };
+        let table = Table::build(vec![self.spec.clone()]).expect("a test gives a sound route");
+        Ok(Running {
+            filter: built.filter.into(),
+            settings: built.settings,
+            scope: Rc::new(RouteScope {
+                name: self.spec.name.as_str().into(),
+                matched: Some((Arc::new(table), RouteId(0))),
+                consumers,
+                caller: Some(Rc::clone(&self.script) as Rc<dyn Call>),
+            }),
+            client: self.client,
+            tls: self.tls,
+            named: self.named,
+            script: Rc::clone(&self.script),
+        })
+    }
+}
+
+fn copy(consumer: &Consumer) -> Consumer {
+    Consumer {
+        name: consumer.name.clone(),
+        plan: consumer.plan,
+        allow_ips: consumer.allow_ips.clone(),
+        credentials: consumer.credentials.clone(),
+    }
+}
+
+// === impl Running ===
+
+impl Running {
+    /// The same filter for a client of another address.
+    #[must_use]
+    pub fn from(&self, address: &str) -> Self {
+        let client = address.parse().expect("a test gives an IP address");
+        let (filter, scope, script) =
+            (Rc::clone(&self.filter), Rc::clone(&self.scope), Rc::clone(&self.script));
+        let settings = self.settings.clone();
+        Self { filter, settings, scope, client, tls: self.tls, named: self.named, script }
+    }
+
+    /// Passes a parsed request and the response to it, as the gateway does on its quick way: for measurements. The
+    /// filter must not wait.
+    pub fn pass(&self, request: &mut RequestHead, response: &mut ResponseHead) -> Flow {
+        let mut cx = self.context();
+        let flow = self.filter.on_request(request, &mut cx);
+        if self.filter.hooks().has(Hooks::RESPONSE) {
+            self.filter.on_response(response, &mut cx);
+        }
+        flow
+    }
+
+    fn context(&self) -> Cx {
+        let mut cx = Cx::new(Rc::clone(&self.scope), self.client, self.tls, 1);
+        if let Some(consumer) = self.named {
+            cx.set_consumer(consumer);
+        }
+        cx
+    }
+
+    /// Sends one request: `GET /a?b=1`, or a whole head whose lines end in `\n`. Without a Host it is `example.com`.
+    pub async fn request(&self, text: &str) -> Exchange {
+        let mut head = request_head(text);
+        let mut cx = self.context();
+        let mut flow = self.filter.on_request(&mut head, &mut cx);
+        if matches!(flow, Flow::Wait) {
+            flow = self.filter.wait(&mut head, &mut cx).await;
+        }
+        Exchange { head, cx, flow, filter: Rc::clone(&self.filter), script: Rc::clone(&self.script) }
+    }
+}
+
+/// Parses a request as the gateway does: with a canonical path, by which it is routed.
+pub fn request_head(text: &str) -> RequestHead {
+    let (line, fields) = text.split_once('\n').unwrap_or((text, ""));
+    let mut lines =
+        vec![if line.contains(" HTTP/1.") { line.to_owned() } else { format!("{line} HTTP/1.1") }];
+    lines.extend(fields.lines().filter(|l| !l.trim().is_empty()).map(str::to_owned));
+    if !lines.iter().any(|l| l.to_ascii_lowercase().starts_with("host:")) {
+        lines.insert(1, "Host: example.com".to_owned());
+    }
+    let lines: Vec<_> = lines.iter().map(|l| l.trim_end_matches('\r')).collect();
+    let mut head = RequestHead::default();
+    head.buffer_mut().extend_from_slice(format!("{}\r\n\r\n", lines.join("\r\n")).as_bytes());
+    assert_eq!(parse_request(&mut head, &Limits::default()), Ok(Progress::Complete), "{text}");
+    let mut path = Vec::new();
+    if canonical(head.path(), Slashes::Merge, &mut path).expect("a test gives a sound path")
+        == Canonical::Rewritten
+    {
+        head.set_path(&path).expect("a canonical path may be sent");
+    }
+    head.mark_routed();
+    head
+}
+
+// === impl Exchange ===
+
+impl Exchange {
+    /// The filter lets the request go on.
+    pub fn expect_continue(&mut self) -> &mut Self {
+        assert!(matches!(self.flow, Flow::Continue), "expected Continue, got {:?}", self.flow);
+        self
+    }
+
+    /// The filter answers or refuses with this status.
+    pub fn expect_status(&mut self, status: u16) -> &mut Self {
+        let actual = match &self.flow {
+            Flow::Answer(answer) => answer.status,
+            Flow::Refuse(refusal) => refusal.cause.status,
+            other => panic!("expected status {status}, got {other:?}"),
+        };
+        assert_eq!(actual, status, "{:?}", self.flow);
+        self
+    }
+
+    /// The filter refuses for this cause.
+    pub fn expect_cause(&mut self, cause: &Cause) -> &mut Self {
+        match &self.flow {
+            Flow::Refuse(refusal) => assert_eq!(refusal.cause, cause),
+            other => panic!("expected {cause}, got {other:?}"),
+        }
+        self
+    }
+
+    /// A field has this value, and no other: on the answer where the filter made one, else on the request.
+    pub fn expect_header(&mut self, name: &str, value: &str) -> &mut Self {
+        assert_eq!(self.header(name), [value], "{name}");
+        self
+    }
+
+    /// A field is not there.
+    pub fn expect_no_header(&mut self, name: &str) -> &mut Self {
+        assert_eq!(self.header(name), [""; 0], "{name}");
+        self
+    }
+
+    /// Path and query that would be sent on.
+    pub fn expect_target(&mut self, target: &str) -> &mut Self {
+        let query = self.head.query().map(|q| format!("?{}", String::from_utf8_lossy(q)));
+        let actual = format!("{}{}", String::from_utf8_lossy(self.head.path()), query.unwrap_or_default());
+        assert_eq!(actual, target);
+        self
+    }
+
+    /// Every value of a field: of the answer where the filter made one, else of the request.
+    pub fn header(&self, name: &str) -> Vec<String> {
+        let made = match &self.flow {
+            Flow::Answer(answer) => &answer.headers,
+            Flow::Refuse(refusal) => &refusal.headers,
+            _ => return texts(&self.head.headers, name),
+        };
+        let same = made.iter().filter(|(n, _)| n.as_str().eq_ignore_ascii_case(name));
+        same.map(|(_, value)| String::from_utf8_lossy(value).into_owned()).collect()
+    }
+
+    /// Passes a piece of the request body; gives what would be sent on, or why it was refused.
+    ///
+    /// # Errors
+    /// The cause of the refusal.
+    pub fn body(&mut self, data: &[u8], last: bool) -> Result<Vec<u8>, &'static Cause> {
+        let mut piece = Piece::new(data, last);
+        match self.filter.on_request_body(&mut piece, &mut self.cx) {
+            Flow::Continue => Ok(piece.data().to_vec()),
+            Flow::Refuse(refusal) => Err(refusal.cause),
+            other => panic!("a body piece cannot lead to {other:?}"),
+        }
+    }
+
+    /// Passes a response: `200`, or a status and fields in lines that end in `\n`.
+    pub fn response(&mut self, text: &str) -> Response {
+        let (status, fields) = text.split_once('\n').unwrap_or((text, ""));
+        let mut bytes = format!("HTTP/1.1 {status} Test\r\n");
+        for line in fields.lines() {
+            bytes.push_str(line);
+            bytes.push_str("\r\n");
+        }
+        bytes.push_str("\r\n");
+        let mut head = ResponseHead::default();
+        head.buffer_mut().extend_from_slice(bytes.as_bytes());
+        assert_eq!(parse_response(&mut head, &Limits::default()), Ok(Progress::Complete), "{text}");
+        self.filter.on_response(&mut head, &mut self.cx);
+        Response { head }
+    }
+
+    /// Passes a piece of the response body; gives what would be sent on.
+    pub fn response_body(&mut self, data: &[u8], last: bool) -> Vec<u8> {
+        let mut piece = Piece::new(data, last);
+        self.filter.on_response_body(&mut piece, &mut self.cx);
+        piece.data().to_vec()
+    }
+
+    /// Ends the exchange.
+    pub fn end(&mut self, end: End) {
+        self.filter.on_end(&end, &mut self.cx);
+    }
+
+    /// The calls that the filter made, with the upstreams they went to.
+    pub fn calls(&self) -> Vec<(String, CallRequest)> {
+        self.script.calls.borrow().clone()
+    }
+}
+
+// === impl Response ===
+
+impl Response {
+    /// A field has this value, and no other.
+    pub fn expect_header(&self, name: &str, value: &str) -> &Self {
+        assert_eq!(texts(&self.head.headers, name), [value], "{name}");
+        self
+    }
+
+    /// A field is not there.
+    pub fn expect_no_header(&self, name: &str) -> &Self {
+        assert_eq!(texts(&self.head.headers, name), [""; 0], "{name}");
+        self
+    }
+
+    /// A field is there, once, and not empty.
+    pub fn expect_present(&self, name: &str) -> &Self {
+        let all = texts(&self.head.headers, name);
+        assert!(matches!(all.as_slice(), [one] if !one.is_empty()), "{name}: {all:?}");
+        self
+    }
+}
+
+fn texts(fields: &Fields, name: &str) -> Vec<String> {
+    fields.get_all(name).map(|value| String::from_utf8_lossy(value).into_owned()).collect()
+}
+
+impl Call for Script {
+    fn call<'a>(
+        &'a self,
+        upstream: &'a str,
+        request: CallRequest,
+    ) -> Waiting<'a, Result<Answer, &'static Cause>> {
+        self.calls.borrow_mut().push((upstream.to_owned(), request));
+        let answer = self.answers.borrow_mut().pop_front();
+        Box::pin(std::future::ready(answer.unwrap_or(Err(&crate::error::NO_ENDPOINT))))
+    }
+}
+
+macro_rules! opaque {
+    ($($type:ident)*) => {$(
+        impl fmt::Debug for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.debug_struct(stringify!($type)).finish_non_exhaustive()
+            }
+        }
+    )*};
+}
+
+opaque!(Exchange Response Running Stand);
