@@ -59,7 +59,8 @@ pub(crate) fn fields(
     };
     if options.upgrade && common.version == Version::Http11 {
         // h2c is a claim about the next hop (RFC 9113 §3.1 has withdrawn it), and a way past every rule on the first one.
-        common.upgrade = found.upgrade.filter(|&at| !tokens(c.slice(at)).any(|t| t.eq_ignore_ascii_case(b"h2c")));
+        common.upgrade =
+            found.upgrade.filter(|&at| !tokens(c.slice(at)).any(|t| t.eq_ignore_ascii_case(b"h2c")));
     }
     if options.nominations > 0 {
         // The work is nominations × fields. Without this, one head of 32 KiB cost 60 times what an honest one does.
