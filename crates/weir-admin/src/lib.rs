@@ -1,1 +1,22 @@
-//! The admin API.
+//! The admin listener: health, metrics, status, reload and drain over HTTP, and the client that `weir status`, `weir reload`
+//! and `weir drain` are made of.
+//!
+//! ```text
+//!   weir status ─► client ─► HTTP ─► server ─► guard ─► api ─┬─► Gateway::{status, metrics, reload, drain}
+//!                                    (one thread)            └─► page (for a browser)
+//! ```
+//!
+//! *Layout:* `admin` is the thread and follows the config; `server` one bound address, with its limits; `guard` decides who
+//! may ask what, as a pure function; `api` holds the endpoints; `answer` makes responses, `page` the HTML one; `client` is
+//! the other side, without a runtime.
+//!
+//! *Architecture Invariant:* nothing here is on the path of a request through the gateway.
+
+mod admin;
+mod answer;
+mod api;
+mod guard;
+mod page;
+mod server;
+
+pub use admin::Admin;
