@@ -7,10 +7,12 @@
 //! ```
 //!
 //! *Layout:* `admin` is the thread and follows the config; `server` one bound address, with its limits; `guard` decides who
-//! may ask what, as a pure function; `api` holds the endpoints; `answer` makes responses, `page` the HTML one; `client` is
+//! may ask what, as a pure function; `api` holds the endpoints; `answer` makes responses, `page` the HTML one; [`client`] is
 //! the other side, without a runtime.
 //!
 //! *Architecture Invariant:* nothing here is on the path of a request through the gateway.
+
+pub mod client;
 
 mod admin;
 mod answer;
