@@ -1,23 +1,24 @@
-//! stub until the room is merged
-#![allow(missing_docs)]
-pub struct Admin;
-impl Admin {
-    pub fn start(_: weir_gateway::Gateway) -> Result<Self, String> {
-        Ok(Self)
-    }
-}
-pub mod client {
-    pub struct Answer {
-        pub status: u16,
-        pub body: String,
-    }
-    pub fn status(_: &str, _: Option<&str>) -> Result<Answer, String> {
-        Err("x".into())
-    }
-    pub fn reload(_: &str, _: Option<&str>) -> Result<Answer, String> {
-        Err("x".into())
-    }
-    pub fn drain(_: &str, _: Option<&str>) -> Result<Answer, String> {
-        Err("x".into())
-    }
-}
+//! The admin listener: health, metrics, status, reload and drain over HTTP, and the client that `weir status`, `weir reload`
+//! and `weir drain` are made of.
+//!
+//! ```text
+//!   weir status ─► client ─► HTTP ─► server ─► guard ─► api ─┬─► Gateway::{status, metrics, reload, drain}
+//!                                    (one thread)            └─► page (for a browser)
+//! ```
+//!
+//! *Layout:* `admin` is the thread and follows the config; `server` one bound address, with its limits; `guard` decides who
+//! may ask what, as a pure function; `api` holds the endpoints; `answer` makes responses, `page` the HTML one; [`client`] is
+//! the other side, without a runtime.
+//!
+//! *Architecture Invariant:* nothing here is on the path of a request through the gateway.
+
+pub mod client;
+
+mod admin;
+mod answer;
+mod api;
+mod guard;
+mod page;
+mod server;
+
+pub use admin::Admin;

@@ -1,0 +1,207 @@
+//! The admin listener's thread: starts it, follows the config, ends it.
+
+use crate::api::Api;
+use crate::server::Server;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tokio::runtime::Runtime;
+use tokio::sync::{oneshot, watch};
+use weir_gateway::Gateway;
+use weir_gateway::config::Config;
+use weir_gateway::config::schema::{AdminAddress, ListenAddress};
+use weir_telemetry::log;
+use weir_wire::listen::Address;
+
+/// Most threads for calls that block, such as a reload. Further ones wait in line.
+const BLOCKING_THREADS: usize = 4;
+
+/// How long answers under way may take when the listener ends.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// A running admin listener, on a thread of its own. It follows the gateway's config and ends when it is dropped.
+///
+/// Drop it after the gateway has ended, not before: until then `/readyz` tells load balancers of the drain. Dropping waits
+/// for answers under way, such as the one to `POST /drain`, for at most a second.
+#[derive(Debug)]
+pub struct Admin {
+    address: Shown,
+    end: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// The address as bound, shared with whoever asks.
+type Shown = Arc<Mutex<Option<Address>>>;
+
+// === impl Admin ===
+
+impl Admin {
+    /// Binds the address of `admin.address`, and serves it and every later one. With `"off"` it waits for a config that
+    /// says otherwise.
+    ///
+    /// # Errors
+    /// Why it cannot listen; names the process that does.
+    pub fn start(gateway: Gateway) -> Result<Self, String> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .max_blocking_threads(BLOCKING_THREADS)
+            .thread_name("weir-admin-work")
+            .build()
+            .map_err(|e| format!("admin: {e}"))?;
+        let (end, ended) = oneshot::channel();
+        let (started, start) = mpsc::channel();
+        let address = Shown::default();
+        let shown = Arc::clone(&address);
+        let thread = std::thread::Builder::new()
+            .name("weir-admin".to_owned())
+            .spawn(move || run(runtime, gateway, &shown, &started, ended))
+            .map_err(|e| format!("admin: {e}"))?;
+        match start.recv() {
+            Ok(Ok(())) => Ok(Self { address, end: Some(end), thread: Some(thread) }),
+            Ok(Err(e)) => Err(format!("admin.address: {e}")),
+            Err(mpsc::RecvError) => Err("admin: its thread ended".to_owned()),
+        }
+    }
+
+    /// Where it listens now, with the real port; `None` while it is off.
+    pub fn address(&self) -> Option<Address> {
+        self.address.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Drop for Admin {
+    fn drop(&mut self) {
+        drop(self.end.take());
+        if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
+            log::error("the admin listener panicked", &[]);
+        }
+    }
+}
+
+// === the thread ===
+
+fn run(
+    runtime: Runtime,
+    gateway: Gateway,
+    shown: &Shown,
+    started: &mpsc::Sender<io::Result<()>>,
+    ended: oneshot::Receiver<()>,
+) {
+    runtime.block_on(async {
+        let mut configs = gateway.configs();
+        let api = Arc::new(Api::new(gateway));
+        let first = wanted(&configs.borrow_and_update());
+        let server = match first.map(|address| Server::start(&address, &api)).transpose() {
+            Ok(server) => server,
+            Err(e) => {
+                let _ = started.send(Err(e)); // `start` waits for it
+                return;
+            }
+        };
+        show(shown, server.as_ref());
+        let _ = started.send(Ok(()));
+        if let Some(server) = follow(server, configs, &api, shown, ended).await {
+            show(shown, None);
+            let mut connections = server.close().await;
+            let finish = async { while connections.join_next().await.is_some() {} };
+            let _ = tokio::time::timeout(LAST_WORDS, finish).await;
+        }
+    });
+    // A reload that still runs is not waited for.
+    runtime.shutdown_background();
+}
+
+/// Where a config wants the listener.
+fn wanted(config: &Config) -> Option<Address> {
+    match &config.admin.address {
+        AdminAddress::At(ListenAddress::Tcp(address)) => Some(Address::Tcp(*address)),
+        AdminAddress::At(ListenAddress::Unix(path)) => Some(Address::Unix(path.clone())),
+        AdminAddress::Off => None,
+    }
+}
+
+fn show(shown: &Shown, server: Option<&Server>) {
+    let now = server.map(|server| server.actual.clone());
+    if let Some(address) = &now {
+        log::info("admin", &[("address", address)]);
+    }
+    *shown.lock().unwrap_or_else(PoisonError::into_inner) = now;
+}
+
+/// Moves to another address whenever the config says so. Returns what serves when the end comes.
+async fn follow(
+    mut server: Option<Server>,
+    mut configs: watch::Receiver<Arc<Config>>,
+    api: &Arc<Api>,
+    shown: &Shown,
+    mut ended: oneshot::Receiver<()>,
+) -> Option<Server> {
+    loop {
+        tokio::select! {
+            biased;
+            _ = &mut ended => return server,
+            changed = configs.changed() => if changed.is_err() { return server },
+        }
+        let wanted = wanted(&configs.borrow_and_update());
+        if wanted.as_ref() == server.as_ref().map(|server| &server.asked) {
+            continue;
+        }
+        let before = server.as_ref().map(|server| server.actual.clone());
+        server = rebind(server, wanted, api).await;
+        if server.as_ref().map(|server| &server.actual) != before.as_ref() {
+            show(shown, server.as_ref());
+        }
+    }
+}
+
+/// Serves the new address instead of the old one; the old one still, if the new one cannot be bound.
+async fn rebind(old: Option<Server>, wanted: Option<Address>, api: &Arc<Api>) -> Option<Server> {
+    let Some(wanted) = wanted else {
+        log::info("admin is off", &[]);
+        leave(old).await;
+        return None;
+    };
+    match Server::start(&wanted, api) {
+        Ok(new) => {
+            leave(old).await;
+            return Some(new);
+        }
+        // 127.0.0.1:9180 → 0.0.0.0:9180: it may be ourselves who hold it.
+        Err(e)
+            if e.kind() == io::ErrorKind::AddrInUse
+                && old.as_ref().is_some_and(|old| overlap(old, &wanted)) => {}
+        Err(e) => {
+            not_moved(&e);
+            return old;
+        }
+    }
+    let before = old.as_ref().map(|old| old.asked.clone());
+    leave(old).await;
+    match Server::start(&wanted, api) {
+        Ok(new) => Some(new),
+        Err(e) => {
+            not_moved(&e);
+            before.and_then(|before| {
+                Server::start(&before, api).inspect_err(|e| log::error("admin is off", &[("error", e)])).ok()
+            })
+        }
+    }
+}
+
+fn not_moved(e: &io::Error) {
+    log::error("admin stays at its old address: the new one cannot be bound", &[("error", e)]);
+}
+
+/// Whether binding `wanted` may fail because of `old`.
+fn overlap(old: &Server, wanted: &Address) -> bool {
+    matches!((&old.actual, wanted), (Address::Tcp(old), Address::Tcp(new)) if old.port() == new.port())
+}
+
+/// Frees the address. What is under way there ends by itself.
+async fn leave(old: Option<Server>) {
+    if let Some(old) = old {
+        let mut connections = old.close().await;
+        tokio::spawn(async move { while connections.join_next().await.is_some() {} });
+    }
+}

@@ -1,0 +1,104 @@
+//! Responses of the admin listener: what every one of them carries, and the few kinds there are.
+
+use crate::guard::Denied;
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::header::{self, HeaderValue};
+use hyper::{Response, StatusCode};
+use serde_json::{Value, json};
+
+/// A response whose body is complete.
+pub(crate) type Answer = Response<Full<Bytes>>;
+
+pub(crate) const HTML: &str = "text/html; charset=utf-8";
+pub(crate) const JSON: &str = "application/json";
+pub(crate) const TEXT: &str = "text/plain; charset=utf-8";
+const PROBLEM: &str = "application/problem+json";
+
+/// What tells a client that an admin listener answers, and not the gateway, which speaks the same problem+json.
+pub(crate) const SIGN: (&str, &str) = ("x-weir", "admin");
+
+/// Fields of every response. Answers are about this moment and for this reader; nothing here is to be framed, cached,
+/// guessed at or told to the next page.
+const ALWAYS: &[(&str, &str)] = &[
+    ("cache-control", "no-store"),
+    (
+        "content-security-policy",
+        "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    ),
+    ("referrer-policy", "no-referrer"),
+    ("x-content-type-options", "nosniff"),
+    ("x-frame-options", "DENY"),
+    SIGN,
+];
+
+/// A response with this body.
+pub(crate) fn of(status: StatusCode, media: &'static str, body: impl Into<Bytes>) -> Answer {
+    let mut answer = Response::new(Full::new(body.into()));
+    *answer.status_mut() = status;
+    let headers = answer.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media));
+    for (name, value) in ALWAYS {
+        headers.insert(*name, HeaderValue::from_static(value));
+    }
+    answer
+}
+
+/// A JSON document, laid out for people.
+pub(crate) fn json(status: StatusCode, document: &Value) -> Answer {
+    of(status, JSON, format!("{document:#}\n"))
+}
+
+/// An error (RFC 9457).
+pub(crate) fn problem(status: StatusCode, detail: &str) -> Answer {
+    problem_with(status, detail, json!({}))
+}
+
+/// An error with members of its own besides those of RFC 9457.
+pub(crate) fn problem_with(status: StatusCode, detail: &str, members: Value) -> Answer {
+    let title = status.canonical_reason().unwrap_or_default();
+    let mut document = json!({ "title": title, "status": status.as_u16(), "detail": detail });
+    if let (Value::Object(document), Value::Object(members)) = (&mut document, members) {
+        document.extend(members);
+    }
+    of(status, PROBLEM, format!("{document:#}\n"))
+}
+
+/// What someone is told who may not.
+pub(crate) fn denied(why: Denied) -> Answer {
+    let (status, detail) = match why {
+        Denied::BadHost => (StatusCode::BAD_REQUEST, "the request needs one valid Host field"),
+        Denied::ForeignHost => (
+            StatusCode::FORBIDDEN,
+            "the admin listener answers to an IP address or localhost in Host, not to a name: a name may belong to a page \
+             from elsewhere (DNS rebinding)",
+        ),
+        Denied::ForeignOrigin => (
+            StatusCode::FORBIDDEN,
+            "Origin or Sec-Fetch-Site says that a page from elsewhere sent this; type the address into the browser yourself",
+        ),
+        Denied::NotLocal => (
+            StatusCode::FORBIDDEN,
+            "there is no `admin.token`, so that only this machine may ask; set one to be asked from others",
+        ),
+        Denied::TokenMissing => {
+            (StatusCode::UNAUTHORIZED, "send `Authorization: Bearer TOKEN` with the token of `admin.token`")
+        }
+        Denied::TokenWrong => (StatusCode::UNAUTHORIZED, "the token is not the one of `admin.token`"),
+    };
+    let mut answer = problem(status, detail);
+    let challenge = match why {
+        Denied::TokenMissing => "Bearer realm=\"weir\"",
+        Denied::TokenWrong => "Bearer realm=\"weir\", error=\"invalid_token\"",
+        _ => return answer,
+    };
+    answer.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
+    answer
+}
+
+/// 405 with the methods that are allowed.
+pub(crate) fn wrong_method(allowed: &'static str) -> Answer {
+    let mut answer = problem(StatusCode::METHOD_NOT_ALLOWED, &format!("this path is for {allowed}"));
+    answer.headers_mut().insert(header::ALLOW, HeaderValue::from_static(allowed));
+    answer
+}

@@ -1,0 +1,289 @@
+//! The endpoints of the admin listener: one row each in [`ENDPOINTS`], one arm each in [`Api::run`].
+
+use crate::answer::{self, Answer};
+use crate::guard::{self, Access, Caller};
+use crate::page;
+use http_body_util::{BodyExt, Limited};
+use hyper::body::{Body, Incoming};
+use hyper::header;
+use hyper::{Method, Request, StatusCode};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::sync::watch;
+use weir_gateway::config::Config;
+use weir_gateway::config::schema::Secret;
+use weir_gateway::{Gateway, Status};
+use weir_telemetry::log;
+use weir_wire::Peer;
+
+/// Largest body of a request, in bytes. No endpoint reads one; clients send them out of habit.
+const BODY_BYTES: usize = 64 * 1024;
+
+/// How long a body may take.
+const BODY_WAIT: Duration = Duration::from_secs(10);
+
+/// What the listener can be asked for.
+pub(crate) struct Endpoint {
+    pub(crate) path: &'static str,
+    pub(crate) meaning: &'static str,
+    action: Action,
+    access: Access,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Action {
+    Drain,
+    Healthz,
+    Metrics,
+    Page,
+    Readyz,
+    Reload,
+    Status,
+}
+
+/// All of them, as the page lists them.
+pub(crate) const ENDPOINTS: &[Endpoint] = &[
+    Endpoint { path: "/", meaning: "this page", action: Action::Page, access: Access::Guarded },
+    Endpoint {
+        path: "/status",
+        meaning: "the same for machines",
+        action: Action::Status,
+        access: Access::Guarded,
+    },
+    Endpoint {
+        path: "/metrics",
+        meaning: "everything counted, for Prometheus",
+        action: Action::Metrics,
+        access: Access::Scrapers,
+    },
+    Endpoint {
+        path: "/healthz",
+        meaning: "whether the process lives",
+        action: Action::Healthz,
+        access: Access::Open,
+    },
+    Endpoint {
+        path: "/readyz",
+        meaning: "whether new requests are welcome",
+        action: Action::Readyz,
+        access: Access::Open,
+    },
+    Endpoint {
+        path: "/reload",
+        meaning: "loads the config again",
+        action: Action::Reload,
+        access: Access::Guarded,
+    },
+    Endpoint {
+        path: "/drain",
+        meaning: "finishes what is under way, then ends",
+        action: Action::Drain,
+        access: Access::Guarded,
+    },
+];
+
+/// What the endpoints work on.
+pub(crate) struct Api {
+    gateway: Gateway,
+    configs: watch::Receiver<Arc<Config>>,
+    drain_asked: AtomicBool,
+}
+
+// === impl Endpoint ===
+
+impl Endpoint {
+    /// The methods it takes, as in Allow.
+    pub(crate) const fn methods(&self) -> &'static str {
+        match self.action {
+            Action::Drain | Action::Reload => "POST",
+            Action::Healthz | Action::Metrics | Action::Page | Action::Readyz | Action::Status => "GET, HEAD",
+        }
+    }
+
+    fn takes(&self, method: &Method) -> bool {
+        self.methods().split(", ").any(|allowed| allowed == method.as_str())
+    }
+}
+
+// === impl Api ===
+
+impl Api {
+    pub(crate) fn new(gateway: Gateway) -> Self {
+        Self { configs: gateway.configs(), gateway, drain_asked: AtomicBool::new(false) }
+    }
+
+    /// Answers one request. HEAD is answered like GET; the server leaves the body out.
+    pub(crate) async fn answer(&self, peer: Peer, request: Request<Incoming>) -> Answer {
+        let endpoint = ENDPOINTS.iter().find(|endpoint| endpoint.path == request.uri().path());
+        // An unknown path is guarded too: what exists here is nobody's business who may not know.
+        let access = endpoint.map_or(Access::Guarded, |endpoint| endpoint.access);
+        let caller =
+            Caller { peer, version: request.version(), uri: request.uri(), headers: request.headers() };
+        // Of the config as it runs now, whichever address this connection came in by.
+        let token = self.configs.borrow().admin.token.clone();
+        if let Err(why) = guard::check(access, caller, token.as_ref().map(Secret::reveal)) {
+            log::debug("admin request refused", &[("peer", &peer), ("reason", &format_args!("{why:?}"))]);
+            return answer::denied(why);
+        }
+        let Some(endpoint) = endpoint else {
+            return answer::problem(
+                StatusCode::NOT_FOUND,
+                "there is no such path; GET / lists those there are",
+            );
+        };
+        if !endpoint.takes(request.method()) {
+            return answer::wrong_method(endpoint.methods());
+        }
+        let accept = accept(&request);
+        // Of GET a body means nothing (RFC 9110 §9.3.1), and no stranger shall keep us waiting for one: what POST does is
+        // guarded.
+        if request.method() == Method::POST
+            && let Err(refused) = read_body(request.into_body()).await
+        {
+            return refused;
+        }
+        self.run(endpoint.action, peer, &accept).await
+    }
+
+    async fn run(&self, action: Action, peer: Peer, accept: &str) -> Answer {
+        match action {
+            Action::Drain => self.drain(peer),
+            Action::Healthz => answer::of(StatusCode::OK, answer::TEXT, "ok\n"),
+            Action::Metrics => {
+                let (media, text) = self.gateway.metrics(accept);
+                answer::of(StatusCode::OK, media, text)
+            }
+            Action::Page => {
+                self.with_status(|status| answer::of(StatusCode::OK, answer::HTML, page::render(status)))
+                    .await
+            }
+            Action::Readyz if self.gateway.is_ready() => answer::of(StatusCode::OK, answer::TEXT, "ready\n"),
+            Action::Readyz => answer::of(StatusCode::SERVICE_UNAVAILABLE, answer::TEXT, "draining\n"),
+            Action::Reload => self.reload(peer).await,
+            Action::Status => {
+                self.with_status(|status| answer::json(StatusCode::OK, &document(status))).await
+            }
+        }
+    }
+
+    async fn with_status(&self, answer: impl FnOnce(&Status) -> Answer + Send + 'static) -> Answer {
+        let gateway = self.gateway.clone();
+        // Elsewhere, because it waits for a reload under way, and probes must not.
+        elsewhere(move || answer(&gateway.status())).await
+    }
+
+    async fn reload(&self, peer: Peer) -> Answer {
+        log::info("reload asked for", &[("peer", &peer)]);
+        if !self.gateway.is_ready() {
+            return answer::problem(
+                StatusCode::CONFLICT,
+                "the gateway drains: it takes no other config any more",
+            );
+        }
+        let gateway = self.gateway.clone();
+        elsewhere(move || match gateway.reload() {
+            Ok(reloaded) => {
+                let mut document = json!({ "revision": reloaded.revision });
+                add(&mut document, reloaded.diagnostics.to_json());
+                document["text"] = reloaded.diagnostics.to_text().into();
+                answer::json(StatusCode::OK, &document)
+            }
+            Err(refused) => {
+                let mut members = refused.diagnostics.to_json();
+                members["text"] = refused.diagnostics.to_text().into();
+                let detail = "the config has errors; the one before runs on";
+                answer::problem_with(StatusCode::UNPROCESSABLE_ENTITY, detail, members)
+            }
+        })
+        .await
+    }
+
+    /// Starts the drain on a thread of its own: it takes as long as the last exchange.
+    fn drain(&self, peer: Peer) -> Answer {
+        log::info("drain asked for", &[("peer", &peer)]);
+        if !self.drain_asked.swap(true, Ordering::Relaxed) && self.gateway.is_ready() {
+            let gateway = self.gateway.clone();
+            let thread = std::thread::Builder::new().name("weir-drain".to_owned());
+            if let Err(e) = thread.spawn(move || gateway.drain()) {
+                self.drain_asked.store(false, Ordering::Relaxed);
+                let detail = format!("the drain could not be started: {e}");
+                return answer::problem(StatusCode::INTERNAL_SERVER_ERROR, &detail);
+            }
+        }
+        let config = self.configs.borrow();
+        let shutdown = &config.shutdown;
+        let document = json!({
+            "state": "draining",
+            "delay": shutdown.delay.to_string(),
+            "deadline": shutdown.drain.to_string(),
+        });
+        answer::json(StatusCode::ACCEPTED, &document)
+    }
+}
+
+/// Runs what blocks off the one thread that answers.
+async fn elsewhere(work: impl FnOnce() -> Answer + Send + 'static) -> Answer {
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|_| {
+        answer::problem(StatusCode::INTERNAL_SERVER_ERROR, "this is a bug in Weir: see its log")
+    })
+}
+
+/// What a gateway says about itself, as JSON: named things as objects, so that a script can address them.
+fn document(status: &Status) -> Value {
+    let listeners: serde_json::Map<_, _> = status
+        .listeners
+        .iter()
+        .map(|(name, address)| (name.clone(), json!({ "address": address })))
+        .collect();
+    let upstreams: serde_json::Map<_, _> = status
+        .upstreams
+        .iter()
+        .map(|(name, endpoints)| (name.clone(), json!({ "endpoints": endpoints })))
+        .collect();
+    json!({
+        "version": status.version,
+        "revision": status.revision,
+        "state": status.state,
+        "uptime_seconds": status.uptime_seconds,
+        "workers": status.workers,
+        "connections": status.connections,
+        "requests": status.requests,
+        "routes": status.routes,
+        "listeners": listeners,
+        "upstreams": upstreams,
+    })
+}
+
+fn add(document: &mut Value, members: Value) {
+    if let (Value::Object(document), Value::Object(members)) = (document, members) {
+        document.extend(members);
+    }
+}
+
+/// All of Accept in one, as RFC 9110 §5.3 joins it.
+fn accept(request: &Request<Incoming>) -> String {
+    let values = request.headers().get_all(header::ACCEPT).iter();
+    values.filter_map(|value| value.to_str().ok()).collect::<Vec<_>>().join(", ")
+}
+
+/// Reads what nobody needs, so that the connection can be used again; within limits.
+async fn read_body(body: Incoming) -> Result<(), Answer> {
+    if body.is_end_stream() {
+        return Ok(());
+    }
+    let too_large = || {
+        let detail = format!("a body here may have {BODY_BYTES} bytes, and needs none");
+        answer::problem(StatusCode::PAYLOAD_TOO_LARGE, &detail)
+    };
+    if body.size_hint().lower() > BODY_BYTES as u64 {
+        return Err(too_large());
+    }
+    match tokio::time::timeout(BODY_WAIT, Limited::new(body, BODY_BYTES).collect()).await {
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(e)) if e.is::<http_body_util::LengthLimitError>() => Err(too_large()),
+        Ok(Err(_)) => Err(answer::problem(StatusCode::BAD_REQUEST, "the body did not arrive whole")),
+        Err(_) => Err(answer::problem(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time")),
+    }
+}

@@ -1,0 +1,406 @@
+//! The other side of the admin listener: what `weir status`, `weir reload` and `weir drain` ask a running Weir.
+//!
+//! Blocks, over plain sockets, with a deadline for the whole call: a runtime would be more than the rest of the command.
+
+use crate::answer::SIGN;
+use serde_json::Value;
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+use weir_gateway::config::schema::Admin;
+
+/// How long a status or the start of a drain may take.
+const QUICK: Duration = Duration::from_secs(10);
+
+/// How long a reload may take: names may have to be resolved and large files read.
+const RELOAD: Duration = Duration::from_secs(60);
+
+/// How long a connection may take to come about.
+const CONNECT: Duration = Duration::from_secs(3);
+
+/// Largest response, in bytes.
+const MOST_BYTES: u64 = 64 << 20;
+
+/// What a running Weir answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The status code: 2xx where it did what it was asked.
+    pub status: u16,
+    /// The body, JSON.
+    pub body: String,
+}
+
+/// Why there is no answer. `Display` says it all in one line.
+#[derive(Debug)]
+pub enum ClientError {
+    /// The address cannot be understood.
+    Address(String),
+    /// Something answers, and it is no admin listener.
+    NotWeir {
+        /// Where.
+        address: String,
+        /// What it said.
+        said: String,
+    },
+    /// Nothing answers there.
+    Unreachable {
+        /// Where.
+        address: String,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// It took the connection, and did not answer.
+    Unanswered {
+        /// Where.
+        address: String,
+        /// What the system says.
+        error: io::Error,
+    },
+}
+
+/// What the Weir at `address` says about itself: `GET /status`.
+///
+/// `address` is that of an admin listener: `127.0.0.1:9180`, `[::1]:9180`, `localhost:9180`, or `unix:/run/weir-admin.sock`.
+/// The port may be left out.
+///
+/// # Errors
+/// See [`ClientError`]. An answer that refuses is no error.
+pub fn status(address: &str, token: Option<&str>) -> Result<Answer, ClientError> {
+    call(address, "GET /status", token, QUICK)
+}
+
+/// Has the Weir at `address` load its config again: `POST /reload`. An answer of 422 holds the diagnostics.
+///
+/// # Errors
+/// As with [`status`].
+pub fn reload(address: &str, token: Option<&str>) -> Result<Answer, ClientError> {
+    call(address, "POST /reload", token, RELOAD)
+}
+
+/// Has the Weir at `address` finish what is under way and end: `POST /drain`. Returns when that has begun.
+///
+/// # Errors
+/// As with [`status`].
+pub fn drain(address: &str, token: Option<&str>) -> Result<Answer, ClientError> {
+    call(address, "POST /drain", token, QUICK)
+}
+
+// === impl Answer ===
+
+impl Answer {
+    /// Whether it did what it was asked.
+    pub const fn is_success(&self) -> bool {
+        self.status / 100 == 2
+    }
+
+    /// The body, read.
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_default()
+    }
+
+    /// What a person should read: the diagnostics of a reload, or why something was refused. Empty where there is nothing
+    /// to say.
+    pub fn explanation(&self) -> String {
+        let document = self.json();
+        let text =
+            |name: &str| document.get(name).and_then(Value::as_str).map(|text| text.trim_end().to_owned());
+        match text("text").or_else(|| text("detail")) {
+            Some(text) => text,
+            None if self.is_success() => String::new(),
+            None => format!("HTTP {}", self.status),
+        }
+    }
+}
+
+// === impl ClientError ===
+
+impl fmt::Display for ClientError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(address) => {
+                write!(
+                    f,
+                    "`{address}` is no address of an admin listener; expected e.g. 127.0.0.1:9180, [::1]:9180, unix:/run/weir-admin.sock"
+                )
+            }
+            Self::NotWeir { address, said } => {
+                write!(
+                    f,
+                    "what answers at {address} is not the admin listener of a Weir: {said}; give it with --admin ADDR"
+                )
+            }
+            Self::Unreachable { address, error } => {
+                let error = plain(error);
+                write!(f, "no Weir answers at {address}: {error}; is it running? If elsewhere: --admin ADDR")
+            }
+            Self::Unanswered { address, error } => {
+                write!(f, "the Weir at {address} did not answer: {}", plain(error))
+            }
+        }
+    }
+}
+
+impl std::error::Error for ClientError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Unreachable { error, .. } | Self::Unanswered { error, .. } => Some(error),
+            Self::Address(_) | Self::NotWeir { .. } => None,
+        }
+    }
+}
+
+/// An error of the system in words.
+fn plain(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => "connection refused".to_owned(),
+        io::ErrorKind::NotFound => "there is no such socket".to_owned(),
+        io::ErrorKind::PermissionDenied => "permission denied".to_owned(),
+        io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => "it took too long".to_owned(),
+        _ => error.to_string(),
+    }
+}
+
+// === one call ===
+
+/// A connection, and the Host to ask for on it.
+struct Connection {
+    socket: Socket,
+    host: String,
+}
+
+enum Socket {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+fn call(address: &str, line: &str, token: Option<&str>, wait: Duration) -> Result<Answer, ClientError> {
+    let deadline = Instant::now() + wait;
+    let connection = connect(address)?;
+    let (head, body) = connection
+        .exchange(line, token, deadline)
+        .map_err(|error| ClientError::Unanswered { address: address.to_owned(), error })?;
+    read_answer(&head, body).map_err(|said| ClientError::NotWeir { address: address.to_owned(), said })
+}
+
+fn connect(address: &str) -> Result<Connection, ClientError> {
+    let unreachable = |error| ClientError::Unreachable { address: address.to_owned(), error };
+    let bare = address.strip_prefix("http://").unwrap_or(address).trim_end_matches('/');
+    if let Some(path) = address.strip_prefix("unix:") {
+        let socket = UnixStream::connect(path).map(Socket::Unix).map_err(unreachable)?;
+        return Ok(Connection { socket, host: "localhost".to_owned() });
+    }
+    let mut last = None;
+    for address in
+        resolve(bare).ok_or_else(|| ClientError::Address(address.to_owned()))?.map_err(unreachable)?
+    {
+        match TcpStream::connect_timeout(&address, CONNECT) {
+            // By its address: under a name it would not answer.
+            Ok(socket) => return Ok(Connection { socket: Socket::Tcp(socket), host: address.to_string() }),
+            Err(error) => last = Some(error),
+        }
+    }
+    Err(unreachable(last.unwrap_or_else(|| io::ErrorKind::NotFound.into())))
+}
+
+/// The addresses behind what was written; `None` if that is no address.
+fn resolve(written: &str) -> Option<io::Result<Vec<SocketAddr>>> {
+    let port = Admin::DEFAULT_ADDRESS.port();
+    let unbracketed = written.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(written);
+    if let Ok(ip) = unbracketed.parse::<IpAddr>() {
+        return Some(Ok(vec![SocketAddr::new(ip, port)]));
+    }
+    if let Ok(address) = written.parse() {
+        return Some(Ok(vec![address]));
+    }
+    let (name, port) = match written.split_once(':') {
+        Some((name, digits)) => (name, digits.parse().ok()?),
+        None => (written, port),
+    };
+    let is_name = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
+    if name.is_empty() || !name.chars().all(is_name) {
+        return None;
+    }
+    Some((name, port).to_socket_addrs().map(Iterator::collect))
+}
+
+impl Connection {
+    /// Sends a request and reads to the end of the connection.
+    fn exchange(
+        mut self,
+        line: &str,
+        token: Option<&str>,
+        deadline: Instant,
+    ) -> io::Result<(String, Vec<u8>)> {
+        let mut request = format!(
+            "{line} HTTP/1.1\r\nHost: {}\r\nUser-Agent: weir\r\nAccept: application/json\r\nConnection: close\r\n",
+            self.host
+        );
+        if line.starts_with("POST") {
+            request.push_str("Content-Length: 0\r\n");
+        }
+        if let Some(token) = token {
+            if token.chars().any(char::is_control) {
+                return Err(io::Error::new(
+                    io::ErrorKind::InvalidInput,
+                    "the token holds a line break or another control character",
+                ));
+            }
+            request.push_str(&format!("Authorization: Bearer {token}\r\n"));
+        }
+        request.push_str("\r\n");
+        self.socket.wait_until(deadline)?;
+        self.socket.write_all(request.as_bytes())?;
+        let mut received = Vec::new();
+        let mut chunk = [0; 16 * 1024];
+        loop {
+            if let Some(end) = find(&received, b"\r\n\r\n") {
+                let body = received.split_off(end + 4);
+                let head = String::from_utf8_lossy(&received).into_owned();
+                return self.body(&head, body, deadline).map(|body| (head, body));
+            }
+            if received.len() > chunk.len() * 4 {
+                return Err(io::Error::new(io::ErrorKind::InvalidData, "its answer has no end of the head"));
+            }
+            match self.receive(&mut chunk, deadline)? {
+                [] => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it closed the connection")),
+                bytes => received.extend_from_slice(bytes),
+            }
+        }
+    }
+
+    /// The rest of a body: as long as Content-Length says, else to the end of the connection.
+    fn body(&mut self, head: &str, mut body: Vec<u8>, deadline: Instant) -> io::Result<Vec<u8>> {
+        let length = field(head, "content-length").and_then(|value| value.parse::<u64>().ok());
+        let mut chunk = [0; 16 * 1024];
+        while length.is_none_or(|length| (body.len() as u64) < length) {
+            if body.len() as u64 > MOST_BYTES {
+                return Err(io::Error::new(io::ErrorKind::InvalidData, "its answer is too large"));
+            }
+            match self.receive(&mut chunk, deadline)? {
+                [] if length.is_none() => break,
+                [] => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "its answer was cut short")),
+                bytes => body.extend_from_slice(bytes),
+            }
+        }
+        Ok(body)
+    }
+
+    fn receive<'b>(&mut self, chunk: &'b mut [u8], deadline: Instant) -> io::Result<&'b [u8]> {
+        loop {
+            self.socket.wait_until(deadline)?;
+            match self.socket.read(chunk) {
+                Ok(n) => return Ok(chunk.get(..n).unwrap_or_default()),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+    }
+}
+
+impl Socket {
+    /// Has the next call fail at the deadline.
+    fn wait_until(&self, deadline: Instant) -> io::Result<()> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        match self {
+            Self::Tcp(socket) => {
+                socket.set_read_timeout(Some(left)).and(socket.set_write_timeout(Some(left)))
+            }
+            Self::Unix(socket) => {
+                socket.set_read_timeout(Some(left)).and(socket.set_write_timeout(Some(left)))
+            }
+        }
+    }
+
+    fn read(&mut self, chunk: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(socket) => socket.read(chunk),
+            Self::Unix(socket) => socket.read(chunk),
+        }
+    }
+
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match self {
+            Self::Tcp(socket) => socket.write_all(bytes),
+            Self::Unix(socket) => socket.write_all(bytes),
+        }
+    }
+}
+
+/// A response of an admin listener says so; whatever else comes is something else's, told in a few words.
+fn read_answer(head: &str, body: Vec<u8>) -> Result<Answer, String> {
+    const FEW: usize = 60;
+    let first: String =
+        head.lines().next().unwrap_or_default().chars().filter(|c| !c.is_control()).take(FEW).collect();
+    let version_and_rest = first.split_once(' ').filter(|(version, _)| version.starts_with("HTTP/1."));
+    let status = version_and_rest.and_then(|(_, rest)| rest.get(..3)).and_then(|digits| digits.parse().ok());
+    let is_ours = field(head, SIGN.0) == Some(SIGN.1);
+    let is_whole = field(head, "transfer-encoding").is_none(); // ours are never chunked
+    match (status, String::from_utf8(body)) {
+        (Some(status), Ok(body)) if is_ours && is_whole => Ok(Answer { status, body }),
+        _ => Err(format!("it said `{first}`")),
+    }
+}
+
+/// A field's value in a head.
+fn field<'h>(head: &'h str, name: &str) -> Option<&'h str> {
+    let mut fields = head.lines().skip(1).filter_map(|line| line.split_once(':'));
+    fields.find(|(field, _)| field.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())
+}
+
+fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
+    bytes.windows(wanted.len()).position(|window| window == wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses() {
+        for (written, first) in [
+            ("127.0.0.1:1", Some("127.0.0.1:1")),
+            ("127.0.0.1", Some("127.0.0.1:9180")),
+            ("[::1]:1", Some("[::1]:1")),
+            ("[::1]", Some("[::1]:9180")),
+            ("::1", Some("[::1]:9180")),
+            ("", None),
+            (":9180", None),
+            ("127.0.0.1:port", None),
+            ("127.0.0.1:99999", None),
+            ("http://x", None),
+            ("a b", None),
+        ] {
+            let resolved = resolve(written).map(|found| found.unwrap().first().unwrap().to_string());
+            assert_eq!(resolved.as_deref(), first, "{written}");
+        }
+    }
+
+    #[test]
+    fn only_a_weir_is_believed() {
+        let ours = "HTTP/1.1 200 OK\r\nX-Weir: admin\r\n\r\n";
+        assert_eq!(read_answer(ours, b"{}".to_vec()), Ok(Answer { status: 200, body: "{}".to_owned() }));
+        for head in [
+            "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nX-Weir: admin\r\nTransfer-Encoding: chunked\r\n\r\n",
+            "SSH-2.0-OpenSSH_9.2 200\r\nX-Weir: admin\r\n\r\n",
+            "HTTP/1.1 ok\r\nX-Weir: admin\r\n\r\n",
+            "",
+        ] {
+            assert!(read_answer(head, Vec::new()).is_err(), "{head}");
+        }
+    }
+
+    #[test]
+    fn explanations() {
+        let answer = |status, body: &str| Answer { status, body: body.to_owned() };
+        assert_eq!(answer(422, r#"{"detail":"d","text":"t\n"}"#).explanation(), "t");
+        assert_eq!(answer(401, r#"{"detail":"d"}"#).explanation(), "d");
+        assert_eq!(answer(500, "").explanation(), "HTTP 500");
+        assert_eq!(answer(200, "{}").explanation(), "");
+    }
+}

@@ -1,0 +1,301 @@
+//! Who may ask the admin listener what. Pure: a head and where it came from go in, a decision comes out.
+//!
+//! Two kinds of strangers. Those on the network are kept out by `admin.token`, without which only this machine may ask. And
+//! those who borrow a browser that *is* on this machine: a page from elsewhere can send requests here (the browser tells in
+//! `Origin` and `Sec-Fetch-Site`), or let its own name point here, so that the browser takes us for the page's own server
+//! (DNS rebinding: only `Host` tells). A browser cannot forge any of the three.
+
+use aws_lc_rs::constant_time;
+use hyper::header::{self, HeaderMap};
+use hyper::{Uri, Version};
+use std::net::{IpAddr, Ipv6Addr};
+use weir_wire::Peer;
+
+/// Who may use an endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// This machine, or whoever has the token; under an address, never under a foreign name.
+    Guarded,
+    /// Everyone under any name: it tells nothing worth stealing.
+    Open,
+    /// Everyone under an address; scrapers on other machines also under a name.
+    Scrapers,
+}
+
+/// Whoever asks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Caller<'a> {
+    pub(crate) peer: Peer,
+    pub(crate) version: Version,
+    pub(crate) uri: &'a Uri,
+    pub(crate) headers: &'a HeaderMap,
+}
+
+/// Why someone may not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Denied {
+    /// No Host, two of them, or one that is none (RFC 9112 §3.2).
+    BadHost,
+    /// Sent by a page from elsewhere.
+    ForeignOrigin,
+    /// For a name that is not ours.
+    ForeignHost,
+    /// From another machine, while there is no token.
+    NotLocal,
+    /// There is a token, and none was sent.
+    TokenMissing,
+    /// There is a token, and it is another one.
+    TokenWrong,
+}
+
+/// Fields of which a browser sends at least one with every request, and a scraper none.
+///
+/// `Sec-Fetch-*` alone would not do: browsers leave them out towards plain-http names, which is what a rebound one is.
+/// `Accept-Language` is always sent: a script can change its value, but not take it away (Fetch §4).
+const SENT_BY_BROWSERS: &[&str] =
+    &["accept-language", "cookie", "origin", "referer", SEC_FETCH_SITE, "sec-fetch-mode", "sec-fetch-dest"];
+
+const SEC_FETCH_SITE: &str = "sec-fetch-site";
+
+/// Decides.
+///
+/// # Errors
+/// The first reason to refuse: what is wrong with the request itself comes before the token, so that a page from elsewhere
+/// learns nothing about tokens.
+pub(crate) fn check(access: Access, caller: Caller<'_>, token: Option<&str>) -> Result<(), Denied> {
+    let host = host(caller)?;
+    check_origin(caller.headers, host)?;
+    if host.is_some_and(|host| !is_ours(host)) && !may_name(access, caller) {
+        return Err(Denied::ForeignHost);
+    }
+    if access != Access::Guarded {
+        return Ok(());
+    }
+    match token {
+        Some(token) => check_token(caller.headers, token),
+        None if is_local(caller.peer) => Ok(()),
+        None => Err(Denied::NotLocal),
+    }
+}
+
+/// The host that was asked for, with its port; of a target in absolute form that of the target, as RFC 9112 §3.2.2 says.
+/// `None` only where HTTP/1.0 allows it: old health checkers send none; a browser always does.
+fn host(caller: Caller<'_>) -> Result<Option<&str>, Denied> {
+    let mut fields = caller.headers.get_all(header::HOST).iter();
+    let field = match (fields.next(), fields.next()) {
+        (Some(field), None) => Some(field.to_str().map_err(|_| Denied::BadHost)?),
+        (None, None) if caller.version < Version::HTTP_11 => None,
+        _ => return Err(Denied::BadHost),
+    };
+    let asked = caller.uri.authority().map(|authority| authority.as_str()).or(field);
+    if asked.is_some_and(|asked| split_port(asked).is_none()) {
+        return Err(Denied::BadHost);
+    }
+    Ok(asked)
+}
+
+/// `name:port` as its name, brackets included; `None` if it is no host at all.
+fn split_port(host: &str) -> Option<&str> {
+    let end = match host.strip_prefix('[') {
+        Some(rest) => rest.find(']')? + 2,
+        None => host.find(':').unwrap_or(host.len()),
+    };
+    let (name, port) = host.split_at_checked(end)?;
+    let port_is_one = port.is_empty()
+        || port.strip_prefix(':').is_some_and(|digits| digits.is_empty() || digits.parse::<u16>().is_ok());
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-._~:[]".contains(c);
+    (!name.is_empty() && name.chars().all(plain) && port_is_one).then_some(name)
+}
+
+/// Whether a host is written as an address, or is `localhost`: what no foreign DNS server can point here.
+fn is_ours(host: &str) -> bool {
+    let Some(name) = split_port(host) else { return false };
+    match name.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+        Some(address) => address.parse::<Ipv6Addr>().is_ok(),
+        None => name.parse::<IpAddr>().is_ok() || name.eq_ignore_ascii_case("localhost"),
+    }
+}
+
+/// Whether this endpoint may be asked for under any name.
+///
+/// A scraper elsewhere knows a Weir by the name of its service. One on this machine has no need to, and a browser on this
+/// machine is whom a rebound name reaches first.
+fn may_name(access: Access, caller: Caller<'_>) -> bool {
+    match access {
+        Access::Guarded => false,
+        Access::Open => true,
+        Access::Scrapers => {
+            let browser = SENT_BY_BROWSERS.iter().any(|name| caller.headers.contains_key(*name));
+            !browser && !is_local(caller.peer)
+        }
+    }
+}
+
+fn check_origin(headers: &HeaderMap, host: Option<&str>) -> Result<(), Denied> {
+    let ours = |origin: &[u8]| {
+        let authority = origin.strip_prefix(b"http://").or_else(|| origin.strip_prefix(b"https://"));
+        authority.zip(host).is_some_and(|(authority, host)| authority.eq_ignore_ascii_case(host.as_bytes()))
+    };
+    let same_origin = headers.get_all(header::ORIGIN).iter().all(|origin| ours(origin.as_bytes()));
+    // `none`: typed in, or from a bookmark.
+    let same_site = |site: &[u8]| matches!(site, b"same-origin" | b"none");
+    let not_sent_elsewhere = headers.get_all(SEC_FETCH_SITE).iter().all(|site| same_site(site.as_bytes()));
+    if same_origin && not_sent_elsewhere { Ok(()) } else { Err(Denied::ForeignOrigin) }
+}
+
+/// `Authorization: Bearer TOKEN` (RFC 6750 §2.1), compared in a time that tells no more than the length.
+fn check_token(headers: &HeaderMap, token: &str) -> Result<(), Denied> {
+    let mut fields = headers.get_all(header::AUTHORIZATION).iter();
+    let (Some(field), None) = (fields.next(), fields.next()) else { return Err(Denied::TokenMissing) };
+    let (scheme, sent) = field.as_bytes().split_at_checked("Bearer ".len()).ok_or(Denied::TokenMissing)?;
+    if !scheme.eq_ignore_ascii_case(b"Bearer ") {
+        return Err(Denied::TokenMissing);
+    }
+    let same = constant_time::verify_slices_are_equal(sent.trim_ascii(), token.as_bytes());
+    same.map_err(|_| Denied::TokenWrong)
+}
+
+/// Whether a process on this machine asks.
+fn is_local(peer: Peer) -> bool {
+    peer.ip().to_canonical().is_loopback()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Access::{Guarded, Open, Scrapers};
+    use hyper::header::HeaderName;
+
+    const LOCAL: &str = "127.0.0.1:50000";
+    const OTHER: &str = "10.0.0.9:50000";
+
+    fn ask(access: Access, peer: &str, fields: &[(&str, &str)], token: Option<&str>) -> Result<(), Denied> {
+        let mut headers = HeaderMap::new();
+        for (name, value) in fields {
+            headers.append(HeaderName::try_from(*name).unwrap(), value.parse().unwrap());
+        }
+        let peer = Peer::Address(peer.parse().unwrap());
+        let uri = Uri::from_static("/status");
+        check(access, Caller { peer, version: Version::HTTP_11, uri: &uri, headers: &headers }, token)
+    }
+
+    #[test]
+    fn hosts() {
+        for (host, decision) in [
+            ("127.0.0.1:9180", Ok(())),
+            ("127.0.0.1", Ok(())),
+            ("[::1]:9180", Ok(())),
+            ("10.1.2.3:9180", Ok(())),
+            ("localhost:1", Ok(())),
+            ("LOCALHOST", Ok(())),
+            ("evil.example", Err(Denied::ForeignHost)),
+            ("127.0.0.1.evil.example:9180", Err(Denied::ForeignHost)),
+            ("localhost.evil.example", Err(Denied::ForeignHost)),
+            ("localhost.", Err(Denied::ForeignHost)),
+            ("0x7f.1", Err(Denied::ForeignHost)),
+            ("", Err(Denied::BadHost)),
+            (":9180", Err(Denied::BadHost)),
+            ("127.0.0.1:port", Err(Denied::BadHost)),
+            ("127.0.0.1:99999", Err(Denied::BadHost)),
+            ("evil.example@127.0.0.1", Err(Denied::BadHost)),
+            ("[::1", Err(Denied::BadHost)),
+            ("[::1]x", Err(Denied::BadHost)),
+            ("::1", Err(Denied::BadHost)),
+            ("[evil.example]", Err(Denied::ForeignHost)),
+        ] {
+            assert_eq!(ask(Guarded, LOCAL, &[("host", host)], None), decision, "{host}");
+            // A foreign name does not become ours by a token.
+            let authorized = [("host", host), ("authorization", "Bearer t")];
+            assert_eq!(ask(Guarded, LOCAL, &authorized, Some("t")), decision, "{host} with a token");
+        }
+        assert_eq!(ask(Open, LOCAL, &[("host", "evil.example")], None), Ok(()));
+        assert_eq!(ask(Guarded, LOCAL, &[], None), Err(Denied::BadHost));
+        assert_eq!(ask(Guarded, LOCAL, &[("host", "[::1]"), ("host", "[::1]")], None), Err(Denied::BadHost));
+    }
+
+    #[test]
+    fn an_absolute_target_counts_for_more_than_host() {
+        let headers = HeaderMap::from_iter([(header::HOST, "127.0.0.1".parse().unwrap())]);
+        let uri = Uri::from_static("http://evil.example/status");
+        let peer = Peer::Local;
+        let caller = Caller { peer, version: Version::HTTP_11, uri: &uri, headers: &headers };
+        assert_eq!(check(Guarded, caller, None), Err(Denied::ForeignHost));
+    }
+
+    #[test]
+    fn http_1_0_needs_no_host() {
+        let uri = Uri::from_static("/healthz");
+        let headers = HeaderMap::new();
+        let caller = Caller { peer: Peer::Local, version: Version::HTTP_10, uri: &uri, headers: &headers };
+        assert_eq!(check(Guarded, caller, None), Ok(()));
+    }
+
+    #[test]
+    fn origins() {
+        for (name, value, decision) in [
+            ("origin", "http://127.0.0.1:9180", Ok(())),
+            ("origin", "https://127.0.0.1:9180", Ok(())),
+            ("origin", "http://127.0.0.1:8080", Err(Denied::ForeignOrigin)),
+            ("origin", "http://evil.example", Err(Denied::ForeignOrigin)),
+            ("origin", "null", Err(Denied::ForeignOrigin)),
+            ("sec-fetch-site", "none", Ok(())),
+            ("sec-fetch-site", "same-origin", Ok(())),
+            ("sec-fetch-site", "same-site", Err(Denied::ForeignOrigin)),
+            ("sec-fetch-site", "cross-site", Err(Denied::ForeignOrigin)),
+        ] {
+            for access in [Guarded, Open, Scrapers] {
+                let fields = [("host", "127.0.0.1:9180"), (name, value)];
+                assert_eq!(ask(access, LOCAL, &fields, None), decision, "{access:?} {name}: {value}");
+            }
+        }
+    }
+
+    #[test]
+    fn only_scrapers_elsewhere_may_use_a_name() {
+        let named = ("host", "weir.monitoring.svc:9180");
+        assert_eq!(ask(Scrapers, OTHER, &[named], Some("t")), Ok(()));
+        assert_eq!(ask(Scrapers, LOCAL, &[named], None), Err(Denied::ForeignHost));
+        for sign in ["accept-language", "cookie", "referer", "sec-fetch-mode"] {
+            assert_eq!(ask(Scrapers, OTHER, &[named, (sign, "")], None), Err(Denied::ForeignHost), "{sign}");
+        }
+        // Under an address a browser may look at metrics too.
+        let browser = [("host", "10.0.0.1:9180"), ("accept-language", "en"), ("sec-fetch-site", "none")];
+        assert_eq!(ask(Scrapers, OTHER, &browser, None), Ok(()));
+    }
+
+    #[test]
+    fn tokens() {
+        for (sent, decision) in [
+            ("Bearer s3cret", Ok(())),
+            ("bearer s3cret", Ok(())),
+            ("Bearer  s3cret ", Ok(())),
+            ("Bearer s3cre", Err(Denied::TokenWrong)),
+            ("Bearer s3cret!", Err(Denied::TokenWrong)),
+            ("Bearer ", Err(Denied::TokenWrong)),
+            ("Basic s3cret", Err(Denied::TokenMissing)),
+            ("s3cret", Err(Denied::TokenMissing)),
+            ("", Err(Denied::TokenMissing)),
+        ] {
+            let fields = [("host", "localhost"), ("authorization", sent)];
+            assert_eq!(ask(Guarded, OTHER, &fields, Some("s3cret")), decision, "{sent}");
+        }
+        assert_eq!(ask(Guarded, LOCAL, &[("host", "localhost")], Some("s3cret")), Err(Denied::TokenMissing));
+        for access in [Open, Scrapers] {
+            assert_eq!(ask(access, OTHER, &[("host", "10.0.0.1")], Some("s3cret")), Ok(()));
+        }
+    }
+
+    #[test]
+    fn without_a_token_only_this_machine_may_ask() {
+        for (peer, decision) in [
+            (LOCAL, Ok(())),
+            ("[::1]:5", Ok(())),
+            ("[::ffff:127.0.0.1]:5", Ok(())),
+            (OTHER, Err(Denied::NotLocal)),
+            ("[2001:db8::1]:5", Err(Denied::NotLocal)),
+        ] {
+            assert_eq!(ask(Guarded, peer, &[("host", "10.0.0.1")], None), decision, "{peer}");
+        }
+        assert_eq!(ask(Scrapers, OTHER, &[("host", "10.0.0.1")], None), Ok(()));
+    }
+}

@@ -1,0 +1,177 @@
+//! One bound address of the admin listener: accepts, within limits, and speaks HTTP/1.1.
+
+use crate::api::Api;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::watch;
+use tokio::task::{JoinHandle, JoinSet};
+use weir_telemetry::log;
+use weir_wire::listen::{self, Address, BoundSocket, Listener};
+use weir_wire::{Peer, Stream};
+
+/// Most connections at one time. A further one takes the place of the oldest that has no request under way, so that idle
+/// ones can not keep a probe out. Worst case 64 × (16 KiB + one answer).
+const CONNECTIONS: usize = 64;
+
+/// How long a head may take; also how long a connection may be idle, since the wait for the next head begins at once.
+const HEAD_WAIT: Duration = Duration::from_secs(10);
+
+/// Largest head, in bytes. More is 431.
+const HEAD_BYTES: usize = 16 * 1024;
+
+/// Most header fields. More is 431.
+const HEAD_FIELDS: usize = 64;
+
+/// How old a connection may grow: it ends after the exchange then. With [`END_WAIT`], this bounds what a reader that does
+/// not read costs.
+const MAX_AGE: Duration = Duration::from_secs(60);
+
+/// How long the exchange under way may then take before it is cut.
+const END_WAIT: Duration = Duration::from_secs(30);
+
+/// How long to wait when the system has no descriptor left.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// An address that is being served.
+pub(crate) struct Server {
+    /// The address as it is written in the config.
+    pub(crate) asked: Address,
+    /// The address as bound: with the real port.
+    pub(crate) actual: Address,
+    close: watch::Sender<bool>,
+    accepting: JoinHandle<JoinSet<()>>,
+}
+
+/// A connection that may have to make room for another.
+struct Held {
+    task: tokio::task::AbortHandle,
+    busy: Arc<AtomicBool>,
+}
+
+// === impl Server ===
+
+impl Server {
+    /// Binds and serves. Within the runtime.
+    ///
+    /// # Errors
+    /// What the system says, with the holder's pid where the address is taken.
+    pub(crate) fn start(asked: &Address, api: &Arc<Api>) -> io::Result<Self> {
+        let bound = listen::bind(asked, 1)?;
+        if let Address::Unix(path) = &bound.address {
+            only_for_owner(path)?;
+        }
+        let socket = bound.sockets.into_iter().next();
+        let socket = socket.ok_or_else(|| io::Error::other("no socket was bound"))?;
+        Self::serve(asked.clone(), bound.address, socket, Arc::clone(api))
+    }
+
+    fn serve(asked: Address, actual: Address, socket: BoundSocket, api: Arc<Api>) -> io::Result<Self> {
+        let listener = Listener::new(socket)?;
+        let (close, closing) = watch::channel(false);
+        let accepting = tokio::spawn(accept(listener, api, closing));
+        Ok(Self { asked, actual, close, accepting })
+    }
+
+    /// Stops listening and returns as soon as the address is free. Exchanges under way may end; idle connections are
+    /// closed. The set holds what is left.
+    pub(crate) async fn close(self) -> JoinSet<()> {
+        self.close.send_replace(true);
+        let connections = self.accepting.await.unwrap_or_default();
+        if let Address::Unix(path) = &self.actual {
+            let _ = std::fs::remove_file(path); // it may have been taken away already
+        }
+        connections
+    }
+}
+
+/// An admin socket is for whoever runs the gateway. Between bind and here the umask decides.
+fn only_for_owner(path: &std::path::Path) -> io::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))
+}
+
+async fn accept(listener: Listener, api: Arc<Api>, mut closing: watch::Receiver<bool>) -> JoinSet<()> {
+    let mut connections = JoinSet::new();
+    let mut held: VecDeque<Held> = VecDeque::new();
+    loop {
+        let accepted = tokio::select! {
+            biased;
+            _ = closing.wait_for(|closing| *closing) => return connections,
+            Some(_) = connections.join_next() => continue,
+            accepted = listener.accept() => accepted,
+        };
+        let (stream, peer) = match accepted {
+            Ok(accepted) => accepted,
+            Err(e) => {
+                // Out of descriptors, or the peer left before we came: neither is a reason to stop.
+                log::debug("admin accept failed", &[("error", &e)]);
+                if weir_wire::limits::ran_out(&e) {
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+                continue;
+            }
+        };
+        held.retain(|held| !held.task.is_finished());
+        if held.len() >= CONNECTIONS && !make_room(&mut held) {
+            continue; // all are at work; this one is closed
+        }
+        let busy = Arc::new(AtomicBool::new(false));
+        let (api, closing, working) = (Arc::clone(&api), closing.clone(), Arc::clone(&busy));
+        let task = match stream {
+            Stream::Tcp(stream) => connections.spawn(connection(stream, peer, api, working, closing)),
+            Stream::Unix(stream) => connections.spawn(connection(stream, peer, api, working, closing)),
+            Stream::Tls(_) => continue, // a listener accepts cleartext
+        };
+        held.push_back(Held { task, busy });
+    }
+}
+
+/// Cuts the oldest connection that has no request under way.
+fn make_room(held: &mut VecDeque<Held>) -> bool {
+    let oldest = held.iter().position(|held| !held.busy.load(Ordering::Relaxed));
+    let Some(oldest) = oldest.and_then(|oldest| held.remove(oldest)) else { return false };
+    oldest.task.abort();
+    true
+}
+
+async fn connection(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    peer: Peer,
+    api: Arc<Api>,
+    busy: Arc<AtomicBool>,
+    mut closing: watch::Receiver<bool>,
+) {
+    let service = service_fn(|request| {
+        let (api, busy) = (&api, &busy);
+        async move {
+            busy.store(true, Ordering::Relaxed);
+            let answer = api.answer(peer, request).await;
+            busy.store(false, Ordering::Relaxed);
+            Ok::<_, Infallible>(answer)
+        }
+    });
+    let served = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_WAIT)
+        .max_buf_size(HEAD_BYTES)
+        .max_headers(HEAD_FIELDS)
+        .half_close(true) // `printf … | nc` is a client too
+        .serve_connection(TokioIo::new(stream), service);
+    let mut served = pin!(served);
+    tokio::select! {
+        _ = &mut served => return, // a peer that leaves is no news
+        _ = closing.wait_for(|closing| *closing) => {}
+        () = tokio::time::sleep(MAX_AGE) => {}
+    }
+    served.as_mut().graceful_shutdown();
+    let _ = tokio::time::timeout(END_WAIT, served).await; // or it is cut
+}
