@@ -6,7 +6,7 @@ use weir_testkit::{Upstream, Weir, eventually};
 
 use crate::cause::{
     BAD_RESPONSE, BODY_TOO_LARGE, CONNECTION_LIMIT, HEADER_TOO_LARGE, PENDING_LIMIT, PENDING_TIMEOUT,
-    TOO_MANY_HEADERS,
+    TARGET_TOO_LONG, TOO_MANY_HEADERS,
 };
 use crate::support::{GET, OK, OK_BODY, weir_with};
 
@@ -54,6 +54,14 @@ fn the_default_allows_a_hundred_headers_and_32_kib() {
     weir.client()
         .ask(format!("GET / HTTP/1.1\r\nHost: h\r\nA: {field}\r\n\r\n"))
         .expect_cause(HEADER_TOO_LARGE);
+}
+
+#[test]
+fn target_bytes() {
+    let upstream = Upstream::fixed(OK);
+    let weir = Weir::in_front_of(&upstream);
+    weir.client().get(&format!("/{}", "a".repeat(8000))).expect_status(200);
+    weir.client().get(&format!("/{}", "a".repeat(9000))).expect_cause(TARGET_TOO_LONG);
 }
 
 #[test]
