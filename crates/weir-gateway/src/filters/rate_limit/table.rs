@@ -14,7 +14,11 @@
 //! as its first. So the error is in favour of that client, at most the share of a burst that it had used, and it
 //! takes nine active keys in one bucket: rare while the table has twice as many slots as there are active keys.
 //!
-//! Invariant: no key has two slots, but after a claim was given up on (see [`Table::with_patience`]).
+//! *When a thread is taken off its processor in the middle of a claim* and stays off for longer than others wait
+//! (`PATIENCE`), a request that needs that bucket passes uncounted, or its key gets a second slot: better than to stop a
+//! core behind a thread that does not run.
+//!
+//! Invariant: but for that, no key has two slots.
 
 use super::gcra::{Decision, NEVER, Rate, Time};
 use foldhash::quality::RandomState;
@@ -74,8 +78,7 @@ impl Table {
         Self { seed: RandomState::default(), buckets, segments, patience: PATIENCE }
     }
 
-    /// The same with another number of waits before a claim is given up on. A request for which that happens passes
-    /// uncounted: better than to stop a core behind a thread that does not run.
+    /// The same with another number of waits before a claim is given up on.
     #[cfg(test)]
     pub(super) fn with_patience(mut self, patience: u32) -> Self {
         self.patience = patience;
