@@ -65,7 +65,7 @@ impl Server {
     /// # Errors
     /// What the system says, with the holder's pid where the address is taken.
     pub(crate) fn start(asked: &Address, api: &Arc<Api>) -> io::Result<Self> {
-        let bound = listen::bind(asked, 1)?;
+        let bound = listen::bind(asked, 1, listen::Beside::Nobody)?;
         if let Address::Unix(path) = &bound.address {
             only_for_owner(path)?;
         }

@@ -51,7 +51,9 @@ enum NoRequest {
 pub(crate) async fn serve(core: Rc<Core>, listener: Rc<LocalListener>, stream: Stream, peer: Peer) {
     let waker = poll_fn(|cx| Poll::Ready(cx.waker().clone())).await;
     let address = listener.spec.address.clone();
-    let presence = Rc::new(Presence { closing: Cell::new(false), listener: address, waker });
+    // One that was still in the queue of a listener that is gone, or of a drained core, gets one answer.
+    let ends = core.draining.get() || core.local().listener(&address).is_none();
+    let presence = Rc::new(Presence { closing: Cell::new(ends), listener: address, waker });
     let held = core.shared.connections.fetch_add(1, Ordering::Relaxed);
     let number = core.enter(&presence);
     let _left = Left { core: &core, number };
@@ -251,7 +253,7 @@ impl Client {
                     Poll::Ready(Err(_)) => return Poll::Ready(Err(None)),
                     Poll::Pending => {}
                 }
-                if head.is_none() && self.presence.closing.get() {
+                if head.is_none() && reused && self.presence.closing.get() {
                     return Poll::Ready(Err(None));
                 }
                 if !waiting && reused && head.is_none() {

@@ -61,7 +61,10 @@ pub(crate) struct Core {
     local: RefCell<Rc<Local>>,
     pools: RefCell<HashMap<PoolKey, std::rc::Weak<Pool>>>,
     presences: RefCell<Slab<Rc<Presence>>>,
+    #[allow(clippy::vec_box)]
+    // the box is what is lent: a head of 200 bytes would be moved with every exchange
     requests: RefCell<Vec<Box<RequestHead>>>,
+    #[allow(clippy::vec_box)] // as above
     responses: RefCell<Vec<Box<ResponseHead>>>,
     buffers: RefCell<Vec<Vec<u8>>>,
 }

@@ -55,10 +55,10 @@ causes! {
     BODY_TOO_SLOW "body_too_slow" 408 "The request body arrived too slowly." "listeners.*.timeouts.rate";
     CLIENT_CLOSED "client_closed" 0 "The client went away before the response was complete." "nothing: the client left";
     CLIENT_TOO_SLOW "client_too_slow" 0 "The client stopped reading the response." "listeners.*.timeouts.write";
-    CONNECTION_LIMIT "connection_limit" 503 "The gateway holds as many connections as it may." "limits.connections";
     CONNECT_FAILED "connect_failed" 502 "No connection to the upstream could be made." "upstreams.*.endpoints";
     CONNECT_REFUSED "connect_refused" 502 "The upstream refused the connection." "upstreams.*.endpoints: is the service running?";
     CONNECT_TIMEOUT "connect_timeout" 504 "Connecting to the upstream took too long." "upstreams.*.timeouts.connect";
+    CONNECTION_LIMIT "connection_limit" 503 "The gateway holds as many connections as it may." "limits.connections";
     DRAINING "draining" 503 "The gateway is shutting down." "shutdown.drain";
     EXCHANGE_TIMEOUT "exchange_timeout" 504 "The exchange took longer than it may in all." "upstreams.*.timeouts.exchange";
     EXPECTATION_FAILED "expectation_failed" 417 "The request expects something other than 100-continue." "nothing: the client is at fault (RFC 9110 §10.1.1)";

@@ -305,7 +305,7 @@ impl<'c> Exchange<'c> {
             Stop::Refuse(refusal) => {
                 self.facts.cause = Some(refusal.cause);
                 // Whoever sends what can be read in two ways may mean another message by what follows it.
-                self.can_keep &= refusal.cause.status != 400;
+                self.can_keep &= !matches!(refusal.cause.status, 400 | 501);
                 let id = self.cx.as_ref().and_then(|cx| cx.request_id.as_deref());
                 let expose = self.local.snapshot.expose_causes;
                 let made = respond::refusal(&refusal, Some(&self.head.headers), id, expose);

@@ -262,6 +262,14 @@ impl Gateway {
     /// What is wrong with the config. The current one runs on, untouched.
     pub fn reload(&self) -> Result<Reloaded, Refused> {
         let mut control = self.control();
+        if !self.is_ready() {
+            let mut diagnostics = Diagnostics::default();
+            diagnostics.push(crate::config::Diagnostic::error(
+                "draining",
+                "the gateway is draining: it takes no config",
+            ));
+            return Err(Refused { diagnostics });
+        }
         let result = control.reload(&self.inner.cores);
         if result.is_ok() {
             // No receiver is no fault: nobody may have asked.

@@ -1,7 +1,7 @@
 //! One core: its thread, its mailbox, and the accept loop of each of its listening sockets.
 
 use crate::connection;
-use crate::core::{Core, Message, Shared, detach};
+use crate::core::{Core, LocalListener, Message, Shared, detach};
 use crate::snapshot::Snapshot;
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -123,14 +123,20 @@ impl Doors {
 
 /// Accepts until the bell rings, then serves what is still in the kernel's queue: closing a listening socket resets it.
 async fn accept(core: Rc<Core>, address: Address, listener: Listener, bell: Rc<Notify>) {
+    let Some(mut last) = core.local().listener(&address).cloned() else { return };
     loop {
         let accepted = tokio::select! {
-            biased;
-            accepted = listener.accept() => accepted,
+            biased; // the bell first: under a steady stream of connections it would never be heard
             () = bell.notified() => break,
+            accepted = listener.accept() => accepted,
         };
         match accepted {
-            Ok((stream, peer)) => admit(&core, &address, stream, peer),
+            Ok((stream, peer)) => {
+                if let Some(same) = core.local().listener(&address) {
+                    last = Rc::clone(same);
+                }
+                admit(&core, &last, stream, peer);
+            }
             Err(e) if connection::must_pause(&e) => {
                 static SEEN: log::Every = log::every(Duration::from_secs(5));
                 SEEN.warn("out of descriptors: accepting pauses", &[("error", &e)]);
@@ -139,11 +145,11 @@ async fn accept(core: Rc<Core>, address: Address, listener: Listener, bell: Rc<N
             Err(_) => {} // this one connection failed before it was ours
         }
     }
-    loop {
+    for _ in 0..weir_wire::listen::BACKLOG {
         tokio::select! {
             biased;
             accepted = listener.accept() => match accepted {
-                Ok((stream, peer)) => serve(&core, &address, stream, peer),
+                Ok((stream, peer)) => serve(&core, &last, stream, peer),
                 Err(_) => break,
             },
             () = std::future::ready(()) => break,
@@ -152,13 +158,14 @@ async fn accept(core: Rc<Core>, address: Address, listener: Listener, bell: Rc<N
 }
 
 /// Serves a new connection here, or on the core that has the fewest.
-fn admit(core: &Rc<Core>, address: &Address, stream: Stream, peer: Peer) {
-    let Some(lightest) = lighter(core) else { return serve(core, address, stream, peer) };
+fn admit(core: &Rc<Core>, listener: &Rc<LocalListener>, stream: Stream, peer: Peer) {
+    let Some(lightest) = lighter(core) else { return serve(core, listener, stream, peer) };
     if matches!(stream, Stream::Tcp(_))
         && let Some(stream) = detach(stream)
     {
+        let listener = listener.spec.address.clone();
         // The receiver is gone only when the whole process ends.
-        let _ = core.siblings[lightest].send(Message::Accepted { stream, peer, listener: address.clone() });
+        let _ = core.siblings[lightest].send(Message::Accepted { stream, peer, listener });
     }
 }
 
@@ -176,14 +183,12 @@ fn lighter(core: &Core) -> Option<usize> {
 }
 
 fn take_over(core: &Rc<Core>, stream: std::net::TcpStream, peer: Peer, address: &Address) {
-    if let Ok(stream) = tokio::net::TcpStream::from_std(stream) {
-        serve(core, address, Stream::Tcp(stream), peer);
+    let local = core.local();
+    if let (Ok(stream), Some(listener)) = (tokio::net::TcpStream::from_std(stream), local.listener(address)) {
+        serve(core, listener, Stream::Tcp(stream), peer);
     }
 }
 
-fn serve(core: &Rc<Core>, address: &Address, stream: Stream, peer: Peer) {
-    let local = core.local();
-    if let Some(listener) = local.listener(address) {
-        drop(tokio::task::spawn_local(connection::serve(Rc::clone(core), Rc::clone(listener), stream, peer)));
-    }
+fn serve(core: &Rc<Core>, listener: &Rc<LocalListener>, stream: Stream, peer: Peer) {
+    drop(tokio::task::spawn_local(connection::serve(Rc::clone(core), Rc::clone(listener), stream, peer)));
 }

@@ -23,7 +23,7 @@ use std::sync::mpsc as std_mpsc;
 use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::mpsc;
 use weir_telemetry::{AccessLog, AccessLogWriter, LineFormat, Output, Telemetry, log};
-use weir_wire::listen::{self, Address, BoundSocket};
+use weir_wire::listen::{self, Address, Beside, BoundSocket};
 
 /// A reload that was done.
 #[derive(Clone, Debug)]
@@ -121,6 +121,7 @@ impl Control {
         cores: usize,
     ) -> Result<Prepared, String> {
         let mut bound = Vec::new();
+        let beside = if self.bound.is_empty() { Beside::Nobody } else { Beside::Ourselves };
         let mut sockets: Vec<Vec<(Address, BoundSocket)>> = (0..cores).map(|_| Vec::new()).collect();
         for listener in &mut snapshot.listeners {
             let asked = listener.address.clone();
@@ -129,7 +130,7 @@ impl Control {
             let actual = match self.bound.iter().find(same) {
                 Some(open) => open.actual.clone(),
                 None => {
-                    let new = listen::bind(&asked, cores)
+                    let new = listen::bind(&asked, cores, beside)
                         .map_err(|e| format!("listeners.{}: {e}", listener.name))?;
                     for (core, socket) in sockets.iter_mut().zip(new.sockets) {
                         core.push((new.address.clone(), socket));
@@ -213,9 +214,10 @@ impl Control {
                 self.telemetry.reload_refused();
                 let text = diagnostics.to_text();
                 let first = text.lines().next().unwrap_or_default();
+                let hint = "the config before runs on; `weir check` tells all";
                 log::error(
-                    "reload refused: the config before runs on",
-                    &[("errors", &diagnostics.errors()), ("first", &first)],
+                    "reload refused",
+                    &[("errors", &diagnostics.errors()), ("first", &first), ("hint", &hint)],
                 );
                 Err(Refused { diagnostics })
             }

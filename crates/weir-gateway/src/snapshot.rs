@@ -63,6 +63,8 @@ pub(crate) struct Route {
     pub(crate) name: Arc<str>,
     /// Its filters in the order they run, the global ones first.
     pub(crate) chain: Chain,
+    /// How many of them are for every route.
+    pub(crate) global: usize,
     pub(crate) target: Target,
     pub(crate) response_timeout: Option<Duration>,
     pub(crate) exchange_timeout: Option<Duration>,
@@ -93,7 +95,6 @@ pub(crate) struct Instance {
 
 /// What a plan adds to the routes of its consumers.
 pub(crate) struct Plan {
-    pub(crate) name: String,
     pub(crate) chain: Chain,
 }
 
@@ -126,13 +127,14 @@ impl Snapshot {
         self.trusted.iter().any(|network| network.contains(&address))
     }
 
-    /// The filters of a plan that run on a route: those whose name the route does not use itself.
+    /// The filters of a plan that run on a route: those whose name the route's own filters do not use.
     pub(crate) fn plan_filters<'a>(
         &'a self,
         plan: usize,
         route: &'a Route,
     ) -> impl Iterator<Item = u32> + 'a {
-        let used = |name| route.chain.iter().any(|&f| self.filters[f as usize].name == name);
+        let used =
+            |name| route.chain.iter().skip(route.global).any(|&f| self.filters[f as usize].name == name);
         let chain = self.plans.get(plan).map(|p| &p.chain[..]).unwrap_or_default();
         chain.iter().copied().filter(move |&f| !used(self.filters[f as usize].name))
     }

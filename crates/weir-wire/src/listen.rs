@@ -30,7 +30,7 @@ impl fmt::Display for Address {
 
 /// Connections that the kernel keeps ready for one core before it drops new ones. The system's `net.core.somaxconn`
 /// (4,096 by default) caps it.
-const BACKLOG: i32 = 4096;
+pub const BACKLOG: i32 = 4096;
 
 /// When a silent connection is asked whether its peer is still there, and how often before it is given up:
 /// 10 s + 3 × 3 s = 19 s, below the 20 s that we promise.
@@ -69,6 +69,15 @@ pub enum Listener {
     Unix(UnixListener),
 }
 
+/// Whether an address may be bound beside one of our own that covers it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Beside {
+    /// No.
+    Nobody,
+    /// Yes: a reload moves a listener from `127.0.0.1:80` to `0.0.0.0:80` before it closes the first.
+    Ourselves,
+}
+
 /// Binds an address for `cores` cores.
 ///
 /// SO_REUSEPORT would let a second process bind beside the first and take half of its connections, so the address is first
@@ -76,14 +85,14 @@ pub enum Listener {
 ///
 /// # Errors
 /// What the system says, with the holder's pid where the address is taken.
-pub fn bind(address: &Address, cores: usize) -> io::Result<Bound> {
+pub fn bind(address: &Address, cores: usize, beside: Beside) -> io::Result<Bound> {
     match address {
-        Address::Tcp(asked) => bind_tcp(*asked, cores),
+        Address::Tcp(asked) => bind_tcp(*asked, cores, beside),
         Address::Unix(path) => bind_unix(path, cores),
     }
 }
 
-fn bind_tcp(asked: SocketAddr, cores: usize) -> io::Result<Bound> {
+fn bind_tcp(asked: SocketAddr, cores: usize, beside: Beside) -> io::Result<Bound> {
     let taken = |e: io::Error| match (e.kind(), holder::of(asked)) {
         (io::ErrorKind::AddrInUse, Some(pid)) => {
             io::Error::new(e.kind(), format!("{asked} is taken by process {pid}"))
@@ -95,7 +104,12 @@ fn bind_tcp(asked: SocketAddr, cores: usize) -> io::Result<Bound> {
     };
     if asked.port() != 0 {
         let probe = tcp_socket(asked)?;
-        probe.bind(&asked.into()).map_err(taken)?;
+        if let Err(e) = probe.bind(&asked.into()) {
+            let ours = beside == Beside::Ourselves && holder::of(asked) == Some(std::process::id());
+            if e.kind() != io::ErrorKind::AddrInUse || !ours {
+                return Err(taken(e));
+            }
+        }
     }
     let mut address = asked;
     let mut sockets = Vec::with_capacity(cores);
@@ -178,9 +192,10 @@ mod tests {
     #[test]
     fn a_taken_address_names_its_holder() {
         let any = Address::Tcp("127.0.0.1:0".parse().unwrap());
-        let bound = bind(&any, 2).unwrap();
+        let bound = bind(&any, 2, Beside::Nobody).unwrap();
         assert_eq!(bound.sockets.len(), 2);
-        let error = bind(&bound.address, 1).unwrap_err();
+        let error = bind(&bound.address, 1, Beside::Nobody).unwrap_err();
+        assert!(bind(&bound.address, 1, Beside::Ourselves).is_ok());
         assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
         assert!(error.to_string().contains(&format!("process {}", std::process::id())), "{error}");
     }
@@ -189,10 +204,10 @@ mod tests {
     fn a_unix_socket_left_behind_is_replaced_and_a_live_one_is_not() {
         let path = std::env::temp_dir().join(format!("weir-listen-{}.sock", std::process::id()));
         let address = Address::Unix(path.clone());
-        let first = bind(&address, 1).unwrap();
-        assert_eq!(bind(&address, 1).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        let first = bind(&address, 1, Beside::Nobody).unwrap();
+        assert_eq!(bind(&address, 1, Beside::Nobody).unwrap_err().kind(), io::ErrorKind::AddrInUse);
         drop(first);
-        assert!(bind(&address, 1).is_ok());
+        assert!(bind(&address, 1, Beside::Nobody).is_ok());
         std::fs::remove_file(path).unwrap();
     }
 }

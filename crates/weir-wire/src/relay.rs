@@ -227,6 +227,11 @@ impl Relay {
                     let last = self.reader.is_done();
                     if watch.is_none() && self.framing != Framing::Chunked && len > COPY_BYTES {
                         self.direct = (from, to);
+                        // The end of a body of known length needs no further byte: without this the relay would
+                        // read on, and wait for a message that nobody owes it.
+                        if last {
+                            self.finish(None)?;
+                        }
                         continue;
                     }
                     let piece = self.input.get(from..to).unwrap_or_default();

@@ -276,7 +276,12 @@ fn expand(pattern: &Path, files: &mut Vec<PathBuf>) -> Result<Vec<PathBuf>, Stri
     }
     let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
     files.push(folder.to_owned());
-    let entries = std::fs::read_dir(folder).map_err(|e| format!("cannot read {}: {e}", folder.display()))?;
+    let entries = match std::fs::read_dir(folder) {
+        Ok(entries) => entries,
+        // A folder to come matches nothing yet: the warning for that is enough.
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(e) => return Err(format!("cannot read {}: {e}", folder.display())),
+    };
     let mut found: Vec<_> = entries
         .filter_map(Result::ok)
         .filter(|entry| {

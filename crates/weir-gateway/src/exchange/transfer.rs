@@ -206,19 +206,14 @@ impl Exchange<'_> {
         let mut moved = (0, 0);
         client.deadline.set(Instant::now(), idle);
         let result = poll_fn(|cx| {
-            loop {
-                if let Poll::Ready(result) = tunnel.poll(cx, &mut client.stream, &mut connection.stream) {
-                    return Poll::Ready(result.map_err(|_| &error::CLIENT_CLOSED));
-                }
-                if tunnel.moved() != moved {
-                    moved = tunnel.moved();
-                    client.deadline.set(Instant::now(), idle);
-                }
-                if client.deadline.poll_passed(cx).is_pending() {
-                    return Poll::Pending;
-                }
-                return Poll::Ready(Err(&error::TUNNEL_TIMEOUT));
+            if let Poll::Ready(result) = tunnel.poll(cx, &mut client.stream, &mut connection.stream) {
+                return Poll::Ready(result.map_err(|_| &error::CLIENT_CLOSED));
             }
+            if tunnel.moved() != moved {
+                moved = tunnel.moved();
+                client.deadline.set(Instant::now(), idle);
+            }
+            client.deadline.poll_passed(cx).map(|()| Err(&error::TUNNEL_TIMEOUT))
         })
         .await;
         let (up, down) = tunnel.moved();

@@ -89,7 +89,6 @@ impl Compiler<'_> {
         let config = self.config;
         let global = self.chain(&config.filters, "filters", None, &mut filters);
         let plans = config.plans.iter().map(|(name, plan)| Plan {
-            name: name.to_owned(),
             chain: self.chain(&plan.filters, &format!("plans.{name}"), None, &mut filters).into(),
         });
         let plans: Vec<Plan> = plans.collect();
@@ -448,6 +447,7 @@ impl Compiler<'_> {
         Some(Route {
             name: name.into(),
             chain: [global, &own].concat().into(),
+            global: global.len(),
             target,
             response_timeout: written.timeouts.response.map(|t| t.get()),
             exchange_timeout: written.timeouts.exchange.map(|t| t.get()),
