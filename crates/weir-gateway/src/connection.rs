@@ -39,6 +39,8 @@ pub(crate) struct Client {
     pub(crate) forwarding: Forwarding,
     pub(crate) presence: Rc<Presence>,
     pub(crate) deadline: Deadline,
+    /// The generation of the snapshot that `listener` is from.
+    generation: u64,
 }
 
 /// Why no (further) request came.
@@ -53,7 +55,8 @@ pub(crate) async fn serve(core: Rc<Core>, listener: Rc<LocalListener>, stream: S
     let address = listener.spec.address.clone();
     // One that was still in the queue of a listener that is gone, or of a drained core, gets one answer.
     let ends = core.draining.get() || core.local().listener(&address).is_none();
-    let presence = Rc::new(Presence { closing: Cell::new(ends), listener: address, waker });
+    let presence =
+        Rc::new(Presence { closing: Cell::new(ends), waiting: Cell::new(0), listener: address, waker });
     let held = core.shared.connections.fetch_add(1, Ordering::Relaxed);
     let number = core.enter(&presence);
     let _left = Left { core: &core, number };
@@ -72,8 +75,11 @@ pub(crate) async fn serve(core: Rc<Core>, listener: Rc<LocalListener>, stream: S
             let trusted = core.local().snapshot.trusts(peer.ip());
             let forwarding = Forwarding::new(peer.ip(), tls, trusted);
             let deadline = Deadline::new();
+            let generation = core.local().generation;
             let core = Rc::clone(&core);
-            Client { core, listener, stream, peer, tls, forwarding, presence, deadline }.requests().await
+            Client { core, listener, stream, peer, tls, forwarding, presence, deadline, generation }
+                .requests()
+                .await
         }
         Err(cause) => {
             core.count(cause);
@@ -267,7 +273,7 @@ impl Client {
         .await;
         match (outcome, head) {
             (Ok(since), Some(head)) => {
-                self.adopt_listener()?;
+                self.adopt_listener();
                 Ok((head, since))
             }
             (Err(Some(e)), Some(head)) => {
@@ -304,15 +310,18 @@ impl Client {
 
     /// Takes the listener as the current snapshot has it. A request that arrived as its listener was taken away is still
     /// served, by the settings it came in under.
-    fn adopt_listener(&mut self) -> Result<(), NoRequest> {
+    fn adopt_listener(&mut self) {
         let local = self.core.local();
+        if local.generation == self.generation {
+            return;
+        }
+        self.generation = local.generation;
         if let Some(same) = local.listener(&self.presence.listener)
             && !Rc::ptr_eq(same, &self.listener)
         {
             self.listener = Rc::clone(same);
-            self.forwarding.trusted = local.snapshot.trusts(self.peer.ip());
         }
-        Ok(())
+        self.forwarding.trusted = local.snapshot.trusts(self.peer.ip());
     }
 
     /// Writes all of `out` within [`SEND_TIMEOUT`] between steps.

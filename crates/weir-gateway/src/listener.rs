@@ -29,8 +29,14 @@ pub(crate) struct Start {
     pub(crate) seed: u64,
 }
 
+/// Most events taken from the kernel at once.
+const EVENTS: usize = 64;
+
 /// How often a core looks after its pools and hands its log lines over.
 const TICK: Duration = Duration::from_millis(200);
+
+/// Every how many ticks exchanges that wait for long are told to watch their client.
+const WATCH_TICKS: u32 = 5;
 
 /// How long accepting pauses when descriptors have run out. Connections wait in the kernel's queue meanwhile, and every
 /// exchange that ends frees two.
@@ -43,7 +49,10 @@ const HAND_OVER_AT: usize = 8;
 pub(crate) fn spawn(start: Start) -> io::Result<JoinHandle<()>> {
     let name = format!("weir-core-{}", start.index);
     thread::Builder::new().name(name).spawn(move || {
-        let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
+        let runtime = Builder::new_current_thread()
+            .enable_all()
+            .max_io_events_per_tick(EVENTS)
+            .build_local(LocalOptions::default());
         match runtime {
             Ok(runtime) => runtime.block_on(run(start)),
             Err(e) => log::error("a core could not start", &[("error", &e)]),
@@ -55,13 +64,18 @@ async fn run(start: Start) {
     let Start { index, telemetry, causes, shared, siblings, mut mailbox, snapshot, seed } = start;
     let core = Core::new(index, &telemetry, causes, shared, siblings, snapshot, seed);
     let doors = Doors::default();
+    let mut ticks = 0u32;
     let mut tick = tokio::time::interval(TICK);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         let message = tokio::select! {
             message = mailbox.recv() => message,
             _ = tick.tick() => {
+                ticks = ticks.wrapping_add(1);
                 core.sweep();
+                if ticks.is_multiple_of(WATCH_TICKS) {
+                    core.watch_waiting();
+                }
                 if let Some(log) = &mut *core.access_log.borrow_mut() {
                     log.flush_tick();
                 }

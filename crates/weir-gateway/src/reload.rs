@@ -214,10 +214,16 @@ impl Control {
                 self.telemetry.reload_refused();
                 let text = diagnostics.to_text();
                 let first = text.lines().next().unwrap_or_default();
+                let file = self.source.path().map_or_else(String::new, |p| p.display().to_string());
                 let hint = "the config before runs on; `weir check` tells all";
                 log::error(
                     "reload refused",
-                    &[("errors", &diagnostics.errors()), ("first", &first), ("hint", &hint)],
+                    &[
+                        ("config", &file),
+                        ("errors", &diagnostics.errors()),
+                        ("first", &first),
+                        ("hint", &hint),
+                    ],
                 );
                 Err(Refused { diagnostics })
             }

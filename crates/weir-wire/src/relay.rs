@@ -209,10 +209,9 @@ impl Relay {
         self.input.get(self.used..).unwrap_or_default()
     }
 
-    /// The buffer for the next head, emptied.
-    pub fn into_buffer(mut self) -> Vec<u8> {
-        self.out.clear();
-        self.out
+    /// Gives the buffer of what was framed away, once all of it is written: for the next message.
+    pub fn take_buffer(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.out)
     }
 
     /// Takes pieces out of what was read until something large waits to be written or more is needed.

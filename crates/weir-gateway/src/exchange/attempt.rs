@@ -183,7 +183,9 @@ impl Exchange<'_> {
             rate: self.client.listener.spec.timeouts.rate,
             end: exchange_end(self.facts.started, route.exchange_timeout.unwrap_or(spec.timeouts.exchange)),
         };
-        let mut response = self.client.core.take_response();
+        self.client.presence.waiting.set(1);
+        let _waiting = super::transfer::Waiting(Rc::clone(&self.client.presence));
+        let mut slot: Option<Box<ResponseHead>> = None;
         let mut continued = false;
         let asked = Instant::now();
         for _ in 0..MAX_INTERIM {
@@ -191,17 +193,10 @@ impl Exchange<'_> {
                 let local = &self.local;
                 let mut watch = BodyWatch::new(local, &self.ran, self.cx.as_mut());
                 let expects = self.head.expects_continue() && !continued;
-                await_head(
-                    self.client,
-                    &mut connection,
-                    &mut upload,
-                    &mut response,
-                    &mut watch,
-                    &wait,
-                    expects,
-                )
-                .await
+                await_head(self.client, &mut connection, &mut upload, &mut slot, &mut watch, &wait, expects)
+                    .await
             };
+            let mut response = slot.take().unwrap_or_default();
             let failure = match waited {
                 Ok(()) if response.status() >= 200 || response.status() == 101 => {
                     self.facts.timing.first_byte = asked.elapsed();
@@ -216,7 +211,10 @@ impl Exchange<'_> {
                 Ok(()) => {
                     continued |= response.status() == 100;
                     match self.pass_interim(&mut response).await {
-                        Ok(()) => continue,
+                        Ok(()) => {
+                            slot = Some(response);
+                            continue;
+                        }
                         Err(stop) => Failure::Client(stop),
                     }
                 }
@@ -340,7 +338,7 @@ async fn await_head(
     client: &mut Client,
     connection: &mut Connection,
     upload: &mut Upload,
-    response: &mut ResponseHead,
+    slot: &mut Option<Box<ResponseHead>>,
     watch: &mut BodyWatch<'_>,
     waits: &Waits,
     expects_continue: bool,
@@ -356,6 +354,7 @@ async fn await_head(
                 match upload.relay.poll(cx, &mut client.stream, &mut connection.stream, watch.active()) {
                     Poll::Ready(Ok(())) => {
                         upload.done = true;
+                        client.core.give_buffer(upload.relay.take_buffer());
                         if armed_for != On::Response {
                             armed_for = On::Response;
                             client.deadline.set_within(Instant::now(), waits.response, waits.end);
@@ -376,6 +375,8 @@ async fn await_head(
                     }
                 }
             }
+            // Lent only while there is something in it: a thousand exchanges that wait hold no buffer.
+            let response = slot.get_or_insert_with(|| client.core.take_response());
             match connection.stream.poll_read(cx, response.buffer_mut()) {
                 Poll::Ready(Ok(0)) if response.rest().is_empty() => {
                     return Poll::Ready(Err(upstream_failure(&error::UPSTREAM_CLOSED)));
@@ -389,7 +390,12 @@ async fn await_head(
                     })));
                 }
                 // What followed an interim response may be complete already.
-                Poll::Pending if response.rest().is_empty() => break,
+                Poll::Pending if response.rest().is_empty() => {
+                    if let Some(empty) = slot.take() {
+                        client.core.give_response(empty);
+                    }
+                    break;
+                }
                 Poll::Pending => match parse_response(response, &limits) {
                     Ok(Progress::Complete) => return Poll::Ready(Ok(())),
                     Ok(Progress::Partial) => break,
@@ -402,7 +408,7 @@ async fn await_head(
                 Err(e) => return Poll::Ready(Err(bad_response(&e))),
             }
         }
-        if upload.done && client.stream.is_reset(cx) {
+        if upload.done && client.presence.is_watched() && client.stream.is_reset(cx) {
             return Poll::Ready(Err(Failure::Client(Stop::Cut(&error::CLIENT_CLOSED))));
         }
         if client.deadline.poll_passed(cx).is_pending() {

@@ -3,17 +3,27 @@
 use super::attempt::{Attempt, BodyWatch, Upload, exchange_end};
 use super::{Exchange, Next, Stop, record, run_body_hook};
 use crate::connection::SEND_TIMEOUT;
-use crate::core::Local;
+use crate::core::{Local, Presence};
 use crate::error::{self, Cause};
 use crate::filter::{Cx, Flow, Hooks};
 use crate::respond::{Made, reason};
 use smallvec::SmallVec;
 use std::future::poll_fn;
+use std::rc::Rc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 use weir_h1::{BodyKind, Connection as Wish, Known, Method, ResponseHead, Version};
 use weir_telemetry::Closed;
 use weir_wire::relay::{Framing, Relay, RelayError, Stopped, Tunnel, Watch};
+
+/// An exchange that waits no longer, however it ended.
+pub(super) struct Waiting(pub(super) Rc<Presence>);
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.waiting.set(0);
+    }
+}
 
 /// How long the rest of a request may take to move on once its answer is over.
 const AFTERMATH: Duration = Duration::from_secs(5);
@@ -52,6 +62,7 @@ impl Exchange<'_> {
             Err(_) => true,
         };
         if result.is_ok() {
+            let _waiting = Waiting(Rc::clone(&self.client.presence));
             result = self
                 .pump(&mut connection, &mut upload, &mut download, hooked, response_timeouts.body, end)
                 .await;
@@ -69,8 +80,7 @@ impl Exchange<'_> {
             && response.connection() == Wish::KeepAlive;
         let status_only = download.sent() == 0;
         self.client.core.give_response(response);
-        self.client.core.give_buffer(download.into_buffer());
-        self.client.core.give_buffer(upload.relay.into_buffer());
+        self.client.core.give_buffer(download.take_buffer());
         if reusable {
             upstream.give_back(&active, connection, self.facts.started);
         }
