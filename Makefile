@@ -21,6 +21,7 @@ run:           ## the gateway, on ./weir.yaml or on its embedded default
 test:          ## installs the servers that tests speak to where missing, then runs every test
 	@scripts/ensure-tools.sh $(TEST_TOOLS)
 	cargo build --locked --profile ci --workspace --bins
+	cd fuzz && CARGO_TARGET_DIR='$(TARGET)/fuzz' cargo run --locked --release --no-default-features --bin smoke
 	WEIR_BIN='$(TARGET)/ci/weir' cargo test --locked --profile ci --workspace --no-fail-fast
 
 check:         ## all that CI asks: format, lints, tests, documents, dependencies
@@ -34,8 +35,8 @@ bench:         ## µs per request against nginx, HAProxy and a bare relay; BENCH
 	bench/run.py $(BENCH)
 
 fuzz:          ## each fuzz target for FUZZ_SECONDS (30)
-	@cargo +nightly fuzz --version >/dev/null 2>&1 || { echo 'Missing cargo-fuzz. Run: rustup toolchain install nightly && cargo install cargo-fuzz --locked' >&2; exit 1; }
-	@for t in $$(cargo +nightly fuzz list); do echo "fuzz $$t"; cargo +nightly fuzz run $$t -- -max_total_time=$(FUZZ_SECONDS) -verbosity=0 || exit 1; done
+	@cargo fuzz --version >/dev/null 2>&1 || { echo 'Missing cargo-fuzz. Run: cargo install cargo-fuzz --locked' >&2; exit 1; }
+	@for t in $$(cargo fuzz list | grep -v smoke); do echo "fuzz $$t"; mkdir -p fuzz/corpus/$$t; RUSTC_BOOTSTRAP=1 cargo fuzz run --sanitizer none $$t fuzz/corpus/$$t fuzz/seeds/$$t -- -max_total_time=$(FUZZ_SECONDS) -verbosity=0 || exit 1; done
 
 conformance:   ## public test suites pointed at weir; CONFORMANCE='websocket tls'
 	conformance/run.sh $(CONFORMANCE)

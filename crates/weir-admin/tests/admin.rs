@@ -77,11 +77,7 @@ impl Weir {
     }
 
     fn until(&self, what: &str, is_so: impl Fn(Option<Address>) -> bool) {
-        let deadline = Instant::now() + WAIT;
-        while !is_so(self.shown()) {
-            assert!(Instant::now() < deadline, "{what}: {:?}", self.shown());
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        weir_testkit::eventually(what, || is_so(self.shown()));
     }
 }
 
@@ -428,7 +424,6 @@ fn the_old_address_is_kept_where_the_new_one_is_taken() {
     let (first, taken) = (weir.address(), TcpListener::bind("127.0.0.1:0").unwrap());
     let taken_address = taken.local_addr().unwrap();
     weir.rewrite(&format!("{{ address: \"{taken_address}\" }}"));
-    std::thread::sleep(Duration::from_millis(100));
     assert_eq!(weir.address(), first);
     assert_eq!(weir.ask("GET /healthz", "").status, 200);
     // The next reload tries again.
@@ -456,7 +451,7 @@ fn a_drain_is_answered_before_it_is_over() {
     // An exchange under way: its request has no end.
     let mut slow = connect(web);
     slow.write_all(b"POST /hello HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nab").unwrap();
-    std::thread::sleep(Duration::from_millis(50));
+    weir_testkit::eventually("the exchange is under way", || weir.gateway.status().connections == 1);
 
     let answer = client::drain(&weir.address().to_string(), None).unwrap();
     assert_eq!(answer.status, 202);

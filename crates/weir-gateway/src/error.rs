@@ -64,8 +64,8 @@ causes! {
     EXPECTATION_FAILED "expectation_failed" 417 "The request expects something other than 100-continue." "nothing: the client is at fault (RFC 9110 §10.1.1)";
     HANDSHAKE_FAILED "handshake_failed" 0 "The client's TLS handshake failed." "listeners.*.tls";
     HANDSHAKE_TIMEOUT "handshake_timeout" 0 "The client's TLS handshake took too long." "listeners.*.timeouts.handshake";
-    HEADER_TOO_LARGE "header_too_large" 431 "The request head is larger than allowed." "limits.header_bytes";
     HEAD_TIMEOUT "head_timeout" 408 "The request head took too long." "listeners.*.timeouts.head";
+    HEADER_TOO_LARGE "header_too_large" 431 "The request head is larger than allowed." "limits.header_bytes";
     INTERNAL "internal" 500 "The gateway failed." "nothing: please report it with the log line";
     METHOD_REFUSED "method_refused" 501 "The gateway is no forward proxy: CONNECT is refused." "nothing";
     NO_ENDPOINT "no_endpoint" 503 "The upstream has no endpoint that could be tried." "upstreams.*.endpoints, or the DNS name in it";

@@ -306,7 +306,7 @@ impl Exchange<'_> {
             response.headers.write_to(&mut out);
             out.extend_from_slice(b"\r\n");
             self.facts.sent += out.len() as u64;
-            self.client.write_all(out).await.map_err(|cause| Stop::Cut(cause))?;
+            self.client.write_all(out).await.map_err(Stop::Cut)?;
         }
         response.recycle(0);
         Ok(())

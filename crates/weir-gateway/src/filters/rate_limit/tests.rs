@@ -1,3 +1,5 @@
+//! Limits against a brute-force oracle, in settings, across cores and across reloads.
+
 use super::super::testing::Stand;
 use super::*;
 use serde_json::{Value, json};
