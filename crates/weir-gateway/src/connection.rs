@@ -187,7 +187,7 @@ impl Client {
                 Next::Keep => {}
                 Next::Close(why) => {
                     self.core.give_request(head);
-                    let _ = poll_fn(|cx| self.stream.poll_shutdown(cx)).await; // the peer may be gone
+                    self.close().await;
                     return why;
                 }
                 Next::Linger(why) => {
@@ -351,6 +351,16 @@ impl Client {
         .await;
         self.core.give_buffer(out);
         result
+    }
+
+    /// Ends the connection properly; a peer that takes not even the end of TLS is not waited for long.
+    async fn close(&mut self) {
+        self.deadline.set(Instant::now(), LINGER_IDLE);
+        poll_fn(|cx| match self.stream.poll_shutdown(cx) {
+            Poll::Ready(_) => Poll::Ready(()), // the peer may be gone
+            Poll::Pending => self.deadline.poll_passed(cx),
+        })
+        .await;
     }
 
     /// Ends the connection so that the answer arrives: closing a socket with unread bytes in it sends a reset, which may

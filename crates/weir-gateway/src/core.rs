@@ -333,6 +333,25 @@ impl Core {
 const WATCHED: u8 = 3;
 
 impl Local {
+    /// What a tunnel needs of it: see [`Snapshot::only`].
+    pub(crate) fn only(&self, route: usize, upstream: usize, filters: &[u32]) -> Rc<Self> {
+        let of = &self.routes[route];
+        let scope = RouteScope {
+            name: Arc::clone(&of.scope.name),
+            matched: None,
+            consumers: Arc::clone(&of.scope.consumers),
+            caller: None,
+        };
+        Rc::new(Self {
+            snapshot: Arc::new(self.snapshot.only(route, upstream, filters)),
+            routes: vec![LocalRoute { scope: Rc::new(scope), cells: Arc::clone(&of.cells) }],
+            upstreams: Vec::new(),
+            listeners: Vec::new(),
+            unrouted: Arc::clone(&self.unrouted),
+            generation: self.generation,
+        })
+    }
+
     /// The listener at an address, if it still exists.
     pub(crate) fn listener(&self, address: &Address) -> Option<&Rc<LocalListener>> {
         self.listeners.iter().find(|l| l.spec.address == *address)

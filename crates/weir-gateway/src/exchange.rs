@@ -380,7 +380,7 @@ impl route::Headers for Received<'_> {
 
 /// Runs a body hook of the filters that ran, in the given order; `Err` when one refuses.
 fn run_body_hook(
-    filters: &[snapshot::Instance],
+    filters: &[std::sync::Arc<snapshot::Instance>],
     order: impl Iterator<Item = u32>,
     hook: Hooks,
     cx: &mut Cx,

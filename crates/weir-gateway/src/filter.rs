@@ -354,6 +354,14 @@ impl Cx {
         &mut self.notes[at].1
     }
 
+    /// The filters have new indexes: their position in `old`.
+    pub(crate) fn renumber(&mut self, scope: Rc<RouteScope>, old: &[u32]) {
+        let new = |index: &mut u32| *index = old.iter().position(|o| o == index).unwrap_or(old.len()) as u32;
+        self.states.iter_mut().for_each(|(index, _)| new(index));
+        self.notes.iter_mut().for_each(|(index, _)| new(index));
+        self.scope = scope;
+    }
+
     /// A new id: 128 random bits as 32 hexadecimal digits. Unique, not secret.
     pub fn new_id(&mut self) -> [u8; 32] {
         let mut id = [0u8; 32];

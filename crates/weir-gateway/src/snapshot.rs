@@ -24,7 +24,7 @@ pub struct Snapshot {
     pub(crate) listeners: Vec<Arc<Listener>>,
     pub(crate) table: Arc<Table>,
     pub(crate) routes: Vec<Route>,
-    pub(crate) filters: Vec<Instance>,
+    pub(crate) filters: Vec<Arc<Instance>>,
     pub(crate) plans: Vec<Plan>,
     pub(crate) upstreams: Vec<Arc<Upstream>>,
     pub(crate) consumers: Consumers,
@@ -117,6 +117,29 @@ impl Snapshot {
             connections: 0,
             trusted: Vec::new(),
             expose_causes: false,
+        }
+    }
+
+    /// What a tunnel needs of it: one route, its upstream, and the filters that ran, all with index 0 and up. A WebSocket
+    /// may outlive thousands of snapshots, and must not keep the one it began with.
+    pub(crate) fn only(&self, route: usize, upstream: usize, filters: &[u32]) -> Self {
+        let of = &self.routes[route];
+        let route = Route {
+            name: Arc::clone(&of.name),
+            chain: Chain::default(),
+            global: 0,
+            target: Target::Upstream(0),
+            response_timeout: None,
+            exchange_timeout: None,
+            series: of.series.clone(),
+        };
+        Self {
+            revision: self.revision.clone(),
+            routes: vec![route],
+            upstreams: vec![Arc::clone(&self.upstreams[upstream])],
+            filters: filters.iter().map(|&f| Arc::clone(&self.filters[f as usize])).collect(),
+            consumers: Arc::clone(&self.consumers),
+            ..Self::empty()
         }
     }
 

@@ -211,6 +211,7 @@ impl Exchange<'_> {
         let idle = upstream.spec.timeouts.tunnel;
         drop(active);
         drop(upstream);
+        self.let_go_of_snapshot();
 
         let client = &mut *self.client;
         let mut moved = (0, 0);
@@ -233,6 +234,18 @@ impl Exchange<'_> {
             // However a tunnel ends, its ends are the peers' business.
             _ => Ok(Next::Close(Closed::Tunnel)),
         }
+    }
+
+    /// Keeps of the snapshot only what `record` will ask for.
+    fn let_go_of_snapshot(&mut self) {
+        let (route, upstream) =
+            (self.facts.route.unwrap_or_default(), self.facts.upstream.unwrap_or_default());
+        self.local = self.local.only(route, upstream, &self.ran);
+        (self.facts.route, self.facts.upstream) = (Some(0), Some(0));
+        if let Some(cx) = &mut self.cx {
+            cx.renumber(Rc::clone(&self.local.routes[0].scope), &self.ran);
+        }
+        self.ran = (0..self.ran.len() as u32).collect();
     }
 
     /// Status line, fields and framing of a response to the client.

@@ -375,12 +375,12 @@ impl Compiler<'_> {
         }
         let built = built.filter(|_| mistakes.is_empty())?;
         let hooks = built.filter.hooks();
-        filters.made.push(Instance {
+        filters.made.push(Arc::new(Instance {
             name: kind.name,
             filter: built.filter,
             hooks,
             settings: built.settings,
-        });
+        }));
         u32::try_from(filters.made.len() - 1).ok()
     }
 
@@ -477,7 +477,7 @@ impl Compiler<'_> {
 
 /// The filters made so far, and what they are made with.
 struct Filters<'a> {
-    made: Vec<Instance>,
+    made: Vec<Arc<Instance>>,
     consumers: &'a Consumers,
     upstreams: &'a [String],
 }
