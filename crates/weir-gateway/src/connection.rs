@@ -28,6 +28,9 @@ pub(crate) const SEND_TIMEOUT: Duration = Duration::from_secs(60);
 const LINGER_TIME: Duration = Duration::from_secs(30);
 const LINGER_IDLE: Duration = Duration::from_secs(5);
 
+/// How long a client that was turned away may take to read why.
+const TURNED_AWAY: Duration = Duration::from_millis(250);
+
 /// A client connection.
 pub(crate) struct Client {
     pub(crate) core: Rc<Core>,
@@ -39,7 +42,8 @@ pub(crate) struct Client {
     pub(crate) forwarding: Forwarding,
     pub(crate) presence: Rc<Presence>,
     pub(crate) deadline: Deadline,
-    /// The generation of the snapshot that `listener` is from.
+    /// The generation of the snapshot that `listener` is from; 0 before the first request, because a handshake may have
+    /// outlasted a reload.
     generation: u64,
 }
 
@@ -75,9 +79,8 @@ pub(crate) async fn serve(core: Rc<Core>, listener: Rc<LocalListener>, stream: S
             let trusted = core.local().snapshot.trusts(peer.ip());
             let forwarding = Forwarding::new(peer.ip(), tls, trusted);
             let deadline = Deadline::new();
-            let generation = core.local().generation;
             let core = Rc::clone(&core);
-            Client { core, listener, stream, peer, tls, forwarding, presence, deadline, generation }
+            Client { core, listener, stream, peer, tls, forwarding, presence, deadline, generation: 0 }
                 .requests()
                 .await
         }
@@ -143,7 +146,11 @@ async fn turn_away(mut stream: Stream, listener: &LocalListener, expose: bool) {
     let mut made = respond::refusal(&refusal, None, None, expose);
     let mut out = Vec::new();
     exchange::write_answer(&mut made, b"connection: close\r\n", false, &mut out);
-    let _ = poll_fn(|cx| stream.poll_write(cx, &out)).await; // it may be gone already
+    // It may be gone already. The request is left unread, so the end is said first: a reset would eat the answer.
+    let _ = poll_fn(|cx| stream.poll_write(cx, &out)).await;
+    let _ = poll_fn(|cx| stream.poll_shutdown(cx)).await;
+    out.clear();
+    let _ = tokio::time::timeout(TURNED_AWAY, poll_fn(|cx| stream.poll_read(cx, &mut out))).await;
 }
 
 fn complain_of_limit() {
@@ -168,7 +175,7 @@ impl Client {
         let mut kept: Option<Box<RequestHead>> = None;
         let mut reused = false;
         loop {
-            let (head, started) = match self.read_head(kept.take(), reused).await {
+            let (head, started, took) = match self.read_head(kept.take(), reused).await {
                 Ok(read) => read,
                 Err(NoRequest::Closed(why)) => return why,
                 Err(NoRequest::Refused(head, started, cause, e)) => {
@@ -182,7 +189,7 @@ impl Client {
             if reused {
                 self.listener.cells.reused.inc();
             }
-            let (next, head) = exchange::run(&mut self, head, started).await;
+            let (next, head) = exchange::run(&mut self, head, started, took).await;
             match next {
                 Next::Keep => {}
                 Next::Close(why) => {
@@ -215,16 +222,13 @@ impl Client {
         &mut self,
         kept: Option<Box<RequestHead>>,
         reused: bool,
-    ) -> Result<(Box<RequestHead>, Instant), NoRequest> {
+    ) -> Result<(Box<RequestHead>, Instant, Duration), NoRequest> {
         let timeouts = self.listener.spec.timeouts;
         let limits = self.core.local().snapshot.head_limits;
         let mut started: Option<Instant> = None;
         let mut head: Option<Box<RequestHead>> = kept;
         let mut now = None;
-        if head.is_none() && !reused {
-            self.deadline.set(Instant::now(), timeouts.head);
-        }
-        let mut waiting = false;
+        let mut armed: Option<bool> = None;
         let outcome = poll_fn(|cx| {
             loop {
                 if let Some(some) = &mut head
@@ -248,11 +252,7 @@ impl Client {
                     Poll::Ready(Ok(0)) => return Poll::Ready(Err(None)),
                     Poll::Ready(Ok(_)) => {
                         if started.is_none() {
-                            let at = Instant::now();
-                            now = Some(at);
-                            if reused {
-                                self.deadline.set(at, timeouts.head);
-                            }
+                            now = Some(Instant::now());
                         }
                         continue;
                     }
@@ -262,9 +262,12 @@ impl Client {
                 if head.is_none() && reused && self.presence.closing.get() {
                     return Poll::Ready(Err(None));
                 }
-                if !waiting && reused && head.is_none() {
-                    waiting = true;
-                    self.deadline.set(Instant::now(), timeouts.keepalive);
+                // Set anew when what is waited for changes: the first byte, or the rest of a head. Never by each byte.
+                let begun = head.is_some();
+                if armed != Some(begun) && (reused || armed.is_none()) {
+                    armed = Some(begun);
+                    let limit = if reused && !begun { timeouts.keepalive } else { timeouts.head };
+                    self.deadline.set(Instant::now(), limit);
                 }
                 ready!(self.deadline.poll_passed(cx));
                 return Poll::Ready(Err(None));
@@ -274,7 +277,9 @@ impl Client {
         match (outcome, head) {
             (Ok(since), Some(head)) => {
                 self.adopt_listener();
-                Ok((head, since))
+                // A head that came in one piece took no time worth a look at the clock.
+                let took = if armed == Some(true) { since.elapsed() } else { Duration::ZERO };
+                Ok((head, since, took))
             }
             (Err(Some(e)), Some(head)) => {
                 let since = started.unwrap_or_else(Instant::now);
@@ -316,30 +321,39 @@ impl Client {
             return;
         }
         self.generation = local.generation;
-        if let Some(same) = local.listener(&self.presence.listener)
-            && !Rc::ptr_eq(same, &self.listener)
-        {
-            self.listener = Rc::clone(same);
-        }
+        self.listener = match local.listener(&self.presence.listener) {
+            Some(same) => Rc::clone(same),
+            // Its number may be another's by now: it matches no route that asks for a listener.
+            None => Rc::new(LocalListener {
+                spec: std::sync::Arc::clone(&self.listener.spec),
+                number: u16::MAX,
+                cells: std::sync::Arc::clone(&self.listener.cells),
+            }),
+        };
         self.forwarding.trusted = local.snapshot.trusts(self.peer.ip());
     }
 
     /// Writes all of `out` within [`SEND_TIMEOUT`] between steps.
     pub(crate) async fn write_all(&mut self, out: Vec<u8>) -> Result<(), &'static Cause> {
         let mut at = 0;
-        let mut waiting_at = usize::MAX;
+        let mut waiting_at = None;
         let result = poll_fn(|cx| {
             loop {
                 let rest = out.get(at..).unwrap_or_default();
-                if rest.is_empty() {
-                    return self.stream.poll_flush(cx).map_err(|_| &error::CLIENT_CLOSED);
-                }
-                match self.stream.poll_write(cx, rest) {
+                let over = rest.is_empty();
+                // TLS takes more than it has sent: the flush can wait for the client as well.
+                let step = if over {
+                    self.stream.poll_flush(cx).map_ok(|()| usize::MAX)
+                } else {
+                    self.stream.poll_write(cx, rest)
+                };
+                match step {
+                    Poll::Ready(Ok(_)) if over => return Poll::Ready(Ok(())),
                     Poll::Ready(Ok(n)) if n > 0 => at += n,
                     Poll::Ready(_) => return Poll::Ready(Err(&error::CLIENT_CLOSED)),
                     Poll::Pending => {
-                        if waiting_at != at {
-                            waiting_at = at;
+                        if waiting_at != Some(at) {
+                            waiting_at = Some(at);
                             self.deadline.set(Instant::now(), SEND_TIMEOUT);
                         }
                         ready!(self.deadline.poll_passed(cx));

@@ -122,12 +122,15 @@ pub(crate) static LIMITS: &[(&str, &[&str])] = &[
 /// The route label of requests that no route matched. No route can have this name.
 const UNROUTED: &str = "-";
 
-/// Scratch objects kept for the next exchange of each kind. Beyond this they are freed, so that one burst does not hold
-/// memory for ever: 1,024 × 16 KiB, and little of the two others, which are not held while waiting.
+/// Most scratch objects of each kind kept for the next exchange: 3 × 1,024 × 32 KiB a core at the very most, given back by
+/// [`Core::trim`] when the burst is over.
 const KEPT_SCRATCH: usize = 1024;
 
+/// Scratch objects of each kind that are kept for good.
+const KEPT_QUIET: usize = 64;
+
 /// A scratch buffer that grew beyond this is freed, not kept.
-const KEPT_BYTES: usize = 64 * 1024;
+const KEPT_BYTES: usize = 32 * 1024;
 
 impl Core {
     pub(crate) fn new(
@@ -281,6 +284,19 @@ impl Core {
                 upstream.close_one_idle();
             }
         }
+    }
+
+    /// Frees a part of the scratch objects beyond the first few, so that a burst's memory is given back within seconds.
+    pub(crate) fn trim(&self) {
+        fn trim<T>(kept: &RefCell<Vec<T>>) {
+            let mut kept = kept.borrow_mut();
+            let spare = kept.len().saturating_sub(KEPT_QUIET);
+            let left = kept.len() - spare.div_ceil(8);
+            kept.truncate(left);
+        }
+        trim(&self.requests);
+        trim(&self.responses);
+        trim(&self.buffers);
     }
 
     /// Counts a cause.

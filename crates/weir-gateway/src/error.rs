@@ -54,7 +54,7 @@ causes! {
     BODY_TOO_LARGE "body_too_large" 413 "The request body is larger than allowed." "limits.body_bytes, or the filter body_limit";
     BODY_TOO_SLOW "body_too_slow" 408 "The request body arrived too slowly." "listeners.*.timeouts.rate";
     CLIENT_CLOSED "client_closed" 0 "The client went away before the response was complete." "nothing: the client left";
-    CLIENT_TOO_SLOW "client_too_slow" 0 "The client stopped reading the response." "listeners.*.timeouts.write";
+    CLIENT_TOO_SLOW "client_too_slow" 0 "The client stopped reading the response." "nothing: a send may stand still for 60 s";
     CONNECT_FAILED "connect_failed" 502 "No connection to the upstream could be made." "upstreams.*.endpoints";
     CONNECT_REFUSED "connect_refused" 502 "The upstream refused the connection." "upstreams.*.endpoints: is the service running?";
     CONNECT_TIMEOUT "connect_timeout" 504 "Connecting to the upstream took too long." "upstreams.*.timeouts.connect";

@@ -16,6 +16,7 @@
 mod attempt;
 mod record;
 mod transfer;
+mod upload;
 
 pub(crate) use transfer::write_answer;
 
@@ -31,8 +32,8 @@ use record::Facts;
 use smallvec::SmallVec;
 use std::net::IpAddr;
 use std::rc::Rc;
-use std::time::Instant;
-use weir_h1::{BodyKind, BodyReader, Fields, Method, RequestHead, Step, TargetForm};
+use std::time::{Duration, Instant};
+use weir_h1::{BodyKind, BodyReader, Fields, Known, Method, RequestHead, Step, TargetForm};
 use weir_telemetry::Closed;
 
 /// What becomes of the client's connection after an exchange.
@@ -78,6 +79,12 @@ pub(crate) struct Exchange<'c> {
     used: usize,
     /// What was read behind the request's body while relaying it: the next request's beginning.
     leftover: Vec<u8>,
+    /// What the next hop is told about the client; made once, for every attempt the same.
+    forwarded: Option<Vec<u8>>,
+    /// The request's body as framed for the first attempt, where filters have seen it.
+    replay: Option<Vec<u8>>,
+    /// Whether only the end of the connection tells the client where the response ends.
+    ends_with_connection: bool,
     /// Whether the request was read to its end.
     request_over: bool,
     /// Whether the client's connection can be kept, as far as the response is concerned.
@@ -89,8 +96,10 @@ pub(crate) async fn run(
     client: &mut Client,
     head: Box<RequestHead>,
     started: Instant,
+    head_took: Duration,
 ) -> (Next, Box<RequestHead>) {
     let mut exchange = Exchange::new(client, head, started);
+    exchange.facts.timing.head = head_took;
     let outcome = exchange.proceed().await;
     let next = match outcome {
         Ok(next) => next,
@@ -126,6 +135,9 @@ impl<'c> Exchange<'c> {
             facts: Facts::new(started),
             used: 0,
             leftover: Vec::new(),
+            forwarded: None,
+            replay: None,
+            ends_with_connection: false,
             request_over,
             can_keep: true,
         }
@@ -213,7 +225,12 @@ impl<'c> Exchange<'c> {
 
     fn context(&self, route: usize) -> Cx {
         let random = self.client.core.random.borrow_mut().next();
-        Cx::new(Rc::clone(&self.local.routes[route].scope), self.client_address(), self.client.tls, random)
+        // What a trusted proxy says about the client's connection counts for filters too: behind one that ends TLS, a
+        // redirect to https would otherwise never end.
+        let said =
+            self.head.headers.get_known(Known::XForwardedProto).filter(|_| self.client.forwarding.trusted);
+        let tls = said.map_or(self.client.tls, |proto| proto.eq_ignore_ascii_case(b"https"));
+        Cx::new(Rc::clone(&self.local.routes[route].scope), self.client_address(), tls, random)
     }
 
     /// The client's address: the peer's, unless a trusted proxy says better.
@@ -299,7 +316,7 @@ impl<'c> Exchange<'c> {
         match stop {
             Stop::Cut(cause) => {
                 self.facts.cause = Some(cause);
-                Next::Abort(record::closed_by(cause))
+                self.cut(cause)
             }
             Stop::Answer(answer) => self.write_made(respond::answer(&answer)).await,
             Stop::Refuse(refusal) => {
@@ -312,6 +329,13 @@ impl<'c> Exchange<'c> {
                 self.write_made(made).await
             }
         }
+    }
+
+    /// Ends a connection so that a response that was cut short looks so. Where a length or chunks tell, a plain end does,
+    /// and leaves the client what was sent already.
+    fn cut(&self, cause: &Cause) -> Next {
+        let why = record::closed_by(cause);
+        if self.ends_with_connection { Next::Abort(why) } else { Next::Close(why) }
     }
 
     /// Writes an answer of the gateway's own through the response filters.

@@ -10,8 +10,14 @@ use std::net::IpAddr;
 use weir_h1::{BodyKind, Known, RequestHead};
 use weir_wire::relay::Framing;
 
-const FORWARDING: [Known; 5] =
-    [Known::Forwarded, Known::XForwardedFor, Known::XForwardedHost, Known::XForwardedProto, Known::XRealIp];
+const FORWARDING: [Known; 6] = [
+    Known::Forwarded,
+    Known::XForwardedFor,
+    Known::XForwardedHost,
+    Known::XForwardedOther,
+    Known::XForwardedProto,
+    Known::XRealIp,
+];
 
 /// Most addresses of an X-Forwarded-For that are walked for the client's.
 const MAX_HOPS: usize = 64;
@@ -81,10 +87,28 @@ fn parse_node(text: &str) -> Option<IpAddr> {
     bare.unwrap_or(text).parse().ok().or_else(|| text.parse::<std::net::SocketAddr>().ok().map(|a| a.ip()))
 }
 
+/// The lines that tell the next hop about the client. Takes the ones they replace out of the head, so it is asked once an
+/// exchange, however many attempts there are.
+pub(crate) fn lines(head: &mut RequestHead, client: &Forwarding) -> Vec<u8> {
+    if head.headers.has_any(&FORWARDING) {
+        return chain(head, client);
+    }
+    let asked = head.asked_authority();
+    let mut lines = Vec::with_capacity(client.start.len() + client.middle.len() + 2 * asked.len() + 4);
+    lines.extend_from_slice(&client.start);
+    lines.extend_from_slice(asked);
+    lines.extend_from_slice(&client.middle);
+    write_token(asked, &mut lines);
+    lines.extend_from_slice(b"\r\n");
+    lines
+}
+
 /// Writes the head of a request as it goes to an endpoint.
+///
+/// `said`: the forwarding lines, from [`lines`].
 pub(crate) fn write_head(
     head: &mut RequestHead,
-    client: &Forwarding,
+    said: &[u8],
     host: &HostPolicy,
     endpoint: &Endpoint,
     framing: Framing,
@@ -111,22 +135,11 @@ pub(crate) fn write_head(
         out.extend_from_slice(head.authority());
         out.extend_from_slice(b"\r\n");
     }
-    let forwarding = if head.headers.has_any(&FORWARDING) { Some(chain(head, client)) } else { None };
     if framing == Framing::Chunked {
         head.headers.remove_known(Known::ContentLength);
     }
     head.headers.write_to(out);
-    match forwarding {
-        None => {
-            let asked = head.asked_authority();
-            out.extend_from_slice(&client.start);
-            out.extend_from_slice(asked);
-            out.extend_from_slice(&client.middle);
-            write_token(asked, out);
-            out.extend_from_slice(b"\r\n");
-        }
-        Some(lines) => out.extend_from_slice(&lines),
-    }
+    out.extend_from_slice(said);
     if framing == Framing::Chunked {
         out.extend_from_slice(b"transfer-encoding: chunked\r\n");
     } else if head.body() == BodyKind::Empty
@@ -136,13 +149,13 @@ pub(crate) fn write_head(
         // RFC 9110 §8.6: without it some servers answer 411 to a POST that has no body.
         out.extend_from_slice(b"content-length: 0\r\n");
     }
-    if head.accepts_trailers() {
-        out.extend_from_slice(b"te: trailers\r\n");
-    }
+    // RFC 9110 §10.1.4: TE is of this connection only, so Connection must name it.
     if let Some(protocol) = head.upgrade() {
         out.extend_from_slice(b"connection: upgrade\r\nupgrade: ");
         out.extend_from_slice(protocol);
         out.extend_from_slice(b"\r\n");
+    } else if head.accepts_trailers() {
+        out.extend_from_slice(b"connection: te\r\nte: trailers\r\n");
     }
     out.extend_from_slice(b"\r\n");
 }

@@ -77,6 +77,7 @@ async fn run(start: Start) {
                 ticks = ticks.wrapping_add(1);
                 core.sweep();
                 if ticks.is_multiple_of(WATCH_TICKS) {
+                    core.trim();
                     core.watch_waiting();
                 }
                 if let Some(log) = &mut *core.access_log.borrow_mut() {

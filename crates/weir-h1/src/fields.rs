@@ -116,8 +116,13 @@ impl Fields {
     }
 
     /// Removes every field of that name; tells whether there was one.
+    ///
+    /// Spellings with `_` for `-` go too: WSGI, CGI and PHP read both as one name, and what a filter removes before it sets
+    /// it must not come in by the other door.
     pub fn remove(&mut self, name: &FieldName) -> bool {
-        self.remove_where(|n, _| n.eq_ignore_ascii_case(name.as_str().as_bytes()))
+        let name = name.as_str().as_bytes();
+        let same = |a: u8, b: u8| a.eq_ignore_ascii_case(&b) || (a == b'_' && b == b'-');
+        self.remove_where(|n, _| n.len() == name.len() && n.iter().zip(name).all(|(a, b)| same(*a, *b)))
     }
 
     /// Removes every field of a known name; tells whether there was one.

@@ -39,6 +39,8 @@ pub enum Known {
     XForwardedFor,
     /// `X-Forwarded-Host`
     XForwardedHost,
+    /// Any other `X-Forwarded-…`: `-Port`, `-Prefix`, `-Ssl`, … Each is trusted by some framework.
+    XForwardedOther,
     /// `X-Forwarded-Proto`
     XForwardedProto,
     /// `X-Real-IP`
@@ -71,10 +73,21 @@ impl Known {
                 17 if is("transfer-encoding") => Self::TransferEncoding,
                 17 if is("x-forwarded-proto") => Self::XForwardedProto,
                 _ if is_alias(name) => Self::Alias,
-                _ => Self::Other,
+                _ => Self::other(name),
             },
-            _ => Self::Other,
+            _ => Self::other(name),
         }
+    }
+}
+
+impl Known {
+    /// A name that has no arm of its own.
+    fn other(name: &[u8]) -> Self {
+        const PREFIX: &[u8] = b"x-forwarded-";
+        let forwarded = name.len() > PREFIX.len()
+            && matches!(name.first(), Some(b'x' | b'X'))
+            && name.get(..PREFIX.len()).is_some_and(|n| n.eq_ignore_ascii_case(PREFIX));
+        if forwarded { Self::XForwardedOther } else { Self::Other }
     }
 }
 
@@ -201,7 +214,9 @@ mod tests {
             ("x-forwarded_proto", Known::Alias),
             ("X_Real_IP", Known::Alias),
             ("x-forwarded-for", Known::XForwardedFor),
-            ("x-forwarded-fox", Known::Other),
+            ("x-forwarded-fox", Known::XForwardedOther),
+            ("X-Forwarded-Port", Known::XForwardedOther),
+            ("x-forwarded-", Known::Other),
             ("", Known::Other),
         ] {
             assert_eq!(Known::of(name.as_bytes()), known, "{name}");

@@ -321,6 +321,9 @@ fn host(c: &Cursor<'_>, head: &mut RequestHead, found: &Found) -> Result<(), Sto
         // §3.2.4: only a target without path and query is the server as a whole.
         let whole = head.method == Method::Options && head.query.is_none();
         head.path = head.headers.keep(if whole { b"*" } else { b"/" });
+        if whole {
+            head.form = TargetForm::Asterisk;
+        }
     }
     if found.hosts == 0 {
         if absolute {

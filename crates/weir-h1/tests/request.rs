@@ -161,7 +161,7 @@ const TARGET: &[Row] = &[
     // §3.2.4 asterisk-form, of OPTIONS only
     (b"OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n", Ok("OPTIONS * @a asterisk | Host: a")),
     (b"OPTIONS / HTTP/1.1\r\nHost: a\r\n\r\n", Ok("OPTIONS / @a | Host: a")),
-    (b"OPTIONS http://a HTTP/1.1\r\nHost: a\r\n\r\n", Ok("OPTIONS * @a absolute | Host: a")),
+    (b"OPTIONS http://a HTTP/1.1\r\nHost: a\r\n\r\n", Ok("OPTIONS * @a asterisk | Host: a")),
     (b"OPTIONS http://a/ HTTP/1.1\r\nHost: a\r\n\r\n", Ok("OPTIONS / @a absolute | Host: a")),
     // an empty path is `*` only where there is no query
     (b"OPTIONS http://a?q HTTP/1.1\r\nHost: a\r\n\r\n", Ok("OPTIONS / ?q @a absolute | Host: a")),

@@ -60,7 +60,11 @@ impl std::fmt::Display for Output {
 }
 
 fn open_file(path: &Path) -> Result<File> {
-    OpenOptions::new().append(true).create(true).open(path).map_err(|e| {
+    use std::os::unix::fs::FileTypeExt;
+    // Opening a pipe for writing waits for its reader, with the config's lock held. Opened for both it never does; without
+    // a reader lines are dropped and counted once it is full.
+    let pipe = std::fs::metadata(path).is_ok_and(|m| m.file_type().is_fifo());
+    OpenOptions::new().read(pipe).append(true).create(!pipe).open(path).map_err(|e| {
         let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty() && !parent.is_dir());
         let message = match directory {
             Some(directory) => {

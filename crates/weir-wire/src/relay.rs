@@ -209,6 +209,11 @@ impl Relay {
         self.input.get(self.used..).unwrap_or_default()
     }
 
+    /// What is framed and not yet written.
+    pub fn framed(&self) -> &[u8] {
+        self.out.get(self.written..).unwrap_or_default()
+    }
+
     /// Gives the buffer of what was framed away, once all of it is written: for the next message.
     pub fn take_buffer(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.out)

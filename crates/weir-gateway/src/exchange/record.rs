@@ -51,7 +51,7 @@ impl Facts {
     /// Notes the time that filters took; without any it is not worth a look at the clock.
     pub(super) fn filtered(&mut self, ran: usize) {
         if ran > 0 {
-            self.timing.filters = self.started.elapsed();
+            self.timing.filters = self.started.elapsed().saturating_sub(self.timing.head);
         }
     }
 }
@@ -161,7 +161,7 @@ impl Exchange<'_> {
             consumer: cx.and_then(Cx::consumer).map_or("", |c| &c.name),
             user_agent: self.head.headers.get_str("user-agent").unwrap_or_default(),
             tls_version: self.client.stream.tls().map_or("", |tls| tls.version()),
-            tls_cipher: "",
+            tls_cipher: self.client.stream.tls().map_or("", |tls| tls.cipher()),
             tunnel: facts.tunnel,
             timing: facts.timing,
         }

@@ -1,7 +1,8 @@
 //! Phase 6: the response on its way to the client, beside what is left of the request; answers of our own; tunnels.
 
-use super::attempt::{Attempt, BodyWatch, Upload, exchange_end};
-use super::{Exchange, Next, Stop, record, run_body_hook};
+use super::attempt::{Attempt, exchange_end};
+use super::upload::{BodyWatch, Upload};
+use super::{Exchange, Next, Stop, run_body_hook};
 use crate::connection::SEND_TIMEOUT;
 use crate::core::{Local, Presence};
 use crate::error::{self, Cause};
@@ -45,6 +46,7 @@ impl Exchange<'_> {
         // not promised. (nginx and HAProxy read it off; a client that must send 1 GiB to be told 413 has not won.)
         self.can_keep &= framing != Framing::Close && upload.done;
         self.facts.status = response.status();
+        self.ends_with_connection = framing == Framing::Close;
         let mut out = self.client.core.take_buffer();
         self.write_head(&mut response, framing, &mut out);
         let mut download = Relay::new(kind, framing, out);
@@ -63,12 +65,12 @@ impl Exchange<'_> {
         };
         if result.is_ok() {
             let _waiting = Waiting(Rc::clone(&self.client.presence));
-            result = self
-                .pump(&mut connection, &mut upload, &mut download, hooked, response_timeouts.body, end)
-                .await;
+            let body =
+                if is_stream(&response, kind) { response_timeouts.tunnel } else { response_timeouts.body };
+            result = self.pump(&mut connection, &mut upload, &mut download, hooked, body, end).await;
         }
         self.facts.body_out = download.taken();
-        self.facts.body_in = upload.relay.taken();
+        self.facts.body_in = self.facts.body_in.max(upload.relay.taken());
         self.facts.sent += download.sent();
         self.keep_what_follows(&upload);
         let fault = result.err().map(|e| transfer_fault(&e, &download, self.client.deadline.at(), end));
@@ -111,12 +113,13 @@ impl Exchange<'_> {
         let client = &mut *self.client;
         let (local, ran, mut cx) = (&self.local, &self.ran, self.cx.as_mut());
         let mut steps = 0;
-        let (mut first, mut over) = (true, false);
+        let (mut first, mut over, mut ending) = (true, false, false);
         poll_fn(|task| {
             let mut passed = false;
             loop {
                 if !upload.done && !upload.failed {
-                    let mut watch = BodyWatch::new(local, ran, cx.as_deref_mut());
+                    let taken = upload.relay.taken();
+                    let mut watch = BodyWatch::new(local, ran, cx.as_deref_mut(), taken);
                     match upload.relay.poll(task, &mut client.stream, &mut connection.stream, watch.active())
                     {
                         Poll::Ready(Ok(())) => upload.done = true,
@@ -149,7 +152,8 @@ impl Exchange<'_> {
                     return Poll::Ready(Err(RelayError::Write(std::io::ErrorKind::ConnectionReset.into())));
                 }
                 let moved = download.steps() + upload.relay.steps();
-                if first || moved != steps {
+                if (first || moved != steps) && !ending {
+                    ending = over; // the rest of a request gets its time once, however it dribbles
                     (first, steps) = (false, moved);
                     let wait = match (over, download.waits_for_writer()) {
                         (true, _) => AFTERMATH,
@@ -185,7 +189,7 @@ impl Exchange<'_> {
             Ok(()) => self.next(),
             Err(cause) => {
                 self.facts.cause.get_or_insert(cause);
-                Next::Abort(record::closed_by(cause))
+                self.cut(cause)
             }
         }
     }
@@ -273,7 +277,9 @@ impl Exchange<'_> {
     }
 
     fn keeps(&self) -> bool {
-        self.can_keep && self.head.connection() == Wish::KeepAlive && !self.client.presence.closing.get()
+        self.can_keep
+            && !self.client.listener.spec.timeouts.keepalive.is_zero() // `keepalive: 0s` closes after each response
+            && self.head.connection() == Wish::KeepAlive && !self.client.presence.closing.get()
     }
 
     /// What becomes of the connection after a response that was written whole.
@@ -313,6 +319,18 @@ pub(super) fn write_status(head: &ResponseHead, out: &mut Vec<u8>) {
     let phrase = head.reason();
     out.extend_from_slice(if phrase.is_empty() { reason(head.status()).as_bytes() } else { phrase });
     out.extend_from_slice(b"\r\n");
+}
+
+/// Whether a response is a stream that may be silent for long: server-sent events, gRPC. Then the tunnel's time counts.
+fn is_stream(response: &ResponseHead, kind: BodyKind) -> bool {
+    let unknown_length = matches!(kind, BodyKind::Chunked | BodyKind::UntilClose);
+    unknown_length
+        && response.headers.get_str("content-type").is_some_and(|media| {
+            let is = |prefix: &str| {
+                media.get(..prefix.len()).is_some_and(|m| m.eq_ignore_ascii_case(prefix.as_bytes()))
+            };
+            is("text/event-stream") || is("application/grpc")
+        })
 }
 
 /// Who cut a response short.

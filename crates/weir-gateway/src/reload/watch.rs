@@ -14,6 +14,10 @@ use std::time::Duration;
 /// How long files must be quiet before they are looked at: an editor writes in several steps, a deploy in several files.
 const QUIET: Duration = Duration::from_millis(500);
 
+/// How often files are looked at without an event: a folder above them may have been swapped, which the watch of the old
+/// one does not tell. A look is one `stat` a file.
+const LOOK: Duration = Duration::from_secs(2);
+
 /// Files being watched. Dropping it ends the watching.
 pub(crate) struct Watching {
     files: Vec<PathBuf>,
@@ -41,8 +45,12 @@ impl Watching {
         let mut stamps = stamp_all(&files);
         let watched = files.clone();
         std::thread::Builder::new().name("weir-watch".to_owned()).spawn(move || {
-            while receive.recv().is_ok() {
-                while receive.recv_timeout(QUIET).is_ok() {}
+            loop {
+                match receive.recv_timeout(LOOK) {
+                    Ok(_) => while receive.recv_timeout(QUIET).is_ok() {},
+                    Err(mpsc::RecvTimeoutError::Timeout) => {}
+                    Err(mpsc::RecvTimeoutError::Disconnected) => return,
+                }
                 let now = stamp_all(&watched);
                 if now != stamps {
                     stamps = now;

@@ -79,6 +79,11 @@ impl TlsStream {
         }
     }
 
+    /// The cipher suite, such as `TLS13_AES_256_GCM_SHA384`.
+    pub fn cipher(&self) -> &'static str {
+        self.0.get_ref().1.negotiated_cipher_suite().and_then(|s| s.suite().as_str()).unwrap_or("")
+    }
+
     /// The name that the client asked for, on a connection that we accepted.
     pub fn server_name(&self) -> Option<&str> {
         match &self.0 {
