@@ -54,12 +54,11 @@ causes! {
     BODY_TOO_LARGE "body_too_large" 413 "The request body is larger than allowed." "limits.body_bytes, or the filter body_limit";
     BODY_TOO_SLOW "body_too_slow" 408 "The request body arrived too slowly." "listeners.*.timeouts.rate";
     CLIENT_CLOSED "client_closed" 0 "The client went away before the response was complete." "nothing: the client left";
-    CLIENT_TOO_SLOW "client_too_slow" 0 "The client stopped reading the response." "nothing: a send may stand still for 60 s";
+    CLIENT_TOO_SLOW "client_too_slow" 0 "The client stopped reading the response." "nothing: 60 s without taking a byte is the limit";
     CONNECT_FAILED "connect_failed" 502 "No connection to the upstream could be made." "upstreams.*.endpoints";
     CONNECT_REFUSED "connect_refused" 502 "The upstream refused the connection." "upstreams.*.endpoints: is the service running?";
     CONNECT_TIMEOUT "connect_timeout" 504 "Connecting to the upstream took too long." "upstreams.*.timeouts.connect";
     CONNECTION_LIMIT "connection_limit" 503 "The gateway holds as many connections as it may." "limits.connections";
-    DRAINING "draining" 503 "The gateway is shutting down." "shutdown.drain";
     EXCHANGE_TIMEOUT "exchange_timeout" 504 "The exchange took longer than it may in all." "upstreams.*.timeouts.exchange";
     EXPECTATION_FAILED "expectation_failed" 417 "The request expects something other than 100-continue." "nothing: the client is at fault (RFC 9110 §10.1.1)";
     HANDSHAKE_FAILED "handshake_failed" 0 "The client's TLS handshake failed." "listeners.*.tls";
@@ -71,10 +70,10 @@ causes! {
     NO_ENDPOINT "no_endpoint" 503 "The upstream has no endpoint that could be tried." "upstreams.*.endpoints, or the DNS name in it";
     NO_ROUTE "no_route" 404 "No route matches the request." "routes: `weir explain METHOD URL` tells why each did not";
     PENDING_LIMIT "pending_limit" 503 "Too many requests wait for a connection to the upstream." "upstreams.*.limits.pending";
-    PENDING_TIMEOUT "pending_timeout" 503 "No connection to the upstream became free in time." "upstreams.*.limits.connections, or timeouts.connect";
+    PENDING_TIMEOUT "pending_timeout" 503 "No connection to the upstream became free in time." "upstreams.*.limits.connections, or upstreams.*.timeouts.connect";
     PROXY_HEADER "proxy_header" 0 "The PROXY header is missing, malformed, or from an address that is not trusted." "trusted_proxies, or listeners.*.proxy_protocol";
     RESPONSE_TIMEOUT "response_timeout" 504 "The upstream took too long to answer." "upstreams.*.timeouts.response";
-    TARGET_TOO_LONG "target_too_long" 414 "The request target is longer than allowed." "limits.target_bytes";
+    TARGET_TOO_LONG "target_too_long" 414 "The request target is longer than allowed." "nothing: 8 KiB is the limit";
     TOO_MANY_HEADERS "too_many_headers" 431 "The request has more fields than allowed." "limits.headers";
     TRUNCATED "truncated" 0 "The upstream's response ended before it was complete." "nothing: the upstream is at fault";
     TUNNEL_TIMEOUT "tunnel_timeout" 0 "The tunnel was idle for too long." "upstreams.*.timeouts.tunnel";

@@ -541,7 +541,7 @@ impl Build<'_> {
 /// State of filters that outlives a reload, by place, kind and settings of its filter.
 ///
 /// While a snapshot is built, what it asks for is marked; what nobody asked for is forgotten when it is adopted
-/// ([`Kept::sweep`]), so that memory does not grow with the number of reloads.
+/// (`sweep`), so that memory does not grow with the number of reloads.
 #[derive(Default)]
 pub struct Kept {
     states: HashMap<String, (Arc<dyn Any + Send + Sync>, bool)>,

@@ -6,11 +6,41 @@
 //!                           …       └─ pools, counters, log buffer         └─ upstream ─► endpoint
 //! ```
 //!
-//! [`exchange`](crate) is the life of one request, top to bottom: read `exchange.rs` first. [`Gateway`] is the way in for
-//! a program; [`filter`] is all that a filter sees; [`config`] is what an operator may write.
+//! ```
+//! use weir_gateway::{Gateway, config::Source};
+//!
+//! let config = r#"
+//! listeners: { web: { address: 127.0.0.1:0 } }
+//! routes: { hello: { match: { path: /hello }, respond: { body: "hello\n" } } }
+//! watch: false
+//! "#;
+//! let gateway = Gateway::start(Source::text("weir.yaml", config))?;
+//! # use std::io::{Read, Write};
+//! let mut client = std::net::TcpStream::connect(gateway.address("web").unwrap())?;
+//! client.write_all(b"GET /hello HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
+//! let mut answer = String::new();
+//! client.read_to_string(&mut answer)?;
+//! assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("hello\n"));
+//!
+//! gateway.drain(); // finishes what is under way, then ends
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Layout
+//!
+//! - [`Gateway`] is the way in for a program, [`Builder::filter`] adds a filter of its own; `examples/embed.rs` has one.
+//! - [`config`] is what an operator may write, [`check`] tells what is wrong with it, [`mod@explain`] what it does to a request.
+//! - [`filter`] is all that a filter sees, [`filters`] the ones that come with the gateway and [`filters::testing`] a stand
+//!   to test one on.
+//! - [`error`] holds the causes; [`catalogue`] and [`filters::manual`] make pages of the documentation.
+//! - [`snapshot`] is the config as run, [`route`] decides which route wins.
+//! - Private: `exchange.rs` is the life of one request, top to bottom: read it first. `listener`, `connection` and `core` are
+//!   what a core does and owns; `upstream`, `forward` and `call` the way to the services; `respond` makes our own answers;
+//!   `reload` swaps snapshots. ARCHITECTURE.md tells how they go together.
 //!
 //! *Architecture Invariant:* only `exchange.rs` sees all; a filter sees `filter.rs` and nothing else.
 
+pub mod catalogue;
 pub mod config;
 pub mod error;
 pub mod explain;

@@ -38,6 +38,9 @@ const KEPT_TO: &[(&str, &[&str])] = &[("anyhow", &["weirgate"]), ("clap", &["wei
 const NOT_IN_H1: &[&str] =
     &["tokio", "socket2", "std::net", "std::fs", "std::os", "std::thread", "Instant::now", "SystemTime::now"];
 
+/// How names of files end in ARCHITECTURE.md.
+const NAMED_FILES: &[&str] = &[".rs", ".md", ".yaml", ".toml", ".py", ".sh", ".ini"];
+
 #[test]
 fn every_file_says_what_it_is_for() {
     check("begin with `//!`: what the file is for, then how it relates to its neighbours", |broken| {
@@ -207,6 +210,62 @@ fn every_filter_is_registered() {
     });
 }
 
+#[test]
+fn architecture_names_only_what_exists() {
+    let everything = files_below(&root());
+    check("ARCHITECTURE.md names it, and there is no such file or folder", |broken| {
+        for word in in_backticks(&read(&root().join("ARCHITECTURE.md"))) {
+            let is_path = word.ends_with('/') || NAMED_FILES.iter().any(|ending| word.ends_with(ending));
+            if !is_path || word.contains(['<', '*', ' ', '$']) {
+                continue;
+            }
+            // Short names stand for any file that ends so: `exchange.rs`, `route/path.rs`.
+            let ending = format!("/{word}");
+            let folder = ending.trim_end_matches('/');
+            let known = |file: &String| file.ends_with(&ending) || file.contains(&format!("{folder}/"));
+            if !everything.iter().any(known) {
+                broken.push(word);
+            }
+        }
+    });
+}
+
+#[test]
+fn every_page_can_be_found() {
+    let pages: Vec<PathBuf> = files_below(&root().join("docs")).iter().map(PathBuf::from).collect();
+    let mut readers = vec![root().join("README.md")];
+    readers.extend(pages.iter().cloned());
+    check("link it from README.md or from another page", |broken| {
+        for page in pages.iter().filter(|page| page.extension().is_some_and(|extension| extension == "md")) {
+            let link = format!("{})", page.file_name().unwrap().to_string_lossy());
+            let links =
+                |reader: &PathBuf| reader != page && read(reader).match_indices(&link).any(|(at, _)| at > 0);
+            if !readers.iter().any(links) {
+                broken.push(name(page));
+            }
+        }
+    });
+}
+
+#[test]
+fn no_link_between_pages_is_broken() {
+    let mut pages: Vec<PathBuf> = files_below(&root().join("docs")).iter().map(PathBuf::from).collect();
+    let beside = fs::read_dir(root()).unwrap().map(|entry| entry.unwrap().path());
+    pages.extend(beside.filter(|path| path.extension().is_some_and(|extension| extension == "md")));
+    check("there is no such file", |broken| {
+        for page in &pages {
+            let text = read(page);
+            for (at, _) in text.match_indices("](") {
+                let link = text[at + 2..].split([')', '#']).next().unwrap_or_default();
+                let elsewhere = link.is_empty() || link.contains("://") || link.contains(' ');
+                if !elsewhere && !page.parent().unwrap().join(link).exists() {
+                    broken.push(format!("{}: {link}", name(page)));
+                }
+            }
+        }
+    });
+}
+
 /// A filter declares its kind, in its file or in the first file of its folder; what does not is shared by filters.
 fn is_filter(path: &Path) -> bool {
     let file = if path.is_dir() { path.join("mod.rs") } else { path.to_owned() };
@@ -232,19 +291,34 @@ fn root() -> PathBuf {
 
 /// Every Rust file of every crate.
 fn sources() -> Vec<PathBuf> {
-    let (mut files, mut folders) = (Vec::new(), vec![root().join("crates")]);
+    let files = files_below(&root().join("crates")).into_iter().map(PathBuf::from);
+    files.filter(|file| file.extension().is_some_and(|extension| extension == "rs")).collect()
+}
+
+/// Every file below a folder, but for what builds and version control leave there.
+fn files_below(folder: &Path) -> Vec<String> {
+    let (mut files, mut folders) = (Vec::new(), vec![folder.to_owned()]);
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
-            if path.is_dir() && !path.ends_with("target") {
+            if path.ends_with("target") || path.ends_with(".git") {
+                continue;
+            }
+            if path.is_dir() {
                 folders.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
-                files.push(path);
+            } else {
+                files.push(path.to_string_lossy().into_owned());
             }
         }
     }
     files.sort();
     files
+}
+
+/// What stands in single backticks, outside of blocks of code.
+fn in_backticks(text: &str) -> Vec<String> {
+    let prose = text.split("```").step_by(2);
+    prose.flat_map(|part| part.split('`').skip(1).step_by(2)).map(str::to_owned).collect()
 }
 
 fn read(file: &Path) -> String {

@@ -179,11 +179,13 @@ impl<'a> Checker<'a> {
     /// Things that nothing refers to.
     fn unused(&mut self) {
         let splits = self.config.routes.iter().filter_map(|(_, route)| route.upstream.as_ref());
+        // A filter that asks an upstream names it under `upstream`.
+        let asked = self.filters().filter_map(|filter| filter.node.get("upstream")?.as_text());
         let used: HashSet<&str> =
-            splits.flat_map(|split| &split.0).map(|share| share.upstream.as_str()).collect();
+            splits.flat_map(|split| &split.0).map(|share| share.upstream.as_str()).chain(asked).collect();
         for name in self.names("upstreams") {
             if !used.contains(name) {
-                let message = format!("no route uses the upstream `{name}`");
+                let message = format!("no route and no filter uses the upstream `{name}`");
                 self.warn(&format!("upstreams.{name}"), "unused", message, "remove it, or route to it");
             }
         }

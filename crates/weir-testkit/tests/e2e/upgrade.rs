@@ -16,8 +16,14 @@ const AGREE: &str = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n
 /// Both ends of an open tunnel.
 #[track_caller]
 pub(crate) fn tunnel(weir: &Weir, upstream: &Upstream) -> (Client, Conn) {
+    tunnel_to(weir, upstream, "/ws")
+}
+
+/// As [`tunnel`], asked for by this target.
+#[track_caller]
+pub(crate) fn tunnel_to(weir: &Weir, upstream: &Upstream, target: &str) -> (Client, Conn) {
     let mut client = weir.client();
-    client.send(ASK);
+    client.send(ASK.replace("/ws", target));
     let mut conn = upstream.accept();
     let head = conn.read_head();
     assert_eq!(head.all("upgrade"), ["websocket"]);

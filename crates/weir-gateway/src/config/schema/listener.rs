@@ -122,8 +122,8 @@ pub struct ListenerTimeouts {
     /// From the first byte of a request's head to its end. Default `10s`: long enough for a phone on a train, short
     /// enough that slow heads cannot hold connections for minutes. `0s` turns it off.
     pub head: Duration,
-    /// Longest pause between two pieces of a request's body, and between two pieces of the response that the client
-    /// takes. Default `15s`. `0s` turns it off.
+    /// Longest pause between two pieces of a request's body. Default `15s`. `0s` turns it off. (A client that takes
+    /// nothing of a response for 60 s is given up; that is not set here.)
     pub body: Duration,
     /// How long a connection may idle between two requests. Default `75s`, what nginx and browsers are used to.
     /// `0s` closes after every response.

@@ -51,7 +51,7 @@ pub struct Log {
     pub output: Output,
     /// `text` for people, `json` for machines. Default `text`.
     pub format: LogFormat,
-    /// The least important level written: `error`, `warn`, `info`, `debug` or `trace`. Default `info`.
+    /// The least important level written: `error`, `warn`, `info` or `debug`. Default `info`.
     pub level: LogLevel,
 }
 
@@ -115,8 +115,8 @@ pub struct Limits {
     /// Most header fields of a message; from 1 to 1000. Default 100. More is 431.
     #[schemars(range(min = 1, max = 1000))]
     pub headers: u32,
-    /// Most connections of clients at one time, over all listeners. Default 65536. Beyond it, new ones wait in the
-    /// kernel's queue.
+    /// Most connections of clients at one time, over all listeners. Default 65536. Beyond it, new ones are answered
+    /// 503 and closed; with TLS just closed, because a handshake would cost what the limit saves.
     #[schemars(range(min = 1))]
     pub connections: u32,
     /// Most routes with metric series of their own; all further ones share an overflow series. Default 1000.

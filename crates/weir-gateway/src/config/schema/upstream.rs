@@ -142,10 +142,10 @@ pub struct UpstreamTimeouts {
     pub connect: Duration,
     /// From the end of the request to the head of the response. Default `30s`. `0s` turns it off.
     pub response: Duration,
-    /// Longest pause between two pieces of a body. Default `60s`. `0s` turns it off.
+    /// Longest pause between two pieces of a response body, server-sent events included. Default `60s`. `0s` turns it
+    /// off.
     pub body: Duration,
-    /// Longest silence in a tunnel (WebSocket and other upgrades) and in streams (gRPC, server-sent events).
-    /// Default `1h`. `0s` turns it off.
+    /// Longest silence in a tunnel (WebSocket and other upgrades). Default `1h`. `0s` turns it off.
     pub tunnel: Duration,
     /// The whole exchange, all attempts included. Default none: a large download is no mistake.
     pub exchange: Option<Duration>,

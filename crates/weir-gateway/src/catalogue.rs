@@ -1,0 +1,107 @@
+//! `docs/causes.md`, made from the declarations of the causes: those of `error.rs` and those of each filter.
+//!
+//! A test compares the page with this; run it with `WEIR_BLESS=1` to write the page.
+
+use crate::error::{CAUSES, Cause};
+use crate::filters::KINDS;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+const INTRODUCTION: &str = "\
+# Causes
+
+<!-- Made from the source by the test `the_page_is_up_to_date`; WEIR_BLESS=1 writes it anew. -->
+
+Each time Weir itself answers, or cuts an exchange short, there is a cause: one stable code that says why. An error without
+a cause came from the service behind. You find the code
+
+- in the access log, field `cause`;
+- in the metrics, `weir_causes_total{cause=\"…\"}`;
+- in the header `x-weir-cause` and the body of the answer, if the config says `expose_causes: true`. By default it does not,
+  because causes tell strangers about what is behind. An upstream's own `x-weir-cause` is dropped.
+
+The answer is `application/problem+json` (RFC 9457) with the meaning as `detail`, or a small HTML page for a browser. Where the
+status below is —, there is no answer: it had begun already, or nobody is there to read it. Then the connection is cut, so that
+nothing that is incomplete looks complete.
+
+Codes do not change their meaning; new ones may come with any version.
+";
+
+/// The whole page.
+pub fn page() -> String {
+    let mut page = INTRODUCTION.to_owned();
+    page.push_str("\n| cause | status | what happened | what changes it |\n|---|---|---|---|\n");
+    for (code, (cause, filters)) in all() {
+        let status = if cause.status == 0 { "—".to_owned() } else { cause.status.to_string() };
+        let links: Vec<String> = filters.iter().map(|f| format!("[{f}](filters.md#{f})")).collect();
+        let by = if links.is_empty() { String::new() } else { format!(" Filter: {}.", links.join(", ")) };
+        let (meaning, change) = (cell(cause.meaning), cell(cause.change));
+        let _ = writeln!(page, "| `{code}` | {status} | {meaning}{by} | {change} |"); // a String takes everything
+    }
+    page
+}
+
+/// Every cause by its code, with the filters that answer with it.
+fn all() -> BTreeMap<&'static str, (&'static Cause, Vec<&'static str>)> {
+    let mut all: BTreeMap<_, _> = CAUSES.iter().map(|cause| (cause.code, (*cause, Vec::new()))).collect();
+    for kind in KINDS {
+        for cause in kind.causes {
+            all.entry(cause.code).or_insert((cause, Vec::new())).1.push(kind.name);
+        }
+    }
+    all
+}
+
+/// A text that fits into a cell of a table.
+fn cell(text: &str) -> String {
+    text.replace('|', "\\|")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_is_up_to_date() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/causes.md");
+        if std::env::var_os("WEIR_BLESS").is_some() {
+            std::fs::write(path, page()).unwrap();
+        }
+        let written = std::fs::read_to_string(path).unwrap_or_default();
+        assert!(written == page(), "docs/causes.md is out of date: run this test with WEIR_BLESS=1");
+    }
+
+    #[test]
+    fn every_key_named_exists() {
+        let config = crate::config::reference::markdown();
+        for cause in all().values().map(|(cause, _)| cause) {
+            for word in cause.change.split([' ', ',', ':']).filter(|word| word.contains('.')) {
+                let key = word.replace(".*.", ".NAME.");
+                let Some((section, key)) = key.rsplit_once('.').filter(|(_, key)| *key != "*") else {
+                    continue;
+                };
+                let Some((_, rest)) = config.split_once(&format!("\n## `{section}`\n")) else {
+                    assert!(!word.contains('*'), "{cause}: there is no section {section}");
+                    continue; // another word with a dot in it
+                };
+                let section = rest.split("\n## ").next().unwrap_or_default();
+                assert!(section.contains(&format!("\n| `{key}` |")), "{cause}: there is no key {word}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_code_means_one_thing() {
+        for kind in KINDS {
+            for cause in kind.causes {
+                let same = CAUSES.iter().find(|c| c.code == cause.code);
+                assert!(
+                    same.is_none_or(|same| std::ptr::eq(*same, *cause)),
+                    "{} of {}",
+                    cause.code,
+                    kind.name
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! The configs in `examples/`: each passes `weir check` as it is, and does what its comments promise.
+//!
+//! They listen on fixed ports and name fixed endpoints, so that people can try them. Here these are replaced, and nothing
+//! else. One more example needs its line in [`EXAMPLES`] and a test that shows its promise.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+use weir_testkit::{Authority, Client, Finished, Tls, Upstream, Weir, weir_command};
+
+use crate::cause::{KEY_MISSING, KEY_UNKNOWN, RATE_LIMITED};
+use crate::support::{OK, OK_BODY};
+use crate::upgrade::tunnel_to;
+
+const EXAMPLES: &[&str] = &[
+    "api-keys.yaml",
+    "canary.yaml",
+    "forward-auth.yaml",
+    "hello.yaml",
+    "rewrite-redirect.yaml",
+    "ten-lines.yaml",
+    "tls.yaml",
+    "websocket.yaml",
+];
+
+/// The key that `${SHOP_KEY}` stands for.
+const SHOP_KEY: &str = "a-key-from-the-environment";
+
+// === What all of them are ===
+
+#[test]
+fn every_example_is_tested_here() {
+    let files = fs::read_dir(root().join("examples")).unwrap();
+    let mut found: Vec<String> = files.map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
+    found.sort();
+    assert_eq!(found, EXAMPLES);
+}
+
+#[test]
+fn every_example_passes_check_without_a_warning() {
+    let authority = Authority::new();
+    let dir = TempDir::new().unwrap();
+    let certs = dir.path().join("certs");
+    fs::create_dir(&certs).unwrap();
+    for name in ["api", "shop"] {
+        let leaf = authority.leaf(&[&format!("{name}.example.com")]);
+        fs::copy(leaf.cert_file, certs.join(format!("{name}.pem"))).unwrap();
+        fs::copy(leaf.key_file, certs.join(format!("{name}.key"))).unwrap();
+    }
+    for name in EXAMPLES {
+        fs::write(dir.path().join(name), example(name)).unwrap();
+        check(dir.path(), name).expect_code(0).expect_text("good");
+    }
+}
+
+#[test]
+fn the_ten_lines_of_the_readme_are_the_example() {
+    let readme = fs::read_to_string(root().join("README.md")).unwrap();
+    assert!(readme.contains(&format!("```yaml\n{}```\n", example("ten-lines.yaml"))));
+    assert_eq!(example("ten-lines.yaml").lines().filter(|line| !line.is_empty()).count(), 8);
+}
+
+#[test]
+fn the_readme_explains_its_ten_lines() {
+    let dir = TempDir::new().unwrap();
+    fs::write(dir.path().join("weir.yaml"), example("ten-lines.yaml")).unwrap();
+    let explained = weir_testkit::run_weir(dir.path(), &["explain", "GET", "http://localhost:8080/orders/7"]);
+    explained.expect_code(0).expect_text("orders");
+}
+
+// === What each of them promises ===
+
+#[test]
+fn ten_lines() {
+    let (first, second) = (Upstream::named("first"), Upstream::named("second"));
+    let weir = start("ten-lines.yaml", &[&first, &second]);
+    let mut client = weir.client();
+    for _ in 0..40 {
+        client.get("/orders/7").expect_status(200);
+    }
+    assert!(!first.requests().is_empty() && !second.requests().is_empty());
+    client.get("/elsewhere").expect_status(404);
+}
+
+#[test]
+fn hello() {
+    let weir = start("hello.yaml", &[]);
+    weir.client().get("/hello").expect_status(200).expect_body("hello\n");
+}
+
+#[test]
+fn api_keys() {
+    let upstream = Upstream::fixed(OK);
+    let weir = start("api-keys.yaml", &[&upstream]);
+    let mut client = weir.client();
+    let mut ask = |key: &str| client.ask(format!("GET /spot/price HTTP/1.1\r\nHost: weir.test\r\n{key}\r\n"));
+    ask("").expect_cause(KEY_MISSING);
+    ask("apikey: trial\r\n").expect_cause(KEY_UNKNOWN);
+    assert_eq!(upstream.connections(), 0);
+    for _ in 0..10 {
+        ask(&format!("apikey: {SHOP_KEY}\r\n")).expect_status(200);
+    }
+    for _ in 0..5 {
+        ask("apikey: trial-7f3a\r\n").expect_status(200);
+    }
+    ask("apikey: trial-7f3a\r\n").expect_cause(RATE_LIMITED);
+    weir.client().get("/status").expect_status(200).expect_body("up\n");
+}
+
+#[test]
+fn canary() {
+    let (orders, next) = (Upstream::named("orders"), Upstream::named("next"));
+    let weir = start("canary.yaml", &[&orders, &next]);
+    let mut client = weir.client();
+    for _ in 0..5 {
+        let asked = "GET /orders/1 HTTP/1.1\r\nHost: weir.test\r\nX-Canary: yes\r\n\r\n";
+        client.ask(asked).expect_status(200).expect_body_with("next");
+    }
+    // 5 %: of 300 requests none would take the new one in 1 run of 5 million, more than 60 in fewer.
+    let new = (0..300).filter(|_| client.get("/orders/1").text().contains("next")).count();
+    assert!((1..=60).contains(&new), "{new} of 300");
+}
+
+#[test]
+fn forward_auth() {
+    let orders = Upstream::fixed(OK_BODY);
+    let auth = Upstream::script(|conn| {
+        while let Some(request) = conn.next_request() {
+            let answer = match request.head.header("authorization") {
+                Some("good") => "HTTP/1.1 204 No Content\r\nX-User: ann\r\n\r\n",
+                _ => "HTTP/1.1 401 Unauthorized\r\nContent-Length: 5\r\n\r\nlogin",
+            };
+            if !request.head.line.starts_with("GET /verify ") || conn.try_send(answer).is_err() {
+                return;
+            }
+        }
+    });
+    let weir = start("forward-auth.yaml", &[&orders, &orders, &auth]);
+    let mut client = weir.client();
+    client.get("/orders/1").expect_status(401).expect_body("login");
+    assert_eq!(orders.connections(), 0);
+    let asked = "GET /orders/1 HTTP/1.1\r\nHost: weir.test\r\nAuthorization: good\r\nX-User: root\r\n\r\n";
+    client.ask(asked).expect_status(200);
+    assert_eq!(orders.take_request().head.all("x-user"), ["ann"]);
+    auth.verify();
+}
+
+#[test]
+fn rewrite_and_redirect() {
+    let upstream = Upstream::fixed("HTTP/1.1 200 OK\r\nServer: secret/1\r\nContent-Length: 0\r\n\r\n");
+    let weir = start("rewrite-redirect.yaml", &[&upstream]);
+    let mut client = weir.client();
+    let asked = "GET /v1/orders/7?debug=1 HTTP/1.1\r\nHost: weir.test\r\nX-Debug: 1\r\n\r\n";
+    let answer = client.ask(asked);
+    answer.expect_status(200).expect_header("x-api-version", "2").expect_no_header("server");
+    let request = upstream.take_request().head;
+    assert_eq!(request.line, "GET /v2/orders/7?source=v1 HTTP/1.1");
+    assert_eq!(request.header("host"), Some("orders.internal"));
+    assert_eq!((request.header("x-edge"), request.header("x-debug")), (Some("weir"), None));
+    let moved = client.get("/old/page");
+    moved.expect_status(308).expect_header("location", "https://archive.example.com/old/page");
+}
+
+#[test]
+fn websocket() {
+    let upstream = Upstream::listen();
+    let weir = start("websocket.yaml", &[&upstream]);
+    let (mut client, mut conn) = tunnel_to(&weir, &upstream, "/chat/room");
+    client.send("to the service");
+    conn.expect("to the service");
+    conn.send("to the client");
+    client.expect("to the client");
+}
+
+#[test]
+fn tls() {
+    let authority = Authority::new();
+    let upstream = Upstream::fixed(OK_BODY);
+    let mut yaml = example("tls.yaml");
+    let mut leaves = Vec::new();
+    for name in ["api", "shop"] {
+        let leaf = authority.leaf(&[&format!("{name}.example.com")]);
+        yaml = yaml.replace(&format!("certs/{name}.pem"), &leaf.cert_file.display().to_string());
+        yaml = yaml.replace(&format!("certs/{name}.key"), &leaf.key_file.display().to_string());
+        leaves.push(leaf);
+    }
+    let weir = start_text(&yaml, &[&upstream]);
+    for (name, leaf) in [("api.example.com", &leaves[0]), ("shop.example.com", &leaves[1])] {
+        let mut client = Client::connect_tls(weir.address("secure"), &Tls::new(&authority, name));
+        assert_eq!(client.tls().certificate, leaf.der, "{name}");
+        client.get("/a").expect_status(200).expect_body("ok");
+        assert_eq!(upstream.take_request().head.header("x-forwarded-proto"), Some("https"));
+    }
+    let plain = weir.client().ask("GET /a?b=c HTTP/1.1\r\nHost: shop.example.com:8080\r\n\r\n");
+    plain.expect_status(308).expect_header("location", "https://shop.example.com:8443/a?b=c");
+}
+
+// === How they are started ===
+
+/// Starts an example with free ports for its listeners and these upstreams at 127.0.0.1:8000 and on.
+#[track_caller]
+fn start(name: &str, upstreams: &[&Upstream]) -> Weir {
+    start_text(&example(name), upstreams)
+}
+
+#[track_caller]
+fn start_text(yaml: &str, upstreams: &[&Upstream]) -> Weir {
+    let mut yaml = yaml.replace("${SHOP_KEY}", SHOP_KEY);
+    for listener in ["127.0.0.1:8080", "127.0.0.1:8443"] {
+        yaml = yaml.replace(&format!("address: {listener}"), "address: 127.0.0.1:0");
+    }
+    for (port, upstream) in (8000..).zip(upstreams) {
+        yaml = yaml.replace(&format!("127.0.0.1:{port}"), &upstream.address().to_string());
+    }
+    Weir::start(&yaml)
+}
+
+#[track_caller]
+fn check(dir: &Path, name: &str) -> Finished {
+    let mut command = weir_command(dir);
+    let output =
+        command.args(["check", "--deny-warnings", "-c", name]).env("SHOP_KEY", SHOP_KEY).output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Finished { code: output.status.code(), stdout: text(&output.stdout), stderr: text(&output.stderr) }
+}
+
+fn example(name: &str) -> String {
+    fs::read_to_string(root().join("examples").join(name)).unwrap()
+}
+
+/// The workspace. Asked at run time: see tidy.rs.
+fn root() -> PathBuf {
+    let here = std::env::var("CARGO_MANIFEST_DIR").unwrap_or_else(|_| env!("CARGO_MANIFEST_DIR").to_owned());
+    Path::new(&here).ancestors().nth(2).unwrap().to_owned()
+}
