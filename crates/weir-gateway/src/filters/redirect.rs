@@ -113,6 +113,13 @@ impl IntoFilter for RedirectSettings {
             build.refuse("to", "is no URL: it is empty or holds spaces or non-ASCII", Some(hint.to_owned()));
             return None;
         }
+        if let Some(name) = in_authority(&to) {
+            let message = format!(
+                "`{{{name}}}` stands where the host still goes on: a client could write another host"
+            );
+            build.refuse("to", message, Some(format!("write /{{{name}}}")));
+            return None;
+        }
         let uses = |var: &Var| template.vars().any(|v| v == var);
         Some(Redirect {
             status: self.status.0,
@@ -123,6 +130,23 @@ impl IntoFilter for RedirectSettings {
             to: template,
         })
     }
+}
+
+/// The first placeholder of a URL's host that a client could bend to another host: `https://example.com{rest}` with
+/// `.evil.com` or `@evil.com`. The path always begins with `/` and so ends the host itself.
+fn in_authority(to: &str) -> Option<&str> {
+    let (_, rest) = to.split_once("://")?;
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    let mut host = &rest[..end];
+    while let Some((_, after)) = host.split_once('{') {
+        let (name, behind) = after.split_once('}')?;
+        match name {
+            "path" => return None,
+            "authority" | "host" => host = behind,
+            other => return Some(other),
+        }
+    }
+    None
 }
 
 impl Filter for Redirect {
@@ -248,6 +272,20 @@ mod tests {
         ] {
             let mistakes = Stand::new(&KIND, settings.clone()).mistakes();
             assert!(mistakes[0].contains(expected), "{settings}: {mistakes:#?}");
+        }
+    }
+
+    #[test]
+    fn a_client_can_not_write_the_host() {
+        for (to, bent) in [
+            ("https://www.example.com{path}", None),
+            ("https://{host}{path}", None),
+            ("https://{host}/{rest}", None),
+            ("https://www.example.com{rest}", Some("rest")),
+            ("https://{client}/", Some("client")),
+            ("/{rest}", None),
+        ] {
+            assert_eq!(in_authority(to), bent, "{to}");
         }
     }
 }
