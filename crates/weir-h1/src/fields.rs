@@ -15,6 +15,8 @@ pub struct Fields {
     pub(crate) base: Vec<u8>,
     pub(crate) entries: Vec<Entry>,
     arena: Vec<u8>,
+    /// The known names among the entries, dropped ones too, as bits.
+    seen: u32,
 }
 
 /// A value that may not be emitted: it holds CR, LF, NUL or another control byte (RFC 9110 §5.5), or is over 64 KiB.
@@ -64,6 +66,9 @@ impl Fields {
 
     /// The first field of a known name: a comparison of one byte per field.
     pub fn get_known(&self, known: Known) -> Option<&[u8]> {
+        if self.seen & known.bit() == 0 {
+            return None;
+        }
         self.live().find(|e| e.known == known).map(|e| self.text(e.value))
     }
 
@@ -127,6 +132,9 @@ impl Fields {
 
     /// Removes every field of a known name; tells whether there was one.
     pub fn remove_known(&mut self, known: Known) -> bool {
+        if self.seen & known.bit() == 0 {
+            return false;
+        }
         let mut any = false;
         for e in self.entries.iter_mut().filter(|e| e.known == known && !e.dropped) {
             e.dropped = true;
@@ -137,7 +145,8 @@ impl Fields {
 
     /// Whether a field of one of these known names is there.
     pub fn has_any(&self, known: &[Known]) -> bool {
-        self.live().any(|e| known.contains(&e.known))
+        let wanted = known.iter().fold(0, |bits, k| bits | k.bit());
+        self.seen & wanted != 0 && self.live().any(|e| known.contains(&e.known))
     }
 
     /// Removes every field for which `gone` says so, given name and value; tells whether there was one.
@@ -176,7 +185,15 @@ impl Fields {
         out.extend_from_slice(self.base.get(start..end).unwrap_or_default());
     }
 
+    /// Adds an entry. Which known names there are is kept in one word, so that asking for one that is not there, as almost
+    /// every question of the gateway does, is a bit test and no walk.
+    pub(crate) fn add(&mut self, entry: Entry) {
+        self.seen |= entry.known.bit();
+        self.entries.push(entry);
+    }
+
     pub(crate) fn clear(&mut self) {
+        self.seen = 0;
         self.entries.clear();
         self.arena.clear();
     }
@@ -201,14 +218,17 @@ impl Fields {
         self.remove_known(Known::Host);
         match place {
             Some(i) => self.entries[i] = host,
-            None => self.entries.insert(0, host),
+            None => {
+                self.seen |= host.known.bit();
+                self.entries.insert(0, host);
+            }
         }
         value
     }
 
     fn push(&mut self, name: &[u8], value: &[u8]) {
         let (name, value, known) = (self.keep(name), self.keep(value), Known::of(name));
-        self.entries.push(Entry { name, value, known, clean: false, dropped: false });
+        self.add(Entry { name, value, known, clean: false, dropped: false });
     }
 
     fn live(&self) -> impl Iterator<Item = &Entry> {

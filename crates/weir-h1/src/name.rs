@@ -50,6 +50,11 @@ pub enum Known {
 }
 
 impl Known {
+    /// Its bit in a set of known names.
+    pub(crate) const fn bit(self) -> u32 {
+        1 << self as u8
+    }
+
     /// Looks a name up. Cost: one match on the length and at most two comparisons.
     pub fn of(name: &[u8]) -> Self {
         let is = |text: &str| name.eq_ignore_ascii_case(text.as_bytes());

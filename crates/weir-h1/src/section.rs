@@ -44,7 +44,7 @@ pub(crate) fn fields(
             entry.dropped =
                 found.read(entry.known, entry.value, c.slice(entry.value), common).map_err(refused)?;
         }
-        out.entries.push(entry);
+        out.add(entry);
     }
     // §6.1 and §6.3: a message that says both, or that says chunked in HTTP/1.0, was made to be read in two ways.
     if common.chunked && (common.content_length.is_some() || common.version == Version::Http10) {
