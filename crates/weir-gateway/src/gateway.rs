@@ -118,13 +118,7 @@ pub fn check(source: &Source, more: &[&'static FilterKind]) -> Checked {
         Ok(loaded) => loaded,
         Err(unreadable) => return Checked { diagnostics: unreadable.diagnostics, compiled: None },
     };
-    let snapshot = match Carry::new(Telemetry::new(Setup::default())) {
-        Ok(mut carry) => compile(&mut loaded, &kinds, &mut carry),
-        Err(e) => {
-            loaded.error("", "system", e.to_string(), None);
-            None
-        }
-    };
+    let snapshot = compile(&mut loaded, &kinds, &mut Carry::new(Telemetry::new(Setup::default())));
     let diagnostics = loaded.diagnostics.clone();
     Checked { diagnostics, compiled: snapshot.map(|snapshot| (loaded, snapshot)) }
 }
@@ -175,7 +169,7 @@ impl Builder {
             route_cap: loaded.config.limits.metric_routes as usize,
             ..Setup::default()
         });
-        let mut carry = Carry::new(Arc::clone(&telemetry)).map_err(|e| system(&e))?;
+        let mut carry = Carry::new(Arc::clone(&telemetry));
         let Some(snapshot) = compile(&mut loaded, &self.kinds, &mut carry) else {
             return Err(StartError::Config(loaded.diagnostics));
         };
