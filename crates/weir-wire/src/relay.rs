@@ -240,7 +240,11 @@ impl Relay {
                     self.used += used;
                     self.finish(reborrow(&mut watch))?;
                 }
-                Step::More => return Ok(()),
+                Step::More => {
+                    // The reader has seen all of it, framing between chunks included: it must not see it again.
+                    self.used = self.input.len();
+                    return Ok(());
+                }
             }
         }
         Ok(())
