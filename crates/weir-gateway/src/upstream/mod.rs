@@ -174,6 +174,7 @@ impl LocalUpstream {
     /// Chooses an endpoint that was not tried yet.
     pub(crate) fn pick(&self, endpoints: &[LocalEndpoint], tried: &Tried) -> Option<usize> {
         match endpoints {
+            [] => None,
             [_] => tried.is_empty().then_some(0),
             _ => self.balance.borrow_mut().pick(endpoints, tried),
         }
