@@ -145,7 +145,7 @@ impl Relay {
             // Bytes that TLS still holds must not wait for the sender's next ones.
             ready!(to.poll_flush(cx)).map_err(RelayError::Write)?;
             self.waits_for_writer = false;
-            ready!(self.poll_read_in(cx, from))?;
+            ready!(self.poll_read_in(cx, from, reborrow(&mut watch)))?;
         }
     }
 
@@ -250,7 +250,12 @@ impl Relay {
         Ok(())
     }
 
-    fn poll_read_in(&mut self, cx: &mut Context<'_>, from: &mut Stream) -> Poll<Result<(), RelayError>> {
+    fn poll_read_in(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: &mut Stream,
+        watch: Option<&mut dyn Watch>,
+    ) -> Poll<Result<(), RelayError>> {
         let filled = self.input.len() == self.input.capacity() && self.input.capacity() > 0;
         self.input.clear();
         self.used = 0;
@@ -275,16 +280,17 @@ impl Relay {
             if !self.reader.ends_with_connection() {
                 return Poll::Ready(Err(RelayError::Truncated));
             }
-            self.finish(None)?;
+            self.finish(watch)?;
         }
         Poll::Ready(Ok(()))
     }
 
     /// The body was read whole: frames its end.
     fn finish(&mut self, watch: Option<&mut dyn Watch>) -> Result<(), RelayError> {
-        // Where the length is known the last piece was announced with its data; elsewhere the end comes alone.
+        // Where the length is known the last piece was announced with its data; elsewhere the end comes alone. Of no body
+        // a watch hears nothing: what it would add has no frame.
         if let Some(watch) = watch
-            && (self.framing != Framing::Length || self.taken == 0)
+            && self.framing != Framing::Length
             && let Some(tail) = watch.piece(&[], true).map_err(|Stopped| RelayError::Stopped)?
         {
             frame(self.framing, &tail, false, None, &mut self.out)?;
