@@ -97,6 +97,13 @@ impl Compiler<'_> {
         self.found.push(diagnostic);
     }
 
+    /// Whether a file of the settings at `path` was missing when the config was loaded, and that was reported. One that went
+    /// missing since then is an error like any other: without it there is no TLS, and no clear text in its stead.
+    fn misses_file(&self, path: &str) -> bool {
+        let within = |d: &Diagnostic| d.path.strip_prefix(path).is_some_and(|rest| rest.starts_with('.'));
+        self.found.sorted().into_iter().any(|d| d.code == "file-missing" && within(d))
+    }
+
     fn run(mut self) -> Option<Snapshot> {
         let listeners = self.listeners();
         let upstreams = self.upstreams();
@@ -184,16 +191,14 @@ impl Compiler<'_> {
             },
         };
         let only_13 = written.min_version == schema::TlsVersion::Tls13;
-        // A file that is missing was reported when the config was loaded.
-        let missing = |p: &Path| !p.exists();
-        if identities.iter().any(|i| missing(&i.cert) || missing(&i.key)) {
+        let path = format!("listeners.{name}.tls");
+        if self.misses_file(&path) {
             return None;
         }
         let made = self.carry.tickets(tickets_key(&identities, &client_auth, only_13)).and_then(|tickets| {
             ServerTls::new(&identities, &client_auth, &[b"http/1.1"], tls::versions(only_13), &tickets)
         });
-        made.map_err(|e| self.error(&format!("listeners.{name}.tls"), "tls-unusable", e.to_string(), None))
-            .ok()
+        made.map_err(|e| self.error(&path, "tls-unusable", e.to_string(), None)).ok()
     }
 
     // === upstreams ===
@@ -268,12 +273,12 @@ impl Compiler<'_> {
             (Some(both), None) => Some((both.0.as_path(), both.0.as_path())),
             _ => None,
         };
-        let files = ca.into_iter().chain(identity.into_iter().flat_map(|(c, k)| [c, k]));
-        if files.into_iter().any(|p| !p.exists()) {
-            return None; // reported when the config was loaded
+        let path = format!("upstreams.{name}.tls");
+        if self.misses_file(&path) {
+            return None;
         }
         ClientTls::new(ca, identity, written.server_name.as_deref(), written.verify)
-            .map_err(|e| self.error(&format!("upstreams.{name}.tls"), "tls-unusable", e.to_string(), None))
+            .map_err(|e| self.error(&path, "tls-unusable", e.to_string(), None))
             .ok()
     }
 
