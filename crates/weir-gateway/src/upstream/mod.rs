@@ -159,6 +159,7 @@ impl LocalUpstream {
                     } else {
                         Arc::from("")
                     },
+                    gate: self.spec.gate.as_ref().map(|g| g.id()),
                 }),
                 cells: self.core.endpoint(&endpoint.cells),
                 endpoint: Arc::clone(endpoint),
@@ -189,6 +190,9 @@ impl LocalUpstream {
         if let Some(gate) = &self.spec.gate
             && gate.is_wanted()
         {
+            if !connection.is_good(now) {
+                return; // closing it frees its place for whoever waits
+            }
             let waiter = self.waiters.borrow_mut().pop_front();
             if let Some(waiter) = waiter {
                 let endpoints = Rc::clone(&active.endpoints);
