@@ -179,6 +179,42 @@ impl Listener {
             Self::Unix(l) => l.accept().await.map(|(s, _)| (Stream::Unix(s), Peer::Local)),
         }
     }
+
+    /// Stops listening; returns what waits in the kernel's queue, which the close would reset. The system itself is asked:
+    /// the runtime may not have heard of the last ones yet.
+    pub fn close(self) -> Vec<(Stream, Peer)> {
+        match self {
+            Self::Tcp(l) => match l.into_std() {
+                Ok(l) => queued(|| {
+                    let (stream, address) = l.accept()?;
+                    stream.set_nonblocking(true)?;
+                    Ok((Stream::Tcp(tokio::net::TcpStream::from_std(stream)?), Peer::Address(address)))
+                }),
+                Err(_) => Vec::new(),
+            },
+            Self::Unix(l) => match l.into_std() {
+                Ok(l) => queued(|| {
+                    let (stream, _) = l.accept()?;
+                    stream.set_nonblocking(true)?;
+                    Ok((Stream::Unix(tokio::net::UnixStream::from_std(stream)?), Peer::Local))
+                }),
+                Err(_) => Vec::new(),
+            },
+        }
+    }
+}
+
+/// All that `accept` gives until the queue is empty or descriptors have run out.
+fn queued(accept: impl Fn() -> io::Result<(Stream, Peer)>) -> Vec<(Stream, Peer)> {
+    let mut all = Vec::new();
+    for _ in 0..BACKLOG {
+        match accept() {
+            Ok(accepted) => all.push(accepted),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock || crate::limits::ran_out(&e) => break,
+            Err(_) => {} // this one connection failed before it was ours
+        }
+    }
+    all
 }
 
 #[cfg(test)]
