@@ -204,7 +204,7 @@ fn lighter(core: &Core) -> Option<usize> {
     }
     let here = core.connections();
     let (lightest, least) =
-        counts.iter().map(|c| c.load(Ordering::Relaxed)).enumerate().min_by_key(|(_, count)| *count)?;
+        counts.iter().map(|c| c.0.load(Ordering::Relaxed)).enumerate().min_by_key(|(_, count)| *count)?;
     (here >= least + HAND_OVER_AT && here * 4 > least * 5).then_some(lightest)
 }
 
