@@ -93,15 +93,21 @@ async fn connect(
     let spec = &upstream.spec;
     let permit = match &spec.gate {
         None => None,
-        Some(gate) => match gate.wait(upstream, spec.timeouts.connect).await {
-            Waited::Permit(permit) => Some(permit),
-            Waited::Given(given) => {
-                *active = Active::new(&given.endpoints, given.index);
-                return Ok(given.connection);
+        Some(gate) => {
+            match gate.enter().or_else(|| upstream.close_one_idle().then(|| gate.enter()).flatten()) {
+                Some(permit) => Some(permit),
+                None => match gate.wait(upstream, spec.timeouts.connect).await {
+                    Waited::Permit(permit) => Some(permit),
+                    Waited::Given(given) => {
+                        *active = Active::new(&given.endpoints, given.index);
+                        upstream.cells.reused.inc();
+                        return Ok(given.connection);
+                    }
+                    Waited::TooMany => return Err(&error::PENDING_LIMIT),
+                    Waited::TooLong => return Err(&error::PENDING_TIMEOUT),
+                },
             }
-            Waited::TooMany => return Err(&error::PENDING_LIMIT),
-            Waited::TooLong => return Err(&error::PENDING_TIMEOUT),
-        },
+        }
     };
     let endpoint = &active.get().endpoint;
     let tls = spec.tls.as_ref().map(|tls| (tls, &*endpoint.server_name));

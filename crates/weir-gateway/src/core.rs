@@ -33,8 +33,9 @@ pub(crate) enum Message {
         log: Option<Option<AccessLog>>,
         done: mpsc_std::Sender<()>,
     },
-    /// Accept nothing more and end every connection after its exchange.
-    Drain,
+    /// Accept nothing more and end every connection after its exchange. `done` is hung up when all that waited to be
+    /// accepted were.
+    Drain { done: mpsc_std::Sender<()> },
     /// End now.
     Stop,
 }
@@ -44,8 +45,38 @@ pub(crate) enum Message {
 pub(crate) struct Shared {
     /// Client connections of all cores: `limits.connections`.
     pub(crate) connections: AtomicUsize,
+    /// Accepted, and not among `connections` yet: on their way to another core, or to the first poll of their task.
+    arriving: AtomicUsize,
     /// Client connections of each core, for the hand-over of new ones.
-    pub(crate) by_core: Box<[AtomicUsize]>,
+    pub(crate) by_core: Box<[CoreCount]>,
+}
+
+/// A count that one core writes. On a cache line of its own (two, which the prefetcher fetches together), so that cores do
+/// not wait for each other's.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct CoreCount(pub(crate) AtomicUsize);
+
+impl Shared {
+    pub(crate) fn new(cores: usize) -> Self {
+        Self { by_core: (0..cores).map(|_| CoreCount::default()).collect(), ..Self::default() }
+    }
+
+    /// A connection was accepted.
+    pub(crate) fn arrive(&self) {
+        self.arriving.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// It is among the connections now, or gone.
+    pub(crate) fn arrived(&self) {
+        self.arriving.fetch_sub(1, Ordering::Release);
+    }
+
+    /// Whether there is no connection, wherever it stands.
+    pub(crate) fn is_empty(&self) -> bool {
+        // In this order: one that arrives between the two looks is seen by the second.
+        self.arriving.load(Ordering::Acquire) == 0 && self.connections.load(Ordering::Relaxed) == 0
+    }
 }
 
 /// One core.
@@ -252,12 +283,13 @@ impl Core {
 
     /// Makes a connection known to its core; `leave` with the number it returns.
     pub(crate) fn enter(&self, presence: &Rc<Presence>) -> usize {
-        self.shared.by_core[self.index].fetch_add(1, Ordering::Relaxed);
+        self.shared.by_core[self.index].0.fetch_add(1, Ordering::Relaxed);
+        self.shared.arrived();
         self.presences.borrow_mut().insert(Rc::clone(presence))
     }
 
     pub(crate) fn leave(&self, number: usize) {
-        self.shared.by_core[self.index].fetch_sub(1, Ordering::Relaxed);
+        self.shared.by_core[self.index].0.fetch_sub(1, Ordering::Relaxed);
         self.shared.connections.fetch_sub(1, Ordering::Relaxed);
         self.presences.borrow_mut().remove(number);
     }

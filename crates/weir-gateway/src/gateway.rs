@@ -11,7 +11,8 @@ use crate::{error, filters};
 use serde::Serialize;
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc as mpsc_std;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
@@ -118,13 +119,7 @@ pub fn check(source: &Source, more: &[&'static FilterKind]) -> Checked {
         Ok(loaded) => loaded,
         Err(unreadable) => return Checked { diagnostics: unreadable.diagnostics, compiled: None },
     };
-    let snapshot = match Carry::new(Telemetry::new(Setup::default())) {
-        Ok(mut carry) => compile(&mut loaded, &kinds, &mut carry),
-        Err(e) => {
-            loaded.error("", "system", e.to_string(), None);
-            None
-        }
-    };
+    let snapshot = compile(&mut loaded, &kinds, &mut Carry::new(Telemetry::new(Setup::default())));
     let diagnostics = loaded.diagnostics.clone();
     Checked { diagnostics, compiled: snapshot.map(|snapshot| (loaded, snapshot)) }
 }
@@ -175,7 +170,7 @@ impl Builder {
             route_cap: loaded.config.limits.metric_routes as usize,
             ..Setup::default()
         });
-        let mut carry = Carry::new(Arc::clone(&telemetry)).map_err(|e| system(&e))?;
+        let mut carry = Carry::new(Arc::clone(&telemetry));
         let Some(snapshot) = compile(&mut loaded, &self.kinds, &mut carry) else {
             return Err(StartError::Config(loaded.diagnostics));
         };
@@ -184,10 +179,7 @@ impl Builder {
         let mut control = control.map_err(|e| system(&e))?;
         let prepared = control.prepare(loaded, snapshot, cores).map_err(|e| system(&e))?;
 
-        let shared = Arc::new(Shared {
-            by_core: (0..cores).map(|_| AtomicUsize::new(0)).collect(),
-            ..Shared::default()
-        });
+        let shared = Arc::new(Shared::new(cores));
         let (senders, mailboxes): (Vec<_>, Vec<_>) = (0..cores).map(|_| mpsc::unbounded_channel()).unzip();
         let mut threads = Vec::new();
         for (index, mailbox) in mailboxes.into_iter().enumerate() {
@@ -290,9 +282,12 @@ impl Gateway {
         let shutdown = self.control().config.shutdown.clone();
         log::info("draining", &[("delay", &shutdown.delay), ("deadline", &shutdown.drain)]);
         std::thread::sleep(shutdown.delay.get()); // a blocking call that says so
-        self.tell_all(|| Message::Drain);
         let deadline = Instant::now() + shutdown.drain.get();
-        while self.connections() > 0 && Instant::now() < deadline {
+        let (done, closed) = mpsc_std::channel();
+        self.tell_all(|| Message::Drain { done: done.clone() });
+        drop(done);
+        let _ = closed.recv_timeout(DOORS); // hung up on, or too late to wait for
+        while !self.inner.shared.is_empty() && Instant::now() < deadline {
             std::thread::sleep(DRAIN_POLL);
         }
         let cut = self.connections();
@@ -433,6 +428,9 @@ impl fmt::Debug for Gateway {
         f.debug_struct("Gateway").field("ready", &self.is_ready()).finish_non_exhaustive()
     }
 }
+
+/// How long a drain waits for the accept loops to end.
+const DOORS: Duration = Duration::from_secs(1);
 
 /// How often a drain looks whether it is done.
 const DRAIN_POLL: Duration = Duration::from_millis(10);

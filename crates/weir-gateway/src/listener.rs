@@ -9,6 +9,7 @@ use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc as mpsc_std;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use tokio::runtime::{Builder, LocalOptions};
@@ -99,8 +100,8 @@ async fn run(start: Start) {
                 }
                 let _ = done.send(()); // whoever asked may have stopped waiting
             }
-            Some(Message::Drain) => {
-                doors.close_all();
+            Some(Message::Drain { done }) => {
+                doors.close_all(&done);
                 core.drain();
             }
             Some(Message::Stop) | None => return,
@@ -110,11 +111,19 @@ async fn run(start: Start) {
 
 /// The listening sockets of a core, each with the bell that ends its loop.
 #[derive(Default)]
-struct Doors(RefCell<HashMap<Address, Rc<Notify>>>);
+struct Doors(RefCell<HashMap<Address, Rc<Bell>>>);
+
+/// Ends an accept loop. The loop holds it to its own end, and `done` with it.
+#[derive(Default)]
+struct Bell {
+    ring: Notify,
+    /// Hung up when the loop has ended.
+    done: RefCell<Option<mpsc_std::Sender<()>>>,
+}
 
 impl Doors {
     fn open(&self, core: &Rc<Core>, address: Address, socket: BoundSocket) {
-        let bell = Rc::new(Notify::new());
+        let bell = Rc::new(Bell::default());
         self.0.borrow_mut().insert(address.clone(), Rc::clone(&bell));
         match Listener::new(socket) {
             Ok(listener) => drop(tokio::task::spawn_local(accept(Rc::clone(core), address, listener, bell))),
@@ -128,24 +137,27 @@ impl Doors {
         self.0.borrow_mut().retain(|address, bell| {
             let used = local.listener(address).is_some();
             if !used {
-                bell.notify_one();
+                bell.ring.notify_one();
             }
             used
         });
     }
 
-    fn close_all(&self) {
-        self.0.borrow_mut().drain().for_each(|(_, bell)| bell.notify_one());
+    fn close_all(&self, done: &mpsc_std::Sender<()>) {
+        for (_, bell) in self.0.borrow_mut().drain() {
+            *bell.done.borrow_mut() = Some(done.clone());
+            bell.ring.notify_one();
+        }
     }
 }
 
 /// Accepts until the bell rings, then serves what is still in the kernel's queue: closing a listening socket resets it.
-async fn accept(core: Rc<Core>, address: Address, listener: Listener, bell: Rc<Notify>) {
+async fn accept(core: Rc<Core>, address: Address, listener: Listener, bell: Rc<Bell>) {
     let Some(mut last) = core.local().listener(&address).cloned() else { return };
     loop {
         let accepted = tokio::select! {
             biased; // the bell first: under a steady stream of connections it would never be heard
-            () = bell.notified() => break,
+            () = bell.ring.notified() => break,
             accepted = listener.accept() => accepted,
         };
         match accepted {
@@ -163,27 +175,24 @@ async fn accept(core: Rc<Core>, address: Address, listener: Listener, bell: Rc<N
             Err(_) => {} // this one connection failed before it was ours
         }
     }
-    for _ in 0..weir_wire::listen::BACKLOG {
-        tokio::select! {
-            biased;
-            accepted = listener.accept() => match accepted {
-                Ok((stream, peer)) => serve(&core, &last, stream, peer),
-                Err(_) => break,
-            },
-            () = std::future::ready(()) => break,
-        }
+    for (stream, peer) in listener.close() {
+        core.shared.arrive();
+        serve(&core, &last, stream, peer);
     }
 }
 
 /// Serves a new connection here, or on the core that has the fewest.
 fn admit(core: &Rc<Core>, listener: &Rc<LocalListener>, stream: Stream, peer: Peer) {
-    let Some(lightest) = lighter(core) else { return serve(core, listener, stream, peer) };
-    if matches!(stream, Stream::Tcp(_))
-        && let Some(stream) = detach(stream)
-    {
-        let listener = listener.spec.address.clone();
-        // The receiver is gone only when the whole process ends.
-        let _ = core.siblings[lightest].send(Message::Accepted { stream, peer, listener });
+    core.shared.arrive();
+    // Every core accepts from the one queue of a Unix socket: there is nothing to even out.
+    let lightest = if matches!(stream, Stream::Tcp(_)) { lighter(core) } else { None };
+    let Some(lightest) = lightest else { return serve(core, listener, stream, peer) };
+    let listener = listener.spec.address.clone();
+    let sent = detach(stream).is_some_and(|stream| {
+        core.siblings[lightest].send(Message::Accepted { stream, peer, listener }).is_ok()
+    });
+    if !sent {
+        core.shared.arrived(); // closed: the system refused, or the whole process ends
     }
 }
 
@@ -196,7 +205,7 @@ fn lighter(core: &Core) -> Option<usize> {
     }
     let here = core.connections();
     let (lightest, least) =
-        counts.iter().map(|c| c.load(Ordering::Relaxed)).enumerate().min_by_key(|(_, count)| *count)?;
+        counts.iter().map(|c| c.0.load(Ordering::Relaxed)).enumerate().min_by_key(|(_, count)| *count)?;
     (here >= least + HAND_OVER_AT && here * 4 > least * 5).then_some(lightest)
 }
 
@@ -204,9 +213,12 @@ fn take_over(core: &Rc<Core>, stream: std::net::TcpStream, peer: Peer, address: 
     let local = core.local();
     if let (Ok(stream), Some(listener)) = (tokio::net::TcpStream::from_std(stream), local.listener(address)) {
         serve(core, listener, Stream::Tcp(stream), peer);
+    } else {
+        core.shared.arrived();
     }
 }
 
+/// Serves one that has [arrived](Shared::arrive): its task counts it from its first poll on.
 fn serve(core: &Rc<Core>, listener: &Rc<LocalListener>, stream: Stream, peer: Peer) {
     drop(tokio::task::spawn_local(connection::serve(Rc::clone(core), Rc::clone(listener), stream, peer)));
 }

@@ -1,15 +1,16 @@
 //! Who else listens on an address: so that a second start can name the first one's pid.
 
 use std::fs;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-/// The pid of a process that listens on `address`, or on the same port of every address. Best effort: `None` when
+/// The pid of a process whose listening socket keeps `address` from being bound: on the same port, and on the same address
+/// or, on either side, on every one. Best effort: `None` when
 /// `/proc` does not show it (another user's process, another network namespace).
 pub fn of(address: SocketAddr) -> Option<u32> {
     let inodes: Vec<String> = ["/proc/net/tcp", "/proc/net/tcp6"]
         .iter()
         .filter_map(|path| fs::read_to_string(path).ok())
-        .flat_map(|table| listening(&table, address.port()))
+        .flat_map(|table| listening(&table, address))
         .collect();
     fs::read_dir("/proc").ok()?.flatten().find_map(|process| {
         let pid = process.file_name().to_str()?.parse().ok()?;
@@ -24,26 +25,63 @@ pub fn of(address: SocketAddr) -> Option<u32> {
     })
 }
 
-/// Inodes of the sockets in a `/proc/net/tcp` table that listen on `port`.
-fn listening(table: &str, port: u16) -> Vec<String> {
+/// Inodes of the sockets in a `/proc/net/tcp` table that listen where `address` does.
+fn listening(table: &str, address: SocketAddr) -> Vec<String> {
     const LISTEN: &str = "0A";
-    let suffix = format!(":{port:04X}");
     table
         .lines()
         .skip(1)
         .filter_map(|line| {
             let columns: Vec<&str> = line.split_ascii_whitespace().collect();
             let (local, state, inode) = (columns.get(1)?, columns.get(3)?, columns.get(9)?);
-            (local.ends_with(&suffix) && *state == LISTEN).then(|| (*inode).to_owned())
+            let held = parse(local).is_some_and(|held| collide(held, address));
+            (held && *state == LISTEN).then(|| (*inode).to_owned())
         })
         .collect()
 }
 
+fn collide(a: SocketAddr, b: SocketAddr) -> bool {
+    let (ip, other) = (a.ip().to_canonical(), b.ip().to_canonical());
+    a.port() == b.port() && (ip == other || ip.is_unspecified() || other.is_unspecified())
+}
+
+/// `0100007F:1F90`: each word of 32 bits in the order of this machine.
+fn parse(local: &str) -> Option<SocketAddr> {
+    let (ip, port) = local.split_once(':')?;
+    let words: Option<Vec<[u8; 4]>> = (0..ip.len())
+        .step_by(8)
+        .map(|at| u32::from_str_radix(ip.get(at..at + 8)?, 16).ok().map(u32::to_ne_bytes))
+        .collect();
+    let ip = match words?[..] {
+        [v4] => IpAddr::from(v4),
+        [a, b, c, d] => {
+            let bytes = [a, b, c, d].concat();
+            IpAddr::V6(Ipv6Addr::from(<[u8; 16]>::try_from(bytes).ok()?))
+        }
+        _ => return None,
+    };
+    Some(SocketAddr::new(ip, u16::from_str_radix(port, 16).ok()?))
+}
+
 #[cfg(test)]
 mod tests {
+    use super::*;
+
     #[test]
     fn finds_ourselves() {
         let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        assert_eq!(super::of(socket.local_addr().unwrap()), Some(std::process::id()));
+        let here = socket.local_addr().unwrap();
+        let ours = Some(std::process::id());
+        assert_eq!(of(here), ours);
+        assert_eq!(of(SocketAddr::new("0.0.0.0".parse().unwrap(), here.port())), ours);
+        assert_eq!(of(SocketAddr::new("127.0.0.77".parse().unwrap(), here.port())), None);
+    }
+
+    #[test]
+    fn reads_both_tables() {
+        assert_eq!(parse("0100007F:1F90"), Some("127.0.0.1:8080".parse().unwrap()));
+        let six = "00000000000000000000000001000000:0050";
+        assert_eq!(parse(six), Some("[::1]:80".parse().unwrap()));
+        assert_eq!(parse("01:x"), None);
     }
 }

@@ -33,14 +33,11 @@ impl fmt::Display for Address {
 pub const BACKLOG: i32 = 4096;
 
 /// When a silent connection is asked whether its peer is still there, and how often before it is given up:
-/// 10 s + 3 × 3 s = 19 s, below the 20 s that we promise.
+/// 10 s + 3 × 3 s = 19 s, below the 20 s that we promise. While data is in flight no probes are sent; our own send timeouts
+/// bound that. TCP_USER_TIMEOUT would not do: it also kills a living peer that keeps its window closed.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(10);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(3);
 const KEEPALIVE_RETRIES: u32 = 3;
-
-/// How long written bytes may stay unacknowledged before the connection is given up: the same promise while data is in
-/// flight, when keep-alive probes are not sent.
-const USER_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A bound address that is not yet served: one socket for each core.
 #[derive(Debug)]
@@ -151,14 +148,13 @@ fn bind_unix(path: &Path, cores: usize) -> io::Result<Bound> {
     Ok(Bound { address: Address::Unix(path.to_owned()), sockets: sockets? })
 }
 
-/// A dead peer is found within 20 s.
+/// A dead peer of an idle connection is found within 20 s.
 pub(crate) fn keep_alive(socket: &SockRef<'_>) -> io::Result<()> {
     let probes = TcpKeepalive::new()
         .with_time(KEEPALIVE_IDLE)
         .with_interval(KEEPALIVE_INTERVAL)
         .with_retries(KEEPALIVE_RETRIES);
-    socket.set_tcp_keepalive(&probes)?;
-    socket.set_tcp_user_timeout(Some(USER_TIMEOUT))
+    socket.set_tcp_keepalive(&probes)
 }
 
 impl Listener {
@@ -183,6 +179,42 @@ impl Listener {
             Self::Unix(l) => l.accept().await.map(|(s, _)| (Stream::Unix(s), Peer::Local)),
         }
     }
+
+    /// Stops listening; returns what waits in the kernel's queue, which the close would reset. The system itself is asked:
+    /// the runtime may not have heard of the last ones yet.
+    pub fn close(self) -> Vec<(Stream, Peer)> {
+        match self {
+            Self::Tcp(l) => match l.into_std() {
+                Ok(l) => queued(|| {
+                    let (stream, address) = l.accept()?;
+                    stream.set_nonblocking(true)?;
+                    Ok((Stream::Tcp(tokio::net::TcpStream::from_std(stream)?), Peer::Address(address)))
+                }),
+                Err(_) => Vec::new(),
+            },
+            Self::Unix(l) => match l.into_std() {
+                Ok(l) => queued(|| {
+                    let (stream, _) = l.accept()?;
+                    stream.set_nonblocking(true)?;
+                    Ok((Stream::Unix(tokio::net::UnixStream::from_std(stream)?), Peer::Local))
+                }),
+                Err(_) => Vec::new(),
+            },
+        }
+    }
+}
+
+/// All that `accept` gives until the queue is empty or descriptors have run out.
+fn queued(accept: impl Fn() -> io::Result<(Stream, Peer)>) -> Vec<(Stream, Peer)> {
+    let mut all = Vec::new();
+    for _ in 0..BACKLOG {
+        match accept() {
+            Ok(accepted) => all.push(accepted),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock || crate::limits::ran_out(&e) => break,
+            Err(_) => {} // this one connection failed before it was ours
+        }
+    }
+    all
 }
 
 #[cfg(test)]

@@ -145,7 +145,7 @@ impl Relay {
             // Bytes that TLS still holds must not wait for the sender's next ones.
             ready!(to.poll_flush(cx)).map_err(RelayError::Write)?;
             self.waits_for_writer = false;
-            ready!(self.poll_read_in(cx, from))?;
+            ready!(self.poll_read_in(cx, from, reborrow(&mut watch)))?;
         }
     }
 
@@ -245,13 +245,22 @@ impl Relay {
                     self.used += used;
                     self.finish(reborrow(&mut watch))?;
                 }
-                Step::More => return Ok(()),
+                Step::More => {
+                    // The reader has seen all of it, framing between chunks included: it must not see it again.
+                    self.used = self.input.len();
+                    return Ok(());
+                }
             }
         }
         Ok(())
     }
 
-    fn poll_read_in(&mut self, cx: &mut Context<'_>, from: &mut Stream) -> Poll<Result<(), RelayError>> {
+    fn poll_read_in(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: &mut Stream,
+        watch: Option<&mut dyn Watch>,
+    ) -> Poll<Result<(), RelayError>> {
         let filled = self.input.len() == self.input.capacity() && self.input.capacity() > 0;
         self.input.clear();
         self.used = 0;
@@ -276,16 +285,17 @@ impl Relay {
             if !self.reader.ends_with_connection() {
                 return Poll::Ready(Err(RelayError::Truncated));
             }
-            self.finish(None)?;
+            self.finish(watch)?;
         }
         Poll::Ready(Ok(()))
     }
 
     /// The body was read whole: frames its end.
     fn finish(&mut self, watch: Option<&mut dyn Watch>) -> Result<(), RelayError> {
-        // Where the length is known the last piece was announced with its data; elsewhere the end comes alone.
+        // Where the length is known the last piece was announced with its data; elsewhere the end comes alone. Of no body
+        // a watch hears nothing: what it would add has no frame.
         if let Some(watch) = watch
-            && (self.framing != Framing::Length || self.taken == 0)
+            && self.framing != Framing::Length
             && let Some(tail) = watch.piece(&[], true).map_err(|Stopped| RelayError::Stopped)?
         {
             frame(self.framing, &tail, false, None, &mut self.out)?;
@@ -332,6 +342,8 @@ fn frame(
 pub struct Tunnel {
     up: Pipe,
     down: Pipe,
+    /// The upstream takes nothing more. What it sent last is still passed on.
+    refused: Option<io::Error>,
 }
 
 #[derive(Debug, Default)]
@@ -343,26 +355,50 @@ struct Pipe {
     total: u64,
 }
 
+/// Which side of a pipe failed.
+enum PipeError {
+    Read(io::Error),
+    Write(io::Error),
+}
+
 impl Tunnel {
     /// A tunnel; the bytes that came behind the two heads go first.
     pub fn new(from_client: Vec<u8>, from_upstream: Vec<u8>) -> Self {
         let pipe = |buffer| Pipe { buffer, written: 0, ended: false, closed: false, total: 0 };
-        Self { up: pipe(from_client), down: pipe(from_upstream) }
+        Self { up: pipe(from_client), down: pipe(from_upstream), refused: None }
     }
 
     /// Moves bytes both ways. Ready when both directions ended; the end of one is passed on as a half-close.
     ///
     /// # Errors
-    /// That of either side.
+    /// That of either side. One of writing to the upstream waits until what the upstream had sent is with the client.
     pub fn poll(
         &mut self,
         cx: &mut Context<'_>,
         client: &mut Stream,
         upstream: &mut Stream,
     ) -> Poll<io::Result<()>> {
-        let up = self.up.poll(cx, client, upstream)?;
-        let down = self.down.poll(cx, upstream, client)?;
-        if up.is_ready() && down.is_ready() { Poll::Ready(Ok(())) } else { Poll::Pending }
+        let up = match &self.refused {
+            Some(_) => Poll::Ready(()),
+            None => match self.up.poll(cx, client, upstream) {
+                Poll::Ready(Err(PipeError::Read(e))) => return Poll::Ready(Err(e)),
+                Poll::Ready(Err(PipeError::Write(e))) => {
+                    self.refused = Some(e);
+                    Poll::Ready(())
+                }
+                Poll::Ready(Ok(())) => Poll::Ready(()),
+                Poll::Pending => Poll::Pending,
+            },
+        };
+        let down = match self.down.poll(cx, upstream, client) {
+            Poll::Ready(Err(PipeError::Read(e) | PipeError::Write(e))) => return Poll::Ready(Err(e)),
+            Poll::Ready(Ok(())) => Poll::Ready(()),
+            Poll::Pending => Poll::Pending,
+        };
+        if up.is_pending() || down.is_pending() {
+            return Poll::Pending;
+        }
+        Poll::Ready(self.refused.take().map_or(Ok(()), Err))
     }
 
     /// Bytes from the client and from the upstream.
@@ -372,27 +408,32 @@ impl Tunnel {
 }
 
 impl Pipe {
-    fn poll(&mut self, cx: &mut Context<'_>, from: &mut Stream, to: &mut Stream) -> Poll<io::Result<()>> {
+    fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: &mut Stream,
+        to: &mut Stream,
+    ) -> Poll<Result<(), PipeError>> {
         loop {
             while let Some(rest @ [_, ..]) = self.buffer.get(self.written..) {
-                let n = ready!(to.poll_write(cx, rest))?;
+                let n = ready!(to.poll_write(cx, rest)).map_err(PipeError::Write)?;
                 if n == 0 {
-                    return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+                    return Poll::Ready(Err(PipeError::Write(io::ErrorKind::WriteZero.into())));
                 }
                 self.written += n;
                 self.total += n as u64;
             }
-            ready!(to.poll_flush(cx))?;
+            ready!(to.poll_flush(cx)).map_err(PipeError::Write)?;
             if self.ended {
                 if !self.closed {
-                    ready!(to.poll_shutdown(cx))?;
+                    ready!(to.poll_shutdown(cx)).map_err(PipeError::Write)?;
                     self.closed = true;
                 }
                 return Poll::Ready(Ok(()));
             }
             self.buffer.clear();
             self.written = 0;
-            match from.poll_read(cx, &mut self.buffer)? {
+            match from.poll_read(cx, &mut self.buffer).map_err(PipeError::Read)? {
                 Poll::Ready(n) => self.ended = n == 0,
                 Poll::Pending => {
                     self.buffer = Vec::new(); // an idle WebSocket holds no buffer

@@ -24,26 +24,42 @@ use weir_wire::tls::{self, ClientAuth, ClientTls, Identity, ServerTls, Tickets};
 pub(crate) struct Carry {
     pub(crate) telemetry: Arc<Telemetry>,
     pub(crate) kept: Kept,
-    tickets: Tickets,
+    /// The keys of session tickets, by the policy that they resume under: see [`tickets_key`].
+    tickets: HashMap<[u8; 32], Tickets>,
+    fresh_tickets: HashMap<[u8; 32], Tickets>,
     /// The upstreams of the last snapshot with what they were made from.
     upstreams: HashMap<String, (schema::Upstream, Arc<Upstream>)>,
     fresh: HashMap<String, (schema::Upstream, Arc<Upstream>)>,
 }
 
 impl Carry {
-    pub(crate) fn new(telemetry: Arc<Telemetry>) -> Result<Self, tls::TlsError> {
-        Ok(Self {
+    pub(crate) fn new(telemetry: Arc<Telemetry>) -> Self {
+        Self {
             telemetry,
             kept: Kept::default(),
-            tickets: Tickets::new()?,
+            tickets: HashMap::new(),
+            fresh_tickets: HashMap::new(),
             upstreams: HashMap::new(),
             fresh: HashMap::new(),
-        })
+        }
+    }
+
+    /// The keys of the tickets of a policy: the ones that run already, so that clients resume after a reload.
+    fn tickets(&mut self, key: [u8; 32]) -> Result<Tickets, tls::TlsError> {
+        if let Some(known) = self.fresh_tickets.get(&key).or_else(|| self.tickets.get(&key)) {
+            let known = known.clone();
+            self.fresh_tickets.insert(key, known.clone());
+            return Ok(known);
+        }
+        let made = Tickets::new()?;
+        self.fresh_tickets.insert(key, made.clone());
+        Ok(made)
     }
 
     /// The snapshot just compiled runs now: forgets what only its predecessor used.
     pub(crate) fn adopted(&mut self) {
         self.kept.sweep();
+        self.tickets = std::mem::take(&mut self.fresh_tickets);
         self.upstreams = std::mem::take(&mut self.fresh);
     }
 }
@@ -56,6 +72,7 @@ pub(crate) fn compile(
 ) -> Option<Snapshot> {
     let mut diagnostics = std::mem::take(&mut loaded.diagnostics);
     carry.kept.begin();
+    carry.fresh_tickets.clear();
     carry.fresh.clear();
     let snapshot =
         Compiler { config: &loaded.config, tree: &loaded.tree, kinds, carry, found: &mut diagnostics }.run();
@@ -78,6 +95,13 @@ impl Compiler<'_> {
             diagnostic = diagnostic.hint(hint);
         }
         self.found.push(diagnostic);
+    }
+
+    /// Whether a file of the settings at `path` was missing when the config was loaded, and that was reported. One that went
+    /// missing since then is an error like any other: without it there is no TLS, and no clear text in its stead.
+    fn misses_file(&self, path: &str) -> bool {
+        let within = |d: &Diagnostic| d.path.strip_prefix(path).is_some_and(|rest| rest.starts_with('.'));
+        self.found.sorted().into_iter().any(|d| d.code == "file-missing" && within(d))
     }
 
     fn run(mut self) -> Option<Snapshot> {
@@ -167,20 +191,14 @@ impl Compiler<'_> {
             },
         };
         let only_13 = written.min_version == schema::TlsVersion::Tls13;
-        // A file that is missing was reported when the config was loaded.
-        let missing = |p: &Path| !p.exists();
-        if identities.iter().any(|i| missing(&i.cert) || missing(&i.key)) {
+        let path = format!("listeners.{name}.tls");
+        if self.misses_file(&path) {
             return None;
         }
-        let made = ServerTls::new(
-            &identities,
-            &client_auth,
-            &[b"http/1.1"],
-            tls::versions(only_13),
-            &self.carry.tickets,
-        );
-        made.map_err(|e| self.error(&format!("listeners.{name}.tls"), "tls-unusable", e.to_string(), None))
-            .ok()
+        let made = self.carry.tickets(tickets_key(&identities, &client_auth, only_13)).and_then(|tickets| {
+            ServerTls::new(&identities, &client_auth, &[b"http/1.1"], tls::versions(only_13), &tickets)
+        });
+        made.map_err(|e| self.error(&path, "tls-unusable", e.to_string(), None)).ok()
     }
 
     // === upstreams ===
@@ -255,12 +273,12 @@ impl Compiler<'_> {
             (Some(both), None) => Some((both.0.as_path(), both.0.as_path())),
             _ => None,
         };
-        let files = ca.into_iter().chain(identity.into_iter().flat_map(|(c, k)| [c, k]));
-        if files.into_iter().any(|p| !p.exists()) {
-            return None; // reported when the config was loaded
+        let path = format!("upstreams.{name}.tls");
+        if self.misses_file(&path) {
+            return None;
         }
         ClientTls::new(ca, identity, written.server_name.as_deref(), written.verify)
-            .map_err(|e| self.error(&format!("upstreams.{name}.tls"), "tls-unusable", e.to_string(), None))
+            .map_err(|e| self.error(&path, "tls-unusable", e.to_string(), None))
             .ok()
     }
 
@@ -517,6 +535,31 @@ fn balancer(written: &schema::Balancer) -> &'static balance::Kind {
     balance::named(name).expect("every name above is registered")
 }
 
+/// What two listeners must have in common to share tickets. Whoever resumes shows no certificate and is shown none, so a
+/// ticket must be worth nothing where the full handshake would have asked for more, or answered with another name.
+fn tickets_key(identities: &[Identity], client_auth: &ClientAuth, only_13: bool) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    let mut file = |path: &Path| {
+        let bytes = std::fs::read(path).unwrap_or_default(); // unreadable: there is no listener then
+        hash.update((bytes.len() as u64).to_be_bytes());
+        hash.update(bytes);
+    };
+    identities.iter().for_each(|i| file(&i.cert));
+    let mode = match client_auth {
+        ClientAuth::Off => 0,
+        ClientAuth::Optional(ca) => {
+            file(ca);
+            1
+        }
+        ClientAuth::Required(ca) => {
+            file(ca);
+            2
+        }
+    };
+    hash.update([mode, u8::from(only_13)]);
+    hash.finalize().into()
+}
+
 /// Tells TLS policies apart, also when a file's content changed under the same name.
 fn tls_key(written: &schema::UpstreamTls) -> String {
     let mut hash = Sha256::new();
@@ -533,4 +576,34 @@ fn revision(tree: &Node) -> String {
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_equal_policies_share_tickets() {
+        let dir = std::env::temp_dir().join(format!("weir-tickets-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let file = |name: &str| {
+            std::fs::write(dir.join(name), name).unwrap();
+            dir.join(name)
+        };
+        let identity = |name: &str| Identity { cert: file(name), key: file("key") };
+        let (one, two) = ([identity("one")], [identity("two")]);
+        let (ca, other) = (file("ca"), file("other"));
+        let keys = [
+            tickets_key(&one, &ClientAuth::Off, false),
+            tickets_key(&one, &ClientAuth::Off, true),
+            tickets_key(&one, &ClientAuth::Optional(ca.clone()), false),
+            tickets_key(&one, &ClientAuth::Required(ca), false),
+            tickets_key(&one, &ClientAuth::Required(other), false),
+            tickets_key(&two, &ClientAuth::Off, false),
+        ];
+        let distinct: std::collections::HashSet<_> = keys.iter().collect();
+        assert_eq!(distinct.len(), keys.len());
+        assert_eq!(tickets_key(&one, &ClientAuth::Off, false), keys[0]);
+        std::fs::remove_dir_all(dir).unwrap();
+    }
 }

@@ -4,7 +4,7 @@ use super::pool::Connection;
 use super::{LocalEndpoint, LocalUpstream};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
@@ -14,6 +14,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 /// a connection that an exchange of the same core gives back, or a permit of one that closed anywhere.
 #[derive(Debug)]
 pub(crate) struct Gate {
+    id: u64,
     permits: Arc<Semaphore>,
     connections: u32,
     pending: u32,
@@ -41,12 +42,19 @@ pub(crate) struct Given {
 
 impl Gate {
     pub(crate) fn new(connections: u32, pending: u32) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
         Self {
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
             permits: Arc::new(Semaphore::new(connections as usize)),
             connections,
             pending,
             waiting: AtomicUsize::new(0),
         }
+    }
+
+    /// Tells it from every other gate of the process.
+    pub(crate) const fn id(&self) -> u64 {
+        self.id
     }
 
     /// Whether this gate has these limits.

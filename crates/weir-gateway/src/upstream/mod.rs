@@ -159,6 +159,7 @@ impl LocalUpstream {
                     } else {
                         Arc::from("")
                     },
+                    gate: self.spec.gate.as_ref().map(|g| g.id()),
                 }),
                 cells: self.core.endpoint(&endpoint.cells),
                 endpoint: Arc::clone(endpoint),
@@ -174,6 +175,7 @@ impl LocalUpstream {
     /// Chooses an endpoint that was not tried yet.
     pub(crate) fn pick(&self, endpoints: &[LocalEndpoint], tried: &Tried) -> Option<usize> {
         match endpoints {
+            [] => None,
             [_] => tried.is_empty().then_some(0),
             _ => self.balance.borrow_mut().pick(endpoints, tried),
         }
@@ -188,6 +190,9 @@ impl LocalUpstream {
         if let Some(gate) = &self.spec.gate
             && gate.is_wanted()
         {
+            if !connection.is_good(now) {
+                return; // closing it frees its place for whoever waits
+            }
             let waiter = self.waiters.borrow_mut().pop_front();
             if let Some(waiter) = waiter {
                 let endpoints = Rc::clone(&active.endpoints);

@@ -18,6 +18,8 @@ pub(crate) struct PoolKey {
     pub(crate) address: Address,
     pub(crate) tls: Arc<str>,
     pub(crate) server_name: Arc<str>,
+    /// The gate whose permits they hold, by [`Gate::id`](super::Gate::id): one upstream's place is not another's.
+    pub(crate) gate: Option<u64>,
 }
 
 /// A connection to an endpoint.
@@ -40,6 +42,11 @@ impl Connection {
     ) -> Self {
         cells.connections_open.inc();
         Self { stream, reused: false, expires, cells: Arc::clone(cells), _permit: permit }
+    }
+
+    /// Whether it may carry another exchange: it is not too old, and its peer has neither closed it nor said anything.
+    pub(super) fn is_good(&mut self, now: Instant) -> bool {
+        self.expires.is_none_or(|end| end > now) && self.stream.is_quiet()
     }
 }
 
@@ -86,9 +93,7 @@ impl Pool {
     /// Closes what has been idle for longer than `keepalive`, is too old, or was closed by its peer.
     pub(crate) fn sweep(&self, keepalive: Duration, now: Instant) {
         self.idle.borrow_mut().retain_mut(|i| {
-            let keep = now.duration_since(i.since) < keepalive
-                && i.connection.expires.is_none_or(|end| end > now)
-                && i.connection.stream.is_quiet();
+            let keep = now.duration_since(i.since) < keepalive && i.connection.is_good(now);
             if !keep {
                 i.connection.cells.connections_idle.dec();
             }

@@ -262,6 +262,66 @@ fn large_bodies_both_ways_at_once() {
     upstream.verify();
 }
 
+/// 20 MiB in chunks of a size that no buffer is a multiple of.
+fn many_chunks() -> Vec<u8> {
+    const CHUNK: usize = 10_007;
+    let mut all = Vec::new();
+    for number in 0..20 * MIB / CHUNK {
+        all.extend_from_slice(format!("{CHUNK:x}\r\n").as_bytes());
+        all.resize(all.len() + CHUNK, b'a' + (number % 26) as u8);
+        all.extend_from_slice(b"\r\n");
+    }
+    all.extend_from_slice(b"0\r\n\r\n");
+    all
+}
+
+/// Whether a body is that of [`many_chunks`].
+#[track_caller]
+fn expect_many_chunks(body: &[u8]) {
+    assert_eq!(body.len(), 20 * MIB / 10_007 * 10_007);
+    for (number, chunk) in body.chunks(10_007).enumerate() {
+        assert!(chunk.iter().all(|byte| *byte == b'a' + (number % 26) as u8), "chunk {number}");
+    }
+}
+
+/// Long enough that every buffer on the way is full.
+const SLOW: Duration = Duration::from_millis(300);
+
+#[test]
+fn chunks_reach_a_slow_reader_whole() {
+    let upstream = Upstream::script(|conn| {
+        conn.set_deadline(Duration::from_secs(30));
+        conn.next_request();
+        conn.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
+        conn.send(many_chunks());
+    });
+    let weir = Weir::in_front_of(&upstream);
+    let mut client = weir.client();
+    client.set_deadline(Duration::from_secs(30));
+    client.send(GET);
+    thread::sleep(SLOW);
+    expect_many_chunks(&client.read_response().expect_status(200).body.bytes);
+    upstream.verify();
+}
+
+#[test]
+fn chunks_reach_a_slow_upstream_whole() {
+    let upstream = Upstream::script(|conn| {
+        conn.set_deadline(Duration::from_secs(30));
+        thread::sleep(SLOW);
+        let request = conn.read_request();
+        expect_many_chunks(&request.body.bytes);
+        conn.send(OK);
+    });
+    let weir = Weir::in_front_of(&upstream);
+    let mut client = weir.client();
+    client.set_deadline(Duration::from_secs(30));
+    client.send("POST / HTTP/1.1\r\nHost: weir.test\r\nTransfer-Encoding: chunked\r\n\r\n");
+    client.send(many_chunks());
+    client.read_response().expect_status(200);
+    upstream.verify();
+}
+
 #[test]
 fn a_slow_reader_holds_the_upstream_back() {
     let origin = Origin::start(Options::default()).unwrap();

@@ -115,6 +115,32 @@ fn sessions_are_resumed() {
 }
 
 #[test]
+fn a_ticket_is_no_client_certificate() {
+    let authority = Authority::new();
+    let leaf = authority.leaf(&["weir.test"]).yaml();
+    let ca = authority.file();
+    let weir = Weir::start(&format!(
+        "workers: 1\nlisteners:\n  open: {{ address: 127.0.0.1:0, tls: {{ certificates: [ {leaf} ] }} }}\n  \
+         closed: {{ address: 127.0.0.1:0, tls: {{ certificates: [ {leaf} ], client_auth: {{ mode: required, ca: {} }} }} }}\n\
+         routes: {{ all: {{ match: {{ path: \"/*\" }}, respond: {{ status: 200, body: ok }} }} }}\n",
+        ca.display()
+    ));
+    for tls in [Tls::new(&authority, "weir.test"), Tls::new(&authority, "weir.test").only_1_2()] {
+        for resumed in [false, true] {
+            let mut client = Client::connect_tls(weir.address("open"), &tls);
+            client.get("/").expect_status(200);
+            assert_eq!(client.tls().resumed, resumed);
+        }
+        // TLS 1.3 tells the client only after its own handshake is done.
+        if let Ok(mut client) = Client::try_connect_tls(weir.address("closed"), &tls) {
+            assert!(!client.tls().resumed, "over {}", client.tls().version);
+            let _ = client.try_send("GET / HTTP/1.1\r\nHost: weir.test\r\n\r\n");
+            assert!(client.try_read_response().is_err(), "over {}", client.tls().version);
+        }
+    }
+}
+
+#[test]
 fn clear_text_on_a_tls_listener_is_not_served() {
     let authority = Authority::new();
     let weir = listening(&format!("certificates: [ {} ]", authority.leaf(&["weir.test"]).yaml()));

@@ -65,9 +65,10 @@ impl TlsStream {
     }
 
     /// See [`crate::Stream::is_quiet`]. Session tickets may arrive while a connection is idle, so what came is given to
-    /// rustls and only data or the end count.
+    /// rustls and only data or the end count. Unconstrained: a task that has spent its budget would be told to wait, and
+    /// take that for silence.
     pub(crate) fn is_quiet(&mut self, cx: &mut Context<'_>) -> bool {
-        pin!(self.0.read(&mut [0])).poll(cx).is_pending()
+        pin!(tokio::task::unconstrained(self.0.read(&mut [0]))).poll(cx).is_pending()
     }
 
     /// `TLSv1.3` or `TLSv1.2`.

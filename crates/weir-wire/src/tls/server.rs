@@ -36,7 +36,8 @@ pub enum ClientAuth {
     Required(PathBuf),
 }
 
-/// The keys of session tickets: one for the process, so that a client can resume on every core and after a reload.
+/// The keys of session tickets: the same on every core and after a reload, so that a client can resume there; shared only
+/// between equal policies, because who resumes shows no certificate again.
 /// Rotated every six hours by rustls; a key is accepted for twice that. (A ticket key kept longer would put past
 /// sessions at risk: RFC 8446 appendix E.6.)
 #[derive(Clone)]

@@ -15,7 +15,7 @@ struct RoundRobin {
 
 impl Balance for RoundRobin {
     fn pick(&mut self, endpoints: &[LocalEndpoint], tried: &Tried) -> Option<usize> {
-        for _ in 0..std::mem::take(&mut self.skip) % endpoints.len() as u64 {
+        for _ in 0..std::mem::take(&mut self.skip) % endpoints.len().max(1) as u64 {
             turn(endpoints, tried);
         }
         turn(endpoints, tried)

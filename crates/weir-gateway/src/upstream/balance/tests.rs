@@ -40,6 +40,13 @@ fn round_robin_is_smooth() {
 }
 
 #[test]
+fn nothing_is_picked_from_nothing() {
+    for kind in KINDS {
+        assert_eq!((kind.make)(7).pick(&[], &Tried::new()), None, "{}", kind.name);
+    }
+}
+
+#[test]
 fn p2c_avoids_the_busy_one() {
     let endpoints = endpoints(&[1, 1]);
     endpoints[0].active.set(10);
