@@ -134,6 +134,17 @@ async fn exchange(
     connection: &mut Connection,
     request: &CallRequest,
 ) -> Result<(Answer, bool), &'static Cause> {
+    // What a filter of another program asks is checked where it is emitted, as every generated value is.
+    let target = |b: u8| b > 0x20 && b < 0x7f;
+    let sound = !request.method.is_empty()
+        && request.method.bytes().all(|b| b.is_ascii_alphabetic() || b == b'-')
+        && request.target.starts_with('/')
+        && request.target.bytes().all(target)
+        && request.authority.iter().copied().all(target)
+        && request.headers.iter().all(|(_, v)| v.iter().all(|&b| b == b'\t' || (b >= 0x20 && b != 0x7f)));
+    if !sound {
+        return Err(&error::INTERNAL);
+    }
     let mut out = format!("{} {} HTTP/1.1\r\nhost: ", request.method, request.target).into_bytes();
     out.extend_from_slice(&request.authority);
     out.extend_from_slice(b"\r\n");

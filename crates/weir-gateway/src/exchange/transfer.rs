@@ -84,7 +84,7 @@ impl Exchange<'_> {
         self.client.core.give_response(response);
         self.client.core.give_buffer(download.take_buffer());
         if reusable {
-            upstream.give_back(&active, connection, self.facts.started);
+            upstream.give_back(&active, connection, Instant::now());
         }
         match fault {
             // Nothing of the broken response has left yet: it can still be told.

@@ -72,6 +72,11 @@ impl Gate {
         self.waiting.load(Ordering::Relaxed) > 0
     }
 
+    /// How many wait, on all cores.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
     /// Waits for a connection or a permit.
     pub(crate) async fn wait(&self, upstream: &LocalUpstream, timeout: Duration) -> Waited {
         if self.waiting.fetch_add(1, Ordering::Relaxed) >= self.pending as usize {

@@ -112,6 +112,8 @@ pub(crate) struct LocalUpstream {
     seen: Cell<u64>,
     endpoints: RefCell<Rc<[LocalEndpoint]>>,
     balance: RefCell<Box<dyn Balance>>,
+    /// Whose turn it is where other cores wait too.
+    turn: Cell<bool>,
     /// Exchanges of this core that wait for a connection under the limit.
     pub(crate) waiters: RefCell<std::collections::VecDeque<tokio::sync::oneshot::Sender<Given>>>,
 }
@@ -142,6 +144,7 @@ impl LocalUpstream {
             endpoints: RefCell::new(Rc::new([])),
             balance: RefCell::new(balance),
             waiters: RefCell::default(),
+            turn: Cell::new(false),
         }
     }
 
@@ -192,6 +195,12 @@ impl LocalUpstream {
         {
             if !connection.is_good(now) {
                 return; // closing it frees its place for whoever waits
+            }
+            // Whoever waits on another core gets every second place: a core that only served its own would keep the
+            // others waiting for as long as it is busy.
+            let elsewhere = gate.waiting() > self.waiters.borrow().len();
+            if elsewhere && self.turn.replace(!self.turn.get()) {
+                return;
             }
             let waiter = self.waiters.borrow_mut().pop_front();
             if let Some(waiter) = waiter {

@@ -1,11 +1,12 @@
 //! Checks of the sections about the process itself.
 
 use super::Checker;
-use crate::config::schema::{AdminAddress, ListenAddress};
+use crate::config::schema::{AccessFormat, AdminAddress, ListenAddress, Output};
 
 impl Checker<'_> {
     pub(super) fn process(&mut self) {
         self.admin();
+        self.logs();
         let config = self.config;
         let limits = &config.limits;
         self.must_be_within("limits.headers", limits.headers.into(), 1, 1000);
@@ -21,6 +22,28 @@ impl Checker<'_> {
             let message =
                 format!("min_ttl ({}) is longer than max_ttl ({})", config.dns.min_ttl, config.dns.max_ttl);
             self.error(path, "out-of-range", message);
+        }
+    }
+
+    /// Where lines go and what they look like: all that opening the logs would refuse.
+    fn logs(&mut self) {
+        let config = self.config;
+        if let AccessFormat::Template(text) = &config.access_log.format
+            && let Err(e) = weir_telemetry::LineFormat::parse(text)
+        {
+            self.error("access_log.format", "bad-format", e.to_string());
+        }
+        for (path, output) in
+            [("access_log.output", &config.access_log.output), ("log.output", &config.log.output)]
+        {
+            let Output::File(file) = output else { continue };
+            let folder = file.parent().filter(|p| !p.as_os_str().is_empty());
+            if file.is_dir() {
+                self.error(path, "bad-output", format!("{} is a folder; expected a file", file.display()));
+            } else if let Some(folder) = folder.filter(|f| !f.is_dir()) {
+                let message = format!("there is no folder {} for {}", folder.display(), file.display());
+                self.error(path, "file-missing", message);
+            }
         }
     }
 
