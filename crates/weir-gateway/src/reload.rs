@@ -49,7 +49,8 @@ impl fmt::Display for Refused {
 
 impl std::error::Error for Refused {}
 
-/// How long a start waits for the first answers of DNS: requests that come earlier would find no endpoint.
+/// How long a start, or a reload with new names, waits for the first answers of DNS: requests that come earlier would find
+/// no endpoint.
 const FIRST_NAMES: Duration = Duration::from_secs(3);
 
 /// How long the end waits for log lines to be written.
@@ -158,7 +159,7 @@ impl Control {
         let Prepared { snapshot, loaded, bound, sockets, log } = prepared;
         let settings = dns_settings(&loaded.config.dns);
         let asked = self.names.keep(&snapshot.upstreams, &settings, &self.telemetry);
-        if first && asked.recv_timeout(FIRST_NAMES) == Err(std_mpsc::RecvTimeoutError::Timeout) {
+        if asked.recv_timeout(FIRST_NAMES) == Err(std_mpsc::RecvTimeoutError::Timeout) {
             log::warn("names are still being resolved: their endpoints follow", &[]);
         }
         let old_log = match log {
@@ -358,7 +359,8 @@ impl Names {
         Ok(Self { runtime: handle, tasks: HashMap::new(), settings: None, _end: end })
     }
 
-    /// Resolves the names of these upstreams and of no others. The receiver is hung up on when all were asked for once.
+    /// Resolves the names of these upstreams and of no others. The receiver is hung up on when all were asked for
+    /// once of which nothing is known from before.
     fn keep(
         &mut self,
         upstreams: &[Arc<Upstream>],

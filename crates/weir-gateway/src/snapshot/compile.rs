@@ -230,17 +230,17 @@ impl Compiler<'_> {
             }
         });
         let (fixed, names) = self.endpoints(name, written, tls.is_some());
-        // While the names are the same, what they resolve to is known already.
+        // What a name resolved to is known already: it serves until DNS answers anew.
+        let names = Names { fixed, names };
+        let known = old.map(|(_, old)| old.published.list());
+        let known = known.as_deref().map_or(&[][..], Vec::as_slice);
         let published =
-            match old.filter(|(before, _)| before.endpoints == written.endpoints && !names.is_empty()) {
-                Some((_, old)) => Published::new(old.published.list().to_vec()),
-                None => Published::new(fixed.clone()),
-            };
+            Published::new(names.endpoints(name, |n| n.known(known).collect(), known, &self.carry.telemetry));
         let t = &written.timeouts;
         let upstream = Arc::new(Upstream {
             name: name.into(),
             published,
-            names: Names { fixed, names },
+            names,
             tls,
             tls_key: tls_key.into(),
             host: match &written.host {

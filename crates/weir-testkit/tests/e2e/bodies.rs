@@ -1,5 +1,7 @@
 //! Bodies: any size, both ways at once, re-framed, with trailers, early answers, and cut short.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -284,42 +286,54 @@ fn expect_many_chunks(body: &[u8]) {
     }
 }
 
-/// Long enough that every buffer on the way is full.
-const SLOW: Duration = Duration::from_millis(300);
+/// Sends [`many_chunks`] from another thread; returns when every buffer on the way is full.
+fn send_until_stuck(mut send: impl FnMut(&[u8]) + Send + 'static) -> thread::JoinHandle<()> {
+    let sent = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&sent);
+    let sender = thread::spawn(move || {
+        for piece in many_chunks().chunks(64 * 1024) {
+            send(piece);
+            counted.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    let mut last = 0;
+    eventually("the sender is stuck", || {
+        let now = sent.load(Ordering::Relaxed);
+        now > 0 && std::mem::replace(&mut last, now) == now
+    });
+    sender
+}
 
 #[test]
 fn chunks_reach_a_slow_reader_whole() {
-    let upstream = Upstream::script(|conn| {
-        conn.set_deadline(Duration::from_secs(30));
-        conn.next_request();
-        conn.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
-        conn.send(many_chunks());
-    });
+    let upstream = Upstream::listen();
     let weir = Weir::in_front_of(&upstream);
     let mut client = weir.client();
     client.set_deadline(Duration::from_secs(30));
     client.send(GET);
-    thread::sleep(SLOW);
+    let mut conn = upstream.accept();
+    conn.set_deadline(Duration::from_secs(30));
+    conn.read_request();
+    conn.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
+    let sender = send_until_stuck(move |piece| conn.send(piece));
     expect_many_chunks(&client.read_response().expect_status(200).body.bytes);
-    upstream.verify();
+    sender.join().unwrap();
 }
 
 #[test]
 fn chunks_reach_a_slow_upstream_whole() {
-    let upstream = Upstream::script(|conn| {
-        conn.set_deadline(Duration::from_secs(30));
-        thread::sleep(SLOW);
-        let request = conn.read_request();
-        expect_many_chunks(&request.body.bytes);
-        conn.send(OK);
-    });
+    let upstream = Upstream::listen();
     let weir = Weir::in_front_of(&upstream);
     let mut client = weir.client();
-    client.set_deadline(Duration::from_secs(30));
     client.send("POST / HTTP/1.1\r\nHost: weir.test\r\nTransfer-Encoding: chunked\r\n\r\n");
-    client.send(many_chunks());
+    let mut writer = client.writer();
+    let sender = send_until_stuck(move |piece| writer.send(piece).unwrap());
+    let mut conn = upstream.accept();
+    conn.set_deadline(Duration::from_secs(30));
+    expect_many_chunks(&conn.read_request().body.bytes);
+    sender.join().unwrap();
+    conn.send(OK);
     client.read_response().expect_status(200);
-    upstream.verify();
 }
 
 #[test]

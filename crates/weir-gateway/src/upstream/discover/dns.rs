@@ -79,7 +79,12 @@ pub(crate) async fn keep(
     telemetry: Arc<Telemetry>,
     mut first: Option<std::sync::mpsc::Sender<()>>,
 ) {
-    let mut answers: Vec<Vec<IpAddr>> = vec![Vec::new(); upstream.names.names.len()];
+    let published = upstream.published.list();
+    let mut answers: Vec<Vec<IpAddr>> =
+        upstream.names.names.iter().map(|n| sorted(n.known(&published))).collect();
+    if answers.iter().all(|known| !known.is_empty()) {
+        drop(first.take()); // what is known from before serves until then
+    }
     let mut due: Vec<Instant> = vec![Instant::now(); upstream.names.names.len()];
     loop {
         let mut changed = false;
@@ -115,9 +120,7 @@ async fn look_up(
     match resolver.lookup_ip(name.host.as_str()).await {
         Ok(found) => {
             let ttl = found.valid_until().saturating_duration_since(Instant::now());
-            let mut addresses: Vec<IpAddr> = found.iter().collect();
-            addresses.sort_unstable();
-            addresses.dedup();
+            let mut addresses = sorted(found.iter());
             if addresses.len() > MAX_ADDRESSES {
                 let fields: &[(&str, &dyn std::fmt::Display)] =
                     &[("upstream", &upstream), ("name", &name.host), ("kept", &MAX_ADDRESSES)];
@@ -138,27 +141,99 @@ async fn look_up(
     }
 }
 
+fn sorted(addresses: impl Iterator<Item = IpAddr>) -> Vec<IpAddr> {
+    let mut all: Vec<IpAddr> = addresses.collect();
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
 fn publish(upstream: &Upstream, answers: &[Vec<IpAddr>], telemetry: &Telemetry) {
-    let mut list = upstream.names.fixed.clone();
+    let mut answers = answers.iter();
     let known = upstream.published.list();
-    for (name, addresses) in upstream.names.names.iter().zip(answers) {
-        for ip in addresses {
-            let address = Address::Tcp(SocketAddr::new(*ip, name.port));
-            // One that stays is the same object, so that its counters go on.
-            let same = known.iter().find(|e| e.address == address && e.authority == name.authority);
-            list.push(same.cloned().unwrap_or_else(|| {
-                let label: Arc<str> = address.to_string().into();
-                Arc::new(Endpoint {
-                    cells: telemetry.endpoint(&upstream.name, &label),
-                    address,
-                    label,
-                    authority: Arc::clone(&name.authority),
-                    server_name: name.host.as_str().into(),
-                    weight: name.weight,
-                })
-            }));
-        }
-    }
+    let answer = |_: &Name| answers.next().cloned().unwrap_or_default();
+    let list = upstream.names.endpoints(&upstream.name, answer, &known, telemetry);
     log::info("endpoints changed", &[("upstream", &upstream.name), ("endpoints", &list.len())]);
     upstream.published.publish(list);
+}
+
+// === impl Names ===
+
+impl Names {
+    /// The fixed endpoints and those that the names resolve to, each once. `answers` is asked for every name in turn.
+    pub(crate) fn endpoints(
+        &self,
+        upstream: &str,
+        mut answers: impl FnMut(&Name) -> Vec<IpAddr>,
+        known: &[Arc<Endpoint>],
+        telemetry: &Telemetry,
+    ) -> Vec<Arc<Endpoint>> {
+        let mut list = self.fixed.clone();
+        for name in &self.names {
+            for ip in answers(name) {
+                let address = Address::Tcp(SocketAddr::new(ip, name.port));
+                // Written twice, or two names of which one is the other's alias and both have one authority.
+                let is_same = |e: &Arc<Endpoint>| e.address == address && e.authority == name.authority;
+                if list.iter().any(is_same) {
+                    continue;
+                }
+                // One that stays is the same object, so that its counters go on.
+                let same = known.iter().find(|e| is_same(e) && e.weight == name.weight);
+                list.push(same.cloned().unwrap_or_else(|| {
+                    let label: Arc<str> = address.to_string().into();
+                    Arc::new(Endpoint {
+                        cells: telemetry.endpoint(upstream, &label),
+                        address,
+                        label,
+                        authority: Arc::clone(&name.authority),
+                        server_name: name.host.as_str().into(),
+                        weight: name.weight,
+                    })
+                }));
+            }
+        }
+        list
+    }
+}
+
+impl Name {
+    /// The addresses that it has among these endpoints.
+    pub(crate) fn known<'a>(&'a self, endpoints: &'a [Arc<Endpoint>]) -> impl Iterator<Item = IpAddr> + 'a {
+        endpoints.iter().filter(|e| *e.server_name == *self.host).filter_map(|e| match e.address {
+            Address::Tcp(at) if at.port() == self.port => Some(at.ip()),
+            _ => None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_telemetry::Setup;
+
+    fn name(host: &str, weight: u32) -> Name {
+        Name { host: host.to_owned(), port: 80, weight, authority: host.into() }
+    }
+
+    #[test]
+    fn another_weight_keeps_the_addresses() {
+        let telemetry = Telemetry::new(Setup::default());
+        let ips: [IpAddr; 2] = ["10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap()];
+        let old = Names { fixed: Vec::new(), names: vec![name("a.test", 1)] };
+        let old = old.endpoints("u", |_| ips.to_vec(), &[], &telemetry);
+        let new = Names { fixed: Vec::new(), names: vec![name("new.test", 1), name("a.test", 5)] };
+        let new = new.endpoints("u", |n| n.known(&old).collect(), &old, &telemetry);
+        let seen: Vec<_> = new.iter().map(|e| (e.label.to_string(), e.weight)).collect();
+        assert_eq!(seen, [("10.0.0.1:80".to_owned(), 5), ("10.0.0.2:80".to_owned(), 5)]);
+    }
+
+    #[test]
+    fn a_name_written_twice_is_one() {
+        let telemetry = Telemetry::new(Setup::default());
+        let names = Names { fixed: Vec::new(), names: vec![name("a.test", 1), name("a.test", 1)] };
+        let list = names.endpoints("u", |_| vec!["10.0.0.1".parse().unwrap()], &[], &telemetry);
+        assert_eq!(list.len(), 1);
+        let again = names.endpoints("u", |n| n.known(&list).collect(), &list, &telemetry);
+        assert!(Arc::ptr_eq(&list[0], &again[0]));
+    }
 }
