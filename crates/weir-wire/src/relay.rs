@@ -142,6 +142,10 @@ impl Relay {
             if self.finished {
                 return to.poll_flush(cx).map_err(RelayError::Write);
             }
+            // A full buffer, or a piece written from where it was read, stopped the taking: the rest comes first.
+            if self.used < self.input.len() {
+                continue;
+            }
             // Bytes that TLS still holds must not wait for the sender's next ones.
             ready!(to.poll_flush(cx)).map_err(RelayError::Write)?;
             self.waits_for_writer = false;
