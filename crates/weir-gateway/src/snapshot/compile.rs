@@ -391,7 +391,8 @@ impl Compiler<'_> {
         if built.is_none() && self.found.errors() == before {
             self.error(path, "filter-setting", "the filter refused its settings", None);
         }
-        let built = built.filter(|_| mistakes.is_empty())?;
+        let mut built = built.filter(|_| mistakes.is_empty())?;
+        hide_secrets(&mut built.settings, &written.node);
         let hooks = built.filter.hooks();
         filters.made.push(Arc::new(Instance {
             name: kind.name,
@@ -558,6 +559,23 @@ fn tickets_key(identities: &[Identity], client_auth: &ClientAuth, only_13: bool)
     };
     hash.update([mode, u8::from(only_13)]);
     hash.finalize().into()
+}
+
+/// Settings are shown by `weir explain`; what came from the environment or a file is most often a secret.
+fn hide_secrets(shown: &mut serde_json::Value, written: &Node) {
+    if (written.substituted || written.secret) && shown.is_string() {
+        *shown = "***".into();
+    }
+    for (key, node) in written.entries() {
+        if let Some(value) = shown.get_mut(&key.text) {
+            hide_secrets(value, node);
+        }
+    }
+    for (i, node) in written.elements().iter().enumerate() {
+        if let Some(value) = shown.get_mut(i) {
+            hide_secrets(value, node);
+        }
+    }
 }
 
 /// Tells TLS policies apart, also when a file's content changed under the same name.
