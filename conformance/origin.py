@@ -11,6 +11,7 @@ usage: origin.py PORT
 
 import asyncio
 import collections
+import socket
 import sys
 
 BODY = b"x" * 4096
@@ -29,6 +30,8 @@ async def serve(reader, writer):
             if "x-id" in fields:
                 seen[fields["x-id"]] += 1
             if path == "/big":
+                # The kernel would take megabytes of each, and giving them to hundreds would keep us from all others.
+                writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, len(BIG[0]))
                 writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (len(BIG[0]) * BIG[1]))
                 for _ in range(BIG[1]):
                     writer.write(BIG[0])
