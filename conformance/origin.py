@@ -3,6 +3,7 @@
 
     GET|POST /...     200, 4 KiB body with Content-Length; a request body is read and thrown away
     GET /chunked      the same, chunked
+    GET /big          8 MiB, more than sockets hold
     GET /seen/ID      how often a request with `x-id: ID` was seen
 
 usage: origin.py PORT
@@ -10,9 +11,11 @@ usage: origin.py PORT
 
 import asyncio
 import collections
+import socket
 import sys
 
 BODY = b"x" * 4096
+BIG = BODY * 16, 128  # a piece, and how many
 seen = collections.Counter()
 
 
@@ -26,6 +29,14 @@ async def serve(reader, writer):
                 await reader.readexactly(int(fields["content-length"]))
             if "x-id" in fields:
                 seen[fields["x-id"]] += 1
+            if path == "/big":
+                # The kernel would take megabytes of each, and giving them to hundreds would keep us from all others.
+                writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, len(BIG[0]))
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (len(BIG[0]) * BIG[1]))
+                for _ in range(BIG[1]):
+                    writer.write(BIG[0])
+                    await writer.drain()
+                continue
             writer.write(answer(path))
             await writer.drain()
     except (asyncio.IncompleteReadError, OSError):

@@ -12,7 +12,7 @@ for file in "$@"; do
     pass "vtc: $(basename "$file")"
   else
     fail "vtc: $(basename "$file")"
-    grep -E '^(----|\*\*\*\*) ' "$WORK/vtc" | tail -15
+    grep -E '^(----|\*\*\*\*) ' "$WORK/vtc" | tail -15 || true
   fi
 done
 exit $FAILED
