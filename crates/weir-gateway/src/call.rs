@@ -86,7 +86,7 @@ async fn connect(
     active: &mut Active,
     fresh: bool,
 ) -> Result<Connection, &'static Cause> {
-    if !fresh && let Some(connection) = active.get().pool.take() {
+    if !fresh && let Some(connection) = active.get().pool.take(false) {
         upstream.cells.reused.inc();
         return Ok(connection);
     }

@@ -119,6 +119,25 @@ impl Stream {
         }
     }
 
+    /// As [`Stream::is_quiet`], but asks the kernel now (one system call): an end that arrived since the runtime last
+    /// looked is seen too. For a request that must not be sent twice.
+    pub fn is_quiet_now(&mut self) -> bool {
+        let socket = match self {
+            Self::Tcp(s) => socket2::SockRef::from(&*s),
+            Self::Unix(s) => socket2::SockRef::from(&*s),
+            Self::Tls(s) => match s.tcp() {
+                Some(s) => socket2::SockRef::from(s),
+                None => return self.is_quiet(),
+            },
+        };
+        match socket.peek(&mut [std::mem::MaybeUninit::uninit()]) {
+            Err(e) => e.kind() == io::ErrorKind::WouldBlock,
+            Ok(0) => false,
+            // Session tickets may wait on a TLS connection: rustls tells them from data.
+            Ok(_) => matches!(self, Self::Tls(_)) && self.is_quiet(),
+        }
+    }
+
     /// Whether the peer has reset the connection; wakes the task when it does. Bytes and a half-close are no reset, and
     /// stay for the next reader.
     pub fn is_reset(&self, cx: &mut Context<'_>) -> bool {

@@ -79,7 +79,8 @@ impl Exchange<'_> {
         active: &mut Active,
         fresh: bool,
     ) -> Result<Connection, (&'static Cause, Connect)> {
-        if !fresh && let Some(connection) = active.get().pool.take() {
+        let once = !self.head.method().is_idempotent();
+        if !fresh && let Some(connection) = active.get().pool.take(once) {
             upstream.cells.reused.inc();
             return Ok(connection);
         }

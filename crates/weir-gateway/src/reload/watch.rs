@@ -9,7 +9,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long files must be quiet before they are looked at: an editor writes in several steps, a deploy in several files.
 const QUIET: Duration = Duration::from_millis(500);
@@ -47,7 +47,11 @@ impl Watching {
         std::thread::Builder::new().name("weir-watch".to_owned()).spawn(move || {
             loop {
                 match receive.recv_timeout(LOOK) {
-                    Ok(_) => while receive.recv_timeout(QUIET).is_ok() {},
+                    Ok(_) => {
+                        // A log that is written into the same folder must not keep us waiting for quiet.
+                        let end = Instant::now() + LOOK;
+                        while Instant::now() < end && receive.recv_timeout(QUIET).is_ok() {}
+                    }
                     Err(mpsc::RecvTimeoutError::Timeout) => {}
                     Err(mpsc::RecvTimeoutError::Disconnected) => return,
                 }

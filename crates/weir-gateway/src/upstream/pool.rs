@@ -68,12 +68,14 @@ struct Idle {
 }
 
 impl Pool {
-    /// The connection used last that is still good.
-    pub(crate) fn take(&self) -> Option<Connection> {
+    /// The connection used last that is still good. `once`: for a request that must not be sent twice, so that the kernel is
+    /// asked (0.3 µs) and not only the runtime, which may not have heard of an end yet.
+    pub(crate) fn take(&self, once: bool) -> Option<Connection> {
         let mut idle = self.idle.borrow_mut();
         while let Some(Idle { mut connection, .. }) = idle.pop() {
             connection.cells.connections_idle.dec();
-            if connection.stream.is_quiet() {
+            let quiet = if once { connection.stream.is_quiet_now() } else { connection.stream.is_quiet() };
+            if quiet {
                 connection.reused = true;
                 return Some(connection);
             }
