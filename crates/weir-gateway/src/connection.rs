@@ -369,6 +369,9 @@ impl Client {
 
     /// Ends the connection properly; a peer that takes not even the end of TLS is not waited for long.
     async fn close(&mut self) {
+        if !self.tls {
+            return; // closing the socket says it: a shutdown before would be one system call more
+        }
         self.deadline.set(Instant::now(), LINGER_IDLE);
         poll_fn(|cx| match self.stream.poll_shutdown(cx) {
             Poll::Ready(_) => Poll::Ready(()), // the peer may be gone

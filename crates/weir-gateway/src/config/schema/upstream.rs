@@ -142,7 +142,7 @@ pub struct UpstreamTimeouts {
     pub connect: Duration,
     /// From the end of the request to the head of the response. Default `30s`. `0s` turns it off.
     pub response: Duration,
-    /// Longest pause between two pieces of a response body, server-sent events included. Default `60s`. `0s` turns it
+    /// Longest pause between two pieces of a response body, server-sent events and gRPC streams excepted: for them `tunnel` counts. Default `60s`. `0s` turns it
     /// off.
     pub body: Duration,
     /// Longest silence in a tunnel (WebSocket and other upgrades). Default `1h`. `0s` turns it off.
