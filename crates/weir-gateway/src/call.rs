@@ -6,7 +6,7 @@
 use crate::core::Core;
 use crate::error::{self, Cause};
 use crate::filter::{Answer, CALL_BODY_BYTES, Call, CallRequest, Waiting};
-use crate::upstream::{Active, Connection, LocalUpstream, Tried, Waited};
+use crate::upstream::{Active, Connection, Entered, LocalUpstream, Tried};
 use std::future::poll_fn;
 use std::rc::{Rc, Weak};
 use std::time::Instant;
@@ -86,29 +86,11 @@ async fn connect(
     active: &mut Active,
     fresh: bool,
 ) -> Result<Connection, &'static Cause> {
-    if !fresh && let Some(connection) = active.get().pool.take(false) {
-        upstream.cells.reused.inc();
-        return Ok(connection);
-    }
-    let spec = &upstream.spec;
-    let permit = match &spec.gate {
-        None => None,
-        Some(gate) => {
-            match gate.enter().or_else(|| upstream.close_one_idle().then(|| gate.enter()).flatten()) {
-                Some(permit) => Some(permit),
-                None => match gate.wait(upstream, spec.timeouts.connect).await {
-                    Waited::Permit(permit) => Some(permit),
-                    Waited::Given(given) => {
-                        *active = Active::new(&given.endpoints, given.index);
-                        upstream.cells.reused.inc();
-                        return Ok(given.connection);
-                    }
-                    Waited::TooMany => return Err(&error::PENDING_LIMIT),
-                    Waited::TooLong => return Err(&error::PENDING_TIMEOUT),
-                },
-            }
-        }
+    let permit = match upstream.enter(active, fresh, false).await? {
+        Entered::Connection(connection) => return Ok(connection),
+        Entered::Dial(permit) => permit,
     };
+    let spec = &upstream.spec;
     let endpoint = &active.get().endpoint;
     let tls = spec.tls.as_ref().map(|tls| (tls, &*endpoint.server_name));
     match dial(&endpoint.address, tls, spec.timeouts.connect).await {

@@ -11,7 +11,6 @@ use crate::forward::Forwarding;
 use crate::respond;
 use std::cell::Cell;
 use std::future::poll_fn;
-use std::io;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
@@ -424,9 +423,4 @@ pub(crate) const fn cause_of(kind: Kind) -> &'static Cause {
         Kind::Version => &error::VERSION,
         _ => &error::BAD_HEAD,
     }
-}
-
-/// Whether an accept error means that nothing more can be accepted for now.
-pub(crate) fn must_pause(e: &io::Error) -> bool {
-    weir_wire::limits::ran_out(e)
 }

@@ -167,7 +167,7 @@ async fn accept(core: Rc<Core>, address: Address, listener: Listener, bell: Rc<B
                 }
                 admit(&core, &last, stream, peer);
             }
-            Err(e) if connection::must_pause(&e) => {
+            Err(e) if weir_wire::limits::ran_out(&e) => {
                 static SEEN: log::Every = log::every(Duration::from_secs(5));
                 SEEN.warn("out of descriptors: accepting pauses", &[("error", &e)]);
                 tokio::time::sleep(PAUSE).await;

@@ -47,11 +47,6 @@ impl Deadline {
         };
     }
 
-    /// Removes the deadline.
-    pub const fn clear(&mut self) {
-        self.at = None;
-    }
-
     /// The moment.
     pub const fn at(&self) -> Option<Instant> {
         self.at

@@ -153,11 +153,8 @@ impl Relay {
         }
     }
 
-    /// Writes what is framed, the head among it, and no more: for a request whose body must wait.
-    ///
-    /// # Errors
-    /// The receiver's.
-    pub fn poll_write_out(&mut self, cx: &mut Context<'_>, to: &mut Stream) -> Poll<Result<(), RelayError>> {
+    /// Writes what is framed, the head among it.
+    fn poll_write_out(&mut self, cx: &mut Context<'_>, to: &mut Stream) -> Poll<Result<(), RelayError>> {
         loop {
             let out = self.out.get(self.written..).unwrap_or_default();
             let direct = self.input.get(self.direct.0..self.direct.1).unwrap_or_default();

@@ -9,7 +9,7 @@ use super::{Exchange, Stop};
 use crate::error::{self, Cause};
 use crate::filter::Hooks;
 use crate::forward;
-use crate::upstream::{Active, Connection, LocalUpstream, Tried, Waited};
+use crate::upstream::{Active, Connection, Entered, LocalUpstream, Tried};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use weir_h1::{BodyKind, ResponseHead, Version};
@@ -80,30 +80,15 @@ impl Exchange<'_> {
         fresh: bool,
     ) -> Result<Connection, (&'static Cause, Connect)> {
         let once = !self.head.method().is_idempotent();
-        if !fresh && let Some(connection) = active.get().pool.take(once) {
-            upstream.cells.reused.inc();
-            return Ok(connection);
-        }
-        let spec = &upstream.spec;
-        let permit = match &spec.gate {
-            None => None,
-            Some(gate) => {
-                match gate.enter().or_else(|| upstream.close_one_idle().then(|| gate.enter()).flatten()) {
-                    Some(permit) => Some(permit),
-                    None => match gate.wait(upstream, spec.timeouts.connect).await {
-                        Waited::Permit(permit) => Some(permit),
-                        Waited::Given(given) => {
-                            *active = Active::new(&given.endpoints, given.index);
-                            self.facts.endpoint = Some((given.endpoints, given.index));
-                            upstream.cells.reused.inc();
-                            return Ok(given.connection);
-                        }
-                        Waited::TooMany => return Err((&error::PENDING_LIMIT, Connect::Failed)),
-                        Waited::TooLong => return Err((&error::PENDING_TIMEOUT, Connect::Failed)),
-                    },
-                }
+        let permit = match upstream.enter(active, fresh, once).await {
+            Ok(Entered::Connection(connection)) => {
+                self.facts.endpoint = Some(active.place()); // one that was handed over may lead elsewhere
+                return Ok(connection);
             }
+            Ok(Entered::Dial(permit)) => permit,
+            Err(cause) => return Err((cause, Connect::Failed)),
         };
+        let spec = &upstream.spec;
         let endpoint = &active.get().endpoint;
         let tls = spec.tls.as_ref().map(|tls| (tls, &*endpoint.server_name));
         // Boxed: dialling is rare, and its future would make that of every idle connection larger.

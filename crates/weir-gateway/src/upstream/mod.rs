@@ -10,17 +10,20 @@ pub(crate) mod discover;
 mod gate;
 mod pool;
 
-pub(crate) use gate::{Gate, Given, Waited};
+pub(crate) use gate::{Gate, Given};
 pub(crate) use pool::{Connection, Pool, PoolKey};
 
+use crate::error::{self, Cause};
 use arc_swap::ArcSwap;
 use balance::Balance;
+use gate::Waited;
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use tokio::sync::OwnedSemaphorePermit;
 use weir_telemetry::{CoreCells, EndpointCells, EndpointId, UpstreamCells, UpstreamId};
 use weir_wire::listen::Address;
 use weir_wire::tls::ClientTls;
@@ -184,6 +187,37 @@ impl LocalUpstream {
         }
     }
 
+    /// A pooled connection to the chosen endpoint, or the right to open one: at once, or after waiting at the gate.
+    /// `fresh`: not from the pool; `once`: see [`Pool::take`].
+    ///
+    /// # Errors
+    /// Too many wait already, or it took too long.
+    pub(crate) async fn enter(
+        &self,
+        active: &mut Active,
+        fresh: bool,
+        once: bool,
+    ) -> Result<Entered, &'static Cause> {
+        if !fresh && let Some(connection) = active.get().pool.take(once) {
+            self.cells.reused.inc();
+            return Ok(Entered::Connection(connection));
+        }
+        let Some(gate) = &self.spec.gate else { return Ok(Entered::Dial(None)) };
+        if let Some(permit) = gate.enter().or_else(|| self.close_one_idle().then(|| gate.enter()).flatten()) {
+            return Ok(Entered::Dial(Some(permit)));
+        }
+        match gate.wait(self, self.spec.timeouts.connect).await {
+            Waited::Permit(permit) => Ok(Entered::Dial(Some(permit))),
+            Waited::Given(given) => {
+                *active = Active::new(&given.endpoints, given.index);
+                self.cells.reused.inc();
+                Ok(Entered::Connection(given.connection))
+            }
+            Waited::TooMany => Err(&error::PENDING_LIMIT),
+            Waited::TooLong => Err(&error::PENDING_TIMEOUT),
+        }
+    }
+
     /// Takes back a connection whose exchange is wholly over: to whoever waits for one, or into the pool.
     pub(crate) fn give_back(&self, active: &Active, mut connection: Connection, now: std::time::Instant) {
         if self.spec.keepalive.is_zero() {
@@ -219,6 +253,14 @@ impl LocalUpstream {
     }
 }
 
+/// What [`LocalUpstream::enter`] brought.
+pub(crate) enum Entered {
+    /// A connection, to the endpoint that the attempt is now counted at.
+    Connection(Connection),
+    /// The right to open one; with a limit, its place under it.
+    Dial(Option<OwnedSemaphorePermit>),
+}
+
 /// Counts an attempt as under way at its endpoint.
 pub(crate) struct Active {
     endpoints: Rc<[LocalEndpoint]>,
@@ -231,6 +273,11 @@ impl Active {
         it.get().active.set(it.get().active.get() + 1);
         it.get().cells.active.inc();
         it
+    }
+
+    /// Where it is counted.
+    pub(crate) fn place(&self) -> (Rc<[LocalEndpoint]>, usize) {
+        (Rc::clone(&self.endpoints), self.index)
     }
 
     pub(crate) fn get(&self) -> &LocalEndpoint {

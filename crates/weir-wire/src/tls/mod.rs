@@ -84,19 +84,6 @@ impl TlsStream {
     pub fn cipher(&self) -> &'static str {
         self.0.get_ref().1.negotiated_cipher_suite().and_then(|s| s.suite().as_str()).unwrap_or("")
     }
-
-    /// The name that the client asked for, on a connection that we accepted.
-    pub fn server_name(&self) -> Option<&str> {
-        match &self.0 {
-            tokio_rustls::TlsStream::Server(s) => s.get_ref().1.server_name(),
-            tokio_rustls::TlsStream::Client(_) => None,
-        }
-    }
-
-    /// The protocol agreed by ALPN.
-    pub fn alpn(&self) -> Option<&[u8]> {
-        self.0.get_ref().1.alpn_protocol()
-    }
 }
 
 impl AsyncRead for Socket {
