@@ -129,7 +129,7 @@ async fn accept(listener: Listener, api: Arc<Api>, mut closing: watch::Receiver<
         let task = match stream {
             Stream::Tcp(stream) => connections.spawn(connection(stream, peer, api, working, closing)),
             Stream::Unix(stream) => connections.spawn(connection(stream, peer, api, working, closing)),
-            Stream::Tls(_) => continue, // a listener accepts cleartext
+            Stream::H2(_) | Stream::Tls(_) => continue, // a listener accepts cleartext
         };
         held.push_back(Held { task, busy });
     }

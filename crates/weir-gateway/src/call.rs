@@ -6,12 +6,11 @@
 use crate::core::Core;
 use crate::error::{self, Cause};
 use crate::filter::{Answer, CALL_BODY_BYTES, Call, CallRequest, Waiting};
-use crate::upstream::{Active, Connection, Entered, LocalUpstream, Tried};
+use crate::upstream::{Active, Connection, LocalUpstream, Tried, Unmade, Wanted, connect};
 use std::future::poll_fn;
 use std::rc::{Rc, Weak};
 use std::time::Instant;
 use weir_h1::{BodyKind, BodyReader, FieldName, Method, Progress, ResponseHead, Step, parse_response};
-use weir_wire::dial::{DialError, dial};
 
 /// Reaches the upstreams of a core.
 pub(crate) struct Caller(Weak<Core>);
@@ -50,14 +49,15 @@ async fn call(
     loop {
         let Some(chosen) = upstream.pick(&endpoints, &tried) else { return Err(last) };
         let mut active = Active::new(&endpoints, chosen);
-        let mut connection = match connect(upstream, &mut active, fresh).await {
-            Ok(connection) => connection,
-            Err(cause) if *cause == error::CONNECT_REFUSED => {
+        let wanted = Wanted { fresh, once: false, left: None };
+        let mut connection = match connect(core, upstream, &mut active, wanted).await {
+            Ok(made) => made.connection,
+            Err(Unmade { cause, elsewhere: true }) => {
                 tried.push(chosen);
                 last = cause;
                 continue;
             }
-            Err(cause) => return Err(cause),
+            Err(Unmade { cause, .. }) => return Err(cause),
         };
         let reused = connection.reused;
         let limit = upstream.spec.timeouts.response;
@@ -77,34 +77,6 @@ async fn call(
             // The keep-alive race; a call has no body and asks, so it may be repeated.
             Err(cause) if reused && *cause == error::UPSTREAM_CLOSED => fresh = true,
             Err(cause) => return Err(cause),
-        }
-    }
-}
-
-async fn connect(
-    upstream: &Rc<LocalUpstream>,
-    active: &mut Active,
-    fresh: bool,
-) -> Result<Connection, &'static Cause> {
-    let permit = match upstream.enter(active, fresh, false).await? {
-        Entered::Connection(connection) => return Ok(connection),
-        Entered::Dial(permit) => permit,
-    };
-    let spec = &upstream.spec;
-    let endpoint = &active.get().endpoint;
-    let tls = spec.tls.as_ref().map(|tls| (tls, &*endpoint.server_name));
-    match dial(&endpoint.address, tls, spec.timeouts.connect).await {
-        Ok(dialled) => {
-            upstream.cells.connects.inc();
-            Ok(Connection::new(dialled.stream, None, &upstream.cells, permit))
-        }
-        Err(e) => {
-            upstream.cells.connect_failures.inc();
-            Err(match e {
-                DialError::Failed(_) | DialError::Refused(_) => &error::CONNECT_REFUSED,
-                DialError::TimedOut => &error::CONNECT_TIMEOUT,
-                DialError::Tls(_) => &error::UPSTREAM_TLS,
-            })
         }
     }
 }
@@ -148,7 +120,7 @@ async fn exchange(
         }
         written += n;
     }
-    poll_fn(|cx| connection.stream.poll_flush(cx)).await.map_err(|_| &error::UPSTREAM_CLOSED)?;
+    poll_fn(|cx| connection.stream.poll_finish(cx, &[])).await.map_err(|_| &error::UPSTREAM_CLOSED)?;
 
     let limits = core.local().snapshot.head_limits;
     let mut head = ResponseHead::default();
@@ -161,6 +133,9 @@ async fn exchange(
         }
         while let Progress::Complete = parse_response(&mut head, &limits).map_err(|_| &error::BAD_RESPONSE)? {
             if head.status() >= 200 {
+                if let Some(stream) = connection.stream.h2() {
+                    head.came_by_http2(stream.is_over());
+                }
                 let method = if request.method == "HEAD" { Method::Head } else { Method::Get };
                 let (body, clean) = read_body(connection, &head, method).await?;
                 upstream.cells.attempt(weir_telemetry::Attempt::Answered);

@@ -1,7 +1,9 @@
-//! One client connection: its handshake, its requests one after the other, its end.
+//! One client connection: its handshake, its requests one after the other, its end. `h2` serves those that speak HTTP/2.
 //!
 //! An idle connection holds no buffer: a head's buffer is taken from the core when bytes arrive and given back when all
 //! of them are used.
+
+mod h2;
 
 use crate::core::{Core, LocalListener, Presence};
 use crate::error::{self, Cause};
@@ -17,6 +19,7 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 use weir_h1::{FieldName, Kind, Progress, RequestHead, parse_request};
 use weir_telemetry::{Closed, log};
+use weir_wire::h2::{Opening, opening};
 use weir_wire::{Deadline, Peer, Stream, proxy_protocol};
 
 /// How long a peer may take none of what is sent to it before it is given up. 60 s, as nginx's `send_timeout`.
@@ -30,7 +33,7 @@ const LINGER_IDLE: Duration = Duration::from_secs(5);
 /// How long a client that was turned away may take to read why.
 const TURNED_AWAY: Duration = Duration::from_millis(250);
 
-/// A client connection.
+/// A client connection, or one stream of it where it speaks HTTP/2.
 pub(crate) struct Client {
     pub(crate) core: Rc<Core>,
     /// As the snapshot of the current exchange has it.
@@ -38,7 +41,9 @@ pub(crate) struct Client {
     pub(crate) stream: Stream,
     pub(crate) peer: Peer,
     pub(crate) tls: bool,
-    pub(crate) forwarding: Forwarding,
+    pub(crate) forwarding: Rc<Forwarding>,
+    /// Whether its forwarding headers are believed.
+    pub(crate) trusted: bool,
     pub(crate) presence: Rc<Presence>,
     pub(crate) deadline: Deadline,
     /// The generation of the snapshot that `listener` is from; 0 before the first request, because a handshake may have
@@ -49,6 +54,8 @@ pub(crate) struct Client {
 /// Why no (further) request came.
 enum NoRequest {
     Closed(Closed),
+    /// It begins as HTTP/2 does.
+    Http2(Box<RequestHead>),
     Refused(Box<RequestHead>, Instant, &'static Cause, Option<weir_h1::Error>),
 }
 
@@ -76,12 +83,23 @@ pub(crate) async fn serve(core: Rc<Core>, listener: Rc<LocalListener>, stream: S
         Ok((stream, peer)) => {
             let tls = stream.tls().is_some();
             let trusted = core.local().snapshot.trusts(peer.ip());
-            let forwarding = Forwarding::new(peer.ip(), tls, trusted);
-            let deadline = Deadline::new();
-            let core = Rc::clone(&core);
-            Client { core, listener, stream, peer, tls, forwarding, presence, deadline, generation: 0 }
-                .requests()
-                .await
+            let forwarding = Rc::new(Forwarding::new(peer.ip(), tls));
+            let (core, deadline) = (Rc::clone(&core), Deadline::new());
+            let chose_h2 = stream.chose_h2();
+            let client = Client {
+                core,
+                listener,
+                stream,
+                peer,
+                tls,
+                forwarding,
+                trusted,
+                presence,
+                deadline,
+                generation: 0,
+            };
+            // Boxed: a connection of HTTP/1.1 need not be as large as one of HTTP/2.
+            if chose_h2 { Box::pin(h2::serve(client, Vec::new())).await } else { client.requests().await }
         }
         Err(cause) => {
             core.count(cause);
@@ -157,6 +175,17 @@ fn complain_of_limit() {
     SEEN.warn("limits.connections reached: new connections are turned away", &[]);
 }
 
+/// Why no head was read.
+enum Unread {
+    /// It broke a rule.
+    Broken(weir_h1::Error),
+    /// The client or its time is up.
+    Ended,
+    Http2,
+    /// It is HTTP/1.1, where only HTTP/2 is spoken.
+    NotSpoken,
+}
+
 struct Left<'a> {
     core: &'a Rc<Core>,
     number: usize,
@@ -177,6 +206,11 @@ impl Client {
             let (head, started, took) = match self.read_head(kept.take(), reused).await {
                 Ok(read) => read,
                 Err(NoRequest::Closed(why)) => return why,
+                Err(NoRequest::Http2(mut head)) => {
+                    let early = std::mem::take(head.buffer_mut());
+                    self.core.give_request(head);
+                    return Box::pin(h2::serve(self, early)).await;
+                }
                 Err(NoRequest::Refused(head, started, cause, e)) => {
                     let detail = e.map(|e| format!("{} It was refused for: {e}.", cause.meaning));
                     let refusal = Refusal { cause, detail, headers: Vec::new() };
@@ -234,10 +268,20 @@ impl Client {
                     && !some.buffer().is_empty()
                 {
                     let since = *started.get_or_insert_with(|| now.unwrap_or_else(Instant::now));
-                    match parse_request(some, &limits) {
-                        Ok(Progress::Complete) => return Poll::Ready(Ok(since)),
-                        Ok(Progress::Partial) => {}
-                        Err(e) => return Poll::Ready(Err(Some(e))),
+                    let opening = if reused { Opening::Other } else { self.opening(some.buffer()) };
+                    match opening {
+                        Opening::Http2 => return Poll::Ready(Err(Unread::Http2)),
+                        Opening::Maybe => {}
+                        Opening::Other => match parse_request(some, &limits) {
+                            Ok(Progress::Complete) if !self.listener.spec.http1 => {
+                                return Poll::Ready(Err(Unread::NotSpoken));
+                            }
+                            Ok(Progress::Complete) => return Poll::Ready(Ok(since)),
+                            // It is neither: there is no telling what it would understand.
+                            Err(_) if !self.listener.spec.http1 => return Poll::Ready(Err(Unread::Ended)),
+                            Ok(Progress::Partial) => {}
+                            Err(e) => return Poll::Ready(Err(Unread::Broken(e))),
+                        },
                     }
                 }
                 let mut buffer = head.take().unwrap_or_else(|| self.core.take_request());
@@ -248,18 +292,18 @@ impl Client {
                     self.core.give_request(buffer);
                 }
                 match read {
-                    Poll::Ready(Ok(0)) => return Poll::Ready(Err(None)),
+                    Poll::Ready(Ok(0)) => return Poll::Ready(Err(Unread::Ended)),
                     Poll::Ready(Ok(_)) => {
                         if started.is_none() {
                             now = Some(Instant::now());
                         }
                         continue;
                     }
-                    Poll::Ready(Err(_)) => return Poll::Ready(Err(None)),
+                    Poll::Ready(Err(_)) => return Poll::Ready(Err(Unread::Ended)),
                     Poll::Pending => {}
                 }
                 if head.is_none() && reused && self.presence.closing.get() {
-                    return Poll::Ready(Err(None));
+                    return Poll::Ready(Err(Unread::Ended));
                 }
                 // Set anew when what is waited for changes: the first byte, or the rest of a head. Never by each byte.
                 let begun = head.is_some();
@@ -269,7 +313,7 @@ impl Client {
                     self.deadline.set(Instant::now(), limit);
                 }
                 ready!(self.deadline.poll_passed(cx));
-                return Poll::Ready(Err(None));
+                return Poll::Ready(Err(Unread::Ended));
             }
         })
         .await;
@@ -280,10 +324,15 @@ impl Client {
                 let took = if armed == Some(true) { since.elapsed() } else { Duration::ZERO };
                 Ok((head, since, took))
             }
-            (Err(Some(e)), Some(head)) => {
+            (Err(Unread::Broken(e)), Some(head)) => {
                 let since = started.unwrap_or_else(Instant::now);
                 Err(NoRequest::Refused(head, since, cause_of(e.kind()), Some(e)))
             }
+            (Err(Unread::NotSpoken), Some(head)) => {
+                let since = started.unwrap_or_else(Instant::now);
+                Err(NoRequest::Refused(head, since, &error::VERSION, None))
+            }
+            (Err(Unread::Http2), Some(head)) => Err(NoRequest::Http2(head)),
             (_, Some(head)) if !head.buffer().is_empty() => {
                 let late = self.deadline.at().is_some_and(|at| at <= Instant::now());
                 let since = started.unwrap_or_else(Instant::now);
@@ -312,6 +361,11 @@ impl Client {
         }
     }
 
+    /// What the first bytes of the connection say of its protocol.
+    fn opening(&self, first: &[u8]) -> Opening {
+        if self.listener.spec.h2 { opening(first) } else { Opening::Other }
+    }
+
     /// Takes the listener as the current snapshot has it. A request that arrived as its listener was taken away is still
     /// served, by the settings it came in under.
     fn adopt_listener(&mut self) {
@@ -329,7 +383,12 @@ impl Client {
                 cells: std::sync::Arc::clone(&self.listener.cells),
             }),
         };
-        self.forwarding.trusted = local.snapshot.trusts(self.peer.ip());
+        self.trusted = local.snapshot.trusts(self.peer.ip());
+    }
+
+    /// Ends the message that was written, as [`Stream::poll_finish`].
+    pub(crate) async fn finish(&mut self) -> Result<(), &'static Cause> {
+        poll_fn(|cx| self.stream.poll_finish(cx, &[])).await.map_err(|_| &error::CLIENT_CLOSED)
     }
 
     /// Writes all of `out` within [`SEND_TIMEOUT`] between steps.

@@ -422,6 +422,6 @@ impl Presence {
 pub(crate) fn detach(stream: Stream) -> Option<std::net::TcpStream> {
     match stream {
         Stream::Tcp(s) => s.into_std().ok(),
-        Stream::Tls(_) | Stream::Unix(_) => None,
+        Stream::H2(_) | Stream::Tls(_) | Stream::Unix(_) => None,
     }
 }

@@ -61,6 +61,16 @@ causes! {
     CONNECTION_LIMIT "connection_limit" 503 "The gateway holds as many connections as it may." "limits.connections";
     EXCHANGE_TIMEOUT "exchange_timeout" 504 "The exchange took longer than it may in all." "upstreams.*.timeouts.exchange";
     EXPECTATION_FAILED "expectation_failed" 417 "The request expects something other than 100-continue." "nothing: the client is at fault (RFC 9110 §10.1.1)";
+    H2_CONTINUATION_FLOOD "h2_continuation_flood" 0 "A head of HTTP/2 came in too many CONTINUATION frames." "limits.h2.continuations";
+    H2_DATA_FLOOD "h2_data_flood" 0 "Too many DATA frames of HTTP/2 held nothing or next to nothing." "limits.h2.empty_data";
+    H2_ERROR_FLOOD "h2_error_flood" 0 "Too many HTTP/2 streams had to be reset for what the client did." "limits.h2.errors";
+    H2_PING_FLOOD "h2_ping_flood" 0 "Too many PING frames of HTTP/2 came." "limits.h2.pings";
+    H2_PING_TIMEOUT "h2_ping_timeout" 0 "The client gave no sign of life on an HTTP/2 connection." "nothing: after 10 s of silence a PING was sent, and 10 s later nothing had come";
+    H2_PRIORITY_FLOOD "h2_priority_flood" 0 "Too many PRIORITY or unknown frames of HTTP/2 came." "limits.h2.priorities";
+    H2_PROTOCOL "h2_protocol" 0 "The client broke a rule of HTTP/2." "nothing: the client is at fault (RFC 9113)";
+    H2_RESET_FLOOD "h2_reset_flood" 0 "Too many HTTP/2 requests were canceled (RST_STREAM)." "limits.h2.resets";
+    H2_SETTINGS_FLOOD "h2_settings_flood" 0 "Too many SETTINGS frames of HTTP/2 came." "limits.h2.settings";
+    H2_WINDOW_FLOOD "h2_window_flood" 0 "Too many WINDOW_UPDATE frames of HTTP/2 came." "limits.h2.window_updates";
     HANDSHAKE_FAILED "handshake_failed" 0 "The client's TLS handshake failed." "listeners.*.tls";
     HANDSHAKE_TIMEOUT "handshake_timeout" 0 "The client's TLS handshake took too long." "listeners.*.timeouts.handshake";
     HEAD_TIMEOUT "head_timeout" 408 "The request head took too long." "listeners.*.timeouts.head";
@@ -80,9 +90,10 @@ causes! {
     UPGRADE_REFUSED "upgrade_refused" 502 "The upstream switched to a protocol that nobody asked for." "nothing: the upstream is at fault";
     UPSTREAM_BODY_TIMEOUT "upstream_body_timeout" 0 "The upstream stopped sending its response." "upstreams.*.timeouts.body";
     UPSTREAM_CLOSED "upstream_closed" 502 "The upstream closed the connection without an answer." "nothing: the upstream is at fault; see its log";
+    UPSTREAM_PROTOCOL "upstream_protocol" 502 "The upstream does not speak HTTP/2." "upstreams.*.protocol";
     UPSTREAM_RESET "upstream_reset" 502 "The upstream reset the connection." "nothing: the upstream is at fault; see its log";
     UPSTREAM_TLS "upstream_tls" 502 "TLS with the upstream failed." "upstreams.*.tls";
-    VERSION "version" 505 "The request's HTTP version is not spoken here." "nothing: HTTP/1.0 and HTTP/1.1 are";
+    VERSION "version" 505 "The request's HTTP version is not spoken here." "listeners.*.protocols";
 }
 
 #[cfg(test)]

@@ -171,12 +171,12 @@ impl<'c> Exchange<'c> {
         if self.head.method() == Method::Connect {
             return Err(Stop::refuse(&error::METHOD_REFUSED));
         }
-        if let (Some(limit), BodyKind::Length(length)) = (self.local.snapshot.body_bytes, self.head.body())
+        if let (Some(limit), Some(length)) = (self.local.snapshot.body_bytes, self.head.content_length())
             && length > limit
         {
             return Err(Stop::refuse(&error::BODY_TOO_LARGE));
         }
-        if self.client.forwarding.trusted {
+        if self.client.trusted {
             let peer = self.client.peer.ip().to_canonical();
             self.facts.client = Some(forward::client_address(&self.head, peer, &self.local.snapshot));
         } else {
@@ -227,8 +227,7 @@ impl<'c> Exchange<'c> {
         let random = self.client.core.random.borrow_mut().next();
         // What a trusted proxy says about the client's connection counts for filters too: behind one that ends TLS, a
         // redirect to https would otherwise never end.
-        let said =
-            self.head.headers.get_known(Known::XForwardedProto).filter(|_| self.client.forwarding.trusted);
+        let said = self.head.headers.get_known(Known::XForwardedProto).filter(|_| self.client.trusted);
         let tls = said.map_or(self.client.tls, |proto| proto.eq_ignore_ascii_case(b"https"));
         Cx::new(Rc::clone(&self.local.routes[route].scope), self.client_address(), tls, random)
     }
@@ -332,10 +331,11 @@ impl<'c> Exchange<'c> {
     }
 
     /// Ends a connection so that a response that was cut short looks so. Where a length or chunks tell, a plain end does,
-    /// and leaves the client what was sent already.
+    /// and leaves the client what was sent already; a stream of HTTP/2 is reset.
     fn cut(&self, cause: &Cause) -> Next {
         let why = record::closed_by(cause);
-        if self.ends_with_connection { Next::Abort(why) } else { Next::Close(why) }
+        let reset = self.ends_with_connection || self.client.stream.h2().is_some();
+        if reset { Next::Abort(why) } else { Next::Close(why) }
     }
 
     /// Writes an answer of the gateway's own through the response filters.

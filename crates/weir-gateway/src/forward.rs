@@ -25,7 +25,6 @@ const MAX_HOPS: usize = 64;
 /// The constant texts of one client connection, written once.
 #[derive(Debug)]
 pub(crate) struct Forwarding {
-    pub(crate) trusted: bool,
     address: Box<str>,
     /// `x-forwarded-for: ADDRESS CRLF x-forwarded-proto: SCHEME CRLF x-forwarded-host: `
     start: Box<[u8]>,
@@ -35,7 +34,7 @@ pub(crate) struct Forwarding {
 }
 
 impl Forwarding {
-    pub(crate) fn new(peer: IpAddr, tls: bool, trusted: bool) -> Self {
+    pub(crate) fn new(peer: IpAddr, tls: bool) -> Self {
         let peer = peer.to_canonical();
         let scheme = if tls { "https" } else { "http" };
         let node = match peer {
@@ -45,7 +44,6 @@ impl Forwarding {
         let start = format!("x-forwarded-for: {peer}\r\nx-forwarded-proto: {scheme}\r\nx-forwarded-host: ");
         let middle = format!("\r\nforwarded: for={node};proto={scheme};host=");
         Self {
-            trusted,
             address: peer.to_string().into(),
             start: start.into_bytes().into(),
             middle: middle.into_bytes().into(),
@@ -135,7 +133,7 @@ pub(crate) fn write_head(
         out.extend_from_slice(head.authority());
         out.extend_from_slice(b"\r\n");
     }
-    if framing == Framing::Chunked {
+    if framing != Framing::Length {
         head.headers.remove_known(Known::ContentLength);
     }
     head.headers.write_to(out);

@@ -14,6 +14,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use weir_telemetry::{ListenerId, RouteId as RouteSeries};
+use weir_wire::h2::{FloodLimits, ServerLimits};
 use weir_wire::listen::Address;
 use weir_wire::tls::ServerTls;
 
@@ -29,6 +30,7 @@ pub struct Snapshot {
     pub(crate) upstreams: Vec<Arc<Upstream>>,
     pub(crate) consumers: Consumers,
     pub(crate) head_limits: weir_h1::Limits,
+    pub(crate) h2: ServerLimits,
     pub(crate) body_bytes: Option<u64>,
     pub(crate) connections: usize,
     pub(crate) trusted: Vec<ipnet::IpNet>,
@@ -41,6 +43,9 @@ pub(crate) struct Listener {
     pub(crate) name: Arc<str>,
     pub(crate) address: Address,
     pub(crate) tls: Option<ServerTls>,
+    /// Which protocols are spoken.
+    pub(crate) http1: bool,
+    pub(crate) h2: bool,
     pub(crate) proxy_protocol: bool,
     pub(crate) slashes: Slashes,
     pub(crate) timeouts: ListenerTimeouts,
@@ -113,6 +118,7 @@ impl Snapshot {
             upstreams: Vec::new(),
             consumers: Consumers::from([]),
             head_limits: weir_h1::Limits::default(),
+            h2: ServerLimits { streams: 0, header_bytes: 0, floods: FloodLimits::NONE },
             body_bytes: None,
             connections: 0,
             trusted: Vec::new(),

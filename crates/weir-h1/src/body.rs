@@ -13,7 +13,7 @@ pub enum BodyKind {
     Empty,
     /// By its length in bytes; never 0.
     Length(u64),
-    /// By the end of the connection. Of responses only.
+    /// By the end of the connection (of responses only), or of the HTTP/2 stream.
     UntilClose,
 }
 
@@ -92,6 +92,19 @@ impl BodyReader {
     /// Whether the end of the connection is the proper end of this body.
     pub fn ends_with_connection(&self) -> bool {
         self.state == State::UntilClose
+    }
+
+    /// The connection or stream has ended. `trailers`: the field lines that HTTP/2 sent behind the body, each with its CRLF.
+    ///
+    /// # Errors
+    /// When the trailers are malformed or longer than [`TRAILER_BYTES`].
+    pub fn end(&mut self, trailers: Vec<u8>) -> Result<(), Error> {
+        self.trailers = trailers;
+        self.state = State::Done;
+        if self.trailers.len() > TRAILER_BYTES {
+            return Err(Error::new(Kind::Trailers, TRAILER_BYTES));
+        }
+        check_trailers(&mut self.trailers).map_err(|()| Error::new(Kind::Trailers, 0))
     }
 
     /// The trailer section once the message is done: valid field lines, each with its CRLF, without those that may not

@@ -11,6 +11,8 @@ pub enum Version {
     /// HTTP/1.1
     #[default]
     Http11,
+    /// HTTP/2: the head was told as HTTP/1.1, the body is framed by the stream it came on.
+    Http2,
 }
 
 /// What the sender said about the connection after this message (RFC 9112 §9.3).
@@ -117,6 +119,8 @@ pub(crate) struct Common {
     pub(crate) connection: Connection,
     pub(crate) content_length: Option<u64>,
     pub(crate) chunked: bool,
+    /// How the body is delimited, where the head does not say it.
+    pub(crate) outside: Option<BodyKind>,
     pub(crate) upgrade: Option<Text>,
     /// Bytes of the head in the buffer; 0 until it is complete.
     pub(crate) len: usize,
@@ -259,9 +263,21 @@ impl RequestHead {
         self.accepts_trailers
     }
 
+    /// Says that the message came by HTTP/2, whose streams say themselves where a body ends; `over`: there is none.
+    pub const fn came_by_http2(&mut self, over: bool) {
+        self.common.outside = Some(if over { BodyKind::Empty } else { BodyKind::UntilClose });
+        self.common.version = Version::Http2;
+    }
+
+    /// The length of the body where the client told it.
+    pub const fn content_length(&self) -> Option<u64> {
+        self.common.content_length
+    }
+
     /// How the body is delimited (RFC 9112 §6.3). A request without either field has none.
     pub const fn body(&self) -> BodyKind {
         match self.common {
+            Common { outside: Some(kind), .. } => kind,
             Common { chunked: true, .. } => BodyKind::Chunked,
             Common { content_length: Some(0) | None, .. } => BodyKind::Empty,
             Common { content_length: Some(n), .. } => BodyKind::Length(n),
@@ -338,12 +354,20 @@ impl ResponseHead {
         self.common.upgrade.map(|t| self.headers.text(t))
     }
 
+    /// Says that the message came by HTTP/2, whose streams say themselves where a body ends; `over`: there is none.
+    pub const fn came_by_http2(&mut self, over: bool) {
+        self.common.outside = Some(if over { BodyKind::Empty } else { BodyKind::UntilClose });
+        self.common.version = Version::Http2;
+    }
+
     /// How the body is delimited as received, given the request's method (RFC 9112 §6.3). `set_status` does not change it.
     ///
     /// Where it is `UntilClose`, the connection ends with it, whatever `connection` says.
     pub const fn body(&self, method: Method) -> BodyKind {
         match (method, self.received_status, self.common) {
+            (_, _, Common { outside: Some(BodyKind::Empty), .. }) => BodyKind::Empty,
             (Method::Head, ..) | (_, 100..=199 | 204 | 304, _) => BodyKind::Empty,
+            (_, _, Common { outside: Some(kind), .. }) => kind,
             (_, _, Common { chunked: true, .. }) => BodyKind::Chunked,
             (_, _, Common { content_length: Some(0), .. }) => BodyKind::Empty,
             (_, _, Common { content_length: Some(n), .. }) => BodyKind::Length(n),

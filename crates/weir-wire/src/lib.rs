@@ -1,13 +1,14 @@
 //! HTTP over sockets, both roles: what every core needs to accept, dial, read and write.
 //!
 //! *Layout.* `stream` is one connection of any kind; `listen` binds and accepts, `dial` connects; `tls` is the only
-//! place that knows rustls; `relay` moves one body or a tunnel between two connections; `deadline` is the one timer of a connection; `holder` finds who else holds an address; `limits`
+//! place that knows rustls; `h2` the only one that knows the crate of that name; `relay` moves one body or a tunnel between two connections; `deadline` is the one timer of a connection; `holder` finds who else holds an address; `limits`
 //! raises the number of descriptors.
 //!
 //! *Architecture Invariant:* nothing here knows routes, filters or configs.
 
 pub mod deadline;
 pub mod dial;
+pub mod h2;
 pub mod holder;
 pub mod limits;
 pub mod listen;
@@ -15,6 +16,7 @@ pub mod proxy_protocol;
 pub mod relay;
 pub mod stream;
 pub mod tls;
+pub mod websocket;
 
 pub use deadline::Deadline;
-pub use stream::{Peer, Stream};
+pub use stream::{Peer, Stream, TlsFacts};

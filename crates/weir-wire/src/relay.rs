@@ -14,7 +14,7 @@ use weir_h1::{BodyKind, BodyReader, Step, write_chunk, write_last_chunk};
 pub enum Framing {
     /// Chunks.
     Chunked,
-    /// The end of the connection: for an HTTP/1.0 client and a body of unknown length.
+    /// The end of the connection, for an HTTP/1.0 client and a body of unknown length; or of the HTTP/2 stream.
     Close,
     /// Content-Length, or there is no body.
     Length,
@@ -140,7 +140,7 @@ impl Relay {
             self.waits_for_writer = true;
             ready!(self.poll_write_out(cx, to))?;
             if self.finished {
-                return to.poll_flush(cx).map_err(RelayError::Write);
+                return to.poll_finish(cx, self.reader.trailers()).map_err(RelayError::Write);
             }
             // A full buffer, or a piece written from where it was read, stopped the taking: the rest comes first.
             if self.used < self.input.len() {
@@ -286,6 +286,7 @@ impl Relay {
             if !self.reader.ends_with_connection() {
                 return Poll::Ready(Err(RelayError::Truncated));
             }
+            self.reader.end(from.take_trailers()).map_err(RelayError::Malformed)?;
             self.finish(watch)?;
         }
         Poll::Ready(Ok(()))

@@ -1,5 +1,6 @@
 //! One connection of any kind, read into and written from plain byte vectors.
 
+use crate::h2::H2Stream;
 use crate::tls;
 use bytes::BufMut;
 use std::future::Future;
@@ -7,22 +8,34 @@ use std::io::{self, IoSlice};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
-use tokio::io::{AsyncReadExt, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
-/// A connection: cleartext TCP, a Unix socket, or TLS over either, in either role.
+/// A connection: cleartext TCP, a Unix socket, or TLS over either, in either role; or one stream of an HTTP/2 connection,
+/// which the exchange uses like a connection of its own.
 ///
 /// Reads go through `poll_read`, which forgets readiness on a short read: one system call a message instead of 2.7 with
 /// `readable` and `try_read` (design §6).
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant)] // TLS is boxed; TCP is the hot one and must not be
 pub enum Stream {
+    /// A stream of an HTTP/2 connection.
+    H2(Box<H2Stream>),
     /// TCP.
     Tcp(TcpStream),
     /// TLS.
     Tls(Box<tls::TlsStream>),
     /// A Unix socket.
     Unix(UnixStream),
+}
+
+/// What was agreed for a TLS connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TlsFacts {
+    /// `TLSv1.3` or `TLSv1.2`.
+    pub version: &'static str,
+    /// The cipher suite, such as `TLS13_AES_256_GCM_SHA384`.
+    pub cipher: &'static str,
 }
 
 /// Who is at the other end.
@@ -61,9 +74,24 @@ impl Stream {
             buffer.reserve(READ_BYTES);
         }
         match self {
+            Self::H2(s) => s.poll_read(cx, buffer),
             Self::Tcp(s) => pin!(s.read_buf(buffer)).poll(cx),
             Self::Tls(s) => s.poll_read(cx, buffer),
             Self::Unix(s) => pin!(s.read_buf(buffer)).poll(cx),
+        }
+    }
+
+    /// Reads into a buffer of somebody else's. Not of an HTTP/2 stream.
+    pub(crate) fn poll_read_buf(
+        &mut self,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self {
+            Self::H2(_) => Poll::Ready(Err(io::ErrorKind::Unsupported.into())),
+            Self::Tcp(s) => Pin::new(s).poll_read(cx, buffer),
+            Self::Tls(s) => Pin::new(s.inner()).poll_read(cx, buffer),
+            Self::Unix(s) => Pin::new(s).poll_read(cx, buffer),
         }
     }
 
@@ -77,7 +105,7 @@ impl Stream {
         let mut limited = buffer.limit(most);
         match self {
             Self::Tcp(s) => pin!(s.read_buf(&mut limited)).poll(cx),
-            Self::Tls(_) => Poll::Ready(Err(io::ErrorKind::Unsupported.into())),
+            Self::H2(_) | Self::Tls(_) => Poll::Ready(Err(io::ErrorKind::Unsupported.into())),
             Self::Unix(s) => pin!(s.read_buf(&mut limited)).poll(cx),
         }
     }
@@ -85,8 +113,9 @@ impl Stream {
     /// Writes some of `data`.
     pub fn poll_write(&mut self, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
         match self {
+            Self::H2(s) => s.poll_write(cx, data),
             Self::Tcp(s) => Pin::new(s).poll_write(cx, data),
-            Self::Tls(s) => Pin::new(s.writer()).poll_write(cx, data),
+            Self::Tls(s) => Pin::new(s.inner()).poll_write(cx, data),
             Self::Unix(s) => Pin::new(s).poll_write(cx, data),
         }
     }
@@ -96,25 +125,53 @@ impl Stream {
     pub fn poll_write_two(&mut self, cx: &mut Context<'_>, a: &[u8], b: &[u8]) -> Poll<io::Result<usize>> {
         let both = [IoSlice::new(a), IoSlice::new(b)];
         match self {
+            Self::H2(s) => s.poll_write(cx, if a.is_empty() { b } else { a }),
             Self::Tcp(s) => Pin::new(s).poll_write_vectored(cx, &both),
-            Self::Tls(s) => Pin::new(s.writer()).poll_write_vectored(cx, &both),
+            Self::Tls(s) => Pin::new(s.inner()).poll_write_vectored(cx, &both),
             Self::Unix(s) => Pin::new(s).poll_write_vectored(cx, &both),
         }
     }
 
-    /// Sends what a TLS session still holds.
+    /// Sends what a TLS session or an HTTP/2 stream still holds.
     pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
-            Self::Tls(s) => Pin::new(s.writer()).poll_flush(cx),
+            Self::H2(s) => Poll::Ready(s.flush()),
+            Self::Tls(s) => Pin::new(s.inner()).poll_flush(cx),
             Self::Tcp(_) | Self::Unix(_) => Poll::Ready(Ok(())),
+        }
+    }
+
+    /// Ends a message: flushes it, and ends the stream it was written to. A connection of HTTP/1.1 goes on; its messages say
+    /// themselves where they end, trailers included.
+    pub fn poll_finish(&mut self, cx: &mut Context<'_>, trailers: &[u8]) -> Poll<io::Result<()>> {
+        match self {
+            Self::H2(s) => Poll::Ready(s.finish(trailers)),
+            _ => self.poll_flush(cx),
+        }
+    }
+
+    /// The stream of HTTP/2 that this is, if it is one.
+    pub fn h2(&self) -> Option<&H2Stream> {
+        match self {
+            Self::H2(s) => Some(s),
+            _ => None,
+        }
+    }
+
+    /// The trailers that came behind a body of HTTP/2, as field lines.
+    pub fn take_trailers(&mut self) -> Vec<u8> {
+        match self {
+            Self::H2(s) => s.take_trailers(),
+            _ => Vec::new(),
         }
     }
 
     /// Says that nothing more will be written; for TLS with a close_notify.
     pub fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
+            Self::H2(s) => Poll::Ready(s.finish(&[])),
             Self::Tcp(s) => Pin::new(s).poll_shutdown(cx),
-            Self::Tls(s) => Pin::new(s.writer()).poll_shutdown(cx),
+            Self::Tls(s) => Pin::new(s.inner()).poll_shutdown(cx),
             Self::Unix(s) => Pin::new(s).poll_shutdown(cx),
         }
     }
@@ -123,6 +180,7 @@ impl Stream {
     /// looked is seen too. For a request that must not be sent twice.
     pub fn is_quiet_now(&mut self) -> bool {
         let socket = match self {
+            Self::H2(_) => return true, // a stream is never used again
             Self::Tcp(s) => socket2::SockRef::from(&*s),
             Self::Unix(s) => socket2::SockRef::from(&*s),
             Self::Tls(s) => match s.tcp() {
@@ -140,8 +198,9 @@ impl Stream {
 
     /// Whether the peer has reset the connection; wakes the task when it does. Bytes and a half-close are no reset, and
     /// stay for the next reader.
-    pub fn is_reset(&self, cx: &mut Context<'_>) -> bool {
+    pub fn is_reset(&mut self, cx: &mut Context<'_>) -> bool {
         let socket = match self {
+            Self::H2(s) => return s.is_reset(cx),
             Self::Tcp(s) => s,
             Self::Tls(s) => match s.tcp() {
                 Some(s) => s,
@@ -162,9 +221,13 @@ impl Stream {
 
     /// Makes the coming close a reset: for a response that was cut short where only the end of the connection would tell
     /// the client that it is complete. TLS needs none: without close_notify the end is no proper one.
-    pub fn abort(&self) {
-        if let Self::Tcp(s) = self {
-            let _ = socket2::SockRef::from(s).set_linger(Some(std::time::Duration::ZERO)); // then it is a plain close
+    pub fn abort(&mut self) {
+        match self {
+            Self::H2(s) => s.abort(),
+            Self::Tcp(s) => {
+                let _ = socket2::SockRef::from(&*s).set_linger(Some(std::time::Duration::ZERO)); // then it is a plain close
+            }
+            Self::Tls(_) | Self::Unix(_) => {}
         }
     }
 
@@ -174,6 +237,7 @@ impl Stream {
         // No system call unless the socket was reported readable, which may be stale: a read that exactly filled its
         // buffer leaves it so.
         let probe = match self {
+            Self::H2(_) => return true,
             Self::Tcp(s) => s.try_read(&mut [0]),
             Self::Unix(s) => s.try_read(&mut [0]),
             Self::Tls(s) => return s.is_quiet(&mut Context::from_waker(Waker::noop())),
@@ -182,11 +246,17 @@ impl Stream {
     }
 
     /// The TLS facts of the connection, where it is TLS.
-    pub fn tls(&self) -> Option<&tls::TlsStream> {
+    pub fn tls(&self) -> Option<TlsFacts> {
         match self {
-            Self::Tls(s) => Some(s),
+            Self::H2(s) => s.tls(),
+            Self::Tls(s) => Some(s.facts()),
             Self::Tcp(_) | Self::Unix(_) => None,
         }
+    }
+
+    /// Whether the peer chose HTTP/2 in the TLS handshake (ALPN).
+    pub fn chose_h2(&self) -> bool {
+        matches!(self, Self::Tls(s) if s.alpn() == Some(b"h2"))
     }
 }
 

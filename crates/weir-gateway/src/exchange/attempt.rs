@@ -6,16 +6,15 @@
 
 use super::upload::{BodyWatch, Failure, Upload, Waits, await_head, client_fault};
 use super::{Exchange, Stop};
-use crate::error::{self, Cause};
+use crate::error;
 use crate::filter::Hooks;
 use crate::forward;
-use crate::upstream::{Active, Connection, Entered, LocalUpstream, Tried};
+use crate::upstream::{Active, Connection, LocalUpstream, Tried, Unmade, Wanted, complain, connect};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use weir_h1::{BodyKind, ResponseHead, Version};
 use weir_telemetry::Attempt as Outcome;
-use weir_telemetry::log;
-use weir_wire::dial::{DialError, dial};
+use weir_wire::h2::H2Stream;
 use weir_wire::relay::{Framing, Relay};
 
 /// An attempt that was answered.
@@ -56,12 +55,12 @@ impl Exchange<'_> {
             }
             let connection = match self.connect(upstream, &mut active, races > MAX_RACES).await {
                 Ok(connection) => connection,
-                Err((cause, Connect::Refused)) => {
+                Err(Unmade { cause, elsewhere: true }) => {
                     tried.push(chosen);
                     last = cause;
                     continue;
                 }
-                Err((cause, Connect::Failed)) => return Err(Stop::refuse(cause)),
+                Err(Unmade { cause, .. }) => return Err(Stop::refuse(cause)),
             };
             match self.send(upstream, active, connection).await {
                 Ok(attempt) => return Ok(attempt),
@@ -78,49 +77,13 @@ impl Exchange<'_> {
         upstream: &Rc<LocalUpstream>,
         active: &mut Active,
         fresh: bool,
-    ) -> Result<Connection, (&'static Cause, Connect)> {
+    ) -> Result<Connection, Unmade> {
         let once = !self.head.method().is_idempotent();
-        let permit = match upstream.enter(active, fresh, once).await {
-            Ok(Entered::Connection(connection)) => {
-                self.facts.endpoint = Some(active.place()); // one that was handed over may lead elsewhere
-                return Ok(connection);
-            }
-            Ok(Entered::Dial(permit)) => permit,
-            Err(cause) => return Err((cause, Connect::Failed)),
-        };
-        let spec = &upstream.spec;
-        let endpoint = &active.get().endpoint;
-        let tls = spec.tls.as_ref().map(|tls| (tls, &*endpoint.server_name));
-        // Boxed: dialling is rare, and its future would make that of every idle connection larger.
-        let left = self.time_left(spec.timeouts.exchange);
-        let timeout = left.map_or(spec.timeouts.connect, |left| left.min(spec.timeouts.connect));
-        match Box::pin(dial(&endpoint.address, tls, timeout)).await {
-            Ok(dialled) => {
-                upstream.cells.connects.inc();
-                self.facts.timing.connect = dialled.connect;
-                self.facts.timing.tls = dialled.tls;
-                let expires = spec.max_age.map(|age| Instant::now() + self.jittered(age));
-                Ok(Connection::new(dialled.stream, expires, &upstream.cells, permit))
-            }
-            Err(e) => {
-                upstream.cells.connect_failures.inc();
-                let (cause, outcome, connect) = match &e {
-                    DialError::Failed(_) => {
-                        (&error::CONNECT_FAILED, Outcome::ConnectFailed, Connect::Refused)
-                    }
-                    DialError::Refused(_) => {
-                        (&error::CONNECT_REFUSED, Outcome::ConnectFailed, Connect::Refused)
-                    }
-                    DialError::TimedOut => {
-                        (&error::CONNECT_TIMEOUT, Outcome::ConnectTimeout, Connect::Failed)
-                    }
-                    DialError::Tls(_) => (&error::UPSTREAM_TLS, Outcome::TlsFailed, Connect::Failed),
-                };
-                upstream.cells.attempt(outcome);
-                complain(&spec.name, &endpoint.label, cause, &e);
-                Err((cause, connect))
-            }
-        }
+        let wanted = Wanted { fresh, once, left: self.time_left(upstream.spec.timeouts.exchange) };
+        let made = connect(&self.client.core, upstream, active, wanted).await?;
+        self.facts.endpoint = Some(active.place()); // one that was handed over may lead elsewhere
+        (self.facts.timing.connect, self.facts.timing.tls) = (made.connect, made.tls);
+        Ok(made.connection)
     }
 
     /// What is left of the exchange's own time, if it is limited.
@@ -128,11 +91,6 @@ impl Exchange<'_> {
         let route = &self.local.snapshot.routes[self.facts.route.unwrap_or_default()];
         let end = exchange_end(self.facts.started, route.exchange_timeout.unwrap_or(of_upstream))?;
         Some(end.saturating_duration_since(Instant::now()))
-    }
-
-    /// 90 to 100 % of an age, so that connections made together do not end together.
-    fn jittered(&self, age: Duration) -> Duration {
-        age.mul_f64(1.0 - f64::from(self.client.core.random.borrow_mut().below(1000)) / 10_000.0)
     }
 
     /// Sends the request and waits for a response head, passing interim responses on.
@@ -144,8 +102,8 @@ impl Exchange<'_> {
     ) -> Result<Attempt, Failure> {
         let spec = Rc::clone(upstream);
         let spec = &spec.spec;
-        let mut upload = self.begin_upload(spec, &active)?;
-        let replayable = upload.relay.is_finished();
+        let mut upload = self.begin_upload(spec, &active, connection.stream.h2().is_some())?;
+        let whole = upload.relay.is_finished();
         let began = Instant::now();
         let route = &self.local.snapshot.routes[self.facts.route.unwrap_or_default()];
         let wait = Waits {
@@ -193,14 +151,9 @@ impl Exchange<'_> {
             self.facts.body_in = self.facts.body_in.max(upload.relay.taken());
             self.keep_what_follows(&upload);
             self.client.core.give_response(response);
-            return Err(self.judge(
-                failure,
-                upstream,
-                &active,
-                &connection,
-                &upload,
-                replayable && !upload.heard,
-            ));
+            // Nothing that the client sent is lost: it was all here at the beginning, or none of it was taken yet.
+            let replayable = (whole || upload.relay.taken() == 0) && !upload.heard;
+            return Err(self.judge(failure, upstream, &active, &connection, &upload, replayable));
         }
         Err(Failure::Upstream { cause: &error::BAD_RESPONSE, raced: false })
     }
@@ -226,7 +179,9 @@ impl Exchange<'_> {
         });
         let ended = *cause == error::UPSTREAM_CLOSED || *cause == error::UPSTREAM_RESET;
         let harmless = self.head.method().is_idempotent() || upload.relay.sent() == 0;
-        let raced = ended && connection.reused && replayable && harmless;
+        // HTTP/2 tells what the upstream has not looked at (RFC 9113 §8.7): that may be sent again, whatever it is.
+        let unseen = connection.stream.h2().is_some_and(H2Stream::is_refused);
+        let raced = replayable && (unseen || (ended && connection.reused && harmless));
         if !raced {
             complain(&upstream.spec.name, &active.get().endpoint.label, cause, &cause.meaning);
         }
@@ -234,14 +189,20 @@ impl Exchange<'_> {
     }
 
     /// Writes the head into the upload and takes what came of the body already.
-    fn begin_upload(&mut self, spec: &crate::upstream::Upstream, active: &Active) -> Result<Upload, Failure> {
+    fn begin_upload(
+        &mut self,
+        spec: &crate::upstream::Upstream,
+        active: &Active,
+        h2: bool,
+    ) -> Result<Upload, Failure> {
         let kind = self.head.body();
         let hooked = self.any_ran_with(Hooks::REQUEST_BODY);
-        let framing = match kind {
-            BodyKind::Chunked => Framing::Chunked,
+        let framing = match (kind, self.head.content_length()) {
+            (BodyKind::Empty, _) => Framing::Length,
             // A filter may change the length; whether it will is known only at the end.
-            BodyKind::Length(_) if hooked => Framing::Chunked,
-            _ => Framing::Length,
+            (BodyKind::Length(_) | BodyKind::UntilClose, Some(_)) if !hooked => Framing::Length,
+            _ if h2 => Framing::Close,
+            _ => Framing::Chunked,
         };
         let mut out = self.client.core.take_buffer();
         let endpoint = &active.get().endpoint;
@@ -267,7 +228,7 @@ impl Exchange<'_> {
         }
         self.request_over = relay.is_finished();
         self.facts.body_in = relay.taken();
-        if hooked && self.request_over {
+        if hooked && self.request_over && kind != BodyKind::UntilClose {
             self.replay = Some(relay.framed().get(head_len..).unwrap_or_default().to_vec());
         }
         Ok(Upload { relay, done: false, failed: false, heard: false, expects_continue })
@@ -283,7 +244,7 @@ impl Exchange<'_> {
 
     /// Passes a 1xx on, to clients that know what it is (RFC 9110 §15.2), and makes room for what follows it.
     async fn pass_interim(&mut self, response: &mut ResponseHead) -> Result<(), Stop> {
-        if self.head.version() == Version::Http11 {
+        if self.head.version() != Version::Http10 {
             let mut out = self.client.core.take_buffer();
             super::transfer::write_status(response, &mut out);
             response.headers.write_to(&mut out);
@@ -296,23 +257,6 @@ impl Exchange<'_> {
     }
 }
 
-/// What can be done about a connection that was not made.
-enum Connect {
-    /// Nothing.
-    Failed,
-    /// Another endpoint can be tried.
-    Refused,
-}
-
 pub(super) fn exchange_end(started: Instant, limit: Duration) -> Option<Instant> {
     if limit.is_zero() { None } else { started.checked_add(limit) }
-}
-
-/// One line of the log for a failing endpoint; at most one a second, with a count of the others.
-fn complain(upstream: &str, endpoint: &str, cause: &Cause, e: &dyn std::fmt::Display) {
-    static SEEN: log::Every = log::every(Duration::from_secs(1));
-    SEEN.warn(
-        "upstream failed",
-        &[("upstream", &upstream), ("endpoint", &endpoint), ("cause", &cause.code), ("error", &e)],
-    );
 }

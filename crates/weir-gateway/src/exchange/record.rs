@@ -149,6 +149,7 @@ impl Exchange<'_> {
             protocol: match self.head.version() {
                 Version::Http10 => "HTTP/1.0",
                 Version::Http11 => "HTTP/1.1",
+                Version::Http2 => "HTTP/2",
             },
             route: facts.route.map_or("", |route| &snapshot.routes[route].name),
             upstream: facts.upstream.map_or("", |upstream| &snapshot.upstreams[upstream].name),
@@ -160,8 +161,8 @@ impl Exchange<'_> {
             bytes_out: facts.sent,
             consumer: cx.and_then(Cx::consumer).map_or("", |c| &c.name),
             user_agent: self.head.headers.get_str("user-agent").unwrap_or_default(),
-            tls_version: self.client.stream.tls().map_or("", |tls| tls.version()),
-            tls_cipher: self.client.stream.tls().map_or("", |tls| tls.cipher()),
+            tls_version: self.client.stream.tls().map_or("", |tls| tls.version),
+            tls_cipher: self.client.stream.tls().map_or("", |tls| tls.cipher),
             tunnel: facts.tunnel,
             timing: facts.timing,
         }

@@ -36,11 +36,13 @@ impl Exchange<'_> {
         response.headers.remove_known(Known::XWeirCause); // ours alone: an upstream's would be a lie
         let kind = response.body(self.head.method());
         let hooked = self.any_ran_with(Hooks::RESPONSE_BODY) && kind != BodyKind::Empty;
-        let framing = match kind {
-            BodyKind::Empty => Framing::Length,
-            BodyKind::Length(_) if !hooked => Framing::Length,
-            _ if self.head.version() == Version::Http10 => Framing::Close,
-            _ => Framing::Chunked,
+        // Over HTTP/2 a body may have a length, which its stream keeps, and be followed by trailers all the same.
+        let has_length = matches!(kind, BodyKind::Length(_)) || response.content_length().is_some();
+        let framing = match (kind, self.head.version()) {
+            (BodyKind::Empty, _) => Framing::Length,
+            (BodyKind::Length(_) | BodyKind::UntilClose, _) if has_length && !hooked => Framing::Length,
+            (_, Version::Http10 | Version::Http2) => Framing::Close,
+            (_, Version::Http11) => Framing::Chunked,
         };
         // An answer before the end of the request: whether the rest comes is the client's business, so the connection is
         // not promised. (nginx and HAProxy read it off; a client that must send 1 GiB to be told 413 has not won.)
@@ -148,7 +150,8 @@ impl Exchange<'_> {
                         RelayError::Read(late)
                     }));
                 }
-                if !over && !download.waits_for_writer() && upload.done && client.stream.is_reset(task) {
+                let watched = upload.done || client.stream.h2().is_some();
+                if !over && !download.waits_for_writer() && watched && client.stream.is_reset(task) {
                     return Poll::Ready(Err(RelayError::Write(std::io::ErrorKind::ConnectionReset.into())));
                 }
                 let moved = download.steps() + upload.relay.steps();
@@ -185,7 +188,11 @@ impl Exchange<'_> {
             self.facts.body_out = made.body.len() as u64;
         }
         self.facts.sent += out.len() as u64;
-        match self.client.write_all(out).await {
+        let written = match self.client.write_all(out).await {
+            Ok(()) => self.client.finish().await,
+            Err(cause) => Err(cause),
+        };
+        match written {
             Ok(()) => self.next(),
             Err(cause) => {
                 self.facts.cause.get_or_insert(cause);

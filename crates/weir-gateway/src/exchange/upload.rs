@@ -104,7 +104,12 @@ pub(super) async fn await_head(
             // What follows an interim response may be here already.
             if !response.buffer().is_empty() {
                 match parse_response(response, &waits.limits) {
-                    Ok(Progress::Complete) => return Poll::Ready(Ok(())),
+                    Ok(Progress::Complete) => {
+                        if let Some(stream) = connection.stream.h2() {
+                            response.came_by_http2(stream.is_over());
+                        }
+                        return Poll::Ready(Ok(()));
+                    }
                     Ok(Progress::Partial) => {}
                     Err(e) => return Poll::Ready(Err(bad_response(&e))),
                 }
@@ -131,7 +136,9 @@ pub(super) async fn await_head(
                 }
             }
         }
-        if upload.done && client.presence.is_watched() && client.stream.is_reset(cx) {
+        // A stream of HTTP/2 tells at once and for nothing, also while its body is under way.
+        let watched = client.stream.h2().is_some() || (upload.done && client.presence.is_watched());
+        if watched && client.stream.is_reset(cx) {
             return Poll::Ready(Err(Failure::Client(Stop::Cut(&error::CLIENT_CLOSED))));
         }
         if client.deadline.poll_passed(cx).is_pending() {

@@ -2,23 +2,22 @@
 //!
 //! All mistakes are collected, each with its place in the file; a snapshot comes out only when there are none.
 
-use super::{Instance, Listener, ListenerTimeouts, Plan, Route, Snapshot, Target};
+mod listeners;
+mod upstreams;
+
+use super::{Instance, Plan, Route, Snapshot, Target};
 use crate::config::diagnostic::nearest_name;
 use crate::config::schema;
 use crate::config::{Diagnostic, Diagnostics, Loaded, Node};
 use crate::filter::{Answer, Build, Consumer, Consumers, FilterKind, Kept, Settings};
-use crate::route::{ConflictKind, Pattern, RouteSpec, Slashes, Table};
-use crate::upstream::discover::dns::Names;
-use crate::upstream::{Endpoint, Gate, HostPolicy, Published, Timeouts, Upstream, balance};
+use crate::route::{ConflictKind, Pattern, RouteSpec, Table};
+use crate::upstream::Upstream;
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
-use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 use weir_h1::FieldName;
 use weir_telemetry::Telemetry;
-use weir_wire::listen::Address;
-use weir_wire::tls::{self, ClientAuth, ClientTls, Identity, ServerTls, Tickets};
+use weir_wire::tls::{self, Tickets};
 
 /// What goes from one snapshot to the next.
 pub(crate) struct Carry {
@@ -138,187 +137,12 @@ impl Compiler<'_> {
             upstreams: upstreams?,
             consumers,
             head_limits,
+            h2: listeners::h2_limits(limits),
             body_bytes: limits.body_bytes.map(|b| b.get()),
             connections: limits.connections as usize,
             trusted: config.trusted_proxies.iter().map(|n| n.0).collect(),
             expose_causes: config.expose_causes,
         })
-    }
-
-    // === listeners ===
-
-    fn listeners(&mut self) -> Vec<Arc<Listener>> {
-        let config = self.config;
-        config
-            .listeners
-            .iter()
-            .map(|(name, written)| {
-                let timeouts = &written.timeouts;
-                Arc::new(Listener {
-                    name: name.into(),
-                    address: address(&written.address),
-                    tls: written.tls.as_ref().and_then(|tls| self.server_tls(name, tls)),
-                    proxy_protocol: written.proxy_protocol,
-                    slashes: match written.slashes {
-                        schema::Slashes::Keep => Slashes::Keep,
-                        schema::Slashes::Merge => Slashes::Merge,
-                    },
-                    timeouts: ListenerTimeouts {
-                        head: timeouts.head.get(),
-                        body: timeouts.body.get(),
-                        keepalive: timeouts.keepalive.get(),
-                        handshake: timeouts.handshake.get(),
-                        rate: timeouts.rate.get(),
-                    },
-                    series: self.carry.telemetry.listener(name),
-                })
-            })
-            .collect()
-    }
-
-    fn server_tls(&mut self, name: &str, written: &schema::ListenerTls) -> Option<ServerTls> {
-        let identities: Vec<Identity> = written
-            .certificates
-            .iter()
-            .map(|c| Identity { cert: c.cert.0.clone(), key: c.key.0.clone() })
-            .collect();
-        let client_auth = match &written.client_auth {
-            None => ClientAuth::Off,
-            Some(auth) => match auth.mode {
-                schema::ClientAuthMode::Off => ClientAuth::Off,
-                schema::ClientAuthMode::Optional => ClientAuth::Optional(auth.ca.0.clone()),
-                schema::ClientAuthMode::Required => ClientAuth::Required(auth.ca.0.clone()),
-            },
-        };
-        let only_13 = written.min_version == schema::TlsVersion::Tls13;
-        let path = format!("listeners.{name}.tls");
-        if self.misses_file(&path) {
-            return None;
-        }
-        let made = self.carry.tickets(tickets_key(&identities, &client_auth, only_13)).and_then(|tickets| {
-            ServerTls::new(&identities, &client_auth, &[b"http/1.1"], tls::versions(only_13), &tickets)
-        });
-        made.map_err(|e| self.error(&path, "tls-unusable", e.to_string(), None)).ok()
-    }
-
-    // === upstreams ===
-
-    fn upstreams(&mut self) -> Option<Vec<Arc<Upstream>>> {
-        let config = self.config;
-        config.upstreams.iter().map(|(name, written)| self.upstream(name, written)).collect()
-    }
-
-    fn upstream(&mut self, name: &str, written: &schema::Upstream) -> Option<Arc<Upstream>> {
-        let (tls, tls_key) = match &written.tls {
-            None => (None, String::new()),
-            Some(tls) => (Some(self.client_tls(name, tls)?), tls_key(tls)),
-        };
-        let old = self.carry.upstreams.get(name);
-        if let Some((before, same)) = old
-            && before == written
-            && *same.tls_key == *tls_key
-        {
-            let same = Arc::clone(same);
-            self.carry.fresh.insert(name.to_owned(), (written.clone(), Arc::clone(&same)));
-            return Some(same);
-        }
-        let gate = written.limits.connections.map(|connections| {
-            let (limits, pending) = (connections, written.limits.pending);
-            match old.and_then(|(_, old)| old.gate.clone()).filter(|g| g.is(limits, pending)) {
-                Some(same) => same,
-                None => Arc::new(Gate::new(limits, pending)),
-            }
-        });
-        let (fixed, names) = self.endpoints(name, written, tls.is_some());
-        // What a name resolved to is known already: it serves until DNS answers anew.
-        let names = Names { fixed, names };
-        let known = old.map(|(_, old)| old.published.list());
-        let known = known.as_deref().map_or(&[][..], Vec::as_slice);
-        let published =
-            Published::new(names.endpoints(name, |n| n.known(known).collect(), known, &self.carry.telemetry));
-        let t = &written.timeouts;
-        let upstream = Arc::new(Upstream {
-            name: name.into(),
-            published,
-            names,
-            tls,
-            tls_key: tls_key.into(),
-            host: match &written.host {
-                schema::HostPolicy::Endpoint => HostPolicy::Endpoint,
-                schema::HostPolicy::Literal(text) => HostPolicy::Literal(text.as_str().into()),
-                schema::HostPolicy::Preserve => HostPolicy::Preserve,
-            },
-            balancer: balancer(&written.balancer),
-            timeouts: Timeouts {
-                connect: t.connect.get(),
-                response: t.response.get(),
-                body: t.body.get(),
-                tunnel: t.tunnel.get(),
-                exchange: t.exchange.map_or(Duration::ZERO, |t| t.get()),
-            },
-            keepalive: written.keepalive.get(),
-            max_age: written.max_age.map(|t| t.get()),
-            gate,
-            cells: self.carry.telemetry.upstream(name),
-        });
-        self.carry.fresh.insert(name.to_owned(), (written.clone(), Arc::clone(&upstream)));
-        Some(upstream)
-    }
-
-    fn client_tls(&mut self, name: &str, written: &schema::UpstreamTls) -> Option<ClientTls> {
-        let ca = written.ca.as_ref().map(|p| p.0.as_path());
-        let identity = match (&written.client_cert, &written.client_key) {
-            (Some(cert), Some(key)) => Some((cert.0.as_path(), key.0.as_path())),
-            // Certificate and key in one file is what many tools write.
-            (Some(both), None) => Some((both.0.as_path(), both.0.as_path())),
-            _ => None,
-        };
-        let path = format!("upstreams.{name}.tls");
-        if self.misses_file(&path) {
-            return None;
-        }
-        ClientTls::new(ca, identity, written.server_name.as_deref(), written.verify)
-            .map_err(|e| self.error(&path, "tls-unusable", e.to_string(), None))
-            .ok()
-    }
-
-    fn endpoints(
-        &self,
-        upstream: &str,
-        written: &schema::Upstream,
-        tls: bool,
-    ) -> (Vec<Arc<Endpoint>>, Vec<crate::upstream::discover::dns::Name>) {
-        let (mut fixed, mut names) = (Vec::new(), Vec::new());
-        for endpoint in &written.endpoints {
-            let (address, authority, server_name) = match &endpoint.address {
-                schema::EndpointAddress::Name { host, port } => {
-                    names.push(crate::upstream::discover::dns::Name {
-                        host: host.clone(),
-                        port: *port,
-                        weight: endpoint.weight,
-                        authority: authority(host, *port, tls).into(),
-                    });
-                    continue;
-                }
-                schema::EndpointAddress::Tcp(a) => {
-                    let host = if a.is_ipv6() { format!("[{}]", a.ip()) } else { a.ip().to_string() };
-                    (Address::Tcp(*a), authority(&host, a.port(), tls), a.ip().to_string())
-                }
-                schema::EndpointAddress::Unix(path) => {
-                    (Address::Unix(path.clone()), "localhost".to_owned(), "localhost".to_owned())
-                }
-            };
-            let label: Arc<str> = address.to_string().into();
-            fixed.push(Arc::new(Endpoint {
-                cells: self.carry.telemetry.endpoint(upstream, &label),
-                address,
-                label,
-                authority: authority.into(),
-                server_name: server_name.into(),
-                weight: endpoint.weight,
-            }));
-        }
-        (fixed, names)
     }
 
     // === consumers, plans, filters ===
@@ -514,53 +338,6 @@ fn target(split: &schema::Split, upstreams: &[String]) -> Option<Target> {
     Some(Target::Split(shares.collect::<Option<_>>()?))
 }
 
-fn address(written: &schema::ListenAddress) -> Address {
-    match written {
-        schema::ListenAddress::Tcp(a) => Address::Tcp(*a),
-        schema::ListenAddress::Unix(p) => Address::Unix(p.clone()),
-    }
-}
-
-/// Host and port as Host wants them: without the scheme's own port.
-fn authority(host: &str, port: u16, tls: bool) -> String {
-    if port == if tls { 443 } else { 80 } { host.to_owned() } else { format!("{host}:{port}") }
-}
-
-fn balancer(written: &schema::Balancer) -> &'static balance::Kind {
-    let name = match written {
-        schema::Balancer::LeastRequests => "least_requests",
-        schema::Balancer::Random => "random",
-        schema::Balancer::RoundRobin => "round_robin",
-        _ => "p2c",
-    };
-    balance::named(name).expect("every name above is registered")
-}
-
-/// What two listeners must have in common to share tickets. Whoever resumes shows no certificate and is shown none, so a
-/// ticket must be worth nothing where the full handshake would have asked for more, or answered with another name.
-fn tickets_key(identities: &[Identity], client_auth: &ClientAuth, only_13: bool) -> [u8; 32] {
-    let mut hash = Sha256::new();
-    let mut file = |path: &Path| {
-        let bytes = std::fs::read(path).unwrap_or_default(); // unreadable: there is no listener then
-        hash.update((bytes.len() as u64).to_be_bytes());
-        hash.update(bytes);
-    };
-    identities.iter().for_each(|i| file(&i.cert));
-    let mode = match client_auth {
-        ClientAuth::Off => 0,
-        ClientAuth::Optional(ca) => {
-            file(ca);
-            1
-        }
-        ClientAuth::Required(ca) => {
-            file(ca);
-            2
-        }
-    };
-    hash.update([mode, u8::from(only_13)]);
-    hash.finalize().into()
-}
-
 /// Settings are shown by `weir explain`; what came from the environment or a file is most often a secret.
 fn hide_secrets(shown: &mut serde_json::Value, written: &Node) {
     if (written.substituted || written.secret) && shown.is_string() {
@@ -578,50 +355,10 @@ fn hide_secrets(shown: &mut serde_json::Value, written: &Node) {
     }
 }
 
-/// Tells TLS policies apart, also when a file's content changed under the same name.
-fn tls_key(written: &schema::UpstreamTls) -> String {
-    let mut hash = Sha256::new();
-    hash.update(format!("{written:?}"));
-    for file in [&written.ca, &written.client_cert, &written.client_key].into_iter().flatten() {
-        hash.update(std::fs::read(&file.0).unwrap_or_default());
-    }
-    hex(&hash.finalize())
-}
-
 fn revision(tree: &Node) -> String {
     hex(&Sha256::digest(format!("{tree:?}")))[..12].to_owned()
 }
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_equal_policies_share_tickets() {
-        let dir = std::env::temp_dir().join(format!("weir-tickets-{}", std::process::id()));
-        std::fs::create_dir_all(&dir).unwrap();
-        let file = |name: &str| {
-            std::fs::write(dir.join(name), name).unwrap();
-            dir.join(name)
-        };
-        let identity = |name: &str| Identity { cert: file(name), key: file("key") };
-        let (one, two) = ([identity("one")], [identity("two")]);
-        let (ca, other) = (file("ca"), file("other"));
-        let keys = [
-            tickets_key(&one, &ClientAuth::Off, false),
-            tickets_key(&one, &ClientAuth::Off, true),
-            tickets_key(&one, &ClientAuth::Optional(ca.clone()), false),
-            tickets_key(&one, &ClientAuth::Required(ca), false),
-            tickets_key(&one, &ClientAuth::Required(other), false),
-            tickets_key(&two, &ClientAuth::Off, false),
-        ];
-        let distinct: std::collections::HashSet<_> = keys.iter().collect();
-        assert_eq!(distinct.len(), keys.len());
-        assert_eq!(tickets_key(&one, &ClientAuth::Off, false), keys[0]);
-        std::fs::remove_dir_all(dir).unwrap();
-    }
 }

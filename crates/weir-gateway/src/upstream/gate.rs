@@ -77,14 +77,24 @@ impl Gate {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// Waits for a connection or a permit.
-    pub(crate) async fn wait(&self, upstream: &LocalUpstream, timeout: Duration) -> Waited {
+    /// A place in the queue; `None` when too many wait already.
+    pub(crate) fn queue<'a>(&'a self, upstream: &'a LocalUpstream) -> Option<Waiting<'a>> {
         if self.waiting.fetch_add(1, Ordering::Relaxed) >= self.pending as usize {
             self.waiting.fetch_sub(1, Ordering::Relaxed);
-            return Waited::TooMany;
+            return None;
         }
-        let _waiting = Waiting(&self.waiting, upstream);
         upstream.cells.pending.inc();
+        Some(Waiting(&self.waiting, upstream))
+    }
+
+    /// The right to open a connection, once there is one.
+    pub(crate) async fn acquire(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.permits).acquire_owned().await.ok()
+    }
+
+    /// Waits for a connection or a permit.
+    pub(crate) async fn wait(&self, upstream: &LocalUpstream, timeout: Duration) -> Waited {
+        let Some(_waiting) = self.queue(upstream) else { return Waited::TooMany };
         let (give, mut given) = oneshot::channel();
         upstream.waiters.borrow_mut().push_back(give);
         tokio::select! {
@@ -103,7 +113,7 @@ impl Gate {
 }
 
 /// Leaves the queue, however waiting ends.
-struct Waiting<'a>(&'a AtomicUsize, &'a LocalUpstream);
+pub(crate) struct Waiting<'a>(&'a AtomicUsize, &'a LocalUpstream);
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {

@@ -2,28 +2,28 @@
 //!
 //! An [`Upstream`] is a named group as compiled from the config. Its [`Endpoint`]s are published by discovery and may
 //! change at any time; a core notices by a generation number and keeps its pools, keyed by address, across the change and
-//! across reloads. `pool` holds idle connections, `gate` the limits that are exact for the process, `balance` the
-//! choice of an endpoint, `discover` where endpoints come from.
+//! across reloads. `connect` is the way to a connection; `pool` holds idle ones, `links` those that requests share, `gate` the
+//! limits that are exact for the process, `balance` the choice of an endpoint, `discover` where endpoints come from.
 
 pub(crate) mod balance;
+mod connect;
 pub(crate) mod discover;
 mod gate;
+mod links;
 mod pool;
 
+pub(crate) use connect::{Unmade, Wanted, complain, connect};
 pub(crate) use gate::{Gate, Given};
 pub(crate) use pool::{Connection, Pool, PoolKey};
 
-use crate::error::{self, Cause};
 use arc_swap::ArcSwap;
 use balance::Balance;
-use gate::Waited;
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use tokio::sync::OwnedSemaphorePermit;
 use weir_telemetry::{CoreCells, EndpointCells, EndpointId, UpstreamCells, UpstreamId};
 use weir_wire::listen::Address;
 use weir_wire::tls::ClientTls;
@@ -38,6 +38,7 @@ pub(crate) struct Upstream {
     pub(crate) tls: Option<ClientTls>,
     /// What tells this TLS policy from another: connections are shared only between equal ones.
     pub(crate) tls_key: Arc<str>,
+    pub(crate) protocol: Protocol,
     pub(crate) host: HostPolicy,
     pub(crate) balancer: &'static balance::Kind,
     pub(crate) timeouts: Timeouts,
@@ -47,6 +48,15 @@ pub(crate) struct Upstream {
     pub(crate) max_age: Option<Duration>,
     pub(crate) gate: Option<Arc<Gate>>,
     pub(crate) cells: UpstreamId,
+}
+
+/// What an upstream speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    Http1,
+    Http2,
+    /// What each endpoint chooses when TLS begins.
+    Negotiated,
 }
 
 /// The waits of an attempt. Zero means none.
@@ -187,41 +197,10 @@ impl LocalUpstream {
         }
     }
 
-    /// A pooled connection to the chosen endpoint, or the right to open one: at once, or after waiting at the gate.
-    /// `fresh`: not from the pool; `once`: see [`Pool::take`].
-    ///
-    /// # Errors
-    /// Too many wait already, or it took too long.
-    pub(crate) async fn enter(
-        &self,
-        active: &mut Active,
-        fresh: bool,
-        once: bool,
-    ) -> Result<Entered, &'static Cause> {
-        if !fresh && let Some(connection) = active.get().pool.take(once) {
-            self.cells.reused.inc();
-            return Ok(Entered::Connection(connection));
-        }
-        let Some(gate) = &self.spec.gate else { return Ok(Entered::Dial(None)) };
-        if let Some(permit) = gate.enter().or_else(|| self.close_one_idle().then(|| gate.enter()).flatten()) {
-            return Ok(Entered::Dial(Some(permit)));
-        }
-        match gate.wait(self, self.spec.timeouts.connect).await {
-            Waited::Permit(permit) => Ok(Entered::Dial(Some(permit))),
-            Waited::Given(given) => {
-                *active = Active::new(&given.endpoints, given.index);
-                self.cells.reused.inc();
-                Ok(Entered::Connection(given.connection))
-            }
-            Waited::TooMany => Err(&error::PENDING_LIMIT),
-            Waited::TooLong => Err(&error::PENDING_TIMEOUT),
-        }
-    }
-
     /// Takes back a connection whose exchange is wholly over: to whoever waits for one, or into the pool.
     pub(crate) fn give_back(&self, active: &Active, mut connection: Connection, now: std::time::Instant) {
-        if self.spec.keepalive.is_zero() {
-            return; // `keepalive: 0s` turns reuse off
+        if self.spec.keepalive.is_zero() || connection.stream.h2().is_some() {
+            return; // `keepalive: 0s` turns reuse off; a stream is over
         }
         connection.reused = true;
         if let Some(gate) = &self.spec.gate
@@ -251,14 +230,6 @@ impl LocalUpstream {
     pub(crate) fn close_one_idle(&self) -> bool {
         self.endpoints.borrow().iter().any(|e| e.pool.close_oldest())
     }
-}
-
-/// What [`LocalUpstream::enter`] brought.
-pub(crate) enum Entered {
-    /// A connection, to the endpoint that the attempt is now counted at.
-    Connection(Connection),
-    /// The right to open one; with a limit, its place under it.
-    Dial(Option<OwnedSemaphorePermit>),
 }
 
 /// Counts an attempt as under way at its endpoint.

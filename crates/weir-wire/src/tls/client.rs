@@ -29,7 +29,8 @@ impl ClientTls {
     /// Reads the files and makes the policy.
     ///
     /// `ca` replaces the system's roots. `identity` is a certificate and its key to show. `server_name` is asked for and
-    /// verified instead of the endpoint's own name. `verify: false` accepts any certificate.
+    /// verified instead of the endpoint's own name. `verify: false` accepts any certificate. `alpn` lists
+    /// protocols in order of preference.
     ///
     /// # Errors
     /// The first file or name that cannot be used, with what is wrong.
@@ -38,6 +39,7 @@ impl ClientTls {
         identity: Option<(&Path, &Path)>,
         server_name: Option<&str>,
         verify: bool,
+        alpn: &[&[u8]],
     ) -> Result<Self, TlsError> {
         let provider = Arc::new(aws_lc_rs::default_provider());
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
@@ -54,7 +56,7 @@ impl ClientTls {
                 .with_client_auth_cert(read_certificates(cert)?, read_key(key)?)
                 .map_err(|e| TlsError(format!("{}: {e}", cert.display())))?,
         };
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        config.alpn_protocols = alpn.iter().map(|p| p.to_vec()).collect();
         let server_name = server_name
             .map(|name| ServerName::try_from(name.to_owned()))
             .transpose()

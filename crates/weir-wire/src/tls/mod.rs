@@ -60,10 +60,6 @@ impl TlsStream {
         }
     }
 
-    pub(crate) const fn writer(&mut self) -> &mut tokio_rustls::TlsStream<Socket> {
-        &mut self.0
-    }
-
     /// See [`crate::Stream::is_quiet`]. Session tickets may arrive while a connection is idle, so what came is given to
     /// rustls and only data or the end count. Unconstrained: a task that has spent its budget would be told to wait, and
     /// take that for silence.
@@ -71,18 +67,25 @@ impl TlsStream {
         pin!(tokio::task::unconstrained(self.0.read(&mut [0]))).poll(cx).is_pending()
     }
 
-    /// `TLSv1.3` or `TLSv1.2`.
-    pub fn version(&self) -> &'static str {
-        match self.0.get_ref().1.protocol_version() {
+    pub(crate) const fn inner(&mut self) -> &mut tokio_rustls::TlsStream<Socket> {
+        &mut self.0
+    }
+
+    /// What was agreed.
+    pub(crate) fn facts(&self) -> crate::TlsFacts {
+        let session = self.0.get_ref().1;
+        let version = match session.protocol_version() {
             Some(ProtocolVersion::TLSv1_3) => "TLSv1.3",
             Some(ProtocolVersion::TLSv1_2) => "TLSv1.2",
             _ => "TLS",
-        }
+        };
+        let cipher = session.negotiated_cipher_suite().and_then(|s| s.suite().as_str()).unwrap_or("");
+        crate::TlsFacts { version, cipher }
     }
 
-    /// The cipher suite, such as `TLS13_AES_256_GCM_SHA384`.
-    pub fn cipher(&self) -> &'static str {
-        self.0.get_ref().1.negotiated_cipher_suite().and_then(|s| s.suite().as_str()).unwrap_or("")
+    /// The protocol that was agreed on.
+    pub(crate) fn alpn(&self) -> Option<&[u8]> {
+        self.0.get_ref().1.alpn_protocol()
     }
 }
 
@@ -143,7 +146,9 @@ fn socket_of(stream: crate::Stream) -> io::Result<Socket> {
     match stream {
         crate::Stream::Tcp(s) => Ok(Socket::Tcp(s)),
         crate::Stream::Unix(s) => Ok(Socket::Unix(s)),
-        crate::Stream::Tls(_) => Err(io::Error::other("TLS within TLS is not supported")),
+        crate::Stream::H2(_) | crate::Stream::Tls(_) => {
+            Err(io::Error::other("TLS within TLS is not supported"))
+        }
     }
 }
 

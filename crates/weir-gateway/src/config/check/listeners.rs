@@ -3,7 +3,7 @@
 use super::Checker;
 use crate::config::diagnostic::Diagnostic;
 use crate::config::node::{Node, Value};
-use crate::config::schema::{AdminAddress, FilePath, ListenAddress, Listener, Protocol};
+use crate::config::schema::{AdminAddress, FilePath, ListenAddress, Listener};
 
 impl Checker<'_> {
     pub(super) fn listeners(&mut self) {
@@ -42,20 +42,9 @@ impl Checker<'_> {
     fn protocols(&mut self, listener_path: &str, listener: &Listener) {
         let path = format!("{listener_path}.protocols");
         let Some(protocols) = &listener.protocols else { return };
-        if protocols.is_empty() {
-            if self.find(&path).is_some_and(|node| node.elements().is_empty()) {
-                self.error(
-                    &path,
-                    "empty",
-                    "the list is empty; expected at least one protocol, such as [http1]",
-                );
-            }
-        } else if !protocols.contains(&Protocol::Http1) {
-            let message = "HTTP/2 is not served yet, and nothing else is allowed here";
-            self.error_hint(&path, "h2-not-yet", message, "write [http1]");
-        } else if protocols.contains(&Protocol::H2) {
-            let message = "HTTP/2 is not served yet: clients are offered http1 only";
-            self.warn(&path, "h2-not-yet", message, "write [http1], or leave it for a later version");
+        if protocols.is_empty() && self.find(&path).is_some_and(|node| node.elements().is_empty()) {
+            let message = "the list is empty; expected at least one protocol, such as [http1, h2]";
+            self.error(&path, "empty", message);
         }
         let whole = self.is_whole(&path, protocols.len());
         for (index, protocol) in protocols.iter().enumerate().filter(|_| whole) {

@@ -10,6 +10,7 @@ impl Checker<'_> {
             let path = format!("upstreams.{name}");
             self.endpoints(&path, upstream);
             self.upstream_tls(&path, upstream);
+            self.protocol(&path, upstream);
             self.later_versions(&path, upstream);
             self.upstream_timeouts(&path, upstream);
             if let Some(connections) = upstream.limits.connections {
@@ -68,12 +69,34 @@ impl Checker<'_> {
         }
     }
 
+    /// HTTP/2 over TLS and in cleartext have two names, so that neither is taken for the other.
+    fn protocol(&mut self, path: &str, upstream: &Upstream) {
+        let at = format!("{path}.protocol");
+        match (upstream.protocol, &upstream.tls) {
+            (UpstreamProtocol::H2, None) => {
+                let hint = "add `tls: {}`, or write h2c for HTTP/2 in cleartext";
+                self.error_hint(
+                    &at,
+                    "h2-without-tls",
+                    "`h2` is HTTP/2 over TLS, and this upstream has no `tls`",
+                    hint,
+                );
+            }
+            (UpstreamProtocol::H2c, Some(_)) => {
+                let hint = "write h2, or remove `tls`";
+                self.error_hint(
+                    &at,
+                    "h2c-with-tls",
+                    "`h2c` is HTTP/2 in cleartext, and this upstream has `tls`",
+                    hint,
+                );
+            }
+            _ => {}
+        }
+    }
+
     /// What is read but not done yet, so that a config may be ahead of its version without surprise.
     fn later_versions(&mut self, path: &str, upstream: &Upstream) {
-        if matches!(upstream.protocol, UpstreamProtocol::H2 | UpstreamProtocol::H2c) {
-            let message = "HTTP/2 to upstreams is not there yet; expected http1 or auto";
-            self.error(&format!("{path}.protocol"), "h2-not-yet", message);
-        }
         if matches!(upstream.balancer, Balancer::Ewma | Balancer::Hash { .. }) {
             let message =
                 "this balancer is not there yet; expected p2c, round_robin, random or least_requests";

@@ -13,8 +13,8 @@ use crate::config::units::{Duration, Rate};
 pub struct Listener {
     /// Where to listen: an address with a port, or `unix:` and a path. Required; no two listeners share one.
     pub address: ListenAddress,
-    /// Protocols spoken here; with `tls` also their order in ALPN.
-    /// Default `[http1]`, with `tls` `[h2, http1]`. This version serves http1; h2 beside it is not offered yet.
+    /// Protocols spoken here; with `tls` also their order in ALPN. Without TLS, clients begin with HTTP/2 by prior knowledge.
+    /// Default `[http1]`, with `tls` `[h2, http1]`; `[h2]` alone refuses http1.
     #[serde(default)]
     pub protocols: Option<Vec<Protocol>>,
     /// Every connection must begin with a PROXY protocol header (v1 or v2) and come from `trusted_proxies`.

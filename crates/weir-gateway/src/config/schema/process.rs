@@ -12,6 +12,7 @@ use super::addresses::ListenAddress;
 use super::values::Output;
 use crate::config::de;
 use crate::config::units::{ByteSize, Duration};
+use weir_wire::h2::FloodLimits;
 
 /// How many threads carry traffic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -124,6 +125,37 @@ pub struct Limits {
     pub metric_routes: u32,
     /// Largest body of a request. Default none: bodies stream through in bounded memory. More is 413.
     pub body_bytes: Option<ByteSize>,
+    /// What one client may do on one HTTP/2 connection.
+    pub h2: H2Limits,
+}
+
+/// What one client may do on one HTTP/2 connection. Who sends more frames of a kind than allowed is cut with GOAWAY
+/// (ENHANCE_YOUR_CALM). The allowances are for a second, and honest traffic earns more of each: they are about ten times
+/// what any client we know sends, and a thousandth of what an attacker must.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct H2Limits {
+    /// Most requests under way at one time. Default 128, as nginx. One more is refused with REFUSED_STREAM.
+    #[schemars(range(min = 1))]
+    pub streams: u32,
+    /// Most CONTINUATION frames of one head, not a second. Default 16; a head of 32 KiB needs two. Cause `h2_continuation_flood`.
+    pub continuations: u32,
+    /// Most empty DATA frames; each with data earns one more. Default 100. Cause `h2_data_flood`.
+    pub empty_data: u32,
+    /// Most streams that a client makes us reset. Default 100. Cause `h2_error_flood`.
+    pub errors: u32,
+    /// Most PING frames; each HEADERS or DATA frame earns one more, because gRPC measures its bandwidth so. Default 100.
+    /// Cause `h2_ping_flood`.
+    pub pings: u32,
+    /// Most PRIORITY and unknown frames; each request earns two more. Default 500. Cause `h2_priority_flood`.
+    pub priorities: u32,
+    /// Most requests canceled (RST_STREAM); each response earns one more. Default 200: a page that is left cancels all
+    /// its requests at once. Cause `h2_reset_flood`.
+    pub resets: u32,
+    /// Most SETTINGS frames. Default 50. Cause `h2_settings_flood`.
+    pub settings: u32,
+    /// Most WINDOW_UPDATE frames; each KiB of a response earns one more. Default 1000. Cause `h2_window_flood`.
+    pub window_updates: u32,
 }
 
 /// What happens between SIGTERM and the end.
@@ -192,6 +224,24 @@ impl Default for Limits {
             connections: 65536,
             metric_routes: 1000,
             body_bytes: None,
+            h2: H2Limits::default(),
+        }
+    }
+}
+
+impl Default for H2Limits {
+    fn default() -> Self {
+        let floods = FloodLimits::default();
+        Self {
+            streams: 128,
+            continuations: floods.continuations,
+            empty_data: floods.empty_data,
+            errors: floods.errors,
+            pings: floods.pings,
+            priorities: floods.priorities,
+            resets: floods.resets,
+            settings: floods.settings,
+            window_updates: floods.window_updates,
         }
     }
 }

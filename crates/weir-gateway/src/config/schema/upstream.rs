@@ -18,8 +18,8 @@ use crate::config::units::{Duration, Percent};
 pub struct Upstream {
     /// Where the service is reached. At least one.
     pub endpoints: Vec<Endpoint>,
-    /// What the endpoints speak: `http1`, `h2c` (HTTP/2 in cleartext), `h2` (HTTP/2 over TLS) or `auto`.
-    /// Default `http1`. This version speaks http1, and `auto` means it.
+    /// What the endpoints speak: `http1`, `h2c` (HTTP/2 in cleartext), `h2` (HTTP/2 over TLS) or `auto` (by ALPN with TLS,
+    /// http1 without). Default `http1`. By HTTP/2 many requests share a connection; gRPC needs it.
     #[serde(default)]
     pub protocol: UpstreamProtocol,
     /// TLS towards the endpoints; `tls: {}` is https with the roots of the system. Default none: cleartext.

@@ -1,0 +1,299 @@
+//! A client connection that speaks HTTP/2: each request is an exchange of its own, in a task of its own.
+
+use super::{Client, SEND_TIMEOUT, cause_of};
+use crate::core::LocalListener;
+use crate::error::{self, Cause};
+use crate::exchange::{self, Next};
+use crate::filter::Refusal;
+use crate::forward::Forwarding;
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+use weir_h1::{Progress, parse_request};
+use weir_telemetry::Closed;
+use weir_wire::h2::{Arrival, Fault, Flood, H2Stream, Server};
+use weir_wire::{Deadline, Peer, Stream};
+
+/// How often a connection with requests under way is looked at.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// After how many looks without a byte, when we have said something, a sign of life is asked for, and after how many the
+/// client is given up: within 10 and 20 s.
+const ASK_AFTER: u32 = 2;
+const GIVE_UP_AFTER: u32 = 4;
+
+/// How many tasks there may be for each stream that is allowed: one whose request was canceled ends when it next looks, and
+/// frees its stream at once.
+const TASKS_A_STREAM: usize = 4;
+
+/// How long is read from a client that was cut, so that the GOAWAY arrives.
+const GOODBYE: Duration = Duration::from_millis(250);
+
+/// What the exchanges of a connection share.
+struct Shared {
+    core: Rc<crate::core::Core>,
+    presence: Rc<crate::core::Presence>,
+    forwarding: Rc<Forwarding>,
+    peer: Peer,
+    tls: bool,
+    /// Exchanges under way.
+    open: Cell<usize>,
+    /// Timers of exchanges that have ended: they cost nothing while they stay armed, and much to make.
+    timers: RefCell<Vec<Deadline>>,
+}
+
+/// Why the connection is looked at.
+#[allow(clippy::large_enum_variant)] // it is taken apart at once, and the large one is the frequent one
+enum Event {
+    Arrived(Arrival),
+    Ended(Closed),
+    Faulted(Fault),
+    Late,
+}
+
+/// Serves a connection to its end. `early`: what was read of it already.
+pub(super) async fn serve(client: Client, early: Vec<u8>) -> Closed {
+    let Client { core, listener, stream, peer, tls, forwarding, trusted, presence, mut deadline, generation } =
+        client;
+    let cells = std::sync::Arc::clone(&listener.cells);
+    let limits = core.local().snapshot.h2;
+    deadline.set(Instant::now(), listener.spec.timeouts.head);
+    let begin = Server::begin(stream, early, &limits);
+    let begun = tokio::select! {
+        begun = begin => begun,
+        () = poll_fn(|cx| deadline.poll_passed(cx)) => {
+            core.count(&error::HEAD_TIMEOUT);
+            return Closed::Timeout;
+        }
+    };
+    let server = match begun {
+        Ok(server) => server,
+        Err(fault) => return count(&core, fault),
+    };
+    let shared = Rc::new(Shared {
+        core,
+        presence,
+        forwarding,
+        peer,
+        tls,
+        open: Cell::new(0),
+        timers: RefCell::default(),
+    });
+    let mut connection = Connection {
+        shared,
+        server,
+        listener,
+        trusted,
+        generation,
+        deadline,
+        served: 0,
+        idle_since: None,
+        draining: false,
+        quiet: 0,
+    };
+    loop {
+        match connection.next().await {
+            Event::Arrived(arrival) => {
+                if connection.served > 0 {
+                    cells.reused.inc();
+                }
+                connection.served += 1;
+                connection.idle_since = None;
+                connection.start(arrival, limits.streams as usize);
+            }
+            Event::Late => connection.look(),
+            Event::Ended(why) => return why,
+            Event::Faulted(fault) => {
+                let why = count(&connection.shared.core, fault);
+                if fault != Fault::Closed {
+                    let discard = poll_fn(|cx| connection.server.poll_discard(cx));
+                    let _ = tokio::time::timeout(GOODBYE, discard).await;
+                }
+                return why;
+            }
+        }
+    }
+}
+
+struct Connection {
+    shared: Rc<Shared>,
+    server: Server,
+    listener: Rc<LocalListener>,
+    trusted: bool,
+    generation: u64,
+    /// When the connection is looked at next.
+    deadline: Deadline,
+    served: u64,
+    /// Since when no request is under way, as far as it was noticed.
+    idle_since: Option<Instant>,
+    draining: bool,
+    /// Looks since a byte came.
+    quiet: u32,
+}
+
+impl Connection {
+    /// Waits for a request, the end, or the time for a look.
+    async fn next(&mut self) -> Event {
+        let mut armed = false;
+        poll_fn(|cx| {
+            loop {
+                match self.server.poll_accept(cx) {
+                    Poll::Ready(Ok(Some(arrival))) => return Poll::Ready(Event::Arrived(arrival)),
+                    Poll::Ready(Ok(None)) => {
+                        let closing = self.shared.presence.closing.get();
+                        return Poll::Ready(Event::Ended(match (closing, self.draining) {
+                            (true, _) => Closed::Drain,
+                            (false, true) => Closed::Idle,
+                            (false, false) => Closed::Client,
+                        }));
+                    }
+                    Poll::Ready(Err(fault)) => return Poll::Ready(Event::Faulted(fault)),
+                    Poll::Pending => {}
+                }
+                if self.shared.presence.closing.get() && !self.draining {
+                    self.draining = true;
+                    self.server.drain();
+                    continue;
+                }
+                if !armed {
+                    armed = true;
+                    self.arm();
+                }
+                if let Some(since) = self.server.head_since() {
+                    let limit = self.listener.spec.timeouts.head;
+                    self.deadline.set_within(since, limit, self.deadline.at());
+                }
+                return self.deadline.poll_passed(cx).map(|()| Event::Late);
+            }
+        })
+        .await
+    }
+
+    /// Sets the time of the next look.
+    fn arm(&mut self) {
+        let timeouts = &self.listener.spec.timeouts;
+        match self.idle_since {
+            Some(since) if !self.draining => self.deadline.set(since, timeouts.keepalive.max(LOOK)),
+            _ if self.served == 0 => self.deadline.set(Instant::now(), timeouts.head),
+            _ => self.deadline.set(Instant::now(), LOOK),
+        }
+    }
+
+    /// Looks whether the client is alive, idle, or late.
+    fn look(&mut self) {
+        let now = Instant::now();
+        let core = &self.shared.core;
+        let late = |since: Option<Instant>, limit: Duration| {
+            !limit.is_zero() && since.is_some_and(|since| now.duration_since(since) >= limit)
+        };
+        let cause = if late(self.server.blocked(), SEND_TIMEOUT) {
+            Some(&error::CLIENT_TOO_SLOW)
+        } else if late(self.server.head_since(), self.listener.spec.timeouts.head) {
+            Some(&error::HEAD_TIMEOUT)
+        } else if self.shared.open.get() == 0 {
+            let idle = now.duration_since(*self.idle_since.get_or_insert(now));
+            if self.draining {
+                self.server.end(Fault::Closed); // it was told, and had its time
+            } else if self.served == 0 || idle >= self.listener.spec.timeouts.keepalive {
+                self.draining = true;
+                self.server.drain();
+            }
+            None
+        } else {
+            self.quiet = if self.server.take_heard() {
+                0
+            } else if self.quiet > 0 || self.server.take_spoke() {
+                self.quiet + 1
+            } else {
+                0 // nobody has said anything: a silent stream is no dead client
+            };
+            if self.quiet >= ASK_AFTER {
+                self.server.ping();
+            }
+            (self.quiet >= GIVE_UP_AFTER).then_some(&error::H2_PING_TIMEOUT)
+        };
+        if let Some(cause) = cause {
+            core.count(cause);
+            self.server.end(Fault::Closed);
+        }
+    }
+
+    /// Starts an exchange.
+    fn start(&mut self, arrival: Arrival, streams: usize) {
+        let shared = Rc::clone(&self.shared);
+        if shared.open.get() >= streams.saturating_mul(TASKS_A_STREAM) {
+            self.server.end(Fault::Flood(Flood::Resets));
+            return;
+        }
+        shared.open.set(shared.open.get() + 1);
+        let started = Instant::now();
+        let mut head = shared.core.take_request();
+        let stream = arrival.accept(head.buffer_mut());
+        let mut client = Client {
+            core: Rc::clone(&shared.core),
+            listener: Rc::clone(&self.listener),
+            peer: shared.peer,
+            tls: shared.tls,
+            forwarding: Rc::clone(&shared.forwarding),
+            trusted: self.trusted,
+            presence: Rc::clone(&shared.presence),
+            deadline: shared.timers.borrow_mut().pop().unwrap_or_default(),
+            generation: self.generation,
+            stream: Stream::H2(Box::new(stream)),
+        };
+        client.adopt_listener();
+        self.listener = Rc::clone(&client.listener);
+        (self.trusted, self.generation) = (client.trusted, client.generation);
+        let limits = shared.core.local().snapshot.head_limits;
+        let parsed = parse_request(&mut head, &limits);
+        head.came_by_http2(client.stream.h2().is_some_and(H2Stream::is_over));
+        drop(tokio::task::spawn_local(async move {
+            let refused = match parsed {
+                Ok(Progress::Complete) => None,
+                Ok(Progress::Partial) => Some((&error::BAD_HEAD, None)),
+                Err(e) => Some((cause_of(e.kind()), Some(e))),
+            };
+            match refused {
+                None => {
+                    let (next, head) = exchange::run(&mut client, head, started, Duration::ZERO).await;
+                    if matches!(next, Next::Abort(_)) {
+                        client.stream.abort();
+                    }
+                    client.core.give_request(head);
+                }
+                Some((cause, e)) => {
+                    let detail = e.map(|e| format!("{} It was refused for: {e}.", cause.meaning));
+                    let refusal = Refusal { cause, detail, headers: Vec::new() };
+                    exchange::refuse_head(&mut client, head, started, refusal).await;
+                }
+            }
+            shared.open.set(shared.open.get() - 1);
+            shared.timers.borrow_mut().push(client.deadline);
+        }));
+    }
+}
+
+/// Counts the cause of a fault, and tells how the connection's end is counted.
+fn count(core: &crate::core::Core, fault: Fault) -> Closed {
+    match fault {
+        Fault::Closed => return Closed::Client,
+        Fault::Protocol => core.count(&error::H2_PROTOCOL),
+        Fault::Flood(flood) => core.count(cause(flood)),
+    }
+    Closed::Refused
+}
+
+const fn cause(flood: Flood) -> &'static Cause {
+    match flood {
+        Flood::Continuation => &error::H2_CONTINUATION_FLOOD,
+        Flood::Data => &error::H2_DATA_FLOOD,
+        Flood::Errors => &error::H2_ERROR_FLOOD,
+        Flood::Ping => &error::H2_PING_FLOOD,
+        Flood::Priority => &error::H2_PRIORITY_FLOOD,
+        Flood::Resets => &error::H2_RESET_FLOOD,
+        Flood::Settings => &error::H2_SETTINGS_FLOOD,
+        Flood::WindowUpdate => &error::H2_WINDOW_FLOOD,
+    }
+}

@@ -1,0 +1,172 @@
+//! Listeners, their TLS, and what clients may do on them.
+
+use super::Compiler;
+use crate::config::schema;
+use crate::route::Slashes;
+use crate::snapshot::{Listener, ListenerTimeouts};
+use sha2::{Digest, Sha256};
+use std::path::Path;
+use std::sync::Arc;
+use weir_wire::h2::{FloodLimits, ServerLimits};
+use weir_wire::listen::Address;
+use weir_wire::tls::{self, ClientAuth, Identity, ServerTls};
+
+impl Compiler<'_> {
+    pub(super) fn listeners(&mut self) -> Vec<Arc<Listener>> {
+        let config = self.config;
+        config
+            .listeners
+            .iter()
+            .map(|(name, written)| {
+                let timeouts = &written.timeouts;
+                let protocols = protocols(written);
+                Arc::new(Listener {
+                    http1: protocols.contains(&schema::Protocol::Http1),
+                    h2: protocols.contains(&schema::Protocol::H2),
+                    name: name.into(),
+                    address: address(&written.address),
+                    tls: written.tls.as_ref().and_then(|tls| self.server_tls(name, tls, &protocols)),
+                    proxy_protocol: written.proxy_protocol,
+                    slashes: match written.slashes {
+                        schema::Slashes::Keep => Slashes::Keep,
+                        schema::Slashes::Merge => Slashes::Merge,
+                    },
+                    timeouts: ListenerTimeouts {
+                        head: timeouts.head.get(),
+                        body: timeouts.body.get(),
+                        keepalive: timeouts.keepalive.get(),
+                        handshake: timeouts.handshake.get(),
+                        rate: timeouts.rate.get(),
+                    },
+                    series: self.carry.telemetry.listener(name),
+                })
+            })
+            .collect()
+    }
+
+    fn server_tls(
+        &mut self,
+        name: &str,
+        written: &schema::ListenerTls,
+        protocols: &[schema::Protocol],
+    ) -> Option<ServerTls> {
+        let alpn: Vec<&[u8]> = protocols.iter().map(|protocol| alpn(*protocol)).collect();
+        let identities: Vec<Identity> = written
+            .certificates
+            .iter()
+            .map(|c| Identity { cert: c.cert.0.clone(), key: c.key.0.clone() })
+            .collect();
+        let client_auth = match &written.client_auth {
+            None => ClientAuth::Off,
+            Some(auth) => match auth.mode {
+                schema::ClientAuthMode::Off => ClientAuth::Off,
+                schema::ClientAuthMode::Optional => ClientAuth::Optional(auth.ca.0.clone()),
+                schema::ClientAuthMode::Required => ClientAuth::Required(auth.ca.0.clone()),
+            },
+        };
+        let only_13 = written.min_version == schema::TlsVersion::Tls13;
+        let path = format!("listeners.{name}.tls");
+        if self.misses_file(&path) {
+            return None;
+        }
+        let made = self.carry.tickets(tickets_key(&identities, &client_auth, only_13)).and_then(|tickets| {
+            ServerTls::new(&identities, &client_auth, &alpn, tls::versions(only_13), &tickets)
+        });
+        made.map_err(|e| self.error(&path, "tls-unusable", e.to_string(), None)).ok()
+    }
+}
+
+fn address(written: &schema::ListenAddress) -> Address {
+    match written {
+        schema::ListenAddress::Tcp(a) => Address::Tcp(*a),
+        schema::ListenAddress::Unix(p) => Address::Unix(p.clone()),
+    }
+}
+
+/// The protocols of a listener, in the order of ALPN.
+fn protocols(written: &schema::Listener) -> Vec<schema::Protocol> {
+    use schema::Protocol::{H2, Http1};
+    let default = || if written.tls.is_some() { vec![H2, Http1] } else { vec![Http1] };
+    written.protocols.clone().unwrap_or_else(default)
+}
+
+/// What a protocol is called in TLS (RFC 7301).
+pub(super) const fn alpn(protocol: schema::Protocol) -> &'static [u8] {
+    match protocol {
+        schema::Protocol::H2 => b"h2",
+        schema::Protocol::Http1 => b"http/1.1",
+    }
+}
+
+pub(super) fn h2_limits(limits: &schema::Limits) -> ServerLimits {
+    let h2 = &limits.h2;
+    ServerLimits {
+        streams: h2.streams,
+        header_bytes: u32::try_from(limits.header_bytes.as_usize()).unwrap_or(u32::MAX),
+        floods: FloodLimits {
+            continuations: h2.continuations,
+            empty_data: h2.empty_data,
+            errors: h2.errors,
+            pings: h2.pings,
+            priorities: h2.priorities,
+            resets: h2.resets,
+            settings: h2.settings,
+            window_updates: h2.window_updates,
+        },
+    }
+}
+
+/// What two listeners must have in common to share tickets. Whoever resumes shows no certificate and is shown none, so a
+/// ticket must be worth nothing where the full handshake would have asked for more, or answered with another name.
+fn tickets_key(identities: &[Identity], client_auth: &ClientAuth, only_13: bool) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    let mut file = |path: &Path| {
+        let bytes = std::fs::read(path).unwrap_or_default(); // unreadable: there is no listener then
+        hash.update((bytes.len() as u64).to_be_bytes());
+        hash.update(bytes);
+    };
+    identities.iter().for_each(|i| file(&i.cert));
+    let mode = match client_auth {
+        ClientAuth::Off => 0,
+        ClientAuth::Optional(ca) => {
+            file(ca);
+            1
+        }
+        ClientAuth::Required(ca) => {
+            file(ca);
+            2
+        }
+    };
+    hash.update([mode, u8::from(only_13)]);
+    hash.finalize().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_equal_policies_share_tickets() {
+        let dir = std::env::temp_dir().join(format!("weir-tickets-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let file = |name: &str| {
+            std::fs::write(dir.join(name), name).unwrap();
+            dir.join(name)
+        };
+        let identity = |name: &str| Identity { cert: file(name), key: file("key") };
+        let (one, two) = ([identity("one")], [identity("two")]);
+        let (ca, other) = (file("ca"), file("other"));
+        let keys = [
+            tickets_key(&one, &ClientAuth::Off, false),
+            tickets_key(&one, &ClientAuth::Off, true),
+            tickets_key(&one, &ClientAuth::Optional(ca.clone()), false),
+            tickets_key(&one, &ClientAuth::Required(ca), false),
+            tickets_key(&one, &ClientAuth::Required(other), false),
+            tickets_key(&two, &ClientAuth::Off, false),
+        ];
+        let distinct: std::collections::HashSet<_> = keys.iter().collect();
+        assert_eq!(distinct.len(), keys.len());
+        assert_eq!(tickets_key(&one, &ClientAuth::Off, false), keys[0]);
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+}

@@ -1,0 +1,175 @@
+//! Upstreams, their TLS, and their endpoints.
+
+use super::listeners::alpn;
+use super::{Compiler, hex};
+use crate::config::schema;
+use crate::upstream::discover::dns::{Name, Names};
+use crate::upstream::{Endpoint, Gate, HostPolicy, Protocol, Published, Timeouts, Upstream, balance};
+use sha2::{Digest, Sha256};
+use std::sync::Arc;
+use std::time::Duration;
+use weir_wire::listen::Address;
+use weir_wire::tls::ClientTls;
+
+impl Compiler<'_> {
+    pub(super) fn upstreams(&mut self) -> Option<Vec<Arc<Upstream>>> {
+        let config = self.config;
+        config.upstreams.iter().map(|(name, written)| self.upstream(name, written)).collect()
+    }
+
+    fn upstream(&mut self, name: &str, written: &schema::Upstream) -> Option<Arc<Upstream>> {
+        let (tls, tls_key) = match &written.tls {
+            None => (None, String::new()),
+            Some(tls) => (Some(self.client_tls(name, tls, written.protocol)?), tls_key(tls)),
+        };
+        let old = self.carry.upstreams.get(name);
+        if let Some((before, same)) = old
+            && before == written
+            && *same.tls_key == *tls_key
+        {
+            let same = Arc::clone(same);
+            self.carry.fresh.insert(name.to_owned(), (written.clone(), Arc::clone(&same)));
+            return Some(same);
+        }
+        let gate = written.limits.connections.map(|connections| {
+            let (limits, pending) = (connections, written.limits.pending);
+            match old.and_then(|(_, old)| old.gate.clone()).filter(|g| g.is(limits, pending)) {
+                Some(same) => same,
+                None => Arc::new(Gate::new(limits, pending)),
+            }
+        });
+        let (fixed, names) = self.endpoints(name, written, tls.is_some());
+        // What a name resolved to is known already: it serves until DNS answers anew.
+        let names = Names { fixed, names };
+        let known = old.map(|(_, old)| old.published.list());
+        let known = known.as_deref().map_or(&[][..], Vec::as_slice);
+        let published =
+            Published::new(names.endpoints(name, |n| n.known(known).collect(), known, &self.carry.telemetry));
+        let t = &written.timeouts;
+        let upstream = Arc::new(Upstream {
+            name: name.into(),
+            published,
+            names,
+            tls,
+            tls_key: tls_key.into(),
+            protocol: match (written.protocol, &written.tls) {
+                (schema::UpstreamProtocol::Auto, Some(_)) => Protocol::Negotiated,
+                (schema::UpstreamProtocol::H2 | schema::UpstreamProtocol::H2c, _) => Protocol::Http2,
+                (schema::UpstreamProtocol::Auto, None) | (schema::UpstreamProtocol::Http1, _) => {
+                    Protocol::Http1
+                }
+            },
+            host: match &written.host {
+                schema::HostPolicy::Endpoint => HostPolicy::Endpoint,
+                schema::HostPolicy::Literal(text) => HostPolicy::Literal(text.as_str().into()),
+                schema::HostPolicy::Preserve => HostPolicy::Preserve,
+            },
+            balancer: balancer(&written.balancer),
+            timeouts: Timeouts {
+                connect: t.connect.get(),
+                response: t.response.get(),
+                body: t.body.get(),
+                tunnel: t.tunnel.get(),
+                exchange: t.exchange.map_or(Duration::ZERO, |t| t.get()),
+            },
+            keepalive: written.keepalive.get(),
+            max_age: written.max_age.map(|t| t.get()),
+            gate,
+            cells: self.carry.telemetry.upstream(name),
+        });
+        self.carry.fresh.insert(name.to_owned(), (written.clone(), Arc::clone(&upstream)));
+        Some(upstream)
+    }
+
+    fn client_tls(
+        &mut self,
+        name: &str,
+        written: &schema::UpstreamTls,
+        protocol: schema::UpstreamProtocol,
+    ) -> Option<ClientTls> {
+        use schema::Protocol::{H2, Http1};
+        let alpn: &[&[u8]] = match protocol {
+            schema::UpstreamProtocol::Auto => &[alpn(H2), alpn(Http1)],
+            schema::UpstreamProtocol::H2 | schema::UpstreamProtocol::H2c => &[alpn(H2)],
+            schema::UpstreamProtocol::Http1 => &[alpn(Http1)],
+        };
+        let ca = written.ca.as_ref().map(|p| p.0.as_path());
+        let identity = match (&written.client_cert, &written.client_key) {
+            (Some(cert), Some(key)) => Some((cert.0.as_path(), key.0.as_path())),
+            // Certificate and key in one file is what many tools write.
+            (Some(both), None) => Some((both.0.as_path(), both.0.as_path())),
+            _ => None,
+        };
+        let path = format!("upstreams.{name}.tls");
+        if self.misses_file(&path) {
+            return None;
+        }
+        ClientTls::new(ca, identity, written.server_name.as_deref(), written.verify, alpn)
+            .map_err(|e| self.error(&path, "tls-unusable", e.to_string(), None))
+            .ok()
+    }
+
+    fn endpoints(
+        &self,
+        upstream: &str,
+        written: &schema::Upstream,
+        tls: bool,
+    ) -> (Vec<Arc<Endpoint>>, Vec<Name>) {
+        let (mut fixed, mut names) = (Vec::new(), Vec::new());
+        for endpoint in &written.endpoints {
+            let (address, authority, server_name) = match &endpoint.address {
+                schema::EndpointAddress::Name { host, port } => {
+                    names.push(Name {
+                        host: host.clone(),
+                        port: *port,
+                        weight: endpoint.weight,
+                        authority: authority(host, *port, tls).into(),
+                    });
+                    continue;
+                }
+                schema::EndpointAddress::Tcp(a) => {
+                    let host = if a.is_ipv6() { format!("[{}]", a.ip()) } else { a.ip().to_string() };
+                    (Address::Tcp(*a), authority(&host, a.port(), tls), a.ip().to_string())
+                }
+                schema::EndpointAddress::Unix(path) => {
+                    (Address::Unix(path.clone()), "localhost".to_owned(), "localhost".to_owned())
+                }
+            };
+            let label: Arc<str> = address.to_string().into();
+            fixed.push(Arc::new(Endpoint {
+                cells: self.carry.telemetry.endpoint(upstream, &label),
+                address,
+                label,
+                authority: authority.into(),
+                server_name: server_name.into(),
+                weight: endpoint.weight,
+            }));
+        }
+        (fixed, names)
+    }
+}
+
+/// Host and port as Host wants them: without the scheme's own port.
+fn authority(host: &str, port: u16, tls: bool) -> String {
+    if port == if tls { 443 } else { 80 } { host.to_owned() } else { format!("{host}:{port}") }
+}
+
+fn balancer(written: &schema::Balancer) -> &'static balance::Kind {
+    let name = match written {
+        schema::Balancer::LeastRequests => "least_requests",
+        schema::Balancer::Random => "random",
+        schema::Balancer::RoundRobin => "round_robin",
+        _ => "p2c",
+    };
+    balance::named(name).expect("every name above is registered")
+}
+
+/// Tells TLS policies apart, also when a file's content changed under the same name.
+fn tls_key(written: &schema::UpstreamTls) -> String {
+    let mut hash = Sha256::new();
+    hash.update(format!("{written:?}"));
+    for file in [&written.ca, &written.client_cert, &written.client_key].into_iter().flatten() {
+        hash.update(std::fs::read(&file.0).unwrap_or_default());
+    }
+    hex(&hash.finalize())
+}

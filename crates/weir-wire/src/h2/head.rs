@@ -1,0 +1,208 @@
+//! Heads of HTTP/2 as HTTP/1.1 text, and back (RFC 9113 §8).
+//!
+//! What only HTTP/2 knows (pseudo-fields, Extended CONNECT) becomes what HTTP/1.1 says instead; fields of one connection go
+//! neither way (§8.2.2).
+
+use crate::websocket;
+use bytes::{BufMut, Bytes};
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::{Method, Request, Response, StatusCode, Uri, request};
+use std::io;
+
+/// Fields that mean the connection they came on (RFC 9113 §8.2.2).
+const OF_CONNECTION: [&str; 6] =
+    ["connection", "keep-alive", "proxy-connection", "te", "transfer-encoding", "upgrade"];
+
+/// Writes a request head as text. `key`: what a WebSocket is asked for with, where it is one (RFC 8441 §5).
+pub(super) fn write_request(parts: &request::Parts, key: Option<&str>, out: &mut Vec<u8>) {
+    let uri = &parts.uri;
+    let authority = uri.authority().map(|a| a.as_str().as_bytes()).unwrap_or_default();
+    let protocol = parts.extensions.get::<h2::ext::Protocol>();
+    let path = uri.path_and_query().map_or("/", |p| p.as_str()).as_bytes();
+    match protocol {
+        Some(_) => pieces(out, &[b"GET ", path]),
+        None if parts.method == Method::CONNECT => pieces(out, &[b"CONNECT ", authority]),
+        None => pieces(out, &[parts.method.as_str().as_bytes(), b" ", path]),
+    }
+    out.extend_from_slice(b" HTTP/1.1\r\n");
+    if !authority.is_empty() {
+        pieces(out, &[b"host: ", authority, b"\r\n"]);
+    }
+    write_fields(&parts.headers, authority, out);
+    let trailers = parts.headers.get_all(header::TE).iter().any(|te| te == "trailers");
+    match (protocol, trailers) {
+        (None, true) => out.extend_from_slice(b"connection: te\r\nte: trailers\r\n"),
+        (Some(protocol), _) => {
+            pieces(out, &[b"connection: upgrade\r\nupgrade: ", protocol.as_ref(), b"\r\n"]);
+            pieces(out, &[b"sec-websocket-key: ", key.unwrap_or_default().as_bytes(), b"\r\n"]);
+        }
+        (None, false) => {}
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Writes a response head as text. `accept`: what a WebSocket is agreed to with, where the request asked for one.
+pub(super) fn write_response(response: &Response<()>, accept: Option<&str>, out: &mut Vec<u8>) {
+    let tunnel = accept.filter(|_| response.status().is_success());
+    let status = tunnel.map_or_else(|| response.status(), |_| StatusCode::SWITCHING_PROTOCOLS);
+    pieces(out, &[b"HTTP/1.1 ", status.as_str().as_bytes(), b" \r\n"]);
+    write_fields(response.headers(), b"", out);
+    if let Some(accept) = tunnel {
+        out.extend_from_slice(b"connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-accept: ");
+        pieces(out, &[accept.as_bytes(), b"\r\n"]);
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Writes trailers as field lines.
+pub(super) fn write_trailers(trailers: &HeaderMap, out: &mut Vec<u8>) {
+    write_fields(trailers, b"", out);
+}
+
+/// A request head from its text; the second is the key of a WebSocket, which HTTP/2 does without.
+///
+/// # Errors
+/// When the text is no head: only a mistake of ours.
+pub(super) fn read_request(text: &[u8], scheme: &str) -> io::Result<(Request<()>, Option<Vec<u8>>)> {
+    let (line, fields) = split(text)?;
+    let mut words = line.split(|&b| b == b' ');
+    let (Some(method), Some(path)) = (words.next(), words.next()) else { return Err(malformed()) };
+    let mut method = Method::from_bytes(method).map_err(|_| malformed())?;
+    let mut headers = HeaderMap::new();
+    let mut hop = Hop::default();
+    read_fields(&fields, &mut headers, &mut hop)?;
+    let authority = headers.remove(header::HOST);
+    let path = path_of(path, &method);
+    let mut uri = Uri::builder().scheme(scheme).path_and_query(path);
+    if let Some(authority) = &authority {
+        uri = uri.authority(authority.as_bytes());
+    }
+    if hop.te_trailers {
+        headers.insert(header::TE, HeaderValue::from_static("trailers"));
+    }
+    let mut request = Request::new(());
+    let mut key = None;
+    if hop.upgrade.as_deref().is_some_and(|u| u.eq_ignore_ascii_case(b"websocket")) {
+        method = Method::CONNECT;
+        request.extensions_mut().insert(h2::ext::Protocol::from_static("websocket"));
+        key = headers.remove(header::SEC_WEBSOCKET_KEY).map(|key| key.as_bytes().to_vec());
+    }
+    *request.method_mut() = method;
+    *request.uri_mut() = uri.build().map_err(|_| malformed())?;
+    *request.headers_mut() = headers;
+    Ok((request, key))
+}
+
+/// A response head from the beginning of `text`, and how long that was.
+///
+/// # Errors
+/// When the text does not begin with a whole head: only a mistake of ours.
+pub(super) fn read_response(text: &[u8]) -> io::Result<(Response<()>, usize)> {
+    let end = end_of_head(text).ok_or_else(malformed)?;
+    let (line, fields) = split(&text[..end])?;
+    let status = line.get(9..12).and_then(|s| StatusCode::from_bytes(s).ok()).ok_or_else(malformed)?;
+    let mut response = Response::new(());
+    let mut hop = Hop::default();
+    read_fields(&fields, response.headers_mut(), &mut hop)?;
+    if status == StatusCode::SWITCHING_PROTOCOLS {
+        // RFC 8441 §5: a tunnel opens with a 2xx, and nothing needs to be proved.
+        response.headers_mut().remove(header::SEC_WEBSOCKET_ACCEPT);
+        *response.status_mut() = StatusCode::OK;
+    } else {
+        *response.status_mut() = status;
+    }
+    Ok((response, end))
+}
+
+/// Trailers from field lines.
+///
+/// # Errors
+/// As [`read_response`].
+pub(super) fn read_trailers(lines: &[u8]) -> io::Result<HeaderMap> {
+    let mut trailers = HeaderMap::new();
+    read_fields(&Bytes::copy_from_slice(lines), &mut trailers, &mut Hop::default())?;
+    Ok(trailers)
+}
+
+/// Where a head ends that begins `text`.
+pub(super) fn end_of_head(text: &[u8]) -> Option<usize> {
+    memchr::memmem::find(text, b"\r\n\r\n").map(|at| at + 4)
+}
+
+/// What fields of the connection say about the message.
+#[derive(Default)]
+struct Hop {
+    te_trailers: bool,
+    upgrade: Option<Vec<u8>>,
+}
+
+fn pieces(out: &mut Vec<u8>, pieces: &[&[u8]]) {
+    for piece in pieces {
+        out.put_slice(piece);
+    }
+}
+
+fn write_fields(fields: &HeaderMap, authority: &[u8], out: &mut Vec<u8>) {
+    let mut cookie = false;
+    for (name, value) in fields {
+        if *name == header::COOKIE {
+            cookie = true;
+        } else if OF_CONNECTION.contains(&name.as_str())
+            // The crate compares it with nothing: two that differ are refused by the parser as two fields.
+            || (*name == header::HOST && value.as_bytes().eq_ignore_ascii_case(authority))
+        {
+        } else {
+            pieces(out, &[name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"]);
+        }
+    }
+    if cookie {
+        // RFC 9113 §8.2.3: clients split it to compress it better; HTTP/1.1 allows one field only.
+        let crumbs: Vec<_> = fields.get_all(header::COOKIE).iter().map(HeaderValue::as_bytes).collect();
+        pieces(out, &[b"cookie: ", &crumbs.join(&b"; "[..]), b"\r\n"]);
+    }
+}
+
+/// The start line, and the field lines as bytes to share.
+fn split(head: &[u8]) -> io::Result<(&[u8], Bytes)> {
+    let end = memchr::memchr(b'\r', head).ok_or_else(malformed)?;
+    let fields = head.get(end + 2..head.len().saturating_sub(2)).unwrap_or_default();
+    Ok((&head[..end], Bytes::copy_from_slice(fields)))
+}
+
+fn read_fields(lines: &Bytes, fields: &mut HeaderMap, hop: &mut Hop) -> io::Result<()> {
+    let mut at = 0;
+    // No value holds a CR: that was checked where it was made.
+    while let Some(len) = lines.get(at..).and_then(|rest| memchr::memchr(b'\r', rest)) {
+        let line = lines.slice(at..at + len);
+        at += len + 2;
+        let colon = line.iter().position(|&b| b == b':').ok_or_else(malformed)?;
+        let name = HeaderName::from_bytes(&line[..colon]).map_err(|_| malformed())?;
+        let value = line.slice(colon + 1..);
+        let skipped = value.iter().take_while(|&&b| b == b' ').count();
+        let value = value.slice(skipped..);
+        if OF_CONNECTION.contains(&name.as_str()) {
+            if name == header::TE {
+                hop.te_trailers |= value.eq_ignore_ascii_case(b"trailers");
+            } else if name == header::UPGRADE {
+                hop.upgrade = Some(value.to_vec());
+            }
+            continue;
+        }
+        fields.append(name, HeaderValue::from_maybe_shared(value).map_err(|_| malformed())?);
+    }
+    Ok(())
+}
+
+/// The `:path` of a request (RFC 9113 §8.3.1): `*` of OPTIONS stays.
+fn path_of<'a>(path: &'a [u8], method: &Method) -> &'a [u8] {
+    if path.is_empty() && *method != Method::OPTIONS { b"/" } else { path }
+}
+
+fn malformed() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "a head that HTTP/2 can not carry")
+}
+
+/// A fresh key for a WebSocket that a client asked for without one.
+pub(super) fn fresh_key() -> String {
+    websocket::key()
+}

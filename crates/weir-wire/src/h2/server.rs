@@ -1,0 +1,212 @@
+//! A client's connection: the requests that come on it, and its end.
+
+use super::flood::FloodLimits;
+use super::stream::H2Stream;
+use super::transport::{Port, Transport};
+use super::{Fault, Flood, PREFACE, head};
+use crate::Stream;
+use bytes::Bytes;
+use h2::{Ping, PingPong, Reason, server};
+use std::cell::RefCell;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+use std::time::Instant;
+
+/// What a client may do on one connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServerLimits {
+    /// Most requests at one time. One more is refused with REFUSED_STREAM.
+    pub streams: u32,
+    /// Most bytes of a head. The crate counts 32 for each field beside its text (RFC 9113 §6.5.2), and refuses what is
+    /// larger without a word to anybody; so it is given twice this, and `weir-h1` finds what is too large.
+    pub header_bytes: u32,
+    /// Most frames of each kind.
+    pub floods: FloodLimits,
+}
+
+/// How much of a body may be on its way to us unread, on one stream. 1 MiB fills a path of 80 Mbit/s and 100 ms.
+const STREAM_WINDOW: u32 = 1024 * 1024;
+
+/// The same on all streams together: a client of which nothing is read costs no more.
+const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
+
+/// How much of what is sent waits for one stream's window.
+const SEND_BYTES: usize = 64 * 1024;
+
+/// Most bytes that are read and dropped behind a GOAWAY.
+const DISCARDED_BYTES: usize = 4 * 1024 * 1024;
+
+/// A connection of a client.
+pub struct Server {
+    connection: server::Connection<Port, Bytes>,
+    transport: Rc<RefCell<Transport>>,
+    pings: Option<PingPong>,
+    pinged: bool,
+    fault: Option<Fault>,
+    tls: Option<crate::TlsFacts>,
+}
+
+/// A request that has arrived.
+pub struct Arrival {
+    request: http::Request<h2::RecvStream>,
+    respond: server::SendResponse<Bytes>,
+    tls: Option<crate::TlsFacts>,
+}
+
+impl Arrival {
+    /// Writes its head as text; the rest is its stream.
+    pub fn accept(self, text: &mut Vec<u8>) -> H2Stream {
+        let (parts, recv) = self.request.into_parts();
+        let tunnel = parts.extensions.get::<h2::ext::Protocol>().is_some();
+        let key = tunnel.then(head::fresh_key);
+        head::write_request(&parts, key.as_deref(), text);
+        H2Stream::server(self.respond, recv, tunnel, self.tls)
+    }
+}
+
+impl Server {
+    /// Begins HTTP/2 on a connection. `early`: what was read of it already.
+    ///
+    /// # Errors
+    /// When the client does not begin as it must, or is gone.
+    pub async fn begin(stream: Stream, early: Vec<u8>, limits: &ServerLimits) -> Result<Self, Fault> {
+        let tls = stream.tls();
+        let transport = Transport::new(stream, early, limits.floods, (PREFACE.len(), 0));
+        let port = Port(Rc::clone(&transport));
+        let mut builder = server::Builder::new();
+        builder
+            .initial_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .max_concurrent_streams(limits.streams)
+            .max_header_list_size(limits.header_bytes.saturating_mul(2))
+            .max_send_buffer_size(SEND_BYTES)
+            // The meter counts them by time, not over the life of a connection.
+            .max_pending_accept_reset_streams(limits.floods.resets as usize)
+            .enable_connect_protocol();
+        let mut handshake = pin!(builder.handshake(port));
+        let connection = poll_fn(|cx| {
+            let done = handshake.as_mut().poll(cx);
+            // Our SETTINGS go out whether the preface is here or not.
+            let sent = transport.borrow_mut().poll_send(cx);
+            match (done, sent) {
+                (Poll::Ready(Ok(connection)), _) => Poll::Ready(Ok(connection)),
+                (Poll::Ready(Err(e)), _) => Poll::Ready(Err(Fault::of(&e))),
+                (Poll::Pending, Poll::Ready(Err(_))) => Poll::Ready(Err(Fault::Closed)),
+                (Poll::Pending, _) => Poll::Pending,
+            }
+        });
+        let mut connection: server::Connection<Port, Bytes> = connection.await?;
+        let pings = connection.ping_pong();
+        Ok(Self { connection, transport, pings, pinged: false, fault: None, tls })
+    }
+
+    /// The next request. `None` when the connection has ended properly. Must be polled for anything on this connection to
+    /// move, also while no request is wanted.
+    ///
+    /// # Errors
+    /// Why the connection ended otherwise.
+    pub fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Arrival>, Fault>> {
+        loop {
+            match self.connection.poll_accept(cx) {
+                Poll::Ready(Some(Ok((request, respond)))) => {
+                    return Poll::Ready(Ok(Some(Arrival { request, respond, tls: self.tls })));
+                }
+                Poll::Ready(Some(Err(e))) => {
+                    // The crate may have noticed too, in its own words.
+                    let flood = self.flood().map(Fault::Flood);
+                    return Poll::Ready(Err(self.fault.or(flood).unwrap_or_else(|| Fault::of(&e))));
+                }
+                Poll::Ready(None) => return Poll::Ready(self.fault.map_or(Ok(None), Err)),
+                Poll::Pending => {}
+            }
+            if let Some(flood) = self.flood()
+                && self.fault.is_none()
+            {
+                self.end(Fault::Flood(flood));
+                continue;
+            }
+            let sent = self.transport.borrow_mut().poll_send(cx);
+            if let Poll::Ready(Err(_)) = sent {
+                return Poll::Ready(Err(self.fault.unwrap_or(Fault::Closed)));
+            }
+            if self.pinged
+                && let Some(pings) = &mut self.pings
+                && pings.poll_pong(cx).is_ready()
+            {
+                self.pinged = false;
+            }
+            return Poll::Pending;
+        }
+    }
+
+    /// Ends the connection now, with GOAWAY: ENHANCE_YOUR_CALM to one who floods.
+    pub fn end(&mut self, fault: Fault) {
+        self.fault = Some(fault);
+        self.connection.abrupt_shutdown(match fault {
+            Fault::Flood(_) => Reason::ENHANCE_YOUR_CALM,
+            Fault::Protocol => Reason::PROTOCOL_ERROR,
+            Fault::Closed => Reason::NO_ERROR,
+        });
+    }
+
+    /// Takes no further requests and ends when the last one is over: GOAWAY in two steps (RFC 9113 §6.8).
+    pub fn drain(&mut self) {
+        self.connection.graceful_shutdown();
+    }
+
+    /// Whether a request is under way, for all that the crate knows.
+    pub fn has_streams(&self) -> bool {
+        self.connection.has_streams()
+    }
+
+    /// Asks the client for a sign of life, unless it was asked already.
+    pub fn ping(&mut self) {
+        if let Some(pings) = &mut self.pings {
+            self.pinged |= pings.send_ping(Ping::opaque()).is_ok();
+        }
+    }
+
+    /// Whether anything was sent since the last question, and not answered by anything received.
+    pub fn take_spoke(&mut self) -> bool {
+        self.transport.borrow_mut().take_spoke()
+    }
+
+    /// Whether anything was received since the last question.
+    pub fn take_heard(&mut self) -> bool {
+        self.transport.borrow_mut().take_heard()
+    }
+
+    /// Since when the client takes nothing of what is sent to it.
+    pub fn blocked(&self) -> Option<Instant> {
+        self.transport.borrow().blocked()
+    }
+
+    /// Since when the client owes the rest of a head.
+    pub fn head_since(&self) -> Option<Instant> {
+        self.transport.borrow().meter.head_since()
+    }
+
+    fn flood(&self) -> Option<Flood> {
+        self.transport.borrow().meter.flood()
+    }
+
+    /// Reads and drops what still comes after the end, so that the GOAWAY is not lost to a reset. Ready when the client has
+    /// closed too, or has sent too much.
+    pub fn poll_discard(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut scratch = Vec::with_capacity(16 * 1024);
+        let mut dropped = 0;
+        while dropped < DISCARDED_BYTES {
+            scratch.clear();
+            let read: io::Result<usize> =
+                ready!(self.transport.borrow_mut().stream.poll_read(cx, &mut scratch));
+            match read {
+                Ok(0) | Err(_) => return Poll::Ready(()),
+                Ok(n) => dropped += n,
+            }
+        }
+        Poll::Ready(())
+    }
+}
