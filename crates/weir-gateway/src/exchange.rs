@@ -27,7 +27,7 @@ use crate::filter::{Answer, Cx, Filter, Flow, Hooks, Piece, Refusal};
 use crate::respond::{self, Made};
 use crate::route::{self, Canonical, NoTrace};
 use crate::snapshot::Target;
-use crate::{forward, snapshot};
+use crate::{forward, grpc, snapshot};
 use record::Facts;
 use smallvec::SmallVec;
 use std::net::IpAddr;
@@ -83,6 +83,9 @@ pub(crate) struct Exchange<'c> {
     forwarded: Option<Vec<u8>>,
     /// The request's body as framed for the first attempt, where filters have seen it.
     replay: Option<Vec<u8>>,
+    /// Whether the request is gRPC, and the deadline that its client set.
+    grpc: bool,
+    grpc_timeout: Option<Duration>,
     /// Whether only the end of the connection tells the client where the response ends.
     ends_with_connection: bool,
     /// Whether the request was read to its end.
@@ -126,6 +129,8 @@ impl<'c> Exchange<'c> {
     fn new(client: &'c mut Client, head: Box<RequestHead>, started: Instant) -> Self {
         let local = client.core.local();
         let request_over = head.body() == BodyKind::Empty;
+        let grpc = head.method() == Method::Post && grpc::is_grpc(&head.headers);
+        let grpc_timeout = if grpc { grpc::timeout(&head.headers) } else { None };
         Self {
             client,
             local,
@@ -137,6 +142,8 @@ impl<'c> Exchange<'c> {
             leftover: Vec::new(),
             forwarded: None,
             replay: None,
+            grpc,
+            grpc_timeout,
             ends_with_connection: false,
             request_over,
             can_keep: true,
@@ -315,6 +322,9 @@ impl<'c> Exchange<'c> {
         match stop {
             Stop::Cut(cause) => {
                 self.facts.cause = Some(cause);
+                if self.grpc && self.facts.status != 0 && grpc::can_be_told(cause) {
+                    return self.cut_grpc(cause).await;
+                }
                 self.cut(cause)
             }
             Stop::Answer(answer) => self.write_made(respond::answer(&answer)).await,
@@ -336,6 +346,15 @@ impl<'c> Exchange<'c> {
         let why = record::closed_by(cause);
         let reset = self.ends_with_connection || self.client.stream.h2().is_some();
         if reset { Next::Abort(why) } else { Next::Close(why) }
+    }
+
+    /// Ends a gRPC response that had begun by trailers that say why.
+    async fn cut_grpc(&mut self, cause: &Cause) -> Next {
+        let told = match self.client.stream.h2() {
+            Some(_) => self.client.finish(&grpc::trailers(cause)).await.is_ok(),
+            None => false, // chunks may be half written: a plain end tells
+        };
+        if told { Next::Close(record::closed_by(cause)) } else { self.cut(cause) }
     }
 
     /// Writes an answer of the gateway's own through the response filters.
