@@ -170,7 +170,7 @@ impl Stream {
     /// Says that nothing more will be written; for TLS with a close_notify.
     pub fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
-            Self::H2(s) => Poll::Ready(s.finish(&[])),
+            Self::H2(s) => Poll::Ready(s.end(&[])),
             Self::Tcp(s) => Pin::new(s).poll_shutdown(cx),
             Self::Tls(s) => Pin::new(s.inner()).poll_shutdown(cx),
             Self::Unix(s) => Pin::new(s).poll_shutdown(cx),

@@ -34,7 +34,9 @@ pub(super) fn write_request(parts: &request::Parts, key: Option<&str>, out: &mut
         (None, true) => out.extend_from_slice(b"connection: te\r\nte: trailers\r\n"),
         (Some(protocol), _) => {
             pieces(out, &[b"connection: upgrade\r\nupgrade: ", protocol.as_ref(), b"\r\n"]);
-            pieces(out, &[b"sec-websocket-key: ", key.unwrap_or_default().as_bytes(), b"\r\n"]);
+            if let Some(key) = key {
+                pieces(out, &[b"sec-websocket-key: ", key.as_bytes(), b"\r\n"]);
+            }
         }
         (None, false) => {}
     }

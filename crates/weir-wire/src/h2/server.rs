@@ -60,10 +60,10 @@ impl Arrival {
     /// Writes its head as text; the rest is its stream.
     pub fn accept(self, text: &mut Vec<u8>) -> H2Stream {
         let (parts, recv) = self.request.into_parts();
-        let tunnel = parts.extensions.get::<h2::ext::Protocol>().is_some();
-        let key = tunnel.then(head::fresh_key);
+        let protocol = parts.extensions.get::<h2::ext::Protocol>();
+        let key = protocol.filter(|p| p.as_str() == "websocket").map(|_| head::fresh_key());
         head::write_request(&parts, key.as_deref(), text);
-        H2Stream::server(self.respond, recv, tunnel, self.tls)
+        H2Stream::server(self.respond, recv, protocol.is_some(), self.tls)
     }
 }
 

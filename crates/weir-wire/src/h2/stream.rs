@@ -32,6 +32,8 @@ pub struct H2Stream {
     finished: bool,
     /// The peer said that it has not looked at the request.
     refused: bool,
+    /// Why the request could not be sent: nobody will answer it.
+    unsent: Option<io::ErrorKind>,
     tls: Option<crate::TlsFacts>,
 }
 
@@ -83,13 +85,15 @@ impl H2Stream {
             trailers: Vec::new(),
             finished: false,
             refused: false,
+            unsent: None,
             tls,
         }
     }
 
-    /// Whether nothing more will come: the body is over, or there is none.
+    /// Whether nothing more of the message will come: its body is over, or there is none. What a tunnel carries is no body.
     pub fn is_over(&self) -> bool {
-        self.recv.as_ref().is_some_and(RecvStream::is_end_stream)
+        let tunnel = matches!(self.role, Role::Server { tunnel: true, .. });
+        tunnel || self.recv.as_ref().is_some_and(RecvStream::is_end_stream)
     }
 
     /// Whether the peer said that it has not looked at the request: then it may be sent again, whatever its method
@@ -121,6 +125,9 @@ impl H2Stream {
     }
 
     fn poll_response(&mut self, cx: &mut Context<'_>, buffer: &mut Vec<u8>) -> Poll<io::Result<usize>> {
+        if let Some(kind) = self.unsent {
+            return Poll::Ready(Err(kind.into()));
+        }
         let Role::Client { response: Some(response), accept, .. } = &mut self.role else {
             return Poll::Pending; // the request is not sent yet: whoever sends it asks again
         };
@@ -210,6 +217,7 @@ impl H2Stream {
                 if key.is_some()
                     && !open.as_ref().is_some_and(SendRequest::is_extended_connect_protocol_enabled)
                 {
+                    self.unsent = Some(io::ErrorKind::Unsupported);
                     let why = "the upstream does not take WebSockets by HTTP/2 (RFC 8441)";
                     return Err(io::Error::new(io::ErrorKind::Unsupported, why));
                 }
@@ -235,7 +243,14 @@ impl H2Stream {
             }
             _ => return Ok(()),
         };
-        self.send = Some(sent.map_err(|e| self.failed(e))?);
+        match sent {
+            Ok(send) => self.send = Some(send),
+            Err(e) => {
+                let e = self.failed(e);
+                self.unsent = Some(e.kind());
+                return Err(e);
+            }
+        }
         Ok(())
     }
 
@@ -256,8 +271,17 @@ impl H2Stream {
         if self.finished { Ok(()) } else { self.send_held() }
     }
 
-    /// Ends the stream properly.
+    /// Ends the message. A request for a tunnel leaves the stream open: what follows is the tunnel's.
     pub(crate) fn finish(&mut self, trailers: &[u8]) -> io::Result<()> {
+        if matches!(self.role, Role::Client { accept: Some(_), .. }) {
+            self.flush()
+        } else {
+            self.end(trailers)
+        }
+    }
+
+    /// Ends the stream properly.
+    pub(crate) fn end(&mut self, trailers: &[u8]) -> io::Result<()> {
         if std::mem::replace(&mut self.finished, true) {
             return Ok(());
         }
