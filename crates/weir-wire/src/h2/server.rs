@@ -63,7 +63,9 @@ impl Arrival {
         let tunnel = parts.extensions.get::<h2::ext::Protocol>().is_some();
         let key = tunnel.then(head::fresh_key);
         head::write_request(&parts, key.as_deref(), text);
-        H2Stream::server(self.respond, recv, tunnel, self.tls)
+        let length = parts.headers.get(http::header::CONTENT_LENGTH);
+        let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
+        H2Stream::server(self.respond, recv, length, tunnel, self.tls)
     }
 }
 

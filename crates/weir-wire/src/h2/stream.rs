@@ -26,6 +26,11 @@ pub struct H2Stream {
     piece: Bytes,
     send: Option<SendStream<Bytes>>,
     recv: Option<RecvStream>,
+    /// What is missing of a request's body, by its own word.
+    owed: Option<u64>,
+    /// The piece that made it complete, until the stream ends: with one byte more the request is malformed (RFC 9113
+    /// §8.1.1), and an upstream that was given all that was announced would have taken it for whole.
+    last: Bytes,
     /// What came behind the body: field lines, each with its CRLF.
     trailers: Vec<u8>,
     /// Nothing more is sent.
@@ -59,14 +64,16 @@ enum Role {
 }
 
 impl H2Stream {
-    pub(super) const fn server(
+    /// `length`: what the request says of its body.
+    pub(super) fn server(
         respond: SendResponse<Bytes>,
         recv: RecvStream,
         tunnel: bool,
         tls: Option<crate::TlsFacts>,
+        length: Option<u64>,
     ) -> Self {
         let role = Role::Server { respond, tunnel };
-        Self::new(role, Some(recv), tls)
+        Self { owed: length, ..Self::new(role, Some(recv), tls) }
     }
 
     pub(super) fn client(open: SendRequest<Bytes>, place: Place, tls: Option<crate::TlsFacts>) -> Self {
@@ -82,6 +89,8 @@ impl H2Stream {
             recv,
             trailers: Vec::new(),
             finished: false,
+            owed: None,
+            last: Bytes::new(),
             refused: false,
             tls,
         }
@@ -148,10 +157,15 @@ impl H2Stream {
             match ready!(recv.poll_data(cx)) {
                 Some(Ok(data)) if data.is_empty() => {}
                 Some(Ok(data)) => {
-                    buffer.extend_from_slice(&data);
                     // Whoever reads has room for it: that is when the peer may send more.
-                    let released = recv.flow_control().release_capacity(data.len());
-                    return Poll::Ready(released.map(|()| data.len()).map_err(io_error));
+                    recv.flow_control().release_capacity(data.len()).map_err(io_error)?;
+                    self.owed = self.owed.map(|owed| owed.saturating_sub(data.len() as u64));
+                    if self.owed == Some(0) && !recv.is_end_stream() {
+                        self.last = data;
+                        continue;
+                    }
+                    buffer.extend_from_slice(&data);
+                    return Poll::Ready(Ok(data.len()));
                 }
                 Some(Err(e)) => return Poll::Ready(Err(self.failed(e))),
                 None => break,
@@ -165,6 +179,11 @@ impl H2Stream {
                 Poll::Ready(Ok(0))
             }
             Err(e) => Poll::Ready(Err(self.failed(e))),
+        if !self.last.is_empty() {
+            let last = std::mem::take(&mut self.last);
+            buffer.extend_from_slice(&last);
+            return Poll::Ready(Ok(last.len()));
+        }
         }
     }
 
