@@ -37,6 +37,8 @@ pub struct H2Stream {
     finished: bool,
     /// The peer said that it has not looked at the request.
     refused: bool,
+    /// The peer reset the stream.
+    reset: bool,
     tls: Option<crate::TlsFacts>,
 }
 
@@ -68,9 +70,9 @@ impl H2Stream {
     pub(super) fn server(
         respond: SendResponse<Bytes>,
         recv: RecvStream,
+        length: Option<u64>,
         tunnel: bool,
         tls: Option<crate::TlsFacts>,
-        length: Option<u64>,
     ) -> Self {
         let role = Role::Server { respond, tunnel };
         Self { owed: length, ..Self::new(role, Some(recv), tls) }
@@ -87,11 +89,12 @@ impl H2Stream {
             piece: Bytes::new(),
             send: None,
             recv,
-            trailers: Vec::new(),
-            finished: false,
             owed: None,
             last: Bytes::new(),
+            trailers: Vec::new(),
+            finished: false,
             refused: false,
+            reset: false,
             tls,
         }
     }
@@ -105,6 +108,11 @@ impl H2Stream {
     /// (RFC 9113 §8.7).
     pub const fn is_refused(&self) -> bool {
         self.refused
+    }
+
+    /// Whether the peer reset the stream, and not the connection below.
+    pub const fn is_reset_by_peer(&self) -> bool {
+        self.reset
     }
 
     /// The TLS facts of the connection below.
@@ -171,6 +179,11 @@ impl H2Stream {
                 None => break,
             }
         }
+        if !self.last.is_empty() {
+            let last = std::mem::take(&mut self.last);
+            buffer.extend_from_slice(&last);
+            return Poll::Ready(Ok(last.len()));
+        }
         match ready!(recv.poll_trailers(cx)) {
             Ok(trailers) => {
                 if let Some(trailers) = trailers {
@@ -179,11 +192,6 @@ impl H2Stream {
                 Poll::Ready(Ok(0))
             }
             Err(e) => Poll::Ready(Err(self.failed(e))),
-        if !self.last.is_empty() {
-            let last = std::mem::take(&mut self.last);
-            buffer.extend_from_slice(&last);
-            return Poll::Ready(Ok(last.len()));
-        }
         }
     }
 
@@ -318,6 +326,7 @@ impl H2Stream {
     }
 
     fn failed(&mut self, e: h2::Error) -> io::Error {
+        self.reset |= e.is_reset() && e.is_remote();
         let e = io_error(e);
         self.refused |= e.kind() == io::ErrorKind::ConnectionRefused;
         e
