@@ -3,7 +3,9 @@
 mod answers;
 mod bodies;
 mod heads;
+mod links;
 mod pairs;
+mod streams;
 
 use std::net::SocketAddr;
 
