@@ -391,7 +391,8 @@ impl Client {
         poll_fn(|cx| self.stream.poll_finish(cx, trailers)).await.map_err(|_| &error::CLIENT_CLOSED)
     }
 
-    /// Writes all of `out` within [`SEND_TIMEOUT`] between steps.
+    /// Writes all of `out` within [`SEND_TIMEOUT`] between steps. A stream of HTTP/2 keeps the end of it until it is known
+    /// whether more follows: [`Client::finish`] sends it.
     pub(crate) async fn write_all(&mut self, out: Vec<u8>) -> Result<(), &'static Cause> {
         let mut at = 0;
         let mut waiting_at = None;
@@ -399,6 +400,9 @@ impl Client {
             loop {
                 let rest = out.get(at..).unwrap_or_default();
                 let over = rest.is_empty();
+                if over && self.stream.h2().is_some() {
+                    return Poll::Ready(Ok(()));
+                }
                 // TLS takes more than it has sent: the flush can wait for the client as well.
                 let step = if over {
                     self.stream.poll_flush(cx).map_ok(|()| usize::MAX)

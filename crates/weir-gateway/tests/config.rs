@@ -9,7 +9,7 @@ const DASHES: &str = "--------------------\n";
 const GOOD: &str = "ok\n";
 
 fn bless() -> bool {
-    std::env::var_os("WEIR_BLESS").is_some()
+    std::env::var_os("WEIR_BLESS").is_some_and(|bless| !bless.is_empty())
 }
 
 fn folder() -> PathBuf {

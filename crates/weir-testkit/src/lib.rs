@@ -20,13 +20,14 @@
 //! event and has a deadline (5 s unless told otherwise); what panics shows everything that was said in both directions.
 //!
 //! *Layout:* `wire.rs` is one connection and its transcript, `message.rs` the heads and bodies on it; `client.rs` and
-//! `upstream.rs` are the two ends, `tls.rs` and `certs.rs` what they need for TLS; `weir.rs` runs the binary, `output.rs`
+//! `upstream.rs` are the two ends, `h2/` the same in frames of HTTP/2, `tls.rs` and `certs.rs` what they need for TLS; `weir.rs` runs the binary, `output.rs`
 //! reads what it prints; `table.rs` runs many cases and reports every one that fails, `wait.rs` waits.
 
 #![allow(clippy::unwrap_used, reason = "this crate is test code: a panic is how a test fails")]
 
 mod certs;
 mod client;
+pub mod h2;
 mod message;
 mod output;
 mod table;

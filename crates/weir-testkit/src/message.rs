@@ -258,6 +258,12 @@ impl Wire {
         self.body(framing(head, Framing::None), body, until)
     }
 
+    /// Reads a chunked body.
+    pub(crate) fn try_read_chunked(&mut self, until: Instant) -> Result<Body, String> {
+        let mut body = Body::default();
+        self.chunked_body(&mut body, until).map(|()| body)
+    }
+
     fn body(&mut self, framing: Framing, body: &mut Body, until: Instant) -> Result<(), String> {
         match framing {
             Framing::None => Ok(()),

@@ -160,6 +160,14 @@ impl ServerTls {
         Self::build(certificate, Some(authority))
     }
 
+    /// Speaks these protocols, in this order; `http/1.1` unless told otherwise.
+    #[must_use]
+    pub fn alpn(self, protocols: &[&str]) -> Self {
+        let mut config = ServerConfig::clone(&self.0);
+        config.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
+        Self(Arc::new(config))
+    }
+
     fn build(certificate: &Certificate, clients: Option<&Authority>) -> Self {
         let builder =
             ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions().unwrap();

@@ -65,6 +65,11 @@ impl Upstream {
         Self::start(None, Some(Arc::new(script)))
     }
 
+    /// As [`Self::script`], with TLS.
+    pub fn script_tls(tls: &ServerTls, script: impl Fn(&mut Conn) + Send + Sync + 'static) -> Self {
+        Self::start(Some(tls.clone()), Some(Arc::new(script)))
+    }
+
     /// Answers every request with these bytes.
     pub fn fixed(response: impl AsRef<[u8]>) -> Self {
         Self::start(None, Some(fixed(response.as_ref())))
@@ -105,6 +110,11 @@ impl Upstream {
             Ok(conn) => conn,
             Err(_) => panic!("nobody connected to the upstream within {DEADLINE:?}"),
         }
+    }
+
+    /// The next connection, if there is one that nobody has taken yet.
+    pub fn try_accept(&self) -> Option<Conn> {
+        self.accepted.try_recv().ok()
     }
 
     /// Nobody has connected, beyond what the test already took.
@@ -213,6 +223,12 @@ impl Conn {
     /// Reads the next whole request; nothing when the peer closed instead, or sent what is none.
     pub fn next_request(&mut self) -> Option<Request> {
         self.try_request(Instant::now() + IDLE).ok()
+    }
+
+    /// Reads the rest of a chunked body; nothing when the peer ended before it did.
+    pub fn next_body(&mut self) -> Option<Body> {
+        let until = self.wire.until();
+        self.wire.try_read_chunked(until).ok()
     }
 
     /// Closes by RST: whatever was on its way is lost.

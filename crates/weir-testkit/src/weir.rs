@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
+use crate::h2::H2;
 use crate::output::{LogLine, Output};
 use crate::wire::DEADLINE;
 use crate::{Client, Upstream};
@@ -132,6 +133,12 @@ impl Weir {
     #[track_caller]
     pub fn client(&self) -> Client {
         Client::connect(self.address("web"))
+    }
+
+    /// A client of the listener `web` that begins with HTTP/2.
+    #[track_caller]
+    pub fn h2(&self) -> H2<Client> {
+        H2::client(self.client())
     }
 
     /// A client of the admin listener.

@@ -29,7 +29,7 @@ pub(super) struct Attempt {
 /// Most interim responses to one request, in case an upstream never comes to the final one.
 const MAX_INTERIM: u32 = 16;
 
-/// How often the keep-alive race is repeated on a pooled connection before a fresh one is made.
+/// How often the keep-alive race is repeated on a pooled connection before a fresh one is made, which is the last.
 const MAX_RACES: u32 = 1;
 
 impl Exchange<'_> {
@@ -64,7 +64,7 @@ impl Exchange<'_> {
             };
             match self.send(upstream, active, connection).await {
                 Ok(attempt) => return Ok(attempt),
-                Err(Failure::Upstream { raced: true, .. }) => races += 1,
+                Err(Failure::Upstream { raced: true, .. }) if races <= MAX_RACES => races += 1,
                 Err(Failure::Upstream { cause, .. }) => return Err(Stop::refuse(cause)),
                 Err(Failure::Client(stop)) => return Err(stop),
             }
@@ -217,7 +217,9 @@ impl Exchange<'_> {
             "response_timeout" | "exchange_timeout" | "grpc_timeout" => Outcome::ResponseTimeout,
             _ => Outcome::Reset,
         });
-        let ended = *cause == error::UPSTREAM_CLOSED || *cause == error::UPSTREAM_RESET;
+        // A reset of one stream is an answer, if a short one: no connection has ended.
+        let reset = connection.stream.h2().is_some_and(H2Stream::is_reset_by_peer);
+        let ended = !reset && (*cause == error::UPSTREAM_CLOSED || *cause == error::UPSTREAM_RESET);
         let harmless = self.head.method().is_idempotent() || upload.relay.sent() == 0;
         // HTTP/2 tells what the upstream has not looked at (RFC 9113 §8.7): that may be sent again, whatever it is.
         let unseen = connection.stream.h2().is_some_and(H2Stream::is_refused);

@@ -266,11 +266,24 @@ impl Exchange<'_> {
             response.headers.remove_known(Known::ContentLength);
         }
         response.headers.write_to(out);
+        if self.ends_unsaid(response) {
+            out.extend_from_slice(b"content-length: 0\r\n");
+        }
         if framing == Framing::Chunked {
             out.extend_from_slice(b"transfer-encoding: chunked\r\n");
         }
         self.write_connection(out);
         out.extend_from_slice(b"\r\n");
+    }
+
+    /// Whether nothing in the head tells a client of HTTP/1.1 that there is no body: by HTTP/2 the stream's end said it.
+    fn ends_unsaid(&self, response: &ResponseHead) -> bool {
+        let method = self.head.method();
+        self.head.version() != Version::Http2
+            && response.body(method) == BodyKind::Empty
+            && method != Method::Head
+            && !matches!(response.status(), 100..=199 | 204 | 304)
+            && response.content_length().is_none()
     }
 
     /// What the client is told about its connection (RFC 9112 §9.3).

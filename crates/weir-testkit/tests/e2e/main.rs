@@ -19,6 +19,7 @@ mod examples;
 mod filters;
 mod forwarded;
 mod framing;
+mod http2;
 mod limits;
 mod pool;
 mod proxy;

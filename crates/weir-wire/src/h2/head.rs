@@ -145,15 +145,14 @@ fn pieces(out: &mut Vec<u8>, pieces: &[&[u8]]) {
 }
 
 fn write_fields(fields: &HeaderMap, authority: &[u8], out: &mut Vec<u8>) {
-    let mut cookie = false;
+    let (mut cookie, mut said_again) = (false, false);
     for (name, value) in fields {
         if *name == header::COOKIE {
             cookie = true;
-        } else if OF_CONNECTION.contains(&name.as_str())
-            // The crate compares it with nothing: two that differ are refused by the parser as two fields.
-            || (*name == header::HOST && value.as_bytes().eq_ignore_ascii_case(authority))
-        {
-        } else {
+        } else if *name == header::HOST && !said_again && value.as_bytes().eq_ignore_ascii_case(authority) {
+            // The crate compares it with nothing: one that differs, or a second, is refused by the parser as two fields.
+            said_again = true;
+        } else if !OF_CONNECTION.contains(&name.as_str()) {
             pieces(out, &[name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"]);
         }
     }

@@ -63,7 +63,9 @@ impl Arrival {
         let protocol = parts.extensions.get::<h2::ext::Protocol>();
         let key = protocol.filter(|p| p.as_str() == "websocket").map(|_| head::fresh_key());
         head::write_request(&parts, key.as_deref(), text);
-        H2Stream::server(self.respond, recv, protocol.is_some(), self.tls)
+        let length = parts.headers.get(http::header::CONTENT_LENGTH);
+        let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
+        H2Stream::server(self.respond, recv, length, protocol.is_some(), self.tls)
     }
 }
 

@@ -26,6 +26,11 @@ pub struct H2Stream {
     piece: Bytes,
     send: Option<SendStream<Bytes>>,
     recv: Option<RecvStream>,
+    /// What is missing of a request's body, by its own word.
+    owed: Option<u64>,
+    /// The piece that made it complete, until the stream ends: with one byte more the request is malformed (RFC 9113
+    /// §8.1.1), and an upstream that was given all that was announced would have taken it for whole.
+    last: Bytes,
     /// What came behind the body: field lines, each with its CRLF.
     trailers: Vec<u8>,
     /// Nothing more is sent.
@@ -34,6 +39,8 @@ pub struct H2Stream {
     refused: bool,
     /// Why the request could not be sent: nobody will answer it.
     unsent: Option<io::ErrorKind>,
+    /// The peer reset the stream.
+    reset: bool,
     tls: Option<crate::TlsFacts>,
 }
 
@@ -61,14 +68,16 @@ enum Role {
 }
 
 impl H2Stream {
-    pub(super) const fn server(
+    /// `length`: what the request says of its body.
+    pub(super) fn server(
         respond: SendResponse<Bytes>,
         recv: RecvStream,
+        length: Option<u64>,
         tunnel: bool,
         tls: Option<crate::TlsFacts>,
     ) -> Self {
         let role = Role::Server { respond, tunnel };
-        Self::new(role, Some(recv), tls)
+        Self { owed: length, ..Self::new(role, Some(recv), tls) }
     }
 
     pub(super) fn client(open: SendRequest<Bytes>, place: Place, tls: Option<crate::TlsFacts>) -> Self {
@@ -82,10 +91,13 @@ impl H2Stream {
             piece: Bytes::new(),
             send: None,
             recv,
+            owed: None,
+            last: Bytes::new(),
             trailers: Vec::new(),
             finished: false,
             refused: false,
             unsent: None,
+            reset: false,
             tls,
         }
     }
@@ -100,6 +112,11 @@ impl H2Stream {
     /// (RFC 9113 §8.7).
     pub const fn is_refused(&self) -> bool {
         self.refused
+    }
+
+    /// Whether the peer reset the stream, and not the connection below.
+    pub const fn is_reset_by_peer(&self) -> bool {
+        self.reset
     }
 
     /// The TLS facts of the connection below.
@@ -155,14 +172,24 @@ impl H2Stream {
             match ready!(recv.poll_data(cx)) {
                 Some(Ok(data)) if data.is_empty() => {}
                 Some(Ok(data)) => {
-                    buffer.extend_from_slice(&data);
                     // Whoever reads has room for it: that is when the peer may send more.
-                    let released = recv.flow_control().release_capacity(data.len());
-                    return Poll::Ready(released.map(|()| data.len()).map_err(io_error));
+                    recv.flow_control().release_capacity(data.len()).map_err(io_error)?;
+                    self.owed = self.owed.map(|owed| owed.saturating_sub(data.len() as u64));
+                    if self.owed == Some(0) && !recv.is_end_stream() {
+                        self.last = data;
+                        continue;
+                    }
+                    buffer.extend_from_slice(&data);
+                    return Poll::Ready(Ok(data.len()));
                 }
                 Some(Err(e)) => return Poll::Ready(Err(self.failed(e))),
                 None => break,
             }
+        }
+        if !self.last.is_empty() {
+            let last = std::mem::take(&mut self.last);
+            buffer.extend_from_slice(&last);
+            return Poll::Ready(Ok(last.len()));
         }
         match ready!(recv.poll_trailers(cx)) {
             Ok(trailers) => {
@@ -323,6 +350,7 @@ impl H2Stream {
     }
 
     fn failed(&mut self, e: h2::Error) -> io::Error {
+        self.reset |= e.is_reset() && e.is_remote();
         let e = io_error(e);
         self.refused |= e.kind() == io::ErrorKind::ConnectionRefused;
         e

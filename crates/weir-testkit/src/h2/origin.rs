@@ -1,0 +1,88 @@
+//! An upstream that speaks HTTP/2 and answers by itself.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::message::Message;
+use super::peer::{H2, Options};
+use crate::{Conn, ServerTls, Upstream};
+
+/// An upstream in cleartext HTTP/2, or over TLS. Each connection is served in a thread of its own.
+#[derive(Debug)]
+pub struct H2Origin {
+    upstream: Upstream,
+    requests: Arc<AtomicUsize>,
+}
+
+/// Answers a request: the connection, its stream, and what came on it.
+type Answer = dyn Fn(&mut H2<&mut Conn>, u32, Message) + Send + Sync;
+
+impl H2Origin {
+    /// Answers each request, once it is whole, as the closure says.
+    pub fn new(
+        options: Options,
+        answer: impl Fn(&mut H2<&mut Conn>, u32, Message) + Send + Sync + 'static,
+    ) -> Self {
+        let requests = Arc::new(AtomicUsize::new(0));
+        let script = script(options, Box::new(answer), requests.clone());
+        Self { upstream: Upstream::script(script), requests }
+    }
+
+    /// As [`Self::new`], with TLS.
+    pub fn tls(
+        tls: &ServerTls,
+        options: Options,
+        answer: impl Fn(&mut H2<&mut Conn>, u32, Message) + Send + Sync + 'static,
+    ) -> Self {
+        let requests = Arc::new(AtomicUsize::new(0));
+        let script = script(options, Box::new(answer), requests.clone());
+        Self { upstream: Upstream::script_tls(tls, script), requests }
+    }
+
+    /// Answers every request with `200` and this body.
+    pub fn fixed(body: &'static str) -> Self {
+        Self::answering(move |_| body.into())
+    }
+
+    /// Answers every request with `200` and the body that the closure makes.
+    pub fn answering(body: impl Fn(&Message) -> Vec<u8> + Send + Sync + 'static) -> Self {
+        Self::new(Options::default(), move |peer, stream, request| {
+            peer.answer(stream, &[(":status", "200")], body(&request));
+        })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> std::net::SocketAddr {
+        self.upstream.address()
+    }
+
+    /// How many connections it has accepted.
+    pub fn connections(&self) -> usize {
+        self.upstream.connections()
+    }
+
+    /// How many whole requests it has seen.
+    pub fn requests(&self) -> usize {
+        self.requests.load(Ordering::Relaxed)
+    }
+
+    /// Fails if an answer panicked.
+    #[track_caller]
+    pub fn verify(&self) {
+        self.upstream.verify();
+    }
+}
+
+fn script(
+    options: Options,
+    answer: Box<Answer>,
+    requests: Arc<AtomicUsize>,
+) -> impl Fn(&mut Conn) + Send + Sync + 'static {
+    move |conn| {
+        let mut peer = H2::server(conn, &options);
+        while let Some((stream, message)) = peer.next_whole() {
+            requests.fetch_add(1, Ordering::Relaxed);
+            answer(&mut peer, stream, message);
+        }
+    }
+}

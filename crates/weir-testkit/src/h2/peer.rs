@@ -1,0 +1,542 @@
+//! One HTTP/2 connection, in either role.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use super::frame::{Frame, Kind, block, flag, setting};
+use super::hpack::Decoder;
+use super::message::{End, Message};
+use crate::wire::{self, Wire};
+use crate::{Client, Conn};
+
+/// What a client sends first.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// What an end says of itself, and what it does by itself.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Its SETTINGS.
+    pub settings: Vec<(u16, u32)>,
+    /// What it adds to the window of the connection at once.
+    pub window: u32,
+    /// Whether it answers PING.
+    pub pongs: bool,
+}
+
+impl Default for Options {
+    /// Windows as large as they may be.
+    fn default() -> Self {
+        Self { settings: vec![(setting::WINDOW, 0x7fff_ffff)], window: 0x7fff_ffff - 65535, pongs: true }
+    }
+}
+
+impl Options {
+    /// With these settings, which win over the others.
+    #[must_use]
+    pub fn with(mut self, settings: &[(u16, u32)]) -> Self {
+        self.settings.extend_from_slice(settings);
+        self
+    }
+}
+
+/// A connection that speaks HTTP/2 in frames. See the module's page for what it does by itself.
+#[derive(Debug)]
+pub struct H2<W> {
+    wire: W,
+    pongs: bool,
+    next: u32,
+    decoder: Decoder,
+    /// The block that CONTINUATION goes on with.
+    block: Vec<u8>,
+    streams: BTreeMap<u32, Message>,
+    /// The highest stream whose head was returned by [`Self::accept`].
+    accepted: u32,
+    settings: Vec<(u16, u32)>,
+    confirmed: usize,
+    pong: u64,
+    go_aways: Vec<(u32, u32)>,
+    ended: Option<wire::End>,
+    /// What the peer lets us send.
+    windows: BTreeMap<u32, i64>,
+    /// Bodies that wait for it.
+    waiting: BTreeMap<u32, Waiting>,
+    initial_window: i64,
+}
+
+/// A body on its way.
+#[derive(Debug)]
+struct Waiting {
+    data: Vec<u8>,
+    sent: usize,
+    /// Whether the stream ends with it.
+    end: bool,
+}
+
+impl H2<Client> {
+    /// Begins as a client, with windows that never are in the way.
+    #[track_caller]
+    pub fn client(client: Client) -> Self {
+        Self::client_with(client, &Options::default())
+    }
+
+    /// Begins as a client.
+    #[track_caller]
+    pub fn client_with(client: Client, options: &Options) -> Self {
+        let mut this = Self::raw(client);
+        this.wire().send(PREFACE);
+        this.begin(options);
+        this
+    }
+}
+
+impl<W: AsMut<Wire>> H2<W> {
+    /// Says nothing yet.
+    pub fn raw(wire: W) -> Self {
+        Self {
+            wire,
+            pongs: true,
+            next: 1,
+            decoder: Decoder::default(),
+            block: Vec::new(),
+            streams: BTreeMap::new(),
+            accepted: 0,
+            settings: Vec::new(),
+            confirmed: 0,
+            pong: 0,
+            go_aways: Vec::new(),
+            ended: None,
+            windows: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            initial_window: 65535,
+        }
+    }
+
+    /// Begins as a server: reads the preface and sends SETTINGS.
+    #[track_caller]
+    pub fn server(wire: W, options: &Options) -> Self {
+        let mut this = Self::raw(wire);
+        this.wire().expect(PREFACE);
+        this.begin(options);
+        this
+    }
+
+    fn begin(&mut self, options: &Options) {
+        self.pongs = options.pongs;
+        let mut first = Frame::settings(&options.settings).bytes();
+        if options.window > 0 {
+            first.extend(Frame::window(0, options.window).bytes());
+        }
+        self.wire().send(first);
+    }
+
+    /// The connection below.
+    pub fn wire(&mut self) -> &mut Wire {
+        self.wire.as_mut()
+    }
+
+    // === Sending ===
+
+    /// Sends a frame.
+    #[track_caller]
+    pub fn send(&mut self, frame: &Frame) {
+        let bytes = frame.bytes();
+        self.wire().send(bytes);
+    }
+
+    /// Sends a frame, where the peer may have closed already. Tells whether it could.
+    pub fn try_send(&mut self, frame: &Frame) -> bool {
+        let bytes = frame.bytes();
+        self.wire().try_send(bytes).is_ok()
+    }
+
+    /// Sends a head on a new stream of this client, and returns the stream.
+    #[track_caller]
+    pub fn request(&mut self, fields: &[(&str, &str)], end: bool) -> u32 {
+        let stream = self.next;
+        self.next += 2;
+        self.headers(stream, fields, end);
+        stream
+    }
+
+    /// The next stream of this client, for whoever sends its head by other means.
+    pub const fn next_stream(&mut self) -> u32 {
+        self.next += 2;
+        self.next - 2
+    }
+
+    /// Asks without a body for this path of `weir.test`, and returns the stream.
+    #[track_caller]
+    pub fn get(&mut self, path: &str) -> u32 {
+        self.request(
+            &[(":method", "GET"), (":scheme", "http"), (":authority", "weir.test"), (":path", path)],
+            true,
+        )
+    }
+
+    /// Begins a POST to this path of `weir.test`, and returns the stream.
+    #[track_caller]
+    pub fn post(&mut self, path: &str) -> u32 {
+        self.request(
+            &[(":method", "POST"), (":scheme", "http"), (":authority", "weir.test"), (":path", path)],
+            false,
+        )
+    }
+
+    /// Sends HEADERS.
+    #[track_caller]
+    pub fn headers(&mut self, stream: u32, fields: &[(&str, &str)], end: bool) {
+        self.send(&Frame::headers(stream, fields, end));
+    }
+
+    /// Sends a head as HEADERS and CONTINUATION, in pieces of this size.
+    #[track_caller]
+    pub fn headers_in_pieces(&mut self, stream: u32, fields: &[(&str, &str)], size: usize, end: bool) {
+        let block = block(fields);
+        let count = block.len().div_ceil(size);
+        for (i, piece) in block.chunks(size).enumerate() {
+            let last = if i + 1 == count { flag::END_HEADERS } else { 0 };
+            let (kind, end) = match i {
+                0 => (Kind::Headers, if end { flag::END_STREAM } else { 0 }),
+                _ => (Kind::Continuation, 0),
+            };
+            self.send(&Frame::new(kind, last | end, stream, piece));
+        }
+    }
+
+    /// Sends DATA in one frame, whatever the windows are.
+    #[track_caller]
+    pub fn data(&mut self, stream: u32, data: impl AsRef<[u8]>, end: bool) {
+        self.send(&Frame::data(stream, data, end));
+    }
+
+    /// Sends a body of any length as the peer's windows let it.
+    #[track_caller]
+    pub fn body(&mut self, stream: u32, data: &[u8], end: bool) {
+        self.waiting.insert(stream, Waiting { data: data.to_vec(), sent: 0, end });
+        self.send_waiting();
+        self.pump_until("a window for the rest of a body", |peer| !peer.waiting.contains_key(&stream));
+    }
+
+    /// Sends as much of a body as the peer takes without more window, and tells how much that was.
+    #[track_caller]
+    pub fn fill(&mut self, stream: u32, data: &[u8]) -> usize {
+        self.waiting.insert(stream, Waiting { data: data.to_vec(), sent: 0, end: false });
+        loop {
+            let sent = |peer: &Self| peer.waiting.get(&stream).map_or(data.len(), |waiting| waiting.sent);
+            let before = sent(self);
+            self.send_waiting();
+            (0..3).for_each(|_| self.ping());
+            if sent(self) == before {
+                self.waiting.remove(&stream);
+                return before;
+            }
+        }
+    }
+
+    /// Sends what waits for a window, as far as there is one.
+    fn send_waiting(&mut self) {
+        let mut waiting = std::mem::take(&mut self.waiting);
+        waiting.retain(|&stream, waiting| {
+            loop {
+                let room = (*self.window(0)).min(*self.window(stream)).clamp(0, 16384) as usize;
+                let left = waiting.data.get(waiting.sent..).unwrap_or_default();
+                let now = room.min(left.len());
+                let last = now == left.len();
+                let stuck = now == 0 && !last;
+                if stuck || !self.try_send(&Frame::data(stream, &left[..now], waiting.end && last)) {
+                    return true;
+                }
+                *self.window(0) -= now as i64;
+                *self.window(stream) -= now as i64;
+                waiting.sent += now;
+                if last {
+                    return false;
+                }
+            }
+        });
+        self.waiting = waiting;
+    }
+
+    /// How much the peer takes on this stream.
+    fn window(&mut self, stream: u32) -> &mut i64 {
+        let initial = if stream == 0 { 65535 } else { self.initial_window };
+        self.windows.entry(stream).or_insert(initial)
+    }
+
+    /// Sends RST_STREAM.
+    #[track_caller]
+    pub fn reset(&mut self, stream: u32, code: u32) {
+        self.send(&Frame::reset(stream, code));
+    }
+
+    /// Sends a whole response, what there is no window for yet behind whatever comes next.
+    #[track_caller]
+    pub fn answer(&mut self, stream: u32, fields: &[(&str, &str)], body: impl Into<Vec<u8>>) {
+        let body = body.into();
+        self.headers(stream, fields, body.is_empty());
+        if !body.is_empty() {
+            self.waiting.insert(stream, Waiting { data: body, sent: 0, end: true });
+            self.send_waiting();
+        }
+    }
+
+    /// Sends a whole response.
+    #[track_caller]
+    pub fn respond(&mut self, stream: u32, fields: &[(&str, &str)], body: impl AsRef<[u8]>) {
+        let body = body.as_ref();
+        self.headers(stream, fields, body.is_empty());
+        if !body.is_empty() {
+            self.body(stream, body, true);
+        }
+    }
+
+    // === Receiving ===
+
+    /// Reads the message on this stream to its end, however that is.
+    #[track_caller]
+    pub fn message(&mut self, stream: u32) -> Message {
+        self.pump_until("the end of a stream", |peer| {
+            peer.ended.is_some() || peer.streams.get(&stream).is_some_and(|message| message.end.is_some())
+        });
+        let mut message = self.streams.remove(&stream).unwrap_or_default();
+        message.end.get_or_insert(End::Closed);
+        message
+    }
+
+    /// What came on this stream so far, once this holds.
+    #[track_caller]
+    pub fn wait(&mut self, stream: u32, what: &str, holds: impl Fn(&Message) -> bool) -> Message {
+        self.pump_until(what, |peer| peer.streams.get(&stream).is_some_and(&holds));
+        self.streams.get(&stream).cloned().unwrap_or_default()
+    }
+
+    /// What came on this stream so far.
+    pub fn so_far(&self, stream: u32) -> Message {
+        self.streams.get(&stream).cloned().unwrap_or_default()
+    }
+
+    /// The next request whose head has come.
+    #[track_caller]
+    pub fn accept(&mut self) -> (u32, Message) {
+        let fresh = |peer: &Self| {
+            let mut later = peer.streams.range(peer.accepted + 1..);
+            later.find(|(_, message)| !message.fields.is_empty()).map(|(stream, _)| *stream)
+        };
+        self.pump_until("a request", |peer| fresh(peer).is_some());
+        let stream = fresh(self).unwrap_or_default();
+        self.accepted = stream;
+        (stream, self.so_far(stream))
+    }
+
+    /// The next request, whole.
+    #[track_caller]
+    pub fn accept_whole(&mut self) -> (u32, Message) {
+        let (stream, _) = self.accept();
+        (stream, self.message(stream))
+    }
+
+    /// The next stream whose request has ended; nothing when the connection does.
+    pub(super) fn next_whole(&mut self) -> Option<(u32, Message)> {
+        self.try_accept_whole(Duration::from_secs(60))
+    }
+
+    /// The next stream whose request has ended; nothing when the connection does, or the time is over.
+    pub fn try_accept_whole(&mut self, within: Duration) -> Option<(u32, Message)> {
+        let until = Instant::now() + within;
+        loop {
+            let whole = self.streams.iter().find(|(_, message)| message.end == Some(End::Stream));
+            if let Some(stream) = whole.map(|(stream, _)| *stream) {
+                self.accepted = self.accepted.max(stream);
+                return Some((stream, self.streams.remove(&stream)?));
+            }
+            self.pump(until).ok()?;
+        }
+    }
+
+    /// A PING and its answer: whatever the peer sent before it has been read then, and it has read what we sent.
+    #[track_caller]
+    pub fn ping(&mut self) {
+        let sent = self.pong + 1;
+        self.send(&Frame::ping(sent.to_be_bytes()));
+        self.pump_until("the answer to a PING", |peer| peer.pong == sent);
+    }
+
+    /// The value of a setting of the peer, once it has sent them.
+    #[track_caller]
+    pub fn setting(&mut self, id: u16) -> Option<u32> {
+        self.pump_until("SETTINGS", |peer| !peer.settings.is_empty());
+        self.settings.iter().rev().find(|(known, _)| *known == id).map(|(_, value)| *value)
+    }
+
+    /// Waits until the peer has confirmed as many SETTINGS.
+    #[track_caller]
+    pub fn wait_confirmed(&mut self, count: usize) {
+        self.pump_until("the ACK of SETTINGS", |peer| peer.confirmed >= count);
+    }
+
+    /// The n-th GOAWAY: its last stream and its code.
+    #[track_caller]
+    pub fn go_away(&mut self, n: usize) -> (u32, u32) {
+        self.pump_until("GOAWAY", |peer| peer.go_aways.len() > n);
+        self.go_aways[n]
+    }
+
+    /// How many GOAWAY came.
+    pub const fn go_aways(&self) -> usize {
+        self.go_aways.len()
+    }
+
+    /// The peer ends the connection, with or without more frames before.
+    #[track_caller]
+    pub fn expect_end(&mut self) {
+        let until = self.until();
+        while self.ended.is_none() {
+            if self.pump(until) == Err(wire::End::Deadline) {
+                self.wire().fail("the peer did not close");
+            }
+        }
+    }
+
+    /// Whether the connection has ended, as far as it was read.
+    pub const fn is_ended(&self) -> bool {
+        self.ended.is_some()
+    }
+
+    /// Reads until this holds; also returns when the connection has ended and it can hold by that.
+    #[track_caller]
+    fn pump_until(&mut self, what: &str, holds: impl Fn(&Self) -> bool) {
+        let until = self.until();
+        while !holds(self) {
+            if let Err(end) = self.pump(until)
+                && !holds(self)
+            {
+                let seen = format!("{:?}, GOAWAY {:?}", self.streams, self.go_aways);
+                self.wire().fail(&format!("{end:?} while waiting for {what}; so far: {seen}"));
+            }
+        }
+    }
+
+    fn until(&mut self) -> Instant {
+        self.wire().until()
+    }
+
+    /// Reads one frame and does with it what an honest peer does.
+    fn pump(&mut self, until: Instant) -> Result<(), wire::End> {
+        match self.read_frame(until) {
+            Ok(frame) => self.take(&frame),
+            Err(wire::End::Deadline) => return Err(wire::End::Deadline),
+            Err(end) => {
+                self.ended = Some(end);
+                for message in self.streams.values_mut() {
+                    message.end.get_or_insert(End::Closed);
+                }
+                return Err(end);
+            }
+        }
+        self.send_waiting();
+        Ok(())
+    }
+
+    /// Reads one frame, and does nothing with it. What has come of one that is not whole stays.
+    fn read_frame(&mut self, until: Instant) -> Result<Frame, wire::End> {
+        let wire = self.wire.as_mut();
+        loop {
+            if let Some(header) = wire.unread.get(..9) {
+                let (mut frame, len) = Frame::parse_header(header);
+                if wire.unread.len() >= 9 + len {
+                    frame.payload = wire.unread.drain(..9 + len).skip(9).collect();
+                    return Ok(frame);
+                }
+            }
+            wire.fill(until)?;
+        }
+    }
+
+    fn take(&mut self, frame: &Frame) {
+        match frame.kind {
+            Kind::Settings if frame.has(flag::ACK) => self.confirmed += 1,
+            Kind::Settings => self.take_settings(frame),
+            Kind::Ping if frame.has(flag::ACK) => {
+                self.pong = u64::from(frame.number(0)) << 32 | u64::from(frame.number(4));
+            }
+            Kind::Ping if self.pongs => {
+                self.try_send(&Frame::new(Kind::Ping, flag::ACK, 0, frame.payload.clone()));
+            }
+            Kind::GoAway => self.go_aways.push((frame.number(0), frame.number(4))),
+            Kind::WindowUpdate => *self.window(frame.stream) += i64::from(frame.number(0)),
+            Kind::Headers | Kind::Continuation => self.take_head(frame),
+            Kind::Data => {
+                let message = self.streams.entry(frame.stream).or_default();
+                message.body.extend_from_slice(&frame.payload);
+                note(message, &format!("DATA {}", frame.payload.len()), frame.has(flag::END_STREAM));
+            }
+            Kind::Reset => {
+                let message = self.streams.entry(frame.stream).or_default();
+                note(message, &format!("RST_STREAM {}", frame.number(0)), false);
+                message.end.get_or_insert(End::Reset(frame.number(0)));
+            }
+            Kind::Ping | Kind::Priority | Kind::PushPromise | Kind::Other(_) => {}
+        }
+    }
+
+    fn take_settings(&mut self, frame: &Frame) {
+        for pair in frame.payload.chunks_exact(6) {
+            let id = u16::from_be_bytes([pair[0], pair[1]]);
+            let value = u32::from_be_bytes([pair[2], pair[3], pair[4], pair[5]]);
+            if id == setting::WINDOW {
+                let more = i64::from(value) - self.initial_window;
+                self.initial_window += more;
+                self.windows.range_mut(1..).for_each(|(_, window)| *window += more);
+            }
+            self.settings.push((id, value));
+        }
+        self.try_send(&Frame::new(Kind::Settings, flag::ACK, 0, []));
+    }
+
+    fn take_head(&mut self, frame: &Frame) {
+        // Weir sends neither padding nor priorities.
+        self.block.extend_from_slice(&frame.payload);
+        let name = if frame.kind == Kind::Headers { "HEADERS" } else { "CONTINUATION" };
+        let message = self.streams.entry(frame.stream).or_default();
+        message.frames.push(name.to_owned());
+        if frame.kind == Kind::Headers && frame.has(flag::END_STREAM) {
+            message.frames.push("END".to_owned());
+        }
+        if frame.has(flag::END_HEADERS) {
+            let block = std::mem::take(&mut self.block);
+            let Some(fields) = self.decoder.decode(&block) else {
+                self.wire().fail("a block of fields that is no HPACK");
+            };
+            let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+            let fields = fields.into_iter().map(|(name, value)| (text(name), text(value)));
+            let message = self.streams.entry(frame.stream).or_default();
+            message.add_head(fields.collect());
+            if message.frames.iter().any(|frame| frame == "END") {
+                message.frames.retain(|frame| frame != "END");
+                if let Some(last) = message.frames.last_mut() {
+                    last.push_str(" END");
+                }
+                message.end.get_or_insert(End::Stream);
+            }
+        }
+    }
+}
+
+fn note(message: &mut Message, frame: &str, end: bool) {
+    message.frames.push(if end { format!("{frame} END") } else { frame.to_owned() });
+    if end {
+        message.end.get_or_insert(End::Stream);
+    }
+}
+
+impl AsMut<Wire> for Client {
+    fn as_mut(&mut self) -> &mut Wire {
+        self
+    }
+}
+
+impl AsMut<Wire> for Conn {
+    fn as_mut(&mut self) -> &mut Wire {
+        self
+    }
+}

@@ -1,0 +1,410 @@
+//! Connections to HTTP/2 upstreams: few, shared, and what becomes of requests when one of them ends.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier};
+use std::time::{Duration, Instant};
+
+use weir_testkit::h2::{End, Frame, H2, H2Origin, Options, code, setting};
+use weir_testkit::{Client, Conn, Upstream, Weir, eventually};
+
+use super::{H2C, ask, weir, weir_with};
+use crate::cause::{PENDING_TIMEOUT, UPSTREAM_CLOSED, UPSTREAM_RESET};
+use crate::support::{GET, OK_BODY};
+
+fn server(upstream: &Upstream, settings: &[(u16, u32)]) -> H2<Conn> {
+    H2::server(upstream.accept(), &Options::default().with(settings))
+}
+
+#[test]
+fn many_clients_share_one_connection() {
+    let origin = H2Origin::fixed("ok");
+    let weir = weir(origin.address(), H2C);
+    for _ in 0..20 {
+        weir.client().ask(GET).expect_body("ok");
+        let mut client = weir.h2();
+        let stream = client.get("/");
+        client.message(stream).expect_body("ok");
+    }
+    assert_eq!((origin.connections(), origin.requests()), (1, 40));
+}
+
+#[test]
+fn a_burst_on_a_cold_pool_makes_few_connections() {
+    let origin = H2Origin::fixed("ok");
+    let weir = weir(origin.address(), H2C);
+    let barrier = Arc::new(Barrier::new(4));
+    let threads: Vec<_> = (0..4)
+        .map(|_| {
+            let (barrier, address) = (barrier.clone(), weir.address("web"));
+            std::thread::spawn(move || {
+                let mut client = H2::client(Client::connect(address));
+                client.ping();
+                barrier.wait();
+                let streams: Vec<u32> = (0..100).map(|n| client.get(&format!("/{n}"))).collect();
+                for stream in streams {
+                    client.message(stream).expect_status(200).expect_body("ok");
+                }
+            })
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    assert_eq!(origin.requests(), 400);
+    // 256 at one time on each is our own limit: 205 are 80 % of it.
+    assert!(origin.connections() <= 3, "{} connections", origin.connections());
+}
+
+#[test]
+fn another_connection_above_80_percent() {
+    let upstream = Upstream::listen();
+    let weir = weir(upstream.address(), H2C);
+    let mut client = weir.h2();
+    let settings = [(setting::STREAMS, 10)];
+    client.get("/0");
+    let mut first = server(&upstream, &settings);
+    first.accept();
+    for n in 1..8 {
+        client.get(&format!("/{n}"));
+        first.accept();
+    }
+    upstream.expect_no_connection();
+    // The ninth finds eight of ten.
+    let ninth = client.get("/8");
+    let mut second = server(&upstream, &settings);
+    let (seen, request) = second.accept_whole();
+    request.expect_header(":path", "/8");
+    second.respond(seen, &[(":status", "200")], "ok");
+    client.message(ninth).expect_body("ok");
+    // The next goes where there are fewest.
+    let tenth = client.get("/9");
+    let (seen, _) = second.accept_whole();
+    second.respond(seen, &[(":status", "200")], "ok");
+    client.message(tenth).expect_body("ok");
+    assert_eq!(upstream.connections(), 2);
+}
+
+#[test]
+fn a_peer_that_takes_one_at_a_time() {
+    // The limit of the upstream and its own limit of connections: the others wait for their turn, and get it.
+    let upstream = Upstream::listen();
+    let weir = weir(upstream.address(), "protocol: h2c, limits: { connections: 1 }");
+    let mut client = weir.h2();
+    let streams = [client.get("/0"), client.get("/1"), client.get("/2")];
+    let mut peer = server(&upstream, &[(setting::STREAMS, 1)]);
+    for n in 0..3 {
+        let (seen, request) = peer.accept_whole();
+        request.expect_header(":path", &format!("/{n}"));
+        peer.ping(); // nothing else has come meanwhile
+        peer.respond(seen, &[(":status", "200")], format!("{n}"));
+    }
+    for (n, stream) in streams.iter().enumerate() {
+        client.message(*stream).expect_body(n.to_string());
+    }
+    upstream.expect_no_connection();
+}
+
+#[test]
+fn who_waits_too_long_for_a_stream_is_told() {
+    let upstream = Upstream::listen();
+    let weir =
+        weir(upstream.address(), "protocol: h2c, limits: { connections: 1 }, timeouts: { connect: 200ms }");
+    let mut client = weir.h2();
+    let first = client.get("/first");
+    let mut peer = server(&upstream, &[(setting::STREAMS, 1)]);
+    let (seen, _) = peer.accept_whole();
+    let second = client.get("/second");
+    client.message(second).expect_cause(PENDING_TIMEOUT);
+    peer.respond(seen, &[(":status", "200")], "ok");
+    client.message(first).expect_body("ok");
+}
+
+// === Sent again ===
+
+#[test]
+fn a_refused_stream_is_sent_again() {
+    for method in ["GET", "POST"] {
+        let upstream = Upstream::listen();
+        let weir = weir(upstream.address(), H2C);
+        let mut client = weir.h2();
+        let stream = client.request(&ask(method, "/", &[]), true);
+        let mut peer = server(&upstream, &[]);
+        let (seen, _) = peer.accept_whole();
+        peer.reset(seen, code::REFUSED);
+        // On the same connection or on a new one: both would be right.
+        let answered = Arc::new(AtomicUsize::new(0));
+        loop {
+            if let Some(conn) = upstream.try_accept() {
+                peer = H2::server(conn, &Options::default());
+            }
+            if let Some((again, _)) = peer.try_accept_whole(Duration::from_millis(50)) {
+                peer.respond(again, &[(":status", "200")], "ok");
+                answered.fetch_add(1, Ordering::Relaxed);
+                break;
+            }
+        }
+        client.message(stream).expect_status(200).expect_body("ok");
+        assert_eq!(answered.load(Ordering::Relaxed), 1, "{method}");
+    }
+}
+
+#[test]
+fn a_post_whose_body_was_taken_is_not_sent_again() {
+    let upstream = Upstream::listen();
+    let weir = weir(upstream.address(), H2C);
+    let mut client = weir.h2();
+    let stream = client.post("/");
+    client.data(stream, "some", false);
+    let mut peer = server(&upstream, &[]);
+    let (seen, _) = peer.accept();
+    peer.wait(seen, "the body", |message| message.body == b"some");
+    peer.reset(seen, code::REFUSED);
+    // The beginning of the body is gone: it cannot be sent again.
+    client.message(stream).expect_cause(UPSTREAM_RESET);
+    upstream.expect_no_connection();
+}
+
+#[test]
+fn a_post_that_came_whole_is_sent_again_after_refused_stream() {
+    let upstream = Upstream::listen();
+    let weir = weir(upstream.address(), H2C);
+    let mut client = weir.client();
+    // Of HTTP/1.1, in one piece: the body is here with the head.
+    client.send("POST / HTTP/1.1\r\nHost: weir.test\r\nContent-Length: 4\r\n\r\nbody");
+    let mut peer = server(&upstream, &[]);
+    let (seen, request) = peer.accept_whole();
+    request.expect_body("body");
+    peer.reset(seen, code::REFUSED);
+    let (again, request) = peer.accept_whole();
+    request.expect_body("body");
+    peer.respond(again, &[(":status", "200")], "ok");
+    client.read_response().expect_body("ok");
+}
+
+#[test]
+fn what_a_goaway_leaves_out_is_sent_again() {
+    let upstream = Upstream::listen();
+    let weir = weir(upstream.address(), H2C);
+    let mut client = weir.h2();
+    let kept = client.get("/kept");
+    let mut old = server(&upstream, &[]);
+    let (seen, _) = old.accept_whole();
+    let (post, get) = (client.request(&ask("POST", "/post", &[]), true), client.get("/get"));
+    old.accept_whole();
+    old.accept_whole();
+    old.send(&Frame::go_away(seen, code::NONE));
+    let mut new = server(&upstream, &[]);
+    for _ in 0..2 {
+        let (again, request) = new.accept_whole();
+        assert!(["/post", "/get"].contains(&request.header(":path").unwrap()));
+        new.respond(again, &[(":status", "200")], "new");
+    }
+    client.message(post).expect_body("new");
+    client.message(get).expect_body("new");
+    // What it took it finishes, and nothing else is sent there.
+    let next = client.get("/next");
+    let (again, _) = new.accept_whole();
+    new.respond(again, &[(":status", "200")], "new");
+    client.message(next).expect_body("new");
+    old.respond(seen, &[(":status", "200")], "old");
+    client.message(kept).expect_body("old");
+    old.expect_end();
+}
+
+#[test]
+fn what_a_goaway_took_is_not_sent_again() {
+    let upstream = Upstream::listen();
+    let weir = weir(upstream.address(), H2C);
+    let mut client = weir.h2();
+    let stream = client.request(&ask("POST", "/", &[]), true);
+    let mut peer = server(&upstream, &[]);
+    let (seen, _) = peer.accept_whole();
+    peer.send(&Frame::go_away(seen, code::NONE));
+    peer.ping();
+    drop(peer);
+    let answer = client.message(stream);
+    assert!(
+        [UPSTREAM_CLOSED, UPSTREAM_RESET].iter().any(|cause| answer.header("x-weir-cause") == Some(cause.1)),
+        "{answer:?}"
+    );
+    upstream.expect_no_connection();
+}
+
+#[test]
+fn a_goaway_in_two_steps_loses_nothing() {
+    let upstream = Upstream::listen();
+    let weir = weir(upstream.address(), H2C);
+    let mut client = weir.h2();
+    let first = client.get("/first");
+    let mut old = server(&upstream, &[]);
+    let (seen, _) = old.accept_whole();
+    old.send(&Frame::go_away(0x7fff_ffff, code::NONE));
+    old.ping();
+    let second = client.get("/second");
+    let mut new = server(&upstream, &[]);
+    let (again, request) = new.accept_whole();
+    request.expect_header(":path", "/second");
+    new.respond(again, &[(":status", "200")], "new");
+    client.message(second).expect_body("new");
+    old.send(&Frame::go_away(seen, code::NONE));
+    old.respond(seen, &[(":status", "200")], "old");
+    client.message(first).expect_body("old");
+}
+
+#[test]
+fn a_reset_after_the_head_is_not_sent_again() {
+    let upstream = Upstream::listen();
+    let weir = weir(upstream.address(), H2C);
+    let mut client = weir.h2();
+    let stream = client.get("/");
+    let mut peer = server(&upstream, &[]);
+    let (seen, _) = peer.accept_whole();
+    peer.headers(seen, &[(":status", "200")], false);
+    peer.reset(seen, code::REFUSED);
+    assert!(matches!(client.message(stream).end, Some(End::Reset(_))));
+    // Nor for another code before it.
+    let stream = client.get("/");
+    let (seen, _) = peer.accept_whole();
+    peer.reset(seen, code::INTERNAL);
+    client.message(stream).expect_cause(UPSTREAM_RESET);
+    peer.ping();
+    assert!(peer.try_accept_whole(Duration::ZERO).is_none());
+    upstream.expect_no_connection();
+}
+
+#[test]
+fn an_upstream_that_refuses_all_is_not_asked_for_ever() {
+    let origin = H2Origin::new(Options::default(), |peer, stream, _| peer.reset(stream, code::REFUSED));
+    let weir = weir(origin.address(), H2C);
+    let mut client = weir.h2();
+    let stream = client.get("/");
+    client.message(stream).expect_cause(UPSTREAM_RESET);
+    assert_eq!(origin.requests(), 3);
+}
+
+#[test]
+fn a_connection_that_dies_takes_its_requests_along() {
+    let upstream = Upstream::listen();
+    let weir = weir(upstream.address(), H2C);
+    let mut client = weir.h2();
+    let streams: Vec<u32> =
+        (0..5).map(|n| client.request(&ask("POST", &format!("/{n}"), &[]), true)).collect();
+    let mut peer = server(&upstream, &[]);
+    (0..5).for_each(|_| drop(peer.accept_whole()));
+    drop(peer);
+    for stream in streams {
+        let answer = client.message(stream);
+        assert_eq!(answer.status(), 502, "{answer:?}");
+    }
+    upstream.expect_no_connection();
+    // The next finds a new one.
+    let stream = client.get("/");
+    let mut peer = server(&upstream, &[]);
+    let (seen, _) = peer.accept_whole();
+    peer.respond(seen, &[(":status", "200")], "ok");
+    client.message(stream).expect_body("ok");
+}
+
+#[test]
+fn a_get_that_lost_the_race_is_sent_again() {
+    let upstream = Upstream::listen();
+    let weir = weir(upstream.address(), H2C);
+    let mut client = weir.h2();
+    let stream = client.get("/");
+    let mut peer = server(&upstream, &[]);
+    let (seen, _) = peer.accept_whole();
+    peer.respond(seen, &[(":status", "200")], "ok");
+    client.message(stream).expect_body("ok");
+    let stream = client.get("/again");
+    peer.accept_whole();
+    drop(peer);
+    let mut peer = server(&upstream, &[]);
+    let (seen, request) = peer.accept_whole();
+    request.expect_header(":path", "/again");
+    peer.respond(seen, &[(":status", "200")], "ok");
+    client.message(stream).expect_body("ok");
+}
+
+// === Age and life ===
+
+#[test]
+fn an_old_connection_takes_nothing_new() {
+    let origin = H2Origin::fixed("ok");
+    let weir = weir(origin.address(), "protocol: h2c, max_age: 50ms");
+    let mut client = weir.client();
+    eventually("an old connection is replaced", || {
+        client.ask(GET).expect_body("ok");
+        origin.connections() > 1
+    });
+}
+
+#[test]
+fn a_ping_of_the_upstream_is_answered() {
+    let upstream = Upstream::listen();
+    let weir = weir(upstream.address(), H2C);
+    let mut client = weir.h2();
+    client.get("/");
+    let mut peer = server(&upstream, &[]);
+    peer.accept_whole();
+    peer.ping();
+    drop(weir);
+}
+
+// === 500 at one time ===
+
+/// One stream stalls; the others are answered, all of them, and none waits for it.
+#[test]
+fn five_hundred_streams_and_one_that_stalls() {
+    const STREAMS: usize = 500;
+    let body = vec![b'x'; 20_000];
+    let origin = H2Origin::answering(move |request| {
+        if request.header(":path") == Some("/stall") { vec![b'x'; 2_000_000] } else { body.clone() }
+    });
+    let weir = weir_with(origin.address(), H2C, "limits: { h2: { streams: 600 } }");
+    let mut client = H2::client_with(
+        weir.client(),
+        &Options { settings: vec![(setting::WINDOW, 0)], ..Options::default() },
+    );
+    let stalled = client.get("/stall");
+    client.wait(stalled, "its head", |message| message.status() == 200);
+    for _ in 0..3 {
+        let started = Instant::now();
+        let streams: Vec<u32> = (0..STREAMS)
+            .map(|n| {
+                let stream = client.get(&format!("/{n}"));
+                client.send(&Frame::window(stream, 1_000_000));
+                stream
+            })
+            .collect();
+        for stream in streams {
+            let answer = client.message(stream);
+            answer.expect_status(200);
+            assert_eq!(answer.body.len(), 20_000);
+        }
+        let took = started.elapsed();
+        assert!(took < Duration::from_secs(1), "500 requests took {took:?}");
+    }
+    client.send(&Frame::window(stalled, 3_000_000));
+    assert_eq!(client.message(stalled).body.len(), 2_000_000);
+    assert_eq!(origin.requests(), 3 * STREAMS + 1);
+    origin.verify();
+}
+
+// === Protocols ===
+
+#[test]
+fn an_upstream_that_speaks_http1() {
+    let upstream = Upstream::fixed(OK_BODY);
+    let weir = weir(upstream.address(), H2C);
+    let mut client = weir.h2();
+    let stream = client.get("/");
+    client.message(stream).expect_cause((502, "upstream_protocol"));
+    // One that waits for a request of its own protocol closes, or says something in it.
+    let upstream = Upstream::script(|conn| {
+        conn.read_until("PRI * HTTP/2.0\r\n\r\n");
+        let _ = conn.try_send("HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");
+    });
+    let weir = super::weir(upstream.address(), H2C);
+    weir.client().ask(GET).expect_cause((502, "upstream_protocol"));
+    let closing = Upstream::script(|conn| drop(conn.read_until("PRI")));
+    let weir: Weir = super::weir(closing.address(), H2C);
+    weir.client().ask(GET).expect_cause((502, "upstream_protocol"));
+}
