@@ -151,7 +151,7 @@ impl<'c> Exchange<'c> {
             self.filter_request(route).await?;
         }
         let local = Rc::clone(&self.local);
-        let upstream = match &local.snapshot.routes[route].target {
+        let upstream = match &local.routes[route].handling.target {
             Target::Respond(answer) => return Ok(self.write_made(respond::answer(answer)).await),
             Target::Upstream(upstream) => *upstream,
             Target::Split(shares) => self.pick_upstream(shares),
@@ -217,7 +217,7 @@ impl<'c> Exchange<'c> {
         self.facts.route = Some(index);
         let route = &self.local.routes[index];
         route.cells.active.inc();
-        if !self.local.snapshot.routes[index].chain.is_empty() {
+        if !route.handling.chain.is_empty() {
             self.cx = Some(self.context(index));
         }
         Ok(index)
@@ -244,7 +244,7 @@ impl<'c> Exchange<'c> {
     async fn filter_request(&mut self, route: usize) -> Result<(), Stop> {
         let local = Rc::clone(&self.local);
         let snapshot = &local.snapshot;
-        let route = &snapshot.routes[route];
+        let route = &local.routes[route].handling;
         for &filter in &route.chain {
             let known = self.cx.as_ref().and_then(Cx::consumer_index);
             if let Flow::Wait = self.filter_one(snapshot, filter)? {

@@ -112,8 +112,8 @@ pub fn explain(
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let filters = winner.map(|route| {
         let instance = |&i: &u32| &snapshot.filters[i as usize];
-        route
-            .chain
+        let chain = &route.handling.chain;
+        chain
             .iter()
             .map(instance)
             .map(|f| FilterShown { name: f.name, settings: f.settings.clone() })
@@ -127,7 +127,7 @@ pub fn explain(
             query: head.query().map(text),
             listener: shown.name.to_string(),
         },
-        target: winner.map(|route| target_of(snapshot, &route.target)),
+        target: winner.map(|route| target_of(snapshot, &route.handling.target)),
         filters: filters.unwrap_or_default(),
         decision,
     })

@@ -125,7 +125,7 @@ impl Exchange<'_> {
 
     /// What is left of the exchange's own time, if it is limited.
     fn time_left(&self, of_upstream: Duration) -> Option<Duration> {
-        let route = &self.local.snapshot.routes[self.facts.route.unwrap_or_default()];
+        let route = &self.local.routes[self.facts.route.unwrap_or_default()].handling;
         let end = exchange_end(self.facts.started, route.exchange_timeout.unwrap_or(of_upstream))?;
         Some(end.saturating_duration_since(Instant::now()))
     }
@@ -147,7 +147,7 @@ impl Exchange<'_> {
         let mut upload = self.begin_upload(spec, &active)?;
         let replayable = upload.relay.is_finished();
         let began = Instant::now();
-        let route = &self.local.snapshot.routes[self.facts.route.unwrap_or_default()];
+        let route = &self.local.routes[self.facts.route.unwrap_or_default()].handling;
         let wait = Waits {
             response: route.response_timeout.unwrap_or(spec.timeouts.response),
             body: self.client.listener.spec.timeouts.body,

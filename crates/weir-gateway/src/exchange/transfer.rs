@@ -52,7 +52,7 @@ impl Exchange<'_> {
         let mut download = Relay::new(kind, framing, out);
         let response_timeouts = upstream.spec.timeouts;
         let route = self.facts.route.unwrap_or_default();
-        let limit = self.local.snapshot.routes[route].exchange_timeout.unwrap_or(response_timeouts.exchange);
+        let limit = self.local.routes[route].handling.exchange_timeout.unwrap_or(response_timeouts.exchange);
         let end = exchange_end(self.facts.started, limit);
 
         let mut result = {
