@@ -79,7 +79,7 @@ pub(crate) struct Exchange<'c> {
     used: usize,
     /// What was read behind the request's body while relaying it: the next request's beginning.
     leftover: Vec<u8>,
-    /// What the next hop is told about the client; made once, for every attempt the same.
+    /// What the next hop is told about the client where others have said something already; for every attempt the same.
     forwarded: Option<Vec<u8>>,
     /// The request's body as framed for the first attempt, where filters have seen it.
     replay: Option<Vec<u8>>,

@@ -8,7 +8,7 @@ use super::upload::{BodyWatch, Failure, Upload, Waits, await_head, client_fault}
 use super::{Exchange, Stop};
 use crate::error::{self, Cause};
 use crate::filter::Hooks;
-use crate::forward;
+use crate::forward::{self, Said};
 use crate::upstream::{Active, Connection, Entered, LocalUpstream, Tried};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -245,8 +245,9 @@ impl Exchange<'_> {
         };
         let mut out = self.client.core.take_buffer();
         let endpoint = &active.get().endpoint;
-        let said =
-            self.forwarded.get_or_insert_with(|| forward::lines(&mut self.head, &self.client.forwarding));
+        let client = &self.client.forwarding;
+        self.forwarded = self.forwarded.take().or_else(|| forward::chain(&mut self.head, client));
+        let said = self.forwarded.as_deref().map_or(Said::Client(client), Said::Lines);
         forward::write_head(&mut self.head, said, &spec.host, endpoint, framing, &mut out);
         let expects_continue = self.head.expects_continue();
         if let Some(body) = &self.replay {
