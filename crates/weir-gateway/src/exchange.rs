@@ -262,7 +262,7 @@ impl<'c> Exchange<'c> {
                 }
             }
         }
-        self.facts.filtered(self.ran.len());
+        self.facts.filtered(self.ran.len(), self.client.core.access_log.borrow().is_some());
         Ok(())
     }
 
