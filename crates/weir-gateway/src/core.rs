@@ -3,7 +3,7 @@
 //! Everything here belongs to one thread. Other threads reach a core only through its mailbox ([`Message`]).
 
 use crate::filter::RouteScope;
-use crate::snapshot::{Listener, Snapshot};
+use crate::snapshot::{Handling, Listener, Snapshot};
 use crate::upstream::balance::Random;
 use crate::upstream::{LocalUpstream, Pool, PoolKey};
 use slab::Slab;
@@ -116,6 +116,7 @@ pub(crate) struct Local {
 pub(crate) struct LocalRoute {
     pub(crate) scope: Rc<RouteScope>,
     pub(crate) cells: Arc<RouteCells>,
+    pub(crate) handling: Arc<Handling>,
 }
 
 /// A listener as one core uses it.
@@ -217,6 +218,7 @@ impl Core {
                 caller: Some(Rc::clone(&caller)),
             }),
             cells: self.cells.route(&route.series),
+            handling: Arc::clone(&route.handling),
         });
         let routes = routes.collect();
         let old = self.local();
@@ -390,9 +392,15 @@ impl Local {
             consumers: Arc::clone(&of.scope.consumers),
             caller: None,
         };
+        let snapshot = self.snapshot.only(route, upstream, filters);
+        let route = LocalRoute {
+            scope: Rc::new(scope),
+            cells: Arc::clone(&of.cells),
+            handling: Arc::clone(&snapshot.routes[0].handling),
+        };
         Rc::new(Self {
-            snapshot: Arc::new(self.snapshot.only(route, upstream, filters)),
-            routes: vec![LocalRoute { scope: Rc::new(scope), cells: Arc::clone(&of.cells) }],
+            snapshot: Arc::new(snapshot),
+            routes: vec![route],
             upstreams: Vec::new(),
             listeners: Vec::new(),
             unrouted: Arc::clone(&self.unrouted),

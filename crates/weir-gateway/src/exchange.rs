@@ -79,7 +79,7 @@ pub(crate) struct Exchange<'c> {
     used: usize,
     /// What was read behind the request's body while relaying it: the next request's beginning.
     leftover: Vec<u8>,
-    /// What the next hop is told about the client; made once, for every attempt the same.
+    /// What the next hop is told about the client where others have said something already; for every attempt the same.
     forwarded: Option<Vec<u8>>,
     /// The request's body as framed for the first attempt, where filters have seen it.
     replay: Option<Vec<u8>>,
@@ -158,7 +158,7 @@ impl<'c> Exchange<'c> {
             self.filter_request(route).await?;
         }
         let local = Rc::clone(&self.local);
-        let upstream = match &local.snapshot.routes[route].target {
+        let upstream = match &local.routes[route].handling.target {
             Target::Respond(answer) => return Ok(self.write_made(respond::answer(answer)).await),
             Target::Upstream(upstream) => *upstream,
             Target::Split(shares) => self.pick_upstream(shares),
@@ -224,7 +224,7 @@ impl<'c> Exchange<'c> {
         self.facts.route = Some(index);
         let route = &self.local.routes[index];
         route.cells.active.inc();
-        if !self.local.snapshot.routes[index].chain.is_empty() {
+        if !route.handling.chain.is_empty() {
             self.cx = Some(self.context(index));
         }
         Ok(index)
@@ -250,7 +250,7 @@ impl<'c> Exchange<'c> {
     async fn filter_request(&mut self, route: usize) -> Result<(), Stop> {
         let local = Rc::clone(&self.local);
         let snapshot = &local.snapshot;
-        let route = &snapshot.routes[route];
+        let route = &local.routes[route].handling;
         for &filter in &route.chain {
             let known = self.cx.as_ref().and_then(Cx::consumer_index);
             if let Flow::Wait = self.filter_one(snapshot, filter)? {
@@ -268,7 +268,7 @@ impl<'c> Exchange<'c> {
                 }
             }
         }
-        self.facts.filtered(self.ran.len());
+        self.facts.filtered(self.ran.len(), self.client.core.access_log.borrow().is_some());
         Ok(())
     }
 

@@ -128,14 +128,14 @@ pub fn explain(
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let filters = winner.map(|route| {
         let instance = |&i: &u32| &snapshot.filters[i as usize];
-        route
-            .chain
+        let chain = &route.handling.chain;
+        chain
             .iter()
             .map(instance)
             .map(|f| FilterShown { name: f.name, settings: f.settings.clone() })
             .collect()
     });
-    let target = winner.map(|route| target_of(snapshot, &route.target));
+    let target = winner.map(|route| target_of(snapshot, &route.handling.target));
     Ok(Explanation {
         grpc: crate::grpc::is_grpc(&head.headers)
             .then(|| grpc_of(&text(head.method_name()), &text(path), target.as_ref())),

@@ -8,8 +8,9 @@ use super::upload::{BodyWatch, Failure, Upload, Waits, await_head, client_fault}
 use super::{Exchange, Stop};
 use crate::error::{self, Cause};
 use crate::filter::Hooks;
+use crate::forward::{self, Said};
+use crate::grpc;
 use crate::upstream::{Active, Connection, LocalUpstream, Tried, Unmade, Wanted, complain, connect};
-use crate::{forward, grpc};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use weir_h1::{BodyKind, FieldName, ResponseHead, Version};
@@ -105,7 +106,7 @@ impl Exchange<'_> {
     }
 
     fn own_limit(&self, of_upstream: Duration) -> Option<Duration> {
-        let route = &self.local.snapshot.routes[self.facts.route.unwrap_or_default()];
+        let route = &self.local.routes[self.facts.route.unwrap_or_default()].handling;
         Some(route.exchange_timeout.unwrap_or(of_upstream)).filter(|limit| !limit.is_zero())
     }
 
@@ -177,7 +178,7 @@ impl Exchange<'_> {
     }
 
     fn waits(&self, spec: &crate::upstream::Upstream, began: Instant) -> Waits {
-        let route = &self.local.snapshot.routes[self.facts.route.unwrap_or_default()];
+        let route = &self.local.routes[self.facts.route.unwrap_or_default()].handling;
         let of_client = &self.client.listener.spec.timeouts;
         let waits = Waits {
             response: route.response_timeout.unwrap_or(spec.timeouts.response),
@@ -249,8 +250,9 @@ impl Exchange<'_> {
         self.shorten_grpc_timeout(spec.timeouts.exchange);
         let mut out = self.client.core.take_buffer();
         let endpoint = &active.get().endpoint;
-        let said =
-            self.forwarded.get_or_insert_with(|| forward::lines(&mut self.head, &self.client.forwarding));
+        let client = &self.client.forwarding;
+        self.forwarded = self.forwarded.take().or_else(|| forward::chain(&mut self.head, client));
+        let said = self.forwarded.as_deref().map_or(Said::Client(client), Said::Lines);
         forward::write_head(&mut self.head, said, &spec.host, endpoint, framing, &mut out);
         let expects_continue = self.head.expects_continue();
         if let Some(body) = &self.replay {
