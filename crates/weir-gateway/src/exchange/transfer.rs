@@ -266,6 +266,12 @@ impl Exchange<'_> {
             response.headers.remove_known(Known::ContentLength);
         }
         response.headers.write_to(out);
+        // RFC 9110 §6.6.1: who forwards a response without Date adds when it came.
+        if response.headers.get_known(Known::Date).is_none() {
+            out.extend_from_slice(b"date: ");
+            out.extend_from_slice(&self.client.core.date());
+            out.extend_from_slice(b"\r\n");
+        }
         if self.ends_unsaid(response) {
             out.extend_from_slice(b"content-length: 0\r\n");
         }
