@@ -12,7 +12,7 @@ package_of() {
   case $1 in
     cc) echo gcc libc6-dev ;;
     h2load | nghttp) echo nghttp2-client ;;
-    curl | haproxy | nginx | openssl | python3 | slowhttptest | wrk) echo "$1" ;;
+    chromium | curl | haproxy | nginx | openssl | python3 | slowhttptest | wrk) echo "$1" ;;
     promtool) echo prometheus ;;
     testssl) echo testssl.sh ;;
     varnishtest) echo varnish ;;
