@@ -8,6 +8,10 @@
 //! its default, so that reports of older versions can be read; `schema` says which version wrote it.
 
 mod json;
+mod text;
+
+pub use json::schema;
+pub use text::verdict as verdict_text;
 
 use crate::Histogram;
 use schemars::JsonSchema;
@@ -18,7 +22,7 @@ use std::collections::BTreeMap;
 pub const SCHEMA: &str = "weir.load/1";
 
 /// The layouts, sorted by name. One more is a file in `report/` and its two lines here: `mod x;` and `&x::FORMAT`.
-pub static FORMATS: &[&Format] = &[&json::FORMAT];
+pub static FORMATS: &[&Format] = &[&json::FORMAT, &text::FORMAT];
 
 /// One way to print a report.
 #[derive(Debug)]
@@ -50,8 +54,8 @@ pub struct Report {
     pub plan: PlanAsRun,
     /// When the first request could start (after the warm-up): milliseconds since 1970 UTC.
     pub started_unix_ms: u64,
-    /// From then until the last worker stopped: what rates are divided by. The graceful stop is not in it unless a request
-    /// of a count was still due.
+    /// From then until the planned end, or until the last response that is counted, if that came later in the graceful stop: what
+    /// rates are divided by. Where the run ended otherwise, until then.
     pub duration_ns: u64,
     /// Length of the warm-up that came before and is in no other figure.
     pub warmup_ns: u64,
