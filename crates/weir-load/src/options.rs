@@ -4,12 +4,14 @@ use crate::check::Check;
 use crate::pace::{self, Rhythm};
 use crate::plan::{Origin, Plan, Target, mix};
 use crate::report::{Pace, PlanAsRun, Stage, StageUnit, Stop};
+use crate::template::{Data, Template, Text};
 use crate::threshold::Threshold;
 use crate::units;
 use crate::url::{Scheme, Url};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weir_h1::FieldName;
 use weir_wire::listen::Address;
@@ -28,6 +30,12 @@ pub struct Options {
     pub data: Option<String>,
     /// Body as it is, where there is no `data`.
     pub body: Option<Vec<u8>>,
+    /// Parts of a multipart body: `name=value`, or `name=@file`.
+    pub forms: Vec<String>,
+    /// Rows for `{{data.NAME}}`: a file of CSV with a line of names, or of JSON lines.
+    pub feed: Option<PathBuf>,
+    /// Send braces as they are.
+    pub raw: bool,
     /// `user:password` for basic authentication.
     pub user: Option<String>,
     /// Token for bearer authentication.
@@ -138,6 +146,9 @@ const WAIT: Duration = Duration::from_secs(30);
 /// Longest body: it is held in memory.
 const BODY_MOST: u64 = 1 << 30;
 
+/// What parts of a multipart body are separated by: long enough to occur in no file by chance.
+const BOUNDARY: &str = "weir-3f1c9a7e5b2d4860-part";
+
 struct Reader<'a> {
     options: &'a Options,
     mistakes: Vec<Mistake>,
@@ -195,7 +206,8 @@ impl Reader<'_> {
         }
 
         let begun = Instant::now();
-        let (origins, targets, weights, plans) = self.targets();
+        let data = self.feed().map(Arc::new);
+        let (origins, targets, weights, plans) = self.targets(data.as_deref());
         let dns_ns = crate::clock::nanos(begun.elapsed());
         let pid = self.pid(&origins, thresholds.iter().any(Threshold::needs_cost));
         if targets.is_empty() || !self.mistakes.is_empty() {
@@ -237,6 +249,7 @@ impl Reader<'_> {
             abort_on,
             dns_ns,
             pid,
+            data,
         })
     }
 
@@ -328,7 +341,10 @@ impl Reader<'_> {
     // === targets ===
 
     #[allow(clippy::type_complexity)] // four lists that belong together for the length of one call
-    fn targets(&mut self) -> (Vec<Origin>, Vec<Target>, Vec<u32>, Vec<crate::report::TargetPlan>) {
+    fn targets(
+        &mut self,
+        data: Option<&Data>,
+    ) -> (Vec<Origin>, Vec<Target>, Vec<u32>, Vec<crate::report::TargetPlan>) {
         let o = self.options;
         let body = self.body();
         let fields = self.fields();
@@ -368,9 +384,9 @@ impl Reader<'_> {
                 .unwrap_or_default();
             let body = body.as_deref().unwrap_or_default();
             plan.body_bytes = body.len() as u64;
-            let bytes = self.render(&method, &url, &fields, body, &mut plan.headers);
-            let head_bytes = bytes.len() - body.len();
-            targets.push(Target { origin, is_head: method == "HEAD", bytes: bytes.into(), head_bytes });
+            let (target, shown) = self.render(text, &method, &url, &fields, body, data);
+            plan.headers = shown;
+            targets.push(Target { origin, ..target });
             weights.push(url.weight);
             plans.push(plan);
         }
@@ -378,15 +394,16 @@ impl Reader<'_> {
     }
 
     /// The request on the wire. Beside what was asked for it has Host, and Content-Length where there is a body: nothing
-    /// else, as with wrk.
+    /// else, as with wrk. With it the fields as they may be shown.
     fn render(
-        &self,
+        &mut self,
+        place: &str,
         method: &str,
         url: &Url,
         fields: &[(String, String)],
         body: &[u8],
-        shown: &mut Vec<(String, String)>,
-    ) -> Vec<u8> {
+        data: Option<&Data>,
+    ) -> (Target, Vec<(String, String)>) {
         let mut all: Vec<(String, String)> = Vec::new();
         let has = |name: &str| fields.iter().any(|(n, _)| n.eq_ignore_ascii_case(name));
         if !has("host") {
@@ -396,23 +413,106 @@ impl Reader<'_> {
         if let (Some(credentials), false) = (&url.credentials, has("authorization")) {
             all.push(("Authorization".to_owned(), format!("Basic {}", base64(credentials.as_bytes()))));
         }
-        if !body.is_empty() || matches!(method, "POST" | "PUT" | "PATCH") {
-            all.push(("Content-Length".to_owned(), body.len().to_string()));
-        }
         if self.options.no_keepalive && !has("connection") {
             all.push(("Connection".to_owned(), "close".to_owned()));
         }
-        let mut out = format!("{method} {} HTTP/1.1\r\n", url.path).into_bytes();
-        for (name, value) in &all {
-            out.extend_from_slice(format!("{name}: {value}\r\n").as_bytes());
+        let line = format!("{method} {}", url.path);
+        let lines: String = all.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+        let has_length = !body.is_empty() || matches!(method, "POST" | "PUT" | "PATCH");
+        let template = self.template(place, [line.as_bytes(), lines.as_bytes(), body], has_length, data);
+        let mut bytes = format!("{line} HTTP/1.1\r\n{lines}").into_bytes();
+        if has_length {
+            let length = body.len().to_string();
+            bytes.extend_from_slice(format!("Content-Length: {length}\r\n").as_bytes());
+            all.push(("Content-Length".to_owned(), length));
         }
-        out.extend_from_slice(b"\r\n");
-        out.extend_from_slice(body);
-        *shown = all
+        bytes.extend_from_slice(b"\r\n");
+        let head_bytes = bytes.len();
+        bytes.extend_from_slice(body);
+        let shown = all
             .into_iter()
             .map(|(n, v)| if is_secret(&n) { (n, "***".to_owned()) } else { (n, v) })
             .collect();
-        out
+        (Target { origin: 0, is_head: method == "HEAD", bytes: bytes.into(), head_bytes, template }, shown)
+    }
+
+    /// The template of a request, where it is not always the same.
+    fn template(
+        &mut self,
+        place: &str,
+        parts: [&[u8]; 3],
+        has_length: bool,
+        data: Option<&Data>,
+    ) -> Option<Template> {
+        if self.options.raw {
+            return None;
+        }
+        let mut read = |part: &[u8]| match Text::parse(part, data) {
+            Ok(text) => text,
+            Err(hint) => {
+                self.wrong(place, &hint);
+                Text::default()
+            }
+        };
+        let [line, fields, body] = parts.map(&mut read);
+        for column in fields.columns() {
+            if let Some(row) = data.and_then(|d| d.row_with_control(column)) {
+                self.wrong("--feed", &format!("row {row} would put a control character into a header field"));
+            }
+        }
+        let fixed = [&line, &fields, &body].iter().all(|t| t.is_fixed());
+        (!fixed).then_some(Template { line, fields, body, has_length })
+    }
+
+    fn feed(&mut self) -> Option<Data> {
+        let path = self.options.feed.as_ref()?;
+        let read =
+            std::fs::read_to_string(path).map_err(|e| e.to_string()).and_then(|text| Data::parse(&text));
+        match read {
+            Ok(data) => Some(data),
+            Err(hint) => {
+                self.wrong(&format!("--feed {}", path.display()), &hint);
+                None
+            }
+        }
+    }
+
+    /// A body of parts (RFC 7578).
+    fn multipart(&mut self) -> Vec<u8> {
+        let mut body = Vec::new();
+        for form in &self.options.forms {
+            let place = format!("-F {form}");
+            let Some((name, value)) =
+                form.split_once('=').filter(|(n, _)| !n.is_empty() && !n.contains(['"', '\r', '\n']))
+            else {
+                self.wrong(&place, "expected name=value or name=@file");
+                continue;
+            };
+            body.extend_from_slice(
+                format!("--{BOUNDARY}\r\nContent-Disposition: form-data; name=\"{name}\"").as_bytes(),
+            );
+            match value.strip_prefix('@') {
+                None => body.extend_from_slice(format!("\r\n\r\n{value}\r\n").as_bytes()),
+                Some(path) => {
+                    let file = PathBuf::from(path);
+                    let shown = file
+                        .file_name()
+                        .unwrap_or_default()
+                        .to_string_lossy()
+                        .replace(['"', '\r', '\n'], "_");
+                    let head =
+                        format!("; filename=\"{shown}\"\r\nContent-Type: application/octet-stream\r\n\r\n");
+                    body.extend_from_slice(head.as_bytes());
+                    match std::fs::read(&file) {
+                        Ok(bytes) => body.extend_from_slice(&bytes),
+                        Err(e) => self.wrong(&place, &e.to_string()),
+                    }
+                    body.extend_from_slice(b"\r\n");
+                }
+            }
+        }
+        body.extend_from_slice(format!("--{BOUNDARY}--\r\n").as_bytes());
+        body
     }
 
     fn method(&mut self, has_body: bool) -> String {
@@ -459,6 +559,9 @@ impl Reader<'_> {
             }
             fields.push(("Authorization".to_owned(), format!("Bearer {token}")));
         }
+        if !o.forms.is_empty() {
+            fields.push(("Content-Type".to_owned(), format!("multipart/form-data; boundary={BOUNDARY}")));
+        }
         if !o.cookies.is_empty() {
             let fine = |c: &String| c.contains('=') && !c.bytes().any(|b| b < 0x20 || b == 0x7f);
             for bad in o.cookies.iter().filter(|c| !fine(c)) {
@@ -470,6 +573,12 @@ impl Reader<'_> {
     }
 
     fn body(&mut self) -> Option<Vec<u8>> {
+        if !self.options.forms.is_empty() {
+            if self.options.data.is_some() {
+                self.wrong("-F", "--data is a body already: give one of the two");
+            }
+            return Some(self.multipart());
+        }
         let Some(data) = &self.options.data else { return self.options.body.clone() };
         let Some(path) = data.strip_prefix('@') else { return Some(data.as_bytes().to_vec()) };
         let size = std::fs::metadata(path).map(|m| m.len()).unwrap_or(0);

@@ -13,6 +13,7 @@ use crate::clock::{Clock, NEVER};
 use crate::os::{self, Timer};
 use crate::pace::Rhythm;
 use crate::plan::Plan;
+use crate::template::Values;
 use crate::{Histogram, clock};
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -51,6 +52,7 @@ pub(super) struct Worker {
     last_event: Cell<u64>,
     /// The place of this thread in the round of targets. Of the thread and not of each client, so that the mix is exact.
     pub(super) turn: Cell<usize>,
+    pub(super) values: RefCell<Values>,
     index: usize,
     /// Number of the first client among those of all threads.
     first_client: u64,
@@ -156,6 +158,7 @@ pub(super) fn run(
         opened: Cell::new(0),
         in_flight: Cell::new(0),
         last_event: Cell::new(0),
+        values: RefCell::new(Values::new(index, threads, plan.data.clone())),
         turn: Cell::new(index * plan.order.len() / threads),
         index,
         first_client: first as u64,
