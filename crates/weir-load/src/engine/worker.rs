@@ -32,9 +32,6 @@ use tokio::sync::Notify;
 /// What one read may bring. One buffer for all connections of a thread, so that it stays in the cache.
 const READ_BYTES: usize = 64 * 1024;
 
-/// How close a start may be for the pacer to go round instead of waiting: below what a wake by the kernel costs.
-const SPIN: u64 = 20_000;
-
 pub(super) struct Worker {
     pub(super) plan: Arc<Plan>,
     pub(super) shared: Arc<Shared>,
@@ -226,9 +223,8 @@ async fn pace(worker: Rc<Worker>, timer: Timer) {
             slot.parked.set(false);
             worker.take_start();
             slot.wake();
-        } else if at - now <= SPIN {
-            tokio::task::yield_now().await;
         } else {
+            // No spinning for what is close: it would take the whole core at 50,000/s, and the generator would call itself busy.
             tokio::select! {
                 () = timer.wait(Duration::from_nanos(at - now)) => {}
                 () = worker.bell.notified() => {}
@@ -288,6 +284,10 @@ impl Worker {
                     return Poll::Ready(Next::End);
                 }
                 if at <= now {
+                    if slot.parked.replace(false) {
+                        // Woken by something else than the pacer, which must not choose it too.
+                        self.idle.borrow_mut().retain(|other| *other != i);
+                    }
                     self.take_start();
                     return Poll::Ready(Next::Start(at));
                 }
