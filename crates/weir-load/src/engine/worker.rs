@@ -288,6 +288,10 @@ impl Worker {
                         // Woken by something else than the pacer, which must not choose it too.
                         self.idle.borrow_mut().retain(|other| *other != i);
                     }
+                    if self.counts(at) && !self.idle.borrow().is_empty() {
+                        // Another was free: it is the pacer that is late, and not the target.
+                        self.tally.borrow_mut().start_lag.record(now - at);
+                    }
                     self.take_start();
                     return Poll::Ready(Next::Start(at));
                 }
