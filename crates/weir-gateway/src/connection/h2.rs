@@ -13,7 +13,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 use weir_h1::{Progress, parse_request};
 use weir_telemetry::Closed;
-use weir_wire::h2::{Arrival, Fault, Flood, H2Stream, Server};
+use weir_wire::h2::{Arrival, Fault, Flood, Server};
 use weir_wire::{Deadline, Peer, Stream};
 
 /// How often a connection with requests under way is looked at.
@@ -248,7 +248,7 @@ impl Connection {
         (self.trusted, self.generation) = (client.trusted, client.generation);
         let limits = shared.core.local().snapshot.head_limits;
         let parsed = parse_request(&mut head, &limits);
-        head.came_by_http2(client.stream.h2().is_some_and(H2Stream::is_over));
+        head.came_by_http2(client.stream.h2().is_some_and(|s| s.is_over() || s.is_tunnel()));
         drop(tokio::task::spawn_local(async move {
             let refused = match parsed {
                 Ok(Progress::Complete) => None,

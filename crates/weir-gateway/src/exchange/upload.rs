@@ -123,6 +123,7 @@ pub(super) async fn await_head(
                 Poll::Ready(Err(e)) => {
                     return Poll::Ready(Err(upstream_failure(match e.kind() {
                         io::ErrorKind::UnexpectedEof => &error::UPSTREAM_CLOSED,
+                        io::ErrorKind::Unsupported => &error::UPSTREAM_PROTOCOL,
                         _ => &error::UPSTREAM_RESET,
                     })));
                 }

@@ -60,7 +60,7 @@ impl Arrival {
     /// Writes its head as text; the rest is its stream.
     pub fn accept(self, text: &mut Vec<u8>) -> H2Stream {
         let (parts, recv) = self.request.into_parts();
-        let tunnel = parts.extensions.get::<h2::ext::Protocol>().is_some();
+        let tunnel = head::websocket(&parts).is_some();
         let key = tunnel.then(head::fresh_key);
         head::write_request(&parts, key.as_deref(), text);
         let length = parts.headers.get(http::header::CONTENT_LENGTH);

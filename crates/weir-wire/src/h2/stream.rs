@@ -39,6 +39,8 @@ pub struct H2Stream {
     refused: bool,
     /// The peer reset the stream.
     reset: bool,
+    /// The peer takes no such request.
+    unsendable: bool,
     tls: Option<crate::TlsFacts>,
 }
 
@@ -95,6 +97,7 @@ impl H2Stream {
             finished: false,
             refused: false,
             reset: false,
+            unsendable: false,
             tls,
         }
     }
@@ -102,6 +105,11 @@ impl H2Stream {
     /// Whether nothing more will come: the body is over, or there is none.
     pub fn is_over(&self) -> bool {
         self.recv.as_ref().is_some_and(RecvStream::is_end_stream)
+    }
+
+    /// Whether its request was an Extended CONNECT: what follows the head is no body.
+    pub const fn is_tunnel(&self) -> bool {
+        matches!(self.role, Role::Server { tunnel: true, .. })
     }
 
     /// Whether the peer said that it has not looked at the request: then it may be sent again, whatever its method
@@ -138,6 +146,9 @@ impl H2Stream {
     }
 
     fn poll_response(&mut self, cx: &mut Context<'_>, buffer: &mut Vec<u8>) -> Poll<io::Result<usize>> {
+        if self.unsendable {
+            return Poll::Ready(Err(io::ErrorKind::Unsupported.into()));
+        }
         let Role::Client { response: Some(response), accept, .. } = &mut self.role else {
             return Poll::Pending; // the request is not sent yet: whoever sends it asks again
         };
@@ -237,6 +248,7 @@ impl H2Stream {
                 if key.is_some()
                     && !open.as_ref().is_some_and(SendRequest::is_extended_connect_protocol_enabled)
                 {
+                    self.unsendable = true; // it will never be answered either
                     let why = "the upstream does not take WebSockets by HTTP/2 (RFC 8441)";
                     return Err(io::Error::new(io::ErrorKind::Unsupported, why));
                 }
@@ -285,6 +297,9 @@ impl H2Stream {
 
     /// Ends the stream properly.
     pub(crate) fn finish(&mut self, trailers: &[u8]) -> io::Result<()> {
+        if self.asks_for_tunnel() {
+            return self.send_held(); // the request is over, its stream is the tunnel's
+        }
         if std::mem::replace(&mut self.finished, true) {
             return Ok(());
         }
@@ -305,6 +320,11 @@ impl H2Stream {
             body.and_then(|()| send.send_trailers(trailers))
         };
         sent.map_err(|e| self.failed(e))
+    }
+
+    /// Whether it asked for a tunnel and was not answered yet.
+    const fn asks_for_tunnel(&self) -> bool {
+        matches!(self.role, Role::Client { accept: Some(_), .. }) && self.recv.is_none()
     }
 
     /// Whether the peer has given the stream up; wakes the task when it does.
