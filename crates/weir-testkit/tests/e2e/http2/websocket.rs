@@ -153,6 +153,7 @@ fn a_protocol_that_nobody_knows() {
     let mut client = weir.h2();
     let mut fields = CONNECT.to_vec();
     fields[1] = (":protocol", "connect-udp");
+    fields[3] = (":authority", "weir.test:80");
     let stream = client.request(&fields, false);
     client.message(stream).expect_cause(METHOD_REFUSED);
     assert!(upstream.requests().is_empty());
