@@ -7,6 +7,7 @@ mod heads;
 mod life;
 mod links;
 mod pairs;
+mod secure;
 mod streams;
 mod websocket;
 
