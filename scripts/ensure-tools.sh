@@ -12,6 +12,7 @@ package_of() {
   case $1 in
     cc) echo gcc libc6-dev ;;
     curl | haproxy | nginx | openssl | python3 | slowhttptest | wrk) echo "$1" ;;
+    nghttp) echo nghttp2-client ;;
     promtool) echo prometheus ;;
     testssl) echo testssl.sh ;;
     varnishtest) echo varnish ;;

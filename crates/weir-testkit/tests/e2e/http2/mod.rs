@@ -2,6 +2,7 @@
 
 mod answers;
 mod bodies;
+mod clients;
 mod floods;
 mod heads;
 mod life;
