@@ -91,7 +91,7 @@ causes! {
     UPGRADE_REFUSED "upgrade_refused" 502 "The upstream switched to a protocol that nobody asked for." "nothing: the upstream is at fault";
     UPSTREAM_BODY_TIMEOUT "upstream_body_timeout" 0 "The upstream stopped sending its response." "upstreams.*.timeouts.body";
     UPSTREAM_CLOSED "upstream_closed" 502 "The upstream closed the connection without an answer." "nothing: the upstream is at fault; see its log";
-    UPSTREAM_PROTOCOL "upstream_protocol" 502 "The upstream does not speak HTTP/2, or lacks what the request needs of it." "upstreams.*.protocol";
+    UPSTREAM_PROTOCOL "upstream_protocol" 502 "The upstream does not speak HTTP/2, or takes no WebSocket by it." "upstreams.*.protocol";
     UPSTREAM_RESET "upstream_reset" 502 "The upstream reset the connection." "nothing: the upstream is at fault; see its log";
     UPSTREAM_TLS "upstream_tls" 502 "TLS with the upstream failed." "upstreams.*.tls";
     VERSION "version" 505 "The request's HTTP version is not spoken here." "listeners.*.protocols";

@@ -141,7 +141,7 @@ impl Shared {
     /// Notes a new connection.
     fn saw(&self, stream: &weir_wire::Stream) {
         let session =
-            stream.tls().map_or_else(|| "plain".to_owned(), |t| format!("{} {}", t.version(), t.cipher()));
+            stream.tls().map_or_else(|| "plain".to_owned(), |t| format!("{} {}", t.version, t.cipher));
         let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
         *sessions.entry(session).or_default() += 1;
     }

@@ -2,6 +2,7 @@
 
 use crate::Stream;
 use crate::listen::{Address, keep_alive};
+use crate::round_trip::round_trip;
 use crate::tls::ClientTls;
 use socket2::SockRef;
 use std::fmt;
@@ -40,6 +41,8 @@ pub struct Dialled {
     pub stream: Stream,
     /// Time to connect.
     pub connect: Duration,
+    /// How far the peer is; zero where that is not known.
+    pub round_trip: Duration,
     /// Time of the TLS handshake; zero without TLS.
     pub tls: Duration,
 }
@@ -61,11 +64,15 @@ pub async fn dial(
             Address::Unix(path) => Stream::Unix(UnixStream::connect(path).await.map_err(refused_or_failed)?),
         };
         let connect = start.elapsed();
+        let round_trip = match &stream {
+            Stream::Tcp(stream) => round_trip(stream).unwrap_or(connect),
+            _ => Duration::ZERO,
+        };
         match tls {
-            None => Ok(Dialled { stream, connect, tls: Duration::ZERO }),
+            None => Ok(Dialled { stream, connect, round_trip, tls: Duration::ZERO }),
             Some((policy, name)) => {
                 let stream = policy.connect(stream, name).await.map_err(DialError::Tls)?;
-                Ok(Dialled { stream, connect, tls: start.elapsed() - connect })
+                Ok(Dialled { stream, connect, round_trip, tls: start.elapsed() - connect })
             }
         }
     };

@@ -14,6 +14,7 @@ pub mod limits;
 pub mod listen;
 pub mod proxy_protocol;
 pub mod relay;
+mod round_trip;
 pub mod stream;
 pub mod tls;
 pub mod websocket;

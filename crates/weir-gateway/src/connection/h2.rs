@@ -28,6 +28,9 @@ const GIVE_UP_AFTER: u32 = 4;
 /// frees its stream at once.
 const TASKS_A_STREAM: usize = 4;
 
+/// `keepalive: 0s`: a deadline of zero would be none.
+const AT_ONCE: Duration = Duration::from_millis(1);
+
 /// How long is read from a client that was cut, so that the GOAWAY arrives.
 const GOODBYE: Duration = Duration::from_millis(250);
 
@@ -125,7 +128,6 @@ pub(super) async fn serve(client: Client, early: Vec<u8>) -> Closed {
                     cells.reused.inc();
                 }
                 connection.served += 1;
-                connection.idle_since = None;
                 connection.start(arrival, limits.streams as usize);
             }
             Event::Late => connection.look(),
@@ -162,7 +164,7 @@ struct Connection {
 impl Connection {
     /// Waits for a request, the end, or the time for a look.
     async fn next(&mut self) -> Event {
-        let mut armed = false;
+        let mut armed = None;
         poll_fn(|cx| {
             loop {
                 match self.server.poll_accept(cx) {
@@ -183,13 +185,16 @@ impl Connection {
                     self.server.drain();
                     continue;
                 }
-                if !armed {
-                    armed = true;
-                    self.arm();
+                // Set anew when the last exchange has ended, not only when a request comes.
+                let idle = self.shared.open.get() == 0;
+                if armed != Some(idle) {
+                    armed = Some(idle);
+                    self.arm(idle);
                 }
                 if let Some(since) = self.server.head_since() {
                     let limit = self.listener.spec.timeouts.head;
-                    self.deadline.set_within(since, limit, self.deadline.at());
+                    let end = if limit.is_zero() { None } else { since.checked_add(limit) };
+                    self.deadline.set_at(end, self.deadline.at());
                 }
                 return self.deadline.poll_passed(cx).map(|()| Event::Late);
             }
@@ -198,12 +203,16 @@ impl Connection {
     }
 
     /// Sets the time of the next look.
-    fn arm(&mut self) {
+    fn arm(&mut self, idle: bool) {
         let timeouts = &self.listener.spec.timeouts;
+        let now = Instant::now();
+        self.idle_since = idle.then(|| self.idle_since.unwrap_or(now));
         match self.idle_since {
-            Some(since) if !self.draining => self.deadline.set(since, timeouts.keepalive.max(LOOK)),
-            _ if self.served == 0 => self.deadline.set(Instant::now(), timeouts.head),
-            _ => self.deadline.set(Instant::now(), LOOK),
+            Some(_) if self.served == 0 && !self.draining => self.deadline.set(now, timeouts.head),
+            Some(since) if !self.draining => {
+                self.deadline.set_at(since.checked_add(timeouts.keepalive.max(AT_ONCE)), None)
+            }
+            _ => self.deadline.set(now, LOOK),
         }
     }
 

@@ -208,7 +208,7 @@ async fn open(
         complain(&spec.name, &endpoint.label, cause, e);
         Unmade { cause, elsewhere }
     };
-    let Dialled { stream, connect, tls } = match dial(&endpoint.address, tls, timeout).await {
+    let Dialled { stream, connect, round_trip, tls } = match dial(&endpoint.address, tls, timeout).await {
         Ok(dialled) => dialled,
         Err(e) => {
             let (cause, outcome, elsewhere) = match &e {
@@ -240,7 +240,7 @@ async fn open(
         }
     }
     let header_bytes = core.local().snapshot.h2.header_bytes;
-    let greeting = Link::begin(stream, window_for(connect), header_bytes, pool.links.freed());
+    let greeting = Link::begin(stream, window_for(round_trip), header_bytes, pool.links.freed());
     let rest = timeout.saturating_sub(started.elapsed());
     match tokio::time::timeout(rest, greeting).await {
         Ok(Ok((link, driver))) => {

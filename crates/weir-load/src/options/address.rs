@@ -18,7 +18,13 @@ impl Reader<'_> {
                 None
             }
         };
-        match ClientTls::new(o.cacert.as_deref(), identity, o.server_name.as_deref(), !o.insecure) {
+        match ClientTls::new(
+            o.cacert.as_deref(),
+            identity,
+            o.server_name.as_deref(),
+            !o.insecure,
+            &[b"http/1.1"],
+        ) {
             Ok(tls) => Some(tls),
             Err(e) => {
                 self.wrong("TLS", &e.to_string());

@@ -54,6 +54,8 @@ pub struct H2<W> {
     settings: Vec<(u16, u32)>,
     confirmed: usize,
     pong: u64,
+    /// What was not answered.
+    pings: Vec<Vec<u8>>,
     go_aways: Vec<(u32, u32)>,
     ended: Option<wire::End>,
     /// What the peer lets us send.
@@ -87,6 +89,11 @@ impl H2<Client> {
         this.begin(options);
         this
     }
+
+    /// A second hand on this connection, that writes while the first one reads. Only for plain TCP.
+    pub fn writer(&self) -> crate::Writer {
+        self.wire.writer()
+    }
 }
 
 impl<W: AsMut<Wire>> H2<W> {
@@ -103,6 +110,7 @@ impl<W: AsMut<Wire>> H2<W> {
             settings: Vec::new(),
             confirmed: 0,
             pong: 0,
+            pings: Vec::new(),
             go_aways: Vec::new(),
             ended: None,
             windows: BTreeMap::new(),
@@ -381,6 +389,22 @@ impl<W: AsMut<Wire>> H2<W> {
         self.go_aways[n]
     }
 
+    /// The first GOAWAY. No PING that came behind it has been answered: whoever goes in two steps waits for that.
+    #[track_caller]
+    pub fn peek_go_away(&mut self) -> (u32, u32) {
+        self.pongs = false;
+        self.go_away(0)
+    }
+
+    /// Answers the PINGs that came meanwhile, and those to come.
+    #[track_caller]
+    pub fn take_pings(&mut self) {
+        self.pongs = true;
+        for payload in std::mem::take(&mut self.pings) {
+            self.send(&Frame::new(Kind::Ping, flag::ACK, 0, payload));
+        }
+    }
+
     /// How many GOAWAY came.
     pub const fn go_aways(&self) -> usize {
         self.go_aways.len()
@@ -394,6 +418,16 @@ impl<W: AsMut<Wire>> H2<W> {
             if self.pump(until) == Err(wire::End::Deadline) {
                 self.wire().fail("the peer did not close");
             }
+        }
+    }
+
+    /// The connection goes on for so long. As [`Wire::expect_silence`] it costs its whole duration.
+    #[track_caller]
+    pub fn expect_quiet(&mut self, duration: Duration) {
+        let until = Instant::now() + duration;
+        while self.pump(until).is_ok() {}
+        if self.ended.is_some() || !self.go_aways.is_empty() {
+            self.wire().fail("the connection ended");
         }
     }
 
@@ -475,7 +509,8 @@ impl<W: AsMut<Wire>> H2<W> {
                 note(message, &format!("RST_STREAM {}", frame.number(0)), false);
                 message.end.get_or_insert(End::Reset(frame.number(0)));
             }
-            Kind::Ping | Kind::Priority | Kind::PushPromise | Kind::Other(_) => {}
+            Kind::Ping => self.pings.push(frame.payload.clone()),
+            Kind::Priority | Kind::PushPromise | Kind::Other(_) => {}
         }
     }
 

@@ -33,7 +33,7 @@ pub enum Flood {
 pub struct FloodLimits {
     /// CONTINUATION frames of one head, not a second.
     pub continuations: u32,
-    /// Empty DATA frames. Each DATA frame with data earns another.
+    /// Empty DATA frames, padding or not. Each DATA frame with data earns another.
     pub empty_data: u32,
     /// Streams reset by us for what the peer did.
     pub errors: u32,
@@ -97,6 +97,7 @@ mod kind {
 /// END_STREAM of DATA and HEADERS; ACK of SETTINGS and PING.
 const FLAG_FIRST: u8 = 0x1;
 const END_HEADERS: u8 = 0x4;
+const PADDED: u8 = 0x8;
 
 /// What is known of the frames of one connection.
 #[derive(Debug)]
@@ -255,7 +256,7 @@ impl Meter {
 struct Walker {
     /// Bytes to pass over: the rest of a payload, or the preface.
     skip: usize,
-    /// The beginning of a frame that is not whole yet: its header, and of RST_STREAM the code.
+    /// The beginning of a frame that is not whole yet: its header, of RST_STREAM the code, of padded DATA how much of it is.
     header: [u8; 13],
     have: usize,
 }
@@ -286,7 +287,9 @@ impl Walker {
             let h = &self.header;
             let len = u32::from_be_bytes([0, h[0], h[1], h[2]]);
             let code = u32::from_be_bytes([h[9], h[10], h[11], h[12]]);
-            see(&Seen { kind: h[3], flags: h[4], len, code });
+            // Padding is no data: a frame of nothing else is as empty as one of nothing.
+            let padding = if self.is_padded() { 1 + u32::from(h[9]) } else { 0 };
+            see(&Seen { kind: h[3], flags: h[4], len: len.saturating_sub(padding), code });
             self.skip = len as usize - (self.have - HEADER);
             self.have = 0;
         }
@@ -296,7 +299,19 @@ impl Walker {
     const fn want(&self) -> usize {
         // A RST_STREAM of another length is an error that the crate finds.
         let reset = self.have >= HEADER && self.header[3] == kind::RST_STREAM && self.header[2] == 4;
-        if reset && self.header[0] == 0 && self.header[1] == 0 { HEADER + 4 } else { HEADER }
+        if reset && self.header[0] == 0 && self.header[1] == 0 {
+            HEADER + 4
+        } else if self.is_padded() {
+            HEADER + 1
+        } else {
+            HEADER
+        }
+    }
+
+    /// Whether the frame is DATA with padding, whose length is its first byte.
+    const fn is_padded(&self) -> bool {
+        let [a, b, c, kind, flags, ..] = self.header;
+        self.have >= HEADER && kind == kind::DATA && flags & PADDED != 0 && (a | b | c) != 0
     }
 }
 
@@ -348,6 +363,7 @@ mod tests {
             (2, 0, &[0; 5], Flood::Priority),
             (0x10, 0, &[0; 5], Flood::Priority),
             (kind::DATA, 0, &[], Flood::Data),
+            (kind::DATA, PADDED, &[3, 0, 0, 0], Flood::Data),
             (kind::WINDOW_UPDATE, 0, &[0, 0, 0, 1], Flood::WindowUpdate),
             (kind::CONTINUATION, 0, &[0; 5], Flood::Continuation),
         ] {

@@ -3,7 +3,7 @@
 //! What only HTTP/2 knows (pseudo-fields, Extended CONNECT) becomes what HTTP/1.1 says instead; fields of one connection go
 //! neither way (§8.2.2).
 
-use crate::websocket;
+use crate::websocket as handshake;
 use bytes::{BufMut, Bytes};
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Request, Response, StatusCode, Uri, request};
@@ -13,11 +13,16 @@ use std::io;
 const OF_CONNECTION: [&str; 6] =
     ["connection", "keep-alive", "proxy-connection", "te", "transfer-encoding", "upgrade"];
 
+/// The protocol of an Extended CONNECT, where it is the one we know. Any other is a CONNECT, and refused as such.
+pub(super) fn websocket(parts: &request::Parts) -> Option<&h2::ext::Protocol> {
+    parts.extensions.get::<h2::ext::Protocol>().filter(|p| p.as_str().eq_ignore_ascii_case("websocket"))
+}
+
 /// Writes a request head as text. `key`: what a WebSocket is asked for with, where it is one (RFC 8441 §5).
 pub(super) fn write_request(parts: &request::Parts, key: Option<&str>, out: &mut Vec<u8>) {
     let uri = &parts.uri;
     let authority = uri.authority().map(|a| a.as_str().as_bytes()).unwrap_or_default();
-    let protocol = parts.extensions.get::<h2::ext::Protocol>();
+    let protocol = websocket(parts);
     let path = uri.path_and_query().map_or("/", |p| p.as_str()).as_bytes();
     match protocol {
         Some(_) => pieces(out, &[b"GET ", path]),
@@ -84,10 +89,12 @@ pub(super) fn read_request(text: &[u8], scheme: &str) -> io::Result<(Request<()>
     }
     let mut request = Request::new(());
     let mut key = None;
-    if hop.upgrade.as_deref().is_some_and(|u| u.eq_ignore_ascii_case(b"websocket")) {
+    if hop.upgrade.as_deref().is_some_and(|u| u.eq_ignore_ascii_case(b"websocket"))
+        && let Some(given) = headers.remove(header::SEC_WEBSOCKET_KEY)
+    {
         method = Method::CONNECT;
         request.extensions_mut().insert(h2::ext::Protocol::from_static("websocket"));
-        key = headers.remove(header::SEC_WEBSOCKET_KEY).map(|key| key.as_bytes().to_vec());
+        key = Some(given.as_bytes().to_vec());
     }
     *request.method_mut() = method;
     *request.uri_mut() = uri.build().map_err(|_| malformed())?;
@@ -205,7 +212,7 @@ fn malformed() -> io::Error {
 
 /// A fresh key for a WebSocket that a client asked for without one.
 pub(super) fn fresh_key() -> String {
-    websocket::key()
+    handshake::key()
 }
 
 #[cfg(test)]

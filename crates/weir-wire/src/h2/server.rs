@@ -60,12 +60,12 @@ impl Arrival {
     /// Writes its head as text; the rest is its stream.
     pub fn accept(self, text: &mut Vec<u8>) -> H2Stream {
         let (parts, recv) = self.request.into_parts();
-        let protocol = parts.extensions.get::<h2::ext::Protocol>();
-        let key = protocol.filter(|p| p.as_str() == "websocket").map(|_| head::fresh_key());
+        let tunnel = head::websocket(&parts).is_some();
+        let key = tunnel.then(head::fresh_key);
         head::write_request(&parts, key.as_deref(), text);
         let length = parts.headers.get(http::header::CONTENT_LENGTH);
         let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
-        H2Stream::server(self.respond, recv, length, protocol.is_some(), self.tls)
+        H2Stream::server(self.respond, recv, length, tunnel, self.tls)
     }
 }
 

@@ -2,10 +2,15 @@
 
 mod answers;
 mod bodies;
+mod clients;
+mod floods;
 mod heads;
+mod life;
 mod links;
 mod pairs;
+mod secure;
 mod streams;
+mod websocket;
 
 use std::net::SocketAddr;
 
@@ -48,4 +53,17 @@ fn ask<'a>(method: &'a str, path: &'a str, more: &[(&'a str, &'a str)]) -> Vec<(
         vec![(":method", method), (":scheme", "http"), (":authority", "weir.test"), (":path", path)];
     fields.extend_from_slice(more);
     fields
+}
+
+/// Waits until this cause has been counted.
+#[track_caller]
+fn counted(weir: &Weir, cause: &str) {
+    weir_testkit::eventually(&format!("{cause} is counted"), || {
+        let ask = format!("GET /metrics HTTP/1.1\r\nHost: {}\r\n\r\n", weir.admin());
+        let metrics = weir.admin_client().ask(ask).text();
+        let named = format!("\"{cause}\"");
+        metrics.lines().any(|line| {
+            line.starts_with("weir_causes_total") && line.contains(&named) && !line.ends_with(" 0")
+        })
+    });
 }

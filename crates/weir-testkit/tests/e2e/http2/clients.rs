@@ -1,0 +1,130 @@
+//! Clients that others wrote: curl and nghttp.
+//!
+//! Where one is not installed its tests say so and pass; `make test` installs it.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use weir_origin::{Options, Origin};
+use weir_testkit::{Authority, Upstream, Weir};
+
+use super::H2C;
+use crate::support::ALL_TO_UP;
+
+/// What a program printed; nothing where it is not installed.
+fn run(program: &str, args: &[&str]) -> Option<String> {
+    let path = std::env::var("PATH").unwrap_or_default();
+    if !path.split(':').any(|folder| Path::new(folder).join(program).exists()) {
+        eprintln!("SKIPPED: {program} is not installed (scripts/ensure-tools.sh {program})");
+        return None;
+    }
+    let output =
+        Command::new(program).args(args).stdin(Stdio::null()).env_remove("http_proxy").output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{program} {args:?}: {}\n{text}\n{errors}", output.status);
+    Some(text)
+}
+
+/// A file to be sent.
+fn body_of(weir: &Weir) -> String {
+    let file = weir.dir().join("body");
+    std::fs::write(&file, [b'x'; 100_000]).unwrap();
+    file.display().to_string()
+}
+
+/// curl's answer, and behind it the version and the status.
+fn curl(args: &[&str]) -> Option<String> {
+    run("curl", &[&["-s", "-S", "--max-time", "10", "-w", " %{http_version} %{http_code}"], args].concat())
+}
+
+#[test]
+fn curl_by_prior_knowledge() {
+    let origin = Origin::start(Options::default()).unwrap();
+    let weir = super::weir(origin.address(), "");
+    let url = format!("http://{}", weir.address("web"));
+    let file = body_of(&weir);
+    let Some(text) = curl(&["--http2-prior-knowledge", &format!("{url}/")]) else { return };
+    assert!(text.ends_with(" 2 200"), "{text}");
+    for (args, end) in [
+        (&["-I"][..], " 2 200"),
+        (&["-d", "some=body"], " 2 "),
+        (&["-H", "Expect: 100-continue", "-d", "some=body"], " 2 "),
+        (&["-T", &file], " 2 "),
+        (&["-H", "Cookie: a=1; b=2"], " 2 200"),
+    ] {
+        let url = format!("{url}/");
+        let text = curl(&[&["--http2-prior-knowledge"], args, &[&url]].concat()).unwrap();
+        assert!(text.contains(end), "{args:?}: {text}");
+    }
+    // Its upgrade by HTTP/1.1 (h2c) is not taken up: it stays where it is.
+    let text = curl(&["--http2", &format!("{url}/")]).unwrap();
+    assert!(text.ends_with(" 1.1 200"), "{text}");
+}
+
+#[test]
+fn curl_over_tls() {
+    let authority = Authority::new();
+    let leaf = authority.leaf(&["weir.test"]).yaml();
+    let upstream = weir_testkit::h2::H2Origin::answering(|request| {
+        format!("{} {}", request.header(":method").unwrap(), request.text().len()).into_bytes()
+    });
+    let weir = Weir::start(&format!(
+        "listeners: {{ web: {{ address: 127.0.0.1:0, tls: {{ certificates: [ {leaf} ] }} }} }}\n\
+         upstreams: {{ up: {{ endpoints: [{}], {H2C} }} }}\n{ALL_TO_UP}\n",
+        upstream.address()
+    ));
+    let address = weir.address("web");
+    let port = address.rsplit(':').next().unwrap();
+    let (resolve, ca) = (format!("weir.test:{port}:127.0.0.1"), authority.file().display().to_string());
+    let url = format!("https://weir.test:{port}/");
+    let common = ["--resolve", &resolve, "--cacert", &ca];
+    for (args, expected) in [
+        (&["--http2"][..], "GET 0 2 200"),
+        (&["--http1.1"], "GET 0 1.1 200"),
+        (&["--http2", "-d", "12345"], "POST 5 2 200"),
+        (&["--http2", "-X", "PUT", "-d", "1"], "PUT 1 2 200"),
+    ] {
+        let Some(text) = curl(&[args, &common, &[&url]].concat()) else { return };
+        assert_eq!(text, expected, "{args:?}");
+    }
+    // Many on one connection, side by side.
+    let many = format!("{url}[1-50]");
+    let text = curl(&[&["--http2", "--parallel"], &common[..], &[&many]].concat()).unwrap();
+    assert_eq!((text.matches("GET 0").count(), text.matches(" 2 200").count()), (50, 50), "{text}");
+    assert_eq!(upstream.connections(), 1);
+}
+
+#[test]
+fn nghttp_with_its_priorities() {
+    let upstream = Upstream::script(|conn| {
+        while conn.next_request().is_some() {
+            let trailers =
+                "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nyes\r\n0\r\nX-Sum: 7\r\n\r\n";
+            if conn.try_send(trailers).is_err() {
+                return;
+            }
+        }
+    });
+    let weir = super::weir(upstream.address(), "");
+    let url = format!("http://{}/", weir.address("web"));
+    let Some(text) = run("nghttp", &["-v", "-t", "10", &url]) else { return };
+    assert!(text.contains(":status: 200") && text.contains("yes") && text.contains("x-sum: 7"), "{text}");
+    let file = body_of(&weir);
+    // Ten times, with a body, padding, and heads that need CONTINUATION.
+    let text =
+        run("nghttp", &["-v", "-t", "10", "-m", "10", "-b", "100", "-d", &file, "--continuation", &url]);
+    let text = text.unwrap();
+    assert_eq!(text.matches(":status: 200").count(), 10, "{}", seen(&text));
+    assert_eq!(
+        text.matches("error_code=NO_ERROR").count(),
+        text.matches("error_code=").count(),
+        "{}",
+        seen(&text)
+    );
+}
+
+/// What a verbose client says it received.
+fn seen(text: &str) -> String {
+    text.lines().filter(|line| line.contains("recv") || line.contains("error")).collect::<Vec<_>>().join("\n")
+}
