@@ -38,6 +38,32 @@ impl Format {
     }
 }
 
+impl std::str::FromStr for &'static Format {
+    type Err = UnknownFormat;
+
+    fn from_str(name: &str) -> Result<Self, UnknownFormat> {
+        Format::named(name).ok_or_else(|| UnknownFormat(name.to_owned()))
+    }
+}
+
+/// A name that is no layout's; says which there are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownFormat(String);
+
+impl std::fmt::Display for UnknownFormat {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "there is no report format `{}`; there are:", self.0)?;
+        FORMATS.iter().try_for_each(|format| write!(f, "\n  {:<9} {}", format.name, format.about))
+    }
+}
+
+impl std::error::Error for UnknownFormat {}
+
+/// A report in a layout, with a line end at the end.
+pub fn render(report: &Report, format: &Format) -> String {
+    (format.print)(report)
+}
+
 /// What one run yields.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
