@@ -8,6 +8,8 @@
 //! its default, so that reports of older versions can be read; `schema` says which version wrote it.
 
 mod json;
+mod wrk;
+mod wrk2;
 
 use crate::Histogram;
 use schemars::JsonSchema;
@@ -18,7 +20,7 @@ use std::collections::BTreeMap;
 pub const SCHEMA: &str = "weir.load/1";
 
 /// The layouts, sorted by name. One more is a file in `report/` and its two lines here: `mod x;` and `&x::FORMAT`.
-pub static FORMATS: &[&Format] = &[&json::FORMAT];
+pub static FORMATS: &[&Format] = &[&json::FORMAT, &wrk::FORMAT, &wrk2::FORMAT];
 
 /// One way to print a report.
 #[derive(Debug)]
