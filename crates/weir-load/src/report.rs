@@ -7,6 +7,7 @@
 //! Times are nanoseconds of a monotonic clock (`_ns`), bytes are bytes, shares are 0 to 1. A field that a saved report lacks takes
 //! its default, so that reports of older versions can be read; `schema` says which version wrote it.
 
+mod ab;
 mod json;
 mod wrk;
 mod wrk2;
@@ -20,7 +21,7 @@ use std::collections::BTreeMap;
 pub const SCHEMA: &str = "weir.load/1";
 
 /// The layouts, sorted by name. One more is a file in `report/` and its two lines here: `mod x;` and `&x::FORMAT`.
-pub static FORMATS: &[&Format] = &[&json::FORMAT, &wrk::FORMAT, &wrk2::FORMAT];
+pub static FORMATS: &[&Format] = &[&ab::FORMAT, &json::FORMAT, &wrk::FORMAT, &wrk2::FORMAT];
 
 /// One way to print a report.
 #[derive(Debug)]
@@ -549,6 +550,10 @@ pub struct Ledger {
     pub tls_version: Option<String>,
     /// The cipher suite, such as `TLS13_AES_256_GCM_SHA384`.
     pub tls_cipher: Option<String>,
+    /// The group of the key exchange, in the words of IANA: `X25519`, `secp256r1` (ab `Server Temp Key`).
+    pub tls_group: Option<String>,
+    /// Bits of the key in the server's certificate (ab, third in `SSL/TLS Protocol`).
+    pub tls_key_bits: Option<u32>,
     /// What ALPN chose; none where it was not asked or not answered.
     pub alpn: Option<String>,
     /// Connections by protocol, TLS version and cipher, joined by blanks, in case they differ.
