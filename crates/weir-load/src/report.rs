@@ -8,7 +8,9 @@
 //! its default, so that reports of older versions can be read; `schema` says which version wrote it.
 
 mod ab;
+mod ghz;
 mod json;
+mod oha_json;
 mod wrk;
 mod wrk2;
 
@@ -21,7 +23,8 @@ use std::collections::BTreeMap;
 pub const SCHEMA: &str = "weir.load/1";
 
 /// The layouts, sorted by name. One more is a file in `report/` and its two lines here: `mod x;` and `&x::FORMAT`.
-pub static FORMATS: &[&Format] = &[&ab::FORMAT, &json::FORMAT, &wrk::FORMAT, &wrk2::FORMAT];
+pub static FORMATS: &[&Format] =
+    &[&ab::FORMAT, &ghz::FORMAT, &json::FORMAT, &oha_json::FORMAT, &wrk::FORMAT, &wrk2::FORMAT];
 
 /// One way to print a report.
 #[derive(Debug)]
