@@ -10,6 +10,7 @@
 mod ab;
 mod ghz;
 mod json;
+mod k6;
 mod oha_json;
 mod wrk;
 mod wrk2;
@@ -23,8 +24,16 @@ use std::collections::BTreeMap;
 pub const SCHEMA: &str = "weir.load/1";
 
 /// The layouts, sorted by name. One more is a file in `report/` and its two lines here: `mod x;` and `&x::FORMAT`.
-pub static FORMATS: &[&Format] =
-    &[&ab::FORMAT, &ghz::FORMAT, &json::FORMAT, &oha_json::FORMAT, &wrk::FORMAT, &wrk2::FORMAT];
+pub static FORMATS: &[&Format] = &[
+    &ab::FORMAT,
+    &ghz::FORMAT,
+    &json::FORMAT,
+    &k6::FORMAT,
+    &k6::FULL,
+    &oha_json::FORMAT,
+    &wrk::FORMAT,
+    &wrk2::FORMAT,
+];
 
 /// One way to print a report.
 #[derive(Debug)]
