@@ -8,12 +8,14 @@
 //! its default, so that reports of older versions can be read; `schema` says which version wrote it.
 
 mod ab;
+mod csv;
 mod ghz;
 mod json;
 mod k6;
 mod oha_json;
 mod wrk;
 mod wrk2;
+
 
 use crate::Histogram;
 use schemars::JsonSchema;
@@ -26,6 +28,7 @@ pub const SCHEMA: &str = "weir.load/1";
 /// The layouts, sorted by name. One more is a file in `report/` and its two lines here: `mod x;` and `&x::FORMAT`.
 pub static FORMATS: &[&Format] = &[
     &ab::FORMAT,
+    &csv::FORMAT,
     &ghz::FORMAT,
     &json::FORMAT,
     &k6::FORMAT,
