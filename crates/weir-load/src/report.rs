@@ -9,6 +9,7 @@
 
 mod ab;
 mod csv;
+mod figures;
 mod ghz;
 mod json;
 mod k6;
@@ -16,6 +17,8 @@ mod oha_json;
 mod wrk;
 mod wrk2;
 
+pub use figures::{Distribution, Figures, PhaseFigures};
+pub use json::schema;
 
 use crate::Histogram;
 use schemars::JsonSchema;
