@@ -14,11 +14,13 @@ mod ghz;
 mod json;
 mod k6;
 mod oha_json;
+mod verify;
 mod wrk;
 mod wrk2;
 
 pub use figures::{Distribution, Figures, PhaseFigures};
 pub use json::schema;
+pub use verify::{Difference, verify};
 
 use crate::Histogram;
 use schemars::JsonSchema;
