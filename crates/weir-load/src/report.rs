@@ -14,12 +14,14 @@ mod ghz;
 mod json;
 mod k6;
 mod oha_json;
+mod text;
 mod verify;
 mod wrk;
 mod wrk2;
 
 pub use figures::{Distribution, Figures, PhaseFigures};
 pub use json::schema;
+pub use text::verdict as verdict_text;
 pub use verify::{Difference, verify};
 
 use crate::Histogram;
@@ -39,6 +41,7 @@ pub static FORMATS: &[&Format] = &[
     &k6::FORMAT,
     &k6::FULL,
     &oha_json::FORMAT,
+    &text::FORMAT,
     &wrk::FORMAT,
     &wrk2::FORMAT,
 ];
@@ -99,8 +102,8 @@ pub struct Report {
     pub plan: PlanAsRun,
     /// When the first request could start (after the warm-up): milliseconds since 1970 UTC.
     pub started_unix_ms: u64,
-    /// From then until the last worker stopped: what rates are divided by. The graceful stop is not in it unless a request
-    /// of a count was still due.
+    /// From then until the planned end, or until the last response that is counted, if that came later in the graceful stop: what
+    /// rates are divided by. Where the run ended otherwise, until then.
     pub duration_ns: u64,
     /// Length of the warm-up that came before and is in no other figure.
     pub warmup_ns: u64,

@@ -144,15 +144,17 @@ fn percentile(h: &Histogram, q: f64) -> f64 {
 fn threshold(result: &ThresholdResult) -> Threshold {
     let source = result.threshold.trim();
     let what = source.split(['<', '>', '=', '!']).next().unwrap_or_default().trim();
-    let percentile = what.strip_prefix('p').is_some_and(|n| n.parse::<f64>().is_ok());
-    let (metric, value) = match (what, result.measured) {
+    let bare = what.trim_start_matches("service.").trim_start_matches("response.");
+    let percentile =
+        bare.strip_prefix('p').is_some_and(|n| n.trim_matches(['(', ')']).parse::<f64>().is_ok());
+    let (metric, value) = match (bare, result.measured) {
         _ if percentile => ("http_req_duration", result.measured.map(|ns| text::duration(ns / 1e6))),
         ("avg" | "mean" | "med" | "min" | "max", ns) => {
             ("http_req_duration", ns.map(|ns| text::duration(ns / 1e6)))
         }
-        ("errors", share) => ("http_req_failed", share.map(text::percent)),
+        ("errors" | "failed", share) => ("http_req_failed", share.map(text::percent)),
         ("rate", rate) => ("http_reqs", rate.map(|rate| format!("{}/s", text::number(rate)))),
-        (other, value) => (other, value.map(text::number)),
+        (_, value) => (what, value.map(text::number)),
     };
     Threshold {
         metric: metric.to_owned(),

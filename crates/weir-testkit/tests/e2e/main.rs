@@ -20,6 +20,7 @@ mod filters;
 mod forwarded;
 mod framing;
 mod limits;
+mod load;
 mod pool;
 mod proxy;
 mod real;

@@ -197,14 +197,14 @@ fn thresholds_stand_under_the_metric_of_k6() {
         passed,
     };
     report.thresholds = vec![
-        result("p99.9<20ms", Some(25e6), false),
+        result("service.p99.9<20ms", Some(25e6), false),
         result("errors<0.1%", Some(0.11033), false),
         result("rate>5000", Some(17_851.045_875), true),
         result("mean<1s", None, false),
     ];
     report.checks = vec![CheckResult { check: "status=200".to_owned(), passed: 2669, failed: 331 }];
     let text = compact(&report);
-    let want = "\n\n  █ THRESHOLDS \n\n    http_req_duration\n    ✗ 'p99.9<20ms' p99.9=25ms\n    ✗ 'mean<1s' mean=[no data]\n\n    \
+    let want = "\n\n  █ THRESHOLDS \n\n    http_req_duration\n    ✗ 'service.p99.9<20ms' service.p99.9=25ms\n    ✗ 'mean<1s' mean=[no data]\n\n    \
                 http_req_failed\n    ✗ 'errors<0.1%' errors=11.03%\n\n    http_reqs\n    \
                 ✓ 'rate>5000' rate=17851.045875/s\n\n\n  █ TOTAL RESULTS \n";
     assert!(text.starts_with(want), "{text}");
