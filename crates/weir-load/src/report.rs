@@ -11,6 +11,7 @@ mod ab;
 mod csv;
 mod figures;
 mod ghz;
+mod html;
 mod json;
 mod k6;
 mod oha_json;
@@ -37,6 +38,7 @@ pub static FORMATS: &[&Format] = &[
     &ab::FORMAT,
     &csv::FORMAT,
     &ghz::FORMAT,
+    &html::FORMAT,
     &json::FORMAT,
     &k6::FORMAT,
     &k6::FULL,
