@@ -298,6 +298,46 @@ mod tests {
         assert_eq!(sent.join().unwrap().unwrap(), 5001, "no two samples of one time");
     }
 
+    /// All series of a run from its start to its end.
+    fn names() -> Vec<String> {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let mut remote = RemoteWrite::new(&url, &[]).unwrap();
+        let mut report = Report::default();
+        let phases = &mut report.phases;
+        let (blocked, connecting, tls) = (&mut phases.blocked, &mut phases.connecting, &mut phases.tls);
+        for h in [blocked, connecting, tls, &mut phases.sending, &mut phases.waiting, &mut phases.receiving] {
+            h.record(1);
+        }
+        let sent = std::thread::spawn(move || {
+            let tick = Tick { responses: 1, ..Tick::default() };
+            remote.tick(&tick, 1).and_then(|()| remote.end(&report, 2))
+        });
+        let mut names = Vec::new();
+        for _ in 0..2 {
+            let (_, message) = receive(&listener, "HTTP/1.1 204 No Content\r\n\r\n");
+            names.extend(words(&String::from_utf8_lossy(&message)));
+        }
+        sent.join().unwrap().unwrap();
+        names
+    }
+
+    fn words(text: &str) -> Vec<String> {
+        let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        words.filter(|word| word.starts_with("k6_")).map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn the_dashboard_asks_for_nothing_that_is_not_sent() {
+        let dashboard = include_str!("../../../dist/grafana-load.json");
+        serde_json::from_str::<serde_json::Value>(dashboard).unwrap();
+        let (sent, asked) = (names(), words(dashboard));
+        assert!(asked.len() > 20, "{asked:?}");
+        for name in asked {
+            assert!(sent.contains(&name), "{name} is not among {sent:?}");
+        }
+    }
+
     #[test]
     fn a_refusal_says_why() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
