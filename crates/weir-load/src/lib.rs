@@ -10,7 +10,7 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! *Layout.* `options` reads what was written (with `url`, `units`, `check`, `threshold`) and makes a `plan`. `engine` runs it: `pace` says when
+//! *Layout.* `options` reads what was written (with `url`, `units`, `check`, `threshold`, `template`, `curl`) and makes a `plan`. `engine` runs it: `pace` says when
 //! requests begin, `clock` and `os` what time it is. `report` is the data model of everything a run yields; whatever is
 //! printed, in our layout or in another tool's, is computed from it and from nothing else. `histogram` is the one way in which times are kept, `verdict`
 //! judges, `cost` watches the target's process. `remote_write` tells Prometheus how a run goes.
@@ -33,6 +33,7 @@ mod pace;
 mod plan;
 pub mod remote_write;
 pub mod report;
+mod template;
 mod threshold;
 mod units;
 mod url;

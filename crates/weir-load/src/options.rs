@@ -1,19 +1,21 @@
 //! From options as they were written to a plan that can run. All mistakes are told in one go, each with its place.
 
+mod address;
+mod request;
+
+pub(crate) use request::{base64, is_secret};
+
 use crate::check::Check;
 use crate::pace::{self, Rhythm};
-use crate::plan::{Origin, Plan, Target, mix};
+use crate::plan::{Origin, Plan, mix};
 use crate::report::{Pace, PlanAsRun, Stage, StageUnit, Stop};
 use crate::threshold::Threshold;
 use crate::units;
-use crate::url::{Scheme, Url};
 use std::fmt;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
-use weir_h1::FieldName;
 use weir_wire::listen::Address;
-use weir_wire::tls::ClientTls;
 
 /// What was written on the command line (or elsewhere), nothing of it understood yet. Empty and `None` stand for the default.
 #[derive(Clone, Debug, Default)]
@@ -28,6 +30,12 @@ pub struct Options {
     pub data: Option<String>,
     /// Body as it is, where there is no `data`.
     pub body: Option<Vec<u8>>,
+    /// Parts of a multipart body: `name=value`, or `name=@file`.
+    pub forms: Vec<String>,
+    /// Rows for `{{data.NAME}}`: a file of CSV with a line of names, or of JSON lines.
+    pub feed: Option<PathBuf>,
+    /// Send braces as they are.
+    pub raw: bool,
     /// `user:password` for basic authentication.
     pub user: Option<String>,
     /// Token for bearer authentication.
@@ -135,9 +143,6 @@ const PIPELINE_MOST: u64 = 1024;
 /// Default of `--timeout` and `--graceful-stop`.
 const WAIT: Duration = Duration::from_secs(30);
 
-/// Longest body: it is held in memory.
-const BODY_MOST: u64 = 1 << 30;
-
 struct Reader<'a> {
     options: &'a Options,
     mistakes: Vec<Mistake>,
@@ -195,7 +200,8 @@ impl Reader<'_> {
         }
 
         let begun = Instant::now();
-        let (origins, targets, weights, plans) = self.targets();
+        let data = self.feed().map(Arc::new);
+        let (origins, targets, weights, plans) = self.targets(data.as_deref());
         let dns_ns = crate::clock::nanos(begun.elapsed());
         let pid = self.pid(&origins, thresholds.iter().any(Threshold::needs_cost));
         if targets.is_empty() || !self.mistakes.is_empty() {
@@ -237,6 +243,7 @@ impl Reader<'_> {
             abort_on,
             dns_ns,
             pid,
+            data,
         })
     }
 
@@ -325,223 +332,6 @@ impl Reader<'_> {
         self.within("-c", o.connections, default, CONNECTIONS_MOST)
     }
 
-    // === targets ===
-
-    #[allow(clippy::type_complexity)] // four lists that belong together for the length of one call
-    fn targets(&mut self) -> (Vec<Origin>, Vec<Target>, Vec<u32>, Vec<crate::report::TargetPlan>) {
-        let o = self.options;
-        let body = self.body();
-        let fields = self.fields();
-        let method = self.method(body.is_some());
-        if o.urls.is_empty() {
-            self.wrong("URL", "expected one, such as http://127.0.0.1:8080/");
-        }
-        let mut tls: Option<ClientTls> = None;
-        let mut seen: Vec<(Scheme, String, u16)> = Vec::new();
-        let (mut origins, mut targets, mut weights, mut plans) = (vec![], vec![], vec![], vec![]);
-        for text in &o.urls {
-            let url = match Url::parse(text) {
-                Ok(url) => url,
-                Err(hint) => {
-                    self.wrong(text, &hint);
-                    continue;
-                }
-            };
-            let key = (url.scheme, url.host.clone(), url.port);
-            let origin = seen.iter().position(|s| *s == key).unwrap_or_else(|| {
-                let addresses = self.addresses(text, &url);
-                if url.scheme == Scheme::Https && tls.is_none() {
-                    tls = self.tls();
-                }
-                let tls = (url.scheme == Scheme::Https)
-                    .then(|| tls.clone().map(|t| (t, url.host.clone())))
-                    .flatten();
-                origins.push(Origin { addresses, tls });
-                seen.push(key);
-                origins.len() - 1
-            });
-            let mut plan = url.plan();
-            plan.method.clone_from(&method);
-            plan.addresses = origins
-                .get(origin)
-                .map(|o| o.addresses.iter().map(ToString::to_string).collect())
-                .unwrap_or_default();
-            let body = body.as_deref().unwrap_or_default();
-            plan.body_bytes = body.len() as u64;
-            let bytes = self.render(&method, &url, &fields, body, &mut plan.headers);
-            let head_bytes = bytes.len() - body.len();
-            targets.push(Target { origin, is_head: method == "HEAD", bytes: bytes.into(), head_bytes });
-            weights.push(url.weight);
-            plans.push(plan);
-        }
-        (origins, targets, weights, plans)
-    }
-
-    /// The request on the wire. Beside what was asked for it has Host, and Content-Length where there is a body: nothing
-    /// else, as with wrk.
-    fn render(
-        &self,
-        method: &str,
-        url: &Url,
-        fields: &[(String, String)],
-        body: &[u8],
-        shown: &mut Vec<(String, String)>,
-    ) -> Vec<u8> {
-        let mut all: Vec<(String, String)> = Vec::new();
-        let has = |name: &str| fields.iter().any(|(n, _)| n.eq_ignore_ascii_case(name));
-        if !has("host") {
-            all.push(("Host".to_owned(), url.authority.clone()));
-        }
-        all.extend(fields.iter().cloned());
-        if let (Some(credentials), false) = (&url.credentials, has("authorization")) {
-            all.push(("Authorization".to_owned(), format!("Basic {}", base64(credentials.as_bytes()))));
-        }
-        if !body.is_empty() || matches!(method, "POST" | "PUT" | "PATCH") {
-            all.push(("Content-Length".to_owned(), body.len().to_string()));
-        }
-        if self.options.no_keepalive && !has("connection") {
-            all.push(("Connection".to_owned(), "close".to_owned()));
-        }
-        let mut out = format!("{method} {} HTTP/1.1\r\n", url.path).into_bytes();
-        for (name, value) in &all {
-            out.extend_from_slice(format!("{name}: {value}\r\n").as_bytes());
-        }
-        out.extend_from_slice(b"\r\n");
-        out.extend_from_slice(body);
-        *shown = all
-            .into_iter()
-            .map(|(n, v)| if is_secret(&n) { (n, "***".to_owned()) } else { (n, v) })
-            .collect();
-        out
-    }
-
-    fn method(&mut self, has_body: bool) -> String {
-        let method =
-            self.options.method.clone().unwrap_or_else(|| if has_body { "POST" } else { "GET" }.to_owned());
-        let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
-        if method.is_empty() || method.len() > 32 || !method.bytes().all(token) || method == "CONNECT" {
-            self.wrong(&format!("-X {method}"), "expected a method such as GET, POST or DELETE");
-        }
-        method
-    }
-
-    fn fields(&mut self) -> Vec<(String, String)> {
-        let o = self.options;
-        let mut fields = Vec::new();
-        for header in &o.headers {
-            let place = format!("-H {header:?}");
-            let Some((name, value)) = header.split_once(':') else {
-                self.wrong(&place, "expected `name: value`");
-                continue;
-            };
-            let (name, value) = (name.trim(), value.trim());
-            let framing =
-                ["content-length", "transfer-encoding"].iter().any(|f| name.eq_ignore_ascii_case(f));
-            if FieldName::new(name).is_err() {
-                self.wrong(&place, "this is no name of a header field");
-            } else if value.bytes().any(|b| b != b'\t' && (b < 0x20 || b == 0x7f)) {
-                self.wrong(&place, "the value holds a control character");
-            } else if framing {
-                self.wrong(&place, "follows from the body and can not be set");
-            } else {
-                fields.push((name.to_owned(), value.to_owned()));
-            }
-        }
-        if o.user.is_some() && o.bearer.is_some() {
-            self.wrong("--bearer", "--user says who asks already: give one of the two");
-        }
-        if let Some(user) = &o.user {
-            fields.push(("Authorization".to_owned(), format!("Basic {}", base64(user.as_bytes()))));
-        }
-        if let Some(token) = &o.bearer {
-            if token.is_empty() || !token.bytes().all(|b| b.is_ascii_graphic()) {
-                self.wrong("--bearer", "a token is visible ASCII without blanks");
-            }
-            fields.push(("Authorization".to_owned(), format!("Bearer {token}")));
-        }
-        if !o.cookies.is_empty() {
-            let fine = |c: &String| c.contains('=') && !c.bytes().any(|b| b < 0x20 || b == 0x7f);
-            for bad in o.cookies.iter().filter(|c| !fine(c)) {
-                self.wrong(&format!("--cookie {bad:?}"), "expected name=value");
-            }
-            fields.push(("Cookie".to_owned(), o.cookies.join("; ")));
-        }
-        fields
-    }
-
-    fn body(&mut self) -> Option<Vec<u8>> {
-        let Some(data) = &self.options.data else { return self.options.body.clone() };
-        let Some(path) = data.strip_prefix('@') else { return Some(data.as_bytes().to_vec()) };
-        let size = std::fs::metadata(path).map(|m| m.len()).unwrap_or(0);
-        if size > BODY_MOST {
-            self.wrong(&format!("--data @{path}"), "a body is at most 1 GiB");
-            return None;
-        }
-        match std::fs::read(path) {
-            Ok(body) => Some(body),
-            Err(e) => {
-                self.wrong(&format!("--data @{path}"), &e.to_string());
-                None
-            }
-        }
-    }
-
-    fn tls(&mut self) -> Option<ClientTls> {
-        let o = self.options;
-        let identity = match (&o.cert, &o.key) {
-            (Some(cert), Some(key)) => Some((cert.as_path(), key.as_path())),
-            (None, None) => None,
-            _ => {
-                self.wrong("--cert", "a client certificate needs both --cert and --key");
-                None
-            }
-        };
-        match ClientTls::new(o.cacert.as_deref(), identity, o.server_name.as_deref(), !o.insecure) {
-            Ok(tls) => Some(tls),
-            Err(e) => {
-                self.wrong("TLS", &e.to_string());
-                None
-            }
-        }
-    }
-
-    fn addresses(&mut self, text: &str, url: &Url) -> Vec<Address> {
-        if let Some(path) = &self.options.unix_socket {
-            if !path.exists() {
-                self.wrong(&format!("--unix-socket {}", path.display()), "there is no such socket");
-            }
-            return vec![Address::Unix(path.clone())];
-        }
-        for rule in &self.options.resolve {
-            match resolve(rule, url) {
-                Ok(Some(addresses)) => return addresses,
-                Ok(None) => {}
-                Err(hint) => {
-                    self.wrong(&format!("--resolve {rule}"), hint);
-                    return vec![];
-                }
-            }
-        }
-        match (url.host.as_str(), url.port).to_socket_addrs() {
-            Ok(found) => {
-                let mut found: Vec<SocketAddr> = found.collect();
-                found.dedup();
-                if found.is_empty() {
-                    self.wrong(text, &format!("`{}` has no address", url.host));
-                }
-                // One family, the first: `localhost` is often ::1 and 127.0.0.1 with a server on one of them only.
-                let first = found.first().map(SocketAddr::is_ipv4);
-                let usable = found.iter().copied().filter(|a| Some(a.is_ipv4()) == first);
-                let usable: Vec<_> = usable.map(Address::Tcp).collect();
-                if url.host == "localhost" { localhost(&found) } else { usable }
-            }
-            Err(e) => {
-                self.wrong(text, &format!("the host `{}` can not be found: {e}", url.host));
-                vec![]
-            }
-        }
-    }
-
     // === reading values ===
 
     fn wrong(&mut self, place: &str, hint: &str) {
@@ -587,50 +377,4 @@ impl Reader<'_> {
         }
         good
     }
-}
-
-/// `localhost`: the address where someone listens, of those it has.
-fn localhost(found: &[SocketAddr]) -> Vec<Address> {
-    let answers =
-        |a: &&SocketAddr| std::net::TcpStream::connect_timeout(a, Duration::from_millis(500)).is_ok();
-    let one = found.iter().find(answers).or_else(|| found.first());
-    one.copied().map(Address::Tcp).into_iter().collect()
-}
-
-/// The addresses of a `--resolve` rule, if it is about this URL.
-fn resolve(rule: &str, url: &Url) -> Result<Option<Vec<Address>>, &'static str> {
-    const FORM: &str = "expected HOST:PORT:ADDRESS[,ADDRESS], such as api.example.com:443:127.0.0.1";
-    let mut parts = rule.splitn(3, ':');
-    let (Some(host), Some(port), Some(list)) = (parts.next(), parts.next(), parts.next()) else {
-        return Err(FORM);
-    };
-    let port: u16 = port.parse().map_err(|_| FORM)?;
-    let mut addresses = Vec::new();
-    for address in list.split(',') {
-        let ip: IpAddr = address.trim_matches(['[', ']']).parse().map_err(|_| FORM)?;
-        addresses.push(Address::Tcp(SocketAddr::new(ip, url.port)));
-    }
-    let same = (host == "*" || host.eq_ignore_ascii_case(&url.host)) && port == url.port;
-    Ok(same.then_some(addresses))
-}
-
-/// Whether a field's value must not be shown.
-pub(crate) fn is_secret(name: &str) -> bool {
-    const SECRET: [&str; 6] =
-        ["authorization", "cookie", "proxy-authorization", "x-api-key", "apikey", "x-auth-token"];
-    SECRET.iter().any(|s| name.eq_ignore_ascii_case(s))
-}
-
-/// RFC 4648 §4.
-pub(crate) fn base64(bytes: &[u8]) -> String {
-    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut out = String::new();
-    for three in bytes.chunks(3) {
-        let word = three.iter().fold(0u32, |w, b| w << 8 | u32::from(*b)) << (8 * (3 - three.len()));
-        for i in 0..4 {
-            let letter = LETTERS[(word >> (18 - 6 * i)) as usize & 63];
-            out.push(if i <= three.len() { char::from(letter) } else { '=' });
-        }
-    }
-    out
 }

@@ -3,6 +3,7 @@
 use crate::check::Check;
 use crate::pace::Rhythm;
 use crate::report::PlanAsRun;
+use crate::template::{Data, Template};
 use crate::threshold::Threshold;
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,6 +40,8 @@ pub struct Plan {
     pub(crate) dns_ns: u64,
     /// The root of the process tree whose cost is watched.
     pub(crate) pid: Option<u32>,
+    /// What templates take their values from.
+    pub(crate) data: Option<Arc<Data>>,
 }
 
 /// Where connections go.
@@ -60,6 +63,8 @@ pub(crate) struct Target {
     pub(crate) bytes: Arc<[u8]>,
     /// How many of them are head.
     pub(crate) head_bytes: usize,
+    /// Where requests differ: then `bytes` is what they are made from.
+    pub(crate) template: Option<Template>,
 }
 
 impl Plan {

@@ -174,9 +174,6 @@ pub struct PlanAsRun {
     pub think_ns: u64,
     /// How long requests under way may take to finish once the run is over. Default 30 s; 0 cuts them.
     pub graceful_stop_ns: u64,
-    /// `Content-Type`-independent options that were given and have no field here, as written: for `options` of ghz and for
-    /// reading a saved report.
-    pub command_line: Vec<String>,
 }
 
 /// One request of the plan.
@@ -579,7 +576,7 @@ pub struct Ledger {
     pub tls_group: Option<String>,
     /// Bits of the key in the server's certificate (ab, third in `SSL/TLS Protocol`).
     pub tls_key_bits: Option<u32>,
-    /// What ALPN chose; none where it was not asked or not answered.
+    /// What ALPN chose; none where it was not asked or not answered, and with HTTP/1.1, which has nothing to choose.
     pub alpn: Option<String>,
     /// Connections by protocol, TLS version and cipher, joined by blanks, in case they differ.
     pub sessions: BTreeMap<String, u64>,

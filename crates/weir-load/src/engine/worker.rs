@@ -4,16 +4,22 @@
 //! sets no timer: it writes its deadline into its slot. The *pacer*, only with a fixed rate, wakes an idle client at each intended
 //! start, by a timer of the kernel.
 
+mod sampler;
+
+pub(super) use sampler::TICK;
+
 use super::client;
 use super::h1::Failure;
 use super::reader::Parser;
 use super::tally::Tally;
-use super::{Message, Shared, ThreadEnd, TickPart};
+use super::{Message, Shared, ThreadEnd};
+use crate::Histogram;
 use crate::clock::{Clock, NEVER};
-use crate::os::{self, Timer};
+use crate::os::Timer;
 use crate::pace::Rhythm;
 use crate::plan::Plan;
-use crate::{Histogram, clock};
+use crate::template::Values;
+use sampler::{SAMPLE, Sampler};
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -23,17 +29,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// How often the sampler wakes: wrk's interval for `Req/Sec`.
-const SAMPLE: u64 = 100_000_000;
-
-/// The first length of a tick.
-pub(super) const TICK: u64 = 1_000_000_000;
-
 /// What one read may bring. One buffer for all connections of a thread, so that it stays in the cache.
 const READ_BYTES: usize = 64 * 1024;
-
-/// How close a start may be for the pacer to go round instead of waiting: below what a wake by the kernel costs.
-const SPIN: u64 = 20_000;
 
 pub(super) struct Worker {
     pub(super) plan: Arc<Plan>,
@@ -51,6 +48,7 @@ pub(super) struct Worker {
     last_event: Cell<u64>,
     /// The place of this thread in the round of targets. Of the thread and not of each client, so that the mix is exact.
     pub(super) turn: Cell<usize>,
+    pub(super) values: RefCell<Values>,
     index: usize,
     /// Number of the first client among those of all threads.
     first_client: u64,
@@ -156,6 +154,7 @@ pub(super) fn run(
         opened: Cell::new(0),
         in_flight: Cell::new(0),
         last_event: Cell::new(0),
+        values: RefCell::new(Values::new(index, threads, plan.data.clone())),
         turn: Cell::new(index * plan.order.len() / threads),
         index,
         first_client: first as u64,
@@ -170,8 +169,8 @@ pub(super) fn run(
     runtime.block_on(drive(worker, out))
 }
 
-/// Tasks that run before the runtime looks at sockets and timers again. The default of 61 made intended starts of an open loop
-/// wait behind as many exchanges.
+/// Tasks that run before the runtime looks at sockets and timers again: half of tokio's default, since a start that is due waits for so
+/// many exchanges. Our guess; a smaller one costs a closed loop a system call more often.
 const EVENTS: u32 = 32;
 
 async fn drive(worker: Rc<Worker>, out: &mpsc::Sender<Message>) -> std::io::Result<ThreadEnd> {
@@ -224,9 +223,8 @@ async fn pace(worker: Rc<Worker>, timer: Timer) {
             slot.parked.set(false);
             worker.take_start();
             slot.wake();
-        } else if at - now <= SPIN {
-            tokio::task::yield_now().await;
         } else {
+            // No spinning for what is close: it would take the whole core at 50,000/s, and the generator would call itself busy.
             tokio::select! {
                 () = timer.wait(Duration::from_nanos(at - now)) => {}
                 () = worker.bell.notified() => {}
@@ -286,6 +284,14 @@ impl Worker {
                     return Poll::Ready(Next::End);
                 }
                 if at <= now {
+                    if slot.parked.replace(false) {
+                        // Woken by something else than the pacer, which must not choose it too.
+                        self.idle.borrow_mut().retain(|other| *other != i);
+                    }
+                    if self.counts(at) && !self.idle.borrow().is_empty() {
+                        // Another was free: it is the pacer that is late, and not the target.
+                        self.tally.borrow_mut().start_lag.record(now - at);
+                    }
                     self.take_start();
                     return Poll::Ready(Next::Start(at));
                 }
@@ -419,191 +425,6 @@ impl Worker {
         }
         for _ in 0..n {
             tally.error_text(text);
-        }
-    }
-}
-
-/// What the sampler remembers from one time to the next.
-struct Sampler {
-    /// When it is to wake.
-    next: u64,
-    tick: u64,
-    tick_begun: u64,
-    measuring: bool,
-    told_stop: bool,
-    responses: u64,
-    sampled: u64,
-    cpu: u64,
-    cpu_first: u64,
-    waited_first: u64,
-    last: Counted,
-}
-
-/// Counts at the last tick.
-#[derive(Clone, Copy, Default)]
-struct Counted {
-    requests: u64,
-    responses: u64,
-    unexpected: u64,
-    errors: u64,
-    sent: u64,
-    received: u64,
-}
-
-impl Counted {
-    const fn of(t: &Tally) -> Self {
-        Self {
-            requests: t.requests,
-            responses: t.responses,
-            unexpected: t.unexpected,
-            errors: t.errors.total(),
-            sent: t.bytes.sent(),
-            received: t.bytes.received(),
-        }
-    }
-}
-
-impl Sampler {
-    fn new(worker: &Worker) -> Self {
-        let mut sampler = Self {
-            next: 0,
-            tick: 0,
-            tick_begun: worker.shared.measure_from,
-            measuring: worker.shared.measure_from == 0,
-            told_stop: false,
-            responses: 0,
-            sampled: worker.shared.measure_from,
-            cpu: os::thread_cpu_ns(),
-            cpu_first: os::thread_cpu_ns(),
-            waited_first: os::thread_waited_ns(),
-            last: Counted::default(),
-        };
-        sampler.plan_next(worker, worker.clock.now());
-        sampler
-    }
-
-    fn plan_next(&mut self, worker: &Worker, now: u64) {
-        let grid = worker.shared.measure_from % SAMPLE;
-        let mut next = (now.saturating_sub(grid) / SAMPLE + 1) * SAMPLE + grid;
-        let short = clock::nanos(worker.plan.timeout) / 4;
-        next = next.min(now + short.max(1_000_000));
-        let cut = worker.shared.cut_at.load(Ordering::Relaxed);
-        for moment in [worker.shared.measure_from, worker.stop_at(), cut] {
-            if moment > now {
-                next = next.min(moment);
-            }
-        }
-        self.next = next;
-    }
-
-    fn sample(&mut self, worker: &Worker, out: &mpsc::Sender<Message>) {
-        let now = worker.clock.now();
-        if !self.measuring && now >= worker.shared.measure_from {
-            self.begin_measuring(worker);
-        }
-        if self.measuring && now >= self.sampled + SAMPLE {
-            let mut tally = worker.tally.borrow_mut();
-            let responses = tally.responses;
-            let seconds = (now - self.sampled) as f64 / 1e9;
-            let rate = (responses - self.responses) as f64 / seconds;
-            // After the end only what was under way comes in: no rate of the run.
-            if now <= worker.stop_at().saturating_add(SAMPLE / 2) {
-                tally.rates.record(rate.round() as u64);
-            }
-            (self.responses, self.sampled) = (responses, now);
-            drop(tally);
-            if worker.in_flight.get() > 0 {
-                worker.note_silence(now);
-            }
-            let backlog = worker.backlog(now);
-            let mut tally = worker.tally.borrow_mut();
-            tally.backlog_max = tally.backlog_max.max(backlog);
-        }
-        while self.measuring && now >= worker.shared.measure_from + (self.tick + 1) * TICK {
-            self.end_tick(worker, now, out);
-        }
-        self.sweep(worker, now);
-        self.plan_next(worker, now);
-    }
-
-    /// The warm-up is over. Requests are counted by their intended starts, so what was counted of them stays; what was measured of the
-    /// time before goes.
-    fn begin_measuring(&mut self, worker: &Worker) {
-        let mut tally = worker.tally.borrow_mut();
-        (tally.longest_silence_ns, tally.backlog_max) = (0, 0);
-        self.measuring = true;
-        self.responses = tally.responses;
-        self.cpu = os::thread_cpu_ns();
-        self.cpu_first = self.cpu;
-        self.waited_first = os::thread_waited_ns();
-    }
-
-    fn end_tick(&mut self, worker: &Worker, now: u64, out: &mpsc::Sender<Message>) {
-        let (service, response) = worker.tally.borrow_mut().take_tick();
-        let counted = Counted::of(&worker.tally.borrow());
-        let cpu = os::thread_cpu_ns();
-        let users = match &worker.plan.rhythm {
-            Rhythm::Closed(users) => {
-                let all = users.at(now, worker.plan.clients as u64);
-                all.saturating_sub(worker.first_client).min(worker.slots.len() as u64)
-            }
-            Rhythm::Open(_) => worker.in_flight.get(),
-        };
-        let part = TickPart {
-            index: self.tick,
-            begun_ns: self.tick_begun,
-            end_ns: now,
-            service,
-            response,
-            requests: counted.requests - self.last.requests,
-            responses: counted.responses - self.last.responses,
-            unexpected: counted.unexpected - self.last.unexpected,
-            errors: counted.errors - self.last.errors,
-            sent: counted.sent - self.last.sent,
-            received: counted.received - self.last.received,
-            users,
-            backlog: worker.backlog(now),
-            cpu_ns: cpu.saturating_sub(self.cpu),
-        };
-        (self.last, self.cpu, self.tick_begun) = (counted, cpu, now);
-        self.tick += 1;
-        let _ = out.send(Message::Tick(Box::new(part))); // nobody to tell any more
-    }
-
-    /// Ends what took too long, and everything when the run is over for good.
-    fn sweep(&mut self, worker: &Worker, now: u64) {
-        let cut = now >= worker.shared.cut_at.load(Ordering::Relaxed);
-        for slot in &worker.slots {
-            let late = now >= slot.deadline.get();
-            if (cut || late) && slot.end.get().is_none() {
-                slot.end.set(Some(if cut { EndReason::Cut } else { EndReason::Timeout }));
-                slot.wake();
-            }
-        }
-        if !self.told_stop && now >= worker.stop_at() {
-            self.told_stop = true;
-            worker.bell.notify_one();
-            worker.wake_all();
-        }
-    }
-
-    fn end(mut self, worker: &Worker, out: &mpsc::Sender<Message>) -> ThreadEnd {
-        let now = worker.clock.now();
-        if !self.measuring {
-            self.begin_measuring(worker); // interrupted in the warm-up: nothing counts
-        }
-        let backlog = worker.backlog(now);
-        self.end_tick(worker, now, out);
-        ThreadEnd {
-            end_ns: now,
-            cpu_ns: os::thread_cpu_ns().saturating_sub(self.cpu_first),
-            waited_ns: os::thread_waited_ns().saturating_sub(self.waited_first),
-            available_ns: worker.slots.iter().map(|s| s.available_ns.get()).sum(),
-            responses_by_client: worker.slots.iter().map(|s| s.responses.get()).collect(),
-            dial: worker.dial.take(),
-            opened: worker.opened.get(),
-            unsent: backlog,
-            tally: worker.tally.replace(Tally::default()),
         }
     }
 }

@@ -107,6 +107,60 @@ fn a_curl_command_line_is_understood() {
 }
 
 #[test]
+fn requests_differ_where_they_have_places_to_fill() {
+    let upstream = Upstream::fixed(OK);
+    let dir = TempDir::new().unwrap();
+    std::fs::write(dir.path().join("users.csv"), "id,name\n7,Ann\n8,Bo B\n").unwrap();
+    let target = format!("{}u/{{{{data.name}}}}?n={{{{counter}}}}", url(&upstream));
+    let args = [
+        "load",
+        "-n3",
+        "-c1",
+        "-t1",
+        "--feed",
+        "users.csv",
+        "--data",
+        "{\"id\":{{data.id}}}",
+        "--format",
+        "json",
+        &target,
+    ];
+    let finished = run_weir(dir.path(), &args);
+    finished.expect_code(0);
+    let requests = upstream.requests();
+    let lines: Vec<&str> = requests.iter().map(|r| r.head.line.as_str()).collect();
+    assert_eq!(
+        lines,
+        ["POST /u/Ann?n=0 HTTP/1.1", "POST /u/Bo%20B?n=1 HTTP/1.1", "POST /u/Ann?n=2 HTTP/1.1"]
+    );
+    assert_eq!(requests[1].body.bytes, b"{\"id\":8}");
+    let report: Report = serde_json::from_str(&finished.stdout).unwrap();
+    assert_eq!(report.bytes.sent_body, 24);
+    assert_eq!(report.bytes.sent_head, requests.iter().map(|r| r.head.raw.len() as u64).sum::<u64>());
+    load(&["-n1", "--data", "{{nope}}", &url(&upstream)])
+        .expect_code(2)
+        .expect_text("`{{nope}}` is no placeholder");
+    load(&["-n1", "--raw", "--data", "{{nope}}", &url(&upstream)]).expect_code(0);
+}
+
+#[test]
+fn a_multipart_body_has_its_parts() {
+    let upstream = Upstream::fixed(OK);
+    let dir = TempDir::new().unwrap();
+    std::fs::write(dir.path().join("a.txt"), "file").unwrap();
+    run_weir(dir.path(), &["load", "-n1", "-F", "k=v", "-F", "f=@a.txt", &url(&upstream)]).expect_code(0);
+    let request = upstream.take_request();
+    let kind = request.head.header("content-type").unwrap();
+    let boundary = kind.strip_prefix("multipart/form-data; boundary=").unwrap();
+    let want = format!(
+        "--{boundary}\r\nContent-Disposition: form-data; name=\"k\"\r\n\r\nv\r\n\
+         --{boundary}\r\nContent-Disposition: form-data; name=\"f\"; filename=\"a.txt\"\r\n\
+         Content-Type: application/octet-stream\r\n\r\nfile\r\n--{boundary}--\r\n"
+    );
+    assert_eq!(String::from_utf8_lossy(&request.body.bytes), want);
+}
+
+#[test]
 fn weights_share_out_the_requests() {
     let upstream = Upstream::fixed(OK);
     let (a, b) = (format!("3@{}a", url(&upstream)), format!("{}b", url(&upstream)));

@@ -52,6 +52,15 @@ pub(super) struct Load {
     /// Body: text, or @FILE
     #[arg(long, value_name = "TEXT|@FILE", help_heading = "Request")]
     data: Option<String>,
+    /// A part of a multipart body, name=value or name=@FILE; may be repeated
+    #[arg(short = 'F', long = "form", value_name = "K=V", help_heading = "Request")]
+    forms: Vec<String>,
+    /// Rows for {{data.NAME}} in path, header fields and body: CSV with a line of names, or JSON lines
+    #[arg(long, value_name = "FILE", help_heading = "Request")]
+    feed: Option<PathBuf>,
+    /// Send {{ and }} as they are
+    #[arg(long, help_heading = "Request")]
+    raw: bool,
     /// Basic authentication
     #[arg(short = 'u', long, value_name = "NAME:PASSWORD", help_heading = "Request")]
     user: Option<String>,
@@ -96,7 +105,7 @@ pub(super) struct Load {
     #[arg(long, value_name = "NAME", help_heading = "Connection")]
     server_name: Option<String>,
 
-    /// What each response must be: status=200, body~TEXT, size<10KiB; may be repeated
+    /// What each response must be: status=200, body~TEXT, json:$.a=1, size<10KiB; may be repeated
     #[arg(long = "check", value_name = "CHECK", help_heading = "Judgement")]
     checks: Vec<String>,
     /// What the run must hold, or exit with 1: 'p99<20ms', 'errors<0.1%', 'rate>5000'; may be repeated
@@ -208,6 +217,9 @@ impl Load {
             headers: self.headers.clone(),
             data: self.data.clone(),
             body: None,
+            forms: self.forms.clone(),
+            feed: self.feed.clone(),
+            raw: self.raw,
             user: self.user.clone(),
             bearer: self.bearer.clone(),
             cookies: self.cookies.clone(),
