@@ -12,7 +12,7 @@ package_of() {
   case $1 in
     cc) echo gcc libc6-dev ;;
     curl | haproxy | nginx | openssl | python3 | slowhttptest | wrk) echo "$1" ;;
-    promtool) echo prometheus ;;
+    prometheus | promtool) echo prometheus ;;
     testssl) echo testssl.sh ;;
     varnishtest) echo varnish ;;
     venv) echo python3-venv ;;

@@ -19,7 +19,6 @@ fn query(address: &str, query: &str) -> serde_json::Value {
 }
 
 #[test]
-#[ignore = "needs prometheus"]
 fn prometheus_gives_back_what_was_written() {
     let dir = std::env::temp_dir().join(format!("weir-prometheus-{}", std::process::id()));
     std::fs::create_dir_all(&dir).unwrap();
