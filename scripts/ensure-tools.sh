@@ -11,7 +11,7 @@ set -eu
 package_of() {
   case $1 in
     cc) echo gcc libc6-dev ;;
-    curl | haproxy | nginx | openssl | python3 | slowhttptest | wrk) echo "$1" ;;
+    chromium | curl | haproxy | nginx | openssl | python3 | slowhttptest | wrk) echo "$1" ;;
     prometheus | promtool) echo prometheus ;;
     testssl) echo testssl.sh ;;
     varnishtest) echo varnish ;;
