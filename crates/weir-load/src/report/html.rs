@@ -123,8 +123,13 @@ fn judgements(r: &Report) -> String {
 // === plots ===
 
 fn over_time(r: &Report) -> String {
-    let ticks = &r.series.ticks;
-    let Some(last) = ticks.last() else { return String::new() };
+    // The last tick may be a few milliseconds, whose rate says nothing.
+    let whole = |tick: &&Tick| tick.length_ns * 2 >= r.series.tick_ns;
+    let mut ticks: Vec<&Tick> = r.series.ticks.iter().filter(whole).collect();
+    if ticks.is_empty() {
+        ticks = r.series.ticks.iter().collect();
+    }
+    let Some(last) = ticks.last().copied() else { return String::new() };
     let x = seconds_axis(last.end_ns as f64 / 1e9);
     let at = |tick: &Tick| (tick.end_ns as f64 - tick.length_ns as f64 / 2.0) / 1e9;
     let line = |name: &str, value: &dyn Fn(&Tick) -> Option<f64>| Line {

@@ -35,7 +35,9 @@ fn report() -> Report {
         response: Percentiles::of(&r.latency.response),
         ..Tick::default()
     };
-    r.series.ticks = vec![tick(1, 1500), tick(2, 0), tick(3, 1500)];
+    let rest = Tick { length_ns: 1_000_000, ..tick(4, 7777) };
+    r.series.tick_ns = 1_000_000_000;
+    r.series.ticks = vec![tick(1, 1500), tick(2, 0), tick(3, 1500), rest];
     r.checks = vec![CheckResult { check: "status=200".to_owned(), passed: 2900, failed: 100 }];
     r.thresholds =
         vec![ThresholdResult { threshold: "p99<20ms".to_owned(), measured: Some(9e7), passed: false }];
@@ -110,6 +112,7 @@ fn the_verdict_comes_first_and_every_part_is_there() {
     .map(|part| page.find(part).unwrap_or_else(|| panic!("{part} is missing in {page}")))
     .collect();
     assert!(places.is_sorted(), "{places:?}");
+    assert!(!page.contains(">7,777,000<"), "a tick of a millisecond is drawn");
     assert_eq!(date(951_782_400_000), "2000-02-29 00:00:00");
     assert_eq!(date(1_704_067_199_000), "2023-12-31 23:59:59");
 }
