@@ -187,15 +187,20 @@ impl Histogram {
     /// the largest: 0.99 for the 99th percentile. 0 when there is none.
     pub fn quantile(&self, q: f64) -> u64 {
         // The small term keeps 0.99 × 100 at rank 99, which binary fractions would make 99.00000000000001.
-        let rank = (q.clamp(0.0, 1.0) * self.count as f64 - 1e-9).ceil().max(1.0) as u64;
+        self.at_rank((q.clamp(0.0, 1.0) * self.count as f64 - 1e-9).ceil() as u64)
+    }
+
+    /// The value at a place of the sorted list, the first being 1, to the upper end of its bucket and never above the largest:
+    /// for tools whose percentiles have a rule of their own for the place. 0 when there is none.
+    pub fn at_rank(&self, rank: u64) -> u64 {
         if rank >= self.count {
             return self.max;
         }
         let mut seen = 0;
-        for (from, count) in self.buckets() {
+        for (_, to, count) in self.ranges() {
             seen += count;
-            if seen >= rank {
-                return highest_of(from).clamp(self.min, self.max);
+            if seen >= rank.max(1) {
+                return to.clamp(self.min, self.max);
             }
         }
         self.max
@@ -228,6 +233,11 @@ impl Histogram {
             .enumerate()
             .filter(|(_, count)| **count > 0)
             .map(|(i, count)| (lowest_of(i), *count))
+    }
+
+    /// Lowest value, highest value and count of each bucket that is not empty, ascending.
+    pub fn ranges(&self) -> impl Iterator<Item = (u64, u64, u64)> {
+        self.buckets().map(|(from, count)| (from, highest_of(from), count))
     }
 }
 
@@ -330,6 +340,7 @@ mod tests {
         let mut h = Histogram::new();
         (1..=100).for_each(|v| h.record(v));
         assert_eq!([0.5, 0.9, 0.99, 1.0].map(|q| h.quantile(q)), [50, 90, 99, 100]);
+        assert_eq!([0, 1, 34, 100, 101].map(|rank| h.at_rank(rank)), [1, 1, 34, 100, 100]);
         assert_eq!(h.count_up_to(50), 50);
         assert_eq!(Histogram::new().quantile(0.5), 0);
     }

@@ -13,7 +13,7 @@
 //! *Layout.* `options` reads what was written (with `url`, `units`, `check`, `threshold`, `template`, `curl`) and makes a `plan`. `engine` runs it: `pace` says when
 //! requests begin, `clock` and `os` what time it is. `report` is the data model of everything a run yields; whatever is
 //! printed, in our layout or in another tool's, is computed from it and from nothing else. `histogram` is the one way in which times are kept, `verdict`
-//! judges, `cost` watches the target's process.
+//! judges, `cost` watches the target's process. `remote_write` tells Prometheus how a run goes.
 //!
 //! *Architecture Invariant:* a report holds raw counts, sums and histograms, never only what was computed from them, so
 //! that each printed figure can be computed again from a saved report.
@@ -31,6 +31,7 @@ mod options;
 mod os;
 mod pace;
 mod plan;
+pub mod remote_write;
 pub mod report;
 mod template;
 mod threshold;
@@ -43,5 +44,6 @@ pub use engine::Interrupt;
 pub use histogram::Histogram;
 pub use options::{Mistake, Options};
 pub use plan::Plan;
+pub use remote_write::RemoteWrite;
 pub use report::Report;
 pub use threshold::Threshold;

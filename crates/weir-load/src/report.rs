@@ -7,11 +7,23 @@
 //! Times are nanoseconds of a monotonic clock (`_ns`), bytes are bytes, shares are 0 to 1. A field that a saved report lacks takes
 //! its default, so that reports of older versions can be read; `schema` says which version wrote it.
 
+mod ab;
+mod csv;
+mod figures;
+mod ghz;
+mod html;
 mod json;
+mod k6;
+mod oha_json;
 mod text;
+mod verify;
+mod wrk;
+mod wrk2;
 
+pub use figures::{Distribution, Figures, PhaseFigures};
 pub use json::schema;
 pub use text::verdict as verdict_text;
+pub use verify::{Difference, verify};
 
 use crate::Histogram;
 use schemars::JsonSchema;
@@ -22,7 +34,19 @@ use std::collections::BTreeMap;
 pub const SCHEMA: &str = "weir.load/1";
 
 /// The layouts, sorted by name. One more is a file in `report/` and its two lines here: `mod x;` and `&x::FORMAT`.
-pub static FORMATS: &[&Format] = &[&json::FORMAT, &text::FORMAT];
+pub static FORMATS: &[&Format] = &[
+    &ab::FORMAT,
+    &csv::FORMAT,
+    &ghz::FORMAT,
+    &html::FORMAT,
+    &json::FORMAT,
+    &k6::FORMAT,
+    &k6::FULL,
+    &oha_json::FORMAT,
+    &text::FORMAT,
+    &wrk::FORMAT,
+    &wrk2::FORMAT,
+];
 
 /// One way to print a report.
 #[derive(Debug)]
@@ -40,6 +64,32 @@ impl Format {
     pub fn named(name: &str) -> Option<&'static Self> {
         FORMATS.iter().find(|f| f.name == name).copied()
     }
+}
+
+impl std::str::FromStr for &'static Format {
+    type Err = UnknownFormat;
+
+    fn from_str(name: &str) -> Result<Self, UnknownFormat> {
+        Format::named(name).ok_or_else(|| UnknownFormat(name.to_owned()))
+    }
+}
+
+/// A name that is no layout's; says which there are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownFormat(String);
+
+impl std::fmt::Display for UnknownFormat {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "there is no report format `{}`; there are:", self.0)?;
+        FORMATS.iter().try_for_each(|format| write!(f, "\n  {:<9} {}", format.name, format.about))
+    }
+}
+
+impl std::error::Error for UnknownFormat {}
+
+/// A report in a layout, with a line end at the end.
+pub fn render(report: &Report, format: &Format) -> String {
+    (format.print)(report)
 }
 
 /// What one run yields.
@@ -522,6 +572,10 @@ pub struct Ledger {
     pub tls_version: Option<String>,
     /// The cipher suite, such as `TLS13_AES_256_GCM_SHA384`.
     pub tls_cipher: Option<String>,
+    /// The group of the key exchange, in the words of IANA: `X25519`, `secp256r1` (ab `Server Temp Key`).
+    pub tls_group: Option<String>,
+    /// Bits of the key in the server's certificate (ab, third in `SSL/TLS Protocol`).
+    pub tls_key_bits: Option<u32>,
     /// What ALPN chose; none where it was not asked or not answered, and with HTTP/1.1, which has nothing to choose.
     pub alpn: Option<String>,
     /// Connections by protocol, TLS version and cipher, joined by blanks, in case they differ.

@@ -221,7 +221,7 @@ fn results(r: &Report, out: &mut String) {
 }
 
 /// What a threshold measured, in the unit its bound is written in.
-fn measured(t: &super::ThresholdResult) -> String {
+pub(super) fn measured(t: &super::ThresholdResult) -> String {
     let Some(m) = t.measured else { return "nothing to measure".to_owned() };
     if t.threshold.contains('%') {
         return format!("{:.3} %", m * 100.0);
@@ -229,7 +229,7 @@ fn measured(t: &super::ThresholdResult) -> String {
     if t.threshold.ends_with(['s', 'm', 'h']) && !t.threshold.contains('/') { time(m) } else { number(m) }
 }
 
-fn number(n: f64) -> String {
+pub(super) fn number(n: f64) -> String {
     if n >= 1000.0 {
         grouped(n.round() as u64)
     } else if n >= 1.0 || n == 0.0 {
