@@ -39,8 +39,8 @@ pub struct H2Stream {
     refused: bool,
     /// The peer reset the stream.
     reset: bool,
-    /// The peer takes no such request.
-    unsendable: bool,
+    /// HTTP/2 can not carry the request, or the peer takes none like it: it will never be answered.
+    unsendable: Option<io::ErrorKind>,
     tls: Option<crate::TlsFacts>,
 }
 
@@ -97,7 +97,7 @@ impl H2Stream {
             finished: false,
             refused: false,
             reset: false,
-            unsendable: false,
+            unsendable: None,
             tls,
         }
     }
@@ -146,8 +146,8 @@ impl H2Stream {
     }
 
     fn poll_response(&mut self, cx: &mut Context<'_>, buffer: &mut Vec<u8>) -> Poll<io::Result<usize>> {
-        if self.unsendable {
-            return Poll::Ready(Err(io::ErrorKind::Unsupported.into()));
+        if let Some(kind) = self.unsendable {
+            return Poll::Ready(Err(kind.into()));
         }
         let Role::Client { response: Some(response), accept, .. } = &mut self.role else {
             return Poll::Pending; // the request is not sent yet: whoever sends it asks again
@@ -209,7 +209,7 @@ impl H2Stream {
     /// Writes: first a head, then body.
     pub(crate) fn poll_write(&mut self, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
         if self.head.is_none() && self.send.is_none() {
-            return Poll::Ready(self.write_head(data));
+            return Poll::Ready(self.write_head(data).map_err(|e| self.not_sent(e)));
         }
         self.send_held()?;
         let Some(send) = &mut self.send else { return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())) };
@@ -248,7 +248,6 @@ impl H2Stream {
                 if key.is_some()
                     && !open.as_ref().is_some_and(SendRequest::is_extended_connect_protocol_enabled)
                 {
-                    self.unsendable = true; // it will never be answered either
                     let why = "the upstream does not take WebSockets by HTTP/2 (RFC 8441)";
                     return Err(io::Error::new(io::ErrorKind::Unsupported, why));
                 }
@@ -274,7 +273,13 @@ impl H2Stream {
             }
             _ => return Ok(()),
         };
-        self.send = Some(sent.map_err(|e| self.failed(e))?);
+        match sent {
+            Ok(send) => self.send = Some(send),
+            Err(e) => {
+                let e = self.failed(e);
+                return Err(self.not_sent(e));
+            }
+        }
         Ok(())
     }
 
@@ -343,6 +348,12 @@ impl H2Stream {
             (None, Role::Server { respond, .. }) => respond.send_reset(Reason::INTERNAL_ERROR),
             (None, Role::Client { .. }) => {}
         }
+    }
+
+    /// Whoever waits for the response is told of it too: there will be none.
+    fn not_sent(&mut self, e: io::Error) -> io::Error {
+        self.unsendable = Some(e.kind());
+        e
     }
 
     fn failed(&mut self, e: h2::Error) -> io::Error {
