@@ -27,8 +27,8 @@ const SEND_BYTES: usize = 64 * 1024;
 /// Smallest and largest window of a stream.
 const WINDOW: (u32, u32) = (64 * 1024, 1024 * 1024);
 
-/// The window of each stream for an upstream this far away: what a gigabit a second has on its way. Far upstreams need
-/// large windows to be fast; near ones need small ones, because a slow client's window may stand full here.
+/// The window of each stream for a peer this far away: what a gigabit a second has on its way. Far peers need large windows
+/// to be fast; near ones need small ones, because what the other side of an exchange does not take may stand full here.
 pub fn window_for(round_trip: Duration) -> u32 {
     const BYTES_A_MICROSECOND: u128 = 125;
     let on_its_way = round_trip.as_micros().saturating_mul(BYTES_A_MICROSECOND);
