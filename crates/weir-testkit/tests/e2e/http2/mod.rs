@@ -3,6 +3,7 @@
 mod answers;
 mod bodies;
 mod clients;
+mod edges;
 mod floods;
 mod heads;
 mod life;

@@ -291,7 +291,7 @@ fn trailers_that_may_not_pass() {
                 let seen = match &mut conn {
                     Back::Plain(conn) => match conn.next_body() {
                         Some(body) => {
-                            conn.send("HTTP/1.1 204 No Content\r\n\r\n");
+                            conn.send("HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n");
                             lower(&body.trailers)
                         }
                         None => Vec::new(),
