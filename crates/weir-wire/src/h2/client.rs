@@ -56,6 +56,8 @@ pub struct Driver {
     transport: Rc<RefCell<Transport>>,
     pings: Option<PingPong>,
     pinged: bool,
+    /// How many SETTINGS of the upstream were noticed.
+    settings: u32,
     state: Arc<State>,
 }
 
@@ -95,10 +97,11 @@ impl Link {
         let (open, mut connection) = handshake.map_err(|e| Fault::of(&e))?;
         let pings = connection.ping_pong();
         let state = Arc::new(State { streams: AtomicUsize::new(0), ended: AtomicBool::new(false), freed });
-        let mut driver = Driver { connection, transport, pings, pinged: false, state: Arc::clone(&state) };
+        let mut driver =
+            Driver { connection, transport, pings, pinged: false, settings: 0, state: Arc::clone(&state) };
         poll_fn(|cx| match driver.poll(cx) {
             Poll::Ready(fault) => Poll::Ready(Err(fault)),
-            Poll::Pending if driver.transport.borrow().meter.greeted() => Poll::Ready(Ok(())),
+            Poll::Pending if driver.take_settings() => Poll::Ready(Ok(())),
             Poll::Pending => Poll::Pending,
         })
         .await?;
@@ -152,6 +155,12 @@ impl Driver {
             }
             None => Poll::Pending,
         }
+    }
+
+    /// Whether SETTINGS came since the last question: it may take more requests at one time, or fewer.
+    pub fn take_settings(&mut self) -> bool {
+        let came = self.transport.borrow().meter.settings();
+        std::mem::replace(&mut self.settings, came) != came
     }
 
     /// Asks the upstream for a sign of life, unless it was asked already.
