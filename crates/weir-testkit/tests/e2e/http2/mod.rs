@@ -4,6 +4,7 @@ mod answers;
 mod bodies;
 mod clients;
 mod edges;
+mod faults;
 mod floods;
 mod heads;
 mod life;
