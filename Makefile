@@ -5,12 +5,13 @@ SHELL := /bin/sh
 
 TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
 # What the tests speak to. scripts/ensure-tools.sh knows the package of each.
-TEST_TOOLS := cc curl nghttp nginx openssl promtool python3
+TEST_TOOLS := cc curl nghttp nginx openssl prometheus promtool python3
 FUZZ_SECONDS ?= 30
 BENCH ?=
+BENCH_LOAD ?=
 CONFORMANCE ?=
 
-.PHONY: help run test check bench fuzz conformance fmt
+.PHONY: help run test check bench bench-load fuzz conformance fmt
 
 help:          ## this list
 	@sed -n 's/^\([a-z]*\): *## /\1\t/p' $(MAKEFILE_LIST) | awk -F'\t' '{ printf "make %-12s %s\n", $$1, $$2 }'
@@ -33,6 +34,9 @@ check:         ## all that CI asks: format, lints, tests, documents, dependencie
 
 bench:         ## µs per request against nginx, HAProxy and a bare relay; BENCH='--suite h1-64'
 	bench/run.py $(BENCH)
+
+bench-load:    ## requests per core-second of the load tester, beside wrk; BENCH_LOAD='--rounds 15'
+	bench/load.py $(BENCH_LOAD)
 
 fuzz:          ## each fuzz target for FUZZ_SECONDS (30)
 	@cargo fuzz --version >/dev/null 2>&1 || { echo 'Missing cargo-fuzz. Run: cargo install cargo-fuzz --locked' >&2; exit 1; }

@@ -43,6 +43,28 @@ class Env:
         """The port of the origin for large bodies."""
         return self._origin("blob", size)
 
+    def h2c(self):
+        """The port of an origin of HTTP/2 in cleartext for small answers: nginx, from memory."""
+        if "h2c" not in self._origins:
+            port, folder = process.free_port(), self.scratch / "h2c"
+            folder.mkdir()
+            config = folder / "nginx.conf"
+            config.write_text(gateway.fill((BENCH / "tools/h2c.conf").read_text(), {"port": port, "dir": folder, "body": "x" * 1024}))
+            p = process.Process("h2c", ["nginx", "-p", str(folder), "-c", str(config)], folder / "log")
+            p.wait_for_port(port)
+            self._origins["h2c"] = port
+        return self._origins["h2c"]
+
+    def greeter(self):
+        """The port of a gRPC server in Go: it knows every method, and echoes the message."""
+        if "greeter" not in self._origins:
+            port, binary = process.free_port(), self.tools / "greeter"
+            subprocess.run(["go", "build", "-o", str(binary), "."], cwd=BENCH / "tools/greeter", check=True)
+            p = process.Process("greeter", [str(binary), str(port)], self.scratch / "greeter.log")
+            p.wait_for_port(port)
+            self._origins["greeter"] = port
+        return self._origins["greeter"]
+
     def _origin(self, tool, size):
         if tool not in self._origins:
             port = process.free_port()
@@ -106,7 +128,7 @@ def command_line(suite, args):
 
 
 def install(gateways):
-    wanted = ["cc", "openssl", "wrk"] + [g.tool for g in gateways if g.tool]
+    wanted = ["cc", "h2load", "nginx", "openssl", "wrk"] + [g.tool for g in gateways if g.tool]
     subprocess.run([str(ROOT / "scripts/ensure-tools.sh"), *wanted], check=True, stdin=subprocess.DEVNULL)
 
 

@@ -11,9 +11,9 @@ set -eu
 package_of() {
   case $1 in
     cc) echo gcc libc6-dev ;;
-    curl | haproxy | nginx | openssl | python3 | slowhttptest | wrk) echo "$1" ;;
-    nghttp) echo nghttp2-client ;;
-    promtool) echo prometheus ;;
+    chromium | curl | haproxy | nginx | openssl | python3 | slowhttptest | wrk) echo "$1" ;;
+    h2load | nghttp) echo nghttp2-client ;;
+    prometheus | promtool) echo prometheus ;;
     testssl) echo testssl.sh ;;
     varnishtest) echo varnish ;;
     venv) echo python3-venv ;;

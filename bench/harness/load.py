@@ -1,4 +1,4 @@
-"""The clients: wrk for requests, plain sockets for large bodies and idle connections, `dribble` for slow ones."""
+"""The clients: wrk and h2load for requests, plain sockets for large bodies and idle connections, `dribble` for slow ones."""
 
 import re
 import socket
@@ -19,6 +19,37 @@ def wrk(port, *, seconds, connections, threads=1, scheme="http", headers=(), scr
     command.append(f"{scheme}://127.0.0.1:{port}{path}")
     out = subprocess.run(command, capture_output=True, text=True, timeout=seconds + 60).stdout
     return _parse(out)
+
+
+def h2load(port, *, seconds, connections, streams, path="/", data=None, headers=()):
+    """One run of h2load over TLS: requests, rate, mean and longest time in milliseconds, errors of any kind."""
+    command = ["h2load", "-t", "1", "-c", str(connections), "-m", str(streams), "-D", str(seconds)]
+    if data:
+        command += ["-d", str(data)]
+    for h in headers:
+        command += ["-H", h]
+    command.append(f"https://127.0.0.1:{port}{path}")
+    out = subprocess.run(command, capture_output=True, text=True, timeout=seconds + 60).stdout
+    done = re.search(r"requests: (\d+) total, \d+ started, (\d+) done, (\d+) succeeded, (\d+) failed, (\d+) errored, (\d+) timeout", out)
+    times = re.search(r"time for request:\s+(\S+)\s+(\S+)\s+(\S+)", out)
+    if not done or not times:
+        raise RuntimeError(f"h2load said nothing we understand:\n{out}")
+    return {
+        "requests": int(done[2]),
+        "rate": float(re.search(r"finished in \S+, ([\d.]+) req/s", out)[1]),
+        "mean_ms": _ms(times[3]),
+        "max_ms": _ms(times[2]),
+        "errors": int(done[4]) + int(done[5]) + int(done[6]),
+    }
+
+
+def grpc_call(folder):
+    """How h2load makes a unary call: one message, `HelloRequest { name: "weir" }`, behind its five bytes of framing."""
+    path = folder / "hello.grpc"
+    message = b"\x0a\x04weir"
+    path.write_bytes(b"\0" + len(message).to_bytes(4, "big") + message)
+    headers = ["content-type: application/grpc", "te: trailers"]
+    return {"path": "/helloworld.v1.Greeter/SayHello", "data": str(path), "headers": headers}
 
 
 def _parse(out):

@@ -387,8 +387,8 @@ impl Client {
     }
 
     /// Ends the message that was written, as [`Stream::poll_finish`].
-    pub(crate) async fn finish(&mut self) -> Result<(), &'static Cause> {
-        poll_fn(|cx| self.stream.poll_finish(cx, &[])).await.map_err(|_| &error::CLIENT_CLOSED)
+    pub(crate) async fn finish(&mut self, trailers: &[u8]) -> Result<(), &'static Cause> {
+        poll_fn(|cx| self.stream.poll_finish(cx, trailers)).await.map_err(|_| &error::CLIENT_CLOSED)
     }
 
     /// Writes all of `out` within [`SEND_TIMEOUT`] between steps. A stream of HTTP/2 keeps the end of it until it is known

@@ -3,7 +3,7 @@
 //! Everything here belongs to one thread. Other threads reach a core only through its mailbox ([`Message`]).
 
 use crate::filter::RouteScope;
-use crate::snapshot::{Listener, Snapshot};
+use crate::snapshot::{Handling, Listener, Snapshot};
 use crate::upstream::balance::Random;
 use crate::upstream::{LocalUpstream, Pool, PoolKey};
 use slab::Slab;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc as mpsc_std;
 use std::task::Waker;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 use tokio::sync::mpsc;
 use weir_h1::{RequestHead, ResponseHead};
 use weir_telemetry::{AccessLog, CoreCells, ListenerCells, RouteCells, Telemetry};
@@ -89,6 +89,8 @@ pub(crate) struct Core {
     pub(crate) draining: Cell<bool>,
     pub(crate) access_log: RefCell<Option<AccessLog>>,
     pub(crate) random: RefCell<Random>,
+    /// The second since 1970 that `date` was last asked for, and its text.
+    date: Cell<(u64, [u8; 29])>,
     local: RefCell<Rc<Local>>,
     pools: RefCell<HashMap<PoolKey, std::rc::Weak<Pool>>>,
     presences: RefCell<Slab<Rc<Presence>>>,
@@ -116,6 +118,7 @@ pub(crate) struct Local {
 pub(crate) struct LocalRoute {
     pub(crate) scope: Rc<RouteScope>,
     pub(crate) cells: Arc<RouteCells>,
+    pub(crate) handling: Arc<Handling>,
 }
 
 /// A listener as one core uses it.
@@ -182,6 +185,7 @@ impl Core {
             draining: Cell::new(false),
             access_log: RefCell::new(None),
             random: RefCell::new(Random::new(seed)),
+            date: Cell::new((0, *b"Thu, 01 Jan 1970 00:00:00 GMT")),
             local: RefCell::new(Rc::new(Local {
                 snapshot: Arc::clone(&snapshot),
                 routes: Vec::new(),
@@ -217,6 +221,7 @@ impl Core {
                 caller: Some(Rc::clone(&caller)),
             }),
             cells: self.cells.route(&route.series),
+            handling: Arc::clone(&route.handling),
         });
         let routes = routes.collect();
         let old = self.local();
@@ -331,6 +336,23 @@ impl Core {
         trim(&self.buffers);
     }
 
+    /// This second as HTTP writes it (RFC 9110 §5.6.7). The text is made once a second.
+    pub(crate) fn date(&self) -> [u8; 29] {
+        let now = SystemTime::now();
+        let second = now.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let (known, text) = self.date.get();
+        if known == second {
+            return text;
+        }
+        let mut text = text;
+        let made = httpdate::fmt_http_date(now);
+        if made.len() == text.len() {
+            text.copy_from_slice(made.as_bytes()); // always: the format has a fixed length
+        }
+        self.date.set((second, text));
+        text
+    }
+
     /// Counts a cause.
     pub(crate) fn count(&self, cause: &crate::error::Cause) {
         let index = self.causes.iter().position(|c| *c == cause.code).unwrap_or(usize::MAX);
@@ -390,9 +412,15 @@ impl Local {
             consumers: Arc::clone(&of.scope.consumers),
             caller: None,
         };
+        let snapshot = self.snapshot.only(route, upstream, filters);
+        let route = LocalRoute {
+            scope: Rc::new(scope),
+            cells: Arc::clone(&of.cells),
+            handling: Arc::clone(&snapshot.routes[0].handling),
+        };
         Rc::new(Self {
-            snapshot: Arc::new(self.snapshot.only(route, upstream, filters)),
-            routes: vec![LocalRoute { scope: Rc::new(scope), cells: Arc::clone(&of.cells) }],
+            snapshot: Arc::new(snapshot),
+            routes: vec![route],
             upstreams: Vec::new(),
             listeners: Vec::new(),
             unrouted: Arc::clone(&self.unrouted),

@@ -61,6 +61,7 @@ causes! {
     CONNECTION_LIMIT "connection_limit" 503 "The gateway holds as many connections as it may." "limits.connections";
     EXCHANGE_TIMEOUT "exchange_timeout" 504 "The exchange took longer than it may in all." "upstreams.*.timeouts.exchange";
     EXPECTATION_FAILED "expectation_failed" 417 "The request expects something other than 100-continue." "nothing: the client is at fault (RFC 9110 §10.1.1)";
+    GRPC_TIMEOUT "grpc_timeout" 504 "The deadline that the client set (grpc-timeout) has passed." "nothing: the client set it";
     H2_CONTINUATION_FLOOD "h2_continuation_flood" 0 "A head of HTTP/2 came in too many CONTINUATION frames." "limits.h2.continuations";
     H2_DATA_FLOOD "h2_data_flood" 0 "Too many DATA frames of HTTP/2 held nothing or next to nothing." "limits.h2.empty_data";
     H2_ERROR_FLOOD "h2_error_flood" 0 "Too many HTTP/2 streams had to be reset for what the client did." "limits.h2.errors";

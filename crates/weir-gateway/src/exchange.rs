@@ -27,7 +27,7 @@ use crate::filter::{Answer, Cx, Filter, Flow, Hooks, Piece, Refusal};
 use crate::respond::{self, Made};
 use crate::route::{self, Canonical, NoTrace};
 use crate::snapshot::Target;
-use crate::{forward, snapshot};
+use crate::{forward, grpc, snapshot};
 use record::Facts;
 use smallvec::SmallVec;
 use std::net::IpAddr;
@@ -79,10 +79,13 @@ pub(crate) struct Exchange<'c> {
     used: usize,
     /// What was read behind the request's body while relaying it: the next request's beginning.
     leftover: Vec<u8>,
-    /// What the next hop is told about the client; made once, for every attempt the same.
+    /// What the next hop is told about the client where others have said something already; for every attempt the same.
     forwarded: Option<Vec<u8>>,
     /// The request's body as framed for the first attempt, where filters have seen it.
     replay: Option<Vec<u8>>,
+    /// Whether the request is gRPC, and the deadline that its client set.
+    grpc: bool,
+    grpc_timeout: Option<Duration>,
     /// Whether only the end of the connection tells the client where the response ends.
     ends_with_connection: bool,
     /// Whether the request was read to its end.
@@ -126,6 +129,8 @@ impl<'c> Exchange<'c> {
     fn new(client: &'c mut Client, head: Box<RequestHead>, started: Instant) -> Self {
         let local = client.core.local();
         let request_over = head.body() == BodyKind::Empty;
+        let grpc = head.method() == Method::Post && grpc::is_grpc(&head.headers);
+        let grpc_timeout = if grpc { grpc::timeout(&head.headers) } else { None };
         Self {
             client,
             local,
@@ -137,6 +142,8 @@ impl<'c> Exchange<'c> {
             leftover: Vec::new(),
             forwarded: None,
             replay: None,
+            grpc,
+            grpc_timeout,
             ends_with_connection: false,
             request_over,
             can_keep: true,
@@ -151,7 +158,7 @@ impl<'c> Exchange<'c> {
             self.filter_request(route).await?;
         }
         let local = Rc::clone(&self.local);
-        let upstream = match &local.snapshot.routes[route].target {
+        let upstream = match &local.routes[route].handling.target {
             Target::Respond(answer) => return Ok(self.write_made(respond::answer(answer)).await),
             Target::Upstream(upstream) => *upstream,
             Target::Split(shares) => self.pick_upstream(shares),
@@ -217,7 +224,7 @@ impl<'c> Exchange<'c> {
         self.facts.route = Some(index);
         let route = &self.local.routes[index];
         route.cells.active.inc();
-        if !self.local.snapshot.routes[index].chain.is_empty() {
+        if !route.handling.chain.is_empty() {
             self.cx = Some(self.context(index));
         }
         Ok(index)
@@ -243,7 +250,7 @@ impl<'c> Exchange<'c> {
     async fn filter_request(&mut self, route: usize) -> Result<(), Stop> {
         let local = Rc::clone(&self.local);
         let snapshot = &local.snapshot;
-        let route = &snapshot.routes[route];
+        let route = &local.routes[route].handling;
         for &filter in &route.chain {
             let known = self.cx.as_ref().and_then(Cx::consumer_index);
             if let Flow::Wait = self.filter_one(snapshot, filter)? {
@@ -261,7 +268,7 @@ impl<'c> Exchange<'c> {
                 }
             }
         }
-        self.facts.filtered(self.ran.len());
+        self.facts.filtered(self.ran.len(), self.client.core.access_log.borrow().is_some());
         Ok(())
     }
 
@@ -315,6 +322,9 @@ impl<'c> Exchange<'c> {
         match stop {
             Stop::Cut(cause) => {
                 self.facts.cause = Some(cause);
+                if self.grpc && self.facts.status != 0 && grpc::can_be_told(cause) {
+                    return self.cut_grpc(cause).await;
+                }
                 self.cut(cause)
             }
             Stop::Answer(answer) => self.write_made(respond::answer(&answer)).await,
@@ -336,6 +346,15 @@ impl<'c> Exchange<'c> {
         let why = record::closed_by(cause);
         let reset = self.ends_with_connection || self.client.stream.h2().is_some();
         if reset { Next::Abort(why) } else { Next::Close(why) }
+    }
+
+    /// Ends a gRPC response that had begun by trailers that say why.
+    async fn cut_grpc(&mut self, cause: &Cause) -> Next {
+        let told = match self.client.stream.h2() {
+            Some(_) => self.client.finish(&grpc::trailers(cause)).await.is_ok(),
+            None => false, // chunks may be half written: a plain end tells
+        };
+        if told { Next::Close(record::closed_by(cause)) } else { self.cut(cause) }
     }
 
     /// Writes an answer of the gateway's own through the response filters.

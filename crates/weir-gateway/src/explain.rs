@@ -17,6 +17,19 @@ pub struct Explanation {
     pub filters: Vec<FilterShown>,
     /// Where the winner sends the request.
     pub target: Option<TargetShown>,
+    /// What gRPC makes of the request, if it is gRPC.
+    pub grpc: Option<GrpcShown>,
+}
+
+/// A gRPC call.
+#[derive(Clone, Debug, Serialize)]
+pub struct GrpcShown {
+    /// The service, such as `helloworld.v1.Greeter`.
+    pub service: String,
+    /// The method, such as `SayHello`.
+    pub method: String,
+    /// What would keep it from working.
+    pub problems: Vec<String>,
 }
 
 /// A request as the gateway understands it.
@@ -63,13 +76,16 @@ pub struct UpstreamShown {
     pub name: String,
     /// Share of the requests in percent.
     pub share: f64,
+    /// What its endpoints speak: `http1`, `h2`, `h2c` or `auto`.
+    pub protocol: &'static str,
     /// How an endpoint is chosen.
     pub balancer: &'static str,
     /// Its addresses; names that are resolved at run time as written.
     pub endpoints: Vec<String>,
 }
 
-/// Explains a request given as it would be written on the wire: method, target and header fields.
+/// Explains a request given as it would be written on the wire: method, target and header fields. A target that begins with
+/// `grpc://` or `grpcs://` is a call of gRPC: `content-type: application/grpc` need not be given.
 ///
 /// # Errors
 /// Why the gateway would refuse the request before it looks at any route.
@@ -112,14 +128,17 @@ pub fn explain(
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let filters = winner.map(|route| {
         let instance = |&i: &u32| &snapshot.filters[i as usize];
-        route
-            .chain
+        let chain = &route.handling.chain;
+        chain
             .iter()
             .map(instance)
             .map(|f| FilterShown { name: f.name, settings: f.settings.clone() })
             .collect()
     });
+    let target = winner.map(|route| target_of(snapshot, &route.handling.target));
     Ok(Explanation {
+        grpc: crate::grpc::is_grpc(&head.headers)
+            .then(|| grpc_of(&text(head.method_name()), &text(path), target.as_ref())),
         request: Understood {
             method: text(head.method_name()),
             host: text(head.authority()),
@@ -127,7 +146,7 @@ pub fn explain(
             query: head.query().map(text),
             listener: shown.name.to_string(),
         },
-        target: winner.map(|route| target_of(snapshot, &route.target)),
+        target,
         filters: filters.unwrap_or_default(),
         decision,
     })
@@ -140,11 +159,14 @@ fn head_of(
     headers: &[(String, String)],
     limits: &Limits,
 ) -> Result<RequestHead, String> {
-    let (target, host) = split_url(target);
+    let (target, host, grpc) = split_url(target);
     let mut text = format!("{method} {target} HTTP/1.1\r\n");
     let named = headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host"));
     if !named {
         let _ = write!(text, "Host: {}\r\n", host.as_deref().unwrap_or("localhost"));
+    }
+    if grpc && !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("content-type")) {
+        text.push_str("Content-Type: application/grpc\r\n");
     }
     for (name, value) in headers {
         let _ = write!(text, "{name}: {value}\r\n");
@@ -162,14 +184,41 @@ fn head_of(
     }
 }
 
-/// A URL's target and host; a target alone has none.
-fn split_url(url: &str) -> (String, Option<String>) {
-    let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
-    let Some(rest) = rest else { return (url.to_owned(), None) };
+/// A URL's target and host, and whether it is one of gRPC; a target alone has no host.
+fn split_url(url: &str) -> (String, Option<String>, bool) {
+    const SCHEMES: [(&str, bool); 4] =
+        [("http://", false), ("https://", false), ("grpc://", true), ("grpcs://", true)];
+    let found = SCHEMES.iter().find_map(|(scheme, grpc)| Some((url.strip_prefix(scheme)?, *grpc)));
+    let Some((rest, grpc)) = found else { return (url.to_owned(), None, false) };
     let end = rest.find(['/', '?']).unwrap_or(rest.len());
     let (host, target) = rest.split_at(end);
     let target = if target.starts_with('/') { target.to_owned() } else { format!("/{target}") };
-    (target, Some(host.to_owned()))
+    (target, Some(host.to_owned()), grpc)
+}
+
+/// A path of gRPC is `/package.Service/Method`.
+fn grpc_of(method: &str, path: &str, target: Option<&TargetShown>) -> GrpcShown {
+    let mut problems = Vec::new();
+    let (service, call) = path.trim_start_matches('/').split_once('/').unwrap_or((path, ""));
+    if service.is_empty() || call.is_empty() || call.contains('/') {
+        problems.push(format!("`{path}` is no path of gRPC; expected /package.Service/Method"));
+    }
+    if method != "POST" {
+        problems.push(format!("gRPC calls are POST, not {method}"));
+    }
+    match target {
+        Some(TargetShown::Upstreams(upstreams)) => {
+            let plain = upstreams.iter().filter(|u| u.protocol == "http1");
+            problems.extend(plain.map(|u| {
+                format!("upstream {} speaks http1; gRPC needs `protocol: h2c`, or h2 with tls", u.name)
+            }));
+        }
+        Some(TargetShown::Respond { .. }) => {
+            problems.push("the route answers by itself; a gRPC client expects grpc-status".to_owned());
+        }
+        None => {}
+    }
+    GrpcShown { service: service.to_owned(), method: call.to_owned(), problems }
 }
 
 fn target_of(snapshot: &Snapshot, target: &Target) -> TargetShown {
@@ -180,6 +229,7 @@ fn target_of(snapshot: &Snapshot, target: &Target) -> TargetShown {
         UpstreamShown {
             name: upstream.name.to_string(),
             share,
+            protocol: upstream.protocol.name(upstream.tls.is_some()),
             balancer: upstream.balancer.name,
             endpoints: fixed.chain(names).collect(),
         }
@@ -205,6 +255,10 @@ impl fmt::Display for Explanation {
         let r = &self.request;
         let query = r.query.as_ref().map(|q| format!("?{q}")).unwrap_or_default();
         writeln!(f, "request  {} {}{query} on host {}, listener {}", r.method, r.path, r.host, r.listener)?;
+        if let Some(grpc) = &self.grpc {
+            writeln!(f, "gRPC     service {}, method {}", grpc.service, grpc.method)?;
+            grpc.problems.iter().try_for_each(|problem| writeln!(f, "         {problem}"))?;
+        }
         write!(f, "{}", self.decision)?;
         if self.decision.winner.is_none() {
             return writeln!(f, "answer   404 no_route");
@@ -216,7 +270,15 @@ impl fmt::Display for Explanation {
             Some(TargetShown::Respond { status }) => writeln!(f, "respond  {status}"),
             Some(TargetShown::Upstreams(upstreams)) => upstreams.iter().try_for_each(|u| {
                 let share = if u.share < 100.0 { format!(" ({}%)", u.share) } else { String::new() };
-                writeln!(f, "upstream {}{share}, {}: {}", u.name, u.balancer, u.endpoints.join(", "))
+                let protocol =
+                    if u.protocol == "http1" { String::new() } else { format!(", {}", u.protocol) };
+                writeln!(
+                    f,
+                    "upstream {}{share}, {}{protocol}: {}",
+                    u.name,
+                    u.balancer,
+                    u.endpoints.join(", ")
+                )
             }),
             None => Ok(()),
         }

@@ -85,28 +85,35 @@ fn parse_node(text: &str) -> Option<IpAddr> {
     bare.unwrap_or(text).parse().ok().or_else(|| text.parse::<std::net::SocketAddr>().ok().map(|a| a.ip()))
 }
 
-/// The lines that tell the next hop about the client. Takes the ones they replace out of the head, so it is asked once an
-/// exchange, however many attempts there are.
-pub(crate) fn lines(head: &mut RequestHead, client: &Forwarding) -> Vec<u8> {
-    if head.headers.has_any(&FORWARDING) {
-        return chain(head, client);
+/// The lines that tell the next hop about the client.
+#[derive(Clone, Copy)]
+pub(crate) enum Said<'a> {
+    /// Only what we know ourselves. Written straight into the request: a copy that is held while an upstream is waited for
+    /// was the only allocation of a plain request, and cost 0.4 µs at 1,000 connections (suite h1-1000, sampled).
+    Client(&'a Forwarding),
+    /// From [`chain`].
+    Lines(&'a [u8]),
+}
+
+impl Said<'_> {
+    fn write(self, asked: &[u8], out: &mut Vec<u8>) {
+        match self {
+            Self::Client(client) => {
+                out.extend_from_slice(&client.start);
+                out.extend_from_slice(asked);
+                out.extend_from_slice(&client.middle);
+                write_token(asked, out);
+                out.extend_from_slice(b"\r\n");
+            }
+            Self::Lines(lines) => out.extend_from_slice(lines),
+        }
     }
-    let asked = head.asked_authority();
-    let mut lines = Vec::with_capacity(client.start.len() + client.middle.len() + 2 * asked.len() + 4);
-    lines.extend_from_slice(&client.start);
-    lines.extend_from_slice(asked);
-    lines.extend_from_slice(&client.middle);
-    write_token(asked, &mut lines);
-    lines.extend_from_slice(b"\r\n");
-    lines
 }
 
 /// Writes the head of a request as it goes to an endpoint.
-///
-/// `said`: the forwarding lines, from [`lines`].
 pub(crate) fn write_head(
     head: &mut RequestHead,
-    said: &[u8],
+    said: Said<'_>,
     host: &HostPolicy,
     endpoint: &Endpoint,
     framing: Framing,
@@ -137,7 +144,7 @@ pub(crate) fn write_head(
         head.headers.remove_known(Known::ContentLength);
     }
     head.headers.write_to(out);
-    out.extend_from_slice(said);
+    said.write(head.asked_authority(), out);
     if framing == Framing::Chunked {
         out.extend_from_slice(b"transfer-encoding: chunked\r\n");
     } else if head.body() == BodyKind::Empty
@@ -176,8 +183,12 @@ fn write_token(text: &[u8], out: &mut Vec<u8>) {
 }
 
 /// The forwarding lines where a trusted proxy (or a filter) has set some already: ours are added behind, what was said
-/// about protocol and host first stays.
-fn chain(head: &mut RequestHead, client: &Forwarding) -> Vec<u8> {
+/// about protocol and host first stays. Takes the ones they replace out of the head, so it is asked once an exchange,
+/// however many attempts there are.
+pub(crate) fn chain(head: &mut RequestHead, client: &Forwarding) -> Option<Vec<u8>> {
+    if !head.headers.has_any(&FORWARDING) {
+        return None;
+    }
     let mut lines = Vec::new();
     let joined = |name: &str| head.headers.get_all(name).collect::<Vec<_>>().join(&b", "[..]);
     let (list, forwarded) = (joined("x-forwarded-for"), joined("forwarded"));
@@ -209,7 +220,7 @@ fn chain(head: &mut RequestHead, client: &Forwarding) -> Vec<u8> {
     lines.extend_from_slice(b"\r\n");
     head.headers.remove_known(Known::XForwardedFor);
     head.headers.remove_known(Known::Forwarded);
-    lines
+    Some(lines)
 }
 
 #[cfg(test)]

@@ -55,6 +55,7 @@ mod core;
 mod exchange;
 mod forward;
 mod gateway;
+mod grpc;
 mod listener;
 mod reload;
 mod respond;

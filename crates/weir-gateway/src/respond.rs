@@ -4,6 +4,7 @@
 
 use crate::error::Cause;
 use crate::filter::{Answer, Refusal};
+use crate::grpc;
 use std::fmt::Write;
 use std::time::SystemTime;
 use weir_h1::{FieldName, Fields, ResponseHead};
@@ -22,8 +23,11 @@ pub(crate) fn refusal(
     expose: bool,
 ) -> Made {
     let cause = refusal.cause;
-    let mut head = ResponseHead::made(cause.status);
     let detail = refusal.detail.as_deref().unwrap_or(cause.meaning);
+    if request.is_some_and(grpc::is_grpc) {
+        return refusal_of_grpc(refusal, request, detail, expose);
+    }
+    let mut head = ResponseHead::made(cause.status);
     let html = request.and_then(|fields| fields.get_str("accept")).is_some_and(prefers_html);
     let (body, media) = if html {
         (page(cause, detail, request_id, expose), "text/html; charset=utf-8")
@@ -41,6 +45,23 @@ pub(crate) fn refusal(
         let _ = head.headers.append(name, value); // made by our own filters, which emit no control bytes
     }
     Made { head, body: body.into_bytes() }
+}
+
+/// The answer for a refusal as gRPC wants it: a head without a body, whose status is 200 because gRPC has its own.
+fn refusal_of_grpc(refusal: &Refusal, request: Option<&Fields>, detail: &str, expose: bool) -> Made {
+    let cause = refusal.cause;
+    let mut head = ResponseHead::made(200);
+    let media = request.and_then(|fields| fields.get_str("content-type")).unwrap_or(b"application/grpc");
+    set(&mut head.headers, "content-type", media);
+    set(&mut head.headers, "grpc-status", grpc::status(cause).to_string().as_bytes());
+    set(&mut head.headers, "grpc-message", grpc::message(cause, detail).as_bytes());
+    if expose {
+        set(&mut head.headers, "x-weir-cause", cause.code.as_bytes());
+    }
+    for (name, value) in &refusal.headers {
+        let _ = head.headers.append(name, value); // as for other refusals
+    }
+    Made { head, body: Vec::new() }
 }
 
 /// The answer that a filter or `respond:` gives.

@@ -66,14 +66,21 @@ pub(crate) struct ListenerTimeouts {
 /// A route as run.
 pub(crate) struct Route {
     pub(crate) name: Arc<str>,
-    /// Its filters in the order they run, the global ones first.
+    pub(crate) handling: Arc<Handling>,
+    pub(crate) series: RouteSeries,
+}
+
+/// What becomes of a route's requests.
+///
+/// Routes that are handled alike share one: among thousands of routes it is in the cache, which theirs would not be.
+pub(crate) struct Handling {
+    /// The filters in the order they run, the global ones first.
     pub(crate) chain: Chain,
     /// How many of them are for every route.
     pub(crate) global: usize,
     pub(crate) target: Target,
     pub(crate) response_timeout: Option<Duration>,
     pub(crate) exchange_timeout: Option<Duration>,
-    pub(crate) series: RouteSeries,
 }
 
 /// Filters in the order they run, by their index in [`Snapshot::filters`].
@@ -130,15 +137,15 @@ impl Snapshot {
     /// may outlive thousands of snapshots, and must not keep the one it began with.
     pub(crate) fn only(&self, route: usize, upstream: usize, filters: &[u32]) -> Self {
         let of = &self.routes[route];
-        let route = Route {
-            name: Arc::clone(&of.name),
+        let handling = Handling {
             chain: Chain::default(),
             global: 0,
             target: Target::Upstream(0),
             response_timeout: None,
             exchange_timeout: None,
-            series: of.series.clone(),
         };
+        let name = Arc::clone(&of.name);
+        let route = Route { name, handling: Arc::new(handling), series: of.series.clone() };
         Self {
             revision: self.revision.clone(),
             routes: vec![route],
@@ -160,7 +167,7 @@ impl Snapshot {
     pub(crate) fn plan_filters<'a>(
         &'a self,
         plan: usize,
-        route: &'a Route,
+        route: &'a Handling,
     ) -> impl Iterator<Item = u32> + 'a {
         let used =
             |name| route.chain.iter().skip(route.global).any(|&f| self.filters[f as usize].name == name);

@@ -211,6 +211,21 @@ fn every_filter_is_registered() {
 }
 
 #[test]
+fn every_layout_is_registered() {
+    let report = root().join("crates/weir-load/src/report.rs");
+    let registry = read(&report);
+    check("add `mod x;` and `&x::FORMAT` to report.rs", |broken| {
+        for file in files_below(&report.with_extension("")).iter().map(Path::new) {
+            let stem = file.file_stem().unwrap().to_string_lossy();
+            if read(file).contains("static FORMAT: Format") && !registry.contains(&format!("&{stem}::FORMAT"))
+            {
+                broken.push(name(file));
+            }
+        }
+    });
+}
+
+#[test]
 fn architecture_names_only_what_exists() {
     let everything = files_below(&root());
     check("ARCHITECTURE.md names it, and there is no such file or folder", |broken| {

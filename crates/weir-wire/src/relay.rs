@@ -4,7 +4,6 @@
 //! the sender down and memory stays bounded whatever the length of the body.
 
 use crate::Stream;
-use crate::stream::READ_BYTES;
 use std::io;
 use std::task::{Context, Poll, ready};
 use weir_h1::{BodyKind, BodyReader, Step, write_chunk, write_last_chunk};
@@ -267,9 +266,6 @@ impl Relay {
         self.used = 0;
         if filled && self.input.capacity() < BUFFER_BYTES {
             self.input.reserve_exact(BUFFER_BYTES);
-        }
-        if self.input.capacity() == 0 {
-            self.input.reserve_exact(READ_BYTES);
         }
         let read = match from.poll_read(cx, &mut self.input) {
             Poll::Ready(read) => read.map_err(RelayError::Read)?,

@@ -72,7 +72,8 @@ impl Stream {
     /// Reads into the spare capacity of `buffer` (16 KiB are reserved if there is none) and returns how many bytes came;
     /// 0 is the end.
     pub fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut Vec<u8>) -> Poll<io::Result<usize>> {
-        if buffer.capacity() == buffer.len() {
+        // What came on a stream of HTTP/2 is here already: no room is made before it is known how much.
+        if buffer.capacity() == buffer.len() && self.h2().is_none() {
             buffer.reserve(READ_BYTES);
         }
         match self {
@@ -171,7 +172,7 @@ impl Stream {
     /// Says that nothing more will be written; for TLS with a close_notify.
     pub fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
-            Self::H2(s) => Poll::Ready(s.finish(&[])),
+            Self::H2(s) => Poll::Ready(s.end(&[])),
             Self::Tcp(s) => Pin::new(s).poll_shutdown(cx),
             Self::Tls(s) => Pin::new(s.inner()).poll_shutdown(cx),
             Self::Unix(s) => Pin::new(s).poll_shutdown(cx),
@@ -272,4 +273,4 @@ impl Stream {
 }
 
 /// What one read reserves, in bytes: larger than almost every head, so that reads are short and one is enough.
-pub const READ_BYTES: usize = 16 * 1024;
+const READ_BYTES: usize = 16 * 1024;

@@ -9,11 +9,11 @@ use crate::forward::Forwarding;
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::rc::Rc;
-use std::task::Poll;
+use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
-use weir_h1::{Progress, parse_request};
+use weir_h1::{Progress, RequestHead, parse_request};
 use weir_telemetry::Closed;
-use weir_wire::h2::{Arrival, Fault, Flood, Server};
+use weir_wire::h2::{Arrival, Fault, Flood, H2Stream, Server};
 use weir_wire::{Deadline, Peer, Stream};
 
 /// How often a connection with requests under way is looked at.
@@ -43,9 +43,33 @@ struct Shared {
     tls: bool,
     /// Exchanges under way.
     open: Cell<usize>,
-    /// Timers of exchanges that have ended: they cost nothing while they stay armed, and much to make.
-    timers: RefCell<Vec<Deadline>>,
+    /// Lanes that wait for a request.
+    idle: RefCell<Vec<Rc<Lane>>>,
+    /// The connection has ended: lanes end after their exchange.
+    ended: Cell<bool>,
 }
+
+/// A task that runs one exchange after the other. To make a task for each, with its future of some kilobytes and a timer,
+/// would cost a tenth of a request.
+#[derive(Default)]
+struct Lane {
+    job: RefCell<Option<Job>>,
+    waker: RefCell<Option<Waker>>,
+}
+
+/// What a lane is given.
+struct Job {
+    head: Box<RequestHead>,
+    parsed: Result<Progress, weir_h1::Error>,
+    stream: H2Stream,
+    started: Instant,
+    listener: Rc<LocalListener>,
+    trusted: bool,
+    generation: u64,
+}
+
+/// Most lanes that wait; those of a burst end.
+const IDLE_LANES: usize = 32;
 
 /// Why the connection is looked at.
 #[allow(clippy::large_enum_variant)] // it is taken apart at once, and the large one is the frequent one
@@ -82,7 +106,8 @@ pub(super) async fn serve(client: Client, early: Vec<u8>) -> Closed {
         peer,
         tls,
         open: Cell::new(0),
-        timers: RefCell::default(),
+        idle: RefCell::default(),
+        ended: Cell::new(false),
     });
     let mut connection = Connection {
         shared,
@@ -108,6 +133,7 @@ pub(super) async fn serve(client: Client, early: Vec<u8>) -> Closed {
             Event::Late => connection.look(),
             Event::Ended(why) => return why,
             Event::Faulted(fault) => {
+                connection.shared.end();
                 let why = count(&connection.shared.core, fault);
                 if fault != Fault::Closed {
                     let discard = poll_fn(|cx| connection.server.poll_discard(cx));
@@ -167,7 +193,8 @@ impl Connection {
                 }
                 if let Some(since) = self.server.head_since() {
                     let limit = self.listener.spec.timeouts.head;
-                    self.deadline.set_within(since, limit, self.deadline.at());
+                    let end = if limit.is_zero() { None } else { since.checked_add(limit) };
+                    self.deadline.set_at(end, self.deadline.at());
                 }
                 return self.deadline.poll_passed(cx).map(|()| Event::Late);
             }
@@ -182,7 +209,9 @@ impl Connection {
         self.idle_since = idle.then(|| self.idle_since.unwrap_or(now));
         match self.idle_since {
             Some(_) if self.served == 0 && !self.draining => self.deadline.set(now, timeouts.head),
-            Some(since) if !self.draining => self.deadline.set(since, timeouts.keepalive.max(AT_ONCE)),
+            Some(since) if !self.draining => {
+                self.deadline.set_at(since.checked_add(timeouts.keepalive.max(AT_ONCE)), None)
+            }
             _ => self.deadline.set(now, LOOK),
         }
     }
@@ -228,7 +257,7 @@ impl Connection {
 
     /// Starts an exchange.
     fn start(&mut self, arrival: Arrival, streams: usize) {
-        let shared = Rc::clone(&self.shared);
+        let shared = &self.shared;
         if shared.open.get() >= streams.saturating_mul(TASKS_A_STREAM) {
             self.server.end(Fault::Flood(Flood::Resets));
             return;
@@ -237,25 +266,55 @@ impl Connection {
         let started = Instant::now();
         let mut head = shared.core.take_request();
         let stream = arrival.accept(head.buffer_mut());
-        let mut client = Client {
-            core: Rc::clone(&shared.core),
+        let local = shared.core.local();
+        let parsed = parse_request(&mut head, &local.snapshot.head_limits);
+        head.came_by_http2(stream.is_over());
+        let job = Job {
+            head,
+            parsed,
+            stream,
+            started,
             listener: Rc::clone(&self.listener),
-            peer: shared.peer,
-            tls: shared.tls,
-            forwarding: Rc::clone(&shared.forwarding),
             trusted: self.trusted,
-            presence: Rc::clone(&shared.presence),
-            deadline: shared.timers.borrow_mut().pop().unwrap_or_default(),
             generation: self.generation,
-            stream: Stream::H2(Box::new(stream)),
         };
-        client.adopt_listener();
-        self.listener = Rc::clone(&client.listener);
-        (self.trusted, self.generation) = (client.trusted, client.generation);
-        let limits = shared.core.local().snapshot.head_limits;
-        let parsed = parse_request(&mut head, &limits);
-        head.came_by_http2(client.stream.h2().is_some_and(|s| s.is_over() || s.is_tunnel()));
-        drop(tokio::task::spawn_local(async move {
+        let idle = shared.idle.borrow_mut().pop();
+        match idle {
+            Some(lane) => lane.give(job),
+            None => {
+                let lane = Rc::new(Lane::default());
+                lane.give(job);
+                drop(tokio::task::spawn_local(Rc::clone(shared).run(lane)));
+            }
+        }
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.shared.end();
+    }
+}
+
+impl Shared {
+    /// Runs a lane.
+    async fn run(self: Rc<Self>, lane: Rc<Lane>) {
+        let mut deadline = Deadline::new();
+        while let Some(job) = lane.next(&self).await {
+            let Job { head, parsed, stream, started, listener, trusted, generation } = job;
+            let mut client = Client {
+                core: Rc::clone(&self.core),
+                listener,
+                peer: self.peer,
+                tls: self.tls,
+                forwarding: Rc::clone(&self.forwarding),
+                trusted,
+                presence: Rc::clone(&self.presence),
+                deadline,
+                generation,
+                stream: Stream::H2(Box::new(stream)),
+            };
+            client.adopt_listener();
             let refused = match parsed {
                 Ok(Progress::Complete) => None,
                 Ok(Progress::Partial) => Some((&error::BAD_HEAD, None)),
@@ -267,7 +326,7 @@ impl Connection {
                     if matches!(next, Next::Abort(_)) {
                         client.stream.abort();
                     }
-                    client.core.give_request(head);
+                    self.core.give_request(head);
                 }
                 Some((cause, e)) => {
                     let detail = e.map(|e| format!("{} It was refused for: {e}.", cause.meaning));
@@ -275,9 +334,49 @@ impl Connection {
                     exchange::refuse_head(&mut client, head, started, refusal).await;
                 }
             }
-            shared.open.set(shared.open.get() - 1);
-            shared.timers.borrow_mut().push(client.deadline);
-        }));
+            deadline = client.deadline;
+            self.open.set(self.open.get() - 1);
+            if self.ended.get() || self.idle.borrow().len() >= IDLE_LANES {
+                return;
+            }
+            self.idle.borrow_mut().push(Rc::clone(&lane));
+        }
+    }
+
+    /// Ends every lane after its exchange.
+    fn end(&self) {
+        self.ended.set(true);
+        for lane in self.idle.borrow_mut().drain(..) {
+            lane.wake();
+        }
+    }
+}
+
+impl Lane {
+    fn give(&self, job: Job) {
+        *self.job.borrow_mut() = Some(job);
+        self.wake();
+    }
+
+    fn wake(&self) {
+        if let Some(waker) = &*self.waker.borrow() {
+            waker.wake_by_ref();
+        }
+    }
+
+    /// The next job; `None` when there will be none.
+    async fn next(&self, shared: &Shared) -> Option<Job> {
+        poll_fn(|cx| {
+            if let Some(job) = self.job.borrow_mut().take() {
+                return Poll::Ready(Some(job));
+            }
+            if shared.ended.get() {
+                return Poll::Ready(None);
+            }
+            self.waker.borrow_mut().get_or_insert_with(|| cx.waker().clone());
+            Poll::Pending
+        })
+        .await
     }
 }
 

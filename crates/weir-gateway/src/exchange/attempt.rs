@@ -6,13 +6,14 @@
 
 use super::upload::{BodyWatch, Failure, Upload, Waits, await_head, client_fault};
 use super::{Exchange, Stop};
-use crate::error;
+use crate::error::{self, Cause};
 use crate::filter::Hooks;
-use crate::forward;
+use crate::forward::{self, Said};
+use crate::grpc;
 use crate::upstream::{Active, Connection, LocalUpstream, Tried, Unmade, Wanted, complain, connect};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
-use weir_h1::{BodyKind, ResponseHead, Version};
+use weir_h1::{BodyKind, FieldName, ResponseHead, Version};
 use weir_telemetry::Attempt as Outcome;
 use weir_wire::h2::H2Stream;
 use weir_wire::relay::{Framing, Relay};
@@ -79,18 +80,45 @@ impl Exchange<'_> {
         fresh: bool,
     ) -> Result<Connection, Unmade> {
         let once = !self.head.method().is_idempotent();
-        let wanted = Wanted { fresh, once, left: self.time_left(upstream.spec.timeouts.exchange) };
+        let end = self.end(upstream.spec.timeouts.exchange);
+        let cause = self.end_cause(upstream.spec.timeouts.exchange);
+        let left = end.map(|end| (end.saturating_duration_since(Instant::now()), cause));
+        let wanted = Wanted { fresh, once, left };
         let made = connect(&self.client.core, upstream, active, wanted).await?;
         self.facts.endpoint = Some(active.place()); // one that was handed over may lead elsewhere
         (self.facts.timing.connect, self.facts.timing.tls) = (made.connect, made.tls);
         Ok(made.connection)
     }
 
-    /// What is left of the exchange's own time, if it is limited.
-    fn time_left(&self, of_upstream: Duration) -> Option<Duration> {
-        let route = &self.local.snapshot.routes[self.facts.route.unwrap_or_default()];
-        let end = exchange_end(self.facts.started, route.exchange_timeout.unwrap_or(of_upstream))?;
-        Some(end.saturating_duration_since(Instant::now()))
+    /// When the exchange must be over, if its time is limited: by the config, or by a gRPC client.
+    pub(super) fn end(&self, of_upstream: Duration) -> Option<Instant> {
+        let own = self.own_limit(of_upstream);
+        let limit = own.into_iter().chain(self.grpc_timeout).min()?;
+        self.facts.started.checked_add(limit)
+    }
+
+    /// The cause of an exchange that was not over then.
+    pub(super) fn end_cause(&self, of_upstream: Duration) -> &'static Cause {
+        match (self.own_limit(of_upstream), self.grpc_timeout) {
+            (own, Some(asked)) if own.is_none_or(|own| asked <= own) => &error::GRPC_TIMEOUT,
+            _ => &error::EXCHANGE_TIMEOUT,
+        }
+    }
+
+    fn own_limit(&self, of_upstream: Duration) -> Option<Duration> {
+        let route = &self.local.routes[self.facts.route.unwrap_or_default()].handling;
+        Some(route.exchange_timeout.unwrap_or(of_upstream)).filter(|limit| !limit.is_zero())
+    }
+
+    /// Tells a gRPC upstream of our own deadline, where that is shorter than the client's.
+    fn shorten_grpc_timeout(&mut self, of_upstream: Duration) {
+        let (Some(asked), Some(own)) = (self.grpc_timeout, self.own_limit(of_upstream)) else { return };
+        if own < asked
+            && let Ok(name) = FieldName::new("grpc-timeout")
+        {
+            let left = own.saturating_sub(self.facts.started.elapsed());
+            let _ = self.head.headers.insert(&name, grpc::write_timeout(left).as_bytes()); // digits and a letter
+        }
     }
 
     /// Sends the request and waits for a response head, passing interim responses on.
@@ -105,16 +133,7 @@ impl Exchange<'_> {
         let mut upload = self.begin_upload(spec, &active, connection.stream.h2().is_some())?;
         let whole = upload.relay.is_finished();
         let began = Instant::now();
-        let route = &self.local.snapshot.routes[self.facts.route.unwrap_or_default()];
-        let wait = Waits {
-            response: route.response_timeout.unwrap_or(spec.timeouts.response),
-            body: self.client.listener.spec.timeouts.body,
-            rate: self.client.listener.spec.timeouts.rate,
-            upstream_body: spec.timeouts.body,
-            began,
-            limits: self.local.snapshot.head_limits,
-            end: exchange_end(self.facts.started, route.exchange_timeout.unwrap_or(spec.timeouts.exchange)),
-        };
+        let wait = self.waits(spec, began);
         self.client.presence.waiting.set(1);
         let _waiting = super::transfer::Waiting(Rc::clone(&self.client.presence));
         let mut slot: Option<Box<ResponseHead>> = None;
@@ -158,6 +177,28 @@ impl Exchange<'_> {
         Err(Failure::Upstream { cause: &error::BAD_RESPONSE, raced: false })
     }
 
+    fn waits(&self, spec: &crate::upstream::Upstream, began: Instant) -> Waits {
+        let route = &self.local.routes[self.facts.route.unwrap_or_default()].handling;
+        let of_client = &self.client.listener.spec.timeouts;
+        let waits = Waits {
+            response: route.response_timeout.unwrap_or(spec.timeouts.response),
+            body: of_client.body,
+            rate: of_client.rate,
+            upstream_body: spec.timeouts.body,
+            began,
+            limits: self.local.snapshot.head_limits,
+            end: self.end(spec.timeouts.exchange),
+            end_cause: self.end_cause(spec.timeouts.exchange),
+        };
+        if !self.grpc {
+            return waits;
+        }
+        // A stream of gRPC may be silent for as long as a tunnel: its client between two messages, its server before the
+        // first. Whoever wants less sets grpc-timeout, or `timeouts.exchange`.
+        let response = route.response_timeout.unwrap_or(spec.timeouts.tunnel);
+        Waits { response, body: spec.timeouts.tunnel, rate: 0, ..waits }
+    }
+
     /// Counts a failed attempt and decides whether it was the keep-alive race.
     fn judge(
         &self,
@@ -174,7 +215,7 @@ impl Exchange<'_> {
         };
         upstream.cells.attempt(match cause.code {
             "bad_response" => Outcome::ProtocolError,
-            "response_timeout" | "exchange_timeout" => Outcome::ResponseTimeout,
+            "response_timeout" | "exchange_timeout" | "grpc_timeout" => Outcome::ResponseTimeout,
             _ => Outcome::Reset,
         });
         // A reset of one stream is an answer, if a short one: no connection has ended.
@@ -206,10 +247,12 @@ impl Exchange<'_> {
             _ if h2 => Framing::Close,
             _ => Framing::Chunked,
         };
+        self.shorten_grpc_timeout(spec.timeouts.exchange);
         let mut out = self.client.core.take_buffer();
         let endpoint = &active.get().endpoint;
-        let said =
-            self.forwarded.get_or_insert_with(|| forward::lines(&mut self.head, &self.client.forwarding));
+        let client = &self.client.forwarding;
+        self.forwarded = self.forwarded.take().or_else(|| forward::chain(&mut self.head, client));
+        let said = self.forwarded.as_deref().map_or(Said::Client(client), Said::Lines);
         forward::write_head(&mut self.head, said, &spec.host, endpoint, framing, &mut out);
         let expects_continue = self.head.expects_continue();
         if let Some(body) = &self.replay {
@@ -257,8 +300,4 @@ impl Exchange<'_> {
         response.recycle(0);
         Ok(())
     }
-}
-
-pub(super) fn exchange_end(started: Instant, limit: Duration) -> Option<Instant> {
-    if limit.is_zero() { None } else { started.checked_add(limit) }
 }

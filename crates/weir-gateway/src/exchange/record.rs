@@ -48,9 +48,9 @@ impl Facts {
         }
     }
 
-    /// Notes the time that filters took; without any it is not worth a look at the clock.
-    pub(super) fn filtered(&mut self, ran: usize) {
-        if ran > 0 {
+    /// Notes the time that filters took, for the access log; without either it is not worth a look at the clock.
+    pub(super) fn filtered(&mut self, ran: usize, logged: bool) {
+        if ran > 0 && logged {
             self.timing.filters = self.started.elapsed().saturating_sub(self.timing.head);
         }
     }

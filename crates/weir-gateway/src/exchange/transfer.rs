@@ -1,6 +1,6 @@
 //! Phase 6: the response on its way to the client, beside what is left of the request; answers of our own; tunnels.
 
-use super::attempt::{Attempt, exchange_end};
+use super::attempt::Attempt;
 use super::upload::{BodyWatch, Upload};
 use super::{Exchange, Next, Stop, run_body_hook};
 use crate::connection::SEND_TIMEOUT;
@@ -53,9 +53,7 @@ impl Exchange<'_> {
         self.write_head(&mut response, framing, &mut out);
         let mut download = Relay::new(kind, framing, out);
         let response_timeouts = upstream.spec.timeouts;
-        let route = self.facts.route.unwrap_or_default();
-        let limit = self.local.snapshot.routes[route].exchange_timeout.unwrap_or(response_timeouts.exchange);
-        let end = exchange_end(self.facts.started, limit);
+        let end = self.end(response_timeouts.exchange);
 
         let mut result = {
             let mut watch = ResponseWatch::new(&self.local, &self.ran, self.cx.as_mut(), hooked);
@@ -75,7 +73,8 @@ impl Exchange<'_> {
         self.facts.body_in = self.facts.body_in.max(upload.relay.taken());
         self.facts.sent += download.sent();
         self.keep_what_follows(&upload);
-        let fault = result.err().map(|e| transfer_fault(&e, &download, self.client.deadline.at(), end));
+        let whole = end.map(|end| (end, self.end_cause(response_timeouts.exchange)));
+        let fault = result.err().map(|e| transfer_fault(&e, &download, self.client.deadline.at(), whole));
         let reusable = fault.is_none()
             && upload.done
             && !extra
@@ -189,7 +188,7 @@ impl Exchange<'_> {
         }
         self.facts.sent += out.len() as u64;
         let written = match self.client.write_all(out).await {
-            Ok(()) => self.client.finish().await,
+            Ok(()) => self.client.finish(&[]).await,
             Err(cause) => Err(cause),
         };
         match written {
@@ -267,6 +266,12 @@ impl Exchange<'_> {
             response.headers.remove_known(Known::ContentLength);
         }
         response.headers.write_to(out);
+        // RFC 9110 §6.6.1: who forwards a response without Date adds when it came.
+        if response.headers.get_known(Known::Date).is_none() {
+            out.extend_from_slice(b"date: ");
+            out.extend_from_slice(&self.client.core.date());
+            out.extend_from_slice(b"\r\n");
+        }
         if self.ends_unsaid(response) {
             out.extend_from_slice(b"content-length: 0\r\n");
         }
@@ -358,15 +363,14 @@ fn transfer_fault(
     e: &RelayError,
     download: &Relay,
     at: Option<Instant>,
-    end: Option<Instant>,
+    end: Option<(Instant, &'static Cause)>,
 ) -> &'static Cause {
     let late = |e: &std::io::Error| e.kind() == std::io::ErrorKind::TimedOut;
-    let whole = end.is_some() && at == end;
+    let whole = end.filter(|(end, _)| at == Some(*end)).map(|(_, cause)| cause);
     match e {
         RelayError::Write(e) if late(e) => &error::CLIENT_TOO_SLOW,
         RelayError::Write(_) => &error::CLIENT_CLOSED,
-        RelayError::Read(e) if late(e) && whole => &error::EXCHANGE_TIMEOUT,
-        RelayError::Read(e) if late(e) => &error::UPSTREAM_BODY_TIMEOUT,
+        RelayError::Read(e) if late(e) => whole.unwrap_or(&error::UPSTREAM_BODY_TIMEOUT),
         RelayError::Malformed(_) if download.sent() == 0 => &error::BAD_RESPONSE,
         RelayError::Malformed(_) | RelayError::Read(_) | RelayError::Stopped | RelayError::Truncated => {
             &error::TRUNCATED

@@ -54,7 +54,9 @@ pub(super) struct Waits {
     /// How long the upstream may take nothing of the body.
     pub(super) upstream_body: Duration,
     pub(super) began: Instant,
+    /// When the exchange must be over, and the cause if it is not.
     pub(super) end: Option<Instant>,
+    pub(super) end_cause: &'static Cause,
     pub(super) limits: weir_h1::Limits,
 }
 
@@ -151,7 +153,7 @@ pub(super) async fn await_head(
         }
         let ended = waits.end.is_some_and(|end| Instant::now() >= end);
         Poll::Ready(Err(match on {
-            _ if ended => upstream_failure(&error::EXCHANGE_TIMEOUT),
+            _ if ended => upstream_failure(waits.end_cause),
             On::Body => Failure::Client(Stop::refuse(&error::BODY_TIMEOUT)),
             On::Rate => Failure::Client(Stop::refuse(&error::BODY_TOO_SLOW)),
             On::Response | On::Upstream => upstream_failure(&error::RESPONSE_TIMEOUT),

@@ -5,7 +5,7 @@
 mod listeners;
 mod upstreams;
 
-use super::{Instance, Plan, Route, Snapshot, Target};
+use super::{Chain, Handling, Instance, Plan, Route, Snapshot, Target};
 use crate::config::diagnostic::nearest_name;
 use crate::config::schema;
 use crate::config::{Diagnostic, Diagnostics, Loaded, Node};
@@ -15,6 +15,7 @@ use crate::upstream::Upstream;
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 use weir_h1::FieldName;
 use weir_telemetry::Telemetry;
 use weir_wire::tls::{self, Tickets};
@@ -73,8 +74,15 @@ pub(crate) fn compile(
     carry.kept.begin();
     carry.fresh_tickets.clear();
     carry.fresh.clear();
-    let snapshot =
-        Compiler { config: &loaded.config, tree: &loaded.tree, kinds, carry, found: &mut diagnostics }.run();
+    let snapshot = Compiler {
+        config: &loaded.config,
+        tree: &loaded.tree,
+        kinds,
+        carry,
+        found: &mut diagnostics,
+        handlings: HashMap::new(),
+    }
+    .run();
     loaded.diagnostics = diagnostics;
     if loaded.errors() == 0 { snapshot } else { None }
 }
@@ -85,7 +93,12 @@ struct Compiler<'a> {
     kinds: &'a [&'static FilterKind],
     carry: &'a mut Carry,
     found: &'a mut Diagnostics,
+    /// What routes have in common whose requests all go to one upstream.
+    handlings: HashMap<Alike, Arc<Handling>>,
 }
+
+/// Filters, upstream, the two timeouts.
+type Alike = (Chain, usize, Option<Duration>, Option<Duration>);
 
 impl Compiler<'_> {
     fn error(&mut self, path: &str, code: &'static str, message: impl Into<String>, hint: Option<String>) {
@@ -287,15 +300,22 @@ impl Compiler<'_> {
             (None, Some(split)) => target(split, upstreams)?,
             (None, None) => return None, // reported when the config was checked
         };
-        Some(Route {
-            name: name.into(),
+        let handling = self.share(Handling {
             chain: [global, &own].concat().into(),
             global: global.len(),
             target,
             response_timeout: written.timeouts.response.map(|t| t.get()),
             exchange_timeout: written.timeouts.exchange.map(|t| t.get()),
-            series: self.carry.telemetry.route(name),
-        })
+        });
+        Some(Route { name: name.into(), handling, series: self.carry.telemetry.route(name) })
+    }
+
+    /// The same handling for all routes that ask for the same: see [`Handling`]. Chains tell which filters are global.
+    fn share(&mut self, handling: Handling) -> Arc<Handling> {
+        let Target::Upstream(upstream) = handling.target else { return Arc::new(handling) };
+        let Handling { chain, response_timeout, exchange_timeout, .. } = &handling;
+        let key = (chain.clone(), upstream, *response_timeout, *exchange_timeout);
+        Arc::clone(self.handlings.entry(key).or_insert_with(|| Arc::new(handling)))
     }
 
     fn answer(&mut self, route: &str, written: &schema::Respond) -> Option<Answer> {

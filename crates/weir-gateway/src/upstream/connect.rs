@@ -43,8 +43,8 @@ pub(crate) struct Wanted {
     pub(crate) fresh: bool,
     /// For a request that must not be sent twice: see [`Pool::take`](super::Pool::take).
     pub(crate) once: bool,
-    /// What is left of the exchange's own time.
-    pub(crate) left: Option<Duration>,
+    /// What is left of the exchange's time, and the cause when nothing is.
+    pub(crate) left: Option<(Duration, &'static Cause)>,
 }
 
 /// A connection to the endpoint of the attempt, pooled or new. The attempt may be counted elsewhere afterwards: at the
@@ -198,12 +198,13 @@ async fn open(
     upstream: &Rc<LocalUpstream>,
     active: &Active,
     permit: Option<OwnedSemaphorePermit>,
-    left: Option<Duration>,
+    left: Option<(Duration, &'static Cause)>,
 ) -> Result<Made, Unmade> {
     let spec = &upstream.spec;
     let (endpoint, pool) = (&active.get().endpoint, &active.get().pool);
     let tls = spec.tls.as_ref().map(|tls| (tls, &*endpoint.server_name));
-    let timeout = left.map_or(spec.timeouts.connect, |left| left.min(spec.timeouts.connect));
+    let own = (spec.timeouts.connect, &error::CONNECT_TIMEOUT);
+    let (timeout, too_late) = left.filter(|(left, _)| *left < own.0).unwrap_or(own);
     let started = Instant::now();
     let failed = |cause: &'static Cause, outcome: Outcome, elsewhere: bool, e: &dyn fmt::Display| {
         upstream.cells.connect_failures.inc();
@@ -211,15 +212,13 @@ async fn open(
         complain(&spec.name, &endpoint.label, cause, e);
         Unmade { cause, elsewhere }
     };
-    let too_late =
-        || if timeout < spec.timeouts.connect { &error::EXCHANGE_TIMEOUT } else { &error::CONNECT_TIMEOUT };
     let Dialled { stream, connect, round_trip, tls } = match dial(&endpoint.address, tls, timeout).await {
         Ok(dialled) => dialled,
         Err(e) => {
             let (cause, outcome, elsewhere) = match &e {
                 DialError::Failed(_) => (&error::CONNECT_FAILED, Outcome::ConnectFailed, true),
                 DialError::Refused(_) => (&error::CONNECT_REFUSED, Outcome::ConnectFailed, true),
-                DialError::TimedOut => (too_late(), Outcome::ConnectTimeout, false),
+                DialError::TimedOut => (too_late, Outcome::ConnectTimeout, false),
                 DialError::Tls(_) => (&error::UPSTREAM_TLS, Outcome::TlsFailed, false),
             };
             return Err(failed(cause, outcome, elsewhere, &e));
@@ -228,21 +227,21 @@ async fn open(
     upstream.cells.connects.inc();
     let expires = spec.max_age.map(|age| Instant::now() + jittered(core, age));
     let opened = Opened::new(expires, &upstream.cells, permit);
-    let http2 = match spec.protocol {
-        Protocol::Http1 => false,
-        Protocol::Http2 if spec.tls.is_none() => true,
-        Protocol::Http2 if stream.chose_h2() => true,
-        Protocol::Http2 => {
-            let e = "it did not choose h2 in the TLS handshake (ALPN)";
-            return Err(failed(&error::UPSTREAM_PROTOCOL, Outcome::ProtocolError, false, &e));
-        }
-        Protocol::Negotiated => {
-            pool.links.choose_http1(!stream.chose_h2());
-            stream.chose_h2()
-        }
+    let no_http2 = |e: &'static str, elsewhere| {
+        Err(failed(&error::UPSTREAM_PROTOCOL, Outcome::ProtocolError, elsewhere, &e))
     };
-    if !http2 {
-        return Ok(Made { connection: Connection::alone(stream, opened), connect, tls });
+    match (spec.protocol, stream.chose_h2()) {
+        (Protocol::Http2, false) if spec.tls.is_some() => {
+            return no_http2("it did not choose h2 in the TLS handshake (ALPN)", false);
+        }
+        (Protocol::Http2, _) => {}
+        (Protocol::Negotiated, true) => pool.links.choose_http1(false),
+        (Protocol::Http1 | Protocol::Negotiated, _) => {
+            if spec.protocol == Protocol::Negotiated {
+                pool.links.choose_http1(true);
+            }
+            return Ok(Made { connection: Connection::alone(stream, opened), connect, tls });
+        }
     }
     let header_bytes = core.local().snapshot.h2.header_bytes;
     let greeting = Link::begin(stream, window_for(round_trip), header_bytes, pool.links.freed());
@@ -252,15 +251,12 @@ async fn open(
             let connection = links::add(pool, link, driver, opened, spec.keepalive);
             Ok(Made { connection, connect, tls })
         }
+        // Nothing of the request was sent.
         Ok(Err(Fault::Closed)) => {
-            let e = "it closed the connection before it said anything in HTTP/2";
-            Err(failed(&error::UPSTREAM_PROTOCOL, Outcome::ProtocolError, false, &e))
+            no_http2("it closed the connection before it said anything in HTTP/2", true)
         }
-        Ok(Err(_)) => {
-            let e = "what it said is no HTTP/2";
-            Err(failed(&error::UPSTREAM_PROTOCOL, Outcome::ProtocolError, false, &e))
-        }
-        Err(e) => Err(failed(too_late(), Outcome::ConnectTimeout, false, &e)),
+        Ok(Err(_)) => no_http2("what it said is no HTTP/2", false),
+        Err(e) => Err(failed(too_late, Outcome::ConnectTimeout, false, &e)),
     }
 }
 

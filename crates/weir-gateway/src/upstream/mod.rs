@@ -59,6 +59,18 @@ pub(crate) enum Protocol {
     Negotiated,
 }
 
+impl Protocol {
+    /// Its name in a config.
+    pub(crate) const fn name(self, tls: bool) -> &'static str {
+        match (self, tls) {
+            (Self::Http1, _) => "http1",
+            (Self::Http2, true) => "h2",
+            (Self::Http2, false) => "h2c",
+            (Self::Negotiated, _) => "auto",
+        }
+    }
+}
+
 /// The waits of an attempt. Zero means none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Timeouts {

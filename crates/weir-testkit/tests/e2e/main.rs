@@ -21,6 +21,7 @@ mod forwarded;
 mod framing;
 mod http2;
 mod limits;
+mod load;
 mod pool;
 mod proxy;
 mod real;

@@ -80,6 +80,23 @@ fn connect_is_refused() {
 // === Answers without a body ===
 
 #[test]
+fn a_response_without_a_date_gets_one() {
+    let upstream = Upstream::listen();
+    let weir = Weir::in_front_of(&upstream);
+    let mut client = weir.client();
+    client.send(GET);
+    let mut conn = upstream.accept();
+    conn.read_request();
+    conn.send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+    let date = client.read_response().head.all("date").join(", ");
+    assert!(date.len() == 29 && date.ends_with(" GMT"), "{date}");
+    client.send(GET);
+    conn.read_request();
+    conn.send("HTTP/1.1 200 OK\r\nDate: Tue, 15 Nov 1994 08:12:31 GMT\r\nContent-Length: 0\r\n\r\n");
+    assert_eq!(client.read_response().head.all("date"), ["Tue, 15 Nov 1994 08:12:31 GMT"]);
+}
+
+#[test]
 fn head_has_no_body() {
     let upstream = Upstream::listen();
     let weir = Weir::in_front_of(&upstream);

@@ -41,7 +41,9 @@ pub(super) fn write_request(parts: &request::Parts, key: Option<&str>, out: &mut
         (None, true) => out.extend_from_slice(b"connection: te\r\nte: trailers\r\n"),
         (Some(protocol), _) => {
             pieces(out, &[b"connection: upgrade\r\nupgrade: ", protocol.as_ref(), b"\r\n"]);
-            pieces(out, &[b"sec-websocket-key: ", key.unwrap_or_default().as_bytes(), b"\r\n"]);
+            if let Some(key) = key {
+                pieces(out, &[b"sec-websocket-key: ", key.as_bytes(), b"\r\n"]);
+            }
         }
         (None, false) => {}
     }
@@ -229,4 +231,141 @@ fn malformed() -> io::Error {
 /// A fresh key for a WebSocket that a client asked for without one.
 pub(super) fn fresh_key() -> String {
     handshake::key()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_h1::{Limits, Progress, RequestHead, ResponseHead, parse_request, parse_response};
+
+    /// xorshift64: the same bytes in every run.
+    struct Random(u64);
+
+    impl Random {
+        fn below(&mut self, n: usize) -> usize {
+            self.0 ^= self.0 << 13;
+            self.0 ^= self.0 >> 7;
+            self.0 ^= self.0 << 17;
+            (self.0 % n as u64) as usize
+        }
+
+        fn fields(&mut self) -> HeaderMap {
+            const NAMES: [&str; 12] = [
+                "a",
+                "x-forwarded-for",
+                "cookie",
+                "content-length",
+                "host",
+                "te",
+                "transfer-encoding",
+                "connection",
+                "expect",
+                "upgrade",
+                "x_forwarded_for",
+                "trailer",
+            ];
+            const VALUES: [&[u8]; 9] = [
+                b"1",
+                b"",
+                b" x ",
+                b"chunked",
+                b"trailers",
+                b"\xff\x80",
+                b"a: b\tc",
+                b"0, 1",
+                b"example.com",
+            ];
+            let mut fields = HeaderMap::new();
+            for _ in 0..self.below(6) {
+                let name = HeaderName::from_static(NAMES[self.below(NAMES.len())]);
+                let mut value = VALUES[self.below(VALUES.len())].to_vec();
+                value.push(self.below(256) as u8);
+                if let Ok(value) = HeaderValue::from_bytes(&value) {
+                    fields.append(name, value);
+                }
+            }
+            fields
+        }
+    }
+
+    /// Whatever the crate lets through, the text is one head or none: never a head and something behind it, which another
+    /// parser would take for a body or a second message.
+    #[test]
+    fn no_head_becomes_two() {
+        let mut random = Random(0x9e37_79b9_7f4a_7c15);
+        let mut read = 0;
+        for _ in 0..20_000 {
+            let mut path = b"/a?b HTTP/1.1".to_vec();
+            path.truncate(1 + random.below(4));
+            path.push(random.below(256) as u8);
+            let uri = Uri::builder().scheme("http").authority("example.com").path_and_query(&path[..]);
+            let Ok(uri) = uri.build() else { continue };
+            let mut request = Request::builder().uri(uri).body(()).unwrap();
+            *request.headers_mut() = random.fields();
+            let mut head = RequestHead::default();
+            write_request(&request.into_parts().0, None, head.buffer_mut());
+            let len = head.buffer().len();
+            match parse_request(&mut head, &Limits::default()) {
+                Ok(Progress::Complete) => {
+                    assert_eq!(head.wire_len(), len, "{:?}", String::from_utf8_lossy(head.buffer()));
+                    read += 1;
+                }
+                Ok(Progress::Partial) => panic!("{:?}", String::from_utf8_lossy(head.buffer())),
+                Err(_) => {}
+            }
+        }
+        assert!(read > 2_000, "{read} of 20,000 were read: the test has lost its point");
+    }
+
+    #[test]
+    fn no_response_becomes_two() {
+        let mut random = Random(0x2545_f491_4f6c_dd1d);
+        for _ in 0..20_000 {
+            let mut response = Response::new(());
+            *response.headers_mut() = random.fields();
+            let mut head = ResponseHead::default();
+            write_response(&response, None, head.buffer_mut());
+            let len = head.buffer().len();
+            match parse_response(&mut head, &Limits::default()) {
+                Ok(Progress::Complete) => assert_eq!(head.wire_len(), len),
+                Ok(Progress::Partial) => panic!("{:?}", String::from_utf8_lossy(head.buffer())),
+                Err(_) => {}
+            }
+        }
+    }
+
+    #[test]
+    fn a_request_comes_back_as_it_was() {
+        let text =
+            b"POST /p?q HTTP/1.1\r\nhost: a:8080\r\nX-One: 1\r\nconnection: te\r\nte: trailers\r\n\r\n";
+        let (request, key) = read_request(text, "https").unwrap();
+        assert_eq!(
+            (request.method(), request.uri().to_string()),
+            (&Method::POST, "https://a:8080/p?q".to_owned())
+        );
+        assert_eq!(
+            (&request.headers()["x-one"], &request.headers()["te"]),
+            (&"1".parse().unwrap(), &"trailers".parse().unwrap())
+        );
+        assert!(
+            key.is_none()
+                && !request.headers().contains_key("connection")
+                && !request.headers().contains_key("host")
+        );
+    }
+
+    #[test]
+    fn websockets_become_extended_connect() {
+        let text = b"GET /ws HTTP/1.1\r\nhost: a\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n";
+        let (request, key) = read_request(text, "http").unwrap();
+        assert_eq!(request.method(), Method::CONNECT);
+        assert!(request.extensions().get::<h2::ext::Protocol>().is_some_and(|p| p.as_str() == "websocket"));
+        assert_eq!(key.as_deref(), Some(&b"dGhlIHNhbXBsZSBub25jZQ=="[..]));
+        let (response, used) = read_response(
+            b"HTTP/1.1 101 Switching\r\nsec-websocket-accept: x\r\nupgrade: websocket\r\n\r\n\x81",
+        )
+        .unwrap();
+        assert_eq!((response.status(), used), (StatusCode::OK, 71));
+        assert!(response.headers().is_empty());
+    }
 }

@@ -37,10 +37,10 @@ pub struct H2Stream {
     finished: bool,
     /// The peer said that it has not looked at the request.
     refused: bool,
+    /// Why the request could not be sent: HTTP/2 can not carry it, or the peer takes none like it. Nobody will answer it.
+    unsent: Option<io::ErrorKind>,
     /// The peer reset the stream.
     reset: bool,
-    /// HTTP/2 can not carry the request, or the peer takes none like it: it will never be answered.
-    unsendable: Option<io::ErrorKind>,
     tls: Option<crate::TlsFacts>,
 }
 
@@ -96,20 +96,16 @@ impl H2Stream {
             trailers: Vec::new(),
             finished: false,
             refused: false,
+            unsent: None,
             reset: false,
-            unsendable: None,
             tls,
         }
     }
 
-    /// Whether nothing more will come: the body is over, or there is none.
+    /// Whether nothing more of the message will come: its body is over, or there is none. What a tunnel carries is no body.
     pub fn is_over(&self) -> bool {
-        self.recv.as_ref().is_some_and(RecvStream::is_end_stream)
-    }
-
-    /// Whether its request was an Extended CONNECT: what follows the head is no body.
-    pub const fn is_tunnel(&self) -> bool {
-        matches!(self.role, Role::Server { tunnel: true, .. })
+        let tunnel = matches!(self.role, Role::Server { tunnel: true, .. });
+        tunnel || self.recv.as_ref().is_some_and(RecvStream::is_end_stream)
     }
 
     /// Whether the peer said that it has not looked at the request: then it may be sent again, whatever its method
@@ -146,7 +142,7 @@ impl H2Stream {
     }
 
     fn poll_response(&mut self, cx: &mut Context<'_>, buffer: &mut Vec<u8>) -> Poll<io::Result<usize>> {
-        if let Some(kind) = self.unsendable {
+        if let Some(kind) = self.unsent {
             return Poll::Ready(Err(kind.into()));
         }
         let Role::Client { response: Some(response), accept, .. } = &mut self.role else {
@@ -300,11 +296,17 @@ impl H2Stream {
         if self.finished { Ok(()) } else { self.send_held() }
     }
 
-    /// Ends the stream properly.
+    /// Ends the message. A request for a tunnel leaves the stream open: what follows is the tunnel's.
     pub(crate) fn finish(&mut self, trailers: &[u8]) -> io::Result<()> {
-        if self.asks_for_tunnel() {
-            return self.send_held(); // the request is over, its stream is the tunnel's
+        if matches!(self.role, Role::Client { accept: Some(_), .. }) {
+            self.flush()
+        } else {
+            self.end(trailers)
         }
+    }
+
+    /// Ends the stream properly.
+    pub(crate) fn end(&mut self, trailers: &[u8]) -> io::Result<()> {
         if std::mem::replace(&mut self.finished, true) {
             return Ok(());
         }
@@ -327,11 +329,6 @@ impl H2Stream {
         sent.map_err(|e| self.failed(e))
     }
 
-    /// Whether it asked for a tunnel and was not answered yet.
-    const fn asks_for_tunnel(&self) -> bool {
-        matches!(self.role, Role::Client { accept: Some(_), .. }) && self.recv.is_none()
-    }
-
     /// Whether the peer has given the stream up; wakes the task when it does.
     pub(crate) fn is_reset(&mut self, cx: &mut Context<'_>) -> bool {
         match (&mut self.send, &mut self.role) {
@@ -352,7 +349,7 @@ impl H2Stream {
 
     /// Whoever waits for the response is told of it too: there will be none.
     fn not_sent(&mut self, e: io::Error) -> io::Error {
-        self.unsendable = Some(e.kind());
+        self.unsent = Some(e.kind());
         e
     }
 

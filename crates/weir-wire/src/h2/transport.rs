@@ -6,7 +6,7 @@
 
 use super::flood::{FloodLimits, Meter};
 use crate::Stream;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -16,6 +16,11 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// Most bytes gathered before the crate must wait for the socket.
 const GATHERED_BYTES: usize = 64 * 1024;
+
+thread_local! {
+    /// The buffer of whoever sent last on this core: at most [`GATHERED_BYTES`] and a frame.
+    static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
 
 /// A socket and what lies on it.
 #[derive(Debug)]
@@ -76,8 +81,10 @@ impl Transport {
         }
         if self.written > 0 {
             self.written = 0;
-            // An idle connection holds no buffer.
-            self.out = Vec::new();
+            // An idle connection holds no buffer; the next one that sends finds this one grown.
+            let mut out = std::mem::take(&mut self.out);
+            out.clear();
+            SPARE.set(out);
         }
         self.stream.poll_flush(cx)
     }
@@ -105,6 +112,9 @@ impl Transport {
         }
         self.meter.send(data);
         self.spoke = true;
+        if self.out.capacity() == 0 {
+            self.out = SPARE.take();
+        }
         self.out.extend_from_slice(data);
         Poll::Ready(Ok(data.len()))
     }

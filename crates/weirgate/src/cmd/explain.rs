@@ -7,10 +7,10 @@ use std::process::ExitCode;
 
 #[derive(Args)]
 pub(super) struct Explain {
-    /// Method, such as GET
+    /// Method, such as GET; not needed before a grpc:// URL
     method: String,
     /// URL or path
-    url: String,
+    url: Option<String>,
     /// A header field, `name: value`; may be repeated
     #[arg(short = 'H', long = "header", value_name = "K: V")]
     headers: Vec<String>,
@@ -35,13 +35,21 @@ impl Explain {
                 Ok((name.trim().to_owned(), value.trim().to_owned()))
             })
             .collect();
+        if self.url.is_none() && !self.method.starts_with("grpc") {
+            return Err(anyhow!("`{}`: expected a method and a URL, or a grpc:// URL", self.method));
+        }
         let checked = weir_gateway::check(&self.config.source(), &[]);
         let Some((_, snapshot)) = &checked.compiled else {
             eprint!("{}", checked.diagnostics.to_text());
             return Ok(ExitCode::from(1));
         };
         let listener = self.listener.as_deref();
-        match weir_gateway::explain::explain(snapshot, listener, &self.method, &self.url, &headers?) {
+        let (method, url) = match &self.url {
+            Some(url) => (self.method.as_str(), url),
+            // gRPC has one method only.
+            None => ("POST", &self.method),
+        };
+        match weir_gateway::explain::explain(snapshot, listener, method, url, &headers?) {
             Ok(told) => {
                 match self.format {
                     Format::Json => print(&format!("{:#}\n", serde_json::to_value(&told)?)),

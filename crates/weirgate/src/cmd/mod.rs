@@ -4,6 +4,7 @@ mod check;
 mod drain;
 mod explain;
 mod filters;
+mod load;
 mod reload;
 mod run;
 mod schema;
@@ -34,6 +35,8 @@ enum Command {
     Explain(explain::Explain),
     /// List the filters, or show one with its settings
     Filters(filters::Filters),
+    /// Load-test a target
+    Load(Box<load::Load>),
     /// Make a running Weir load its config again
     Reload(reload::Reload),
     /// Run the gateway (the default)
@@ -95,6 +98,7 @@ pub(crate) fn run() -> ExitCode {
         Some(Command::Drain(drain)) => drain.run(),
         Some(Command::Explain(explain)) => explain.run(),
         Some(Command::Filters(filters)) => filters.run(),
+        Some(Command::Load(load)) => load.run(),
         Some(Command::Reload(reload)) => reload.run(),
         Some(Command::Run(config)) => run::run(&config),
         Some(Command::Schema) => schema::run(),

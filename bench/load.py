@@ -1,0 +1,88 @@
+#!/usr/bin/env python3
+"""Measures what a request costs the load tester, beside wrk, in one interleaved run.
+
+Both generators are pinned to one core and load the cheapest origin (tools/answer.c, 1 KiB) on another. Each round runs both, in an order
+that alternates. Printed are the medians over rounds of requests per second of the generator's own processor time, and the median over
+rounds of weir's over wrk's in the same round. Processor time is that of the whole process, starting and printing included.
+"""
+
+import argparse
+import os
+import pathlib
+import re
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+
+sys.dont_write_bytecode = True
+
+from harness import process  # noqa: E402
+
+BENCH = pathlib.Path(__file__).resolve().parent
+ROOT = BENCH.parent
+
+
+def main():
+    args = arguments()
+    weir = args.weir or build_weir()
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < 2:
+        sys.exit("needs two cores: one for the origin, one for the generator")
+    with tempfile.TemporaryDirectory() as scratch:
+        tool = pathlib.Path(scratch) / "answer"
+        subprocess.run(["cc", "-O2", "-o", tool, BENCH / "tools/answer.c"], check=True)
+        port = process.free_port()
+        origin = process.Process("answer", ["taskset", "-c", str(cores[0]), str(tool), str(port), "1024"], pathlib.Path(scratch) / "answer.log")
+        origin.wait_for_port(port)
+        url = f"http://127.0.0.1:{port}/"
+        load = ["-t", "1", "-c", str(args.connections), "-d", f"{args.seconds}s", url]
+        generators = {"wrk": (["wrk", *load], wrk_requests), "weir": ([weir, "load", *load], weir_requests)}
+        rates = {name: [] for name in generators}
+        for number in range(args.rounds):
+            order = list(generators)[:: 1 if number % 2 == 0 else -1]
+            for name in order:
+                command, read = generators[name]
+                rates[name].append(per_core_second(["taskset", "-c", str(cores[-1]), *map(str, command)], read))
+            print(f"round {number + 1}: " + ", ".join(f"{n} {r[-1]:,.0f}" for n, r in rates.items()), file=sys.stderr, flush=True)
+    for name, samples in rates.items():
+        print(f"{name:<6} {statistics.median(samples):>12,.0f} requests per generator core-second")
+    ratio = statistics.median(a / b for a, b in zip(rates["weir"], rates["wrk"]))
+    print(f"weir over wrk, median of {args.rounds} rounds: {ratio:.3f}")
+    return 0 if ratio >= args.least else 1
+
+
+def per_core_second(command, read):
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return read(out) / cpu
+
+
+def wrk_requests(out):
+    return int(re.search(r"(\d+) requests in", out)[1])
+
+
+def weir_requests(out):
+    return int(re.search(r"^responses\s+([\d,]+)", out, re.M)[1].replace(",", ""))
+
+
+def build_weir():
+    subprocess.run(["cargo", "build", "--locked", "--profile", "dist", "-p", "weirgate"], cwd=ROOT, check=True)
+    return pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "dist/weir"
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-r", "--rounds", type=int, default=7)
+    parser.add_argument("-d", "--seconds", type=int, default=3)
+    parser.add_argument("-c", "--connections", type=int, default=64)
+    parser.add_argument("--weir", help="the binary to measure [default: built with --profile dist]")
+    parser.add_argument("--least", type=float, default=0.0, help="exit with 1 below this ratio")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

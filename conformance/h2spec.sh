@@ -1,0 +1,26 @@
+#!/bin/sh
+# h2spec: HTTP/2 and HPACK, 145 cases each, on a cleartext listener that speaks HTTP/2 alone and over TLS.
+. "$(dirname "$0")/lib.sh"
+ensure openssl python3
+[ -x "$TOOLS/h2spec" ] || GOBIN=$TOOLS go install github.com/summerwind/h2spec/cmd/h2spec@v2.2.1+incompatible || { fail "h2spec: cannot be installed"; exit 1; }
+
+CERT=$WORK/cert.pem KEY=$WORK/key.pem
+export CERT KEY
+openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 90 -subj /CN=localhost -addext subjectAltName=DNS:localhost,IP:127.0.0.1 \
+  -keyout "$KEY" -out "$CERT" 2>/dev/null
+ORIGIN_PORT=$(free_port) TLS_PORT=$(free_port)
+export TLS_PORT
+start python3 "$HERE/origin.py" "$ORIGIN_PORT"
+wait_for_port "$ORIGIN_PORT"
+start_weir h2spec
+
+# judge NAME PORT OPTION...
+judge() {
+  name=$1 port=$2
+  shift 2
+  "$TOOLS/h2spec" -h 127.0.0.1 -p "$port" -o 3 "$@" >"$WORK/$name" 2>&1 </dev/null || true
+  expect "h2spec: $name: $(tail -n 1 "$WORK/$name")" grep -q '145 passed' "$WORK/$name"
+}
+judge cleartext "$PORT"
+judge tls "$TLS_PORT" -t -k
+exit $FAILED

@@ -1,0 +1,33 @@
+//! Time of a run: nanoseconds since its base, from the monotonic clock.
+
+use std::time::{Duration, Instant};
+
+/// Nanoseconds since the base of a run. One moment in time is one number, on all threads.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clock(Instant);
+
+/// A moment that never comes.
+pub(crate) const NEVER: u64 = u64::MAX;
+
+impl Clock {
+    /// A clock that shows 0 now.
+    pub(crate) fn start() -> Self {
+        Self(Instant::now())
+    }
+
+    #[inline]
+    pub(crate) fn now(self) -> u64 {
+        nanos(self.0.elapsed())
+    }
+
+    /// The moment as the runtime's timers want it.
+    pub(crate) fn instant(self, at: u64) -> Option<Instant> {
+        self.0.checked_add(Duration::from_nanos(at))
+    }
+}
+
+/// A duration as a number; 584 years and more are [`NEVER`].
+#[inline]
+pub(crate) fn nanos(d: Duration) -> u64 {
+    d.as_secs().saturating_mul(1_000_000_000).saturating_add(u64::from(d.subsec_nanos()))
+}

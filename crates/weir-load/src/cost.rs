@@ -1,0 +1,232 @@
+//! What a run costs its target: processor time, memory, threads and context switches of a process and its descendants, from `/proc`.
+
+use crate::options::Mistake;
+use crate::report::TargetCost;
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::SocketAddr;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+/// How often memory and threads are looked at: the largest of these samples are reported.
+const EVERY: Duration = Duration::from_millis(250);
+
+/// Reads `--pid`: a number, or `auto` for whoever listens where the target is.
+pub(crate) fn find(text: &str, target: Option<SocketAddr>) -> Result<u32, Mistake> {
+    let bad = |hint: String| Mistake::new(&format!("--pid {text}"), &hint);
+    if text != "auto" {
+        let pid = text.parse().map_err(|_| bad("expected a number or `auto`".to_owned()))?;
+        return if fs::exists(format!("/proc/{pid}/stat")).unwrap_or(false) {
+            Ok(pid)
+        } else {
+            Err(bad("there is no such process".to_owned()))
+        };
+    }
+    let address = target.ok_or_else(|| bad("only a TCP target can be found; give the number".to_owned()))?;
+    let Some(mut pid) = weir_wire::holder::of(address) else {
+        return Err(bad(format!("no process on this machine that we may look at listens on {address}")));
+    };
+    // The socket may belong to a worker: its parent of the same name is the root of the tree.
+    while let Some(parent) = stat(pid).map(|s| s.parent).filter(|p| *p > 1 && command(*p) == command(pid)) {
+        pid = parent;
+    }
+    Ok(pid)
+}
+
+/// The beginning of a watch: what the process had spent before.
+pub(crate) struct Begun(Instant, Sample);
+
+impl Begun {
+    pub(crate) fn now(pid: u32) -> Self {
+        let sample = Sample::of(pid);
+        Self(Instant::now(), sample)
+    }
+}
+
+/// Samples `pid` until `stop` says so or is gone; what was spent since it began, without `responses`.
+fn watch(pid: u32, begun: Begun, stop: &Receiver<()>) -> TargetCost {
+    let mut cost = TargetCost { pid, command: command(pid), ..TargetCost::default() };
+    let Begun(begun, first) = begun;
+    loop {
+        let ended = stop.recv_timeout(EVERY) != Err(RecvTimeoutError::Timeout);
+        let now = Sample::of(pid);
+        cost.rss_bytes_max = cost.rss_bytes_max.max(now.rss_bytes);
+        cost.threads_max = cost.threads_max.max(now.threads.len() as u64);
+        if !ended {
+            continue;
+        }
+        cost.sampled_ns = crate::clock::nanos(begun.elapsed());
+        cost.processes = now.processes;
+        cost.rss_bytes_end = now.rss_bytes;
+        for (tid, thread) in &now.threads {
+            let before = first.threads.get(tid).copied().unwrap_or_default();
+            cost.cpu_ns += thread.cpu_ns.saturating_sub(before.cpu_ns);
+            cost.voluntary_switches += thread.voluntary.saturating_sub(before.voluntary);
+            cost.involuntary_switches += thread.involuntary.saturating_sub(before.involuntary);
+        }
+        cost.system_ns = now.system_ns.saturating_sub(first.system_ns).min(cost.cpu_ns);
+        cost.net_received = now.net.0.saturating_sub(first.net.0);
+        cost.net_sent = now.net.1.saturating_sub(first.net.1);
+        return cost;
+    }
+}
+
+#[derive(Default)]
+struct Sample {
+    processes: u64,
+    threads: BTreeMap<u32, Thread>,
+    system_ns: u64,
+    rss_bytes: u64,
+    net: (u64, u64),
+}
+
+/// A thread that ends takes its counts along: what it spent since the last sample of its process is not seen.
+#[derive(Clone, Copy, Default)]
+struct Thread {
+    cpu_ns: u64,
+    voluntary: u64,
+    involuntary: u64,
+}
+
+impl Sample {
+    fn of(root: u32) -> Self {
+        let mut sample = Self { net: net(root), ..Self::default() };
+        for pid in tree(root) {
+            sample.processes += 1;
+            sample.system_ns += stat(pid).map_or(0, |s| s.system_ns);
+            sample.rss_bytes += field(&read(&format!("/proc/{pid}/status")), "VmRSS:") * 1024;
+            for tid in numbers(&format!("/proc/{pid}/task")) {
+                let status = read(&format!("/proc/{pid}/task/{tid}/status"));
+                let schedstat = read(&format!("/proc/{pid}/task/{tid}/schedstat"));
+                let thread = Thread {
+                    cpu_ns: schedstat.split(' ').next().and_then(|n| n.parse().ok()).unwrap_or(0),
+                    voluntary: field(&status, "voluntary_ctxt_switches:"),
+                    involuntary: field(&status, "nonvoluntary_ctxt_switches:"),
+                };
+                sample.threads.insert(tid, thread);
+            }
+        }
+        sample
+    }
+}
+
+/// A process and its descendants.
+fn tree(root: u32) -> Vec<u32> {
+    let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+    for pid in numbers("/proc") {
+        if let Some(s) = stat(pid) {
+            children.entry(s.parent).or_default().push(pid);
+        }
+    }
+    let (mut found, mut todo) = (Vec::new(), vec![root]);
+    while let Some(pid) = todo.pop() {
+        found.push(pid);
+        todo.extend(children.remove(&pid).unwrap_or_default());
+    }
+    found
+}
+
+struct Stat {
+    parent: u32,
+    system_ns: u64,
+}
+
+fn stat(pid: u32) -> Option<Stat> {
+    let text = read(&format!("/proc/{pid}/stat"));
+    // The name may hold blanks and parentheses: what follows the last one is regular.
+    let mut fields = text.rsplit_once(") ")?.1.split(' ');
+    let parent = fields.nth(1)?.parse().ok()?;
+    let ticks: u64 = fields.nth(10)?.parse().ok()?;
+    // USER_HZ is 100 on every architecture that Linux has kept.
+    Some(Stat { parent, system_ns: ticks * 10_000_000 })
+}
+
+fn command(pid: u32) -> String {
+    read(&format!("/proc/{pid}/comm")).trim().to_owned()
+}
+
+/// Bytes received and sent on all interfaces of the process's network namespace.
+fn net(pid: u32) -> (u64, u64) {
+    let text = read(&format!("/proc/{pid}/net/dev"));
+    let columns = text.lines().filter_map(|line| {
+        let mut columns = line.split_once(':')?.1.split_ascii_whitespace();
+        Some((columns.next()?.parse::<u64>().ok()?, columns.nth(7)?.parse::<u64>().ok()?))
+    });
+    columns.fold((0, 0), |(a, b), (c, d)| (a + c, b + d))
+}
+
+fn field(text: &str, name: &str) -> u64 {
+    let line = text.lines().find_map(|l| l.strip_prefix(name));
+    line.and_then(|l| l.split_ascii_whitespace().next()?.parse().ok()).unwrap_or(0)
+}
+
+fn numbers(folder: &str) -> Vec<u32> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.filter_map(|e| e.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// Empty where the process has ended.
+fn read(path: &str) -> String {
+    fs::read_to_string(path).unwrap_or_default()
+}
+
+/// A watch on its own thread.
+pub(crate) struct Watch {
+    thread: std::thread::JoinHandle<TargetCost>,
+    stop: std::sync::mpsc::Sender<()>,
+}
+
+impl Watch {
+    /// Watches from a moment of the run on, or from `begun`, if that was before.
+    pub(crate) fn start(pid: u32, begun: Option<Begun>, after: Duration) -> std::io::Result<Self> {
+        let (stop, stopped) = std::sync::mpsc::channel();
+        let work = move || {
+            let begun = begun.unwrap_or_else(|| {
+                let _ = stopped.recv_timeout(after); // ended in the warm-up: then there is nothing to tell
+                Begun::now(pid)
+            });
+            watch(pid, begun, &stopped)
+        };
+        let thread = std::thread::Builder::new().name("weir-load-cost".to_owned()).spawn(work)?;
+        Ok(Self { thread, stop })
+    }
+
+    /// Ends the watch.
+    pub(crate) fn end(self, responses: u64) -> Option<TargetCost> {
+        drop(self.stop);
+        let cost = self.thread.join().ok()?;
+        Some(TargetCost { responses, ..cost })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock;
+    use std::net::TcpListener;
+
+    #[test]
+    fn our_own_work_is_seen() {
+        let watch =
+            Watch::start(std::process::id(), Some(Begun::now(std::process::id())), Duration::ZERO).unwrap();
+        let begun = Instant::now();
+        while clock::nanos(begun.elapsed()) < 60_000_000 {
+            std::hint::black_box(0);
+        }
+        let cost = watch.end(10).unwrap();
+        assert!(cost.cpu_ns > 5_000_000 && cost.rss_bytes_max > 0 && cost.threads_max >= 2, "{cost:?}");
+        assert_eq!((cost.responses, cost.pid), (10, std::process::id()));
+        assert!(!cost.command.is_empty() && cost.sampled_ns > 0);
+    }
+
+    #[test]
+    fn whoever_listens_is_found() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let found = find("auto", Some(listener.local_addr().unwrap())).unwrap();
+        assert_eq!(command(found), command(std::process::id()));
+        for bad in ["x", "-1", "4194999"] {
+            assert!(find(bad, None).is_err(), "{bad}");
+        }
+        assert!(find("auto", None).is_err());
+    }
+}

@@ -1,0 +1,244 @@
+//! Runs a plan: one thread with a single-threaded runtime for each core, clients partitioned among them, nothing shared on the path of a
+//! request but one counter where the plan has a count.
+//!
+//! *Layout.* Here is the coordinator: it starts the threads, merges what they say at each tick, and makes the report.
+//! `worker` is one thread with its sampler and pacer; `client` is the one loop of a client; `h1` an exchange over
+//! HTTP/1.1; `reader` the bytes of responses; `tally` what is counted. Another protocol is another module beside `h1`.
+
+mod client;
+mod h1;
+mod merge;
+mod reader;
+mod tally;
+mod worker;
+
+use crate::clock::{Clock, NEVER};
+use crate::cost::{Begun, Watch};
+use crate::plan::Plan;
+use crate::report::{End, Report, Tick};
+use crate::{Histogram, clock};
+use merge::Merge;
+use reader::Response;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
+use std::time::{Duration, Instant, SystemTime};
+use tally::Tally;
+
+/// How much of the first response is kept for the ledger.
+const CAPTURE_BYTES: usize = 4096;
+
+/// Ends a run from outside, such as on Ctrl-C. Clones end the same run.
+#[derive(Clone, Debug, Default)]
+pub struct Interrupt(Arc<OnceLock<mpsc::Sender<Message>>>);
+
+impl Interrupt {
+    /// Ends the run now, without a graceful stop; the report is of what was measured so far. Before the run began, or after it ended,
+    /// nothing happens.
+    pub fn end(&self) {
+        if let Some(out) = self.0.get() {
+            let _ = out.send(Message::Interrupt); // ended by itself meanwhile
+        }
+    }
+}
+
+/// What the coordinator hears.
+#[derive(Debug)]
+pub(crate) enum Message {
+    Interrupt,
+    Thread(usize, Box<std::io::Result<ThreadEnd>>),
+    Tick(Box<TickPart>),
+}
+
+/// One thread's part of a tick.
+#[derive(Debug, Default)]
+pub(crate) struct TickPart {
+    pub(crate) index: u64,
+    /// By the run's clock, as `end_ns`.
+    pub(crate) begun_ns: u64,
+    pub(crate) end_ns: u64,
+    pub(crate) service: Histogram,
+    pub(crate) response: Histogram,
+    pub(crate) requests: u64,
+    pub(crate) responses: u64,
+    pub(crate) unexpected: u64,
+    pub(crate) errors: u64,
+    pub(crate) sent: u64,
+    pub(crate) received: u64,
+    pub(crate) users: u64,
+    pub(crate) backlog: u64,
+    pub(crate) cpu_ns: u64,
+}
+
+/// What a thread has at its end.
+#[derive(Debug)]
+pub(crate) struct ThreadEnd {
+    pub(crate) end_ns: u64,
+    pub(crate) cpu_ns: u64,
+    pub(crate) waited_ns: u64,
+    pub(crate) available_ns: u64,
+    pub(crate) responses_by_client: Vec<u64>,
+    pub(crate) dial: Histogram,
+    pub(crate) opened: u64,
+    pub(crate) unsent: u64,
+    pub(crate) tally: Tally,
+}
+
+/// What all threads see.
+#[derive(Debug)]
+struct Shared {
+    /// When measuring begins; the warm-up is before.
+    measure_from: u64,
+    /// No request starts from here on.
+    stop_at: AtomicU64,
+    /// What is still under way then is cut.
+    cut_at: AtomicU64,
+    /// Requests that may still be made.
+    left: Option<AtomicU64>,
+    /// Body length of the first good response of each target.
+    documents: Vec<OnceLock<u64>>,
+    /// TLS sessions by version and cipher.
+    sessions: Mutex<BTreeMap<String, u64>>,
+    first: OnceLock<Captured>,
+}
+
+/// The first response of a run.
+#[derive(Debug)]
+struct Captured {
+    target: usize,
+    bytes: Vec<u8>,
+    response: Response,
+}
+
+impl Shared {
+    fn new(plan: &Plan) -> Self {
+        let stop = plan.stop_ns.map_or(NEVER, |ns| plan.warmup_ns.saturating_add(ns));
+        Self {
+            measure_from: plan.warmup_ns,
+            stop_at: AtomicU64::new(stop),
+            cut_at: AtomicU64::new(stop.saturating_add(clock::nanos(plan.grace))),
+            left: plan.stop_requests.filter(|_| plan.is_closed()).map(AtomicU64::new),
+            documents: plan.targets.iter().map(|_| OnceLock::new()).collect(),
+            sessions: Mutex::default(),
+            first: OnceLock::new(),
+        }
+    }
+
+    /// Takes one request of the count; `false` when there are none left.
+    #[inline]
+    fn take_one(&self) -> bool {
+        let Some(left) = &self.left else { return true };
+        let mut now = left.load(Ordering::Relaxed);
+        while now > 0 {
+            match left.compare_exchange_weak(now, now - 1, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return true,
+                Err(other) => now = other,
+            }
+        }
+        false
+    }
+
+    /// Notes a new connection.
+    fn saw(&self, stream: &weir_wire::Stream) {
+        let session =
+            stream.tls().map_or_else(|| "plain".to_owned(), |t| format!("{} {}", t.version, t.cipher));
+        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        *sessions.entry(session).or_default() += 1;
+    }
+
+    fn captured(&self, target: usize, mut bytes: Vec<u8>, response: &Response) {
+        let whole = response.head_bytes + response.body_bytes + response.framing_bytes;
+        bytes.truncate(usize::try_from(whole).unwrap_or(usize::MAX));
+        let _ = self.first.set(Captured { target, bytes, response: *response }); // one client captures, once
+    }
+
+    /// Ends the run at `at`, if it has not ended before; with a graceful stop of `grace`.
+    fn stop(&self, at: u64, grace: u64) {
+        self.stop_at.fetch_min(at, Ordering::Relaxed);
+        self.cut_at.fetch_min(at.saturating_add(grace), Ordering::Relaxed);
+    }
+}
+
+impl Plan {
+    /// Runs the plan to its end and tells what came of it. `on_tick` is called about once a second, from the calling thread, and may print.
+    ///
+    /// # Errors
+    /// When a thread or its runtime can not be made. What the target does is never an error: it is in the report.
+    pub fn run(self, interrupt: &Interrupt, mut on_tick: impl FnMut(&Tick)) -> std::io::Result<Report> {
+        let _ = weir_wire::limits::raise_descriptors(); // fewer connections then, and the report says so
+        let plan = Arc::new(self);
+        let (out, inbox) = mpsc::channel();
+        let _ = interrupt.0.set(out.clone()); // an interrupt is for one run
+        let shared = Arc::new(Shared::new(&plan));
+        let (wall, begun) = (SystemTime::now(), Instant::now());
+        // Looking at all of /proc takes milliseconds: before the clock runs, where there is no warm-up.
+        let cost_begun = plan.pid.filter(|_| plan.warmup_ns == 0).map(Begun::now);
+        let clock = Clock::start();
+        let warmup = Duration::from_nanos(plan.warmup_ns);
+        let watch = plan.pid.map(|pid| Watch::start(pid, cost_begun, warmup)).transpose()?;
+        let mut threads = Vec::new();
+        for index in 0..plan.threads {
+            let (plan, shared, out) = (Arc::clone(&plan), Arc::clone(&shared), out.clone());
+            let work = move || {
+                let end = worker::run(plan, shared, clock, index, &out);
+                let _ = out.send(Message::Thread(index, Box::new(end))); // the coordinator waits for all of them
+            };
+            threads.push(std::thread::Builder::new().name(format!("weir-load-{index}")).spawn(work)?);
+        }
+        let mut merge = Merge::new(&plan);
+        let mut end = None;
+        let mut left = plan.threads;
+        while left > 0 {
+            let Ok(message) = inbox.recv_timeout(Duration::from_secs(1)) else {
+                if threads.iter().all(std::thread::JoinHandle::is_finished) {
+                    break; // one of them panicked: joining says so
+                }
+                continue;
+            };
+            match message {
+                Message::Interrupt => {
+                    end.get_or_insert(End::Interrupted);
+                    shared.stop(clock.now(), 0);
+                }
+                Message::Thread(index, thread) => {
+                    merge.thread(index, (*thread)?);
+                    left -= 1;
+                }
+                Message::Tick(part) => {
+                    if let Some(tick) = merge.tick(*part) {
+                        on_tick(&tick);
+                        let so_far = || merge.so_far();
+                        if end.is_none()
+                            && let Some(condition) = aborts(&plan, so_far)
+                        {
+                            end = Some(End::Aborted { condition });
+                            shared.stop(clock.now(), clock::nanos(plan.grace));
+                        }
+                    }
+                }
+            }
+        }
+        let cost = watch.and_then(|w| w.end(merge.responses()));
+        for thread in threads {
+            if let Err(panic) = thread.join() {
+                std::panic::resume_unwind(panic);
+            }
+        }
+        let stepped = wall.elapsed().map_or_else(|e| -signed(e.duration()), signed) - signed(begun.elapsed());
+        let end = end.unwrap_or_else(|| merge.natural_end());
+        Ok(merge.report(&shared, wall, end, stepped, cost))
+    }
+}
+
+fn signed(d: Duration) -> i64 {
+    i64::try_from(d.as_nanos()).unwrap_or(i64::MAX)
+}
+
+/// The condition that ends the run early, if one holds.
+fn aborts(plan: &Plan, so_far: impl FnOnce() -> Report) -> Option<String> {
+    if plan.abort_on.is_empty() {
+        return None;
+    }
+    let report = so_far();
+    plan.abort_on.iter().find(|t| t.judge(&report).passed).map(|t| t.text.clone())
+}

@@ -1,0 +1,256 @@
+//! One client: the loop that every pace, stop and protocol shares.
+
+use super::h1::{After, Batch, Conn, Failure};
+use super::worker::{EndReason, Next, Worker};
+use crate::clock::{self, NEVER};
+use crate::plan::Plan;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+use weir_wire::dial::dial;
+
+/// Longest pause of a client that can not connect. It begins with 1 ms and doubles, so that a dead target costs no core.
+const BACKOFF_MOST: Duration = Duration::from_millis(100);
+
+/// How long a connection that the target is to close may take for it, so that the port waits there and not here.
+const CLOSE: Duration = Duration::from_secs(1);
+
+struct Client {
+    worker: Rc<Worker>,
+    /// Its number in its thread.
+    i: usize,
+    /// One for each origin; open where it was used and kept.
+    conns: Vec<Option<Conn>>,
+    batch: Batch,
+    /// The bytes of a batch of more than one, or of one with a template; else empty.
+    out: Vec<u8>,
+    /// Bytes of heads and bodies of the batch, of those requests that count.
+    sent: (u64, u64),
+    backoff: Duration,
+    /// Whether it waited since its last exchange: then its connection may have been closed.
+    waited: bool,
+}
+
+/// Sends requests until the plan has no more for client `i`.
+pub(super) async fn run(worker: Rc<Worker>, i: usize) {
+    let mut client = Client {
+        conns: worker.plan.origins.iter().map(|_| None).collect(),
+        batch: Batch::capturing(worker.captures(i)),
+        out: Vec::new(),
+        sent: (0, 0),
+        backoff: Duration::ZERO,
+        waited: false,
+        worker,
+        i,
+    };
+    client.run().await;
+    let worker = &client.worker;
+    let slot = &worker.slots[i];
+    let since = worker.clock.now().saturating_sub(worker.shared.measure_from);
+    slot.available_ns.set(since.saturating_sub(slot.idle_ns.get()));
+}
+
+impl Client {
+    async fn run(&mut self) {
+        let worker = Rc::clone(&self.worker);
+        loop {
+            let mut waited = false;
+            let next = poll_fn(|cx| {
+                let next = worker.poll_next(self.i, cx);
+                waited |= next.is_pending();
+                next
+            })
+            .await;
+            self.waited |= waited;
+            match next {
+                Next::End => return,
+                Next::Later(at) => {
+                    worker.pause_until(self.i, at).await;
+                    self.waited = true;
+                }
+                Next::Start(intended) => {
+                    self.exchange(intended).await;
+                    let pause = worker.plan.think + self.backoff;
+                    if !pause.is_zero() {
+                        let until = worker.clock.now().saturating_add(clock::nanos(pause));
+                        worker.pause_until(self.i, until).await;
+                        self.waited = true;
+                    }
+                }
+            }
+        }
+    }
+
+    /// One batch of requests, whatever comes of it.
+    async fn exchange(&mut self, intended: u64) {
+        self.fill(intended);
+        let worker = Rc::clone(&self.worker);
+        let slot = &worker.slots[self.i];
+        slot.end.set(None);
+        // A closed loop intends to start when it turns to a request: one look at the clock for both.
+        let turned = if worker.plan.is_closed() { intended } else { worker.clock.now() };
+        worker.begun(self.batch.items.len() as u64, turned);
+        let (target, _) = self.batch.items[0];
+        let outcome = match self.connected(worker.plan.targets[target].origin).await {
+            Err(failure) => Err(failure),
+            Ok(()) => self.spoken(turned).await,
+        };
+        slot.deadline.set(NEVER);
+        let now = if outcome.is_ok() { self.batch.last } else { worker.clock.now() };
+        if worker.counts(intended) {
+            worker.tally.borrow_mut().busy_ns += now.saturating_sub(turned);
+        }
+        if let Err(failure) = outcome {
+            let lost = &self.batch.items[self.batch.done..];
+            worker.ended(lost.len() as u64, false, now);
+            for &(target, _) in lost.iter().filter(|(_, intended)| worker.counts(*intended)) {
+                worker.failed(target, &failure, 1);
+            }
+            let cannot_connect = matches!(
+                failure,
+                Failure::Connect(_) | Failure::Ports(_) | Failure::Descriptors(_) | Failure::Tls(_)
+            );
+            if cannot_connect {
+                self.backoff = (self.backoff * 2).clamp(Duration::from_millis(1), BACKOFF_MOST);
+            }
+        }
+    }
+
+    /// Chooses the targets of a batch and renders it.
+    fn fill(&mut self, intended: u64) {
+        let plan = Arc::clone(&self.worker.plan);
+        self.batch.items.clear();
+        let first = self.next_target();
+        self.batch.items.push((first, intended));
+        let origin = plan.targets[self.batch.items[0].0].origin;
+        while self.batch.items.len() < plan.pipeline {
+            let ahead = plan.order[self.worker.turn.get() % plan.order.len()] as usize;
+            if plan.targets[ahead].origin != origin {
+                break;
+            }
+            let Some(at) = self.worker.another(intended) else { break };
+            let target = self.next_target();
+            self.batch.items.push((target, at));
+        }
+        self.render(&plan);
+    }
+
+    /// Writes the bytes of the batch, unless they are those of one target as they stand, and counts what begins.
+    fn render(&mut self, plan: &Plan) {
+        let worker = Rc::clone(&self.worker);
+        let alone = self.batch.items.len() == 1;
+        self.out.clear();
+        self.sent = (0, 0);
+        let mut tally = worker.tally.borrow_mut();
+        for &(i, at) in &self.batch.items {
+            let target = &plan.targets[i];
+            let (head, body) = match &target.template {
+                Some(template) => template.render(&mut worker.values.borrow_mut(), &mut self.out),
+                None => {
+                    if !alone {
+                        self.out.extend_from_slice(&target.bytes);
+                    }
+                    (target.head_bytes as u64, (target.bytes.len() - target.head_bytes) as u64)
+                }
+            };
+            if worker.counts(at) {
+                self.sent.0 += head;
+                self.sent.1 += body;
+                tally.requests += 1;
+                tally.targets[i].requests += 1;
+            }
+        }
+    }
+
+    fn next_target(&self) -> usize {
+        let order = &self.worker.plan.order;
+        let turn = self.worker.turn.get() % order.len();
+        self.worker.turn.set(turn + 1);
+        order[turn] as usize
+    }
+
+    /// Makes sure that there is a connection to the origin.
+    async fn connected(&mut self, origin: usize) -> Result<(), Failure> {
+        if std::mem::take(&mut self.waited) && self.conns[origin].as_mut().is_some_and(|c| !c.is_quiet()) {
+            self.conns[origin] = None; // closed while idle: no fault, and nothing was sent on it
+        }
+        if self.conns[origin].is_some() {
+            return Ok(());
+        }
+        let worker = Rc::clone(&self.worker);
+        let to = &worker.plan.origins[origin];
+        let address = &to.addresses[self.i % to.addresses.len()];
+        let tls = to.tls.as_ref().map(|(policy, name)| (policy, name.as_str()));
+        let begun = worker.clock.now();
+        let mut dialling = pin!(dial(address, tls, worker.plan.timeout));
+        let slot = &worker.slots[self.i];
+        let dialled = poll_fn(|cx| {
+            slot.watch(cx);
+            if let Some(EndReason::Cut) = slot.end.get() {
+                return Poll::Ready(Err(Failure::Cut));
+            }
+            dialling.as_mut().poll(cx).map_err(Failure::from)
+        })
+        .await?;
+        self.backoff = Duration::ZERO;
+        let blocked = worker.clock.now() - begun;
+        worker.opened.set(worker.opened.get() + 1);
+        worker.dial.borrow_mut().record(blocked);
+        if worker.counts(worker.clock.now()) {
+            worker.tally.borrow_mut().opened += 1;
+        }
+        worker.shared.saw(&dialled.stream);
+        let times = [blocked, clock::nanos(dialled.connect), clock::nanos(dialled.tls)];
+        self.conns[origin] = Some(Conn::new(dialled.stream, worker.plan.keeps_bodies(), times));
+        Ok(())
+    }
+
+    /// Sends the batch over its connection and reads the responses. `turned` is when the client turned to it.
+    async fn spoken(&mut self, turned: u64) -> Result<After, Failure> {
+        let worker = Rc::clone(&self.worker);
+        let slot = &worker.slots[self.i];
+        let plan = &worker.plan;
+        let target = &plan.targets[self.batch.items[0].0];
+        let Some(mut conn) = self.conns[target.origin].take() else { return Err(Failure::Cut) };
+        let started = if conn.is_fresh() { worker.clock.now() } else { turned };
+        self.batch.begin(started);
+        slot.deadline.set(started.saturating_add(clock::nanos(plan.timeout)));
+        let bytes: &[u8] = if self.out.is_empty() { &target.bytes } else { &self.out };
+        let batch = &mut self.batch;
+        let outcome = poll_fn(|cx| {
+            slot.watch(cx);
+            conn.poll_exchange(cx, &worker, slot, batch, bytes)
+        })
+        .await;
+        self.count_bytes(&conn, outcome.is_err());
+        match outcome {
+            Ok(After::Keep) if plan.keepalive => self.conns[target.origin] = Some(conn),
+            Ok(_) => close(conn),
+            Err(_) => drop(conn),
+        }
+        outcome
+    }
+
+    /// Counts the bytes of the batch.
+    fn count_bytes(&self, conn: &Conn, failed: bool) {
+        let mut tally = self.worker.tally.borrow_mut();
+        tally.bytes.sent_head += self.sent.0;
+        tally.bytes.sent_body += self.sent.1;
+        if failed {
+            tally.received(&conn.unfinished());
+        }
+    }
+}
+
+/// Lets the target close, as it said it would.
+fn close(conn: Conn) {
+    let mut stream = conn.into_stream();
+    let end = async move {
+        let mut rest = Vec::new();
+        let _ = tokio::time::timeout(CLOSE, poll_fn(|cx| stream.poll_read(cx, &mut rest))).await; // then we close
+    };
+    drop(tokio::task::spawn_local(end));
+}

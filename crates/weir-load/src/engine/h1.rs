@@ -1,0 +1,262 @@
+//! HTTP/1.1 from the client's side: one connection, one batch of requests at a time.
+//!
+//! An exchange costs two system calls where request and response fit into one each: a write, and the read that the runtime's
+//! readiness announced. Bodies are read into the thread's one buffer and forgotten.
+
+use super::reader::{Fed, Reader, Response};
+use super::tally::Sample;
+use super::worker::{EndReason, Slot, Worker};
+use std::io;
+use std::task::{Context, Poll};
+use weir_wire::Stream;
+use weir_wire::dial::DialError;
+
+/// Why a request came to no response.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// No connection.
+    Connect(String),
+    /// The run was over. No error.
+    Cut,
+    /// No connection: no descriptor is free.
+    Descriptors(String),
+    /// No connection: no local port is free.
+    Ports(String),
+    /// The response broke a rule.
+    Protocol(String),
+    /// The connection ended first.
+    Reset(String),
+    /// It took too long.
+    Timeout,
+    /// The TLS handshake failed.
+    Tls(String),
+    /// The request could not be written.
+    Write(String),
+}
+
+impl From<DialError> for Failure {
+    fn from(e: DialError) -> Self {
+        match e {
+            DialError::TimedOut => Self::Timeout,
+            DialError::Tls(e) => Self::Tls(e.to_string()),
+            DialError::Refused(e) => Self::Connect(e.to_string()),
+            DialError::Failed(e) if weir_wire::limits::ran_out(&e) => Self::Descriptors(e.to_string()),
+            DialError::Failed(e) if e.kind() == io::ErrorKind::AddrNotAvailable => Self::Ports(e.to_string()),
+            DialError::Failed(e) => Self::Connect(e.to_string()),
+        }
+    }
+}
+
+/// A connection.
+#[derive(Debug)]
+pub(super) struct Conn {
+    stream: Stream,
+    reader: Reader,
+    /// What dialling took, until the first request on it has been counted: blocked, connecting, TLS.
+    dialled: Option<[u64; 3]>,
+}
+
+/// Requests that are written together, each with its target and its intended start.
+#[derive(Debug, Default)]
+pub(super) struct Batch {
+    pub(super) items: Vec<(usize, u64)>,
+    /// When writing began.
+    pub(super) started: u64,
+    written: usize,
+    sent: u64,
+    first: u64,
+    /// Responses that came.
+    pub(super) done: usize,
+    /// When the last of them did.
+    pub(super) last: u64,
+    /// What is received, until the first response of the run is complete.
+    capture: Option<Vec<u8>>,
+}
+
+/// What is left of the connection after a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum After {
+    Close,
+    Keep,
+}
+
+impl Batch {
+    /// A batch; `captures` says whether the first response on it is kept for the ledger.
+    pub(super) fn capturing(captures: bool) -> Self {
+        Self { capture: captures.then(Vec::new), ..Self::default() }
+    }
+
+    pub(super) fn begin(&mut self, started: u64) {
+        (self.started, self.written, self.sent, self.first, self.done) = (started, 0, 0, 0, 0);
+        if let Some(capture) = &mut self.capture {
+            capture.clear();
+        }
+    }
+}
+
+impl Conn {
+    pub(super) fn new(stream: Stream, keeps_bodies: bool, dialled: [u64; 3]) -> Self {
+        Self { stream, reader: Reader::new(keeps_bodies), dialled: Some(dialled) }
+    }
+
+    /// Whether the target has left it alone while it was idle.
+    pub(super) fn is_quiet(&mut self) -> bool {
+        self.stream.is_quiet()
+    }
+
+    /// Whether no request was sent on it yet.
+    pub(super) const fn is_fresh(&self) -> bool {
+        self.dialled.is_some()
+    }
+
+    /// What was received of a response that never came to its end.
+    pub(super) fn unfinished(&self) -> Response {
+        self.reader.unfinished()
+    }
+
+    /// Gives the socket away, to be closed.
+    pub(super) fn into_stream(self) -> Stream {
+        self.stream
+    }
+
+    /// Writes the batch, whose bytes are `bytes`, and reads its responses; each is counted as it comes.
+    pub(super) fn poll_exchange(
+        &mut self,
+        cx: &mut Context<'_>,
+        worker: &Worker,
+        slot: &Slot,
+        batch: &mut Batch,
+        bytes: &[u8],
+    ) -> Poll<Result<After, Failure>> {
+        if let Some(end) = slot.end.take() {
+            return Poll::Ready(Err(match end {
+                EndReason::Cut => Failure::Cut,
+                EndReason::Timeout => Failure::Timeout,
+            }));
+        }
+        if batch.sent == 0 {
+            match self.poll_write(cx, batch, bytes) {
+                Poll::Ready(Ok(())) => batch.sent = worker.clock.now(),
+                Poll::Ready(Err(e)) => return Poll::Ready(Err(Failure::Write(e.to_string()))),
+                Poll::Pending => {}
+            }
+        }
+        self.poll_responses(cx, worker, slot, batch)
+    }
+
+    fn poll_write(&mut self, cx: &mut Context<'_>, batch: &mut Batch, bytes: &[u8]) -> Poll<io::Result<()>> {
+        while let Some(rest) = bytes.get(batch.written..).filter(|r| !r.is_empty()) {
+            match self.stream.poll_write(cx, rest) {
+                Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                Poll::Ready(Ok(n)) => batch.written += n,
+                Poll::Ready(Err(e)) => return Poll::Ready(Err(e)),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+        self.stream.poll_flush(cx)
+    }
+
+    fn poll_responses(
+        &mut self,
+        cx: &mut Context<'_>,
+        worker: &Worker,
+        slot: &Slot,
+        batch: &mut Batch,
+    ) -> Poll<Result<After, Failure>> {
+        let mut scratch = worker.scratch.borrow_mut();
+        loop {
+            scratch.clear();
+            let n = match self.stream.poll_read(cx, &mut scratch) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Ok(n)) => n,
+                Poll::Ready(Err(e)) => return Poll::Ready(Err(Failure::Reset(e.to_string()))),
+            };
+            let now = worker.clock.now();
+            if batch.first == 0 {
+                batch.first = now;
+            }
+            if n == 0 {
+                let Some(response) = self.reader.end() else {
+                    let when = if self.reader.has_begun() { "in the middle of" } else { "before" };
+                    return Poll::Ready(Err(Failure::Reset(format!(
+                        "the connection was closed {when} a response"
+                    ))));
+                };
+                self.count(worker, slot, batch, &response, now);
+                return Poll::Ready(self.finished(batch, After::Close));
+            }
+            let mut input = scratch.as_slice();
+            if let Some(capture) = &mut batch.capture {
+                let room = super::CAPTURE_BYTES.saturating_sub(capture.len()).min(input.len());
+                capture.extend_from_slice(input.get(..room).unwrap_or_default());
+            }
+            while let Some(&(target, _)) = batch.items.get(batch.done) {
+                let is_head = worker.plan.targets[target].is_head;
+                let fed = self.reader.feed(input, is_head, &mut worker.parser.borrow_mut());
+                match fed.map_err(Failure::Protocol) {
+                    Err(e) => return Poll::Ready(Err(e)),
+                    Ok(Fed::More) => break,
+                    Ok(Fed::Complete(used, response)) => {
+                        input = input.get(used..).unwrap_or_default();
+                        self.count(worker, slot, batch, &response, now);
+                        batch.first = if input.is_empty() { 0 } else { now };
+                        if !response.keeps || batch.sent == 0 {
+                            return Poll::Ready(self.finished(batch, After::Close));
+                        }
+                    }
+                }
+            }
+            if batch.done == batch.items.len() {
+                // RFC 9112 §9.2: a byte outside of a response makes the connection unusable.
+                let after = if input.is_empty() { After::Keep } else { After::Close };
+                return Poll::Ready(self.finished(batch, after));
+            }
+        }
+    }
+
+    fn finished(&self, batch: &Batch, after: After) -> Result<After, Failure> {
+        if batch.done == batch.items.len() {
+            return Ok(after);
+        }
+        Err(Failure::Reset("the connection was closed before a whole pipeline was answered".to_owned()))
+    }
+
+    fn count(&mut self, worker: &Worker, slot: &Slot, batch: &mut Batch, response: &Response, now: u64) {
+        let Some(&(target, intended)) = batch.items.get(batch.done) else { return };
+        batch.done += 1;
+        batch.last = now;
+        if let Some(bytes) = batch.capture.take() {
+            worker.shared.captured(target, bytes, response);
+        }
+        worker.ended(1, true, now);
+        let dialled = self.dialled.take();
+        if !worker.counts(intended) {
+            return;
+        }
+        slot.responses.set(slot.responses.get() + 1);
+        let mut tally = worker.tally.borrow_mut();
+        tally.record(&Sample {
+            target,
+            response: *response,
+            intended,
+            started: batch.started,
+            sent: if batch.sent == 0 { now } else { batch.sent },
+            first: batch.first,
+            done: now,
+            dialled,
+        });
+        if (200..300).contains(&response.status)
+            && let Some(document) = worker.shared.documents.get(target)
+            && *document.get_or_init(|| response.body_bytes) != response.body_bytes
+        {
+            tally.other_length += 1;
+        }
+        let mut good = true;
+        for (check, counts) in worker.plan.checks.iter().zip(&mut tally.checks) {
+            let passes = check.passes(response.status, self.reader.body(), response.body_bytes);
+            *(if passes { &mut counts.0 } else { &mut counts.1 }) += 1;
+            good &= passes;
+        }
+        tally.failed_checks += u64::from(!good);
+    }
+}

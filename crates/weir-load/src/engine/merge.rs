@@ -1,0 +1,376 @@
+//! What the threads say, put together: ticks while the run is on, the report at its end.
+
+use super::{Shared, ThreadEnd, TickPart};
+use crate::plan::Plan;
+use crate::report::{
+    CheckResult, ConnectionStats, Counts, End, Health, Ledger, Percentiles, Report, SCHEMA, Series,
+    TargetCost, TargetStats, ThreadStats, Tick,
+};
+use crate::{Histogram, os, verdict};
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, SystemTime};
+use weir_h1::{Limits, Progress, ResponseHead, parse_response};
+
+/// Most clients whose responses are listed.
+const CLIENTS_LISTED: usize = 65_536;
+
+pub(super) struct Merge {
+    plan: Arc<Plan>,
+    /// Parts of ticks that are not complete.
+    parts: BTreeMap<u64, Vec<TickPart>>,
+    series: Series,
+    /// Ticks merged into the last one of the series.
+    in_last: u64,
+    ticks_seen: u64,
+    service: Histogram,
+    response: Histogram,
+    counts: Counts,
+    threads: Vec<(usize, ThreadEnd)>,
+}
+
+impl Merge {
+    pub(super) fn new(plan: &Arc<Plan>) -> Self {
+        Self {
+            plan: Arc::clone(plan),
+            parts: BTreeMap::new(),
+            series: Series { tick_ns: super::worker::TICK, ticks: Vec::new() },
+            in_last: 0,
+            ticks_seen: 0,
+            service: Histogram::new(),
+            response: Histogram::new(),
+            counts: Counts::default(),
+            threads: Vec::new(),
+        }
+    }
+
+    /// Takes a thread's part of a tick; the tick, once all threads have told theirs.
+    pub(super) fn tick(&mut self, part: TickPart) -> Option<Tick> {
+        let index = part.index;
+        let parts = self.parts.entry(index).or_default();
+        parts.push(part);
+        if parts.len() < self.plan.threads {
+            return None;
+        }
+        let parts = self.parts.remove(&index)?;
+        Some(self.complete(&parts))
+    }
+
+    fn complete(&mut self, parts: &[TickPart]) -> Tick {
+        let (mut service, mut response) = (Histogram::new(), Histogram::new());
+        let mut tick = Tick::default();
+        let mut begun = u64::MAX;
+        for p in parts {
+            service.add(&p.service);
+            response.add(&p.response);
+            begun = begun.min(p.begun_ns);
+            tick.end_ns = tick.end_ns.max(p.end_ns);
+            tick.requests += p.requests;
+            tick.responses += p.responses;
+            tick.unexpected += p.unexpected;
+            tick.errors += p.errors;
+            tick.sent += p.sent;
+            tick.received += p.received;
+            tick.users += p.users;
+            tick.backlog += p.backlog;
+            tick.generator_cpu_ns += p.cpu_ns;
+        }
+        tick.length_ns = tick.end_ns.saturating_sub(begun);
+        tick.end_ns = tick.end_ns.saturating_sub(self.plan.warmup_ns);
+        (tick.service, tick.response) = (Percentiles::of(&service), Percentiles::of(&response));
+        self.service.add(&service);
+        self.response.add(&response);
+        self.counts.responses += tick.responses;
+        self.counts.errors.reset += tick.errors;
+        // For abort conditions: the kinds are known at the end only.
+        *self.counts.statuses.entry(200).or_default() += tick.responses - tick.unexpected;
+        *self.counts.statuses.entry(500).or_default() += tick.unexpected;
+        self.keep(tick.clone());
+        tick
+    }
+
+    /// Adds a tick to the series, which never grows beyond its limit.
+    fn keep(&mut self, tick: Tick) {
+        let each = self.series.tick_ns / super::worker::TICK;
+        self.ticks_seen += 1;
+        match self.series.ticks.last_mut() {
+            Some(last) if self.in_last < each => {
+                join(last, &tick);
+                self.in_last += 1;
+            }
+            _ => {
+                self.series.ticks.push(tick);
+                self.in_last = 1;
+            }
+        }
+        if self.series.ticks.len() > Series::TICKS_MOST {
+            let old = std::mem::take(&mut self.series.ticks);
+            for pair in old.chunks(2) {
+                let mut one = pair[0].clone();
+                pair.iter().skip(1).for_each(|t| join(&mut one, t));
+                self.series.ticks.push(one);
+            }
+            self.series.tick_ns *= 2;
+            // The last was alone in its pair or not.
+            self.in_last += if old.len().is_multiple_of(2) { each } else { 0 };
+        }
+    }
+
+    /// What conditions for an early end can be judged by.
+    pub(super) fn so_far(&self) -> Report {
+        let mut report =
+            Report { counts: self.counts.clone(), plan: self.plan.as_run.clone(), ..Report::default() };
+        report.latency.service.clone_from(&self.service);
+        report.latency.response.clone_from(&self.response);
+        report.duration_ns = self.series.ticks.last().map_or(0, |t| t.end_ns);
+        report
+    }
+
+    pub(super) fn thread(&mut self, index: usize, end: ThreadEnd) {
+        self.threads.push((index, end));
+    }
+
+    /// Why a run ended that nobody ended.
+    pub(super) fn natural_end(&self) -> End {
+        let requests: u64 = self.threads.iter().map(|(_, t)| t.tally.requests).sum();
+        match self.plan.stop_requests {
+            Some(n) if requests >= n => End::Requests,
+            _ => End::Duration,
+        }
+    }
+
+    /// Responses of all threads that have ended.
+    pub(super) fn responses(&self) -> u64 {
+        self.threads.iter().map(|(_, t)| t.tally.responses).sum()
+    }
+
+    pub(super) fn report(
+        mut self,
+        shared: &Shared,
+        wall: SystemTime,
+        end: End,
+        clock_step_ns: i64,
+        target_cost: Option<TargetCost>,
+    ) -> Report {
+        self.threads.sort_by_key(|(index, _)| *index);
+        for parts in std::mem::take(&mut self.parts).into_values() {
+            let _ = self.complete(&parts); // the last tick: threads end in different ones
+        }
+        let plan = Arc::clone(&self.plan);
+        let mut r = Report {
+            schema: SCHEMA.to_owned(),
+            plan: plan.as_run.clone(),
+            started_unix_ms: unix_ms(wall + Duration::from_nanos(plan.warmup_ns)),
+            warmup_ns: plan.warmup_ns,
+            end,
+            target_cost,
+            series: std::mem::take(&mut self.series),
+            generator: os::generator(),
+            ..Report::default()
+        };
+        let checks = plan.checks.iter();
+        r.checks = checks.map(|c| CheckResult { check: c.text.clone(), ..CheckResult::default() }).collect();
+        r.targets = plan.targets.iter().map(|_| TargetStats::default()).collect();
+        let mut old_protocol = 0;
+        for (_, thread) in &self.threads {
+            old_protocol += thread.tally.old_protocol;
+            add_thread(&mut r, thread);
+        }
+        for (stats, document) in r.targets.iter_mut().zip(&shared.documents) {
+            stats.document_bytes = document.get().copied();
+        }
+        r.duration_ns = duration(&plan, &r, &self.threads);
+        r.health.clock_step_ns = clock_step_ns;
+        r.health.rss_bytes_max = os::rss_bytes_max();
+        r.ledger = ledger(&plan, shared, r.counts.responses, old_protocol);
+        r.thresholds = plan.thresholds.iter().map(|t| t.judge(&r)).collect();
+        r.verdict = verdict::judge(&r);
+        r
+    }
+}
+
+/// From the start of measuring to the planned end, or to the last response that was counted, if it came later; where the run was ended before, until
+/// then.
+fn duration(plan: &Plan, r: &Report, threads: &[(usize, ThreadEnd)]) -> u64 {
+    let last_response = threads.iter().map(|(_, t)| t.tally.last_response).max().unwrap_or(0);
+    let end = threads.iter().map(|(_, t)| t.end_ns).max().unwrap_or(0);
+    let planned = match (&r.end, plan.stop_ns) {
+        (End::Duration, Some(ns)) => plan.warmup_ns.saturating_add(ns).min(end).max(last_response),
+        (End::Requests, _) if r.counts.unfinished == 0 => end,
+        _ => end,
+    };
+    planned.saturating_sub(plan.warmup_ns)
+}
+
+fn add_thread(r: &mut Report, thread: &ThreadEnd) {
+    let t = &thread.tally;
+    let (latency, phases) = t.times();
+    r.threads.push(ThreadStats {
+        connections: thread.responses_by_client.len() as u64,
+        requests: t.requests,
+        responses: t.responses,
+        errors: t.errors.total(),
+        service: latency.service.clone(),
+        rates: t.rates.clone(),
+        cpu_ns: thread.cpu_ns,
+        waited_ns: thread.waited_ns,
+        busy_ns: t.busy_ns,
+        available_ns: thread.available_ns,
+    });
+    let pairs = [
+        (&mut r.latency.service, &latency.service),
+        (&mut r.latency.response, &latency.response),
+        (&mut r.latency.service_unexpected, &latency.service_unexpected),
+        (&mut r.latency.first_byte, &latency.first_byte),
+        (&mut r.phases.blocked, &phases.blocked),
+        (&mut r.phases.dns, &phases.dns),
+        (&mut r.phases.connecting, &phases.connecting),
+        (&mut r.phases.tls, &phases.tls),
+        (&mut r.phases.sending, &phases.sending),
+        (&mut r.phases.waiting, &phases.waiting),
+        (&mut r.phases.receiving, &phases.receiving),
+        (&mut r.health.start_lag, &t.start_lag),
+        (&mut r.connections.dial, &thread.dial),
+    ];
+    for (all, one) in pairs {
+        all.add(one);
+    }
+    add_counts(&mut r.counts, thread);
+    r.bytes.sent_head += t.bytes.sent_head;
+    r.bytes.sent_body += t.bytes.sent_body;
+    r.bytes.received_head += t.bytes.received_head;
+    r.bytes.received_body += t.bytes.received_body;
+    r.bytes.received_framing += t.bytes.received_framing;
+    let c: &mut ConnectionStats = &mut r.connections;
+    c.opened += thread.opened;
+    c.opened_measured += t.opened;
+    c.reused += t.reused;
+    let room = CLIENTS_LISTED.saturating_sub(c.responses_by_client.len());
+    c.responses_by_client.extend(thread.responses_by_client.iter().take(room));
+    for (all, one) in r.targets.iter_mut().zip(&t.targets) {
+        all.requests += one.requests;
+        all.responses += one.responses;
+        all.unexpected += one.unexpected;
+        all.errors += one.errors;
+        all.service.add(&one.service);
+        all.body_bytes = match (all.body_bytes, one.body_bytes) {
+            (Some((a, b)), Some((c, d))) => Some((a.min(c), b.max(d))),
+            (a, b) => a.or(b),
+        };
+    }
+    for (all, (passed, failed)) in r.checks.iter_mut().zip(&t.checks) {
+        all.passed += passed;
+        all.failed += failed;
+    }
+    let h: &mut Health = &mut r.health;
+    h.backlog_max += t.backlog_max;
+    h.longest_silence_ns = h.longest_silence_ns.max(t.longest_silence_ns);
+    h.out_of_ports += t.out_of_ports;
+    h.out_of_descriptors += t.out_of_descriptors;
+}
+
+fn add_counts(c: &mut Counts, thread: &ThreadEnd) {
+    let t = &thread.tally;
+    c.requests += t.requests;
+    c.responses += t.responses;
+    for (status, n) in t.statuses.iter().enumerate().filter(|(_, n)| **n > 0) {
+        *c.statuses.entry(status as u16).or_default() += n;
+    }
+    let (all, one) = (&mut c.errors, &t.errors);
+    all.connect += one.connect;
+    all.tls += one.tls;
+    all.timeout += one.timeout;
+    all.reset += one.reset;
+    all.write += one.write;
+    all.protocol += one.protocol;
+    for (text, n) in &t.error_texts {
+        *c.error_texts.entry(text.clone()).or_default() += n;
+    }
+    c.unfinished += t.unfinished;
+    c.unsent += thread.unsent;
+    c.failed_checks += t.failed_checks;
+    c.kept_alive += t.kept_alive;
+    c.other_length += t.other_length;
+}
+
+fn ledger(plan: &Plan, shared: &Shared, responses: u64, old: u64) -> Ledger {
+    let sessions = shared.sessions.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let most = sessions.iter().max_by_key(|(_, n)| **n).and_then(|(s, _)| s.split_once(' '));
+    let mut l = Ledger { dns_ns: plan.dns_ns, ..Ledger::default() };
+    l.tls_version = most.map(|(version, _)| version.to_owned());
+    l.tls_cipher = most.map(|(_, cipher)| cipher.to_owned());
+    l.sessions = sessions;
+    l.protocols.extend([("HTTP/1.0".to_owned(), old), ("HTTP/1.1".to_owned(), responses - old)]);
+    l.protocols.retain(|_, n| *n > 0);
+    let Some(first) = shared.first.get() else { return l };
+    if let Some(target) = plan.targets.get(first.target) {
+        l.first_request_bytes = target.bytes.len() as u64;
+        l.first_request = without_secrets(target.bytes.get(..super::CAPTURE_BYTES).unwrap_or(&target.bytes));
+    }
+    let f = &first.response;
+    l.first_response_bytes = f.head_bytes + f.body_bytes + f.framing_bytes;
+    l.first_response = first.bytes.escape_ascii().to_string();
+    let mut head = ResponseHead::default();
+    head.buffer_mut().extend_from_slice(&first.bytes);
+    if parse_response(&mut head, &Limits::default()) == Ok(Progress::Complete) {
+        let field = |name| head.headers.get_str(name).map(|v| String::from_utf8_lossy(v).into_owned());
+        (l.server, l.content_type) = (field("server"), field("content-type"));
+    }
+    l
+}
+
+/// A request as shown: what tells who asks is hidden.
+fn without_secrets(bytes: &[u8]) -> String {
+    let end = memchr::memmem::find(bytes, b"\r\n\r\n").unwrap_or(bytes.len());
+    let (head, rest) = bytes.split_at(end);
+    let lines: Vec<Vec<u8>> = head
+        .split(|b| *b == b'\n')
+        .map(|line| {
+            let name = line.split(|b| *b == b':').next().unwrap_or_default();
+            if crate::options::is_secret(&String::from_utf8_lossy(name)) {
+                [name, b": ***\r"].concat()
+            } else {
+                line.to_vec()
+            }
+        })
+        .collect();
+    let mut shown = lines.join(&b'\n');
+    shown.extend_from_slice(rest);
+    shown.escape_ascii().to_string()
+}
+
+fn join(into: &mut Tick, t: &Tick) {
+    into.service = worse(into.service, into.responses, t.service, t.responses);
+    into.response = worse(into.response, into.responses, t.response, t.responses);
+    into.end_ns = t.end_ns;
+    into.length_ns += t.length_ns;
+    into.requests += t.requests;
+    into.responses += t.responses;
+    into.unexpected += t.unexpected;
+    into.errors += t.errors;
+    into.sent += t.sent;
+    into.received += t.received;
+    (into.users, into.backlog) = (t.users, t.backlog);
+    into.generator_cpu_ns += t.generator_cpu_ns;
+}
+
+fn worse(a: Percentiles, n: u64, b: Percentiles, m: u64) -> Percentiles {
+    if n == 0 || m == 0 {
+        return if n == 0 { b } else { a };
+    }
+    Percentiles {
+        min: a.min.min(b.min),
+        mean: (a.mean * n as f64 + b.mean * m as f64) / (n + m) as f64,
+        p50: a.p50.max(b.p50),
+        p75: a.p75.max(b.p75),
+        p90: a.p90.max(b.p90),
+        p95: a.p95.max(b.p95),
+        p99: a.p99.max(b.p99),
+        p999: a.p999.max(b.p999),
+        max: a.max.max(b.max),
+    }
+}
+
+fn unix_ms(at: SystemTime) -> u64 {
+    at.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| u64::try_from(d.as_millis()).unwrap_or(0))
+}

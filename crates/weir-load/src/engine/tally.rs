@@ -1,0 +1,275 @@
+//! What one thread counts. Nobody else touches it until the thread hands it over.
+
+use super::reader::Response;
+use crate::Histogram;
+use crate::report::{Bytes, Errors, Latency, Phases};
+use std::collections::BTreeMap;
+
+/// Texts of errors that are kept apart.
+const TEXTS_MOST: usize = 32;
+
+/// Everything that one thread counts while measuring, and once more since the last tick.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    pub(crate) requests: u64,
+    pub(crate) responses: u64,
+    pub(crate) unexpected: u64,
+    /// By status.
+    pub(crate) statuses: Vec<u64>,
+    pub(crate) errors: Errors,
+    pub(crate) error_texts: BTreeMap<String, u64>,
+    pub(crate) unfinished: u64,
+    pub(crate) failed_checks: u64,
+    pub(crate) kept_alive: u64,
+    pub(crate) other_length: u64,
+    pub(crate) reused: u64,
+    pub(crate) opened: u64,
+    pub(crate) old_protocol: u64,
+    pub(crate) bytes: Bytes,
+    times: Times,
+    /// Service times since the last tick; added to `times` there.
+    tick: Histogram,
+    tick_late: Late,
+    pub(crate) start_lag: Histogram,
+    pub(crate) rates: Histogram,
+    pub(crate) targets: Vec<TargetTally>,
+    /// Passed and failed, for each check.
+    pub(crate) checks: Vec<(u64, u64)>,
+    pub(crate) busy_ns: u64,
+    pub(crate) out_of_ports: u64,
+    pub(crate) out_of_descriptors: u64,
+    pub(crate) longest_silence_ns: u64,
+    pub(crate) backlog_max: u64,
+    /// When the last counted response came.
+    pub(crate) last_response: u64,
+}
+
+#[derive(Debug, Default)]
+struct Times {
+    service: Histogram,
+    late: Late,
+    unexpected: Histogram,
+    sending: Histogram,
+    waiting: Histogram,
+    /// Of responses that took more than one read: service time, first byte, receiving.
+    split: [Histogram; 3],
+    /// Of requests that opened their connection: blocked, connecting, TLS.
+    fresh: [Histogram; 3],
+}
+
+/// Responses whose response time is not their service time: both, so that one can be taken for the other. Almost none in a closed
+/// loop with keep-alive, which saves recording each time twice.
+#[derive(Debug, Default)]
+struct Late {
+    service: Histogram,
+    response: Histogram,
+}
+
+impl Late {
+    fn record(&mut self, service: u64, response: u64) {
+        self.service.record(service);
+        self.response.record(response);
+    }
+
+    /// All response times, given all service times.
+    fn response(&self, all: &Histogram) -> Histogram {
+        let mut response = all.without(&self.service);
+        response.add(&self.response);
+        response
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.service.add(&other.service);
+        self.response.add(&other.response);
+    }
+
+    fn clear(&mut self) {
+        self.service.clear();
+        self.response.clear();
+    }
+}
+
+/// One target's part.
+#[derive(Debug, Default)]
+pub(crate) struct TargetTally {
+    pub(crate) requests: u64,
+    pub(crate) responses: u64,
+    pub(crate) unexpected: u64,
+    pub(crate) errors: u64,
+    pub(crate) service: Histogram,
+    pub(crate) body_bytes: Option<(u64, u64)>,
+}
+
+/// One complete exchange. Moments in nanoseconds of the run's clock, `intended <= started <= sent`, `first <= done`.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sample {
+    pub(super) target: usize,
+    pub(super) response: Response,
+    pub(super) intended: u64,
+    pub(super) started: u64,
+    pub(super) sent: u64,
+    pub(super) first: u64,
+    pub(super) done: u64,
+    /// Blocked, connecting and TLS, where this request opened the connection.
+    pub(super) dialled: Option<[u64; 3]>,
+}
+
+impl Tally {
+    pub(super) fn new(targets: usize, checks: usize) -> Self {
+        Self {
+            statuses: vec![0; 600],
+            targets: (0..targets).map(|_| TargetTally::default()).collect(),
+            checks: vec![(0, 0); checks],
+            ..Self::default()
+        }
+    }
+
+    #[inline]
+    pub(super) fn record(&mut self, s: &Sample) {
+        let service = s.done.saturating_sub(s.started);
+        self.tick.record(service);
+        if s.intended != s.started {
+            self.tick_late.record(service, s.done.saturating_sub(s.intended));
+        }
+        self.times.sending.record(s.sent.saturating_sub(s.started));
+        self.times.waiting.record(s.first.saturating_sub(s.sent));
+        if s.first != s.done {
+            let [all, first, receiving] = &mut self.times.split;
+            all.record(service);
+            first.record(s.first.saturating_sub(s.started));
+            receiving.record(s.done.saturating_sub(s.first));
+        }
+        match s.dialled {
+            None => self.reused += 1,
+            Some(times) => self.times.fresh.iter_mut().zip(times).for_each(|(h, t)| h.record(t)),
+        }
+        let r = &s.response;
+        self.responses += 1;
+        self.last_response = s.done;
+        self.kept_alive += u64::from(r.keeps);
+        self.old_protocol += u64::from(r.old);
+        if let Some(n) = self.statuses.get_mut(usize::from(r.status)) {
+            *n += 1;
+        }
+        self.received(r);
+        let expected = (200..400).contains(&r.status);
+        if !expected {
+            self.unexpected += 1;
+            self.times.unexpected.record(service);
+        }
+        let alone = self.targets.len() == 1;
+        if let Some(t) = self.targets.get_mut(s.target) {
+            t.responses += 1;
+            t.unexpected += u64::from(!expected);
+            if !alone {
+                t.service.record(service);
+            }
+            if (200..300).contains(&r.status) {
+                let n = r.body_bytes;
+                t.body_bytes = Some(t.body_bytes.map_or((n, n), |(low, high)| (low.min(n), high.max(n))));
+            }
+        }
+    }
+
+    pub(super) const fn received(&mut self, r: &Response) {
+        self.bytes.received_head += r.head_bytes;
+        self.bytes.received_body += r.body_bytes;
+        self.bytes.received_framing += r.framing_bytes;
+    }
+
+    pub(super) fn error_text(&mut self, text: &str) {
+        let known = self.error_texts.len() < TEXTS_MOST || self.error_texts.contains_key(text);
+        *self.error_texts.entry(if known { text } else { "…" }.to_owned()).or_default() += 1;
+    }
+
+    /// Ends a tick: the service and response times since the last one.
+    pub(super) fn take_tick(&mut self) -> (Histogram, Histogram) {
+        let service = self.tick.clone();
+        let response = self.tick_late.response(&service);
+        self.times.service.add(&self.tick);
+        self.times.late.add(&self.tick_late);
+        self.tick.clear();
+        self.tick_late.clear();
+        (service, response)
+    }
+
+    /// The latencies and phases of all ticks. Call [`Tally::take_tick`] before.
+    pub(crate) fn times(&self) -> (Latency, Phases) {
+        let t = &self.times;
+        let [split_service, split_first, receiving] = &t.split;
+        let mut first_byte = t.service.without(split_service);
+        first_byte.add(split_first);
+        let with_zeros = |h: &Histogram| {
+            let mut all = h.clone();
+            all.record_n(0, self.responses.saturating_sub(h.count()));
+            all
+        };
+        let latency = Latency {
+            response: t.late.response(&t.service),
+            service: t.service.clone(),
+            service_unexpected: t.unexpected.clone(),
+            first_byte,
+        };
+        let [blocked, connecting, tls] = &t.fresh;
+        let phases = Phases {
+            blocked: with_zeros(blocked),
+            dns: with_zeros(&Histogram::new()),
+            connecting: with_zeros(connecting),
+            tls: with_zeros(tls),
+            sending: t.sending.clone(),
+            waiting: t.waiting.clone(),
+            receiving: with_zeros(receiving),
+        };
+        (latency, phases)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(intended: u64, started: u64, first: u64, done: u64) -> Sample {
+        let response = Response { status: 200, body_bytes: 5, ..Response::default() };
+        Sample { target: 0, response, intended, started, sent: started + 10, first, done, dialled: None }
+    }
+
+    #[test]
+    fn each_response_has_one_value_in_each_histogram() {
+        let mut tally = Tally::new(1, 0);
+        tally.record(&sample(100, 100, 300, 300));
+        tally.record(&Sample { dialled: Some([50, 30, 20]), ..sample(50, 100, 300, 500) });
+        let (tick_service, tick_response) = tally.take_tick();
+        tally.record(&sample(0, 1000, 1100, 1100));
+        let _ = tally.take_tick();
+        assert_eq!((tick_service.count(), tick_service.sum()), (2, 600));
+        assert_eq!((tick_response.count(), tick_response.sum()), (2, 650));
+        let (latency, phases) = tally.times();
+        let sums = [
+            (&latency.service, 200 + 400 + 100),
+            (&latency.response, 200 + 450 + 1100),
+            (&latency.first_byte, 200 + 200 + 100),
+            (&phases.blocked, 50),
+            (&phases.connecting, 30),
+            (&phases.tls, 20),
+            (&phases.sending, 30),
+            (&phases.waiting, 190 + 190 + 90),
+            (&phases.receiving, 200),
+            (&phases.dns, 0),
+        ];
+        for (i, (histogram, sum)) in sums.into_iter().enumerate() {
+            assert_eq!((histogram.count(), histogram.sum()), (3, sum), "histogram {i}");
+        }
+        assert_eq!((tally.reused, tally.targets[0].body_bytes), (2, Some((5, 5))));
+    }
+
+    #[test]
+    fn texts_of_errors_are_limited() {
+        let mut tally = Tally::new(1, 0);
+        (0..100).for_each(|i| tally.error_text(&format!("error {i}")));
+        tally.error_text("error 3");
+        assert_eq!(
+            (tally.error_texts.len(), tally.error_texts["…"], tally.error_texts["error 3"]),
+            (33, 68, 2)
+        );
+    }
+}

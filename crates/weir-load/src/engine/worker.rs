@@ -1,0 +1,430 @@
+//! One thread of the generator: its clients, its tally, and the two tasks beside the clients.
+//!
+//! The *sampler* wakes ten times a second: it samples the rate, ends ticks, warm-up and run, and ends what took too long. So an exchange
+//! sets no timer: it writes its deadline into its slot. The *pacer*, only with a fixed rate, wakes an idle client at each intended
+//! start, by a timer of the kernel.
+
+mod sampler;
+
+pub(super) use sampler::TICK;
+
+use super::client;
+use super::h1::Failure;
+use super::reader::Parser;
+use super::tally::Tally;
+use super::{Message, Shared, ThreadEnd};
+use crate::Histogram;
+use crate::clock::{Clock, NEVER};
+use crate::os::Timer;
+use crate::pace::Rhythm;
+use crate::plan::Plan;
+use crate::template::Values;
+use sampler::{SAMPLE, Sampler};
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, mpsc};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+use tokio::sync::Notify;
+
+/// What one read may bring. One buffer for all connections of a thread, so that it stays in the cache.
+const READ_BYTES: usize = 64 * 1024;
+
+pub(super) struct Worker {
+    pub(super) plan: Arc<Plan>,
+    pub(super) shared: Arc<Shared>,
+    pub(super) clock: Clock,
+    pub(super) slots: Vec<Slot>,
+    pub(super) tally: RefCell<Tally>,
+    pub(super) parser: RefCell<Parser>,
+    pub(super) scratch: RefCell<Vec<u8>>,
+    pub(super) dial: RefCell<Histogram>,
+    pub(super) opened: Cell<u64>,
+    /// Requests under way.
+    in_flight: Cell<u64>,
+    /// When a response last came, or the first request after a pause began.
+    last_event: Cell<u64>,
+    /// The place of this thread in the round of targets. Of the thread and not of each client, so that the mix is exact.
+    pub(super) turn: Cell<usize>,
+    pub(super) values: RefCell<Values>,
+    index: usize,
+    /// Number of the first client among those of all threads.
+    first_client: u64,
+    next: RefCell<NextStart>,
+    idle: RefCell<Vec<usize>>,
+    bell: Notify,
+}
+
+/// The next start of an open loop that this thread has to make.
+struct NextStart {
+    k: u64,
+    at: u64,
+    /// How many were made.
+    taken: u64,
+}
+
+/// What the tasks of a thread know of one client.
+pub(super) struct Slot {
+    waker: RefCell<Option<Waker>>,
+    /// When the exchange under way takes too long; [`NEVER`] when there is none.
+    pub(super) deadline: Cell<u64>,
+    pub(super) end: Cell<Option<EndReason>>,
+    /// The start that the pacer chose it for.
+    assigned: Cell<u64>,
+    parked: Cell<bool>,
+    pub(super) responses: Cell<u64>,
+    pub(super) idle_ns: Cell<u64>,
+    pub(super) available_ns: Cell<u64>,
+}
+
+/// Why an exchange is ended from outside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum EndReason {
+    /// The run is over, and so is the graceful stop.
+    Cut,
+    /// It took too long.
+    Timeout,
+}
+
+/// What a client does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// Nothing any more.
+    End,
+    /// It may not send before this moment.
+    Later(u64),
+    /// A request whose intended start is this moment.
+    Start(u64),
+}
+
+impl Slot {
+    const fn new() -> Self {
+        Self {
+            waker: RefCell::new(None),
+            deadline: Cell::new(NEVER),
+            end: Cell::new(None),
+            assigned: Cell::new(NEVER),
+            parked: Cell::new(false),
+            responses: Cell::new(0),
+            idle_ns: Cell::new(0),
+            available_ns: Cell::new(0),
+        }
+    }
+
+    /// Remembers whom to wake.
+    pub(super) fn watch(&self, cx: &Context<'_>) {
+        let mut waker = self.waker.borrow_mut();
+        if waker.is_none() {
+            *waker = Some(cx.waker().clone()); // a task keeps its waker for life
+        }
+    }
+
+    fn wake(&self) {
+        if let Some(waker) = &*self.waker.borrow() {
+            waker.wake_by_ref();
+        }
+    }
+}
+
+/// Runs one thread of the generator to its end.
+pub(super) fn run(
+    plan: Arc<Plan>,
+    shared: Arc<Shared>,
+    clock: Clock,
+    index: usize,
+    out: &mpsc::Sender<Message>,
+) -> std::io::Result<ThreadEnd> {
+    let options = tokio::runtime::LocalOptions::default();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .event_interval(EVENTS)
+        .build_local(options)?;
+    let threads = plan.threads;
+    let clients = plan.clients / threads + usize::from(index < plan.clients % threads);
+    let first = index * (plan.clients / threads) + index.min(plan.clients % threads);
+    let worker = Rc::new(Worker {
+        slots: (0..clients).map(|_| Slot::new()).collect(),
+        tally: RefCell::new(Tally::new(plan.targets.len(), plan.checks.len())),
+        parser: RefCell::default(),
+        scratch: RefCell::new(Vec::with_capacity(READ_BYTES)),
+        dial: RefCell::default(),
+        opened: Cell::new(0),
+        in_flight: Cell::new(0),
+        last_event: Cell::new(0),
+        values: RefCell::new(Values::new(index, threads, plan.data.clone())),
+        turn: Cell::new(index * plan.order.len() / threads),
+        index,
+        first_client: first as u64,
+        next: RefCell::new(NextStart { k: index as u64, at: NEVER, taken: 0 }),
+        idle: RefCell::default(),
+        bell: Notify::new(),
+        plan,
+        shared,
+        clock,
+    });
+    worker.load_start();
+    runtime.block_on(drive(worker, out))
+}
+
+/// Tasks that run before the runtime looks at sockets and timers again: half of tokio's default, since a start that is due waits for so
+/// many exchanges. Our guess; a smaller one costs a closed loop a system call more often.
+const EVENTS: u32 = 32;
+
+async fn drive(worker: Rc<Worker>, out: &mpsc::Sender<Message>) -> std::io::Result<ThreadEnd> {
+    if let Rhythm::Open(_) = worker.plan.rhythm {
+        let timer = Timer::new()?;
+        drop(tokio::task::spawn_local(pace(Rc::clone(&worker), timer)));
+    }
+    let clients: Vec<_> = (0..worker.slots.len())
+        .map(|i| tokio::task::spawn_local(client::run(Rc::clone(&worker), i)))
+        .collect();
+    let mut sampler = Sampler::new(&worker);
+    let mut all = std::pin::pin!(async {
+        for client in clients {
+            if let Err(e) = client.await
+                && e.is_panic()
+            {
+                std::panic::resume_unwind(e.into_panic());
+            }
+        }
+    });
+    loop {
+        let wake = worker.clock.instant(sampler.next).map_or_else(
+            || tokio::time::Instant::now() + Duration::from_nanos(SAMPLE),
+            tokio::time::Instant::from_std,
+        );
+        tokio::select! {
+            () = &mut all => break,
+            () = tokio::time::sleep_until(wake) => sampler.sample(&worker, out),
+        }
+    }
+    Ok(sampler.end(&worker, out))
+}
+
+/// Wakes an idle client at each intended start.
+async fn pace(worker: Rc<Worker>, timer: Timer) {
+    loop {
+        let now = worker.clock.now();
+        let stop = worker.stop_at();
+        let at = worker.next.borrow().at;
+        if at >= stop || now >= stop {
+            worker.wake_all();
+            return;
+        }
+        if worker.idle.borrow().is_empty() {
+            worker.bell.notified().await;
+        } else if at <= now {
+            let Some(i) = worker.idle.borrow_mut().pop() else { continue };
+            let slot = &worker.slots[i];
+            slot.assigned.set(at);
+            slot.parked.set(false);
+            worker.take_start();
+            slot.wake();
+        } else {
+            // No spinning for what is close: it would take the whole core at 50,000/s, and the generator would call itself busy.
+            tokio::select! {
+                () = timer.wait(Duration::from_nanos(at - now)) => {}
+                () = worker.bell.notified() => {}
+            }
+        }
+    }
+}
+
+impl Worker {
+    pub(super) fn stop_at(&self) -> u64 {
+        self.shared.stop_at.load(Ordering::Relaxed)
+    }
+
+    /// Whether client `i` keeps the first response of the run.
+    pub(super) const fn captures(&self, i: usize) -> bool {
+        self.index == 0 && i == 0
+    }
+
+    /// Whether a request with this intended start is counted.
+    pub(super) fn counts(&self, intended: u64) -> bool {
+        intended >= self.shared.measure_from
+    }
+
+    /// What client `i` of this thread does next. An open loop may let it wait; the pacer wakes it.
+    pub(super) fn poll_next(&self, i: usize, cx: &Context<'_>) -> Poll<Next> {
+        let slot = &self.slots[i];
+        let assigned = slot.assigned.replace(NEVER);
+        if assigned != NEVER {
+            if self.counts(assigned) {
+                let lag = self.clock.now().saturating_sub(assigned);
+                self.tally.borrow_mut().start_lag.record(lag);
+            }
+            return Poll::Ready(Next::Start(assigned));
+        }
+        let now = self.clock.now();
+        if now >= self.stop_at() {
+            return Poll::Ready(Next::End);
+        }
+        match &self.plan.rhythm {
+            Rhythm::Closed(users) => {
+                if !users.all() {
+                    match users.next(self.first_client + i as u64, now) {
+                        NEVER => return Poll::Ready(Next::End),
+                        later if later > now => return Poll::Ready(Next::Later(later)),
+                        _ => {}
+                    }
+                }
+                Poll::Ready(if self.counts(now) && !self.shared.take_one() {
+                    Next::End
+                } else {
+                    Next::Start(now)
+                })
+            }
+            Rhythm::Open(_) => {
+                let at = self.next.borrow().at;
+                if at >= self.stop_at() {
+                    return Poll::Ready(Next::End);
+                }
+                if at <= now {
+                    if slot.parked.replace(false) {
+                        // Woken by something else than the pacer, which must not choose it too.
+                        self.idle.borrow_mut().retain(|other| *other != i);
+                    }
+                    if self.counts(at) && !self.idle.borrow().is_empty() {
+                        // Another was free: it is the pacer that is late, and not the target.
+                        self.tally.borrow_mut().start_lag.record(now - at);
+                    }
+                    self.take_start();
+                    return Poll::Ready(Next::Start(at));
+                }
+                slot.watch(cx);
+                if !slot.parked.replace(true) {
+                    self.idle.borrow_mut().push(i);
+                    if self.idle.borrow().len() == 1 {
+                        self.bell.notify_one();
+                    }
+                }
+                Poll::Pending
+            }
+        }
+    }
+
+    /// One more start of the schedule for a pipeline, if one is due already.
+    ///
+    /// `first` is the intended start of the first in the pipeline: in a closed loop they start together.
+    pub(super) fn another(&self, first: u64) -> Option<u64> {
+        match &self.plan.rhythm {
+            Rhythm::Closed(_) => (!self.counts(first) || self.shared.take_one()).then_some(first),
+            Rhythm::Open(_) => {
+                let (at, now) = (self.next.borrow().at, self.clock.now());
+                (at <= now && at < self.stop_at()).then(|| {
+                    self.take_start();
+                    at
+                })
+            }
+        }
+    }
+
+    fn take_start(&self) {
+        let mut next = self.next.borrow_mut();
+        next.k += self.plan.threads as u64;
+        next.taken += 1;
+        drop(next);
+        self.load_start();
+    }
+
+    /// Finds the moment of the next start.
+    fn load_start(&self) {
+        let Rhythm::Open(starts) = &self.plan.rhythm else { return };
+        let mut next = self.next.borrow_mut();
+        let in_warmup = starts.due_by(self.shared.measure_from.saturating_sub(1));
+        let warmup = if self.shared.measure_from == 0 { 0 } else { in_warmup };
+        let limit = self.plan.stop_requests.map_or(u64::MAX, |n| n.saturating_add(warmup));
+        next.at = if next.k < limit { starts.at(next.k) } else { NEVER };
+    }
+
+    /// Starts of this thread that are due and not made.
+    fn backlog(&self, at: u64) -> u64 {
+        let Rhythm::Open(starts) = &self.plan.rhythm else { return 0 };
+        let due = starts.due_by(at.min(self.stop_at().saturating_sub(1)));
+        let (threads, index) = (self.plan.threads as u64, self.index as u64);
+        let mut mine = due.saturating_sub(index).div_ceil(threads);
+        if let Some(n) = self.plan.stop_requests {
+            mine = mine.min(n.saturating_sub(index).div_ceil(threads));
+        }
+        mine.saturating_sub(self.next.borrow().taken)
+    }
+
+    /// Waits until a moment or the end of the run.
+    pub(super) async fn pause_until(&self, i: usize, at: u64) {
+        let begun = self.clock.now();
+        let Some(instant) = self.clock.instant(at.min(self.stop_at())) else { return };
+        let mut sleep = std::pin::pin!(tokio::time::sleep_until(instant.into()));
+        poll_fn(|cx| {
+            self.slots[i].watch(cx);
+            if self.clock.now() >= self.stop_at() { Poll::Ready(()) } else { sleep.as_mut().poll(cx) }
+        })
+        .await;
+        let idle = self.clock.now().saturating_sub(begun.max(self.shared.measure_from));
+        let slot = &self.slots[i];
+        slot.idle_ns.set(slot.idle_ns.get() + idle);
+    }
+
+    /// `n` requests began.
+    pub(super) fn begun(&self, n: u64, now: u64) {
+        if self.in_flight.replace(self.in_flight.get() + n) == 0 {
+            self.last_event.set(now);
+        }
+    }
+
+    /// `n` requests came to an end; `answered` when by a response.
+    pub(super) fn ended(&self, n: u64, answered: bool, now: u64) {
+        self.in_flight.set(self.in_flight.get().saturating_sub(n));
+        if answered {
+            self.note_silence(now);
+            self.last_event.set(now);
+        }
+    }
+
+    fn note_silence(&self, now: u64) {
+        let since = self.last_event.get().max(self.shared.measure_from);
+        let silence = now.saturating_sub(since);
+        let mut tally = self.tally.borrow_mut();
+        tally.longest_silence_ns = tally.longest_silence_ns.max(silence);
+    }
+
+    fn wake_all(&self) {
+        self.slots.iter().for_each(Slot::wake);
+    }
+
+    /// Counts `n` requests that came to no response.
+    pub(super) fn failed(&self, target: usize, failure: &Failure, n: u64) {
+        let mut tally = self.tally.borrow_mut();
+        if *failure == Failure::Cut {
+            tally.unfinished += n;
+            return;
+        }
+        if let Some(t) = tally.targets.get_mut(target) {
+            t.errors += n;
+        }
+        let e = &mut tally.errors;
+        let (kind, text) = match failure {
+            Failure::Connect(text) | Failure::Descriptors(text) | Failure::Ports(text) => {
+                (&mut e.connect, text.as_str())
+            }
+            Failure::Protocol(text) => (&mut e.protocol, text.as_str()),
+            Failure::Reset(text) => (&mut e.reset, text.as_str()),
+            Failure::Timeout => (&mut e.timeout, "timeout"),
+            Failure::Tls(text) => (&mut e.tls, text.as_str()),
+            Failure::Write(text) => (&mut e.write, text.as_str()),
+            Failure::Cut => return,
+        };
+        *kind += n;
+        match failure {
+            Failure::Ports(_) => tally.out_of_ports += n,
+            Failure::Descriptors(_) => tally.out_of_descriptors += n,
+            _ => {}
+        }
+        for _ in 0..n {
+            tally.error_text(text);
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! The sampler of a thread: ten times a second it samples the rate, ends ticks, warm-up and run, and ends what took too long.
+
+use super::{EndReason, Worker};
+use crate::clock;
+use crate::engine::tally::Tally;
+use crate::engine::{Message, ThreadEnd, TickPart};
+use crate::os;
+use crate::pace::Rhythm;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc;
+
+/// How often the sampler wakes: wrk's interval for `Req/Sec`.
+pub(super) const SAMPLE: u64 = 100_000_000;
+
+/// The first length of a tick.
+pub(in crate::engine) const TICK: u64 = 1_000_000_000;
+
+/// What the sampler remembers from one time to the next.
+pub(super) struct Sampler {
+    /// When it is to wake.
+    pub(super) next: u64,
+    tick: u64,
+    tick_begun: u64,
+    measuring: bool,
+    told_stop: bool,
+    responses: u64,
+    sampled: u64,
+    cpu: u64,
+    cpu_first: u64,
+    waited_first: u64,
+    last: Counted,
+}
+
+/// Counts at the last tick.
+#[derive(Clone, Copy, Default)]
+struct Counted {
+    requests: u64,
+    responses: u64,
+    unexpected: u64,
+    errors: u64,
+    sent: u64,
+    received: u64,
+}
+
+impl Counted {
+    const fn of(t: &Tally) -> Self {
+        Self {
+            requests: t.requests,
+            responses: t.responses,
+            unexpected: t.unexpected,
+            errors: t.errors.total(),
+            sent: t.bytes.sent(),
+            received: t.bytes.received(),
+        }
+    }
+}
+
+impl Sampler {
+    pub(super) fn new(worker: &Worker) -> Self {
+        let mut sampler = Self {
+            next: 0,
+            tick: 0,
+            tick_begun: worker.shared.measure_from,
+            measuring: worker.shared.measure_from == 0,
+            told_stop: false,
+            responses: 0,
+            sampled: worker.shared.measure_from,
+            cpu: os::thread_cpu_ns(),
+            cpu_first: os::thread_cpu_ns(),
+            waited_first: os::thread_waited_ns(),
+            last: Counted::default(),
+        };
+        sampler.plan_next(worker, worker.clock.now());
+        sampler
+    }
+
+    fn plan_next(&mut self, worker: &Worker, now: u64) {
+        let grid = worker.shared.measure_from % SAMPLE;
+        let mut next = (now.saturating_sub(grid) / SAMPLE + 1) * SAMPLE + grid;
+        let short = clock::nanos(worker.plan.timeout) / 4;
+        next = next.min(now + short.max(1_000_000));
+        let cut = worker.shared.cut_at.load(Ordering::Relaxed);
+        for moment in [worker.shared.measure_from, worker.stop_at(), cut] {
+            if moment > now {
+                next = next.min(moment);
+            }
+        }
+        self.next = next;
+    }
+
+    pub(super) fn sample(&mut self, worker: &Worker, out: &mpsc::Sender<Message>) {
+        let now = worker.clock.now();
+        if !self.measuring && now >= worker.shared.measure_from {
+            self.begin_measuring(worker);
+        }
+        if self.measuring && now >= self.sampled + SAMPLE {
+            let mut tally = worker.tally.borrow_mut();
+            let responses = tally.responses;
+            let seconds = (now - self.sampled) as f64 / 1e9;
+            let rate = (responses - self.responses) as f64 / seconds;
+            // After the end only what was under way comes in: no rate of the run.
+            if now <= worker.stop_at().saturating_add(SAMPLE / 2) {
+                tally.rates.record(rate.round() as u64);
+            }
+            (self.responses, self.sampled) = (responses, now);
+            drop(tally);
+            if worker.in_flight.get() > 0 {
+                worker.note_silence(now);
+            }
+            let backlog = worker.backlog(now);
+            let mut tally = worker.tally.borrow_mut();
+            tally.backlog_max = tally.backlog_max.max(backlog);
+        }
+        while self.measuring && now >= worker.shared.measure_from + (self.tick + 1) * TICK {
+            self.end_tick(worker, now, out);
+        }
+        self.sweep(worker, now);
+        self.plan_next(worker, now);
+    }
+
+    /// The warm-up is over. Requests are counted by their intended starts, so what was counted of them stays; what was measured of the
+    /// time before goes.
+    fn begin_measuring(&mut self, worker: &Worker) {
+        let mut tally = worker.tally.borrow_mut();
+        (tally.longest_silence_ns, tally.backlog_max) = (0, 0);
+        self.measuring = true;
+        self.responses = tally.responses;
+        self.cpu = os::thread_cpu_ns();
+        self.cpu_first = self.cpu;
+        self.waited_first = os::thread_waited_ns();
+    }
+
+    fn end_tick(&mut self, worker: &Worker, now: u64, out: &mpsc::Sender<Message>) {
+        let (service, response) = worker.tally.borrow_mut().take_tick();
+        let counted = Counted::of(&worker.tally.borrow());
+        let cpu = os::thread_cpu_ns();
+        let users = match &worker.plan.rhythm {
+            Rhythm::Closed(users) => {
+                let all = users.at(now, worker.plan.clients as u64);
+                all.saturating_sub(worker.first_client).min(worker.slots.len() as u64)
+            }
+            Rhythm::Open(_) => worker.in_flight.get(),
+        };
+        let part = TickPart {
+            index: self.tick,
+            begun_ns: self.tick_begun,
+            end_ns: now,
+            service,
+            response,
+            requests: counted.requests - self.last.requests,
+            responses: counted.responses - self.last.responses,
+            unexpected: counted.unexpected - self.last.unexpected,
+            errors: counted.errors - self.last.errors,
+            sent: counted.sent - self.last.sent,
+            received: counted.received - self.last.received,
+            users,
+            backlog: worker.backlog(now),
+            cpu_ns: cpu.saturating_sub(self.cpu),
+        };
+        (self.last, self.cpu, self.tick_begun) = (counted, cpu, now);
+        self.tick += 1;
+        let _ = out.send(Message::Tick(Box::new(part))); // nobody to tell any more
+    }
+
+    /// Ends what took too long, and everything when the run is over for good.
+    fn sweep(&mut self, worker: &Worker, now: u64) {
+        let cut = now >= worker.shared.cut_at.load(Ordering::Relaxed);
+        for slot in &worker.slots {
+            let late = now >= slot.deadline.get();
+            if (cut || late) && slot.end.get().is_none() {
+                slot.end.set(Some(if cut { EndReason::Cut } else { EndReason::Timeout }));
+                slot.wake();
+            }
+        }
+        if !self.told_stop && now >= worker.stop_at() {
+            self.told_stop = true;
+            worker.bell.notify_one();
+            worker.wake_all();
+        }
+    }
+
+    pub(super) fn end(mut self, worker: &Worker, out: &mpsc::Sender<Message>) -> ThreadEnd {
+        let now = worker.clock.now();
+        if !self.measuring {
+            self.begin_measuring(worker); // interrupted in the warm-up: nothing counts
+        }
+        let backlog = worker.backlog(now);
+        self.end_tick(worker, now, out);
+        ThreadEnd {
+            end_ns: now,
+            cpu_ns: os::thread_cpu_ns().saturating_sub(self.cpu_first),
+            waited_ns: os::thread_waited_ns().saturating_sub(self.waited_first),
+            available_ns: worker.slots.iter().map(|s| s.available_ns.get()).sum(),
+            responses_by_client: worker.slots.iter().map(|s| s.responses.get()).collect(),
+            dial: worker.dial.take(),
+            opened: worker.opened.get(),
+            unsent: backlog,
+            tally: worker.tally.replace(Tally::default()),
+        }
+    }
+}

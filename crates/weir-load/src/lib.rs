@@ -1,0 +1,49 @@
+//! The load tester: a plan is run, a report comes out, and the report says whether it can be believed.
+//!
+//! ```no_run
+//! use weir_load::{Interrupt, Options, Plan};
+//!
+//! let options = Options { urls: vec!["http://127.0.0.1:8080/".to_owned()], ..Options::default() };
+//! let plan = Plan::new(&options).expect("a plan that can run");
+//! let report = plan.run(&Interrupt::default(), |tick| eprintln!("{} responses", tick.responses))?;
+//! println!("{} {:.0}/s", report.verdict.grade, report.rate());
+//! # Ok::<(), std::io::Error>(())
+//! ```
+//!
+//! *Layout.* `options` reads what was written (with `url`, `units`, `check`, `threshold`, `template`, `curl`) and makes a `plan`. `engine` runs it: `pace` says when
+//! requests begin, `clock` and `os` what time it is. `report` is the data model of everything a run yields; whatever is
+//! printed, in our layout or in another tool's, is computed from it and from nothing else. `histogram` is the one way in which times are kept, `verdict`
+//! judges, `cost` watches the target's process. `remote_write` tells Prometheus how a run goes.
+//!
+//! *Architecture Invariant:* a report holds raw counts, sums and histograms, never only what was computed from them, so
+//! that each printed figure can be computed again from a saved report.
+//!
+//! *Architecture Invariant:* pace and stop are values. There is one loop of a client (`engine/client.rs`), not one for each of
+//! them.
+
+mod check;
+mod clock;
+mod cost;
+mod curl;
+mod engine;
+pub mod histogram;
+mod options;
+mod os;
+mod pace;
+mod plan;
+pub mod remote_write;
+pub mod report;
+mod template;
+mod threshold;
+mod units;
+mod url;
+pub mod verdict;
+
+pub use check::Check;
+pub use engine::Interrupt;
+pub use histogram::Histogram;
+pub use options::{Mistake, Options};
+pub use plan::Plan;
+pub use remote_write::RemoteWrite;
+pub use report::Report;
+pub use threshold::Threshold;

@@ -1,0 +1,380 @@
+//! From options as they were written to a plan that can run. All mistakes are told in one go, each with its place.
+
+mod address;
+mod request;
+
+pub(crate) use request::{base64, is_secret};
+
+use crate::check::Check;
+use crate::pace::{self, Rhythm};
+use crate::plan::{Origin, Plan, mix};
+use crate::report::{Pace, PlanAsRun, Stage, StageUnit, Stop};
+use crate::threshold::Threshold;
+use crate::units;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use weir_wire::listen::Address;
+
+/// What was written on the command line (or elsewhere), nothing of it understood yet. Empty and `None` stand for the default.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// URLs, each with an optional weight: `3@http://host/path`.
+    pub urls: Vec<String>,
+    /// Method. Default GET, or POST where there is a body.
+    pub method: Option<String>,
+    /// `name: value`. Host may be among them.
+    pub headers: Vec<String>,
+    /// Body: text, or `@file`.
+    pub data: Option<String>,
+    /// Body as it is, where there is no `data`.
+    pub body: Option<Vec<u8>>,
+    /// Parts of a multipart body: `name=value`, or `name=@file`.
+    pub forms: Vec<String>,
+    /// Rows for `{{data.NAME}}`: a file of CSV with a line of names, or of JSON lines.
+    pub feed: Option<PathBuf>,
+    /// Send braces as they are.
+    pub raw: bool,
+    /// `user:password` for basic authentication.
+    pub user: Option<String>,
+    /// Token for bearer authentication.
+    pub bearer: Option<String>,
+    /// `name=value`.
+    pub cookies: Vec<String>,
+    /// Connections (closed loop) or most connections (fixed rate). Default 50; 1,000 with a fixed rate.
+    pub connections: Option<u64>,
+    /// Threads. Default: the cores it may run on.
+    pub threads: Option<u64>,
+    /// Requests ahead of their responses. Default 1.
+    pub pipeline: Option<u64>,
+    /// `-n`.
+    pub requests: Option<String>,
+    /// `-d`. Default 10 s where there is no count and there are no stages.
+    pub duration: Option<String>,
+    /// `5000/s`.
+    pub rate: Option<String>,
+    /// `30s:100,2m:1000,30s:0`, or with `/s` behind the values for a rate.
+    pub stages: Option<String>,
+    /// Pause between a response and the next request of a client.
+    pub think: Option<String>,
+    /// Time that is not counted.
+    pub warmup: Option<String>,
+    /// Default 30 s.
+    pub graceful_stop: Option<String>,
+    /// Default 30 s.
+    pub timeout: Option<String>,
+    /// One request for each connection.
+    pub no_keepalive: bool,
+    /// `host:port:address[,address]`, as curl has it.
+    pub resolve: Vec<String>,
+    /// Connect to this Unix socket whatever the URLs say.
+    pub unix_socket: Option<PathBuf>,
+    /// Accept any certificate.
+    pub insecure: bool,
+    /// Roots instead of the system's.
+    pub cacert: Option<PathBuf>,
+    /// Client certificate.
+    pub cert: Option<PathBuf>,
+    /// Its key.
+    pub key: Option<PathBuf>,
+    /// Name to ask for and to verify instead of the URL's.
+    pub server_name: Option<String>,
+    /// See [`Check::parse`].
+    pub checks: Vec<String>,
+    /// See [`Threshold::parse`].
+    pub thresholds: Vec<String>,
+    /// The same, but the run ends when one holds.
+    pub abort_on: Vec<String>,
+    /// The target's process: a pid, or `auto` for whoever listens where the first target is.
+    pub pid: Option<String>,
+    /// A name for the run.
+    pub name: Option<String>,
+}
+
+/// Something that was written and can not be run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mistake {
+    /// Where: the option with its value.
+    pub place: String,
+    /// What is wrong with it, or what was expected.
+    pub hint: String,
+}
+
+impl Mistake {
+    pub(crate) fn new(place: &str, hint: &str) -> Self {
+        Self { place: place.to_owned(), hint: hint.to_owned() }
+    }
+}
+
+impl fmt::Display for Mistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.place, self.hint)
+    }
+}
+
+impl Plan {
+    /// Understands the options, reads the files they name and looks up the hosts.
+    ///
+    /// # Errors
+    /// Every mistake that can be seen without sending a request.
+    pub fn new(options: &Options) -> Result<Self, Vec<Mistake>> {
+        let mut reader = Reader { options, mistakes: Vec::new() };
+        let plan = reader.plan();
+        match plan {
+            Some(plan) if reader.mistakes.is_empty() => Ok(plan),
+            _ => Err(reader.mistakes),
+        }
+    }
+}
+
+/// Default for connections of a closed loop: what oha, hey and ghz take.
+const CONNECTIONS: u64 = 50;
+
+/// Default for the most connections of a fixed rate. They are opened as they are needed.
+const CONNECTIONS_RATE: u64 = 1000;
+
+/// Most connections. A descriptor and about 1 KiB each.
+const CONNECTIONS_MOST: u64 = 1_000_000;
+
+/// Most requests ahead.
+const PIPELINE_MOST: u64 = 1024;
+
+/// Default of `--timeout` and `--graceful-stop`.
+const WAIT: Duration = Duration::from_secs(30);
+
+struct Reader<'a> {
+    options: &'a Options,
+    mistakes: Vec<Mistake>,
+}
+
+impl Reader<'_> {
+    fn plan(&mut self) -> Option<Plan> {
+        let o = self.options;
+        let stop_requests = self.read(
+            "-n",
+            o.requests.as_deref(),
+            units::count,
+            "a number of requests, such as 10000 or 50k",
+        );
+        let mut stop_ns = self.time("-d", o.duration.as_deref());
+        let pace = self.pace();
+        let of_stages = pace::stages_ns(&pace);
+        stop_ns = match (stop_ns, of_stages) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (None, None) if stop_requests.is_none() => Some(10_000_000_000),
+            (a, b) => a.or(b),
+        };
+        if stop_requests == Some(0) {
+            self.wrong("-n 0", "expected at least 1");
+        }
+        if stop_ns == Some(0) {
+            self.wrong("-d", "expected more than 0");
+        }
+        let clients = self.clients(&pace, stop_requests);
+        let threads = self.within("-t", o.threads, crate::os::cores() as u64, 1024).min(clients);
+        let pipeline = self.within("--pipeline", o.pipeline, 1, PIPELINE_MOST);
+        if pipeline > 1 && o.no_keepalive {
+            self.wrong("--pipeline", "needs keep-alive: leave out --no-keepalive");
+        }
+        let timeout = self.time("--timeout", o.timeout.as_deref()).map_or(WAIT, Duration::from_nanos);
+        if timeout.is_zero() {
+            self.wrong("--timeout", "expected more than 0");
+        }
+        let think = Duration::from_nanos(self.time("--think", o.think.as_deref()).unwrap_or(0));
+        if !think.is_zero() && matches!(Rhythm::of(&pace), Rhythm::Open(_)) {
+            self.wrong("--think", "has no meaning beside a fixed rate: the rate says when requests start");
+        }
+        let warmup_ns = self.time("--warmup", o.warmup.as_deref()).unwrap_or(0);
+        if warmup_ns > 0 && of_stages.is_some() {
+            self.wrong("--warmup", "--stages has its own beginning: make the warm-up its first stage");
+        }
+        let grace =
+            self.time("--graceful-stop", o.graceful_stop.as_deref()).map_or(WAIT, Duration::from_nanos);
+        let checks = self.all(&o.checks, Check::parse);
+        let thresholds = self.all(&o.thresholds, |t| Threshold::parse("--threshold", t));
+        let abort_on = self.all(&o.abort_on, |t| Threshold::parse("--abort-on", t));
+
+        for bad in abort_on.iter().filter(|t| t.needs_cost()) {
+            self.wrong(&format!("--abort-on {}", bad.text), "the cost is known at the end only");
+        }
+
+        let begun = Instant::now();
+        let data = self.feed().map(Arc::new);
+        let (origins, targets, weights, plans) = self.targets(data.as_deref());
+        let dns_ns = crate::clock::nanos(begun.elapsed());
+        let pid = self.pid(&origins, thresholds.iter().any(Threshold::needs_cost));
+        if targets.is_empty() || !self.mistakes.is_empty() {
+            return None;
+        }
+        let as_run = PlanAsRun {
+            name: o.name.clone().unwrap_or_default(),
+            targets: plans,
+            pace: pace.clone(),
+            stop: Stop { requests: stop_requests, duration_ns: stop_ns },
+            connections: clients,
+            threads,
+            streams: 1,
+            pipeline,
+            keepalive: !o.no_keepalive,
+            timeout_ns: crate::clock::nanos(timeout),
+            think_ns: crate::clock::nanos(think),
+            graceful_stop_ns: crate::clock::nanos(grace),
+            ..PlanAsRun::default()
+        };
+        Some(Plan {
+            as_run,
+            origins,
+            targets,
+            order: mix(&weights),
+            rhythm: Rhythm::of(&pace),
+            stop_requests,
+            stop_ns,
+            warmup_ns,
+            threads: threads as usize,
+            clients: clients as usize,
+            pipeline: pipeline as usize,
+            keepalive: !o.no_keepalive,
+            timeout,
+            think,
+            grace,
+            checks,
+            thresholds,
+            abort_on,
+            dns_ns,
+            pid,
+            data,
+        })
+    }
+
+    fn pid(&mut self, origins: &[Origin], needed: bool) -> Option<u32> {
+        let Some(pid) = &self.options.pid else {
+            if needed {
+                self.wrong(
+                    "--pid",
+                    "a condition on `cost` or `percore` needs the target's process: --pid auto",
+                );
+            }
+            return None;
+        };
+        let address = origins.first().and_then(|o| o.addresses.first()).and_then(|a| match a {
+            Address::Tcp(address) => Some(*address),
+            Address::Unix(_) => None,
+        });
+        match crate::cost::find(pid, address) {
+            Ok(pid) => Some(pid),
+            Err(mistake) => {
+                self.mistakes.push(mistake);
+                None
+            }
+        }
+    }
+
+    fn pace(&mut self) -> Pace {
+        let o = self.options;
+        match (&o.rate, &o.stages) {
+            (Some(_), Some(_)) => {
+                self.wrong("--rate", "--stages says when requests start already: give one of the two");
+                Pace::AsFastAsPossible
+            }
+            (Some(rate), None) => match units::rate(rate) {
+                Some(per_second) => Pace::Rate { per_second },
+                None => {
+                    self.wrong(&format!("--rate {rate}"), "expected a rate such as 5000/s or 300/m");
+                    Pace::AsFastAsPossible
+                }
+            },
+            (None, Some(stages)) => self.stages(stages),
+            (None, None) => Pace::AsFastAsPossible,
+        }
+    }
+
+    fn stages(&mut self, text: &str) -> Pace {
+        let of = if text.contains('/') { StageUnit::Rate } else { StageUnit::Users };
+        let mut stages = Vec::new();
+        for part in text.split(',') {
+            let read = part.trim().split_once(':').and_then(|(time, value)| {
+                let duration_ns = crate::clock::nanos(units::duration(time)?);
+                let target = match of {
+                    StageUnit::Users => units::count(value).filter(|n| *n <= CONNECTIONS_MOST)? as f64,
+                    StageUnit::Rate if matches!(value.split('/').next(), Some("0")) => 0.0,
+                    StageUnit::Rate => units::rate(value)?,
+                };
+                Some(Stage { duration_ns, target })
+            });
+            match read {
+                Some(stage) => stages.push(stage),
+                None => self.wrong(
+                    &format!("--stages {text}"),
+                    &format!("`{part}` is no stage; expected TIME:USERS or TIME:RATE/s, such as 30s:100,2m:1000,30s:0 or 1m:500/s"),
+                ),
+            }
+        }
+        Pace::Stages { of, start: 0.0, stages }
+    }
+
+    fn clients(&mut self, pace: &Pace, requests: Option<u64>) -> u64 {
+        let o = self.options;
+        let default = match pace {
+            Pace::AsFastAsPossible => CONNECTIONS.min(requests.unwrap_or(u64::MAX)).max(1),
+            Pace::Rate { .. } | Pace::Stages { of: StageUnit::Rate, .. } => CONNECTIONS_RATE,
+            Pace::Stages { of: StageUnit::Users, stages, .. } => {
+                let most = stages.iter().map(|s| s.target as u64).max().unwrap_or(0);
+                if o.connections.is_some() {
+                    self.wrong("-c", "--stages says how many users there are already");
+                }
+                if most == 0 {
+                    self.wrong("--stages", "no stage has a user");
+                }
+                return most.max(1);
+            }
+        };
+        self.within("-c", o.connections, default, CONNECTIONS_MOST)
+    }
+
+    // === reading values ===
+
+    fn wrong(&mut self, place: &str, hint: &str) {
+        self.mistakes.push(Mistake::new(place, hint));
+    }
+
+    fn read<T>(
+        &mut self,
+        place: &str,
+        text: Option<&str>,
+        read: impl Fn(&str) -> Option<T>,
+        form: &str,
+    ) -> Option<T> {
+        let value = read(text?);
+        if value.is_none() {
+            self.wrong(&format!("{place} {}", text.unwrap_or_default()), &format!("expected {form}"));
+        }
+        value
+    }
+
+    fn time(&mut self, place: &str, text: Option<&str>) -> Option<u64> {
+        self.read(place, text, units::duration, "a time such as 250ms, 30s or 2m").map(crate::clock::nanos)
+    }
+
+    fn within(&mut self, place: &str, value: Option<u64>, default: u64, most: u64) -> u64 {
+        match value {
+            None => default,
+            Some(n) if (1..=most).contains(&n) => n,
+            Some(n) => {
+                self.wrong(&format!("{place} {n}"), &format!("expected 1 to {most}"));
+                default
+            }
+        }
+    }
+
+    fn all<T>(&mut self, texts: &[String], read: impl Fn(&str) -> Result<T, Mistake>) -> Vec<T> {
+        let mut good = Vec::new();
+        for text in texts {
+            match read(text) {
+                Ok(value) => good.push(value),
+                Err(mistake) => self.mistakes.push(mistake),
+            }
+        }
+        good
+    }
+}

@@ -1,0 +1,97 @@
+//! Where connections go: addresses of hosts, and the TLS policy.
+
+use super::Reader;
+use crate::url::Url;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::time::Duration;
+use weir_wire::listen::Address;
+use weir_wire::tls::ClientTls;
+
+impl Reader<'_> {
+    pub(super) fn tls(&mut self) -> Option<ClientTls> {
+        let o = self.options;
+        let identity = match (&o.cert, &o.key) {
+            (Some(cert), Some(key)) => Some((cert.as_path(), key.as_path())),
+            (None, None) => None,
+            _ => {
+                self.wrong("--cert", "a client certificate needs both --cert and --key");
+                None
+            }
+        };
+        match ClientTls::new(
+            o.cacert.as_deref(),
+            identity,
+            o.server_name.as_deref(),
+            !o.insecure,
+            &[b"http/1.1"],
+        ) {
+            Ok(tls) => Some(tls),
+            Err(e) => {
+                self.wrong("TLS", &e.to_string());
+                None
+            }
+        }
+    }
+
+    pub(super) fn addresses(&mut self, text: &str, url: &Url) -> Vec<Address> {
+        if let Some(path) = &self.options.unix_socket {
+            if !path.exists() {
+                self.wrong(&format!("--unix-socket {}", path.display()), "there is no such socket");
+            }
+            return vec![Address::Unix(path.clone())];
+        }
+        for rule in &self.options.resolve {
+            match resolve(rule, url) {
+                Ok(Some(addresses)) => return addresses,
+                Ok(None) => {}
+                Err(hint) => {
+                    self.wrong(&format!("--resolve {rule}"), hint);
+                    return vec![];
+                }
+            }
+        }
+        match (url.host.as_str(), url.port).to_socket_addrs() {
+            Ok(found) => {
+                let mut found: Vec<SocketAddr> = found.collect();
+                found.dedup();
+                if found.is_empty() {
+                    self.wrong(text, &format!("`{}` has no address", url.host));
+                }
+                // One family, the first: `localhost` is often ::1 and 127.0.0.1 with a server on one of them only.
+                let first = found.first().map(SocketAddr::is_ipv4);
+                let usable = found.iter().copied().filter(|a| Some(a.is_ipv4()) == first);
+                let usable: Vec<_> = usable.map(Address::Tcp).collect();
+                if url.host == "localhost" { localhost(&found) } else { usable }
+            }
+            Err(e) => {
+                self.wrong(text, &format!("the host `{}` can not be found: {e}", url.host));
+                vec![]
+            }
+        }
+    }
+}
+
+/// `localhost`: the address where someone listens, of those it has.
+fn localhost(found: &[SocketAddr]) -> Vec<Address> {
+    let answers =
+        |a: &&SocketAddr| std::net::TcpStream::connect_timeout(a, Duration::from_millis(500)).is_ok();
+    let one = found.iter().find(answers).or_else(|| found.first());
+    one.copied().map(Address::Tcp).into_iter().collect()
+}
+
+/// The addresses of a `--resolve` rule, if it is about this URL.
+fn resolve(rule: &str, url: &Url) -> Result<Option<Vec<Address>>, &'static str> {
+    const FORM: &str = "expected HOST:PORT:ADDRESS[,ADDRESS], such as api.example.com:443:127.0.0.1";
+    let mut parts = rule.splitn(3, ':');
+    let (Some(host), Some(port), Some(list)) = (parts.next(), parts.next(), parts.next()) else {
+        return Err(FORM);
+    };
+    let port: u16 = port.parse().map_err(|_| FORM)?;
+    let mut addresses = Vec::new();
+    for address in list.split(',') {
+        let ip: IpAddr = address.trim_matches(['[', ']']).parse().map_err(|_| FORM)?;
+        addresses.push(Address::Tcp(SocketAddr::new(ip, url.port)));
+    }
+    let same = (host == "*" || host.eq_ignore_ascii_case(&url.host)) && port == url.port;
+    Ok(same.then_some(addresses))
+}

@@ -1,0 +1,293 @@
+//! Requests as they are written on the wire: method, path, fields and body of each target.
+
+use super::Reader;
+use crate::plan::{Origin, Target};
+use crate::template::{Data, Template, Text};
+use crate::url::{Scheme, Url};
+use std::path::PathBuf;
+use weir_h1::FieldName;
+use weir_wire::tls::ClientTls;
+
+/// Longest body: it is held in memory.
+const BODY_MOST: u64 = 1 << 30;
+
+/// What parts of a multipart body are separated by: long enough to occur in no file by chance.
+const BOUNDARY: &str = "weir-3f1c9a7e5b2d4860-part";
+
+impl Reader<'_> {
+    #[allow(clippy::type_complexity)] // four lists that belong together for the length of one call
+    pub(super) fn targets(
+        &mut self,
+        data: Option<&Data>,
+    ) -> (Vec<Origin>, Vec<Target>, Vec<u32>, Vec<crate::report::TargetPlan>) {
+        let o = self.options;
+        let body = self.body();
+        let fields = self.fields();
+        let method = self.method(body.is_some());
+        if o.urls.is_empty() {
+            self.wrong("URL", "expected one, such as http://127.0.0.1:8080/");
+        }
+        let mut tls: Option<ClientTls> = None;
+        let mut seen: Vec<(Scheme, String, u16)> = Vec::new();
+        let (mut origins, mut targets, mut weights, mut plans) = (vec![], vec![], vec![], vec![]);
+        for text in &o.urls {
+            let url = match Url::parse(text) {
+                Ok(url) => url,
+                Err(hint) => {
+                    self.wrong(text, &hint);
+                    continue;
+                }
+            };
+            let key = (url.scheme, url.host.clone(), url.port);
+            let origin = seen.iter().position(|s| *s == key).unwrap_or_else(|| {
+                let addresses = self.addresses(text, &url);
+                if url.scheme == Scheme::Https && tls.is_none() {
+                    tls = self.tls();
+                }
+                let tls = (url.scheme == Scheme::Https)
+                    .then(|| tls.clone().map(|t| (t, url.host.clone())))
+                    .flatten();
+                origins.push(Origin { addresses, tls });
+                seen.push(key);
+                origins.len() - 1
+            });
+            let mut plan = url.plan();
+            plan.method.clone_from(&method);
+            plan.addresses = origins
+                .get(origin)
+                .map(|o| o.addresses.iter().map(ToString::to_string).collect())
+                .unwrap_or_default();
+            let body = body.as_deref().unwrap_or_default();
+            plan.body_bytes = body.len() as u64;
+            let (target, shown) = self.render(text, &method, &url, &fields, body, data);
+            plan.headers = shown;
+            targets.push(Target { origin, ..target });
+            weights.push(url.weight);
+            plans.push(plan);
+        }
+        (origins, targets, weights, plans)
+    }
+
+    /// The request on the wire. Beside what was asked for it has Host, and Content-Length where there is a body: nothing
+    /// else, as with wrk. With it the fields as they may be shown.
+    fn render(
+        &mut self,
+        place: &str,
+        method: &str,
+        url: &Url,
+        fields: &[(String, String)],
+        body: &[u8],
+        data: Option<&Data>,
+    ) -> (Target, Vec<(String, String)>) {
+        let mut all: Vec<(String, String)> = Vec::new();
+        let has = |name: &str| fields.iter().any(|(n, _)| n.eq_ignore_ascii_case(name));
+        if !has("host") {
+            all.push(("Host".to_owned(), url.authority.clone()));
+        }
+        all.extend(fields.iter().cloned());
+        if let (Some(credentials), false) = (&url.credentials, has("authorization")) {
+            all.push(("Authorization".to_owned(), format!("Basic {}", base64(credentials.as_bytes()))));
+        }
+        if self.options.no_keepalive && !has("connection") {
+            all.push(("Connection".to_owned(), "close".to_owned()));
+        }
+        let line = format!("{method} {}", url.path);
+        let lines: String = all.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+        let has_length = !body.is_empty() || matches!(method, "POST" | "PUT" | "PATCH");
+        let template = self.template(place, [line.as_bytes(), lines.as_bytes(), body], has_length, data);
+        let mut bytes = format!("{line} HTTP/1.1\r\n{lines}").into_bytes();
+        if has_length {
+            let length = body.len().to_string();
+            bytes.extend_from_slice(format!("Content-Length: {length}\r\n").as_bytes());
+            all.push(("Content-Length".to_owned(), length));
+        }
+        bytes.extend_from_slice(b"\r\n");
+        let head_bytes = bytes.len();
+        bytes.extend_from_slice(body);
+        let shown = all
+            .into_iter()
+            .map(|(n, v)| if is_secret(&n) { (n, "***".to_owned()) } else { (n, v) })
+            .collect();
+        (Target { origin: 0, is_head: method == "HEAD", bytes: bytes.into(), head_bytes, template }, shown)
+    }
+
+    /// The template of a request, where it is not always the same.
+    fn template(
+        &mut self,
+        place: &str,
+        parts: [&[u8]; 3],
+        has_length: bool,
+        data: Option<&Data>,
+    ) -> Option<Template> {
+        if self.options.raw {
+            return None;
+        }
+        let mut read = |part: &[u8]| match Text::parse(part, data) {
+            Ok(text) => text,
+            Err(hint) => {
+                self.wrong(place, &hint);
+                Text::default()
+            }
+        };
+        let [line, fields, body] = parts.map(&mut read);
+        for column in fields.columns() {
+            if let Some(row) = data.and_then(|d| d.row_with_control(column)) {
+                self.wrong("--feed", &format!("row {row} would put a control character into a header field"));
+            }
+        }
+        let fixed = [&line, &fields, &body].iter().all(|t| t.is_fixed());
+        (!fixed).then_some(Template { line, fields, body, has_length })
+    }
+
+    pub(super) fn feed(&mut self) -> Option<Data> {
+        let path = self.options.feed.as_ref()?;
+        let read =
+            std::fs::read_to_string(path).map_err(|e| e.to_string()).and_then(|text| Data::parse(&text));
+        match read {
+            Ok(data) => Some(data),
+            Err(hint) => {
+                self.wrong(&format!("--feed {}", path.display()), &hint);
+                None
+            }
+        }
+    }
+
+    /// A body of parts (RFC 7578).
+    fn multipart(&mut self) -> Vec<u8> {
+        let mut body = Vec::new();
+        for form in &self.options.forms {
+            let place = format!("-F {form}");
+            let Some((name, value)) =
+                form.split_once('=').filter(|(n, _)| !n.is_empty() && !n.contains(['"', '\r', '\n']))
+            else {
+                self.wrong(&place, "expected name=value or name=@file");
+                continue;
+            };
+            body.extend_from_slice(
+                format!("--{BOUNDARY}\r\nContent-Disposition: form-data; name=\"{name}\"").as_bytes(),
+            );
+            match value.strip_prefix('@') {
+                None => body.extend_from_slice(format!("\r\n\r\n{value}\r\n").as_bytes()),
+                Some(path) => {
+                    let file = PathBuf::from(path);
+                    let shown = file
+                        .file_name()
+                        .unwrap_or_default()
+                        .to_string_lossy()
+                        .replace(['"', '\r', '\n'], "_");
+                    let head =
+                        format!("; filename=\"{shown}\"\r\nContent-Type: application/octet-stream\r\n\r\n");
+                    body.extend_from_slice(head.as_bytes());
+                    match std::fs::read(&file) {
+                        Ok(bytes) => body.extend_from_slice(&bytes),
+                        Err(e) => self.wrong(&place, &e.to_string()),
+                    }
+                    body.extend_from_slice(b"\r\n");
+                }
+            }
+        }
+        body.extend_from_slice(format!("--{BOUNDARY}--\r\n").as_bytes());
+        body
+    }
+
+    fn method(&mut self, has_body: bool) -> String {
+        let method =
+            self.options.method.clone().unwrap_or_else(|| if has_body { "POST" } else { "GET" }.to_owned());
+        let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+        if method.is_empty() || method.len() > 32 || !method.bytes().all(token) || method == "CONNECT" {
+            self.wrong(&format!("-X {method}"), "expected a method such as GET, POST or DELETE");
+        }
+        method
+    }
+
+    fn fields(&mut self) -> Vec<(String, String)> {
+        let o = self.options;
+        let mut fields = Vec::new();
+        for header in &o.headers {
+            let place = format!("-H {header:?}");
+            let Some((name, value)) = header.split_once(':') else {
+                self.wrong(&place, "expected `name: value`");
+                continue;
+            };
+            let (name, value) = (name.trim(), value.trim());
+            let framing =
+                ["content-length", "transfer-encoding"].iter().any(|f| name.eq_ignore_ascii_case(f));
+            if FieldName::new(name).is_err() {
+                self.wrong(&place, "this is no name of a header field");
+            } else if value.bytes().any(|b| b != b'\t' && (b < 0x20 || b == 0x7f)) {
+                self.wrong(&place, "the value holds a control character");
+            } else if framing {
+                self.wrong(&place, "follows from the body and can not be set");
+            } else {
+                fields.push((name.to_owned(), value.to_owned()));
+            }
+        }
+        if o.user.is_some() && o.bearer.is_some() {
+            self.wrong("--bearer", "--user says who asks already: give one of the two");
+        }
+        if let Some(user) = &o.user {
+            fields.push(("Authorization".to_owned(), format!("Basic {}", base64(user.as_bytes()))));
+        }
+        if let Some(token) = &o.bearer {
+            if token.is_empty() || !token.bytes().all(|b| b.is_ascii_graphic()) {
+                self.wrong("--bearer", "a token is visible ASCII without blanks");
+            }
+            fields.push(("Authorization".to_owned(), format!("Bearer {token}")));
+        }
+        if !o.forms.is_empty() {
+            fields.push(("Content-Type".to_owned(), format!("multipart/form-data; boundary={BOUNDARY}")));
+        }
+        if !o.cookies.is_empty() {
+            let fine = |c: &String| c.contains('=') && !c.bytes().any(|b| b < 0x20 || b == 0x7f);
+            for bad in o.cookies.iter().filter(|c| !fine(c)) {
+                self.wrong(&format!("--cookie {bad:?}"), "expected name=value");
+            }
+            fields.push(("Cookie".to_owned(), o.cookies.join("; ")));
+        }
+        fields
+    }
+
+    fn body(&mut self) -> Option<Vec<u8>> {
+        if !self.options.forms.is_empty() {
+            if self.options.data.is_some() {
+                self.wrong("-F", "--data is a body already: give one of the two");
+            }
+            return Some(self.multipart());
+        }
+        let Some(data) = &self.options.data else { return self.options.body.clone() };
+        let Some(path) = data.strip_prefix('@') else { return Some(data.as_bytes().to_vec()) };
+        let size = std::fs::metadata(path).map(|m| m.len()).unwrap_or(0);
+        if size > BODY_MOST {
+            self.wrong(&format!("--data @{path}"), "a body is at most 1 GiB");
+            return None;
+        }
+        match std::fs::read(path) {
+            Ok(body) => Some(body),
+            Err(e) => {
+                self.wrong(&format!("--data @{path}"), &e.to_string());
+                None
+            }
+        }
+    }
+}
+
+/// Whether a field's value must not be shown.
+pub(crate) fn is_secret(name: &str) -> bool {
+    const SECRET: [&str; 6] =
+        ["authorization", "cookie", "proxy-authorization", "x-api-key", "apikey", "x-auth-token"];
+    SECRET.iter().any(|s| name.eq_ignore_ascii_case(s))
+}
+
+/// RFC 4648 §4.
+pub(crate) fn base64(bytes: &[u8]) -> String {
+    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut out = String::new();
+    for three in bytes.chunks(3) {
+        let word = three.iter().fold(0u32, |w, b| w << 8 | u32::from(*b)) << (8 * (3 - three.len()));
+        for i in 0..4 {
+            let letter = LETTERS[(word >> (18 - 6 * i)) as usize & 63];
+            out.push(if i <= three.len() { char::from(letter) } else { '=' });
+        }
+    }
+    out
+}

@@ -1,0 +1,83 @@
+//! What the kernel says about a thread, this process and the machine.
+
+#![allow(unsafe_code)] // a few system calls that no safe crate of ours wraps
+
+use crate::report::Generator;
+use std::fs;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::time::Duration;
+use tokio::io::unix::AsyncFd;
+
+/// Processor time of the calling thread, in nanoseconds.
+pub(crate) fn thread_cpu_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is a valid timespec for the call to fill.
+    let failed = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) } != 0;
+    if failed { 0 } else { time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64 }
+}
+
+/// Time that the calling thread was ready and had no processor, in nanoseconds; 0 where the kernel does not tell.
+pub(crate) fn thread_waited_ns() -> u64 {
+    let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    text.split(' ').nth(1).and_then(|n| n.parse().ok()).unwrap_or(0)
+}
+
+/// Largest resident memory of this process, in bytes.
+pub(crate) fn rss_bytes_max() -> u64 {
+    let text = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = text.lines().find_map(|l| l.strip_prefix("VmHWM:"));
+    line.and_then(|l| l.trim().split(' ').next()?.parse::<u64>().ok()).map_or(0, |kib| kib * 1024)
+}
+
+/// Cores that this process may run on.
+pub(crate) fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// The machine.
+pub(crate) fn generator() -> Generator {
+    let word = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
+    let cpus = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = cpus.lines().find_map(|l| l.strip_prefix("model name")?.split_once(':'));
+    Generator {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        kernel: format!("{} {}", word("/proc/sys/kernel/ostype"), word("/proc/sys/kernel/osrelease")),
+        cpu: model.map(|(_, name)| name.trim().to_owned()).unwrap_or_default(),
+        cores: cores() as u64,
+    }
+}
+
+/// A timer of the kernel that is waited for like a socket. Exact to some microseconds, where those of the runtime are to a
+/// millisecond.
+#[derive(Debug)]
+pub(crate) struct Timer(AsyncFd<OwnedFd>);
+
+impl Timer {
+    /// A timer of the runtime that calls.
+    pub(crate) fn new() -> io::Result<Self> {
+        // SAFETY: no pointers are passed.
+        let fd =
+            unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, libc::TFD_NONBLOCK | libc::TFD_CLOEXEC) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the descriptor was just made and belongs to nobody else.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        // SAFETY: an `OwnedFd` is one open descriptor for as long as it lives, and the `AsyncFd` owns it.
+        Ok(Self(unsafe { AsyncFd::register(fd) }.map_err(io::Error::from)?))
+    }
+
+    /// Waits `after`; zero counts as a nanosecond. An earlier wait that was given up is forgotten.
+    pub(crate) async fn wait(&self, after: Duration) {
+        let after = after.max(Duration::from_nanos(1));
+        let value = libc::timespec { tv_sec: after.as_secs() as _, tv_nsec: after.subsec_nanos() as _ };
+        let timer =
+            libc::itimerspec { it_interval: libc::timespec { tv_sec: 0, tv_nsec: 0 }, it_value: value };
+        // SAFETY: the descriptor is a timer's and `timer` a valid setting for the call to read.
+        unsafe { libc::timerfd_settime(self.0.as_raw_fd(), 0, &raw const timer, std::ptr::null_mut()) };
+        if let Ok(mut guard) = self.0.readable().await {
+            guard.clear_ready(); // setting it anew clears the kernel's side
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! When requests begin: a plan's pace as pure functions of time.
+//!
+//! Nothing here has a clock. Open loop: the intended start of the k-th request of the whole run ([`Starts`]). Closed loop: whether a
+//! client may send at a moment, and from when on ([`Users`]).
+
+use crate::clock::NEVER;
+use crate::report::{Pace, Stage, StageUnit};
+
+/// A pace as the workers ask it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Rhythm {
+    /// Each client as fast as it can, while it may.
+    Closed(Users),
+    /// Starts fixed in advance.
+    Open(Starts),
+}
+
+impl Rhythm {
+    pub(crate) fn of(pace: &Pace) -> Self {
+        match pace {
+            Pace::AsFastAsPossible => Self::Closed(Users(None)),
+            Pace::Rate { per_second } => Self::Open(Starts(vec![Line::endless(*per_second)])),
+            Pace::Stages { of: StageUnit::Users, start, stages } => {
+                Self::Closed(Users(Some(Line::all(*start, stages))))
+            }
+            Pace::Stages { of: StageUnit::Rate, start, stages } => {
+                Self::Open(Starts(Line::all(*start, stages)))
+            }
+        }
+    }
+}
+
+/// How long all stages take; none when there are no stages.
+pub(crate) fn stages_ns(pace: &Pace) -> Option<u64> {
+    match pace {
+        Pace::Stages { stages, .. } => Some(stages.iter().map(|s| s.duration_ns).sum()),
+        _ => None,
+    }
+}
+
+/// A value that goes from `from` to `to` in a straight line.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Line {
+    begin_ns: f64,
+    length_ns: f64,
+    from: f64,
+    to: f64,
+}
+
+impl Line {
+    const fn endless(value: f64) -> Self {
+        Self { begin_ns: 0.0, length_ns: f64::INFINITY, from: value, to: value }
+    }
+
+    fn all(start: f64, stages: &[Stage]) -> Vec<Self> {
+        let (mut begin_ns, mut from) = (0.0, start);
+        let mut lines = Vec::new();
+        for stage in stages {
+            let length_ns = stage.duration_ns as f64;
+            lines.push(Self { begin_ns, length_ns, from, to: stage.target });
+            begin_ns += length_ns;
+            from = stage.target;
+        }
+        lines
+    }
+
+    fn slope(&self) -> f64 {
+        if self.length_ns.is_finite() && self.length_ns > 0.0 {
+            (self.to - self.from) / self.length_ns
+        } else {
+            0.0
+        }
+    }
+
+    /// The area below the line in its first `t` nanoseconds: values × seconds.
+    fn area(&self, t: f64) -> f64 {
+        (self.from * t + self.slope() * t * t / 2.0) / 1e9
+    }
+
+    /// After how many nanoseconds the area is `area`; none if it never is.
+    fn reaches(&self, area: f64) -> Option<f64> {
+        let (a, b, c) = (self.slope() / 2.0, self.from, area * 1e9);
+        // a t² + b t = c, in the form that is exact for a = 0 and small a.
+        let root = b * b + 4.0 * a * c;
+        if root < 0.0 || (c > 0.0 && b + root.sqrt() <= 0.0) {
+            return None;
+        }
+        let t = if c <= 0.0 { 0.0 } else { 2.0 * c / (b + root.sqrt()) };
+        (t <= self.length_ns).then_some(t)
+    }
+}
+
+/// The intended starts of an open loop.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Starts(Vec<Line>);
+
+impl Starts {
+    /// When the `k`-th request (from 0) of the whole run is to start; [`NEVER`] when the plan has no such request.
+    pub(crate) fn at(&self, k: u64) -> u64 {
+        let mut due = k as f64;
+        for line in &self.0 {
+            if let Some(t) = line.reaches(due) {
+                return (line.begin_ns + t) as u64;
+            }
+            due -= line.area(line.length_ns);
+        }
+        NEVER
+    }
+
+    /// How many starts are due at a moment.
+    pub(crate) fn due_by(&self, at: u64) -> u64 {
+        let mut due = 0.0;
+        for line in &self.0 {
+            let inside = (at as f64 - line.begin_ns).clamp(0.0, line.length_ns);
+            due += line.area(inside);
+        }
+        // The first is due at once, not after the first interval.
+        due as u64 + u64::from(due > 0.0 || at == 0)
+    }
+}
+
+/// How many clients of a closed loop may send.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Users(Option<Vec<Line>>);
+
+impl Users {
+    /// Whether it is always all of them.
+    pub(crate) const fn all(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// How many clients may send at a moment, of `most`.
+    pub(crate) fn at(&self, at: u64, most: u64) -> u64 {
+        let Some(lines) = &self.0 else { return most };
+        let at = at as f64;
+        let line = lines.iter().rev().find(|l| at >= l.begin_ns);
+        let Some(line) = line else { return 0 };
+        let value = line.from + line.slope() * (at - line.begin_ns).min(line.length_ns);
+        // Rounded as k6 does: a user is there when the line has come to its number.
+        ((if line.length_ns > 0.0 { value } else { line.to }) + 1e-9).max(0.0) as u64
+    }
+
+    /// From when on client `number` (from 0) may send, at `at` or later; [`NEVER`] when it may not any more.
+    pub(crate) fn next(&self, number: u64, at: u64) -> u64 {
+        let Some(lines) = &self.0 else { return at };
+        let need = (number + 1) as f64;
+        if self.at(at, u64::MAX) as f64 >= need {
+            return at;
+        }
+        let later = lines.iter().filter(|l| l.begin_ns + l.length_ns >= at as f64);
+        for line in later {
+            let begin = (at as f64).max(line.begin_ns);
+            if line.slope() > 0.0 && line.to >= need {
+                let t = line.begin_ns + ((need - line.from) / line.slope()).max(0.0);
+                return (t.max(begin)).ceil() as u64;
+            }
+            if line.from.min(line.to) >= need || (line.length_ns <= 0.0 && line.to >= need) {
+                return begin.ceil() as u64;
+            }
+        }
+        NEVER
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: u64 = 1_000_000_000;
+
+    fn stages(of: StageUnit, start: f64, stages: &[(u64, f64)]) -> Pace {
+        let stages = stages.iter().map(|&(s, target)| Stage { duration_ns: s * S, target }).collect();
+        Pace::Stages { of, start, stages }
+    }
+
+    fn starts(pace: &Pace) -> Starts {
+        match Rhythm::of(pace) {
+            Rhythm::Open(starts) => starts,
+            Rhythm::Closed(_) => panic!("closed"),
+        }
+    }
+
+    fn users(pace: &Pace) -> Users {
+        match Rhythm::of(pace) {
+            Rhythm::Closed(users) => users,
+            Rhythm::Open(_) => panic!("open"),
+        }
+    }
+
+    #[test]
+    fn a_fixed_rate_is_evenly_spaced_for_days() {
+        let s = starts(&Pace::Rate { per_second: 5000.0 });
+        assert_eq!([0, 1, 5000].map(|k| s.at(k)), [0, 200_000, S]);
+        assert_eq!(s.at(5000 * 86_400 * 30), 86_400 * 30 * S);
+        assert_eq!((s.due_by(0), s.due_by(S - 1), s.due_by(S + 1)), (1, 5000, 5001));
+    }
+
+    #[test]
+    fn a_rising_rate_starts_as_many_as_the_area_below_it() {
+        // 0 to 100 in 10 s: 500 requests; then 100/s for 5 s: 500 more; then down to 0 in 2 s: 100 more.
+        let s = starts(&stages(StageUnit::Rate, 0.0, &[(10, 100.0), (5, 100.0), (2, 0.0)]));
+        assert_eq!(s.at(0), 0);
+        assert!((s.at(125) as f64 / 1e9 - 5.0).abs() < 1e-6, "{}", s.at(125));
+        assert!((s.at(500) as f64 / 1e9 - 10.0).abs() < 1e-6, "{}", s.at(500));
+        assert!((s.at(1000) as f64 / 1e9 - 15.0).abs() < 1e-6, "{}", s.at(1000));
+        assert!(s.at(1099) < 17 * S && s.at(1101) == NEVER, "{} {}", s.at(1099), s.at(1101));
+        let all: Vec<u64> = (0..1100).map(|k| s.at(k)).collect();
+        assert!(all.is_sorted());
+        assert_eq!(s.due_by(10 * S), 501);
+    }
+
+    #[test]
+    fn a_jump_is_a_stage_without_length() {
+        let s = starts(&stages(StageUnit::Rate, 0.0, &[(0, 10.0), (1, 10.0)]));
+        assert_eq!((s.at(0), s.at(5), s.at(11)), (0, S / 2, NEVER));
+    }
+
+    #[test]
+    fn users_come_and_go_with_the_line() {
+        let u = users(&stages(StageUnit::Users, 0.0, &[(10, 10.0), (5, 10.0), (10, 0.0)]));
+        assert_eq!([0, 1, 5, 10, 12, 20, 25].map(|s| u.at(s * S, 10)), [0, 1, 5, 10, 10, 5, 0]);
+        assert_eq!((u.next(0, 0), u.next(4, 0), u.next(9, 0)), (S, 5 * S, 10 * S));
+        assert_eq!((u.next(0, 3 * S), u.next(9, 20 * S), u.next(10, 0)), (3 * S, NEVER, NEVER));
+        let again = users(&stages(StageUnit::Users, 5.0, &[(10, 0.0), (10, 10.0)]));
+        assert_eq!((again.next(4, 0), again.next(4, 5 * S)), (0, 15 * S));
+    }
+
+    #[test]
+    fn without_stages_all_may_send() {
+        let u = users(&Pace::AsFastAsPossible);
+        assert_eq!((u.at(5, 64), u.next(63, 7)), (64, 7));
+    }
+}

@@ -1,0 +1,449 @@
+//! `html`: one page for people, readable offline: no script, nothing loaded, plots as inline SVG. The verdict comes first.
+//!
+//! Sections stand in the order of the questions a reader has: can it be believed, how fast, how it went over time, how latency is
+//! spread, what came back, where the time went, what it cost, what was on the wire. `plot` draws.
+
+mod plot;
+
+use super::text::{measured, number};
+use super::{Distribution, Figures, Format, Grade, Pace, Percentiles, Report, StageUnit, Tick};
+use crate::Histogram;
+use crate::units::{grouped, size, time};
+use plot::{Axis, Line};
+use std::fmt::Write;
+
+pub(super) static FORMAT: Format =
+    Format { name: "html", about: "one page with plots, readable offline", print };
+
+fn print(r: &Report) -> String {
+    let figures = Figures::of(r);
+    let title = r.plan.targets.first().map_or("no target", |t| &t.url);
+    let name = if r.plan.name.is_empty() { String::new() } else { format!("{}: ", r.plan.name) };
+    let title = escaped(&format!("{name}{title}"));
+    let sections = [
+        verdict(r),
+        tiles(r, &figures),
+        judgements(r),
+        over_time(r),
+        latencies(r, &figures),
+        answers(r),
+        phases(r),
+        cost(r, &figures),
+        wire(r),
+        generator(r, &figures),
+    ];
+    format!(
+        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
+         <title>{grade}: {title}</title>\n<style>\n{css}</style></head>\n<body>\n<h1>{title}</h1>\n{body}</body></html>\n",
+        grade = r.verdict.grade,
+        css = include_str!("html/page.css"),
+        body = sections.concat(),
+    )
+}
+
+// === judgement ===
+
+fn verdict(r: &Report) -> String {
+    let grade = r.verdict.grade;
+    let meaning = match grade {
+        Grade::Invalid => "It is not what was asked for: do not quote it.",
+        Grade::Suspect => "Something may have distorted it: read the reasons before you quote it.",
+        Grade::Valid => "Nothing speaks against this result.",
+    };
+    let mut out = format!("<div class=\"verdict {grade}\"><b>{grade}</b> {meaning}");
+    if !r.verdict.reasons.is_empty() {
+        out += "<ul>";
+        for reason in &r.verdict.reasons {
+            let (code, text) = (escaped(&reason.code), escaped(&reason.text));
+            let _ = write!(out, "<li><code>{code}</code> ({}): {text}</li>", reason.grade);
+        }
+        out += "</ul>";
+    }
+    out + "</div>\n"
+}
+
+fn tiles(r: &Report, figures: &Figures) -> String {
+    let response = &figures.response.percentiles;
+    let mut tiles = vec![
+        ("responses a second", number(figures.responses_per_s)),
+        ("response time, median", time(response.p50 as f64)),
+        ("response time, 99 %", time(response.p99 as f64)),
+        ("failed", format!("{:.3} %", figures.failed_share * 100.0)),
+    ];
+    if let Some(rate) = figures.responses_per_target_core_s {
+        tiles.push(("responses per core-second of the target", number(rate)));
+    }
+    let tiles: String =
+        tiles.iter().map(|(name, value)| format!("<div><b>{value}</b>{name}</div>")).collect();
+    let p = &r.plan;
+    let pace = match &p.pace {
+        Pace::AsFastAsPossible => "as fast as possible".to_owned(),
+        Pace::Rate { per_second } => format!("{} a second", number(*per_second)),
+        Pace::Stages { of: StageUnit::Rate, stages, .. } => format!("{} stages of a rate", stages.len()),
+        Pace::Stages { of: StageUnit::Users, stages, .. } => format!("{} stages of users", stages.len()),
+    };
+    let targets: Vec<String> =
+        p.targets.iter().map(|t| escaped(&format!("{} {}", t.method, t.url))).collect();
+    format!(
+        "<div class=\"tiles\">{tiles}</div>\n<p class=\"dim\">{}<br>{:.2} s from {} UTC, {pace}, {} connections, {} threads, {}</p>\n",
+        targets.join("<br>"),
+        r.seconds(),
+        date(r.started_unix_ms),
+        grouped(p.connections),
+        p.threads,
+        if p.keepalive { "keep-alive" } else { "no keep-alive" },
+    )
+}
+
+fn judgements(r: &Report) -> String {
+    let word = |good: bool, yes: &'static str, no: &str| {
+        if good { yes.to_owned() } else { format!("<span class=\"bad\">{no}</span>") }
+    };
+    let mut rows: Vec<[String; 3]> = r
+        .thresholds
+        .iter()
+        .map(|t| [escaped(&t.threshold), measured(t), word(t.passed, "held", "broken")])
+        .collect();
+    rows.extend(r.checks.iter().map(|c| {
+        let all = c.passed + c.failed;
+        let good = c.failed == 0 && c.passed > 0;
+        [
+            escaped(&c.check),
+            format!("{} of {}", grouped(c.passed), grouped(all)),
+            word(good, "passed", "failed"),
+        ]
+    }));
+    if rows.is_empty() {
+        return String::new();
+    }
+    section("Thresholds and checks", &table(&["", "measured", ""], rows))
+}
+
+// === plots ===
+
+fn over_time(r: &Report) -> String {
+    // The last tick may be a few milliseconds, whose rate says nothing.
+    let whole = |tick: &&Tick| tick.length_ns * 2 >= r.series.tick_ns;
+    let mut ticks: Vec<&Tick> = r.series.ticks.iter().filter(whole).collect();
+    if ticks.is_empty() {
+        ticks = r.series.ticks.iter().collect();
+    }
+    let Some(last) = ticks.last().copied() else { return String::new() };
+    let x = seconds_axis(last.end_ns as f64 / 1e9);
+    let at = |tick: &Tick| (tick.end_ns as f64 - tick.length_ns as f64 / 2.0) / 1e9;
+    let line = |name: &str, value: &dyn Fn(&Tick) -> Option<f64>| Line {
+        name: name.to_owned(),
+        points: ticks.iter().map(|tick| (at(tick), value(tick))).collect(),
+    };
+    let per_s = |n: u64, tick: &Tick| Some(n as f64 / (tick.length_ns.max(1) as f64 / 1e9));
+    let rates = [
+        line("responses a second", &|t| per_s(t.responses, t)),
+        line("errors and statuses outside of 200 to 399 a second", &|t| per_s(t.errors + t.unexpected, t)),
+    ];
+    let times = [
+        line("median", &|t| (t.responses > 0).then_some(t.response.p50 as f64)),
+        line("90 %", &|t| (t.responses > 0).then_some(t.response.p90 as f64)),
+        line("99 %", &|t| (t.responses > 0).then_some(t.response.p99 as f64)),
+        line("largest", &|t| (t.responses > 0).then_some(t.response.max as f64)),
+    ];
+    let mut plots = vec![
+        ("Throughput", plot::lines("Throughput over time", &x, &linear(&rates, number), &rates)),
+        ("Response time", plot::lines("Response time over time", &x, &axis(&times, time), &times)),
+    ];
+    if ticks.iter().any(|t| t.users != last.users || t.backlog > 0) {
+        let users = [
+            line("users", &|t| Some(t.users as f64)),
+            line("starts due and not made", &|t| Some(t.backlog as f64)),
+        ];
+        plots.push(("Users", plot::lines("Users over time", &x, &linear(&users, number), &users)));
+    }
+    let plots: String = plots.iter().map(|(name, svg)| format!("<div><h3>{name}</h3>{svg}</div>")).collect();
+    section("Over time", &format!("<div class=\"plots\">{plots}</div>"))
+}
+
+fn seconds_axis(seconds: f64) -> Axis {
+    let marks = (0..=5).map(|i| f64::from(i) * seconds / 5.0).map(|s| (s, format!("{s:.1} s"))).collect();
+    Axis::exact(0.0, seconds, marks)
+}
+
+fn values(lines: &[Line]) -> impl Iterator<Item = f64> + Clone {
+    lines.iter().flat_map(|line| line.points.iter().filter_map(|(_, value)| *value))
+}
+
+fn axis(lines: &[Line], name: fn(f64) -> String) -> Axis {
+    Axis::of(values(lines), name)
+}
+
+fn linear(lines: &[Line], name: fn(f64) -> String) -> Axis {
+    Axis::linear(values(lines).fold(0.0, f64::max), name)
+}
+
+fn latencies(r: &Report, figures: &Figures) -> String {
+    if r.latency.service.is_empty() {
+        return String::new();
+    }
+    let both = [("service time", &r.latency.service), ("response time", &r.latency.response)];
+    let lines = both.map(|(name, h)| Line { name: name.to_owned(), points: spectrum(h) });
+    // Each nine gets as much room as the one before.
+    let nines = (r.latency.service.count() as f64).log10().ceil().clamp(2.0, 6.0);
+    let marks = [
+        (0.0, "0 %"),
+        (1.0, "90 %"),
+        (2.0, "99 %"),
+        (3.0, "99.9 %"),
+        (4.0, "99.99 %"),
+        (5.0, "99.999 %"),
+        (6.0, "99.9999 %"),
+    ];
+    let marks = marks.into_iter().filter(|(at, _)| *at <= nines).map(|(at, label)| (at, label.to_owned()));
+    let x = Axis::exact(0.0, nines, marks.collect());
+    let percentiles = plot::lines("Latency by percentile", &x, &axis(&lines, time), &lines);
+    let rows = [
+        ("service time, from the send", &figures.service),
+        ("response time, from the intended start", &figures.response),
+    ]
+    .map(|(name, d)| row(name, d));
+    let head =
+        ["", "smallest", "mean", "50 %", "75 %", "90 %", "95 %", "99 %", "99.9 %", "largest", "deviation"];
+    section(
+        "Latency",
+        &format!(
+            "<div class=\"plots\"><div><h3>Distribution of the response time</h3>{}</div><div><h3>By percentile</h3>{percentiles}</div></div>{}",
+            bars(&r.latency.response),
+            table(&head, rows)
+        ),
+    )
+}
+
+fn row(name: &str, d: &Distribution) -> [String; 11] {
+    let Percentiles { min, mean, p50, p75, p90, p95, p99, p999, max } = d.percentiles;
+    let [min, p50, p75, p90, p95, p99, p999, max] =
+        [min, p50, p75, p90, p95, p99, p999, max].map(|ns| time(ns as f64));
+    [name.to_owned(), min, time(mean), p50, p75, p90, p95, p99, p999, max, time(d.stdev)]
+}
+
+/// Latency at a hundred places from 0 to as many nines as there are values for.
+fn spectrum(h: &Histogram) -> Vec<(f64, Option<f64>)> {
+    let nines = (h.count().max(2) as f64).log10().min(6.0);
+    (0..=100)
+        .map(|i| f64::from(i) / 100.0 * nines)
+        .map(|at| (at, Some(h.quantile(1.0 - 10f64.powf(-at)) as f64)))
+        .collect()
+}
+
+/// Forty bars of equal ratio from the smallest to the largest value.
+fn bars(h: &Histogram) -> String {
+    const BARS: usize = 40;
+    let (min, max) = (h.min().max(1) as f64, h.max().max(2) as f64);
+    let ratio = (max / min).max(1.001).ln() / BARS as f64;
+    let edge = |i: usize| min * (ratio * i as f64).exp();
+    let mut counts = [0u64; BARS];
+    for (from, to, count) in h.ranges() {
+        let middle = u64::midpoint(from, to).clamp(h.min(), h.max()) as f64;
+        let at = ((middle / min).max(1.0).ln() / ratio) as usize;
+        counts[at.min(BARS - 1)] += count;
+    }
+    let all = h.count().max(1) as f64;
+    let bars: Vec<_> = counts
+        .iter()
+        .enumerate()
+        .filter(|(_, n)| **n > 0)
+        .map(|(i, n)| {
+            let text = format!(
+                "{} to {}: {} ({:.3} %)",
+                time(edge(i)),
+                time(edge(i + 1)),
+                grouped(*n),
+                *n as f64 * 100.0 / all
+            );
+            (edge(i).ln(), edge(i + 1).ln(), *n as f64 * 100.0 / all, text)
+        })
+        .collect();
+    let marks = (0..=4).map(|i| edge(i * BARS / 4)).map(|ns| (ns.ln(), time(ns))).collect();
+    let x = Axis::exact(min.ln(), edge(BARS).ln(), marks);
+    let most = bars.iter().map(|bar| bar.2).fold(0.0, f64::max);
+    plot::bars("Distribution of the response time", &x, &Axis::linear(most, |p| format!("{p} %")), &bars)
+}
+
+// === tables ===
+
+fn answers(r: &Report) -> String {
+    let c = &r.counts;
+    let e = &c.errors;
+    let mut parts: Vec<(String, u64)> = if c.grpc.is_empty() {
+        c.statuses.iter().map(|(status, n)| (status.to_string(), *n)).collect()
+    } else {
+        c.grpc.iter().map(|(code, n)| (code.clone(), *n)).collect()
+    };
+    for (kind, n) in [
+        ("connect error", e.connect),
+        ("TLS error", e.tls),
+        ("timeout", e.timeout),
+        ("reset", e.reset),
+        ("write error", e.write),
+        ("protocol error", e.protocol),
+        ("unfinished", c.unfinished),
+    ] {
+        parts.push((kind.to_owned(), n));
+    }
+    let parts: Vec<_> = parts.iter().map(|(name, n)| (escaped(name), *n as f64, grouped(*n))).collect();
+    let mut body = plot::shares("What became of the requests", &parts);
+    if c.unsent > 0 {
+        let _ = write!(body, "<p>{} starts were due and never made.</p>", grouped(c.unsent));
+    }
+    let texts = c.error_texts.iter().map(|(text, n)| [escaped(text), grouped(*n)]);
+    if !c.error_texts.is_empty() {
+        body += &table(&["error", "times"], texts);
+    }
+    if r.targets.len() > 1 {
+        let rows = r.plan.targets.iter().zip(&r.targets).map(|(plan, t)| {
+            let p99 = time(t.service.quantile(0.99) as f64);
+            let counts = [t.responses, t.unexpected, t.errors].map(grouped);
+            let [responses, unexpected, errors] = counts;
+            [escaped(&format!("{} {}", plan.method, plan.url)), responses, unexpected, errors, p99]
+        });
+        body +=
+            &table(&["target", "responses", "outside of 200 to 399", "errors", "service time, 99 %"], rows);
+    }
+    section("Answers", &body)
+}
+
+fn phases(r: &Report) -> String {
+    let p = &r.phases;
+    let all: [(&str, &Histogram); 6] = [
+        ("blocked", &p.blocked),
+        ("connecting", &p.connecting),
+        ("TLS", &p.tls),
+        ("sending", &p.sending),
+        ("waiting", &p.waiting),
+        ("receiving", &p.receiving),
+    ];
+    if all.iter().all(|(_, h)| h.max() == 0) {
+        return String::new();
+    }
+    // Connecting and TLS are part of blocked: shown in the table, not in the bar.
+    let parts: Vec<_> = all
+        .iter()
+        .filter(|(name, _)| !matches!(*name, "connecting" | "TLS"))
+        .map(|(name, h)| ((*name).to_owned(), h.mean(), time(h.mean())))
+        .collect();
+    let rows = all.map(|(name, h)| {
+        let [p50, p90, p99] = [0.5, 0.9, 0.99].map(|q| time(h.quantile(q) as f64));
+        [name.to_owned(), time(h.mean()), p50, p90, p99, time(h.max() as f64)]
+    });
+    let bar = plot::shares("Mean length of the phases", &parts);
+    section(
+        "Where the time went",
+        &(bar + &table(&["phase", "mean", "50 %", "90 %", "99 %", "largest"], rows)),
+    )
+}
+
+fn cost(r: &Report, figures: &Figures) -> String {
+    let Some(c) = &r.target_cost else { return String::new() };
+    let each = |n: u64| format!("{:.2}", n as f64 / c.responses.max(1) as f64);
+    let rows = [
+        ["process".to_owned(), escaped(&format!("{} ({}), {} in all", c.command, c.pid, c.processes))],
+        [
+            "responses per core-second".to_owned(),
+            figures.responses_per_target_core_s.map_or_else(|| "none".to_owned(), number),
+        ],
+        ["processor time per response".to_owned(), time(c.cpu_ns as f64 / c.responses.max(1) as f64)],
+        ["cores busy".to_owned(), format!("{:.2}", c.cpu_ns as f64 / c.sampled_ns.max(1) as f64)],
+        [
+            "of this in the kernel".to_owned(),
+            format!("{:.0} %", c.system_ns as f64 * 100.0 / c.cpu_ns.max(1) as f64),
+        ],
+        [
+            "memory, largest and last".to_owned(),
+            format!("{}, {}", size(c.rss_bytes_max as f64), size(c.rss_bytes_end as f64)),
+        ],
+        ["threads".to_owned(), c.threads_max.to_string()],
+        ["context switches per response".to_owned(), each(c.voluntary_switches + c.involuntary_switches)],
+    ];
+    section("What it cost the target", &table(&[], rows))
+}
+
+fn wire(r: &Report) -> String {
+    let l = &r.ledger;
+    let protocols: Vec<String> = l.protocols.iter().map(|(p, n)| format!("{p}: {}", grouped(*n))).collect();
+    let tls: Vec<String> =
+        [&l.tls_version, &l.tls_cipher, &l.tls_group].into_iter().flatten().cloned().collect();
+    let each = |n: u64| format!("{}, {} each", size(n as f64), size(n as f64 / r.finished().max(1) as f64));
+    let rows = [
+        ["protocols".to_owned(), escaped(&protocols.join(", "))],
+        ["TLS".to_owned(), if tls.is_empty() { "none".to_owned() } else { escaped(&tls.join(", ")) }],
+        ["connections opened".to_owned(), grouped(r.connections.opened)],
+        ["requests on a used connection".to_owned(), grouped(r.connections.reused)],
+        ["sent".to_owned(), each(r.bytes.sent())],
+        ["received".to_owned(), each(r.bytes.received())],
+    ];
+    let mut body = table(&[], rows);
+    for (name, text, bytes) in [
+        ("request", &l.first_request, l.first_request_bytes),
+        ("response", &l.first_response, l.first_response_bytes),
+    ] {
+        if bytes > 0 {
+            let lines = escaped(text).replace("\\r\\n", "\\r\\n\n");
+            let _ = write!(body, "<h3>First {name}, {} bytes</h3><pre>{lines}</pre>", grouped(bytes));
+        }
+    }
+    section("On the wire", &body)
+}
+
+fn generator(r: &Report, figures: &Figures) -> String {
+    let g = &r.generator;
+    let rows = [
+        ["machine".to_owned(), escaped(&format!("{}, {} cores, {}", g.cpu, g.cores, g.kernel))],
+        ["Weir".to_owned(), escaped(&g.version)],
+        ["busiest thread".to_owned(), format!("{:.0} % of a core", figures.busiest_thread * 100.0)],
+        ["responses per core-second".to_owned(), number(figures.responses_per_generator_core_s)],
+        ["starts late, 99 %".to_owned(), time(r.health.start_lag.quantile(0.99) as f64)],
+        ["memory, largest".to_owned(), size(r.health.rss_bytes_max as f64)],
+    ];
+    section("The generator", &table(&[], rows))
+}
+
+// === HTML ===
+
+fn section(title: &str, body: &str) -> String {
+    format!("<h2>{title}</h2>\n{body}\n")
+}
+
+/// A table of cells that are HTML already.
+fn table<const N: usize>(head: &[&str], rows: impl IntoIterator<Item = [String; N]>) -> String {
+    let mut out = "<div class=\"wide\"><table>".to_owned();
+    if !head.is_empty() {
+        let cells: String = head.iter().map(|cell| format!("<th>{cell}</th>")).collect();
+        let _ = write!(out, "<tr>{cells}</tr>");
+    }
+    for row in rows {
+        let cells: String = row.iter().map(|cell| format!("<td>{cell}</td>")).collect();
+        let _ = write!(out, "<tr>{cells}</tr>");
+    }
+    out + "</table></div>"
+}
+
+/// Text that came from a peer or a command line.
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+/// Milliseconds since 1970 as `2026-11-21 18:03:54`.
+fn date(unix_ms: u64) -> String {
+    let (days, second) = (unix_ms / 86_400_000, unix_ms / 1000 % 86_400);
+    // Years are counted from March, so that the leap day comes last: 400 years have 146,097 days.
+    let days = days + 719_468;
+    let (era, day) = (days / 146_097, days % 146_097);
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let date = day - (153 * month + 2) / 5 + 1;
+    let (month, next) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+    let (h, m, s) = (second / 3600, second / 60 % 60, second % 60);
+    format!("{}-{month:02}-{date:02} {h:02}:{m:02}:{s:02}", era * 400 + year + next)
+}
+
+#[cfg(test)]
+#[path = "html/tests.rs"]
+mod tests;

@@ -1,0 +1,118 @@
+//! The page is well-formed, loads nothing, and lets no text of a peer become HTML. A browser looks at it in
+//! tests/browser.rs.
+
+use super::*;
+use crate::report::{CheckResult, Reason, TargetCost, TargetPlan, ThresholdResult};
+
+fn report() -> Report {
+    let mut r =
+        Report { duration_ns: 3_000_000_000, started_unix_ms: 1_795_284_234_000, ..Report::default() };
+    r.plan.targets = vec![TargetPlan {
+        method: "GET".to_owned(),
+        url: "http://a/?<script>alert(1)</script>\"&x".to_owned(),
+        ..TargetPlan::default()
+    }];
+    r.verdict.grade = Grade::Suspect;
+    r.verdict.reasons = vec![Reason {
+        code: "too_short".to_owned(),
+        grade: Grade::Suspect,
+        text: "p99 of 10 < 100".to_owned(),
+    }];
+    for i in 1..=3000u64 {
+        r.latency.service.record(i * i * 10);
+        r.latency.response.record(i * i * 11);
+        r.phases.waiting.record(i * 1000);
+    }
+    r.counts.responses = 3000;
+    r.counts.statuses = [(200, 2900), (503, 100)].into();
+    r.counts.errors.reset = 7;
+    r.counts.error_texts = [("reset <by> peer".to_owned(), 7)].into();
+    let tick = |i: u64, responses| Tick {
+        end_ns: i * 1_000_000_000,
+        length_ns: 1_000_000_000,
+        responses,
+        users: i,
+        response: Percentiles::of(&r.latency.response),
+        ..Tick::default()
+    };
+    let rest = Tick { length_ns: 1_000_000, ..tick(4, 7777) };
+    r.series.tick_ns = 1_000_000_000;
+    r.series.ticks = vec![tick(1, 1500), tick(2, 0), tick(3, 1500), rest];
+    r.checks = vec![CheckResult { check: "status=200".to_owned(), passed: 2900, failed: 100 }];
+    r.thresholds =
+        vec![ThresholdResult { threshold: "p99<20ms".to_owned(), measured: Some(9e7), passed: false }];
+    let cost = TargetCost {
+        command: "nginx".to_owned(),
+        cpu_ns: 9_000_000,
+        responses: 3000,
+        ..TargetCost::default()
+    };
+    r.target_cost = Some(cost);
+    r.ledger.first_response = "HTTP/1.1 200 OK\\r\\n\\r\\n<b>hi</b>".to_owned();
+    r.ledger.first_response_bytes = 28;
+    r
+}
+
+/// Fails unless every element is closed in its order; the names of all elements.
+fn elements(page: &str) -> Vec<String> {
+    let (mut open, mut seen) = (Vec::new(), Vec::new());
+    for tag in page.split('<').skip(2) {
+        let (tag, _) = tag.split_once('>').expect("a bare < in the page");
+        let name = tag.split([' ', '/']).find(|word| !word.is_empty()).unwrap().to_owned();
+        if tag.starts_with('/') {
+            assert_eq!(open.pop().as_deref(), Some(name.as_str()), "closed out of order");
+        } else {
+            if !tag.ends_with('/') && !["meta", "br"].contains(&name.as_str()) {
+                open.push(name.clone());
+            }
+            seen.push(name);
+        }
+    }
+    assert!(open.is_empty(), "{open:?} left open");
+    seen
+}
+
+#[test]
+fn a_page_is_well_formed_and_loads_nothing() {
+    for report in [report(), Report::default()] {
+        let page = print(&report);
+        let names = elements(&page);
+        for banned in ["script", "link", "img", "iframe", "object", "b hi"] {
+            assert!(!names.iter().any(|name| name == banned), "{banned}");
+        }
+        for loads in ["src=", "href=", "url(", "@import"] {
+            assert!(!page.contains(loads), "{loads}");
+        }
+        assert!(!page.contains("NaN") && !page.contains("inf"), "a figure that is none");
+    }
+}
+
+#[test]
+fn the_verdict_comes_first_and_every_part_is_there() {
+    let page = print(&report());
+    let places: Vec<usize> = [
+        "<b>SUSPECT</b>",
+        "p99 of 10 &lt; 100",
+        "responses a second",
+        "2026-11-21 18:03:54 UTC",
+        "<span class=\"bad\">broken</span>",
+        "aria-label=\"Throughput over time\"",
+        "aria-label=\"Response time over time\"",
+        "aria-label=\"Users over time\"",
+        "aria-label=\"Distribution of the response time\"",
+        "aria-label=\"Latency by percentile\"",
+        "503: 100",
+        "reset &lt;by&gt; peer",
+        "aria-label=\"Mean length of the phases\"",
+        "What it cost the target",
+        "\\r\\n\n&lt;b&gt;hi",
+        "The generator",
+    ]
+    .iter()
+    .map(|part| page.find(part).unwrap_or_else(|| panic!("{part} is missing in {page}")))
+    .collect();
+    assert!(places.is_sorted(), "{places:?}");
+    assert!(!page.contains(">7,777,000<"), "a tick of a millisecond is drawn");
+    assert_eq!(date(951_782_400_000), "2000-02-29 00:00:00");
+    assert_eq!(date(1_704_067_199_000), "2023-12-31 23:59:59");
+}

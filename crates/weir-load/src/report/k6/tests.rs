@@ -1,0 +1,227 @@
+//! The layout of k6 against what the real one printed: the figures of a captured run, from its own export, in its words.
+
+use super::text::*;
+use super::*;
+use crate::report::{CheckResult, Stop, Tick};
+use serde_json::Value;
+
+/// What k6 printed once the run was over.
+fn captured(text: &str) -> &str {
+    &text[text.find("\n\n  █").unwrap()..]
+}
+
+/// The figures of one metric as exported.
+fn exported<'a>(all: &'a Value, name: &str) -> impl Fn(&str) -> f64 + 'a {
+    let metric = all["metrics"][name].clone();
+    move |key| metric[key].as_f64().unwrap()
+}
+
+#[test]
+fn an_exported_run_prints_as_captured() {
+    let export: Value = serde_json::from_str(include_str!("../../../tests/captured/k6-export.json")).unwrap();
+    let trend = |name: &'static str| {
+        let figure = exported(&export, name);
+        (name, Metric::Trend(STATS.iter().map(|stat| figure(stat)).collect()))
+    };
+    let counter = |name: &'static str| {
+        let figure = exported(&export, name);
+        (name, Metric::Counter { count: figure("count") as u64, rate: figure("rate") })
+    };
+    let gauge = |name: &'static str| {
+        let [value, min, max] = ["value", "min", "max"].map(|key| exported(&export, name)(key) as u64);
+        (name, Metric::Gauge { value, min, max })
+    };
+    let data = |name: &'static str| {
+        let figure = exported(&export, name);
+        (name, Metric::Data { count: figure("count") as u64, rate: figure("rate") })
+    };
+    let failed = exported(&export, "http_req_failed");
+    let (passes, fails) = (failed("passes") as u64, failed("fails") as u64);
+    let limit = |metric: &str, source: &str, agg: &str, value: String, ok| Threshold {
+        metric: metric.to_owned(),
+        source: source.to_owned(),
+        agg: agg.to_owned(),
+        value,
+        ok,
+    };
+    let mean = exported(&export, "http_req_duration")("avg");
+    let reqs = exported(&export, "http_reqs");
+    let sheet = Sheet {
+        thresholds: vec![
+            limit("http_reqs", "rate>10", "rate", format!("{}/s", number(reqs("rate"))), true),
+            limit("http_req_duration", "p(99)<50", "p(99)", "5.15ms".to_owned(), true),
+            limit("http_req_duration", "avg<0.001", "avg", duration(mean), false),
+            limit("http_req_failed", "rate<0.01", "rate", percent(0.0), true),
+        ],
+        checks: vec![
+            Check { name: "status=200".to_owned(), passes: 24_816, fails: 0 },
+            Check { name: "short".to_owned(), passes: 22_281, fails: 2535 },
+        ],
+        seconds: reqs("count") / reqs("rate"),
+        stats: STATS.to_vec(),
+        sections: vec![
+            Section {
+                title: "HTTP",
+                metrics: vec![
+                    trend("http_req_blocked"),
+                    trend("http_req_connecting"),
+                    trend("http_req_duration"),
+                    trend("http_req_duration{expected_response:true}"),
+                    ("http_req_failed", Metric::Rate { passes, total: passes + fails }),
+                    trend("http_req_receiving"),
+                    trend("http_req_sending"),
+                    trend("http_req_tls_handshaking"),
+                    trend("http_req_waiting"),
+                    counter("http_reqs"),
+                ],
+            },
+            Section {
+                title: "EXECUTION",
+                metrics: vec![
+                    trend("iteration_duration"),
+                    counter("iterations"),
+                    gauge("vus"),
+                    gauge("vus_max"),
+                ],
+            },
+            Section { title: "NETWORK", metrics: vec![data("data_received"), data("data_sent")] },
+        ],
+        trailer: "running (02.0s), 00/10 VUs, 24816 complete and 0 interrupted iterations\n\
+                  default ✓ [ 100% ] 10 VUs  2s\n"
+            .to_owned(),
+    };
+    assert_eq!(sheet.text(), captured(include_str!("../../../tests/captured/k6-checks.txt")));
+}
+
+#[test]
+fn failures_and_chosen_columns_print_as_captured() {
+    let duration = vec![0.520_83, 0.024_17, 0.365_56, 9.2, 0.932_27, 1.35, 3.8];
+    let expected = vec![0.523_02, 0.024_17, 0.364_03, 9.2, 0.937_12, 1.35, 3.81];
+    let iteration = vec![0.550_39, 0.036_92, 0.387_28, 9.27, 0.967_92, 1.44, 3.92];
+    // A hair more, so that what cannot be written in binary is not cut to the digit below.
+    let trend = |ms: Vec<f64>| Metric::Trend(ms.into_iter().map(|ms| ms + 1e-9).collect());
+    let reqs = || Metric::Counter { count: 3000, rate: 17_851.045_875 };
+    let sheet = Sheet {
+        thresholds: Vec::new(),
+        checks: Vec::new(),
+        seconds: 1.0,
+        stats: vec!["avg", "min", "med", "max", "p(90)", "p(95)", "p(99)"],
+        sections: vec![
+            Section {
+                title: "HTTP",
+                metrics: vec![
+                    ("http_req_duration", trend(duration)),
+                    ("http_req_duration{expected_response:true}", trend(expected)),
+                    ("http_req_failed", Metric::Rate { passes: 331, total: 3000 }),
+                    ("http_reqs", reqs()),
+                ],
+            },
+            Section {
+                title: "EXECUTION",
+                metrics: vec![("iteration_duration", trend(iteration)), ("iterations", reqs())],
+            },
+            Section {
+                title: "NETWORK",
+                metrics: vec![
+                    ("data_received", Metric::Data { count: 482_000, rate: 2.9e6 }),
+                    ("data_sent", Metric::Data { count: 215_000, rate: 1.3e6 }),
+                ],
+            },
+        ],
+        trailer: "running (00m00.2s), 00/10 VUs, 3000 complete and 0 interrupted iterations\n\
+                  default ✓ [ 100% ] 10 VUs  00m00.2s/10m0s  3000/3000 shared iters\n"
+            .to_owned(),
+    };
+    assert_eq!(sheet.text(), captured(include_str!("../../../tests/captured/k6-compact.txt")));
+}
+
+/// A report of 3,000 requests, 331 of them not there, of ten users.
+fn report() -> Report {
+    let mut report = Report { duration_ns: 168_057_380, end: End::Requests, ..Report::default() };
+    report.plan.connections = 10;
+    report.plan.graceful_stop_ns = 30_000_000_000;
+    report.plan.stop = Stop { requests: Some(3000), duration_ns: None };
+    report.counts.responses = 3000;
+    report.counts.statuses = [(200, 2669), (404, 331)].into();
+    report.bytes.received_body = 482_000;
+    report.bytes.sent_head = 215_000;
+    for (ns, n) in [(24_170, 1), (365_560, 2668)] {
+        report.latency.service.record_n(ns, n);
+        report.latency.response.record_n(ns, n);
+    }
+    for h in [&mut report.latency.service, &mut report.latency.service_unexpected] {
+        h.record_n(9_200_000, 331);
+    }
+    report
+}
+
+/// Names, dots and labels, without figures.
+fn labels(text: &str) -> Vec<String> {
+    let word = |word: &str| match word.split_once('=') {
+        Some((label, _)) => format!("{label}="),
+        None if word.starts_with(|c: char| c.is_ascii_digit()) => "0".to_owned(),
+        None => word.to_owned(),
+    };
+    text.lines().map(|line| line.split_whitespace().map(word).collect::<Vec<_>>().join(" ")).collect()
+}
+
+#[test]
+fn a_report_has_the_lines_of_a_captured_run() {
+    let mut short = report();
+    let p99 = |line: String| line.replace(" p(99)=", "");
+    let want: Vec<_> = labels(captured(include_str!("../../../tests/captured/k6-compact.txt")))
+        .into_iter()
+        .map(p99)
+        .collect();
+    assert_eq!(labels(&compact(&short)), want);
+    let text = compact(&short);
+    assert!(text.contains("http_req_failed................: 11.03% 331 out of 3000\n"), "{text}");
+    assert!(text.contains("running (00m00.2s), 00/10 VUs, 3000 complete"), "{text}");
+    assert!(text.contains("      { expected_response:true }...: avg=365."), "{text}");
+
+    short.plan.stop = Stop { requests: None, duration_ns: Some(2_000_000_000) };
+    short.duration_ns = 2_000_000_000;
+    (short.bytes.received_body, short.bytes.sent_head) = (4_700_000, 2_100_000);
+    short.series.ticks = vec![Tick { users: 10, ..Tick::default() }, Tick { users: 2, ..Tick::default() }];
+    let text = full(&short);
+    assert_eq!(labels(&text), labels(captured(include_str!("../../../tests/captured/k6-full.txt"))));
+    assert!(text.contains("vus............................: 2      min=2           max=10\n"), "{text}");
+}
+
+#[test]
+fn thresholds_stand_under_the_metric_of_k6() {
+    let mut report = report();
+    let result = |threshold: &str, measured, passed| ThresholdResult {
+        threshold: threshold.to_owned(),
+        measured,
+        passed,
+    };
+    report.thresholds = vec![
+        result("service.p99.9<20ms", Some(25e6), false),
+        result("errors<0.1%", Some(0.11033), false),
+        result("rate>5000", Some(17_851.045_875), true),
+        result("mean<1s", None, false),
+    ];
+    report.checks = vec![CheckResult { check: "status=200".to_owned(), passed: 2669, failed: 331 }];
+    let text = compact(&report);
+    let want = "\n\n  █ THRESHOLDS \n\n    http_req_duration\n    ✗ 'service.p99.9<20ms' service.p99.9=25ms\n    ✗ 'mean<1s' mean=[no data]\n\n    \
+                http_req_failed\n    ✗ 'errors<0.1%' errors=11.03%\n\n    http_reqs\n    \
+                ✓ 'rate>5000' rate=17851.045875/s\n\n\n  █ TOTAL RESULTS \n";
+    assert!(text.starts_with(want), "{text}");
+    assert!(text.contains("\n    ✗ status=200\n      ↳  88% — ✓ 2669 / ✗ 331\n\n    HTTP\n"), "{text}");
+}
+
+#[test]
+fn grpc_calls_have_a_section_of_their_own() {
+    let mut report = report();
+    report.counts.grpc = [("OK".to_owned(), 3000)].into();
+    report.plan.pace = Pace::Rate { per_second: 500.0 };
+    report.counts.unsent = 7;
+    report.end = End::Interrupted;
+    let text = compact(&report);
+    assert!(!text.contains("http_req"), "{text}");
+    assert!(text.contains("\n    GRPC\n    grpc_req_duration....: avg="), "{text}");
+    assert!(text.contains("    dropped_iterations...: 7      41.65"), "{text}");
+    assert!(text.ends_with("default ✗ [ 100% ] 00/10 VUs  10m0s  500.00 iters/s\n"), "{text}");
+    assert_eq!(percentile(&Histogram::new(), 0.9), 0.0);
+}

@@ -1,0 +1,286 @@
+//! `text`: our own layout, for people. The verdict comes first.
+
+use super::{Format, Pace, Percentiles, Report, StageUnit};
+use crate::Histogram;
+use crate::units::{grouped, size, time};
+use std::fmt::Write as _;
+
+pub(super) static FORMAT: Format = Format { name: "text", about: "for people; the verdict first", print };
+
+fn print(r: &Report) -> String {
+    let mut out = verdict(r);
+    out.push('\n');
+    plan(r, &mut out);
+    out.push('\n');
+    counts(r, &mut out);
+    out.push('\n');
+    latency(r, &mut out);
+    out.push('\n');
+    phases(r, &mut out);
+    out.push('\n');
+    wire(r, &mut out);
+    generator(r, &mut out);
+    cost(r, &mut out);
+    results(r, &mut out);
+    out
+}
+
+/// The verdict and its reasons: also what goes to stderr beside a foreign layout.
+pub fn verdict(r: &Report) -> String {
+    let mut out = String::new();
+    if r.verdict.reasons.is_empty() {
+        let _ = writeln!(out, "{}", r.verdict.grade);
+    }
+    for (i, reason) in r.verdict.reasons.iter().enumerate() {
+        let grade = if i == 0 { r.verdict.grade.to_string() } else { String::new() };
+        let _ = writeln!(out, "{grade:<8} {}: {}", reason.code, reason.text);
+    }
+    out
+}
+
+fn plan(r: &Report, out: &mut String) {
+    let p = &r.plan;
+    let total: u64 = p.targets.iter().map(|t| u64::from(t.weight)).sum();
+    for t in &p.targets {
+        let share = if p.targets.len() > 1 {
+            format!("   {:.1} %", f64::from(t.weight) * 100.0 / total as f64)
+        } else {
+            String::new()
+        };
+        let _ = writeln!(out, "{} {}{share}", t.method, t.url);
+    }
+    let pace = match &p.pace {
+        Pace::AsFastAsPossible => "as fast as possible".to_owned(),
+        Pace::Rate { per_second } => format!("{}/s", number(*per_second)),
+        Pace::Stages { of: StageUnit::Users, stages, .. } => format!("{} stages of users", stages.len()),
+        Pace::Stages { of: StageUnit::Rate, stages, .. } => format!("{} stages of a rate", stages.len()),
+    };
+    let mut words = vec![format!("{:.2} s", r.seconds()), pace];
+    words.push(format!("{} connections", grouped(p.connections)));
+    words.push(format!("{} threads", p.threads));
+    if p.pipeline > 1 {
+        words.push(format!("pipelines of {}", p.pipeline));
+    }
+    if !p.keepalive {
+        words.push("no keep-alive".to_owned());
+    }
+    if r.warmup_ns > 0 {
+        words.push(format!("after {:.2} s of warm-up", r.warmup_ns as f64 / 1e9));
+    }
+    let _ = writeln!(out, "{}", words.join(", "));
+}
+
+fn counts(r: &Report, out: &mut String) {
+    let c = &r.counts;
+    let _ = writeln!(out, "responses    {:>14} {:>14}/s", grouped(c.responses), number(r.rate()));
+    let all: Vec<String> = c.statuses.iter().map(|(s, n)| format!("{s}: {}", grouped(*n))).collect();
+    let _ =
+        writeln!(out, "status       {}", if all.is_empty() { "none".to_owned() } else { all.join("   ") });
+    let e = &c.errors;
+    let kinds = [
+        ("connect", e.connect),
+        ("tls", e.tls),
+        ("timeout", e.timeout),
+        ("reset", e.reset),
+        ("write", e.write),
+        ("protocol", e.protocol),
+    ];
+    let named: Vec<String> =
+        kinds.iter().filter(|(_, n)| *n > 0).map(|(kind, n)| format!("{kind} {}", grouped(*n))).collect();
+    let _ = writeln!(out, "errors       {:>14}   {}", grouped(e.total()), named.join(", "));
+    for (text, n) in &c.error_texts {
+        let _ = writeln!(out, "             {:>14}   {text}", grouped(*n));
+    }
+    for (name, n) in [("unfinished", c.unfinished), ("not sent", c.unsent)] {
+        if n > 0 {
+            let _ = writeln!(out, "{name:<12} {:>14}", grouped(n));
+        }
+    }
+    for (name, n) in [("sent", r.bytes.sent()), ("received", r.bytes.received())] {
+        let each = n as f64 / c.responses.max(1) as f64;
+        let _ = writeln!(
+            out,
+            "{name:<12} {:>14} {:>14}/s   {} each",
+            size(n as f64),
+            size(n as f64 / r.seconds()),
+            size(each)
+        );
+    }
+}
+
+fn latency(r: &Report, out: &mut String) {
+    let _ = writeln!(
+        out,
+        "{:<14}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}",
+        "", "min", "mean", "p50", "p90", "p99", "p99.9", "max", "stdev"
+    );
+    for (name, h) in [("service time", &r.latency.service), ("response time", &r.latency.response)] {
+        let p = Percentiles::of(h);
+        let row = [
+            p.min as f64,
+            p.mean,
+            p.p50 as f64,
+            p.p90 as f64,
+            p.p99 as f64,
+            p.p999 as f64,
+            p.max as f64,
+            h.stdev(),
+        ];
+        let _ = write!(out, "{name:<14}");
+        row.iter().for_each(|ns| {
+            let _ = write!(out, "{:>10}", time(*ns));
+        });
+        out.push('\n');
+    }
+}
+
+fn phases(r: &Report, out: &mut String) {
+    let p = &r.phases;
+    let _ = writeln!(out, "{:<14}{:>10}{:>10}{:>10}{:>10}", "", "mean", "p50", "p99", "max");
+    let all: [(&str, &Histogram); 6] = [
+        ("blocked", &p.blocked),
+        ("connecting", &p.connecting),
+        ("tls", &p.tls),
+        ("sending", &p.sending),
+        ("waiting", &p.waiting),
+        ("receiving", &p.receiving),
+    ];
+    for (name, h) in all.iter().filter(|(_, h)| h.max() > 0) {
+        let row = [h.mean(), h.quantile(0.5) as f64, h.quantile(0.99) as f64, h.max() as f64].map(time);
+        let _ = writeln!(out, "{name:<14}{:>10}{:>10}{:>10}{:>10}", row[0], row[1], row[2], row[3]);
+    }
+}
+
+fn wire(r: &Report, out: &mut String) {
+    let l = &r.ledger;
+    let mut words: Vec<String> = l.protocols.keys().cloned().collect();
+    words.extend(l.tls_version.clone());
+    words.extend(l.tls_cipher.clone());
+    words.push(format!("{} connections opened", grouped(r.connections.opened)));
+    words.push(format!("{} requests on a used one", grouped(r.connections.reused)));
+    let _ = writeln!(out, "wire         {}", words.join(", "));
+    if l.first_request_bytes > 0 {
+        let _ = writeln!(
+            out,
+            "first        request of {} bytes, response of {}",
+            grouped(l.first_request_bytes),
+            grouped(l.first_response_bytes)
+        );
+    }
+}
+
+fn generator(r: &Report, out: &mut String) {
+    let mut words = vec![
+        format!("busiest thread {:.0} % of a core", r.busiest_thread() * 100.0),
+        format!("{} responses per core-second", number(r.per_generator_core_second())),
+    ];
+    if !r.health.start_lag.is_empty() {
+        words.push(format!("starts late by {} at p99", time(r.health.start_lag.quantile(0.99) as f64)));
+    }
+    words.push(format!("{} of memory", size(r.health.rss_bytes_max as f64)));
+    let _ = writeln!(out, "generator    {}", words.join(", "));
+}
+
+fn cost(r: &Report, out: &mut String) {
+    let Some(c) = &r.target_cost else { return };
+    let each = |n: u64| n as f64 / c.responses.max(1) as f64;
+    let per_core = if c.cpu_ns > 0 { c.responses as f64 / (c.cpu_ns as f64 / 1e9) } else { 0.0 };
+    let _ = writeln!(
+        out,
+        "target       {} ({}): {} of processor per response, {} responses per core-second, {:.2} cores",
+        c.command,
+        c.pid,
+        time(each(c.cpu_ns)),
+        number(per_core),
+        c.cpu_ns as f64 / c.sampled_ns.max(1) as f64
+    );
+    let _ = writeln!(
+        out,
+        "             {} of memory at most, {} threads, {:.2} context switches per response",
+        size(c.rss_bytes_max as f64),
+        c.threads_max,
+        each(c.voluntary_switches + c.involuntary_switches)
+    );
+}
+
+fn results(r: &Report, out: &mut String) {
+    for c in &r.checks {
+        let word = if c.failed == 0 && c.passed > 0 { "passed" } else { "FAILED" };
+        let _ = writeln!(
+            out,
+            "check        {word} {}: {} of {}",
+            c.check,
+            grouped(c.passed),
+            grouped(c.passed + c.failed)
+        );
+    }
+    for t in &r.thresholds {
+        let word = if t.passed { "held  " } else { "BROKEN" };
+        let _ = writeln!(out, "threshold    {word} {}: {}", t.threshold, measured(t));
+    }
+}
+
+/// What a threshold measured, in the unit its bound is written in.
+pub(super) fn measured(t: &super::ThresholdResult) -> String {
+    let Some(m) = t.measured else { return "nothing to measure".to_owned() };
+    if t.threshold.contains('%') {
+        return format!("{:.3} %", m * 100.0);
+    }
+    if t.threshold.ends_with(['s', 'm', 'h']) && !t.threshold.contains('/') { time(m) } else { number(m) }
+}
+
+pub(super) fn number(n: f64) -> String {
+    if n >= 1000.0 {
+        grouped(n.round() as u64)
+    } else if n >= 1.0 || n == 0.0 {
+        format!("{n:.1}")
+    } else {
+        format!("{n:.4}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::{Grade, Reason, TargetPlan, ThresholdResult};
+
+    #[test]
+    fn the_verdict_comes_first_with_all_its_reasons() {
+        let reason = |code: &str, grade| Reason { code: code.to_owned(), grade, text: "why".to_owned() };
+        let mut r = Report::default();
+        assert!(print(&r).starts_with("VALID\n"));
+        r.verdict.grade = Grade::Invalid;
+        r.verdict.reasons = vec![reason("no_responses", Grade::Invalid), reason("too_short", Grade::Suspect)];
+        assert!(
+            print(&r).starts_with("INVALID  no_responses: why\n         too_short: why\n\n"),
+            "{}",
+            print(&r)
+        );
+    }
+
+    #[test]
+    fn both_latencies_have_a_row() {
+        let mut r = Report { duration_ns: 2_000_000_000, ..Report::default() };
+        r.plan.targets = vec![TargetPlan {
+            method: "GET".to_owned(),
+            url: "http://a/".to_owned(),
+            weight: 1,
+            ..TargetPlan::default()
+        }];
+        r.counts.responses = 3000;
+        r.latency.service.record_n(1_000_000, 3000);
+        r.latency.response.record_n(2_000_000, 3000);
+        r.thresholds =
+            vec![ThresholdResult { threshold: "p99<20ms".to_owned(), measured: Some(2e6), passed: true }];
+        let text = print(&r);
+        for line in [
+            "GET http://a/",
+            "responses             3,000          1,500/s",
+            "service time    1.000 ms  1.000 ms  1.000 ms  1.000 ms  1.000 ms  1.000 ms  1.000 ms      0 ns",
+            "response time   2.000 ms  2.000 ms  2.000 ms  2.000 ms  2.000 ms  2.000 ms  2.000 ms      0 ns",
+            "threshold    held   p99<20ms: 2.000 ms",
+        ] {
+            assert!(text.lines().any(|l| l == line), "{line}\n{text}");
+        }
+    }
+}

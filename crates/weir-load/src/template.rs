@@ -1,0 +1,369 @@
+//! Requests that differ: `{{uuid}}`, `{{counter}}`, `{{random:1:100}}` and `{{data.NAME}}` in path, header fields and body.
+//!
+//! A request without a placeholder is rendered once, in `options`, and costs nothing here.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+/// Text with places to be filled.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Text(Vec<Part>);
+
+#[derive(Clone, Debug, PartialEq)]
+enum Part {
+    Counter,
+    /// A column of the data.
+    Data(usize),
+    Literal(Vec<u8>),
+    /// Both ends included.
+    Random(u64, u64),
+    Uuid,
+}
+
+/// What placeholders there are, for messages.
+const KNOWN: &str =
+    "{{uuid}}, {{counter}}, {{random:1:100}} and, with --feed, {{data.NAME}}; --raw sends braces as they are";
+
+impl Text {
+    /// Reads text with placeholders; the error says which is not known.
+    pub(crate) fn parse(text: &[u8], data: Option<&Data>) -> Result<Self, String> {
+        let mut parts = Vec::new();
+        let mut rest = text;
+        while let Some(at) = memchr::memmem::find(rest, b"{{") {
+            let (before, from) = rest.split_at(at);
+            let Some(end) = memchr::memmem::find(from, b"}}") else { break };
+            let (name, after) =
+                (from.get(2..end).unwrap_or_default(), from.get(end + 2..).unwrap_or_default());
+            if !before.is_empty() {
+                parts.push(Part::Literal(before.to_vec()));
+            }
+            parts.push(part(&String::from_utf8_lossy(name), data)?);
+            rest = after;
+        }
+        if !rest.is_empty() {
+            parts.push(Part::Literal(rest.to_vec()));
+        }
+        Ok(Self(parts))
+    }
+
+    /// Whether it is always the same.
+    pub(crate) fn is_fixed(&self) -> bool {
+        self.0.iter().all(|p| matches!(p, Part::Literal(_)))
+    }
+
+    /// The columns of the data that it takes.
+    pub(crate) fn columns(&self) -> impl Iterator<Item = usize> {
+        self.0.iter().filter_map(|p| if let Part::Data(column) = p { Some(*column) } else { None })
+    }
+
+    fn write(&self, values: &mut Values, out: &mut Vec<u8>, escape: Escape) {
+        for part in &self.0 {
+            values.text.clear();
+            match part {
+                Part::Literal(bytes) => {
+                    out.extend_from_slice(bytes);
+                    continue;
+                }
+                Part::Counter => {
+                    let _ = write!(values.text, "{}", values.number); // a String takes everything
+                }
+                Part::Data(column) => values.push_cell(*column),
+                Part::Random(low, high) => {
+                    let n = low + values.random() % (high - low).saturating_add(1).max(1);
+                    let _ = write!(values.text, "{n}"); // as above
+                }
+                Part::Uuid => values.push_uuid(),
+            }
+            match escape {
+                Escape::None => out.extend_from_slice(values.text.as_bytes()),
+                Escape::Url => values.text.bytes().for_each(|b| escaped(b, out)),
+            }
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Escape {
+    None,
+    /// RFC 3986 §2.3: what is not unreserved is escaped, so that a value can not change the URL around it.
+    Url,
+}
+
+fn escaped(b: u8, out: &mut Vec<u8>) {
+    const HEX: &[u8; 16] = b"0123456789ABCDEF";
+    if b.is_ascii_alphanumeric() || b"-._~".contains(&b) {
+        out.push(b);
+    } else {
+        out.extend([b'%', HEX[usize::from(b >> 4)], HEX[usize::from(b & 15)]]);
+    }
+}
+
+fn part(name: &str, data: Option<&Data>) -> Result<Part, String> {
+    let unknown = || format!("`{{{{{name}}}}}` is no placeholder; there are {KNOWN}");
+    match name.trim() {
+        "counter" => Ok(Part::Counter),
+        "uuid" => Ok(Part::Uuid),
+        other => {
+            if let Some(column) = other.strip_prefix("data.") {
+                let data = data.ok_or_else(|| format!("`{{{{{other}}}}}` needs data: --feed FILE"))?;
+                let found = data.columns.iter().position(|c| c == column);
+                return found.map(Part::Data).ok_or_else(|| {
+                    format!("the data has no `{column}`; it has {}", data.columns.join(", "))
+                });
+            }
+            let (low, high) =
+                other.strip_prefix("random:").and_then(|r| r.split_once(':')).ok_or_else(unknown)?;
+            match (low.parse(), high.parse()) {
+                (Ok(low), Ok(high)) if low <= high => Ok(Part::Random(low, high)),
+                _ => Err(format!("`{{{{{other}}}}}`: expected two numbers, the smaller first")),
+            }
+        }
+    }
+}
+
+/// A request with places to be filled.
+#[derive(Clone, Debug)]
+pub(crate) struct Template {
+    /// Method and path, without the version.
+    pub(crate) line: Text,
+    /// Field lines, each with its CRLF, without Content-Length.
+    pub(crate) fields: Text,
+    pub(crate) body: Text,
+    /// Whether Content-Length is sent even for an empty body.
+    pub(crate) has_length: bool,
+}
+
+impl Template {
+    /// Writes one request; the lengths of head and body.
+    pub(crate) fn render(&self, values: &mut Values, out: &mut Vec<u8>) -> (u64, u64) {
+        values.next();
+        let begin = out.len();
+        let mut body = std::mem::take(&mut values.body);
+        body.clear();
+        self.body.write(values, &mut body, Escape::None);
+        self.line.write(values, out, Escape::Url);
+        out.extend_from_slice(b" HTTP/1.1\r\n");
+        self.fields.write(values, out, Escape::None);
+        if self.has_length || !body.is_empty() {
+            out.extend_from_slice(format!("Content-Length: {}\r\n", body.len()).as_bytes());
+        }
+        out.extend_from_slice(b"\r\n");
+        let head = out.len() - begin;
+        out.extend_from_slice(&body);
+        let lengths = (head as u64, body.len() as u64);
+        values.body = body;
+        lengths
+    }
+}
+
+/// Where values come from; one for each thread, so that no two threads take the same counter or row.
+#[derive(Debug)]
+pub(crate) struct Values {
+    /// Number of the request, from 0, over all threads.
+    number: u64,
+    step: u64,
+    begun: bool,
+    state: u64,
+    data: Option<Arc<Data>>,
+    text: String,
+    body: Vec<u8>,
+}
+
+impl Values {
+    /// Those of thread `index` of `threads`. The random numbers are the same in each run, for the same threads.
+    pub(crate) fn new(index: usize, threads: usize, data: Option<Arc<Data>>) -> Self {
+        Self {
+            number: index as u64,
+            step: threads as u64,
+            begun: false,
+            state: 0x9e37_79b9_7f4a_7c15 ^ (index as u64 + 1).wrapping_mul(0xbf58_476d_1ce4_e5b9),
+            data,
+            text: String::new(),
+            body: Vec::new(),
+        }
+    }
+
+    fn next(&mut self) {
+        if self.begun {
+            self.number += self.step;
+        }
+        self.begun = true;
+    }
+
+    /// SplitMix64 (Steele, Lea and Flood, 2014).
+    fn random(&mut self) -> u64 {
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.state;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn push_cell(&mut self, column: usize) {
+        let Some(data) = &self.data else { return };
+        let row = self.number as usize % data.rows.len().max(1);
+        if let Some(cell) = data.rows.get(row).and_then(|r| r.get(column)) {
+            self.text.push_str(cell);
+        }
+    }
+
+    /// RFC 9562 §5.4, version 4.
+    fn push_uuid(&mut self) {
+        let (a, b) = (self.random(), self.random());
+        let _ = write!(
+            self.text,
+            "{:08x}-{:04x}-4{:03x}-{:04x}-{:012x}",
+            a >> 32,
+            a >> 16 & 0xffff,
+            a & 0xfff,
+            0x8000 | (b >> 48 & 0x3fff),
+            b & 0xffff_ffff_ffff
+        ); // a String takes everything
+    }
+}
+
+/// Rows that requests take in turn; from the first again after the last.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Data {
+    columns: Vec<String>,
+    /// Never empty, each as long as `columns`.
+    rows: Vec<Vec<String>>,
+}
+
+impl Data {
+    /// Reads JSON lines (objects), or CSV with a line of names (RFC 4180). The error has the line.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let data =
+            if text.trim_start().starts_with('{') { Self::json_lines(text)? } else { Self::csv(text)? };
+        if data.rows.is_empty() {
+            return Err("there are no rows".to_owned());
+        }
+        Ok(data)
+    }
+
+    /// The row (from 1) whose cell in this column holds a control character.
+    pub(crate) fn row_with_control(&self, column: usize) -> Option<usize> {
+        let control = |r: &Vec<String>| r.get(column).is_some_and(|c| c.chars().any(char::is_control));
+        self.rows.iter().position(control).map(|i| i + 1)
+    }
+
+    fn json_lines(text: &str) -> Result<Self, String> {
+        let mut data = Self::default();
+        for (i, line) in text.lines().enumerate().filter(|(_, l)| !l.trim().is_empty()) {
+            let row: serde_json::Map<String, serde_json::Value> =
+                serde_json::from_str(line).map_err(|e| format!("line {}: {e}", i + 1))?;
+            if data.columns.is_empty() {
+                data.columns = row.keys().cloned().collect();
+            }
+            let cell = |column: &String| match row.get(column) {
+                Some(serde_json::Value::String(s)) => Ok(s.clone()),
+                Some(value) => Ok(value.to_string()),
+                None => Err(format!("line {}: has no `{column}`, which the first line has", i + 1)),
+            };
+            data.rows.push(data.columns.iter().map(cell).collect::<Result<_, _>>()?);
+        }
+        Ok(data)
+    }
+
+    fn csv(text: &str) -> Result<Self, String> {
+        let mut data = Self::default();
+        let (mut row, mut cell, mut quoted, mut line) = (Vec::new(), String::new(), false, 1);
+        let mut chars = text.chars().peekable();
+        loop {
+            match chars.next() {
+                Some('"') if quoted && chars.peek() == Some(&'"') => {
+                    chars.next();
+                    cell.push('"');
+                }
+                Some('"') => quoted = !quoted,
+                Some(c) if quoted => cell.push(c),
+                Some(',') => row.push(std::mem::take(&mut cell)),
+                Some('\r') if chars.peek() == Some(&'\n') => {}
+                end @ (Some('\n') | None) => {
+                    if quoted {
+                        return Err(format!("line {line}: a quote is not closed"));
+                    }
+                    let blank = row.is_empty() && cell.is_empty();
+                    row.push(std::mem::take(&mut cell));
+                    let row = std::mem::take(&mut row);
+                    if data.columns.is_empty() {
+                        data.columns = row.into_iter().map(|c| c.trim().to_owned()).collect();
+                    } else if !blank {
+                        if row.len() != data.columns.len() {
+                            let (has, wants) = (row.len(), data.columns.len());
+                            return Err(format!(
+                                "line {line}: has {has} fields where the first line has {wants}"
+                            ));
+                        }
+                        data.rows.push(row);
+                    }
+                    line += 1;
+                    if end.is_none() {
+                        return Ok(data);
+                    }
+                }
+                Some(c) => cell.push(c),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn data(text: &str) -> Arc<Data> {
+        Arc::new(Data::parse(text).unwrap())
+    }
+
+    #[test]
+    fn requests_are_filled() {
+        let data = data("name,age\n\"Bo, Jr.\",5\nAnn,7\n");
+        let text = |t: &str| Text::parse(t.as_bytes(), Some(&data)).unwrap();
+        let template = Template {
+            line: text("POST /u/{{data.name}}?n={{counter}}"),
+            fields: text("X: {{data.age}}\r\n"),
+            body: text("{\"n\":\"{{data.name}}\"}"),
+            has_length: true,
+        };
+        let mut values = Values::new(1, 2, Some(Arc::clone(&data)));
+        let mut out = Vec::new();
+        let lengths = template.render(&mut values, &mut out);
+        let want = "POST /u/Ann?n=1 HTTP/1.1\r\nX: 7\r\nContent-Length: 11\r\n\r\n{\"n\":\"Ann\"}";
+        assert_eq!((String::from_utf8_lossy(&out).as_ref(), lengths), (want, (want.len() as u64 - 11, 11)));
+        let mut first = Vec::new();
+        template.render(&mut Values::new(0, 2, Some(data)), &mut first);
+        assert!(first.starts_with(b"POST /u/Bo%2C%20Jr.?n=0 "), "{}", first.escape_ascii());
+    }
+
+    #[test]
+    fn random_values_are_in_their_range_and_differ() {
+        let text = Text::parse(b"{{random:5:7}} {{uuid}}", None).unwrap();
+        assert!(!text.is_fixed());
+        let mut values = Values::new(0, 1, None);
+        let mut seen = std::collections::BTreeSet::new();
+        for _ in 0..100 {
+            let mut out = Vec::new();
+            text.write(&mut values, &mut out, Escape::None);
+            let all = String::from_utf8(out).unwrap();
+            let (n, uuid) = all.split_once(' ').unwrap();
+            assert!(["5", "6", "7"].contains(&n), "{n}");
+            assert!(uuid.len() == 36 && &uuid[14..15] == "4" && "89ab".contains(&uuid[19..20]), "{uuid}");
+            seen.insert(all);
+        }
+        assert_eq!(seen.len(), 100);
+    }
+
+    #[test]
+    fn what_can_not_be_filled_is_refused() {
+        let data = data("{\"a\":1}\n{\"a\":\"x\"}\n");
+        for bad in ["{{nope}}", "{{random:9:1}}", "{{random:x:1}}", "{{data.b}}"] {
+            assert!(Text::parse(bad.as_bytes(), Some(&data)).is_err(), "{bad}");
+        }
+        assert!(Text::parse(b"{{data.a}}", None).is_err());
+        assert!(Text::parse(b"a {{ b", None).unwrap().is_fixed());
+        for bad in ["", "a,b", "a\n\"x", "a,b\n1\n", "{\"a\":1}\n{\"b\":1}", "{\"a\":1}\n{"] {
+            assert!(Data::parse(bad).is_err(), "{bad}");
+        }
+    }
+}

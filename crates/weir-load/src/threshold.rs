@@ -1,0 +1,248 @@
+//! Conditions on a whole run: `p99<20ms`, `errors<0.1%`, `rate>5000`.
+
+use crate::Report;
+use crate::options::Mistake;
+use crate::report::ThresholdResult;
+use crate::units;
+
+/// A condition on a report.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Threshold {
+    /// As written.
+    pub text: String,
+    metric: Metric,
+    order: Order,
+    /// In the metric's unit: nanoseconds, a share, a rate.
+    bound: f64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Metric {
+    Checks,
+    CostUs,
+    Errors,
+    Failed,
+    Max(Which),
+    Mean(Which),
+    PerCore,
+    Quantile(Which, f64),
+    Rate,
+}
+
+/// Which latency.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Which {
+    Response,
+    Service,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Order {
+    AtLeast,
+    AtMost,
+    Less,
+    More,
+}
+
+/// What a threshold may name, for messages.
+const METRICS: &str = "p50, p99.9 and so on, mean, max (of the response time; service.p99 for the service time), errors, failed, \
+     checks, rate, cost (µs of the target per request), percore (requests per core-second of the target)";
+
+impl Threshold {
+    /// Reads `p99<20ms`. `place` is the option, for the message.
+    ///
+    /// # Errors
+    /// When it is not `METRIC<VALUE` with `<`, `<=`, `>` or `>=`, a known metric, and a value in its unit.
+    pub fn parse(place: &str, text: &str) -> Result<Self, Mistake> {
+        let bad = |hint: &str| Mistake::new(&format!("{place} {text}"), hint);
+        let at = text
+            .find(['<', '>'])
+            .ok_or_else(|| bad("expected METRIC<VALUE or METRIC>VALUE, such as p99<20ms"))?;
+        let (name, rest) = text.split_at(at);
+        let (order, value) = match rest {
+            r if r.starts_with("<=") => (Order::AtMost, &r[2..]),
+            r if r.starts_with(">=") => (Order::AtLeast, &r[2..]),
+            r if r.starts_with('<') => (Order::Less, &r[1..]),
+            r => (Order::More, &r[1..]),
+        };
+        let metric = metric(name.trim()).ok_or_else(|| bad(&format!("the metrics are {METRICS}")))?;
+        let bound = metric.bound(value.trim()).ok_or_else(|| bad(metric.form()))?;
+        Ok(Self { text: text.to_owned(), metric, order, bound })
+    }
+
+    /// What was measured, and whether the condition holds. Without anything to measure it does not.
+    pub fn judge(&self, report: &Report) -> ThresholdResult {
+        let measured = self.metric.of(report);
+        let passed = measured.is_some_and(|m| match self.order {
+            Order::AtLeast => m >= self.bound,
+            Order::AtMost => m <= self.bound,
+            Order::Less => m < self.bound,
+            Order::More => m > self.bound,
+        });
+        ThresholdResult { threshold: self.text.clone(), measured, passed }
+    }
+
+    /// Whether it needs the target's process.
+    pub(crate) const fn needs_cost(&self) -> bool {
+        matches!(self.metric, Metric::CostUs | Metric::PerCore)
+    }
+}
+
+/// The percentile that a threshold as written quotes, 0 to 1.
+pub(crate) fn quantile_of(text: &str) -> Option<f64> {
+    match Threshold::parse("", text).ok()?.metric {
+        Metric::Quantile(_, q) => Some(q),
+        _ => None,
+    }
+}
+
+fn metric(name: &str) -> Option<Metric> {
+    let (which, name) = match name.split_once('.') {
+        Some(("service", rest)) => (Which::Service, rest),
+        Some(("response", rest)) => (Which::Response, rest),
+        _ => (Which::Response, name),
+    };
+    if let Some(p) = name.strip_prefix('p').and_then(|p| p.trim_matches(['(', ')']).parse::<f64>().ok()) {
+        return (p > 0.0 && p < 100.0).then_some(Metric::Quantile(which, p / 100.0));
+    }
+    Some(match name {
+        "checks" => Metric::Checks,
+        "cost" => Metric::CostUs,
+        "errors" => Metric::Errors,
+        "failed" => Metric::Failed,
+        "max" => Metric::Max(which),
+        "mean" | "avg" => Metric::Mean(which),
+        "med" => Metric::Quantile(which, 0.5),
+        "percore" => Metric::PerCore,
+        "rate" => Metric::Rate,
+        _ => return None,
+    })
+}
+
+impl Metric {
+    const fn form(self) -> &'static str {
+        match self {
+            Self::Checks | Self::Errors | Self::Failed => "expected a share, such as 0.1% or 0.001",
+            Self::CostUs | Self::Max(_) | Self::Mean(_) | Self::Quantile(..) => {
+                "expected a time, such as 20ms or 150us"
+            }
+            Self::PerCore | Self::Rate => "expected a rate, such as 5000 or 300/m",
+        }
+    }
+
+    fn bound(self, value: &str) -> Option<f64> {
+        match self {
+            Self::Checks | Self::Errors | Self::Failed => match value.strip_suffix('%') {
+                Some(percent) => percent.parse::<f64>().ok().map(|p| p / 100.0),
+                None => value.parse().ok(),
+            }
+            .filter(|share| (0.0..=1.0).contains(share)),
+            Self::CostUs | Self::Max(_) | Self::Mean(_) | Self::Quantile(..) => {
+                units::duration(value).map(|d| d.as_nanos() as f64)
+            }
+            Self::PerCore | Self::Rate => units::rate(value),
+        }
+    }
+
+    fn of(self, r: &Report) -> Option<f64> {
+        let of = |which| match which {
+            Which::Response => &r.latency.response,
+            Which::Service => &r.latency.service,
+        };
+        let share = |part: u64, of: u64| (of > 0).then(|| part as f64 / of as f64);
+        match self {
+            Self::Checks => {
+                let passed: u64 = r.checks.iter().map(|c| c.passed).sum();
+                share(passed, passed + r.checks.iter().map(|c| c.failed).sum::<u64>())
+            }
+            Self::CostUs => r
+                .target_cost
+                .as_ref()
+                .filter(|c| c.responses > 0)
+                .map(|c| c.cpu_ns as f64 / c.responses as f64),
+            Self::Errors => share(r.counts.errors.total(), r.finished()),
+            Self::Failed => share(r.failed(), r.finished()),
+            Self::Max(which) => Some(of(which).max() as f64).filter(|_| !of(which).is_empty()),
+            Self::Mean(which) => Some(of(which).mean()).filter(|_| !of(which).is_empty()),
+            Self::PerCore => r
+                .target_cost
+                .as_ref()
+                .filter(|c| c.cpu_ns > 0)
+                .map(|c| c.responses as f64 / (c.cpu_ns as f64 / 1e9)),
+            Self::Quantile(which, q) => Some(of(which).quantile(q) as f64).filter(|_| !of(which).is_empty()),
+            Self::Rate => Some(r.rate()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::{CheckResult, TargetCost};
+
+    fn report() -> Report {
+        let mut r = Report { duration_ns: 1_000_000_000, ..Report::default() };
+        for ms in 1..=100 {
+            r.latency.service.record(ms * 1_000_000);
+            r.latency.response.record(ms * 2_000_000);
+        }
+        r.counts.responses = 100;
+        r.counts.statuses.extend([(200, 95), (500, 5)]);
+        r.counts.errors.timeout = 25;
+        r.checks = vec![CheckResult { check: String::new(), passed: 3, failed: 1 }];
+        r.target_cost = Some(TargetCost { cpu_ns: 1_000_000, responses: 100, ..TargetCost::default() });
+        r
+    }
+
+    #[test]
+    fn conditions_hold_or_not() {
+        for (text, want) in [
+            ("p99<199ms", true),
+            ("p99<198ms", false),
+            ("p(50) <= 101ms", true),
+            ("service.p99<100ms", true),
+            ("response.max>=200ms", true),
+            ("max>200ms", false),
+            ("mean<101.1ms", true),
+            ("errors<20%", false),
+            ("errors<=0.2", true),
+            ("failed<24.1%", true),
+            ("failed<24%", false),
+            ("checks>=75%", true),
+            ("rate>99", true),
+            ("rate>6000/m", false),
+            ("cost<10.1us", true),
+            ("percore>90000", true),
+        ] {
+            let result = Threshold::parse("--threshold", text).unwrap().judge(&report());
+            assert_eq!(result.passed, want, "{text}: {result:?}");
+        }
+    }
+
+    #[test]
+    fn nothing_measured_is_not_passed() {
+        for text in ["p99<1s", "errors<1%", "checks>0", "cost<1s", "max<1s"] {
+            let result = Threshold::parse("--threshold", text).unwrap().judge(&Report::default());
+            assert_eq!((result.measured, result.passed), (None, false), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_condition_is_refused() {
+        for bad in [
+            "",
+            "p99",
+            "p99=1s",
+            "p99<",
+            "p99<5",
+            "p0<1s",
+            "p100<1s",
+            "px<1s",
+            "errors<150%",
+            "rate>0",
+            "latency<1s",
+        ] {
+            assert!(Threshold::parse("--threshold", bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! Targets as URLs, with an optional weight before them: `3@http://host:8080/path?query`.
+
+use crate::report::TargetPlan;
+
+/// A URL taken apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Url {
+    pub(crate) weight: u32,
+    pub(crate) scheme: Scheme,
+    /// `user:password`, unescaped.
+    pub(crate) credentials: Option<String>,
+    /// Without brackets.
+    pub(crate) host: String,
+    pub(crate) port: u16,
+    /// Host and port as the Host field has them.
+    pub(crate) authority: String,
+    /// Path and query, from the first slash; no fragment.
+    pub(crate) path: String,
+}
+
+/// How a target is spoken to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scheme {
+    Http,
+    Https,
+}
+
+impl Scheme {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Https => "https",
+        }
+    }
+
+    const fn port(self) -> u16 {
+        match self {
+            Self::Http => 80,
+            Self::Https => 443,
+        }
+    }
+}
+
+impl Url {
+    /// Reads a URL; the error is what was expected.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let (weight, url) = match text.split_once('@') {
+            Some((weight, rest)) if !weight.is_empty() && weight.bytes().all(|b| b.is_ascii_digit()) => {
+                let weight = weight.parse().ok().filter(|w| (1..=1_000_000).contains(w));
+                (weight.ok_or("a weight is 1 to 1000000: 3@http://host/")?, rest)
+            }
+            _ => (1, text),
+        };
+        let (scheme, rest) =
+            url.split_once("://").ok_or("expected a URL such as http://127.0.0.1:8080/path")?;
+        let scheme = match scheme.to_ascii_lowercase().as_str() {
+            "http" => Scheme::Http,
+            "https" => Scheme::Https,
+            other => return Err(format!("the scheme `{other}` is not known; expected http or https")),
+        };
+        let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+        let (authority, path) = rest.split_at(end);
+        let (credentials, authority) = match authority.rsplit_once('@') {
+            Some((user, rest)) => (Some(unescape(user)), rest),
+            None => (None, authority),
+        };
+        let (host, port) = host_and_port(authority, scheme.port())?;
+        let path = path.split('#').next().unwrap_or_default();
+        let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
+        if let Some(bad) = path.chars().find(|c| !c.is_ascii_graphic()) {
+            return Err(format!(
+                "{bad:?} can not stand in a URL: write it as %{:02X}",
+                u32::from(bad).min(255)
+            ));
+        }
+        let shown = if host.contains(':') { format!("[{host}]") } else { host.clone() };
+        let authority = if port == scheme.port() { shown } else { format!("{shown}:{port}") };
+        Ok(Self { weight, scheme, credentials, host, port, authority, path })
+    }
+
+    /// What a report says of it.
+    pub(crate) fn plan(&self) -> TargetPlan {
+        TargetPlan {
+            url: format!("{}://{}{}", self.scheme.name(), self.authority, self.path),
+            scheme: self.scheme.name().to_owned(),
+            host: self.host.clone(),
+            port: self.port,
+            path: self.path.clone(),
+            weight: self.weight,
+            ..TargetPlan::default()
+        }
+    }
+}
+
+fn host_and_port(authority: &str, default: u16) -> Result<(String, u16), String> {
+    let (host, port) = match authority.strip_prefix('[') {
+        Some(rest) => {
+            let (host, rest) = rest.split_once(']').ok_or("the bracket of the address is not closed")?;
+            host.parse::<std::net::Ipv6Addr>().map_err(|_| format!("`{host}` is no IPv6 address"))?;
+            (host, rest.strip_prefix(':').unwrap_or(rest))
+        }
+        None => authority.split_once(':').unwrap_or((authority, "")),
+    };
+    let fine = |b: u8| b.is_ascii_alphanumeric() || b"-._~:".contains(&b);
+    if host.is_empty() || !host.bytes().all(fine) {
+        return Err(format!("`{host}` is no host name"));
+    }
+    let port = match port {
+        "" => default,
+        p => p
+            .parse()
+            .ok()
+            .filter(|p| *p > 0)
+            .ok_or_else(|| format!("`{p}` is no port; expected 1 to 65535"))?,
+    };
+    Ok((host.to_owned(), port))
+}
+
+/// Resolves percent escapes; what is none stays as it is.
+fn unescape(text: &str) -> String {
+    let bytes = text.as_bytes();
+    let (mut out, mut at) = (Vec::new(), 0);
+    while let Some(&b) = bytes.get(at) {
+        let hex = bytes.get(at + 1..at + 3).and_then(|h| str::from_utf8(h).ok());
+        match hex.and_then(|h| u8::from_str_radix(h, 16).ok()) {
+            Some(byte) if b == b'%' => {
+                out.push(byte);
+                at += 3;
+            }
+            _ => {
+                out.push(b);
+                at += 1;
+            }
+        }
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_taken_apart() {
+        for (text, host, port, authority, path) in [
+            ("http://a", "a", 80, "a", "/"),
+            ("http://a:8080/x?y=1#z", "a", 8080, "a:8080", "/x?y=1"),
+            ("https://a.b", "a.b", 443, "a.b", "/"),
+            ("HTTP://[::1]:81?q", "::1", 81, "[::1]:81", "/?q"),
+            ("http://a:80/@b", "a", 80, "a", "/@b"),
+        ] {
+            let u = Url::parse(text).unwrap();
+            assert_eq!(
+                (u.host.as_str(), u.port, u.authority.as_str(), u.path.as_str()),
+                (host, port, authority, path),
+                "{text}"
+            );
+        }
+        let u = Url::parse("3@http://me:p%40ss@a/").unwrap();
+        assert_eq!(
+            (u.weight, u.credentials.as_deref(), u.plan().url.as_str()),
+            (3, Some("me:p@ss"), "http://a/")
+        );
+    }
+
+    #[test]
+    fn what_is_no_url_is_refused() {
+        for bad in [
+            "",
+            "a",
+            "a/b",
+            "ftp://a/",
+            "http://",
+            "http:///x",
+            "http://a:0/",
+            "http://a:99999/",
+            "http://[::1/",
+            "http://[x]/",
+            "http://a b/",
+            "http://a/ b",
+            "0@http://a/",
+            "http://a/ü",
+        ] {
+            assert!(Url::parse(bad).is_err(), "{bad}");
+        }
+    }
+}

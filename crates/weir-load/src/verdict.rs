@@ -1,0 +1,323 @@
+//! Whether a result can be believed: a pure function over the report, so that a saved one can be judged again.
+//!
+//! Each reason is a function from a [`Report`] to a sentence, or nothing. What each code means and what to do about it
+//! stands in docs/verdict.md.
+
+use crate::Report;
+use crate::report::{End, Grade, Pace, Reason, StageUnit, Verdict};
+use crate::units::{grouped, time};
+
+/// What may speak against a result, those that weigh most first.
+pub static REASONS: &[Rule] = &[
+    Rule { code: "no_responses", grade: Grade::Invalid, look: no_responses },
+    Rule { code: "wrong_protocol", grade: Grade::Invalid, look: wrong_protocol },
+    Rule { code: "mostly_errors", grade: Grade::Invalid, look: mostly_errors },
+    Rule { code: "mostly_refused", grade: Grade::Invalid, look: mostly_refused },
+    Rule { code: "starved_connections", grade: Grade::Invalid, look: starved_connections },
+    Rule { code: "out_of_ports", grade: Grade::Invalid, look: out_of_ports },
+    Rule { code: "out_of_descriptors", grade: Grade::Invalid, look: out_of_descriptors },
+    Rule { code: "rate_missed", grade: Grade::Invalid, look: rate_missed },
+    Rule { code: "clock_step", grade: Grade::Suspect, look: clock_step },
+    Rule { code: "unfinished", grade: Grade::Suspect, look: unfinished },
+    Rule { code: "stalled", grade: Grade::Suspect, look: stalled },
+    Rule { code: "generator_busy", grade: Grade::Suspect, look: generator_busy },
+    Rule { code: "generator_waited", grade: Grade::Suspect, look: generator_waited },
+    Rule { code: "late_starts", grade: Grade::Suspect, look: late_starts },
+    Rule { code: "littles_law", grade: Grade::Suspect, look: littles_law },
+    Rule { code: "errors", grade: Grade::Suspect, look: errors },
+    Rule { code: "status_mix", grade: Grade::Suspect, look: status_mix },
+    Rule { code: "failed_checks", grade: Grade::Suspect, look: failed_checks },
+    Rule { code: "body_length_changed", grade: Grade::Suspect, look: body_length_changed },
+    Rule { code: "not_kept_alive", grade: Grade::Suspect, look: not_kept_alive },
+    Rule { code: "sessions_differ", grade: Grade::Suspect, look: sessions_differ },
+    Rule { code: "too_short", grade: Grade::Suspect, look: too_short },
+    Rule { code: "ended_early", grade: Grade::Suspect, look: ended_early },
+];
+
+/// One thing that may speak against a result.
+#[derive(Debug)]
+pub struct Rule {
+    /// Its stable name.
+    pub code: &'static str,
+    /// What it takes from the result.
+    pub grade: Grade,
+    /// What was seen, if it was.
+    pub look: fn(&Report) -> Option<String>,
+}
+
+/// Processor use of a thread of the generator above which it is the generator that is measured.
+pub const BUSY: f64 = 0.80;
+
+/// Runs that are shorter than this are not judged by what the processor did: starting and ending would weigh more than the load. They are
+/// `too_short` anyway.
+pub const JUDGED_NS: u64 = 200_000_000;
+
+/// Share of its time that a thread may wait for a processor.
+pub const WAITED: f64 = 0.05;
+
+/// Share of the clients' time without a request that Little's law may miss. S2's published run missed 0.15.
+pub const LITTLE: f64 = 0.05;
+
+/// How late the generator may be on its own account at p99: 1 ms.
+pub const LATE_NS: u64 = 1_000_000;
+
+/// Share of planned starts that may be missing.
+pub const MISSED: f64 = 0.02;
+
+/// Share of requests that may end in an error, or in a status that nobody expected.
+pub const ERRORS: f64 = 0.001;
+
+/// A step of the clock that is no drift: NTP slews by 0.05 % at most, so this is ten times that, and never less than 10 ms.
+pub const CLOCK_SHARE: f64 = 0.005;
+
+/// Samples that must lie beyond a percentile for it to mean anything.
+pub const BEYOND: u64 = 10;
+
+/// The percentile that every report quotes and that needs the most responses.
+pub const QUOTED: f64 = 0.999;
+
+/// Judges a report by its own figures.
+pub fn judge(report: &Report) -> Verdict {
+    let found = REASONS.iter().filter_map(|rule| {
+        let text = (rule.look)(report)?;
+        Some(Reason { code: rule.code.to_owned(), grade: rule.grade, text })
+    });
+    let reasons: Vec<Reason> = found.collect();
+    Verdict { grade: reasons.iter().map(|r| r.grade).max().unwrap_or_default(), reasons }
+}
+
+fn share(part: u64, of: u64) -> f64 {
+    if of == 0 { 0.0 } else { part as f64 / of as f64 }
+}
+
+fn percent(share: f64) -> String {
+    if share > 0.0 && share < 0.001 {
+        format!("{:.3} %", share * 100.0)
+    } else {
+        format!("{:.1} %", share * 100.0)
+    }
+}
+
+fn is_closed(r: &Report) -> bool {
+    match &r.plan.pace {
+        Pace::AsFastAsPossible => true,
+        Pace::Rate { .. } => false,
+        Pace::Stages { of, .. } => *of == StageUnit::Users,
+    }
+}
+
+fn no_responses(r: &Report) -> Option<String> {
+    (r.counts.responses == 0).then(|| format!("not one response to {} requests", grouped(r.counts.requests)))
+}
+
+fn wrong_protocol(r: &Report) -> Option<String> {
+    let asked = r.plan.protocol.to_string();
+    let other: u64 = r.ledger.protocols.iter().filter(|(p, _)| **p != asked).map(|(_, n)| n).sum();
+    let names: Vec<&str> = r.ledger.protocols.keys().filter(|p| **p != asked).map(String::as_str).collect();
+    (other > 0)
+        .then(|| format!("{} responses came as {} where {asked} was asked", grouped(other), names.join(", ")))
+}
+
+fn mostly_errors(r: &Report) -> Option<String> {
+    let errors = r.counts.errors.total();
+    (r.counts.responses > 0 && errors * 2 > r.finished())
+        .then(|| format!("{} of the requests ended in an error", percent(share(errors, r.finished()))))
+}
+
+/// Whether a check says which statuses are wanted: then that is what counts, and `failed_checks` speaks.
+fn has_status_check(r: &Report) -> bool {
+    r.checks.iter().any(|c| c.check.starts_with("status"))
+}
+
+fn unexpected(r: &Report) -> u64 {
+    r.counts.responses.saturating_sub(r.with_status(200..=399))
+}
+
+fn mostly_refused(r: &Report) -> Option<String> {
+    let unexpected = unexpected(r);
+    (!has_status_check(r) && unexpected * 2 > r.counts.responses && r.counts.responses > 0).then(|| {
+        format!(
+            "{} of the responses have a status outside of 200 to 399",
+            percent(share(unexpected, r.counts.responses))
+        )
+    })
+}
+
+fn starved_connections(r: &Report) -> Option<String> {
+    let clients = &r.connections.responses_by_client;
+    let starved = clients.iter().filter(|n| **n == 0).count() as u64;
+    // With fewer requests than clients, and while users are still coming, some have none by design.
+    let closed =
+        matches!(r.plan.pace, Pace::AsFastAsPossible) && r.counts.requests >= 2 * clients.len() as u64;
+    (closed && r.counts.responses > 0 && starved > 0)
+        .then(|| format!("{starved} of {} connections got no response at all", clients.len()))
+}
+
+fn out_of_ports(r: &Report) -> Option<String> {
+    let n = r.health.out_of_ports;
+    (n > 0).then(|| format!("no local port was free for {} connections", grouped(n)))
+}
+
+fn out_of_descriptors(r: &Report) -> Option<String> {
+    let n = r.health.out_of_descriptors;
+    (n > 0).then(|| format!("no descriptor was free for {} connections: raise `ulimit -n`", grouped(n)))
+}
+
+fn rate_missed(r: &Report) -> Option<String> {
+    let due = r.counts.requests + r.counts.unsent;
+    let missed = share(r.counts.unsent, due);
+    (!is_closed(r) && r.end != End::Interrupted && missed > MISSED).then(|| {
+        format!("{} of the planned requests were not sent: all connections were taken", percent(missed))
+    })
+}
+
+fn clock_step(r: &Report) -> Option<String> {
+    let step = r.health.clock_step_ns.unsigned_abs();
+    let drift = ((r.duration_ns + r.warmup_ns) as f64 * CLOCK_SHARE) as u64;
+    (step > drift.max(10_000_000))
+        .then(|| format!("the clock of the machine was moved by {} during the run", time(step as f64)))
+}
+
+fn unfinished(r: &Report) -> Option<String> {
+    let n = r.counts.unfinished;
+    (n > 0).then(|| {
+        format!(
+            "{} requests had no response when the run ended: the slowest responses are missing",
+            grouped(n)
+        )
+    })
+}
+
+fn stalled(r: &Report) -> Option<String> {
+    let silence = r.health.longest_silence_ns;
+    // With few clients and a slow target, silence of the length of a response is its nature.
+    let usual = r.latency.service.quantile(0.9).max(1);
+    (silence > 1_000_000_000 && silence > 3 * usual).then(|| {
+        format!("for {} no response came at all, though requests were under way", time(silence as f64))
+    })
+}
+
+fn generator_busy(r: &Report) -> Option<String> {
+    let busy = r.busiest_thread();
+    (busy > BUSY && r.duration_ns >= JUDGED_NS).then(|| {
+        format!(
+            "a thread of the generator used {} of its core: the target may be faster than this",
+            percent(busy)
+        )
+    })
+}
+
+fn generator_waited(r: &Report) -> Option<String> {
+    let waited = r.threads.iter().map(|t| t.waited_ns).max().unwrap_or(0);
+    let share = waited as f64 / r.duration_ns.max(1) as f64;
+    (share > WAITED).then(|| {
+        format!(
+            "a thread of the generator waited {} of the time for a processor that others used",
+            percent(share)
+        )
+    })
+}
+
+fn late_starts(r: &Report) -> Option<String> {
+    let p99 = r.health.start_lag.quantile(0.99);
+    (p99 > LATE_NS)
+        .then(|| format!("the generator started requests late: p99 {} behind the plan", time(p99 as f64)))
+}
+
+fn littles_law(r: &Report) -> Option<String> {
+    let residual = r.little_residual()?;
+    (residual > LITTLE && r.counts.responses > 0 && r.duration_ns >= JUDGED_NS).then(|| {
+        format!("in {} of the connections' time no request was under way: rate times latency does not give the connections", percent(residual))
+    })
+}
+
+fn errors(r: &Report) -> Option<String> {
+    let e = &r.counts.errors;
+    let all = e.total();
+    let kinds = [
+        (e.connect, "connect"),
+        (e.tls, "TLS"),
+        (e.timeout, "timeout"),
+        (e.reset, "reset"),
+        (e.write, "write"),
+        (e.protocol, "protocol"),
+    ];
+    let named: Vec<String> =
+        kinds.iter().filter(|(n, _)| *n > 0).map(|(n, kind)| format!("{kind} {}", grouped(*n))).collect();
+    (share(all, r.finished()) > ERRORS).then(|| {
+        format!(
+            "{} of the requests ended in an error ({})",
+            percent(share(all, r.finished())),
+            named.join(", ")
+        )
+    })
+}
+
+fn status_mix(r: &Report) -> Option<String> {
+    let n = unexpected(r);
+    let s = share(n, r.counts.responses);
+    (!has_status_check(r) && s > ERRORS && s <= 0.5).then(|| {
+        format!(
+            "{} of the responses have a status outside of 200 to 399, and may be faster than real ones",
+            percent(s)
+        )
+    })
+}
+
+fn failed_checks(r: &Report) -> Option<String> {
+    let n = r.counts.failed_checks;
+    (share(n, r.counts.responses) > ERRORS)
+        .then(|| format!("{} of the responses failed a check", percent(share(n, r.counts.responses))))
+}
+
+fn body_length_changed(r: &Report) -> Option<String> {
+    let n = r.counts.other_length;
+    let spread = r.targets.iter().filter_map(|t| t.body_bytes).find(|(low, high)| low != high);
+    (n > 0).then(|| {
+        let (low, high) = spread.unwrap_or_default();
+        format!("the bodies of good responses differ in length: {} to {} bytes", grouped(low), grouped(high))
+    })
+}
+
+fn not_kept_alive(r: &Report) -> Option<String> {
+    let c = &r.connections;
+    // Each client opens one; more are because the target closed them.
+    let again = c.opened_measured.saturating_sub(r.plan.connections);
+    (r.plan.keepalive && share(again, r.counts.responses) > 0.01).then(|| {
+        format!(
+            "keep-alive was asked for, but the target closed connections: {} were opened anew",
+            grouped(again)
+        )
+    })
+}
+
+fn sessions_differ(r: &Report) -> Option<String> {
+    (r.ledger.sessions.len() > 1).then(|| {
+        let all: Vec<&str> = r.ledger.sessions.keys().map(String::as_str).collect();
+        format!("connections were not all of one kind: {}", all.join("; "))
+    })
+}
+
+fn too_short(r: &Report) -> Option<String> {
+    let asked = r.thresholds.iter().filter_map(|t| crate::threshold::quantile_of(&t.threshold));
+    let quoted = asked.fold(QUOTED, f64::max);
+    // The small term: 1 - 0.999 is a little less than 0.001.
+    let needed = (BEYOND as f64 / (1.0 - quoted) - 1e-6).ceil() as u64;
+    let n = r.counts.responses;
+    (n > 0 && n < needed).then(|| {
+        let p = format!("{:.4}", quoted * 100.0);
+        let p = p.trim_end_matches('0').trim_end_matches('.');
+        format!("{} responses are too few for a p{p}, which needs {}", grouped(n), grouped(needed))
+    })
+}
+
+fn ended_early(r: &Report) -> Option<String> {
+    match &r.end {
+        End::Aborted { condition } => Some(format!("the run was ended by --abort-on {condition}")),
+        End::Interrupted => Some("the run was interrupted".to_owned()),
+        End::Duration | End::Requests => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

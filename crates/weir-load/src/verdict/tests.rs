@@ -1,0 +1,150 @@
+//! Each reason, provoked by a report that nothing else is wrong with.
+
+use super::*;
+use crate::Histogram;
+use crate::report::{CheckResult, Protocol, TargetStats, ThreadStats, ThresholdResult};
+
+/// A report of 100,000 responses in 10 s that nothing speaks against.
+fn good() -> Report {
+    let mut r = Report { duration_ns: 10_000_000_000, ..Report::default() };
+    r.plan.connections = 10;
+    r.plan.keepalive = true;
+    (r.counts.requests, r.counts.responses) = (100_000, 100_000);
+    r.counts.statuses.insert(200, 100_000);
+    r.latency.service.record_n(1_000_000, 100_000);
+    r.latency.response.record_n(1_000_000, 100_000);
+    r.connections.responses_by_client = vec![10_000; 10];
+    r.connections.opened_measured = 10;
+    r.ledger.protocols.insert("HTTP/1.1".to_owned(), 100_000);
+    r.ledger.sessions.insert("plain".to_owned(), 10);
+    r.threads = vec![ThreadStats {
+        cpu_ns: 5_000_000_000,
+        busy_ns: 99_000_000_000,
+        available_ns: 100_000_000_000,
+        ..ThreadStats::default()
+    }];
+    r.targets = vec![TargetStats::default()];
+    r
+}
+
+/// The codes that a change of the good report brings, and what was said.
+fn codes(change: impl FnOnce(&mut Report)) -> (Grade, Vec<String>) {
+    let mut report = good();
+    change(&mut report);
+    let verdict = judge(&report);
+    (verdict.grade, verdict.reasons.into_iter().map(|r| r.code).collect())
+}
+
+#[test]
+fn nothing_speaks_against_a_good_run() {
+    assert_eq!(codes(|_| {}), (Grade::Valid, vec![]));
+}
+
+type Case<'a> = (&'a str, Grade, &'a dyn Fn(&mut Report));
+
+#[test]
+fn each_reason_is_found_alone() {
+    let rate = |r: &mut Report| r.plan.pace = Pace::Rate { per_second: 10_000.0 };
+    let cases: &[Case<'_>] = &[
+        ("wrong_protocol", Grade::Invalid, &|r| r.plan.protocol = Protocol::Http2),
+        ("starved_connections", Grade::Invalid, &|r| r.connections.responses_by_client[3] = 0),
+        ("out_of_ports", Grade::Invalid, &|r| r.health.out_of_ports = 1),
+        ("out_of_descriptors", Grade::Invalid, &|r| r.health.out_of_descriptors = 1),
+        ("rate_missed", Grade::Invalid, &|r| {
+            rate(r);
+            r.counts.unsent = 3_000;
+        }),
+        ("clock_step", Grade::Suspect, &|r| r.health.clock_step_ns = -60_000_000),
+        ("unfinished", Grade::Suspect, &|r| r.counts.unfinished = 1),
+        ("stalled", Grade::Suspect, &|r| r.health.longest_silence_ns = 1_100_000_000),
+        ("generator_busy", Grade::Suspect, &|r| r.threads[0].cpu_ns = 8_100_000_000),
+        ("generator_waited", Grade::Suspect, &|r| r.threads[0].waited_ns = 600_000_000),
+        ("late_starts", Grade::Suspect, &|r| r.health.start_lag.record(1_100_000)),
+        ("littles_law", Grade::Suspect, &|r| r.threads[0].busy_ns = 85_000_000_000),
+        ("errors", Grade::Suspect, &|r| r.counts.errors.reset = 200),
+        ("status_mix", Grade::Suspect, &|r| {
+            r.counts.statuses = [(200, 99_000), (503, 1_000)].into();
+        }),
+        ("failed_checks", Grade::Suspect, &|r| r.counts.failed_checks = 200),
+        ("body_length_changed", Grade::Suspect, &|r| {
+            r.counts.other_length = 1;
+            r.targets[0].body_bytes = Some((5, 6));
+        }),
+        ("not_kept_alive", Grade::Suspect, &|r| r.connections.opened_measured = 2_000),
+        ("sessions_differ", Grade::Suspect, &|r| {
+            r.ledger.sessions.insert("TLSv1.2 x".to_owned(), 1);
+        }),
+        ("too_short", Grade::Suspect, &|r| {
+            r.counts.responses = 9_999;
+            r.counts.statuses = [(200, 9_999)].into();
+        }),
+        ("ended_early", Grade::Suspect, &|r| r.end = End::Interrupted),
+        ("ended_early", Grade::Suspect, &|r| r.end = End::Aborted { condition: "errors>1%".to_owned() }),
+    ];
+    for (code, grade, change) in cases {
+        assert_eq!(codes(change), (*grade, vec![(*code).to_owned()]), "{code}");
+    }
+}
+
+#[test]
+fn a_dead_target_is_no_result() {
+    let (grade, found) = codes(|r| {
+        r.counts.responses = 0;
+        r.counts.statuses.clear();
+        r.counts.errors.connect = 100_000;
+    });
+    assert_eq!((grade, found[0].as_str()), (Grade::Invalid, "no_responses"));
+    let (grade, found) = codes(|r| r.counts.errors.connect = 150_000);
+    assert_eq!((grade, found[0].as_str()), (Grade::Invalid, "mostly_errors"));
+    let (grade, found) = codes(|r| r.counts.statuses = [(404, 100_000)].into());
+    assert_eq!((grade, found[0].as_str()), (Grade::Invalid, "mostly_refused"));
+}
+
+#[test]
+fn a_status_that_was_asked_for_is_fine() {
+    let wanted = |r: &mut Report| {
+        r.counts.statuses = [(404, 100_000)].into();
+        r.checks = vec![CheckResult { check: "status=404".to_owned(), passed: 100_000, failed: 0 }];
+    };
+    assert_eq!(codes(wanted), (Grade::Valid, vec![]));
+}
+
+#[test]
+fn a_percentile_that_was_asked_for_needs_its_samples() {
+    let (_, found) = codes(|r| {
+        r.thresholds =
+            vec![ThresholdResult { threshold: "p99.999<1s".to_owned(), ..ThresholdResult::default() }];
+    });
+    assert_eq!(found, ["too_short"]);
+}
+
+#[test]
+fn clients_without_a_request_by_plan_are_not_starved() {
+    let fixed_rate = |r: &mut Report| {
+        r.plan.pace = Pace::Rate { per_second: 10_000.0 };
+        r.connections.responses_by_client[3] = 0;
+        r.threads[0].busy_ns = 0;
+    };
+    assert_eq!(codes(fixed_rate).1, Vec::<String>::new());
+}
+
+#[test]
+fn a_slow_target_with_one_client_is_not_stalled() {
+    let slow = |r: &mut Report| {
+        r.health.longest_silence_ns = 2_100_000_000;
+        r.latency.service = Histogram::new();
+        r.latency.service.record_n(2_000_000_000, 100_000);
+    };
+    assert_eq!(codes(slow).1, Vec::<String>::new());
+}
+
+#[test]
+fn every_reason_is_documented_once() {
+    let page = include_str!("../../../../docs/verdict.md");
+    for rule in REASONS {
+        let row = format!("| `{}` | {} |", rule.code, rule.grade);
+        assert_eq!(page.matches(&row).count(), 1, "docs/verdict.md: {row}");
+    }
+    let rows = page.lines().filter(|l| l.starts_with("| `")).count();
+    assert_eq!(rows, REASONS.len(), "docs/verdict.md tells of reasons that are not there");
+}

@@ -1,0 +1,562 @@
+//! The load tester: what it sends, what it counts, and what its verdict notices.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixListener;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+use weir_load::Report;
+use weir_load::report::{End, Grade};
+use weir_origin::{Handle, Options, Origin};
+use weir_testkit::{Authority, Finished, ServerTls, Upstream, run_weir, unused_address, weir_command};
+
+use crate::support::{OK, OK_BODY};
+
+/// An origin, and a URL of it with this path.
+fn origin(path: &str) -> (Handle, String) {
+    let handle =
+        Origin::start(Options { address: "127.0.0.1:0".parse().unwrap(), ..Options::default() }).unwrap();
+    let url = format!("http://{}{path}", handle.address());
+    (handle, url)
+}
+
+fn url(upstream: &Upstream) -> String {
+    format!("http://{}/", upstream.address())
+}
+
+/// Runs `weir load` with these arguments.
+#[track_caller]
+fn load(args: &[&str]) -> Finished {
+    run_weir(TempDir::new().unwrap().path(), &[&["load"], args].concat())
+}
+
+/// Runs `weir load` to its JSON report.
+#[track_caller]
+fn report(args: &[&str]) -> Report {
+    let finished = load(&[args, &["--format", "json"]].concat());
+    serde_json::from_str(&finished.stdout).unwrap_or_else(|e| panic!("{e}: {finished:#?}"))
+}
+
+fn codes(report: &Report) -> Vec<&str> {
+    report.verdict.reasons.iter().map(|r| r.code.as_str()).collect()
+}
+
+#[track_caller]
+fn expect_reason(report: &Report, code: &str, grade: Grade) {
+    let found = report.verdict.reasons.iter().find(|r| r.code == code);
+    let found = found.unwrap_or_else(|| panic!("no {code} in {:#?}", report.verdict));
+    assert_eq!(found.grade, grade, "{found:?}");
+    assert!(report.verdict.grade >= grade, "{:?}", report.verdict);
+}
+
+// === what it sends ===
+
+#[test]
+fn a_request_is_what_was_asked_for() {
+    let upstream = Upstream::fixed(OK);
+    let dir = TempDir::new().unwrap();
+    std::fs::write(dir.path().join("body.json"), "{\"a\":1}").unwrap();
+    let target = format!("http://{}/path?q=1", upstream.address());
+    let args = [
+        "load",
+        "-n1",
+        "-XPUT",
+        "-HX-A: b",
+        "-u",
+        "me:secret",
+        "--cookie",
+        "c=d",
+        "--cookie",
+        "e=f",
+        "--data",
+        "@body.json",
+        "--format",
+        "json",
+        &target,
+    ];
+    let finished = run_weir(dir.path(), &args);
+    finished.expect_code(0);
+    let sent = String::from_utf8(upstream.take_request().head.raw.clone()).unwrap();
+    assert_eq!(
+        sent,
+        format!(
+            "PUT /path?q=1 HTTP/1.1\r\nHost: {}\r\nX-A: b\r\nAuthorization: Basic bWU6c2VjcmV0\r\nCookie: c=d; e=f\r\nContent-Length: 7\r\n\r\n",
+            upstream.address()
+        )
+    );
+    let report: Report = serde_json::from_str(&finished.stdout).unwrap();
+    assert_eq!((report.bytes.sent_head, report.bytes.sent_body), (sent.len() as u64, 7));
+    assert!(
+        report.ledger.first_request.contains("Authorization: ***\\r\\n"),
+        "{}",
+        report.ledger.first_request
+    );
+    assert!(!finished.stdout.contains("bWU6c2VjcmV0"), "a password in the report");
+}
+
+#[test]
+fn a_curl_command_line_is_understood() {
+    let upstream = Upstream::fixed(OK);
+    let curl = format!("curl '{}x' -H 'X-Y: z' --data-raw 'a=1'", url(&upstream));
+    load(&["-n1", "--curl", &curl]).expect_code(0);
+    let request = upstream.take_request();
+    assert_eq!((request.head.line.as_str(), request.head.header("x-y")), ("POST /x HTTP/1.1", Some("z")));
+    assert_eq!(request.head.header("content-type"), Some("application/x-www-form-urlencoded"));
+}
+
+#[test]
+fn requests_differ_where_they_have_places_to_fill() {
+    let upstream = Upstream::fixed(OK);
+    let dir = TempDir::new().unwrap();
+    std::fs::write(dir.path().join("users.csv"), "id,name\n7,Ann\n8,Bo B\n").unwrap();
+    let target = format!("{}u/{{{{data.name}}}}?n={{{{counter}}}}", url(&upstream));
+    let args = [
+        "load",
+        "-n3",
+        "-c1",
+        "-t1",
+        "--feed",
+        "users.csv",
+        "--data",
+        "{\"id\":{{data.id}}}",
+        "--format",
+        "json",
+        &target,
+    ];
+    let finished = run_weir(dir.path(), &args);
+    finished.expect_code(0);
+    let requests = upstream.requests();
+    let lines: Vec<&str> = requests.iter().map(|r| r.head.line.as_str()).collect();
+    assert_eq!(
+        lines,
+        ["POST /u/Ann?n=0 HTTP/1.1", "POST /u/Bo%20B?n=1 HTTP/1.1", "POST /u/Ann?n=2 HTTP/1.1"]
+    );
+    assert_eq!(requests[1].body.bytes, b"{\"id\":8}");
+    let report: Report = serde_json::from_str(&finished.stdout).unwrap();
+    assert_eq!(report.bytes.sent_body, 24);
+    assert_eq!(report.bytes.sent_head, requests.iter().map(|r| r.head.raw.len() as u64).sum::<u64>());
+    load(&["-n1", "--data", "{{nope}}", &url(&upstream)])
+        .expect_code(2)
+        .expect_text("`{{nope}}` is no placeholder");
+    load(&["-n1", "--raw", "--data", "{{nope}}", &url(&upstream)]).expect_code(0);
+}
+
+#[test]
+fn a_multipart_body_has_its_parts() {
+    let upstream = Upstream::fixed(OK);
+    let dir = TempDir::new().unwrap();
+    std::fs::write(dir.path().join("a.txt"), "file").unwrap();
+    run_weir(dir.path(), &["load", "-n1", "-F", "k=v", "-F", "f=@a.txt", &url(&upstream)]).expect_code(0);
+    let request = upstream.take_request();
+    let kind = request.head.header("content-type").unwrap();
+    let boundary = kind.strip_prefix("multipart/form-data; boundary=").unwrap();
+    let want = format!(
+        "--{boundary}\r\nContent-Disposition: form-data; name=\"k\"\r\n\r\nv\r\n\
+         --{boundary}\r\nContent-Disposition: form-data; name=\"f\"; filename=\"a.txt\"\r\n\
+         Content-Type: application/octet-stream\r\n\r\nfile\r\n--{boundary}--\r\n"
+    );
+    assert_eq!(String::from_utf8_lossy(&request.body.bytes), want);
+}
+
+#[test]
+fn weights_share_out_the_requests() {
+    let upstream = Upstream::fixed(OK);
+    let (a, b) = (format!("3@{}a", url(&upstream)), format!("{}b", url(&upstream)));
+    let report = report(&["-n8", "-c1", &a, &b]);
+    let lines = upstream.requests().into_iter().filter(|r| r.head.line.contains("/a ")).count();
+    assert_eq!((lines, report.targets[0].responses, report.targets[1].responses), (6, 6, 2));
+    assert_eq!(report.targets[1].service.count(), 2);
+}
+
+#[test]
+fn pipelined_requests_do_not_wait_for_their_responses() {
+    let upstream = Upstream::script(|conn| {
+        while conn.next_request().is_some() {
+            conn.read_request();
+            conn.read_request();
+            conn.send(OK_BODY.repeat(3));
+        }
+    });
+    let report = report(&["-n9", "-c1", "--pipeline", "3", &url(&upstream)]);
+    assert_eq!((report.counts.responses, report.connections.opened), (9, 1));
+    assert_eq!(report.bytes.received_body, 18);
+}
+
+#[test]
+fn without_keepalive_each_request_has_its_connection() {
+    let upstream = Upstream::fixed("HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+    let report = report(&["-n5", "-c2", "--no-keepalive", &url(&upstream)]);
+    assert_eq!((report.connections.opened, report.connections.reused, upstream.connections()), (5, 0, 5));
+    assert!(upstream.requests().iter().all(|r| r.head.header("connection") == Some("close")));
+    assert_eq!(report.phases.connecting.count(), 5);
+    assert!(
+        report.phases.connecting.min() > 0 && report.latency.response.sum() > report.latency.service.sum()
+    );
+}
+
+#[test]
+fn a_name_is_resolved_as_told_and_a_unix_socket_needs_none() {
+    let upstream = Upstream::fixed(OK);
+    let port = upstream.address().port();
+    let resolve = format!("api.weir.test:{port}:127.0.0.1");
+    load(&["-n1", "--resolve", &resolve, &format!("http://api.weir.test:{port}/")]).expect_code(0);
+    assert_eq!(upstream.take_request().head.header("host"), Some(format!("api.weir.test:{port}").as_str()));
+
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("s");
+    let listener = UnixListener::bind(&path).unwrap();
+    let served = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut bytes = [0; 1024];
+        let n = stream.read(&mut bytes).unwrap();
+        stream.write_all(OK.as_bytes()).unwrap();
+        String::from_utf8_lossy(&bytes[..n]).into_owned()
+    });
+    let report = report(&["-n1", "--unix-socket", path.to_str().unwrap(), "http://any.test/x"]);
+    assert_eq!(report.counts.responses, 1);
+    assert!(served.join().unwrap().starts_with("GET /x HTTP/1.1\r\nHost: any.test\r\n"));
+}
+
+#[test]
+fn tls_is_verified_and_told() {
+    let authority = Authority::new();
+    let upstream =
+        Upstream::fixed_tls(&ServerTls::new(&authority.leaf(&["127.0.0.1", "localhost"])), OK_BODY);
+    let target = format!("https://localhost:{}/", upstream.address().port());
+    let ca = authority.file();
+    let good = report(&["-n3", "-c1", "--cacert", ca.to_str().unwrap(), &target]);
+    assert_eq!(
+        (good.counts.responses, good.ledger.tls_version.as_deref()),
+        (3, Some("TLSv1.3")),
+        "{good:#?}"
+    );
+    assert!(good.phases.tls.max() > 0 && good.ledger.tls_cipher.is_some());
+    let unknown = report(&["-n1", "-c1", &target]);
+    assert_eq!((unknown.counts.responses, unknown.counts.errors.tls), (0, 1), "{:?}", unknown.counts);
+    assert_eq!(report(&["-n1", "-k", &target]).counts.responses, 1);
+}
+
+// === what it counts ===
+
+#[test]
+fn every_request_of_a_count_is_made_and_counted_once() {
+    let (_origin, url) = origin("/body/1KiB");
+    let r = report(&["-n1000", "-c7", "-t2", &url]);
+    let c = &r.counts;
+    assert_eq!(
+        (c.requests, c.responses, c.statuses.get(&200), r.end.clone()),
+        (1000, 1000, Some(&1000), End::Requests)
+    );
+    assert_eq!((r.bytes.received_body, r.targets[0].document_bytes), (1_024_000, Some(1024)));
+    assert_eq!(r.bytes.received(), 1000 * r.ledger.first_response_bytes);
+    assert_eq!(r.connections.responses_by_client.iter().sum::<u64>(), 1000);
+    assert_eq!((r.connections.opened, r.connections.reused), (7, 993));
+    let p = &r.phases;
+    for h in [
+        &r.latency.service,
+        &r.latency.response,
+        &r.latency.first_byte,
+        &p.blocked,
+        &p.sending,
+        &p.waiting,
+        &p.receiving,
+    ] {
+        assert_eq!(h.count(), 1000);
+    }
+    // k6: duration is sending, waiting and receiving; blocked is not in it.
+    assert_eq!(r.latency.service.sum(), p.sending.sum() + p.waiting.sum() + p.receiving.sum());
+    assert_eq!(r.series.ticks.iter().map(|t| t.responses).sum::<u64>(), 1000);
+    // Whatever else this machine is busy with.
+    assert!(codes(&r).contains(&"too_short") && r.verdict.grade == Grade::Suspect, "{:?}", r.verdict);
+}
+
+#[test]
+fn a_tail_that_is_served_is_the_tail_that_is_shown() {
+    let (origin, fast) = origin("/body/1KiB");
+    let slow = format!("http://{}/delay/100", origin.address());
+    let r = report(&["-n1000", "-c20", "-t1", &format!("99@{fast}"), &slow]);
+    let above = r.latency.service.buckets().filter(|(ns, _)| *ns >= 99_000_000).map(|(_, n)| n).sum::<u64>();
+    assert_eq!(above, 10, "1 % of 1,000");
+    let p995 = r.latency.service.quantile(0.995);
+    assert!((100_000_000..102_000_000).contains(&p995), "{p995}");
+    assert!(r.latency.service.quantile(0.985) < 90_000_000);
+}
+
+#[test]
+fn a_fixed_rate_starts_as_many_as_it_says_and_counts_from_the_plan() {
+    let (_origin, url) = origin("/delay/20");
+    let r = report(&["--rate", "200/s", "-d1s", "-t1", &url]);
+    assert_eq!((r.counts.requests, r.counts.responses, r.counts.unsent), (200, 200, 0), "{:?}", r.counts);
+    assert!((190..=200).contains(&r.health.start_lag.count()), "{}", r.health.start_lag.count());
+    assert!(r.latency.response.min() >= r.latency.service.min());
+}
+
+#[test]
+fn a_queue_before_the_target_is_in_the_response_time_only() {
+    // One connection, 20 ms each, 100 a second: half of the starts find it taken, and each waits longer than the one before.
+    let (_origin, url) = origin("/delay/20");
+    let r = report(&["--rate", "100/s", "-c1", "-d1s", "-t1", &url]);
+    assert!(r.latency.service.quantile(0.9) < 40_000_000, "{}", r.latency.service.quantile(0.9));
+    assert!(r.latency.response.quantile(0.9) > 300_000_000, "{}", r.latency.response.quantile(0.9));
+    assert!(r.counts.unsent > 20 && r.health.backlog_max > 20, "{:?}", r.counts);
+    assert_eq!(r.counts.requests + r.counts.unsent, 100);
+    expect_reason(&r, "rate_missed", Grade::Invalid);
+}
+
+#[test]
+fn a_warm_up_is_not_counted() {
+    let upstream = Upstream::fixed(OK);
+    let r = report(&["--rate", "50/s", "--warmup", "400ms", "-d400ms", "-t1", &url(&upstream)]);
+    assert_eq!((r.counts.requests, r.counts.responses), (20, 20), "{:?}", r.counts);
+    assert_eq!(upstream.requests().len(), 40);
+    assert!(r.warmup_ns == 400_000_000 && r.duration_ns < 600_000_000, "{}", r.duration_ns);
+}
+
+#[test]
+fn users_come_with_their_stage() {
+    let upstream = Upstream::fixed(OK);
+    let r = report(&["--stages", "0s:1,300ms:1,0s:4,300ms:4", "--think", "10ms", "-t1", &url(&upstream)]);
+    assert_eq!((r.plan.connections, r.connections.opened), (4, 4));
+    let by = &r.connections.responses_by_client;
+    assert!(by[0] > by[3] && by[3] > 0, "{by:?}");
+    assert!((550_000_000..900_000_000).contains(&r.duration_ns), "{}", r.duration_ns);
+}
+
+#[test]
+fn checks_and_thresholds_decide_the_exit_code() {
+    let upstream = Upstream::fixed(OK_BODY);
+    let url = url(&upstream);
+    let run = |more: &[&str]| load(&[&["-n10", "-c1", url.as_str()], more].concat());
+    run(&[
+        "--check",
+        "status=200",
+        "--check",
+        "body~ok",
+        "--threshold",
+        "p99<10s",
+        "--threshold",
+        "checks>=100%",
+    ])
+    .expect_code(0);
+    run(&["--threshold", "max<1ns"]).expect_code(1).expect_text("BROKEN max<1ns");
+    run(&["--threshold", "max<1ns", "--exit-codes", "k6"]).expect_code(99);
+    run(&["--check", "body~nope"])
+        .expect_code(0)
+        .expect_text("FAILED body~nope: 0 of 10")
+        .expect_text("failed_checks");
+    run(&["--require", "suspect"]).expect_code(0);
+    run(&["--require", "valid"]).expect_code(1).expect_text("too_short");
+}
+
+#[test]
+fn a_condition_ends_the_run() {
+    let upstream = Upstream::fixed("HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n");
+    let begun = Instant::now();
+    let r = report(&["-d60s", "-c1", "--abort-on", "failed>50%", &url(&upstream)]);
+    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+    assert_eq!(r.end, End::Aborted { condition: "failed>50%".to_owned() });
+    expect_reason(&r, "ended_early", Grade::Suspect);
+    expect_reason(&r, "mostly_refused", Grade::Invalid);
+}
+
+#[test]
+fn ctrl_c_prints_the_report_so_far() {
+    let upstream = Upstream::fixed(OK);
+    let dir = TempDir::new().unwrap();
+    let child = weir_command(dir.path()).args(["load", "-d60s", "-c2", &url(&upstream)]).spawn().unwrap();
+    upstream.wait_requests(10);
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    assert!(text.starts_with("SUSPECT") && text.contains("ended_early: the run was interrupted"), "{text}");
+    assert!(text.contains("service time"), "{text}");
+}
+
+#[test]
+fn the_cost_to_the_target_is_told() {
+    let upstream = Upstream::fixed(OK);
+    let r = report(&[
+        "-n200",
+        "-c2",
+        "--pid",
+        "auto",
+        "--threshold",
+        "cost<1s",
+        "--threshold",
+        "percore>0.1",
+        &url(&upstream),
+    ]);
+    let cost = r.target_cost.as_ref().unwrap();
+    assert_eq!(
+        (cost.responses, r.thresholds.iter().all(|t| t.passed)),
+        (200, true),
+        "{cost:?} {:?}",
+        r.thresholds
+    );
+    assert!(cost.cpu_ns > 0 && cost.rss_bytes_max > 1 << 20 && cost.voluntary_switches > 0, "{cost:?}");
+    load(&["-n1", "--threshold", "cost<1s", &url(&upstream)]).expect_code(2).expect_text("--pid auto");
+    load(&["-n1", "--pid", "4194999", &url(&upstream)]).expect_code(2).expect_text("no such process");
+}
+
+// === bad input ===
+
+#[test]
+fn all_mistakes_are_told_in_one_go() {
+    let bad = load(&[
+        "-n",
+        "many",
+        "--rate",
+        "fast",
+        "-H",
+        "no colon",
+        "--check",
+        "colour=red",
+        "--threshold",
+        "p99",
+        "ftp://x/",
+        "http://no.such.host.invalid/",
+    ]);
+    bad.expect_code(2);
+    for text in [
+        "-n many",
+        "--rate fast",
+        "-H \"no colon\"",
+        "--check colour=red",
+        "--threshold p99",
+        "ftp://x/",
+        "`no.such.host.invalid` can not be found",
+    ] {
+        bad.expect_text(text);
+    }
+    load(&[]).expect_code(2).expect_text("URL: expected one");
+    load(&["--data", "@/no/such/file", "http://127.0.0.1:1/"]).expect_code(2).expect_text("/no/such/file");
+    load(&["--cacert", "/no/such/ca", "https://127.0.0.1:1/"]).expect_code(2).expect_text("/no/such/ca");
+}
+
+// === what the verdict notices ===
+
+#[test]
+fn a_dead_target_is_noticed() {
+    let address = unused_address();
+    let r = report(&["-n4", "-c2", &format!("http://{address}/")]);
+    assert_eq!((r.counts.requests, r.counts.responses, r.counts.errors.connect), (4, 0, 4));
+    expect_reason(&r, "no_responses", Grade::Invalid);
+    assert!(r.counts.error_texts.keys().any(|t| t.contains("refused")), "{:?}", r.counts.error_texts);
+}
+
+#[test]
+fn a_silent_target_times_out() {
+    let upstream = Upstream::script(|conn| while conn.next_request().is_some() {});
+    let r = report(&["-n4", "-c2", "--timeout", "150ms", &url(&upstream)]);
+    assert_eq!((r.counts.errors.timeout, r.counts.unfinished), (4, 0), "{:?}", r.counts);
+    assert!((300_000_000..1_500_000_000).contains(&r.duration_ns), "{}", r.duration_ns);
+}
+
+#[test]
+fn what_is_no_http_and_what_ends_early_are_errors_of_their_own() {
+    let garbage = Upstream::fixed("HTTP/1.1 200 OK\nbare: LF\n\n");
+    assert_eq!(report(&["-n2", "-c1", &url(&garbage)]).counts.errors.protocol, 2);
+    let short = Upstream::script(|conn| {
+        conn.read_request();
+        conn.send("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf");
+    });
+    let r = report(&["-n2", "-c1", &url(&short)]);
+    assert_eq!((r.counts.errors.reset, r.counts.responses), (2, 0), "{:?}", r.counts);
+    assert_eq!(r.bytes.received_body, 8);
+}
+
+#[test]
+fn starved_connections_and_lost_responses_are_noticed() {
+    // The first connection is served, the second is not.
+    let first = AtomicUsize::new(0);
+    let upstream = Upstream::script(move |conn| {
+        let serves = first.fetch_add(1, Ordering::Relaxed) == 0;
+        while conn.next_request().is_some() {
+            if serves {
+                conn.send(OK);
+            }
+        }
+    });
+    let r = report(&["-c2", "-d300ms", "--graceful-stop", "200ms", &url(&upstream)]);
+    assert_eq!(r.counts.unfinished, 1, "{:?}", r.counts);
+    expect_reason(&r, "starved_connections", Grade::Invalid);
+    expect_reason(&r, "unfinished", Grade::Suspect);
+    assert_eq!(r.counts.requests, r.counts.responses + 1);
+}
+
+#[test]
+fn a_graceful_stop_waits_for_what_is_under_way() {
+    let (_origin, url) = origin("/delay/300");
+    let r = report(&["-c3", "-d100ms", &url]);
+    assert_eq!((r.counts.responses, r.counts.unfinished), (3, 0));
+    assert!(r.duration_ns >= 300_000_000, "{}", r.duration_ns);
+}
+
+#[test]
+fn a_stall_is_noticed() {
+    let (origin, fast) = origin("/body/1KiB");
+    let slow = format!("http://{}/delay/1300", origin.address());
+    let r = report(&["-n60", "-c1", &format!("59@{fast}"), &slow]);
+    assert!(r.health.longest_silence_ns > 1_300_000_000, "{}", r.health.longest_silence_ns);
+    expect_reason(&r, "stalled", Grade::Suspect);
+}
+
+#[test]
+fn an_older_protocol_is_noticed() {
+    let upstream = Upstream::script(|conn| {
+        conn.read_request();
+        conn.send("HTTP/1.0 200 OK\r\n\r\nbody");
+    });
+    let r = report(&["-n3", "-c1", &url(&upstream)]);
+    assert_eq!((r.counts.responses, r.bytes.received_body), (3, 12));
+    expect_reason(&r, "wrong_protocol", Grade::Invalid);
+    expect_reason(&r, "not_kept_alive", Grade::Suspect);
+}
+
+#[test]
+fn bodies_and_statuses_that_change_are_noticed() {
+    let n = AtomicUsize::new(0);
+    let upstream = Upstream::script(move |conn| {
+        while conn.next_request().is_some() {
+            match n.fetch_add(1, Ordering::Relaxed) {
+                3 => conn.send("HTTP/1.1 500 Bad\r\nContent-Length: 0\r\n\r\n"),
+                5 => conn.send(OK),
+                _ => conn.send(OK_BODY),
+            }
+        }
+    });
+    let r = report(&["-n10", "-c1", &url(&upstream)]);
+    expect_reason(&r, "body_length_changed", Grade::Suspect);
+    expect_reason(&r, "status_mix", Grade::Suspect);
+    assert_eq!((r.counts.other_length, r.targets[0].body_bytes), (1, Some((0, 2))));
+    assert_eq!(r.latency.service_unexpected.count(), 1);
+}
+
+#[test]
+fn a_generator_without_a_processor_is_noticed() {
+    // Something that spins on the same core: each gets half of it.
+    let (_origin, url) = origin("/body/1KiB");
+    let allowed = std::fs::read_to_string("/proc/self/status").unwrap();
+    let allowed =
+        allowed.lines().find_map(|l| l.strip_prefix("Cpus_allowed_list:")).unwrap().trim().to_owned();
+    let core = allowed.split([',', '-']).next().unwrap();
+    let mut spinner = Command::new("taskset")
+        .args(["-c", core, "sh", "-c", "echo; while :; do :; done"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    spinner.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap(); // it spins from here on
+    let weir = weir_command(std::path::Path::new("/")).get_program().to_owned();
+    let output = Command::new("taskset")
+        .args(["-c", core])
+        .arg(weir)
+        .args(["load", "-t1", "-c4", "-d1s", "--format", "json", &url])
+        .output();
+    spinner.kill().unwrap();
+    spinner.wait().unwrap();
+    let r: Report = serde_json::from_slice(&output.unwrap().stdout).unwrap();
+    expect_reason(&r, "generator_waited", Grade::Suspect);
+}
