@@ -2,7 +2,6 @@
 
 use crate::Stream;
 use crate::listen::{Address, keep_alive};
-use crate::round_trip::round_trip;
 use crate::tls::ClientTls;
 use socket2::SockRef;
 use std::fmt;
@@ -64,10 +63,7 @@ pub async fn dial(
             Address::Unix(path) => Stream::Unix(UnixStream::connect(path).await.map_err(refused_or_failed)?),
         };
         let connect = start.elapsed();
-        let round_trip = match &stream {
-            Stream::Tcp(stream) => round_trip(stream).unwrap_or(connect),
-            _ => Duration::ZERO,
-        };
+        let round_trip = stream.round_trip().unwrap_or_default();
         match tls {
             None => Ok(Dialled { stream, connect, round_trip, tls: Duration::ZERO }),
             Some((policy, name)) => {

@@ -1,6 +1,7 @@
 //! One connection of any kind, read into and written from plain byte vectors.
 
 use crate::h2::H2Stream;
+use crate::round_trip::round_trip;
 use crate::tls;
 use bytes::BufMut;
 use std::future::Future;
@@ -8,6 +9,7 @@ use std::io::{self, IoSlice};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
@@ -226,7 +228,7 @@ impl Stream {
         match self {
             Self::H2(s) => s.abort(),
             Self::Tcp(s) => {
-                let _ = socket2::SockRef::from(&*s).set_linger(Some(std::time::Duration::ZERO)); // then it is a plain close
+                let _ = socket2::SockRef::from(&*s).set_linger(Some(Duration::ZERO)); // then it is a plain close
             }
             Self::Tls(_) | Self::Unix(_) => {}
         }
@@ -252,6 +254,15 @@ impl Stream {
             Self::H2(s) => s.tls(),
             Self::Tls(s) => Some(s.facts()),
             Self::Tcp(_) | Self::Unix(_) => None,
+        }
+    }
+
+    /// How far the peer is, where the kernel tells: not for Unix sockets.
+    pub fn round_trip(&self) -> Option<Duration> {
+        match self {
+            Self::Tcp(s) => round_trip(s),
+            Self::Tls(s) => s.tcp().and_then(round_trip),
+            Self::H2(_) | Self::Unix(_) => None,
         }
     }
 

@@ -122,6 +122,10 @@ pub(super) async fn await_head(
                 }
                 Poll::Ready(Ok(0)) => return Poll::Ready(Err(upstream_failure(&error::BAD_RESPONSE))),
                 Poll::Ready(Ok(_)) => upload.heard = true,
+                // A host that HTTP/1.1 lets pass and HTTP/2 can not say.
+                Poll::Ready(Err(e)) if e.kind() == io::ErrorKind::InvalidInput => {
+                    return Poll::Ready(Err(Failure::Client(Stop::refuse(&error::BAD_HOST))));
+                }
                 Poll::Ready(Err(e)) => {
                     return Poll::Ready(Err(upstream_failure(match e.kind() {
                         io::ErrorKind::UnexpectedEof => &error::UPSTREAM_CLOSED,

@@ -155,16 +155,20 @@ async fn enter_shared(
         if let (Some(gate), None) = (gate, &waiting) {
             waiting = Some(gate.queue(upstream).ok_or(&error::PENDING_LIMIT)?);
         }
-        tokio::select! {
-            () = links.changed() => {}
+        let late = tokio::select! {
+            () = links.changed() => false,
             permit = acquire(gate), if !links.is_dialling() => {
                 return Ok(Entered::Dial(permit, Some(links::begin(&pool))));
             }
-            () = tokio::time::sleep_until(end) => return Err(&error::PENDING_TIMEOUT),
-        }
+            () = tokio::time::sleep_until(end) => true,
+        };
         let (now_failed, cause) = links.failed();
         if now_failed != failures {
             return Err(links::why_not(cause));
+        }
+        if late {
+            // While one connects nothing is full: it is the upstream that lets us wait.
+            return Err(if links.is_dialling() { &error::CONNECT_TIMEOUT } else { &error::PENDING_TIMEOUT });
         }
         if links.chose_http1() {
             return enter_alone(upstream, active, wanted).await;

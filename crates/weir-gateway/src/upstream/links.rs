@@ -171,6 +171,9 @@ async fn drive(pool: Weak<Pool>, id: u64, mut driver: Driver, opened: Opened, ke
             if let Poll::Ready(fault) = driver.poll(cx) {
                 return Poll::Ready(Some(fault));
             }
+            if driver.take_settings() {
+                with(&pool, |links| links.changed.notify_waiters());
+            }
             deadline.poll_passed(cx).map(|()| None)
         });
         if ended.await.is_some() {

@@ -4,8 +4,8 @@
 //! frame by frame, and collects what comes by stream. By itself it does only what keeps a conversation going: it confirms
 //! SETTINGS, answers PING, and gives windows so large that nobody waits for them, unless the test says otherwise.
 //!
-//! *Layout:* `frame.rs` is one frame as bytes, `hpack.rs` the fields in it, `peer.rs` the connection, `message.rs` what
-//! came on one stream, `origin.rs` an upstream that answers by itself.
+//! *Layout:* `frame.rs` is one frame as bytes, `hpack.rs` the fields in it, `peer.rs` the connection, `peer/bodies.rs` what
+//! waits for its windows, `message.rs` what came on one stream, `origin.rs` an upstream that answers by itself.
 
 mod frame;
 mod hpack;

@@ -1,5 +1,7 @@
 //! One HTTP/2 connection, in either role.
 
+mod bodies;
+
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -8,6 +10,7 @@ use super::hpack::Decoder;
 use super::message::{End, Message};
 use crate::wire::{self, Wire};
 use crate::{Client, Conn};
+use bodies::Waiting;
 
 /// What a client sends first.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -63,15 +66,6 @@ pub struct H2<W> {
     /// Bodies that wait for it.
     waiting: BTreeMap<u32, Waiting>,
     initial_window: i64,
-}
-
-/// A body on its way.
-#[derive(Debug)]
-struct Waiting {
-    data: Vec<u8>,
-    sent: usize,
-    /// Whether the stream ends with it.
-    end: bool,
 }
 
 impl H2<Client> {
@@ -217,85 +211,10 @@ impl<W: AsMut<Wire>> H2<W> {
         self.send(&Frame::data(stream, data, end));
     }
 
-    /// Sends a body of any length as the peer's windows let it.
-    #[track_caller]
-    pub fn body(&mut self, stream: u32, data: &[u8], end: bool) {
-        self.waiting.insert(stream, Waiting { data: data.to_vec(), sent: 0, end });
-        self.send_waiting();
-        self.pump_until("a window for the rest of a body", |peer| !peer.waiting.contains_key(&stream));
-    }
-
-    /// Sends as much of a body as the peer takes without more window, and tells how much that was.
-    #[track_caller]
-    pub fn fill(&mut self, stream: u32, data: &[u8]) -> usize {
-        self.waiting.insert(stream, Waiting { data: data.to_vec(), sent: 0, end: false });
-        loop {
-            let sent = |peer: &Self| peer.waiting.get(&stream).map_or(data.len(), |waiting| waiting.sent);
-            let before = sent(self);
-            self.send_waiting();
-            (0..3).for_each(|_| self.ping());
-            if sent(self) == before {
-                self.waiting.remove(&stream);
-                return before;
-            }
-        }
-    }
-
-    /// Sends what waits for a window, as far as there is one.
-    fn send_waiting(&mut self) {
-        let mut waiting = std::mem::take(&mut self.waiting);
-        waiting.retain(|&stream, waiting| {
-            loop {
-                let room = (*self.window(0)).min(*self.window(stream)).clamp(0, 16384) as usize;
-                let left = waiting.data.get(waiting.sent..).unwrap_or_default();
-                let now = room.min(left.len());
-                let last = now == left.len();
-                let stuck = now == 0 && !last;
-                if stuck || !self.try_send(&Frame::data(stream, &left[..now], waiting.end && last)) {
-                    return true;
-                }
-                *self.window(0) -= now as i64;
-                *self.window(stream) -= now as i64;
-                waiting.sent += now;
-                if last {
-                    return false;
-                }
-            }
-        });
-        self.waiting = waiting;
-    }
-
-    /// How much the peer takes on this stream.
-    fn window(&mut self, stream: u32) -> &mut i64 {
-        let initial = if stream == 0 { 65535 } else { self.initial_window };
-        self.windows.entry(stream).or_insert(initial)
-    }
-
     /// Sends RST_STREAM.
     #[track_caller]
     pub fn reset(&mut self, stream: u32, code: u32) {
         self.send(&Frame::reset(stream, code));
-    }
-
-    /// Sends a whole response, what there is no window for yet behind whatever comes next.
-    #[track_caller]
-    pub fn answer(&mut self, stream: u32, fields: &[(&str, &str)], body: impl Into<Vec<u8>>) {
-        let body = body.into();
-        self.headers(stream, fields, body.is_empty());
-        if !body.is_empty() {
-            self.waiting.insert(stream, Waiting { data: body, sent: 0, end: true });
-            self.send_waiting();
-        }
-    }
-
-    /// Sends a whole response.
-    #[track_caller]
-    pub fn respond(&mut self, stream: u32, fields: &[(&str, &str)], body: impl AsRef<[u8]>) {
-        let body = body.as_ref();
-        self.headers(stream, fields, body.is_empty());
-        if !body.is_empty() {
-            self.body(stream, body, true);
-        }
     }
 
     // === Receiving ===

@@ -27,8 +27,8 @@ const SEND_BYTES: usize = 64 * 1024;
 /// Smallest and largest window of a stream.
 const WINDOW: (u32, u32) = (64 * 1024, 1024 * 1024);
 
-/// The window of each stream for an upstream this far away: what a gigabit a second has on its way. Far upstreams need
-/// large windows to be fast; near ones need small ones, because a slow client's window may stand full here.
+/// The window of each stream for a peer this far away: what a gigabit a second has on its way. Far peers need large windows
+/// to be fast; near ones need small ones, because what the other side of an exchange does not take may stand full here.
 pub fn window_for(round_trip: Duration) -> u32 {
     const BYTES_A_MICROSECOND: u128 = 125;
     let on_its_way = round_trip.as_micros().saturating_mul(BYTES_A_MICROSECOND);
@@ -56,6 +56,8 @@ pub struct Driver {
     transport: Rc<RefCell<Transport>>,
     pings: Option<PingPong>,
     pinged: bool,
+    /// How many SETTINGS of the upstream were noticed.
+    settings: u32,
     state: Arc<State>,
 }
 
@@ -95,10 +97,11 @@ impl Link {
         let (open, mut connection) = handshake.map_err(|e| Fault::of(&e))?;
         let pings = connection.ping_pong();
         let state = Arc::new(State { streams: AtomicUsize::new(0), ended: AtomicBool::new(false), freed });
-        let mut driver = Driver { connection, transport, pings, pinged: false, state: Arc::clone(&state) };
+        let mut driver =
+            Driver { connection, transport, pings, pinged: false, settings: 0, state: Arc::clone(&state) };
         poll_fn(|cx| match driver.poll(cx) {
             Poll::Ready(fault) => Poll::Ready(Err(fault)),
-            Poll::Pending if driver.transport.borrow().meter.greeted() => Poll::Ready(Ok(())),
+            Poll::Pending if driver.take_settings() => Poll::Ready(Ok(())),
             Poll::Pending => Poll::Pending,
         })
         .await?;
@@ -152,6 +155,12 @@ impl Driver {
             }
             None => Poll::Pending,
         }
+    }
+
+    /// Whether SETTINGS came since the last question: it may take more requests at one time, or fewer.
+    pub fn take_settings(&mut self) -> bool {
+        let came = self.transport.borrow().meter.settings();
+        std::mem::replace(&mut self.settings, came) != came
     }
 
     /// Asks the upstream for a sign of life, unless it was asked already.

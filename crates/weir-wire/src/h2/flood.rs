@@ -111,8 +111,8 @@ pub(super) struct Meter {
     continuations: u32,
     /// Since when a head is incomplete.
     head_since: Option<Instant>,
-    /// The peer's SETTINGS came.
-    greeted: bool,
+    /// How many SETTINGS of the peer came.
+    settings: u32,
     flood: Option<Flood>,
 }
 
@@ -136,7 +136,7 @@ impl Meter {
             counts: [0; 8],
             continuations: 0,
             head_since: None,
-            greeted: false,
+            settings: 0,
             flood: None,
         }
     }
@@ -146,9 +146,9 @@ impl Meter {
         self.flood
     }
 
-    /// Whether the peer's SETTINGS came.
-    pub(super) const fn greeted(&self) -> bool {
-        self.greeted
+    /// How many SETTINGS of the peer came.
+    pub(super) const fn settings(&self) -> u32 {
+        self.settings
     }
 
     /// Since when the peer owes the rest of a head.
@@ -200,7 +200,7 @@ impl Meter {
             }
             kind::RST_STREAM => self.spend(Flood::Resets, self.limits.resets, now),
             kind::SETTINGS if seen.flags & FLAG_FIRST == 0 => {
-                self.greeted = true;
+                self.settings = self.settings.wrapping_add(1);
                 self.spend(Flood::Settings, self.limits.settings, now);
             }
             kind::GOAWAY | kind::PUSH_PROMISE => self.spend(Flood::Settings, self.limits.settings, now),

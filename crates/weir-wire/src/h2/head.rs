@@ -6,7 +6,9 @@
 use crate::websocket as handshake;
 use bytes::{BufMut, Bytes};
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::uri::PathAndQuery;
 use http::{Method, Request, Response, StatusCode, Uri, request};
+use std::fmt::Write as _;
 use std::io;
 
 /// Fields that mean the connection they came on (RFC 9113 §8.2.2).
@@ -69,7 +71,7 @@ pub(super) fn write_trailers(trailers: &HeaderMap, out: &mut Vec<u8>) {
 /// A request head from its text; the second is the key of a WebSocket, which HTTP/2 does without.
 ///
 /// # Errors
-/// When the text is no head: only a mistake of ours.
+/// When the host is none to the crate; or the text is no head, which is a mistake of ours.
 pub(super) fn read_request(text: &[u8], scheme: &str) -> io::Result<(Request<()>, Option<Vec<u8>>)> {
     let (line, fields) = split(text)?;
     let mut words = line.split(|&b| b == b' ');
@@ -80,6 +82,9 @@ pub(super) fn read_request(text: &[u8], scheme: &str) -> io::Result<(Request<()>
     read_fields(&fields, &mut headers, &mut hop)?;
     let authority = headers.remove(header::HOST);
     let path = path_of(path, &method);
+    let path = PathAndQuery::try_from(path)
+        .or_else(|_| PathAndQuery::try_from(escaped(path)))
+        .map_err(|_| malformed())?;
     let mut uri = Uri::builder().scheme(scheme).path_and_query(path);
     if let Some(authority) = &authority {
         uri = uri.authority(authority.as_bytes());
@@ -206,8 +211,21 @@ fn path_of<'a>(path: &'a [u8], method: &Method) -> &'a [u8] {
     if path.is_empty() && *method != Method::OPTIONS { b"/" } else { path }
 }
 
+/// Escapes what HTTP/1.1 clients put into queries though it belongs in no URI, such as `<`: the crate takes none of it.
+fn escaped(target: &[u8]) -> String {
+    let mut escaped = String::with_capacity(target.len() + 16);
+    for &byte in target {
+        if byte.is_ascii_graphic() && !matches!(byte, b'"' | b'<' | b'>') {
+            escaped.push(char::from(byte));
+        } else {
+            let _ = write!(escaped, "%{byte:02X}"); // a String takes everything
+        }
+    }
+    escaped
+}
+
 fn malformed() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "a head that HTTP/2 can not carry")
+    io::Error::new(io::ErrorKind::InvalidInput, "a head that HTTP/2 can not carry")
 }
 
 /// A fresh key for a WebSocket that a client asked for without one.

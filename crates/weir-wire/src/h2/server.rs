@@ -1,5 +1,6 @@
 //! A client's connection: the requests that come on it, and its end.
 
+use super::client::window_for;
 use super::flood::FloodLimits;
 use super::stream::H2Stream;
 use super::transport::{Port, Transport};
@@ -27,10 +28,9 @@ pub struct ServerLimits {
     pub floods: FloodLimits,
 }
 
-/// How much of a body may be on its way to us unread, on one stream. 1 MiB fills a path of 80 Mbit/s and 100 ms.
-const STREAM_WINDOW: u32 = 1024 * 1024;
-
-/// The same on all streams together: a client of which nothing is read costs no more.
+/// How much of all bodies together may be on its way to us unread: a client of which nothing is read costs no more. The
+/// window of one stream is [`window_for`] the client's distance: those that an upstream does not read must not fill this
+/// one, or they would stall the others.
 const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
 
 /// How much of what is sent waits for one stream's window.
@@ -76,11 +76,12 @@ impl Server {
     /// When the client does not begin as it must, or is gone.
     pub async fn begin(stream: Stream, early: Vec<u8>, limits: &ServerLimits) -> Result<Self, Fault> {
         let tls = stream.tls();
+        let window = window_for(stream.round_trip().unwrap_or_default());
         let transport = Transport::new(stream, early, limits.floods, (PREFACE.len(), 0));
         let port = Port(Rc::clone(&transport));
         let mut builder = server::Builder::new();
         builder
-            .initial_window_size(STREAM_WINDOW)
+            .initial_window_size(window)
             .initial_connection_window_size(CONNECTION_WINDOW)
             .max_concurrent_streams(limits.streams)
             .max_header_list_size(limits.header_bytes.saturating_mul(2))

@@ -37,7 +37,7 @@ pub struct H2Stream {
     finished: bool,
     /// The peer said that it has not looked at the request.
     refused: bool,
-    /// Why the request could not be sent: nobody will answer it.
+    /// Why the request could not be sent: HTTP/2 can not carry it, or the peer takes none like it. Nobody will answer it.
     unsent: Option<io::ErrorKind>,
     /// The peer reset the stream.
     reset: bool,
@@ -205,7 +205,7 @@ impl H2Stream {
     /// Writes: first a head, then body.
     pub(crate) fn poll_write(&mut self, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
         if self.head.is_none() && self.send.is_none() {
-            return Poll::Ready(self.write_head(data));
+            return Poll::Ready(self.write_head(data).map_err(|e| self.not_sent(e)));
         }
         self.send_held()?;
         let Some(send) = &mut self.send else { return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())) };
@@ -244,7 +244,6 @@ impl H2Stream {
                 if key.is_some()
                     && !open.as_ref().is_some_and(SendRequest::is_extended_connect_protocol_enabled)
                 {
-                    self.unsent = Some(io::ErrorKind::Unsupported);
                     let why = "the upstream does not take WebSockets by HTTP/2 (RFC 8441)";
                     return Err(io::Error::new(io::ErrorKind::Unsupported, why));
                 }
@@ -274,8 +273,7 @@ impl H2Stream {
             Ok(send) => self.send = Some(send),
             Err(e) => {
                 let e = self.failed(e);
-                self.unsent = Some(e.kind());
-                return Err(e);
+                return Err(self.not_sent(e));
             }
         }
         Ok(())
@@ -347,6 +345,12 @@ impl H2Stream {
             (None, Role::Server { respond, .. }) => respond.send_reset(Reason::INTERNAL_ERROR),
             (None, Role::Client { .. }) => {}
         }
+    }
+
+    /// Whoever waits for the response is told of it too: there will be none.
+    fn not_sent(&mut self, e: io::Error) -> io::Error {
+        self.unsent = Some(e.kind());
+        e
     }
 
     fn failed(&mut self, e: h2::Error) -> io::Error {

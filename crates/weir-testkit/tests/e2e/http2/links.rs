@@ -163,6 +163,22 @@ fn a_post_whose_body_was_taken_is_not_sent_again() {
 }
 
 #[test]
+fn a_post_whose_body_was_not_taken_is_sent_again() {
+    let upstream = Upstream::listen();
+    let weir = weir(upstream.address(), H2C);
+    let mut client = weir.h2();
+    let stream = client.post("/");
+    let mut peer = server(&upstream, &[]);
+    let (seen, _) = peer.accept();
+    peer.reset(seen, code::REFUSED);
+    let (again, _) = peer.accept();
+    client.data(stream, "body", true);
+    peer.message(again).expect_body("body");
+    peer.respond(again, &[(":status", "200")], "ok");
+    client.message(stream).expect_body("ok");
+}
+
+#[test]
 fn a_post_that_came_whole_is_sent_again_after_refused_stream() {
     let upstream = Upstream::listen();
     let weir = weir(upstream.address(), H2C);

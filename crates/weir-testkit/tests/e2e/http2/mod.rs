@@ -3,6 +3,8 @@
 mod answers;
 mod bodies;
 mod clients;
+mod edges;
+mod faults;
 mod floods;
 mod heads;
 mod life;
