@@ -11,6 +11,20 @@ impl Checker<'_> {
         let limits = &config.limits;
         self.must_be_within("limits.headers", limits.headers.into(), 1, 1000);
         self.must_be_within("limits.connections", limits.connections.into(), 1, u32::MAX.into());
+        let h2 = &limits.h2;
+        for (key, value) in [
+            ("streams", h2.streams),
+            ("continuations", h2.continuations),
+            ("empty_data", h2.empty_data),
+            ("errors", h2.errors),
+            ("pings", h2.pings),
+            ("priorities", h2.priorities),
+            ("resets", h2.resets),
+            ("settings", h2.settings),
+            ("window_updates", h2.window_updates),
+        ] {
+            self.must_be_within(&format!("limits.h2.{key}"), value.into(), 1, u32::MAX.into());
+        }
         self.must_be_within("limits.metric_routes", limits.metric_routes.into(), 1, u32::MAX.into());
         let bytes = limits.header_bytes;
         if !(1 << 10..=1 << 20).contains(&bytes.get()) {
