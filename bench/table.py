@@ -7,6 +7,7 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+COMPARED = ("h1-64", "h1-1000", "post-144", "nokeepalive", "tls13", "h2-h1", "h2-h2c", "grpc")
 NAMES = {"weir": "Weir", "nginx": "nginx", "haproxy": "HAProxy", "relay": "bare relay"}
 
 
@@ -22,14 +23,14 @@ def newest(folder):
 def table(results):
     """µs per request of the suites that compare gateways, and the targets of the others."""
     lines = ["| µs per request | " + " | ".join(NAMES.values()) + " | Weir × best peer | suite |", "|---" * (len(NAMES) + 3) + "|"]
-    for suite in ("h1-64", "h1-1000", "post-144", "nokeepalive", "tls13"):
+    for suite in COMPARED:
         if suite not in results:
             continue
         rows = {r["name"]: r for r in results[suite]["rows"]}
         costs = [f"{rows[n]['us']:.1f}" if n in rows else "-" for n in NAMES]
         best = rows.get("weir", {}).get("vs_peer")
         lines.append(f"| {results[suite]['about']} | " + " | ".join(costs) + f" | {f'{best:.2f}' if best else '-'} | `{suite}` |")
-    others = [(s, t) for s, r in results.items() for t in r["targets"] if s not in ("h1-64", "h1-1000", "post-144", "nokeepalive", "tls13")]
+    others = [(s, t) for s, r in results.items() for t in r["targets"] if s not in COMPARED]
     if others:
         lines += ["", "| also | measured | target | suite |", "|---|---|---|---|"]
     for suite, t in others:
@@ -42,11 +43,13 @@ def main():
     results = newest(pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "bench/results")
     if not results:
         return "no results yet: make bench"
-    any_ = next(iter(results.values()))
-    m = any_["machine"]
-    # Another commit for another suite is said, not hidden.
-    commits = ", ".join(sorted({r["commit"] for r in results.values()}))
-    lines = table(results) + ["", f"{m['processor']}, {m['cores']} cores, kernel {m['kernel']}, {any_['date']}, commit {commits}. Reproduce a row: `bench/run.py --suite SUITE`."]
+    # Another machine or commit for another suite is said, not hidden: only the ratios can be compared between them.
+    runs = {}
+    for suite, r in results.items():
+        m = r["machine"]
+        runs.setdefault(f"{m['processor']}, {m['cores']} cores, kernel {m['kernel']}, {r['date']}, commit {r['commit']}", []).append(f"`{suite}`")
+    said = [f"- {', '.join(suites)}: {run}" for run, suites in sorted(runs.items())]
+    lines = table(results) + ["", *said, "", "Reproduce a row: `bench/run.py --suite SUITE`."]
     readme = ROOT / "README.md"
     text, n = re.subn(r"(<!-- cost-table -->\n).*?(<!-- /cost-table -->)", lambda k: k[1] + "\n".join(lines) + "\n" + k[2], readme.read_text(), flags=re.S)
     if not n:
