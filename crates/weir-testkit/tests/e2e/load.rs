@@ -275,13 +275,14 @@ fn every_request_of_a_count_is_made_and_counted_once() {
 #[test]
 fn a_tail_that_is_served_is_the_tail_that_is_shown() {
     let (origin, fast) = origin("/body/1KiB");
-    let slow = format!("http://{}/delay/100", origin.address());
+    // A second, so that what else this machine is busy with is small beside it.
+    let slow = format!("http://{}/delay/1000", origin.address());
     let r = report(&["-n1000", "-c20", "-t1", &format!("99@{fast}"), &slow]);
-    let above = r.latency.service.buckets().filter(|(ns, _)| *ns >= 99_000_000).map(|(_, n)| n).sum::<u64>();
+    let above = r.latency.service.buckets().filter(|(ns, _)| *ns >= 990_000_000).map(|(_, n)| n).sum::<u64>();
     assert_eq!(above, 10, "1 % of 1,000");
     let p995 = r.latency.service.quantile(0.995);
-    assert!((100_000_000..102_000_000).contains(&p995), "{p995}");
-    assert!(r.latency.service.quantile(0.985) < 90_000_000);
+    assert!((1_000_000_000..1_300_000_000).contains(&p995), "{p995}");
+    assert!(r.latency.service.quantile(0.985) < 900_000_000);
 }
 
 #[test]
