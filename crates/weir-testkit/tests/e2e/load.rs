@@ -1,4 +1,6 @@
-//! The load tester: what it sends, what it counts, and what its verdict notices.
+//! The load tester: what it sends, what it counts, and what its verdict notices. How it prints that is in `layouts`.
+
+mod layouts;
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixListener;

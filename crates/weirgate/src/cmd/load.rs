@@ -1,13 +1,19 @@
 //! `weir load`: load-tests a target. Here the command line is parsed; what it means stands in weir-load.
+//!
+//! *Layout.* `outputs` is where a report goes besides stdout, `prometheus` the thread that tells Prometheus.
+
+mod outputs;
+mod prometheus;
 
 use super::print;
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use clap::{Args, ValueEnum};
+use outputs::{Output, Outputs};
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use weir_load::report::{Format, Grade, verdict_text};
-use weir_load::{Interrupt, Options, Plan, Report};
+use weir_load::report::{Format, Grade, render, verdict_text};
+use weir_load::{Interrupt, Mistake, Options, Plan, Report};
 
 #[derive(Args)]
 pub(super) struct Load {
@@ -121,12 +127,18 @@ pub(super) struct Load {
     #[arg(long, value_enum, default_value_t, value_name = "WHOSE", help_heading = "Judgement")]
     exit_codes: ExitCodes,
 
-    /// How to print
+    /// How to print: text, json, html, csv, or as k6, k6-full, wrk, wrk2, ab, ghz or oha-json do
     #[arg(long, default_value = "text", value_name = "FORMAT", value_parser = format_named, help_heading = "Report")]
     format: &'static Format,
-    /// Save the whole report as JSON too
-    #[arg(short = 'o', long, value_name = "FILE", help_heading = "Report")]
-    out: Option<PathBuf>,
+    /// Save the whole report too, for `weir report`
+    #[arg(long, value_name = "FILE", help_heading = "Report")]
+    save: Option<PathBuf>,
+    /// Write the report as one page too, readable offline
+    #[arg(long, value_name = "FILE", help_heading = "Report")]
+    html: Option<PathBuf>,
+    /// Tell how it goes while it runs: prometheus=URL of a Prometheus that takes remote writes; may be repeated
+    #[arg(short = 'o', long = "output", value_name = "WHERE", help_heading = "Report")]
+    outputs: Vec<Output>,
     /// Tell what it cost the target's process: a pid, or `auto` for whoever listens on the first target's port
     #[arg(long, value_name = "PID|auto", help_heading = "Report")]
     pid: Option<String>,
@@ -154,19 +166,22 @@ enum ExitCodes {
     Weir,
 }
 
-fn format_named(name: &str) -> Result<&'static Format, String> {
-    Format::named(name).ok_or_else(|| {
-        let known: Vec<&str> = weir_load::report::FORMATS.iter().map(|f| f.name).collect();
-        format!("the formats are {}", known.join(", "))
-    })
+/// Reads the name of a layout.
+pub(super) fn format_named(name: &str) -> Result<&'static Format, weir_load::report::UnknownFormat> {
+    name.parse()
 }
 
 impl Load {
     pub(super) fn run(self) -> Result<ExitCode> {
-        let plan = match self.options().and_then(|options| Plan::new(&options)) {
-            Ok(plan) => plan,
-            Err(mistakes) => {
-                mistakes.iter().for_each(|m| eprintln!("weir load: {m}"));
+        let plan = self.options().and_then(|options| Plan::new(&options));
+        // Before the run: one that cannot be kept need not be made.
+        let outputs =
+            Outputs::open(&[(&self.save, "json"), (&self.html, "html")], &self.outputs, self.name.as_deref());
+        let (plan, mut outputs) = match (plan, outputs) {
+            (Ok(plan), Ok(outputs)) => (plan, outputs),
+            (plan, outputs) => {
+                let mistakes = plan.err().into_iter().chain(outputs.err()).flatten();
+                mistakes.for_each(|m| eprintln!("weir load: {m}"));
                 return Ok(ExitCode::from(2));
             }
         };
@@ -174,6 +189,7 @@ impl Load {
         end_on_ctrl_c(&interrupt)?;
         let tells = std::io::stderr().is_terminal();
         let report = plan.run(&interrupt, |tick| {
+            outputs.tick(tick);
             if tells {
                 let rate = tick.responses as f64 * 1e9 / tick.length_ns.max(1) as f64;
                 let seconds = tick.end_ns as f64 / 1e9;
@@ -183,15 +199,8 @@ impl Load {
         if tells {
             eprint!("\r{:50}\r", "");
         }
-        if let Some(path) = &self.out {
-            let json = Format::named("json").map(|f| (f.print)(&report)).unwrap_or_default();
-            std::fs::write(path, json).with_context(|| path.display().to_string())?;
-        }
-        print(&(self.format.print)(&report));
-        if self.format.name != "text" {
-            // Its stdout holds that layout and nothing else.
-            let _ = std::io::stderr().write_all(verdict_text(&report).as_bytes()); // nobody reads it then
-        }
+        show(&report, self.format);
+        outputs.end(&report)?;
         Ok(ExitCode::from(self.exit_code(&report)))
     }
 
@@ -210,7 +219,7 @@ impl Load {
         }
     }
 
-    fn options(&self) -> Result<Options, Vec<weir_load::Mistake>> {
+    fn options(&self) -> Result<Options, Vec<Mistake>> {
         let mut options = Options {
             urls: self.urls.clone(),
             method: self.method.clone(),
@@ -252,6 +261,15 @@ impl Load {
             options.add_curl(curl).map_err(|m| vec![m])?;
         }
         Ok(options)
+    }
+}
+
+/// Prints a report. In a layout for people who came for a verdict it stands there; in any other, stdout holds that layout and nothing else,
+/// and the verdict goes to stderr.
+pub(super) fn show(report: &Report, format: &Format) {
+    print(&render(report, format));
+    if format.name != "text" {
+        let _ = std::io::stderr().write_all(verdict_text(report).as_bytes()); // nobody reads it then
     }
 }
 

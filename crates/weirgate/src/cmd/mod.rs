@@ -6,6 +6,7 @@ mod explain;
 mod filters;
 mod load;
 mod reload;
+mod report;
 mod run;
 mod schema;
 mod status;
@@ -39,6 +40,8 @@ enum Command {
     Load(Box<load::Load>),
     /// Make a running Weir load its config again
     Reload(reload::Reload),
+    /// Print a saved result of `load` in any layout, or check its numbers
+    Report(report::Saved),
     /// Run the gateway (the default)
     Run(ConfigArgs),
     /// Print the JSON Schema of the config
@@ -100,6 +103,7 @@ pub(crate) fn run() -> ExitCode {
         Some(Command::Filters(filters)) => filters.run(),
         Some(Command::Load(load)) => load.run(),
         Some(Command::Reload(reload)) => reload.run(),
+        Some(Command::Report(saved)) => saved.run(),
         Some(Command::Run(config)) => run::run(&config),
         Some(Command::Schema) => schema::run(),
         Some(Command::Status(status)) => status.run(),
