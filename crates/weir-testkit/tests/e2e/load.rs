@@ -1,5 +1,7 @@
-//! The load tester: what it sends, what it counts, and what its verdict notices. How it prints that is in `layouts`.
+//! The load tester: what it sends, what it counts, and what its verdict notices. How it prints that is in `layouts`, how
+//! targets are compared in `compare`.
 
+mod compare;
 mod layouts;
 
 use std::io::{Read, Write};

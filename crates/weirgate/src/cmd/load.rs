@@ -1,9 +1,12 @@
 //! `weir load`: load-tests a target. Here the command line is parsed; what it means stands in weir-load.
 //!
-//! *Layout.* `outputs` is where a report goes besides stdout, `prometheus` the thread that tells Prometheus.
+//! *Layout.* `args` are the options that other commands have too, `outputs` is where a report goes besides stdout, `prometheus` the thread that tells Prometheus.
 
+mod args;
 mod outputs;
 mod prometheus;
+
+pub(super) use args::{ConnectionArgs, RequestArgs};
 
 use super::print;
 use anyhow::Result;
@@ -49,67 +52,10 @@ pub(super) struct Load {
     #[arg(short = 't', long, value_name = "N", help_heading = "Pace and stop")]
     threads: Option<u64>,
 
-    /// Method [default: GET, with a body POST]
-    #[arg(short = 'X', long, value_name = "METHOD", help_heading = "Request")]
-    method: Option<String>,
-    /// A header field, `name: value`; may be repeated
-    #[arg(short = 'H', long = "header", value_name = "K: V", help_heading = "Request")]
-    headers: Vec<String>,
-    /// Body: text, or @FILE
-    #[arg(long, value_name = "TEXT|@FILE", help_heading = "Request")]
-    data: Option<String>,
-    /// A part of a multipart body, name=value or name=@FILE; may be repeated
-    #[arg(short = 'F', long = "form", value_name = "K=V", help_heading = "Request")]
-    forms: Vec<String>,
-    /// Rows for {{data.NAME}} in path, header fields and body: CSV with a line of names, or JSON lines
-    #[arg(long, value_name = "FILE", help_heading = "Request")]
-    feed: Option<PathBuf>,
-    /// Send {{ and }} as they are
-    #[arg(long, help_heading = "Request")]
-    raw: bool,
-    /// Basic authentication
-    #[arg(short = 'u', long, value_name = "NAME:PASSWORD", help_heading = "Request")]
-    user: Option<String>,
-    /// Bearer authentication
-    #[arg(long, value_name = "TOKEN", help_heading = "Request")]
-    bearer: Option<String>,
-    /// A cookie, name=value; may be repeated
-    #[arg(long = "cookie", value_name = "K=V", help_heading = "Request")]
-    cookies: Vec<String>,
-    /// A curl command line, as browsers copy it
-    #[arg(long, value_name = "'curl …'", help_heading = "Request")]
-    curl: Option<String>,
-
-    /// Open a connection for each request
-    #[arg(long, help_heading = "Connection")]
-    no_keepalive: bool,
-    /// Write so many requests ahead of their responses [default: 1]
-    #[arg(long, value_name = "N", help_heading = "Connection")]
-    pipeline: Option<u64>,
-    /// Longest wait for a connection, and for a response [default: 30s]
-    #[arg(long, value_name = "TIME", help_heading = "Connection")]
-    timeout: Option<String>,
-    /// Connect to this address instead of asking the DNS, as in curl; may be repeated
-    #[arg(long, value_name = "HOST:PORT:ADDR", help_heading = "Connection")]
-    resolve: Vec<String>,
-    /// Connect to this Unix socket
-    #[arg(long, value_name = "PATH", help_heading = "Connection")]
-    unix_socket: Option<PathBuf>,
-    /// Accept any certificate
-    #[arg(short = 'k', long, help_heading = "Connection")]
-    insecure: bool,
-    /// Trust these certificates instead of the system's
-    #[arg(long, value_name = "FILE", help_heading = "Connection")]
-    cacert: Option<PathBuf>,
-    /// Client certificate
-    #[arg(long, value_name = "FILE", help_heading = "Connection")]
-    cert: Option<PathBuf>,
-    /// Key of the client certificate
-    #[arg(long, value_name = "FILE", help_heading = "Connection")]
-    key: Option<PathBuf>,
-    /// Name that TLS asks for and verifies instead of the URL's
-    #[arg(long, value_name = "NAME", help_heading = "Connection")]
-    server_name: Option<String>,
+    #[command(flatten)]
+    request: RequestArgs,
+    #[command(flatten)]
+    connection: ConnectionArgs,
 
     /// What each response must be: status=200, body~TEXT, json:$.a=1, size<10KiB; may be repeated
     #[arg(long = "check", value_name = "CHECK", help_heading = "Judgement")]
@@ -222,19 +168,8 @@ impl Load {
     fn options(&self) -> Result<Options, Vec<Mistake>> {
         let mut options = Options {
             urls: self.urls.clone(),
-            method: self.method.clone(),
-            headers: self.headers.clone(),
-            data: self.data.clone(),
-            body: None,
-            forms: self.forms.clone(),
-            feed: self.feed.clone(),
-            raw: self.raw,
-            user: self.user.clone(),
-            bearer: self.bearer.clone(),
-            cookies: self.cookies.clone(),
             connections: self.connections,
             threads: self.threads,
-            pipeline: self.pipeline,
             requests: self.requests.clone(),
             duration: self.duration.clone(),
             rate: self.rate.clone(),
@@ -242,30 +177,20 @@ impl Load {
             think: self.think.clone(),
             warmup: self.warmup.clone(),
             graceful_stop: self.graceful_stop.clone(),
-            timeout: self.timeout.clone(),
-            no_keepalive: self.no_keepalive,
-            resolve: self.resolve.clone(),
-            unix_socket: self.unix_socket.clone(),
-            insecure: self.insecure,
-            cacert: self.cacert.clone(),
-            cert: self.cert.clone(),
-            key: self.key.clone(),
-            server_name: self.server_name.clone(),
             checks: self.checks.clone(),
             thresholds: self.thresholds.clone(),
             abort_on: self.abort_on.clone(),
             pid: self.pid.clone(),
             name: self.name.clone(),
+            ..Options::default()
         };
-        if let Some(curl) = &self.curl {
-            options.add_curl(curl).map_err(|m| vec![m])?;
-        }
+        self.connection.fill(&mut options);
+        self.request.fill(&mut options).map_err(|m| vec![m])?;
         Ok(options)
     }
 }
 
-/// Prints a report. In a layout for people who came for a verdict it stands there; in any other, stdout holds that layout and nothing else,
-/// and the verdict goes to stderr.
+/// Prints a report. Our own text begins with the verdict; with any other layout stdout holds nothing else, and the verdict goes to stderr.
 pub(super) fn show(report: &Report, format: &Format) {
     print(&render(report, format));
     if format.name != "text" {
@@ -274,7 +199,7 @@ pub(super) fn show(report: &Report, format: &Format) {
 }
 
 /// The first Ctrl-C ends the run and prints what was measured; the second ends the program at once.
-fn end_on_ctrl_c(interrupt: &Interrupt) -> Result<()> {
+pub(super) fn end_on_ctrl_c(interrupt: &Interrupt) -> Result<()> {
     let interrupt = interrupt.clone();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     let wait = move || {

@@ -1,6 +1,7 @@
 //! The subcommands. One more is one new file and its lines below.
 
 mod check;
+mod compare;
 mod drain;
 mod explain;
 mod filters;
@@ -30,6 +31,8 @@ struct Cli {
 enum Command {
     /// Say everything that `run` would refuse, without running
     Check(check::Check),
+    /// Load several targets in turn, and say which is better and how surely
+    Compare(Box<compare::Compare>),
     /// Drain a running Weir: finish what is under way, then end
     Drain(drain::Drain),
     /// Say which route a request takes and why, through which filters, to which upstream
@@ -98,6 +101,7 @@ pub(crate) fn run() -> ExitCode {
     let outcome = match cli.command {
         None => run::run(&cli.config),
         Some(Command::Check(check)) => check.run(),
+        Some(Command::Compare(compare)) => compare.run(),
         Some(Command::Drain(drain)) => drain.run(),
         Some(Command::Explain(explain)) => explain.run(),
         Some(Command::Filters(filters)) => filters.run(),
