@@ -3,6 +3,7 @@
 
 mod compare;
 mod layouts;
+mod origin;
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixListener;

@@ -6,6 +6,7 @@ mod drain;
 mod explain;
 mod filters;
 mod load;
+mod origin;
 mod reload;
 mod report;
 mod run;
@@ -41,6 +42,8 @@ enum Command {
     Filters(filters::Filters),
     /// Load-test a target
     Load(Box<load::Load>),
+    /// Run the built-in test origin: bodies, delays, statuses, echo
+    Origin(origin::Serve),
     /// Make a running Weir load its config again
     Reload(reload::Reload),
     /// Print a saved result of `load` in any layout, or check its numbers
@@ -106,6 +109,7 @@ pub(crate) fn run() -> ExitCode {
         Some(Command::Explain(explain)) => explain.run(),
         Some(Command::Filters(filters)) => filters.run(),
         Some(Command::Load(load)) => load.run(),
+        Some(Command::Origin(origin)) => origin.run(),
         Some(Command::Reload(reload)) => reload.run(),
         Some(Command::Report(saved)) => saved.run(),
         Some(Command::Run(config)) => run::run(&config),
