@@ -16,7 +16,7 @@ use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use weir_load::report::{Format, Grade, render, verdict_text};
-use weir_load::{Interrupt, Mistake, Options, Plan, Report};
+use weir_load::{Interrupt, Knee, Mistake, Options, Plan, Report};
 
 #[derive(Args)]
 pub(super) struct Load {
@@ -66,6 +66,9 @@ pub(super) struct Load {
     /// End the run when this holds, such as 'errors>50%'; may be repeated
     #[arg(long = "abort-on", value_name = "CONDITION", help_heading = "Judgement")]
     abort_on: Vec<String>,
+    /// Search for the highest rate at which this holds, such as 'p99<20ms,errors<0.1%'; -d is a step [default: 5s]
+    #[arg(long, value_name = "CONDITIONS", help_heading = "Judgement", conflicts_with_all = SEARCHED)]
+    find_knee: Option<String>,
     /// Exit with 1 when the verdict is less than this
     #[arg(long, value_enum, value_name = "GRADE", help_heading = "Judgement")]
     require: Option<Require>,
@@ -93,6 +96,21 @@ pub(super) struct Load {
     name: Option<String>,
 }
 
+/// What has no meaning where the rate is searched for.
+const SEARCHED: [&str; 11] = [
+    "rate",
+    "requests",
+    "stages",
+    "think",
+    "thresholds",
+    "abort_on",
+    "require",
+    "exit_codes",
+    "save",
+    "html",
+    "outputs",
+];
+
 /// What a verdict must be.
 #[derive(Clone, Copy, ValueEnum)]
 enum Require {
@@ -119,6 +137,9 @@ pub(super) fn format_named(name: &str) -> Result<&'static Format, weir_load::rep
 
 impl Load {
     pub(super) fn run(self) -> Result<ExitCode> {
+        if let Some(conditions) = &self.find_knee {
+            return self.search(conditions);
+        }
         let plan = self.options().and_then(|options| Plan::new(&options));
         // Before the run: one that cannot be kept need not be made.
         let outputs =
@@ -148,6 +169,40 @@ impl Load {
         show(&report, self.format);
         outputs.end(&report)?;
         Ok(ExitCode::from(self.exit_code(&report)))
+    }
+
+    /// Searches for the highest rate that holds; exit 1 where none does.
+    fn search(&self, conditions: &str) -> Result<ExitCode> {
+        let print_as: fn(&Knee) -> String = match self.format.name {
+            "json" => Knee::to_json,
+            "text" => Knee::to_text,
+            other => {
+                eprintln!("weir load: --format {other}: a search is printed as text or json");
+                return Ok(ExitCode::from(2));
+            }
+        };
+        let interrupt = Interrupt::default();
+        end_on_ctrl_c(&interrupt)?;
+        let tells = std::io::stderr().is_terminal();
+        let found = self.options().and_then(|options| {
+            Knee::find(&options, conditions, &interrupt, |rate| {
+                if tells {
+                    eprint!("\rtrying {rate:>12.0}/s");
+                }
+            })
+        });
+        if tells {
+            eprint!("\r{:30}\r", "");
+        }
+        let knee = match found {
+            Ok(knee) => knee?,
+            Err(mistakes) => {
+                mistakes.iter().for_each(|m| eprintln!("weir load: {m}"));
+                return Ok(ExitCode::from(2));
+            }
+        };
+        print(&print_as(&knee));
+        Ok(ExitCode::from(u8::from(knee.rate.is_none())))
     }
 
     fn exit_code(&self, report: &Report) -> u8 {
