@@ -47,24 +47,26 @@ impl Begun {
 fn watch(pid: u32, begun: Begun, stop: &Receiver<()>) -> TargetCost {
     let mut cost = TargetCost { pid, command: command(pid), ..TargetCost::default() };
     let Begun(begun, first) = begun;
+    let mut threads = first.threads.clone();
     loop {
         let ended = stop.recv_timeout(EVERY) != Err(RecvTimeoutError::Timeout);
         let now = Sample::of(pid);
         cost.rss_bytes_max = cost.rss_bytes_max.max(now.rss_bytes);
         cost.threads_max = cost.threads_max.max(now.threads.len() as u64);
+        threads.extend(now.threads);
         if !ended {
             continue;
         }
         cost.sampled_ns = crate::clock::nanos(begun.elapsed());
-        cost.processes = now.processes;
+        cost.processes = now.processes.len() as u64;
         cost.rss_bytes_end = now.rss_bytes;
-        for (tid, thread) in &now.threads {
+        for (tid, thread) in &threads {
             let before = first.threads.get(tid).copied().unwrap_or_default();
-            cost.cpu_ns += thread.cpu_ns.saturating_sub(before.cpu_ns);
             cost.voluntary_switches += thread.voluntary.saturating_sub(before.voluntary);
             cost.involuntary_switches += thread.involuntary.saturating_sub(before.involuntary);
         }
-        cost.system_ns = now.system_ns.saturating_sub(first.system_ns).min(cost.cpu_ns);
+        cost.cpu_ns = spent(&first.processes, &now.processes, |p| p.cpu_ns);
+        cost.system_ns = spent(&first.processes, &now.processes, |p| p.system_ns).min(cost.cpu_ns);
         cost.net_received = now.net.0.saturating_sub(first.net.0);
         cost.net_sent = now.net.1.saturating_sub(first.net.1);
         return cost;
@@ -73,33 +75,59 @@ fn watch(pid: u32, begun: Begun, stop: &Receiver<()>) -> TargetCost {
 
 #[derive(Default)]
 struct Sample {
-    processes: u64,
+    processes: BTreeMap<u32, Process>,
     threads: BTreeMap<u32, Thread>,
-    system_ns: u64,
     rss_bytes: u64,
     net: (u64, u64),
 }
 
-/// A thread that ends takes its counts along: what it spent since the last sample of its process is not seen.
+/// What a process has spent since it began, the threads that have ended among it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Process {
+    cpu_ns: Time,
+    system_ns: Time,
+}
+
+/// Processor time of a process: its own, and that of descendants that ended and were waited for.
+#[derive(Clone, Copy, Debug, Default)]
+struct Time {
+    own: u64,
+    reaped: u64,
+}
+
+/// A thread that ends takes these counts along: what it did since the last sample is not seen.
 #[derive(Clone, Copy, Default)]
 struct Thread {
-    cpu_ns: u64,
     voluntary: u64,
     involuntary: u64,
+}
+
+/// What a tree spent between two samples. A process that ended in between has left all its time to whoever waited for it, also what it had
+/// spent before the first sample.
+fn spent(first: &BTreeMap<u32, Process>, now: &BTreeMap<u32, Process>, of: fn(&Process) -> Time) -> u64 {
+    let (mut own, mut reaped) = (0, 0);
+    for (pid, process) in now {
+        let (before, now) = (first.get(pid).map(of).unwrap_or_default(), of(process));
+        own += now.own.saturating_sub(before.own);
+        reaped += now.reaped.saturating_sub(before.reaped);
+    }
+    let gone = first.iter().filter(|(pid, _)| !now.contains_key(pid)).map(|(_, process)| of(process));
+    own + reaped.saturating_sub(gone.map(|time| time.own + time.reaped).sum())
 }
 
 impl Sample {
     fn of(root: u32) -> Self {
         let mut sample = Self { net: net(root), ..Self::default() };
         for pid in tree(root) {
-            sample.processes += 1;
-            sample.system_ns += stat(pid).map_or(0, |s| s.system_ns);
+            if let Some(mut process) = stat(pid).map(|s| s.spent) {
+                // The clock of the process tells more exactly what `stat` knows to 10 ms.
+                process.cpu_ns.own = crate::os::process_cpu_ns(pid).unwrap_or(process.cpu_ns.own);
+                sample.processes.insert(pid, process);
+            }
             sample.rss_bytes += field(&read(&format!("/proc/{pid}/status")), "VmRSS:") * 1024;
             for tid in numbers(&format!("/proc/{pid}/task")) {
                 let status = read(&format!("/proc/{pid}/task/{tid}/status"));
-                let schedstat = read(&format!("/proc/{pid}/task/{tid}/schedstat"));
                 let thread = Thread {
-                    cpu_ns: schedstat.split(' ').next().and_then(|n| n.parse().ok()).unwrap_or(0),
                     voluntary: field(&status, "voluntary_ctxt_switches:"),
                     involuntary: field(&status, "nonvoluntary_ctxt_switches:"),
                 };
@@ -128,17 +156,21 @@ fn tree(root: u32) -> Vec<u32> {
 
 struct Stat {
     parent: u32,
-    system_ns: u64,
+    spent: Process,
 }
 
 fn stat(pid: u32) -> Option<Stat> {
     let text = read(&format!("/proc/{pid}/stat"));
     // The name may hold blanks and parentheses: what follows the last one is regular.
-    let mut fields = text.rsplit_once(") ")?.1.split(' ');
-    let parent = fields.nth(1)?.parse().ok()?;
-    let ticks: u64 = fields.nth(10)?.parse().ok()?;
-    // USER_HZ is 100 on every architecture that Linux has kept.
-    Some(Stat { parent, system_ns: ticks * 10_000_000 })
+    let fields: Vec<&str> = text.rsplit_once(") ")?.1.split(' ').collect();
+    // proc_pid_stat(5) counts from 1, and two fields are cut off. USER_HZ is 100 on every architecture that Linux has kept.
+    let ticks = |number: usize| Some(fields.get(number - 3)?.parse::<u64>().ok()? * 10_000_000);
+    let (user, system, reaped_user, reaped_system) = (ticks(14)?, ticks(15)?, ticks(16)?, ticks(17)?);
+    let spent = Process {
+        cpu_ns: Time { own: user + system, reaped: reaped_user + reaped_system },
+        system_ns: Time { own: system, reaped: reaped_system },
+    };
+    Some(Stat { parent: fields.get(1)?.parse().ok()?, spent })
 }
 
 fn command(pid: u32) -> String {
@@ -203,7 +235,9 @@ impl Watch {
 mod tests {
     use super::*;
     use crate::clock;
+    use std::io::{Read, Write};
     use std::net::TcpListener;
+    use std::process::{Command, Stdio};
 
     #[test]
     fn our_own_work_is_seen() {
@@ -217,6 +251,51 @@ mod tests {
         assert!(cost.cpu_ns > 5_000_000 && cost.rss_bytes_max > 0 && cost.threads_max >= 2, "{cost:?}");
         assert_eq!((cost.responses, cost.pid), (10, std::process::id()));
         assert!(!cost.command.is_empty() && cost.sampled_ns > 0);
+    }
+
+    #[test]
+    fn what_ended_before_the_last_look_has_spent_its_time() {
+        let pid = std::process::id();
+        let watch = Watch::start(pid, Some(Begun::now(pid)), Duration::ZERO).unwrap();
+        let work = || while crate::os::thread_cpu_ns() < 60_000_000 {};
+        std::thread::spawn(work).join().unwrap();
+        let cost = watch.end(1).unwrap();
+        assert!(cost.cpu_ns >= 60_000_000, "a thread: {cost:?}");
+
+        let script = "read a; (i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done); echo done; read b";
+        let mut shell = Command::new("sh")
+            .args(["-c", script])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let watch = Watch::start(shell.id(), Some(Begun::now(shell.id())), Duration::ZERO).unwrap();
+        let mut input = shell.stdin.take().unwrap();
+        input.write_all(b"\n").unwrap();
+        let mut said = [0; 5];
+        shell.stdout.take().unwrap().read_exact(&mut said).unwrap();
+        let cost = watch.end(1).unwrap();
+        drop(input);
+        shell.wait().unwrap();
+        assert!(cost.cpu_ns >= 20_000_000, "a process: {cost:?}");
+    }
+
+    #[test]
+    fn time_is_counted_once_wherever_it_went() {
+        let tree = |times: &[(u32, u64, u64)]| -> BTreeMap<u32, Process> {
+            let process = |own, reaped| Process { cpu_ns: Time { own, reaped }, ..Process::default() };
+            times.iter().map(|(pid, own, reaped)| (*pid, process(*own, *reaped))).collect()
+        };
+        let of = |p: &Process| p.cpu_ns;
+        for (what, first, now, want) in [
+            ("a process works", tree(&[(1, 10, 0)]), tree(&[(1, 15, 0)]), 5),
+            ("a child begins", tree(&[(1, 10, 0)]), tree(&[(1, 10, 0), (2, 4, 0)]), 4),
+            ("a child ends", tree(&[(1, 10, 0), (2, 4, 0)]), tree(&[(1, 11, 7)]), 1 + 3),
+            ("a child comes and goes", tree(&[(1, 10, 2)]), tree(&[(1, 10, 8)]), 6),
+            ("a child is let go", tree(&[(1, 10, 0), (2, 4, 0)]), tree(&[(1, 11, 0)]), 1),
+        ] {
+            assert_eq!(spent(&first, &now, of), want, "{what}");
+        }
     }
 
     #[test]

@@ -28,17 +28,38 @@ use tally::Tally;
 /// How much of the first response is kept for the ledger.
 const CAPTURE_BYTES: usize = 4096;
 
-/// Ends a run from outside, such as on Ctrl-C. Clones end the same run.
+/// Ends a run from outside, such as on Ctrl-C. Clones end the same run; of several runs with one of these, the one under way and all that follow.
 #[derive(Clone, Debug, Default)]
-pub struct Interrupt(Arc<OnceLock<mpsc::Sender<Message>>>);
+pub struct Interrupt(Arc<Mutex<Interrupted>>);
+
+#[derive(Debug, Default)]
+struct Interrupted {
+    ended: bool,
+    run: Option<mpsc::Sender<Message>>,
+}
 
 impl Interrupt {
-    /// Ends the run now, without a graceful stop; the report is of what was measured so far. Before the run began, or after it ended,
-    /// nothing happens.
+    /// Ends the run now, without a graceful stop; the report is of what was measured so far. A run that begins later ends at once.
     pub fn end(&self) {
-        if let Some(out) = self.0.get() {
-            let _ = out.send(Message::Interrupt); // ended by itself meanwhile
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        state.ended = true;
+        if let Some(run) = &state.run {
+            let _ = run.send(Message::Interrupt); // ended by itself meanwhile
         }
+    }
+
+    /// Whether it was ended.
+    pub fn is_ended(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).ended
+    }
+
+    /// From now on, this run.
+    fn ends(&self, run: &mpsc::Sender<Message>) {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.ended {
+            let _ = run.send(Message::Interrupt); // the inbox is there: its owner calls
+        }
+        state.run = Some(run.clone());
     }
 }
 
@@ -168,7 +189,7 @@ impl Plan {
         let _ = weir_wire::limits::raise_descriptors(); // fewer connections then, and the report says so
         let plan = Arc::new(self);
         let (out, inbox) = mpsc::channel();
-        let _ = interrupt.0.set(out.clone()); // an interrupt is for one run
+        interrupt.ends(&out);
         let shared = Arc::new(Shared::new(&plan));
         let (wall, begun) = (SystemTime::now(), Instant::now());
         // Looking at all of /proc takes milliseconds: before the clock runs, where there is no warm-up.

@@ -13,7 +13,8 @@
 //! *Layout.* `options` reads what was written (with `url`, `units`, `check`, `threshold`, `template`, `curl`) and makes a `plan`. `engine` runs it: `pace` says when
 //! requests begin, `clock` and `os` what time it is. `report` is the data model of everything a run yields; whatever is
 //! printed, in our layout or in another tool's, is computed from it and from nothing else. `histogram` is the one way in which times are kept, `verdict`
-//! judges, `cost` watches the target's process. `remote_write` tells Prometheus how a run goes.
+//! judges, `cost` watches the target's process. `compare` runs a plan on several targets in turn, `knee` searches
+//! for the highest rate that holds. `remote_write` tells Prometheus how a run goes.
 //!
 //! *Architecture Invariant:* a report holds raw counts, sums and histograms, never only what was computed from them, so
 //! that each printed figure can be computed again from a saved report.
@@ -23,10 +24,12 @@
 
 mod check;
 mod clock;
+pub mod compare;
 mod cost;
 mod curl;
 mod engine;
 pub mod histogram;
+pub mod knee;
 mod options;
 mod os;
 mod pace;
@@ -40,8 +43,10 @@ mod url;
 pub mod verdict;
 
 pub use check::Check;
+pub use compare::{Compare, CompareOptions, Comparison};
 pub use engine::Interrupt;
 pub use histogram::Histogram;
+pub use knee::Knee;
 pub use options::{Mistake, Options};
 pub use plan::Plan;
 pub use remote_write::RemoteWrite;

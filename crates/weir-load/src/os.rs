@@ -17,6 +17,18 @@ pub(crate) fn thread_cpu_ns() -> u64 {
     if failed { 0 } else { time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64 }
 }
 
+/// Processor time of a process, the threads that have ended among it, in nanoseconds.
+pub(crate) fn process_cpu_ns(pid: u32) -> Option<u64> {
+    let pid = libc::pid_t::try_from(pid).ok()?;
+    let mut clock = 0;
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `clock` is a valid clockid_t for the call to fill.
+    let found = unsafe { libc::clock_getcpuclockid(pid, &raw mut clock) } == 0;
+    // SAFETY: `time` is a valid timespec for the call to fill.
+    let told = found && unsafe { libc::clock_gettime(clock, &raw mut time) } == 0;
+    told.then(|| time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+}
+
 /// Time that the calling thread was ready and had no processor, in nanoseconds; 0 where the kernel does not tell.
 pub(crate) fn thread_waited_ns() -> u64 {
     let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();

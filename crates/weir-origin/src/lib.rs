@@ -29,6 +29,8 @@ mod pages;
 mod request;
 mod websocket;
 
+pub use pages::PATHS;
+
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::num::NonZeroUsize;

@@ -26,7 +26,8 @@ static FILL: [u8; 64 * 1024] = [b'x'; 64 * 1024];
 /// The size of a chunk of `/chunked/{n}`.
 const CHUNK: u64 = 16 * 1024;
 
-const PATHS: &[(&str, &str)] = &[
+/// The paths of the origin, each with an argument to try and what it answers.
+pub static PATHS: &[(&str, &str)] = &[
     ("/echo", "what you sent, as JSON"),
     ("/body/1KiB", "so many bytes"),
     ("/chunked/64KiB", "so many bytes, in chunks"),

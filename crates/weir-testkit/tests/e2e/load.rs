@@ -1,4 +1,10 @@
-//! The load tester: what it sends, what it counts, and what its verdict notices.
+//! The load tester: what it sends, what it counts, and what its verdict notices. How it prints that is in `layouts`, how
+//! targets are compared in `compare`.
+
+mod compare;
+mod knee;
+mod layouts;
+mod origin;
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixListener;

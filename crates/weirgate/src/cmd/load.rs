@@ -1,13 +1,22 @@
 //! `weir load`: load-tests a target. Here the command line is parsed; what it means stands in weir-load.
+//!
+//! *Layout.* `args` are the options that other commands have too, `outputs` is where a report goes besides stdout, `prometheus` the thread that tells Prometheus.
+
+mod args;
+mod outputs;
+mod prometheus;
+
+pub(super) use args::{ConnectionArgs, RequestArgs};
 
 use super::print;
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use clap::{Args, ValueEnum};
+use outputs::{Output, Outputs};
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use weir_load::report::{Format, Grade, verdict_text};
-use weir_load::{Interrupt, Options, Plan, Report};
+use weir_load::report::{Format, Grade, render, verdict_text};
+use weir_load::{Interrupt, Knee, Mistake, Options, Plan, Report};
 
 #[derive(Args)]
 pub(super) struct Load {
@@ -43,67 +52,10 @@ pub(super) struct Load {
     #[arg(short = 't', long, value_name = "N", help_heading = "Pace and stop")]
     threads: Option<u64>,
 
-    /// Method [default: GET, with a body POST]
-    #[arg(short = 'X', long, value_name = "METHOD", help_heading = "Request")]
-    method: Option<String>,
-    /// A header field, `name: value`; may be repeated
-    #[arg(short = 'H', long = "header", value_name = "K: V", help_heading = "Request")]
-    headers: Vec<String>,
-    /// Body: text, or @FILE
-    #[arg(long, value_name = "TEXT|@FILE", help_heading = "Request")]
-    data: Option<String>,
-    /// A part of a multipart body, name=value or name=@FILE; may be repeated
-    #[arg(short = 'F', long = "form", value_name = "K=V", help_heading = "Request")]
-    forms: Vec<String>,
-    /// Rows for {{data.NAME}} in path, header fields and body: CSV with a line of names, or JSON lines
-    #[arg(long, value_name = "FILE", help_heading = "Request")]
-    feed: Option<PathBuf>,
-    /// Send {{ and }} as they are
-    #[arg(long, help_heading = "Request")]
-    raw: bool,
-    /// Basic authentication
-    #[arg(short = 'u', long, value_name = "NAME:PASSWORD", help_heading = "Request")]
-    user: Option<String>,
-    /// Bearer authentication
-    #[arg(long, value_name = "TOKEN", help_heading = "Request")]
-    bearer: Option<String>,
-    /// A cookie, name=value; may be repeated
-    #[arg(long = "cookie", value_name = "K=V", help_heading = "Request")]
-    cookies: Vec<String>,
-    /// A curl command line, as browsers copy it
-    #[arg(long, value_name = "'curl …'", help_heading = "Request")]
-    curl: Option<String>,
-
-    /// Open a connection for each request
-    #[arg(long, help_heading = "Connection")]
-    no_keepalive: bool,
-    /// Write so many requests ahead of their responses [default: 1]
-    #[arg(long, value_name = "N", help_heading = "Connection")]
-    pipeline: Option<u64>,
-    /// Longest wait for a connection, and for a response [default: 30s]
-    #[arg(long, value_name = "TIME", help_heading = "Connection")]
-    timeout: Option<String>,
-    /// Connect to this address instead of asking the DNS, as in curl; may be repeated
-    #[arg(long, value_name = "HOST:PORT:ADDR", help_heading = "Connection")]
-    resolve: Vec<String>,
-    /// Connect to this Unix socket
-    #[arg(long, value_name = "PATH", help_heading = "Connection")]
-    unix_socket: Option<PathBuf>,
-    /// Accept any certificate
-    #[arg(short = 'k', long, help_heading = "Connection")]
-    insecure: bool,
-    /// Trust these certificates instead of the system's
-    #[arg(long, value_name = "FILE", help_heading = "Connection")]
-    cacert: Option<PathBuf>,
-    /// Client certificate
-    #[arg(long, value_name = "FILE", help_heading = "Connection")]
-    cert: Option<PathBuf>,
-    /// Key of the client certificate
-    #[arg(long, value_name = "FILE", help_heading = "Connection")]
-    key: Option<PathBuf>,
-    /// Name that TLS asks for and verifies instead of the URL's
-    #[arg(long, value_name = "NAME", help_heading = "Connection")]
-    server_name: Option<String>,
+    #[command(flatten)]
+    request: RequestArgs,
+    #[command(flatten)]
+    connection: ConnectionArgs,
 
     /// What each response must be: status=200, body~TEXT, json:$.a=1, size<10KiB; may be repeated
     #[arg(long = "check", value_name = "CHECK", help_heading = "Judgement")]
@@ -114,6 +66,9 @@ pub(super) struct Load {
     /// End the run when this holds, such as 'errors>50%'; may be repeated
     #[arg(long = "abort-on", value_name = "CONDITION", help_heading = "Judgement")]
     abort_on: Vec<String>,
+    /// Search for the highest rate at which this holds, such as 'p99<20ms,errors<0.1%'; -d is a step [default: 5s]
+    #[arg(long, value_name = "CONDITIONS", help_heading = "Judgement", conflicts_with_all = SEARCHED)]
+    find_knee: Option<String>,
     /// Exit with 1 when the verdict is less than this
     #[arg(long, value_enum, value_name = "GRADE", help_heading = "Judgement")]
     require: Option<Require>,
@@ -121,12 +76,18 @@ pub(super) struct Load {
     #[arg(long, value_enum, default_value_t, value_name = "WHOSE", help_heading = "Judgement")]
     exit_codes: ExitCodes,
 
-    /// How to print
+    /// How to print: text, json, html, csv, or as k6, k6-full, wrk, wrk2, ab, ghz or oha-json do
     #[arg(long, default_value = "text", value_name = "FORMAT", value_parser = format_named, help_heading = "Report")]
     format: &'static Format,
-    /// Save the whole report as JSON too
-    #[arg(short = 'o', long, value_name = "FILE", help_heading = "Report")]
-    out: Option<PathBuf>,
+    /// Save the whole report too, for `weir report`
+    #[arg(long, value_name = "FILE", help_heading = "Report")]
+    save: Option<PathBuf>,
+    /// Write the report as one page too, readable offline
+    #[arg(long, value_name = "FILE", help_heading = "Report")]
+    html: Option<PathBuf>,
+    /// Tell how it goes while it runs: prometheus=URL of a Prometheus that takes remote writes; may be repeated
+    #[arg(short = 'o', long = "output", value_name = "WHERE", help_heading = "Report")]
+    outputs: Vec<Output>,
     /// Tell what it cost the target's process: a pid, or `auto` for whoever listens on the first target's port
     #[arg(long, value_name = "PID|auto", help_heading = "Report")]
     pid: Option<String>,
@@ -134,6 +95,21 @@ pub(super) struct Load {
     #[arg(long, value_name = "NAME", help_heading = "Report")]
     name: Option<String>,
 }
+
+/// What has no meaning where the rate is searched for.
+const SEARCHED: [&str; 11] = [
+    "rate",
+    "requests",
+    "stages",
+    "think",
+    "thresholds",
+    "abort_on",
+    "require",
+    "exit_codes",
+    "save",
+    "html",
+    "outputs",
+];
 
 /// What a verdict must be.
 #[derive(Clone, Copy, ValueEnum)]
@@ -154,19 +130,25 @@ enum ExitCodes {
     Weir,
 }
 
-fn format_named(name: &str) -> Result<&'static Format, String> {
-    Format::named(name).ok_or_else(|| {
-        let known: Vec<&str> = weir_load::report::FORMATS.iter().map(|f| f.name).collect();
-        format!("the formats are {}", known.join(", "))
-    })
+/// Reads the name of a layout.
+pub(super) fn format_named(name: &str) -> Result<&'static Format, weir_load::report::UnknownFormat> {
+    name.parse()
 }
 
 impl Load {
     pub(super) fn run(self) -> Result<ExitCode> {
-        let plan = match self.options().and_then(|options| Plan::new(&options)) {
-            Ok(plan) => plan,
-            Err(mistakes) => {
-                mistakes.iter().for_each(|m| eprintln!("weir load: {m}"));
+        if let Some(conditions) = &self.find_knee {
+            return self.search(conditions);
+        }
+        let plan = self.options().and_then(|options| Plan::new(&options));
+        // Before the run: one that cannot be kept need not be made.
+        let outputs =
+            Outputs::open(&[(&self.save, "json"), (&self.html, "html")], &self.outputs, self.name.as_deref());
+        let (plan, mut outputs) = match (plan, outputs) {
+            (Ok(plan), Ok(outputs)) => (plan, outputs),
+            (plan, outputs) => {
+                let mistakes = plan.err().into_iter().chain(outputs.err()).flatten();
+                mistakes.for_each(|m| eprintln!("weir load: {m}"));
                 return Ok(ExitCode::from(2));
             }
         };
@@ -174,6 +156,7 @@ impl Load {
         end_on_ctrl_c(&interrupt)?;
         let tells = std::io::stderr().is_terminal();
         let report = plan.run(&interrupt, |tick| {
+            outputs.tick(tick);
             if tells {
                 let rate = tick.responses as f64 * 1e9 / tick.length_ns.max(1) as f64;
                 let seconds = tick.end_ns as f64 / 1e9;
@@ -183,16 +166,43 @@ impl Load {
         if tells {
             eprint!("\r{:50}\r", "");
         }
-        if let Some(path) = &self.out {
-            let json = Format::named("json").map(|f| (f.print)(&report)).unwrap_or_default();
-            std::fs::write(path, json).with_context(|| path.display().to_string())?;
-        }
-        print(&(self.format.print)(&report));
-        if self.format.name != "text" {
-            // Its stdout holds that layout and nothing else.
-            let _ = std::io::stderr().write_all(verdict_text(&report).as_bytes()); // nobody reads it then
-        }
+        show(&report, self.format);
+        outputs.end(&report)?;
         Ok(ExitCode::from(self.exit_code(&report)))
+    }
+
+    /// Searches for the highest rate that holds; exit 1 where none does.
+    fn search(&self, conditions: &str) -> Result<ExitCode> {
+        let print_as: fn(&Knee) -> String = match self.format.name {
+            "json" => Knee::to_json,
+            "text" => Knee::to_text,
+            other => {
+                eprintln!("weir load: --format {other}: a search is printed as text or json");
+                return Ok(ExitCode::from(2));
+            }
+        };
+        let interrupt = Interrupt::default();
+        end_on_ctrl_c(&interrupt)?;
+        let tells = std::io::stderr().is_terminal();
+        let found = self.options().and_then(|options| {
+            Knee::find(&options, conditions, &interrupt, |rate| {
+                if tells {
+                    eprint!("\rtrying {rate:>12.0}/s");
+                }
+            })
+        });
+        if tells {
+            eprint!("\r{:30}\r", "");
+        }
+        let knee = match found {
+            Ok(knee) => knee?,
+            Err(mistakes) => {
+                mistakes.iter().for_each(|m| eprintln!("weir load: {m}"));
+                return Ok(ExitCode::from(2));
+            }
+        };
+        print(&print_as(&knee));
+        Ok(ExitCode::from(u8::from(knee.rate.is_none())))
     }
 
     fn exit_code(&self, report: &Report) -> u8 {
@@ -210,22 +220,11 @@ impl Load {
         }
     }
 
-    fn options(&self) -> Result<Options, Vec<weir_load::Mistake>> {
+    fn options(&self) -> Result<Options, Vec<Mistake>> {
         let mut options = Options {
             urls: self.urls.clone(),
-            method: self.method.clone(),
-            headers: self.headers.clone(),
-            data: self.data.clone(),
-            body: None,
-            forms: self.forms.clone(),
-            feed: self.feed.clone(),
-            raw: self.raw,
-            user: self.user.clone(),
-            bearer: self.bearer.clone(),
-            cookies: self.cookies.clone(),
             connections: self.connections,
             threads: self.threads,
-            pipeline: self.pipeline,
             requests: self.requests.clone(),
             duration: self.duration.clone(),
             rate: self.rate.clone(),
@@ -233,30 +232,29 @@ impl Load {
             think: self.think.clone(),
             warmup: self.warmup.clone(),
             graceful_stop: self.graceful_stop.clone(),
-            timeout: self.timeout.clone(),
-            no_keepalive: self.no_keepalive,
-            resolve: self.resolve.clone(),
-            unix_socket: self.unix_socket.clone(),
-            insecure: self.insecure,
-            cacert: self.cacert.clone(),
-            cert: self.cert.clone(),
-            key: self.key.clone(),
-            server_name: self.server_name.clone(),
             checks: self.checks.clone(),
             thresholds: self.thresholds.clone(),
             abort_on: self.abort_on.clone(),
             pid: self.pid.clone(),
             name: self.name.clone(),
+            ..Options::default()
         };
-        if let Some(curl) = &self.curl {
-            options.add_curl(curl).map_err(|m| vec![m])?;
-        }
+        self.connection.fill(&mut options);
+        self.request.fill(&mut options).map_err(|m| vec![m])?;
         Ok(options)
     }
 }
 
+/// Prints a report. Our own text begins with the verdict; with any other layout stdout holds nothing else, and the verdict goes to stderr.
+pub(super) fn show(report: &Report, format: &Format) {
+    print(&render(report, format));
+    if format.name != "text" {
+        let _ = std::io::stderr().write_all(verdict_text(report).as_bytes()); // nobody reads it then
+    }
+}
+
 /// The first Ctrl-C ends the run and prints what was measured; the second ends the program at once.
-fn end_on_ctrl_c(interrupt: &Interrupt) -> Result<()> {
+pub(super) fn end_on_ctrl_c(interrupt: &Interrupt) -> Result<()> {
     let interrupt = interrupt.clone();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     let wait = move || {

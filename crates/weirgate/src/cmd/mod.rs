@@ -1,11 +1,14 @@
 //! The subcommands. One more is one new file and its lines below.
 
 mod check;
+mod compare;
 mod drain;
 mod explain;
 mod filters;
 mod load;
+mod origin;
 mod reload;
+mod report;
 mod run;
 mod schema;
 mod status;
@@ -29,6 +32,8 @@ struct Cli {
 enum Command {
     /// Say everything that `run` would refuse, without running
     Check(check::Check),
+    /// Load several targets in turn, and say which is better and how surely
+    Compare(Box<compare::Compare>),
     /// Drain a running Weir: finish what is under way, then end
     Drain(drain::Drain),
     /// Say which route a request takes and why, through which filters, to which upstream
@@ -37,8 +42,12 @@ enum Command {
     Filters(filters::Filters),
     /// Load-test a target
     Load(Box<load::Load>),
+    /// Run the built-in test origin: bodies, delays, statuses, echo
+    Origin(origin::Serve),
     /// Make a running Weir load its config again
     Reload(reload::Reload),
+    /// Print a saved result of `load` in any layout, or check its numbers
+    Report(report::Saved),
     /// Run the gateway (the default)
     Run(ConfigArgs),
     /// Print the JSON Schema of the config
@@ -95,11 +104,14 @@ pub(crate) fn run() -> ExitCode {
     let outcome = match cli.command {
         None => run::run(&cli.config),
         Some(Command::Check(check)) => check.run(),
+        Some(Command::Compare(compare)) => compare.run(),
         Some(Command::Drain(drain)) => drain.run(),
         Some(Command::Explain(explain)) => explain.run(),
         Some(Command::Filters(filters)) => filters.run(),
         Some(Command::Load(load)) => load.run(),
+        Some(Command::Origin(origin)) => origin.run(),
         Some(Command::Reload(reload)) => reload.run(),
+        Some(Command::Report(saved)) => saved.run(),
         Some(Command::Run(config)) => run::run(&config),
         Some(Command::Schema) => schema::run(),
         Some(Command::Status(status)) => status.run(),

@@ -1,0 +1,372 @@
+//! Compares targets under the same load, so that what is said of one against the other is theirs and not the machine's.
+//!
+//! Targets take turns in blocks, A B B A, and such a round is repeated: what drifts meanwhile befalls both. The warm-up of each
+//! block is dropped. A round yields one value of each figure and target; estimates are means over rounds, ratios are taken
+//! within rounds, intervals come from `stats`. With a direct upstream, requests to it and to the gateway alternate in one run instead.
+//!
+//! *Layout.* `options` reads what was written, `figures` is what is compared, `condition` is `p99 worse 5%`, `text` prints.
+
+mod condition;
+mod figures;
+mod options;
+mod stats;
+mod text;
+
+pub use options::CompareOptions;
+pub use stats::Interval;
+
+use crate::report::{Generator, Grade, PlanAsRun, Report};
+use crate::{Histogram, Interrupt, Mistake, Options, Plan, clock};
+use condition::Condition;
+use figures::{FIGURES, Measured, Unit};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::{Duration, Instant};
+
+/// The version of the data model, in [`Comparison::schema`].
+pub const SCHEMA: &str = "weir.compare/1";
+
+/// Rounds before intervals are believed to be narrow.
+const ROUNDS_LEAST: usize = 5;
+
+/// A comparison that can begin.
+#[derive(Clone, Debug)]
+pub struct Compare {
+    contenders: Vec<Contender>,
+    way: Way,
+    before: Option<TargetResult>,
+    block: Duration,
+    warmup: Duration,
+    /// For all rounds together.
+    time: Duration,
+    /// Half the width of intervals that ends it.
+    until: Option<f64>,
+    conditions: Vec<Condition>,
+    seed: u64,
+}
+
+/// One of those compared.
+#[derive(Clone, Debug)]
+struct Contender {
+    name: String,
+    options: Options,
+}
+
+/// How they take turns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// In blocks: A B B A.
+    Blocks,
+    /// Request by request, in the one plan that the first contender has.
+    Requests,
+}
+
+/// What a comparison yields.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Comparison {
+    /// Version of the data model: `weir.compare/1`.
+    pub schema: String,
+    /// The worst verdict of any block. Too few responses in one block do not count.
+    pub grade: Grade,
+    /// The load, the same on each target; that of the first block.
+    pub load: PlanAsRun,
+    /// The order of blocks in a round; request by request where there is one block.
+    pub order: Vec<String>,
+    /// Length of a block.
+    pub block_ns: u64,
+    /// Warm-up of each block, not counted.
+    pub warmup_ns: u64,
+    /// Complete rounds.
+    pub rounds: u64,
+    /// Seed of the bootstrap.
+    pub seed: u64,
+    /// Why it ended.
+    pub end: CompareEnd,
+    /// The targets; the first is what the others are compared with.
+    pub targets: Vec<TargetResult>,
+    /// Conditions, in the order given.
+    pub conditions: Vec<ConditionResult>,
+    /// The machine and version that made the load.
+    pub generator: Generator,
+}
+
+/// Why a comparison ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum CompareEnd {
+    /// Ctrl-C.
+    Interrupted,
+    /// Intervals were narrow enough.
+    Narrow,
+    /// A target did not answer at all.
+    NoResponse,
+    /// The time was up.
+    #[default]
+    Time,
+}
+
+/// What one target did.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct TargetResult {
+    /// Its name.
+    pub name: String,
+    /// Its URL.
+    pub url: String,
+    /// Complete responses in all rounds.
+    pub responses: u64,
+    /// Requests that ended in an error.
+    pub errors: u64,
+    /// Codes of reasons against its results, and in how many blocks each was found.
+    pub reasons: BTreeMap<String, u64>,
+    /// One value for each round, by figure: what all else is computed from. Times in nanoseconds, rates a second.
+    pub rounds: BTreeMap<String, Vec<f64>>,
+    /// The means over rounds.
+    pub figures: BTreeMap<String, Interval>,
+    /// Ratios to the first target; empty for that one.
+    pub ratios: BTreeMap<String, Interval>,
+    /// What it adds to the first target's times, request by request; with a direct upstream only.
+    pub added: BTreeMap<String, Interval>,
+    /// Latency of all rounds: response time, and with a direct upstream service time.
+    pub latency: Histogram,
+}
+
+/// What became of a condition on one target.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct ConditionResult {
+    /// As written: `p99 worse 5%`.
+    pub condition: String,
+    /// The target it is about.
+    pub target: String,
+    /// How much worse it is than the first, as a share; none when there was nothing to measure, which breaks the condition.
+    pub worse: Option<Interval>,
+    /// Whether it is not worse, or so little or so uncertain that it may pass.
+    pub passed: bool,
+}
+
+/// Why a comparison could not go on.
+#[derive(Debug)]
+pub enum Error {
+    /// A target can no longer be asked: its name or process is gone.
+    Mistakes(Vec<Mistake>),
+    /// A thread could not be made.
+    Io(std::io::Error),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Mistakes(all) => all.iter().try_for_each(|mistake| write!(f, "{mistake} ")),
+            Self::Io(e) => e.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<std::io::Error> for Error {
+    fn from(e: std::io::Error) -> Self {
+        Self::Io(e)
+    }
+}
+
+impl Compare {
+    /// Runs it. `on_block` is called before each block with the number of the round and the name of the target.
+    ///
+    /// # Errors
+    /// A block could not be run. What targets do is no error: it is in the result.
+    pub fn run(
+        self,
+        interrupt: &Interrupt,
+        mut on_block: impl FnMut(u64, &str),
+    ) -> Result<Comparison, Error> {
+        let begun = Instant::now();
+        let mut result = self.empty();
+        let live = result.targets.len() - self.names().len();
+        let order = self.order();
+        let length = (self.block + self.warmup) * u32::try_from(order.len()).unwrap_or(u32::MAX);
+        result.end = loop {
+            let mut round = vec![Measured::default(); self.names().len()];
+            for &index in &order {
+                let contender = &self.contenders[index];
+                on_block(result.rounds + 1, &contender.name);
+                let plan = Plan::new(&contender.options).map_err(Error::Mistakes)?;
+                let report = plan.run(interrupt, |_| ())?;
+                if interrupt.is_ended() {
+                    break;
+                }
+                match self.way {
+                    Way::Blocks => round[index].add(&report),
+                    Way::Requests => round.iter_mut().enumerate().for_each(|(i, m)| m.add_target(&report, i)),
+                }
+                result.note(&report, live + index, self.way);
+            }
+            // Half a round would put one target before the other.
+            if interrupt.is_ended() {
+                break CompareEnd::Interrupted;
+            }
+            result.targets[live..].iter_mut().zip(&round).for_each(|(target, measured)| target.add(measured));
+            result.rounds += 1;
+            result.compute(self.before.is_some(), self.way);
+            if round.iter().any(|m| m.responses == 0) {
+                break CompareEnd::NoResponse;
+            }
+            if result.rounds as usize >= ROUNDS_LEAST && self.is_narrow(&result) {
+                break CompareEnd::Narrow;
+            }
+            if begun.elapsed() + length > self.time {
+                break CompareEnd::Time;
+            }
+        };
+        result.conditions = self.judge(&result);
+        Ok(result)
+    }
+
+    fn names(&self) -> Vec<&str> {
+        match self.way {
+            Way::Blocks => self.contenders.iter().map(|c| c.name.as_str()).collect(),
+            Way::Requests => vec!["direct", "gateway"],
+        }
+    }
+
+    /// The order of blocks: there and back.
+    fn order(&self) -> Vec<usize> {
+        let there = 0..self.contenders.len();
+        match self.contenders.len() {
+            1 => vec![0],
+            _ => there.clone().chain(there.rev()).collect(),
+        }
+    }
+
+    fn empty(&self) -> Comparison {
+        let urls = self.contenders.iter().flat_map(|c| &c.options.urls);
+        let live = self.names().into_iter().zip(urls).map(|(name, url)| TargetResult {
+            name: name.to_owned(),
+            url: url.clone(),
+            ..TargetResult::default()
+        });
+        Comparison {
+            schema: SCHEMA.to_owned(),
+            order: self.order().into_iter().map(|i| self.contenders[i].name.clone()).collect(),
+            block_ns: clock::nanos(self.block),
+            warmup_ns: clock::nanos(self.warmup),
+            seed: self.seed,
+            targets: self.before.iter().cloned().chain(live).collect(),
+            ..Comparison::default()
+        }
+    }
+
+    /// Whether what is asked about is known exactly enough: the figures of the conditions, and the rate, or with a fixed rate the median.
+    fn is_narrow(&self, result: &Comparison) -> bool {
+        let Some(until) = self.until else { return false };
+        let usual = if self.contenders[0].options.rate.is_some() { "p50" } else { "rate" };
+        let asked: Vec<&str> =
+            std::iter::once(usual).chain(self.conditions.iter().map(|c| c.figure.name)).collect();
+        let narrow = |intervals: &BTreeMap<String, Interval>| {
+            asked.iter().all(|name| intervals.get(*name).and_then(|i| i.spread()).is_some_and(|s| s <= until))
+        };
+        match result.targets.as_slice() {
+            [only] => narrow(&only.figures),
+            all => all.iter().skip(1).all(|target| narrow(&target.ratios)),
+        }
+    }
+
+    fn judge(&self, result: &Comparison) -> Vec<ConditionResult> {
+        let others = result.targets.iter().skip(1);
+        others.flat_map(|target| self.conditions.iter().map(|c| c.judge(target))).collect()
+    }
+}
+
+impl Comparison {
+    /// What a block says about the whole.
+    fn note(&mut self, report: &Report, target: usize, way: Way) {
+        if self.rounds == 0 && self.generator == Generator::default() {
+            self.load = PlanAsRun { targets: Vec::new(), name: String::new(), ..report.plan.clone() };
+            self.generator = report.generator.clone();
+        }
+        // Blocks are short by design.
+        let reasons = report.verdict.reasons.iter().filter(|reason| reason.code != "too_short");
+        for reason in reasons {
+            self.grade = self.grade.max(reason.grade);
+            let of = if way == Way::Blocks { target..target + 1 } else { 0..self.targets.len() };
+            for target in &mut self.targets[of] {
+                *target.reasons.entry(reason.code.clone()).or_default() += 1;
+            }
+        }
+    }
+
+    /// Figures, ratios and differences from the values of all rounds.
+    fn compute(&mut self, apart: bool, way: Way) {
+        let first = self.targets.first().map(|t| t.rounds.clone()).unwrap_or_default();
+        let seed = self.seed;
+        for (number, target) in self.targets.iter_mut().enumerate() {
+            // What was measured before keeps the figures it had.
+            if !(apart && number == 0) {
+                let mean =
+                    |(name, values): (&String, &Vec<f64>)| Some((name.clone(), stats::mean(values, seed)?));
+                target.figures = target.rounds.iter().filter_map(mean).collect();
+            }
+            for (name, values) in target.rounds.iter().filter(|_| number > 0) {
+                let Some(base) = first.get(name) else { continue };
+                let pairs: Vec<(f64, f64)> = base.iter().copied().zip(values.iter().copied()).collect();
+                let ratio = match apart {
+                    true => stats::ratio_apart(base, values, seed),
+                    // A figure that one of them lacks in some round has no pairs.
+                    false if base.len() != values.len() => None,
+                    false => stats::ratio(&pairs, seed),
+                };
+                target.ratios.extend(ratio.map(|ratio| (name.clone(), ratio)));
+                let is_time = FIGURES.iter().any(|f| f.name == *name && f.unit == Unit::Latency);
+                if way == Way::Requests && is_time {
+                    target.added.extend(stats::difference(&pairs, seed).map(|d| (name.clone(), d)));
+                }
+            }
+        }
+    }
+
+    /// For people.
+    pub fn to_text(&self) -> String {
+        text::print(self)
+    }
+
+    /// For machines, and for `--against`.
+    pub fn to_json(&self) -> String {
+        // Maps with string keys and numbers: nothing in the model can fail to be written.
+        let mut text = serde_json::to_string(self).unwrap_or_default();
+        text.push('\n');
+        text
+    }
+}
+
+impl TargetResult {
+    /// One round more.
+    fn add(&mut self, measured: &Measured) {
+        self.responses += measured.responses;
+        self.errors += measured.errors;
+        self.latency.add(&measured.latency);
+        for figure in FIGURES {
+            if let Some(value) = figure.of(measured) {
+                self.rounds.entry(figure.name.to_owned()).or_default().push(value);
+            }
+        }
+    }
+
+    /// A run of `weir load`, as what there was before: one value for each figure.
+    fn of(report: &Report) -> Self {
+        let mut measured = Measured::default();
+        measured.add(report);
+        let url = report.plan.targets.first().map(|t| t.url.clone()).unwrap_or_default();
+        let mut target = Self { name: "before".to_owned(), url, ..Self::default() };
+        target.add(&measured);
+        let whole = |(name, values): (&String, &Vec<f64>)| Some((name.clone(), stats::mean(values, 0)?));
+        target.figures = target.rounds.iter().filter_map(whole).collect();
+        target
+    }
+}
+
+#[cfg(test)]
+mod tests;

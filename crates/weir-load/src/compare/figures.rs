@@ -1,0 +1,87 @@
+//! The figures that are compared, each from what one target did in one round.
+
+use crate::{Histogram, Report};
+
+/// One of them.
+#[derive(Debug)]
+pub(super) struct Figure {
+    /// As thresholds call it.
+    pub(super) name: &'static str,
+    pub(super) unit: Unit,
+    /// 0 where there was nothing to measure.
+    value: fn(&Measured) -> f64,
+}
+
+/// What it counts, and so which way is worse.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unit {
+    /// Nanoseconds of the target's processors; more is worse.
+    Cost,
+    /// Nanoseconds; more is worse.
+    Latency,
+    /// Responses a second; less is worse.
+    Rate,
+}
+
+/// All of them, in the order in which they are printed.
+pub(super) static FIGURES: &[Figure] = &[
+    Figure { name: "rate", unit: Unit::Rate, value: |m| share(m.responses, m.duration_ns) * 1e9 },
+    Figure { name: "mean", unit: Unit::Latency, value: |m| m.latency.mean() },
+    Figure { name: "p50", unit: Unit::Latency, value: |m| m.latency.quantile(0.5) as f64 },
+    Figure { name: "p75", unit: Unit::Latency, value: |m| m.latency.quantile(0.75) as f64 },
+    Figure { name: "p90", unit: Unit::Latency, value: |m| m.latency.quantile(0.9) as f64 },
+    Figure { name: "p95", unit: Unit::Latency, value: |m| m.latency.quantile(0.95) as f64 },
+    Figure { name: "p99", unit: Unit::Latency, value: |m| m.latency.quantile(0.99) as f64 },
+    Figure { name: "p99.9", unit: Unit::Latency, value: |m| m.latency.quantile(0.999) as f64 },
+    Figure { name: "cost", unit: Unit::Cost, value: |m| share(m.cpu_ns, m.cost_responses) },
+];
+
+fn share(part: u64, of: u64) -> f64 {
+    if of == 0 { 0.0 } else { part as f64 / of as f64 }
+}
+
+impl Figure {
+    /// That of a round; none where there was nothing to measure.
+    pub(super) fn of(&self, measured: &Measured) -> Option<f64> {
+        Some((self.value)(measured)).filter(|value| *value > 0.0)
+    }
+
+    /// By its name.
+    pub(super) fn named(name: &str) -> Option<&'static Self> {
+        FIGURES.iter().find(|f| f.name == name)
+    }
+}
+
+/// What one target did in one round, or more.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Measured {
+    pub(super) responses: u64,
+    pub(super) errors: u64,
+    pub(super) duration_ns: u64,
+    pub(super) latency: Histogram,
+    cpu_ns: u64,
+    cost_responses: u64,
+}
+
+impl Measured {
+    /// A block that was this target's alone: its response time.
+    pub(super) fn add(&mut self, report: &Report) {
+        self.responses += report.counts.responses;
+        self.errors += report.counts.errors.total();
+        self.duration_ns += report.duration_ns;
+        self.latency.add(&report.latency.response);
+        if let Some(cost) = &report.target_cost {
+            self.cpu_ns += cost.cpu_ns;
+            self.cost_responses += cost.responses;
+        }
+    }
+
+    /// A block that it shared: the service time of its part.
+    pub(super) fn add_target(&mut self, report: &Report, index: usize) {
+        let Some(target) = report.targets.get(index) else { return };
+        self.responses += target.responses;
+        self.errors += target.errors;
+        self.duration_ns += report.duration_ns;
+        self.latency.add(&target.service);
+    }
+}

@@ -1,0 +1,229 @@
+//! What was written, understood: names, blocks, conditions, and what was measured before.
+
+use super::condition::Condition;
+use super::{Compare, Comparison, Contender, SCHEMA, TargetResult, Way};
+use crate::report::{self, Report};
+use crate::{Mistake, Options, Plan, units};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// What was written on the command line (or elsewhere), nothing of it understood yet.
+#[derive(Clone, Debug, Default)]
+pub struct CompareOptions {
+    /// `NAME=URL`, or a URL alone, whose name is its place.
+    pub targets: Vec<String>,
+    /// The load, without URLs, times and process.
+    pub load: Options,
+    /// Time for all rounds together. Default 1 m.
+    pub duration: Option<String>,
+    /// Length of a block. Default: so long that ten rounds fit, and at most 2 s.
+    pub block: Option<String>,
+    /// Warm-up of each block. Default: a quarter of it.
+    pub warmup: Option<String>,
+    /// `1%`: half the width of the intervals that ends it.
+    pub until: Option<String>,
+    /// See the manual: `p99 worse 5%`.
+    pub fail_if: Vec<String>,
+    /// A saved result that takes the place of the first target.
+    pub against: Option<PathBuf>,
+    /// The upstream of the only target, asked in turn with it.
+    pub direct: Option<String>,
+    /// `auto`, or `NAME=PID` for some.
+    pub pids: Vec<String>,
+    /// Seed of the bootstrap. Default 1.
+    pub seed: Option<u64>,
+}
+
+/// Default of the time for all rounds.
+const TIME: Duration = Duration::from_secs(60);
+
+/// Longest block that is taken without being asked for.
+const BLOCK_MOST: Duration = Duration::from_secs(2);
+
+/// Shortest block: below, starting would be measured.
+const BLOCK_LEAST: Duration = Duration::from_millis(20);
+
+/// Rounds that are planned for where nothing is said of blocks.
+const ROUNDS: u32 = 10;
+
+impl Compare {
+    /// Understands the options, and tries whether each block could run.
+    ///
+    /// # Errors
+    /// Every mistake that can be seen without sending a request.
+    pub fn new(options: &CompareOptions) -> Result<Self, Vec<Mistake>> {
+        let mut reader = Reader { options, mistakes: Vec::new() };
+        let compare = reader.compare();
+        if reader.mistakes.is_empty() { Ok(compare) } else { Err(reader.mistakes) }
+    }
+}
+
+struct Reader<'a> {
+    options: &'a CompareOptions,
+    mistakes: Vec<Mistake>,
+}
+
+impl Reader<'_> {
+    fn compare(&mut self) -> Compare {
+        let o = self.options;
+        let named = self.targets();
+        let way = if o.direct.is_some() { Way::Requests } else { Way::Blocks };
+        let blocks = if way == Way::Requests || named.len() < 2 { 1 } else { 2 * named.len() as u32 };
+        let time = self.time("-d", o.duration.as_deref()).unwrap_or(TIME);
+        let block = self.time("--block", o.block.as_deref());
+        let warmup = self.time("--warmup", o.warmup.as_deref());
+        let block = block.unwrap_or_else(|| (time / (blocks * ROUNDS) * 4 / 5).min(BLOCK_MOST));
+        let warmup = warmup.unwrap_or(block / 4);
+        if block < BLOCK_LEAST {
+            self.wrong("-d", "is too short for so many targets: blocks would be shorter than 20 ms");
+        } else if (block + warmup) * blocks > time {
+            self.wrong("--block", "one round of blocks is longer than -d");
+        }
+        let until = o.until.as_deref().and_then(|text| {
+            let share =
+                text.strip_suffix('%').and_then(|p| p.parse::<f64>().ok()).filter(|p| *p > 0.0 && *p < 100.0);
+            if share.is_none() {
+                self.wrong(&format!("--until {text}"), "expected a share such as 1%");
+            }
+            share.map(|percent| percent / 100.0)
+        });
+        let mut conditions = Vec::new();
+        for text in &o.fail_if {
+            match Condition::parse(text) {
+                Ok(condition) => conditions.push(condition),
+                Err(mistake) => self.mistakes.push(mistake),
+            }
+        }
+        if conditions.iter().any(|c| c.figure.name == "cost") && o.pids.is_empty() {
+            self.wrong("--fail-if", "a condition on `cost` needs the targets' processes: --pid auto");
+        }
+        let name = named.first().map(|(name, _)| name.clone()).unwrap_or_default();
+        let before = o.against.as_deref().and_then(|path| self.before(path, &name));
+        if named.len() < 2 && o.against.is_none() && o.direct.is_none() && !conditions.is_empty() {
+            self.wrong(
+                "--fail-if",
+                "there is nothing to compare with: give two targets, --against or --direct",
+            );
+        }
+        let load = Options {
+            duration: Some(format!("{}ns", block.as_nanos())),
+            warmup: Some(format!("{}ns", warmup.as_nanos())),
+            ..o.load.clone()
+        };
+        let contenders = self.contenders(named, &load);
+        if self.mistakes.is_empty() {
+            let plans = contenders.iter().filter_map(|c| Plan::new(&c.options).err());
+            plans.flatten().for_each(|m| self.mistakes.push(m));
+        }
+        let seed = o.seed.unwrap_or(1);
+        Compare { contenders, way, before, block, warmup, time, until, conditions, seed }
+    }
+
+    /// Names and URLs.
+    fn targets(&mut self) -> Vec<(String, String)> {
+        let o = self.options;
+        let mut named: Vec<(String, String)> = Vec::new();
+        for text in &o.targets {
+            let (name, url) = match text.split_once('=') {
+                Some((name, url)) if !name.contains([':', '/']) && !name.is_empty() => (name.to_owned(), url),
+                _ => {
+                    (text.split("://").last().unwrap_or(text).trim_end_matches('/').to_owned(), text.as_str())
+                }
+            };
+            if named.iter().any(|(known, _)| *known == name) {
+                self.wrong(text, "there is a target of this name already: write NAME=URL");
+            }
+            named.push((name, url.to_owned()));
+        }
+        let hint = match (named.len(), &o.direct, &o.against) {
+            (0, ..) => "expected a target, NAME=URL",
+            (_, Some(_), Some(_)) => "give one of --direct and --against",
+            (2.., Some(_), _) => "--direct takes one target, the gateway",
+            (2.., _, Some(_)) => "--against takes one target, the one to be compared with it",
+            _ => return named,
+        };
+        self.wrong("TARGET", hint);
+        named
+    }
+
+    fn contenders(&mut self, named: Vec<(String, String)>, load: &Options) -> Vec<Contender> {
+        if let Some(direct) = &self.options.direct {
+            if !self.options.pids.is_empty() {
+                self.wrong("--pid", "has no meaning beside --direct: both targets work at the same time");
+            }
+            let urls = std::iter::once(direct.clone()).chain(named.into_iter().map(|(_, url)| url)).collect();
+            return vec![Contender { name: "direct".to_owned(), options: Options { urls, ..load.clone() } }];
+        }
+        let mut auto = None;
+        let mut pids = Vec::new();
+        for text in &self.options.pids {
+            match text.split_once('=') {
+                Some((name, pid)) if named.iter().any(|(known, _)| known == name) => pids.push((name, pid)),
+                None if text == "auto" => auto = Some("auto"),
+                _ => self.wrong(
+                    &format!("--pid {text}"),
+                    "expected `auto`, or NAME=PID with the name of a target",
+                ),
+            }
+        }
+        let contender = |(name, url): (String, String)| {
+            let pid = pids.iter().find(|(known, _)| *known == name).map(|(_, pid)| *pid).or(auto);
+            let options = Options { urls: vec![url], pid: pid.map(str::to_owned), ..load.clone() };
+            Contender { name, options }
+        };
+        named.into_iter().map(contender).collect()
+    }
+
+    /// What a saved comparison, or a saved report, says of this name or of its only target.
+    fn before(&mut self, path: &Path, name: &str) -> Option<TargetResult> {
+        let place = format!("--against {}", path.display());
+        let text = match std::fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(e) => {
+                self.wrong(&place, &e.to_string());
+                return None;
+            }
+        };
+        match read_before(&text, name) {
+            Ok(before) => Some(before),
+            Err(hint) => {
+                self.wrong(&place, &hint);
+                None
+            }
+        }
+    }
+
+    fn wrong(&mut self, place: &str, hint: &str) {
+        self.mistakes.push(Mistake::new(place, hint));
+    }
+
+    fn time(&mut self, place: &str, text: Option<&str>) -> Option<Duration> {
+        let text = text?;
+        let time = units::duration(text).filter(|time| !time.is_zero() || place == "--warmup");
+        if time.is_none() {
+            self.wrong(&format!("{place} {text}"), "expected a time such as 250ms, 30s or 2m");
+        }
+        time
+    }
+}
+
+fn read_before(text: &str, name: &str) -> Result<TargetResult, String> {
+    let expected = "expected what `weir compare --save` or `weir load --save` writes";
+    let value: serde_json::Value = serde_json::from_str(text).map_err(|e| format!("{e}; {expected}"))?;
+    let schema = value.get("schema").and_then(|s| s.as_str()).unwrap_or_default().to_owned();
+    let bad = |e: serde_json::Error| format!("{e}; {expected}");
+    if schema == report::SCHEMA {
+        return Ok(TargetResult::of(&serde_json::from_value::<Report>(value).map_err(bad)?));
+    }
+    if schema != SCHEMA {
+        return Err(format!("its schema is `{schema}`; {expected}"));
+    }
+    let comparison: Comparison = serde_json::from_value(value).map_err(bad)?;
+    let names: Vec<String> = comparison.targets.iter().map(|t| t.name.clone()).collect();
+    let only = comparison.targets.len() == 1;
+    let mut found = comparison.targets.into_iter().filter(|t| only || t.name == name);
+    let before = found.next().ok_or_else(|| {
+        format!("it has no target `{name}`; write NAME=URL with one of {}", names.join(", "))
+    })?;
+    Ok(TargetResult { name: "before".to_owned(), ratios: [].into(), added: [].into(), ..before })
+}

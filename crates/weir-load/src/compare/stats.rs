@@ -1,0 +1,206 @@
+//! Intervals by the bootstrap, as pure functions: the same samples and seed give the same interval.
+//!
+//! The bootstrap (Efron, *Bootstrap methods: another look at the jackknife*, 1979) asks nothing of how samples are distributed. With few of them its
+//! percentile interval is too narrow; it is widened as Hesterberg has it (*What teachers should know about the bootstrap*, 2015, §5.3),
+//! so that about 95 of 100 intervals hold the truth from five rounds on.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// How many times samples are drawn again.
+const RESAMPLES: usize = 2000;
+
+/// An estimate, and between what the truth lies with 95 % confidence.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Interval {
+    /// The estimate.
+    pub value: f64,
+    /// Its lower and upper bound; none where there is one sample only.
+    pub range: Option<(f64, f64)>,
+}
+
+impl Interval {
+    /// The same through a function that keeps the order or turns it round.
+    pub fn map(self, f: impl Fn(f64) -> f64) -> Self {
+        let range = self.range.map(|(low, high)| {
+            let (a, b) = (f(low), f(high));
+            (a.min(b), a.max(b))
+        });
+        Self { value: f(self.value), range }
+    }
+
+    /// Half its width as a share of the estimate; none where that has no meaning.
+    pub fn spread(self) -> Option<f64> {
+        let (low, high) = self.range?;
+        (self.value != 0.0).then(|| (high - low) / 2.0 / self.value.abs())
+    }
+}
+
+/// The mean of samples; none without any.
+pub(super) fn mean(samples: &[f64], seed: u64) -> Option<Interval> {
+    interval(samples.len(), seed, |rows| rows.iter().map(|i| samples[*i]).sum::<f64>() / rows.len() as f64)
+}
+
+/// By how much `b` is more than `a`, over pairs that were measured side by side.
+pub(super) fn difference(pairs: &[(f64, f64)], seed: u64) -> Option<Interval> {
+    let differences: Vec<f64> = pairs.iter().map(|(a, b)| b - a).collect();
+    mean(&differences, seed)
+}
+
+/// The ratio of `b` to `a` over pairs that were measured side by side: the geometric mean of their ratios, so that it does not matter
+/// which of the two is divided by which. Values must be above 0.
+pub(super) fn ratio(pairs: &[(f64, f64)], seed: u64) -> Option<Interval> {
+    let logs: Vec<f64> = pairs.iter().map(|(a, b)| (b / a).ln()).collect();
+    logs.iter().all(|l| l.is_finite()).then(|| mean(&logs, seed))?.map(|i| i.map(f64::exp))
+}
+
+/// The ratio of `b` to `a`, measured apart: what both vary is in the interval. Values must be above 0.
+pub(super) fn ratio_apart(a: &[f64], b: &[f64], seed: u64) -> Option<Interval> {
+    let logs = |samples: &[f64]| -> Option<Vec<f64>> {
+        let logs: Vec<f64> = samples.iter().map(|v| v.ln()).collect();
+        logs.iter().all(|l| l.is_finite()).then_some(logs)
+    };
+    let (a, b) = (mean(&logs(a)?, seed)?, mean(&logs(b)?, seed.wrapping_add(1))?);
+    let value = b.value - a.value;
+    // The errors of both are independent, so their squares add up. One that is not known counts as none.
+    let reach =
+        |bound: fn((f64, f64)) -> f64, i: Interval| i.range.map_or(0.0, |r| (bound(r) - i.value).abs());
+    let low = reach(|r| r.0, b).hypot(reach(|r| r.1, a));
+    let high = reach(|r| r.1, b).hypot(reach(|r| r.0, a));
+    let known = a.range.is_some() || b.range.is_some();
+    Some(Interval { value, range: known.then_some((value - low, value + high)) }.map(f64::exp))
+}
+
+/// The estimate over all rows, and its interval from drawing as many rows again and again.
+fn interval(n: usize, seed: u64, estimate: impl Fn(&[usize]) -> f64) -> Option<Interval> {
+    if n == 0 {
+        return None;
+    }
+    let all: Vec<usize> = (0..n).collect();
+    let value = estimate(&all);
+    if n == 1 {
+        return Some(Interval { value, range: None });
+    }
+    let mut random = SplitMix(seed);
+    let mut rows = vec![0; n];
+    let mut drawn: Vec<f64> = (0..RESAMPLES)
+        .map(|_| {
+            rows.iter_mut().for_each(|row| *row = (random.next() % n as u64) as usize);
+            estimate(&rows)
+        })
+        .collect();
+    drawn.sort_unstable_by(f64::total_cmp);
+    let (low, high) = (drawn[RESAMPLES / 40], drawn[RESAMPLES - 1 - RESAMPLES / 40]);
+    let widen = (n as f64 / (n - 1) as f64).sqrt() * student(n - 1) / 1.96;
+    Some(Interval { value, range: Some((value - (value - low) * widen, value + (high - value) * widen)) })
+}
+
+/// The 97.5 % quantile of Student's t.
+fn student(freedom: usize) -> f64 {
+    const TABLE: [f64; 30] = [
+        12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145,
+        2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048,
+        2.045, 2.042,
+    ];
+    TABLE.get(freedom.saturating_sub(1)).copied().unwrap_or(1.96 + 2.4 / freedom as f64)
+}
+
+/// SplitMix64 (Steele, Lea and Flood, 2014).
+struct SplitMix(u64);
+
+impl SplitMix {
+    const fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl SplitMix {
+        /// Between 0 and 1, neither included.
+        fn uniform(&mut self) -> f64 {
+            ((self.next() >> 11) as f64 + 0.5) / (1u64 << 53) as f64
+        }
+
+        /// Normal, by Box and Muller.
+        fn normal(&mut self, mean: f64, deviation: f64) -> f64 {
+            let (u, v) = (self.uniform(), self.uniform());
+            mean + deviation * (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
+        }
+    }
+
+    /// Share of 400 experiments whose interval holds the truth.
+    fn coverage(truth: f64, experiment: impl Fn(&mut SplitMix, u64) -> Option<Interval>) -> f64 {
+        let holds = (0..400u64).filter(|seed| {
+            let (low, high) = experiment(&mut SplitMix(seed * 7919), *seed).unwrap().range.unwrap();
+            low <= truth && truth <= high
+        });
+        holds.count() as f64 / 400.0
+    }
+
+    #[test]
+    fn intervals_hold_the_truth_as_often_as_they_say() {
+        for n in [5, 8, 20] {
+            let share = coverage(100.0, |random, seed| {
+                let samples: Vec<f64> = (0..n).map(|_| random.normal(100.0, 15.0)).collect();
+                mean(&samples, seed)
+            });
+            assert!((0.92..=0.98).contains(&share), "normal, {n}: {share}");
+        }
+        let share = coverage(1.0, |random, seed| {
+            let samples: Vec<f64> = (0..20).map(|_| -random.uniform().ln()).collect();
+            mean(&samples, seed)
+        });
+        assert!((0.88..=0.98).contains(&share), "exponential: {share}");
+    }
+
+    #[test]
+    fn pairs_are_not_fooled_by_what_befalls_both() {
+        // A machine that slows down tenfold while they are compared; b is 3 % more, give or take 1 %.
+        let pairs = |random: &mut SplitMix| -> Vec<(f64, f64)> {
+            let rounds = (0..8).map(|i| 1000.0 / (1.0 + f64::from(i)));
+            rounds.map(|a| (a, a * random.normal(1.03, 0.01))).collect()
+        };
+        let share = coverage(1.03, |random, seed| ratio(&pairs(random), seed));
+        assert!((0.92..=0.99).contains(&share), "{share}");
+        let one = ratio(&pairs(&mut SplitMix(1)), 1).unwrap();
+        assert!(one.spread().unwrap() < 0.02, "{one:?}");
+        let turned: Vec<(f64, f64)> = pairs(&mut SplitMix(1)).into_iter().map(|(a, b)| (b, a)).collect();
+        let back = ratio(&turned, 1).unwrap().map(f64::recip);
+        assert!((back.value - one.value).abs() < 1e-12, "{back:?} {one:?}");
+    }
+
+    #[test]
+    fn what_was_measured_apart_varies_on_both_sides() {
+        let share = coverage(0.5, |random, seed| {
+            let mut samples =
+                |mean: f64| -> Vec<f64> { (0..10).map(|_| random.normal(mean, mean / 20.0)).collect() };
+            ratio_apart(&samples(10.0), &samples(5.0), seed)
+        });
+        assert!((0.92..=0.99).contains(&share), "{share}");
+        let one = ratio_apart(&[10.0], &[4.0, 6.0], 1).unwrap();
+        assert!(one.range.is_some_and(|(low, high)| low < one.value && one.value < high), "{one:?}");
+        let single = ratio_apart(&[10.0], &[5.0], 1).unwrap();
+        assert!((single.value - 0.5).abs() < 1e-12 && single.range.is_none(), "{single:?}");
+    }
+
+    #[test]
+    fn a_seed_says_all_and_little_is_not_much() {
+        let samples = [1.0, 2.0, 4.0, 8.0, 16.5, 3.25, 7.125, 11.0, 5.5];
+        assert_eq!(mean(&samples, 5), mean(&samples, 5));
+        assert_ne!(mean(&samples, 5), mean(&samples, 6));
+        assert_eq!(mean(&[], 1), None);
+        assert_eq!(mean(&[3.0], 1), Some(Interval { value: 3.0, range: None }));
+        assert_eq!(mean(&[3.0; 6], 1).unwrap().range, Some((3.0, 3.0)));
+        assert_eq!(difference(&[(1.0, 3.0), (2.0, 4.0)], 1).unwrap().value, 2.0);
+        for bad in [&[(0.0, 1.0)][..], &[(1.0, 0.0)], &[]] {
+            assert_eq!(ratio(bad, 1), None, "{bad:?}");
+        }
+        assert!(student(1) > student(30) && student(30) > student(31) && student(10_000) < 1.961);
+    }
+}

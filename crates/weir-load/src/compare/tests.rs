@@ -1,0 +1,103 @@
+//! What rounds add up to, without a target.
+
+use super::*;
+use crate::report::{Counts, TargetStats};
+
+fn block(rate: u64, ns: u64) -> Report {
+    let mut report = Report { duration_ns: 1_000_000_000, ..Report::default() };
+    report.counts = Counts { responses: rate, ..Counts::default() };
+    report.latency.response.record_n(ns, rate);
+    report
+}
+
+fn result(names: &[&str]) -> Comparison {
+    let targets =
+        names.iter().map(|name| TargetResult { name: (*name).to_owned(), ..TargetResult::default() });
+    Comparison { seed: 1, targets: targets.collect(), ..Comparison::default() }
+}
+
+/// Rounds of two targets, the second `factor` times as slow, on a machine that gets slower all the time.
+fn rounds(factor: u64) -> Comparison {
+    let mut c = result(&["a", "b"]);
+    for drift in 1..=6u64 {
+        for (i, factor) in [1, factor].into_iter().enumerate() {
+            let mut measured = Measured::default();
+            measured.add(&block(12_000 / drift / factor, 1000 * drift * factor));
+            measured.add(&block(12_000 / drift / factor, 1000 * drift * factor));
+            c.targets[i].add(&measured);
+        }
+        c.rounds += 1;
+    }
+    c.compute(false, Way::Blocks);
+    c
+}
+
+#[test]
+fn ratios_see_through_what_drifts() {
+    let c = rounds(2);
+    let (a, b) = (&c.targets[0], &c.targets[1]);
+    assert!(a.ratios.is_empty() && b.added.is_empty());
+    assert!(
+        (b.ratios["rate"].value - 0.5).abs() < 1e-3 && b.ratios["rate"].spread().unwrap() < 0.01,
+        "{b:?}"
+    );
+    assert!((b.ratios["p99"].value - 2.0).abs() < 0.01, "{b:?}");
+    assert!(a.figures["rate"].spread().unwrap() > 0.3, "the drift is in the figures: {a:?}");
+    assert!(!a.figures.contains_key("cost"));
+    let text = c.to_text();
+    for part in ["VALID", "6 rounds of", "to a", "rate", "p99.9", "×0.500", "responses"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+#[test]
+fn a_saved_comparison_is_the_same_again() {
+    let c = rounds(3);
+    assert_eq!(serde_json::from_str::<Comparison>(&c.to_json()).unwrap(), c);
+}
+
+#[test]
+fn what_a_gateway_adds_is_the_difference_within_rounds() {
+    let mut c = result(&["direct", "gateway"]);
+    for drift in [1000u64, 5000, 2000, 9000, 3000] {
+        let target = |ns: u64| {
+            let mut target = TargetStats { responses: 100, ..TargetStats::default() };
+            target.service.record_n(ns, 100);
+            target
+        };
+        let report = Report {
+            duration_ns: 1_000_000_000,
+            targets: vec![target(drift), target(drift + 400)],
+            ..Report::default()
+        };
+        for (i, result) in c.targets.iter_mut().enumerate() {
+            let mut measured = Measured::default();
+            measured.add_target(&report, i);
+            result.add(&measured);
+        }
+    }
+    c.compute(false, Way::Requests);
+    let added = c.targets[1].added["p50"];
+    assert!((added.value - 400.0).abs() < 10.0 && added.range.unwrap().0 > 380.0, "{added:?}");
+    assert!(!c.targets[1].added.contains_key("rate"));
+    assert!(c.to_text().contains("added"));
+}
+
+#[test]
+fn blocks_go_there_and_back() {
+    let options = |targets: &[&str]| CompareOptions {
+        targets: targets.iter().map(|t| (*t).to_owned()).collect(),
+        duration: Some("10s".to_owned()),
+        ..CompareOptions::default()
+    };
+    let compare =
+        Compare::new(&options(&["a=http://127.0.0.1:1/", "b=http://127.0.0.1:2/", "http://127.0.0.1:3/"]))
+            .unwrap();
+    assert_eq!(compare.order(), [0, 1, 2, 2, 1, 0]);
+    assert_eq!(compare.names(), ["a", "b", "127.0.0.1:3"]);
+    assert!((compare.block + compare.warmup) * 6 * 10 <= Duration::from_secs(10));
+    assert_eq!(Compare::new(&options(&["a=http://127.0.0.1:1/"])).unwrap().order(), [0]);
+    for bad in [&[][..], &["a=http://127.0.0.1:1/", "a=http://127.0.0.1:2/"], &["a=ftp://x/"]] {
+        assert!(Compare::new(&options(bad)).is_err(), "{bad:?}");
+    }
+}

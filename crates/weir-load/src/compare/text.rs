@@ -1,0 +1,134 @@
+//! A comparison for people: the verdict, then a table of figures with their intervals, then what conditions say.
+
+use super::figures::{FIGURES, Figure, Unit};
+use super::{CompareEnd, Comparison, Interval, TargetResult};
+use crate::units::{grouped, time};
+use std::fmt::Write;
+
+pub(super) fn print(c: &Comparison) -> String {
+    let mut out = format!("{}", c.grade);
+    let mut reasons =
+        c.targets.iter().flat_map(|t| t.reasons.iter().map(|(code, n)| (&t.name, code, *n))).peekable();
+    if reasons.peek().is_none() {
+        out.push('\n');
+    }
+    for (i, (name, code, n)) in reasons.enumerate() {
+        let lead = if i == 0 { "  " } else { "         " };
+        let _ = writeln!(out, "{lead}{name}: {code} in {n} {}", if n == 1 { "block" } else { "blocks" });
+    }
+    let end = match c.end {
+        CompareEnd::Interrupted => "interrupted",
+        CompareEnd::Narrow => "intervals narrow enough",
+        CompareEnd::NoResponse => "a target did not answer",
+        CompareEnd::Time => "time up",
+    };
+    let _ = writeln!(
+        out,
+        "\n{} rounds of {} (each {}, after {} of warm-up), {} connections; {end}\n",
+        c.rounds,
+        c.order.join(" "),
+        time(c.block_ns as f64),
+        time(c.warmup_ns as f64),
+        grouped(c.load.connections)
+    );
+    out += &columns(&table(c));
+    if let Some(target) = c.targets.iter().find(|t| !t.added.is_empty()) {
+        let rows =
+            FIGURES.iter().filter_map(|f| Some(vec![f.name.to_owned(), added(*target.added.get(f.name)?)]));
+        let head = vec!["added".to_owned(), String::new()];
+        let _ = write!(out, "\n{}", columns(&std::iter::once(head).chain(rows).collect::<Vec<_>>()));
+    }
+    if !c.conditions.is_empty() {
+        out.push('\n');
+    }
+    for condition in &c.conditions {
+        let said = condition.worse.map_or_else(|| "not measured".to_owned(), worse);
+        let held = if condition.passed { "held" } else { "BROKEN" };
+        let _ = writeln!(out, "{held:<6} {}: {} is {said}", condition.condition, condition.target);
+    }
+    out
+}
+
+fn table(c: &Comparison) -> Vec<Vec<String>> {
+    let mut head = vec![String::new()];
+    let first = c.targets.first().map(|t| t.name.clone()).unwrap_or_default();
+    for (i, target) in c.targets.iter().enumerate() {
+        head.push(target.name.clone());
+        if i > 0 {
+            head.push(format!("to {first}"));
+        }
+    }
+    let mut rows = vec![head];
+    for figure in FIGURES.iter().filter(|f| c.targets.iter().any(|t| t.figures.contains_key(f.name))) {
+        let mut row = vec![figure.name.to_owned()];
+        for (i, target) in c.targets.iter().enumerate() {
+            row.push(target.figures.get(figure.name).map_or_else(|| "-".to_owned(), |f| value(figure, *f)));
+            if i > 0 {
+                row.push(target.ratios.get(figure.name).map_or_else(|| "-".to_owned(), |r| ratio(*r)));
+            }
+        }
+        rows.push(row);
+    }
+    let count = |name: &str, of: fn(&TargetResult) -> u64| {
+        let cells = c.targets.iter().enumerate().flat_map(|(i, target)| {
+            let blank = (i > 0).then(String::new);
+            std::iter::once(grouped(of(target))).chain(blank)
+        });
+        std::iter::once(name.to_owned()).chain(cells).collect::<Vec<_>>()
+    };
+    rows.push(count("responses", |t| t.responses));
+    rows.push(count("errors", |t| t.errors));
+    rows
+}
+
+fn value(figure: &Figure, interval: Interval) -> String {
+    let text = match figure.unit {
+        Unit::Cost | Unit::Latency => time(interval.value),
+        Unit::Rate => format!("{}/s", grouped(interval.value.round() as u64)),
+    };
+    match interval.spread() {
+        Some(spread) => format!("{text} ±{:.1} %", spread * 100.0),
+        None => text,
+    }
+}
+
+fn ratio(interval: Interval) -> String {
+    let range = interval.range.map_or_else(String::new, |(low, high)| format!(" ({low:.3} to {high:.3})"));
+    format!("×{:.3}{range}", interval.value)
+}
+
+fn added(interval: Interval) -> String {
+    let signed = |ns: f64| format!("{}{}", if ns < 0.0 { "-" } else { "" }, time(ns.abs()));
+    let range = interval
+        .range
+        .map_or_else(String::new, |(low, high)| format!(" ({} to {})", signed(low), signed(high)));
+    format!("{}{range}", signed(interval.value))
+}
+
+fn worse(interval: Interval) -> String {
+    let percent = |share: f64| format!("{:.1}", share * 100.0);
+    let range = interval.range.map_or_else(String::new, |(low, high)| {
+        format!(", with 95 % confidence {} to {}", percent(low), percent(high))
+    });
+    format!("{} % worse{range}", percent(interval.value))
+}
+
+/// Rows in columns: names to the left, all else to the right.
+fn columns(rows: &[Vec<String>]) -> String {
+    let width = |column: usize| {
+        rows.iter().filter_map(|r| r.get(column)).map(|t| t.chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..rows.first().map_or(0, Vec::len)).map(width).collect();
+    let mut out = String::new();
+    for row in rows {
+        let mut line = String::new();
+        for (i, (text, width)) in row.iter().zip(&widths).enumerate() {
+            let _ = match i {
+                0 => write!(line, "{text:<width$}"),
+                _ => write!(line, "  {text:>width$}"),
+            };
+        }
+        let _ = writeln!(out, "{}", line.trim_end());
+    }
+    out
+}

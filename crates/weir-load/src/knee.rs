@@ -1,0 +1,289 @@
+//! The highest rate that holds: a search by open loop, so that a target that falls behind shows it in the response time.
+//!
+//! A closed loop says first how much there is to be had at most, then rates are tried one after the other and the gap between those that hold
+//! and those that do not is halved. [`Search`] decides; it knows neither clock nor target.
+
+use crate::report::{Generator, Percentiles, Report, ThresholdResult};
+use crate::threshold::Threshold;
+use crate::units::{grouped, time};
+use crate::{Interrupt, Mistake, Options, Plan};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::fmt::Write;
+
+/// The version of the data model, in [`Knee::schema`].
+pub const SCHEMA: &str = "weir.knee/1";
+
+/// How near to each other the highest rate that held and the lowest that did not must be.
+const NEAR: f64 = 1.05;
+
+/// Most rates that are tried: a thousandfold search, twice over.
+const TRIES_MOST: usize = 30;
+
+/// Lowest rate that is tried: below, a step has too few requests.
+const RATE_LEAST: f64 = 1.0;
+
+/// Length of a step, its warm-up, and how long it waits for late responses, where nothing is said.
+const STEP: (&str, &str, &str) = ("5s", "1s", "2s");
+
+/// Connections of the closed loop that says where to begin, where nothing is said.
+const CONNECTIONS: u64 = 50;
+
+/// What a search yields.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Knee {
+    /// Version of the data model: `weir.knee/1`.
+    pub schema: String,
+    /// What must hold.
+    pub conditions: Vec<String>,
+    /// The highest rate that held, twice; none where none did.
+    pub rate: Option<f64>,
+    /// What a closed loop reached.
+    pub closed_rate: f64,
+    /// Each rate tried, in the order of trying.
+    pub steps: Vec<Step>,
+    /// Whether Ctrl-C ended it.
+    pub interrupted: bool,
+    /// The machine and version that made the load.
+    pub generator: Generator,
+}
+
+/// One rate that was tried.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Step {
+    /// Requests a second as planned.
+    pub rate: f64,
+    /// Responses a second.
+    pub responses_per_s: f64,
+    /// Response time.
+    pub response: Percentiles,
+    /// Share of errors and unexpected statuses.
+    pub failed_share: f64,
+    /// Whether all conditions held and no start was missed.
+    pub held: bool,
+    /// Each condition.
+    pub thresholds: Vec<ThresholdResult>,
+    /// Codes of what speaks against the result.
+    pub reasons: Vec<String>,
+}
+
+impl Knee {
+    /// Searches with the load of `options`, whose time and warm-up are those of a step. `conditions` are thresholds with commas between them. `on_step` is told each
+    /// rate before it is tried.
+    ///
+    /// # Errors
+    /// Conditions or options that cannot be run.
+    pub fn find(
+        options: &Options,
+        conditions: &str,
+        interrupt: &Interrupt,
+        mut on_step: impl FnMut(f64),
+    ) -> Result<std::io::Result<Self>, Vec<Mistake>> {
+        let conditions: Vec<String> = conditions.split(',').map(|c| c.trim().to_owned()).collect();
+        let bad = conditions.iter().filter_map(|c| Threshold::parse("--find-knee", c).err());
+        let mut mistakes: Vec<Mistake> = bad.collect();
+        let or =
+            |value: &Option<String>, default: &str| Some(value.clone().unwrap_or_else(|| default.to_owned()));
+        let step = Options {
+            duration: or(&options.duration, STEP.0),
+            warmup: or(&options.warmup, STEP.1),
+            graceful_stop: or(&options.graceful_stop, STEP.2),
+            ..options.clone()
+        };
+        let closed = Options {
+            connections: Some(options.connections.unwrap_or(CONNECTIONS)),
+            // Mistakes in them are told above; here they say whether they need what is not there.
+            thresholds: if mistakes.is_empty() { conditions.clone() } else { Vec::new() },
+            ..step.clone()
+        };
+        let plan = match (Plan::new(&closed), mistakes.is_empty()) {
+            (Ok(plan), true) => plan,
+            (plan, _) => {
+                mistakes.extend(plan.err().into_iter().flatten());
+                return Err(mistakes);
+            }
+        };
+        let mut knee = Self { schema: SCHEMA.to_owned(), conditions, ..Self::default() };
+        let report = match plan.run(interrupt, |_| ()) {
+            Ok(report) => report,
+            Err(e) => return Ok(Err(e)),
+        };
+        knee.closed_rate = report.rate();
+        knee.generator = report.generator;
+        let mut search = Search::begin(knee.closed_rate / 2.0);
+        while let Some(rate) = search.next().filter(|_| !interrupt.is_ended() && knee.closed_rate > 0.0) {
+            on_step(rate);
+            let thresholds = knee.conditions.clone();
+            let plan =
+                Plan::new(&Options { rate: Some(format!("{rate:.3}/s")), thresholds, ..step.clone() })?;
+            let report = match plan.run(interrupt, |_| ()) {
+                Ok(report) => report,
+                Err(e) => return Ok(Err(e)),
+            };
+            if !interrupt.is_ended() {
+                let step = Step::of(rate, report);
+                search.tell(step.held);
+                knee.steps.push(step);
+            }
+        }
+        knee.interrupted = interrupt.is_ended();
+        knee.rate = search.found;
+        Ok(Ok(knee))
+    }
+
+    /// For machines.
+    pub fn to_json(&self) -> String {
+        // Numbers and texts: nothing in the model can fail to be written.
+        let mut text = serde_json::to_string(self).unwrap_or_default();
+        text.push('\n');
+        text
+    }
+
+    /// For people: what was found, then latency over rate.
+    pub fn to_text(&self) -> String {
+        let conditions = self.conditions.join(", ");
+        let mut out = match self.rate {
+            Some(rate) => format!("{}/s is the highest rate that holds {conditions}\n", whole(rate)),
+            None if self.interrupted => "interrupted before a rate was found\n".to_owned(),
+            None => format!("no rate holds {conditions}\n"),
+        };
+        let _ = writeln!(out, "{}/s in a closed loop\n", whole(self.closed_rate)); // a String takes everything
+        let _ =
+            writeln!(out, "{:>12} {:>12} {:>10} {:>10} {:>8}", "rate", "responses/s", "p50", "p99", "failed");
+        let mut steps: Vec<&Step> = self.steps.iter().collect();
+        steps.sort_by(|a, b| a.rate.total_cmp(&b.rate));
+        for step in steps {
+            let _ = writeln!(
+                out,
+                "{:>12} {:>12} {:>10} {:>10} {:>6.2} %  {:<6} {:<24} {}",
+                whole(step.rate),
+                whole(step.responses_per_s),
+                time(step.response.p50 as f64),
+                time(step.response.p99 as f64),
+                step.failed_share * 100.0,
+                if step.held { "held" } else { "BROKEN" },
+                bar(step.response.p99),
+                step.reasons.join(" ")
+            );
+        }
+        out
+    }
+}
+
+impl Step {
+    fn of(rate: f64, report: Report) -> Self {
+        let reasons: Vec<String> = report.verdict.reasons.iter().map(|r| r.code.clone()).collect();
+        // Conditions on responses that came say nothing of requests that never started.
+        let missed = reasons.iter().any(|code| code == "rate_missed");
+        Self {
+            rate,
+            responses_per_s: report.rate(),
+            response: Percentiles::of(&report.latency.response),
+            failed_share: report.failed_share(),
+            held: !missed && report.counts.responses > 0 && report.thresholds.iter().all(|t| t.passed),
+            thresholds: report.thresholds,
+            reasons,
+        }
+    }
+}
+
+fn whole(rate: f64) -> String {
+    grouped(rate.round() as u64)
+}
+
+/// A bar as long as the logarithm of the time: 4 for each power of ten above 10 µs.
+fn bar(ns: u64) -> String {
+    let length = ((ns.max(1) as f64).log10() - 4.0) * 4.0;
+    "#".repeat(length.clamp(0.0, 24.0).round() as usize)
+}
+
+/// Which rate to try next.
+#[derive(Debug)]
+struct Search {
+    at: Option<f64>,
+    /// Rates that held, ascending.
+    held: Vec<f64>,
+    /// The lowest that did not.
+    broke: Option<f64>,
+    tries: usize,
+    /// What was found: held in the search, and again at its end.
+    found: Option<f64>,
+}
+
+impl Search {
+    fn begin(rate: f64) -> Self {
+        Self { at: Some(rate.max(RATE_LEAST)), held: Vec::new(), broke: None, tries: 0, found: None }
+    }
+
+    /// The rate to try; none when the search is over.
+    fn next(&self) -> Option<f64> {
+        self.at.filter(|_| self.tries < TRIES_MOST)
+    }
+
+    /// What became of it.
+    fn tell(&mut self, held: bool) {
+        let Some(at) = self.at else { return };
+        self.tries += 1;
+        let again = self.held.last() == Some(&at);
+        if held && again {
+            self.found = Some(at);
+            self.at = None;
+            return;
+        }
+        if held {
+            self.held.push(at);
+        } else {
+            // One that held before does not hold after all, and none above it does.
+            self.held.retain(|rate| *rate < at);
+            self.broke = Some(at);
+        }
+        self.at = match (self.held.last(), self.broke) {
+            (Some(low), Some(high)) if high / low <= NEAR => Some(*low),
+            (Some(low), Some(high)) => Some((low * high).sqrt()),
+            (Some(low), None) => Some(low * 2.0),
+            (None, _) => Some(at / 2.0).filter(|rate| *rate >= RATE_LEAST),
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Searches a target for which `holds` decides; what was found, and the tries.
+    fn search(begin: f64, mut holds: impl FnMut(f64) -> bool) -> (Option<f64>, usize) {
+        let mut search = Search::begin(begin);
+        while let Some(rate) = search.next() {
+            search.tell(holds(rate));
+        }
+        (search.found, search.tries)
+    }
+
+    #[test]
+    fn the_knee_is_found_from_any_beginning() {
+        for knee in [3.0, 120.0, 5_000.0, 1_000_000.0] {
+            for begin in [knee / 50.0, knee * 0.5, knee, knee * 3.0, knee * 200.0] {
+                let (found, tries) = search(begin, |rate| rate <= knee);
+                let found = found.unwrap_or_else(|| panic!("{knee} from {begin}"));
+                assert!(found <= knee && found * NEAR >= knee * 0.999, "{knee} from {begin}: {found}");
+                assert!(tries <= 16, "{knee} from {begin}: {tries} tries");
+            }
+        }
+    }
+
+    #[test]
+    fn what_held_by_chance_does_not_count() {
+        let mut lucky = true;
+        // Above 1,000 it holds once.
+        let (found, _) = search(900.0, |rate| rate <= 1000.0 || std::mem::take(&mut lucky));
+        assert!(found.is_some_and(|rate| rate <= 1000.0 && rate > 940.0), "{found:?}");
+    }
+
+    #[test]
+    fn a_search_ends() {
+        assert_eq!(search(1000.0, |_| false), (None, 10));
+        assert_eq!(search(1000.0, |_| true).1, TRIES_MOST);
+    }
+}

@@ -1,0 +1,56 @@
+//! `--find-knee`: the highest rate that holds.
+
+use super::{load, origin, url};
+use crate::support::OK_BODY;
+use tempfile::TempDir;
+use weir_load::Knee;
+use weir_testkit::{Upstream, weir_command};
+
+#[test]
+fn a_queue_gives_the_knee_away() {
+    // One connection and 5 ms each: not more than 200 a second, whatever the machine.
+    let (_origin, url) = origin("/delay/5");
+    let dir = TempDir::new().unwrap();
+    let search = ["load", "--find-knee", "p50<20ms, errors<1%", "-c1", "-t1", "-d100ms", "--warmup", "0"];
+    // As long as it takes: how many rates are tried is not ours to say.
+    let run = weir_command(dir.path())
+        .args(search)
+        .args(["--graceful-stop", "300ms", "--format", "json", &url])
+        .output()
+        .unwrap();
+    assert_eq!(run.status.code(), Some(0), "{run:?}");
+    let knee: Knee = serde_json::from_slice(&run.stdout).unwrap();
+    assert!(knee.closed_rate <= 200.0, "{knee:?}");
+    let rate = knee.rate.unwrap();
+    let step = |held: bool| knee.steps.iter().filter(move |s| s.held == held);
+    assert!(step(true).filter(|s| (s.rate - rate).abs() < 1e-9).count() == 2, "it held twice: {knee:?}");
+    assert!(step(false).all(|s| s.rate > rate) && step(false).count() > 0, "{knee:?}");
+    assert!(
+        knee.to_text().contains("is the highest rate that holds p50<20ms, errors<1%"),
+        "{}",
+        knee.to_text()
+    );
+}
+
+#[test]
+fn no_rate_holds_what_cannot_be() {
+    let upstream = Upstream::fixed("HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n");
+    let run = load(&["--find-knee", "failed<1%", "-c1", "-t1", "-d20ms", "--warmup", "0", &url(&upstream)]);
+    run.expect_code(1).expect_text("no rate holds failed<1%").expect_text("BROKEN");
+}
+
+#[test]
+fn mistakes_are_told_before_anything_is_sent() {
+    let upstream = Upstream::fixed(OK_BODY);
+    let target = url(&upstream);
+    for (args, want) in [
+        (&["--find-knee", "p99", target.as_str()][..], "--find-knee p99: expected METRIC<VALUE"),
+        (&["--find-knee", "p99<1s", "ftp://x/"], "ftp://x/"),
+        (&["--find-knee", "cost<1s", &target], "--pid auto"),
+        (&["--find-knee", "p99<1s", "--rate", "5/s", &target], "cannot be used with"),
+        (&["--find-knee", "p99<1s", "--format", "wrk", &target], "printed as text or json"),
+    ] {
+        load(args).expect_code(2).expect_text(want);
+    }
+    assert_eq!(upstream.connections(), 0);
+}

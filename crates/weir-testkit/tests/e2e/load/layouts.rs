@@ -1,0 +1,145 @@
+//! Where a report goes: every layout, files, Prometheus, and a saved report read again.
+
+use super::{load, origin, url};
+use crate::support::OK_BODY;
+use tempfile::TempDir;
+use weir_load::Report;
+use weir_load::report::{FORMATS, render};
+use weir_testkit::{Finished, Upstream, run_weir, unused_address};
+
+/// Runs `weir` in a folder.
+#[track_caller]
+fn weir(dir: &TempDir, args: &[&str]) -> Finished {
+    run_weir(dir.path(), args)
+}
+
+#[test]
+fn stdout_holds_only_the_layout_and_stderr_the_verdict() {
+    let (_origin, url) = origin("/body/1KiB");
+    // How each of the real tools begins.
+    let begins = [
+        ("ab", "Benchmarking 127.0.0.1 (be patient)"),
+        ("csv", "unix_ms,end_s,"),
+        ("ghz", "\nSummary:"),
+        ("html", "<!DOCTYPE html>"),
+        ("json", "{\"schema\":"),
+        ("k6", "\n"),
+        ("k6-full", "\n"),
+        ("oha-json", "{"),
+        ("text", ""),
+        ("wrk", "Running "),
+        ("wrk2", "Running "),
+    ];
+    assert_eq!(begins.map(|(name, _)| name).to_vec(), FORMATS.iter().map(|f| f.name).collect::<Vec<_>>());
+    for (name, begin) in &begins {
+        let run = load(&["-n20", "-c2", "--format", name, &url]);
+        run.expect_code(0);
+        assert!(
+            run.stdout.trim_start_matches('\n').starts_with(begin.trim_start_matches('\n')),
+            "{}",
+            run.stdout
+        );
+        let foreign = *name != "text";
+        assert_eq!(run.stderr.contains("too_short"), foreign, "{}", run.stderr);
+        if foreign && !["html", "json"].contains(name) {
+            assert!(!run.stdout.contains("too_short"), "{}", run.stdout);
+        }
+    }
+    load(&["-n20", "--format", "wrk", "--require", "valid", &url])
+        .expect_code(1)
+        .expect_text("Requests/sec:");
+    load(&["-n20", "--format", "hey", &url]).expect_code(2).expect_text("there is no report format `hey`");
+}
+
+#[test]
+fn a_saved_report_prints_as_it_did() {
+    let (_origin, url) = origin("/body/1KiB");
+    let dir = TempDir::new().unwrap();
+    let run = weir(&dir, &["load", "-n50", "-c2", "--save", "r.json", "--html", "r.html", &url]);
+    run.expect_code(0);
+    let saved = std::fs::read_to_string(dir.path().join("r.json")).unwrap();
+    let report: Report = serde_json::from_str(&saved).unwrap();
+    assert_eq!(report.counts.responses, 50);
+    assert_eq!(weir(&dir, &["report", "r.json"]).stdout, run.stdout);
+    for format in FORMATS {
+        let again = weir(&dir, &["report", "r.json", "--format", format.name]);
+        assert_eq!(again.expect_code(0).stdout, render(&report, format), "{}", format.name);
+    }
+    let page = std::fs::read_to_string(dir.path().join("r.html")).unwrap();
+    assert_eq!(weir(&dir, &["report", "r.json", "--format", "html"]).stdout, page);
+}
+
+#[test]
+fn a_changed_report_is_found_out() {
+    let (_origin, url) = origin("/body/1KiB");
+    let dir = TempDir::new().unwrap();
+    weir(&dir, &["load", "-n50", "-c2", "--save", "r.json", &url]).expect_code(0);
+    weir(&dir, &["report", "r.json", "--verify"]).expect_code(0).expect_text("every number follows");
+    let saved = std::fs::read_to_string(dir.path().join("r.json")).unwrap();
+    let changed = saved.replace("\"requests\":50", "\"requests\":51");
+    assert_ne!(changed, saved);
+    std::fs::write(dir.path().join("r.json"), changed).unwrap();
+    weir(&dir, &["report", "r.json", "--verify"])
+        .expect_code(1)
+        .expect_text("counts.requests: the report says 51, its raw data say 50");
+}
+
+#[test]
+fn what_is_no_report_is_refused() {
+    let dir = TempDir::new().unwrap();
+    for (name, text) in [("broken.json", "{"), ("other.json", "{\"a\":1}")] {
+        std::fs::write(dir.path().join(name), text).unwrap();
+        for more in [&[][..], &["--verify"]] {
+            let args = [&["report", name], more].concat();
+            weir(&dir, &args)
+                .expect_code(2)
+                .expect_text(name)
+                .expect_text("expected what `weir load --save` writes");
+        }
+    }
+    weir(&dir, &["report", "none.json"]).expect_code(2).expect_text("none.json: No such file");
+}
+
+#[test]
+fn what_cannot_be_kept_is_not_measured() {
+    let upstream = Upstream::fixed(OK_BODY);
+    let target = url(&upstream);
+    load(&["-n1", "--save", "/no/such/dir/r.json", "--html", "/no/such/dir/r.html", &target])
+        .expect_code(2)
+        .expect_text("/no/such/dir/r.json: No such file")
+        .expect_text("/no/such/dir/r.html: No such file");
+    load(&["-n1", "-o", "prometheus=https://x", &target])
+        .expect_code(2)
+        .expect_text("-o prometheus: `https://x`");
+    load(&["-n1", "-o", "statsd=x", &target]).expect_code(2).expect_text("expected prometheus=URL");
+    assert_eq!(upstream.connections(), 0);
+}
+
+#[test]
+fn prometheus_is_told_while_it_runs_and_at_the_end() {
+    let (_origin, url) = origin("/body/1KiB");
+    let prometheus = Upstream::script(|conn| {
+        conn.read_request();
+        conn.send("HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n");
+    });
+    let to = format!("prometheus=http://{}", prometheus.address());
+    let run = load(&["-d1200ms", "--rate", "100/s", "-o", &to, "--name", "nightly", &url]);
+    run.expect_code(0);
+    assert!(!run.stderr.contains("prometheus"), "{}", run.stderr);
+    let writes = prometheus.requests();
+    assert!(writes.len() >= 2, "a tick and the end: {writes:?}");
+    for write in &writes {
+        assert_eq!(write.head.line, "POST /api/v1/write HTTP/1.1");
+        assert_eq!(write.head.header("content-encoding"), Some("snappy"));
+        assert!(write.body.bytes.windows(7).any(|w| w == b"nightly"), "the name is a label");
+    }
+}
+
+#[test]
+fn a_prometheus_that_is_gone_fails_no_run() {
+    let (_origin, url) = origin("/body/1KiB");
+    let to = format!("prometheus=http://{}", unused_address());
+    let run = load(&["-n20", "-o", &to, &url]);
+    run.expect_code(0).expect_text("20 responses");
+    run.expect_text("weir load: prometheus:").expect_text("writes failed, the first because:");
+}

@@ -1,0 +1,143 @@
+//! `weir compare`: the same load on several targets in turn, with statistics. What is compared and how stands in weir-load.
+
+use super::load::{ConnectionArgs, RequestArgs, end_on_ctrl_c};
+use super::{Format, print};
+use anyhow::{Context as _, Result};
+use clap::Args;
+use std::fs::File;
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use weir_load::compare::CompareEnd;
+use weir_load::{Compare as Ready, CompareOptions, Comparison, Interrupt, Mistake, Options};
+
+#[derive(Args)]
+pub(super) struct Compare {
+    /// Targets, each with a name; the others are compared with the first
+    #[arg(value_name = "NAME=URL")]
+    targets: Vec<String>,
+
+    /// Connections to each target; with --rate the most that may be open [default: 50, with --rate 1000]
+    #[arg(short = 'c', long, value_name = "N", help_heading = "Load")]
+    connections: Option<u64>,
+    /// Start requests at this rate whatever the target does, such as 5000/s
+    #[arg(long, value_name = "RATE", help_heading = "Load")]
+    rate: Option<String>,
+    /// Threads [default: the cores it may run on]
+    #[arg(short = 't', long, value_name = "N", help_heading = "Load")]
+    threads: Option<u64>,
+    /// What each response must be: status=200, body~TEXT, json:$.a=1, size<10KiB; may be repeated
+    #[arg(long = "check", value_name = "CHECK", help_heading = "Load")]
+    checks: Vec<String>,
+
+    /// Longest time in all [default: 1m]
+    #[arg(short = 'd', long, value_name = "TIME", help_heading = "Rounds")]
+    duration: Option<String>,
+    /// End sooner, when the intervals are within this of the estimates, such as 1%
+    #[arg(long, value_name = "PERCENT", help_heading = "Rounds")]
+    until: Option<String>,
+    /// Length of a block, which is one target's turn [default: so that ten rounds fit, at most 2s]
+    #[arg(long, value_name = "TIME", help_heading = "Rounds")]
+    block: Option<String>,
+    /// Load for so long at the beginning of each block before anything counts [default: a quarter of it]
+    #[arg(long, value_name = "TIME", help_heading = "Rounds")]
+    warmup: Option<String>,
+    /// Seed of the intervals
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Rounds")]
+    seed: u64,
+
+    /// Compare one target with a saved result of `compare` or `load` instead
+    #[arg(long, value_name = "FILE", help_heading = "Judgement")]
+    against: Option<PathBuf>,
+    /// The upstream of the one target: asks both in turn, request by request, and tells what the target adds
+    #[arg(long, value_name = "URL", help_heading = "Judgement")]
+    direct: Option<String>,
+    /// Exit with 1 when a target is worse than the first by more than this, such as 'p99 worse 5%'; may be repeated
+    #[arg(long = "fail-if", value_name = "CONDITION", help_heading = "Judgement")]
+    fail_if: Vec<String>,
+
+    #[command(flatten)]
+    request: RequestArgs,
+    #[command(flatten)]
+    connection: ConnectionArgs,
+
+    /// How to print
+    #[arg(long, value_enum, default_value_t, help_heading = "Report")]
+    format: Format,
+    /// Save the result too, for --against
+    #[arg(long, value_name = "FILE", help_heading = "Report")]
+    save: Option<PathBuf>,
+    /// Tell what it cost the targets' processes: `auto` for whoever listens there, or NAME=PID; may be repeated
+    #[arg(long = "pid", value_name = "auto|NAME=PID", help_heading = "Report")]
+    pids: Vec<String>,
+}
+
+impl Compare {
+    pub(super) fn run(self) -> Result<ExitCode> {
+        let ready = self.options().and_then(|options| Ready::new(&options));
+        // Before the run: one that cannot be kept need not be made.
+        let file = self.save.as_ref().map(|path| {
+            let hint =
+                |e: std::io::Error| vec![Mistake { place: path.display().to_string(), hint: e.to_string() }];
+            File::create(path).map(|file| (path, file)).map_err(hint)
+        });
+        let (ready, file) = match (ready, file.transpose()) {
+            (Ok(ready), Ok(file)) => (ready, file),
+            (ready, file) => {
+                let mistakes = ready.err().into_iter().chain(file.err()).flatten();
+                mistakes.for_each(|m| eprintln!("weir compare: {m}"));
+                return Ok(ExitCode::from(2));
+            }
+        };
+        let interrupt = Interrupt::default();
+        end_on_ctrl_c(&interrupt)?;
+        let tells = std::io::stderr().is_terminal();
+        let result = ready.run(&interrupt, |round, name| {
+            if tells {
+                eprint!("\rround {round}: {name:<40}");
+            }
+        })?;
+        if tells {
+            eprint!("\r{:60}\r", "");
+        }
+        print(&match self.format {
+            Format::Json => result.to_json(),
+            Format::Text => result.to_text(),
+        });
+        if let Some((path, mut file)) = file {
+            file.write_all(result.to_json().as_bytes()).with_context(|| path.display().to_string())?;
+        }
+        Ok(ExitCode::from(exit_code(&result)))
+    }
+
+    fn options(&self) -> Result<CompareOptions, Vec<Mistake>> {
+        let mut load = Options {
+            connections: self.connections,
+            threads: self.threads,
+            rate: self.rate.clone(),
+            checks: self.checks.clone(),
+            ..Options::default()
+        };
+        self.connection.fill(&mut load);
+        self.request.fill(&mut load).map_err(|m| vec![m])?;
+        Ok(CompareOptions {
+            targets: self.targets.clone(),
+            load,
+            duration: self.duration.clone(),
+            block: self.block.clone(),
+            warmup: self.warmup.clone(),
+            until: self.until.clone(),
+            fail_if: self.fail_if.clone(),
+            against: self.against.clone(),
+            direct: self.direct.clone(),
+            pids: self.pids.clone(),
+            seed: Some(self.seed),
+        })
+    }
+}
+
+/// A target that does not answer cannot be better or worse.
+fn exit_code(result: &Comparison) -> u8 {
+    let broken = result.conditions.iter().any(|c| !c.passed);
+    u8::from(broken || result.end == CompareEnd::NoResponse)
+}

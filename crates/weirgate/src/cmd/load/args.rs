@@ -1,0 +1,107 @@
+//! The options that say what a request is and how it is sent: the same for every command that makes load.
+
+use clap::Args;
+use std::path::PathBuf;
+use weir_load::{Mistake, Options};
+
+/// What is asked.
+#[derive(Args)]
+pub(in crate::cmd) struct RequestArgs {
+    /// Method [default: GET, with a body POST]
+    #[arg(short = 'X', long, value_name = "METHOD", help_heading = "Request")]
+    method: Option<String>,
+    /// A header field, `name: value`; may be repeated
+    #[arg(short = 'H', long = "header", value_name = "K: V", help_heading = "Request")]
+    headers: Vec<String>,
+    /// Body: text, or @FILE
+    #[arg(long, value_name = "TEXT|@FILE", help_heading = "Request")]
+    data: Option<String>,
+    /// A part of a multipart body, name=value or name=@FILE; may be repeated
+    #[arg(short = 'F', long = "form", value_name = "K=V", help_heading = "Request")]
+    forms: Vec<String>,
+    /// Rows for {{data.NAME}} in path, header fields and body: CSV with a line of names, or JSON lines
+    #[arg(long, value_name = "FILE", help_heading = "Request")]
+    feed: Option<PathBuf>,
+    /// Send {{ and }} as they are
+    #[arg(long, help_heading = "Request")]
+    raw: bool,
+    /// Basic authentication
+    #[arg(short = 'u', long, value_name = "NAME:PASSWORD", help_heading = "Request")]
+    user: Option<String>,
+    /// Bearer authentication
+    #[arg(long, value_name = "TOKEN", help_heading = "Request")]
+    bearer: Option<String>,
+    /// A cookie, name=value; may be repeated
+    #[arg(long = "cookie", value_name = "K=V", help_heading = "Request")]
+    cookies: Vec<String>,
+    /// A curl command line, as browsers copy it
+    #[arg(long, value_name = "'curl …'", help_heading = "Request")]
+    curl: Option<String>,
+}
+
+/// How it is sent.
+#[derive(Args)]
+pub(in crate::cmd) struct ConnectionArgs {
+    /// Open a connection for each request
+    #[arg(long, help_heading = "Connection")]
+    no_keepalive: bool,
+    /// Write so many requests ahead of their responses [default: 1]
+    #[arg(long, value_name = "N", help_heading = "Connection")]
+    pipeline: Option<u64>,
+    /// Longest wait for a connection, and for a response [default: 30s]
+    #[arg(long, value_name = "TIME", help_heading = "Connection")]
+    timeout: Option<String>,
+    /// Connect to this address instead of asking the DNS, as in curl; may be repeated
+    #[arg(long, value_name = "HOST:PORT:ADDR", help_heading = "Connection")]
+    resolve: Vec<String>,
+    /// Connect to this Unix socket
+    #[arg(long, value_name = "PATH", help_heading = "Connection")]
+    unix_socket: Option<PathBuf>,
+    /// Accept any certificate
+    #[arg(short = 'k', long, help_heading = "Connection")]
+    insecure: bool,
+    /// Trust these certificates instead of the system's
+    #[arg(long, value_name = "FILE", help_heading = "Connection")]
+    cacert: Option<PathBuf>,
+    /// Client certificate
+    #[arg(long, value_name = "FILE", help_heading = "Connection")]
+    cert: Option<PathBuf>,
+    /// Key of the client certificate
+    #[arg(long, value_name = "FILE", help_heading = "Connection")]
+    key: Option<PathBuf>,
+    /// Name that TLS asks for and verifies instead of the URL's
+    #[arg(long, value_name = "NAME", help_heading = "Connection")]
+    server_name: Option<String>,
+}
+
+impl RequestArgs {
+    /// Writes itself into the options, the curl command line last.
+    pub(in crate::cmd) fn fill(&self, options: &mut Options) -> Result<(), Mistake> {
+        options.method.clone_from(&self.method);
+        options.headers.clone_from(&self.headers);
+        options.data.clone_from(&self.data);
+        options.forms.clone_from(&self.forms);
+        options.feed.clone_from(&self.feed);
+        options.raw = self.raw;
+        options.user.clone_from(&self.user);
+        options.bearer.clone_from(&self.bearer);
+        options.cookies.clone_from(&self.cookies);
+        self.curl.as_deref().map_or(Ok(()), |curl| options.add_curl(curl))
+    }
+}
+
+impl ConnectionArgs {
+    /// Writes itself into the options.
+    pub(in crate::cmd) fn fill(&self, options: &mut Options) {
+        options.no_keepalive = self.no_keepalive;
+        options.pipeline = self.pipeline;
+        options.timeout.clone_from(&self.timeout);
+        options.resolve.clone_from(&self.resolve);
+        options.unix_socket.clone_from(&self.unix_socket);
+        options.insecure = self.insecure;
+        options.cacert.clone_from(&self.cacert);
+        options.cert.clone_from(&self.cert);
+        options.key.clone_from(&self.key);
+        options.server_name.clone_from(&self.server_name);
+    }
+}

@@ -1,0 +1,80 @@
+//! Where a report goes besides stdout: files, and a Prometheus that is told while the run lasts.
+
+use super::prometheus::Remote;
+use anyhow::{Context as _, Result};
+use std::fs::File;
+use std::io::Write;
+use std::path::PathBuf;
+use weir_load::report::{Format, Tick, render};
+use weir_load::{Mistake, RemoteWrite, Report};
+
+/// One `-o`.
+#[derive(Clone, Debug)]
+pub(super) enum Output {
+    /// `prometheus=URL`
+    Prometheus(String),
+}
+
+impl std::str::FromStr for Output {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once('=') {
+            Some(("prometheus", url)) => Ok(Self::Prometheus(url.to_owned())),
+            _ => Err("expected prometheus=URL; for a file there are --save and --html".to_owned()),
+        }
+    }
+}
+
+/// All of them, open.
+pub(super) struct Outputs {
+    files: Vec<(PathBuf, File, &'static Format)>,
+    remotes: Vec<Remote>,
+}
+
+impl Outputs {
+    /// Opens files, each with the name of its layout, and starts to tell the others. The name of the run becomes the label `testid`.
+    ///
+    /// # Errors
+    /// Everything that cannot be written to, as far as can be seen before the run.
+    pub(super) fn open(
+        files: &[(&Option<PathBuf>, &str)],
+        outputs: &[Output],
+        name: Option<&str>,
+    ) -> Result<Self, Vec<Mistake>> {
+        let (mut opened, mut mistakes) = (Self { files: Vec::new(), remotes: Vec::new() }, Vec::new());
+        for (path, format) in files {
+            let (Some(path), Some(format)) = (path, Format::named(format)) else { continue };
+            match File::create(path) {
+                Ok(file) => opened.files.push((path.clone(), file, format)),
+                Err(e) => mistakes.push(Mistake { place: path.display().to_string(), hint: e.to_string() }),
+            }
+        }
+        let labels: Vec<_> = name.iter().map(|name| ("testid".to_owned(), (*name).to_owned())).collect();
+        for Output::Prometheus(url) in outputs {
+            match RemoteWrite::new(url, &labels)
+                .and_then(|remote| Remote::start(remote).map_err(|e| e.to_string()))
+            {
+                Ok(remote) => opened.remotes.push(remote),
+                Err(hint) => mistakes.push(Mistake { place: "-o prometheus".to_owned(), hint }),
+            }
+        }
+        if mistakes.is_empty() { Ok(opened) } else { Err(mistakes) }
+    }
+
+    /// Tells of a second of the run; waits for nobody.
+    pub(super) fn tick(&mut self, tick: &Tick) {
+        self.remotes.iter_mut().for_each(|remote| remote.tick(tick));
+    }
+
+    /// Writes the report everywhere.
+    pub(super) fn end(self, report: &Report) -> Result<()> {
+        for (path, mut file, format) in self.files {
+            file.write_all(render(report, format).as_bytes()).with_context(|| path.display().to_string())?;
+        }
+        // What Prometheus misses is in the report all the same: that fails no run.
+        let failures = self.remotes.into_iter().filter_map(|remote| remote.end(report));
+        failures.for_each(|failure| eprintln!("weir load: prometheus: {failure}"));
+        Ok(())
+    }
+}

@@ -1,0 +1,71 @@
+//! `weir origin`: the built-in origin on an address of one's choice, until a signal ends it.
+
+use super::print;
+use anyhow::Result;
+use clap::Args;
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::process::ExitCode;
+use tokio::signal::unix::{SignalKind, signal};
+use weir_origin::{Options, Origin, PATHS};
+
+#[derive(Args)]
+pub(super) struct Serve {
+    /// Where to listen; port 0 takes a free one
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9000")]
+    http: SocketAddr,
+    /// Threads [default: the cores it may run on]
+    #[arg(short = 't', long, value_name = "N")]
+    threads: Option<NonZeroUsize>,
+}
+
+impl Serve {
+    pub(super) fn run(self) -> Result<ExitCode> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        // Signals that come before anyone waits would end the process unasked.
+        let (mut interrupt, mut terminate) = {
+            let _in_runtime = runtime.enter();
+            (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?)
+        };
+        if let Some(code) = self.taken() {
+            return Ok(code);
+        }
+        let cores = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+        let options = Options { address: self.http, threads: self.threads.unwrap_or(cores) };
+        let origin = match Origin::start(options) {
+            Ok(origin) => origin,
+            Err(e) => return Ok(self.wrong(&e.to_string())),
+        };
+        let mut text = format!("It flows on http://{}\n\n", origin.address());
+        for (path, what) in PATHS {
+            let _ = writeln!(text, "  {path:<16} {what}"); // a String takes everything
+        }
+        print(&text);
+        runtime.block_on(async {
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+            }
+        });
+        origin.stop();
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// Whether somebody listens there: origins of several threads would share the address with each other.
+    fn taken(&self) -> Option<ExitCode> {
+        let free = self.http.port() == 0 || std::net::TcpListener::bind(self.http).is_ok();
+        (!free).then(|| {
+            let holder = weir_wire::holder::of(self.http);
+            self.wrong(&holder.map_or_else(
+                || "the address is taken".to_owned(),
+                |pid| format!("process {pid} listens there"),
+            ))
+        })
+    }
+
+    fn wrong(&self, hint: &str) -> ExitCode {
+        eprintln!("weir origin: --http {}: {hint}", self.http);
+        ExitCode::from(1)
+    }
+}

@@ -1,0 +1,82 @@
+//! `weir report`: prints a saved result of `weir load` in any layout, or checks it against itself.
+
+use super::load::{format_named, show};
+use super::print;
+use anyhow::Result;
+use clap::Args;
+use std::fmt::Write as _;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use weir_load::Report;
+use weir_load::report::{Format, verify};
+
+#[derive(Args)]
+pub(super) struct Saved {
+    /// What `weir load --save` or `--format json` wrote; `-` for stdin
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// How to print: text, json, html, csv, or as k6, k6-full, wrk, wrk2, ab, ghz or oha-json do
+    #[arg(long, default_value = "text", value_name = "FORMAT", value_parser = format_named)]
+    format: &'static Format,
+    /// Compute every number again from the raw data, and exit with 1 where one differs
+    #[arg(long, conflicts_with = "format")]
+    verify: bool,
+}
+
+impl Saved {
+    pub(super) fn run(self) -> Result<ExitCode> {
+        let text = match read(&self.file) {
+            Ok(text) => text,
+            Err(e) => return Ok(self.wrong(&e.to_string())),
+        };
+        let report = match parse(&text) {
+            Ok(report) => report,
+            Err(e) => return Ok(self.wrong(&e)),
+        };
+        if !self.verify {
+            show(&report, self.format);
+            return Ok(ExitCode::SUCCESS);
+        }
+        let differences = match verify(&text) {
+            Ok(differences) => differences,
+            Err(e) => return Ok(self.wrong(&e.to_string())),
+        };
+        let mut out = String::new();
+        for difference in &differences {
+            let _ = writeln!(out, "{difference}"); // a String takes everything
+        }
+        if differences.is_empty() {
+            out += "every number follows from the raw data\n";
+        }
+        print(&out);
+        Ok(ExitCode::from(u8::from(!differences.is_empty())))
+    }
+
+    fn wrong(&self, hint: &str) -> ExitCode {
+        eprintln!("weir report: {}: {hint}", self.file.display());
+        ExitCode::from(2)
+    }
+}
+
+fn read(file: &Path) -> std::io::Result<String> {
+    if file.as_os_str() != "-" {
+        return std::fs::read_to_string(file);
+    }
+    let mut text = String::new();
+    std::io::stdin().read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// A saved report.
+///
+/// # Errors
+/// It is none, or one of a schema that we do not know.
+pub(super) fn parse(text: &str) -> Result<Report, String> {
+    let expected = "expected what `weir load --save` writes";
+    let report: Report = serde_json::from_str(text).map_err(|e| format!("{e}; {expected}"))?;
+    if report.schema == weir_load::report::SCHEMA {
+        return Ok(report);
+    }
+    Err(format!("its schema is `{}`, not `{}`; {expected}", report.schema, weir_load::report::SCHEMA))
+}
