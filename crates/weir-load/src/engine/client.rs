@@ -123,6 +123,7 @@ impl Client {
     fn fill(&mut self, intended: u64) {
         let plan = Arc::clone(&self.worker.plan);
         self.batch.items.clear();
+        self.batch.done = 0;
         let first = self.next_target();
         self.batch.items.push((first, intended));
         let origin = plan.targets[self.batch.items[0].0].origin;
