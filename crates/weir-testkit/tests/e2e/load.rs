@@ -1,5 +1,7 @@
 //! The load tester: what it sends, what it counts, and what its verdict notices.
 
+mod http2;
+
 use std::io::{Read, Write};
 use std::os::unix::net::UnixListener;
 use std::process::{Command, Stdio};

@@ -74,6 +74,12 @@ pub(super) struct Load {
     #[arg(long, value_name = "'curl …'", help_heading = "Request")]
     curl: Option<String>,
 
+    /// Speak HTTP/2: chosen by ALPN for https, by prior knowledge for http
+    #[arg(long, visible_alias = "http2-prior-knowledge", help_heading = "Connection")]
+    http2: bool,
+    /// Requests at a time on each connection of HTTP/2 [default: 1]
+    #[arg(short = 'm', long, value_name = "N", help_heading = "Connection")]
+    streams: Option<u64>,
     /// Open a connection for each request
     #[arg(long, help_heading = "Connection")]
     no_keepalive: bool,
@@ -225,6 +231,8 @@ impl Load {
             cookies: self.cookies.clone(),
             connections: self.connections,
             threads: self.threads,
+            http2: self.http2,
+            streams: self.streams,
             pipeline: self.pipeline,
             requests: self.requests.clone(),
             duration: self.duration.clone(),
