@@ -3,10 +3,11 @@
 //!
 //! *Layout.* Here is the coordinator: it starts the threads, merges what they say at each tick, and makes the report.
 //! `worker` is one thread with its sampler and pacer; `client` is the one loop of a client; `h1` an exchange over
-//! HTTP/1.1; `reader` the bytes of responses; `tally` what is counted. Another protocol is another module beside `h1`.
+//! HTTP/1.1, `h2` one over HTTP/2; `reader` the bytes of responses; `tally` what is counted. Another protocol is another module beside `h1`.
 
 mod client;
 mod h1;
+pub(crate) mod h2;
 mod merge;
 mod reader;
 mod tally;
@@ -120,6 +121,8 @@ struct Shared {
     documents: Vec<OnceLock<u64>>,
     /// TLS sessions by version and cipher.
     sessions: Mutex<BTreeMap<String, u64>>,
+    /// What ALPN chose first, where HTTP/2 is asked for.
+    alpn: OnceLock<String>,
     first: OnceLock<Captured>,
 }
 
@@ -129,6 +132,8 @@ struct Captured {
     target: usize,
     bytes: Vec<u8>,
     response: Response,
+    /// Of HTTP/2, `server` and `content-type`: they can not be read off the bytes.
+    fields: Option<(Option<String>, Option<String>)>,
 }
 
 impl Shared {
@@ -141,6 +146,7 @@ impl Shared {
             left: plan.stop_requests.filter(|_| plan.is_closed()).map(AtomicU64::new),
             documents: plan.targets.iter().map(|_| OnceLock::new()).collect(),
             sessions: Mutex::default(),
+            alpn: OnceLock::new(),
             first: OnceLock::new(),
         }
     }
@@ -165,12 +171,16 @@ impl Shared {
             stream.tls().map_or_else(|| "plain".to_owned(), |t| format!("{} {}", t.version, t.cipher));
         let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
         *sessions.entry(session).or_default() += 1;
+        if let Some(alpn) = stream.alpn() {
+            let _ = self.alpn.set(String::from_utf8_lossy(alpn).into_owned()); // the first one
+        }
     }
 
-    fn captured(&self, target: usize, mut bytes: Vec<u8>, response: &Response) {
+    fn captured(&self, mut capture: Captured) {
+        let response = &capture.response;
         let whole = response.head_bytes + response.body_bytes + response.framing_bytes;
-        bytes.truncate(usize::try_from(whole).unwrap_or(usize::MAX));
-        let _ = self.first.set(Captured { target, bytes, response: *response }); // one client captures, once
+        capture.bytes.truncate(usize::try_from(whole).unwrap_or(usize::MAX));
+        let _ = self.first.set(capture); // one client captures, once
     }
 
     /// Ends the run at `at`, if it has not ended before; with a graceful stop of `grace`.

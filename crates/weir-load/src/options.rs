@@ -8,7 +8,7 @@ pub(crate) use request::{base64, is_secret};
 use crate::check::Check;
 use crate::pace::{self, Rhythm};
 use crate::plan::{Origin, Plan, mix};
-use crate::report::{Pace, PlanAsRun, Stage, StageUnit, Stop};
+use crate::report::{Pace, PlanAsRun, Protocol, Stage, StageUnit, Stop};
 use crate::threshold::Threshold;
 use crate::units;
 use std::fmt;
@@ -46,6 +46,10 @@ pub struct Options {
     pub connections: Option<u64>,
     /// Threads. Default: the cores it may run on.
     pub threads: Option<u64>,
+    /// HTTP/2: chosen by ALPN with TLS, by prior knowledge without.
+    pub http2: bool,
+    /// Requests at a time on one connection of HTTP/2. Default 1.
+    pub streams: Option<u64>,
     /// Requests ahead of their responses. Default 1.
     pub pipeline: Option<u64>,
     /// `-n`.
@@ -140,6 +144,9 @@ const CONNECTIONS_MOST: u64 = 1_000_000;
 /// Most requests ahead.
 const PIPELINE_MOST: u64 = 1024;
 
+/// Most streams of a connection.
+const STREAMS_MOST: u64 = 10_000;
+
 /// Default of `--timeout` and `--graceful-stop`.
 const WAIT: Duration = Duration::from_secs(30);
 
@@ -177,6 +184,7 @@ impl Reader<'_> {
         if pipeline > 1 && o.no_keepalive {
             self.wrong("--pipeline", "needs keep-alive: leave out --no-keepalive");
         }
+        let streams = self.streams(clients, pipeline);
         let timeout = self.time("--timeout", o.timeout.as_deref()).map_or(WAIT, Duration::from_nanos);
         if timeout.is_zero() {
             self.wrong("--timeout", "expected more than 0");
@@ -214,13 +222,13 @@ impl Reader<'_> {
             stop: Stop { requests: stop_requests, duration_ns: stop_ns },
             connections: clients,
             threads,
-            streams: 1,
+            streams,
             pipeline,
             keepalive: !o.no_keepalive,
+            protocol: if o.http2 { Protocol::Http2 } else { Protocol::Http11 },
             timeout_ns: crate::clock::nanos(timeout),
             think_ns: crate::clock::nanos(think),
             graceful_stop_ns: crate::clock::nanos(grace),
-            ..PlanAsRun::default()
         };
         Some(Plan {
             as_run,
@@ -232,7 +240,8 @@ impl Reader<'_> {
             stop_ns,
             warmup_ns,
             threads: threads as usize,
-            clients: clients as usize,
+            clients: (clients * streams) as usize,
+            streams: streams as usize,
             pipeline: pipeline as usize,
             keepalive: !o.no_keepalive,
             timeout,
@@ -330,6 +339,23 @@ impl Reader<'_> {
             }
         };
         self.within("-c", o.connections, default, CONNECTIONS_MOST)
+    }
+
+    fn streams(&mut self, clients: u64, pipeline: u64) -> u64 {
+        let streams = self.within("-m", self.options.streams, 1, STREAMS_MOST);
+        if streams > 1 && !self.options.http2 {
+            self.wrong("-m", "streams are HTTP/2's: add --http2");
+        }
+        if streams > 1 && self.options.no_keepalive {
+            self.wrong("-m", "needs keep-alive: leave out --no-keepalive");
+        }
+        if pipeline > 1 && self.options.http2 {
+            self.wrong("--pipeline", "is HTTP/1.1's; with --http2 requests go ahead with -m");
+        }
+        if clients.saturating_mul(streams) > CONNECTIONS_MOST {
+            self.wrong("-m", "connections times streams are at most 1000000");
+        }
+        streams
     }
 
     // === reading values ===

@@ -1,8 +1,9 @@
 //! The plan as the engine runs it: everything parsed, resolved and rendered. `options` makes it.
 
 use crate::check::Check;
+use crate::engine::h2::request::Rendered;
 use crate::pace::Rhythm;
-use crate::report::PlanAsRun;
+use crate::report::{PlanAsRun, Protocol};
 use crate::template::{Data, Template};
 use crate::threshold::Threshold;
 use std::sync::Arc;
@@ -28,6 +29,8 @@ pub struct Plan {
     pub(crate) threads: usize,
     /// Clients over all threads; at least as many as threads.
     pub(crate) clients: usize,
+    /// Clients that share a connection: 1 but with HTTP/2.
+    pub(crate) streams: usize,
     pub(crate) pipeline: usize,
     pub(crate) keepalive: bool,
     pub(crate) timeout: Duration,
@@ -61,6 +64,8 @@ pub(crate) struct Target {
     pub(crate) is_head: bool,
     /// Head and body as they are sent.
     pub(crate) bytes: Arc<[u8]>,
+    /// The head for HTTP/2, where that is asked for.
+    pub(crate) h2: Option<Rendered>,
     /// How many of them are head.
     pub(crate) head_bytes: usize,
     /// Where requests differ: then `bytes` is what they are made from.
@@ -71,6 +76,11 @@ impl Plan {
     /// Whether clients wait for their responses before they send again.
     pub(crate) const fn is_closed(&self) -> bool {
         matches!(self.rhythm, Rhythm::Closed(_))
+    }
+
+    /// Whether HTTP/2 is asked for.
+    pub(crate) fn is_h2(&self) -> bool {
+        self.as_run.protocol == Protocol::Http2
     }
 
     /// Whether the bytes of response bodies must be kept for checks.

@@ -114,6 +114,9 @@ fn wrong_protocol(r: &Report) -> Option<String> {
     let asked = r.plan.protocol.to_string();
     let other: u64 = r.ledger.protocols.iter().filter(|(p, _)| **p != asked).map(|(_, n)| n).sum();
     let names: Vec<&str> = r.ledger.protocols.keys().filter(|p| **p != asked).map(String::as_str).collect();
+    if r.counts.error_texts.contains_key(crate::engine::h2::ANSWERED_OLD) {
+        return Some(format!("the target answered in HTTP/1 where {asked} was asked"));
+    }
     (other > 0)
         .then(|| format!("{} responses came as {} where {asked} was asked", grouped(other), names.join(", ")))
 }

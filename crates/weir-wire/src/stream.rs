@@ -268,7 +268,15 @@ impl Stream {
 
     /// Whether the peer chose HTTP/2 in the TLS handshake (ALPN).
     pub fn chose_h2(&self) -> bool {
-        matches!(self, Self::Tls(s) if s.alpn() == Some(b"h2"))
+        self.alpn() == Some(b"h2")
+    }
+
+    /// What the TLS handshake chose (ALPN), if anything.
+    pub fn alpn(&self) -> Option<&[u8]> {
+        match self {
+            Self::Tls(s) => s.alpn(),
+            _ => None,
+        }
     }
 }
 

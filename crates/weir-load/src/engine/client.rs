@@ -1,6 +1,7 @@
 //! One client: the loop that every pace, stop and protocol shares.
 
 use super::h1::{After, Batch, Conn, Failure};
+use super::h2::request::Rendered;
 use super::worker::{EndReason, Next, Worker};
 use crate::clock::{self, NEVER};
 use crate::plan::Plan;
@@ -10,7 +11,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
+use weir_wire::Stream;
 use weir_wire::dial::dial;
+
+mod stream;
 
 /// Longest pause of a client that can not connect. It begins with 1 ms and doubles, so that a dead target costs no core.
 const BACKOFF_MOST: Duration = Duration::from_millis(100);
@@ -29,6 +33,8 @@ struct Client {
     out: Vec<u8>,
     /// Bytes of heads and bodies of the batch, of those requests that count.
     sent: (u64, u64),
+    /// The head of a request of HTTP/2 that has a template.
+    head: Rendered,
     backoff: Duration,
     /// Whether it waited since its last exchange: then its connection may have been closed.
     waited: bool,
@@ -41,6 +47,7 @@ pub(super) async fn run(worker: Rc<Worker>, i: usize) {
         batch: Batch::capturing(worker.captures(i)),
         out: Vec::new(),
         sent: (0, 0),
+        head: Rendered::default(),
         backoff: Duration::ZERO,
         waited: false,
         worker,
@@ -94,9 +101,11 @@ impl Client {
         let turned = if worker.plan.is_closed() { intended } else { worker.clock.now() };
         worker.begun(self.batch.items.len() as u64, turned);
         let (target, _) = self.batch.items[0];
-        let outcome = match self.connected(worker.plan.targets[target].origin).await {
-            Err(failure) => Err(failure),
-            Ok(()) => self.spoken(turned).await,
+        let origin = worker.plan.targets[target].origin;
+        let outcome = if worker.plan.is_h2() {
+            self.on_stream(origin, turned).await
+        } else {
+            self.alone(origin, turned).await
         };
         slot.deadline.set(NEVER);
         let now = if outcome.is_ok() { self.batch.last } else { worker.clock.now() };
@@ -119,10 +128,17 @@ impl Client {
         }
     }
 
+    /// The batch over a connection of its own.
+    async fn alone(&mut self, origin: usize, turned: u64) -> Result<(), Failure> {
+        self.connected(origin).await?;
+        self.spoken(turned).await.map(drop)
+    }
+
     /// Chooses the targets of a batch and renders it.
     fn fill(&mut self, intended: u64) {
         let plan = Arc::clone(&self.worker.plan);
         self.batch.items.clear();
+        self.batch.done = 0;
         let first = self.next_target();
         self.batch.items.push((first, intended));
         let origin = plan.targets[self.batch.items[0].0].origin;
@@ -180,9 +196,16 @@ impl Client {
         if self.conns[origin].is_some() {
             return Ok(());
         }
+        let (stream, times) = self.dial(origin).await?;
+        self.conns[origin] = Some(Conn::new(stream, self.worker.plan.keeps_bodies(), times));
+        Ok(())
+    }
+
+    /// A new connection, and what it took: blocked, connecting, TLS.
+    async fn dial(&mut self, origin: usize) -> Result<(Stream, [u64; 3]), Failure> {
         let worker = Rc::clone(&self.worker);
         let to = &worker.plan.origins[origin];
-        let address = &to.addresses[self.i % to.addresses.len()];
+        let address = &to.addresses[self.i / worker.plan.streams % to.addresses.len()];
         let tls = to.tls.as_ref().map(|(policy, name)| (policy, name.as_str()));
         let begun = worker.clock.now();
         let mut dialling = pin!(dial(address, tls, worker.plan.timeout));
@@ -204,8 +227,7 @@ impl Client {
         }
         worker.shared.saw(&dialled.stream);
         let times = [blocked, clock::nanos(dialled.connect), clock::nanos(dialled.tls)];
-        self.conns[origin] = Some(Conn::new(dialled.stream, worker.plan.keeps_bodies(), times));
-        Ok(())
+        Ok((dialled.stream, times))
     }
 
     /// Sends the batch over its connection and reads the responses. `turned` is when the client turned to it.

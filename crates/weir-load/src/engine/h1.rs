@@ -3,6 +3,7 @@
 //! An exchange costs two system calls where request and response fit into one each: a write, and the read that the runtime's
 //! readiness announced. Bodies are read into the thread's one buffer and forgotten.
 
+use super::Captured;
 use super::reader::{Fed, Reader, Response};
 use super::tally::Sample;
 use super::worker::{EndReason, Slot, Worker};
@@ -226,16 +227,10 @@ impl Conn {
         batch.done += 1;
         batch.last = now;
         if let Some(bytes) = batch.capture.take() {
-            worker.shared.captured(target, bytes, response);
+            worker.shared.captured(Captured { target, bytes, response: *response, fields: None });
         }
-        worker.ended(1, true, now);
         let dialled = self.dialled.take();
-        if !worker.counts(intended) {
-            return;
-        }
-        slot.responses.set(slot.responses.get() + 1);
-        let mut tally = worker.tally.borrow_mut();
-        tally.record(&Sample {
+        let sample = Sample {
             target,
             response: *response,
             intended,
@@ -244,19 +239,7 @@ impl Conn {
             first: batch.first,
             done: now,
             dialled,
-        });
-        if (200..300).contains(&response.status)
-            && let Some(document) = worker.shared.documents.get(target)
-            && *document.get_or_init(|| response.body_bytes) != response.body_bytes
-        {
-            tally.other_length += 1;
-        }
-        let mut good = true;
-        for (check, counts) in worker.plan.checks.iter().zip(&mut tally.checks) {
-            let passes = check.passes(response.status, self.reader.body(), response.body_bytes);
-            *(if passes { &mut counts.0 } else { &mut counts.1 }) += 1;
-            good &= passes;
-        }
-        tally.failed_checks += u64::from(!good);
+        };
+        worker.answered(slot, &sample, self.reader.body());
     }
 }

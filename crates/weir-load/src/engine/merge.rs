@@ -1,9 +1,10 @@
 //! What the threads say, put together: ticks while the run is on, the report at its end.
 
+use super::h2::request::Rendered;
 use super::{Shared, ThreadEnd, TickPart};
-use crate::plan::Plan;
+use crate::plan::{Plan, Target};
 use crate::report::{
-    CheckResult, ConnectionStats, Counts, End, Health, Ledger, Percentiles, Report, SCHEMA, Series,
+    CheckResult, ConnectionStats, Counts, End, Health, Ledger, Percentiles, Protocol, Report, SCHEMA, Series,
     TargetCost, TargetStats, ThreadStats, Tick,
 };
 use crate::{Histogram, os, verdict};
@@ -171,9 +172,9 @@ impl Merge {
         let checks = plan.checks.iter();
         r.checks = checks.map(|c| CheckResult { check: c.text.clone(), ..CheckResult::default() }).collect();
         r.targets = plan.targets.iter().map(|_| TargetStats::default()).collect();
-        let mut old_protocol = 0;
+        let mut protocols = [0; 3];
         for (_, thread) in &self.threads {
-            old_protocol += thread.tally.old_protocol;
+            protocols.iter_mut().zip(thread.tally.protocols).for_each(|(all, n)| *all += n);
             add_thread(&mut r, thread);
         }
         for (stats, document) in r.targets.iter_mut().zip(&shared.documents) {
@@ -182,7 +183,7 @@ impl Merge {
         r.duration_ns = duration(&plan, &r, &self.threads);
         r.health.clock_step_ns = clock_step_ns;
         r.health.rss_bytes_max = os::rss_bytes_max();
-        r.ledger = ledger(&plan, shared, r.counts.responses, old_protocol);
+        r.ledger = ledger(&plan, shared, protocols);
         r.thresholds = plan.thresholds.iter().map(|t| t.judge(&r)).collect();
         r.verdict = verdict::judge(&r);
         r
@@ -293,23 +294,29 @@ fn add_counts(c: &mut Counts, thread: &ThreadEnd) {
     c.other_length += t.other_length;
 }
 
-fn ledger(plan: &Plan, shared: &Shared, responses: u64, old: u64) -> Ledger {
+fn ledger(plan: &Plan, shared: &Shared, protocols: [u64; 3]) -> Ledger {
     let sessions = shared.sessions.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let most = sessions.iter().max_by_key(|(_, n)| **n).and_then(|(s, _)| s.split_once(' '));
     let mut l = Ledger { dns_ns: plan.dns_ns, ..Ledger::default() };
     l.tls_version = most.map(|(version, _)| version.to_owned());
     l.tls_cipher = most.map(|(_, cipher)| cipher.to_owned());
     l.sessions = sessions;
-    l.protocols.extend([("HTTP/1.0".to_owned(), old), ("HTTP/1.1".to_owned(), responses - old)]);
+    l.alpn = shared.alpn.get().cloned();
+    let names = [Protocol::Http10, Protocol::Http11, Protocol::Http2].map(|p| p.to_string());
+    l.protocols.extend(names.into_iter().zip(protocols));
     l.protocols.retain(|_, n| *n > 0);
     let Some(first) = shared.first.get() else { return l };
     if let Some(target) = plan.targets.get(first.target) {
-        l.first_request_bytes = target.bytes.len() as u64;
-        l.first_request = without_secrets(target.bytes.get(..super::CAPTURE_BYTES).unwrap_or(&target.bytes));
+        let scheme = plan.as_run.targets.get(first.target).map_or("http", |t| t.scheme.as_str());
+        (l.first_request, l.first_request_bytes) = first_request(target, first.fields.is_some(), scheme);
     }
     let f = &first.response;
     l.first_response_bytes = f.head_bytes + f.body_bytes + f.framing_bytes;
     l.first_response = first.bytes.escape_ascii().to_string();
+    if let Some(fields) = &first.fields {
+        (l.server, l.content_type) = fields.clone();
+        return l;
+    }
     let mut head = ResponseHead::default();
     head.buffer_mut().extend_from_slice(&first.bytes);
     if parse_response(&mut head, &Limits::default()) == Ok(Progress::Complete) {
@@ -319,8 +326,25 @@ fn ledger(plan: &Plan, shared: &Shared, responses: u64, old: u64) -> Ledger {
     l
 }
 
+/// The first request as shown, and its length.
+fn first_request(target: &Target, is_h2: bool, scheme: &str) -> (String, u64) {
+    let shown = target.bytes.get(..super::CAPTURE_BYTES).unwrap_or(&target.bytes);
+    let shown = without_secrets(shown);
+    let Some(h2) = target.h2.as_ref().filter(|_| is_h2) else {
+        return (shown.escape_ascii().to_string(), target.bytes.len() as u64);
+    };
+    let body = target.bytes.get(target.head_bytes..).unwrap_or_default();
+    let len = h2.bytes().len() + super::h2::request::body_bytes(body.len());
+    let end = memchr::memmem::find(&shown, b"\r\n\r\n").map_or(shown.len(), |at| at + 4);
+    let mut bytes =
+        Rendered::new(shown.get(..end).unwrap_or(&shown), scheme, body.is_empty()).bytes().to_vec();
+    bytes.extend_from_slice(shown.get(end..).unwrap_or_default());
+    bytes.truncate(super::CAPTURE_BYTES);
+    (bytes.escape_ascii().to_string(), len as u64)
+}
+
 /// A request as shown: what tells who asks is hidden.
-fn without_secrets(bytes: &[u8]) -> String {
+fn without_secrets(bytes: &[u8]) -> Vec<u8> {
     let end = memchr::memmem::find(bytes, b"\r\n\r\n").unwrap_or(bytes.len());
     let (head, rest) = bytes.split_at(end);
     let lines: Vec<Vec<u8>> = head
@@ -336,7 +360,7 @@ fn without_secrets(bytes: &[u8]) -> String {
         .collect();
     let mut shown = lines.join(&b'\n');
     shown.extend_from_slice(rest);
-    shown.escape_ascii().to_string()
+    shown
 }
 
 fn join(into: &mut Tick, t: &Tick) {

@@ -3,6 +3,7 @@
 //! What a target answers is mostly the same head again, so the last one is kept and compared before anything is parsed: a
 //! head of equal bytes means the same.
 
+use crate::report::Protocol;
 use weir_h1::{
     BodyKind, BodyReader, Connection, Limits, Method, Progress, ResponseHead, Step, Version, parse_response,
 };
@@ -29,7 +30,7 @@ struct Meaning {
     /// How the body of a response to anything but HEAD is delimited.
     kind: BodyKind,
     keeps: bool,
-    old: bool,
+    protocol: Protocol,
 }
 
 /// The responses of one connection, one after another.
@@ -61,8 +62,7 @@ pub(super) struct Response {
     pub(super) framing_bytes: u64,
     /// Whether the connection may serve another request.
     pub(super) keeps: bool,
-    /// Whether it came as HTTP/1.0.
-    pub(super) old: bool,
+    pub(super) protocol: Protocol,
 }
 
 /// What a piece of input came to.
@@ -199,7 +199,11 @@ impl Reader {
                     status: head.status(),
                     kind: head.body(Method::Get),
                     keeps: head.connection() == Connection::KeepAlive,
-                    old: head.version() == Version::Http10,
+                    protocol: match head.version() {
+                        Version::Http10 => Protocol::Http10,
+                        Version::Http11 => Protocol::Http11,
+                        Version::Http2 => Protocol::Http2,
+                    },
                 };
                 parser.last.bytes.clear();
                 parser.last.bytes.extend_from_slice(head.buffer().get(..len).unwrap_or_default());
@@ -219,7 +223,7 @@ impl Reader {
         let kind = if is_head { BodyKind::Empty } else { meaning.kind };
         self.response.status = meaning.status;
         self.response.keeps = meaning.keeps && kind != BodyKind::UntilClose;
-        self.response.old = meaning.old;
+        self.response.protocol = meaning.protocol;
         self.state = match kind {
             BodyKind::Empty => State::Length(0),
             BodyKind::Length(n) => State::Length(n),

@@ -24,7 +24,8 @@ pub(crate) struct Tally {
     pub(crate) other_length: u64,
     pub(crate) reused: u64,
     pub(crate) opened: u64,
-    pub(crate) old_protocol: u64,
+    /// Responses by [`Protocol`](crate::report::Protocol).
+    pub(crate) protocols: [u64; 3],
     pub(crate) bytes: Bytes,
     times: Times,
     /// Service times since the last tick; added to `times` there.
@@ -147,7 +148,9 @@ impl Tally {
         self.responses += 1;
         self.last_response = s.done;
         self.kept_alive += u64::from(r.keeps);
-        self.old_protocol += u64::from(r.old);
+        if let Some(n) = self.protocols.get_mut(r.protocol as usize) {
+            *n += 1;
+        }
         if let Some(n) = self.statuses.get_mut(usize::from(r.status)) {
             *n += 1;
         }

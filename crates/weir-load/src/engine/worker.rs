@@ -10,8 +10,9 @@ pub(super) use sampler::TICK;
 
 use super::client;
 use super::h1::Failure;
+use super::h2::Place;
 use super::reader::Parser;
-use super::tally::Tally;
+use super::tally::{Sample, Tally};
 use super::{Message, Shared, ThreadEnd};
 use crate::Histogram;
 use crate::clock::{Clock, NEVER};
@@ -49,6 +50,8 @@ pub(super) struct Worker {
     /// The place of this thread in the round of targets. Of the thread and not of each client, so that the mix is exact.
     pub(super) turn: Cell<usize>,
     pub(super) values: RefCell<Values>,
+    /// For each set of clients that share a connection of HTTP/2, and each origin.
+    pub(super) places: Vec<Place>,
     index: usize,
     /// Number of the first client among those of all threads.
     first_client: u64,
@@ -142,9 +145,12 @@ pub(super) fn run(
         .enable_time()
         .event_interval(EVENTS)
         .build_local(options)?;
-    let threads = plan.threads;
-    let clients = plan.clients / threads + usize::from(index < plan.clients % threads);
-    let first = index * (plan.clients / threads) + index.min(plan.clients % threads);
+    // What shares a connection stays in one thread.
+    let (threads, streams) = (plan.threads, plan.streams);
+    let connections = plan.clients / streams;
+    let clients = (connections / threads + usize::from(index < connections % threads)) * streams;
+    let first = (index * (connections / threads) + index.min(connections % threads)) * streams;
+    let places = if plan.is_h2() { clients / streams * plan.origins.len() } else { 0 };
     let worker = Rc::new(Worker {
         slots: (0..clients).map(|_| Slot::new()).collect(),
         tally: RefCell::new(Tally::new(plan.targets.len(), plan.checks.len())),
@@ -155,6 +161,7 @@ pub(super) fn run(
         in_flight: Cell::new(0),
         last_event: Cell::new(0),
         values: RefCell::new(Values::new(index, threads, plan.data.clone())),
+        places: (0..places).map(|_| Place::default()).collect(),
         turn: Cell::new(index * plan.order.len() / threads),
         index,
         first_client: first as u64,
@@ -266,7 +273,7 @@ impl Worker {
         match &self.plan.rhythm {
             Rhythm::Closed(users) => {
                 if !users.all() {
-                    match users.next(self.first_client + i as u64, now) {
+                    match users.next((self.first_client + i as u64) / self.plan.streams as u64, now) {
                         NEVER => return Poll::Ready(Next::End),
                         later if later > now => return Poll::Ready(Next::Later(later)),
                         _ => {}
@@ -375,6 +382,31 @@ impl Worker {
         }
     }
 
+    /// Counts a complete response. `body` is what checks need of it.
+    pub(super) fn answered(&self, slot: &Slot, sample: &Sample, body: &[u8]) {
+        self.ended(1, true, sample.done);
+        if !self.counts(sample.intended) {
+            return;
+        }
+        let response = &sample.response;
+        slot.responses.set(slot.responses.get() + 1);
+        let mut tally = self.tally.borrow_mut();
+        tally.record(sample);
+        if (200..300).contains(&response.status)
+            && let Some(document) = self.shared.documents.get(sample.target)
+            && *document.get_or_init(|| response.body_bytes) != response.body_bytes
+        {
+            tally.other_length += 1;
+        }
+        let mut good = true;
+        for (check, counts) in self.plan.checks.iter().zip(&mut tally.checks) {
+            let passes = check.passes(response.status, body, response.body_bytes);
+            *(if passes { &mut counts.0 } else { &mut counts.1 }) += 1;
+            good &= passes;
+        }
+        tally.failed_checks += u64::from(!good);
+    }
+
     /// `n` requests came to an end; `answered` when by a response.
     pub(super) fn ended(&self, n: u64, answered: bool, now: u64) {
         self.in_flight.set(self.in_flight.get().saturating_sub(n));
@@ -389,6 +421,13 @@ impl Worker {
         let silence = now.saturating_sub(since);
         let mut tally = self.tally.borrow_mut();
         tally.longest_silence_ns = tally.longest_silence_ns.max(silence);
+    }
+
+    /// Lets a client look again.
+    pub(super) fn wake(&self, client: usize) {
+        if let Some(slot) = self.slots.get(client) {
+            slot.wake();
+        }
     }
 
     fn wake_all(&self) {

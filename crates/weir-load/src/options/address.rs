@@ -23,7 +23,7 @@ impl Reader<'_> {
             identity,
             o.server_name.as_deref(),
             !o.insecure,
-            &[b"http/1.1"],
+            if o.http2 { &[b"h2", b"http/1.1"] } else { &[b"http/1.1"] },
         ) {
             Ok(tls) => Some(tls),
             Err(e) => {

@@ -1,6 +1,7 @@
 //! Requests as they are written on the wire: method, path, fields and body of each target.
 
 use super::Reader;
+use crate::engine::h2::request::Rendered;
 use crate::plan::{Origin, Target};
 use crate::template::{Data, Template, Text};
 use crate::url::{Scheme, Url};
@@ -108,7 +109,11 @@ impl Reader<'_> {
             .into_iter()
             .map(|(n, v)| if is_secret(&n) { (n, "***".to_owned()) } else { (n, v) })
             .collect();
-        (Target { origin: 0, is_head: method == "HEAD", bytes: bytes.into(), head_bytes, template }, shown)
+        let head = bytes.get(..head_bytes).unwrap_or_default();
+        let h2 =
+            self.options.http2.then(|| Rendered::new(head, url.scheme.name(), bytes.len() == head_bytes));
+        let is_head = method == "HEAD";
+        (Target { origin: 0, is_head, bytes: bytes.into(), head_bytes, h2, template }, shown)
     }
 
     /// The template of a request, where it is not always the same.

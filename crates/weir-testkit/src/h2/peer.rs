@@ -263,7 +263,7 @@ impl<W: AsMut<Wire>> H2<W> {
     }
 
     /// The next stream whose request has ended; nothing when the connection does.
-    pub(super) fn next_whole(&mut self) -> Option<(u32, Message)> {
+    pub fn next_whole(&mut self) -> Option<(u32, Message)> {
         self.try_accept_whole(Duration::from_secs(60))
     }
 

@@ -6,6 +6,8 @@ mod knee;
 mod layouts;
 mod origin;
 
+mod http2;
+
 use std::io::{Read, Write};
 use std::os::unix::net::UnixListener;
 use std::process::{Command, Stdio};
@@ -245,6 +247,21 @@ fn tls_is_verified_and_told() {
 }
 
 // === what it counts ===
+
+#[test]
+fn a_request_that_finds_nobody_after_a_response_is_an_error() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let target = format!("http://{}/", listener.local_addr().unwrap());
+    let once = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        drop(listener);
+        let _ = stream.read(&mut [0; 1024]).unwrap();
+        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n").unwrap();
+    });
+    let r = report(&["-n3", "-c1", &target]);
+    once.join().unwrap();
+    assert_eq!((r.counts.requests, r.counts.responses, r.counts.errors.connect), (3, 1, 2), "{:?}", r.counts);
+}
 
 #[test]
 fn every_request_of_a_count_is_made_and_counted_once() {

@@ -136,8 +136,10 @@ impl Sampler {
         let cpu = os::thread_cpu_ns();
         let users = match &worker.plan.rhythm {
             Rhythm::Closed(users) => {
-                let all = users.at(now, worker.plan.clients as u64);
-                all.saturating_sub(worker.first_client).min(worker.slots.len() as u64)
+                let streams = worker.plan.streams as u64;
+                let all = users.at(now, worker.plan.clients as u64 / streams);
+                let mine = worker.slots.len() as u64 / streams;
+                all.saturating_sub(worker.first_client / streams).min(mine)
             }
             Rhythm::Open(_) => worker.in_flight.get(),
         };
@@ -191,7 +193,11 @@ impl Sampler {
             cpu_ns: os::thread_cpu_ns().saturating_sub(self.cpu_first),
             waited_ns: os::thread_waited_ns().saturating_sub(self.waited_first),
             available_ns: worker.slots.iter().map(|s| s.available_ns.get()).sum(),
-            responses_by_client: worker.slots.iter().map(|s| s.responses.get()).collect(),
+            responses_by_client: worker
+                .slots
+                .chunks(worker.plan.streams)
+                .map(|slots| slots.iter().map(|s| s.responses.get()).sum())
+                .collect(),
             dial: worker.dial.take(),
             opened: worker.opened.get(),
             unsent: backlog,

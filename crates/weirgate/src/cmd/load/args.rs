@@ -42,6 +42,12 @@ pub(in crate::cmd) struct RequestArgs {
 /// How it is sent.
 #[derive(Args)]
 pub(in crate::cmd) struct ConnectionArgs {
+    /// Speak HTTP/2: chosen by ALPN for https, by prior knowledge for http
+    #[arg(long, visible_alias = "http2-prior-knowledge", help_heading = "Connection")]
+    http2: bool,
+    /// Requests at a time on each connection of HTTP/2 [default: 1]
+    #[arg(short = 'm', long, value_name = "N", help_heading = "Connection")]
+    streams: Option<u64>,
     /// Open a connection for each request
     #[arg(long, help_heading = "Connection")]
     no_keepalive: bool,
@@ -94,6 +100,8 @@ impl ConnectionArgs {
     /// Writes itself into the options.
     pub(in crate::cmd) fn fill(&self, options: &mut Options) {
         options.no_keepalive = self.no_keepalive;
+        options.http2 = self.http2;
+        options.streams = self.streams;
         options.pipeline = self.pipeline;
         options.timeout.clone_from(&self.timeout);
         options.resolve.clone_from(&self.resolve);

@@ -1,0 +1,147 @@
+//! A client's exchange over a stream of a connection of HTTP/2 that it shares with others.
+
+use super::Client;
+use crate::clock;
+use crate::engine::h1::{Conn, Failure};
+use crate::engine::h2::request::body_bytes;
+use crate::engine::h2::{Ask, Fate, Link, Place};
+use crate::engine::worker::{EndReason, Worker};
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+
+/// How often a request may be sent again because the target closed the connection without having looked at it.
+const AGAIN_MOST: usize = 3;
+
+/// The place of the connection of client `i`.
+fn place(worker: &Worker, i: usize, origin: usize) -> &Place {
+    &worker.places[i / worker.plan.streams * worker.plan.origins.len() + origin]
+}
+
+impl Client {
+    /// The request over a stream; over a connection of its own where the target chose HTTP/1.1.
+    pub(super) async fn on_stream(&mut self, origin: usize, turned: u64) -> Result<(), Failure> {
+        let worker = Rc::clone(&self.worker);
+        let plan = &worker.plan;
+        let (target, intended) = self.batch.items[0];
+        let streams = plan.streams;
+        let slot = &worker.slots[self.i];
+        let whole = &plan.targets[target];
+        let mut turned = turned;
+        for _ in 0..=AGAIN_MOST {
+            let Some((link, is_fresh)) = self.link(origin).await? else {
+                return self.alone(origin, turned).await;
+            };
+            if is_fresh {
+                turned = 0; // it waited for the connection
+            }
+            // What goes out: the head as rendered, and where the body is.
+            let made: Arc<[u8]>;
+            let (bytes, head_bytes) = if whole.template.is_some() {
+                let end = memchr::memmem::find(&self.out, b"\r\n\r\n").map_or(self.out.len(), |at| at + 4);
+                let scheme = plan.as_run.targets[target].scheme.as_str();
+                self.head.render(&self.out[..end], scheme, end == self.out.len());
+                made = self.out.as_slice().into();
+                (&made, end)
+            } else {
+                (&whole.bytes, whole.head_bytes)
+            };
+            let head = whole.h2.as_ref().filter(|_| whole.template.is_none()).unwrap_or(&self.head);
+            let body = bytes.len() - head_bytes;
+            let ask = Ask {
+                target,
+                intended,
+                turned,
+                head,
+                body: (body > 0).then_some((bytes, head_bytes)),
+                is_head: whole.is_head,
+            };
+            slot.deadline.set(worker.clock.now().saturating_add(clock::nanos(plan.timeout)));
+            let outcome = poll_fn(|cx| {
+                slot.watch(cx);
+                link.poll_exchange(&worker, slot, self.i % streams, &ask)
+            })
+            .await;
+            if worker.counts(intended) && outcome != Ok(Fate::Again) {
+                let mut tally = worker.tally.borrow_mut();
+                tally.bytes.sent_head += (head.bytes().len() + body_bytes(body) - body) as u64;
+                tally.bytes.sent_body += body as u64;
+            }
+            match outcome? {
+                Fate::Again => turned = 0,
+                Fate::Answered(at) => {
+                    self.batch.done = 1;
+                    self.batch.last = at;
+                    if !plan.keepalive {
+                        link.close();
+                    }
+                    return Ok(());
+                }
+            }
+        }
+        Err(Failure::Reset("the target closed connections without looking at the request".to_owned()))
+    }
+
+    /// The connection of this client, and whether it waited for it; none when the target chose HTTP/1.1.
+    async fn link(&mut self, origin: usize) -> Result<Option<(Rc<Link>, bool)>, Failure> {
+        let worker = Rc::clone(&self.worker);
+        let place = place(&worker, self.i, origin);
+        let slot = &worker.slots[self.i];
+        let mut waited = false;
+        loop {
+            if place.is_old.get() {
+                return Ok(None);
+            }
+            if let Some(link) = &*place.link.borrow()
+                && !link.is_closing()
+            {
+                return Ok(Some((Rc::clone(link), waited)));
+            }
+            let attempts = place.failed.borrow().0;
+            if !place.dialling.replace(true) {
+                let outcome = self.dial_link(place, origin).await;
+                place.dialling.set(false);
+                if let Err(failure) = &outcome {
+                    *place.failed.borrow_mut() = (attempts + 1, Some(failure.clone()));
+                }
+                let first = self.i / worker.plan.streams * worker.plan.streams;
+                (first..first + worker.plan.streams).for_each(|i| worker.wake(i));
+                outcome?;
+                waited = true;
+                continue;
+            }
+            waited = true;
+            poll_fn(|cx| {
+                slot.watch(cx);
+                if let Some(EndReason::Cut) = slot.end.get() {
+                    return Poll::Ready(Err(Failure::Cut));
+                }
+                if place.dialling.get() {
+                    return Poll::Pending;
+                }
+                match &*place.failed.borrow() {
+                    (after, Some(failure)) if *after != attempts => Poll::Ready(Err(failure.clone())),
+                    _ => Poll::Ready(Ok(())),
+                }
+            })
+            .await?;
+        }
+    }
+
+    /// Opens the connection of this client and of those that share it.
+    async fn dial_link(&mut self, place: &Place, origin: usize) -> Result<(), Failure> {
+        let (stream, times) = self.dial(origin).await?;
+        let worker = Rc::clone(&self.worker);
+        if stream.tls().is_some() && !stream.chose_h2() {
+            place.is_old.set(true);
+            self.conns[origin] = Some(Conn::new(stream, worker.plan.keeps_bodies(), times));
+            return Ok(());
+        }
+        let streams = worker.plan.streams;
+        let link = Rc::new(Link::new(stream, &worker, times, self.i / streams * streams, streams));
+        *place.link.borrow_mut() = Some(Rc::clone(&link));
+        drop(tokio::task::spawn_local(link.drive(worker)));
+        Ok(())
+    }
+}

@@ -1,0 +1,384 @@
+//! HTTP/2 from the client's side: one connection that several clients share, each with a stream of it.
+//!
+//! A client hands its request to the connection and waits; one task for each connection, its driver, writes what was handed over and reads
+//! what comes. After a read it lets all clients that got their response go first, so that their next requests leave in one write:
+//! a batch of any number costs two system calls.
+//!
+//! *Layout.* `codec` is the connection as bytes, with `frame`, `head`, `hpack` and `tables` below it; `request` renders requests. Here are
+//! sockets, times and counts.
+
+mod codec;
+mod frame;
+mod head;
+mod hpack;
+pub(crate) mod request;
+mod tables;
+
+use super::Captured;
+use super::h1::Failure;
+use super::tally::Sample;
+use super::worker::{EndReason, Slot, Worker};
+use codec::{Answer, Codec, Lost};
+use request::Rendered;
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use weir_wire::Stream;
+
+/// The text of the error when a target without HTTP/2 is asked for it by prior knowledge; the verdict knows it.
+pub(crate) const ANSWERED_OLD: &str = "the target answered in HTTP/1 to a client that began with HTTP/2";
+
+/// A request for a connection.
+pub(super) struct Ask<'a> {
+    pub(super) target: usize,
+    pub(super) intended: u64,
+    /// When the client turned to it; 0 when it has waited since.
+    pub(super) turned: u64,
+    pub(super) head: &'a Rendered,
+    /// What holds the body, and where in it that begins.
+    pub(super) body: Option<(&'a Arc<[u8]>, usize)>,
+    pub(super) is_head: bool,
+}
+
+/// What became of a request that did not fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// The target did not look at it: another connection may have it.
+    Again,
+    /// Its response was complete at this moment.
+    Answered(u64),
+}
+
+/// A connection.
+pub(super) struct Link {
+    io: RefCell<Io>,
+    exchanges: RefCell<Vec<Exchange>>,
+    /// Keys of those that wait for the target to take another stream.
+    queue: RefCell<VecDeque<usize>>,
+    driver: RefCell<Option<Waker>>,
+    /// Whether the driver will run anyway.
+    scheduled: Cell<bool>,
+    /// What dialling took, until the first response on it has been counted: blocked, connecting, TLS.
+    dialled: Cell<Option<[u64; 3]>>,
+    /// The client with key 0.
+    first_client: usize,
+}
+
+struct Io {
+    stream: Stream,
+    codec: Codec,
+    written: usize,
+    /// Keys of requests that are not written as a whole.
+    unsent: Vec<usize>,
+    answers: Vec<Answer>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Exchange {
+    target: usize,
+    id: u32,
+    intended: u64,
+    started: u64,
+    sent: u64,
+    phase: Phase,
+}
+
+/// ```text
+/// Idle ─► Queued ─► Open ─► Done ─► Idle
+///   └───────────────►┘
+/// ```
+#[derive(Clone, Debug, Default)]
+enum Phase {
+    Done(Result<Fate, Failure>),
+    #[default]
+    Idle,
+    Open,
+    Queued,
+}
+
+impl Link {
+    /// A connection for `keys` clients of this thread, from `first_client` on.
+    pub(super) fn new(
+        stream: Stream,
+        worker: &Worker,
+        dialled: [u64; 3],
+        first_client: usize,
+        keys: usize,
+    ) -> Self {
+        let mut codec = Codec::new(worker.plan.keeps_bodies());
+        codec.capture = worker.captures(first_client).then(Default::default);
+        let (unsent, answers) = (Vec::new(), Vec::new());
+        Self {
+            io: RefCell::new(Io { stream, codec, written: 0, unsent, answers }),
+            exchanges: RefCell::new(vec![Exchange::default(); keys]),
+            queue: RefCell::default(),
+            driver: RefCell::default(),
+            scheduled: Cell::new(true),
+            dialled: Cell::new(Some(dialled)),
+            first_client,
+        }
+    }
+
+    /// Whether no request may begin on it any more.
+    pub(super) fn is_closing(&self) -> bool {
+        self.io.borrow().codec.is_closing()
+    }
+
+    /// Lets it end with what is under way.
+    pub(super) fn close(&self) {
+        self.io.borrow_mut().codec.close();
+        self.wake_driver();
+    }
+
+    fn wake_driver(&self) {
+        if !self.scheduled.replace(true)
+            && let Some(driver) = &*self.driver.borrow()
+        {
+            driver.wake_by_ref();
+        }
+    }
+
+    /// Sends the request of the client with this key, once, and says what became of it.
+    pub(super) fn poll_exchange(
+        &self,
+        worker: &Worker,
+        slot: &Slot,
+        key: usize,
+        ask: &Ask<'_>,
+    ) -> Poll<Result<Fate, Failure>> {
+        let mut exchanges = self.exchanges.borrow_mut();
+        let Some(exchange) = exchanges.get_mut(key) else { return Poll::Ready(Err(Failure::Cut)) };
+        if let Some(end) = slot.end.take() {
+            if let Phase::Open = exchange.phase {
+                let received = self.io.borrow_mut().codec.cancel(exchange.id);
+                if worker.counts(exchange.intended) {
+                    worker.tally.borrow_mut().received(&received);
+                }
+                self.wake_driver();
+            }
+            exchange.phase = Phase::Idle;
+            drop(exchanges);
+            self.call_next(worker);
+            return Poll::Ready(Err(match end {
+                EndReason::Cut => Failure::Cut,
+                EndReason::Timeout => Failure::Timeout,
+            }));
+        }
+        match &exchange.phase {
+            Phase::Open => Poll::Pending,
+            Phase::Done(_) => {
+                let Phase::Done(outcome) = std::mem::take(&mut exchange.phase) else { return Poll::Pending };
+                Poll::Ready(outcome)
+            }
+            Phase::Idle | Phase::Queued => {
+                let mut io = self.io.borrow_mut();
+                if io.codec.is_closing() {
+                    exchange.phase = Phase::Idle;
+                    return Poll::Ready(Ok(Fate::Again));
+                }
+                let waited = matches!(exchange.phase, Phase::Queued);
+                if !io.codec.has_room() {
+                    let mut queue = self.queue.borrow_mut();
+                    if !waited || !queue.contains(&key) {
+                        queue.push_back(key);
+                    }
+                    exchange.phase = Phase::Queued;
+                    return Poll::Pending;
+                }
+                let started = if waited || ask.turned == 0 { worker.clock.now() } else { ask.turned };
+                let id = io.codec.request(key, ask.head, ask.body, ask.is_head);
+                let Ask { target, intended, .. } = *ask;
+                *exchange = Exchange { target, id, intended, started, sent: 0, phase: Phase::Open };
+                io.unsent.push(key);
+                drop(io);
+                self.wake_driver();
+                Poll::Pending
+            }
+        }
+    }
+
+    /// Wakes a client that waits for a stream, since there may be one.
+    fn call_next(&self, worker: &Worker) {
+        let exchanges = self.exchanges.borrow();
+        let mut queue = self.queue.borrow_mut();
+        while let Some(key) = queue.pop_front() {
+            if exchanges.get(key).is_some_and(|e| matches!(e.phase, Phase::Queued)) {
+                worker.wake(self.first_client + key); // it queues again if there is none after all
+                return;
+            }
+        }
+    }
+
+    /// Writes and reads until the connection ends.
+    pub(super) async fn drive(self: Rc<Self>, worker: Rc<Worker>) {
+        poll_fn(|cx| self.poll_drive(cx, &worker)).await;
+    }
+
+    fn poll_drive(&self, cx: &mut Context<'_>, worker: &Worker) -> Poll<()> {
+        self.driver.borrow_mut().get_or_insert_with(|| cx.waker().clone()); // a task keeps its waker for life
+        self.scheduled.set(false);
+        let mut io = self.io.borrow_mut();
+        let io = &mut *io;
+        loop {
+            if let Poll::Ready(Err(e)) = self.poll_write(cx, worker, io) {
+                self.end(worker, io, &|_| Failure::Write(e.to_string()));
+                return Poll::Ready(());
+            }
+            if io.codec.is_closing() && io.codec.is_idle() {
+                io.codec.go_away(0);
+                let _ = self.poll_write(cx, worker, io); // a courtesy
+                self.end(worker, io, &|_| Failure::Cut);
+                return Poll::Ready(());
+            }
+            let mut scratch = worker.scratch.borrow_mut();
+            scratch.clear();
+            let failure = match io.stream.poll_read(cx, &mut scratch) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Ok(0)) => {
+                    Failure::Reset("the connection was closed before a response".to_owned())
+                }
+                Poll::Ready(Err(e)) => Failure::Reset(e.to_string()),
+                Poll::Ready(Ok(_)) => {
+                    let now = worker.clock.now();
+                    let fed = io.codec.feed(&scratch, now, &mut io.answers);
+                    drop(scratch);
+                    let answered = !io.answers.is_empty();
+                    self.deliver(worker, io, now);
+                    if let Err(broken) = fed {
+                        io.codec.go_away(broken.code);
+                        let _ = self.poll_write(cx, worker, io); // a courtesy
+                        self.end(worker, io, &|_| Failure::Protocol(broken.text.clone()));
+                        return Poll::Ready(());
+                    }
+                    if answered {
+                        // After the clients, so that what they send next leaves together.
+                        self.scheduled.set(true);
+                        cx.waker().wake_by_ref();
+                        return Poll::Pending;
+                    }
+                    self.call_next(worker); // SETTINGS may have made room
+                    continue;
+                }
+            };
+            drop(scratch);
+            self.end(worker, io, &|begun| match &failure {
+                Failure::Reset(text) if begun && text.ends_with("before a response") => {
+                    Failure::Reset("the connection was closed in the middle of a response".to_owned())
+                }
+                other => other.clone(),
+            });
+            return Poll::Ready(());
+        }
+    }
+
+    /// Writes all that was handed over, and notes when that was.
+    fn poll_write(&self, cx: &mut Context<'_>, worker: &Worker, io: &mut Io) -> Poll<io::Result<()>> {
+        io.codec.send_more();
+        while !io.codec.out.is_empty() {
+            while let Some(rest) = io.codec.out.get(io.written..).filter(|r| !r.is_empty()) {
+                match io.stream.poll_write(cx, rest) {
+                    Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                    Poll::Ready(Ok(n)) => io.written += n,
+                    Poll::Ready(Err(e)) => return Poll::Ready(Err(e)),
+                    Poll::Pending => return Poll::Pending,
+                }
+            }
+            io.written = 0;
+            io.codec.out.clear();
+            io.codec.send_more();
+        }
+        let flushed = io.stream.poll_flush(cx);
+        if flushed.is_ready() && !io.unsent.is_empty() {
+            let now = worker.clock.now();
+            let mut exchanges = self.exchanges.borrow_mut();
+            let codec = &io.codec;
+            io.unsent.retain(|key| {
+                let Some(e) = exchanges.get_mut(*key).filter(|e| e.sent == 0) else { return false };
+                let sending = codec.is_sending(e.id);
+                e.sent = if sending { 0 } else { now };
+                sending
+            });
+        }
+        flushed
+    }
+
+    /// Counts what came and wakes who waits for it.
+    fn deliver(&self, worker: &Worker, io: &mut Io, now: u64) {
+        let overhead = std::mem::take(&mut io.codec.overhead);
+        if worker.counts(now) {
+            worker.tally.borrow_mut().bytes.received_framing += overhead;
+        }
+        for answer in io.answers.drain(..) {
+            let mut exchanges = self.exchanges.borrow_mut();
+            let Some(exchange) = exchanges.get_mut(answer.key) else { continue };
+            let client = self.first_client + answer.key;
+            let outcome = match answer.result {
+                Ok(response) => {
+                    if exchange.id == 1
+                        && let Some(c) = io.codec.capture.take()
+                    {
+                        let fields = Some((c.server, c.content_type));
+                        worker.shared.captured(Captured {
+                            target: exchange.target,
+                            bytes: c.bytes,
+                            response,
+                            fields,
+                        });
+                    }
+                    let sample = Sample {
+                        target: exchange.target,
+                        response,
+                        intended: exchange.intended,
+                        started: exchange.started,
+                        sent: if exchange.sent == 0 { now } else { exchange.sent },
+                        first: answer.first,
+                        done: now,
+                        dialled: self.dialled.take(),
+                    };
+                    if let Some(slot) = worker.slots.get(client) {
+                        worker.answered(slot, &sample, &answer.body);
+                    }
+                    Ok(Fate::Answered(now))
+                }
+                Err(Lost::Again) => Ok(Fate::Again),
+                Err(Lost::Protocol(text)) => Err(Failure::Protocol(text)),
+                Err(Lost::Reset(text)) => Err(Failure::Reset(text)),
+            };
+            exchange.phase = Phase::Done(outcome);
+            drop(exchanges);
+            worker.wake(client);
+            self.call_next(worker);
+        }
+    }
+
+    /// The connection is no more: all that was under way failed. `failure` is told whether the response had begun.
+    fn end(&self, worker: &Worker, io: &mut Io, failure: &dyn Fn(bool) -> Failure) {
+        for (key, received) in io.codec.abandon() {
+            let mut exchanges = self.exchanges.borrow_mut();
+            let Some(exchange) = exchanges.get_mut(key) else { continue };
+            if worker.counts(exchange.intended) {
+                worker.tally.borrow_mut().received(&received);
+            }
+            exchange.phase = Phase::Done(Err(failure(received.head_bytes > 0)));
+            drop(exchanges);
+            worker.wake(self.first_client + key);
+        }
+        let queued = std::mem::take(&mut *self.queue.borrow_mut());
+        queued.into_iter().for_each(|key| worker.wake(self.first_client + key));
+    }
+}
+
+/// Where the connection of a set of clients to one origin is, or will be.
+#[derive(Default)]
+pub(super) struct Place {
+    pub(super) link: RefCell<Option<Rc<Link>>>,
+    pub(super) dialling: Cell<bool>,
+    /// Attempts that failed, and how the last one did.
+    pub(super) failed: RefCell<(u64, Option<Failure>)>,
+    /// Whether the target chose HTTP/1.1: then each client has a connection of its own.
+    pub(super) is_old: Cell<bool>,
+}

@@ -1,0 +1,128 @@
+//! Frames of HTTP/2 as bytes (RFC 9113 §4 and §6).
+
+/// Longest payload that we take, and that we send: what SETTINGS say where they say nothing.
+pub(super) const FRAME_MOST: usize = 16_384;
+
+/// Bytes before a payload.
+pub(super) const HEADER: usize = 9;
+
+/// A type of frames. Not an enum: unknown ones are ignored, and this is how they look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Kind(pub(super) u8);
+
+impl Kind {
+    pub(super) const CONTINUATION: Self = Self(9);
+    pub(super) const DATA: Self = Self(0);
+    pub(super) const GOAWAY: Self = Self(7);
+    pub(super) const HEADERS: Self = Self(1);
+    pub(super) const PING: Self = Self(6);
+    pub(super) const PRIORITY: Self = Self(2);
+    pub(super) const PUSH_PROMISE: Self = Self(5);
+    pub(super) const RST_STREAM: Self = Self(3);
+    pub(super) const SETTINGS: Self = Self(4);
+    pub(super) const WINDOW_UPDATE: Self = Self(8);
+}
+
+// === flags ===
+
+pub(super) const ACK: u8 = 0x1;
+pub(super) const END_STREAM: u8 = 0x1;
+pub(super) const END_HEADERS: u8 = 0x4;
+pub(super) const PADDED: u8 = 0x8;
+pub(super) const PRIORITY: u8 = 0x20;
+
+/// What stands before a payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Header {
+    pub(super) len: usize,
+    pub(super) kind: Kind,
+    pub(super) flags: u8,
+    pub(super) stream: u32,
+}
+
+impl Header {
+    /// Reads a header; none where there are too few bytes.
+    #[inline]
+    pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
+        let &[a, b, c, kind, flags, s0, s1, s2, s3] = bytes.first_chunk::<HEADER>()?;
+        Some(Self {
+            len: u32::from_be_bytes([0, a, b, c]) as usize,
+            kind: Kind(kind),
+            flags,
+            stream: u32::from_be_bytes([s0, s1, s2, s3]) & 0x7fff_ffff,
+        })
+    }
+
+    pub(super) const fn has(&self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
+}
+
+/// Appends a frame. The payload is not longer than [`FRAME_MOST`].
+pub(super) fn write(kind: Kind, flags: u8, stream: u32, payload: &[u8], out: &mut Vec<u8>) {
+    let [_, a, b, c] = (payload.len() as u32).to_be_bytes();
+    let [s0, s1, s2, s3] = stream.to_be_bytes();
+    out.extend_from_slice(&[a, b, c, kind.0, flags, s0, s1, s2, s3]);
+    out.extend_from_slice(payload);
+}
+
+/// The four bytes of a payload at this place, as a number.
+pub(super) fn number(payload: &[u8], at: usize) -> Option<u32> {
+    payload.get(at..)?.first_chunk().map(|four| u32::from_be_bytes(*four))
+}
+
+/// The part of a payload that is neither padding nor priority; none where they are longer than it.
+pub(super) fn content<'a>(header: &Header, payload: &'a [u8]) -> Option<&'a [u8]> {
+    let mut content = payload;
+    let mut padding = 0;
+    if header.has(PADDED) {
+        let (&first, rest) = content.split_first()?;
+        (padding, content) = (usize::from(first), rest);
+    }
+    if header.kind == Kind::HEADERS && header.has(PRIORITY) {
+        content = content.get(5..)?;
+    }
+    content.get(..content.len().checked_sub(padding)?)
+}
+
+/// The name of an error code (RFC 9113 §7).
+pub(super) fn code_name(code: u32) -> String {
+    const NAMES: [&str; 14] = [
+        "NO_ERROR",
+        "PROTOCOL_ERROR",
+        "INTERNAL_ERROR",
+        "FLOW_CONTROL_ERROR",
+        "SETTINGS_TIMEOUT",
+        "STREAM_CLOSED",
+        "FRAME_SIZE_ERROR",
+        "REFUSED_STREAM",
+        "CANCEL",
+        "COMPRESSION_ERROR",
+        "CONNECT_ERROR",
+        "ENHANCE_YOUR_CALM",
+        "INADEQUATE_SECURITY",
+        "HTTP_1_1_REQUIRED",
+    ];
+    NAMES.get(code as usize).map_or_else(|| format!("error {code}"), |name| (*name).to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn padding_and_priority_are_taken_off() {
+        for (kind, flags, payload, want) in [
+            (Kind::DATA, 0, &b"abc"[..], Some(&b"abc"[..])),
+            (Kind::DATA, PADDED, b"\x02abc\0\0", Some(b"abc")),
+            (Kind::DATA, PADDED, b"\x02\0\0", Some(b"")),
+            (Kind::DATA, PADDED, b"\x03\0\0", None),
+            (Kind::DATA, PADDED, b"", None),
+            (Kind::HEADERS, PADDED | PRIORITY, b"\x01\0\0\0\0\x10a\0", Some(b"a")),
+            (Kind::HEADERS, PRIORITY, b"\0\0\0\0", None),
+        ] {
+            let header = Header { len: payload.len(), kind, flags, stream: 1 };
+            assert_eq!(content(&header, payload), want, "{payload:?}");
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! What we need to know of the head of a response, or of its trailers.
+
+/// What the fields of one block say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Head {
+    status: Option<u16>,
+    length: Option<u64>,
+    /// Whether a field that is no pseudo field came.
+    begun: bool,
+    wrong: Option<&'static str>,
+}
+
+impl Head {
+    /// Takes a field.
+    pub(super) fn field(&mut self, name: &[u8], value: &[u8]) {
+        if let [b':', ..] = name {
+            if name != b":status" || self.status.is_some() || self.begun {
+                self.wrong = Some("a pseudo field that has no place in a response");
+                return;
+            }
+            self.status = digits(value).filter(|n| (100..=599).contains(n)).map(|n| n as u16);
+            if self.status.is_none() || value.len() != 3 {
+                self.wrong = Some("a status that is none");
+            }
+            return;
+        }
+        self.begun = true;
+        // RFC 9113 §8.2: lower case, and nothing of the connection.
+        if name.is_empty() || name.iter().any(|b| b.is_ascii_uppercase() || *b <= b' ' || *b >= 0x7f) {
+            self.wrong = Some("a field name that is none");
+        }
+        match name {
+            b"connection" | b"keep-alive" | b"proxy-connection" | b"transfer-encoding" | b"upgrade" => {
+                self.wrong = Some("a field of the connection");
+            }
+            b"content-length" => {
+                let length = digits(value);
+                if length.is_none() || self.length.is_some_and(|n| Some(n) != length) {
+                    self.wrong = Some("a Content-Length that is none");
+                }
+                self.length = length;
+            }
+            _ => {}
+        }
+    }
+
+    /// What Content-Length says.
+    pub(super) const fn length(&self) -> Option<u64> {
+        self.length
+    }
+
+    /// The status, if this is a head; none when it is an interim one. `ends` says whether the stream ends with it.
+    pub(super) fn begin(&self, ends: bool) -> Result<Option<u16>, &'static str> {
+        match (self.wrong, self.status) {
+            (Some(wrong), _) => Err(wrong),
+            (None, None) => Err("a head without a status"),
+            (None, Some(100..=199)) if ends => Err("an interim response at the end"),
+            (None, Some(101)) => Err("status 101, which HTTP/2 does not have"),
+            (None, Some(100..=199)) => Ok(None),
+            (None, status) => Ok(status),
+        }
+    }
+
+    /// Whether these can be trailers; the number means nothing.
+    pub(super) fn trail(&self, ends: bool) -> Result<Option<u16>, &'static str> {
+        match (self.wrong, self.status) {
+            (Some(wrong), _) => Err(wrong),
+            (None, Some(_)) => Err("a second head"),
+            (None, None) if !ends => Err("trailers that are not the end"),
+            (None, None) => Ok(Some(0)),
+        }
+    }
+}
+
+/// A number of decimal digits.
+fn digits(text: &[u8]) -> Option<u64> {
+    if text.is_empty() || !text.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    str::from_utf8(text).ok()?.parse().ok()
+}
