@@ -263,7 +263,11 @@ impl Compare {
     /// Whether what is asked about is known exactly enough: the figures of the conditions, and the rate, or with a fixed rate the median.
     fn is_narrow(&self, result: &Comparison) -> bool {
         let Some(until) = self.until else { return false };
-        let usual = if self.contenders[0].options.rate.is_some() { "p50" } else { "rate" };
+        let usual = if self.way == Way::Requests || self.contenders[0].options.rate.is_some() {
+            "p50"
+        } else {
+            "rate"
+        };
         let asked: Vec<&str> =
             std::iter::once(usual).chain(self.conditions.iter().map(|c| c.figure.name)).collect();
         let narrow = |intervals: &BTreeMap<String, Interval>| {
@@ -311,7 +315,9 @@ impl Comparison {
                 target.figures = target.rounds.iter().filter_map(mean).collect();
             }
             for (name, values) in target.rounds.iter().filter(|_| number > 0) {
-                let Some(base) = first.get(name) else { continue };
+                // Asked in turn, both have the same rate whatever they are.
+                let same = way == Way::Requests && name == "rate";
+                let Some(base) = first.get(name).filter(|_| !same) else { continue };
                 let pairs: Vec<(f64, f64)> = base.iter().copied().zip(values.iter().copied()).collect();
                 let ratio = match apart {
                     true => stats::ratio_apart(base, values, seed),

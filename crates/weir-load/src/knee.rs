@@ -1,7 +1,7 @@
 //! The highest rate that holds: a search by open loop, so that a target that falls behind shows it in the response time.
 //!
 //! A closed loop says first how much there is to be had at most, then rates are tried one after the other and the gap between those that hold
-//! and those that do not is halved. [`Search`] decides; it knows neither clock nor target.
+//! and those that do not is halved. `Search` decides; it knows neither clock nor target.
 
 use crate::report::{Generator, Percentiles, Report, ThresholdResult};
 use crate::threshold::Threshold;

@@ -97,6 +97,9 @@ impl Reader<'_> {
         if conditions.iter().any(|c| c.figure.name == "cost") && o.pids.is_empty() {
             self.wrong("--fail-if", "a condition on `cost` needs the targets' processes: --pid auto");
         }
+        if way == Way::Requests && conditions.iter().any(|c| c.figure.name == "rate") {
+            self.wrong("--fail-if", "with --direct both targets have the same rate: judge a time");
+        }
         let name = named.first().map(|(name, _)| name.clone()).unwrap_or_default();
         let before = o.against.as_deref().and_then(|path| self.before(path, &name));
         if named.len() < 2 && o.against.is_none() && o.direct.is_none() && !conditions.is_empty() {

@@ -79,7 +79,7 @@ fn what_a_gateway_adds_is_the_difference_within_rounds() {
     c.compute(false, Way::Requests);
     let added = c.targets[1].added["p50"];
     assert!((added.value - 400.0).abs() < 10.0 && added.range.unwrap().0 > 380.0, "{added:?}");
-    assert!(!c.targets[1].added.contains_key("rate"));
+    assert!(!c.targets[1].added.contains_key("rate") && !c.targets[1].ratios.contains_key("rate"));
     assert!(c.to_text().contains("added"));
 }
 

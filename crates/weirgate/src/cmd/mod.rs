@@ -1,5 +1,6 @@
 //! The subcommands. One more is one new file and its lines below.
 
+mod bench;
 mod check;
 mod compare;
 mod drain;
@@ -30,6 +31,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Measure what the load tester itself can do at most
+    Bench(bench::Bench),
     /// Say everything that `run` would refuse, without running
     Check(check::Check),
     /// Load several targets in turn, and say which is better and how surely
@@ -103,6 +106,7 @@ pub(crate) fn run() -> ExitCode {
     let cli = Cli::parse();
     let outcome = match cli.command {
         None => run::run(&cli.config),
+        Some(Command::Bench(bench)) => bench.run(),
         Some(Command::Check(check)) => check.run(),
         Some(Command::Compare(compare)) => compare.run(),
         Some(Command::Drain(drain)) => drain.run(),

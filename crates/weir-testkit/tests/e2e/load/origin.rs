@@ -1,4 +1,4 @@
-//! `weir origin`: what a load is made against.
+//! What a load is made against: `weir origin`, and the sink of `weir bench --self`.
 
 use std::io::{BufRead, BufReader};
 use std::process::Command;
@@ -27,4 +27,15 @@ fn it_says_where_and_what_and_ends_when_told() {
     let (_bound, taken) = refusing_address();
     run_weir(dir.path(), &["origin", "--http", &taken.to_string()]).expect_code(1).expect_text("--http");
     run_weir(dir.path(), &["origin", "--http", "here"]).expect_code(2);
+}
+
+#[test]
+fn the_generator_is_measured_against_a_sink() {
+    let dir = TempDir::new().unwrap();
+    run_weir(dir.path(), &["bench"]).expect_code(2).expect_text("--self");
+    // Four ways of a second each: longer than `run_weir` waits on a busy machine.
+    let run = weir_command(dir.path()).args(["bench", "--self", "-d1"]).output().unwrap();
+    let text = String::from_utf8(run.stdout).unwrap();
+    assert_eq!(run.status.code(), Some(0), "{text}");
+    assert!(text.contains("64, pipelined by 16") && text.contains("fixed rate, half"), "{text}");
 }

@@ -1,0 +1,204 @@
+//! What the generator can do at most: a load on a sink that costs as little as a server can, on this machine.
+//!
+//! Whoever measures a target near this measures the generator. The sink runs on a thread of its own; what counts is the generator's processor
+//! time, in which the sink is not.
+
+use crate::report::Percentiles;
+use crate::units::{grouped, time};
+use crate::{Interrupt, Options, Plan, Report};
+use std::fmt::Write;
+use std::io;
+use std::net::SocketAddr;
+use std::thread::JoinHandle;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
+
+/// What the sink answers to everything: 1 KiB would measure the kernel's copying.
+const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+
+/// Ways to send, each with its name, connections and requests ahead.
+const WAYS: [(&str, u64, u64); 3] =
+    [("one connection", 1, 1), ("64 connections", 64, 1), ("64, pipelined by 16", 64, 16)];
+
+/// What one way reached, with one thread.
+#[derive(Clone, Debug)]
+pub struct Ceiling {
+    /// The way.
+    pub way: &'static str,
+    /// The run.
+    pub report: Report,
+}
+
+/// Measures each way for `duration`, which is written as in options; at the end a fixed rate of half of what 64 connections reached, to
+/// see how late starts are.
+///
+/// # Errors
+/// The sink cannot listen, or a thread cannot be made.
+pub fn ceilings(duration: &str, interrupt: &Interrupt) -> io::Result<Vec<Ceiling>> {
+    let sink = Sink::start()?;
+    let options = |connections, pipeline, rate| Options {
+        urls: vec![format!("http://{}/", sink.address)],
+        connections: Some(connections),
+        pipeline: Some(pipeline),
+        threads: Some(1),
+        duration: Some(duration.to_owned()),
+        warmup: Some("100ms".to_owned()),
+        rate,
+        ..Options::default()
+    };
+    let run = |way, options: Options| -> io::Result<Ceiling> {
+        let told = |all: Vec<crate::Mistake>| {
+            io::Error::other(all.iter().map(|m| format!("{m} ")).collect::<String>())
+        };
+        let report = Plan::new(&options).map_err(told)?.run(interrupt, |_| ())?;
+        Ok(Ceiling { way, report })
+    };
+    let mut found = Vec::new();
+    for (way, connections, pipeline) in WAYS {
+        found.push(run(way, options(connections, pipeline, None))?);
+    }
+    let half = (found[1].report.rate() / 2.0).max(1.0);
+    found.push(run("fixed rate, half", options(64, 1, Some(format!("{half:.0}/s"))))?);
+    Ok(found)
+}
+
+/// For people.
+pub fn to_text(ceilings: &[Ceiling]) -> String {
+    let mut out = format!(
+        "{:<20} {:>12} {:>16} {:>10} {:>10}\n",
+        "one thread", "responses/s", "per core-second", "p50", "p99"
+    );
+    for Ceiling { way, report } in ceilings {
+        let service = Percentiles::of(&report.latency.service);
+        let _ = writeln!(
+            out,
+            "{way:<20} {:>12} {:>16} {:>10} {:>10}",
+            grouped(report.rate().round() as u64),
+            grouped(report.per_generator_core_second().round() as u64),
+            time(service.p50 as f64),
+            time(service.p99 as f64)
+        ); // a String takes everything
+    }
+    if let Some(open) = ceilings.iter().map(|c| &c.report.health.start_lag).find(|lag| !lag.is_empty()) {
+        let (p50, p99) = (open.quantile(0.5) as f64, open.quantile(0.99) as f64);
+        let _ = writeln!(
+            out,
+            "\nstarts at the fixed rate were late by {} at p50, {} at p99",
+            time(p50),
+            time(p99)
+        );
+    }
+    out
+}
+
+/// A server that answers without looking; dropping it ends it.
+struct Sink {
+    address: SocketAddr,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Sink {
+    fn start() -> io::Result<Self> {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+        let (stop, stopped) = oneshot::channel();
+        let serve = async move {
+            let Ok(listener) = TcpListener::from_std(listener) else { return };
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(answer(stream));
+            }
+        };
+        let work = move || {
+            runtime.block_on(async {
+                tokio::select! {
+                    () = serve => {}
+                    _ = stopped => {}
+                }
+            });
+        };
+        let thread = std::thread::Builder::new().name("weir-sink".to_owned()).spawn(work)?;
+        Ok(Self { address, stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+impl Drop for Sink {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join(); // it has nothing to tell
+        }
+    }
+}
+
+/// One answer for each end of a head; requests have no bodies.
+async fn answer(mut stream: TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let (mut buffer, mut answers) = (vec![0; 16 * 1024], Vec::new());
+    let mut matched = 0;
+    loop {
+        let n = stream.read(&mut buffer).await?;
+        if n == 0 {
+            return Ok(());
+        }
+        answers.clear();
+        for byte in &buffer[..n] {
+            matched = seen(matched, *byte);
+            if matched == END.len() {
+                answers.extend_from_slice(ANSWER);
+                matched = 0;
+            }
+        }
+        stream.write_all(&answers).await?;
+    }
+}
+
+/// How a head ends.
+const END: &[u8] = b"\r\n\r\n";
+
+/// How much of an end of a head has been seen after this byte.
+fn seen(matched: usize, byte: u8) -> usize {
+    match END.get(matched) {
+        Some(next) if *next == byte => matched + 1,
+        _ => usize::from(byte == b'\r'),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ends_of_heads_are_found_across_reads() {
+        let count = |text: &str| {
+            let mut matched = 0;
+            let ends = text.bytes().filter(|byte| {
+                matched = seen(matched % END.len(), *byte);
+                matched == END.len()
+            });
+            ends.count()
+        };
+        for (text, want) in
+            [("a\r\nb\r\n\r\n", 1), ("\r\r\n\r\n", 1), ("a\r\n\r\nb\r\n\r\n", 2), ("a\r\nb\r\n", 0)]
+        {
+            assert_eq!(count(text), want, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn every_way_is_measured() {
+        let found = ceilings("60ms", &Interrupt::default()).unwrap();
+        assert_eq!(found.len(), WAYS.len() + 1);
+        for Ceiling { way, report } in &found {
+            // A busy machine may send nothing of a fixed rate in so short a time: it is told as unsent.
+            let counts = &report.counts;
+            let sound = counts.responses + counts.unsent > 0 && counts.errors.total() == 0;
+            assert!(sound, "{way}: {counts:?}");
+        }
+        let text = to_text(&found);
+        assert!(text.contains("64, pipelined by 16") && text.contains("fixed rate, half"), "{text}");
+    }
+}
