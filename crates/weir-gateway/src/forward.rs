@@ -140,7 +140,9 @@ pub(crate) fn write_head(
         out.extend_from_slice(head.authority());
         out.extend_from_slice(b"\r\n");
     }
-    if framing != Framing::Length {
+    // A length that no body follows would make the next request on the connection the body of this one.
+    let of_nothing = head.body() == BodyKind::Empty && head.content_length().is_some_and(|length| length > 0);
+    if framing != Framing::Length || of_nothing {
         head.headers.remove_known(Known::ContentLength);
     }
     head.headers.write_to(out);

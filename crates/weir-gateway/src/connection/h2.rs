@@ -119,6 +119,7 @@ pub(super) async fn serve(client: Client, early: Vec<u8>) -> Closed {
         served: 0,
         idle_since: None,
         draining: false,
+        ending: false,
         quiet: 0,
     };
     loop {
@@ -130,7 +131,12 @@ pub(super) async fn serve(client: Client, early: Vec<u8>) -> Closed {
                 connection.served += 1;
                 connection.start(arrival, limits.streams as usize);
             }
-            Event::Late => connection.look(),
+            Event::Late => {
+                if let Some(why) = connection.look() {
+                    connection.say_goodbye().await;
+                    return why;
+                }
+            }
             Event::Ended(why) => return why,
             Event::Faulted(fault) => {
                 connection.shared.end();
@@ -157,6 +163,8 @@ struct Connection {
     /// Since when no request is under way, as far as it was noticed.
     idle_since: Option<Instant>,
     draining: bool,
+    /// It was told to end at once.
+    ending: bool,
     /// Looks since a byte came.
     quiet: u32,
 }
@@ -187,6 +195,14 @@ impl Connection {
                 }
                 // Set anew when the last exchange has ended, not only when a request comes.
                 let idle = self.shared.open.get() == 0;
+                if self.server.fault().is_some() {
+                    // It ends as soon as the client takes the GOAWAY.
+                    if !self.ending {
+                        self.ending = true;
+                        self.deadline.set(Instant::now(), GOODBYE);
+                    }
+                    return self.deadline.poll_passed(cx).map(|()| Event::Late);
+                }
                 if armed != Some(idle) {
                     armed = Some(idle);
                     self.arm(idle);
@@ -216,10 +232,13 @@ impl Connection {
         }
     }
 
-    /// Looks whether the client is alive, idle, or late.
-    fn look(&mut self) {
+    /// Looks whether the client is alive, idle, or late; tells why the connection ends, if it does.
+    fn look(&mut self) -> Option<Closed> {
         let now = Instant::now();
         let core = &self.shared.core;
+        if let Some(fault) = self.server.fault() {
+            return Some(count(core, fault)); // it was told to end, and has not taken even that
+        }
         let late = |since: Option<Instant>, limit: Duration| {
             !limit.is_zero() && since.is_some_and(|since| now.duration_since(since) >= limit)
         };
@@ -230,7 +249,9 @@ impl Connection {
         } else if self.shared.open.get() == 0 {
             let idle = now.duration_since(*self.idle_since.get_or_insert(now));
             if self.draining {
-                self.server.end(Fault::Closed); // it was told, and had its time
+                // It was told, and had its time.
+                let closing = self.shared.presence.closing.get();
+                return Some(if closing { Closed::Drain } else { Closed::Idle });
             } else if self.served == 0 || idle >= self.listener.spec.timeouts.keepalive {
                 self.draining = true;
                 self.server.drain();
@@ -249,10 +270,28 @@ impl Connection {
             }
             (self.quiet >= GIVE_UP_AFTER).then_some(&error::H2_PING_TIMEOUT)
         };
-        if let Some(cause) = cause {
+        cause.map(|cause| {
             core.count(cause);
+            Closed::Timeout
+        })
+    }
+
+    /// Sends a last GOAWAY to a client that is there to take it. One that takes nothing is not waited for.
+    async fn say_goodbye(&mut self) {
+        self.shared.end();
+        if self.server.fault().is_none() {
             self.server.end(Fault::Closed);
         }
+        let ended = poll_fn(|cx| {
+            loop {
+                match self.server.poll_accept(cx) {
+                    Poll::Ready(Ok(Some(late))) => drop(late),
+                    Poll::Ready(_) => return Poll::Ready(()),
+                    Poll::Pending => return Poll::Pending,
+                }
+            }
+        });
+        let _ = tokio::time::timeout(GOODBYE, ended).await; // it may not even take that
     }
 
     /// Starts an exchange.

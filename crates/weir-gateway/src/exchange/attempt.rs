@@ -133,7 +133,7 @@ impl Exchange<'_> {
         let mut upload = self.begin_upload(spec, &active, connection.stream.h2().is_some())?;
         let whole = upload.relay.is_finished();
         let began = Instant::now();
-        let wait = self.waits(spec, began);
+        let wait = self.waits(spec, began, connection.stream.h2().is_some());
         self.client.presence.waiting.set(1);
         let _waiting = super::transfer::Waiting(Rc::clone(&self.client.presence));
         let mut slot: Option<Box<ResponseHead>> = None;
@@ -177,7 +177,7 @@ impl Exchange<'_> {
         Err(Failure::Upstream { cause: &error::BAD_RESPONSE, raced: false })
     }
 
-    fn waits(&self, spec: &crate::upstream::Upstream, began: Instant) -> Waits {
+    fn waits(&self, spec: &crate::upstream::Upstream, began: Instant, h2: bool) -> Waits {
         let route = &self.local.routes[self.facts.route.unwrap_or_default()].handling;
         let of_client = &self.client.listener.spec.timeouts;
         let waits = Waits {
@@ -190,8 +190,8 @@ impl Exchange<'_> {
             end: self.end(spec.timeouts.exchange),
             end_cause: self.end_cause(spec.timeouts.exchange),
         };
-        if !self.grpc {
-            return waits;
+        if !(self.grpc && h2) {
+            return waits; // who only says that it is gRPC gets no longer waits
         }
         // A stream of gRPC may be silent for as long as a tunnel: its client between two messages, its server before the
         // first. Whoever wants less sets grpc-timeout, or `timeouts.exchange`.

@@ -92,6 +92,11 @@ impl Link {
             .initial_connection_window_size(window.saturating_mul(STREAMS as u32))
             .max_header_list_size(header_bytes.saturating_mul(2))
             .max_send_buffer_size(SEND_BYTES)
+            // An upstream is not suspected: small messages of streams that wait, and what is on its way to canceled ones, must
+            // not end the connection for all others. Windows bound the memory.
+            .data_frame_budget(usize::MAX)
+            .max_local_error_reset_streams(None)
+            .max_concurrent_reset_streams(STREAMS)
             .enable_push(false);
         let handshake = builder.handshake::<_, Bytes>(Port(Rc::clone(&transport))).await;
         let (open, mut connection) = handshake.map_err(|e| Fault::of(&e))?;

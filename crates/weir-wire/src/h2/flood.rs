@@ -223,8 +223,9 @@ impl Meter {
                 self.earn(Flood::Ping, 1);
                 self.earn(Flood::Resets, 1);
             }
-            // NO_ERROR and CANCEL are ours to send: the rest is what the peer made us do.
-            kind::RST_STREAM if !matches!(seen.code, 0 | 8) => {
+            // NO_ERROR, CANCEL, and INTERNAL_ERROR for a response that an upstream cut, are ours to send: the rest is what the
+            // peer made us do.
+            kind::RST_STREAM if !matches!(seen.code, 0 | 2 | 8) => {
                 self.spend(Flood::Errors, self.limits.errors, now);
             }
             _ => {}

@@ -59,8 +59,12 @@ pub struct Arrival {
 impl Arrival {
     /// Writes its head as text; the rest is its stream.
     pub fn accept(self, text: &mut Vec<u8>) -> H2Stream {
-        let (parts, recv) = self.request.into_parts();
+        let (mut parts, recv) = self.request.into_parts();
         let tunnel = head::websocket(&parts).is_some();
+        if tunnel {
+            // What follows is the tunnel's. An upstream that was told of a body would take the next request for it.
+            parts.headers.remove(http::header::CONTENT_LENGTH);
+        }
         let key = tunnel.then(head::fresh_key);
         head::write_request(&parts, key.as_deref(), text);
         let length = parts.headers.get(http::header::CONTENT_LENGTH);
@@ -86,8 +90,11 @@ impl Server {
             .max_concurrent_streams(limits.streams)
             .max_header_list_size(limits.header_bytes.saturating_mul(2))
             .max_send_buffer_size(SEND_BYTES)
-            // The meter counts them by time, not over the life of a connection.
+            // The meter counts by time; the crate would over the life of a connection.
             .max_pending_accept_reset_streams(limits.floods.resets as usize)
+            .max_local_error_reset_streams(None)
+            // What is still on its way to a stream that was reset is no error while it is remembered.
+            .max_concurrent_reset_streams(limits.streams as usize)
             .enable_connect_protocol();
         let mut handshake = pin!(builder.handshake(port));
         let connection = poll_fn(|cx| {
@@ -153,6 +160,11 @@ impl Server {
             Fault::Protocol => Reason::PROTOCOL_ERROR,
             Fault::Closed => Reason::NO_ERROR,
         });
+    }
+
+    /// Why it ends, once it does.
+    pub const fn fault(&self) -> Option<Fault> {
+        self.fault
     }
 
     /// Takes no further requests and ends when the last one is over: GOAWAY in two steps (RFC 9113 §6.8).

@@ -228,8 +228,12 @@ impl H2Stream {
     /// Takes a head out of what is written. Interim responses leave at once.
     fn write_head(&mut self, data: &[u8]) -> io::Result<usize> {
         match &mut self.role {
-            Role::Server { respond, .. } => {
-                let (response, used) = head::read_response(data)?;
+            Role::Server { respond, tunnel } => {
+                let (mut response, used) = head::read_response(data)?;
+                // To whoever asked for a tunnel a 2xx says that it is open (RFC 8441 §5); only a 101 does so here.
+                if *tunnel && response.status().is_success() && !data.starts_with(b"HTTP/1.1 101") {
+                    *response.status_mut() = http::StatusCode::BAD_GATEWAY;
+                }
                 if response.status().is_informational() {
                     respond.send_informational(response).map_err(io_error)?;
                 } else {

@@ -84,19 +84,19 @@ impl Transport {
             // An idle connection holds no buffer; the next one that sends finds this one grown.
             let mut out = std::mem::take(&mut self.out);
             out.clear();
-            SPARE.set(out);
+            if out.capacity() <= 2 * GATHERED_BYTES {
+                SPARE.set(out);
+            }
         }
         self.stream.poll_flush(cx)
     }
 
-    /// Whether something was received since the last question. Then what was sent before it counts as heard.
+    /// Whether something was received since the last question.
     pub(super) const fn take_heard(&mut self) -> bool {
-        let heard = std::mem::replace(&mut self.heard, false);
-        self.spoke &= !heard;
-        heard
+        std::mem::replace(&mut self.heard, false)
     }
 
-    /// Whether something was sent since the last question.
+    /// Whether something was sent since the last question and nothing was received after it.
     pub(super) const fn take_spoke(&mut self) -> bool {
         std::mem::replace(&mut self.spoke, false)
     }
@@ -109,6 +109,11 @@ impl Transport {
     fn gather(&mut self, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
         if self.out.len() - self.written >= GATHERED_BYTES {
             ready!(self.poll_send(cx))?;
+        }
+        if self.written >= GATHERED_BYTES {
+            // A socket that takes little at a time never lets the buffer become empty: what has left makes room.
+            self.out.drain(..self.written);
+            self.written = 0;
         }
         self.meter.send(data);
         self.spoke = true;
@@ -135,7 +140,9 @@ impl AsyncRead for Port {
             transport.early.drain(..len);
         }
         let fresh = buf.filled().get(before..).unwrap_or_default();
-        transport.heard |= !fresh.is_empty();
+        if !fresh.is_empty() {
+            (transport.heard, transport.spoke) = (true, false);
+        }
         transport.meter.receive(fresh);
         Poll::Ready(Ok(()))
     }
