@@ -1,8 +1,8 @@
 //! Phase 4: attempts at endpoints, until one answers with a response head.
 //!
-//! Repeated are only two things, and neither can do harm: a connection that was refused (another endpoint is tried), and
-//! the keep-alive race: a *reused* connection that ends before any byte of a response, when the request is idempotent or
-//! no byte of it was written (RFC 9112 §9.3.1).
+//! Repeated are only three things, and none can do harm: a connection that was refused (another endpoint is tried); the
+//! keep-alive race: a *reused* connection that ends before any byte of a response, when the request is idempotent or no
+//! byte of it was written (RFC 9112 §9.3.1); and what an upstream says by HTTP/2 that it has not looked at (RFC 9113 §8.7).
 
 use super::upload::{BodyWatch, Failure, Upload, Waits, await_head, client_fault};
 use super::{Exchange, Stop};

@@ -71,6 +71,20 @@ fn what_http1_is_asked() {
 }
 
 #[test]
+fn a_length_that_no_body_follows() {
+    // An upstream that was told of it would take the next request on the connection for it.
+    let upstream = Upstream::listen();
+    let weir = weir(upstream.address(), "");
+    let mut client = weir.h2();
+    let stream = client.request(&[CONNECT, &[("content-length", "5")]].concat(), false);
+    let mut conn = upstream.accept();
+    assert_eq!(conn.read_head().header("content-length"), None);
+    // And only a 101 opens the tunnel: to the client any 2xx would.
+    conn.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+    client.wait(stream, "the refusal", |message| message.status() == 502);
+}
+
+#[test]
 fn from_http1_to_http2() {
     let upstream = Upstream::listen();
     let weir = weir(upstream.address(), H2C);
