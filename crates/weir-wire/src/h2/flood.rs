@@ -79,6 +79,9 @@ impl FloodLimits {
     };
 }
 
+/// Most frames of a kind that can be earned ahead: what a client owes for a body of 4 MiB that it reads before it says so.
+const CREDIT: i64 = 4096;
+
 const SECOND: Duration = Duration::from_secs(1);
 
 /// Frame types (RFC 9113 §6).
@@ -106,8 +109,8 @@ pub(super) struct Meter {
     received: Walker,
     sent: Walker,
     since: Option<Instant>,
-    /// Frames of this second by kind, less what was earned.
-    counts: [u32; 8],
+    /// Frames of this second by kind, less what was earned; below zero what is left of that.
+    counts: [i64; 8],
     continuations: u32,
     /// Since when a head is incomplete.
     head_since: Option<Instant>,
@@ -234,7 +237,7 @@ impl Meter {
 
     fn earn(&mut self, kind: Flood, n: u32) {
         let count = &mut self.counts[kind as usize];
-        *count = count.saturating_sub(n);
+        *count = (*count - i64::from(n)).max(-CREDIT);
     }
 
     fn spend(&mut self, kind: Flood, limit: u32, now: &mut Option<Instant>) {
@@ -242,11 +245,11 @@ impl Meter {
         let now = *now.get_or_insert_with(Instant::now);
         if self.since.is_none_or(|since| now.duration_since(since) >= SECOND) {
             self.since = Some(now);
-            self.counts = [0; 8];
+            self.counts = self.counts.map(|count| count.min(0));
         }
         let count = &mut self.counts[kind as usize];
         *count += 1;
-        if *count > limit {
+        if *count > i64::from(limit) {
             self.flood = Some(kind);
         }
     }
@@ -346,10 +349,11 @@ mod tests {
             for piece in wire.chunks(size) {
                 meter.receive(piece);
             }
+            // The DATA has earned the PING.
             let count = |kind: Flood| meter.counts[kind as usize];
             assert_eq!(
                 (count(Flood::Settings), count(Flood::Resets), count(Flood::Ping)),
-                (1, 1, 1),
+                (1, 1, 0),
                 "{size}"
             );
         }
@@ -392,6 +396,24 @@ mod tests {
             meter.send(&frame(kind::RST_STREAM, 0, &1u32.to_be_bytes()));
         }
         assert_eq!(meter.flood(), Some(Flood::Errors));
+    }
+
+    #[test]
+    fn what_was_earned_before_counts_and_has_an_end() {
+        let mut meter = meter();
+        meter.receive(b"PRI");
+        for _ in 0..1024 {
+            meter.send(&frame(kind::DATA, 0, &[0; 4096])); // 4 MiB in one go, acknowledged by the piece
+        }
+        for _ in 0..2048 {
+            meter.receive(&frame(kind::WINDOW_UPDATE, 0, &[0, 0, 16, 0]));
+        }
+        assert_eq!(meter.flood(), None);
+        let more = (0..10_000).take_while(|_| {
+            meter.receive(&frame(kind::WINDOW_UPDATE, 0, &[0, 0, 0, 1]));
+            meter.flood().is_none()
+        });
+        assert!(more.count() < 4096);
     }
 
     #[test]
