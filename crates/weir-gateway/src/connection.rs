@@ -212,9 +212,7 @@ impl Client {
                     return Box::pin(h2::serve(self, early)).await;
                 }
                 Err(NoRequest::Refused(head, started, cause, e)) => {
-                    let detail = e.map(|e| format!("{} It was refused for: {e}.", cause.meaning));
-                    let refusal = Refusal { cause, detail, headers: Vec::new() };
-                    exchange::refuse_head(&mut self, head, started, refusal).await;
+                    exchange::refuse_head(&mut self, head, started, refused_for(cause, e)).await;
                     self.linger().await;
                     return if *cause == error::HEAD_TIMEOUT { Closed::Timeout } else { Closed::Refused };
                 }
@@ -470,6 +468,12 @@ impl Client {
         .await;
         self.core.give_buffer(buffer);
     }
+}
+
+/// The refusal of a head, with the rule that it broke.
+fn refused_for(cause: &'static Cause, e: Option<weir_h1::Error>) -> Refusal {
+    let detail = e.map(|e| format!("{} It was refused for: {e}.", cause.meaning));
+    Refusal { cause, detail, headers: Vec::new() }
 }
 
 /// The cause for a broken rule of the parser.

@@ -322,7 +322,7 @@ impl<'c> Exchange<'c> {
         match stop {
             Stop::Cut(cause) => {
                 self.facts.cause = Some(cause);
-                if self.grpc && self.facts.status != 0 && grpc::can_be_told(cause) {
+                if self.grpc && self.facts.status != 0 && can_be_told(cause) {
                     return self.cut_grpc(cause).await;
                 }
                 self.cut(cause)
@@ -401,6 +401,11 @@ impl<'c> Exchange<'c> {
             }
         }
     }
+}
+
+/// Whether the client is there to be told of a cause.
+fn can_be_told(cause: &Cause) -> bool {
+    *cause != error::CLIENT_CLOSED && *cause != error::CLIENT_TOO_SLOW
 }
 
 /// Takes apart what a filter decided.

@@ -2,17 +2,13 @@
 //!
 //! Source: "gRPC over HTTP2" (PROTOCOL-HTTP2.md) and "HTTP to gRPC Status Code Mapping" of the gRPC project.
 
-use crate::error::{self, Cause};
+use crate::error::Cause;
 use std::time::Duration;
 use weir_h1::Fields;
 
 /// Whether a message is gRPC, grpc-web included.
 pub(crate) fn is_grpc(fields: &Fields) -> bool {
-    const MEDIA: &[u8] = b"application/grpc";
-    fields
-        .get_str("content-type")
-        .and_then(|media| media.get(..MEDIA.len()))
-        .is_some_and(|media| media.eq_ignore_ascii_case(MEDIA))
+    fields.is_media("application/grpc")
 }
 
 /// The client's deadline, from when the request came. What is malformed counts as none, and is passed on for the upstream
@@ -86,14 +82,10 @@ pub(crate) fn trailers(cause: &Cause) -> Vec<u8> {
     format!("grpc-status: {}\r\ngrpc-message: {message}\r\n", status(cause)).into_bytes()
 }
 
-/// Whether a client can be told of a cause once its response has begun: it is there, and did not ask for the end.
-pub(crate) fn can_be_told(cause: &Cause) -> bool {
-    *cause != error::CLIENT_CLOSED && *cause != error::CLIENT_TOO_SLOW
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error;
 
     #[test]
     fn timeouts() {

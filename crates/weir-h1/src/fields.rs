@@ -79,6 +79,12 @@ impl Fields {
             .map(|e| self.text(e.value))
     }
 
+    /// Whether the content is of this media type, or of one that begins with it.
+    pub fn is_media(&self, media: &str) -> bool {
+        let found = self.get_str("content-type").and_then(|text| text.get(..media.len()));
+        found.is_some_and(|text| text.eq_ignore_ascii_case(media.as_bytes()))
+    }
+
     /// Whether a field of that name is there.
     pub fn contains(&self, name: &FieldName) -> bool {
         self.find(name.as_str().as_bytes()).is_some()

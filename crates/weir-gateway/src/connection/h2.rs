@@ -1,10 +1,9 @@
 //! A client connection that speaks HTTP/2: each request is an exchange of its own, in a task of its own.
 
-use super::{Client, SEND_TIMEOUT, cause_of};
+use super::{Client, SEND_TIMEOUT, cause_of, refused_for};
 use crate::core::LocalListener;
 use crate::error::{self, Cause};
 use crate::exchange::{self, Next};
-use crate::filter::Refusal;
 use crate::forward::Forwarding;
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -13,16 +12,8 @@ use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 use weir_h1::{Progress, RequestHead, parse_request};
 use weir_telemetry::Closed;
-use weir_wire::h2::{Arrival, Fault, Flood, H2Stream, Server};
+use weir_wire::h2::{Arrival, Fault, Flood, H2Stream, LOOK, Server};
 use weir_wire::{Deadline, Peer, Stream};
-
-/// How often a connection with requests under way is looked at.
-const LOOK: Duration = Duration::from_secs(5);
-
-/// After how many looks without a byte, when we have said something, a sign of life is asked for, and after how many the
-/// client is given up: within 10 and 20 s.
-const ASK_AFTER: u32 = 2;
-const GIVE_UP_AFTER: u32 = 4;
 
 /// How many tasks there may be for each stream that is allowed: one whose request was canceled ends when it next looks, and
 /// frees its stream at once.
@@ -120,7 +111,6 @@ pub(super) async fn serve(client: Client, early: Vec<u8>) -> Closed {
         idle_since: None,
         draining: false,
         ending: false,
-        quiet: 0,
     };
     loop {
         match connection.next().await {
@@ -165,8 +155,6 @@ struct Connection {
     draining: bool,
     /// It was told to end at once.
     ending: bool,
-    /// Looks since a byte came.
-    quiet: u32,
 }
 
 impl Connection {
@@ -258,17 +246,7 @@ impl Connection {
             }
             None
         } else {
-            self.quiet = if self.server.take_heard() {
-                0
-            } else if self.quiet > 0 || self.server.take_spoke() {
-                self.quiet + 1
-            } else {
-                0 // nobody has said anything: a silent stream is no dead client
-            };
-            if self.quiet >= ASK_AFTER {
-                self.server.ping();
-            }
-            (self.quiet >= GIVE_UP_AFTER).then_some(&error::H2_PING_TIMEOUT)
+            (!self.server.is_alive()).then_some(&error::H2_PING_TIMEOUT)
         };
         cause.map(|cause| {
             core.count(cause);
@@ -368,9 +346,7 @@ impl Shared {
                     self.core.give_request(head);
                 }
                 Some((cause, e)) => {
-                    let detail = e.map(|e| format!("{} It was refused for: {e}.", cause.meaning));
-                    let refusal = Refusal { cause, detail, headers: Vec::new() };
-                    exchange::refuse_head(&mut client, head, started, refusal).await;
+                    exchange::refuse_head(&mut client, head, started, refused_for(cause, e)).await;
                 }
             }
             deadline = client.deadline;

@@ -81,8 +81,7 @@ impl Exchange<'_> {
     ) -> Result<Connection, Unmade> {
         let once = !self.head.method().is_idempotent();
         let end = self.end(upstream.spec.timeouts.exchange);
-        let cause = self.end_cause(upstream.spec.timeouts.exchange);
-        let left = end.map(|end| (end.saturating_duration_since(Instant::now()), cause));
+        let left = end.map(|(end, cause)| (end.saturating_duration_since(Instant::now()), cause));
         let wanted = Wanted { fresh, once, left };
         let made = connect(&self.client.core, upstream, active, wanted).await?;
         self.facts.endpoint = Some(active.place()); // one that was handed over may lead elsewhere
@@ -90,19 +89,14 @@ impl Exchange<'_> {
         Ok(made.connection)
     }
 
-    /// When the exchange must be over, if its time is limited: by the config, or by a gRPC client.
-    pub(super) fn end(&self, of_upstream: Duration) -> Option<Instant> {
-        let own = self.own_limit(of_upstream);
-        let limit = own.into_iter().chain(self.grpc_timeout).min()?;
-        self.facts.started.checked_add(limit)
-    }
-
-    /// The cause of an exchange that was not over then.
-    pub(super) fn end_cause(&self, of_upstream: Duration) -> &'static Cause {
-        match (self.own_limit(of_upstream), self.grpc_timeout) {
-            (own, Some(asked)) if own.is_none_or(|own| asked <= own) => &error::GRPC_TIMEOUT,
-            _ => &error::EXCHANGE_TIMEOUT,
-        }
+    /// When the exchange must be over, and the cause if it is not, where its time is limited: by the config, or by a gRPC
+    /// client.
+    pub(super) fn end(&self, of_upstream: Duration) -> Option<(Instant, &'static Cause)> {
+        let asked = self.grpc_timeout.map(|limit| (limit, &error::GRPC_TIMEOUT));
+        let own = self.own_limit(of_upstream).map(|limit| (limit, &error::EXCHANGE_TIMEOUT));
+        // Of two that are equal the first.
+        let (limit, cause) = asked.into_iter().chain(own).min_by_key(|(limit, _)| *limit)?;
+        Some((self.facts.started.checked_add(limit)?, cause))
     }
 
     fn own_limit(&self, of_upstream: Duration) -> Option<Duration> {
@@ -188,7 +182,6 @@ impl Exchange<'_> {
             began,
             limits: self.local.snapshot.head_limits,
             end: self.end(spec.timeouts.exchange),
-            end_cause: self.end_cause(spec.timeouts.exchange),
         };
         if !(self.grpc && h2) {
             return waits; // who only says that it is gRPC gets no longer waits

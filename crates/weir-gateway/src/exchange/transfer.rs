@@ -2,11 +2,12 @@
 
 use super::attempt::Attempt;
 use super::upload::{BodyWatch, Upload};
-use super::{Exchange, Next, Stop, run_body_hook};
+use super::{Exchange, Next, Stop, can_be_told, run_body_hook};
 use crate::connection::SEND_TIMEOUT;
 use crate::core::{Local, Presence};
 use crate::error::{self, Cause};
 use crate::filter::{Cx, Flow, Hooks};
+use crate::grpc;
 use crate::respond::{Made, reason};
 use smallvec::SmallVec;
 use std::future::poll_fn;
@@ -67,14 +68,15 @@ impl Exchange<'_> {
             let _waiting = Waiting(Rc::clone(&self.client.presence));
             let body =
                 if is_stream(&response, kind) { response_timeouts.tunnel } else { response_timeouts.body };
-            result = self.pump(&mut connection, &mut upload, &mut download, hooked, body, end).await;
+            result = self
+                .pump(&mut connection, &mut upload, &mut download, hooked, body, end.map(|(at, _)| at))
+                .await;
         }
         self.facts.body_out = download.taken();
         self.facts.body_in = self.facts.body_in.max(upload.relay.taken());
         self.facts.sent += download.sent();
         self.keep_what_follows(&upload);
-        let whole = end.map(|end| (end, self.end_cause(response_timeouts.exchange)));
-        let fault = result.err().map(|e| transfer_fault(&e, &download, self.client.deadline.at(), whole));
+        let fault = result.err().map(|e| transfer_fault(&e, &download, self.client.deadline.at(), end));
         let reusable = fault.is_none()
             && upload.done
             && !extra
@@ -89,9 +91,7 @@ impl Exchange<'_> {
         }
         match fault {
             // Nothing of the broken response has left yet: it can still be told.
-            Some(cause)
-                if status_only && *cause != error::CLIENT_CLOSED && *cause != error::CLIENT_TOO_SLOW =>
-            {
+            Some(cause) if status_only && can_be_told(cause) => {
                 self.facts.status = 0;
                 self.can_keep = false;
                 Err(Stop::refuse(&error::BAD_RESPONSE))
@@ -349,13 +349,7 @@ pub(super) fn write_status(head: &ResponseHead, out: &mut Vec<u8>) {
 /// Whether a response is a stream that may be silent for long: server-sent events, gRPC. Then the tunnel's time counts.
 fn is_stream(response: &ResponseHead, kind: BodyKind) -> bool {
     let unknown_length = matches!(kind, BodyKind::Chunked | BodyKind::UntilClose);
-    unknown_length
-        && response.headers.get_str("content-type").is_some_and(|media| {
-            let is = |prefix: &str| {
-                media.get(..prefix.len()).is_some_and(|m| m.eq_ignore_ascii_case(prefix.as_bytes()))
-            };
-            is("text/event-stream") || is("application/grpc")
-        })
+    unknown_length && (grpc::is_grpc(&response.headers) || response.headers.is_media("text/event-stream"))
 }
 
 /// Who cut a response short.

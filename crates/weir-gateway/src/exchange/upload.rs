@@ -55,9 +55,17 @@ pub(super) struct Waits {
     pub(super) upstream_body: Duration,
     pub(super) began: Instant,
     /// When the exchange must be over, and the cause if it is not.
-    pub(super) end: Option<Instant>,
-    pub(super) end_cause: &'static Cause,
+    pub(super) end: Option<(Instant, &'static Cause)>,
     pub(super) limits: weir_h1::Limits,
+}
+
+impl Waits {
+    const fn end_at(&self) -> Option<Instant> {
+        match self.end {
+            Some((at, _)) => Some(at),
+            None => None,
+        }
+    }
 }
 
 /// After this time the floor of `timeouts.rate` counts for a request body.
@@ -72,7 +80,7 @@ pub(super) async fn await_head(
     watch: &mut BodyWatch<'_>,
     waits: &Waits,
 ) -> Result<(), Failure> {
-    client.deadline.set_within(Instant::now(), waits.response, waits.end);
+    client.deadline.set_within(Instant::now(), waits.response, waits.end_at());
     let mut on = On::Response;
     let mut steps = None;
     poll_fn(|cx| {
@@ -98,7 +106,7 @@ pub(super) async fn await_head(
                 }
                 if (upload.done || upload.failed) && steps.take().is_some() {
                     on = On::Response;
-                    client.deadline.set_within(Instant::now(), waits.response, waits.end);
+                    client.deadline.set_within(Instant::now(), waits.response, waits.end_at());
                 }
             }
             // Lent only while there is something in it: a thousand exchanges that wait hold no buffer.
@@ -151,9 +159,10 @@ pub(super) async fn await_head(
         if client.deadline.poll_passed(cx).is_pending() {
             return Poll::Pending;
         }
-        let ended = waits.end.is_some_and(|end| Instant::now() >= end);
+        if let Some((_, cause)) = waits.end.filter(|(end, _)| Instant::now() >= *end) {
+            return Poll::Ready(Err(upstream_failure(cause)));
+        }
         Poll::Ready(Err(match on {
-            _ if ended => upstream_failure(waits.end_cause),
             On::Body => Failure::Client(Stop::refuse(&error::BODY_TIMEOUT)),
             On::Rate => Failure::Client(Stop::refuse(&error::BODY_TOO_SLOW)),
             On::Response | On::Upstream => upstream_failure(&error::RESPONSE_TIMEOUT),
@@ -179,7 +188,7 @@ enum On {
 fn arm(client: &mut Client, relay: &Relay, waits: &Waits) -> On {
     let now = Instant::now();
     if relay.waits_for_writer() {
-        client.deadline.set_within(now, waits.upstream_body, waits.end);
+        client.deadline.set_within(now, waits.upstream_body, waits.end_at());
         return On::Upstream;
     }
     let idle = if waits.body.is_zero() { None } else { now.checked_add(waits.body) };
@@ -191,7 +200,7 @@ fn arm(client: &mut Client, relay: &Relay, waits: &Waits) -> On {
         (None, Some(_)) => true,
         _ => false,
     };
-    client.deadline.set_at(if rate_first { floor } else { idle }, waits.end);
+    client.deadline.set_at(if rate_first { floor } else { idle }, waits.end_at());
     if rate_first { On::Rate } else { On::Body }
 }
 

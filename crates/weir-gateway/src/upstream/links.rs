@@ -12,20 +12,11 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
-use weir_wire::h2::{Driver, Link};
+use weir_wire::h2::{Driver, LOOK, Link};
 use weir_wire::{Deadline, Stream};
 
 /// From this part of what the upstream takes at one time, in percent, another connection is opened.
 const SPREAD_AT: usize = 80;
-
-/// How often a connection is looked at.
-const LOOK: Duration = Duration::from_secs(5);
-
-/// After how many looks without a byte, when we have said something, a sign of life is asked for, and after how many the
-/// upstream is given up: within 10 and 20 s. A silent stream on which nobody has anything to say is not asked: gRPC
-/// servers close connections that ping without need.
-const ASK_AFTER: u32 = 2;
-const GIVE_UP_AFTER: u32 = 4;
 
 /// The connections.
 #[derive(Default)]
@@ -163,7 +154,7 @@ pub(crate) fn add(
 /// Keeps a connection moving until it ends. While it does, its place under the upstream's limit is taken.
 async fn drive(pool: Weak<Pool>, id: u64, mut driver: Driver, opened: Opened, keepalive: Duration) {
     let mut deadline = Deadline::new();
-    let (mut quiet, mut idle_since) = (0, None);
+    let mut idle_since = None;
     loop {
         let now = Instant::now();
         deadline.set(now, LOOK);
@@ -179,28 +170,17 @@ async fn drive(pool: Weak<Pool>, id: u64, mut driver: Driver, opened: Opened, ke
         if ended.await.is_some() {
             break;
         }
+        if !driver.is_alive() {
+            break;
+        }
         if driver.streams() == 0 {
-            quiet = 0;
             let since = *idle_since.get_or_insert(now);
             if now.duration_since(since) >= keepalive {
                 // Without its link the connection ends as soon as nothing is under way.
                 with(&pool, |links| links.remove(id));
             }
-            continue;
-        }
-        idle_since = None;
-        quiet = if driver.take_heard() {
-            0
-        } else if quiet > 0 || driver.take_spoke() {
-            quiet + 1
         } else {
-            0
-        };
-        if quiet >= GIVE_UP_AFTER {
-            break;
-        }
-        if quiet >= ASK_AFTER {
-            driver.ping();
+            idle_since = None;
         }
     }
     with(&pool, |links| links.remove(id));

@@ -1,13 +1,13 @@
 //! A connection to an upstream: many requests on it, one driver.
 
 use super::flood::FloodLimits;
+use super::pulse::Pulse;
 use super::stream::H2Stream;
 use super::transport::{Port, Transport};
-use super::{Fault, PREFACE};
+use super::{Fault, PREFACE, SEND_BYTES};
 use crate::Stream;
 use bytes::Bytes;
 use h2::client::{self, SendRequest};
-use h2::{Ping, PingPong};
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -20,9 +20,6 @@ use std::time::Duration;
 
 /// Most requests at one time on one connection, however many the upstream would take: each may hold a window of memory.
 const STREAMS: usize = 256;
-
-/// How much of what is sent waits for one stream's window.
-const SEND_BYTES: usize = 64 * 1024;
 
 /// Smallest and largest window of a stream.
 const WINDOW: (u32, u32) = (64 * 1024, 1024 * 1024);
@@ -54,8 +51,7 @@ struct State {
 pub struct Driver {
     connection: client::Connection<Port, Bytes>,
     transport: Rc<RefCell<Transport>>,
-    pings: Option<PingPong>,
-    pinged: bool,
+    pulse: Pulse,
     /// How many SETTINGS of the upstream were noticed.
     settings: u32,
     state: Arc<State>,
@@ -100,10 +96,9 @@ impl Link {
             .enable_push(false);
         let handshake = builder.handshake::<_, Bytes>(Port(Rc::clone(&transport))).await;
         let (open, mut connection) = handshake.map_err(|e| Fault::of(&e))?;
-        let pings = connection.ping_pong();
+        let pulse = Pulse::new(connection.ping_pong());
         let state = Arc::new(State { streams: AtomicUsize::new(0), ended: AtomicBool::new(false), freed });
-        let mut driver =
-            Driver { connection, transport, pings, pinged: false, settings: 0, state: Arc::clone(&state) };
+        let mut driver = Driver { connection, transport, pulse, settings: 0, state: Arc::clone(&state) };
         poll_fn(|cx| match driver.poll(cx) {
             Poll::Ready(fault) => Poll::Ready(Err(fault)),
             Poll::Pending if driver.take_settings() => Poll::Ready(Ok(())),
@@ -147,12 +142,7 @@ impl Driver {
                 _ => None,
             },
         };
-        if self.pinged
-            && let Some(pings) = &mut self.pings
-            && pings.poll_pong(cx).is_ready()
-        {
-            self.pinged = false;
-        }
+        self.pulse.poll(cx);
         match ended {
             Some(fault) => {
                 self.state.ended.store(true, Relaxed);
@@ -168,21 +158,14 @@ impl Driver {
         std::mem::replace(&mut self.settings, came) != came
     }
 
-    /// Asks the upstream for a sign of life, unless it was asked already.
-    pub fn ping(&mut self) {
-        if let Some(pings) = &mut self.pings {
-            self.pinged |= pings.send_ping(Ping::opaque()).is_ok();
+    /// Looks for a sign of life, and asks for one after silence, while requests are under way. To be called every
+    /// [`LOOK`](super::LOOK); false when the upstream is to be given up.
+    pub fn is_alive(&mut self) -> bool {
+        if self.streams() == 0 {
+            self.pulse.rest();
+            return true;
         }
-    }
-
-    /// Whether anything was sent since the last question, and not answered by anything received.
-    pub fn take_spoke(&mut self) -> bool {
-        self.transport.borrow_mut().take_spoke()
-    }
-
-    /// Whether anything was received since the last question.
-    pub fn take_heard(&mut self) -> bool {
-        self.transport.borrow_mut().take_heard()
+        self.pulse.look(&mut self.transport.borrow_mut())
     }
 
     /// Requests under way.

@@ -3,7 +3,6 @@
 //! What only HTTP/2 knows (pseudo-fields, Extended CONNECT) becomes what HTTP/1.1 says instead; fields of one connection go
 //! neither way (§8.2.2).
 
-use crate::websocket as handshake;
 use bytes::{BufMut, Bytes};
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::uri::PathAndQuery;
@@ -226,11 +225,6 @@ fn escaped(target: &[u8]) -> String {
 
 fn malformed() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, "a head that HTTP/2 can not carry")
-}
-
-/// A fresh key for a WebSocket that a client asked for without one.
-pub(super) fn fresh_key() -> String {
-    handshake::key()
 }
 
 #[cfg(test)]

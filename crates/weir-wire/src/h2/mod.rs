@@ -7,22 +7,27 @@
 //!
 //! *Layout.* `server` and `client` are the two roles of a connection; `stream` is one stream; `head` translates heads;
 //! `transport` is what lies between the crate and the socket, where writes are gathered and frames are counted; `flood`
-//! tells an attacker by those counts.
+//! tells an attacker by those counts, `pulse` a dead peer by its silence.
 
 mod client;
 mod flood;
 mod head;
+mod pulse;
 mod server;
 mod stream;
 mod transport;
 
 pub use client::{Driver, Link, window_for};
 pub use flood::{Flood, FloodLimits};
+pub use pulse::LOOK;
 pub use server::{Arrival, Server, ServerLimits};
 pub use stream::H2Stream;
 
 /// What a client sends first (RFC 9113 §3.4).
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// How much of what is sent waits for one stream's window.
+const SEND_BYTES: usize = 64 * 1024;
 
 /// Whether the first bytes of a connection are HTTP/2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,12 +2,13 @@
 
 use super::client::window_for;
 use super::flood::FloodLimits;
+use super::pulse::Pulse;
 use super::stream::H2Stream;
 use super::transport::{Port, Transport};
-use super::{Fault, Flood, PREFACE, head};
-use crate::Stream;
+use super::{Fault, Flood, PREFACE, SEND_BYTES, head};
+use crate::{Stream, websocket};
 use bytes::Bytes;
-use h2::{Ping, PingPong, Reason, server};
+use h2::{Reason, server};
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::io;
@@ -33,9 +34,6 @@ pub struct ServerLimits {
 /// one, or they would stall the others.
 const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
 
-/// How much of what is sent waits for one stream's window.
-const SEND_BYTES: usize = 64 * 1024;
-
 /// Most bytes that are read and dropped behind a GOAWAY.
 const DISCARDED_BYTES: usize = 4 * 1024 * 1024;
 
@@ -43,8 +41,7 @@ const DISCARDED_BYTES: usize = 4 * 1024 * 1024;
 pub struct Server {
     connection: server::Connection<Port, Bytes>,
     transport: Rc<RefCell<Transport>>,
-    pings: Option<PingPong>,
-    pinged: bool,
+    pulse: Pulse,
     fault: Option<Fault>,
     tls: Option<crate::TlsFacts>,
 }
@@ -65,7 +62,7 @@ impl Arrival {
             // What follows is the tunnel's. An upstream that was told of a body would take the next request for it.
             parts.headers.remove(http::header::CONTENT_LENGTH);
         }
-        let key = tunnel.then(head::fresh_key);
+        let key = tunnel.then(websocket::key);
         head::write_request(&parts, key.as_deref(), text);
         let length = parts.headers.get(http::header::CONTENT_LENGTH);
         let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
@@ -109,8 +106,8 @@ impl Server {
             }
         });
         let mut connection: server::Connection<Port, Bytes> = connection.await?;
-        let pings = connection.ping_pong();
-        Ok(Self { connection, transport, pings, pinged: false, fault: None, tls })
+        let pulse = Pulse::new(connection.ping_pong());
+        Ok(Self { connection, transport, pulse, fault: None, tls })
     }
 
     /// The next request. `None` when the connection has ended properly. Must be polled for anything on this connection to
@@ -142,12 +139,7 @@ impl Server {
             if let Poll::Ready(Err(_)) = sent {
                 return Poll::Ready(Err(self.fault.unwrap_or(Fault::Closed)));
             }
-            if self.pinged
-                && let Some(pings) = &mut self.pings
-                && pings.poll_pong(cx).is_ready()
-            {
-                self.pinged = false;
-            }
+            self.pulse.poll(cx);
             return Poll::Pending;
         }
     }
@@ -172,26 +164,10 @@ impl Server {
         self.connection.graceful_shutdown();
     }
 
-    /// Whether a request is under way, for all that the crate knows.
-    pub fn has_streams(&self) -> bool {
-        self.connection.has_streams()
-    }
-
-    /// Asks the client for a sign of life, unless it was asked already.
-    pub fn ping(&mut self) {
-        if let Some(pings) = &mut self.pings {
-            self.pinged |= pings.send_ping(Ping::opaque()).is_ok();
-        }
-    }
-
-    /// Whether anything was sent since the last question, and not answered by anything received.
-    pub fn take_spoke(&mut self) -> bool {
-        self.transport.borrow_mut().take_spoke()
-    }
-
-    /// Whether anything was received since the last question.
-    pub fn take_heard(&mut self) -> bool {
-        self.transport.borrow_mut().take_heard()
+    /// Looks for a sign of life, and asks for one after silence. To be called every [`LOOK`](super::LOOK) while requests are
+    /// under way; false when the client is to be given up.
+    pub fn is_alive(&mut self) -> bool {
+        self.pulse.look(&mut self.transport.borrow_mut())
     }
 
     /// Since when the client takes nothing of what is sent to it.
