@@ -1,9 +1,9 @@
 """HTTP/2 over TLS through every gateway that speaks it: what one request costs."""
 
-from harness import load, process, rounds
+from harness import load, rounds
 from harness.result import Result, Target
 
-from .requests import table_rows
+from .requests import sample, table_rows
 
 COLUMNS = [
     ("name", "gateway", "{}"),
@@ -31,7 +31,7 @@ class Http2:
         how = {"connections": self.connections, "streams": self.streams}
         if self.origin == "greeter":
             how.update(load.grpc_call(env.scratch))
-        rows = rounds.interleave([i.label for i in instances], env.rounds, lambda label, warm_up: sample(next(i for i in instances if i.label == label), 1 if warm_up else env.seconds, **how), env.say)
+        rows = rounds.interleave([i.label for i in instances], env.rounds, lambda label, warm_up: sample(next(i for i in instances if i.label == label), 1 if warm_up else env.seconds, client=load.h2load, **how), env.say)
         for i in instances:
             i.stop()
         rows = rounds.drop_disturbed(rows)
@@ -44,12 +44,3 @@ class Http2:
             targets.append(Target(f"{row['name']} errors", row["errors"], 0))
             targets.append(Target(f"{row['name']} slowest request", max((r[row["name"]] or {}).get("max_ms", 0) for r in rows), 1000, unit=" ms"))
         return Result(self.name, self.about, COLUMNS, table, targets, rows, settings=how)
-
-
-def sample(instance, seconds, **how):
-    """One run of h2load against one gateway, and the processor time its processes used meanwhile."""
-    pids = instance.pids()
-    before = process.cpu_us(pids)
-    got = load.h2load(instance.port, seconds=seconds, **how)
-    used = process.cpu_us(pids) - before
-    return dict(got, us=used / max(got["requests"], 1), rss_mib=process.rss_mib(pids))

@@ -4,11 +4,11 @@ from harness import load, process, rounds
 from harness.result import REQUEST_COLUMNS, Result, Target
 
 
-def sample(instance, seconds, **how):
-    """One run of wrk against one gateway, and the processor time its processes used meanwhile."""
+def sample(instance, seconds, client=load.wrk, **how):
+    """One run of a client against one gateway, and the processor time its processes used meanwhile."""
     pids = instance.pids()
     before = process.cpu_us(pids)
-    got = load.wrk(instance.port, seconds=seconds, **how)
+    got = client(instance.port, seconds=seconds, **how)
     used = process.cpu_us(pids) - before
     return dict(got, us=used / max(got["requests"], 1), rss_mib=process.rss_mib(pids))
 

@@ -1,6 +1,7 @@
 //! A copied curl command line as options: what browsers and API pages put into the clipboard.
 
-use crate::options::{Mistake, Options, base64};
+use crate::options::{Mistake, Options};
+use weir_wire::base64;
 
 impl Options {
     /// Adds what a curl command line says. Flags that only change what curl prints are ignored.
@@ -52,7 +53,9 @@ impl Options {
                 Kind::Resolve => self.resolve.push(value),
                 Kind::UnixSocket => self.unix_socket = Some(value.into()),
                 Kind::Url => self.urls.push(with_scheme(&value)),
-                Kind::User => self.headers.push(format!("Authorization: Basic {}", base64(value.as_bytes()))),
+                Kind::User => {
+                    self.headers.push(format!("Authorization: Basic {}", base64::encode(value.as_bytes())))
+                }
                 Kind::UserAgent => self.headers.push(format!("User-Agent: {value}")),
             }
         }

@@ -3,7 +3,7 @@
 mod address;
 mod request;
 
-pub(crate) use request::{base64, is_secret};
+pub(crate) use request::is_secret;
 
 use crate::check::Check;
 use crate::pace::{self, Rhythm};

@@ -6,6 +6,7 @@
 //!
 //! *Architecture Invariant:* nothing here knows routes, filters or configs.
 
+pub mod base64;
 pub mod deadline;
 pub mod dial;
 pub mod h2;

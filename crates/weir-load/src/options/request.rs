@@ -7,6 +7,7 @@ use crate::template::{Data, Template, Text};
 use crate::url::{Scheme, Url};
 use std::path::PathBuf;
 use weir_h1::FieldName;
+use weir_wire::base64;
 use weir_wire::tls::ClientTls;
 
 /// Longest body: it is held in memory.
@@ -87,7 +88,10 @@ impl Reader<'_> {
         }
         all.extend(fields.iter().cloned());
         if let (Some(credentials), false) = (&url.credentials, has("authorization")) {
-            all.push(("Authorization".to_owned(), format!("Basic {}", base64(credentials.as_bytes()))));
+            all.push((
+                "Authorization".to_owned(),
+                format!("Basic {}", base64::encode(credentials.as_bytes())),
+            ));
         }
         if self.options.no_keepalive && !has("connection") {
             all.push(("Connection".to_owned(), "close".to_owned()));
@@ -231,7 +235,7 @@ impl Reader<'_> {
             self.wrong("--bearer", "--user says who asks already: give one of the two");
         }
         if let Some(user) = &o.user {
-            fields.push(("Authorization".to_owned(), format!("Basic {}", base64(user.as_bytes()))));
+            fields.push(("Authorization".to_owned(), format!("Basic {}", base64::encode(user.as_bytes()))));
         }
         if let Some(token) = &o.bearer {
             if token.is_empty() || !token.bytes().all(|b| b.is_ascii_graphic()) {
@@ -281,18 +285,4 @@ pub(crate) fn is_secret(name: &str) -> bool {
     const SECRET: [&str; 6] =
         ["authorization", "cookie", "proxy-authorization", "x-api-key", "apikey", "x-auth-token"];
     SECRET.iter().any(|s| name.eq_ignore_ascii_case(s))
-}
-
-/// RFC 4648 §4.
-pub(crate) fn base64(bytes: &[u8]) -> String {
-    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut out = String::new();
-    for three in bytes.chunks(3) {
-        let word = three.iter().fold(0u32, |w, b| w << 8 | u32::from(*b)) << (8 * (3 - three.len()));
-        for i in 0..4 {
-            let letter = LETTERS[(word >> (18 - 6 * i)) as usize & 63];
-            out.push(if i <= three.len() { char::from(letter) } else { '=' });
-        }
-    }
-    out
 }

@@ -1,0 +1,196 @@
+//! Who took part in a run: threads, connections, targets, the wire, the machine; and what was asked of the result.
+
+use crate::Histogram;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// One thread of the generator (wrk `Thread Stats` are over all of these).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct ThreadStats {
+    /// Connections (clients) that belong to it.
+    pub connections: u64,
+    /// Requests begun.
+    pub requests: u64,
+    /// Complete responses.
+    pub responses: u64,
+    /// Requests that ended in an error.
+    pub errors: u64,
+    /// Service time of its responses: mean, deviation and largest are `service.mean()`, `.stdev()`, `.max()`.
+    pub service: Histogram,
+    /// Its rate in responses a second, one value for each 100 ms (wrk `Req/Sec`: `mean`, `stdev`, `max`, `share_within` of these histograms
+    /// added up). Unit: responses a second, not nanoseconds.
+    pub rates: Histogram,
+    /// Processor time while measuring.
+    pub cpu_ns: u64,
+    /// Time it was ready to run and had no processor, while measuring; 0 where the kernel does not tell.
+    pub waited_ns: u64,
+    /// Sum over its clients of the time they had a request under way, connecting and errors included, while measuring: for Little's law.
+    pub busy_ns: u64,
+    /// Sum over its clients of the time they could have had one: their number times the duration, less think time and time before
+    /// their stage.
+    pub available_ns: u64,
+}
+
+/// The connections as a set.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct ConnectionStats {
+    /// Connections opened, warm-up included.
+    pub opened: u64,
+    /// Of these, while measuring.
+    pub opened_measured: u64,
+    /// Requests that went over a connection used before.
+    pub reused: u64,
+    /// Complete responses of each client, in order of their numbers; at most 65,536 of them. 0 means starved.
+    pub responses_by_client: Vec<u64>,
+    /// Times to connect, TLS included, of all connections opened, warm-up included (oha `DNSDialup`).
+    pub dial: Histogram,
+}
+
+/// One target's share.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct TargetStats {
+    /// Requests begun.
+    pub requests: u64,
+    /// Complete responses.
+    pub responses: u64,
+    /// Of these, with a status outside of 200 to 399.
+    pub unexpected: u64,
+    /// Requests that ended in an error.
+    pub errors: u64,
+    /// Service time of its responses. Empty with a single target: [`Latency::service`] is the same.
+    pub service: Histogram,
+    /// Body bytes of the first good (2xx) response (ab `Document Length`); none when there was no such response.
+    pub document_bytes: Option<u64>,
+    /// Smallest and largest body of a good response.
+    pub body_bytes: Option<(u64, u64)>,
+}
+
+/// What was really on the wire.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Ledger {
+    /// Responses by the protocol they came in.
+    pub protocols: BTreeMap<String, u64>,
+    /// `TLSv1.3`, `TLSv1.2`; none without TLS (ab `SSL/TLS Protocol`).
+    pub tls_version: Option<String>,
+    /// The cipher suite, such as `TLS13_AES_256_GCM_SHA384`.
+    pub tls_cipher: Option<String>,
+    /// The group of the key exchange, in the words of IANA: `X25519`, `secp256r1` (ab `Server Temp Key`).
+    pub tls_group: Option<String>,
+    /// Bits of the key in the server's certificate (ab, third in `SSL/TLS Protocol`).
+    pub tls_key_bits: Option<u32>,
+    /// What ALPN chose; none where it was not asked or not answered, and with HTTP/1.1, which has nothing to choose.
+    pub alpn: Option<String>,
+    /// Connections by protocol, TLS version and cipher, joined by blanks, in case they differ.
+    pub sessions: BTreeMap<String, u64>,
+    /// Time that looking up all names took, before the run.
+    pub dns_ns: u64,
+    /// The first request on the wire, up to 4 KiB, with what is not printable escaped as in Rust (`\r\n`, `\x1f`); credentials are `***`.
+    pub first_request: String,
+    /// Its whole length.
+    pub first_request_bytes: u64,
+    /// The first complete response on the wire, likewise.
+    pub first_response: String,
+    /// Its whole length.
+    pub first_response_bytes: u64,
+    /// `Server` field of the first good response, whole (ab prints it up to the first blank).
+    pub server: Option<String>,
+    /// `Content-Type` of the first good response.
+    pub content_type: Option<String>,
+}
+
+/// One check over all responses.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct CheckResult {
+    /// As written: `status=200`.
+    pub check: String,
+    /// Responses that passed.
+    pub passed: u64,
+    /// Responses that did not.
+    pub failed: u64,
+}
+
+/// One threshold.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct ThresholdResult {
+    /// As written: `p99<20ms`.
+    pub threshold: String,
+    /// What was measured, in the unit of the metric: nanoseconds, a share, a rate; none when there was nothing to measure, which fails.
+    pub measured: Option<f64>,
+    /// Whether it held.
+    pub passed: bool,
+}
+
+/// What the target's process tree spent in the steady state.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct TargetCost {
+    /// The root of the tree.
+    pub pid: u32,
+    /// Its command.
+    pub command: String,
+    /// Processes in the tree at the end.
+    pub processes: u64,
+    /// Time between first and last sample.
+    pub sampled_ns: u64,
+    /// Responses in that time: what costs are divided by.
+    pub responses: u64,
+    /// Processor time.
+    pub cpu_ns: u64,
+    /// Of this, in the kernel; known to a clock tick (10 ms) only.
+    pub system_ns: u64,
+    /// Resident memory, largest sample.
+    pub rss_bytes_max: u64,
+    /// Resident memory, last sample.
+    pub rss_bytes_end: u64,
+    /// Threads, largest sample.
+    pub threads_max: u64,
+    /// Context switches that the processes asked for by waiting.
+    pub voluntary_switches: u64,
+    /// Context switches that took the processor away.
+    pub involuntary_switches: u64,
+    /// Bytes received by the target's network namespace, all interfaces.
+    pub net_received: u64,
+    /// Bytes sent by it.
+    pub net_sent: u64,
+}
+
+/// How well the generator did.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Health {
+    /// With a fixed rate: from the intended start to the real one, where a connection was free: the generator's own lateness.
+    pub start_lag: Histogram,
+    /// Largest number of starts due and not made.
+    pub backlog_max: u64,
+    /// Longest time without any response while requests were under way.
+    pub longest_silence_ns: u64,
+    /// How far the wall clock moved against the monotonic one: a step, if more than a few milliseconds.
+    pub clock_step_ns: i64,
+    /// Connects that failed because no local port was free.
+    pub out_of_ports: u64,
+    /// Connects that failed because no descriptor was free.
+    pub out_of_descriptors: u64,
+    /// Largest resident memory of the generator.
+    pub rss_bytes_max: u64,
+}
+
+/// The machine and version that made the load.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Generator {
+    /// Version of Weir.
+    pub version: String,
+    /// Kernel, as `uname -sr` says it.
+    pub kernel: String,
+    /// Model of the processor.
+    pub cpu: String,
+    /// Cores that it may run on.
+    pub cores: u64,
+}
