@@ -11,10 +11,13 @@
 
 mod client;
 mod flood;
+pub mod frame;
 mod head;
+pub mod hpack;
 mod pulse;
 mod server;
 mod stream;
+mod tables;
 mod transport;
 
 pub use client::{Driver, Link, window_for};

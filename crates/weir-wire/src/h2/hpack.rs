@@ -17,7 +17,7 @@ const FIELDS_MOST: usize = 1024 * 1024;
 ///
 /// Invariant: `bytes` is the size of all entries, and at most `most`, which is at most [`TABLE_MOST`].
 #[derive(Debug)]
-pub(super) struct Decoder {
+pub struct Decoder {
     /// The newest first.
     table: VecDeque<(Vec<u8>, Vec<u8>)>,
     bytes: usize,
@@ -30,7 +30,7 @@ pub(super) struct Decoder {
 
 /// A block that is no HPACK: the connection is of no more use (RFC 9113 §4.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Undecodable;
+pub struct Undecodable;
 
 impl Default for Decoder {
     fn default() -> Self {
@@ -47,16 +47,15 @@ impl Default for Decoder {
 
 impl Decoder {
     /// How often the table has changed: a block that does not change it means the same until that grows.
-    pub(super) const fn changes(&self) -> u64 {
+    pub const fn changes(&self) -> u64 {
         self.changes
     }
 
     /// Hands the fields of a block over, one after another.
-    pub(super) fn decode(
-        &mut self,
-        block: &[u8],
-        mut field: impl FnMut(&[u8], &[u8]),
-    ) -> Result<(), Undecodable> {
+    ///
+    /// # Errors
+    /// When it is no HPACK, or its fields together are larger than a mebibyte.
+    pub fn decode(&mut self, block: &[u8], mut field: impl FnMut(&[u8], &[u8])) -> Result<(), Undecodable> {
         let mut rest = block;
         let mut total = 0;
         let mut begun = false;
@@ -133,7 +132,7 @@ impl Decoder {
 }
 
 /// Writes a field without touching any dynamic table. `secret` ones may not be put into one further on either.
-pub(super) fn encode(name: &[u8], value: &[u8], secret: bool, out: &mut Vec<u8>) {
+pub fn encode(name: &[u8], value: &[u8], secret: bool, out: &mut Vec<u8>) {
     let same_name = |(n, _): &(&str, &str)| n.as_bytes() == name;
     let whole = STATIC.iter().position(|f| same_name(f) && f.1.as_bytes() == value);
     if let Some(index) = whole.filter(|_| !secret) {
