@@ -14,6 +14,7 @@ mod flood;
 pub mod frame;
 mod head;
 pub mod hpack;
+mod huffman;
 mod pulse;
 mod server;
 mod stream;
