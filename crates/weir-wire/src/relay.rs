@@ -255,9 +255,17 @@ impl Relay {
         self.input.get(self.used..).unwrap_or_default()
     }
 
-    /// Gives the buffer of what was framed away, once all of it is written and nothing is kept: for the next message.
+    /// Gives the buffer of what was framed away, once all of it is written: for the next message. What is kept moves into
+    /// one of its own size, since it may be kept for as long as an upstream thinks.
     pub fn take_buffer(&mut self) -> Option<Vec<u8>> {
-        (!self.keeps).then(|| std::mem::take(&mut self.out))
+        if !self.keeps {
+            return Some(std::mem::take(&mut self.out));
+        }
+        let spacious = self.out.capacity() > 2 * self.out.len();
+        spacious.then(|| {
+            let kept = self.out.as_slice().to_vec();
+            std::mem::replace(&mut self.out, kept)
+        })
     }
 
     /// Takes pieces out of what was read until something large waits to be written or more is needed.
