@@ -1,14 +1,14 @@
-//! The life of one connection: read a head, answer from memory where the path is the measured one, else read the body
+//! The life of one connection of HTTP/1.1 (what begins as HTTP/2 goes to `h2.rs`): read a head, answer from memory where the path is the measured one, else read the body
 //! and ask `pages.rs`. Pipelined requests are answered with one write.
 
 use std::io;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 
 use crate::digest::Crc32;
 use crate::request::{self, Framing, Head, MAX_HEAD, Parsed};
-use crate::{pages, websocket};
+use crate::stream::{Begun, Stream};
+use crate::{h2, pages, websocket};
 
 /// Answers wait for each other up to this size before they are written.
 const FLUSH_AT: usize = 64 * 1024;
@@ -21,7 +21,7 @@ const MAX_ECHO: usize = 64 * 1024;
 pub(crate) struct Request {
     pub(crate) method: String,
     pub(crate) target: String,
-    pub(crate) http_1_0: bool,
+    pub(crate) version: Version,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) keep_alive: bool,
     pub(crate) body: Body,
@@ -46,6 +46,14 @@ impl Request {
     }
 }
 
+/// By which version of HTTP a request came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Version {
+    Http10,
+    Http11,
+    Http2,
+}
+
 /// What is kept of a request body.
 #[derive(Debug)]
 pub(crate) struct Body {
@@ -58,7 +66,7 @@ pub(crate) struct Body {
 /// One accepted connection.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    stream: TcpStream,
+    stream: Stream,
     input: Vec<u8>,
     /// Bytes of `input` that are used up.
     used: usize,
@@ -66,13 +74,35 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(crate) fn new(stream: TcpStream) -> Self {
+    pub(crate) fn new(stream: Stream) -> Self {
         Self { stream, input: Vec::new(), used: 0, output: Vec::new() }
     }
 
     /// Serves until either side closes. An error of the socket only ends the connection: nobody is left to tell.
     pub(crate) async fn serve(mut self) {
-        let _ = self.run().await;
+        match self.is_h2().await {
+            Ok(true) => h2::serve(Begun::new(self.input, self.stream)).await,
+            Ok(false) => {
+                let _ = self.run().await;
+            }
+            Err(_) => {}
+        }
+    }
+
+    /// Whether the client begins with HTTP/2. What was read stays unread.
+    async fn is_h2(&mut self) -> io::Result<bool> {
+        loop {
+            let begun = self.unread();
+            if begun.starts_with(h2::PREFACE) {
+                return Ok(true);
+            }
+            if !begun.is_empty() && !h2::PREFACE.starts_with(begun) {
+                return Ok(false);
+            }
+            if self.fill().await? == 0 {
+                return Ok(false);
+            }
+        }
     }
 
     async fn run(&mut self) -> io::Result<()> {
@@ -179,7 +209,7 @@ impl Connection {
 
     /// Reads a body to its end. The inner error says what is wrong with its framing.
     async fn read_body(&mut self, framing: Framing) -> io::Result<Result<Body, &'static str>> {
-        let mut sink = Sink { length: 0, crc32: Crc32::new(), bytes: Some(Vec::new()) };
+        let mut sink = Sink::default();
         match framing {
             Framing::Length(length) => self.read_exactly(length, &mut sink).await?,
             Framing::Chunked => loop {
@@ -208,7 +238,7 @@ impl Connection {
                 self.consume(2);
             },
         }
-        Ok(Ok(Body { length: sink.length, crc32: sink.crc32.value(), bytes: sink.bytes }))
+        Ok(Ok(sink.into()))
     }
 
     async fn read_exactly(&mut self, mut length: u64, sink: &mut Sink) -> io::Result<()> {
@@ -255,14 +285,27 @@ impl Connection {
     }
 }
 
-struct Sink {
+/// A body that is being read.
+pub(crate) struct Sink {
     length: u64,
     crc32: Crc32,
     bytes: Option<Vec<u8>>,
 }
 
+impl Default for Sink {
+    fn default() -> Self {
+        Self { length: 0, crc32: Crc32::new(), bytes: Some(Vec::new()) }
+    }
+}
+
+impl From<Sink> for Body {
+    fn from(sink: Sink) -> Self {
+        Self { length: sink.length, crc32: sink.crc32.value(), bytes: sink.bytes }
+    }
+}
+
 impl Sink {
-    fn take(&mut self, bytes: &[u8]) {
+    pub(crate) fn take(&mut self, bytes: &[u8]) {
         self.length += bytes.len() as u64;
         self.crc32.update(bytes);
         if let Some(kept) = &mut self.bytes {
@@ -292,7 +335,7 @@ fn owned(head: &Head<'_>) -> Request {
     Request {
         method: head.method.to_owned(),
         target: head.target.to_owned(),
-        http_1_0: head.minor_version == 0,
+        version: if head.minor_version == 0 { Version::Http10 } else { Version::Http11 },
         headers: headers.collect(),
         keep_alive: head.keep_alive,
         body: Body { length: 0, crc32: 0, bytes: None },

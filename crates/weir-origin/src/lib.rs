@@ -1,4 +1,4 @@
-//! The built-in origin: a small HTTP/1.1 server that says what it received.
+//! The built-in origin: a small server of HTTP/1.1, HTTP/2 and gRPC that says what it received.
 //!
 //! It stands behind Weir's embedded default config, behind `weir origin` and `weir bench`, and behind many tests. It is
 //! meant to cost so little that what is in front of it can be measured, and to answer everything that is useful for
@@ -17,16 +17,24 @@
 //! | `/upload` | reads any body; JSON with its length and CRC-32 |
 //! | `/close` | answers, then closes the connection |
 //! | `/ws` | WebSocket echo |
+//! | `/api/v1/helloworld/{name}` | a greeting as JSON |
 //!
 //! Anything else is a 404 in JSON. Every path takes any method; HEAD gets the headers alone.
 //!
+//! The same port speaks HTTP/2 to clients that begin with it (by prior knowledge), and gRPC over that: `helloworld.v1.Greeter`
+//! (proto/greeter.proto), `grpc.health.v1.Health` and server reflection.
+//!
 //! *Layout:* `request.rs` reads heads and bodies, `connection.rs` is the life of one connection, `pages.rs` holds the
-//! answers, `websocket.rs` the echo after an upgrade, `digest.rs` the checksums that both need.
+//! answers, `websocket.rs` the echo after an upgrade, `digest.rs` the checksums that both need. `h2.rs` and `grpc.rs`, with their
+//! folders, are the other two protocols; `stream.rs` is what all of them read from.
 
 mod connection;
 mod digest;
+mod grpc;
+mod h2;
 mod pages;
 mod request;
+mod stream;
 mod websocket;
 
 pub use pages::PATHS;
@@ -42,6 +50,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 
 use crate::connection::Connection;
+use crate::stream::Stream;
 
 /// Connections that may wait to be accepted. The kernel lowers it to `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
@@ -147,7 +156,7 @@ async fn accept(listener: TcpListener) {
         match listener.accept().await {
             Ok((stream, _)) => {
                 let _ = stream.set_nodelay(true);
-                tokio::spawn(Connection::new(stream).serve());
+                tokio::spawn(Connection::new(Stream::Tcp(stream)).serve());
             }
             // Out of descriptors, most likely: let some connections end first instead of spinning.
             Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::io;
 use std::time::Duration;
 
-use crate::connection::{Connection, Request};
+use crate::connection::{Connection, Request, Version};
 
 /// The whole answer to `GET /body/1KiB`.
 pub(crate) const BODY_1KIB: &[u8] = &BODY_1KIB_BYTES;
@@ -19,6 +19,11 @@ const BODY_1KIB_BYTES: [u8; HEAD_1KIB.len() + 1024] = {
     }
     bytes
 };
+
+/// The body alone.
+pub(crate) fn body_1kib() -> &'static [u8] {
+    &BODY_1KIB[HEAD_1KIB.len()..]
+}
 
 /// What bodies are cut from.
 static FILL: [u8; 64 * 1024] = [b'x'; 64 * 1024];
@@ -38,6 +43,7 @@ pub static PATHS: &[(&str, &str)] = &[
     ("/upload", "reads any body; its length and CRC-32, as JSON"),
     ("/close", "answers, then closes the connection"),
     ("/ws", "WebSocket echo"),
+    ("/api/v1/helloworld/you", "a greeting as JSON; by gRPC it is /helloworld.v1.Greeter/SayHello"),
 ];
 
 /// Answers a request whose body has been read.
@@ -60,6 +66,7 @@ pub(crate) async fn answer(connection: &mut Connection, request: &Request) -> io
             let text = problem(426, "this is a WebSocket: ask for it with an upgrade");
             respond(connection, request, 426, JSON, &text);
         }
+        "api" => helloworld(connection, request, argument),
         _ => return with_argument(connection, request, page, argument).await,
     }
     Ok(())
@@ -104,10 +111,7 @@ async fn with_argument(
             }
             connection.push(b"Content-Length: 0\r\n\r\n");
         }
-        _ => {
-            let text = problem(404, "the origin has no such page; / names those it has");
-            respond(connection, request, 404, JSON, &text);
-        }
+        _ => not_found(connection, request),
     }
     Ok(())
 }
@@ -187,8 +191,29 @@ fn index(connection: &mut Connection, request: &Request) {
     respond(connection, request, 200, if wants_html { HTML } else { TEXT }, &text);
 }
 
+/// `/api/v1/helloworld/{name}`: what `SayHello` is by gRPC.
+fn helloworld(connection: &mut Connection, request: &Request, argument: &str) {
+    let Some(name) = argument.strip_prefix("v1/helloworld/").filter(|n| !n.is_empty() && !n.contains('/'))
+    else {
+        return not_found(connection, request);
+    };
+    let mut text = "{\"message\":".to_owned();
+    json_string(&mut text, &format!("hello {}", unescaped(name)));
+    text.push('}');
+    respond(connection, request, 200, JSON, &text);
+}
+
+fn not_found(connection: &mut Connection, request: &Request) {
+    let text = problem(404, "the origin has no such page; / names those it has");
+    respond(connection, request, 404, JSON, &text);
+}
+
 fn echo(connection: &mut Connection, request: &Request) {
-    let version = if request.http_1_0 { "HTTP/1.0" } else { "HTTP/1.1" };
+    let version = match request.version {
+        Version::Http10 => "HTTP/1.0",
+        Version::Http11 => "HTTP/1.1",
+        Version::Http2 => "HTTP/2",
+    };
     let mut text = String::from("{\"method\":");
     json_string(&mut text, &request.method);
     text.push_str(",\"target\":");
@@ -225,7 +250,7 @@ fn begin(connection: &mut Connection, request: &Request, status: u16) {
     connection.push(b"\r\n");
     if !request.keep_alive {
         connection.push(b"Connection: close\r\n");
-    } else if request.http_1_0 {
+    } else if request.version == Version::Http10 {
         connection.push(b"Connection: keep-alive\r\n");
     }
 }
@@ -246,7 +271,7 @@ fn respond(connection: &mut Connection, request: &Request, status: u16, content_
 
 /// Begins a chunked answer; false for HTTP/1.0, which knows none.
 fn begin_chunked(connection: &mut Connection, request: &Request) -> bool {
-    if request.http_1_0 {
+    if request.version == Version::Http10 {
         return false;
     }
     begin(connection, request, 200);
@@ -279,6 +304,25 @@ fn size(text: &str) -> Option<u64> {
     };
     let number: u64 = digits.parse().ok()?;
     number.checked_mul(1 << shift)
+}
+
+/// Text with its percent escapes resolved; what is none stays as it is.
+fn unescaped(text: &str) -> String {
+    let mut parts = text.split('%');
+    let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();
+    for part in parts {
+        match part.get(..2).and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
+            Some(byte) => {
+                bytes.push(byte);
+                bytes.extend_from_slice(&part.as_bytes()[2..]);
+            }
+            None => {
+                bytes.push(b'%');
+                bytes.extend_from_slice(part.as_bytes());
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 fn json_string(out: &mut String, text: &str) {

@@ -41,6 +41,7 @@ impl Serve {
         for (path, what) in PATHS {
             let _ = writeln!(text, "  {path:<16} {what}"); // a String takes everything
         }
+        text.push_str("\nThe same port speaks HTTP/2 without TLS, and gRPC: helloworld.v1.Greeter, health, reflection.\n");
         print(&text);
         runtime.block_on(async {
             tokio::select! {
