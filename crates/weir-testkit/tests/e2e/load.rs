@@ -5,6 +5,7 @@ mod compare;
 mod knee;
 mod layouts;
 mod origin;
+mod rate;
 
 mod http2;
 
