@@ -9,7 +9,7 @@ mod client;
 mod h1;
 pub(crate) mod h2;
 mod merge;
-mod reader;
+pub(crate) mod reader;
 mod tally;
 mod worker;
 
@@ -120,10 +120,18 @@ struct Shared {
     /// Body length of the first good response of each target.
     documents: Vec<OnceLock<u64>>,
     /// TLS sessions by version and cipher.
-    sessions: Mutex<BTreeMap<String, u64>>,
+    sessions: Mutex<BTreeMap<String, Session>>,
     /// What ALPN chose first, where HTTP/2 is asked for.
     alpn: OnceLock<String>,
     first: OnceLock<Captured>,
+}
+
+/// Connections of one kind.
+#[derive(Debug, Default)]
+struct Session {
+    connections: u64,
+    /// Of the first of them.
+    keys: Option<weir_wire::TlsKeys>,
 }
 
 /// The first response of a run.
@@ -170,7 +178,12 @@ impl Shared {
         let session =
             stream.tls().map_or_else(|| "plain".to_owned(), |t| format!("{} {}", t.version, t.cipher));
         let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
-        *sessions.entry(session).or_default() += 1;
+        let session = sessions.entry(session).or_default();
+        session.connections += 1;
+        if session.connections == 1 {
+            session.keys = stream.tls_keys();
+        }
+        drop(sessions);
         if let Some(alpn) = stream.alpn() {
             let _ = self.alpn.set(String::from_utf8_lossy(alpn).into_owned()); // the first one
         }

@@ -21,4 +21,4 @@ pub mod tls;
 pub mod websocket;
 
 pub use deadline::Deadline;
-pub use stream::{Peer, Stream, TlsFacts};
+pub use stream::{Peer, Stream, TlsFacts, TlsKeys};

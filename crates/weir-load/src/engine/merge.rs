@@ -295,12 +295,17 @@ fn add_counts(c: &mut Counts, thread: &ThreadEnd) {
 }
 
 fn ledger(plan: &Plan, shared: &Shared, protocols: [u64; 3]) -> Ledger {
-    let sessions = shared.sessions.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    let most = sessions.iter().max_by_key(|(_, n)| **n).and_then(|(s, _)| s.split_once(' '));
     let mut l = Ledger { dns_ns: plan.dns_ns, ..Ledger::default() };
-    l.tls_version = most.map(|(version, _)| version.to_owned());
-    l.tls_cipher = most.map(|(_, cipher)| cipher.to_owned());
-    l.sessions = sessions;
+    let sessions = shared.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((name, most)) = sessions.iter().max_by_key(|(_, s)| s.connections)
+        && let Some((version, cipher)) = name.split_once(' ')
+    {
+        (l.tls_version, l.tls_cipher) = (Some(version.to_owned()), Some(cipher.to_owned()));
+        let keys = most.keys.unwrap_or_default();
+        (l.tls_group, l.tls_key_bits) = (keys.group.map(str::to_owned), keys.certificate_bits);
+    }
+    l.sessions = sessions.iter().map(|(name, s)| (name.clone(), s.connections)).collect();
+    drop(sessions);
     l.alpn = shared.alpn.get().cloned();
     let names = [Protocol::Http10, Protocol::Http11, Protocol::Http2].map(|p| p.to_string());
     l.protocols.extend(names.into_iter().zip(protocols));

@@ -156,6 +156,8 @@ fn wire(r: &Report, out: &mut String) {
     let mut words: Vec<String> = l.protocols.keys().cloned().collect();
     words.extend(l.tls_version.clone());
     words.extend(l.tls_cipher.clone());
+    words.extend(l.tls_group.clone());
+    words.extend(l.tls_key_bits.map(|bits| format!("key of {bits} bits")));
     words.push(format!("{} connections opened", grouped(r.connections.opened)));
     words.push(format!("{} requests on a used one", grouped(r.connections.reused)));
     let _ = writeln!(out, "wire         {}", words.join(", "));

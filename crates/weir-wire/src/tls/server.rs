@@ -1,5 +1,6 @@
 //! TLS towards clients: certificates by name, client certificates, tickets.
 
+use super::der::element;
 use super::{TlsError, TlsStream, read_certificates, read_key, socket_of};
 use crate::Stream;
 use rustls::crypto::aws_lc_rs;
@@ -233,19 +234,6 @@ fn dns_names(der: &[u8]) -> Vec<String> {
     found.sort();
     found.dedup();
     found
-}
-
-/// The content of the DER element at the start, if it has that tag, and what follows it.
-fn element(der: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
-    let (&found, rest) = der.split_first()?;
-    let (&first, mut rest) = rest.split_first()?;
-    let mut len = usize::from(first);
-    if first & 0x80 != 0 {
-        let (digits, after) = rest.split_at_checked(usize::from(first & 0x7f))?;
-        len = digits.iter().try_fold(0usize, |n, &d| n.checked_mul(256)?.checked_add(usize::from(d)))?;
-        rest = after;
-    }
-    (found == tag).then(|| rest.split_at_checked(len)).flatten()
 }
 
 fn memfind(haystack: &[u8], needle: &[u8]) -> Option<usize> {
