@@ -1,13 +1,18 @@
 //! The life of one connection: read a head, answer from memory where the path is the measured one, else read the body
 //! and ask `pages.rs`. Pipelined requests are answered with one write.
 
+use std::future::poll_fn;
 use std::io;
+use std::sync::Arc;
+use std::task::ready;
+use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use weir_wire::Stream;
+use weir_wire::timer::Timer;
 
 use crate::digest::Crc32;
 use crate::request::{self, Framing, Head, MAX_HEAD, Parsed};
+use crate::site::Site;
 use crate::{pages, websocket};
 
 /// Answers wait for each other up to this size before they are written.
@@ -37,6 +42,15 @@ impl Request {
         target.split(['?', '#']).next().unwrap_or("/")
     }
 
+    /// The value of a parameter of the query; empty for one without. Nothing is unescaped: none of ours needs it.
+    pub(crate) fn parameter(&self, name: &str) -> Option<&str> {
+        let (_, query) = self.target.split_once('?')?;
+        query.split('&').find_map(|pair| match pair.split_once('=') {
+            Some((known, value)) => (known == name).then_some(value),
+            None => (pair == name).then_some(""),
+        })
+    }
+
     /// The first value of a header.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers
@@ -58,7 +72,10 @@ pub(crate) struct Body {
 /// One accepted connection.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    stream: TcpStream,
+    stream: Stream,
+    site: Arc<Site>,
+    /// Made for the first answer that has to wait exactly.
+    timer: Option<Timer>,
     input: Vec<u8>,
     /// Bytes of `input` that are used up.
     used: usize,
@@ -66,13 +83,15 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(crate) fn new(stream: TcpStream) -> Self {
-        Self { stream, input: Vec::new(), used: 0, output: Vec::new() }
+    pub(crate) fn new(stream: Stream, site: Arc<Site>) -> Self {
+        site.cells.accepted.add(1);
+        Self { stream, site, timer: None, input: Vec::new(), used: 0, output: Vec::new() }
     }
 
     /// Serves until either side closes. An error of the socket only ends the connection: nobody is left to tell.
     pub(crate) async fn serve(mut self) {
         let _ = self.run().await;
+        self.site.cells.closed.add(1);
     }
 
     async fn run(&mut self) -> io::Result<()> {
@@ -90,6 +109,7 @@ impl Connection {
                 Parsed::Bad(why) => return self.refuse(400, why).await,
             };
             let length = head.length;
+            self.site.cells.requests.add(1);
             if is_measured(&head) {
                 self.used += length;
                 self.output.extend_from_slice(pages::BODY_1KIB);
@@ -116,10 +136,38 @@ impl Connection {
             }
             pages::answer(self, &request).await?;
             if !request.keep_alive {
-                self.flush().await?;
-                return self.stream.shutdown().await;
+                return self.end().await;
             }
         }
+    }
+
+    /// What is shared with the other connections.
+    pub(crate) fn site(&self) -> &Site {
+        &self.site
+    }
+
+    /// Waits as long as that, to some microseconds.
+    ///
+    /// # Errors
+    /// No descriptor is free for a timer.
+    pub(crate) async fn wait(&mut self, time: Duration) -> io::Result<()> {
+        let timer = match &mut self.timer {
+            Some(timer) => timer,
+            none => none.insert(Timer::new()?),
+        };
+        timer.wait(time).await;
+        Ok(())
+    }
+
+    /// Makes the coming close a reset.
+    pub(crate) fn abort(&mut self) {
+        self.stream.abort();
+    }
+
+    /// Writes what was pushed and says that nothing more will follow.
+    pub(crate) async fn end(&mut self) -> io::Result<()> {
+        self.flush().await?;
+        poll_fn(|cx| self.stream.poll_shutdown(cx)).await
     }
 
     /// What was read and not used yet.
@@ -148,7 +196,9 @@ impl Connection {
         }
         self.used = 0;
         self.input.reserve(16 * 1024);
-        self.stream.read_buf(&mut self.input).await
+        let n = poll_fn(|cx| self.stream.poll_read(cx, &mut self.input)).await?;
+        self.site.cells.received.add(n as u64);
+        Ok(n)
     }
 
     /// Adds to what the next flush writes.
@@ -159,7 +209,8 @@ impl Connection {
     /// Writes everything that was pushed.
     pub(crate) async fn flush(&mut self) -> io::Result<()> {
         if !self.output.is_empty() {
-            self.stream.write_all(&self.output).await?;
+            write_all(&mut self.stream, &self.output).await?;
+            self.site.cells.sent.add(self.output.len() as u64);
             self.output.clear();
         }
         Ok(())
@@ -168,13 +219,14 @@ impl Connection {
     /// Writes everything that was pushed, then these bytes.
     pub(crate) async fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.flush().await?;
-        self.stream.write_all(bytes).await
+        write_all(&mut self.stream, bytes).await?;
+        self.site.cells.sent.add(bytes.len() as u64);
+        Ok(())
     }
 
     async fn refuse(&mut self, status: u16, why: &str) -> io::Result<()> {
         pages::refuse(self, status, why);
-        self.flush().await?;
-        self.stream.shutdown().await
+        self.end().await
     }
 
     /// Reads a body to its end. The inner error says what is wrong with its framing.
@@ -253,6 +305,20 @@ impl Connection {
             _ => Ok(()),
         }
     }
+}
+
+async fn write_all(stream: &mut Stream, bytes: &[u8]) -> io::Result<()> {
+    let mut written = 0;
+    poll_fn(|cx| {
+        while let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) {
+            match ready!(stream.poll_write(cx, rest))? {
+                0 => return std::task::Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                n => written += n,
+            }
+        }
+        stream.poll_flush(cx)
+    })
+    .await
 }
 
 struct Sink {

@@ -16,7 +16,6 @@ use super::tally::{Sample, Tally};
 use super::{Message, Shared, ThreadEnd};
 use crate::Histogram;
 use crate::clock::{Clock, NEVER};
-use crate::os::Timer;
 use crate::pace::Rhythm;
 use crate::plan::Plan;
 use crate::template::Values;
@@ -29,6 +28,7 @@ use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tokio::sync::Notify;
+use weir_wire::timer::Timer;
 
 /// What one read may bring. One buffer for all connections of a thread, so that it stays in the cache.
 const READ_BYTES: usize = 64 * 1024;
