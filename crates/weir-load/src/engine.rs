@@ -3,7 +3,7 @@
 //!
 //! *Layout.* Here is the coordinator: it starts the threads, merges what they say at each tick, and makes the report.
 //! `worker` is one thread with its sampler and pacer; `client` is the one loop of a client; `h1` an exchange over
-//! HTTP/1.1, `h2` one over HTTP/2; `reader` the bytes of responses; `tally` what is counted. Another protocol is another module beside `h1`.
+//! HTTP/1.1, `h2` one over HTTP/2, `websocket` one message and its answer; `reader` the bytes of responses; `tally` what is counted. Another protocol is another module beside `h1`.
 
 mod client;
 mod h1;
@@ -11,6 +11,7 @@ pub(crate) mod h2;
 mod merge;
 pub(crate) mod reader;
 mod tally;
+pub(crate) mod websocket;
 mod worker;
 
 use crate::clock::{Clock, NEVER};
@@ -138,6 +139,8 @@ struct Session {
 #[derive(Debug)]
 struct Captured {
     target: usize,
+    /// What was sent, where it is not what the plan holds.
+    request: Option<Vec<u8>>,
     bytes: Vec<u8>,
     response: Response,
     /// Of HTTP/2, `server` and `content-type`: they can not be read off the bytes.

@@ -238,7 +238,7 @@ impl Reader {
 }
 
 #[inline]
-fn keep(kept: &mut Option<Vec<u8>>, data: &[u8]) {
+pub(crate) fn keep(kept: &mut Option<Vec<u8>>, data: &[u8]) {
     if let Some(kept) = kept {
         let room = crate::check::BODY_KEPT.saturating_sub(kept.len()).min(data.len());
         kept.extend_from_slice(data.get(..room).unwrap_or_default());

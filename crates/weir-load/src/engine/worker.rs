@@ -12,7 +12,7 @@ use super::client;
 use super::h1::Failure;
 use super::h2::Place;
 use super::reader::Parser;
-use super::tally::{Sample, Tally};
+use super::tally::{Sample, Tally, is_good};
 use super::{Message, Shared, ThreadEnd};
 use crate::Histogram;
 use crate::clock::{Clock, NEVER};
@@ -392,7 +392,7 @@ impl Worker {
         slot.responses.set(slot.responses.get() + 1);
         let mut tally = self.tally.borrow_mut();
         tally.record(sample);
-        if (200..300).contains(&response.status)
+        if is_good(response.status)
             && let Some(document) = self.shared.documents.get(sample.target)
             && *document.get_or_init(|| response.body_bytes) != response.body_bytes
         {

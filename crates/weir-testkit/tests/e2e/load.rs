@@ -7,6 +7,7 @@ mod layouts;
 mod origin;
 
 mod http2;
+mod websocket;
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixListener;
