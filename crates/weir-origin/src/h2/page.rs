@@ -1,6 +1,7 @@
 //! The pages of HTTP/1.1 over HTTP/2: a page writes to memory as it would to a socket, and what it wrote is taken apart here.
 
 use std::io;
+use std::sync::Arc;
 
 use bytes::{Buf, Bytes, BytesMut};
 use h2::server::SendResponse;
@@ -10,6 +11,7 @@ use tokio::io::{AsyncReadExt, DuplexStream};
 
 use crate::connection::{Connection, Request as Page, Sink, Version};
 use crate::request::chunk_size;
+use crate::site::Site;
 use crate::stream::Stream;
 use crate::{h2 as http2, pages};
 
@@ -26,6 +28,7 @@ const MEASURED: &str = "/body/1KiB";
 pub(super) async fn answer(
     request: Request<RecvStream>,
     mut respond: SendResponse<Bytes>,
+    site: Arc<Site>,
 ) -> Result<(), h2::Error> {
     if request.method() == http::Method::GET
         && request.uri().path() == MEASURED
@@ -36,15 +39,21 @@ pub(super) async fn answer(
     }
     let page = read(request).await?;
     let (ours, theirs) = tokio::io::duplex(AHEAD);
-    let mut connection = Connection::new(Stream::Memory(theirs));
+    let mut connection = Connection::new(Stream::Memory(theirs), site);
     let write = async move {
-        let _ = pages::answer(&mut connection, &page).await; // the client has gone
-        let _ = connection.flush().await; // as above
+        pages::answer(&mut connection, &page).await?;
+        connection.flush().await
     };
-    let mut passing = Passing { from: ours, bytes: BytesMut::new() };
-    let (passed, ()) = tokio::join!(passing.pass(&mut respond), write);
-    if let Err(Gone::Page) = passed {
-        respond.send_reset(Reason::INTERNAL_ERROR);
+    // Dropped when it ends, so that a page does not go on writing to a client that has gone.
+    let pass = async {
+        let mut passing = Passing { from: ours, bytes: BytesMut::new() };
+        passing.pass(&mut respond).await
+    };
+    match tokio::join!(pass, write) {
+        (Ok(mut stream), Ok(())) => stream.send_data(Bytes::new(), true)?,
+        (Ok(mut stream), Err(_)) => stream.send_reset(Reason::INTERNAL_ERROR), // cut, most likely on purpose
+        (Err(Gone::Page), _) => respond.send_reset(Reason::INTERNAL_ERROR),
+        (Err(Gone::Client), _) => {}
     }
     Ok(())
 }
@@ -107,7 +116,8 @@ struct Passing {
 }
 
 impl Passing {
-    async fn pass(&mut self, respond: &mut SendResponse<Bytes>) -> Result<(), Gone> {
+    /// Passes on everything but the end of the stream, which depends on how the page ended.
+    async fn pass(&mut self, respond: &mut SendResponse<Bytes>) -> Result<SendStream<Bytes>, Gone> {
         let end = loop {
             match memchr::memmem::find(&self.bytes, b"\r\n\r\n") {
                 Some(at) => break at,
@@ -127,8 +137,7 @@ impl Passing {
                 }
             }
         }
-        stream.send_data(Bytes::new(), true)?;
-        Ok(())
+        Ok(stream)
     }
 
     async fn chunks(&mut self, stream: &mut SendStream<Bytes>) -> Result<(), Gone> {

@@ -1,9 +1,11 @@
 //! What a load is made against: `weir origin`, and the sink of `weir bench --self`.
 
 use std::io::{BufRead, BufReader};
-use std::process::Command;
+use std::process::{Child, Command};
 use tempfile::TempDir;
-use weir_testkit::{refusing_address, run_weir, weir_command};
+use weir_testkit::{Authority, refusing_address, run_weir, weir_command};
+
+use super::report;
 
 #[test]
 fn it_says_where_and_what_and_ends_when_told() {
@@ -27,6 +29,43 @@ fn it_says_where_and_what_and_ends_when_told() {
     let (_bound, taken) = refusing_address();
     run_weir(dir.path(), &["origin", "--http", &taken.to_string()]).expect_code(1).expect_text("--http");
     run_weir(dir.path(), &["origin", "--http", "here"]).expect_code(2);
+}
+
+/// Starts `weir origin` with these arguments: the child and its URL.
+fn start(args: &[&str]) -> (Child, String) {
+    let dir = TempDir::new().unwrap();
+    let mut origin =
+        weir_command(dir.path()).args(["origin", "--http", "127.0.0.1:0", "-t1"]).args(args).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(origin.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    let url = line.trim().strip_prefix("It flows on ").unwrap_or_else(|| panic!("{line}")).to_owned();
+    (origin, url)
+}
+
+#[test]
+fn it_speaks_tls_with_a_certificate_made_or_given() {
+    let (mut made, url) = start(&["--tls"]);
+    assert!(url.starts_with("https://"), "{url}");
+    let r = report(&["-n20", "-c2", "-k", &format!("{url}/random/100KiB")]);
+    assert_eq!((r.counts.responses, r.bytes.received_body), (20, 2_048_000), "{r:#?}");
+    assert_eq!((r.ledger.tls_version.as_deref(), r.ledger.tls_key_bits), (Some("TLSv1.3"), Some(256)));
+    assert_eq!(report(&["-n1", &url]).counts.errors.tls, 1, "nobody trusts it");
+    made.kill().unwrap();
+    made.wait().unwrap();
+
+    let authority = Authority::new();
+    let leaf = authority.leaf(&["localhost", "127.0.0.1"]);
+    let (cert, key) = (leaf.cert_file.to_str().unwrap(), leaf.key_file.to_str().unwrap());
+    let (mut given, url) = start(&["--cert", cert, "--key", key]);
+    let r = report(&["-n3", "--cacert", authority.file().to_str().unwrap(), &format!("{url}/reset/10")]);
+    assert_eq!((r.counts.errors.tls, r.counts.errors.reset), (0, 3), "{r:#?}");
+    given.kill().unwrap();
+    given.wait().unwrap();
+
+    let dir = TempDir::new().unwrap();
+    let origin = |args: &[&str]| run_weir(dir.path(), &[&["origin", "--http", "127.0.0.1:0"], args].concat());
+    origin(&["--cert", cert]).expect_code(2).expect_text("--key");
+    origin(&["--cert", "/no/such", "--key", key]).expect_code(1).expect_text("/no/such");
 }
 
 #[test]
