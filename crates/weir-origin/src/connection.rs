@@ -2,11 +2,13 @@
 //! and ask `pages.rs`. Pipelined requests are answered with one write.
 
 use std::io;
+use std::sync::Arc;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::digest::Crc32;
+use crate::pages::Fixed;
 use crate::request::{self, Framing, Head, MAX_HEAD, Parsed};
 use crate::{pages, websocket};
 
@@ -63,11 +65,13 @@ pub(crate) struct Connection {
     /// Bytes of `input` that are used up.
     used: usize,
     output: Vec<u8>,
+    /// The answer to everything, where it is one.
+    fixed: Option<Arc<Fixed>>,
 }
 
 impl Connection {
-    pub(crate) fn new(stream: TcpStream) -> Self {
-        Self { stream, input: Vec::new(), used: 0, output: Vec::new() }
+    pub(crate) fn new(stream: TcpStream, fixed: Option<Arc<Fixed>>) -> Self {
+        Self { stream, input: Vec::new(), used: 0, output: Vec::new(), fixed }
     }
 
     /// Serves until either side closes. An error of the socket only ends the connection: nobody is left to tell.
@@ -90,9 +94,11 @@ impl Connection {
                 Parsed::Bad(why) => return self.refuse(400, why).await,
             };
             let length = head.length;
-            if is_measured(&head) {
-                self.used += length;
-                self.output.extend_from_slice(pages::BODY_1KIB);
+            if let Some((body, answer)) = measured(&head, self.fixed.as_deref())
+                && self.unread().len() - length >= body
+            {
+                self.used += length + body;
+                self.output.extend_from_slice(answer);
                 if self.output.len() >= FLUSH_AT {
                     self.flush().await?;
                 }
@@ -107,6 +113,14 @@ impl Connection {
             match self.read_body(framing).await? {
                 Ok(body) => request.body = body,
                 Err(why) => return self.refuse(400, why).await,
+            }
+            if let Some(length) = self.fixed.as_ref().map(|fixed| fixed.length) {
+                pages::body(self, &request, length).await?;
+                if !request.keep_alive {
+                    self.flush().await?;
+                    return self.stream.shutdown().await;
+                }
+                continue;
             }
             if request.path() == "/close" {
                 request.keep_alive = false;
@@ -275,13 +289,17 @@ impl Sink {
     }
 }
 
-/// The path that is measured: nothing to read after the head, and an answer that is always the same bytes.
-fn is_measured(head: &Head<'_>) -> bool {
-    head.target == "/body/1KiB"
-        && head.method == "GET"
-        && head.framing == Framing::Length(0)
-        && head.keep_alive
-        && head.minor_version == 1
+/// The length of the request's body, and the answer, where that is always the same bytes: what is measured.
+fn measured<'a>(head: &Head<'_>, fixed: Option<&'a Fixed>) -> Option<(usize, &'a [u8])> {
+    let Framing::Length(body) = head.framing else { return None };
+    let body = usize::try_from(body).ok().filter(|_| head.keep_alive && head.minor_version == 1)?;
+    match fixed {
+        Some(fixed) if head.method != "HEAD" && !head.expects_continue => Some((body, &fixed.answer)),
+        None if body == 0 && head.method == "GET" && head.target == "/body/1KiB" => {
+            Some((0, pages::BODY_1KIB))
+        }
+        _ => None,
+    }
 }
 
 fn owned(head: &Head<'_>) -> Request {

@@ -18,7 +18,7 @@
 //! | `/close` | answers, then closes the connection |
 //! | `/ws` | WebSocket echo |
 //!
-//! Anything else is a 404 in JSON. Every path takes any method; HEAD gets the headers alone.
+//! Anything else is a 404 in JSON. Every path takes any method; HEAD gets the headers alone. With [`Options::fixed`] the path does not matter.
 //!
 //! *Layout:* `request.rs` reads heads and bodies, `connection.rs` is the life of one connection, `pages.rs` holds the
 //! answers, `websocket.rs` the echo after an upgrade, `digest.rs` the checksums that both need.
@@ -34,6 +34,7 @@ pub use pages::PATHS;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::num::NonZeroUsize;
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -42,6 +43,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 
 use crate::connection::Connection;
+use crate::pages::Fixed;
 
 /// Connections that may wait to be accepted. The kernel lowers it to `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
@@ -54,12 +56,18 @@ pub struct Options {
     /// Threads, each with its own listening socket and runtime. With one thread the address is not shared, so that a
     /// second origin on it is refused.
     pub threads: NonZeroUsize,
+    /// Answers every request, whatever its path, with 200 and a body of so many bytes, at most [`FIXED_MOST`]. Default none: paths
+    /// decide.
+    pub fixed: Option<usize>,
 }
+
+/// Largest body of [`Options::fixed`], which is held in memory.
+pub const FIXED_MOST: usize = 64 << 20;
 
 impl Default for Options {
     /// One thread on a free port of 127.0.0.1.
     fn default() -> Self {
-        Self { address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), threads: NonZeroUsize::MIN }
+        Self { address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), threads: NonZeroUsize::MIN, fixed: None }
     }
 }
 
@@ -78,14 +86,15 @@ impl Origin {
         let (stop, stopped) = watch::channel(false);
         let mut handle = Handle { address: options.address, stop, threads: Vec::new() };
         let share = options.threads.get() > 1;
+        let fixed = options.fixed.map(|length| Arc::new(Fixed::new(length.min(FIXED_MOST))));
         for number in 0..options.threads.get() {
             let listener = bind(handle.address, share)?;
             handle.address = listener.local_addr()?;
             let runtime = Builder::new_current_thread().enable_all().build()?;
-            let stopped = stopped.clone();
+            let (stopped, fixed) = (stopped.clone(), fixed.clone());
             let thread = thread::Builder::new()
                 .name(format!("origin-{number}"))
-                .spawn(move || run(runtime, listener, stopped))?;
+                .spawn(move || run(runtime, listener, fixed, stopped))?;
             handle.threads.push(thread);
         }
         Ok(handle)
@@ -132,22 +141,27 @@ fn bind(address: SocketAddr, share: bool) -> io::Result<TcpListener> {
 }
 
 /// Runs until told to stop. The runtime ends with it, and every connection with the runtime.
-fn run(runtime: Runtime, listener: TcpListener, mut stopped: watch::Receiver<bool>) {
+fn run(
+    runtime: Runtime,
+    listener: TcpListener,
+    fixed: Option<Arc<Fixed>>,
+    mut stopped: watch::Receiver<bool>,
+) {
     runtime.block_on(async move {
         tokio::select! {
-            () = accept(listener) => {}
+            () = accept(listener, fixed) => {}
             _ = stopped.wait_for(|stop| *stop) => {}
         }
     });
 }
 
-async fn accept(listener: TcpListener) {
+async fn accept(listener: TcpListener, fixed: Option<Arc<Fixed>>) {
     let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
                 let _ = stream.set_nodelay(true);
-                tokio::spawn(Connection::new(stream).serve());
+                tokio::spawn(Connection::new(stream, fixed.clone()).serve());
             }
             // Out of descriptors, most likely: let some connections end first instead of spinning.
             Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,

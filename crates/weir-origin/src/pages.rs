@@ -20,6 +20,25 @@ const BODY_1KIB_BYTES: [u8; HEAD_1KIB.len() + 1024] = {
     bytes
 };
 
+/// An answer that is the same for everything.
+#[derive(Debug)]
+pub(crate) struct Fixed {
+    pub(crate) length: u64,
+    /// Head and body.
+    pub(crate) answer: Box<[u8]>,
+}
+
+impl Fixed {
+    /// With a body of so many bytes.
+    pub(crate) fn new(length: usize) -> Self {
+        let mut answer =
+            format!("HTTP/1.1 200 OK\r\nContent-Type: {TEXT}\r\nContent-Length: {length}\r\n\r\n")
+                .into_bytes();
+        answer.resize(answer.len() + length, b'x');
+        Self { length: length as u64, answer: answer.into() }
+    }
+}
+
 /// What bodies are cut from.
 static FILL: [u8; 64 * 1024] = [b'x'; 64 * 1024];
 
@@ -112,7 +131,7 @@ async fn with_argument(
     Ok(())
 }
 
-async fn body(connection: &mut Connection, request: &Request, mut length: u64) -> io::Result<()> {
+pub(crate) async fn body(connection: &mut Connection, request: &Request, mut length: u64) -> io::Result<()> {
     begin(connection, request, 200);
     connection.push(format!("Content-Type: {TEXT}\r\nContent-Length: {length}\r\n\r\n").as_bytes());
     if request.method == "HEAD" {

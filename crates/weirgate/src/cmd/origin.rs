@@ -8,7 +8,8 @@ use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::process::ExitCode;
 use tokio::signal::unix::{SignalKind, signal};
-use weir_origin::{Options, Origin, PATHS};
+use weir_gateway::config::units::ByteSize;
+use weir_origin::{FIXED_MOST, Options, Origin, PATHS};
 
 #[derive(Args)]
 pub(super) struct Serve {
@@ -18,6 +19,15 @@ pub(super) struct Serve {
     /// Threads [default: the cores it may run on]
     #[arg(short = 't', long, value_name = "N")]
     threads: Option<NonZeroUsize>,
+    /// Answer every request, whatever its path, with 200 and a body of so many bytes, such as 1KiB
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    fixed: Option<usize>,
+}
+
+/// A size, as a config has it.
+fn size(text: &str) -> Result<usize, String> {
+    let bytes = text.parse::<ByteSize>().ok().map(ByteSize::as_usize);
+    bytes.filter(|n| *n <= FIXED_MOST).ok_or_else(|| "expected a size such as 1KiB, at most 64MiB".to_owned())
 }
 
 impl Serve {
@@ -32,13 +42,14 @@ impl Serve {
             return Ok(code);
         }
         let cores = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
-        let options = Options { address: self.http, threads: self.threads.unwrap_or(cores) };
+        let options =
+            Options { address: self.http, threads: self.threads.unwrap_or(cores), fixed: self.fixed };
         let origin = match Origin::start(options) {
             Ok(origin) => origin,
             Err(e) => return Ok(self.wrong(&e.to_string())),
         };
         let mut text = format!("It flows on http://{}\n\n", origin.address());
-        for (path, what) in PATHS {
+        for (path, what) in PATHS.iter().filter(|_| self.fixed.is_none()) {
             let _ = writeln!(text, "  {path:<16} {what}"); // a String takes everything
         }
         print(&text);
