@@ -9,8 +9,8 @@
 mod condition;
 mod figures;
 mod options;
-mod stats;
-mod text;
+pub(crate) mod stats;
+pub(crate) mod text;
 
 pub use options::CompareOptions;
 pub use stats::Interval;
@@ -48,10 +48,12 @@ pub struct Compare {
 }
 
 /// One of those compared.
-#[derive(Clone, Debug)]
-struct Contender {
-    name: String,
-    options: Options,
+#[derive(Clone, Debug, Default)]
+pub struct Contender {
+    /// Its name.
+    pub name: String,
+    /// Its load. Times are the comparison's.
+    pub options: Options,
 }
 
 /// How they take turns.
@@ -243,7 +245,9 @@ impl Compare {
     }
 
     fn empty(&self) -> Comparison {
-        let urls = self.contenders.iter().flat_map(|c| &c.options.urls);
+        // Of several URLs of one target the first; both of the one that asks in turn.
+        let most = if self.way == Way::Requests { 2 } else { 1 };
+        let urls = self.contenders.iter().flat_map(|c| c.options.urls.iter().take(most));
         let live = self.names().into_iter().zip(urls).map(|(name, url)| TargetResult {
             name: name.to_owned(),
             url: url.clone(),

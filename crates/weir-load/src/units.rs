@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// Reads `250ms`, `1.5s`, `2m`, `1h`; a bare `0` too.
-pub(crate) fn duration(text: &str) -> Option<Duration> {
+pub fn duration(text: &str) -> Option<Duration> {
     if text == "0" {
         return Some(Duration::ZERO);
     }

@@ -122,6 +122,7 @@ impl Compare {
         self.request.fill(&mut load).map_err(|m| vec![m])?;
         Ok(CompareOptions {
             targets: self.targets.clone(),
+            own: Vec::new(),
             load,
             duration: self.duration.clone(),
             block: self.block.clone(),
