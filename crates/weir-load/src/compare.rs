@@ -4,15 +4,18 @@
 //! block is dropped. A round yields one value of each figure and target; estimates are means over rounds, ratios are taken
 //! within rounds, intervals come from `stats`. With a direct upstream, requests to it and to the gateway alternate in one run instead.
 //!
-//! *Layout.* `options` reads what was written, `figures` is what is compared, `condition` is `p99 worse 5%`, `text` prints.
+//! *Layout.* `options` reads what was written, `figures` is what is compared, `condition` is `p99 worse 5%`, `text` prints;
+//! `set` is several comparisons of one bench file, beside what others have published.
 
 mod condition;
 mod figures;
 mod options;
+mod set;
 pub(crate) mod stats;
 pub(crate) mod text;
 
 pub use options::CompareOptions;
+pub use set::{ComparisonSet, LeftOut, Published, Workload};
 pub use stats::Interval;
 
 use crate::report::{Generator, Grade, PlanAsRun, Report};
@@ -148,6 +151,11 @@ pub struct ConditionResult {
     pub worse: Option<Interval>,
     /// Whether it is not worse, or so little or so uncertain that it may pass.
     pub passed: bool,
+}
+
+/// Whether there is a figure of this name, such as `p99`, and whether it is one a second; the others are times.
+pub fn figure_is_rate(name: &str) -> Option<bool> {
+    figures::Figure::named(name).map(|figure| figure.unit == Unit::Rate)
 }
 
 /// Why a comparison could not go on.

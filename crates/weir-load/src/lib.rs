@@ -55,4 +55,4 @@ pub use plan::Plan;
 pub use remote_write::RemoteWrite;
 pub use report::Report;
 pub use threshold::Threshold;
-pub use units::duration;
+pub use units::{duration, rate};

@@ -25,7 +25,7 @@ pub fn duration(text: &str) -> Option<Duration> {
 }
 
 /// Reads `5000/s`, `300/m`, `10/h`, or a bare number of requests a second.
-pub(crate) fn rate(text: &str) -> Option<f64> {
+pub fn rate(text: &str) -> Option<f64> {
     let (number, unit) = text.split_once('/').unwrap_or((text, "s"));
     let seconds = match unit {
         "s" | "1s" | "sec" => 1.0,

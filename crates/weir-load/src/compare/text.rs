@@ -81,11 +81,16 @@ fn table(c: &Comparison) -> Vec<Vec<String>> {
     rows
 }
 
+/// One figure with its unit.
+pub(super) fn plain(figure: &Figure, value: f64) -> String {
+    match figure.unit {
+        Unit::Cost | Unit::Latency => time(value),
+        Unit::Rate => format!("{}/s", grouped(value.round() as u64)),
+    }
+}
+
 fn value(figure: &Figure, interval: Interval) -> String {
-    let text = match figure.unit {
-        Unit::Cost | Unit::Latency => time(interval.value),
-        Unit::Rate => format!("{}/s", grouped(interval.value.round() as u64)),
-    };
+    let text = plain(figure, interval.value);
     match interval.spread() {
         Some(spread) => format!("{text} ±{:.1} %", spread * 100.0),
         None => text,

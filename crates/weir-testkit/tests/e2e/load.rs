@@ -2,6 +2,7 @@
 //! targets are compared in `compare`.
 
 mod bench;
+mod bench_file;
 mod compare;
 mod knee;
 mod layouts;
