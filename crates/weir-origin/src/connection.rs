@@ -9,6 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use weir_wire::timer::Timer;
 
 use crate::digest::Crc32;
+use crate::pages::Fixed;
 use crate::request::{self, Framing, Head, MAX_HEAD, Parsed};
 use crate::site::Site;
 use crate::stream::{Begun, Stream};
@@ -144,9 +145,11 @@ impl Connection {
             };
             let length = head.length;
             self.site.cells.requests.add(1);
-            if is_measured(&head) {
-                self.used += length;
-                self.output.extend_from_slice(pages::BODY_1KIB);
+            if let Some((body, answer)) = measured(&head, self.site.fixed())
+                && self.unread().len() - length >= body
+            {
+                self.used += length + body;
+                self.output.extend_from_slice(answer);
                 if self.output.len() >= FLUSH_AT {
                     self.flush().await?;
                 }
@@ -161,6 +164,13 @@ impl Connection {
             match self.read_body(framing).await? {
                 Ok(body) => request.body = body,
                 Err(why) => return self.refuse(400, why).await,
+            }
+            if let Some(length) = self.site.fixed().map(Fixed::length) {
+                pages::body(self, &request, length).await?;
+                if !request.keep_alive {
+                    return self.end().await;
+                }
+                continue;
             }
             if request.path() == "/close" {
                 request.keep_alive = false;
@@ -371,13 +381,17 @@ impl Sink {
     }
 }
 
-/// The path that is measured: nothing to read after the head, and an answer that is always the same bytes.
-fn is_measured(head: &Head<'_>) -> bool {
-    head.target == "/body/1KiB"
-        && head.method == "GET"
-        && head.framing == Framing::Length(0)
-        && head.keep_alive
-        && head.minor_version == 1
+/// The length of the request's body, and the answer, where that is always the same bytes: what is measured.
+fn measured<'a>(head: &Head<'_>, fixed: Option<&'a Fixed>) -> Option<(usize, &'a [u8])> {
+    let Framing::Length(body) = head.framing else { return None };
+    let body = usize::try_from(body).ok().filter(|_| head.keep_alive && head.minor_version == 1)?;
+    match fixed {
+        Some(fixed) if head.method != "HEAD" && !head.expects_continue => Some((body, fixed.answer())),
+        None if body == 0 && head.method == "GET" && head.target == "/body/1KiB" => {
+            Some((0, pages::BODY_1KIB))
+        }
+        _ => None,
+    }
 }
 
 fn owned(head: &Head<'_>) -> Request {

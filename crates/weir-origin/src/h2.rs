@@ -1,6 +1,7 @@
 //! HTTP/2, by the crate `h2`: a peer that shares no code with the gateway in front of it.
 //!
-//! A call of gRPC goes to `grpc.rs`; everything else gets the same pages as over HTTP/1.1, by way of `h2/page.rs`.
+//! A call of gRPC goes to `grpc.rs`; everything else gets the same pages as over HTTP/1.1, by way of `h2/page.rs`. So does everything
+//! where there is one answer to all.
 
 mod page;
 
@@ -46,7 +47,9 @@ pub(crate) async fn serve(stream: Begun, site: Arc<Site>) {
 /// One request. An error only ends its stream.
 async fn exchange(request: Request<RecvStream>, respond: SendResponse<Bytes>, site: Arc<Site>) {
     site.cells.requests.add(1);
-    let _ = if grpc::is_call(&request) {
+    let _ = if site.fixed().is_some() {
+        page::answer(request, respond, site).await
+    } else if grpc::is_call(&request) {
         grpc::answer(request, respond).await
     } else {
         page::answer(request, respond, site).await

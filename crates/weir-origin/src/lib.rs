@@ -32,7 +32,7 @@
 //! | `/api/v1/helloworld/{name}` | a greeting as JSON |
 //! | `/metrics` | requests, connections and bytes, for Prometheus |
 //!
-//! Anything else is a 404 in JSON. Every path takes any method; HEAD gets the headers alone.
+//! Anything else is a 404 in JSON. Every path takes any method; HEAD gets the headers alone. With [`Options::fixed`] the path does not matter.
 //!
 //! The same port speaks HTTP/2, by ALPN with TLS and by prior knowledge without or with it, and gRPC over that:
 //! `helloworld.v1.Greeter` (proto/greeter.proto), `grpc.health.v1.Health` and server reflection. There an answer that is cut on purpose
@@ -72,6 +72,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 
 use crate::connection::Connection;
+use crate::pages::Fixed;
 use crate::site::{Shared, Site};
 use crate::stream::Stream;
 
@@ -91,7 +92,13 @@ pub struct Options {
     pub threads: NonZeroUsize,
     /// Whether it speaks TLS, and with which certificate.
     pub tls: Tls,
+    /// Answers every request, whatever its path, with 200 and a body of so many bytes, at most [`FIXED_MOST`]. Default none: paths
+    /// decide.
+    pub fixed: Option<usize>,
 }
+
+/// Largest body of [`Options::fixed`], which is held in memory.
+pub const FIXED_MOST: usize = 64 << 20;
 
 impl Default for Options {
     /// One thread on a free port of 127.0.0.1.
@@ -100,6 +107,7 @@ impl Default for Options {
             address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
             threads: NonZeroUsize::MIN,
             tls: Tls::Off,
+            fixed: None,
         }
     }
 }
@@ -119,7 +127,9 @@ impl Origin {
         let (stop, stopped) = watch::channel(false);
         let mut handle = Handle { address: options.address, stop, threads: Vec::new() };
         let share = options.threads.get() > 1;
-        let shared = Shared::new(options.threads.get(), options.tls.policy(options.address.ip())?);
+        let fixed = options.fixed.map(|length| Fixed::new(length.min(FIXED_MOST)));
+        let tls = options.tls.policy(options.address.ip())?;
+        let shared = Shared::new(options.threads.get(), tls, fixed);
         for number in 0..options.threads.get() {
             let listener = bind(handle.address, share)?;
             handle.address = listener.local_addr()?;

@@ -4,6 +4,8 @@
 use std::fmt::Write as _;
 use std::io;
 
+use bytes::Bytes;
+
 use crate::connection::{Connection, Request, Version};
 use crate::delay::mixed;
 use crate::{delay, faults, slow};
@@ -25,6 +27,41 @@ const BODY_1KIB_BYTES: [u8; HEAD_1KIB.len() + 1024] = {
 /// The body alone.
 pub(crate) fn body_1kib() -> &'static [u8] {
     &BODY_1KIB[HEAD_1KIB.len()..]
+}
+
+/// An answer that is the same for everything.
+#[derive(Debug)]
+pub(crate) struct Fixed {
+    /// Head and body.
+    answer: Bytes,
+    /// The body alone: HTTP/2 has a head of its own.
+    body: Bytes,
+}
+
+impl Fixed {
+    /// With a body of so many bytes.
+    pub(crate) fn new(length: usize) -> Self {
+        let mut answer =
+            format!("HTTP/1.1 200 OK\r\nContent-Type: {TEXT}\r\nContent-Length: {length}\r\n\r\n")
+                .into_bytes();
+        let head = answer.len();
+        answer.resize(head + length, b'x');
+        let answer = Bytes::from(answer);
+        Self { body: answer.slice(head..), answer }
+    }
+
+    /// Head and body, as HTTP/1.1 has them.
+    pub(crate) fn answer(&self) -> &[u8] {
+        &self.answer
+    }
+
+    pub(crate) const fn body(&self) -> &Bytes {
+        &self.body
+    }
+
+    pub(crate) const fn length(&self) -> u64 {
+        self.body.len() as u64
+    }
 }
 
 /// What bodies are cut from.
@@ -157,7 +194,7 @@ pub(crate) fn not_found(connection: &mut Connection, request: &Request) {
     respond(connection, request, 404, JSON, &text);
 }
 
-async fn body(connection: &mut Connection, request: &Request, mut length: u64) -> io::Result<()> {
+pub(crate) async fn body(connection: &mut Connection, request: &Request, mut length: u64) -> io::Result<()> {
     begin(connection, request, 200);
     connection.push(format!("Content-Type: {TEXT}\r\nContent-Length: {length}\r\n\r\n").as_bytes());
     if request.method == "HEAD" {

@@ -1,5 +1,5 @@
 //! What the connections of an origin share: counters for `/metrics`, the sequences of targets that change from answer to answer, the
-//! TLS policy.
+//! TLS policy, the one answer of an origin that has but one.
 //!
 //! Each thread counts in cells of its own that nobody else writes, so that counting costs a load and a store.
 
@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use weir_wire::tls::ServerTls;
+
+use crate::pages::Fixed;
 
 /// Targets that have a sequence of their own; those after them share one. Bounds what a client can make us remember.
 const SEQUENCES_MOST: usize = 1024;
@@ -23,7 +25,8 @@ pub(crate) struct Site {
 /// What all threads share.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    pub(crate) tls: Option<ServerTls>,
+    tls: Option<ServerTls>,
+    fixed: Option<Fixed>,
     threads: Vec<Arc<Cells>>,
     sequences: Mutex<HashMap<String, u64>>,
 }
@@ -49,9 +52,9 @@ impl Cell {
 }
 
 impl Shared {
-    pub(crate) fn new(threads: usize, tls: Option<ServerTls>) -> Arc<Self> {
+    pub(crate) fn new(threads: usize, tls: Option<ServerTls>, fixed: Option<Fixed>) -> Arc<Self> {
         let threads = (0..threads).map(|_| Arc::default()).collect();
-        Arc::new(Self { tls, threads, sequences: Mutex::default() })
+        Arc::new(Self { tls, fixed, threads, sequences: Mutex::default() })
     }
 
     /// The origin as thread `number` sees it.
@@ -64,6 +67,11 @@ impl Shared {
 impl Site {
     pub(crate) fn tls(&self) -> Option<&ServerTls> {
         self.shared.tls.as_ref()
+    }
+
+    /// The answer to everything, where it is one.
+    pub(crate) fn fixed(&self) -> Option<&Fixed> {
+        self.shared.fixed.as_ref()
     }
 
     /// How many requests for this target came before.
@@ -104,7 +112,7 @@ mod tests {
 
     #[test]
     fn targets_have_sequences_of_their_own_up_to_a_number() {
-        let site = Shared::new(1, None).site(0);
+        let site = Shared::new(1, None, None).site(0);
         assert_eq!([site.next_of("/a"), site.next_of("/a"), site.next_of("/b")], [0, 1, 0]);
         (0..2 * SEQUENCES_MOST).for_each(|n| assert!(site.next_of(&n.to_string()) < 4096));
         assert_eq!(site.next_of("/a"), 2);

@@ -247,3 +247,22 @@ fn starts_inside_a_runtime() {
     let origin = runtime.block_on(async { Origin::start(Options::default()).unwrap() });
     assert_eq!(body(&get(&origin, "/body/1")), "x");
 }
+
+#[test]
+fn one_answer_to_everything() {
+    let origin = Origin::start(Options { fixed: Some(3), ..Options::default() }).unwrap();
+    for path in ["/", "/echo", "/status/500", "/any/thing?at=all"] {
+        let answer = get(&origin, path);
+        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{path}: {answer}");
+        assert_eq!(body(&answer), "xxx", "{path}");
+    }
+    let head = ask(&origin, "HEAD /a HTTP/1.1\r\nHost: o\r\nConnection: close\r\n\r\n");
+    assert!(head.contains("Content-Length: 3\r\n") && body(&head).is_empty(), "{head}");
+    // Bodies are read, whether they come with the head or after it, and whatever their framing.
+    let mut stream = connect(&origin);
+    stream.write_all(b"POST /a HTTP/1.1\r\nHost: o\r\nContent-Length: 4\r\n\r\nbodyPOST /b HTTP/1.1\r\nHost: o\r\nContent-Length: 4\r\n\r\nbo").unwrap();
+    stream.write_all(b"dyPOST /c HTTP/1.1\r\nHost: o\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\nGET /d HTTP/1.1\r\nHost: o\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answers = String::new();
+    stream.read_to_string(&mut answers).unwrap();
+    assert_eq!(answers.matches("HTTP/1.1 200 OK").count(), 4, "{answers}");
+}

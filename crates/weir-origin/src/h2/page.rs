@@ -6,10 +6,11 @@ use std::sync::Arc;
 use bytes::{Buf, Bytes, BytesMut};
 use h2::server::SendResponse;
 use h2::{Reason, RecvStream, SendStream};
-use http::{Request, Response};
+use http::{HeaderValue, Request, Response};
 use tokio::io::{AsyncReadExt, DuplexStream};
 
 use crate::connection::{Connection, Request as Page, Sink, Version};
+use crate::pages::Fixed;
 use crate::request::chunk_size;
 use crate::site::Site;
 use crate::stream::Stream;
@@ -30,18 +31,24 @@ pub(super) async fn answer(
     mut respond: SendResponse<Bytes>,
     site: Arc<Site>,
 ) -> Result<(), h2::Error> {
-    if request.method() == http::Method::GET
+    if site.fixed().is_none()
+        && request.method() == http::Method::GET
         && request.uri().path() == MEASURED
         && request.body().is_end_stream()
     {
-        let mut stream = respond.send_response(measured(), false)?;
-        return stream.send_data(Bytes::from_static(pages::body_1kib()), true);
+        return whole(&mut respond, Bytes::from_static(pages::body_1kib()));
     }
     let page = read(request).await?;
+    if let Some(fixed) = site.fixed().filter(|_| page.method != "HEAD") {
+        return whole(&mut respond, fixed.body().clone());
+    }
     let (ours, theirs) = tokio::io::duplex(AHEAD);
     let mut connection = Connection::new(Stream::Memory(theirs), site);
     let write = async move {
-        pages::answer(&mut connection, &page).await?;
+        match connection.site().fixed().map(Fixed::length) {
+            Some(length) => pages::body(&mut connection, &page, length).await?,
+            None => pages::answer(&mut connection, &page).await?,
+        }
         connection.flush().await
     };
     // Dropped when it ends, so that a page does not go on writing to a client that has gone.
@@ -58,12 +65,13 @@ pub(super) async fn answer(
     Ok(())
 }
 
-fn measured() -> Response<()> {
+/// An answer that is there: its body goes to the client without a copy.
+fn whole(respond: &mut SendResponse<Bytes>, body: Bytes) -> Result<(), h2::Error> {
     let mut response = Response::new(());
     let fields = response.headers_mut();
-    fields.insert("content-type", http::HeaderValue::from_static("text/plain"));
-    fields.insert("content-length", http::HeaderValue::from_static("1024"));
-    response
+    fields.insert("content-type", HeaderValue::from_static(pages::TEXT));
+    fields.insert("content-length", body.len().into());
+    respond.send_response(response, false)?.send_data(body, true)
 }
 
 /// The request as the pages know it.

@@ -1,6 +1,8 @@
 //! The load tester: what it sends, what it counts, and what its verdict notices. How it prints that is in `layouts`, how
 //! targets are compared in `compare`.
 
+mod bench;
+mod bench_file;
 mod compare;
 mod knee;
 mod layouts;

@@ -3,12 +3,14 @@
 use super::print;
 use anyhow::Result;
 use clap::Args;
+use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use tokio::signal::unix::{SignalKind, signal};
-use weir_origin::{Options, Origin, Tls, list};
+use weir_gateway::config::units::ByteSize;
+use weir_origin::{FIXED_MOST, Options, Origin, Tls, list};
 
 #[derive(Args)]
 pub(super) struct Serve {
@@ -27,6 +29,15 @@ pub(super) struct Serve {
     /// Key of the certificate
     #[arg(long, value_name = "FILE", requires = "cert")]
     key: Option<PathBuf>,
+    /// Answer every request, whatever its path, with 200 and a body of so many bytes, such as 1KiB
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    fixed: Option<usize>,
+}
+
+/// A size, as a config has it.
+fn size(text: &str) -> Result<usize, String> {
+    let bytes = text.parse::<ByteSize>().ok().map(ByteSize::as_usize);
+    bytes.filter(|n| *n <= FIXED_MOST).ok_or_else(|| "expected a size such as 1KiB, at most 64MiB".to_owned())
 }
 
 impl Serve {
@@ -47,7 +58,8 @@ impl Serve {
             _ if self.tls => ("https", Tls::SelfSigned),
             _ => ("http", Tls::Off),
         };
-        let options = Options { address: self.http, threads: self.threads.unwrap_or(cores), tls };
+        let threads = self.threads.unwrap_or(cores);
+        let options = Options { address: self.http, threads, tls, fixed: self.fixed };
         let origin = match Origin::start(options) {
             Ok(origin) => origin,
             // A certificate names its file.
@@ -57,12 +69,15 @@ impl Serve {
             }
             Err(e) => return Ok(self.wrong(&e.to_string())),
         };
-        let mut text = format!("It flows on {scheme}://{}\n\n{}", origin.address(), list());
-        text.push_str(match scheme {
-            "https" => "\nThe same port speaks HTTP/2 (ALPN)",
-            _ => "\nThe same port speaks HTTP/2 without TLS",
-        });
-        text.push_str(", and gRPC: helloworld.v1.Greeter, health, reflection.\n");
+        let mut text = format!("It flows on {scheme}://{}\n\n", origin.address());
+        if self.fixed.is_none() {
+            let by = if scheme == "https" { "by ALPN" } else { "without TLS" };
+            text.push_str(&list());
+            let _ = writeln!(
+                text,
+                "\nThe same port speaks HTTP/2 {by}, and gRPC: helloworld.v1.Greeter, health, reflection."
+            ); // a String takes everything
+        }
         print(&text);
         runtime.block_on(async {
             tokio::select! {

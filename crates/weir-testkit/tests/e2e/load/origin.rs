@@ -71,9 +71,9 @@ fn it_speaks_tls_with_a_certificate_made_or_given() {
 #[test]
 fn the_generator_is_measured_against_a_sink() {
     let dir = TempDir::new().unwrap();
-    run_weir(dir.path(), &["bench"]).expect_code(2).expect_text("--self");
+    run_weir(dir.path(), &["bench", "--self", "-d", "soon"]).expect_code(2).expect_text("-d soon");
     // Four ways of a second each: longer than `run_weir` waits on a busy machine.
-    let run = weir_command(dir.path()).args(["bench", "--self", "-d1"]).output().unwrap();
+    let run = weir_command(dir.path()).args(["bench", "--self", "-d1s"]).output().unwrap();
     let text = String::from_utf8(run.stdout).unwrap();
     assert_eq!(run.status.code(), Some(0), "{text}");
     assert!(text.contains("64, pipelined by 16") && text.contains("fixed rate, half"), "{text}");
