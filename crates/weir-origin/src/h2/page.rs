@@ -58,9 +58,12 @@ pub(super) async fn answer(
     };
     match tokio::join!(pass, write) {
         (Ok(mut stream), Ok(())) => stream.send_data(Bytes::new(), true)?,
-        (Ok(mut stream), Err(_)) => stream.send_reset(Reason::INTERNAL_ERROR), // cut, most likely on purpose
-        (Err(Gone::Page), _) => respond.send_reset(Reason::INTERNAL_ERROR),
         (Err(Gone::Client), _) => {}
+        // Cut, or no HTTP: on purpose. A reset drops what was not sent, so the connection gets a turn to send it.
+        (Ok(_), Err(_)) | (Err(Gone::Page), _) => {
+            tokio::task::yield_now().await;
+            respond.send_reset(Reason::INTERNAL_ERROR);
+        }
     }
     Ok(())
 }

@@ -3,7 +3,9 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command};
 use tempfile::TempDir;
-use weir_testkit::{Authority, refusing_address, run_weir, weir_command};
+use weir_origin::{Options, Origin};
+use weir_testkit::h2::{H2, code};
+use weir_testkit::{Authority, Client, Tls, refusing_address, run_weir, weir_command};
 
 use super::report;
 
@@ -66,6 +68,90 @@ fn it_speaks_tls_with_a_certificate_made_or_given() {
     let origin = |args: &[&str]| run_weir(dir.path(), &[&["origin", "--http", "127.0.0.1:0"], args].concat());
     origin(&["--cert", cert]).expect_code(2).expect_text("--key");
     origin(&["--cert", "/no/such", "--key", key]).expect_code(1).expect_text("/no/such");
+}
+
+/// A protobuf message in a frame of gRPC.
+fn framed(message: &[u8]) -> Vec<u8> {
+    [&[0, 0, 0, 0, message.len() as u8], message].concat()
+}
+
+#[test]
+fn it_speaks_http2_and_grpc_over_tls() {
+    let authority = Authority::new();
+    let leaf = authority.leaf(&["weir.test"]);
+    let tls = weir_origin::Tls::Files { cert: leaf.cert_file.clone(), key: leaf.key_file.clone() };
+    let origin = Origin::start(Options { tls, ..Options::default() }).unwrap();
+    let connect = |offered: &[&str]| {
+        Client::connect_tls(origin.address(), &Tls::new(&authority, "weir.test").alpn(offered))
+    };
+    let mut old = connect(&["http/1.1"]);
+    old.get("/body/5").expect_status(200).expect_body("xxxxx");
+    let new = connect(&["http/1.1", "h2"]);
+    assert_eq!(new.tls().alpn.as_deref(), Some("h2"));
+    let mut h2 = H2::client(new);
+    let call = h2.request(
+        &[
+            (":method", "POST"),
+            (":scheme", "https"),
+            (":authority", "weir.test"),
+            (":path", "/helloworld.v1.Greeter/SayHello"),
+            ("content-type", "application/grpc"),
+            ("te", "trailers"),
+        ],
+        false,
+    );
+    h2.data(call, framed(b"\x0a\x03Ann"), true);
+    let answer = h2.message(call);
+    answer.expect_status(200).expect_body(framed(b"\x0a\x09hello Ann"));
+    assert_eq!(answer.trailers, [("grpc-status".to_owned(), "0".to_owned())]);
+    // What is cut resets its stream alone, behind what was sent.
+    for (path, status, length) in [
+        ("/reset/3", 200, 3),
+        ("/truncated/8", 200, 4),
+        ("/truncated/8?chunked", 200, 8),
+        ("/garbage", 0, 0),
+        ("/reset", 0, 0),
+    ] {
+        let stream = h2.get(path);
+        let answer = h2.message(stream);
+        answer.expect_reset(code::INTERNAL);
+        assert_eq!((answer.status(), answer.body.len()), (status, length), "{path}");
+    }
+    let stream = h2.get("/metrics");
+    let text = h2.message(stream).expect_status(200).text();
+    for line in ["requests_total 8", "connections_total 2", "connections 2"] {
+        assert!(text.contains(&format!("\nweir_origin_{line}\n")), "{line}: {text}");
+    }
+    let received = text.lines().find_map(|line| line.strip_prefix("weir_origin_received_bytes_total "));
+    assert!(received.unwrap().parse::<u64>().unwrap() > 200, "{text}");
+}
+
+#[test]
+fn one_answer_is_one_by_any_protocol() {
+    let origin = Origin::start(Options { fixed: Some(70_000), ..Options::default() }).unwrap();
+    let url = format!("http://{}/echo", origin.address());
+    for protocol in [&["--http2", "-m2"][..], &[]] {
+        for body in [&["--data", "some"][..], &[]] {
+            let r = report(&[&["-n8", "-c2"], protocol, body, &[&url]].concat());
+            assert_eq!((r.counts.responses, r.bytes.received_body), (8, 560_000), "{protocol:?} {body:?}");
+        }
+    }
+    let mut h2 = H2::client(Client::connect(origin.address()));
+    for (method, kind, length) in
+        [("HEAD", "text/plain", 0), ("GET", "text/plain", 70_000), ("POST", "application/grpc", 70_000)]
+    {
+        let fields = [
+            (":method", method),
+            (":scheme", "http"),
+            (":authority", "o"),
+            (":path", "/a"),
+            ("content-type", kind),
+        ];
+        let stream = h2.request(&fields, true);
+        let answer = h2.message(stream);
+        answer.expect_status(200).expect_header("content-length", "70000");
+        assert_eq!(answer.body.len(), length, "{method}");
+    }
 }
 
 #[test]
