@@ -3,15 +3,16 @@
 //!
 //! *Layout.* Here is the coordinator: it starts the threads, merges what they say at each tick, and makes the report.
 //! `ahead` opens connections before a fixed rate begins; `worker` is one thread with its sampler and pacer; `client` is the one loop of a client; `h1` an exchange over
-//! HTTP/1.1, `h2` one over HTTP/2; `reader` the bytes of responses; `tally` what is counted. Another protocol is another module beside `h1`.
+//! HTTP/1.1, `h2` one over HTTP/2, `websocket` one message and its answer; `reader` the bytes of responses; `tally` what is counted. Another protocol is another module beside `h1`.
 
 mod ahead;
 mod client;
 mod h1;
 pub(crate) mod h2;
 mod merge;
-mod reader;
+pub(crate) mod reader;
 mod tally;
+pub(crate) mod websocket;
 mod worker;
 
 use crate::clock::{Clock, NEVER};
@@ -124,16 +125,26 @@ struct Shared {
     /// Body length of the first good response of each target.
     documents: Vec<OnceLock<u64>>,
     /// TLS sessions by version and cipher.
-    sessions: Mutex<BTreeMap<String, u64>>,
+    sessions: Mutex<BTreeMap<String, Session>>,
     /// What ALPN chose first, where HTTP/2 is asked for.
     alpn: OnceLock<String>,
     first: OnceLock<Captured>,
+}
+
+/// Connections of one kind.
+#[derive(Debug, Default)]
+struct Session {
+    connections: u64,
+    /// Of the first of them.
+    keys: Option<weir_wire::TlsKeys>,
 }
 
 /// The first response of a run.
 #[derive(Debug)]
 struct Captured {
     target: usize,
+    /// What was sent, where it is not what the plan holds.
+    request: Option<Vec<u8>>,
     bytes: Vec<u8>,
     response: Response,
     /// Of HTTP/2, `server` and `content-type`: they can not be read off the bytes.
@@ -175,7 +186,12 @@ impl Shared {
         let session =
             stream.tls().map_or_else(|| "plain".to_owned(), |t| format!("{} {}", t.version, t.cipher));
         let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
-        *sessions.entry(session).or_default() += 1;
+        let session = sessions.entry(session).or_default();
+        session.connections += 1;
+        if session.connections == 1 {
+            session.keys = stream.tls_keys();
+        }
+        drop(sessions);
         if let Some(alpn) = stream.alpn() {
             let _ = self.alpn.set(String::from_utf8_lossy(alpn).into_owned()); // the first one
         }

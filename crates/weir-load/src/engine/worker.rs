@@ -13,11 +13,11 @@ use super::client;
 use super::h1::Failure;
 use super::h2::Place;
 use super::reader::Parser;
-use super::tally::{Sample, Tally};
+use super::tally::{Sample, Tally, is_good};
 use super::{Message, Shared, ThreadEnd};
 use crate::Histogram;
 use crate::clock::{Clock, NEVER};
-use crate::os::{self, Timer};
+use crate::os;
 use crate::pace::Rhythm;
 use crate::plan::Plan;
 use crate::template::Values;
@@ -31,6 +31,7 @@ use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tokio::sync::Notify;
+use weir_wire::timer::Timer;
 
 /// What one read may bring. One buffer for all connections of a thread, so that it stays in the cache.
 const READ_BYTES: usize = 64 * 1024;
@@ -401,7 +402,7 @@ impl Worker {
         slot.responses.set(slot.responses.get() + 1);
         let mut tally = self.tally.borrow_mut();
         tally.record(sample);
-        if (200..300).contains(&response.status)
+        if is_good(response.status)
             && let Some(document) = self.shared.documents.get(sample.target)
             && *document.get_or_init(|| response.body_bytes) != response.body_bytes
         {

@@ -1,6 +1,8 @@
 //! The load tester: what it sends, what it counts, and what its verdict notices. How it prints that is in `layouts`, how
 //! targets are compared in `compare`.
 
+mod bench;
+mod bench_file;
 mod compare;
 mod knee;
 mod layouts;
@@ -8,6 +10,7 @@ mod origin;
 mod rate;
 
 mod http2;
+mod websocket;
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixListener;
@@ -242,6 +245,13 @@ fn tls_is_verified_and_told() {
         "{good:#?}"
     );
     assert!(good.phases.tls.max() > 0 && good.ledger.tls_cipher.is_some());
+    let group = good.ledger.tls_group.as_deref().unwrap_or_default();
+    assert!(group.contains("25519") || group.starts_with("secp"), "{group}");
+    assert_eq!(good.ledger.tls_key_bits, Some(256), "a key of P-256");
+    let rsa = ServerTls::new(&authority.rsa_leaf(&["localhost"]));
+    let rsa = Upstream::fixed_tls(&rsa, OK_BODY);
+    let rsa_target = format!("https://localhost:{}/", rsa.address().port());
+    load(&["-n1", "-k", &rsa_target]).expect_text("key of 2048 bits");
     let unknown = report(&["-n1", "-c1", &target]);
     assert_eq!((unknown.counts.responses, unknown.counts.errors.tls), (0, 1), "{:?}", unknown.counts);
     assert_eq!(report(&["-n1", "-k", &target]).counts.responses, 1);
