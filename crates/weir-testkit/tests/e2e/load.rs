@@ -7,6 +7,7 @@ mod layouts;
 mod origin;
 
 mod http2;
+mod statistics;
 mod websocket;
 
 use std::io::{Read, Write};
