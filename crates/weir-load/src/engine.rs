@@ -280,7 +280,7 @@ impl Plan {
                 std::panic::resume_unwind(panic);
             }
         }
-        let stepped = wall.elapsed().map_or_else(|e| -signed(e.duration()), signed) - signed(begun.elapsed());
+        let stepped = stepped(wall, SystemTime::now(), begun.elapsed());
         let end = end.unwrap_or_else(|| merge.natural_end());
         Ok(merge.report(&shared, wall, end, stepped, cost))
     }
@@ -290,6 +290,11 @@ fn signed(d: Duration) -> i64 {
     i64::try_from(d.as_nanos()).unwrap_or(i64::MAX)
 }
 
+/// How far the wall clock moved against the monotonic one: forwards is positive.
+fn stepped(from: SystemTime, to: SystemTime, monotonic: Duration) -> i64 {
+    to.duration_since(from).map_or_else(|e| -signed(e.duration()), signed) - signed(monotonic)
+}
+
 /// The condition that ends the run early, if one holds.
 fn aborts(plan: &Plan, so_far: impl FnOnce() -> Report) -> Option<String> {
     if plan.abort_on.is_empty() {
@@ -297,4 +302,17 @@ fn aborts(plan: &Plan, so_far: impl FnOnce() -> Report) -> Option<String> {
     }
     let report = so_far();
     plan.abort_on.iter().find(|t| t.judge(&report).passed).map(|t| t.text.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_of_the_clock_is_told_in_both_directions() {
+        let at = |s| SystemTime::UNIX_EPOCH + Duration::from_secs(s);
+        for (to, want) in [(at(110), 0), (at(170), 60), (at(109), -1), (at(40), -70)] {
+            assert_eq!(stepped(at(100), to, Duration::from_secs(10)), want * 1_000_000_000);
+        }
+    }
 }

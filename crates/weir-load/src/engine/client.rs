@@ -3,7 +3,7 @@
 use super::h1::{After, Batch, Conn, Failure};
 use super::h2::request::Rendered;
 use super::websocket::Socket;
-use super::worker::{EndReason, Next, Worker};
+use super::worker::{EndReason, Next, Pause, Worker};
 use crate::clock::{self, NEVER};
 use crate::plan::Plan;
 use std::future::{Future, poll_fn};
@@ -87,16 +87,17 @@ impl Client {
             match next {
                 Next::End => return,
                 Next::Later(at) => {
-                    self.pause_until(at).await;
+                    self.pause_until(at, Pause::Planned).await;
                     self.waited = true;
                 }
                 Next::Start(intended) => {
                     self.exchange(intended).await;
-                    let pause = worker.plan.think + self.backoff;
-                    if !pause.is_zero() {
-                        let until = worker.clock.now().saturating_add(clock::nanos(pause));
-                        self.pause_until(until).await;
-                        self.waited = true;
+                    for (pause, why) in [(worker.plan.think, Pause::Planned), (self.backoff, Pause::Failed)] {
+                        if !pause.is_zero() {
+                            let until = worker.clock.now().saturating_add(clock::nanos(pause));
+                            self.pause_until(until, why).await;
+                            self.waited = true;
+                        }
                     }
                 }
             }

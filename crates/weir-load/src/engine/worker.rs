@@ -96,6 +96,15 @@ pub(super) enum EndReason {
     Timeout,
 }
 
+/// Why a client waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pause {
+    /// It can not connect, and tries again in a moment.
+    Failed,
+    /// Think time, or its stage has not come.
+    Planned,
+}
+
 /// What a client does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
@@ -370,8 +379,8 @@ impl Worker {
         mine.saturating_sub(self.next.borrow().taken)
     }
 
-    /// Waits until a moment or the end of the run.
-    pub(super) async fn pause_until(&self, i: usize, at: u64) {
+    /// Waits until a moment or the end of the run. Time that the plan leaves client `i` idle is none that it could have had a request in.
+    pub(super) async fn pause_until(&self, i: usize, at: u64, why: Pause) {
         let begun = self.clock.now();
         let Some(instant) = self.clock.instant(at.min(self.stop_at())) else { return };
         let mut sleep = std::pin::pin!(tokio::time::sleep_until(instant.into()));
@@ -380,9 +389,11 @@ impl Worker {
             if self.clock.now() >= self.stop_at() { Poll::Ready(()) } else { sleep.as_mut().poll(cx) }
         })
         .await;
-        let idle = self.clock.now().saturating_sub(begun.max(self.shared.measure_from));
-        let slot = &self.slots[i];
-        slot.idle_ns.set(slot.idle_ns.get() + idle);
+        if why == Pause::Planned {
+            let idle = self.clock.now().saturating_sub(begun.max(self.shared.measure_from));
+            let slot = &self.slots[i];
+            slot.idle_ns.set(slot.idle_ns.get() + idle);
+        }
     }
 
     /// `n` requests began.

@@ -4,6 +4,7 @@ use super::{Client, close};
 use crate::clock;
 use crate::engine::h1::Failure;
 use crate::engine::websocket::Socket;
+use crate::engine::worker::Pause;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::rc::Rc;
@@ -56,9 +57,9 @@ impl Client {
     }
 
     /// Waits until a moment or the end of the run.
-    pub(super) async fn pause_until(&mut self, at: u64) {
+    pub(super) async fn pause_until(&mut self, at: u64, why: Pause) {
         let worker = Rc::clone(&self.worker);
-        let mut pause = pin!(worker.pause_until(self.i, at));
+        let mut pause = pin!(worker.pause_until(self.i, at, why));
         poll_fn(|cx| {
             self.tend(cx);
             pause.as_mut().poll(cx)
