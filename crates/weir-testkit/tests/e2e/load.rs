@@ -4,6 +4,7 @@
 mod compare;
 mod knee;
 mod layouts;
+mod live;
 mod origin;
 mod rate;
 
