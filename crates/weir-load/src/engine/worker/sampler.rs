@@ -195,6 +195,8 @@ impl Sampler {
     }
 
     pub(super) fn end(mut self, worker: &Worker, out: &mpsc::Sender<Message>) -> ThreadEnd {
+        // Before the moment of the end: what comes after is no part of the run.
+        let (cpu, waited) = (os::thread_cpu_ns(), os::thread_waited_ns());
         let now = worker.clock.now();
         if !self.measuring {
             self.begin_measuring(worker); // interrupted in the warm-up: nothing counts
@@ -203,8 +205,8 @@ impl Sampler {
         self.end_tick(worker, now, out);
         ThreadEnd {
             end_ns: now,
-            cpu_ns: os::thread_cpu_ns().saturating_sub(self.cpu_first),
-            waited_ns: os::thread_waited_ns().saturating_sub(self.waited_first),
+            cpu_ns: cpu.saturating_sub(self.cpu_first),
+            waited_ns: waited.saturating_sub(self.waited_first),
             available_ns: worker.slots.iter().map(|s| s.available_ns.get()).sum(),
             responses_by_client: worker
                 .slots

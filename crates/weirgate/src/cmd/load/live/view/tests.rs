@@ -1,3 +1,5 @@
+//! The view is drawn on a screen in memory and read back.
+
 use super::*;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
