@@ -10,7 +10,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncReadExt, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 
 /// A connection: cleartext TCP, a Unix socket, or TLS over either, in either role; or one stream of an HTTP/2 connection,
@@ -84,20 +84,6 @@ impl Stream {
         }
     }
 
-    /// Reads into a buffer of somebody else's. Not of an HTTP/2 stream.
-    pub(crate) fn poll_read_buf(
-        &mut self,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        match self {
-            Self::H2(_) => Poll::Ready(Err(io::ErrorKind::Unsupported.into())),
-            Self::Tcp(s) => Pin::new(s).poll_read(cx, buffer),
-            Self::Tls(s) => Pin::new(s.inner()).poll_read(cx, buffer),
-            Self::Unix(s) => Pin::new(s).poll_read(cx, buffer),
-        }
-    }
-
     /// Reads at most `most` bytes and leaves the rest to the next reader. Of cleartext streams only.
     pub(crate) fn poll_read_at_most(
         &mut self,
@@ -138,7 +124,8 @@ impl Stream {
     /// Sends what a TLS session or an HTTP/2 stream still holds.
     pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
-            Self::H2(s) => Poll::Ready(s.flush()),
+            // What was written is with the connection already.
+            Self::H2(_) => Poll::Ready(Ok(())),
             Self::Tls(s) => Pin::new(s.inner()).poll_flush(cx),
             Self::Tcp(_) | Self::Unix(_) => Poll::Ready(Ok(())),
         }

@@ -371,7 +371,9 @@ mod tests {
             kept.push_front((name, value));
             kept.truncate(decoder.table.entries.len());
             let size: usize = kept.iter().map(|(n, v)| n.len() + v.len() + ENTRY).sum();
-            assert!(size == decoder.table.size && size <= TABLE_MOST && decoder.table.text.len() < 3 * TABLE_MOST);
+            assert!(
+                size == decoder.table.size && size <= TABLE_MOST && decoder.table.text.len() < 3 * TABLE_MOST
+            );
             for (at, (name, value)) in kept.iter().enumerate() {
                 assert_eq!(decoder.table.entry(62 + at), Some((&name[..], &value[..])));
             }

@@ -93,7 +93,8 @@ mod tests {
                 of_symbol[usize::from(code.symbols[(at + n) as usize])] = (first + n, len as u32);
             }
         }
-        for text in [(0..=255u8).collect::<Vec<u8>>(), b"/index.html?a=b".to_vec(), vec![0xff; 9], Vec::new()] {
+        for text in [(0..=255u8).collect::<Vec<u8>>(), b"/index.html?a=b".to_vec(), vec![0xff; 9], Vec::new()]
+        {
             let (mut packed, mut bits, mut held) = (Vec::new(), 0u64, 0);
             for &symbol in &text {
                 let (code, len) = of_symbol[usize::from(symbol)];
