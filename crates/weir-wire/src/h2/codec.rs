@@ -10,6 +10,8 @@
 mod incoming;
 mod outgoing;
 mod streams;
+#[cfg(test)]
+mod tests;
 
 pub(super) use streams::Failed;
 
@@ -316,7 +318,7 @@ impl Codec {
         };
         match self.streams.find(header.stream) {
             Some(slot) => {
-                self.reset_provoked(slot, wrong);
+                self.reset_provoked(slot, wrong, "a priority that is none");
                 Ok(())
             }
             None => broken(wrong),
@@ -544,7 +546,10 @@ impl Codec {
             self.write_goaway(self.last_of_peer(), code);
         }
         self.ended = Some(fault);
-        let failed = if fault == Fault::Closed { Failed::Closed } else { Failed::Malformed };
+        let failed = match fault {
+            Fault::Closed => Failed::Closed,
+            Fault::Flood(_) | Fault::Protocol => Failed::Malformed("a rule of the connection"),
+        };
         for slot in self.streams.slots() {
             self.lose(slot, failed, Ending::Ours);
         }
@@ -577,12 +582,12 @@ impl Codec {
         self.close(slot, how);
     }
 
-    /// Resets a stream for what the peer did.
-    fn reset_provoked(&mut self, slot: usize, code: u32) {
+    /// Resets a stream for a rule that the peer broke.
+    fn reset_provoked(&mut self, slot: usize, code: u32, rule: &'static str) {
         let id = self.streams.at(slot).id;
         self.write_reset(id, code);
         self.meter.provoked();
-        self.lose(slot, Failed::Malformed, Ending::Ours);
+        self.lose(slot, Failed::Malformed(rule), Ending::Ours);
     }
 
     fn write_reset(&mut self, id: u32, code: u32) {

@@ -6,9 +6,9 @@
 
 use crate::websocket;
 
-/// A head that breaks a rule of HTTP/2: its stream is reset (RFC 9113 §8.1.1).
+/// A head that breaks this rule of HTTP/2: its stream is reset (RFC 9113 §8.1.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Malformed;
+pub(super) struct Malformed(pub(super) &'static str);
 
 /// What is known of a head beside its text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -52,7 +52,7 @@ pub(super) struct Reader<'a> {
     host_again: bool,
     te_trailers: bool,
     full: bool,
-    malformed: bool,
+    malformed: Option<Malformed>,
 }
 
 /// Whose fields they are.
@@ -80,27 +80,27 @@ impl<'a> Reader<'a> {
             host_again: false,
             te_trailers: false,
             full: false,
-            malformed: false,
+            malformed: None,
         }
     }
 
     /// Takes a field. Once the head is malformed or too large, fields only pass by: HPACK wants all of them decoded.
     pub(super) fn field(&mut self, name: &[u8], value: &[u8]) {
-        if self.malformed || self.full {
+        if self.malformed.is_some() || self.full {
             return;
         }
         let taken = match name.strip_prefix(b":") {
             Some(name) => self.pseudo(name, value),
             None => self.regular(name, value),
         };
-        self.malformed = taken.is_err();
+        self.malformed = taken.err();
         self.full = self.text.len() + self.scratch.cookies.len() > self.most;
     }
 
     /// The head is over.
     pub(super) fn finish(mut self) -> Result<Told, Malformed> {
-        if self.malformed {
-            return Err(Malformed);
+        if let Some(malformed) = self.malformed {
+            return Err(malformed);
         }
         self.begin()?;
         if !self.scratch.cookies.is_empty() {
@@ -109,7 +109,7 @@ impl<'a> Reader<'a> {
         }
         if self.full {
             return match self.kind {
-                Kind::Trailers => Err(Malformed),
+                Kind::Trailers => Err(Malformed("trailers are too large")),
                 _ => Ok(self.told),
             };
         }
@@ -141,13 +141,13 @@ impl<'a> Reader<'a> {
             (Kind::Request, b"authority") => AUTHORITY,
             (Kind::Request, b"path") => PATH,
             (Kind::Request, b"protocol") => PROTOCOL,
-            _ => return Err(Malformed),
+            _ => return Err(Malformed("a pseudo-field that has no place here")),
         };
         let came = 1 << place;
         // A space would end the word of a start line, and a line its line.
         let is_word = value.iter().all(|&b| b > b' ' && b != 0x7f);
         if self.begun || self.seen & came != 0 || !is_word {
-            return Err(Malformed);
+            return Err(Malformed("a pseudo-field twice, behind others, or with what no start line holds"));
         }
         self.seen |= came;
         let kept = &mut self.scratch.pseudo[place];
@@ -173,7 +173,7 @@ impl<'a> Reader<'a> {
     }
 
     fn begin_request(&mut self) -> Result<(), Malformed> {
-        let method = self.came(METHOD).filter(|m| !m.is_empty()).ok_or(Malformed)?;
+        let method = self.came(METHOD).filter(|m| !m.is_empty()).ok_or(Malformed("no method"))?;
         let is_connect = method == b"CONNECT";
         let protocol = self.came(PROTOCOL);
         let has = |place: usize| self.seen & (1 << place) != 0;
@@ -187,7 +187,7 @@ impl<'a> Reader<'a> {
         };
         let path = self.came(PATH);
         if !is_whole || path.is_some_and(|path| path != b"*" && !path.starts_with(b"/")) {
-            return Err(Malformed);
+            return Err(Malformed("pseudo-fields that make no request"));
         }
         // Any other protocol is a CONNECT, and refused as such.
         let tunnel = protocol.is_some_and(|p| p.eq_ignore_ascii_case(b"websocket"));
@@ -206,10 +206,11 @@ impl<'a> Reader<'a> {
     }
 
     fn begin_response(&mut self, asked_for_tunnel: bool) -> Result<(), Malformed> {
-        let status = self.came(METHOD).filter(|s| s.len() == 3).and_then(number).ok_or(Malformed)?;
-        self.told.status = match u16::try_from(status).map_err(|_| Malformed)? {
+        let none = Malformed("no status, or one that is none");
+        let status = self.came(METHOD).filter(|s| s.len() == 3).and_then(number).ok_or(none)?;
+        self.told.status = match u16::try_from(status).map_err(|_| none)? {
             // HTTP/2 has no 101; a tunnel opens with a 2xx (RFC 8441 §5).
-            0..=99 | 101 | 600.. => return Err(Malformed),
+            0..=99 | 101 | 600.. => return Err(none),
             200..=299 if asked_for_tunnel => 101,
             status => status,
         };
@@ -223,19 +224,19 @@ impl<'a> Reader<'a> {
 
     fn regular(&mut self, name: &[u8], value: &[u8]) -> Result<(), Malformed> {
         if name.is_empty() || !name.iter().all(|&b| IS_NAME[usize::from(b)]) || !is_value(value) {
-            return Err(Malformed);
+            return Err(Malformed("a field that is none"));
         }
         self.begin()?;
         match name {
             // RFC 9113 §8.2.2.
             b"connection" | b"keep-alive" | b"proxy-connection" | b"transfer-encoding" | b"upgrade" => {
-                return Err(Malformed);
+                return Err(Malformed("a field of the connection"));
             }
             b"te" if value == b"trailers" => {
                 self.te_trailers = true;
                 return Ok(());
             }
-            b"te" => return Err(Malformed),
+            b"te" => return Err(Malformed("te that is not trailers")),
             b"cookie" if self.kind == Kind::Request => {
                 let cookies = &mut self.scratch.cookies;
                 if !cookies.is_empty() {

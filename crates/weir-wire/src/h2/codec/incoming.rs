@@ -36,7 +36,7 @@ impl Codec {
             && frame::number(payload, at).is_some_and(|on| on & 0x7fff_ffff == header.stream)
             && let Some(slot) = self.streams.find(header.stream)
         {
-            self.reset_provoked(slot, code::PROTOCOL);
+            self.reset_provoked(slot, code::PROTOCOL, "a stream that depends on itself");
         }
     }
 
@@ -62,7 +62,7 @@ impl Codec {
         if let Some(slot) = self.streams.find(id) {
             if self.streams.at(slot).got_end {
                 self.pass_over(block)?;
-                self.reset_provoked(slot, code::STREAM_CLOSED);
+                self.reset_provoked(slot, code::STREAM_CLOSED, "a head behind the end");
                 return Ok(());
             }
             return match self.role {
@@ -155,19 +155,28 @@ impl Codec {
         let record = self.streams.at(slot);
         (record.text, record.accept) = (text, accept);
         let is_endless = record.text.len() > 2 * text_most; // of interim responses that nobody reads
-        let Some(told) = decoded?.ok().filter(|_| !is_endless) else {
-            record.text.clear();
-            self.reset_provoked(slot, code::PROTOCOL);
-            return Ok(());
+        let told = match decoded? {
+            Ok(_) if is_endless => Err("interim responses without end"),
+            Ok(told) => Ok(told),
+            Err(Malformed(rule)) => Err(rule),
         };
-        let is_interim = told.status < 200 && told.status != 101;
-        let has_none = record.is_head || matches!(told.status, 204 | 304);
-        let length = if has_none { Some(0) } else { told.length };
-        if ends && (is_interim || length.is_some_and(|n| n > 0)) {
-            record.text.clear();
-            self.reset_provoked(slot, code::PROTOCOL);
-            return Ok(());
-        }
+        let told = told.and_then(|told| {
+            let is_interim = told.status < 200 && told.status != 101;
+            let has_none = record.is_head || matches!(told.status, 204 | 304);
+            let length = if has_none { Some(0) } else { told.length };
+            match ends && (is_interim || length.is_some_and(|n| n > 0)) {
+                true => Err("an end before the end of the message"),
+                false => Ok((is_interim, length)),
+            }
+        });
+        let (is_interim, length) = match told {
+            Ok(told) => told,
+            Err(rule) => {
+                record.text.clear();
+                self.reset_provoked(slot, code::PROTOCOL, rule);
+                return Ok(());
+            }
+        };
         if !is_interim {
             (record.headed, record.owed) = (true, length);
         }
@@ -183,8 +192,14 @@ impl Codec {
         let decoded = self.decode(head::Kind::Trailers, block, &mut text)?;
         let record = self.streams.at(slot);
         // RFC 9113 §8.1: they are the end.
-        if decoded.is_err() || !ends || record.owed.is_some_and(|n| n > 0) {
-            self.reset_provoked(slot, code::PROTOCOL);
+        let wrong = match decoded {
+            Err(Malformed(rule)) => Some(rule),
+            Ok(_) if !ends => Some("trailers that are not the end"),
+            Ok(_) if record.owed.is_some_and(|n| n > 0) => Some("less data than Content-Length"),
+            Ok(_) => None,
+        };
+        if let Some(rule) = wrong {
+            self.reset_provoked(slot, code::PROTOCOL, rule);
             return Ok(());
         }
         record.trailers = text;
@@ -225,17 +240,19 @@ impl Codec {
         let record = self.streams.at(slot);
         record.room -= len as i64;
         let wrong = if record.got_end {
-            Some(code::STREAM_CLOSED)
+            Some((code::STREAM_CLOSED, "data behind the end"))
         } else if record.room < 0 {
-            Some(code::FLOW_CONTROL)
-        } else if !record.headed || !owe_less(record, content.len(), ends) {
-            Some(code::PROTOCOL)
+            Some((code::FLOW_CONTROL, "more data than a window"))
+        } else if !record.headed {
+            Some((code::PROTOCOL, "data before the head"))
+        } else if !owe_less(record, content.len(), ends) {
+            Some((code::PROTOCOL, "data that disagrees with Content-Length"))
         } else {
             None
         };
-        if let Some(wrong) = wrong {
+        if let Some((code, rule)) = wrong {
             self.credit_connection(len);
-            self.reset_provoked(slot, wrong);
+            self.reset_provoked(slot, code, rule);
             return Ok(());
         }
         if !content.is_empty() {
@@ -372,7 +389,7 @@ impl From<Failed> for io::Error {
         let (kind, why) = match failed {
             Failed::Closed => (io::ErrorKind::UnexpectedEof, "the HTTP/2 connection has ended"),
             Failed::GivenUp => (io::ErrorKind::BrokenPipe, "the stream was given up"),
-            Failed::Malformed => (io::ErrorKind::InvalidData, "the peer broke a rule of HTTP/2"),
+            Failed::Malformed(rule) => (io::ErrorKind::InvalidData, rule),
             Failed::Refused { .. } => {
                 (io::ErrorKind::ConnectionRefused, "the peer has not looked at the request")
             }

@@ -286,9 +286,9 @@ impl Codec {
         let record = self.streams.at(slot);
         record.window += by;
         if by == 0 {
-            self.reset_provoked(slot, code::PROTOCOL);
+            self.reset_provoked(slot, code::PROTOCOL, "a window that grows by nothing");
         } else if record.window > WINDOW_MOST {
-            self.reset_provoked(slot, code::FLOW_CONTROL);
+            self.reset_provoked(slot, code::FLOW_CONTROL, "a window beyond 2 GiB");
         } else {
             wake_for_window(record);
         }
@@ -344,12 +344,17 @@ impl Codec {
     fn enqueue(&mut self, slot: usize, cx: &Context<'_>) {
         let record = self.streams.at(slot);
         record.wait(WRITE, cx);
-        if !std::mem::replace(&mut record.queued, true) {
+        if std::mem::replace(&mut record.queued, true) {
+            return;
+        }
+        if record.turn > 0 {
+            self.queue.push_front(slot); // it had less than its turn
+        } else {
             self.queue.push_back(slot);
         }
     }
 
-    /// Gives what room there is to those that wait, a frame to each in turn: who takes more than that waits again behind all
+    /// Gives what room there is to those that wait, a frame to each in turn: who wants more than that waits again behind all
     /// others.
     pub(super) fn grant_more(&mut self) {
         while let Some(&slot) = self.queue.front() {
@@ -361,7 +366,9 @@ impl Codec {
             let record = self.streams.at(slot);
             record.queued = false;
             let wants = usize::try_from(record.window).unwrap_or(0).clamp(1, FRAME_MOST);
-            record.grant = room.min(wants);
+            let turn = if record.turn > 0 { record.turn } else { FRAME_MOST };
+            record.grant = room.min(wants).min(turn);
+            record.turn = if record.grant == room { turn - record.grant } else { 0 };
             self.reserved += record.grant;
             record.wake(WRITE);
         }

@@ -17,8 +17,8 @@ pub(in crate::h2) enum Failed {
     Closed,
     /// We gave it up.
     GivenUp,
-    /// The peer broke a rule on it, or on the connection.
-    Malformed,
+    /// The peer broke this rule on it, or one of the connection.
+    Malformed(&'static str),
     /// The peer has not looked at it (RFC 9113 §8.7): by RST_STREAM, or for its connection ends.
     Refused { by_reset: bool },
     /// The peer reset it.
@@ -78,6 +78,8 @@ pub(in crate::h2) struct Record {
     pub(super) window: i64,
     /// Part of the connection's window that waits for this stream.
     pub(super) grant: usize,
+    /// What is left of its turn, where there was not room for all of it.
+    pub(super) turn: usize,
     /// It stands in a queue.
     pub(super) queued: bool,
     /// Where its last frame with an end to mark begins, counted from the first byte ever sent, and whether that is DATA.
