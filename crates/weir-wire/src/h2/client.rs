@@ -1,8 +1,7 @@
 //! A connection to an upstream: many requests on it, one driver.
 
-use super::Fault;
 use super::codec::{Bounds, Codec, Role};
-use super::flood::FloodLimits;
+use super::flood::{Fault, FloodLimits};
 use super::pulse::Pulse;
 use super::stream::H2Stream;
 use super::transport::{Came, Shared, Transport};

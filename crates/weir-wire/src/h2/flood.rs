@@ -8,6 +8,17 @@
 use super::frame::{self, Header, Kind};
 use std::time::{Duration, Instant};
 
+/// Why a connection ended before its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The peer closed or reset it.
+    Closed,
+    /// The peer sent more of a kind of frame than any honest one does.
+    Flood(Flood),
+    /// The peer broke a rule of the protocol.
+    Protocol,
+}
+
 /// A kind of frame that a peer sends too many of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flood {

@@ -1,5 +1,8 @@
 //! Frames of HTTP/2 as bytes (RFC 9113 §4 and §6).
 
+/// What a client sends first (RFC 9113 §3.4).
+pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
 /// Longest payload that we take, and that we send: what SETTINGS say where they say nothing.
 pub const FRAME_MOST: usize = 16_384;
 

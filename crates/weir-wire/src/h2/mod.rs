@@ -24,13 +24,11 @@ mod tables;
 mod transport;
 
 pub use client::{Driver, Link, window_for};
-pub use flood::{Flood, FloodLimits};
+pub use flood::{Fault, Flood, FloodLimits};
+pub use frame::PREFACE;
 pub use pulse::LOOK;
 pub use server::{Arrival, Server, ServerLimits};
 pub use stream::H2Stream;
-
-/// What a client sends first (RFC 9113 §3.4).
-pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Whether the first bytes of a connection are HTTP/2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,15 +49,4 @@ pub fn opening(first: &[u8]) -> Opening {
         true if common == PREFACE.len() => Opening::Http2,
         true => Opening::Maybe,
     }
-}
-
-/// Why a connection ended before its time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
-    /// The peer closed or reset it.
-    Closed,
-    /// The peer sent more of a kind of frame than any honest one does.
-    Flood(Flood),
-    /// The peer broke a rule of the protocol.
-    Protocol,
 }

@@ -1,9 +1,8 @@
 //! A client's connection: the requests that come on it, and its end.
 
-use super::Fault;
 use super::client::window_for;
 use super::codec::{Bounds, Codec, Role};
-use super::flood::FloodLimits;
+use super::flood::{Fault, FloodLimits};
 use super::pulse::Pulse;
 use super::stream::H2Stream;
 use super::transport::{Came, Shared, Transport};

@@ -1,8 +1,8 @@
 //! Between the codec and the socket. Whoever drives a connection reads what is there, and sends what all streams have written
 //! in one go, once those that were ready have had their turn.
 
-use super::Fault;
 use super::codec::Codec;
+use super::flood::Fault;
 use crate::Stream;
 use std::cell::{Cell, RefCell};
 use std::io;

@@ -160,6 +160,16 @@ impl Streams {
         self.numbers.len()
     }
 
+    /// All that is granted.
+    pub(super) fn grants(&self) -> usize {
+        self.slots.iter().map(|record| record.grant).sum()
+    }
+
+    /// All of the bodies that nobody has read yet.
+    pub(super) fn unread(&self) -> usize {
+        self.slots.iter().map(|record| record.body.len() - record.read).sum()
+    }
+
     /// The slots of those that are open.
     pub(super) fn slots(&self) -> Vec<usize> {
         self.numbers.values().copied().collect()

@@ -1,12 +1,13 @@
 //! One HTTP/2 connection as bytes, in either role: what was received goes in, what is to be sent is appended to
 //! [`Codec::out`] (RFC 9113). No socket; of tasks only their wakers.
 //!
-//! *Layout.* Here are the connection's own frames and its end. `streams` holds the records of the streams, `incoming` takes
-//! heads and bodies, `outgoing` sends them.
+//! *Layout.* Here is what a connection is, and where its frames go. `control` takes the connection's own frames and ends it,
+//! `streams` holds the records of the streams, `incoming` takes heads and bodies, `outgoing` sends them.
 //!
 //! Nothing is held twice: a head is decoded into the text that is read, DATA into the body that is read, and what is written
 //! becomes frames at once. So a stream whose window is closed holds nothing here but its place in a queue.
 
+mod control;
 mod incoming;
 mod outgoing;
 mod streams;
@@ -15,9 +16,9 @@ mod tests;
 
 pub(super) use streams::Failed;
 
-use super::flood::{Flood, FloodLimits, Meter};
-use super::frame::{self, FRAME_MOST, HEADER, Header, Kind, code, setting};
-use super::{Fault, PREFACE, head, hpack, render};
+use super::flood::{Fault, Flood, FloodLimits, Meter};
+use super::frame::{self, FRAME_MOST, HEADER, Header, Kind, PREFACE, code, setting};
+use super::{head, hpack, render};
 use std::collections::VecDeque;
 use std::time::Instant;
 use streams::{Ending, READ, RESET, Streams, WRITE};
@@ -104,6 +105,14 @@ enum Leaving {
     Told,
 }
 
+/// The window of a stream at its beginning, and by how much all may grow together.
+const fn windows(role: Role) -> (u32, u32) {
+    match role {
+        Role::Client => (WINDOW_FIRST as u32, UPSTREAM_GROWTH),
+        Role::Server => (STREAM_WINDOW, CLIENT_GROWTH),
+    }
+}
+
 /// A connection.
 ///
 /// Invariant: `reserved` is the sum of the grants of all streams.
@@ -144,6 +153,8 @@ pub(super) struct Codec {
     heads: Vec<usize>,
     /// What the peer may send on the connection.
     room: i64,
+    /// The same at the beginning: bodies that nobody reads hold no more.
+    room_first: i64,
     credit: u32,
     /// By how much windows may still grow.
     growth: u32,
@@ -162,8 +173,7 @@ impl Codec {
     /// A connection on which our SETTINGS wait to be sent.
     pub(super) fn new(role: Role, bounds: Bounds) -> Self {
         let is_server = role == Role::Server;
-        let (first, growth) =
-            if is_server { (STREAM_WINDOW, CLIENT_GROWTH) } else { (WINDOW_FIRST as u32, UPSTREAM_GROWTH) };
+        let (first, growth) = windows(role);
         // All windows of streams together, so that those which stand still hold up no other.
         let room = first.saturating_mul(bounds.streams).saturating_add(growth).saturating_add(CREDIT);
         let room = i64::from(room).min(WINDOW_MOST);
@@ -191,6 +201,7 @@ impl Codec {
             beginners: VecDeque::new(),
             heads: Vec::new(),
             room,
+            room_first: room,
             credit: 0,
             growth,
             unconfirmed: 1,
@@ -257,7 +268,17 @@ impl Codec {
                 self.fail(e);
             }
         }
+        debug_assert!(self.is_sound());
         if self.ended.is_some() { bytes.len() } else { used }
+    }
+
+    /// Whether what is counted twice agrees.
+    fn is_sound(&self) -> bool {
+        let is_server = self.role == Role::Server;
+        let most = self.bounds.streams as usize;
+        self.reserved == self.streams.grants()
+            && self.streams.unread() as i64 <= self.room_first
+            && !(is_server && self.streams.open() > most)
     }
 
     fn frame(&mut self, header: &Header, payload: &[u8]) -> Result<(), Broken> {
@@ -307,118 +328,6 @@ impl Codec {
             Kind::PUSH_PROMISE => broken(code::PROTOCOL),
             _ => Ok(()), // RFC 9113 §4.1: unknown ones are ignored
         }
-    }
-
-    /// RFC 9113 §5.3.2: priorities say nothing any more, but must be well formed.
-    fn priority(&mut self, header: &Header, payload: &[u8]) -> Result<(), Broken> {
-        let wrong = match frame::number(payload, 0) {
-            _ if payload.len() != 5 => code::FRAME_SIZE,
-            Some(on) if on & 0x7fff_ffff == header.stream => code::PROTOCOL,
-            _ => return Ok(()),
-        };
-        match self.streams.find(header.stream) {
-            Some(slot) => {
-                self.reset_provoked(slot, wrong, "a priority that is none");
-                Ok(())
-            }
-            None => broken(wrong),
-        }
-    }
-
-    fn settings(&mut self, header: &Header, payload: &[u8]) -> Result<(), Broken> {
-        if header.has(frame::ACK) {
-            if !payload.is_empty() {
-                return broken(code::FRAME_SIZE);
-            }
-            if self.peer.came == 0 {
-                return broken(code::PROTOCOL);
-            }
-            match self.unconfirmed.checked_sub(1) {
-                Some(less) => self.unconfirmed = less,
-                None => self.meter.unasked(Kind::SETTINGS),
-            }
-            if self.role == Role::Server {
-                // RFC 9113 §6.9.2: from here on the client counts by our window.
-                for slot in self.streams.slots() {
-                    self.streams.at(slot).room -= WINDOW_FIRST - i64::from(STREAM_WINDOW);
-                }
-            }
-            return Ok(());
-        }
-        if !payload.len().is_multiple_of(6) {
-            return broken(code::FRAME_SIZE);
-        }
-        self.peer.came = self.peer.came.wrapping_add(1);
-        for pair in payload.chunks_exact(6) {
-            let (Some(value), [high, low, ..]) = (frame::number(pair, 2), pair) else { continue };
-            match (u16::from_be_bytes([*high, *low]), value) {
-                (setting::PUSH, 0) => {}
-                (setting::PUSH, 1) if self.role == Role::Server => {}
-                (setting::PUSH, _) | (setting::CONNECT, 2..) => return broken(code::PROTOCOL),
-                (setting::CONNECT, on) => self.peer.connect = on == 1,
-                (setting::STREAMS, most) => self.peer.streams = most as usize,
-                (setting::WINDOW, window) => self.change_windows(i64::from(window))?,
-                (setting::FRAME, 0..16_384 | 16_777_216..) => return broken(code::PROTOCOL),
-                _ => {} // larger frames gain nothing, and our encoder needs no table
-            }
-        }
-        self.write_frame(Kind::SETTINGS, frame::ACK, 0, &[]);
-        self.begin_more();
-        Ok(())
-    }
-
-    fn ping(&mut self, header: &Header, payload: &[u8]) -> Result<(), Broken> {
-        if payload.len() != 8 {
-            return broken(code::FRAME_SIZE);
-        }
-        if !header.has(frame::ACK) {
-            self.write_frame(Kind::PING, frame::ACK, 0, payload);
-        } else if payload == ALIVE && self.asked_alive {
-            self.asked_alive = false;
-        } else if payload == GOODBYE && self.leaving == Leaving::Asked {
-            self.leaving = Leaving::Told;
-            self.write_goaway(self.last, code::NO_ERROR);
-        } else {
-            self.meter.unasked(Kind::PING);
-        }
-        Ok(())
-    }
-
-    fn goaway(&mut self, payload: &[u8]) -> Result<(), Broken> {
-        let Some(last) = frame::number(payload, 0).filter(|_| payload.len() >= 8) else {
-            return broken(code::FRAME_SIZE);
-        };
-        self.left = true;
-        if self.role == Role::Client {
-            for slot in self.streams.slots() {
-                if self.streams.at(slot).id > last & 0x7fff_ffff {
-                    self.lose(slot, Failed::Refused { by_reset: false }, Ending::Ours);
-                }
-            }
-            self.begin_more();
-        }
-        Ok(())
-    }
-
-    fn reset_came(&mut self, header: &Header, payload: &[u8]) -> Result<(), Broken> {
-        let Some(why) = frame::number(payload, 0).filter(|_| payload.len() == 4) else {
-            return broken(code::FRAME_SIZE);
-        };
-        match self.streams.find(header.stream) {
-            Some(slot) => {
-                let refused = why == code::REFUSED && self.role == Role::Client;
-                let failed = if refused { Failed::Refused { by_reset: true } } else { Failed::Reset };
-                self.lose(slot, failed, Ending::Theirs);
-                Ok(())
-            }
-            None if self.is_idle(header.stream) => broken(code::PROTOCOL),
-            None => Ok(()),
-        }
-    }
-
-    /// Whether nobody has begun that stream.
-    const fn is_idle(&self, id: u32) -> bool {
-        id.is_multiple_of(2) || id > self.last
     }
 
     // === its life ===
@@ -498,76 +407,6 @@ impl Codec {
         self.ended.is_none() && !self.left && self.last < 0x7fff_0000
     }
 
-    /// Asks for a sign of life, unless it was asked already.
-    pub(super) fn ask_alive(&mut self) {
-        if !std::mem::replace(&mut self.asked_alive, true) {
-            self.write_frame(Kind::PING, 0, 0, &ALIVE);
-        }
-    }
-
-    /// Takes no further streams: GOAWAY in two steps (RFC 9113 §6.8).
-    pub(super) fn leave(&mut self) {
-        if self.leaving == Leaving::No && self.ended.is_none() {
-            self.leaving = Leaving::Asked;
-            self.write_goaway(0x7fff_ffff, code::NO_ERROR);
-            self.write_frame(Kind::PING, 0, 0, &GOODBYE);
-        }
-    }
-
-    /// Whether one side has said goodbye and nothing is under way.
-    pub(super) fn is_over(&self) -> bool {
-        (self.left || self.leaving == Leaving::Told) && self.streams.open() == 0 && self.arrivals.is_empty()
-    }
-
-    /// Ends it now, with GOAWAY.
-    pub(super) fn end(&mut self, fault: Fault) {
-        let code = match fault {
-            Fault::Flood(_) => code::CALM,
-            Fault::Protocol => code::PROTOCOL,
-            Fault::Closed => code::NO_ERROR,
-        };
-        self.end_with(fault, Some(code));
-    }
-
-    /// The connection is gone: nothing more can be said.
-    pub(super) fn gone(&mut self) {
-        self.end_with(Fault::Closed, None);
-    }
-
-    fn fail(&mut self, broken: Broken) {
-        self.end_with(broken.flood.map_or(Fault::Protocol, Fault::Flood), Some(broken.code));
-    }
-
-    fn end_with(&mut self, fault: Fault, code: Option<u32>) {
-        if self.ended.is_some() {
-            return;
-        }
-        if let Some(code) = code {
-            self.write_goaway(self.last_of_peer(), code);
-        }
-        self.ended = Some(fault);
-        let failed = match fault {
-            Fault::Closed => Failed::Closed,
-            Fault::Flood(_) | Fault::Protocol => Failed::Malformed("a rule of the connection"),
-        };
-        for slot in self.streams.slots() {
-            self.lose(slot, failed, Ending::Ours);
-        }
-        self.begin_more();
-        self.head_since = None;
-    }
-
-    const fn last_of_peer(&self) -> u32 {
-        if matches!(self.role, Role::Server) { self.last } else { 0 }
-    }
-
-    fn write_goaway(&mut self, last: u32, code: u32) {
-        let last = if self.role == Role::Server { last } else { 0 };
-        let [a, b, c, d] = last.to_be_bytes();
-        let [e, f, g, h] = code.to_be_bytes();
-        self.write_frame(Kind::GOAWAY, 0, 0, &[a, b, c, d, e, f, g, h]);
-    }
-
     fn write_frame(&mut self, kind: Kind, flags: u8, stream: u32, payload: &[u8]) {
         frame::write(kind, flags, stream, payload, &mut self.out);
     }
@@ -597,7 +436,7 @@ impl Codec {
     /// No more frames pass on a stream.
     fn close(&mut self, slot: usize, how: Ending) {
         self.streams.end(slot, how);
-        let first = if self.role == Role::Server { STREAM_WINDOW } else { WINDOW_FIRST as u32 };
+        let (first, _) = windows(self.role);
         let record = self.streams.at(slot);
         self.growth += record.room_most.saturating_sub(first);
         record.room_most = 0;
