@@ -100,7 +100,7 @@ impl RemoteWrite {
     pub fn end(&mut self, report: &Report, unix_ms: u64) -> io::Result<()> {
         self.total = Total {
             responses: report.counts.responses,
-            unexpected: report.counts.responses.saturating_sub(report.with_status(200..=399)),
+            unexpected: report.counts.responses.saturating_sub(report.expected()),
             errors: report.counts.errors.total(),
             sent: report.bytes.sent(),
             received: report.bytes.received(),

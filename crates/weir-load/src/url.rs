@@ -21,6 +21,8 @@ pub(crate) struct Url {
 /// How a target is spoken to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scheme {
+    Grpc,
+    Grpcs,
     Http,
     Https,
 }
@@ -28,6 +30,8 @@ pub(crate) enum Scheme {
 impl Scheme {
     pub(crate) const fn name(self) -> &'static str {
         match self {
+            Self::Grpc => "grpc",
+            Self::Grpcs => "grpcs",
             Self::Http => "http",
             Self::Https => "https",
         }
@@ -35,9 +39,24 @@ impl Scheme {
 
     const fn port(self) -> u16 {
         match self {
-            Self::Http => 80,
-            Self::Https => 443,
+            Self::Grpc | Self::Http => 80,
+            Self::Grpcs | Self::Https => 443,
         }
+    }
+
+    /// Whether gRPC is spoken.
+    pub(crate) const fn is_grpc(self) -> bool {
+        matches!(self, Self::Grpc | Self::Grpcs)
+    }
+
+    /// Whether TLS is below.
+    pub(crate) const fn is_secure(self) -> bool {
+        matches!(self, Self::Grpcs | Self::Https)
+    }
+
+    /// What HTTP/2 calls it: gRPC is HTTP there.
+    pub(crate) const fn on_the_wire(self) -> &'static str {
+        if self.is_secure() { "https" } else { "http" }
     }
 }
 
@@ -54,9 +73,15 @@ impl Url {
         let (scheme, rest) =
             url.split_once("://").ok_or("expected a URL such as http://127.0.0.1:8080/path")?;
         let scheme = match scheme.to_ascii_lowercase().as_str() {
+            "grpc" => Scheme::Grpc,
+            "grpcs" => Scheme::Grpcs,
             "http" => Scheme::Http,
             "https" => Scheme::Https,
-            other => return Err(format!("the scheme `{other}` is not known; expected http or https")),
+            other => {
+                return Err(format!(
+                    "the scheme `{other}` is not known; expected http, https, grpc or grpcs"
+                ));
+            }
         };
         let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
         let (authority, path) = rest.split_at(end);
@@ -117,7 +142,7 @@ fn host_and_port(authority: &str, default: u16) -> Result<(String, u16), String>
 }
 
 /// Resolves percent escapes; what is none stays as it is.
-fn unescape(text: &str) -> String {
+pub(crate) fn unescape(text: &str) -> String {
     let bytes = text.as_bytes();
     let (mut out, mut at) = (Vec::new(), 0);
     while let Some(&b) = bytes.get(at) {
@@ -148,6 +173,8 @@ mod tests {
             ("https://a.b", "a.b", 443, "a.b", "/"),
             ("HTTP://[::1]:81?q", "::1", 81, "[::1]:81", "/?q"),
             ("http://a:80/@b", "a", 80, "a", "/@b"),
+            ("grpc://a:5/b.C/D", "a", 5, "a:5", "/b.C/D"),
+            ("grpcs://a/b.C/D", "a", 443, "a", "/b.C/D"),
         ] {
             let u = Url::parse(text).unwrap();
             assert_eq!(

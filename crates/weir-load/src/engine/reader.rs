@@ -3,6 +3,7 @@
 //! What a target answers is mostly the same head again, so the last one is kept and compared before anything is parsed: a
 //! head of equal bytes means the same.
 
+use crate::grpc::Code;
 use crate::report::Protocol;
 use weir_h1::{
     BodyKind, BodyReader, Connection, Limits, Method, Progress, ResponseHead, Step, Version, parse_response,
@@ -63,6 +64,19 @@ pub(super) struct Response {
     /// Whether the connection may serve another request.
     pub(super) keeps: bool,
     pub(super) protocol: Protocol,
+    /// How a call of gRPC ended.
+    pub(super) grpc: Option<Code>,
+    /// Whether it was to be gRPC and is not.
+    pub(super) is_no_grpc: bool,
+    /// Messages of gRPC in the body.
+    pub(super) messages: u64,
+}
+
+impl Response {
+    /// Whether the length of its body says something: a good answer, that is.
+    pub(super) fn is_good(&self) -> bool {
+        (200..300).contains(&self.status) && self.grpc.is_none_or(|code| code == Code::OK)
+    }
 }
 
 /// What a piece of input came to.

@@ -2,6 +2,7 @@
 
 use super::reader::Response;
 use crate::Histogram;
+use crate::grpc::{CODES, Code};
 use crate::report::{Bytes, Errors, Latency, Phases};
 use std::collections::BTreeMap;
 
@@ -16,6 +17,12 @@ pub(crate) struct Tally {
     pub(crate) unexpected: u64,
     /// By status.
     pub(crate) statuses: Vec<u64>,
+    /// By code of gRPC.
+    pub(crate) grpc: [u64; CODES.len()],
+    /// Responses that were to be gRPC and are not.
+    pub(crate) not_grpc: u64,
+    /// Messages of gRPC received.
+    pub(crate) messages: u64,
     pub(crate) errors: Errors,
     pub(crate) error_texts: BTreeMap<String, u64>,
     pub(crate) unfinished: u64,
@@ -155,7 +162,17 @@ impl Tally {
             *n += 1;
         }
         self.received(r);
-        let expected = (200..400).contains(&r.status);
+        let expected = match r.grpc {
+            None => (200..400).contains(&r.status),
+            Some(code) => {
+                if let Some(n) = self.grpc.get_mut(code.index()) {
+                    *n += 1;
+                }
+                self.not_grpc += u64::from(r.is_no_grpc);
+                self.messages += r.messages;
+                code == Code::OK
+            }
+        };
         if !expected {
             self.unexpected += 1;
             self.times.unexpected.record(service);
@@ -167,7 +184,7 @@ impl Tally {
             if !alone {
                 t.service.record(service);
             }
-            if (200..300).contains(&r.status) {
+            if r.is_good() {
                 let n = r.body_bytes;
                 t.body_bytes = Some(t.body_bytes.map_or((n, n), |(low, high)| (low.min(n), high.max(n))));
             }

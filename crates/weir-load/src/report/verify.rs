@@ -115,6 +115,9 @@ impl Found {
         if !counts.statuses.is_empty() || counts.grpc.is_empty() {
             self.equal("counts.responses", counts.responses, counts.statuses.values().sum());
         }
+        if report.is_grpc() {
+            self.equal("counts.grpc", counts.grpc.values().sum(), counts.responses);
+        }
         let (latency, phases) = (&report.latency, &report.phases);
         for (path, h) in [
             ("latency.service.count", &latency.service),
@@ -130,7 +133,7 @@ impl Found {
         ] {
             self.equal(path, h.count(), counts.responses);
         }
-        let expected = report.with_status(200..=399);
+        let expected = report.expected();
         let unexpected = latency.service_unexpected.count();
         self.equal("latency.service_unexpected.count", unexpected, counts.responses.saturating_sub(expected));
         for (i, check) in report.checks.iter().enumerate() {

@@ -2,6 +2,7 @@
 //! targets are compared in `compare`.
 
 mod compare;
+mod grpc;
 mod knee;
 mod layouts;
 mod origin;
