@@ -2,9 +2,10 @@
 //! request but one counter where the plan has a count.
 //!
 //! *Layout.* Here is the coordinator: it starts the threads, merges what they say at each tick, and makes the report.
-//! `worker` is one thread with its sampler and pacer; `client` is the one loop of a client; `h1` an exchange over
+//! `ahead` opens connections before a fixed rate begins; `worker` is one thread with its sampler and pacer; `client` is the one loop of a client; `h1` an exchange over
 //! HTTP/1.1, `h2` one over HTTP/2; `reader` the bytes of responses; `tally` what is counted. Another protocol is another module beside `h1`.
 
+mod ahead;
 mod client;
 mod h1;
 pub(crate) mod h2;
@@ -21,6 +22,7 @@ use crate::{Histogram, clock};
 use merge::Merge;
 use reader::Response;
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
 use std::time::{Duration, Instant, SystemTime};
@@ -109,6 +111,8 @@ pub(crate) struct ThreadEnd {
 /// What all threads see.
 #[derive(Debug)]
 struct Shared {
+    /// Shows 0 when the run begins: when all threads are ready.
+    clock: OnceLock<Clock>,
     /// When measuring begins; the warm-up is before.
     measure_from: u64,
     /// No request starts from here on.
@@ -140,6 +144,7 @@ impl Shared {
     fn new(plan: &Plan) -> Self {
         let stop = plan.stop_ns.map_or(NEVER, |ns| plan.warmup_ns.saturating_add(ns));
         Self {
+            clock: OnceLock::new(),
             measure_from: plan.warmup_ns,
             stop_at: AtomicU64::new(stop),
             cut_at: AtomicU64::new(stop.saturating_add(clock::nanos(plan.grace))),
@@ -201,21 +206,25 @@ impl Plan {
         let (out, inbox) = mpsc::channel();
         interrupt.ends(&out);
         let shared = Arc::new(Shared::new(&plan));
-        let (wall, begun) = (SystemTime::now(), Instant::now());
-        // Looking at all of /proc takes milliseconds: before the clock runs, where there is no warm-up.
-        let cost_begun = plan.pid.filter(|_| plan.warmup_ns == 0).map(Begun::now);
-        let clock = Clock::start();
-        let warmup = Duration::from_nanos(plan.warmup_ns);
-        let watch = plan.pid.map(|pid| Watch::start(pid, cost_begun, warmup)).transpose()?;
+        let (ready, all_ready) = mpsc::channel();
         let mut threads = Vec::new();
         for index in 0..plan.threads {
-            let (plan, shared, out) = (Arc::clone(&plan), Arc::clone(&shared), out.clone());
+            let (plan, shared, out, ready) =
+                (Arc::clone(&plan), Arc::clone(&shared), out.clone(), ready.clone());
             let work = move || {
-                let end = worker::run(plan, shared, clock, index, &out);
+                let end = worker::run(plan, shared, index, ready, &out);
                 let _ = out.send(Message::Thread(index, Box::new(end))); // the coordinator waits for all of them
             };
             threads.push(std::thread::Builder::new().name(format!("weir-load-{index}")).spawn(work)?);
         }
+        drop(ready);
+        let _: Result<Infallible, _> = all_ready.recv(); // until nobody holds the other end
+        let (wall, begun) = (SystemTime::now(), Instant::now());
+        // Looking at all of /proc takes milliseconds: before the clock runs, where there is no warm-up.
+        let cost_begun = plan.pid.filter(|_| plan.warmup_ns == 0).map(Begun::now);
+        let clock = *shared.clock.get_or_init(Clock::start);
+        let warmup = Duration::from_nanos(plan.warmup_ns);
+        let watch = plan.pid.map(|pid| Watch::start(pid, cost_begun, warmup)).transpose()?;
         let mut merge = Merge::new(&plan);
         let mut end = None;
         let mut left = plan.threads;

@@ -12,6 +12,9 @@ use std::time::Duration;
 use weir_wire::listen::Address;
 use weir_wire::tls::ClientTls;
 
+/// How long the pause is that connections are opened ahead for. Our guess: a scheduler's turn or two.
+const AHEAD: Duration = Duration::from_millis(10);
+
 /// A run that can begin: nothing in it can be wrong any more, but for what only the target knows.
 #[derive(Debug)]
 pub struct Plan {
@@ -57,6 +60,18 @@ pub(crate) struct Origin {
     pub(crate) tls: Option<(ClientTls, String)>,
 }
 
+impl Origin {
+    /// The address that connection `number` goes to.
+    pub(crate) fn address(&self, number: usize) -> &Address {
+        &self.addresses[number % self.addresses.len()]
+    }
+
+    /// The policy and the name as they are dialled with.
+    pub(crate) fn tls(&self) -> Option<(&ClientTls, &str)> {
+        self.tls.as_ref().map(|(policy, name)| (policy, name.as_str()))
+    }
+}
+
 /// One request, rendered.
 #[derive(Debug)]
 pub(crate) struct Target {
@@ -81,6 +96,19 @@ impl Plan {
     /// Whether clients wait for their responses before they send again.
     pub(crate) const fn is_closed(&self) -> bool {
         matches!(self.rhythm, Rhythm::Closed(_))
+    }
+
+    /// How many connections are opened before the first start: with a fixed rate as many as come due in [`AHEAD`], so that a pause of target or
+    /// generator is not made longer by opening connections in it.
+    pub(crate) fn ahead(&self) -> usize {
+        match &self.rhythm {
+            // Not with HTTP/2: a target may give up a connection on which nothing was said.
+            Rhythm::Open(starts) if self.keepalive && !self.is_h2() => {
+                let due = (starts.highest() * AHEAD.as_secs_f64()).ceil() as usize;
+                due.max(1).min(self.clients)
+            }
+            _ => 0,
+        }
     }
 
     /// Whether HTTP/2 is asked for.

@@ -215,9 +215,13 @@ impl Client {
     /// A new connection, and what it took: blocked, connecting, TLS.
     async fn dial(&mut self, origin: usize) -> Result<(Stream, [u64; 3]), Failure> {
         let worker = Rc::clone(&self.worker);
+        let open = worker.ahead.borrow_mut().take(origin);
+        if let Some(stream) = open {
+            return Ok((stream, [0; 3])); // it waits for none of it
+        }
         let to = &worker.plan.origins[origin];
-        let address = &to.addresses[self.i / worker.plan.streams % to.addresses.len()];
-        let tls = to.tls.as_ref().map(|(policy, name)| (policy, name.as_str()));
+        let address = to.address(self.i / worker.plan.streams);
+        let tls = to.tls();
         let begun = worker.clock.now();
         let mut dialling = pin!(dial(address, tls, worker.plan.timeout));
         let slot = &worker.slots[self.i];

@@ -4,17 +4,14 @@
 //! what comes. After a read it lets all clients that got their response go first, so that their next requests leave in one write:
 //! a batch of any number costs two system calls.
 //!
-//! *Layout.* `codec` is the connection as bytes, with `frame`, `head`, `hpack` and `tables` below it; `request` renders requests, `once` makes calls before a run. Here are
-//! sockets, times and counts.
+//! *Layout.* `codec` is the connection as bytes, with `head` below it, frames and HPACK being those of `weir_wire::h2`; `request`
+//! renders requests, `once` makes calls before a run. Here are sockets, times and counts.
 
 mod codec;
-mod frame;
 mod head;
-mod hpack;
 #[cfg(feature = "grpc")]
 pub(crate) mod once;
 pub(crate) mod request;
-mod tables;
 
 use super::Captured;
 use super::h1::Failure;
@@ -31,6 +28,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use weir_wire::Stream;
+use weir_wire::h2::{frame, hpack};
 
 /// The text of the error when a target without HTTP/2 is asked for it by prior knowledge; the verdict knows it.
 pub(crate) const ANSWERED_OLD: &str = "the target answered in HTTP/1 to a client that began with HTTP/2";

@@ -8,6 +8,7 @@ mod sampler;
 
 pub(super) use sampler::TICK;
 
+use super::ahead::Ahead;
 use super::client;
 use super::h1::Failure;
 use super::h2::Place;
@@ -17,13 +18,14 @@ use super::{Message, Shared, ThreadEnd};
 use crate::Histogram;
 use crate::clock::{Clock, NEVER};
 use crate::grpc::Code;
-use crate::os::Timer;
+use crate::os::{self, Timer};
 use crate::pace::Rhythm;
 use crate::plan::Plan;
 use crate::report::CallKind;
 use crate::template::Values;
 use sampler::{SAMPLE, Sampler};
 use std::cell::{Cell, RefCell};
+use std::convert::Infallible;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
@@ -54,6 +56,8 @@ pub(super) struct Worker {
     pub(super) values: RefCell<Values>,
     /// For each set of clients that share a connection of HTTP/2, and each origin.
     pub(super) places: Vec<Place>,
+    /// Connections that nobody has used yet.
+    pub(super) ahead: RefCell<Ahead>,
     index: usize,
     /// Number of the first client among those of all threads.
     first_client: u64,
@@ -133,12 +137,12 @@ impl Slot {
     }
 }
 
-/// Runs one thread of the generator to its end.
+/// Runs one thread of the generator to its end. It lets go of `ready` when it can begin.
 pub(super) fn run(
     plan: Arc<Plan>,
     shared: Arc<Shared>,
-    clock: Clock,
     index: usize,
+    ready: mpsc::Sender<Infallible>,
     out: &mpsc::Sender<Message>,
 ) -> std::io::Result<ThreadEnd> {
     let options = tokio::runtime::LocalOptions::default();
@@ -152,14 +156,17 @@ pub(super) fn run(
     let connections = plan.clients / streams;
     let clients = (connections / threads + usize::from(index < connections % threads)) * streams;
     let first = (index * (connections / threads) + index.min(connections % threads)) * streams;
+    let mut ahead = runtime.block_on(Ahead::open(&plan, &shared, index));
+    drop(ready);
+    let clock = *shared.clock.wait();
     let places = if plan.is_h2() { clients / streams * plan.origins.len() } else { 0 };
     let worker = Rc::new(Worker {
         slots: (0..clients).map(|_| Slot::new()).collect(),
         tally: RefCell::new(Tally::new(plan.targets.len(), plan.checks.len())),
         parser: RefCell::default(),
         scratch: RefCell::new(Vec::with_capacity(READ_BYTES)),
-        dial: RefCell::default(),
-        opened: Cell::new(0),
+        opened: Cell::new(ahead.opened()),
+        dial: RefCell::new(std::mem::take(&mut ahead.dial)),
         in_flight: Cell::new(0),
         last_event: Cell::new(0),
         values: RefCell::new(Values::new(index, threads, plan.data.clone())),
@@ -167,6 +174,7 @@ pub(super) fn run(
         turn: Cell::new(index * plan.order.len() / threads),
         index,
         first_client: first as u64,
+        ahead: RefCell::new(ahead),
         next: RefCell::new(NextStart { k: index as u64, at: NEVER, taken: 0 }),
         idle: RefCell::default(),
         bell: Notify::new(),
@@ -184,6 +192,7 @@ const EVENTS: u32 = 32;
 
 async fn drive(worker: Rc<Worker>, out: &mpsc::Sender<Message>) -> std::io::Result<ThreadEnd> {
     if let Rhythm::Open(_) = worker.plan.rhythm {
+        os::wake_soon();
         let timer = Timer::new()?;
         drop(tokio::task::spawn_local(pace(Rc::clone(&worker), timer)));
     }

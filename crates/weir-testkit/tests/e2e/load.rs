@@ -6,6 +6,7 @@ mod grpc;
 mod knee;
 mod layouts;
 mod origin;
+mod rate;
 
 mod http2;
 

@@ -256,10 +256,17 @@ fn tls_must_choose_http2() {
     let url = |port: u16| format!("grpcs://localhost:{port}/helloworld.v1.Greeter/SayHello");
     let r = with_proto(&["-n10", "-c2", "-k", &url(new.address().port())]);
     assert_eq!((codes(&r), r.ledger.alpn.as_deref()), (vec![("OK", 10)], Some("h2")), "{r:#?}");
-    let old = Upstream::fixed_tls(&tls, OK_BODY);
-    let r = with_proto(&["-n2", "-c1", "-k", &url(old.address().port())]);
-    assert_eq!((r.counts.responses, r.counts.errors.tls), (0, 2), "{:?}", r.counts);
-    expect_reason(&r, "wrong_protocol", Grade::Invalid);
+    // One ends the handshake, the other goes on without a choice.
+    for (alpn, refuses) in [(&["http/1.1"][..], true), (&[], false)] {
+        let old = Upstream::fixed_tls(&tls.clone().alpn(alpn), OK_BODY);
+        let r = with_proto(&["-n2", "-c1", "-k", &url(old.address().port())]);
+        let e = &r.counts.errors;
+        assert_eq!(
+            (r.counts.responses, e.tls, e.connect),
+            (0, if refuses { 2 } else { 0 }, if refuses { 0 } else { 2 })
+        );
+        expect_reason(&r, "wrong_protocol", Grade::Invalid);
+    }
 }
 
 #[test]
