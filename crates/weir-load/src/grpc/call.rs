@@ -9,17 +9,20 @@ use serde_json::{Map, Value};
 #[derive(Debug)]
 pub(crate) struct Call {
     method: MethodDescriptor,
+    /// Of the method; apart, since each response is looked at.
+    kind: CallKind,
     /// Where its schema comes from.
     schema: String,
 }
 
 impl Call {
-    pub(super) const fn new(method: MethodDescriptor, schema: String) -> Self {
-        Self { method, schema }
+    pub(super) fn new(method: MethodDescriptor, schema: String) -> Self {
+        let kind = kind(method.is_client_streaming(), method.is_server_streaming());
+        Self { method, kind, schema }
     }
 
-    pub(crate) fn kind(&self) -> CallKind {
-        kind(self.method.is_client_streaming(), self.method.is_server_streaming())
+    pub(crate) const fn kind(&self) -> CallKind {
+        self.kind
     }
 
     /// `/package.Service/Method`.

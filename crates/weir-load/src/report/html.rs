@@ -141,9 +141,14 @@ fn over_time(r: &Report) -> String {
         points: ticks.iter().map(|tick| (at(tick), value(tick))).collect(),
     };
     let per_s = |n: u64, tick: &Tick| Some(n as f64 / (tick.length_ns.max(1) as f64 / 1e9));
+    let failed = if r.is_grpc() {
+        "errors and codes that are not OK"
+    } else {
+        "errors and statuses outside of 200 to 399"
+    };
     let rates = [
         line("responses a second", &|t| per_s(t.responses, t)),
-        line("errors and statuses outside of 200 to 399 a second", &|t| per_s(t.errors + t.unexpected, t)),
+        line(&format!("{failed} a second"), &|t| per_s(t.errors + t.unexpected, t)),
     ];
     let times = [
         line("median", &|t| (t.responses > 0).then_some(t.response.p50 as f64)),

@@ -89,6 +89,82 @@ fn the_four_kinds_of_calls_by_reflection() {
     }
 }
 
+/// A field of bytes in Protocol Buffers.
+fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
+    let mut out = vec![number << 3 | 2];
+    let mut len = bytes.len();
+    while len >= 128 {
+        out.push((len & 127) as u8 | 128);
+        len >>= 7;
+    }
+    out.push(len as u8);
+    [&out[..], bytes].concat()
+}
+
+/// The files of a descriptor set, each by itself: its fields 1.
+fn files(mut set: &[u8]) -> Vec<Vec<u8>> {
+    let mut all = Vec::new();
+    while set.first() == Some(&0x0a) {
+        let (mut len, mut at, mut shift) = (0, 1, 0);
+        loop {
+            len |= usize::from(set[at] & 127) << shift;
+            (at, shift) = (at + 1, shift + 7);
+            if set[at - 1] & 128 == 0 {
+                break;
+            }
+        }
+        all.push(set[at..at + len].to_vec());
+        set = &set[at + len..];
+    }
+    all
+}
+
+#[test]
+fn an_older_reflection_is_asked_for_each_file() {
+    let dir = TempDir::new().unwrap();
+    let service =
+        "syntax = \"proto3\"; package a.v1; import \"m.proto\"; service S { rpc Do(m.M) returns (m.M); }";
+    let message = "syntax = \"proto3\"; package m; import \"google/protobuf/timestamp.proto\";\
+                   message M { string s = 1; google.protobuf.Timestamp at = 2; }";
+    std::fs::write(dir.path().join("s.proto"), service).unwrap();
+    std::fs::write(dir.path().join("m.proto"), message).unwrap();
+    let mut compiler = protox::Compiler::new([dir.path()]).unwrap();
+    let mut set = |name: &str| {
+        compiler.open_file(name).unwrap();
+        files(&compiler.encode_file_descriptor_set())
+    };
+    let (m, s) = (set("m.proto").remove(0), set("s.proto").pop().unwrap());
+    let target = H2Origin::new(Options::default(), move |peer, stream, request| {
+        let head = [(":status", "200"), ("content-type", "application/grpc")];
+        let path = request.header(":path").unwrap();
+        if path == "/a.v1.S/Do" {
+            peer.send(&Frame::headers(stream, &head, false));
+            peer.send(&Frame::data(stream, &request.body, false));
+            return peer.send(&Frame::headers(stream, &[("grpc-status", "0")], true));
+        }
+        if !path.starts_with("/grpc.reflection.v1alpha.") {
+            return peer.send(&Frame::headers(stream, &[&head[..], &[("grpc-status", "12")]].concat(), true));
+        }
+        // A frame holds one field, whose number says what is asked.
+        let reply = match (request.body[5] >> 3, &request.body[7..]) {
+            (3, b"m.proto") => field(4, &field(1, &m)),
+            (4, b"a.v1.S") => field(4, &field(1, &s)),
+            (7, _) => field(6, &field(1, &field(1, b"a.v1.S"))),
+            other => panic!("{other:?}"),
+        };
+        let reply = [&[0], &(reply.len() as u32).to_be_bytes()[..], &reply].concat();
+        peer.send(&Frame::headers(stream, &head, false));
+        peer.send(&Frame::data(stream, reply, false));
+        peer.send(&Frame::headers(stream, &[("grpc-status", "0")], true));
+    });
+    let url = format!("grpc://{}/a.v1.S/Do", target.address());
+    let data = r#"{"s":"x","at":"2026-11-21T00:00:00Z"}"#;
+    let r = report(&["-n3", "-c1", "--data", data, "--check", "json:$.at=2026-11-21T00:00:00Z", &url]);
+    assert_eq!((codes(&r), r.counts.failed_checks), (vec![("OK", 3)], 0), "{r:#?}");
+    assert_eq!(r.plan.targets[0].call.as_ref().unwrap().schema, "reflection v1alpha");
+    target.verify();
+}
+
 #[test]
 fn a_call_is_what_was_asked_for() {
     let seen: Arc<Mutex<Vec<Message>>> = Arc::default();
