@@ -2,6 +2,7 @@
 
 use crate::check::Check;
 use crate::engine::h2::request::Rendered;
+use crate::engine::websocket::Kind;
 use crate::grpc::Call;
 use crate::pace::Rhythm;
 use crate::report::{PlanAsRun, Protocol};
@@ -82,12 +83,14 @@ pub(crate) struct Target {
     pub(crate) call: Option<Arc<Call>>,
     /// Whether it is a HEAD: its responses have no body.
     pub(crate) is_head: bool,
-    /// Head and body as they are sent.
+    /// Head and body as they are sent; of WebSocket the handshake without its key, and the message.
     pub(crate) bytes: Arc<[u8]>,
     /// The head for HTTP/2, where that is asked for.
     pub(crate) h2: Option<Rendered>,
     /// How many of them are head.
     pub(crate) head_bytes: usize,
+    /// What a message over WebSocket is.
+    pub(crate) message: Kind,
     /// Where requests differ: then `bytes` is what they are made from.
     pub(crate) template: Option<Template>,
 }
@@ -119,6 +122,11 @@ impl Plan {
     /// Whether calls of gRPC are made: all targets are, or none.
     pub(crate) fn is_grpc(&self) -> bool {
         self.targets.iter().any(|t| t.call.is_some())
+    }
+
+    /// Whether messages are sent over WebSocket.
+    pub(crate) fn is_websocket(&self) -> bool {
+        self.as_run.protocol == Protocol::WebSocket
     }
 
     /// Whether the bytes of response bodies must be kept for checks.

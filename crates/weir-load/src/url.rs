@@ -25,6 +25,8 @@ pub(crate) enum Scheme {
     Grpcs,
     Http,
     Https,
+    Ws,
+    Wss,
 }
 
 impl Scheme {
@@ -34,13 +36,23 @@ impl Scheme {
             Self::Grpcs => "grpcs",
             Self::Http => "http",
             Self::Https => "https",
+            Self::Ws => "ws",
+            Self::Wss => "wss",
         }
+    }
+
+    pub(crate) const fn is_tls(self) -> bool {
+        matches!(self, Self::Grpcs | Self::Https | Self::Wss)
+    }
+
+    pub(crate) const fn is_websocket(self) -> bool {
+        matches!(self, Self::Ws | Self::Wss)
     }
 
     const fn port(self) -> u16 {
         match self {
-            Self::Grpc | Self::Http => 80,
-            Self::Grpcs | Self::Https => 443,
+            Self::Grpc | Self::Http | Self::Ws => 80,
+            Self::Grpcs | Self::Https | Self::Wss => 443,
         }
     }
 
@@ -49,14 +61,9 @@ impl Scheme {
         matches!(self, Self::Grpc | Self::Grpcs)
     }
 
-    /// Whether TLS is below.
-    pub(crate) const fn is_secure(self) -> bool {
-        matches!(self, Self::Grpcs | Self::Https)
-    }
-
     /// What HTTP/2 calls it: gRPC is HTTP there.
     pub(crate) const fn on_the_wire(self) -> &'static str {
-        if self.is_secure() { "https" } else { "http" }
+        if self.is_tls() { "https" } else { "http" }
     }
 }
 
@@ -77,9 +84,11 @@ impl Url {
             "grpcs" => Scheme::Grpcs,
             "http" => Scheme::Http,
             "https" => Scheme::Https,
+            "ws" => Scheme::Ws,
+            "wss" => Scheme::Wss,
             other => {
                 return Err(format!(
-                    "the scheme `{other}` is not known; expected http, https, grpc or grpcs"
+                    "the scheme `{other}` is not known; expected http, https, grpc, grpcs, ws or wss"
                 ));
             }
         };
@@ -175,6 +184,8 @@ mod tests {
             ("http://a:80/@b", "a", 80, "a", "/@b"),
             ("grpc://a:5/b.C/D", "a", 5, "a:5", "/b.C/D"),
             ("grpcs://a/b.C/D", "a", 443, "a", "/b.C/D"),
+            ("ws://a", "a", 80, "a", "/"),
+            ("WSS://a:8443/x", "a", 8443, "a:8443", "/x"),
         ] {
             let u = Url::parse(text).unwrap();
             assert_eq!(

@@ -1,12 +1,17 @@
-//! The life of one connection of HTTP/1.1 (what begins as HTTP/2 goes to `h2.rs`): read a head, answer from memory where the path is the measured one, else read the body
-//! and ask `pages.rs`. Pipelined requests are answered with one write.
+//! The life of one connection of HTTP/1.1 (one of HTTP/2 goes to `h2.rs`): read a head, answer from memory where the path is the
+//! measured one, else read the body and ask `pages.rs`. Pipelined requests are answered with one write.
 
 use std::io;
+use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use weir_wire::timer::Timer;
 
 use crate::digest::Crc32;
+use crate::pages::Fixed;
 use crate::request::{self, Framing, Head, MAX_HEAD, Parsed};
+use crate::site::Site;
 use crate::stream::{Begun, Stream};
 use crate::{h2, pages, websocket};
 
@@ -35,6 +40,15 @@ impl Request {
             _ => &self.target,
         };
         target.split(['?', '#']).next().unwrap_or("/")
+    }
+
+    /// The value of a parameter of the query; empty for one without. Nothing is unescaped: none of ours needs it.
+    pub(crate) fn parameter(&self, name: &str) -> Option<&str> {
+        let (_, query) = self.target.split_once('?')?;
+        query.split('&').find_map(|pair| match pair.split_once('=') {
+            Some((known, value)) => (known == name).then_some(value),
+            None => (pair == name).then_some(""),
+        })
     }
 
     /// The first value of a header.
@@ -67,6 +81,9 @@ pub(crate) struct Body {
 #[derive(Debug)]
 pub(crate) struct Connection {
     stream: Stream,
+    site: Arc<Site>,
+    /// Made for the first answer that has to wait exactly.
+    timer: Option<Timer>,
     input: Vec<u8>,
     /// Bytes of `input` that are used up.
     used: usize,
@@ -74,23 +91,30 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(crate) fn new(stream: Stream) -> Self {
-        Self { stream, input: Vec::new(), used: 0, output: Vec::new() }
+    pub(crate) fn new(stream: Stream, site: Arc<Site>) -> Self {
+        Self { stream, site, timer: None, input: Vec::new(), used: 0, output: Vec::new() }
     }
 
     /// Serves until either side closes. An error of the socket only ends the connection: nobody is left to tell.
     pub(crate) async fn serve(mut self) {
+        let site = Arc::clone(&self.site);
+        site.cells.accepted.add(1);
         match self.is_h2().await {
-            Ok(true) => h2::serve(Begun::new(self.input, self.stream)).await,
+            // In a box: its state is large, and connections of HTTP/1.1 have none.
+            Ok(true) => Box::pin(h2::serve(Begun::new(self.input, self.stream), self.site)).await,
             Ok(false) => {
                 let _ = self.run().await;
             }
             Err(_) => {}
         }
+        site.cells.closed.add(1);
     }
 
-    /// Whether the client begins with HTTP/2. What was read stays unread.
+    /// Whether the client chose HTTP/2 in the TLS handshake, or begins with it. What was read stays unread.
     async fn is_h2(&mut self) -> io::Result<bool> {
+        if self.stream.chose_h2() {
+            return Ok(true);
+        }
         loop {
             let begun = self.unread();
             if begun.starts_with(h2::PREFACE) {
@@ -120,9 +144,12 @@ impl Connection {
                 Parsed::Bad(why) => return self.refuse(400, why).await,
             };
             let length = head.length;
-            if is_measured(&head) {
-                self.used += length;
-                self.output.extend_from_slice(pages::BODY_1KIB);
+            self.site.cells.requests.add(1);
+            if let Some((body, answer)) = measured(&head, self.site.fixed())
+                && self.unread().len() - length >= body
+            {
+                self.used += length + body;
+                self.output.extend_from_slice(answer);
                 if self.output.len() >= FLUSH_AT {
                     self.flush().await?;
                 }
@@ -138,6 +165,13 @@ impl Connection {
                 Ok(body) => request.body = body,
                 Err(why) => return self.refuse(400, why).await,
             }
+            if let Some(length) = self.site.fixed().map(Fixed::length) {
+                pages::body(self, &request, length).await?;
+                if !request.keep_alive {
+                    return self.end().await;
+                }
+                continue;
+            }
             if request.path() == "/close" {
                 request.keep_alive = false;
             }
@@ -146,10 +180,38 @@ impl Connection {
             }
             pages::answer(self, &request).await?;
             if !request.keep_alive {
-                self.flush().await?;
-                return self.stream.shutdown().await;
+                return self.end().await;
             }
         }
+    }
+
+    /// What is shared with the other connections.
+    pub(crate) fn site(&self) -> &Site {
+        &self.site
+    }
+
+    /// Waits as long as that, to some microseconds.
+    ///
+    /// # Errors
+    /// No descriptor is free for a timer.
+    pub(crate) async fn wait(&mut self, time: Duration) -> io::Result<()> {
+        let timer = match &mut self.timer {
+            Some(timer) => timer,
+            none => none.insert(Timer::new()?),
+        };
+        timer.wait(time).await;
+        Ok(())
+    }
+
+    /// Makes the coming close a reset.
+    pub(crate) fn abort(&mut self) {
+        self.stream.abort();
+    }
+
+    /// Writes what was pushed and says that nothing more will follow.
+    pub(crate) async fn end(&mut self) -> io::Result<()> {
+        self.flush().await?;
+        self.stream.shutdown().await
     }
 
     /// What was read and not used yet.
@@ -191,6 +253,7 @@ impl Connection {
         if !self.output.is_empty() {
             self.stream.write_all(&self.output).await?;
             self.output.clear();
+            self.stream.flush().await?;
         }
         Ok(())
     }
@@ -198,13 +261,13 @@ impl Connection {
     /// Writes everything that was pushed, then these bytes.
     pub(crate) async fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.flush().await?;
-        self.stream.write_all(bytes).await
+        self.stream.write_all(bytes).await?;
+        self.stream.flush().await
     }
 
     async fn refuse(&mut self, status: u16, why: &str) -> io::Result<()> {
         pages::refuse(self, status, why);
-        self.flush().await?;
-        self.stream.shutdown().await
+        self.end().await
     }
 
     /// Reads a body to its end. The inner error says what is wrong with its framing.
@@ -318,13 +381,17 @@ impl Sink {
     }
 }
 
-/// The path that is measured: nothing to read after the head, and an answer that is always the same bytes.
-fn is_measured(head: &Head<'_>) -> bool {
-    head.target == "/body/1KiB"
-        && head.method == "GET"
-        && head.framing == Framing::Length(0)
-        && head.keep_alive
-        && head.minor_version == 1
+/// The length of the request's body, and the answer, where that is always the same bytes: what is measured.
+fn measured<'a>(head: &Head<'_>, fixed: Option<&'a Fixed>) -> Option<(usize, &'a [u8])> {
+    let Framing::Length(body) = head.framing else { return None };
+    let body = usize::try_from(body).ok().filter(|_| head.keep_alive && head.minor_version == 1)?;
+    match fixed {
+        Some(fixed) if head.method != "HEAD" && !head.expects_continue => Some((body, fixed.answer())),
+        None if body == 0 && head.method == "GET" && head.target == "/body/1KiB" => {
+            Some((0, pages::BODY_1KIB))
+        }
+        _ => None,
+    }
 }
 
 fn owned(head: &Head<'_>) -> Request {

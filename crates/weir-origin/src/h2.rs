@@ -1,10 +1,12 @@
 //! HTTP/2, by the crate `h2`: a peer that shares no code with the gateway in front of it.
 //!
-//! A call of gRPC goes to `grpc.rs`; everything else gets the same pages as over HTTP/1.1, by way of `h2/page.rs`.
+//! A call of gRPC goes to `grpc.rs`; everything else gets the same pages as over HTTP/1.1, by way of `h2/page.rs`. So does everything
+//! where there is one answer to all.
 
 mod page;
 
 use std::future::poll_fn;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use h2::server::{Builder, SendResponse};
@@ -12,6 +14,7 @@ use h2::{Reason, RecvStream, SendStream};
 use http::Request;
 
 use crate::grpc;
+use crate::site::Site;
 use crate::stream::Begun;
 
 /// What a client sends first (RFC 9113 §3.4).
@@ -28,7 +31,7 @@ const WINDOW_OF_CONNECTION: u32 = 16 * WINDOW;
 const FIELDS_MOST: u32 = 64 * 1024;
 
 /// Serves a connection until either side closes. An error only ends it: nobody is left to tell.
-pub(crate) async fn serve(stream: Begun) {
+pub(crate) async fn serve(stream: Begun, site: Arc<Site>) {
     let handshake = Builder::new()
         .max_concurrent_streams(STREAMS)
         .initial_window_size(WINDOW)
@@ -37,16 +40,19 @@ pub(crate) async fn serve(stream: Begun) {
         .handshake::<_, Bytes>(stream);
     let Ok(mut connection) = handshake.await else { return };
     while let Some(Ok((request, respond))) = connection.accept().await {
-        tokio::spawn(exchange(request, respond));
+        tokio::spawn(exchange(request, respond, Arc::clone(&site)));
     }
 }
 
 /// One request. An error only ends its stream.
-async fn exchange(request: Request<RecvStream>, respond: SendResponse<Bytes>) {
-    let _ = if grpc::is_call(&request) {
+async fn exchange(request: Request<RecvStream>, respond: SendResponse<Bytes>, site: Arc<Site>) {
+    site.cells.requests.add(1);
+    let _ = if site.fixed().is_some() {
+        page::answer(request, respond, site).await
+    } else if grpc::is_call(&request) {
         grpc::answer(request, respond).await
     } else {
-        page::answer(request, respond).await
+        page::answer(request, respond, site).await
     };
 }
 

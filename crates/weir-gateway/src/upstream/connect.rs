@@ -8,6 +8,7 @@ use crate::core::Core;
 use crate::error::{self, Cause};
 use std::fmt;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::OwnedSemaphorePermit;
 use weir_telemetry::{Attempt as Outcome, log};
@@ -292,7 +293,9 @@ async fn open(
     let rest = timeout.saturating_sub(started.elapsed());
     match tokio::time::timeout(rest, greeting).await {
         Ok(Ok((link, driver))) => {
-            links::add(pool, link, driver, opened, keepalive);
+            let (name, label) = (Arc::clone(&spec.name), Arc::clone(&endpoint.label));
+            let silent = move || complain(&name, &label, &error::UPSTREAM_RESET, &SILENT);
+            links::add(pool, link, driver, opened, keepalive, silent);
             Ok(Dialled { alone: None, connect, tls })
         }
         // Nothing of the request was sent.
@@ -303,6 +306,9 @@ async fn open(
         Err(e) => Err(failed(too_late, Outcome::ConnectTimeout, false, &e)),
     }
 }
+
+/// What is said of an upstream that was given up.
+const SILENT: &str = "no sign of life: it answered no PING on a connection with requests";
 
 /// 90 to 100 % of an age, so that connections made together do not end together.
 fn jittered(core: &Core, age: Duration) -> Duration {

@@ -180,19 +180,45 @@ impl Keepalive {
     }
 }
 
-/// Takes a connection in and keeps it moving.
-pub(crate) fn add(pool: &Rc<Pool>, link: Link, driver: Driver, opened: Opened, keepalive: Keepalive) {
+/// Takes a connection in and keeps it moving. `silent` is called when its peer gives no sign of life.
+pub(crate) fn add(
+    pool: &Rc<Pool>,
+    link: Link,
+    driver: Driver,
+    opened: Opened,
+    keepalive: Keepalive,
+    silent: impl FnOnce() + 'static,
+) {
     let links = &pool.links;
     let id = links.next.replace(links.next.get() + 1);
     links.list.borrow_mut().push(Held { id, link, used: false, expires: opened.expires });
-    drop(tokio::task::spawn_local(drive(Rc::downgrade(pool), id, driver, opened, keepalive)));
+    let pool = Rc::downgrade(pool);
+    drop(tokio::task::spawn_local(async move {
+        if let Ended::Silent = drive(&pool, id, driver, opened, keepalive).await {
+            silent();
+        }
+    }));
+}
+
+/// How a connection ended.
+enum Ended {
+    /// Its peer or we have closed it.
+    Closed,
+    /// It was given up.
+    Silent,
 }
 
 /// Keeps a connection moving until it ends. While it does, its place under the upstream's limit is taken.
-async fn drive(pool: Weak<Pool>, id: u64, mut driver: Driver, opened: Opened, keepalive: Keepalive) {
+async fn drive(
+    pool: &Weak<Pool>,
+    id: u64,
+    mut driver: Driver,
+    opened: Opened,
+    keepalive: Keepalive,
+) -> Ended {
     let mut deadline = Deadline::new();
     let mut idle_since = None;
-    loop {
+    let how = loop {
         let look = if idle_since.is_some() { LOOK.min(keepalive.limit) } else { LOOK };
         deadline.set(Instant::now(), look.max(AT_ONCE));
         let moved = poll_fn(|cx| {
@@ -200,7 +226,7 @@ async fn drive(pool: Weak<Pool>, id: u64, mut driver: Driver, opened: Opened, ke
                 return Poll::Ready(Some(fault));
             }
             if driver.take_settings() {
-                with(&pool, |links| links.changed.notify_waiters());
+                with(pool, |links| links.changed.notify_waiters());
             }
             deadline.poll_passed(cx).map(|()| None)
         });
@@ -211,22 +237,26 @@ async fn drive(pool: Weak<Pool>, id: u64, mut driver: Driver, opened: Opened, ke
                 () = rung.notified() => (None, false),
             },
         };
-        if ended.is_some() || (looked && !driver.is_alive()) {
-            break;
+        if ended.is_some() {
+            break Ended::Closed;
+        }
+        if looked && !driver.is_alive() {
+            break Ended::Silent;
         }
         if driver.streams() == 0 {
             let since = *idle_since.get_or_insert_with(Instant::now);
             if since.elapsed() >= keepalive.limit {
                 // Without its link the connection ends as soon as nothing is under way.
-                with(&pool, |links| links.remove(id));
+                with(pool, |links| links.remove(id));
             }
         } else {
             idle_since = None;
         }
-    }
-    with(&pool, |links| links.remove(id));
+    };
+    with(pool, |links| links.remove(id));
     drop((driver, opened)); // in this order: its requests fail before others take its place
-    with(&pool, |links| links.changed.notify_waiters());
+    with(pool, |links| links.changed.notify_waiters());
+    how
 }
 
 fn with(pool: &Weak<Pool>, act: impl FnOnce(&Links)) {

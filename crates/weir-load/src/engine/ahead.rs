@@ -59,8 +59,7 @@ impl Ahead {
         for lane in lanes {
             let _ = lane.await; // one that panicked opened fewer
         }
-        let ahead = std::mem::take(&mut opening.borrow_mut().ahead);
-        ahead
+        std::mem::take(&mut opening.borrow_mut().ahead)
     }
 
     /// How many were opened.

@@ -18,7 +18,7 @@ use super::{Message, Shared, ThreadEnd};
 use crate::Histogram;
 use crate::clock::{Clock, NEVER};
 use crate::grpc::Code;
-use crate::os::{self, Timer};
+use crate::os;
 use crate::pace::Rhythm;
 use crate::plan::Plan;
 use crate::report::CallKind;
@@ -33,6 +33,7 @@ use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tokio::sync::Notify;
+use weir_wire::timer::Timer;
 
 /// What one read may bring. One buffer for all connections of a thread, so that it stays in the cache.
 const READ_BYTES: usize = 64 * 1024;
@@ -95,6 +96,15 @@ pub(super) enum EndReason {
     Cut,
     /// It took too long.
     Timeout,
+}
+
+/// Why a client waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pause {
+    /// It can not connect, and tries again in a moment.
+    Failed,
+    /// Think time, or its stage has not come.
+    Planned,
 }
 
 /// What a client does next.
@@ -371,8 +381,8 @@ impl Worker {
         mine.saturating_sub(self.next.borrow().taken)
     }
 
-    /// Waits until a moment or the end of the run.
-    pub(super) async fn pause_until(&self, i: usize, at: u64) {
+    /// Waits until a moment or the end of the run. Time that the plan leaves client `i` idle is none that it could have had a request in.
+    pub(super) async fn pause_until(&self, i: usize, at: u64, why: Pause) {
         let begun = self.clock.now();
         let Some(instant) = self.clock.instant(at.min(self.stop_at())) else { return };
         let mut sleep = std::pin::pin!(tokio::time::sleep_until(instant.into()));
@@ -381,9 +391,11 @@ impl Worker {
             if self.clock.now() >= self.stop_at() { Poll::Ready(()) } else { sleep.as_mut().poll(cx) }
         })
         .await;
-        let idle = self.clock.now().saturating_sub(begun.max(self.shared.measure_from));
-        let slot = &self.slots[i];
-        slot.idle_ns.set(slot.idle_ns.get() + idle);
+        if why == Pause::Planned {
+            let idle = self.clock.now().saturating_sub(begun.max(self.shared.measure_from));
+            let slot = &self.slots[i];
+            slot.idle_ns.set(slot.idle_ns.get() + idle);
+        }
     }
 
     /// `n` requests began.

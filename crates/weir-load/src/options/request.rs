@@ -2,10 +2,11 @@
 
 use super::Reader;
 use crate::engine::h2::request::Rendered;
+use crate::engine::websocket::Kind;
 use crate::grpc::Call;
 use crate::plan::{Origin, Target};
 use crate::report::TargetPlan;
-use crate::template::{Data, Template, Text};
+use crate::template::{Data, Length, Template, Text};
 use crate::units;
 use crate::url::{Scheme, Url};
 use std::path::PathBuf;
@@ -16,6 +17,9 @@ use weir_wire::tls::ClientTls;
 
 /// Longest body: it is held in memory.
 const BODY_MOST: u64 = 1 << 30;
+
+/// What is sent over a WebSocket without `--data`: servers that echo tell it from nothing.
+const MESSAGE: &[u8] = b"hello";
 
 /// What parts of a multipart body are separated by: long enough to occur in no file by chance.
 const BOUNDARY: &str = "weir-3f1c9a7e5b2d4860-part";
@@ -36,11 +40,17 @@ impl Reader<'_> {
         data: Option<&Arc<Data>>,
     ) -> (Vec<Origin>, Vec<Target>, Vec<u32>, Vec<TargetPlan>) {
         let o = self.options;
+        let is_websocket = o.urls.iter().any(|u| Url::parse(u).is_ok_and(|u| u.scheme.is_websocket()));
+        if is_websocket {
+            self.websocket();
+        } else if o.binary {
+            self.wrong("--binary", "is for messages of a WebSocket: ws://host/path");
+        }
         let mut calls = self.calls();
-        let body = self.body();
+        let body = self.body().or_else(|| is_websocket.then(|| MESSAGE.to_vec()));
         let mut fields = self.fields();
         fields.extend(calls.as_ref().map(|c| c.fields.clone()).unwrap_or_default());
-        let method = self.method(body.is_some() || calls.is_some());
+        let method = self.method((body.is_some() && !is_websocket) || calls.is_some());
         if o.urls.is_empty() {
             self.wrong("URL", "expected one, such as http://127.0.0.1:8080/");
         }
@@ -55,14 +65,16 @@ impl Reader<'_> {
                     continue;
                 }
             };
+            if url.scheme.is_websocket() != is_websocket {
+                self.wrong(text, "WebSocket and HTTP are no mix: load them in two runs");
+            }
             let key = (url.scheme, url.host.clone(), url.port);
             let origin = seen.iter().position(|s| *s == key).unwrap_or_else(|| {
                 let addresses = self.addresses(text, &url);
-                if url.scheme.is_secure() && tls.is_none() {
+                if url.scheme.is_tls() && tls.is_none() {
                     tls = self.tls();
                 }
-                let tls =
-                    url.scheme.is_secure().then(|| tls.clone().map(|t| (t, url.host.clone()))).flatten();
+                let tls = (url.scheme.is_tls()).then(|| tls.clone().map(|t| (t, url.host.clone()))).flatten();
                 origins.push(Origin { addresses, tls });
                 seen.push(key);
                 origins.len() - 1
@@ -120,15 +132,24 @@ impl Reader<'_> {
                 format!("Basic {}", base64::encode(credentials.as_bytes())),
             ));
         }
-        if self.options.no_keepalive && !has("connection") {
+        let is_websocket = url.scheme.is_websocket();
+        if is_websocket {
+            let handshake =
+                [("Connection", "Upgrade"), ("Upgrade", "websocket"), ("Sec-WebSocket-Version", "13")];
+            all.extend(handshake.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        } else if self.options.no_keepalive && !has("connection") {
             all.push(("Connection".to_owned(), "close".to_owned()));
         }
         let path = call.as_ref().map_or_else(|| url.path.clone(), |c| c.path());
         let line = format!("{method} {path}");
         let lines: String = all.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
-        let has_length = call.is_none() && (!body.is_empty() || matches!(method, "POST" | "PUT" | "PATCH"));
+        let length = match method {
+            _ if is_websocket || call.is_some() => Length::Never,
+            "POST" | "PUT" | "PATCH" => Length::Always,
+            _ => Length::WithBody,
+        };
         let parts = [line.as_bytes(), lines.as_bytes(), body];
-        let mut template = self.template(place, parts, has_length, data.map(Arc::as_ref));
+        let mut template = self.template(place, parts, length, data.map(Arc::as_ref));
         let mut framed = Vec::new();
         if let Some(call) = &call {
             if let Some(template) = &mut template {
@@ -143,7 +164,7 @@ impl Reader<'_> {
         let body = if call.is_some() { &framed[..] } else { body };
         plan.body_bytes = body.len() as u64;
         let mut bytes = format!("{line} HTTP/1.1\r\n{lines}").into_bytes();
-        if has_length {
+        if length == Length::Always || (length == Length::WithBody && !body.is_empty()) {
             let length = body.len().to_string();
             bytes.extend_from_slice(format!("Content-Length: {length}\r\n").as_bytes());
             all.push(("Content-Length".to_owned(), length));
@@ -160,7 +181,39 @@ impl Reader<'_> {
         let is_h2 = self.options.http2 || call.is_some();
         let h2 = is_h2.then(|| Rendered::new(head, scheme, bytes.len() == head_bytes));
         let is_head = method == "HEAD";
-        Target { origin: 0, scheme, call, is_head, bytes: bytes.into(), head_bytes, h2, template }
+        let message = if self.options.binary { Kind::Binary } else { Kind::Text };
+        Target { origin: 0, scheme, call, is_head, bytes: bytes.into(), head_bytes, h2, message, template }
+    }
+
+    /// What can not stand beside a WebSocket.
+    fn websocket(&mut self) {
+        let o = self.options;
+        if o.http2 {
+            self.wrong("--http2", "a WebSocket is opened over HTTP/1.1: leave it out");
+        }
+        if o.pipeline.is_some_and(|n| n > 1) {
+            self.wrong("--pipeline", "is HTTP/1.1's; each message of a WebSocket waits for its answer");
+        }
+        if !o.forms.is_empty() {
+            self.wrong("-F", "a message of a WebSocket has no parts: give --data");
+        }
+        if o.method.as_ref().is_some_and(|m| m != "GET") {
+            self.wrong("-X", "the handshake of a WebSocket is a GET");
+        }
+        for header in &o.headers {
+            let name = header.split(':').next().unwrap_or_default().trim().to_ascii_lowercase();
+            let of_handshake = ["connection", "upgrade"].contains(&name.as_str())
+                || (name.starts_with("sec-websocket-") && name != "sec-websocket-protocol");
+            if of_handshake {
+                self.wrong(&format!("-H {header:?}"), "belongs to the handshake and can not be set");
+            }
+        }
+        if !o.binary && o.data.as_ref().is_some_and(|d| d.starts_with('@')) {
+            let text = self.body().is_none_or(|body| str::from_utf8(&body).is_ok());
+            if !text {
+                self.wrong("--data", "a text message is UTF-8; --binary sends bytes");
+            }
+        }
     }
 
     /// The template of a request, where it is not always the same.
@@ -168,7 +221,7 @@ impl Reader<'_> {
         &mut self,
         place: &str,
         parts: [&[u8]; 3],
-        has_length: bool,
+        length: Length,
         data: Option<&Data>,
     ) -> Option<Template> {
         if self.options.raw {
@@ -188,7 +241,7 @@ impl Reader<'_> {
             }
         }
         let fixed = [&line, &fields, &body].iter().all(|t| t.is_fixed());
-        (!fixed).then_some(Template { line, fields, body, has_length, call: None })
+        (!fixed).then_some(Template { line, fields, body, length, call: None })
     }
 
     pub(super) fn feed(&mut self) -> Option<Data> {

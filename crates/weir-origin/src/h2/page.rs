@@ -1,15 +1,18 @@
 //! The pages of HTTP/1.1 over HTTP/2: a page writes to memory as it would to a socket, and what it wrote is taken apart here.
 
 use std::io;
+use std::sync::Arc;
 
 use bytes::{Buf, Bytes, BytesMut};
 use h2::server::SendResponse;
 use h2::{Reason, RecvStream, SendStream};
-use http::{Request, Response};
+use http::{HeaderValue, Request, Response};
 use tokio::io::{AsyncReadExt, DuplexStream};
 
 use crate::connection::{Connection, Request as Page, Sink, Version};
+use crate::pages::Fixed;
 use crate::request::chunk_size;
+use crate::site::Site;
 use crate::stream::Stream;
 use crate::{h2 as http2, pages};
 
@@ -26,35 +29,52 @@ const MEASURED: &str = "/body/1KiB";
 pub(super) async fn answer(
     request: Request<RecvStream>,
     mut respond: SendResponse<Bytes>,
+    site: Arc<Site>,
 ) -> Result<(), h2::Error> {
-    if request.method() == http::Method::GET
+    if site.fixed().is_none()
+        && request.method() == http::Method::GET
         && request.uri().path() == MEASURED
         && request.body().is_end_stream()
     {
-        let mut stream = respond.send_response(measured(), false)?;
-        return stream.send_data(Bytes::from_static(pages::body_1kib()), true);
+        return whole(&mut respond, Bytes::from_static(pages::body_1kib()));
     }
     let page = read(request).await?;
+    if let Some(fixed) = site.fixed().filter(|_| page.method != "HEAD") {
+        return whole(&mut respond, fixed.body().clone());
+    }
     let (ours, theirs) = tokio::io::duplex(AHEAD);
-    let mut connection = Connection::new(Stream::Memory(theirs));
+    let mut connection = Connection::new(Stream::Memory(theirs), site);
     let write = async move {
-        let _ = pages::answer(&mut connection, &page).await; // the client has gone
-        let _ = connection.flush().await; // as above
+        match connection.site().fixed().map(Fixed::length) {
+            Some(length) => pages::body(&mut connection, &page, length).await?,
+            None => pages::answer(&mut connection, &page).await?,
+        }
+        connection.flush().await
     };
-    let mut passing = Passing { from: ours, bytes: BytesMut::new() };
-    let (passed, ()) = tokio::join!(passing.pass(&mut respond), write);
-    if let Err(Gone::Page) = passed {
-        respond.send_reset(Reason::INTERNAL_ERROR);
+    // Dropped when it ends, so that a page does not go on writing to a client that has gone.
+    let pass = async {
+        let mut passing = Passing { from: ours, bytes: BytesMut::new() };
+        passing.pass(&mut respond).await
+    };
+    match tokio::join!(pass, write) {
+        (Ok(mut stream), Ok(())) => stream.send_data(Bytes::new(), true)?,
+        (Err(Gone::Client), _) => {}
+        // Cut, or no HTTP: on purpose. A reset drops what was not sent, so the connection gets a turn to send it.
+        (Ok(_), Err(_)) | (Err(Gone::Page), _) => {
+            tokio::task::yield_now().await;
+            respond.send_reset(Reason::INTERNAL_ERROR);
+        }
     }
     Ok(())
 }
 
-fn measured() -> Response<()> {
+/// An answer that is there: its body goes to the client without a copy.
+fn whole(respond: &mut SendResponse<Bytes>, body: Bytes) -> Result<(), h2::Error> {
     let mut response = Response::new(());
     let fields = response.headers_mut();
-    fields.insert("content-type", http::HeaderValue::from_static("text/plain"));
-    fields.insert("content-length", http::HeaderValue::from_static("1024"));
-    response
+    fields.insert("content-type", HeaderValue::from_static(pages::TEXT));
+    fields.insert("content-length", body.len().into());
+    respond.send_response(response, false)?.send_data(body, true)
 }
 
 /// The request as the pages know it.
@@ -107,7 +127,8 @@ struct Passing {
 }
 
 impl Passing {
-    async fn pass(&mut self, respond: &mut SendResponse<Bytes>) -> Result<(), Gone> {
+    /// Passes on everything but the end of the stream, which depends on how the page ended.
+    async fn pass(&mut self, respond: &mut SendResponse<Bytes>) -> Result<SendStream<Bytes>, Gone> {
         let end = loop {
             match memchr::memmem::find(&self.bytes, b"\r\n\r\n") {
                 Some(at) => break at,
@@ -127,8 +148,7 @@ impl Passing {
                 }
             }
         }
-        stream.send_data(Bytes::new(), true)?;
-        Ok(())
+        Ok(stream)
     }
 
     async fn chunks(&mut self, stream: &mut SendStream<Bytes>) -> Result<(), Gone> {
