@@ -10,7 +10,7 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! *Layout.* `options` reads what was written (with `url`, `units`, `check`, `threshold`, `template`, `curl`) and makes a `plan`. `engine` runs it: `pace` says when
+//! *Layout.* `options` reads what was written (with `url`, `units`, `check`, `threshold`, `template`, `curl`, `grpc`) and makes a `plan`. `engine` runs it: `pace` says when
 //! requests begin, `clock` and `os` what time it is. `report` is the data model of everything a run yields; whatever is
 //! printed, in our layout or in another tool's, is computed from it and from nothing else. `histogram` is the one way in which times are kept, `verdict`
 //! judges, `cost` watches the target's process. `compare` runs a plan on several targets in turn, `knee` searches
@@ -30,6 +30,7 @@ pub mod compare;
 mod cost;
 mod curl;
 mod engine;
+mod grpc;
 pub mod histogram;
 pub mod knee;
 mod options;

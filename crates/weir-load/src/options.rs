@@ -1,6 +1,7 @@
 //! From options as they were written to a plan that can run. All mistakes are told in one go, each with its place.
 
 mod address;
+mod call;
 mod request;
 
 pub(crate) use request::is_secret;
@@ -38,6 +39,14 @@ pub struct Options {
     pub feed: Option<PathBuf>,
     /// Send braces as they are.
     pub raw: bool,
+    /// Metadata of calls of gRPC, `key: value`; values of `-bin` keys in base64.
+    pub metadata: Vec<String>,
+    /// .proto files that say what the methods of gRPC are. Without these and without a set the target is asked.
+    pub protos: Vec<PathBuf>,
+    /// Where what they import is looked for. Default: where each of them stands.
+    pub import_paths: Vec<PathBuf>,
+    /// A set of descriptors instead.
+    pub protoset: Option<PathBuf>,
     /// `user:password` for basic authentication.
     pub user: Option<String>,
     /// Token for bearer authentication.
@@ -211,7 +220,7 @@ impl Reader<'_> {
 
         let begun = Instant::now();
         let data = self.feed().map(Arc::new);
-        let (origins, targets, weights, plans) = self.targets(data.as_deref());
+        let (origins, targets, weights, plans) = self.targets(data.as_ref());
         let dns_ns = crate::clock::nanos(begun.elapsed());
         let pid = self.pid(&origins, thresholds.iter().any(Threshold::needs_cost));
         if targets.is_empty() || !self.mistakes.is_empty() {
@@ -230,7 +239,7 @@ impl Reader<'_> {
             keepalive: !o.no_keepalive,
             protocol: match () {
                 () if is_websocket => Protocol::WebSocket,
-                () if o.http2 => Protocol::Http2,
+                () if self.is_h2() => Protocol::Http2,
                 () => Protocol::Http11,
             },
             timeout_ns: crate::clock::nanos(timeout),
@@ -350,19 +359,24 @@ impl Reader<'_> {
 
     fn streams(&mut self, clients: u64, pipeline: u64) -> u64 {
         let streams = self.within("-m", self.options.streams, 1, STREAMS_MOST);
-        if streams > 1 && !self.options.http2 {
+        if streams > 1 && !self.is_h2() {
             self.wrong("-m", "streams are HTTP/2's: add --http2");
         }
         if streams > 1 && self.options.no_keepalive {
             self.wrong("-m", "needs keep-alive: leave out --no-keepalive");
         }
-        if pipeline > 1 && self.options.http2 {
+        if pipeline > 1 && self.is_h2() {
             self.wrong("--pipeline", "is HTTP/1.1's; with --http2 requests go ahead with -m");
         }
         if clients.saturating_mul(streams) > CONNECTIONS_MOST {
             self.wrong("-m", "connections times streams are at most 1000000");
         }
         streams
+    }
+
+    /// Whether HTTP/2 is asked for, which gRPC does by itself.
+    fn is_h2(&self) -> bool {
+        self.options.http2 || self.speaks_grpc()
     }
 
     // === reading values ===

@@ -2,6 +2,7 @@
 
 use super::h2::request::Rendered;
 use super::{Shared, ThreadEnd, TickPart};
+use crate::grpc::{CODES, Code};
 use crate::plan::{Plan, Target};
 use crate::progress::SoFar;
 use crate::report::{
@@ -83,6 +84,13 @@ impl Merge {
         self.so_far.response.add(&response);
         self.so_far.counts.requests += tick.requests;
         self.so_far.counts.responses += tick.responses;
+        if self.plan.is_grpc() {
+            // Which codes they were is known at the end only; for conditions to abort on it is enough whether they were OK.
+            let codes = &mut self.so_far.counts.grpc;
+            for (code, n) in [(Code::OK, tick.responses - tick.unexpected), (Code::UNKNOWN, tick.unexpected)] {
+                *codes.entry(code.name().to_owned()).or_default() += n;
+            }
+        }
         self.so_far.measured_ns = tick.end_ns;
         self.keep(tick.clone());
         tick
@@ -295,6 +303,11 @@ fn add_counts(c: &mut Counts, thread: &ThreadEnd) {
     let t = &thread.tally;
     c.requests += t.requests;
     c.responses += t.responses;
+    for (code, n) in CODES.iter().zip(t.grpc).filter(|(_, n)| *n > 0) {
+        *c.grpc.entry((*code).to_owned()).or_default() += n;
+    }
+    c.not_grpc += t.not_grpc;
+    c.messages += t.messages;
     for (status, n) in t.statuses.iter().enumerate().filter(|(_, n)| **n > 0) {
         *c.statuses.entry(status as u16).or_default() += n;
     }
@@ -327,8 +340,7 @@ fn ledger(plan: &Plan, shared: &Shared, protocols: [u64; Protocol::ALL.len()]) -
     l.protocols.retain(|_, n| *n > 0);
     let Some(first) = shared.first.get() else { return l };
     if let Some(target) = plan.targets.get(first.target) {
-        let scheme = plan.as_run.targets.get(first.target).map_or("http", |t| t.scheme.as_str());
-        (l.first_request, l.first_request_bytes) = first_request(target, first.fields.is_some(), scheme);
+        (l.first_request, l.first_request_bytes) = first_request(target, first.fields.is_some());
     }
     if let Some(request) = &first.request {
         l.first_request = without_secrets(request).escape_ascii().to_string();
@@ -351,7 +363,7 @@ fn ledger(plan: &Plan, shared: &Shared, protocols: [u64; Protocol::ALL.len()]) -
 }
 
 /// The first request as shown, and its length.
-fn first_request(target: &Target, is_h2: bool, scheme: &str) -> (String, u64) {
+fn first_request(target: &Target, is_h2: bool) -> (String, u64) {
     let shown = target.bytes.get(..super::CAPTURE_BYTES).unwrap_or(&target.bytes);
     let shown = without_secrets(shown);
     let Some(h2) = target.h2.as_ref().filter(|_| is_h2) else {
@@ -361,7 +373,7 @@ fn first_request(target: &Target, is_h2: bool, scheme: &str) -> (String, u64) {
     let len = h2.bytes().len() + super::h2::request::body_bytes(body.len());
     let end = memchr::memmem::find(&shown, b"\r\n\r\n").map_or(shown.len(), |at| at + 4);
     let mut bytes =
-        Rendered::new(shown.get(..end).unwrap_or(&shown), scheme, body.is_empty()).bytes().to_vec();
+        Rendered::new(shown.get(..end).unwrap_or(&shown), target.scheme, body.is_empty()).bytes().to_vec();
     bytes.extend_from_slice(shown.get(end..).unwrap_or_default());
     bytes.truncate(super::CAPTURE_BYTES);
     (bytes.escape_ascii().to_string(), len as u64)

@@ -4,6 +4,7 @@
 mod bench;
 mod bench_file;
 mod compare;
+mod grpc;
 mod knee;
 mod layouts;
 mod live;
