@@ -4,15 +4,12 @@
 //! what comes. After a read it lets all clients that got their response go first, so that their next requests leave in one write:
 //! a batch of any number costs two system calls.
 //!
-//! *Layout.* `codec` is the connection as bytes, with `frame`, `head`, `hpack` and `tables` below it; `request` renders requests. Here are
-//! sockets, times and counts.
+//! *Layout.* `codec` is the connection as bytes, with `head` below it, frames and HPACK being those of `weir_wire::h2`; `request`
+//! renders requests. Here are sockets, times and counts.
 
 mod codec;
-mod frame;
 mod head;
-mod hpack;
 pub(crate) mod request;
-mod tables;
 
 use super::Captured;
 use super::h1::Failure;
@@ -28,6 +25,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use weir_wire::Stream;
+use weir_wire::h2::{frame, hpack};
 
 /// The text of the error when a target without HTTP/2 is asked for it by prior knowledge; the verdict knows it.
 pub(crate) const ANSWERED_OLD: &str = "the target answered in HTTP/1 to a client that began with HTTP/2";
@@ -324,6 +322,7 @@ impl Link {
                         let fields = Some((c.server, c.content_type));
                         worker.shared.captured(Captured {
                             target: exchange.target,
+                            request: None,
                             bytes: c.bytes,
                             response,
                             fields,

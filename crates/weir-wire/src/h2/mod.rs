@@ -11,10 +11,14 @@
 
 mod client;
 mod flood;
+pub mod frame;
 mod head;
+pub mod hpack;
+mod huffman;
 mod pulse;
 mod server;
 mod stream;
+mod tables;
 mod transport;
 
 pub use client::{Driver, Link, window_for};

@@ -20,7 +20,7 @@ use weir_load::{Interrupt, Knee, Mistake, Options, Plan, Report};
 
 #[derive(Args)]
 pub(super) struct Load {
-    /// What to load: URLs, each with an optional weight, as in 3@http://127.0.0.1:8080/
+    /// What to load: URLs (http, https, ws, wss), each with an optional weight, as in 3@http://127.0.0.1:8080/
     #[arg(value_name = "URL")]
     urls: Vec<String>,
 

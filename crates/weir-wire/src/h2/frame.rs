@@ -1,49 +1,68 @@
 //! Frames of HTTP/2 as bytes (RFC 9113 §4 and §6).
 
 /// Longest payload that we take, and that we send: what SETTINGS say where they say nothing.
-pub(super) const FRAME_MOST: usize = 16_384;
+pub const FRAME_MOST: usize = 16_384;
 
 /// Bytes before a payload.
-pub(super) const HEADER: usize = 9;
+pub const HEADER: usize = 9;
 
 /// A type of frames. Not an enum: unknown ones are ignored, and this is how they look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Kind(pub(super) u8);
+pub struct Kind(pub u8);
 
 impl Kind {
-    pub(super) const CONTINUATION: Self = Self(9);
-    pub(super) const DATA: Self = Self(0);
-    pub(super) const GOAWAY: Self = Self(7);
-    pub(super) const HEADERS: Self = Self(1);
-    pub(super) const PING: Self = Self(6);
-    pub(super) const PRIORITY: Self = Self(2);
-    pub(super) const PUSH_PROMISE: Self = Self(5);
-    pub(super) const RST_STREAM: Self = Self(3);
-    pub(super) const SETTINGS: Self = Self(4);
-    pub(super) const WINDOW_UPDATE: Self = Self(8);
+    /// The rest of a head.
+    pub const CONTINUATION: Self = Self(9);
+    /// A piece of a body.
+    pub const DATA: Self = Self(0);
+    /// The end of the connection.
+    pub const GOAWAY: Self = Self(7);
+    /// A head, trailers, or the beginning of one.
+    pub const HEADERS: Self = Self(1);
+    /// A question whether the peer is there, and its answer.
+    pub const PING: Self = Self(6);
+    /// Obsolete (RFC 9113 §5.3.2).
+    pub const PRIORITY: Self = Self(2);
+    /// A promise of a server; nobody here takes one.
+    pub const PUSH_PROMISE: Self = Self(5);
+    /// The end of one stream.
+    pub const RST_STREAM: Self = Self(3);
+    /// What the other side is held to.
+    pub const SETTINGS: Self = Self(4);
+    /// Leave to send more.
+    pub const WINDOW_UPDATE: Self = Self(8);
 }
 
 // === flags ===
 
-pub(super) const ACK: u8 = 0x1;
-pub(super) const END_STREAM: u8 = 0x1;
-pub(super) const END_HEADERS: u8 = 0x4;
-pub(super) const PADDED: u8 = 0x8;
-pub(super) const PRIORITY: u8 = 0x20;
+/// Of SETTINGS and PING: it confirms.
+pub const ACK: u8 = 0x1;
+/// Of DATA and HEADERS: nothing follows.
+pub const END_STREAM: u8 = 0x1;
+/// Of HEADERS and CONTINUATION: the head is whole.
+pub const END_HEADERS: u8 = 0x4;
+/// Of DATA and HEADERS: there is padding.
+pub const PADDED: u8 = 0x8;
+/// Of HEADERS: a priority stands before the fields.
+pub const PRIORITY: u8 = 0x20;
 
 /// What stands before a payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Header {
-    pub(super) len: usize,
-    pub(super) kind: Kind,
-    pub(super) flags: u8,
-    pub(super) stream: u32,
+pub struct Header {
+    /// Bytes of the payload.
+    pub len: usize,
+    /// Its type.
+    pub kind: Kind,
+    /// Its flags.
+    pub flags: u8,
+    /// The stream it belongs to; 0 is the connection.
+    pub stream: u32,
 }
 
 impl Header {
     /// Reads a header; none where there are too few bytes.
     #[inline]
-    pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
         let &[a, b, c, kind, flags, s0, s1, s2, s3] = bytes.first_chunk::<HEADER>()?;
         Some(Self {
             len: u32::from_be_bytes([0, a, b, c]) as usize,
@@ -53,13 +72,14 @@ impl Header {
         })
     }
 
-    pub(super) const fn has(&self, flag: u8) -> bool {
+    /// Whether a flag is set.
+    pub const fn has(&self, flag: u8) -> bool {
         self.flags & flag != 0
     }
 }
 
 /// Appends a frame. The payload is not longer than [`FRAME_MOST`].
-pub(super) fn write(kind: Kind, flags: u8, stream: u32, payload: &[u8], out: &mut Vec<u8>) {
+pub fn write(kind: Kind, flags: u8, stream: u32, payload: &[u8], out: &mut Vec<u8>) {
     let [_, a, b, c] = (payload.len() as u32).to_be_bytes();
     let [s0, s1, s2, s3] = stream.to_be_bytes();
     out.extend_from_slice(&[a, b, c, kind.0, flags, s0, s1, s2, s3]);
@@ -67,12 +87,12 @@ pub(super) fn write(kind: Kind, flags: u8, stream: u32, payload: &[u8], out: &mu
 }
 
 /// The four bytes of a payload at this place, as a number.
-pub(super) fn number(payload: &[u8], at: usize) -> Option<u32> {
+pub fn number(payload: &[u8], at: usize) -> Option<u32> {
     payload.get(at..)?.first_chunk().map(|four| u32::from_be_bytes(*four))
 }
 
 /// The part of a payload that is neither padding nor priority; none where they are longer than it.
-pub(super) fn content<'a>(header: &Header, payload: &'a [u8]) -> Option<&'a [u8]> {
+pub fn content<'a>(header: &Header, payload: &'a [u8]) -> Option<&'a [u8]> {
     let mut content = payload;
     let mut padding = 0;
     if header.has(PADDED) {
@@ -86,7 +106,7 @@ pub(super) fn content<'a>(header: &Header, payload: &'a [u8]) -> Option<&'a [u8]
 }
 
 /// The name of an error code (RFC 9113 §7).
-pub(super) fn code_name(code: u32) -> String {
+pub fn code_name(code: u32) -> String {
     const NAMES: [&str; 14] = [
         "NO_ERROR",
         "PROTOCOL_ERROR",
