@@ -87,7 +87,8 @@ impl Merge {
         if self.plan.is_grpc() {
             // Which codes they were is known at the end only; for conditions to abort on it is enough whether they were OK.
             let codes = &mut self.so_far.counts.grpc;
-            for (code, n) in [(Code::OK, tick.responses - tick.unexpected), (Code::UNKNOWN, tick.unexpected)] {
+            for (code, n) in [(Code::OK, tick.responses - tick.unexpected), (Code::UNKNOWN, tick.unexpected)]
+            {
                 *codes.entry(code.name().to_owned()).or_default() += n;
             }
         }

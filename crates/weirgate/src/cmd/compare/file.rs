@@ -242,8 +242,11 @@ impl BenchFile {
             return;
         }
         for (name, workload) in self.workloads.iter() {
-            let pids = BTreeMap::new();
-            if let Err(mistakes) = Compare::new(&self.options(workload, &self.names(workload), &pids, None)) {
+            let mut options = self.options(workload, &self.names(workload), &BTreeMap::new(), None);
+            if self.prepares() && workload.body_file.as_ref().is_some_and(|path| !path.0.exists()) {
+                options.own.iter_mut().for_each(|own| own.options.data = None);
+            }
+            if let Err(mistakes) = Compare::new(&options) {
                 for mistake in mistakes {
                     let Mistake { place, hint } = mistake;
                     let message = format!("{place}: {hint}");
@@ -251,6 +254,11 @@ impl BenchFile {
                 }
             }
         }
+    }
+
+    /// Whether commands run before anything is measured: files that are missing now may be theirs.
+    fn prepares(&self) -> bool {
+        self.processes.iter().chain(self.targets.iter()).any(|(_, service)| !service.prepare.is_empty())
     }
 
     /// The targets of a workload.
