@@ -5,6 +5,7 @@ mod compare;
 mod knee;
 mod layouts;
 mod live;
+mod mistakes;
 mod origin;
 mod rate;
 
