@@ -35,6 +35,7 @@ fn print(r: &Report) -> String {
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\
          <title>{grade}: {title}</title>\n<style>\n{css}</style></head>\n<body>\n<h1>{title}</h1>\n{body}</body></html>\n",
         grade = r.verdict.grade,
         css = include_str!("html/page.css"),
