@@ -99,6 +99,11 @@ impl Reader<'_> {
             weights.push(url.weight);
             plans.push(plan);
         }
+        if tls.is_none()
+            && (o.cert.is_some() || o.key.is_some() || o.cacert.is_some() || o.server_name.is_some())
+        {
+            self.tls(); // needed for none of the URLs, but a file that can not be read is a mistake all the same
+        }
         (origins, targets, weights, plans)
     }
 
@@ -224,7 +229,7 @@ impl Reader<'_> {
         length: Length,
         data: Option<&Data>,
     ) -> Option<Template> {
-        if self.options.raw {
+        if self.options.raw || self.feed_is_missing {
             return None;
         }
         let mut read = |part: &[u8]| match Text::parse(part, data) {
@@ -331,6 +336,9 @@ impl Reader<'_> {
             self.wrong("--bearer", "--user says who asks already: give one of the two");
         }
         if let Some(user) = &o.user {
+            if !user.contains(':') {
+                self.wrong(&format!("-u {user}"), "expected NAME:PASSWORD");
+            }
             fields.push(("Authorization".to_owned(), format!("Basic {}", base64::encode(user.as_bytes()))));
         }
         if let Some(token) = &o.bearer {

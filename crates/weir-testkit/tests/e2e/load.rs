@@ -8,6 +8,7 @@ mod grpc;
 mod knee;
 mod layouts;
 mod live;
+mod mistakes;
 mod origin;
 mod rate;
 
