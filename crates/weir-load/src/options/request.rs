@@ -3,7 +3,7 @@
 use super::Reader;
 use crate::engine::h2::request::Rendered;
 use crate::engine::websocket::Kind;
-use crate::plan::{Origin, Target};
+use crate::plan::{Origin, Proxy, Target};
 use crate::template::{Data, Length, Template, Text};
 use crate::url::{Scheme, Url};
 use std::path::PathBuf;
@@ -55,12 +55,16 @@ impl Reader<'_> {
             }
             let key = (url.scheme, url.host.clone(), url.port);
             let origin = seen.iter().position(|s| *s == key).unwrap_or_else(|| {
-                let addresses = self.addresses(text, &url);
+                // A proxy looks up the target's name itself.
+                let (proxy, addresses) = match self.proxy(&url) {
+                    Some((proxy, addresses)) => (Some(proxy), addresses),
+                    None => (None, self.addresses(text, &url)),
+                };
                 if url.scheme.is_tls() && tls.is_none() {
                     tls = self.tls();
                 }
                 let tls = (url.scheme.is_tls()).then(|| tls.clone().map(|t| (t, url.host.clone()))).flatten();
-                origins.push(Origin { addresses, tls });
+                origins.push(Origin { addresses, tls, proxy });
                 seen.push(key);
                 origins.len() - 1
             });
@@ -72,7 +76,10 @@ impl Reader<'_> {
                 .unwrap_or_default();
             let body = body.as_deref().unwrap_or_default();
             plan.body_bytes = body.len() as u64;
-            let (target, shown) = self.render(text, &method, &url, &fields, body, data);
+            let proxy = origins.get(origin).and_then(|o| o.proxy.as_ref());
+            plan.proxy = proxy.map(|p| p.name.clone());
+            let given = proxy.filter(|p| p.connect.is_none());
+            let (target, shown) = self.render((text, &method, given), &url, &fields, body, data);
             plan.headers = shown;
             targets.push(Target { origin, ..target });
             weights.push(url.weight);
@@ -82,11 +89,10 @@ impl Reader<'_> {
     }
 
     /// The request on the wire. Beside what was asked for it has Host, and Content-Length where there is a body: nothing
-    /// else, as with wrk. With it the fields as they may be shown.
+    /// else, as with wrk. With it the fields as they may be shown. `given` is the proxy that it is given to.
     fn render(
         &mut self,
-        place: &str,
-        method: &str,
+        (place, method, given): (&str, &str, Option<&Proxy>),
         url: &Url,
         fields: &[(String, String)],
         body: &[u8],
@@ -112,7 +118,12 @@ impl Reader<'_> {
         } else if self.options.no_keepalive && !has("connection") {
             all.push(("Connection".to_owned(), "close".to_owned()));
         }
-        let line = format!("{method} {}", url.path);
+        // RFC 9112 §3.2.2: a proxy is told the whole URL.
+        let whole = given.map(|_| format!("{}://{}", url.scheme.name(), url.authority)).unwrap_or_default();
+        if let Some(authorization) = given.and_then(|p| p.authorization.as_ref()) {
+            all.push(("Proxy-Authorization".to_owned(), authorization.clone()));
+        }
+        let line = format!("{method} {whole}{}", url.path);
         let lines: String = all.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
         let length = match method {
             _ if is_websocket => Length::Never,

@@ -10,6 +10,7 @@ mod origin;
 mod rate;
 
 mod http2;
+mod proxy;
 mod statistics;
 mod verdict;
 mod websocket;
