@@ -104,6 +104,11 @@ pub(crate) struct Target {
 }
 
 impl Plan {
+    /// How long the load lasts before anything counts.
+    pub const fn warmup(&self) -> Duration {
+        Duration::from_nanos(self.warmup_ns)
+    }
+
     /// Whether clients wait for their responses before they send again.
     pub(crate) const fn is_closed(&self) -> bool {
         matches!(self.rhythm, Rhythm::Closed(_))

@@ -6,6 +6,7 @@ mod bench_file;
 mod compare;
 mod knee;
 mod layouts;
+mod live;
 mod origin;
 mod rate;
 
