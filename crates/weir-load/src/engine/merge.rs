@@ -333,6 +333,7 @@ fn ledger(plan: &Plan, shared: &Shared, protocols: [u64; Protocol::ALL.len()]) -
         let keys = most.keys.unwrap_or_default();
         (l.tls_group, l.tls_key_bits) = (keys.group.map(str::to_owned), keys.certificate_bits);
     }
+    l.proxies.clone_from(&shared.proxies.lock().unwrap_or_else(PoisonError::into_inner));
     l.sessions = sessions.iter().map(|(name, s)| (name.clone(), s.connections)).collect();
     drop(sessions);
     l.alpn = shared.alpn.get().cloned();

@@ -356,7 +356,9 @@ fn wire(r: &Report) -> String {
             ["closed by the target".to_owned(), grouped(ws.closed_by_target.values().sum())],
         ]
     });
-    let mut body = table(&[], rows.into_iter().chain(sessions));
+    let proxies =
+        l.proxies.iter().map(|(p, n)| ["by way of".to_owned(), format!("{}, {}", escaped(p), grouped(*n))]);
+    let mut body = table(&[], rows.into_iter().chain(proxies).chain(sessions));
     for (name, text, bytes) in [
         ("request", &l.first_request, l.first_request_bytes),
         ("response", &l.first_response, l.first_response_bytes),
