@@ -18,7 +18,8 @@ mod worker;
 use crate::clock::{Clock, NEVER};
 use crate::cost::{Begun, Watch};
 use crate::plan::Plan;
-use crate::report::{End, Report, Tick};
+use crate::progress::Progress;
+use crate::report::{End, Errors, Report};
 use crate::{Histogram, clock};
 use merge::Merge;
 use reader::Response;
@@ -28,6 +29,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
 use std::time::{Duration, Instant, SystemTime};
 use tally::Tally;
+
+/// How often whoever started a run may look at it.
+const LOOK: Duration = Duration::from_millis(250);
 
 /// How much of the first response is kept for the ledger.
 const CAPTURE_BYTES: usize = 4096;
@@ -87,7 +91,8 @@ pub(crate) struct TickPart {
     pub(crate) requests: u64,
     pub(crate) responses: u64,
     pub(crate) unexpected: u64,
-    pub(crate) errors: u64,
+    pub(crate) statuses: BTreeMap<u16, u64>,
+    pub(crate) errors: Errors,
     pub(crate) sent: u64,
     pub(crate) received: u64,
     pub(crate) users: u64,
@@ -212,11 +217,11 @@ impl Shared {
 }
 
 impl Plan {
-    /// Runs the plan to its end and tells what came of it. `on_tick` is called about once a second, from the calling thread, and may print.
+    /// Runs the plan to its end and tells what came of it. `look` is called four times a second, from the calling thread, and may print.
     ///
     /// # Errors
     /// When a thread or its runtime can not be made. What the target does is never an error: it is in the report.
-    pub fn run(self, interrupt: &Interrupt, mut on_tick: impl FnMut(&Tick)) -> std::io::Result<Report> {
+    pub fn run(self, interrupt: &Interrupt, mut look: impl FnMut(&Progress<'_>)) -> std::io::Result<Report> {
         let _ = weir_wire::limits::raise_descriptors(); // fewer connections then, and the report says so
         let plan = Arc::new(self);
         let (out, inbox) = mpsc::channel();
@@ -244,8 +249,12 @@ impl Plan {
         let mut merge = Merge::new(&plan);
         let mut end = None;
         let mut left = plan.threads;
+        let mut next_look = Instant::now();
         while left > 0 {
-            let Ok(message) = inbox.recv_timeout(Duration::from_secs(1)) else {
+            let Ok(message) = inbox.recv_timeout(next_look.saturating_duration_since(Instant::now())) else {
+                next_look = Instant::now() + LOOK;
+                merge.so_far.cost = watch.as_ref().and_then(Watch::so_far);
+                look(&Progress { elapsed_ns: clock.now(), tick: None, so_far: &merge.so_far });
                 if threads.iter().all(std::thread::JoinHandle::is_finished) {
                     break; // one of them panicked: joining says so
                 }
@@ -262,10 +271,9 @@ impl Plan {
                 }
                 Message::Tick(part) => {
                     if let Some(tick) = merge.tick(*part) {
-                        on_tick(&tick);
-                        let so_far = || merge.so_far();
+                        look(&Progress { elapsed_ns: clock.now(), tick: Some(&tick), so_far: &merge.so_far });
                         if end.is_none()
-                            && let Some(condition) = aborts(&plan, so_far)
+                            && let Some(condition) = aborts(&plan, || merge.report_so_far())
                         {
                             end = Some(End::Aborted { condition });
                             shared.stop(clock.now(), clock::nanos(plan.grace));

@@ -5,12 +5,12 @@
 //!
 //! let options = Options { urls: vec!["http://127.0.0.1:8080/".to_owned()], ..Options::default() };
 //! let plan = Plan::new(&options).expect("a plan that can run");
-//! let report = plan.run(&Interrupt::default(), |tick| eprintln!("{} responses", tick.responses))?;
+//! let report = plan.run(&Interrupt::default(), |now| eprintln!("{} responses", now.so_far.counts.responses))?;
 //! println!("{} {:.0}/s", report.verdict.grade, report.rate());
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! *Layout.* `options` reads what was written (with `url`, `units`, `check`, `threshold`, `template`, `curl`) and makes a `plan`. `engine` runs it: `pace` says when
+//! *Layout.* `options` reads what was written (with `url`, `units`, `check`, `threshold`, `template`, `curl`, `grpc`) and makes a `plan`. `engine` runs it: `pace` says when
 //! requests begin, `clock` and `os` what time it is. `report` is the data model of everything a run yields; whatever is
 //! printed, in our layout or in another tool's, is computed from it and from nothing else. `histogram` is the one way in which times are kept, `verdict`
 //! judges, `cost` watches the target's process. `compare` runs a plan on several targets in turn, `knee` searches
@@ -30,6 +30,7 @@ pub mod compare;
 mod cost;
 mod curl;
 mod engine;
+mod grpc;
 pub mod histogram;
 pub mod knee;
 mod options;
@@ -37,12 +38,13 @@ mod os;
 mod pace;
 mod page;
 mod plan;
+mod progress;
 pub mod published;
 pub mod remote_write;
 pub mod report;
 mod template;
 mod threshold;
-mod units;
+pub mod units;
 mod url;
 pub mod verdict;
 
@@ -54,6 +56,7 @@ pub use histogram::Histogram;
 pub use knee::Knee;
 pub use options::{Mistake, Options};
 pub use plan::Plan;
+pub use progress::{Progress, SoFar};
 pub use remote_write::RemoteWrite;
 pub use report::Report;
 pub use threshold::Threshold;

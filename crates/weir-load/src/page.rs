@@ -14,6 +14,7 @@ pub(crate) fn document(grade: Grade, title: &str, body: &str) -> String {
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\
          <title>{grade}: {title}</title>\n<style>\n{css}</style></head>\n<body>\n<h1>{title}</h1>\n{body}</body></html>\n",
         css = include_str!("page/page.css"),
     )

@@ -3,6 +3,7 @@
 use crate::check::Check;
 use crate::engine::h2::request::Rendered;
 use crate::engine::websocket::Kind;
+use crate::grpc::Call;
 use crate::pace::Rhythm;
 use crate::report::{PlanAsRun, Protocol};
 use crate::template::{Data, Template};
@@ -76,6 +77,10 @@ impl Origin {
 #[derive(Debug)]
 pub(crate) struct Target {
     pub(crate) origin: usize,
+    /// What HTTP/2 says of TLS: `http` or `https`.
+    pub(crate) scheme: &'static str,
+    /// The method, where gRPC is spoken.
+    pub(crate) call: Option<Arc<Call>>,
     /// Whether it is a HEAD: its responses have no body.
     pub(crate) is_head: bool,
     /// Head and body as they are sent; of WebSocket the handshake without its key, and the message.
@@ -91,6 +96,11 @@ pub(crate) struct Target {
 }
 
 impl Plan {
+    /// How long the load lasts before anything counts.
+    pub const fn warmup(&self) -> Duration {
+        Duration::from_nanos(self.warmup_ns)
+    }
+
     /// Whether clients wait for their responses before they send again.
     pub(crate) const fn is_closed(&self) -> bool {
         matches!(self.rhythm, Rhythm::Closed(_))
@@ -112,6 +122,11 @@ impl Plan {
     /// Whether HTTP/2 is asked for.
     pub(crate) fn is_h2(&self) -> bool {
         self.as_run.protocol == Protocol::Http2
+    }
+
+    /// Whether calls of gRPC are made: all targets are, or none.
+    pub(crate) fn is_grpc(&self) -> bool {
+        self.targets.iter().any(|t| t.call.is_some())
     }
 
     /// Whether messages are sent over WebSocket.

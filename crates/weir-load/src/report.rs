@@ -29,7 +29,7 @@ pub use parts::{
     CheckResult, ConnectionStats, Generator, Health, Ledger, TargetCost, TargetStats, ThreadStats,
     ThresholdResult, WebSocketStats,
 };
-pub use plan::{End, Pace, PlanAsRun, Protocol, Stage, StageUnit, Stop, TargetPlan};
+pub use plan::{CallKind, CallPlan, End, Pace, PlanAsRun, Protocol, Stage, StageUnit, Stop, TargetPlan};
 pub use text::verdict as verdict_text;
 pub use times::{Latency, Percentiles, Phases, Series, Tick};
 pub use verify::{Difference, verify};
@@ -164,8 +164,13 @@ pub struct Counts {
     /// Responses by exact status (oha `statusCodeDistribution`; wrk `Non-2xx or 3xx` sums those above 399; ab `Non-2xx responses` those outside of
     /// 200 to 299). 101 is the answer to a message of a WebSocket.
     pub statuses: BTreeMap<u16, u64>,
-    /// gRPC codes by name, such as `OK` (ghz status distribution). Empty without gRPC.
+    /// gRPC codes of responses by name, such as `OK`. Empty without gRPC. A response that is not gRPC has the code that its status means to gRPC. (The
+    /// status distribution of ghz has errors too: those of time as `DeadlineExceeded`, the others as `Unavailable`.)
     pub grpc: BTreeMap<String, u64>,
+    /// Responses to calls of gRPC that are not gRPC: another content-type, or no grpc-status.
+    pub not_grpc: u64,
+    /// Messages of gRPC received.
+    pub messages: u64,
     /// Requests without a complete response, by kind.
     pub errors: Errors,
     /// Texts of errors and how often each occurred, the 32 first different ones (ghz and oha error distribution). The rest is under `…`.
@@ -205,6 +210,28 @@ impl Errors {
     /// All kinds together.
     pub const fn total(&self) -> u64 {
         self.connect + self.tls + self.timeout + self.reset + self.write + self.protocol
+    }
+
+    /// Adds those of another part.
+    pub const fn add(&mut self, other: &Self) {
+        self.connect += other.connect;
+        self.tls += other.tls;
+        self.timeout += other.timeout;
+        self.reset += other.reset;
+        self.write += other.write;
+        self.protocol += other.protocol;
+    }
+
+    /// Those that came after `earlier`.
+    pub(crate) const fn since(&self, earlier: &Self) -> Self {
+        Self {
+            connect: self.connect - earlier.connect,
+            tls: self.tls - earlier.tls,
+            timeout: self.timeout - earlier.timeout,
+            reset: self.reset - earlier.reset,
+            write: self.write - earlier.write,
+            protocol: self.protocol - earlier.protocol,
+        }
     }
 }
 
@@ -296,12 +323,20 @@ impl Report {
         self.counts.statuses.range(statuses).map(|(_, n)| n).sum()
     }
 
-    /// Responses with a status that nobody has to explain: 200 to 399, and 101 for messages of a WebSocket.
+    /// Whether calls of gRPC were made.
+    pub fn is_grpc(&self) -> bool {
+        self.plan.targets.iter().any(|t| t.call.is_some()) || !self.counts.grpc.is_empty()
+    }
+
+    /// Responses that nobody has to explain: with a status of 200 to 399, and 101 for messages of a WebSocket; with gRPC, with the code OK.
     pub fn expected(&self) -> u64 {
+        if self.is_grpc() {
+            return self.counts.grpc.get("OK").copied().unwrap_or(0);
+        }
         self.counts.statuses.iter().filter(|(status, _)| is_expected(**status)).map(|(_, n)| n).sum()
     }
 
-    /// Finished requests that failed as k6 counts it: errors, and statuses outside of 200 to 399 (k6 `http_req_failed`).
+    /// Finished requests that failed as k6 counts it: errors, and responses that are not as expected (k6 `http_req_failed`).
     pub fn failed(&self) -> u64 {
         self.counts.errors.total() + self.counts.responses - self.expected()
     }

@@ -21,6 +21,8 @@ pub(crate) struct Url {
 /// How a target is spoken to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scheme {
+    Grpc,
+    Grpcs,
     Http,
     Https,
     Ws,
@@ -30,6 +32,8 @@ pub(crate) enum Scheme {
 impl Scheme {
     pub(crate) const fn name(self) -> &'static str {
         match self {
+            Self::Grpc => "grpc",
+            Self::Grpcs => "grpcs",
             Self::Http => "http",
             Self::Https => "https",
             Self::Ws => "ws",
@@ -38,7 +42,7 @@ impl Scheme {
     }
 
     pub(crate) const fn is_tls(self) -> bool {
-        matches!(self, Self::Https | Self::Wss)
+        matches!(self, Self::Grpcs | Self::Https | Self::Wss)
     }
 
     pub(crate) const fn is_websocket(self) -> bool {
@@ -47,9 +51,19 @@ impl Scheme {
 
     const fn port(self) -> u16 {
         match self {
-            Self::Http | Self::Ws => 80,
-            Self::Https | Self::Wss => 443,
+            Self::Grpc | Self::Http | Self::Ws => 80,
+            Self::Grpcs | Self::Https | Self::Wss => 443,
         }
+    }
+
+    /// Whether gRPC is spoken.
+    pub(crate) const fn is_grpc(self) -> bool {
+        matches!(self, Self::Grpc | Self::Grpcs)
+    }
+
+    /// What HTTP/2 calls it: gRPC is HTTP there.
+    pub(crate) const fn on_the_wire(self) -> &'static str {
+        if self.is_tls() { "https" } else { "http" }
     }
 }
 
@@ -66,12 +80,16 @@ impl Url {
         let (scheme, rest) =
             url.split_once("://").ok_or("expected a URL such as http://127.0.0.1:8080/path")?;
         let scheme = match scheme.to_ascii_lowercase().as_str() {
+            "grpc" => Scheme::Grpc,
+            "grpcs" => Scheme::Grpcs,
             "http" => Scheme::Http,
             "https" => Scheme::Https,
             "ws" => Scheme::Ws,
             "wss" => Scheme::Wss,
             other => {
-                return Err(format!("the scheme `{other}` is not known; expected http, https, ws or wss"));
+                return Err(format!(
+                    "the scheme `{other}` is not known; expected http, https, grpc, grpcs, ws or wss"
+                ));
             }
         };
         let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
@@ -133,7 +151,7 @@ fn host_and_port(authority: &str, default: u16) -> Result<(String, u16), String>
 }
 
 /// Resolves percent escapes; what is none stays as it is.
-fn unescape(text: &str) -> String {
+pub(crate) fn unescape(text: &str) -> String {
     let bytes = text.as_bytes();
     let (mut out, mut at) = (Vec::new(), 0);
     while let Some(&b) = bytes.get(at) {
@@ -164,6 +182,8 @@ mod tests {
             ("https://a.b", "a.b", 443, "a.b", "/"),
             ("HTTP://[::1]:81?q", "::1", 81, "[::1]:81", "/?q"),
             ("http://a:80/@b", "a", 80, "a", "/@b"),
+            ("grpc://a:5/b.C/D", "a", 5, "a:5", "/b.C/D"),
+            ("grpcs://a/b.C/D", "a", 443, "a", "/b.C/D"),
             ("ws://a", "a", 80, "a", "/"),
             ("WSS://a:8443/x", "a", 8443, "a:8443", "/x"),
         ] {

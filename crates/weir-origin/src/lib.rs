@@ -185,7 +185,8 @@ fn bind(address: SocketAddr, share: bool) -> io::Result<TcpListener> {
 
 /// Runs until told to stop. The runtime ends with it, and every connection with the runtime.
 fn run(runtime: Runtime, listener: TcpListener, site: Arc<Site>, mut stopped: watch::Receiver<bool>) {
-    runtime.block_on(async move {
+    let local = tokio::task::LocalSet::new(); // a stream stays with its thread
+    local.block_on(&runtime, async move {
         tokio::select! {
             () = accept(listener, site) => {}
             _ = stopped.wait_for(|stop| *stop) => {}
@@ -199,7 +200,7 @@ async fn accept(listener: TcpListener, site: Arc<Site>) {
         match listener.accept().await {
             Ok((stream, _)) => {
                 let _ = stream.set_nodelay(true);
-                tokio::spawn(serve(weir_wire::Stream::Tcp(stream), Arc::clone(&site)));
+                tokio::task::spawn_local(serve(weir_wire::Stream::Tcp(stream), Arc::clone(&site)));
             }
             // Out of descriptors, most likely: let some connections end first instead of spinning.
             Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,

@@ -41,6 +41,8 @@ struct Client {
     sent: (u64, u64),
     /// The head of a request of HTTP/2 that has a template.
     head: Rendered,
+    /// Why the request that is to be sent could not be made.
+    unwritable: Option<String>,
     backoff: Duration,
     /// Whether it waited since its last exchange: then its connection may have been closed.
     waited: bool,
@@ -56,6 +58,7 @@ pub(super) async fn run(worker: Rc<Worker>, i: usize) {
         out: Vec::new(),
         sent: (0, 0),
         head: Rendered::default(),
+        unwritable: None,
         backoff: Duration::ZERO,
         waited: false,
         worker,
@@ -115,7 +118,9 @@ impl Client {
         worker.begun(self.batch.items.len() as u64, turned);
         let (target, _) = self.batch.items[0];
         let origin = worker.plan.targets[target].origin;
-        let outcome = if worker.plan.is_h2() {
+        let outcome = if let Some(why) = self.unwritable.take() {
+            Err(Failure::Write(why))
+        } else if worker.plan.is_h2() {
             self.on_stream(origin, turned).await
         } else if worker.plan.is_websocket() {
             self.on_websocket(origin, turned).await
@@ -179,7 +184,13 @@ impl Client {
         for &(i, at) in &self.batch.items {
             let target = &plan.targets[i];
             let (head, body) = match &target.template {
-                Some(template) => template.render(&mut worker.values.borrow_mut(), &mut self.out),
+                Some(template) => {
+                    let rendered = template.render(&mut worker.values.borrow_mut(), &mut self.out);
+                    rendered.unwrap_or_else(|why| {
+                        self.unwritable = Some(why);
+                        (0, 0)
+                    })
+                }
                 None => {
                     if !alone {
                         self.out.extend_from_slice(&target.bytes);

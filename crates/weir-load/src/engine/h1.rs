@@ -246,6 +246,6 @@ impl Conn {
             done: now,
             dialled,
         };
-        worker.answered(slot, &sample, self.reader.body());
+        worker.answered(slot, &sample, self.reader.body(), None);
     }
 }

@@ -5,16 +5,19 @@
 //! a batch of any number costs two system calls.
 //!
 //! *Layout.* `codec` is the connection as bytes, with `head` below it, frames and HPACK being those of `weir_wire::h2`; `request`
-//! renders requests. Here are sockets, times and counts.
+//! renders requests, `once` makes calls before a run. Here are sockets, times and counts.
 
 mod codec;
 mod head;
+#[cfg(feature = "grpc")]
+pub(crate) mod once;
 pub(crate) mod request;
 
 use super::Captured;
 use super::h1::Failure;
 use super::tally::Sample;
 use super::worker::{EndReason, Slot, Worker};
+use crate::grpc::Code;
 use codec::{Answer, Codec, Lost};
 use request::Rendered;
 use std::cell::{Cell, RefCell};
@@ -29,6 +32,9 @@ use weir_wire::h2::{frame, hpack};
 
 /// The text of the error when a target without HTTP/2 is asked for it by prior knowledge; the verdict knows it.
 pub(crate) const ANSWERED_OLD: &str = "the target answered in HTTP/1 to a client that began with HTTP/2";
+
+/// The text of the error when a target does not choose HTTP/2 though gRPC needs it; the verdict knows it.
+pub(crate) const CHOSE_OLD: &str = "the target did not choose HTTP/2 by ALPN, which gRPC needs";
 
 /// A request for a connection.
 pub(super) struct Ask<'a> {
@@ -108,6 +114,7 @@ impl Link {
         keys: usize,
     ) -> Self {
         let mut codec = Codec::new(worker.plan.keeps_bodies());
+        codec.is_grpc = worker.plan.is_grpc();
         codec.capture = worker.captures(first_client).then(Default::default);
         let (unsent, answers) = (Vec::new(), Vec::new());
         Self {
@@ -315,7 +322,11 @@ impl Link {
             let Some(exchange) = exchanges.get_mut(answer.key) else { continue };
             let client = self.first_client + answer.key;
             let outcome = match answer.result {
-                Ok(response) => {
+                Ok(mut response) => {
+                    let mut text = answer.text;
+                    if let Some(why) = worker.wrong_count(exchange.target, &response) {
+                        (response.grpc, text) = (Some(Code::INTERNAL), Some(why.into()));
+                    }
                     if exchange.id == 1
                         && let Some(c) = io.codec.capture.take()
                     {
@@ -339,7 +350,7 @@ impl Link {
                         dialled: self.dialled.take(),
                     };
                     if let Some(slot) = worker.slots.get(client) {
-                        worker.answered(slot, &sample, &answer.body);
+                        worker.answered(slot, &sample, &answer.body, text.as_deref());
                     }
                     Ok(Fate::Answered(now))
                 }

@@ -2,7 +2,9 @@
 
 use super::h2::request::Rendered;
 use super::{Shared, ThreadEnd, TickPart};
+use crate::grpc::{CODES, Code};
 use crate::plan::{Plan, Target};
+use crate::progress::SoFar;
 use crate::report::{
     CheckResult, ConnectionStats, Counts, End, Health, Ledger, Percentiles, Protocol, Report, SCHEMA, Series,
     TargetCost, TargetStats, ThreadStats, Tick, WebSocketStats,
@@ -24,9 +26,7 @@ pub(super) struct Merge {
     /// Ticks merged into the last one of the series.
     in_last: u64,
     ticks_seen: u64,
-    service: Histogram,
-    response: Histogram,
-    counts: Counts,
+    pub(super) so_far: SoFar,
     threads: Vec<(usize, ThreadEnd)>,
 }
 
@@ -38,9 +38,7 @@ impl Merge {
             series: Series { tick_ns: super::worker::TICK, ticks: Vec::new() },
             in_last: 0,
             ticks_seen: 0,
-            service: Histogram::new(),
-            response: Histogram::new(),
-            counts: Counts::default(),
+            so_far: SoFar::default(),
             threads: Vec::new(),
         }
     }
@@ -69,7 +67,10 @@ impl Merge {
             tick.requests += p.requests;
             tick.responses += p.responses;
             tick.unexpected += p.unexpected;
-            tick.errors += p.errors;
+            tick.errors += p.errors.total();
+            let counts = &mut self.so_far.counts;
+            counts.errors.add(&p.errors);
+            p.statuses.iter().for_each(|(status, n)| *counts.statuses.entry(*status).or_default() += n);
             tick.sent += p.sent;
             tick.received += p.received;
             tick.users += p.users;
@@ -79,13 +80,19 @@ impl Merge {
         tick.length_ns = tick.end_ns.saturating_sub(begun);
         tick.end_ns = tick.end_ns.saturating_sub(self.plan.warmup_ns);
         (tick.service, tick.response) = (Percentiles::of(&service), Percentiles::of(&response));
-        self.service.add(&service);
-        self.response.add(&response);
-        self.counts.responses += tick.responses;
-        self.counts.errors.reset += tick.errors;
-        // For abort conditions: the kinds are known at the end only.
-        *self.counts.statuses.entry(200).or_default() += tick.responses - tick.unexpected;
-        *self.counts.statuses.entry(500).or_default() += tick.unexpected;
+        self.so_far.service.add(&service);
+        self.so_far.response.add(&response);
+        self.so_far.counts.requests += tick.requests;
+        self.so_far.counts.responses += tick.responses;
+        if self.plan.is_grpc() {
+            // Which codes they were is known at the end only; for conditions to abort on it is enough whether they were OK.
+            let codes = &mut self.so_far.counts.grpc;
+            for (code, n) in [(Code::OK, tick.responses - tick.unexpected), (Code::UNKNOWN, tick.unexpected)]
+            {
+                *codes.entry(code.name().to_owned()).or_default() += n;
+            }
+        }
+        self.so_far.measured_ns = tick.end_ns;
         self.keep(tick.clone());
         tick
     }
@@ -118,12 +125,13 @@ impl Merge {
     }
 
     /// What conditions for an early end can be judged by.
-    pub(super) fn so_far(&self) -> Report {
+    pub(super) fn report_so_far(&self) -> Report {
+        let now = &self.so_far;
         let mut report =
-            Report { counts: self.counts.clone(), plan: self.plan.as_run.clone(), ..Report::default() };
-        report.latency.service.clone_from(&self.service);
-        report.latency.response.clone_from(&self.response);
-        report.duration_ns = self.series.ticks.last().map_or(0, |t| t.end_ns);
+            Report { counts: now.counts.clone(), plan: self.plan.as_run.clone(), ..Report::default() };
+        report.latency.service.clone_from(&now.service);
+        report.latency.response.clone_from(&now.response);
+        report.duration_ns = now.measured_ns;
         report
     }
 
@@ -296,16 +304,15 @@ fn add_counts(c: &mut Counts, thread: &ThreadEnd) {
     let t = &thread.tally;
     c.requests += t.requests;
     c.responses += t.responses;
+    for (code, n) in CODES.iter().zip(t.grpc).filter(|(_, n)| *n > 0) {
+        *c.grpc.entry((*code).to_owned()).or_default() += n;
+    }
+    c.not_grpc += t.not_grpc;
+    c.messages += t.messages;
     for (status, n) in t.statuses.iter().enumerate().filter(|(_, n)| **n > 0) {
         *c.statuses.entry(status as u16).or_default() += n;
     }
-    let (all, one) = (&mut c.errors, &t.errors);
-    all.connect += one.connect;
-    all.tls += one.tls;
-    all.timeout += one.timeout;
-    all.reset += one.reset;
-    all.write += one.write;
-    all.protocol += one.protocol;
+    c.errors.add(&t.errors);
     for (text, n) in &t.error_texts {
         *c.error_texts.entry(text.clone()).or_default() += n;
     }
@@ -334,8 +341,7 @@ fn ledger(plan: &Plan, shared: &Shared, protocols: [u64; Protocol::ALL.len()]) -
     l.protocols.retain(|_, n| *n > 0);
     let Some(first) = shared.first.get() else { return l };
     if let Some(target) = plan.targets.get(first.target) {
-        let scheme = plan.as_run.targets.get(first.target).map_or("http", |t| t.scheme.as_str());
-        (l.first_request, l.first_request_bytes) = first_request(target, first.fields.is_some(), scheme);
+        (l.first_request, l.first_request_bytes) = first_request(target, first.fields.is_some());
     }
     if let Some(request) = &first.request {
         l.first_request = without_secrets(request).escape_ascii().to_string();
@@ -358,7 +364,7 @@ fn ledger(plan: &Plan, shared: &Shared, protocols: [u64; Protocol::ALL.len()]) -
 }
 
 /// The first request as shown, and its length.
-fn first_request(target: &Target, is_h2: bool, scheme: &str) -> (String, u64) {
+fn first_request(target: &Target, is_h2: bool) -> (String, u64) {
     let shown = target.bytes.get(..super::CAPTURE_BYTES).unwrap_or(&target.bytes);
     let shown = without_secrets(shown);
     let Some(h2) = target.h2.as_ref().filter(|_| is_h2) else {
@@ -368,7 +374,7 @@ fn first_request(target: &Target, is_h2: bool, scheme: &str) -> (String, u64) {
     let len = h2.bytes().len() + super::h2::request::body_bytes(body.len());
     let end = memchr::memmem::find(&shown, b"\r\n\r\n").map_or(shown.len(), |at| at + 4);
     let mut bytes =
-        Rendered::new(shown.get(..end).unwrap_or(&shown), scheme, body.is_empty()).bytes().to_vec();
+        Rendered::new(shown.get(..end).unwrap_or(&shown), target.scheme, body.is_empty()).bytes().to_vec();
     bytes.extend_from_slice(shown.get(end..).unwrap_or_default());
     bytes.truncate(super::CAPTURE_BYTES);
     (bytes.escape_ascii().to_string(), len as u64)

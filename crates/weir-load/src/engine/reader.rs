@@ -3,6 +3,7 @@
 //! What a target answers is mostly the same head again, so the last one is kept and compared before anything is parsed: a
 //! head of equal bytes means the same.
 
+use crate::grpc::Code;
 use crate::report::Protocol;
 use weir_h1::{
     BodyKind, BodyReader, Connection, Limits, Method, Progress, ResponseHead, Step, Version, parse_response,
@@ -63,6 +64,24 @@ pub(crate) struct Response {
     /// Whether the connection may serve another request.
     pub(crate) keeps: bool,
     pub(crate) protocol: Protocol,
+    /// How a call of gRPC ended.
+    pub(crate) grpc: Option<Code>,
+    /// Whether it was to be gRPC and is not.
+    pub(crate) is_no_grpc: bool,
+    /// Messages of gRPC in the body.
+    pub(crate) messages: u64,
+}
+
+impl Response {
+    /// Whether it is as it should be: see [`Report::expected`](crate::Report::expected).
+    pub(crate) fn is_expected(&self) -> bool {
+        self.grpc.map_or_else(|| crate::report::is_expected(self.status), |code| code == Code::OK)
+    }
+
+    /// Whether its body is what was asked for.
+    pub(crate) fn is_good(&self) -> bool {
+        self.grpc.map_or(self.status == 101 || (200..300).contains(&self.status), |code| code == Code::OK)
+    }
 }
 
 /// What a piece of input came to.

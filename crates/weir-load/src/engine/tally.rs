@@ -3,7 +3,8 @@
 use super::reader::Response;
 use super::websocket::SessionTally;
 use crate::Histogram;
-use crate::report::{Bytes, Errors, Latency, Phases, Protocol, is_expected};
+use crate::grpc::CODES;
+use crate::report::{Bytes, Errors, Latency, Phases, Protocol};
 use std::collections::BTreeMap;
 
 /// Texts of errors that are kept apart.
@@ -17,6 +18,12 @@ pub(crate) struct Tally {
     pub(crate) unexpected: u64,
     /// By status.
     pub(crate) statuses: Vec<u64>,
+    /// By code of gRPC.
+    pub(crate) grpc: [u64; CODES.len()],
+    /// Responses that were to be gRPC and are not.
+    pub(crate) not_grpc: u64,
+    /// Messages of gRPC received.
+    pub(crate) messages: u64,
     pub(crate) errors: Errors,
     pub(crate) error_texts: BTreeMap<String, u64>,
     pub(crate) unfinished: u64,
@@ -93,11 +100,6 @@ impl Late {
     }
 }
 
-/// Whether the body of a response with this status is what was asked for.
-pub(super) fn is_good(status: u16) -> bool {
-    status == 101 || (200..300).contains(&status)
-}
-
 /// One target's part.
 #[derive(Debug, Default)]
 pub(crate) struct TargetTally {
@@ -163,7 +165,14 @@ impl Tally {
             *n += 1;
         }
         self.received(r);
-        let expected = is_expected(r.status);
+        if let Some(code) = r.grpc {
+            if let Some(n) = self.grpc.get_mut(code.index()) {
+                *n += 1;
+            }
+            self.not_grpc += u64::from(r.is_no_grpc);
+            self.messages += r.messages;
+        }
+        let expected = r.is_expected();
         if !expected {
             self.unexpected += 1;
             self.times.unexpected.record(service);
@@ -175,7 +184,7 @@ impl Tally {
             if !alone {
                 t.service.record(service);
             }
-            if is_good(r.status) {
+            if r.is_good() {
                 let n = r.body_bytes;
                 t.body_bytes = Some(t.body_bytes.map_or((n, n), |(low, high)| (low.min(n), high.max(n))));
             }

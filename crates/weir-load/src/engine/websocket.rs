@@ -251,7 +251,7 @@ impl Socket {
                 done: now,
                 dialled: self.dialled.take(),
             };
-            worker.answered(slot, &sample, self.frames.body());
+            worker.answered(slot, &sample, self.frames.body(), None);
             (batch.done, batch.last) = (1, now);
             return Poll::Ready(Ok(()));
         }

@@ -3,6 +3,7 @@
 use super::Reader;
 use crate::url::Url;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::os::unix::fs::FileTypeExt;
 use std::time::Duration;
 use weir_wire::listen::Address;
 use weir_wire::tls::ClientTls;
@@ -23,7 +24,11 @@ impl Reader<'_> {
             identity,
             o.server_name.as_deref(),
             !o.insecure,
-            if o.http2 { &[b"h2", b"http/1.1"] } else { &[b"http/1.1"] },
+            match (self.speaks_grpc(), o.http2) {
+                (true, _) => &[b"h2"],
+                (false, true) => &[b"h2", b"http/1.1"],
+                (false, false) => &[b"http/1.1"],
+            },
         ) {
             Ok(tls) => Some(tls),
             Err(e) => {
@@ -35,7 +40,7 @@ impl Reader<'_> {
 
     pub(super) fn addresses(&mut self, text: &str, url: &Url) -> Vec<Address> {
         if let Some(path) = &self.options.unix_socket {
-            if !path.exists() {
+            if !path.metadata().is_ok_and(|file| file.file_type().is_socket()) {
                 self.wrong(&format!("--unix-socket {}", path.display()), "there is no such socket");
             }
             return vec![Address::Unix(path.clone())];

@@ -3,10 +3,14 @@
 use super::Reader;
 use crate::engine::h2::request::Rendered;
 use crate::engine::websocket::Kind;
+use crate::grpc::Call;
 use crate::plan::{Origin, Target};
+use crate::report::TargetPlan;
 use crate::template::{Data, Length, Template, Text};
+use crate::units;
 use crate::url::{Scheme, Url};
 use std::path::PathBuf;
+use std::sync::Arc;
 use weir_h1::FieldName;
 use weir_wire::base64;
 use weir_wire::tls::ClientTls;
@@ -20,12 +24,21 @@ const MESSAGE: &[u8] = b"hello";
 /// What parts of a multipart body are separated by: long enough to occur in no file by chance.
 const BOUNDARY: &str = "weir-3f1c9a7e5b2d4860-part";
 
+/// What was asked for, the same for every target.
+#[derive(Clone, Copy)]
+struct Asked<'a> {
+    method: &'a str,
+    fields: &'a [(String, String)],
+    /// As given: for gRPC this is JSON.
+    body: &'a [u8],
+}
+
 impl Reader<'_> {
     #[allow(clippy::type_complexity)] // four lists that belong together for the length of one call
     pub(super) fn targets(
         &mut self,
-        data: Option<&Data>,
-    ) -> (Vec<Origin>, Vec<Target>, Vec<u32>, Vec<crate::report::TargetPlan>) {
+        data: Option<&Arc<Data>>,
+    ) -> (Vec<Origin>, Vec<Target>, Vec<u32>, Vec<TargetPlan>) {
         let o = self.options;
         let is_websocket = o.urls.iter().any(|u| Url::parse(u).is_ok_and(|u| u.scheme.is_websocket()));
         if is_websocket {
@@ -33,9 +46,11 @@ impl Reader<'_> {
         } else if o.binary {
             self.wrong("--binary", "is for messages of a WebSocket: ws://host/path");
         }
+        let mut calls = self.calls();
         let body = self.body().or_else(|| is_websocket.then(|| MESSAGE.to_vec()));
-        let fields = self.fields();
-        let method = self.method(body.is_some() && !is_websocket);
+        let mut fields = self.fields();
+        fields.extend(calls.as_ref().map(|c| c.fields.clone()).unwrap_or_default());
+        let method = self.method((body.is_some() && !is_websocket) || calls.is_some());
         if o.urls.is_empty() {
             self.wrong("URL", "expected one, such as http://127.0.0.1:8080/");
         }
@@ -70,32 +85,50 @@ impl Reader<'_> {
                 .get(origin)
                 .map(|o| o.addresses.iter().map(ToString::to_string).collect())
                 .unwrap_or_default();
-            let body = body.as_deref().unwrap_or_default();
-            plan.body_bytes = body.len() as u64;
-            let (target, shown) = self.render(text, &method, &url, &fields, body, data);
-            plan.headers = shown;
+            let call = match (url.scheme.is_grpc(), &mut calls, origins.get(origin)) {
+                (false, ..) => None,
+                (true, Some(calls), Some(origin)) => match self.call(text, &url, origin, &fields, calls) {
+                    Some(call) => Some(call),
+                    None => continue,
+                },
+                (true, ..) => continue, // told already
+            };
+            let asked = Asked { method: &method, fields: &fields, body: body.as_deref().unwrap_or_default() };
+            let target = self.render(text, &url, &asked, call, data, &mut plan);
             targets.push(Target { origin, ..target });
             weights.push(url.weight);
             plans.push(plan);
+        }
+        if tls.is_none()
+            && (o.cert.is_some() || o.key.is_some() || o.cacert.is_some() || o.server_name.is_some())
+        {
+            self.tls(); // needed for none of the URLs, but a file that can not be read is a mistake all the same
         }
         (origins, targets, weights, plans)
     }
 
     /// The request on the wire. Beside what was asked for it has Host, and Content-Length where there is a body: nothing
-    /// else, as with wrk. With it the fields as they may be shown.
+    /// else, as with wrk. A call of gRPC has what that asks for, and grpc-timeout, as with ghz.
     fn render(
         &mut self,
         place: &str,
-        method: &str,
         url: &Url,
-        fields: &[(String, String)],
-        body: &[u8],
-        data: Option<&Data>,
-    ) -> (Target, Vec<(String, String)>) {
+        asked: &Asked<'_>,
+        call: Option<Arc<Call>>,
+        data: Option<&Arc<Data>>,
+        plan: &mut TargetPlan,
+    ) -> Target {
+        let Asked { method, fields, body } = *asked;
         let mut all: Vec<(String, String)> = Vec::new();
         let has = |name: &str| fields.iter().any(|(n, _)| n.eq_ignore_ascii_case(name));
         if !has("host") {
             all.push(("Host".to_owned(), url.authority.clone()));
+        }
+        if call.is_some() {
+            let timeout = self.options.timeout.as_deref().and_then(units::duration).unwrap_or(super::WAIT);
+            let own = [("TE", "trailers".to_owned()), ("Content-Type", "application/grpc".to_owned())];
+            let own = own.into_iter().chain([("grpc-timeout", super::call::timeout(timeout))]);
+            all.extend(own.filter(|(n, _)| !has(n)).map(|(n, v)| (n.to_owned(), v)));
         }
         all.extend(fields.iter().cloned());
         if let (Some(credentials), false) = (&url.credentials, has("authorization")) {
@@ -112,14 +145,29 @@ impl Reader<'_> {
         } else if self.options.no_keepalive && !has("connection") {
             all.push(("Connection".to_owned(), "close".to_owned()));
         }
-        let line = format!("{method} {}", url.path);
+        let path = call.as_ref().map_or_else(|| url.path.clone(), |c| c.path());
+        let line = format!("{method} {path}");
         let lines: String = all.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
         let length = match method {
-            _ if is_websocket => Length::Never,
+            _ if is_websocket || call.is_some() => Length::Never,
             "POST" | "PUT" | "PATCH" => Length::Always,
             _ => Length::WithBody,
         };
-        let template = self.template(place, [line.as_bytes(), lines.as_bytes(), body], length, data);
+        let parts = [line.as_bytes(), lines.as_bytes(), body];
+        let mut template = self.template(place, parts, length, data.map(Arc::as_ref));
+        let mut framed = Vec::new();
+        if let Some(call) = &call {
+            if let Some(template) = &mut template {
+                template.call = Some(Arc::clone(call));
+            }
+            (framed, plan.call) = {
+                let (framed, plan) = self.messages(call, body, template.as_ref(), data);
+                (framed, Some(plan))
+            };
+            plan.path.clone_from(&path);
+        }
+        let body = if call.is_some() { &framed[..] } else { body };
+        plan.body_bytes = body.len() as u64;
         let mut bytes = format!("{line} HTTP/1.1\r\n{lines}").into_bytes();
         if length == Length::Always || (length == Length::WithBody && !body.is_empty()) {
             let length = body.len().to_string();
@@ -129,16 +177,17 @@ impl Reader<'_> {
         bytes.extend_from_slice(b"\r\n");
         let head_bytes = bytes.len();
         bytes.extend_from_slice(body);
-        let shown = all
+        plan.headers = all
             .into_iter()
             .map(|(n, v)| if is_secret(&n) { (n, "***".to_owned()) } else { (n, v) })
             .collect();
         let head = bytes.get(..head_bytes).unwrap_or_default();
-        let h2 =
-            self.options.http2.then(|| Rendered::new(head, url.scheme.name(), bytes.len() == head_bytes));
+        let scheme = url.scheme.on_the_wire();
+        let is_h2 = self.options.http2 || call.is_some();
+        let h2 = is_h2.then(|| Rendered::new(head, scheme, bytes.len() == head_bytes));
         let is_head = method == "HEAD";
         let message = if self.options.binary { Kind::Binary } else { Kind::Text };
-        (Target { origin: 0, is_head, bytes: bytes.into(), head_bytes, h2, message, template }, shown)
+        Target { origin: 0, scheme, call, is_head, bytes: bytes.into(), head_bytes, h2, message, template }
     }
 
     /// What can not stand beside a WebSocket.
@@ -180,7 +229,7 @@ impl Reader<'_> {
         length: Length,
         data: Option<&Data>,
     ) -> Option<Template> {
-        if self.options.raw {
+        if self.options.raw || self.feed_is_missing {
             return None;
         }
         let mut read = |part: &[u8]| match Text::parse(part, data) {
@@ -197,7 +246,7 @@ impl Reader<'_> {
             }
         }
         let fixed = [&line, &fields, &body].iter().all(|t| t.is_fixed());
-        (!fixed).then_some(Template { line, fields, body, length })
+        (!fixed).then_some(Template { line, fields, body, length, call: None })
     }
 
     pub(super) fn feed(&mut self) -> Option<Data> {
@@ -287,6 +336,9 @@ impl Reader<'_> {
             self.wrong("--bearer", "--user says who asks already: give one of the two");
         }
         if let Some(user) = &o.user {
+            if !user.contains(':') {
+                self.wrong(&format!("-u {user}"), "expected NAME:PASSWORD");
+            }
             fields.push(("Authorization".to_owned(), format!("Basic {}", base64::encode(user.as_bytes()))));
         }
         if let Some(token) = &o.bearer {

@@ -4,7 +4,7 @@
 //! spread, what came back, where the time went, what it cost, what was on the wire. `page` draws.
 
 use super::text::{measured, number};
-use super::{Distribution, Figures, Format, Pace, Percentiles, Report, StageUnit, Tick};
+use super::{Distribution, Figures, Format, Pace, Percentiles, Report, StageUnit, TargetPlan, Tick};
 use crate::Histogram;
 use crate::page::plot::{self, Axis, Line};
 use crate::page::{by_percentile, document, escaped, section, table};
@@ -65,8 +65,7 @@ fn tiles(r: &Report, figures: &Figures) -> String {
         Pace::Stages { of: StageUnit::Rate, stages, .. } => format!("{} stages of a rate", stages.len()),
         Pace::Stages { of: StageUnit::Users, stages, .. } => format!("{} stages of users", stages.len()),
     };
-    let targets: Vec<String> =
-        p.targets.iter().map(|t| escaped(&format!("{} {}", t.method, t.url))).collect();
+    let targets: Vec<String> = p.targets.iter().map(|t| escaped(&format!("{} {}", what(t), t.url))).collect();
     format!(
         "<div class=\"tiles\">{tiles}</div>\n<p class=\"dim\">{}<br>{:.2} s from {} UTC, {pace}, {} connections, {} threads, {}</p>\n",
         targets.join("<br>"),
@@ -76,6 +75,11 @@ fn tiles(r: &Report, figures: &Figures) -> String {
         p.threads,
         if p.keepalive { "keep-alive" } else { "no keep-alive" },
     )
+}
+
+/// The method, or the kind of call.
+fn what(target: &TargetPlan) -> String {
+    target.call.as_ref().map_or_else(|| target.method.clone(), |c| format!("{} call", c.kind))
 }
 
 fn judgements(r: &Report) -> String {
@@ -119,9 +123,14 @@ fn over_time(r: &Report) -> String {
         points: ticks.iter().map(|tick| (at(tick), value(tick))).collect(),
     };
     let per_s = |n: u64, tick: &Tick| Some(n as f64 / (tick.length_ns.max(1) as f64 / 1e9));
+    let failed = if r.is_grpc() {
+        "errors and codes that are not OK"
+    } else {
+        "errors and statuses outside of 200 to 399"
+    };
     let rates = [
         line("responses a second", &|t| per_s(t.responses, t)),
-        line("errors and statuses outside of 200 to 399 a second", &|t| per_s(t.errors + t.unexpected, t)),
+        line(&format!("{failed} a second"), &|t| per_s(t.errors + t.unexpected, t)),
     ];
     let times = [
         line("median", &|t| (t.responses > 0).then_some(t.response.p50 as f64)),
@@ -256,14 +265,14 @@ fn answers(r: &Report) -> String {
         body += &table(&["error", "times"], texts);
     }
     if r.targets.len() > 1 {
+        let unexpected = if r.is_grpc() { "not OK" } else { "outside of 200 to 399" };
         let rows = r.plan.targets.iter().zip(&r.targets).map(|(plan, t)| {
             let p99 = time(t.service.quantile(0.99) as f64);
             let counts = [t.responses, t.unexpected, t.errors].map(grouped);
             let [responses, unexpected, errors] = counts;
-            [escaped(&format!("{} {}", plan.method, plan.url)), responses, unexpected, errors, p99]
+            [escaped(&format!("{} {}", what(plan), plan.url)), responses, unexpected, errors, p99]
         });
-        body +=
-            &table(&["target", "responses", "outside of 200 to 399", "errors", "service time, 99 %"], rows);
+        body += &table(&["target", "responses", unexpected, "errors", "service time, 99 %"], rows);
     }
     section("Answers", &body)
 }

@@ -57,7 +57,7 @@ pub struct TargetStats {
     pub requests: u64,
     /// Complete responses.
     pub responses: u64,
-    /// Of these, with a status outside of 200 to 399.
+    /// Of these, with a status outside of 200 to 399; with gRPC, with a code that is not OK.
     pub unexpected: u64,
     /// Requests that ended in an error.
     pub errors: u64,

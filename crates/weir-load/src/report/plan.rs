@@ -60,6 +60,46 @@ pub struct TargetPlan {
     pub headers: Vec<(String, String)>,
     /// Bytes of the request body, or of the message; of the first request, where bodies differ.
     pub body_bytes: u64,
+    /// The method that is called; none without gRPC.
+    pub call: Option<CallPlan>,
+}
+
+/// A method of gRPC that is called.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct CallPlan {
+    /// How many messages go each way.
+    pub kind: CallKind,
+    /// Messages sent with each call; with the first, where calls differ.
+    pub messages: u64,
+    /// Where its schema comes from: files, or `reflection v1`.
+    pub schema: String,
+}
+
+/// The kinds of calls of gRPC.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum CallKind {
+    /// Streams both ways. All messages are sent at once.
+    Bidirectional,
+    /// A stream there, one message back.
+    ClientStreaming,
+    /// One message there, a stream back.
+    ServerStreaming,
+    /// One message each way.
+    #[default]
+    Unary,
+}
+
+impl std::fmt::Display for CallKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Bidirectional => "bidirectional",
+            Self::ClientStreaming => "client streaming",
+            Self::ServerStreaming => "server streaming",
+            Self::Unary => "unary",
+        })
+    }
 }
 
 /// When requests begin.

@@ -47,7 +47,8 @@ fn plan(r: &Report, out: &mut String) {
         } else {
             String::new()
         };
-        let _ = writeln!(out, "{} {}{share}", t.method, t.url);
+        let what = t.call.as_ref().map_or_else(|| t.method.clone(), |c| c.kind.to_string());
+        let _ = writeln!(out, "{what} {}{share}", t.url);
     }
     let pace = match &p.pace {
         Pace::AsFastAsPossible => "as fast as possible".to_owned(),
@@ -76,6 +77,11 @@ fn counts(r: &Report, out: &mut String) {
     let all: Vec<String> = c.statuses.iter().map(|(s, n)| format!("{s}: {}", grouped(*n))).collect();
     let _ =
         writeln!(out, "status       {}", if all.is_empty() { "none".to_owned() } else { all.join("   ") });
+    if r.is_grpc() {
+        let all: Vec<String> = c.grpc.iter().map(|(code, n)| format!("{code}: {}", grouped(*n))).collect();
+        let all = if all.is_empty() { "none".to_owned() } else { all.join("   ") };
+        let _ = writeln!(out, "gRPC         {all}   in {} messages", grouped(c.messages));
+    }
     let e = &c.errors;
     let kinds = [
         ("connect", e.connect),

@@ -115,6 +115,9 @@ impl Found {
         if !counts.statuses.is_empty() || counts.grpc.is_empty() {
             self.equal("counts.responses", counts.responses, counts.statuses.values().sum());
         }
+        if report.is_grpc() {
+            self.equal("counts.grpc", counts.grpc.values().sum(), counts.responses);
+        }
         let (latency, phases) = (&report.latency, &report.phases);
         for (path, h) in [
             ("latency.service.count", &latency.service),

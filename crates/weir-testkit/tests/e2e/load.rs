@@ -4,8 +4,11 @@
 mod bench;
 mod bench_file;
 mod compare;
+mod grpc;
 mod knee;
 mod layouts;
+mod live;
+mod mistakes;
 mod origin;
 mod rate;
 

@@ -40,6 +40,19 @@ pub(in crate::cmd) struct RequestArgs {
     /// A curl command line, as browsers copy it
     #[arg(long, value_name = "'curl …'", help_heading = "Request")]
     curl: Option<String>,
+
+    /// Metadata, `key: value`, values of `-bin` keys in base64; may be repeated
+    #[arg(long, value_name = "K: V", help_heading = "gRPC (--data is JSON)")]
+    metadata: Vec<String>,
+    /// A .proto file that says what the method is [default: the target is asked, by server reflection]; may be repeated
+    #[arg(long = "proto", value_name = "FILE", help_heading = "gRPC (--data is JSON)")]
+    protos: Vec<PathBuf>,
+    /// Where files that it imports are looked for [default: where it stands]; may be repeated
+    #[arg(long = "import-path", value_name = "DIR", help_heading = "gRPC (--data is JSON)")]
+    import_paths: Vec<PathBuf>,
+    /// A set of descriptors instead, as protoc --include_imports --descriptor_set_out writes it
+    #[arg(long, value_name = "FILE", help_heading = "gRPC (--data is JSON)")]
+    protoset: Option<PathBuf>,
 }
 
 /// How it is sent.
@@ -93,6 +106,10 @@ impl RequestArgs {
         options.forms.clone_from(&self.forms);
         options.feed.clone_from(&self.feed);
         options.raw = self.raw;
+        options.metadata.clone_from(&self.metadata);
+        options.protos.clone_from(&self.protos);
+        options.import_paths.clone_from(&self.import_paths);
+        options.protoset.clone_from(&self.protoset);
         options.user.clone_from(&self.user);
         options.bearer.clone_from(&self.bearer);
         options.cookies.clone_from(&self.cookies);
