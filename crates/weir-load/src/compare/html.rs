@@ -103,11 +103,13 @@ fn ratios(c: &Comparison) -> Option<String> {
                 ratio.range.map_or_else(String::new, |(low, high)| format!(" ({low:.3} to {high:.3})"));
             let name = escaped(&format!("{} {}", figure.name, target.name));
             let text = format!("{name}: ×{:.3}{range}", ratio.value);
-            Some(Range { name, value: ratio.value, bounds: ratio.range, text, class })
+            // Half as much is as far from the mark as twice as much.
+            let bounds = ratio.range.map(|(low, high)| (low.ln(), high.ln()));
+            Some(Range { name, value: ratio.value.ln(), bounds, text, class })
         })
         .collect();
-    let x = axis(&rows, 1.0, |ratio| format!("×{ratio:.2}"))?;
-    Some(plot::ranges("Ratios to the first target", &x, 1.0, &rows))
+    let x = axis(&rows, 0.0, |ln| format!("×{:.2}", ln.exp()))?;
+    Some(plot::ranges("Ratios to the first target", &x, 0.0, &rows))
 }
 
 /// What each target adds to the times of the first.
@@ -167,7 +169,7 @@ fn rounds(c: &Comparison, figure: &Figure) -> Option<String> {
 fn spread(c: &Comparison, figure: &Figure) -> String {
     let told = c.targets.iter().filter_map(|t| {
         let mean = t.figures.get(figure.name)?;
-        Some(format!("<span>{}: {}</span>", escaped(&t.name), plain(figure, mean.value)))
+        Some(format!("<span>{}: {}</span> ", escaped(&t.name), plain(figure, mean.value)))
     });
     format!("<p class=\"legend\">{}</p>", told.collect::<String>())
 }

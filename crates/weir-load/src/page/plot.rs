@@ -142,7 +142,7 @@ pub(crate) fn lines(title: &str, x: &Axis, y: &Axis, lines: &[Line]) -> String {
     }
     out += "</svg><p class=\"legend\">";
     for (i, line) in lines.iter().enumerate().map(|(i, line)| (i % COLOURS, line)) {
-        let _ = write!(out, "<span><i class=\"c{i}\"></i>{}</span>", line.name);
+        let _ = write!(out, "<span><i class=\"c{i}\"></i>{}</span> ", line.name); // where a row may end
     }
     out + "</p>"
 }
