@@ -2,29 +2,36 @@
 //! request but one counter where the plan has a count.
 //!
 //! *Layout.* Here is the coordinator: it starts the threads, merges what they say at each tick, and makes the report.
-//! `worker` is one thread with its sampler and pacer; `client` is the one loop of a client; `h1` an exchange over
-//! HTTP/1.1, `h2` one over HTTP/2; `reader` the bytes of responses; `tally` what is counted. Another protocol is another module beside `h1`.
+//! `ahead` opens connections before a fixed rate begins; `worker` is one thread with its sampler and pacer; `client` is the one loop of a client; `h1` an exchange over
+//! HTTP/1.1, `h2` one over HTTP/2, `websocket` one message and its answer; `reader` the bytes of responses; `tally` what is counted. Another protocol is another module beside `h1`.
 
+mod ahead;
 mod client;
 mod h1;
 pub(crate) mod h2;
 mod merge;
-mod reader;
+pub(crate) mod reader;
 mod tally;
+pub(crate) mod websocket;
 mod worker;
 
 use crate::clock::{Clock, NEVER};
 use crate::cost::{Begun, Watch};
 use crate::plan::Plan;
-use crate::report::{End, Report, Tick};
+use crate::progress::Progress;
+use crate::report::{End, Errors, Report};
 use crate::{Histogram, clock};
 use merge::Merge;
 use reader::Response;
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
 use std::time::{Duration, Instant, SystemTime};
 use tally::Tally;
+
+/// How often whoever started a run may look at it.
+const LOOK: Duration = Duration::from_millis(250);
 
 /// How much of the first response is kept for the ledger.
 const CAPTURE_BYTES: usize = 4096;
@@ -84,7 +91,8 @@ pub(crate) struct TickPart {
     pub(crate) requests: u64,
     pub(crate) responses: u64,
     pub(crate) unexpected: u64,
-    pub(crate) errors: u64,
+    pub(crate) statuses: BTreeMap<u16, u64>,
+    pub(crate) errors: Errors,
     pub(crate) sent: u64,
     pub(crate) received: u64,
     pub(crate) users: u64,
@@ -109,6 +117,8 @@ pub(crate) struct ThreadEnd {
 /// What all threads see.
 #[derive(Debug)]
 struct Shared {
+    /// Shows 0 when the run begins: when all threads are ready.
+    clock: OnceLock<Clock>,
     /// When measuring begins; the warm-up is before.
     measure_from: u64,
     /// No request starts from here on.
@@ -120,16 +130,26 @@ struct Shared {
     /// Body length of the first good response of each target.
     documents: Vec<OnceLock<u64>>,
     /// TLS sessions by version and cipher.
-    sessions: Mutex<BTreeMap<String, u64>>,
+    sessions: Mutex<BTreeMap<String, Session>>,
     /// What ALPN chose first, where HTTP/2 is asked for.
     alpn: OnceLock<String>,
     first: OnceLock<Captured>,
+}
+
+/// Connections of one kind.
+#[derive(Debug, Default)]
+struct Session {
+    connections: u64,
+    /// Of the first of them.
+    keys: Option<weir_wire::TlsKeys>,
 }
 
 /// The first response of a run.
 #[derive(Debug)]
 struct Captured {
     target: usize,
+    /// What was sent, where it is not what the plan holds.
+    request: Option<Vec<u8>>,
     bytes: Vec<u8>,
     response: Response,
     /// Of HTTP/2, `server` and `content-type`: they can not be read off the bytes.
@@ -140,6 +160,7 @@ impl Shared {
     fn new(plan: &Plan) -> Self {
         let stop = plan.stop_ns.map_or(NEVER, |ns| plan.warmup_ns.saturating_add(ns));
         Self {
+            clock: OnceLock::new(),
             measure_from: plan.warmup_ns,
             stop_at: AtomicU64::new(stop),
             cut_at: AtomicU64::new(stop.saturating_add(clock::nanos(plan.grace))),
@@ -170,7 +191,12 @@ impl Shared {
         let session =
             stream.tls().map_or_else(|| "plain".to_owned(), |t| format!("{} {}", t.version, t.cipher));
         let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
-        *sessions.entry(session).or_default() += 1;
+        let session = sessions.entry(session).or_default();
+        session.connections += 1;
+        if session.connections == 1 {
+            session.keys = stream.tls_keys();
+        }
+        drop(sessions);
         if let Some(alpn) = stream.alpn() {
             let _ = self.alpn.set(String::from_utf8_lossy(alpn).into_owned()); // the first one
         }
@@ -191,36 +217,44 @@ impl Shared {
 }
 
 impl Plan {
-    /// Runs the plan to its end and tells what came of it. `on_tick` is called about once a second, from the calling thread, and may print.
+    /// Runs the plan to its end and tells what came of it. `look` is called four times a second, from the calling thread, and may print.
     ///
     /// # Errors
     /// When a thread or its runtime can not be made. What the target does is never an error: it is in the report.
-    pub fn run(self, interrupt: &Interrupt, mut on_tick: impl FnMut(&Tick)) -> std::io::Result<Report> {
+    pub fn run(self, interrupt: &Interrupt, mut look: impl FnMut(&Progress<'_>)) -> std::io::Result<Report> {
         let _ = weir_wire::limits::raise_descriptors(); // fewer connections then, and the report says so
         let plan = Arc::new(self);
         let (out, inbox) = mpsc::channel();
         interrupt.ends(&out);
         let shared = Arc::new(Shared::new(&plan));
-        let (wall, begun) = (SystemTime::now(), Instant::now());
-        // Looking at all of /proc takes milliseconds: before the clock runs, where there is no warm-up.
-        let cost_begun = plan.pid.filter(|_| plan.warmup_ns == 0).map(Begun::now);
-        let clock = Clock::start();
-        let warmup = Duration::from_nanos(plan.warmup_ns);
-        let watch = plan.pid.map(|pid| Watch::start(pid, cost_begun, warmup)).transpose()?;
+        let (ready, all_ready) = mpsc::channel();
         let mut threads = Vec::new();
         for index in 0..plan.threads {
-            let (plan, shared, out) = (Arc::clone(&plan), Arc::clone(&shared), out.clone());
+            let (plan, shared, out, ready) =
+                (Arc::clone(&plan), Arc::clone(&shared), out.clone(), ready.clone());
             let work = move || {
-                let end = worker::run(plan, shared, clock, index, &out);
+                let end = worker::run(plan, shared, index, ready, &out);
                 let _ = out.send(Message::Thread(index, Box::new(end))); // the coordinator waits for all of them
             };
             threads.push(std::thread::Builder::new().name(format!("weir-load-{index}")).spawn(work)?);
         }
+        drop(ready);
+        let _: Result<Infallible, _> = all_ready.recv(); // until nobody holds the other end
+        let (wall, begun) = (SystemTime::now(), Instant::now());
+        // Looking at all of /proc takes milliseconds: before the clock runs, where there is no warm-up.
+        let cost_begun = plan.pid.filter(|_| plan.warmup_ns == 0).map(Begun::now);
+        let clock = *shared.clock.get_or_init(Clock::start);
+        let warmup = Duration::from_nanos(plan.warmup_ns);
+        let watch = plan.pid.map(|pid| Watch::start(pid, cost_begun, warmup)).transpose()?;
         let mut merge = Merge::new(&plan);
         let mut end = None;
         let mut left = plan.threads;
+        let mut next_look = Instant::now();
         while left > 0 {
-            let Ok(message) = inbox.recv_timeout(Duration::from_secs(1)) else {
+            let Ok(message) = inbox.recv_timeout(next_look.saturating_duration_since(Instant::now())) else {
+                next_look = Instant::now() + LOOK;
+                merge.so_far.cost = watch.as_ref().and_then(Watch::so_far);
+                look(&Progress { elapsed_ns: clock.now(), tick: None, so_far: &merge.so_far });
                 if threads.iter().all(std::thread::JoinHandle::is_finished) {
                     break; // one of them panicked: joining says so
                 }
@@ -237,10 +271,9 @@ impl Plan {
                 }
                 Message::Tick(part) => {
                     if let Some(tick) = merge.tick(*part) {
-                        on_tick(&tick);
-                        let so_far = || merge.so_far();
+                        look(&Progress { elapsed_ns: clock.now(), tick: Some(&tick), so_far: &merge.so_far });
                         if end.is_none()
-                            && let Some(condition) = aborts(&plan, so_far)
+                            && let Some(condition) = aborts(&plan, || merge.report_so_far())
                         {
                             end = Some(End::Aborted { condition });
                             shared.stop(clock.now(), clock::nanos(plan.grace));
@@ -255,7 +288,7 @@ impl Plan {
                 std::panic::resume_unwind(panic);
             }
         }
-        let stepped = wall.elapsed().map_or_else(|e| -signed(e.duration()), signed) - signed(begun.elapsed());
+        let stepped = stepped(wall, SystemTime::now(), begun.elapsed());
         let end = end.unwrap_or_else(|| merge.natural_end());
         Ok(merge.report(&shared, wall, end, stepped, cost))
     }
@@ -265,6 +298,11 @@ fn signed(d: Duration) -> i64 {
     i64::try_from(d.as_nanos()).unwrap_or(i64::MAX)
 }
 
+/// How far the wall clock moved against the monotonic one: forwards is positive.
+fn stepped(from: SystemTime, to: SystemTime, monotonic: Duration) -> i64 {
+    to.duration_since(from).map_or_else(|e| -signed(e.duration()), signed) - signed(monotonic)
+}
+
 /// The condition that ends the run early, if one holds.
 fn aborts(plan: &Plan, so_far: impl FnOnce() -> Report) -> Option<String> {
     if plan.abort_on.is_empty() {
@@ -272,4 +310,17 @@ fn aborts(plan: &Plan, so_far: impl FnOnce() -> Report) -> Option<String> {
     }
     let report = so_far();
     plan.abort_on.iter().find(|t| t.judge(&report).passed).map(|t| t.text.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_of_the_clock_is_told_in_both_directions() {
+        let at = |s| SystemTime::UNIX_EPOCH + Duration::from_secs(s);
+        for (to, want) in [(at(110), 0), (at(170), 60), (at(109), -1), (at(40), -70)] {
+            assert_eq!(stepped(at(100), to, Duration::from_secs(10)), want * 1_000_000_000);
+        }
+    }
 }

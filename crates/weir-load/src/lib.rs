@@ -5,7 +5,7 @@
 //!
 //! let options = Options { urls: vec!["http://127.0.0.1:8080/".to_owned()], ..Options::default() };
 //! let plan = Plan::new(&options).expect("a plan that can run");
-//! let report = plan.run(&Interrupt::default(), |tick| eprintln!("{} responses", tick.responses))?;
+//! let report = plan.run(&Interrupt::default(), |now| eprintln!("{} responses", now.so_far.counts.responses))?;
 //! println!("{} {:.0}/s", report.verdict.grade, report.rate());
 //! # Ok::<(), std::io::Error>(())
 //! ```
@@ -14,7 +14,7 @@
 //! requests begin, `clock` and `os` what time it is. `report` is the data model of everything a run yields; whatever is
 //! printed, in our layout or in another tool's, is computed from it and from nothing else. `histogram` is the one way in which times are kept, `verdict`
 //! judges, `cost` watches the target's process. `compare` runs a plan on several targets in turn, `knee` searches
-//! for the highest rate that holds, `ceiling` measures the generator itself. `remote_write` tells Prometheus how a run goes.
+//! for the highest rate that holds, `bench` tells what each part of a gateway costs, `ceiling` measures the generator itself. `remote_write` tells Prometheus how a run goes.
 //!
 //! *Architecture Invariant:* a report holds raw counts, sums and histograms, never only what was computed from them, so
 //! that each printed figure can be computed again from a saved report.
@@ -22,6 +22,7 @@
 //! *Architecture Invariant:* pace and stop are values. There is one loop of a client (`engine/client.rs`), not one for each of
 //! them.
 
+pub mod bench;
 pub mod ceiling;
 mod check;
 mod clock;
@@ -35,14 +36,16 @@ mod options;
 mod os;
 mod pace;
 mod plan;
+mod progress;
 pub mod remote_write;
 pub mod report;
 mod template;
 mod threshold;
-mod units;
+pub mod units;
 mod url;
 pub mod verdict;
 
+pub use bench::Bench;
 pub use check::Check;
 pub use compare::{Compare, CompareOptions, Comparison};
 pub use engine::Interrupt;
@@ -50,6 +53,8 @@ pub use histogram::Histogram;
 pub use knee::Knee;
 pub use options::{Mistake, Options};
 pub use plan::Plan;
+pub use progress::{Progress, SoFar};
 pub use remote_write::RemoteWrite;
 pub use report::Report;
 pub use threshold::Threshold;
+pub use units::{duration, rate};

@@ -30,6 +30,8 @@ pub struct Options {
     pub data: Option<String>,
     /// Body as it is, where there is no `data`.
     pub body: Option<Vec<u8>>,
+    /// Messages of a WebSocket are binary.
+    pub binary: bool,
     /// Parts of a multipart body: `name=value`, or `name=@file`.
     pub forms: Vec<String>,
     /// Rows for `{{data.NAME}}`: a file of CSV with a line of names, or of JSON lines.
@@ -215,6 +217,7 @@ impl Reader<'_> {
         if targets.is_empty() || !self.mistakes.is_empty() {
             return None;
         }
+        let is_websocket = plans.iter().any(|t| t.scheme.starts_with("ws"));
         let as_run = PlanAsRun {
             name: o.name.clone().unwrap_or_default(),
             targets: plans,
@@ -225,7 +228,11 @@ impl Reader<'_> {
             streams,
             pipeline,
             keepalive: !o.no_keepalive,
-            protocol: if o.http2 { Protocol::Http2 } else { Protocol::Http11 },
+            protocol: match () {
+                () if is_websocket => Protocol::WebSocket,
+                () if o.http2 => Protocol::Http2,
+                () => Protocol::Http11,
+            },
             timeout_ns: crate::clock::nanos(timeout),
             think_ns: crate::clock::nanos(think),
             graceful_stop_ns: crate::clock::nanos(grace),

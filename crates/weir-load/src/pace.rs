@@ -107,6 +107,11 @@ impl Starts {
         NEVER
     }
 
+    /// The most that there are in a second.
+    pub(crate) fn highest(&self) -> f64 {
+        self.0.iter().map(|line| line.from.max(line.to)).fold(0.0, f64::max)
+    }
+
     /// How many starts are due at a moment.
     pub(crate) fn due_by(&self, at: u64) -> u64 {
         let mut due = 0.0;
@@ -193,6 +198,7 @@ mod tests {
         assert_eq!([0, 1, 5000].map(|k| s.at(k)), [0, 200_000, S]);
         assert_eq!(s.at(5000 * 86_400 * 30), 86_400 * 30 * S);
         assert_eq!((s.due_by(0), s.due_by(S - 1), s.due_by(S + 1)), (1, 5000, 5001));
+        assert!((s.highest() - 5000.0).abs() < 1e-9);
     }
 
     #[test]

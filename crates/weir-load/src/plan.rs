@@ -2,6 +2,7 @@
 
 use crate::check::Check;
 use crate::engine::h2::request::Rendered;
+use crate::engine::websocket::Kind;
 use crate::pace::Rhythm;
 use crate::report::{PlanAsRun, Protocol};
 use crate::template::{Data, Template};
@@ -10,6 +11,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use weir_wire::listen::Address;
 use weir_wire::tls::ClientTls;
+
+/// How long the pause is that connections are opened ahead for. Our guess: a scheduler's turn or two.
+const AHEAD: Duration = Duration::from_millis(10);
 
 /// A run that can begin: nothing in it can be wrong any more, but for what only the target knows.
 #[derive(Debug)]
@@ -56,31 +60,68 @@ pub(crate) struct Origin {
     pub(crate) tls: Option<(ClientTls, String)>,
 }
 
+impl Origin {
+    /// The address that connection `number` goes to.
+    pub(crate) fn address(&self, number: usize) -> &Address {
+        &self.addresses[number % self.addresses.len()]
+    }
+
+    /// The policy and the name as they are dialled with.
+    pub(crate) fn tls(&self) -> Option<(&ClientTls, &str)> {
+        self.tls.as_ref().map(|(policy, name)| (policy, name.as_str()))
+    }
+}
+
 /// One request, rendered.
 #[derive(Debug)]
 pub(crate) struct Target {
     pub(crate) origin: usize,
     /// Whether it is a HEAD: its responses have no body.
     pub(crate) is_head: bool,
-    /// Head and body as they are sent.
+    /// Head and body as they are sent; of WebSocket the handshake without its key, and the message.
     pub(crate) bytes: Arc<[u8]>,
     /// The head for HTTP/2, where that is asked for.
     pub(crate) h2: Option<Rendered>,
     /// How many of them are head.
     pub(crate) head_bytes: usize,
+    /// What a message over WebSocket is.
+    pub(crate) message: Kind,
     /// Where requests differ: then `bytes` is what they are made from.
     pub(crate) template: Option<Template>,
 }
 
 impl Plan {
+    /// How long the load lasts before anything counts.
+    pub const fn warmup(&self) -> Duration {
+        Duration::from_nanos(self.warmup_ns)
+    }
+
     /// Whether clients wait for their responses before they send again.
     pub(crate) const fn is_closed(&self) -> bool {
         matches!(self.rhythm, Rhythm::Closed(_))
     }
 
+    /// How many connections are opened before the first start: with a fixed rate as many as come due in [`AHEAD`], so that a pause of target or
+    /// generator is not made longer by opening connections in it.
+    pub(crate) fn ahead(&self) -> usize {
+        match &self.rhythm {
+            // Not with HTTP/2: a target may give up a connection on which nothing was said.
+            Rhythm::Open(starts) if self.keepalive && !self.is_h2() => {
+                let due = (starts.highest() * AHEAD.as_secs_f64()).ceil() as usize;
+                due.max(1).min(self.clients)
+            }
+            _ => 0,
+        }
+    }
+
     /// Whether HTTP/2 is asked for.
     pub(crate) fn is_h2(&self) -> bool {
         self.as_run.protocol == Protocol::Http2
+    }
+
+    /// Whether messages are sent over WebSocket.
+    pub(crate) fn is_websocket(&self) -> bool {
+        self.as_run.protocol == Protocol::WebSocket
     }
 
     /// Whether the bytes of response bodies must be kept for checks.

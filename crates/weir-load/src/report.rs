@@ -27,7 +27,7 @@ pub use figures::{Distribution, Figures, PhaseFigures};
 pub use json::schema;
 pub use parts::{
     CheckResult, ConnectionStats, Generator, Health, Ledger, TargetCost, TargetStats, ThreadStats,
-    ThresholdResult,
+    ThresholdResult, WebSocketStats,
 };
 pub use plan::{End, Pace, PlanAsRun, Protocol, Stage, StageUnit, Stop, TargetPlan};
 pub use text::verdict as verdict_text;
@@ -137,6 +137,8 @@ pub struct Report {
     pub targets: Vec<TargetStats>,
     /// What was really on the wire.
     pub ledger: Ledger,
+    /// The sessions of WebSocket; only where that was asked for.
+    pub websocket: Option<WebSocketStats>,
     /// Checks, in the order given.
     pub checks: Vec<CheckResult>,
     /// Thresholds, in the order given.
@@ -160,7 +162,7 @@ pub struct Counts {
     /// Complete responses of any status (wrk `N requests in`, ab `Complete requests`).
     pub responses: u64,
     /// Responses by exact status (oha `statusCodeDistribution`; wrk `Non-2xx or 3xx` sums those above 399; ab `Non-2xx responses` those outside of
-    /// 200 to 299).
+    /// 200 to 299). 101 is the answer to a message of a WebSocket.
     pub statuses: BTreeMap<u16, u64>,
     /// gRPC codes by name, such as `OK` (ghz status distribution). Empty without gRPC.
     pub grpc: BTreeMap<String, u64>,
@@ -203,6 +205,28 @@ impl Errors {
     /// All kinds together.
     pub const fn total(&self) -> u64 {
         self.connect + self.tls + self.timeout + self.reset + self.write + self.protocol
+    }
+
+    /// Adds those of another part.
+    pub const fn add(&mut self, other: &Self) {
+        self.connect += other.connect;
+        self.tls += other.tls;
+        self.timeout += other.timeout;
+        self.reset += other.reset;
+        self.write += other.write;
+        self.protocol += other.protocol;
+    }
+
+    /// Those that came after `earlier`.
+    pub(crate) const fn since(&self, earlier: &Self) -> Self {
+        Self {
+            connect: self.connect - earlier.connect,
+            tls: self.tls - earlier.tls,
+            timeout: self.timeout - earlier.timeout,
+            reset: self.reset - earlier.reset,
+            write: self.write - earlier.write,
+            protocol: self.protocol - earlier.protocol,
+        }
     }
 }
 
@@ -294,9 +318,14 @@ impl Report {
         self.counts.statuses.range(statuses).map(|(_, n)| n).sum()
     }
 
+    /// Responses with a status that nobody has to explain: 200 to 399, and 101 for messages of a WebSocket.
+    pub fn expected(&self) -> u64 {
+        self.counts.statuses.iter().filter(|(status, _)| is_expected(**status)).map(|(_, n)| n).sum()
+    }
+
     /// Finished requests that failed as k6 counts it: errors, and statuses outside of 200 to 399 (k6 `http_req_failed`).
     pub fn failed(&self) -> u64 {
-        self.counts.errors.total() + self.counts.responses - self.with_status(200..=399)
+        self.counts.errors.total() + self.counts.responses - self.expected()
     }
 
     /// `failed` as a share of the finished; 0 when nothing finished.
@@ -328,6 +357,11 @@ impl Report {
         };
         (closed && available > 0).then(|| (1.0 - busy as f64 / available as f64).max(0.0))
     }
+}
+
+/// See [`Report::expected`].
+pub(crate) const fn is_expected(status: u16) -> bool {
+    matches!(status, 101 | 200..400)
 }
 
 impl std::fmt::Display for Grade {

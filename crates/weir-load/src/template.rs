@@ -129,8 +129,17 @@ pub(crate) struct Template {
     /// Field lines, each with its CRLF, without Content-Length.
     pub(crate) fields: Text,
     pub(crate) body: Text,
-    /// Whether Content-Length is sent even for an empty body.
-    pub(crate) has_length: bool,
+    pub(crate) length: Length,
+}
+
+/// When Content-Length is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Length {
+    /// Even for an empty body.
+    Always,
+    /// What follows the head is no body of it: a message of a WebSocket.
+    Never,
+    WithBody,
 }
 
 impl Template {
@@ -144,7 +153,7 @@ impl Template {
         self.line.write(values, out, Escape::Url);
         out.extend_from_slice(b" HTTP/1.1\r\n");
         self.fields.write(values, out, Escape::None);
-        if self.has_length || !body.is_empty() {
+        if self.length == Length::Always || (self.length == Length::WithBody && !body.is_empty()) {
             out.extend_from_slice(format!("Content-Length: {}\r\n", body.len()).as_bytes());
         }
         out.extend_from_slice(b"\r\n");
@@ -324,7 +333,7 @@ mod tests {
             line: text("POST /u/{{data.name}}?n={{counter}}"),
             fields: text("X: {{data.age}}\r\n"),
             body: text("{\"n\":\"{{data.name}}\"}"),
-            has_length: true,
+            length: Length::Always,
         };
         let mut values = Values::new(1, 2, Some(Arc::clone(&data)));
         let mut out = Vec::new();

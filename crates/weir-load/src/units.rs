@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// Reads `250ms`, `1.5s`, `2m`, `1h`; a bare `0` too.
-pub(crate) fn duration(text: &str) -> Option<Duration> {
+pub fn duration(text: &str) -> Option<Duration> {
     if text == "0" {
         return Some(Duration::ZERO);
     }
@@ -25,7 +25,7 @@ pub(crate) fn duration(text: &str) -> Option<Duration> {
 }
 
 /// Reads `5000/s`, `300/m`, `10/h`, or a bare number of requests a second.
-pub(crate) fn rate(text: &str) -> Option<f64> {
+pub fn rate(text: &str) -> Option<f64> {
     let (number, unit) = text.split_once('/').unwrap_or((text, "s"));
     let seconds = match unit {
         "s" | "1s" | "sec" => 1.0,
@@ -74,7 +74,7 @@ pub(crate) fn bytes(text: &str) -> Option<u64> {
 }
 
 /// Writes a time to four digits in the unit that suits it: `18.42 µs`, `1.250 ms`, `2.000 s`.
-pub(crate) fn time(ns: f64) -> String {
+pub fn time(ns: f64) -> String {
     let (value, unit) = match ns {
         n if n < 1e3 => return format!("{n:.0} ns"),
         n if n < 999_500.0 => (n / 1e3, "µs"),
@@ -92,7 +92,7 @@ pub(crate) fn time(ns: f64) -> String {
 }
 
 /// Writes a size in the unit that suits it: `1.50 MiB`.
-pub(crate) fn size(bytes: f64) -> String {
+pub fn size(bytes: f64) -> String {
     match bytes {
         b if b < 1024.0 => format!("{b:.0} B"),
         b if b < 1024.0 * 1024.0 => format!("{:.2} KiB", b / 1024.0),
@@ -102,7 +102,7 @@ pub(crate) fn size(bytes: f64) -> String {
 }
 
 /// Writes a whole number in groups: `1,234,567`.
-pub(crate) fn grouped(n: u64) -> String {
+pub fn grouped(n: u64) -> String {
     let digits = n.to_string();
     let mut out = String::new();
     for (i, c) in digits.chars().enumerate() {

@@ -23,6 +23,8 @@ pub(crate) struct Url {
 pub(crate) enum Scheme {
     Http,
     Https,
+    Ws,
+    Wss,
 }
 
 impl Scheme {
@@ -30,13 +32,23 @@ impl Scheme {
         match self {
             Self::Http => "http",
             Self::Https => "https",
+            Self::Ws => "ws",
+            Self::Wss => "wss",
         }
+    }
+
+    pub(crate) const fn is_tls(self) -> bool {
+        matches!(self, Self::Https | Self::Wss)
+    }
+
+    pub(crate) const fn is_websocket(self) -> bool {
+        matches!(self, Self::Ws | Self::Wss)
     }
 
     const fn port(self) -> u16 {
         match self {
-            Self::Http => 80,
-            Self::Https => 443,
+            Self::Http | Self::Ws => 80,
+            Self::Https | Self::Wss => 443,
         }
     }
 }
@@ -56,7 +68,11 @@ impl Url {
         let scheme = match scheme.to_ascii_lowercase().as_str() {
             "http" => Scheme::Http,
             "https" => Scheme::Https,
-            other => return Err(format!("the scheme `{other}` is not known; expected http or https")),
+            "ws" => Scheme::Ws,
+            "wss" => Scheme::Wss,
+            other => {
+                return Err(format!("the scheme `{other}` is not known; expected http, https, ws or wss"));
+            }
         };
         let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
         let (authority, path) = rest.split_at(end);
@@ -148,6 +164,8 @@ mod tests {
             ("https://a.b", "a.b", 443, "a.b", "/"),
             ("HTTP://[::1]:81?q", "::1", 81, "[::1]:81", "/?q"),
             ("http://a:80/@b", "a", 80, "a", "/@b"),
+            ("ws://a", "a", 80, "a", "/"),
+            ("WSS://a:8443/x", "a", 8443, "a:8443", "/x"),
         ] {
             let u = Url::parse(text).unwrap();
             assert_eq!(

@@ -133,7 +133,7 @@ fn has_status_check(r: &Report) -> bool {
 }
 
 fn unexpected(r: &Report) -> u64 {
-    r.counts.responses.saturating_sub(r.with_status(200..=399))
+    r.counts.responses.saturating_sub(r.expected())
 }
 
 fn mostly_refused(r: &Report) -> Option<String> {

@@ -10,7 +10,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
 /// A connection: cleartext TCP, a Unix socket, or TLS over either, in either role; or one stream of an HTTP/2 connection,
@@ -38,6 +38,15 @@ pub struct TlsFacts {
     pub version: &'static str,
     /// The cipher suite, such as `TLS13_AES_256_GCM_SHA384`.
     pub cipher: &'static str,
+}
+
+/// The keys of a TLS handshake.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TlsKeys {
+    /// The group of the key exchange, such as `X25519`; none in a resumed session without one.
+    pub group: Option<&'static str>,
+    /// Bits of the key in the peer's certificate; none without one, or where its kind is not known.
+    pub certificate_bits: Option<u32>,
 }
 
 /// Who is at the other end.
@@ -81,6 +90,16 @@ impl Stream {
             Self::Tcp(s) => pin!(s.read_buf(buffer)).poll(cx),
             Self::Tls(s) => s.poll_read(cx, buffer),
             Self::Unix(s) => pin!(s.read_buf(buffer)).poll(cx),
+        }
+    }
+
+    /// Reads into a buffer of somebody else's. Not of an HTTP/2 stream.
+    pub fn poll_read_buf(&mut self, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Self::H2(_) => Poll::Ready(Err(io::ErrorKind::Unsupported.into())),
+            Self::Tcp(s) => Pin::new(s).poll_read(cx, buffer),
+            Self::Tls(s) => Pin::new(s.inner()).poll_read(cx, buffer),
+            Self::Unix(s) => Pin::new(s).poll_read(cx, buffer),
         }
     }
 
@@ -241,6 +260,14 @@ impl Stream {
             Self::H2(s) => s.tls(),
             Self::Tls(s) => Some(s.facts()),
             Self::Tcp(_) | Self::Unix(_) => None,
+        }
+    }
+
+    /// The keys of the handshake, where it is TLS. Reads the peer's certificate: some microseconds, so not for every exchange.
+    pub fn tls_keys(&self) -> Option<TlsKeys> {
+        match self {
+            Self::Tls(s) => Some(s.keys()),
+            Self::H2(_) | Self::Tcp(_) | Self::Unix(_) => None,
         }
     }
 

@@ -34,7 +34,7 @@ pub(super) fn print(c: &Comparison) -> String {
     out += &columns(&table(c));
     if let Some(target) = c.targets.iter().find(|t| !t.added.is_empty()) {
         let rows =
-            FIGURES.iter().filter_map(|f| Some(vec![f.name.to_owned(), added(*target.added.get(f.name)?)]));
+            FIGURES.iter().filter_map(|f| Some(vec![f.name.to_owned(), signed(*target.added.get(f.name)?)]));
         let head = vec!["added".to_owned(), String::new()];
         let _ = write!(out, "\n{}", columns(&std::iter::once(head).chain(rows).collect::<Vec<_>>()));
     }
@@ -81,11 +81,16 @@ fn table(c: &Comparison) -> Vec<Vec<String>> {
     rows
 }
 
+/// One figure with its unit.
+pub(super) fn plain(figure: &Figure, value: f64) -> String {
+    match figure.unit {
+        Unit::Cost | Unit::Latency => time(value),
+        Unit::Rate => format!("{}/s", grouped(value.round() as u64)),
+    }
+}
+
 fn value(figure: &Figure, interval: Interval) -> String {
-    let text = match figure.unit {
-        Unit::Cost | Unit::Latency => time(interval.value),
-        Unit::Rate => format!("{}/s", grouped(interval.value.round() as u64)),
-    };
+    let text = plain(figure, interval.value);
     match interval.spread() {
         Some(spread) => format!("{text} ±{:.1} %", spread * 100.0),
         None => text,
@@ -97,12 +102,12 @@ fn ratio(interval: Interval) -> String {
     format!("×{:.3}{range}", interval.value)
 }
 
-fn added(interval: Interval) -> String {
-    let signed = |ns: f64| format!("{}{}", if ns < 0.0 { "-" } else { "" }, time(ns.abs()));
-    let range = interval
-        .range
-        .map_or_else(String::new, |(low, high)| format!(" ({} to {})", signed(low), signed(high)));
-    format!("{}{range}", signed(interval.value))
+/// A difference of times, in nanoseconds.
+pub(crate) fn signed(interval: Interval) -> String {
+    let one = |ns: f64| format!("{}{}", if ns < 0.0 { "-" } else { "" }, time(ns.abs()));
+    let range =
+        interval.range.map_or_else(String::new, |(low, high)| format!(" ({} to {})", one(low), one(high)));
+    format!("{}{range}", one(interval.value))
 }
 
 fn worse(interval: Interval) -> String {
@@ -114,7 +119,7 @@ fn worse(interval: Interval) -> String {
 }
 
 /// Rows in columns: names to the left, all else to the right.
-fn columns(rows: &[Vec<String>]) -> String {
+pub(crate) fn columns(rows: &[Vec<String>]) -> String {
     let width = |column: usize| {
         rows.iter().filter_map(|r| r.get(column)).map(|t| t.chars().count()).max().unwrap_or(0)
     };

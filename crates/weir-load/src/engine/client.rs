@@ -2,7 +2,8 @@
 
 use super::h1::{After, Batch, Conn, Failure};
 use super::h2::request::Rendered;
-use super::worker::{EndReason, Next, Worker};
+use super::websocket::Socket;
+use super::worker::{EndReason, Next, Pause, Worker};
 use crate::clock::{self, NEVER};
 use crate::plan::Plan;
 use std::future::{Future, poll_fn};
@@ -14,6 +15,7 @@ use std::time::Duration;
 use weir_wire::Stream;
 use weir_wire::dial::dial;
 
+mod session;
 mod stream;
 
 /// Longest pause of a client that can not connect. It begins with 1 ms and doubles, so that a dead target costs no core.
@@ -28,6 +30,10 @@ struct Client {
     i: usize,
     /// One for each origin; open where it was used and kept.
     conns: Vec<Option<Conn>>,
+    /// One for each target of WebSocket; open where it was used and kept. Empty without WebSocket.
+    sockets: Vec<Option<Socket>>,
+    /// Whether it keeps the first answer on a WebSocket for the ledger.
+    captures: bool,
     batch: Batch,
     /// The bytes of a batch of more than one, or of one with a template; else empty.
     out: Vec<u8>,
@@ -44,6 +50,8 @@ struct Client {
 pub(super) async fn run(worker: Rc<Worker>, i: usize) {
     let mut client = Client {
         conns: worker.plan.origins.iter().map(|_| None).collect(),
+        sockets: worker.plan.targets.iter().filter(|_| worker.plan.is_websocket()).map(|_| None).collect(),
+        captures: worker.captures(i),
         batch: Batch::capturing(worker.captures(i)),
         out: Vec::new(),
         sent: (0, 0),
@@ -54,6 +62,7 @@ pub(super) async fn run(worker: Rc<Worker>, i: usize) {
         i,
     };
     client.run().await;
+    client.end_sessions();
     let worker = &client.worker;
     let slot = &worker.slots[i];
     let since = worker.clock.now().saturating_sub(worker.shared.measure_from);
@@ -67,7 +76,10 @@ impl Client {
             let mut waited = false;
             let next = poll_fn(|cx| {
                 let next = worker.poll_next(self.i, cx);
-                waited |= next.is_pending();
+                if next.is_pending() {
+                    waited = true;
+                    self.tend(cx);
+                }
                 next
             })
             .await;
@@ -75,16 +87,17 @@ impl Client {
             match next {
                 Next::End => return,
                 Next::Later(at) => {
-                    worker.pause_until(self.i, at).await;
+                    self.pause_until(at, Pause::Planned).await;
                     self.waited = true;
                 }
                 Next::Start(intended) => {
                     self.exchange(intended).await;
-                    let pause = worker.plan.think + self.backoff;
-                    if !pause.is_zero() {
-                        let until = worker.clock.now().saturating_add(clock::nanos(pause));
-                        worker.pause_until(self.i, until).await;
-                        self.waited = true;
+                    for (pause, why) in [(worker.plan.think, Pause::Planned), (self.backoff, Pause::Failed)] {
+                        if !pause.is_zero() {
+                            let until = worker.clock.now().saturating_add(clock::nanos(pause));
+                            self.pause_until(until, why).await;
+                            self.waited = true;
+                        }
                     }
                 }
             }
@@ -104,6 +117,8 @@ impl Client {
         let origin = worker.plan.targets[target].origin;
         let outcome = if worker.plan.is_h2() {
             self.on_stream(origin, turned).await
+        } else if worker.plan.is_websocket() {
+            self.on_websocket(origin, turned).await
         } else {
             self.alone(origin, turned).await
         };
@@ -204,9 +219,13 @@ impl Client {
     /// A new connection, and what it took: blocked, connecting, TLS.
     async fn dial(&mut self, origin: usize) -> Result<(Stream, [u64; 3]), Failure> {
         let worker = Rc::clone(&self.worker);
+        let open = worker.ahead.borrow_mut().take(origin);
+        if let Some(stream) = open {
+            return Ok((stream, [0; 3])); // it waits for none of it
+        }
         let to = &worker.plan.origins[origin];
-        let address = &to.addresses[self.i / worker.plan.streams % to.addresses.len()];
-        let tls = to.tls.as_ref().map(|(policy, name)| (policy, name.as_str()));
+        let address = to.address(self.i / worker.plan.streams);
+        let tls = to.tls();
         let begun = worker.clock.now();
         let mut dialling = pin!(dial(address, tls, worker.plan.timeout));
         let slot = &worker.slots[self.i];
@@ -250,7 +269,7 @@ impl Client {
         self.count_bytes(&conn, outcome.is_err());
         match outcome {
             Ok(After::Keep) if plan.keepalive => self.conns[target.origin] = Some(conn),
-            Ok(_) => close(conn),
+            Ok(_) => close(conn.into_stream()),
             Err(_) => drop(conn),
         }
         outcome
@@ -268,8 +287,7 @@ impl Client {
 }
 
 /// Lets the target close, as it said it would.
-fn close(conn: Conn) {
-    let mut stream = conn.into_stream();
+fn close(mut stream: Stream) {
     let end = async move {
         let mut rest = Vec::new();
         let _ = tokio::time::timeout(CLOSE, poll_fn(|cx| stream.poll_read(cx, &mut rest))).await; // then we close

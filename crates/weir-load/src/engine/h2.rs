@@ -322,6 +322,7 @@ impl Link {
                         let fields = Some((c.server, c.content_type));
                         worker.shared.captured(Captured {
                             target: exchange.target,
+                            request: None,
                             bytes: c.bytes,
                             response,
                             fields,

@@ -3,9 +3,10 @@
 use super::h2::request::Rendered;
 use super::{Shared, ThreadEnd, TickPart};
 use crate::plan::{Plan, Target};
+use crate::progress::SoFar;
 use crate::report::{
     CheckResult, ConnectionStats, Counts, End, Health, Ledger, Percentiles, Protocol, Report, SCHEMA, Series,
-    TargetCost, TargetStats, ThreadStats, Tick,
+    TargetCost, TargetStats, ThreadStats, Tick, WebSocketStats,
 };
 use crate::{Histogram, os, verdict};
 use std::collections::BTreeMap;
@@ -24,9 +25,7 @@ pub(super) struct Merge {
     /// Ticks merged into the last one of the series.
     in_last: u64,
     ticks_seen: u64,
-    service: Histogram,
-    response: Histogram,
-    counts: Counts,
+    pub(super) so_far: SoFar,
     threads: Vec<(usize, ThreadEnd)>,
 }
 
@@ -38,9 +37,7 @@ impl Merge {
             series: Series { tick_ns: super::worker::TICK, ticks: Vec::new() },
             in_last: 0,
             ticks_seen: 0,
-            service: Histogram::new(),
-            response: Histogram::new(),
-            counts: Counts::default(),
+            so_far: SoFar::default(),
             threads: Vec::new(),
         }
     }
@@ -69,7 +66,10 @@ impl Merge {
             tick.requests += p.requests;
             tick.responses += p.responses;
             tick.unexpected += p.unexpected;
-            tick.errors += p.errors;
+            tick.errors += p.errors.total();
+            let counts = &mut self.so_far.counts;
+            counts.errors.add(&p.errors);
+            p.statuses.iter().for_each(|(status, n)| *counts.statuses.entry(*status).or_default() += n);
             tick.sent += p.sent;
             tick.received += p.received;
             tick.users += p.users;
@@ -79,13 +79,11 @@ impl Merge {
         tick.length_ns = tick.end_ns.saturating_sub(begun);
         tick.end_ns = tick.end_ns.saturating_sub(self.plan.warmup_ns);
         (tick.service, tick.response) = (Percentiles::of(&service), Percentiles::of(&response));
-        self.service.add(&service);
-        self.response.add(&response);
-        self.counts.responses += tick.responses;
-        self.counts.errors.reset += tick.errors;
-        // For abort conditions: the kinds are known at the end only.
-        *self.counts.statuses.entry(200).or_default() += tick.responses - tick.unexpected;
-        *self.counts.statuses.entry(500).or_default() += tick.unexpected;
+        self.so_far.service.add(&service);
+        self.so_far.response.add(&response);
+        self.so_far.counts.requests += tick.requests;
+        self.so_far.counts.responses += tick.responses;
+        self.so_far.measured_ns = tick.end_ns;
         self.keep(tick.clone());
         tick
     }
@@ -118,12 +116,13 @@ impl Merge {
     }
 
     /// What conditions for an early end can be judged by.
-    pub(super) fn so_far(&self) -> Report {
+    pub(super) fn report_so_far(&self) -> Report {
+        let now = &self.so_far;
         let mut report =
-            Report { counts: self.counts.clone(), plan: self.plan.as_run.clone(), ..Report::default() };
-        report.latency.service.clone_from(&self.service);
-        report.latency.response.clone_from(&self.response);
-        report.duration_ns = self.series.ticks.last().map_or(0, |t| t.end_ns);
+            Report { counts: now.counts.clone(), plan: self.plan.as_run.clone(), ..Report::default() };
+        report.latency.service.clone_from(&now.service);
+        report.latency.response.clone_from(&now.response);
+        report.duration_ns = now.measured_ns;
         report
     }
 
@@ -172,10 +171,13 @@ impl Merge {
         let checks = plan.checks.iter();
         r.checks = checks.map(|c| CheckResult { check: c.text.clone(), ..CheckResult::default() }).collect();
         r.targets = plan.targets.iter().map(|_| TargetStats::default()).collect();
-        let mut protocols = [0; 3];
+        let mut protocols = [0; Protocol::ALL.len()];
         for (_, thread) in &self.threads {
             protocols.iter_mut().zip(thread.tally.protocols).for_each(|(all, n)| *all += n);
             add_thread(&mut r, thread);
+        }
+        if plan.is_websocket() {
+            r.websocket = Some(sessions(&self.threads));
         }
         for (stats, document) in r.targets.iter_mut().zip(&shared.documents) {
             stats.document_bytes = document.get().copied();
@@ -270,6 +272,25 @@ fn add_thread(r: &mut Report, thread: &ThreadEnd) {
     h.out_of_descriptors += t.out_of_descriptors;
 }
 
+/// What all sessions came to.
+fn sessions(threads: &[(usize, ThreadEnd)]) -> WebSocketStats {
+    let mut all = WebSocketStats::default();
+    for one in threads.iter().map(|(_, t)| &t.tally.sessions) {
+        all.connecting.add(&one.connecting);
+        all.handshake.add(&one.handshake);
+        all.session_duration.add(&one.duration);
+        all.sent += one.sent;
+        all.received += one.received;
+        all.unsolicited += one.unsolicited;
+        all.pings += one.pings;
+        for (told, n) in &one.closed {
+            *all.closed_by_target.entry(told.clone()).or_default() += n;
+        }
+    }
+    all.sessions = all.handshake.count();
+    all
+}
+
 fn add_counts(c: &mut Counts, thread: &ThreadEnd) {
     let t = &thread.tally;
     c.requests += t.requests;
@@ -277,13 +298,7 @@ fn add_counts(c: &mut Counts, thread: &ThreadEnd) {
     for (status, n) in t.statuses.iter().enumerate().filter(|(_, n)| **n > 0) {
         *c.statuses.entry(status as u16).or_default() += n;
     }
-    let (all, one) = (&mut c.errors, &t.errors);
-    all.connect += one.connect;
-    all.tls += one.tls;
-    all.timeout += one.timeout;
-    all.reset += one.reset;
-    all.write += one.write;
-    all.protocol += one.protocol;
+    c.errors.add(&t.errors);
     for (text, n) in &t.error_texts {
         *c.error_texts.entry(text.clone()).or_default() += n;
     }
@@ -294,21 +309,30 @@ fn add_counts(c: &mut Counts, thread: &ThreadEnd) {
     c.other_length += t.other_length;
 }
 
-fn ledger(plan: &Plan, shared: &Shared, protocols: [u64; 3]) -> Ledger {
-    let sessions = shared.sessions.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    let most = sessions.iter().max_by_key(|(_, n)| **n).and_then(|(s, _)| s.split_once(' '));
+fn ledger(plan: &Plan, shared: &Shared, protocols: [u64; Protocol::ALL.len()]) -> Ledger {
     let mut l = Ledger { dns_ns: plan.dns_ns, ..Ledger::default() };
-    l.tls_version = most.map(|(version, _)| version.to_owned());
-    l.tls_cipher = most.map(|(_, cipher)| cipher.to_owned());
-    l.sessions = sessions;
+    let sessions = shared.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((name, most)) = sessions.iter().max_by_key(|(_, s)| s.connections)
+        && let Some((version, cipher)) = name.split_once(' ')
+    {
+        (l.tls_version, l.tls_cipher) = (Some(version.to_owned()), Some(cipher.to_owned()));
+        let keys = most.keys.unwrap_or_default();
+        (l.tls_group, l.tls_key_bits) = (keys.group.map(str::to_owned), keys.certificate_bits);
+    }
+    l.sessions = sessions.iter().map(|(name, s)| (name.clone(), s.connections)).collect();
+    drop(sessions);
     l.alpn = shared.alpn.get().cloned();
-    let names = [Protocol::Http10, Protocol::Http11, Protocol::Http2].map(|p| p.to_string());
+    let names = Protocol::ALL.map(|p| p.to_string());
     l.protocols.extend(names.into_iter().zip(protocols));
     l.protocols.retain(|_, n| *n > 0);
     let Some(first) = shared.first.get() else { return l };
     if let Some(target) = plan.targets.get(first.target) {
         let scheme = plan.as_run.targets.get(first.target).map_or("http", |t| t.scheme.as_str());
         (l.first_request, l.first_request_bytes) = first_request(target, first.fields.is_some(), scheme);
+    }
+    if let Some(request) = &first.request {
+        l.first_request = without_secrets(request).escape_ascii().to_string();
+        l.first_request_bytes = request.len() as u64;
     }
     let f = &first.response;
     l.first_response_bytes = f.head_bytes + f.body_bytes + f.framing_bytes;

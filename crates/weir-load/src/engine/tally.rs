@@ -1,8 +1,9 @@
 //! What one thread counts. Nobody else touches it until the thread hands it over.
 
 use super::reader::Response;
+use super::websocket::SessionTally;
 use crate::Histogram;
-use crate::report::{Bytes, Errors, Latency, Phases};
+use crate::report::{Bytes, Errors, Latency, Phases, Protocol, is_expected};
 use std::collections::BTreeMap;
 
 /// Texts of errors that are kept apart.
@@ -25,7 +26,7 @@ pub(crate) struct Tally {
     pub(crate) reused: u64,
     pub(crate) opened: u64,
     /// Responses by [`Protocol`](crate::report::Protocol).
-    pub(crate) protocols: [u64; 3],
+    pub(crate) protocols: [u64; Protocol::ALL.len()],
     pub(crate) bytes: Bytes,
     times: Times,
     /// Service times since the last tick; added to `times` there.
@@ -36,6 +37,8 @@ pub(crate) struct Tally {
     pub(crate) targets: Vec<TargetTally>,
     /// Passed and failed, for each check.
     pub(crate) checks: Vec<(u64, u64)>,
+    /// Of WebSocket.
+    pub(crate) sessions: SessionTally,
     pub(crate) busy_ns: u64,
     pub(crate) out_of_ports: u64,
     pub(crate) out_of_descriptors: u64,
@@ -88,6 +91,11 @@ impl Late {
         self.service.clear();
         self.response.clear();
     }
+}
+
+/// Whether the body of a response with this status is what was asked for.
+pub(super) fn is_good(status: u16) -> bool {
+    status == 101 || (200..300).contains(&status)
 }
 
 /// One target's part.
@@ -155,7 +163,7 @@ impl Tally {
             *n += 1;
         }
         self.received(r);
-        let expected = (200..400).contains(&r.status);
+        let expected = is_expected(r.status);
         if !expected {
             self.unexpected += 1;
             self.times.unexpected.record(service);
@@ -167,7 +175,7 @@ impl Tally {
             if !alone {
                 t.service.record(service);
             }
-            if (200..300).contains(&r.status) {
+            if is_good(r.status) {
                 let n = r.body_bytes;
                 t.body_bytes = Some(t.body_bytes.map_or((n, n), |(low, high)| (low.min(n), high.max(n))));
             }

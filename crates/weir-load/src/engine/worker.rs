@@ -8,20 +8,22 @@ mod sampler;
 
 pub(super) use sampler::TICK;
 
+use super::ahead::Ahead;
 use super::client;
 use super::h1::Failure;
 use super::h2::Place;
 use super::reader::Parser;
-use super::tally::{Sample, Tally};
+use super::tally::{Sample, Tally, is_good};
 use super::{Message, Shared, ThreadEnd};
 use crate::Histogram;
 use crate::clock::{Clock, NEVER};
-use crate::os::Timer;
+use crate::os;
 use crate::pace::Rhythm;
 use crate::plan::Plan;
 use crate::template::Values;
 use sampler::{SAMPLE, Sampler};
 use std::cell::{Cell, RefCell};
+use std::convert::Infallible;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
@@ -29,6 +31,7 @@ use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tokio::sync::Notify;
+use weir_wire::timer::Timer;
 
 /// What one read may bring. One buffer for all connections of a thread, so that it stays in the cache.
 const READ_BYTES: usize = 64 * 1024;
@@ -52,6 +55,8 @@ pub(super) struct Worker {
     pub(super) values: RefCell<Values>,
     /// For each set of clients that share a connection of HTTP/2, and each origin.
     pub(super) places: Vec<Place>,
+    /// Connections that nobody has used yet.
+    pub(super) ahead: RefCell<Ahead>,
     index: usize,
     /// Number of the first client among those of all threads.
     first_client: u64,
@@ -89,6 +94,15 @@ pub(super) enum EndReason {
     Cut,
     /// It took too long.
     Timeout,
+}
+
+/// Why a client waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pause {
+    /// It can not connect, and tries again in a moment.
+    Failed,
+    /// Think time, or its stage has not come.
+    Planned,
 }
 
 /// What a client does next.
@@ -131,12 +145,12 @@ impl Slot {
     }
 }
 
-/// Runs one thread of the generator to its end.
+/// Runs one thread of the generator to its end. It lets go of `ready` when it can begin.
 pub(super) fn run(
     plan: Arc<Plan>,
     shared: Arc<Shared>,
-    clock: Clock,
     index: usize,
+    ready: mpsc::Sender<Infallible>,
     out: &mpsc::Sender<Message>,
 ) -> std::io::Result<ThreadEnd> {
     let options = tokio::runtime::LocalOptions::default();
@@ -150,14 +164,17 @@ pub(super) fn run(
     let connections = plan.clients / streams;
     let clients = (connections / threads + usize::from(index < connections % threads)) * streams;
     let first = (index * (connections / threads) + index.min(connections % threads)) * streams;
+    let mut ahead = runtime.block_on(Ahead::open(&plan, &shared, index));
+    drop(ready);
+    let clock = *shared.clock.wait();
     let places = if plan.is_h2() { clients / streams * plan.origins.len() } else { 0 };
     let worker = Rc::new(Worker {
         slots: (0..clients).map(|_| Slot::new()).collect(),
         tally: RefCell::new(Tally::new(plan.targets.len(), plan.checks.len())),
         parser: RefCell::default(),
         scratch: RefCell::new(Vec::with_capacity(READ_BYTES)),
-        dial: RefCell::default(),
-        opened: Cell::new(0),
+        opened: Cell::new(ahead.opened()),
+        dial: RefCell::new(std::mem::take(&mut ahead.dial)),
         in_flight: Cell::new(0),
         last_event: Cell::new(0),
         values: RefCell::new(Values::new(index, threads, plan.data.clone())),
@@ -165,6 +182,7 @@ pub(super) fn run(
         turn: Cell::new(index * plan.order.len() / threads),
         index,
         first_client: first as u64,
+        ahead: RefCell::new(ahead),
         next: RefCell::new(NextStart { k: index as u64, at: NEVER, taken: 0 }),
         idle: RefCell::default(),
         bell: Notify::new(),
@@ -182,6 +200,7 @@ const EVENTS: u32 = 32;
 
 async fn drive(worker: Rc<Worker>, out: &mpsc::Sender<Message>) -> std::io::Result<ThreadEnd> {
     if let Rhythm::Open(_) = worker.plan.rhythm {
+        os::wake_soon();
         let timer = Timer::new()?;
         drop(tokio::task::spawn_local(pace(Rc::clone(&worker), timer)));
     }
@@ -360,8 +379,8 @@ impl Worker {
         mine.saturating_sub(self.next.borrow().taken)
     }
 
-    /// Waits until a moment or the end of the run.
-    pub(super) async fn pause_until(&self, i: usize, at: u64) {
+    /// Waits until a moment or the end of the run. Time that the plan leaves client `i` idle is none that it could have had a request in.
+    pub(super) async fn pause_until(&self, i: usize, at: u64, why: Pause) {
         let begun = self.clock.now();
         let Some(instant) = self.clock.instant(at.min(self.stop_at())) else { return };
         let mut sleep = std::pin::pin!(tokio::time::sleep_until(instant.into()));
@@ -370,9 +389,11 @@ impl Worker {
             if self.clock.now() >= self.stop_at() { Poll::Ready(()) } else { sleep.as_mut().poll(cx) }
         })
         .await;
-        let idle = self.clock.now().saturating_sub(begun.max(self.shared.measure_from));
-        let slot = &self.slots[i];
-        slot.idle_ns.set(slot.idle_ns.get() + idle);
+        if why == Pause::Planned {
+            let idle = self.clock.now().saturating_sub(begun.max(self.shared.measure_from));
+            let slot = &self.slots[i];
+            slot.idle_ns.set(slot.idle_ns.get() + idle);
+        }
     }
 
     /// `n` requests began.
@@ -392,7 +413,7 @@ impl Worker {
         slot.responses.set(slot.responses.get() + 1);
         let mut tally = self.tally.borrow_mut();
         tally.record(sample);
-        if (200..300).contains(&response.status)
+        if is_good(response.status)
             && let Some(document) = self.shared.documents.get(sample.target)
             && *document.get_or_init(|| response.body_bytes) != response.body_bytes
         {

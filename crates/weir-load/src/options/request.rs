@@ -2,8 +2,9 @@
 
 use super::Reader;
 use crate::engine::h2::request::Rendered;
+use crate::engine::websocket::Kind;
 use crate::plan::{Origin, Target};
-use crate::template::{Data, Template, Text};
+use crate::template::{Data, Length, Template, Text};
 use crate::url::{Scheme, Url};
 use std::path::PathBuf;
 use weir_h1::FieldName;
@@ -12,6 +13,9 @@ use weir_wire::tls::ClientTls;
 
 /// Longest body: it is held in memory.
 const BODY_MOST: u64 = 1 << 30;
+
+/// What is sent over a WebSocket without `--data`: servers that echo tell it from nothing.
+const MESSAGE: &[u8] = b"hello";
 
 /// What parts of a multipart body are separated by: long enough to occur in no file by chance.
 const BOUNDARY: &str = "weir-3f1c9a7e5b2d4860-part";
@@ -23,9 +27,15 @@ impl Reader<'_> {
         data: Option<&Data>,
     ) -> (Vec<Origin>, Vec<Target>, Vec<u32>, Vec<crate::report::TargetPlan>) {
         let o = self.options;
-        let body = self.body();
+        let is_websocket = o.urls.iter().any(|u| Url::parse(u).is_ok_and(|u| u.scheme.is_websocket()));
+        if is_websocket {
+            self.websocket();
+        } else if o.binary {
+            self.wrong("--binary", "is for messages of a WebSocket: ws://host/path");
+        }
+        let body = self.body().or_else(|| is_websocket.then(|| MESSAGE.to_vec()));
         let fields = self.fields();
-        let method = self.method(body.is_some());
+        let method = self.method(body.is_some() && !is_websocket);
         if o.urls.is_empty() {
             self.wrong("URL", "expected one, such as http://127.0.0.1:8080/");
         }
@@ -40,15 +50,16 @@ impl Reader<'_> {
                     continue;
                 }
             };
+            if url.scheme.is_websocket() != is_websocket {
+                self.wrong(text, "WebSocket and HTTP are no mix: load them in two runs");
+            }
             let key = (url.scheme, url.host.clone(), url.port);
             let origin = seen.iter().position(|s| *s == key).unwrap_or_else(|| {
                 let addresses = self.addresses(text, &url);
-                if url.scheme == Scheme::Https && tls.is_none() {
+                if url.scheme.is_tls() && tls.is_none() {
                     tls = self.tls();
                 }
-                let tls = (url.scheme == Scheme::Https)
-                    .then(|| tls.clone().map(|t| (t, url.host.clone())))
-                    .flatten();
+                let tls = (url.scheme.is_tls()).then(|| tls.clone().map(|t| (t, url.host.clone()))).flatten();
                 origins.push(Origin { addresses, tls });
                 seen.push(key);
                 origins.len() - 1
@@ -93,15 +104,24 @@ impl Reader<'_> {
                 format!("Basic {}", base64::encode(credentials.as_bytes())),
             ));
         }
-        if self.options.no_keepalive && !has("connection") {
+        let is_websocket = url.scheme.is_websocket();
+        if is_websocket {
+            let handshake =
+                [("Connection", "Upgrade"), ("Upgrade", "websocket"), ("Sec-WebSocket-Version", "13")];
+            all.extend(handshake.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        } else if self.options.no_keepalive && !has("connection") {
             all.push(("Connection".to_owned(), "close".to_owned()));
         }
         let line = format!("{method} {}", url.path);
         let lines: String = all.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
-        let has_length = !body.is_empty() || matches!(method, "POST" | "PUT" | "PATCH");
-        let template = self.template(place, [line.as_bytes(), lines.as_bytes(), body], has_length, data);
+        let length = match method {
+            _ if is_websocket => Length::Never,
+            "POST" | "PUT" | "PATCH" => Length::Always,
+            _ => Length::WithBody,
+        };
+        let template = self.template(place, [line.as_bytes(), lines.as_bytes(), body], length, data);
         let mut bytes = format!("{line} HTTP/1.1\r\n{lines}").into_bytes();
-        if has_length {
+        if length == Length::Always || (length == Length::WithBody && !body.is_empty()) {
             let length = body.len().to_string();
             bytes.extend_from_slice(format!("Content-Length: {length}\r\n").as_bytes());
             all.push(("Content-Length".to_owned(), length));
@@ -117,7 +137,39 @@ impl Reader<'_> {
         let h2 =
             self.options.http2.then(|| Rendered::new(head, url.scheme.name(), bytes.len() == head_bytes));
         let is_head = method == "HEAD";
-        (Target { origin: 0, is_head, bytes: bytes.into(), head_bytes, h2, template }, shown)
+        let message = if self.options.binary { Kind::Binary } else { Kind::Text };
+        (Target { origin: 0, is_head, bytes: bytes.into(), head_bytes, h2, message, template }, shown)
+    }
+
+    /// What can not stand beside a WebSocket.
+    fn websocket(&mut self) {
+        let o = self.options;
+        if o.http2 {
+            self.wrong("--http2", "a WebSocket is opened over HTTP/1.1: leave it out");
+        }
+        if o.pipeline.is_some_and(|n| n > 1) {
+            self.wrong("--pipeline", "is HTTP/1.1's; each message of a WebSocket waits for its answer");
+        }
+        if !o.forms.is_empty() {
+            self.wrong("-F", "a message of a WebSocket has no parts: give --data");
+        }
+        if o.method.as_ref().is_some_and(|m| m != "GET") {
+            self.wrong("-X", "the handshake of a WebSocket is a GET");
+        }
+        for header in &o.headers {
+            let name = header.split(':').next().unwrap_or_default().trim().to_ascii_lowercase();
+            let of_handshake = ["connection", "upgrade"].contains(&name.as_str())
+                || (name.starts_with("sec-websocket-") && name != "sec-websocket-protocol");
+            if of_handshake {
+                self.wrong(&format!("-H {header:?}"), "belongs to the handshake and can not be set");
+            }
+        }
+        if !o.binary && o.data.as_ref().is_some_and(|d| d.starts_with('@')) {
+            let text = self.body().is_none_or(|body| str::from_utf8(&body).is_ok());
+            if !text {
+                self.wrong("--data", "a text message is UTF-8; --binary sends bytes");
+            }
+        }
     }
 
     /// The template of a request, where it is not always the same.
@@ -125,7 +177,7 @@ impl Reader<'_> {
         &mut self,
         place: &str,
         parts: [&[u8]; 3],
-        has_length: bool,
+        length: Length,
         data: Option<&Data>,
     ) -> Option<Template> {
         if self.options.raw {
@@ -145,7 +197,7 @@ impl Reader<'_> {
             }
         }
         let fixed = [&line, &fields, &body].iter().all(|t| t.is_fixed());
-        (!fixed).then_some(Template { line, fields, body, has_length })
+        (!fixed).then_some(Template { line, fields, body, length })
     }
 
     pub(super) fn feed(&mut self) -> Option<Data> {

@@ -378,7 +378,17 @@ fn wire(r: &Report) -> String {
         ["sent".to_owned(), each(r.bytes.sent())],
         ["received".to_owned(), each(r.bytes.received())],
     ];
-    let mut body = table(&[], rows);
+    let sessions = r.websocket.iter().flat_map(|ws| {
+        [
+            ["sessions of WebSocket".to_owned(), grouped(ws.sessions)],
+            ["handshake, median".to_owned(), time(ws.handshake.quantile(0.5) as f64)],
+            ["handshake, 99 %".to_owned(), time(ws.handshake.quantile(0.99) as f64)],
+            ["messages sent".to_owned(), grouped(ws.sent)],
+            ["messages received".to_owned(), grouped(ws.received)],
+            ["closed by the target".to_owned(), grouped(ws.closed_by_target.values().sum())],
+        ]
+    });
+    let mut body = table(&[], rows.into_iter().chain(sessions));
     for (name, text, bytes) in [
         ("request", &l.first_request, l.first_request_bytes),
         ("response", &l.first_response, l.first_response_bytes),

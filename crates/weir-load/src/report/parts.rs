@@ -103,6 +103,30 @@ pub struct Ledger {
     pub content_type: Option<String>,
 }
 
+/// The sessions of a load over WebSocket. A message and its answer are a request and its response in all other figures.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct WebSocketStats {
+    /// Sessions opened, warm-up included (k6 `ws_sessions`).
+    pub sessions: u64,
+    /// From the beginning of the connection to the end of the handshake, of each of them (k6 `ws_connecting`).
+    pub connecting: Histogram,
+    /// The handshake alone: from its request to the 101.
+    pub handshake: Histogram,
+    /// From the beginning of the connection to its end, of each that ended before the threads did (k6 `ws_session_duration`).
+    pub session_duration: Histogram,
+    /// Messages sent while measuring (k6 `ws_msgs_sent`).
+    pub sent: u64,
+    /// Messages received while measuring (k6 `ws_msgs_received`): answers, and what nobody asked for.
+    pub received: u64,
+    /// Of these, how many came while no message waited for an answer.
+    pub unsolicited: u64,
+    /// Pings of the target, warm-up included; they are answered.
+    pub pings: u64,
+    /// Sessions that the target closed, by what its close frame said, such as `code 1001`; the 32 first different ones, the rest under `…`.
+    pub closed_by_target: BTreeMap<String, u64>,
+}
+
 /// One check over all responses.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]

@@ -44,7 +44,7 @@ pub struct TargetPlan {
     pub method: String,
     /// The URL as given, without credentials.
     pub url: String,
-    /// `http`, `https`, `grpc`, …
+    /// `http`, `https`, `ws`, `wss`.
     pub scheme: String,
     /// Host name or address (ab `Server Hostname`), without brackets.
     pub host: String,
@@ -58,7 +58,7 @@ pub struct TargetPlan {
     pub weight: u32,
     /// Header fields as sent, in order; the values of credentials are `***`.
     pub headers: Vec<(String, String)>,
-    /// Bytes of the request body; of the first request, where bodies differ.
+    /// Bytes of the request body, or of the message; of the first request, where bodies differ.
     pub body_bytes: u64,
 }
 
@@ -128,6 +128,13 @@ pub enum Protocol {
     /// HTTP/2, with or without TLS.
     #[serde(rename = "HTTP/2")]
     Http2,
+    /// Messages of a WebSocket over HTTP/1.1.
+    WebSocket,
+}
+
+impl Protocol {
+    /// All of them, each at its own number.
+    pub const ALL: [Self; 4] = [Self::Http10, Self::Http11, Self::Http2, Self::WebSocket];
 }
 
 /// Why a run ended.
@@ -154,6 +161,7 @@ impl std::fmt::Display for Protocol {
             Self::Http10 => "HTTP/1.0",
             Self::Http11 => "HTTP/1.1",
             Self::Http2 => "HTTP/2",
+            Self::WebSocket => "WebSocket",
         })
     }
 }

@@ -156,9 +156,26 @@ fn wire(r: &Report, out: &mut String) {
     let mut words: Vec<String> = l.protocols.keys().cloned().collect();
     words.extend(l.tls_version.clone());
     words.extend(l.tls_cipher.clone());
+    words.extend(l.tls_group.clone());
+    words.extend(l.tls_key_bits.map(|bits| format!("key of {bits} bits")));
     words.push(format!("{} connections opened", grouped(r.connections.opened)));
     words.push(format!("{} requests on a used one", grouped(r.connections.reused)));
     let _ = writeln!(out, "wire         {}", words.join(", "));
+    if let Some(ws) = &r.websocket {
+        let _ = writeln!(
+            out,
+            "websocket    {} sessions, handshake {} at p50, {} at p99, {} messages sent, {} received, {} pings",
+            grouped(ws.sessions),
+            time(ws.handshake.quantile(0.5) as f64),
+            time(ws.handshake.quantile(0.99) as f64),
+            grouped(ws.sent),
+            grouped(ws.received),
+            grouped(ws.pings)
+        );
+        for (told, n) in &ws.closed_by_target {
+            let _ = writeln!(out, "             {} closed by the target: {told}", grouped(*n));
+        }
+    }
     if l.first_request_bytes > 0 {
         let _ = writeln!(
             out,

@@ -130,11 +130,19 @@ impl Found {
         ] {
             self.equal(path, h.count(), counts.responses);
         }
-        let expected = report.with_status(200..=399);
+        let expected = report.expected();
         let unexpected = latency.service_unexpected.count();
         self.equal("latency.service_unexpected.count", unexpected, counts.responses.saturating_sub(expected));
         for (i, check) in report.checks.iter().enumerate() {
             self.equal(&format!("checks[{i}]"), check.passed + check.failed, counts.responses);
+        }
+        if let Some(ws) = &report.websocket {
+            self.equal("websocket.received", ws.received, counts.responses + ws.unsolicited);
+            self.equal("websocket.sessions", ws.sessions, ws.handshake.count());
+            self.equal("websocket.connecting.count", ws.connecting.count(), ws.sessions);
+            if ws.sent > counts.requests {
+                self.say("websocket.sent", ws.sent, format!("at most {}", counts.requests));
+            }
         }
         let worst = report.verdict.reasons.iter().map(|reason| reason.grade).max().unwrap_or(Grade::Valid);
         if report.verdict.grade != worst {

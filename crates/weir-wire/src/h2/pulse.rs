@@ -7,10 +7,10 @@ use std::time::Duration;
 pub const LOOK: Duration = Duration::from_secs(5);
 
 /// After how many looks without a byte, when we have said something, a sign of life is asked for, and after how many the
-/// peer is given up: within 10 and 20 s. A silent stream on which nobody has anything to say is not asked: gRPC servers
+/// peer is given up: within 10 and 20 s, since the first look behind the last byte counts for nothing. A silent stream on which nobody has anything to say is not asked: gRPC servers
 /// close connections that ping without need.
-const ASK_AFTER: u32 = 2;
-const GIVE_UP_AFTER: u32 = 4;
+const ASK_AFTER: u32 = 1;
+const GIVE_UP_AFTER: u32 = 3;
 
 /// What is known of a peer's silence.
 #[derive(Debug, Default)]

@@ -37,8 +37,9 @@ impl Honest {
                 let stream = framed.get("/own");
                 framed.message(stream).expect_status(200);
                 plain.get("/own").expect_status(200);
+                // Not less: the machine may be busy with other tests.
                 assert!(
-                    started.elapsed() < Duration::from_secs(1),
+                    started.elapsed() < Duration::from_secs(3),
                     "somebody honest waited for {:?}",
                     started.elapsed()
                 );

@@ -13,9 +13,12 @@ pub(in crate::cmd) struct RequestArgs {
     /// A header field, `name: value`; may be repeated
     #[arg(short = 'H', long = "header", value_name = "K: V", help_heading = "Request")]
     headers: Vec<String>,
-    /// Body: text, or @FILE
+    /// Body, or message of a WebSocket: text, or @FILE
     #[arg(long, value_name = "TEXT|@FILE", help_heading = "Request")]
     data: Option<String>,
+    /// Send messages of a WebSocket as binary ones
+    #[arg(long, help_heading = "Request")]
+    binary: bool,
     /// A part of a multipart body, name=value or name=@FILE; may be repeated
     #[arg(short = 'F', long = "form", value_name = "K=V", help_heading = "Request")]
     forms: Vec<String>,
@@ -86,6 +89,7 @@ impl RequestArgs {
         options.method.clone_from(&self.method);
         options.headers.clone_from(&self.headers);
         options.data.clone_from(&self.data);
+        options.binary = self.binary;
         options.forms.clone_from(&self.forms);
         options.feed.clone_from(&self.feed);
         options.raw = self.raw;

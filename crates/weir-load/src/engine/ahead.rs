@@ -1,0 +1,105 @@
+//! Connections that are opened before a fixed rate begins, so that the first starts, and those after a pause, find them open.
+//!
+//! A connection takes longer to open than a start of a high rate may be late: a thread that opens them while starts are due falls behind, and
+//! so needs even more of them. What cannot be opened here is no error: whoever needs it dials again, and is told why not.
+
+use super::Shared;
+use crate::Histogram;
+use crate::clock;
+use crate::plan::Plan;
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use weir_wire::Stream;
+use weir_wire::dial::dial;
+
+/// How long it may take altogether: the run waits for it, and so does Ctrl-C.
+const LONGEST: Duration = Duration::from_secs(1);
+
+/// How many are opened at a time: well below what any target lets wait in its backlog.
+const AT_A_TIME: usize = 32;
+
+/// The connections of one thread that nobody has used yet.
+#[derive(Debug, Default)]
+pub(super) struct Ahead {
+    /// For each origin.
+    streams: Vec<Vec<Stream>>,
+    /// What each took to open.
+    pub(super) dial: Histogram,
+}
+
+/// What is still to be opened, and what is open.
+struct Opening {
+    plan: Arc<Plan>,
+    shared: Arc<Shared>,
+    until: Instant,
+    left: usize,
+    first: usize,
+    ahead: Ahead,
+}
+
+impl Ahead {
+    /// Opens the part of thread `index`, the same number to each origin.
+    pub(super) async fn open(plan: &Arc<Plan>, shared: &Arc<Shared>, index: usize) -> Self {
+        let (all, threads, origins) = (plan.ahead(), plan.threads, plan.origins.len());
+        let mine = all / threads + usize::from(index < all % threads);
+        let ahead = Self { streams: (0..origins).map(|_| Vec::new()).collect(), dial: Histogram::new() };
+        let opening = Rc::new(RefCell::new(Opening {
+            plan: Arc::clone(plan),
+            shared: Arc::clone(shared),
+            until: Instant::now() + LONGEST,
+            left: mine * origins,
+            first: index * (all / threads),
+            ahead,
+        }));
+        let lanes: Vec<_> = (0..AT_A_TIME.min(mine * origins))
+            .map(|_| tokio::task::spawn_local(lane(Rc::clone(&opening))))
+            .collect();
+        for lane in lanes {
+            let _ = lane.await; // one that panicked opened fewer
+        }
+        std::mem::take(&mut opening.borrow_mut().ahead)
+    }
+
+    /// How many were opened.
+    pub(super) const fn opened(&self) -> u64 {
+        self.dial.count()
+    }
+
+    /// One to this origin that the target has not closed meanwhile.
+    pub(super) fn take(&mut self, origin: usize) -> Option<Stream> {
+        let streams = self.streams.get_mut(origin)?;
+        while let Some(mut stream) = streams.pop() {
+            if stream.is_quiet() {
+                return Some(stream);
+            }
+        }
+        None
+    }
+}
+
+/// Opens one after the other, as long as there is one to open and time for it.
+async fn lane(opening: Rc<RefCell<Opening>>) {
+    loop {
+        let (plan, number, rest) = {
+            let mut opening = opening.borrow_mut();
+            let rest = opening.until.saturating_duration_since(Instant::now());
+            if opening.left == 0 || rest.is_zero() {
+                return;
+            }
+            opening.left -= 1;
+            (Arc::clone(&opening.plan), opening.left, rest)
+        };
+        let origin = number % plan.origins.len();
+        let to = &plan.origins[origin];
+        let begun = Instant::now();
+        let connection = opening.borrow().first + number / plan.origins.len();
+        let dialled = dial(to.address(connection), to.tls(), plan.timeout.min(rest)).await;
+        let Ok(dialled) = dialled else { return };
+        let mut opening = opening.borrow_mut();
+        opening.shared.saw(&dialled.stream);
+        opening.ahead.dial.record(clock::nanos(begun.elapsed()));
+        opening.ahead.streams[origin].push(dialled.stream);
+    }
+}
