@@ -259,14 +259,22 @@ impl Plan {
         let mut left = plan.threads;
         let mut next_look = Instant::now();
         while left > 0 {
-            let Ok(message) = inbox.recv_timeout(next_look.saturating_duration_since(Instant::now())) else {
-                next_look = Instant::now() + LOOK;
-                merge.so_far.cost = watch.as_ref().and_then(Watch::so_far);
-                look(&Progress { elapsed_ns: clock.now(), tick: None, so_far: &merge.so_far });
-                if threads.iter().all(std::thread::JoinHandle::is_finished) {
-                    break; // one of them panicked: joining says so
+            let wait = next_look.saturating_duration_since(Instant::now());
+            let message = match inbox.recv_timeout(wait) {
+                Ok(message) => message,
+                Err(_) => {
+                    next_look = Instant::now() + LOOK;
+                    merge.so_far.cost = watch.as_ref().and_then(Watch::so_far);
+                    look(&Progress { elapsed_ns: clock.now(), tick: None, so_far: &merge.so_far });
+                    if !threads.iter().all(std::thread::JoinHandle::is_finished) {
+                        continue;
+                    }
+                    // What they said may have come since: on a busy machine all of a short run lies between the two looks.
+                    let Ok(message) = inbox.try_recv() else {
+                        break; // one of them panicked: joining says so
+                    };
+                    message
                 }
-                continue;
             };
             match message {
                 Message::Interrupt => {
