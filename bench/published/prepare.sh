@@ -24,5 +24,3 @@ awk 'BEGIN {
             rand() * 400, rand() * 40, rand() * 32, rand() * 32, rand() * 400 * 4096, rand() * 9);
         n += length(line); printf "%s", line
     } }' > .build/www/style.css
-# A message of gRPC: no compression, 54 bytes of protobuf: field 1, 52 letters.
-{ printf '\000\000\000\000\066\012\064'; printf 'abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyz'; } > .build/sayhello.bin

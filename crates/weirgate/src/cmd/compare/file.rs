@@ -100,6 +100,9 @@ pub(super) struct Workload {
     headers: Pairs,
     body: Option<String>,
     body_file: Option<FilePath>,
+    /// What the methods of gRPC are; without them the targets are asked.
+    protos: Vec<FilePath>,
+    metadata: Pairs,
     checks: Vec<String>,
     /// For all rounds together.
     duration: Option<Duration>,
@@ -283,7 +286,13 @@ impl BenchFile {
             options.urls =
                 vec![workload.path.as_deref().map_or_else(|| url.to_owned(), |path| with_path(url, path))];
             options.http2 = target.http2.unwrap_or(workload.http2);
-            options.streams = workload.streams.filter(|_| options.http2);
+            let is_grpc = url.starts_with("grpc");
+            options.streams = workload.streams.filter(|_| options.http2 || is_grpc);
+            if is_grpc {
+                // A message is written as JSON, which is data and no body.
+                let text = options.body.take().and_then(|body| String::from_utf8(body).ok());
+                options.data = options.data.or(text);
+            }
             options.headers.extend(target.headers.0.iter().map(|(n, v)| format!("{n}: {v}")));
             options.pid = pids.get(name).cloned();
             Some(Contender { name: name.clone(), options })
@@ -310,6 +319,8 @@ impl Workload {
             body: self.body.clone().map(String::into_bytes),
             data: self.body_file.as_ref().map(|path| format!("@{}", path.0.display())),
             raw: true,
+            protos: self.protos.iter().map(|path| path.0.clone()).collect(),
+            metadata: pairs(&self.metadata),
             connections: self.connections,
             threads: self.threads,
             pipeline: self.pipeline,
