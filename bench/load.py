@@ -4,9 +4,12 @@
 Both generators are pinned to one core and load the cheapest origin (tools/answer.c, 1 KiB) on another. Each round runs both, in an order
 that alternates. Printed are the medians over rounds of requests per second of the generator's own processor time, and the median over
 rounds of weir's over wrk's in the same round. Processor time is that of the whole process, starting and printing included.
+
+With --grpc the peer is ghz, and both make unary calls of one short message on an echo in Go (tools/greeter) over --connections, with --streams calls at a time on each.
 """
 
 import argparse
+import json
 import os
 import pathlib
 import re
@@ -31,14 +34,7 @@ def main():
     if len(cores) < 2:
         sys.exit("needs two cores: one for the origin, one for the generator")
     with tempfile.TemporaryDirectory() as scratch:
-        tool = pathlib.Path(scratch) / "answer"
-        subprocess.run(["cc", "-O2", "-o", tool, BENCH / "tools/answer.c"], check=True)
-        port = process.free_port()
-        origin = process.Process("answer", ["taskset", "-c", str(cores[0]), str(tool), str(port), "1024"], pathlib.Path(scratch) / "answer.log")
-        origin.wait_for_port(port)
-        url = f"http://127.0.0.1:{port}/"
-        load = ["-t", "1", "-c", str(args.connections), "-d", f"{args.seconds}s", url]
-        generators = {"wrk": (["wrk", *load], wrk_requests), "weir": ([weir, "load", *load], weir_requests)}
+        peer, generators = (grpc if args.grpc else http)(args, weir, pathlib.Path(scratch), str(cores[0]))
         rates = {name: [] for name in generators}
         for number in range(args.rounds):
             order = list(generators)[:: 1 if number % 2 == 0 else -1]
@@ -48,9 +44,39 @@ def main():
             print(f"round {number + 1}: " + ", ".join(f"{n} {r[-1]:,.0f}" for n, r in rates.items()), file=sys.stderr, flush=True)
     for name, samples in rates.items():
         print(f"{name:<6} {statistics.median(samples):>12,.0f} requests per generator core-second")
-    ratio = statistics.median(a / b for a, b in zip(rates["weir"], rates["wrk"]))
-    print(f"weir over wrk, median of {args.rounds} rounds: {ratio:.3f}")
+    ratio = statistics.median(a / b for a, b in zip(rates["weir"], rates[peer]))
+    print(f"weir over {peer}, median of {args.rounds} rounds: {ratio:.3f}")
     return 0 if ratio >= args.least else 1
+
+
+def http(args, weir, scratch, core):
+    """wrk and weir against the cheapest origin."""
+    tool = scratch / "answer"
+    subprocess.run(["cc", "-O2", "-o", tool, BENCH / "tools/answer.c"], check=True)
+    port = start(tool, ["1024"], scratch, core)
+    load = ["-t", "1", "-c", str(args.connections), "-d", f"{args.seconds}s", f"http://127.0.0.1:{port}/"]
+    return "wrk", {"wrk": (["wrk", *load], wrk_requests), "weir": ([weir, "load", *load], weir_requests)}
+
+
+def grpc(args, weir, scratch, core):
+    """ghz and weir against an echo in Go."""
+    tool = scratch / "greeter"
+    subprocess.run(["go", "build", "-o", tool, "."], cwd=BENCH / "tools/greeter", check=True)
+    port = start(tool, [], scratch, core)
+    proto = str(ROOT / "crates/weir-origin/proto/greeter.proto")
+    connections, workers, message = str(args.connections), str(args.connections * args.streams), json.dumps({"name": "x" * 52})
+    ghz = [args.ghz, "--insecure", "--proto", proto, "--call", "helloworld.v1.Greeter.SayHello", "-d", message, "--cpus", "1"]
+    ghz += ["--connections", connections, "-c", workers, "-z", f"{args.seconds}s", "--duration-stop", "wait", f"127.0.0.1:{port}"]
+    ours = [weir, "load", "-t", "1", "-c", connections, "-m", str(args.streams), "-d", f"{args.seconds}s", "--proto", proto, "--data", message]
+    ours += [f"grpc://127.0.0.1:{port}/helloworld.v1.Greeter/SayHello"]
+    return "ghz", {"ghz": (ghz, ghz_requests), "weir": (ours, weir_requests)}
+
+
+def start(tool, arguments, scratch, core):
+    port = process.free_port()
+    command = ["taskset", "-c", core, str(tool), str(port), *arguments]
+    process.Process(tool.name, command, scratch / f"{tool.name}.log").wait_for_port(port)
+    return port
 
 
 def per_core_second(command, read):
@@ -63,6 +89,11 @@ def per_core_second(command, read):
 
 def wrk_requests(out):
     return int(re.search(r"(\d+) requests in", out)[1])
+
+
+def ghz_requests(out):
+    """Those that were answered, as weir counts them."""
+    return int(re.search(r"\[OK\]\s+(\d+) responses", out)[1])
 
 
 def weir_requests(out):
@@ -79,6 +110,9 @@ def arguments():
     parser.add_argument("-r", "--rounds", type=int, default=7)
     parser.add_argument("-d", "--seconds", type=int, default=3)
     parser.add_argument("-c", "--connections", type=int, default=64)
+    parser.add_argument("--grpc", action="store_true", help="unary calls of gRPC, beside ghz")
+    parser.add_argument("-m", "--streams", type=int, default=1, help="calls at a time on each connection, with --grpc")
+    parser.add_argument("--ghz", default="ghz", help="its binary (go install github.com/bojand/ghz/cmd/ghz@latest)")
     parser.add_argument("--weir", help="the binary to measure [default: built with --profile dist]")
     parser.add_argument("--least", type=float, default=0.0, help="exit with 1 below this ratio")
     return parser.parse_args()

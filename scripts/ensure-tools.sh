@@ -12,6 +12,7 @@ package_of() {
   case $1 in
     cc) echo gcc libc6-dev ;;
     chromium | curl | haproxy | nginx | openssl | python3 | slowhttptest | wrk) echo "$1" ;;
+    grpcio) echo python3-grpcio ;;
     h2load | nghttp) echo nghttp2-client ;;
     prometheus | promtool) echo prometheus ;;
     testssl) echo testssl.sh ;;
@@ -24,6 +25,7 @@ package_of() {
 # sbin is where Debian puts servers, and is not on everybody's path.
 has() {
   case $1 in
+    grpcio) /usr/bin/python3 -c 'import grpc' 2>/dev/null ;; # Debian's, whatever stands before it on the path
     venv) python3 -c 'import ensurepip, venv' 2>/dev/null ;;
     *) PATH="$PATH:/usr/sbin:/sbin" command -v "$1" >/dev/null 2>&1 ;;
   esac

@@ -364,6 +364,12 @@ impl Client {
         if self.listener.spec.h2 { opening(first) } else { Opening::Other }
     }
 
+    /// Whether the client has given up the exchange that waits, as far as it can be known: one that half-closed still reads.
+    /// A stream of HTTP/2 tells at once and for nothing; a socket is asked only after a while (see [`Presence::wait`]).
+    pub(crate) fn is_gone(&mut self, cx: &mut Context<'_>) -> bool {
+        (self.stream.h2().is_some() || self.presence.is_watched()) && self.stream.is_reset(cx)
+    }
+
     /// Takes the listener as the current snapshot has it. A request that arrived as its listener was taken away is still
     /// served, by the settings it came in under.
     fn adopt_listener(&mut self) {

@@ -435,6 +435,12 @@ impl Local {
 }
 
 impl Presence {
+    /// Its exchange waits from now on, until what is returned is dropped.
+    pub(crate) fn wait(self: &Rc<Self>) -> Waiting {
+        self.waiting.set(1);
+        Waiting(Rc::clone(self))
+    }
+
     /// Whether the exchange has waited long enough to watch its client.
     pub(crate) fn is_watched(&self) -> bool {
         self.waiting.get() >= WATCHED
@@ -443,6 +449,15 @@ impl Presence {
     fn close(&self) {
         self.closing.set(true);
         self.waker.wake_by_ref();
+    }
+}
+
+/// An exchange that waits.
+pub(crate) struct Waiting(Rc<Presence>);
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.waiting.set(0);
     }
 }
 

@@ -30,11 +30,15 @@ use crate::snapshot::Target;
 use crate::{forward, grpc, snapshot};
 use record::Facts;
 use smallvec::SmallVec;
+use std::future::poll_fn;
 use std::net::IpAddr;
+use std::pin::pin;
 use std::rc::Rc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 use weir_h1::{BodyKind, BodyReader, Fields, Known, Method, RequestHead, Step, TargetForm};
 use weir_telemetry::Closed;
+use weir_wire::relay::Relay;
 
 /// What becomes of the client's connection after an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,8 +85,8 @@ pub(crate) struct Exchange<'c> {
     leftover: Vec<u8>,
     /// What the next hop is told about the client where others have said something already; for every attempt the same.
     forwarded: Option<Vec<u8>>,
-    /// The request's body as framed for the first attempt, where filters have seen it.
-    replay: Option<Vec<u8>>,
+    /// What an attempt left that may be repeated: the body so far, and what follows it.
+    unsent: Option<Box<Relay>>,
     /// Whether the request is gRPC, and the deadline that its client set.
     grpc: bool,
     grpc_timeout: Option<Duration>,
@@ -141,7 +145,7 @@ impl<'c> Exchange<'c> {
             used: 0,
             leftover: Vec::new(),
             forwarded: None,
-            replay: None,
+            unsent: None,
             grpc,
             grpc_timeout,
             ends_with_connection: false,
@@ -285,7 +289,8 @@ impl<'c> Exchange<'c> {
 
     async fn filter_wait(&mut self, snapshot: &snapshot::Snapshot, index: u32) -> Result<(), Stop> {
         let Some(cx) = &mut self.cx else { return Ok(()) };
-        go_on(snapshot.filters[index as usize].filter.wait(&mut self.head, cx).await).map(drop)
+        let waited = snapshot.filters[index as usize].filter.wait(&mut self.head, cx);
+        go_on(unless_gone(self.client, waited).await?).map(drop)
     }
 
     // === 3 pick ===
@@ -401,6 +406,20 @@ impl<'c> Exchange<'c> {
             }
         }
     }
+}
+
+/// Waits, unless the client goes away meanwhile: one that has left must not keep a place that others wait for.
+async fn unless_gone<T>(client: &mut Client, work: impl Future<Output = T>) -> Result<T, Stop> {
+    let mut work = pin!(work);
+    let mut waiting = None;
+    poll_fn(|cx| {
+        if let Poll::Ready(done) = work.as_mut().poll(cx) {
+            return Poll::Ready(Ok(done));
+        }
+        waiting.get_or_insert_with(|| client.presence.wait());
+        if client.is_gone(cx) { Poll::Ready(Err(Stop::Cut(&error::CLIENT_CLOSED))) } else { Poll::Pending }
+    })
+    .await
 }
 
 /// Whether the client is there to be told of a cause.

@@ -1,6 +1,6 @@
 //! The gateway as a program sees it: built from a config, started, asked, drained.
 
-use crate::config::schema::{Config, Workers};
+use crate::config::schema::Config;
 use crate::config::{Diagnostics, Loaded, Source, load};
 use crate::core::{LIMITS, Message, Shared};
 use crate::filter::FilterKind;
@@ -152,7 +152,7 @@ impl Builder {
     pub fn start(self) -> Result<Gateway, StartError> {
         let system = |e: &dyn fmt::Display| StartError::System(e.to_string());
         let mut loaded = load(&self.source).map_err(|e| StartError::Config(e.diagnostics))?;
-        let cores = workers(loaded.config.workers);
+        let cores = loaded.config.workers.count();
         let causes =
             self.kinds.iter().flat_map(|k| k.causes.iter().copied()).chain(error::CAUSES.iter().copied());
         let mut codes: Vec<&'static str> = causes.map(|c| c.code).collect();
@@ -214,14 +214,6 @@ impl Builder {
         };
         gateway.watch();
         Ok(gateway)
-    }
-}
-
-/// How many cores: as written, or as many as this process may run on.
-fn workers(written: Workers) -> usize {
-    match written {
-        Workers::Auto => std::thread::available_parallelism().map_or(1, usize::from),
-        Workers::Count(n) => usize::from(n.get()),
     }
 }
 

@@ -32,6 +32,7 @@
 //! - [`config`] is what an operator may write, [`check`] tells what is wrong with it, [`mod@explain`] what it does to a request.
 //! - [`filter`] is all that a filter sees, [`filters`] the ones that come with the gateway and [`filters::testing`] a stand
 //!   to test one on.
+//! - [`rehearsal`] makes a config that can be measured of one that can be run.
 //! - [`error`] holds the causes; [`catalogue`] and [`filters::manual`] make pages of the documentation.
 //! - [`snapshot`] is the config as run, [`route`] decides which route wins.
 //! - Private: `exchange.rs` is the life of one request, top to bottom: read it first. `listener`, `connection` and `core` are
@@ -46,6 +47,7 @@ pub mod error;
 pub mod explain;
 pub mod filter;
 pub mod filters;
+pub mod rehearsal;
 pub mod route;
 pub mod snapshot;
 

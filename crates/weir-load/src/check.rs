@@ -1,5 +1,6 @@
 //! Checks of single responses: `--check status=200`.
 
+use crate::grpc::{CODES, Code};
 use crate::options::Mistake;
 
 /// What every response must be.
@@ -14,6 +15,8 @@ pub struct Check {
 enum Rule {
     /// The body holds these bytes.
     Body(Vec<u8>),
+    /// The code of gRPC is one of these.
+    Grpc(Vec<Code>),
     /// A place in a JSON body, and what stands there; anything but null without a value.
     Json(Vec<Step>, Option<serde_json::Value>),
     /// The body is shorter than this.
@@ -33,7 +36,7 @@ enum Step {
 pub(crate) const BODY_KEPT: usize = 1024 * 1024;
 
 impl Check {
-    /// Reads `status=200`, `status=2xx,304`, `body~TEXT`, `json:$.a.b[0]=5` (without a value: is there and not null) or `size<1MiB`.
+    /// Reads `status=200`, `status=2xx,304`, `grpc=OK`, `grpc=OK,NotFound`, `body~TEXT`, `json:$.a.b[0]=5` (without a value: is there and not null) or `size<1MiB`.
     ///
     /// # Errors
     /// When it is none of these.
@@ -44,6 +47,9 @@ impl Check {
             Rule::Status(
                 ranges.ok_or_else(|| bad("a status is 100 to 599 or a class: status=200, status=2xx,304"))?,
             )
+        } else if let Some(list) = text.strip_prefix("grpc=") {
+            let codes: Option<Vec<_>> = list.split(',').map(|name| Code::named(name.trim())).collect();
+            Rule::Grpc(codes.ok_or_else(|| bad(&format!("the codes of gRPC are {}", CODES.join(", "))))?)
         } else if let Some(part) = text.strip_prefix("body~") {
             if part.is_empty() {
                 return Err(bad("every body holds the empty text"));
@@ -60,7 +66,7 @@ impl Check {
             let value = value.map(|v| serde_json::from_str(v).unwrap_or_else(|_| v.into()));
             Rule::Json(steps, value)
         } else {
-            return Err(bad("expected status=200, body~TEXT, json:$.name=VALUE or size<10KiB"));
+            return Err(bad("expected status=200, grpc=OK, body~TEXT, json:$.name=VALUE or size<10KiB"));
         };
         Ok(Self { text: text.to_owned(), rule })
     }
@@ -71,8 +77,9 @@ impl Check {
     }
 
     /// Whether a response passes. `body` is empty unless a check of the plan needs it.
-    pub(crate) fn passes(&self, status: u16, body: &[u8], body_bytes: u64) -> bool {
+    pub(crate) fn passes(&self, status: u16, grpc: Option<Code>, body: &[u8], body_bytes: u64) -> bool {
         match &self.rule {
+            Rule::Grpc(codes) => grpc.is_some_and(|code| codes.contains(&code)),
             Rule::Body(part) => memchr::memmem::find(body, part).is_some(),
             Rule::Json(steps, value) => found(body, steps, value.as_ref()),
             Rule::MaxBytes(most) => body_bytes < *most,
@@ -156,14 +163,32 @@ mod tests {
             ("size<5", 200, "hello", false),
             ("size<6", 200, "hello", true),
         ] {
-            let passes = Check::parse(check).unwrap().passes(status, body.as_bytes(), body.len() as u64);
+            let passes =
+                Check::parse(check).unwrap().passes(status, None, body.as_bytes(), body.len() as u64);
             assert_eq!(passes, want, "{check} on {status} {body:?}");
+        }
+    }
+
+    #[test]
+    fn codes_of_grpc_are_checked() {
+        let (ok, lost) = (Code::named("OK"), Code::named("DATA_LOSS"));
+        for (check, code, want) in [
+            ("grpc=OK", ok, true),
+            ("grpc=0", ok, true),
+            ("grpc=OK", lost, false),
+            ("grpc=ok,DataLoss", lost, true),
+            ("grpc=OK", None, false),
+        ] {
+            assert_eq!(Check::parse(check).unwrap().passes(200, code, b"", 0), want, "{check} on {code:?}");
         }
     }
 
     #[test]
     fn what_is_no_check_is_refused() {
         for bad in [
+            "grpc=",
+            "grpc=Fine",
+            "grpc=17",
             "",
             "status",
             "status=",

@@ -4,15 +4,19 @@
 //! block is dropped. A round yields one value of each figure and target; estimates are means over rounds, ratios are taken
 //! within rounds, intervals come from `stats`. With a direct upstream, requests to it and to the gateway alternate in one run instead.
 //!
-//! *Layout.* `options` reads what was written, `figures` is what is compared, `condition` is `p99 worse 5%`, `text` prints.
+//! *Layout.* `options` reads what was written, `figures` is what is compared, `condition` is `p99 worse 5%`, `text` and `html` print;
+//! `set` is several comparisons of one bench file, beside what others have published.
 
 mod condition;
 mod figures;
+mod html;
 mod options;
-mod stats;
-mod text;
+mod set;
+pub(crate) mod stats;
+pub(crate) mod text;
 
 pub use options::CompareOptions;
+pub use set::{ComparisonSet, LeftOut, Published, Workload};
 pub use stats::Interval;
 
 use crate::report::{Generator, Grade, PlanAsRun, Report};
@@ -48,10 +52,12 @@ pub struct Compare {
 }
 
 /// One of those compared.
-#[derive(Clone, Debug)]
-struct Contender {
-    name: String,
-    options: Options,
+#[derive(Clone, Debug, Default)]
+pub struct Contender {
+    /// Its name.
+    pub name: String,
+    /// Its load. Times are the comparison's.
+    pub options: Options,
 }
 
 /// How they take turns.
@@ -146,6 +152,11 @@ pub struct ConditionResult {
     pub worse: Option<Interval>,
     /// Whether it is not worse, or so little or so uncertain that it may pass.
     pub passed: bool,
+}
+
+/// Whether there is a figure of this name, such as `p99`, and whether it is one a second; the others are times.
+pub fn figure_is_rate(name: &str) -> Option<bool> {
+    figures::Figure::named(name).map(figures::Figure::is_rate)
 }
 
 /// Why a comparison could not go on.
@@ -243,7 +254,9 @@ impl Compare {
     }
 
     fn empty(&self) -> Comparison {
-        let urls = self.contenders.iter().flat_map(|c| &c.options.urls);
+        // Of several URLs of one target the first; both of the one that asks in turn.
+        let most = if self.way == Way::Requests { 2 } else { 1 };
+        let urls = self.contenders.iter().flat_map(|c| c.options.urls.iter().take(most));
         let live = self.names().into_iter().zip(urls).map(|(name, url)| TargetResult {
             name: name.to_owned(),
             url: url.clone(),
@@ -337,6 +350,11 @@ impl Comparison {
     /// For people.
     pub fn to_text(&self) -> String {
         text::print(self)
+    }
+
+    /// One page, readable offline.
+    pub fn to_html(&self) -> String {
+        html::print(self)
     }
 
     /// For machines, and for `--against`.

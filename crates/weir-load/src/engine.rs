@@ -3,20 +3,22 @@
 //!
 //! *Layout.* Here is the coordinator: it starts the threads, merges what they say at each tick, and makes the report.
 //! `ahead` opens connections before a fixed rate begins; `worker` is one thread with its sampler and pacer; `client` is the one loop of a client; `h1` an exchange over
-//! HTTP/1.1, `h2` one over HTTP/2; `reader` the bytes of responses; `tally` what is counted. Another protocol is another module beside `h1`.
+//! HTTP/1.1, `h2` one over HTTP/2, `websocket` one message and its answer; `reader` the bytes of responses; `tally` what is counted; `proxy` opens connections. Another protocol is another module beside `h1`.
 
 mod ahead;
 mod client;
 mod h1;
 pub(crate) mod h2;
 mod merge;
-mod reader;
+mod proxy;
+pub(crate) mod reader;
 mod tally;
+pub(crate) mod websocket;
 mod worker;
 
 use crate::clock::{Clock, NEVER};
 use crate::cost::{Begun, Watch};
-use crate::plan::Plan;
+use crate::plan::{Plan, Proxy};
 use crate::progress::Progress;
 use crate::report::{End, Errors, Report};
 use crate::{Histogram, clock};
@@ -129,16 +131,28 @@ struct Shared {
     /// Body length of the first good response of each target.
     documents: Vec<OnceLock<u64>>,
     /// TLS sessions by version and cipher.
-    sessions: Mutex<BTreeMap<String, u64>>,
+    sessions: Mutex<BTreeMap<String, Session>>,
+    /// Connections by the proxy that they went to.
+    proxies: Mutex<BTreeMap<String, u64>>,
     /// What ALPN chose first, where HTTP/2 is asked for.
     alpn: OnceLock<String>,
     first: OnceLock<Captured>,
+}
+
+/// Connections of one kind.
+#[derive(Debug, Default)]
+struct Session {
+    connections: u64,
+    /// Of the first of them.
+    keys: Option<weir_wire::TlsKeys>,
 }
 
 /// The first response of a run.
 #[derive(Debug)]
 struct Captured {
     target: usize,
+    /// What was sent, where it is not what the plan holds.
+    request: Option<Vec<u8>>,
     bytes: Vec<u8>,
     response: Response,
     /// Of HTTP/2, `server` and `content-type`: they can not be read off the bytes.
@@ -156,6 +170,7 @@ impl Shared {
             left: plan.stop_requests.filter(|_| plan.is_closed()).map(AtomicU64::new),
             documents: plan.targets.iter().map(|_| OnceLock::new()).collect(),
             sessions: Mutex::default(),
+            proxies: Mutex::default(),
             alpn: OnceLock::new(),
             first: OnceLock::new(),
         }
@@ -176,11 +191,20 @@ impl Shared {
     }
 
     /// Notes a new connection.
-    fn saw(&self, stream: &weir_wire::Stream) {
+    fn saw(&self, stream: &weir_wire::Stream, proxy: Option<&Proxy>) {
+        if let Some(proxy) = proxy {
+            let mut proxies = self.proxies.lock().unwrap_or_else(PoisonError::into_inner);
+            *proxies.entry(proxy.name.clone()).or_default() += 1;
+        }
         let session =
             stream.tls().map_or_else(|| "plain".to_owned(), |t| format!("{} {}", t.version, t.cipher));
         let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
-        *sessions.entry(session).or_default() += 1;
+        let session = sessions.entry(session).or_default();
+        session.connections += 1;
+        if session.connections == 1 {
+            session.keys = stream.tls_keys();
+        }
+        drop(sessions);
         if let Some(alpn) = stream.alpn() {
             let _ = self.alpn.set(String::from_utf8_lossy(alpn).into_owned()); // the first one
         }
@@ -272,7 +296,7 @@ impl Plan {
                 std::panic::resume_unwind(panic);
             }
         }
-        let stepped = wall.elapsed().map_or_else(|e| -signed(e.duration()), signed) - signed(begun.elapsed());
+        let stepped = stepped(wall, SystemTime::now(), begun.elapsed());
         let end = end.unwrap_or_else(|| merge.natural_end());
         Ok(merge.report(&shared, wall, end, stepped, cost))
     }
@@ -282,6 +306,11 @@ fn signed(d: Duration) -> i64 {
     i64::try_from(d.as_nanos()).unwrap_or(i64::MAX)
 }
 
+/// How far the wall clock moved against the monotonic one: forwards is positive.
+fn stepped(from: SystemTime, to: SystemTime, monotonic: Duration) -> i64 {
+    to.duration_since(from).map_or_else(|e| -signed(e.duration()), signed) - signed(monotonic)
+}
+
 /// The condition that ends the run early, if one holds.
 fn aborts(plan: &Plan, so_far: impl FnOnce() -> Report) -> Option<String> {
     if plan.abort_on.is_empty() {
@@ -289,4 +318,17 @@ fn aborts(plan: &Plan, so_far: impl FnOnce() -> Report) -> Option<String> {
     }
     let report = so_far();
     plan.abort_on.iter().find(|t| t.judge(&report).passed).map(|t| t.text.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_of_the_clock_is_told_in_both_directions() {
+        let at = |s| SystemTime::UNIX_EPOCH + Duration::from_secs(s);
+        for (to, want) in [(at(110), 0), (at(170), 60), (at(109), -1), (at(40), -70)] {
+            assert_eq!(stepped(at(100), to, Duration::from_secs(10)), want * 1_000_000_000);
+        }
+    }
 }

@@ -10,11 +10,11 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! *Layout.* `options` reads what was written (with `url`, `units`, `check`, `threshold`, `template`, `curl`) and makes a `plan`. `engine` runs it: `pace` says when
+//! *Layout.* `options` reads what was written (with `url`, `units`, `check`, `threshold`, `template`, `curl`, `grpc`) and makes a `plan`. `engine` runs it: `pace` says when
 //! requests begin, `clock` and `os` what time it is. `report` is the data model of everything a run yields; whatever is
 //! printed, in our layout or in another tool's, is computed from it and from nothing else. `histogram` is the one way in which times are kept, `verdict`
 //! judges, `cost` watches the target's process. `compare` runs a plan on several targets in turn, `knee` searches
-//! for the highest rate that holds, `ceiling` measures the generator itself. `remote_write` tells Prometheus how a run goes.
+//! for the highest rate that holds, `bench` tells what each part of a gateway costs, `ceiling` measures the generator itself. `remote_write` tells Prometheus how a run goes.
 //!
 //! *Architecture Invariant:* a report holds raw counts, sums and histograms, never only what was computed from them, so
 //! that each printed figure can be computed again from a saved report.
@@ -22,6 +22,7 @@
 //! *Architecture Invariant:* pace and stop are values. There is one loop of a client (`engine/client.rs`), not one for each of
 //! them.
 
+pub mod bench;
 pub mod ceiling;
 mod check;
 mod clock;
@@ -29,13 +30,16 @@ pub mod compare;
 mod cost;
 mod curl;
 mod engine;
+mod grpc;
 pub mod histogram;
 pub mod knee;
 mod options;
 mod os;
 mod pace;
+mod page;
 mod plan;
 mod progress;
+pub mod published;
 pub mod remote_write;
 pub mod report;
 mod template;
@@ -44,6 +48,7 @@ pub mod units;
 mod url;
 pub mod verdict;
 
+pub use bench::Bench;
 pub use check::Check;
 pub use compare::{Compare, CompareOptions, Comparison};
 pub use engine::Interrupt;
@@ -55,3 +60,4 @@ pub use progress::{Progress, SoFar};
 pub use remote_write::RemoteWrite;
 pub use report::Report;
 pub use threshold::Threshold;
+pub use units::{duration, rate};

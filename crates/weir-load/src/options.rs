@@ -1,6 +1,8 @@
 //! From options as they were written to a plan that can run. All mistakes are told in one go, each with its place.
 
 mod address;
+mod call;
+mod proxy;
 mod request;
 
 pub(crate) use request::is_secret;
@@ -30,12 +32,22 @@ pub struct Options {
     pub data: Option<String>,
     /// Body as it is, where there is no `data`.
     pub body: Option<Vec<u8>>,
+    /// Messages of a WebSocket are binary.
+    pub binary: bool,
     /// Parts of a multipart body: `name=value`, or `name=@file`.
     pub forms: Vec<String>,
     /// Rows for `{{data.NAME}}`: a file of CSV with a line of names, or of JSON lines.
     pub feed: Option<PathBuf>,
     /// Send braces as they are.
     pub raw: bool,
+    /// Metadata of calls of gRPC, `key: value`; values of `-bin` keys in base64.
+    pub metadata: Vec<String>,
+    /// .proto files that say what the methods of gRPC are. Without these and without a set the target is asked.
+    pub protos: Vec<PathBuf>,
+    /// Where what they import is looked for. Default: where each of them stands.
+    pub import_paths: Vec<PathBuf>,
+    /// A set of descriptors instead.
+    pub protoset: Option<PathBuf>,
     /// `user:password` for basic authentication.
     pub user: Option<String>,
     /// Token for bearer authentication.
@@ -74,6 +86,8 @@ pub struct Options {
     pub resolve: Vec<String>,
     /// Connect to this Unix socket whatever the URLs say.
     pub unix_socket: Option<PathBuf>,
+    /// The proxy: `env` for that of the environment, or `http://[user:password@]host:port`. Default none, whatever the environment says.
+    pub proxy: Option<String>,
     /// Accept any certificate.
     pub insecure: bool,
     /// Roots instead of the system's.
@@ -218,12 +232,13 @@ impl Reader<'_> {
         let begun = Instant::now();
         let data = self.feed().map(Arc::new);
         self.feed_is_missing = o.feed.is_some() && data.is_none();
-        let (origins, targets, weights, plans) = self.targets(data.as_deref());
+        let (origins, targets, weights, plans) = self.targets(data.as_ref());
         let dns_ns = crate::clock::nanos(begun.elapsed());
         let pid = self.pid(&origins, thresholds.iter().any(Threshold::needs_cost));
         if targets.is_empty() || !self.mistakes.is_empty() {
             return None;
         }
+        let is_websocket = plans.iter().any(|t| t.scheme.starts_with("ws"));
         let as_run = PlanAsRun {
             name: o.name.clone().unwrap_or_default(),
             targets: plans,
@@ -234,7 +249,11 @@ impl Reader<'_> {
             streams,
             pipeline,
             keepalive: !o.no_keepalive,
-            protocol: if o.http2 { Protocol::Http2 } else { Protocol::Http11 },
+            protocol: match () {
+                () if is_websocket => Protocol::WebSocket,
+                () if self.is_h2() => Protocol::Http2,
+                () => Protocol::Http11,
+            },
             timeout_ns: crate::clock::nanos(timeout),
             think_ns: crate::clock::nanos(think),
             graceful_stop_ns: crate::clock::nanos(grace),
@@ -275,6 +294,10 @@ impl Reader<'_> {
             }
             return None;
         };
+        if pid == "auto" && origins.first().is_some_and(|o| o.proxy.is_some()) {
+            self.wrong("--pid auto", "the target is behind a proxy: give the number of its process");
+            return None;
+        }
         let address = origins.first().and_then(|o| o.addresses.first()).and_then(|a| match a {
             Address::Tcp(address) => Some(*address),
             Address::Unix(_) => None,
@@ -376,19 +399,24 @@ impl Reader<'_> {
 
     fn streams(&mut self, clients: u64, pipeline: u64) -> u64 {
         let streams = self.within("-m", self.options.streams, 1, STREAMS_MOST);
-        if streams > 1 && !self.options.http2 {
+        if streams > 1 && !self.is_h2() {
             self.wrong("-m", "streams are HTTP/2's: add --http2");
         }
         if streams > 1 && self.options.no_keepalive {
             self.wrong("-m", "needs keep-alive: leave out --no-keepalive");
         }
-        if pipeline > 1 && self.options.http2 {
+        if pipeline > 1 && self.is_h2() {
             self.wrong("--pipeline", "is HTTP/1.1's; with --http2 requests go ahead with -m");
         }
         if clients.saturating_mul(streams) > CONNECTIONS_MOST {
             self.wrong("-m", "connections times streams are at most 1000000");
         }
         streams
+    }
+
+    /// Whether HTTP/2 is asked for, which gRPC does by itself.
+    fn is_h2(&self) -> bool {
+        self.options.http2 || self.speaks_grpc()
     }
 
     // === reading values ===

@@ -4,10 +4,6 @@
 
 use crate::report::Generator;
 use std::fs;
-use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::time::Duration;
-use tokio::io::unix::AsyncFd;
 
 /// Processor time of the calling thread, in nanoseconds.
 pub(crate) fn thread_cpu_ns() -> u64 {
@@ -78,39 +74,5 @@ pub(crate) fn generator() -> Generator {
         kernel: format!("{} {}", word("/proc/sys/kernel/ostype"), word("/proc/sys/kernel/osrelease")),
         cpu: model.map(|(_, name)| name.trim().to_owned()).unwrap_or_default(),
         cores: cores() as u64,
-    }
-}
-
-/// A timer of the kernel that is waited for like a socket. Exact to some microseconds, where those of the runtime are to a
-/// millisecond.
-#[derive(Debug)]
-pub(crate) struct Timer(AsyncFd<OwnedFd>);
-
-impl Timer {
-    /// A timer of the runtime that calls.
-    pub(crate) fn new() -> io::Result<Self> {
-        // SAFETY: no pointers are passed.
-        let fd =
-            unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, libc::TFD_NONBLOCK | libc::TFD_CLOEXEC) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: the descriptor was just made and belongs to nobody else.
-        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-        // SAFETY: an `OwnedFd` is one open descriptor for as long as it lives, and the `AsyncFd` owns it.
-        Ok(Self(unsafe { AsyncFd::register(fd) }.map_err(io::Error::from)?))
-    }
-
-    /// Waits `after`; zero counts as a nanosecond. An earlier wait that was given up is forgotten.
-    pub(crate) async fn wait(&self, after: Duration) {
-        let after = after.max(Duration::from_nanos(1));
-        let value = libc::timespec { tv_sec: after.as_secs() as _, tv_nsec: after.subsec_nanos() as _ };
-        let timer =
-            libc::itimerspec { it_interval: libc::timespec { tv_sec: 0, tv_nsec: 0 }, it_value: value };
-        // SAFETY: the descriptor is a timer's and `timer` a valid setting for the call to read.
-        unsafe { libc::timerfd_settime(self.0.as_raw_fd(), 0, &raw const timer, std::ptr::null_mut()) };
-        if let Ok(mut guard) = self.0.readable().await {
-            guard.clear_ready(); // setting it anew clears the kernel's side
-        }
     }
 }

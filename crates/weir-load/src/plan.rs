@@ -2,6 +2,8 @@
 
 use crate::check::Check;
 use crate::engine::h2::request::Rendered;
+use crate::engine::websocket::Kind;
+use crate::grpc::Call;
 use crate::pace::Rhythm;
 use crate::report::{PlanAsRun, Protocol};
 use crate::template::{Data, Template};
@@ -57,6 +59,19 @@ pub(crate) struct Origin {
     pub(crate) addresses: Vec<Address>,
     /// The policy and the name to ask for.
     pub(crate) tls: Option<(ClientTls, String)>,
+    /// Where `addresses` are those of a proxy.
+    pub(crate) proxy: Option<Proxy>,
+}
+
+/// A proxy that the connections to an origin go to.
+#[derive(Debug)]
+pub(crate) struct Proxy {
+    /// As it is reported: a URL without credentials.
+    pub(crate) name: String,
+    /// What asks for a tunnel; none where the requests themselves go to the proxy.
+    pub(crate) connect: Option<Vec<u8>>,
+    /// What Proxy-Authorization says.
+    pub(crate) authorization: Option<String>,
 }
 
 impl Origin {
@@ -75,14 +90,20 @@ impl Origin {
 #[derive(Debug)]
 pub(crate) struct Target {
     pub(crate) origin: usize,
+    /// What HTTP/2 says of TLS: `http` or `https`.
+    pub(crate) scheme: &'static str,
+    /// The method, where gRPC is spoken.
+    pub(crate) call: Option<Arc<Call>>,
     /// Whether it is a HEAD: its responses have no body.
     pub(crate) is_head: bool,
-    /// Head and body as they are sent.
+    /// Head and body as they are sent; of WebSocket the handshake without its key, and the message.
     pub(crate) bytes: Arc<[u8]>,
     /// The head for HTTP/2, where that is asked for.
     pub(crate) h2: Option<Rendered>,
     /// How many of them are head.
     pub(crate) head_bytes: usize,
+    /// What a message over WebSocket is.
+    pub(crate) message: Kind,
     /// Where requests differ: then `bytes` is what they are made from.
     pub(crate) template: Option<Template>,
 }
@@ -114,6 +135,16 @@ impl Plan {
     /// Whether HTTP/2 is asked for.
     pub(crate) fn is_h2(&self) -> bool {
         self.as_run.protocol == Protocol::Http2
+    }
+
+    /// Whether calls of gRPC are made: all targets are, or none.
+    pub(crate) fn is_grpc(&self) -> bool {
+        self.targets.iter().any(|t| t.call.is_some())
+    }
+
+    /// Whether messages are sent over WebSocket.
+    pub(crate) fn is_websocket(&self) -> bool {
+        self.as_run.protocol == Protocol::WebSocket
     }
 
     /// Whether the bytes of response bodies must be kept for checks.

@@ -9,17 +9,21 @@
 mod message;
 
 use crate::Histogram;
+use crate::engine::reader::{Fed, Parser, Reader};
 use crate::report::{Percentiles, Report, Tick};
 use message::{Series, encode};
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long connecting, writing and reading may take each, as in k6.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Longest answer that is read: only its status and the text of an error matter.
-const ANSWER_MOST: u64 = 4096;
+const ANSWER_MOST: usize = 4096;
+
+/// Longest head of an answer, interim ones included.
+const HEAD_MOST: usize = 64 * 1024;
 
 /// A Prometheus that takes remote writes.
 #[derive(Debug)]
@@ -100,7 +104,7 @@ impl RemoteWrite {
     pub fn end(&mut self, report: &Report, unix_ms: u64) -> io::Result<()> {
         self.total = Total {
             responses: report.counts.responses,
-            unexpected: report.counts.responses.saturating_sub(report.with_status(200..=399)),
+            unexpected: report.counts.responses.saturating_sub(report.expected()),
             errors: report.counts.errors.total(),
             sent: report.bytes.sent(),
             received: report.bytes.received(),
@@ -169,17 +173,43 @@ impl RemoteWrite {
         );
         stream.write_all(head.as_bytes())?;
         stream.write_all(body)?;
-        let mut answer = Vec::new();
-        stream.take(ANSWER_MOST).read_to_end(&mut answer)?;
-        let answer = String::from_utf8_lossy(&answer);
-        let status = answer.split(' ').nth(1).unwrap_or_default();
-        if status.starts_with('2') {
+        let (status, why) = answer(stream)?;
+        if (200..300).contains(&status) {
             return Ok(());
         }
-        let why = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body).trim();
-        let hint = if status == "404" { " (is it run with --web.enable-remote-write-receiver?)" } else { "" };
+        let hint = if status == 404 { " (is it run with --web.enable-remote-write-receiver?)" } else { "" };
+        let why = why.trim();
         Err(io::Error::other(format!("http://{}{} answered {status}{hint}: {why}", self.host, self.path)))
     }
+}
+
+/// Reads an answer to its own end, since not everyone closes as asked: status and text.
+fn answer(mut stream: TcpStream) -> io::Result<(u16, String)> {
+    let (mut reader, mut parser) = (Reader::new(true), Parser::default());
+    let mut buffer = [0; 1024];
+    let (begun, mut received) = (Instant::now(), 0);
+    let response = loop {
+        let n = stream.read(&mut buffer)?;
+        let input = buffer.get(..n).unwrap_or_default();
+        if n == 0 {
+            let closed = || io::Error::new(io::ErrorKind::UnexpectedEof, "closed before its whole answer");
+            break reader.end().ok_or_else(closed)?;
+        }
+        received += n;
+        match reader.feed(input, false, &mut parser).map_err(io::Error::other)? {
+            Fed::Complete(_, response) => break response,
+            Fed::More if begun.elapsed() > TIMEOUT => return Err(io::ErrorKind::TimedOut.into()),
+            // The rest of the text is not worth waiting for.
+            Fed::More if received > ANSWER_MOST && reader.unfinished().status > 0 => {
+                break reader.unfinished();
+            }
+            Fed::More if received > HEAD_MOST => {
+                return Err(io::Error::other("the head of its answer has no end"));
+            }
+            Fed::More => {}
+        }
+    };
+    Ok((response.status, String::from_utf8_lossy(reader.body()).into_owned()))
 }
 
 // === what is sent ===
@@ -349,6 +379,32 @@ mod tests {
         let error = sent.join().unwrap().unwrap_err().to_string();
         assert!(error.contains("answered 404 (is it run with --web.enable"), "{error}");
         assert!(error.ends_with(": no such thing"), "{error}");
+    }
+
+    #[test]
+    fn an_answer_ends_where_it_says() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/write", listener.local_addr().unwrap());
+        for (wire, want) in [
+            ("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", Ok(())),
+            (
+                "HTTP/1.1 400 No\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nold\r\n0\r\n\r\n",
+                Err("answered 400: old"),
+            ),
+            ("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 204 None\r\n\r\n", Ok(())),
+        ] {
+            let mut remote = RemoteWrite::new(&url, &[]).unwrap();
+            let sent = std::thread::spawn(move || remote.end(&Report::default(), 1));
+            let (mut open, _) = listener.accept().unwrap();
+            open.write_all(wire.as_bytes()).unwrap();
+            // It did not close, though asked to.
+            let result = sent.join().unwrap().map_err(|e| e.to_string());
+            match want {
+                Ok(()) => assert_eq!(result, Ok(()), "{wire}"),
+                Err(end) => assert!(result.as_ref().is_err_and(|e| e.ends_with(end)), "{result:?}"),
+            }
+            drop(open);
+        }
     }
 
     #[test]

@@ -27,9 +27,9 @@ pub use figures::{Distribution, Figures, PhaseFigures};
 pub use json::schema;
 pub use parts::{
     CheckResult, ConnectionStats, Generator, Health, Ledger, TargetCost, TargetStats, ThreadStats,
-    ThresholdResult,
+    ThresholdResult, WebSocketStats,
 };
-pub use plan::{End, Pace, PlanAsRun, Protocol, Stage, StageUnit, Stop, TargetPlan};
+pub use plan::{CallKind, CallPlan, End, Pace, PlanAsRun, Protocol, Stage, StageUnit, Stop, TargetPlan};
 pub use text::verdict as verdict_text;
 pub use times::{Latency, Percentiles, Phases, Series, Tick};
 pub use verify::{Difference, verify};
@@ -137,6 +137,8 @@ pub struct Report {
     pub targets: Vec<TargetStats>,
     /// What was really on the wire.
     pub ledger: Ledger,
+    /// The sessions of WebSocket; only where that was asked for.
+    pub websocket: Option<WebSocketStats>,
     /// Checks, in the order given.
     pub checks: Vec<CheckResult>,
     /// Thresholds, in the order given.
@@ -160,10 +162,15 @@ pub struct Counts {
     /// Complete responses of any status (wrk `N requests in`, ab `Complete requests`).
     pub responses: u64,
     /// Responses by exact status (oha `statusCodeDistribution`; wrk `Non-2xx or 3xx` sums those above 399; ab `Non-2xx responses` those outside of
-    /// 200 to 299).
+    /// 200 to 299). 101 is the answer to a message of a WebSocket.
     pub statuses: BTreeMap<u16, u64>,
-    /// gRPC codes by name, such as `OK` (ghz status distribution). Empty without gRPC.
+    /// gRPC codes of responses by name, such as `OK`. Empty without gRPC. A response that is not gRPC has the code that its status means to gRPC. (The
+    /// status distribution of ghz has errors too: those of time as `DeadlineExceeded`, the others as `Unavailable`.)
     pub grpc: BTreeMap<String, u64>,
+    /// Responses to calls of gRPC that are not gRPC: another content-type, or no grpc-status.
+    pub not_grpc: u64,
+    /// Messages of gRPC received.
+    pub messages: u64,
     /// Requests without a complete response, by kind.
     pub errors: Errors,
     /// Texts of errors and how often each occurred, the 32 first different ones (ghz and oha error distribution). The rest is under `…`.
@@ -316,9 +323,22 @@ impl Report {
         self.counts.statuses.range(statuses).map(|(_, n)| n).sum()
     }
 
-    /// Finished requests that failed as k6 counts it: errors, and statuses outside of 200 to 399 (k6 `http_req_failed`).
+    /// Whether calls of gRPC were made.
+    pub fn is_grpc(&self) -> bool {
+        self.plan.targets.iter().any(|t| t.call.is_some()) || !self.counts.grpc.is_empty()
+    }
+
+    /// Responses that nobody has to explain: with a status of 200 to 399, and 101 for messages of a WebSocket; with gRPC, with the code OK.
+    pub fn expected(&self) -> u64 {
+        if self.is_grpc() {
+            return self.counts.grpc.get("OK").copied().unwrap_or(0);
+        }
+        self.counts.statuses.iter().filter(|(status, _)| is_expected(**status)).map(|(_, n)| n).sum()
+    }
+
+    /// Finished requests that failed as k6 counts it: errors, and responses that are not as expected (k6 `http_req_failed`).
     pub fn failed(&self) -> u64 {
-        self.counts.errors.total() + self.counts.responses - self.with_status(200..=399)
+        self.counts.errors.total() + self.counts.responses - self.expected()
     }
 
     /// `failed` as a share of the finished; 0 when nothing finished.
@@ -350,6 +370,11 @@ impl Report {
         };
         (closed && available > 0).then(|| (1.0 - busy as f64 / available as f64).max(0.0))
     }
+}
+
+/// See [`Report::expected`].
+pub(crate) const fn is_expected(status: u16) -> bool {
+    matches!(status, 101 | 200..400)
 }
 
 impl std::fmt::Display for Grade {

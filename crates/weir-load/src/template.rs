@@ -2,6 +2,7 @@
 //!
 //! A request without a placeholder is rendered once, in `options`, and costs nothing here.
 
+use crate::grpc::Call;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
@@ -129,22 +130,40 @@ pub(crate) struct Template {
     /// Field lines, each with its CRLF, without Content-Length.
     pub(crate) fields: Text,
     pub(crate) body: Text,
-    /// Whether Content-Length is sent even for an empty body.
-    pub(crate) has_length: bool,
+    pub(crate) length: Length,
+    /// Makes messages of the body, where that is JSON for gRPC.
+    pub(crate) call: Option<Arc<Call>>,
+}
+
+/// When Content-Length is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Length {
+    /// Even for an empty body.
+    Always,
+    /// What follows the head is a message of a WebSocket, or those of a call.
+    Never,
+    WithBody,
 }
 
 impl Template {
-    /// Writes one request; the lengths of head and body.
-    pub(crate) fn render(&self, values: &mut Values, out: &mut Vec<u8>) -> (u64, u64) {
+    /// Writes one request; the lengths of head and body. The error says why what was filled in is no message of gRPC.
+    pub(crate) fn render(&self, values: &mut Values, out: &mut Vec<u8>) -> Result<(u64, u64), String> {
         values.next();
         let begin = out.len();
         let mut body = std::mem::take(&mut values.body);
         body.clear();
         self.body.write(values, &mut body, Escape::None);
+        if let Some(call) = &self.call {
+            let json = std::mem::take(&mut body);
+            let framed = call.frame(&json, &mut body);
+            if let Err(why) = framed {
+                return Err(format!("{}: {why}", String::from_utf8_lossy(&json)));
+            }
+        }
         self.line.write(values, out, Escape::Url);
         out.extend_from_slice(b" HTTP/1.1\r\n");
         self.fields.write(values, out, Escape::None);
-        if self.has_length || !body.is_empty() {
+        if self.length == Length::Always || (self.length == Length::WithBody && !body.is_empty()) {
             out.extend_from_slice(format!("Content-Length: {}\r\n", body.len()).as_bytes());
         }
         out.extend_from_slice(b"\r\n");
@@ -152,7 +171,7 @@ impl Template {
         out.extend_from_slice(&body);
         let lengths = (head as u64, body.len() as u64);
         values.body = body;
-        lengths
+        Ok(lengths)
     }
 }
 
@@ -241,6 +260,11 @@ impl Data {
         Ok(data)
     }
 
+    /// How many rows there are.
+    pub(crate) const fn len(&self) -> usize {
+        self.rows.len()
+    }
+
     /// The row (from 1) whose cell in this column holds a control character.
     pub(crate) fn row_with_control(&self, column: usize) -> Option<usize> {
         let control = |r: &Vec<String>| r.get(column).is_some_and(|c| c.chars().any(char::is_control));
@@ -324,15 +348,16 @@ mod tests {
             line: text("POST /u/{{data.name}}?n={{counter}}"),
             fields: text("X: {{data.age}}\r\n"),
             body: text("{\"n\":\"{{data.name}}\"}"),
-            has_length: true,
+            length: Length::Always,
+            call: None,
         };
         let mut values = Values::new(1, 2, Some(Arc::clone(&data)));
         let mut out = Vec::new();
-        let lengths = template.render(&mut values, &mut out);
+        let lengths = template.render(&mut values, &mut out).unwrap();
         let want = "POST /u/Ann?n=1 HTTP/1.1\r\nX: 7\r\nContent-Length: 11\r\n\r\n{\"n\":\"Ann\"}";
         assert_eq!((String::from_utf8_lossy(&out).as_ref(), lengths), (want, (want.len() as u64 - 11, 11)));
         let mut first = Vec::new();
-        template.render(&mut Values::new(0, 2, Some(data)), &mut first);
+        template.render(&mut Values::new(0, 2, Some(data)), &mut first).unwrap();
         assert!(first.starts_with(b"POST /u/Bo%2C%20Jr.?n=0 "), "{}", first.escape_ascii());
     }
 

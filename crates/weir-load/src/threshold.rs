@@ -160,6 +160,8 @@ impl Metric {
                 .as_ref()
                 .filter(|c| c.responses > 0)
                 .map(|c| c.cpu_ns as f64 / c.responses as f64),
+            // To gRPC a code that is not OK is an error, as ghz counts it.
+            Self::Errors if r.is_grpc() => share(r.failed(), r.finished()),
             Self::Errors => share(r.counts.errors.total(), r.finished()),
             Self::Failed => share(r.failed(), r.finished()),
             Self::Max(which) => Some(of(which).max() as f64).filter(|_| !of(which).is_empty()),
@@ -216,6 +218,18 @@ mod tests {
         ] {
             let result = Threshold::parse("--threshold", text).unwrap().judge(&report());
             assert_eq!(result.passed, want, "{text}: {result:?}");
+        }
+    }
+
+    #[test]
+    fn codes_that_are_not_ok_are_errors_of_grpc() {
+        let mut r = Report::default();
+        r.counts.responses = 98;
+        r.counts.statuses.insert(200, 98);
+        r.counts.grpc.extend([("OK".to_owned(), 90), ("Unavailable".to_owned(), 8)]);
+        r.counts.errors.timeout = 2;
+        for (text, want) in [("errors<=10%", true), ("errors<9.9%", false), ("failed<=10%", true)] {
+            assert_eq!(Threshold::parse("--threshold", text).unwrap().judge(&r).passed, want, "{text}");
         }
     }
 

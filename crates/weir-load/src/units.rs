@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// Reads `250ms`, `1.5s`, `2m`, `1h`; a bare `0` too.
-pub(crate) fn duration(text: &str) -> Option<Duration> {
+pub fn duration(text: &str) -> Option<Duration> {
     if text == "0" {
         return Some(Duration::ZERO);
     }
@@ -25,7 +25,7 @@ pub(crate) fn duration(text: &str) -> Option<Duration> {
 }
 
 /// Reads `5000/s`, `300/m`, `10/h`, or a bare number of requests a second.
-pub(crate) fn rate(text: &str) -> Option<f64> {
+pub fn rate(text: &str) -> Option<f64> {
     let (number, unit) = text.split_once('/').unwrap_or((text, "s"));
     let seconds = match unit {
         "s" | "1s" | "sec" => 1.0,

@@ -21,23 +21,49 @@ pub(crate) struct Url {
 /// How a target is spoken to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scheme {
+    Grpc,
+    Grpcs,
     Http,
     Https,
+    Ws,
+    Wss,
 }
 
 impl Scheme {
     pub(crate) const fn name(self) -> &'static str {
         match self {
+            Self::Grpc => "grpc",
+            Self::Grpcs => "grpcs",
             Self::Http => "http",
             Self::Https => "https",
+            Self::Ws => "ws",
+            Self::Wss => "wss",
         }
+    }
+
+    pub(crate) const fn is_tls(self) -> bool {
+        matches!(self, Self::Grpcs | Self::Https | Self::Wss)
+    }
+
+    pub(crate) const fn is_websocket(self) -> bool {
+        matches!(self, Self::Ws | Self::Wss)
     }
 
     const fn port(self) -> u16 {
         match self {
-            Self::Http => 80,
-            Self::Https => 443,
+            Self::Grpc | Self::Http | Self::Ws => 80,
+            Self::Grpcs | Self::Https | Self::Wss => 443,
         }
+    }
+
+    /// Whether gRPC is spoken.
+    pub(crate) const fn is_grpc(self) -> bool {
+        matches!(self, Self::Grpc | Self::Grpcs)
+    }
+
+    /// What HTTP/2 calls it: gRPC is HTTP there.
+    pub(crate) const fn on_the_wire(self) -> &'static str {
+        if self.is_tls() { "https" } else { "http" }
     }
 }
 
@@ -54,9 +80,17 @@ impl Url {
         let (scheme, rest) =
             url.split_once("://").ok_or("expected a URL such as http://127.0.0.1:8080/path")?;
         let scheme = match scheme.to_ascii_lowercase().as_str() {
+            "grpc" => Scheme::Grpc,
+            "grpcs" => Scheme::Grpcs,
             "http" => Scheme::Http,
             "https" => Scheme::Https,
-            other => return Err(format!("the scheme `{other}` is not known; expected http or https")),
+            "ws" => Scheme::Ws,
+            "wss" => Scheme::Wss,
+            other => {
+                return Err(format!(
+                    "the scheme `{other}` is not known; expected http, https, grpc, grpcs, ws or wss"
+                ));
+            }
         };
         let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
         let (authority, path) = rest.split_at(end);
@@ -117,7 +151,7 @@ fn host_and_port(authority: &str, default: u16) -> Result<(String, u16), String>
 }
 
 /// Resolves percent escapes; what is none stays as it is.
-fn unescape(text: &str) -> String {
+pub(crate) fn unescape(text: &str) -> String {
     let bytes = text.as_bytes();
     let (mut out, mut at) = (Vec::new(), 0);
     while let Some(&b) = bytes.get(at) {
@@ -148,6 +182,10 @@ mod tests {
             ("https://a.b", "a.b", 443, "a.b", "/"),
             ("HTTP://[::1]:81?q", "::1", 81, "[::1]:81", "/?q"),
             ("http://a:80/@b", "a", 80, "a", "/@b"),
+            ("grpc://a:5/b.C/D", "a", 5, "a:5", "/b.C/D"),
+            ("grpcs://a/b.C/D", "a", 443, "a", "/b.C/D"),
+            ("ws://a", "a", 80, "a", "/"),
+            ("WSS://a:8443/x", "a", 8443, "a:8443", "/x"),
         ] {
             let u = Url::parse(text).unwrap();
             assert_eq!(

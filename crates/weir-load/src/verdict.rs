@@ -11,6 +11,7 @@ use crate::units::{grouped, time};
 pub static REASONS: &[Rule] = &[
     Rule { code: "no_responses", grade: Grade::Invalid, look: no_responses },
     Rule { code: "wrong_protocol", grade: Grade::Invalid, look: wrong_protocol },
+    Rule { code: "not_grpc", grade: Grade::Invalid, look: not_grpc },
     Rule { code: "mostly_errors", grade: Grade::Invalid, look: mostly_errors },
     Rule { code: "mostly_refused", grade: Grade::Invalid, look: mostly_refused },
     Rule { code: "starved_connections", grade: Grade::Invalid, look: starved_connections },
@@ -114,11 +115,33 @@ fn wrong_protocol(r: &Report) -> Option<String> {
     let asked = r.plan.protocol.to_string();
     let other: u64 = r.ledger.protocols.iter().filter(|(p, _)| **p != asked).map(|(_, n)| n).sum();
     let names: Vec<&str> = r.ledger.protocols.keys().filter(|p| **p != asked).map(String::as_str).collect();
+    // A target may go on without choosing, or end the handshake by an alert.
+    let refused =
+        |text: &String| text == crate::engine::h2::CHOSE_OLD || text.contains("NoApplicationProtocol");
+    if r.counts.error_texts.keys().any(refused) {
+        return Some(format!("the target did not choose {asked} by ALPN, and gRPC is nothing without it"));
+    }
     if r.counts.error_texts.contains_key(crate::engine::h2::ANSWERED_OLD) {
         return Some(format!("the target answered in HTTP/1 where {asked} was asked"));
     }
     (other > 0)
         .then(|| format!("{} responses came as {} where {asked} was asked", grouped(other), names.join(", ")))
+}
+
+fn not_grpc(r: &Report) -> Option<String> {
+    let n = r.counts.not_grpc;
+    (n > 0).then(|| {
+        let others: Vec<String> = r
+            .counts
+            .statuses
+            .iter()
+            .filter(|(s, _)| **s != 200)
+            .map(|(s, n)| format!("{s}: {}", grouped(*n)))
+            .collect();
+        let of =
+            if others.is_empty() { String::new() } else { format!(" (HTTP statuses {})", others.join(", ")) };
+        format!("{} responses are not gRPC: another content-type, or no grpc-status{of}", grouped(n))
+    })
 }
 
 fn mostly_errors(r: &Report) -> Option<String> {
@@ -127,21 +150,28 @@ fn mostly_errors(r: &Report) -> Option<String> {
         .then(|| format!("{} of the requests ended in an error", percent(share(errors, r.finished()))))
 }
 
-/// Whether a check says which statuses are wanted: then that is what counts, and `failed_checks` speaks.
+/// Whether a check says which statuses, or codes, are wanted: then that is what counts, and `failed_checks` speaks.
 fn has_status_check(r: &Report) -> bool {
-    r.checks.iter().any(|c| c.check.starts_with("status"))
+    let about = if r.is_grpc() { "grpc=" } else { "status=" };
+    r.checks.iter().any(|c| c.check.starts_with(about))
 }
 
 fn unexpected(r: &Report) -> u64 {
-    r.counts.responses.saturating_sub(r.with_status(200..=399))
+    r.counts.responses.saturating_sub(r.expected())
+}
+
+/// What unexpected responses have, in words.
+fn unexpected_words(r: &Report) -> &'static str {
+    if r.is_grpc() { "a code that is not OK" } else { "a status outside of 200 to 399" }
 }
 
 fn mostly_refused(r: &Report) -> Option<String> {
     let unexpected = unexpected(r);
     (!has_status_check(r) && unexpected * 2 > r.counts.responses && r.counts.responses > 0).then(|| {
         format!(
-            "{} of the responses have a status outside of 200 to 399",
-            percent(share(unexpected, r.counts.responses))
+            "{} of the responses have {}",
+            percent(share(unexpected, r.counts.responses)),
+            unexpected_words(r)
         )
     })
 }
@@ -261,8 +291,9 @@ fn status_mix(r: &Report) -> Option<String> {
     let s = share(n, r.counts.responses);
     (!has_status_check(r) && s > ERRORS && s <= 0.5).then(|| {
         format!(
-            "{} of the responses have a status outside of 200 to 399, and may be faster than real ones",
-            percent(s)
+            "{} of the responses have {}, and may be faster than real ones",
+            percent(s),
+            unexpected_words(r)
         )
     })
 }

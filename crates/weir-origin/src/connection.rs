@@ -1,14 +1,19 @@
-//! The life of one connection: read a head, answer from memory where the path is the measured one, else read the body
-//! and ask `pages.rs`. Pipelined requests are answered with one write.
+//! The life of one connection of HTTP/1.1 (one of HTTP/2 goes to `h2.rs`): read a head, answer from memory where the path is the
+//! measured one, else read the body and ask `pages.rs`. Pipelined requests are answered with one write.
 
 use std::io;
+use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use weir_wire::timer::Timer;
 
 use crate::digest::Crc32;
+use crate::pages::Fixed;
 use crate::request::{self, Framing, Head, MAX_HEAD, Parsed};
-use crate::{pages, websocket};
+use crate::site::Site;
+use crate::stream::{Begun, Stream};
+use crate::{h2, pages, websocket};
 
 /// Answers wait for each other up to this size before they are written.
 const FLUSH_AT: usize = 64 * 1024;
@@ -21,7 +26,7 @@ const MAX_ECHO: usize = 64 * 1024;
 pub(crate) struct Request {
     pub(crate) method: String,
     pub(crate) target: String,
-    pub(crate) http_1_0: bool,
+    pub(crate) version: Version,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) keep_alive: bool,
     pub(crate) body: Body,
@@ -37,6 +42,15 @@ impl Request {
         target.split(['?', '#']).next().unwrap_or("/")
     }
 
+    /// The value of a parameter of the query; empty for one without. Nothing is unescaped: none of ours needs it.
+    pub(crate) fn parameter(&self, name: &str) -> Option<&str> {
+        let (_, query) = self.target.split_once('?')?;
+        query.split('&').find_map(|pair| match pair.split_once('=') {
+            Some((known, value)) => (known == name).then_some(value),
+            None => (pair == name).then_some(""),
+        })
+    }
+
     /// The first value of a header.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers
@@ -44,6 +58,14 @@ impl Request {
             .find(|(known, _)| known.eq_ignore_ascii_case(name))
             .map(|(_, value)| value.as_str())
     }
+}
+
+/// By which version of HTTP a request came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Version {
+    Http10,
+    Http11,
+    Http2,
 }
 
 /// What is kept of a request body.
@@ -58,7 +80,10 @@ pub(crate) struct Body {
 /// One accepted connection.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    stream: TcpStream,
+    stream: Stream,
+    site: Arc<Site>,
+    /// Made for the first answer that has to wait exactly.
+    timer: Option<Timer>,
     input: Vec<u8>,
     /// Bytes of `input` that are used up.
     used: usize,
@@ -66,13 +91,42 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(crate) fn new(stream: TcpStream) -> Self {
-        Self { stream, input: Vec::new(), used: 0, output: Vec::new() }
+    pub(crate) fn new(stream: Stream, site: Arc<Site>) -> Self {
+        Self { stream, site, timer: None, input: Vec::new(), used: 0, output: Vec::new() }
     }
 
     /// Serves until either side closes. An error of the socket only ends the connection: nobody is left to tell.
     pub(crate) async fn serve(mut self) {
-        let _ = self.run().await;
+        let site = Arc::clone(&self.site);
+        site.cells.accepted.add(1);
+        match self.is_h2().await {
+            // In a box: its state is large, and connections of HTTP/1.1 have none.
+            Ok(true) => Box::pin(h2::serve(Begun::new(self.input, self.stream), self.site)).await,
+            Ok(false) => {
+                let _ = self.run().await;
+            }
+            Err(_) => {}
+        }
+        site.cells.closed.add(1);
+    }
+
+    /// Whether the client chose HTTP/2 in the TLS handshake, or begins with it. What was read stays unread.
+    async fn is_h2(&mut self) -> io::Result<bool> {
+        if self.stream.chose_h2() {
+            return Ok(true);
+        }
+        loop {
+            let begun = self.unread();
+            if begun.starts_with(h2::PREFACE) {
+                return Ok(true);
+            }
+            if !begun.is_empty() && !h2::PREFACE.starts_with(begun) {
+                return Ok(false);
+            }
+            if self.fill().await? == 0 {
+                return Ok(false);
+            }
+        }
     }
 
     async fn run(&mut self) -> io::Result<()> {
@@ -90,9 +144,12 @@ impl Connection {
                 Parsed::Bad(why) => return self.refuse(400, why).await,
             };
             let length = head.length;
-            if is_measured(&head) {
-                self.used += length;
-                self.output.extend_from_slice(pages::BODY_1KIB);
+            self.site.cells.requests.add(1);
+            if let Some((body, answer)) = measured(&head, self.site.fixed())
+                && self.unread().len() - length >= body
+            {
+                self.used += length + body;
+                self.output.extend_from_slice(answer);
                 if self.output.len() >= FLUSH_AT {
                     self.flush().await?;
                 }
@@ -108,6 +165,13 @@ impl Connection {
                 Ok(body) => request.body = body,
                 Err(why) => return self.refuse(400, why).await,
             }
+            if let Some(length) = self.site.fixed().map(Fixed::length) {
+                pages::body(self, &request, length).await?;
+                if !request.keep_alive {
+                    return self.end().await;
+                }
+                continue;
+            }
             if request.path() == "/close" {
                 request.keep_alive = false;
             }
@@ -116,10 +180,38 @@ impl Connection {
             }
             pages::answer(self, &request).await?;
             if !request.keep_alive {
-                self.flush().await?;
-                return self.stream.shutdown().await;
+                return self.end().await;
             }
         }
+    }
+
+    /// What is shared with the other connections.
+    pub(crate) fn site(&self) -> &Site {
+        &self.site
+    }
+
+    /// Waits as long as that, to some microseconds.
+    ///
+    /// # Errors
+    /// No descriptor is free for a timer.
+    pub(crate) async fn wait(&mut self, time: Duration) -> io::Result<()> {
+        let timer = match &mut self.timer {
+            Some(timer) => timer,
+            none => none.insert(Timer::new()?),
+        };
+        timer.wait(time).await;
+        Ok(())
+    }
+
+    /// Makes the coming close a reset.
+    pub(crate) fn abort(&mut self) {
+        self.stream.abort();
+    }
+
+    /// Writes what was pushed and says that nothing more will follow.
+    pub(crate) async fn end(&mut self) -> io::Result<()> {
+        self.flush().await?;
+        self.stream.shutdown().await
     }
 
     /// What was read and not used yet.
@@ -161,6 +253,7 @@ impl Connection {
         if !self.output.is_empty() {
             self.stream.write_all(&self.output).await?;
             self.output.clear();
+            self.stream.flush().await?;
         }
         Ok(())
     }
@@ -168,18 +261,18 @@ impl Connection {
     /// Writes everything that was pushed, then these bytes.
     pub(crate) async fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.flush().await?;
-        self.stream.write_all(bytes).await
+        self.stream.write_all(bytes).await?;
+        self.stream.flush().await
     }
 
     async fn refuse(&mut self, status: u16, why: &str) -> io::Result<()> {
         pages::refuse(self, status, why);
-        self.flush().await?;
-        self.stream.shutdown().await
+        self.end().await
     }
 
     /// Reads a body to its end. The inner error says what is wrong with its framing.
     async fn read_body(&mut self, framing: Framing) -> io::Result<Result<Body, &'static str>> {
-        let mut sink = Sink { length: 0, crc32: Crc32::new(), bytes: Some(Vec::new()) };
+        let mut sink = Sink::default();
         match framing {
             Framing::Length(length) => self.read_exactly(length, &mut sink).await?,
             Framing::Chunked => loop {
@@ -208,7 +301,7 @@ impl Connection {
                 self.consume(2);
             },
         }
-        Ok(Ok(Body { length: sink.length, crc32: sink.crc32.value(), bytes: sink.bytes }))
+        Ok(Ok(sink.into()))
     }
 
     async fn read_exactly(&mut self, mut length: u64, sink: &mut Sink) -> io::Result<()> {
@@ -255,14 +348,27 @@ impl Connection {
     }
 }
 
-struct Sink {
+/// A body that is being read.
+pub(crate) struct Sink {
     length: u64,
     crc32: Crc32,
     bytes: Option<Vec<u8>>,
 }
 
+impl Default for Sink {
+    fn default() -> Self {
+        Self { length: 0, crc32: Crc32::new(), bytes: Some(Vec::new()) }
+    }
+}
+
+impl From<Sink> for Body {
+    fn from(sink: Sink) -> Self {
+        Self { length: sink.length, crc32: sink.crc32.value(), bytes: sink.bytes }
+    }
+}
+
 impl Sink {
-    fn take(&mut self, bytes: &[u8]) {
+    pub(crate) fn take(&mut self, bytes: &[u8]) {
         self.length += bytes.len() as u64;
         self.crc32.update(bytes);
         if let Some(kept) = &mut self.bytes {
@@ -275,13 +381,17 @@ impl Sink {
     }
 }
 
-/// The path that is measured: nothing to read after the head, and an answer that is always the same bytes.
-fn is_measured(head: &Head<'_>) -> bool {
-    head.target == "/body/1KiB"
-        && head.method == "GET"
-        && head.framing == Framing::Length(0)
-        && head.keep_alive
-        && head.minor_version == 1
+/// The length of the request's body, and the answer, where that is always the same bytes: what is measured.
+fn measured<'a>(head: &Head<'_>, fixed: Option<&'a Fixed>) -> Option<(usize, &'a [u8])> {
+    let Framing::Length(body) = head.framing else { return None };
+    let body = usize::try_from(body).ok().filter(|_| head.keep_alive && head.minor_version == 1)?;
+    match fixed {
+        Some(fixed) if head.method != "HEAD" && !head.expects_continue => Some((body, fixed.answer())),
+        None if body == 0 && head.method == "GET" && head.target == "/body/1KiB" => {
+            Some((0, pages::BODY_1KIB))
+        }
+        _ => None,
+    }
 }
 
 fn owned(head: &Head<'_>) -> Request {
@@ -292,7 +402,7 @@ fn owned(head: &Head<'_>) -> Request {
     Request {
         method: head.method.to_owned(),
         target: head.target.to_owned(),
-        http_1_0: head.minor_version == 0,
+        version: if head.minor_version == 0 { Version::Http10 } else { Version::Http11 },
         headers: headers.collect(),
         keep_alive: head.keep_alive,
         body: Body { length: 0, crc32: 0, bytes: None },

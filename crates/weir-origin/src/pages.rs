@@ -1,10 +1,14 @@
-//! The answers: one function for each path of the table in `lib.rs`.
+//! The answers: one function for each path of the table in `lib.rs`. Those that wait, take their time or are wrong on purpose stand in
+//! `delay.rs`, `slow.rs` and `faults.rs`.
 
 use std::fmt::Write as _;
 use std::io;
-use std::time::Duration;
 
-use crate::connection::{Connection, Request};
+use bytes::Bytes;
+
+use crate::connection::{Connection, Request, Version};
+use crate::delay::mixed;
+use crate::{delay, faults, slow};
 
 /// The whole answer to `GET /body/1KiB`.
 pub(crate) const BODY_1KIB: &[u8] = &BODY_1KIB_BYTES;
@@ -20,8 +24,48 @@ const BODY_1KIB_BYTES: [u8; HEAD_1KIB.len() + 1024] = {
     bytes
 };
 
+/// The body alone.
+pub(crate) fn body_1kib() -> &'static [u8] {
+    &BODY_1KIB[HEAD_1KIB.len()..]
+}
+
+/// An answer that is the same for everything.
+#[derive(Debug)]
+pub(crate) struct Fixed {
+    /// Head and body.
+    answer: Bytes,
+    /// The body alone: HTTP/2 has a head of its own.
+    body: Bytes,
+}
+
+impl Fixed {
+    /// With a body of so many bytes.
+    pub(crate) fn new(length: usize) -> Self {
+        let mut answer =
+            format!("HTTP/1.1 200 OK\r\nContent-Type: {TEXT}\r\nContent-Length: {length}\r\n\r\n")
+                .into_bytes();
+        let head = answer.len();
+        answer.resize(head + length, b'x');
+        let answer = Bytes::from(answer);
+        Self { body: answer.slice(head..), answer }
+    }
+
+    /// Head and body, as HTTP/1.1 has them.
+    pub(crate) fn answer(&self) -> &[u8] {
+        &self.answer
+    }
+
+    pub(crate) const fn body(&self) -> &Bytes {
+        &self.body
+    }
+
+    pub(crate) const fn length(&self) -> u64 {
+        self.body.len() as u64
+    }
+}
+
 /// What bodies are cut from.
-static FILL: [u8; 64 * 1024] = [b'x'; 64 * 1024];
+pub(crate) static FILL: [u8; 64 * 1024] = [b'x'; 64 * 1024];
 
 /// The size of a chunk of `/chunked/{n}`.
 const CHUNK: u64 = 16 * 1024;
@@ -30,15 +74,36 @@ const CHUNK: u64 = 16 * 1024;
 pub static PATHS: &[(&str, &str)] = &[
     ("/echo", "what you sent, as JSON"),
     ("/body/1KiB", "so many bytes"),
+    ("/random/1KiB", "so many random bytes; the same with ?seed=N"),
+    ("/varying/1KiB", "1 byte, 2 bytes, … up to so many, another length each time"),
     ("/chunked/64KiB", "so many bytes, in chunks"),
     ("/stream/10", "so many chunks, 100 ms apart"),
+    ("/sse/10", "so many server-sent events, ?every=100 ms"),
+    ("/drip/1KiB", "so many bytes, a few at a time, ?over=1000 ms"),
     ("/delay/250", "an answer after so many milliseconds (at most 60000)"),
+    ("/delay/5?tail=100", "one in a hundred after 100 ms; ?share=PERCENT, ?seed=N"),
+    ("/delay/20?dist=uniform&to=40", "by a distribution: uniform, exponential or lognormal"),
     ("/status/503", "that status"),
     ("/headers/20", "so many response headers"),
     ("/upload", "reads any body; its length and CRC-32, as JSON"),
     ("/close", "answers, then closes the connection"),
+    ("/reset", "resets the connection; /reset/1KiB after so many bytes of a body"),
+    ("/truncated/1KiB", "half of so many bytes, then closes; ?chunked without the last chunk"),
+    ("/garbage", "bytes that are no HTTP"),
     ("/ws", "WebSocket echo"),
+    ("/api/v1/helloworld/you", "a greeting as JSON; by gRPC it is /helloworld.v1.Greeter/SayHello"),
+    ("/metrics", "requests, connections and bytes of this origin, for Prometheus"),
 ];
+
+/// The registry as lines of text, a path and what it answers in each.
+pub fn list() -> String {
+    let width = PATHS.iter().map(|(path, _)| path.len()).max().unwrap_or(0);
+    let mut text = String::new();
+    for (path, what) in PATHS {
+        let _ = writeln!(text, "  {path:<width$} {what}"); // a String takes everything
+    }
+    text
+}
 
 /// Answers a request whose body has been read.
 pub(crate) async fn answer(connection: &mut Connection, request: &Request) -> io::Result<()> {
@@ -56,10 +121,18 @@ pub(crate) async fn answer(connection: &mut Connection, request: &Request) -> io
             respond(connection, request, 200, JSON, &text);
         }
         "close" => respond(connection, request, 200, TEXT, "closing\n"),
+        "garbage" => return faults::garbage(connection).await,
+        "metrics" => {
+            let text = connection.site().metrics();
+            respond(connection, request, 200, METRICS, &text);
+        }
+        "reset" if argument.is_empty() => return faults::reset(connection, request, None).await,
+        "delay" => return delay::answer(connection, request, argument).await,
         "ws" => {
             let text = problem(426, "this is a WebSocket: ask for it with an upgrade");
             respond(connection, request, 426, JSON, &text);
         }
+        "api" => helloworld(connection, request, argument),
         _ => return with_argument(connection, request, page, argument).await,
     }
     Ok(())
@@ -87,11 +160,18 @@ async fn with_argument(
     match (page, size(argument)) {
         ("body", Some(length)) => return body(connection, request, length).await,
         ("chunked", Some(length)) => return chunked(connection, request, length).await,
-        ("stream", Some(chunks)) => return stream(connection, request, chunks).await,
-        ("delay", Some(ms)) => {
-            connection.flush().await?;
-            tokio::time::sleep(Duration::from_millis(ms.min(60_000))).await;
-            respond(connection, request, 200, TEXT, &format!("after {} ms\n", ms.min(60_000)));
+        ("random", Some(length)) => return random(connection, request, length).await,
+        ("varying", Some(most @ 1..)) => {
+            let length = connection.site().next_of(&request.target) % most + 1;
+            return body(connection, request, length).await;
+        }
+        ("stream", Some(lines)) => return slow::stream(connection, request, lines).await,
+        ("sse", Some(events)) => return slow::events(connection, request, events).await,
+        ("drip", Some(length)) => return slow::drip(connection, request, length).await,
+        ("reset", Some(after)) => return faults::reset(connection, request, Some(after)).await,
+        ("truncated", Some(length)) => {
+            let in_chunks = request.parameter("chunked").is_some();
+            return faults::truncated(connection, request, length, in_chunks).await;
         }
         ("status", Some(code @ 200..=599)) => {
             let code = code as u16;
@@ -104,15 +184,17 @@ async fn with_argument(
             }
             connection.push(b"Content-Length: 0\r\n\r\n");
         }
-        _ => {
-            let text = problem(404, "the origin has no such page; / names those it has");
-            respond(connection, request, 404, JSON, &text);
-        }
+        _ => not_found(connection, request),
     }
     Ok(())
 }
 
-async fn body(connection: &mut Connection, request: &Request, mut length: u64) -> io::Result<()> {
+pub(crate) fn not_found(connection: &mut Connection, request: &Request) {
+    let text = problem(404, "the origin has no such page; / names those it has");
+    respond(connection, request, 404, JSON, &text);
+}
+
+pub(crate) async fn body(connection: &mut Connection, request: &Request, mut length: u64) -> io::Result<()> {
     begin(connection, request, 200);
     connection.push(format!("Content-Type: {TEXT}\r\nContent-Length: {length}\r\n\r\n").as_bytes());
     if request.method == "HEAD" {
@@ -130,10 +212,37 @@ async fn body(connection: &mut Connection, request: &Request, mut length: u64) -
     Ok(())
 }
 
+/// Bytes that no compression makes shorter, other ones for each request unless a seed says which.
+async fn random(connection: &mut Connection, request: &Request, mut length: u64) -> io::Result<()> {
+    let seed = request.parameter("seed").and_then(|seed| seed.parse().ok());
+    let mut state = mixed(seed.unwrap_or_else(|| connection.site().next_of(&request.target)));
+    begin(connection, request, 200);
+    connection.push(
+        format!("Content-Type: application/octet-stream\r\nContent-Length: {length}\r\n\r\n").as_bytes(),
+    );
+    let mut part = Vec::new();
+    while length > 0 && request.method != "HEAD" {
+        part.clear();
+        while part.len() < FILL.len() && (part.len() as u64) < length {
+            state = state.wrapping_add(1);
+            part.extend_from_slice(&mixed(state).to_le_bytes());
+        }
+        part.truncate(usize::try_from(length).unwrap_or(usize::MAX));
+        length -= part.len() as u64;
+        if length > 0 {
+            connection.write(&part).await?;
+        } else {
+            connection.push(&part);
+        }
+    }
+    Ok(())
+}
+
 async fn chunked(connection: &mut Connection, request: &Request, mut length: u64) -> io::Result<()> {
-    if !begin_chunked(connection, request) {
+    if request.version == Version::Http10 {
         return body(connection, request, length).await;
     }
+    let in_chunks = begin_stream(connection, request, TEXT);
     while length > 0 && request.method != "HEAD" {
         let part = length.min(CHUNK);
         connection.push(format!("{part:x}\r\n").as_bytes());
@@ -142,26 +251,7 @@ async fn chunked(connection: &mut Connection, request: &Request, mut length: u64
         connection.flush().await?;
         length -= part;
     }
-    end_chunked(connection, request);
-    Ok(())
-}
-
-async fn stream(connection: &mut Connection, request: &Request, chunks: u64) -> io::Result<()> {
-    if !begin_chunked(connection, request) {
-        return body(connection, request, chunks).await;
-    }
-    if request.method != "HEAD" {
-        for number in 1..=chunks {
-            let line = format!("line {number}\n");
-            connection.push(format!("{:x}\r\n{line}\r\n", line.len()).as_bytes());
-            connection.flush().await?;
-            if number < chunks {
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
-        }
-    }
-    end_chunked(connection, request);
-    Ok(())
+    end_stream(connection, request, in_chunks).await
 }
 
 // === The paths without ===
@@ -175,20 +265,35 @@ fn index(connection: &mut Connection, request: &Request) {
         );
         text.push_str("<p>This is the small origin that is built into Weir. It answers on:\n<dl>\n");
         for (path, what) in PATHS {
+            let path = path.replace('&', "&amp;");
             let _ = writeln!(text, "<dt><a href=\"{path}\"><code>{path}</code></a><dd>{what}");
         }
         text.push_str("</dl>\n");
     } else {
         text.push_str("It flows. This is the small origin that is built into Weir. It answers on:\n\n");
-        for (path, what) in PATHS {
-            let _ = writeln!(text, "  {path:<16} {what}");
-        }
+        text.push_str(&list());
     }
     respond(connection, request, 200, if wants_html { HTML } else { TEXT }, &text);
 }
 
+/// `/api/v1/helloworld/{name}`: what `SayHello` is by gRPC.
+fn helloworld(connection: &mut Connection, request: &Request, argument: &str) {
+    let Some(name) = argument.strip_prefix("v1/helloworld/").filter(|n| !n.is_empty() && !n.contains('/'))
+    else {
+        return not_found(connection, request);
+    };
+    let mut text = "{\"message\":".to_owned();
+    json_string(&mut text, &format!("hello {}", unescaped(name)));
+    text.push('}');
+    respond(connection, request, 200, JSON, &text);
+}
+
 fn echo(connection: &mut Connection, request: &Request) {
-    let version = if request.http_1_0 { "HTTP/1.0" } else { "HTTP/1.1" };
+    let version = match request.version {
+        Version::Http10 => "HTTP/1.0",
+        Version::Http11 => "HTTP/1.1",
+        Version::Http2 => "HTTP/2",
+    };
     let mut text = String::from("{\"method\":");
     json_string(&mut text, &request.method);
     text.push_str(",\"target\":");
@@ -212,12 +317,13 @@ fn echo(connection: &mut Connection, request: &Request) {
 
 // === Parts of an answer ===
 
-const HTML: &str = "text/html; charset=utf-8";
-const JSON: &str = "application/json";
-const TEXT: &str = "text/plain";
+pub(crate) const HTML: &str = "text/html; charset=utf-8";
+pub(crate) const JSON: &str = "application/json";
+const METRICS: &str = "text/plain; version=0.0.4";
+pub(crate) const TEXT: &str = "text/plain";
 
 /// The status line and the Connection field.
-fn begin(connection: &mut Connection, request: &Request, status: u16) {
+pub(crate) fn begin(connection: &mut Connection, request: &Request, status: u16) {
     connection.push(b"HTTP/1.1 ");
     connection.push(itoa::Buffer::new().format(status).as_bytes());
     connection.push(b" ");
@@ -225,13 +331,19 @@ fn begin(connection: &mut Connection, request: &Request, status: u16) {
     connection.push(b"\r\n");
     if !request.keep_alive {
         connection.push(b"Connection: close\r\n");
-    } else if request.http_1_0 {
+    } else if request.version == Version::Http10 {
         connection.push(b"Connection: keep-alive\r\n");
     }
 }
 
 /// A whole answer. 204 and 304 have no body, and HEAD gets only its length (RFC 9110 §8.6, RFC 9112 §6.3).
-fn respond(connection: &mut Connection, request: &Request, status: u16, content_type: &str, body: &str) {
+pub(crate) fn respond(
+    connection: &mut Connection,
+    request: &Request,
+    status: u16,
+    content_type: &str,
+    body: &str,
+) {
     begin(connection, request, status);
     if matches!(status, 204 | 304) {
         connection.push(b"\r\n");
@@ -244,23 +356,37 @@ fn respond(connection: &mut Connection, request: &Request, status: u16, content_
     }
 }
 
-/// Begins a chunked answer; false for HTTP/1.0, which knows none.
-fn begin_chunked(connection: &mut Connection, request: &Request) -> bool {
-    if request.http_1_0 {
+/// Begins an answer of unknown length; true for chunks. HTTP/1.0 knows none: there the end of the connection ends it.
+pub(crate) fn begin_stream(connection: &mut Connection, request: &Request, content_type: &str) -> bool {
+    if request.version == Version::Http10 {
+        connection.push(
+            format!("HTTP/1.1 200 OK\r\nContent-Type: {content_type}\r\nConnection: close\r\n\r\n")
+                .as_bytes(),
+        );
         return false;
     }
     begin(connection, request, 200);
-    connection.push(format!("Content-Type: {TEXT}\r\nTransfer-Encoding: chunked\r\n\r\n").as_bytes());
+    connection.push(format!("Content-Type: {content_type}\r\nTransfer-Encoding: chunked\r\n\r\n").as_bytes());
     true
 }
 
-fn end_chunked(connection: &mut Connection, request: &Request) {
+/// Ends what [`begin_stream`] began; an error where that ends the connection.
+pub(crate) async fn end_stream(
+    connection: &mut Connection,
+    request: &Request,
+    in_chunks: bool,
+) -> io::Result<()> {
+    if !in_chunks {
+        connection.end().await?;
+        return Err(io::ErrorKind::ConnectionAborted.into());
+    }
     if request.method != "HEAD" {
         connection.push(b"0\r\n\r\n");
     }
+    Ok(())
 }
 
-fn problem(status: u16, detail: &str) -> String {
+pub(crate) fn problem(status: u16, detail: &str) -> String {
     let mut text = format!("{{\"status\":{status},\"title\":\"{}\",\"detail\":", reason(status));
     json_string(&mut text, detail);
     text.push_str("}\n");
@@ -279,6 +405,25 @@ fn size(text: &str) -> Option<u64> {
     };
     let number: u64 = digits.parse().ok()?;
     number.checked_mul(1 << shift)
+}
+
+/// Text with its percent escapes resolved; what is none stays as it is.
+fn unescaped(text: &str) -> String {
+    let mut parts = text.split('%');
+    let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();
+    for part in parts {
+        match part.get(..2).and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
+            Some(byte) => {
+                bytes.push(byte);
+                bytes.extend_from_slice(&part.as_bytes()[2..]);
+            }
+            None => {
+                bytes.push(b'%');
+                bytes.extend_from_slice(part.as_bytes());
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 fn json_string(out: &mut String, text: &str) {

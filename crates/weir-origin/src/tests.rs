@@ -48,6 +48,108 @@ fn pages() {
 }
 
 #[test]
+fn bodies_that_differ() {
+    let origin = Origin::start(Options::default()).unwrap();
+    let length = |target: &str| body(&get(&origin, target)).len();
+    assert_eq!(["/varying/3"; 4].map(length), [1, 2, 3, 1]);
+    assert_eq!(length("/varying/2?other"), 1, "a sequence of its own");
+    let bytes = |target: &str| {
+        let mut stream = connect(&origin);
+        let ask = format!("GET {target} HTTP/1.1\r\nHost: o\r\nConnection: close\r\n\r\n");
+        stream.write_all(ask.as_bytes()).unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).unwrap();
+        let at = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n").unwrap() + 4;
+        answer.split_off(at)
+    };
+    let (a, b) = (bytes("/random/100KiB"), bytes("/random/100KiB"));
+    assert_eq!((a.len(), b.len()), (102_400, 102_400));
+    assert_ne!(a, b);
+    let of = |byte: u8| a.iter().filter(|other| **other == byte).count();
+    assert!((0..=255).all(|byte| (300..500).contains(&of(byte))), "400 of each");
+    assert_eq!(bytes("/random/9?seed=4"), bytes("/random/9?seed=4"));
+}
+
+#[test]
+fn answers_that_take_their_time() {
+    let origin = Origin::start(Options::default()).unwrap();
+    let answer = get(&origin, "/sse/2?every=1");
+    assert!(answer.contains("Content-Type: text/event-stream\r\n"), "{answer}");
+    assert!(answer.contains("id: 1\ndata: event 1\n\n") && answer.contains("event 2"), "{answer}");
+    let begun = std::time::Instant::now();
+    assert_eq!(body(&get(&origin, "/drip/1000?over=50")).len(), 1000);
+    assert!(begun.elapsed() >= Duration::from_millis(50));
+    assert_eq!(body(&get(&origin, "/drip/0?over=1")), "");
+    let old = ask(&origin, "GET /stream/1 HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
+    assert!(old.ends_with("Connection: close\r\n\r\nline 1\n"), "{old}");
+}
+
+#[test]
+fn delays_by_a_distribution() {
+    let origin = Origin::start(Options::default()).unwrap();
+    let begun = std::time::Instant::now();
+    assert_eq!(body(&get(&origin, "/delay/30?dist=uniform&to=40")), "delayed\n");
+    assert!(begun.elapsed() >= Duration::from_millis(30));
+    assert_eq!(body(&get(&origin, "/delay/0?tail=1&share=50&seed=3")), "delayed\n");
+    let bad = get(&origin, "/delay/5?dist=normal");
+    assert!(bad.starts_with("HTTP/1.1 400 ") && bad.contains("expected fixed, uniform"), "{bad}");
+}
+
+#[test]
+fn faults_end_the_connection() {
+    let origin = Origin::start(Options::default()).unwrap();
+    let end = |target: &str| {
+        let mut stream = connect(&origin);
+        stream.write_all(format!("GET {target} HTTP/1.1\r\nHost: o\r\n\r\n").as_bytes()).unwrap();
+        let mut answer = Vec::new();
+        let end = stream.read_to_end(&mut answer).map_err(|e| e.kind());
+        (String::from_utf8_lossy(&answer).into_owned(), end)
+    };
+    assert_eq!(end("/reset"), (String::new(), Err(io::ErrorKind::ConnectionReset)));
+    assert_eq!(end("/reset/10").1, Err(io::ErrorKind::ConnectionReset));
+    let (answer, ended) = end("/truncated/10");
+    assert!(ended.is_ok() && answer.ends_with("Content-Length: 10\r\n\r\nxxxxx"), "{answer}");
+    let (answer, ended) = end("/truncated/3?chunked");
+    assert!(ended.is_ok() && answer.ends_with("\r\n\r\n3\r\nxxx\r\n"), "{answer}");
+    let (answer, ended) = end("/garbage");
+    assert!(ended.is_ok() && answer.contains("this is no HTTP"), "{answer}");
+}
+
+#[test]
+fn what_it_did_is_counted() {
+    let threads = NonZeroUsize::new(2).unwrap();
+    let origin = Origin::start(Options { threads, ..Options::default() }).unwrap();
+    for _ in 0..9 {
+        get(&origin, "/body/1KiB");
+    }
+    let text = get(&origin, "/metrics");
+    for line in ["weir_origin_requests_total 10\n", "weir_origin_connections_total 10\n"] {
+        assert!(text.contains(line), "{text}");
+    }
+    let sent: u64 =
+        text.lines().find_map(|l| l.strip_prefix("weir_origin_sent_bytes_total ")).unwrap().parse().unwrap();
+    assert!(sent > 9 * 1024, "{text}");
+}
+
+#[test]
+fn every_path_that_is_listed_is_there() {
+    let origin = Origin::start(Options::default()).unwrap();
+    let table = include_str!("lib.rs");
+    for (path, _) in PATHS {
+        let page = path[1..].split(['/', '?']).next().unwrap();
+        assert!(table.contains(&format!("`/{page}")), "{path} in the table of lib.rs");
+        // Tried elsewhere: they take a second, or are no text.
+        if !["/random/1KiB", "/stream/10", "/sse/10", "/drip/1KiB", "/reset", "/garbage"].contains(path) {
+            let answer = get(&origin, path);
+            assert!(answer.starts_with("HTTP/1.1 ") && !answer.contains(" 404 "), "{path}: {answer}");
+        }
+    }
+    for unknown in ["/varying/0", "/delay/", "/reset/x", "/truncated", "/sse"] {
+        assert!(get(&origin, unknown).starts_with("HTTP/1.1 404 "), "{unknown}");
+    }
+}
+
+#[test]
 fn echo_tells_what_arrived() {
     let origin = Origin::start(Options::default()).unwrap();
     let answer = ask(
@@ -144,4 +246,23 @@ fn starts_inside_a_runtime() {
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     let origin = runtime.block_on(async { Origin::start(Options::default()).unwrap() });
     assert_eq!(body(&get(&origin, "/body/1")), "x");
+}
+
+#[test]
+fn one_answer_to_everything() {
+    let origin = Origin::start(Options { fixed: Some(3), ..Options::default() }).unwrap();
+    for path in ["/", "/echo", "/status/500", "/any/thing?at=all"] {
+        let answer = get(&origin, path);
+        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{path}: {answer}");
+        assert_eq!(body(&answer), "xxx", "{path}");
+    }
+    let head = ask(&origin, "HEAD /a HTTP/1.1\r\nHost: o\r\nConnection: close\r\n\r\n");
+    assert!(head.contains("Content-Length: 3\r\n") && body(&head).is_empty(), "{head}");
+    // Bodies are read, whether they come with the head or after it, and whatever their framing.
+    let mut stream = connect(&origin);
+    stream.write_all(b"POST /a HTTP/1.1\r\nHost: o\r\nContent-Length: 4\r\n\r\nbodyPOST /b HTTP/1.1\r\nHost: o\r\nContent-Length: 4\r\n\r\nbo").unwrap();
+    stream.write_all(b"dyPOST /c HTTP/1.1\r\nHost: o\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\nGET /d HTTP/1.1\r\nHost: o\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answers = String::new();
+    stream.read_to_string(&mut answers).unwrap();
+    assert_eq!(answers.matches("HTTP/1.1 200 OK").count(), 4, "{answers}");
 }

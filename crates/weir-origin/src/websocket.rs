@@ -3,8 +3,9 @@
 
 use std::io;
 
+use weir_wire::websocket::accept;
+
 use crate::connection::{Connection, Request};
-use crate::digest::{base64, sha1};
 
 const PING: u8 = 9;
 const PONG: u8 = 10;
@@ -26,7 +27,7 @@ pub(crate) fn is_handshake(request: &Request) -> bool {
 
 /// Answers the handshake and echoes until a close frame or the end of the stream.
 pub(crate) async fn serve(connection: &mut Connection, request: &Request) -> io::Result<()> {
-    let accept = accept_key(request.header("sec-websocket-key").unwrap_or_default());
+    let accept = accept(request.header("sec-websocket-key").unwrap_or_default().as_bytes());
     connection.push(
         format!(
             "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
@@ -55,11 +56,6 @@ pub(crate) async fn serve(connection: &mut Connection, request: &Request) -> io:
             _ => echo(connection, &frame, first).await?,
         }
     }
-}
-
-/// The answer to a `Sec-WebSocket-Key` (RFC 6455 §4.2.2).
-fn accept_key(key: &str) -> String {
-    base64(&sha1(format!("{key}258EAFA5-E914-47DA-95CA-C5AB0DC85B11").as_bytes()))
 }
 
 /// The head of a frame; its payload is still to be read.
@@ -149,11 +145,6 @@ async fn fill_some(connection: &mut Connection) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_key_of_the_rfc() {
-        assert_eq!(accept_key("dGhlIHNhbXBsZSBub25jZQ=="), "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
-    }
 
     #[test]
     fn frame_heads() {

@@ -152,12 +152,17 @@ pub struct ServerTls(pub(crate) Arc<ServerConfig>);
 impl ServerTls {
     /// Presents this certificate, asks for none.
     pub fn new(certificate: &Certificate) -> Self {
-        Self::build(certificate, None)
+        Self::build(certificate, None, rustls::ALL_VERSIONS)
+    }
+
+    /// As [`Self::new`], but speaks TLS 1.2 only, like an old server.
+    pub fn only_1_2(certificate: &Certificate) -> Self {
+        Self::build(certificate, None, &[&rustls::version::TLS12])
     }
 
     /// Presents this certificate, and demands one that the authority signed.
     pub fn demanding(certificate: &Certificate, authority: &Authority) -> Self {
-        Self::build(certificate, Some(authority))
+        Self::build(certificate, Some(authority), rustls::ALL_VERSIONS)
     }
 
     /// Speaks these protocols, in this order; `http/1.1` unless told otherwise.
@@ -168,9 +173,13 @@ impl ServerTls {
         Self(Arc::new(config))
     }
 
-    fn build(certificate: &Certificate, clients: Option<&Authority>) -> Self {
+    fn build(
+        certificate: &Certificate,
+        clients: Option<&Authority>,
+        versions: &[&'static SupportedProtocolVersion],
+    ) -> Self {
         let builder =
-            ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions().unwrap();
+            ServerConfig::builder_with_provider(provider()).with_protocol_versions(versions).unwrap();
         let builder = match clients {
             None => builder.with_no_client_auth(),
             Some(authority) => builder.with_client_cert_verifier(

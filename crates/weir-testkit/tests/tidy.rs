@@ -172,8 +172,9 @@ fn versions_stand_in_the_root_manifest_only() {
     check("write `name.workspace = true`, and the version and features in the root Cargo.toml", |broken| {
         for (package, manifest) in manifests() {
             for Dependency { line, .. } in dependencies(&manifest) {
-                let of_a_feature = " = { workspace = true, optional = true }";
-                if !line.ends_with(".workspace = true") && !line.ends_with(of_a_feature) {
+                if !line.ends_with(".workspace = true")
+                    && !line.ends_with("{ workspace = true, optional = true }")
+                {
                     broken.push(format!("{package}: {line}"));
                 }
             }

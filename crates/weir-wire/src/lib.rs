@@ -1,7 +1,7 @@
 //! HTTP over sockets, both roles: what every core needs to accept, dial, read and write.
 //!
 //! *Layout.* `stream` is one connection of any kind; `listen` binds and accepts, `dial` connects; `tls` is the only
-//! place that knows rustls; `h2` the only one that knows the crate of that name; `relay` moves one body or a tunnel between two connections; `deadline` is the one timer of a connection; `holder` finds who else holds an address; `limits`
+//! place that knows rustls; `h2` the only one that knows the crate of that name; `relay` moves one body or a tunnel between two connections; `deadline` is the one timer of a connection, `timer` an exact one of the kernel; `holder` finds who else holds an address; `limits`
 //! raises the number of descriptors.
 //!
 //! *Architecture Invariant:* nothing here knows routes, filters or configs.
@@ -17,8 +17,9 @@ pub mod proxy_protocol;
 pub mod relay;
 mod round_trip;
 pub mod stream;
+pub mod timer;
 pub mod tls;
 pub mod websocket;
 
 pub use deadline::Deadline;
-pub use stream::{Peer, Stream, TlsFacts};
+pub use stream::{Peer, Stream, TlsFacts, TlsKeys};

@@ -54,6 +54,10 @@ const BUFFER_BYTES: usize = 64 * 1024;
 /// written from where they were read.
 const COPY_BYTES: usize = 4 * 1024;
 
+/// How much of a body is kept for another attempt, in bytes. Of a larger one the beginning is gone when an upstream says
+/// that it has not looked at it. Small requests, calls of gRPC among them, fit.
+const KEPT_BYTES: usize = 16 * 1024;
+
 /// One direction of an exchange.
 #[derive(Debug)]
 pub struct Relay {
@@ -66,6 +70,11 @@ pub struct Relay {
     out: Vec<u8>,
     written: usize,
     direct: (usize, usize),
+    /// Where the body begins in `out`, and how long the head was.
+    body: usize,
+    head: u64,
+    /// What was written stays in `out`, so that it can be sent again.
+    keeps: bool,
     finished: bool,
     /// Bytes of body taken from the sender.
     taken: u64,
@@ -84,15 +93,48 @@ impl Relay {
             framing,
             input: Vec::new(),
             used: 0,
+            body: out.len(),
+            head: out.len() as u64,
             out,
             written: 0,
             direct: (0, 0),
+            keeps: false,
             finished: false,
             taken: 0,
             sent: 0,
             steps: 0,
             waits_for_writer: false,
         }
+    }
+
+    /// Keeps what is written, while it is at most 16 KiB, for [`Relay::again`].
+    pub const fn keep(&mut self) {
+        self.keeps = true;
+    }
+
+    /// Keeps no longer.
+    pub const fn forget(&mut self) {
+        self.keeps = false;
+    }
+
+    /// Whether what was written can be sent again: all of it is kept, or none of the body has left yet.
+    pub const fn is_repeatable(&self) -> bool {
+        self.keeps || self.sent <= self.head
+    }
+
+    /// Begins anew behind another head: what was taken of the body is sent again, the rest follows. False if that cannot
+    /// be done: see [`Relay::is_repeatable`]; nor can what was framed be framed otherwise.
+    #[must_use]
+    pub fn again(&mut self, framing: Framing, mut head: Vec<u8>) -> bool {
+        if !self.is_repeatable() || (framing != self.framing && self.taken > 0) {
+            return false;
+        }
+        let body = head.len();
+        head.extend_from_slice(self.out.get(self.body..).unwrap_or_default());
+        (self.framing, self.out) = (framing, head);
+        (self.body, self.head) = (body, body as u64);
+        (self.written, self.sent) = (0, 0);
+        true
     }
 
     /// Takes what came behind the head; returns how much of it belongs to this body.
@@ -173,8 +215,12 @@ impl Relay {
             self.written += of_out;
             self.direct.0 += wrote - of_out;
         }
-        self.out.clear();
-        (self.written, self.direct) = (0, (0, 0));
+        self.direct = (0, 0);
+        self.keeps &= self.out.len() - self.body <= KEPT_BYTES;
+        if !self.keeps {
+            self.out.clear();
+            (self.written, self.body) = (0, 0);
+        }
         Poll::Ready(Ok(()))
     }
 
@@ -209,19 +255,23 @@ impl Relay {
         self.input.get(self.used..).unwrap_or_default()
     }
 
-    /// What is framed and not yet written.
-    pub fn framed(&self) -> &[u8] {
-        self.out.get(self.written..).unwrap_or_default()
-    }
-
-    /// Gives the buffer of what was framed away, once all of it is written: for the next message.
-    pub fn take_buffer(&mut self) -> Vec<u8> {
-        std::mem::take(&mut self.out)
+    /// Gives the buffer of what was framed away, once all of it is written: for the next message. What is kept moves into
+    /// one of its own size, since it may be kept for as long as an upstream thinks.
+    pub fn take_buffer(&mut self) -> Option<Vec<u8>> {
+        if !self.keeps {
+            return Some(std::mem::take(&mut self.out));
+        }
+        let spacious = self.out.capacity() > 2 * self.out.len();
+        spacious.then(|| {
+            let kept = self.out.as_slice().to_vec();
+            std::mem::replace(&mut self.out, kept)
+        })
     }
 
     /// Takes pieces out of what was read until something large waits to be written or more is needed.
     fn take(&mut self, mut watch: Option<&mut dyn Watch>) -> Result<(), RelayError> {
-        while !self.finished && self.direct.0 == self.direct.1 && self.out.len() < BUFFER_BYTES {
+        while !self.finished && self.direct.0 == self.direct.1 && self.out.len() - self.written < BUFFER_BYTES
+        {
             let input = self.input.get(self.used..).unwrap_or_default();
             match self.reader.step(input).map_err(RelayError::Malformed)? {
                 Step::Data { skip, len } => {
@@ -229,7 +279,9 @@ impl Relay {
                     self.used = to;
                     self.taken += len as u64;
                     let last = self.reader.is_done();
-                    if watch.is_none() && self.framing != Framing::Chunked && len > COPY_BYTES {
+                    self.keeps &= self.taken <= KEPT_BYTES as u64;
+                    if watch.is_none() && self.framing != Framing::Chunked && len > COPY_BYTES && !self.keeps
+                    {
                         self.direct = (from, to);
                         // The end of a body of known length needs no further byte: without this the relay would
                         // read on, and wait for a message that nobody owes it.
@@ -261,7 +313,9 @@ impl Relay {
         from: &mut Stream,
         watch: Option<&mut dyn Watch>,
     ) -> Poll<Result<(), RelayError>> {
-        let filled = self.input.len() == self.input.capacity() && self.input.capacity() > 0;
+        // A stream of HTTP/2 gives what it has, in a buffer of its own.
+        let filled =
+            self.input.len() == self.input.capacity() && self.input.capacity() > 0 && from.h2().is_none();
         self.input.clear();
         self.used = 0;
         if filled && self.input.capacity() < BUFFER_BYTES {

@@ -40,6 +40,15 @@ pub struct TlsFacts {
     pub cipher: &'static str,
 }
 
+/// The keys of a TLS handshake.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TlsKeys {
+    /// The group of the key exchange, such as `X25519`; none in a resumed session without one.
+    pub group: Option<&'static str>,
+    /// Bits of the key in the peer's certificate; none without one, or where its kind is not known.
+    pub certificate_bits: Option<u32>,
+}
+
 /// Who is at the other end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peer {
@@ -85,11 +94,7 @@ impl Stream {
     }
 
     /// Reads into a buffer of somebody else's. Not of an HTTP/2 stream.
-    pub(crate) fn poll_read_buf(
-        &mut self,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
+    pub fn poll_read_buf(&mut self, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::H2(_) => Poll::Ready(Err(io::ErrorKind::Unsupported.into())),
             Self::Tcp(s) => Pin::new(s).poll_read(cx, buffer),
@@ -138,7 +143,8 @@ impl Stream {
     /// Sends what a TLS session or an HTTP/2 stream still holds.
     pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
-            Self::H2(s) => Poll::Ready(s.flush()),
+            // What was written is with the connection already.
+            Self::H2(_) => Poll::Ready(Ok(())),
             Self::Tls(s) => Pin::new(s.inner()).poll_flush(cx),
             Self::Tcp(_) | Self::Unix(_) => Poll::Ready(Ok(())),
         }
@@ -254,6 +260,14 @@ impl Stream {
             Self::H2(s) => s.tls(),
             Self::Tls(s) => Some(s.facts()),
             Self::Tcp(_) | Self::Unix(_) => None,
+        }
+    }
+
+    /// The keys of the handshake, where it is TLS. Reads the peer's certificate: some microseconds, so not for every exchange.
+    pub fn tls_keys(&self) -> Option<TlsKeys> {
+        match self {
+            Self::Tls(s) => Some(s.keys()),
+            Self::H2(_) | Self::Tcp(_) | Self::Unix(_) => None,
         }
     }
 

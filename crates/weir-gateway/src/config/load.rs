@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
+use serde::de::DeserializeOwned;
+
 use super::check::check;
 use super::de;
 use super::diagnostic::{Diagnostic, Diagnostics, nearest_name};
@@ -88,6 +90,18 @@ pub fn load(source: &Source) -> Result<Loaded, Unreadable> {
     files.sort();
     files.dedup();
     Ok(Loaded { config, tree, files, diagnostics })
+}
+
+/// Reads a file that is no config by the rules of a config: YAML or JSON, `${VAR}` filled in, unknown keys refused, every mistake told with its
+/// place. The tree comes along, for mistakes that concern several values; without it nothing could be read.
+pub fn read_document<T: DeserializeOwned>(path: &Path) -> (Option<(T, Node)>, Diagnostics) {
+    let (mut files, mut diagnostics) = (Vec::new(), Diagnostics::default());
+    let Some(mut tree) = Source::file(path).read(&mut files, &mut diagnostics) else {
+        return (None, diagnostics);
+    };
+    substitute(&mut tree, &|name: &str| std::env::var(name).ok(), &mut files, &mut diagnostics);
+    let read = de::read::<T>(&tree, "", &mut diagnostics);
+    (read.map(|read| (read, tree)), diagnostics)
 }
 
 // === impl Source ===

@@ -18,7 +18,7 @@ mod substitute;
 pub mod units;
 
 pub use diagnostic::{Diagnostic, Diagnostics, Severity};
-pub use load::{Loaded, Source, load};
+pub use load::{Loaded, Source, load, read_document};
 pub use node::{Node, Place, Value};
 pub use reference::schema;
 pub use schema::Config;

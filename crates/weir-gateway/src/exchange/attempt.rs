@@ -4,8 +4,8 @@
 //! keep-alive race: a *reused* connection that ends before any byte of a response, when the request is idempotent or no
 //! byte of it was written (RFC 9112 §9.3.1); and what an upstream says by HTTP/2 that it has not looked at (RFC 9113 §8.7).
 
-use super::upload::{BodyWatch, Failure, Upload, Waits, await_head, client_fault};
-use super::{Exchange, Stop};
+use super::upload::{BodyWatch, Failure, Upload, Waits, await_head, client_fault, upstream_failure};
+use super::{Exchange, Stop, unless_gone};
 use crate::error::{self, Cause};
 use crate::filter::Hooks;
 use crate::forward::{self, Said};
@@ -54,7 +54,7 @@ impl Exchange<'_> {
             if self.facts.attempts > 1 {
                 upstream.cells.retries.inc();
             }
-            let connection = match self.connect(upstream, &mut active, races > MAX_RACES).await {
+            let connection = match self.connect(upstream, &mut active, races > MAX_RACES).await? {
                 Ok(connection) => connection,
                 Err(Unmade { cause, elsewhere: true }) => {
                     tried.push(chosen);
@@ -78,15 +78,23 @@ impl Exchange<'_> {
         upstream: &Rc<LocalUpstream>,
         active: &mut Active,
         fresh: bool,
-    ) -> Result<Connection, Unmade> {
+    ) -> Result<Result<Connection, Unmade>, Stop> {
         let once = !self.head.method().is_idempotent();
         let end = self.end(upstream.spec.timeouts.exchange);
         let left = end.map(|(end, cause)| (end.saturating_duration_since(Instant::now()), cause));
         let wanted = Wanted { fresh, once, left };
-        let made = connect(&self.client.core, upstream, active, wanted).await?;
+        let core = Rc::clone(&self.client.core);
+        let made = match unless_gone(self.client, connect(&core, upstream, active, wanted)).await {
+            Ok(Ok(made)) => made,
+            Ok(Err(unmade)) => return Ok(Err(unmade)),
+            Err(gone) => {
+                upstream.cells.attempt(Outcome::Canceled);
+                return Err(gone);
+            }
+        };
         self.facts.endpoint = Some(active.place()); // one that was handed over may lead elsewhere
         (self.facts.timing.connect, self.facts.timing.tls) = (made.connect, made.tls);
-        Ok(made.connection)
+        Ok(Ok(made.connection))
     }
 
     /// When the exchange must be over, and the cause if it is not, where its time is limited: by the config, or by a gRPC
@@ -124,12 +132,10 @@ impl Exchange<'_> {
     ) -> Result<Attempt, Failure> {
         let spec = Rc::clone(upstream);
         let spec = &spec.spec;
-        let mut upload = self.begin_upload(spec, &active, connection.stream.h2().is_some())?;
-        let whole = upload.relay.is_finished();
+        let mut upload = self.begin_upload(spec, &active, &connection)?;
         let began = Instant::now();
         let wait = self.waits(spec, began, connection.stream.h2().is_some());
-        self.client.presence.waiting.set(1);
-        let _waiting = super::transfer::Waiting(Rc::clone(&self.client.presence));
+        let _waiting = self.client.presence.wait();
         let mut slot: Option<Box<ResponseHead>> = None;
         for _ in 0..MAX_INTERIM {
             let waited = {
@@ -164,9 +170,10 @@ impl Exchange<'_> {
             self.facts.body_in = self.facts.body_in.max(upload.relay.taken());
             self.keep_what_follows(&upload);
             self.client.core.give_response(response);
-            // Nothing that the client sent is lost: it was all here at the beginning, or none of it was taken yet.
-            let replayable = (whole || upload.relay.taken() == 0) && !upload.heard;
-            return Err(self.judge(failure, upstream, &active, &connection, &upload, replayable));
+            let failure = self.judge(failure, upstream, &active, &connection, &upload);
+            self.unsent =
+                matches!(failure, Failure::Upstream { raced: true, .. }).then(|| Box::new(upload.relay));
+            return Err(failure);
         }
         Err(Failure::Upstream { cause: &error::BAD_RESPONSE, raced: false })
     }
@@ -200,7 +207,6 @@ impl Exchange<'_> {
         active: &Active,
         connection: &Connection,
         upload: &Upload,
-        replayable: bool,
     ) -> Failure {
         let Failure::Upstream { cause, .. } = failure else {
             upstream.cells.attempt(Outcome::Canceled);
@@ -217,7 +223,8 @@ impl Exchange<'_> {
         let harmless = self.head.method().is_idempotent() || upload.relay.sent() == 0;
         // HTTP/2 tells what the upstream has not looked at (RFC 9113 §8.7): that may be sent again, whatever it is.
         let unseen = connection.stream.h2().is_some_and(H2Stream::is_refused);
-        let raced = replayable && (unseen || (ended && connection.reused && harmless));
+        let repeatable = upload.relay.is_repeatable() && !upload.heard;
+        let raced = repeatable && (unseen || (ended && connection.reused && harmless));
         if !raced {
             complain(&upstream.spec.name, &active.get().endpoint.label, cause, &cause.meaning);
         }
@@ -229,10 +236,11 @@ impl Exchange<'_> {
         &mut self,
         spec: &crate::upstream::Upstream,
         active: &Active,
-        h2: bool,
+        connection: &Connection,
     ) -> Result<Upload, Failure> {
         let kind = self.head.body();
         let hooked = self.any_ran_with(Hooks::REQUEST_BODY);
+        let h2 = connection.stream.h2().is_some();
         let framing = match (kind, self.head.content_length()) {
             (BodyKind::Empty, _) => Framing::Length,
             // A filter may change the length; whether it will is known only at the end.
@@ -248,27 +256,34 @@ impl Exchange<'_> {
         let said = self.forwarded.as_deref().map_or(Said::Client(client), Said::Lines);
         forward::write_head(&mut self.head, said, &spec.host, endpoint, framing, &mut out);
         let expects_continue = self.head.expects_continue();
-        if let Some(body) = &self.replay {
-            // The filters have seen this body, and it has been framed: a repeat sends the same bytes.
-            out.extend_from_slice(body);
-            let mut relay = Relay::new(BodyKind::Empty, Framing::Length, out);
-            let _ = relay.prime(&[], None); // an empty body breaks no rule
-            return Ok(Upload { relay, done: false, failed: false, heard: false, expects_continue });
-        }
-        let head_len = out.len();
-        let mut relay = Relay::new(kind, framing, out);
-        let mut watch = BodyWatch::new(&self.local, &self.ran, self.cx.as_mut(), 0);
-        let primed = relay.prime(self.head.rest(), watch.active());
-        let refused = watch.refused.take();
-        match primed {
-            Ok(used) => self.used = used,
-            Err(e) => return Err(Failure::Client(client_fault(e, refused))),
-        }
+        let relay = match self.unsent.take() {
+            // The filters have seen this body: a repeat sends the same bytes.
+            Some(mut relay) => {
+                if !relay.again(framing, out) {
+                    return Err(upstream_failure(&error::UPSTREAM_RESET));
+                }
+                *relay
+            }
+            None => {
+                let mut relay = Relay::new(kind, framing, out);
+                // Whatever may be sent again: see `judge`.
+                if kind != BodyKind::Empty
+                    && (h2 || (connection.reused && self.head.method().is_idempotent()))
+                {
+                    relay.keep();
+                }
+                let mut watch = BodyWatch::new(&self.local, &self.ran, self.cx.as_mut(), 0);
+                let primed = relay.prime(self.head.rest(), watch.active());
+                let refused = watch.refused.take();
+                match primed {
+                    Ok(used) => self.used = used,
+                    Err(e) => return Err(Failure::Client(client_fault(e, refused))),
+                }
+                relay
+            }
+        };
         self.request_over = relay.is_finished();
         self.facts.body_in = relay.taken();
-        if hooked && self.request_over && kind != BodyKind::UntilClose {
-            self.replay = Some(relay.framed().get(head_len..).unwrap_or_default().to_vec());
-        }
         Ok(Upload { relay, done: false, failed: false, heard: false, expects_continue })
     }
 

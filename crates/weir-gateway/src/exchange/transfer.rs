@@ -4,7 +4,7 @@ use super::attempt::Attempt;
 use super::upload::{BodyWatch, Upload};
 use super::{Exchange, Next, Stop, can_be_told, run_body_hook};
 use crate::connection::SEND_TIMEOUT;
-use crate::core::{Local, Presence};
+use crate::core::Local;
 use crate::error::{self, Cause};
 use crate::filter::{Cx, Flow, Hooks};
 use crate::grpc;
@@ -17,15 +17,6 @@ use std::time::{Duration, Instant};
 use weir_h1::{BodyKind, Connection as Wish, Known, Method, ResponseHead, Version};
 use weir_telemetry::Closed;
 use weir_wire::relay::{Framing, Relay, RelayError, Stopped, Tunnel, Watch};
-
-/// An exchange that waits no longer, however it ended.
-pub(super) struct Waiting(pub(super) Rc<Presence>);
-
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        self.0.waiting.set(0);
-    }
-}
 
 /// How long the rest of a request may take to move on once its answer is over.
 const AFTERMATH: Duration = Duration::from_secs(5);
@@ -65,7 +56,6 @@ impl Exchange<'_> {
             Err(_) => true,
         };
         if result.is_ok() {
-            let _waiting = Waiting(Rc::clone(&self.client.presence));
             let body =
                 if is_stream(&response, kind) { response_timeouts.tunnel } else { response_timeouts.body };
             result = self
@@ -85,7 +75,9 @@ impl Exchange<'_> {
             && response.connection() == Wish::KeepAlive;
         let status_only = download.sent() == 0;
         self.client.core.give_response(response);
-        self.client.core.give_buffer(download.take_buffer());
+        if let Some(buffer) = download.take_buffer() {
+            self.client.core.give_buffer(buffer);
+        }
         if reusable {
             upstream.give_back(&active, connection, Instant::now());
         }

@@ -89,7 +89,7 @@ pub(super) async fn await_head(
                 match upload.relay.poll(cx, &mut client.stream, &mut connection.stream, watch.active()) {
                     Poll::Ready(Ok(())) => {
                         upload.done = true;
-                        client.core.give_buffer(upload.relay.take_buffer());
+                        give_back(client, upload);
                     }
                     // The upstream may have answered before it stopped reading: see what it said.
                     Poll::Ready(Err(RelayError::Write(_))) => upload.failed = true,
@@ -129,13 +129,23 @@ pub(super) async fn await_head(
                     return Poll::Ready(Err(upstream_failure(&error::UPSTREAM_CLOSED)));
                 }
                 Poll::Ready(Ok(0)) => return Poll::Ready(Err(upstream_failure(&error::BAD_RESPONSE))),
-                Poll::Ready(Ok(_)) => upload.heard = true,
+                Poll::Ready(Ok(_)) => {
+                    if !std::mem::replace(&mut upload.heard, true) {
+                        upload.relay.forget();
+                        give_back(client, upload);
+                    }
+                }
                 // A host that HTTP/1.1 lets pass and HTTP/2 can not say.
                 Poll::Ready(Err(e)) if e.kind() == io::ErrorKind::InvalidInput => {
                     return Poll::Ready(Err(Failure::Client(Stop::refuse(&error::BAD_HOST))));
                 }
                 Poll::Ready(Err(e)) => {
                     return Poll::Ready(Err(upstream_failure(match e.kind() {
+                        io::ErrorKind::InvalidData if connection.stream.h2().is_some() => {
+                            static SEEN: log::Every = log::every(Duration::from_secs(1));
+                            SEEN.warn("upstream broke HTTP/2", &[("rule", &e)]);
+                            &error::BAD_RESPONSE
+                        }
                         io::ErrorKind::UnexpectedEof => &error::UPSTREAM_CLOSED,
                         io::ErrorKind::Unsupported => &error::UPSTREAM_PROTOCOL,
                         _ => &error::UPSTREAM_RESET,
@@ -151,9 +161,7 @@ pub(super) async fn await_head(
                 }
             }
         }
-        // A stream of HTTP/2 tells at once and for nothing, also while its body is under way.
-        let watched = client.stream.h2().is_some() || (upload.done && client.presence.is_watched());
-        if watched && client.stream.is_reset(cx) {
+        if (upload.done || client.stream.h2().is_some()) && client.is_gone(cx) {
             return Poll::Ready(Err(Failure::Client(Stop::Cut(&error::CLIENT_CLOSED))));
         }
         if client.deadline.poll_passed(cx).is_pending() {
@@ -169,6 +177,15 @@ pub(super) async fn await_head(
         }))
     })
     .await
+}
+
+/// Gives the buffer of a request back that was sent, and need not be sent again.
+fn give_back(client: &Client, upload: &mut Upload) {
+    if upload.done
+        && let Some(buffer) = upload.relay.take_buffer()
+    {
+        client.core.give_buffer(buffer);
+    }
 }
 
 /// What the deadline of an attempt stands for.

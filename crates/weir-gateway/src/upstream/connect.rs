@@ -1,17 +1,18 @@
 //! The way to a connection: from the pool, by waiting at the gate, or by dialling.
 
 use super::gate::Waited;
-use super::links::{self, Dialling, Room};
+use super::links::{self, Keepalive, Links, Room};
 use super::pool::{Connection, Opened};
-use super::{Active, LocalUpstream, Protocol};
+use super::{Active, LocalEndpoint, LocalUpstream, Protocol};
 use crate::core::Core;
 use crate::error::{self, Cause};
 use std::fmt;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::OwnedSemaphorePermit;
 use weir_telemetry::{Attempt as Outcome, log};
-use weir_wire::dial::{DialError, Dialled, dial};
+use weir_wire::dial::{self, DialError, dial};
 use weir_wire::h2::{Fault, Link, window_for};
 
 /// A connection, and what it took.
@@ -22,6 +23,7 @@ pub(crate) struct Made {
 }
 
 /// Why there is no connection.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Unmade {
     pub(crate) cause: &'static Cause,
     /// Another endpoint can be tried.
@@ -30,10 +32,16 @@ pub(crate) struct Unmade {
 
 /// What the pool brought.
 enum Entered {
+    /// The right to open a connection; with a limit, its place under it.
+    Dial(Option<OwnedSemaphorePermit>),
     /// A connection, to the endpoint that the attempt is now counted at.
-    Connection(Connection),
-    /// The right to open one; with a limit, its place under it.
-    Dial(Option<OwnedSemaphorePermit>, Option<Dialling>),
+    Made(Made),
+}
+
+impl Entered {
+    fn pooled(connection: Connection) -> Self {
+        Self::Made(Made { connection, connect: Duration::ZERO, tls: Duration::ZERO })
+    }
 }
 
 /// What an attempt needs of a connection.
@@ -58,33 +66,27 @@ pub(crate) async fn connect(
     active: &mut Active,
     wanted: Wanted,
 ) -> Result<Made, Unmade> {
-    match enter(upstream, active, wanted).await {
-        Ok(Entered::Connection(connection)) => {
-            Ok(Made { connection, connect: Duration::ZERO, tls: Duration::ZERO })
-        }
-        // Boxed: dialling is rare, and its future would make that of every idle connection larger.
-        Ok(Entered::Dial(permit, dialling)) => {
-            let made = Box::pin(open(core, upstream, active, permit, wanted.left)).await;
-            if let (Err(unmade), Some(_)) = (&made, &dialling) {
-                active.get().pool.links.fail(unmade.cause);
-            }
-            made
-        }
-        Err(cause) => Err(Unmade { cause, elsewhere: false }),
-    }
-}
-
-async fn enter(
-    upstream: &LocalUpstream,
-    active: &mut Active,
-    wanted: Wanted,
-) -> Result<Entered, &'static Cause> {
-    match upstream.spec.protocol {
-        Protocol::Http1 => enter_alone(upstream, active, wanted).await,
+    let entered = match upstream.spec.protocol {
+        Protocol::Http1 => enter_alone(upstream, active, wanted).await?,
         Protocol::Negotiated if active.get().pool.links.chose_http1() => {
-            enter_alone(upstream, active, wanted).await
+            enter_alone(upstream, active, wanted).await?
         }
-        Protocol::Http2 | Protocol::Negotiated => Box::pin(enter_shared(upstream, active, wanted)).await,
+        Protocol::Http2 | Protocol::Negotiated => {
+            Box::pin(enter_shared(core, upstream, active, wanted)).await?
+        }
+    };
+    match entered {
+        Entered::Made(made) => Ok(made),
+        // Boxed: dialling is rare, and its future would make that of every idle connection larger.
+        Entered::Dial(permit) => {
+            let at = active.get();
+            let Dialled { alone, connect, tls } =
+                Box::pin(open(core, upstream, at, permit, wanted.left)).await?;
+            // An endpoint that chose HTTP/1.1 before may choose otherwise now.
+            let connection = alone.or_else(|| at.pool.links.take(Room::Any));
+            let connection = connection.ok_or(Unmade { cause: &error::PENDING_TIMEOUT, elsewhere: false })?;
+            Ok(Made { connection, connect, tls })
+        }
     }
 }
 
@@ -93,95 +95,127 @@ async fn enter_alone(
     upstream: &LocalUpstream,
     active: &mut Active,
     wanted: Wanted,
-) -> Result<Entered, &'static Cause> {
+) -> Result<Entered, Unmade> {
     if !wanted.fresh
         && let Some(connection) = active.get().pool.take(wanted.once)
     {
         upstream.cells.reused.inc();
-        return Ok(Entered::Connection(connection));
+        return Ok(Entered::pooled(connection));
     }
-    let Some(gate) = &upstream.spec.gate else { return Ok(Entered::Dial(None, None)) };
+    let Some(gate) = &upstream.spec.gate else { return Ok(Entered::Dial(None)) };
     if let Some(permit) = gate.enter().or_else(|| upstream.close_one_idle().then(|| gate.enter()).flatten()) {
-        return Ok(Entered::Dial(Some(permit), None));
+        return Ok(Entered::Dial(Some(permit)));
     }
     match gate.wait(upstream, upstream.spec.timeouts.connect).await {
-        Waited::Permit(permit) => Ok(Entered::Dial(Some(permit), None)),
+        Waited::Permit(permit) => Ok(Entered::Dial(Some(permit))),
         Waited::Given(given) => {
             *active = Active::new(&given.endpoints, given.index);
             upstream.cells.reused.inc();
-            Ok(Entered::Connection(given.connection))
+            Ok(Entered::pooled(given.connection))
         }
-        Waited::TooMany => Err(&error::PENDING_LIMIT),
-        Waited::TooLong => Err(&error::PENDING_TIMEOUT),
+        Waited::TooMany => Err(Unmade { cause: &error::PENDING_LIMIT, elsewhere: false }),
+        Waited::TooLong => Err(Unmade { cause: &error::PENDING_TIMEOUT, elsewhere: false }),
     }
 }
 
 /// The way to a stream of a connection that carries many: one with ample room, else a new connection, else any with room,
 /// else whichever comes first.
 async fn enter_shared(
-    upstream: &LocalUpstream,
+    core: &Rc<Core>,
+    upstream: &Rc<LocalUpstream>,
     active: &mut Active,
     mut wanted: Wanted,
-) -> Result<Entered, &'static Cause> {
+) -> Result<Entered, Unmade> {
     let pool = Rc::clone(&active.get().pool);
     let links = &pool.links;
     let gate = upstream.spec.gate.as_deref();
-    let (failures, _) = links.failed();
-    let mut end = None;
-    let mut waiting = None;
+    let failures = links.failures();
+    let (mut dialled, mut end, mut waiting) = (false, None, None);
     loop {
         let found = if wanted.fresh { None } else { links.take(Room::Ample) };
         if let Some(connection) = found {
-            return Ok(reused(upstream, connection));
+            return Ok(shared(upstream, links, connection, dialled));
         }
-        if !links.is_dialling() {
-            match gate {
-                None => return Ok(Entered::Dial(None, Some(links::begin(&pool)))),
-                Some(gate) => {
-                    let permit = gate.enter().or_else(|| {
-                        // Not an idle one of this endpoint: it would have been taken.
-                        upstream.close_one_idle().then(|| gate.enter()).flatten()
-                    });
-                    if let Some(permit) = permit {
-                        return Ok(Entered::Dial(Some(permit), Some(links::begin(&pool))));
-                    }
-                }
+        // Of an endpoint that takes no requests for now, more connections would not take any either.
+        if !links.is_dialling() && !links.is_paused() {
+            let permit = gate.map(|gate| {
+                // Not an idle one of this endpoint: it would have been taken.
+                gate.enter().or_else(|| upstream.close_one_idle().then(|| gate.enter()).flatten())
+            });
+            if let None | Some(Some(_)) = &permit {
+                dialled = true;
+                open_shared(core, upstream, active, permit.flatten());
             }
         }
-        if let Some(connection) = links.take(Room::Any) {
-            return Ok(reused(upstream, connection));
+        // One that is to be fresh waits for the connection that is being made, whoever began it.
+        if !std::mem::take(&mut wanted.fresh)
+            && let Some(connection) = links.take(Room::Any)
+        {
+            return Ok(shared(upstream, links, connection, dialled));
         }
-        let end = *end.get_or_insert_with(|| tokio::time::Instant::now() + upstream.spec.timeouts.connect);
-        if let (Some(gate), None) = (gate, &waiting) {
-            waiting = Some(gate.queue(upstream).ok_or(&error::PENDING_LIMIT)?);
+        let (end, cause) = *end.get_or_insert_with(|| {
+            let own = upstream.spec.timeouts.connect;
+            let left = wanted.left.filter(|(left, _)| *left < own);
+            let (limit, cause) = left.map_or((own, None), |(left, cause)| (left, Some(cause)));
+            (tokio::time::Instant::now() + limit, cause)
+        });
+        if let (Some(gate), None, false) = (gate, &waiting, links.is_dialling()) {
+            let too_many = Unmade { cause: &error::PENDING_LIMIT, elsewhere: false };
+            waiting = Some(gate.queue(upstream).ok_or(too_many)?);
         }
         let late = tokio::select! {
             () = links.changed() => false,
-            permit = acquire(gate), if !links.is_dialling() => {
-                return Ok(Entered::Dial(permit, Some(links::begin(&pool))));
+            permit = acquire(gate), if !links.is_dialling() && !links.is_paused() => {
+                dialled = true;
+                open_shared(core, upstream, active, permit);
+                false
             }
             () = tokio::time::sleep_until(end) => true,
         };
-        let (now_failed, cause) = links.failed();
-        if now_failed != failures {
-            return Err(links::why_not(cause));
+        if let Some(unmade) = links.failed_since(failures) {
+            return Err(unmade);
         }
         if late {
             // While one connects nothing is full: it is the upstream that lets us wait.
-            return Err(if links.is_dialling() { &error::CONNECT_TIMEOUT } else { &error::PENDING_TIMEOUT });
+            let own = if links.is_dialling() { &error::CONNECT_TIMEOUT } else { &error::PENDING_TIMEOUT };
+            return Err(Unmade { cause: cause.unwrap_or(own), elsewhere: false });
         }
         if links.chose_http1() {
             return enter_alone(upstream, active, wanted).await;
         }
-        wanted.fresh = false;
     }
 }
 
-fn reused(upstream: &LocalUpstream, connection: Connection) -> Entered {
+fn shared(upstream: &LocalUpstream, links: &Links, connection: Connection, dialled: bool) -> Entered {
     if connection.reused {
         upstream.cells.reused.inc();
     }
-    Entered::Connection(connection)
+    let (connect, tls) = if dialled { links.took.get() } else { Default::default() };
+    Entered::Made(Made { connection, connect, tls })
+}
+
+/// Opens a connection in a task of its own: others wait for it too, so neither an exchange that is canceled nor one with
+/// little time left may cut it short.
+fn open_shared(
+    core: &Rc<Core>,
+    upstream: &Rc<LocalUpstream>,
+    active: &Active,
+    permit: Option<OwnedSemaphorePermit>,
+) {
+    let (core, upstream, (endpoints, index)) = (Rc::clone(core), Rc::clone(upstream), active.place());
+    let dialling = links::begin(&active.get().pool);
+    drop(tokio::task::spawn_local(async move {
+        let at = &endpoints[index];
+        match open(&core, &upstream, at, permit, None).await {
+            Ok(Dialled { alone, connect, tls }) => {
+                at.pool.links.took.set((connect, tls));
+                if let Some(connection) = alone {
+                    at.pool.give(connection, Instant::now());
+                }
+            }
+            Err(unmade) => dialling.fail(unmade),
+        }
+    }));
 }
 
 /// Waits for a place under the limit; without one, for ever.
@@ -192,16 +226,24 @@ async fn acquire(gate: Option<&super::Gate>) -> Option<OwnedSemaphorePermit> {
     }
 }
 
+/// A connection that was opened.
+struct Dialled {
+    /// Itself, if it carries one exchange at a time; else it is among the pool's links.
+    alone: Option<Connection>,
+    connect: Duration,
+    tls: Duration,
+}
+
 /// Opens a connection.
 async fn open(
     core: &Rc<Core>,
     upstream: &Rc<LocalUpstream>,
-    active: &Active,
+    at: &LocalEndpoint,
     permit: Option<OwnedSemaphorePermit>,
     left: Option<(Duration, &'static Cause)>,
-) -> Result<Made, Unmade> {
+) -> Result<Dialled, Unmade> {
     let spec = &upstream.spec;
-    let (endpoint, pool) = (&active.get().endpoint, &active.get().pool);
+    let (endpoint, pool) = (&at.endpoint, &at.pool);
     let tls = spec.tls.as_ref().map(|tls| (tls, &*endpoint.server_name));
     let own = (spec.timeouts.connect, &error::CONNECT_TIMEOUT);
     let (timeout, too_late) = left.filter(|(left, _)| *left < own.0).unwrap_or(own);
@@ -212,7 +254,7 @@ async fn open(
         complain(&spec.name, &endpoint.label, cause, e);
         Unmade { cause, elsewhere }
     };
-    let Dialled { stream, connect, round_trip, tls } = match dial(&endpoint.address, tls, timeout).await {
+    let dialled = match dial(&endpoint.address, tls, timeout).await {
         Ok(dialled) => dialled,
         Err(e) => {
             let (cause, outcome, elsewhere) = match &e {
@@ -225,6 +267,7 @@ async fn open(
         }
     };
     upstream.cells.connects.inc();
+    let dial::Dialled { stream, connect, round_trip, tls } = dialled;
     let expires = spec.max_age.map(|age| Instant::now() + jittered(core, age));
     let opened = Opened::new(expires, &upstream.cells, permit);
     let no_http2 = |e: &'static str, elsewhere| {
@@ -240,16 +283,20 @@ async fn open(
             if spec.protocol == Protocol::Negotiated {
                 pool.links.choose_http1(true);
             }
-            return Ok(Made { connection: Connection::alone(stream, opened), connect, tls });
+            return Ok(Dialled { alone: Some(Connection::alone(stream, opened)), connect, tls });
         }
     }
     let header_bytes = core.local().snapshot.h2.header_bytes;
-    let greeting = Link::begin(stream, window_for(round_trip), header_bytes, pool.links.freed());
+    let keepalive = Keepalive::new(spec.keepalive);
+    let freed = pool.links.freed(keepalive.ended());
+    let greeting = Link::begin(stream, window_for(round_trip), header_bytes, freed);
     let rest = timeout.saturating_sub(started.elapsed());
     match tokio::time::timeout(rest, greeting).await {
         Ok(Ok((link, driver))) => {
-            let connection = links::add(pool, link, driver, opened, spec.keepalive);
-            Ok(Made { connection, connect, tls })
+            let (name, label) = (Arc::clone(&spec.name), Arc::clone(&endpoint.label));
+            let silent = move || complain(&name, &label, &error::UPSTREAM_RESET, &SILENT);
+            links::add(pool, link, driver, opened, keepalive, silent);
+            Ok(Dialled { alone: None, connect, tls })
         }
         // Nothing of the request was sent.
         Ok(Err(Fault::Closed)) => {
@@ -259,6 +306,9 @@ async fn open(
         Err(e) => Err(failed(too_late, Outcome::ConnectTimeout, false, &e)),
     }
 }
+
+/// What is said of an upstream that was given up.
+const SILENT: &str = "no sign of life: it answered no PING on a connection with requests";
 
 /// 90 to 100 % of an age, so that connections made together do not end together.
 fn jittered(core: &Core, age: Duration) -> Duration {

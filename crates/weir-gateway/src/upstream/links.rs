@@ -3,8 +3,8 @@
 //! A request goes on the connection with the fewest. Where all are fuller than [`SPREAD_AT`], another is opened, one at a
 //! time: a burst on a cold pool waits for one handshake and does not make five hundred.
 
+use super::connect::Unmade;
 use super::pool::{Connection, Opened, Pool};
-use crate::error::{self, Cause};
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::rc::{Rc, Weak};
@@ -18,13 +18,18 @@ use weir_wire::{Deadline, Stream};
 /// From this part of what the upstream takes at one time, in percent, another connection is opened.
 const SPREAD_AT: usize = 80;
 
+/// `keepalive: 0s`: a deadline of zero would be none.
+const AT_ONCE: Duration = Duration::from_millis(1);
+
 /// The connections.
 #[derive(Default)]
 pub(crate) struct Links {
     list: RefCell<Vec<Held>>,
     dialling: Cell<bool>,
-    /// The last attempt to connect failed for this, and how many have failed.
-    failed: Cell<(u64, Option<&'static Cause>)>,
+    /// How many attempts to connect have failed, and why the last did.
+    failed: Cell<(u64, Option<Unmade>)>,
+    /// How long the last attempt took to connect, and for TLS.
+    pub(super) took: Cell<(Duration, Duration)>,
     /// The endpoint was asked by ALPN and chose HTTP/1.1.
     chose_http1: Cell<bool>,
     /// Rung when a stream or the wait for a connection has ended.
@@ -42,6 +47,14 @@ struct Held {
 
 /// The right to connect; others wait meanwhile. Dropped, they look again.
 pub(crate) struct Dialling(Rc<Pool>);
+
+impl Dialling {
+    /// Tells all who wait why there is no connection.
+    pub(crate) fn fail(self, unmade: Unmade) {
+        let failed = &self.0.links.failed;
+        failed.set((failed.get().0 + 1, Some(unmade)));
+    }
+}
 
 impl Drop for Dialling {
     fn drop(&mut self) {
@@ -96,14 +109,20 @@ impl Links {
         self.dialling.get()
     }
 
-    /// How many attempts to connect have failed, and why the last did.
-    pub(crate) const fn failed(&self) -> (u64, Option<&'static Cause>) {
-        self.failed.get()
+    /// How many attempts to connect have failed.
+    pub(crate) const fn failures(&self) -> u64 {
+        self.failed.get().0
     }
 
-    /// Notes a failed attempt to connect, for all who wait for it.
-    pub(crate) fn fail(&self, cause: &'static Cause) {
-        self.failed.set((self.failed.get().0 + 1, Some(cause)));
+    /// Why the last one failed, if there were more than that.
+    pub(crate) fn failed_since(&self, failures: u64) -> Option<Unmade> {
+        let (now, unmade) = self.failed.get();
+        unmade.filter(|_| now != failures)
+    }
+
+    /// Whether the endpoint has said that it takes no requests for now (RFC 9113 §6.5.2, a limit of 0).
+    pub(crate) fn is_paused(&self) -> bool {
+        self.list.borrow().iter().any(|held| held.link.capacity() == 0)
     }
 
     /// Waits for a stream to end or a connection to be made.
@@ -111,10 +130,17 @@ impl Links {
         self.changed.notified().await;
     }
 
-    /// Called when a stream has ended: one who waits can have its place.
-    pub(crate) fn freed(&self) -> Box<dyn Fn() + Send + Sync> {
+    /// Called when a stream has ended: one who waits can have its place. The driver hears of it only where it must: see
+    /// [`drive`].
+    pub(crate) fn freed(&self, driver: Option<Arc<Notify>>) -> Box<dyn Fn() + Send + Sync> {
         let changed = Arc::clone(&self.changed);
-        Box::new(move || changed.notify_one())
+        match driver {
+            None => Box::new(move || changed.notify_one()),
+            Some(driver) => Box::new(move || {
+                changed.notify_one();
+                driver.notify_one();
+            }),
+        }
     }
 
     /// Lets a connection without requests go; tells whether there was one.
@@ -135,66 +161,106 @@ pub(crate) fn begin(pool: &Rc<Pool>) -> Dialling {
     Dialling(Rc::clone(pool))
 }
 
-/// Takes a connection in and keeps it moving; returns its first stream.
+/// When an idle connection ends.
+pub(crate) struct Keepalive {
+    limit: Duration,
+    /// Rung when a stream has ended.
+    ended: Option<Arc<Notify>>,
+}
+
+impl Keepalive {
+    /// To be woken for each stream that ends costs; a look every few seconds is enough for all but short limits.
+    pub(crate) fn new(limit: Duration) -> Self {
+        Self { limit, ended: (limit < LOOK).then(Arc::default) }
+    }
+
+    /// For [`Links::freed`].
+    pub(crate) fn ended(&self) -> Option<Arc<Notify>> {
+        self.ended.clone()
+    }
+}
+
+/// Takes a connection in and keeps it moving. `silent` is called when its peer gives no sign of life.
 pub(crate) fn add(
     pool: &Rc<Pool>,
     link: Link,
     driver: Driver,
     opened: Opened,
-    keepalive: Duration,
-) -> Connection {
+    keepalive: Keepalive,
+    silent: impl FnOnce() + 'static,
+) {
     let links = &pool.links;
     let id = links.next.replace(links.next.get() + 1);
-    let first = Connection::shared(Stream::H2(Box::new(link.stream())), false);
-    links.list.borrow_mut().push(Held { id, link, used: true, expires: opened.expires });
-    drop(tokio::task::spawn_local(drive(Rc::downgrade(pool), id, driver, opened, keepalive)));
-    first
+    links.list.borrow_mut().push(Held { id, link, used: false, expires: opened.expires });
+    let pool = Rc::downgrade(pool);
+    drop(tokio::task::spawn_local(async move {
+        if let Ended::Silent = drive(&pool, id, driver, opened, keepalive).await {
+            silent();
+        }
+    }));
+}
+
+/// How a connection ended.
+enum Ended {
+    /// Its peer or we have closed it.
+    Closed,
+    /// It was given up.
+    Silent,
 }
 
 /// Keeps a connection moving until it ends. While it does, its place under the upstream's limit is taken.
-async fn drive(pool: Weak<Pool>, id: u64, mut driver: Driver, opened: Opened, keepalive: Duration) {
+async fn drive(
+    pool: &Weak<Pool>,
+    id: u64,
+    mut driver: Driver,
+    opened: Opened,
+    keepalive: Keepalive,
+) -> Ended {
     let mut deadline = Deadline::new();
     let mut idle_since = None;
-    loop {
-        let now = Instant::now();
-        deadline.set(now, LOOK);
-        let ended = poll_fn(|cx| {
+    let how = loop {
+        let look = if idle_since.is_some() { LOOK.min(keepalive.limit) } else { LOOK };
+        deadline.set(Instant::now(), look.max(AT_ONCE));
+        let moved = poll_fn(|cx| {
             if let Poll::Ready(fault) = driver.poll(cx) {
                 return Poll::Ready(Some(fault));
             }
             if driver.take_settings() {
-                with(&pool, |links| links.changed.notify_waiters());
+                with(pool, |links| links.changed.notify_waiters());
             }
             deadline.poll_passed(cx).map(|()| None)
         });
-        if ended.await.is_some() {
-            break;
+        let (ended, looked) = match &keepalive.ended {
+            None => (moved.await, true),
+            Some(rung) => tokio::select! {
+                ended = moved => (ended, true),
+                () = rung.notified() => (None, false),
+            },
+        };
+        if ended.is_some() {
+            break Ended::Closed;
         }
-        if !driver.is_alive() {
-            break;
+        if looked && !driver.is_alive() {
+            break Ended::Silent;
         }
         if driver.streams() == 0 {
-            let since = *idle_since.get_or_insert(now);
-            if now.duration_since(since) >= keepalive {
+            let since = *idle_since.get_or_insert_with(Instant::now);
+            if since.elapsed() >= keepalive.limit {
                 // Without its link the connection ends as soon as nothing is under way.
-                with(&pool, |links| links.remove(id));
+                with(pool, |links| links.remove(id));
             }
         } else {
             idle_since = None;
         }
-    }
-    with(&pool, |links| links.remove(id));
+    };
+    with(pool, |links| links.remove(id));
     drop((driver, opened)); // in this order: its requests fail before others take its place
-    with(&pool, |links| links.changed.notify_waiters());
+    with(pool, |links| links.changed.notify_waiters());
+    how
 }
 
 fn with(pool: &Weak<Pool>, act: impl FnOnce(&Links)) {
     if let Some(pool) = pool.upgrade() {
         act(&pool.links);
     }
-}
-
-/// What those are told who waited for a connection that was not made.
-pub(crate) fn why_not(failed: Option<&'static Cause>) -> &'static Cause {
-    failed.unwrap_or(&error::CONNECT_FAILED)
 }

@@ -12,6 +12,8 @@ use std::time::Duration;
 pub struct CompareOptions {
     /// `NAME=URL`, or a URL alone, whose name is its place.
     pub targets: Vec<String>,
+    /// Targets whose load differs in more than the URL, after those. Each has options of its own in place of `load`.
+    pub own: Vec<Contender>,
     /// The load, without URLs, times and process.
     pub load: Options,
     /// Time for all rounds together. Default 1 m.
@@ -67,8 +69,9 @@ impl Reader<'_> {
     fn compare(&mut self) -> Compare {
         let o = self.options;
         let named = self.targets();
+        let count = named.len() + o.own.len();
         let way = if o.direct.is_some() { Way::Requests } else { Way::Blocks };
-        let blocks = if way == Way::Requests || named.len() < 2 { 1 } else { 2 * named.len() as u32 };
+        let blocks = if way == Way::Requests || count < 2 { 1 } else { 2 * count as u32 };
         let time = self.time("-d", o.duration.as_deref()).unwrap_or(TIME);
         let block = self.time("--block", o.block.as_deref());
         let warmup = self.time("--warmup", o.warmup.as_deref());
@@ -94,26 +97,31 @@ impl Reader<'_> {
                 Err(mistake) => self.mistakes.push(mistake),
             }
         }
-        if conditions.iter().any(|c| c.figure.name == "cost") && o.pids.is_empty() {
+        let costs = !o.pids.is_empty() || o.own.iter().any(|c| c.options.pid.is_some());
+        if conditions.iter().any(|c| c.figure.name == "cost") && !costs {
             self.wrong("--fail-if", "a condition on `cost` needs the targets' processes: --pid auto");
         }
         if way == Way::Requests && conditions.iter().any(|c| c.figure.name == "rate") {
             self.wrong("--fail-if", "with --direct both targets have the same rate: judge a time");
         }
-        let name = named.first().map(|(name, _)| name.clone()).unwrap_or_default();
+        let first = named.first().map(|(name, _)| name).or_else(|| o.own.first().map(|c| &c.name));
+        let name = first.cloned().unwrap_or_default();
         let before = o.against.as_deref().and_then(|path| self.before(path, &name));
-        if named.len() < 2 && o.against.is_none() && o.direct.is_none() && !conditions.is_empty() {
+        if count < 2 && o.against.is_none() && o.direct.is_none() && !conditions.is_empty() {
             self.wrong(
                 "--fail-if",
                 "there is nothing to compare with: give two targets, --against or --direct",
             );
         }
-        let load = Options {
+        let timed = |options: &Options| Options {
             duration: Some(format!("{}ns", block.as_nanos())),
             warmup: Some(format!("{}ns", warmup.as_nanos())),
-            ..o.load.clone()
+            ..options.clone()
         };
-        let contenders = self.contenders(named, &load);
+        let mut contenders = self.contenders(named, &timed(&o.load));
+        contenders.extend(
+            o.own.iter().map(|own| Contender { name: own.name.clone(), options: timed(&own.options) }),
+        );
         if self.mistakes.is_empty() {
             let plans = contenders.iter().filter_map(|c| Plan::new(&c.options).err());
             plans.flatten().for_each(|m| self.mistakes.push(m));
@@ -138,7 +146,12 @@ impl Reader<'_> {
             }
             named.push((name, url.to_owned()));
         }
-        let hint = match (named.len(), &o.direct, &o.against) {
+        for own in &o.own {
+            if named.iter().any(|(known, _)| *known == own.name) {
+                self.wrong(&own.name, "there is a target of this name already");
+            }
+        }
+        let hint = match (named.len() + o.own.len(), &o.direct, &o.against) {
             (0, ..) => "expected a target, NAME=URL",
             (_, Some(_), Some(_)) => "give one of --direct and --against",
             (2.., Some(_), _) => "--direct takes one target, the gateway",

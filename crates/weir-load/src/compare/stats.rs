@@ -42,7 +42,7 @@ pub(super) fn mean(samples: &[f64], seed: u64) -> Option<Interval> {
 }
 
 /// By how much `b` is more than `a`, over pairs that were measured side by side.
-pub(super) fn difference(pairs: &[(f64, f64)], seed: u64) -> Option<Interval> {
+pub(crate) fn difference(pairs: &[(f64, f64)], seed: u64) -> Option<Interval> {
     let differences: Vec<f64> = pairs.iter().map(|(a, b)| b - a).collect();
     mean(&differences, seed)
 }

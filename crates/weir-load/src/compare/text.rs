@@ -1,7 +1,7 @@
 //! A comparison for people: the verdict, then a table of figures with their intervals, then what conditions say.
 
 use super::figures::{FIGURES, Figure, Unit};
-use super::{CompareEnd, Comparison, Interval, TargetResult};
+use super::{CompareEnd, Comparison, ConditionResult, Interval, TargetResult};
 use crate::units::{grouped, time};
 use std::fmt::Write;
 
@@ -16,40 +16,53 @@ pub(super) fn print(c: &Comparison) -> String {
         let lead = if i == 0 { "  " } else { "         " };
         let _ = writeln!(out, "{lead}{name}: {code} in {n} {}", if n == 1 { "block" } else { "blocks" });
     }
-    let end = match c.end {
-        CompareEnd::Interrupted => "interrupted",
-        CompareEnd::Narrow => "intervals narrow enough",
-        CompareEnd::NoResponse => "a target did not answer",
-        CompareEnd::Time => "time up",
-    };
     let _ = writeln!(
         out,
-        "\n{} rounds of {} (each {}, after {} of warm-up), {} connections; {end}\n",
+        "\n{} rounds of {} (each {}, after {} of warm-up), {} connections; {}\n",
         c.rounds,
         c.order.join(" "),
         time(c.block_ns as f64),
         time(c.warmup_ns as f64),
-        grouped(c.load.connections)
+        grouped(c.load.connections),
+        end(c)
     );
     out += &columns(&table(c));
     if let Some(target) = c.targets.iter().find(|t| !t.added.is_empty()) {
         let rows =
-            FIGURES.iter().filter_map(|f| Some(vec![f.name.to_owned(), added(*target.added.get(f.name)?)]));
+            FIGURES.iter().filter_map(|f| Some(vec![f.name.to_owned(), signed(*target.added.get(f.name)?)]));
         let head = vec!["added".to_owned(), String::new()];
         let _ = write!(out, "\n{}", columns(&std::iter::once(head).chain(rows).collect::<Vec<_>>()));
     }
     if !c.conditions.is_empty() {
         out.push('\n');
     }
-    for condition in &c.conditions {
-        let said = condition.worse.map_or_else(|| "not measured".to_owned(), worse);
-        let held = if condition.passed { "held" } else { "BROKEN" };
-        let _ = writeln!(out, "{held:<6} {}: {} is {said}", condition.condition, condition.target);
+    for (held, text) in conditions(c) {
+        let _ = writeln!(out, "{:<6} {text}", if held { "held" } else { "BROKEN" });
     }
     out
 }
 
-fn table(c: &Comparison) -> Vec<Vec<String>> {
+/// Why it ended.
+pub(super) const fn end(c: &Comparison) -> &'static str {
+    match c.end {
+        CompareEnd::Interrupted => "interrupted",
+        CompareEnd::Narrow => "intervals narrow enough",
+        CompareEnd::NoResponse => "a target did not answer",
+        CompareEnd::Time => "time up",
+    }
+}
+
+/// Whether each condition held, and what was measured.
+pub(super) fn conditions(c: &Comparison) -> Vec<(bool, String)> {
+    let one = |condition: &ConditionResult| {
+        let said = condition.worse.map_or_else(|| "not measured".to_owned(), worse);
+        (condition.passed, format!("{}: {} is {said}", condition.condition, condition.target))
+    };
+    c.conditions.iter().map(one).collect()
+}
+
+/// Figures in rows with a row of names at the top, each target with its ratio to the first.
+pub(super) fn table(c: &Comparison) -> Vec<Vec<String>> {
     let mut head = vec![String::new()];
     let first = c.targets.first().map(|t| t.name.clone()).unwrap_or_default();
     for (i, target) in c.targets.iter().enumerate() {
@@ -81,11 +94,16 @@ fn table(c: &Comparison) -> Vec<Vec<String>> {
     rows
 }
 
+/// One figure with its unit.
+pub(super) fn plain(figure: &Figure, value: f64) -> String {
+    match figure.unit {
+        Unit::Cost | Unit::Latency => time(value),
+        Unit::Rate => format!("{}/s", grouped(value.round() as u64)),
+    }
+}
+
 fn value(figure: &Figure, interval: Interval) -> String {
-    let text = match figure.unit {
-        Unit::Cost | Unit::Latency => time(interval.value),
-        Unit::Rate => format!("{}/s", grouped(interval.value.round() as u64)),
-    };
+    let text = plain(figure, interval.value);
     match interval.spread() {
         Some(spread) => format!("{text} ±{:.1} %", spread * 100.0),
         None => text,
@@ -97,12 +115,12 @@ fn ratio(interval: Interval) -> String {
     format!("×{:.3}{range}", interval.value)
 }
 
-fn added(interval: Interval) -> String {
-    let signed = |ns: f64| format!("{}{}", if ns < 0.0 { "-" } else { "" }, time(ns.abs()));
-    let range = interval
-        .range
-        .map_or_else(String::new, |(low, high)| format!(" ({} to {})", signed(low), signed(high)));
-    format!("{}{range}", signed(interval.value))
+/// A difference of times, in nanoseconds.
+pub(crate) fn signed(interval: Interval) -> String {
+    let one = |ns: f64| format!("{}{}", if ns < 0.0 { "-" } else { "" }, time(ns.abs()));
+    let range =
+        interval.range.map_or_else(String::new, |(low, high)| format!(" ({} to {})", one(low), one(high)));
+    format!("{}{range}", one(interval.value))
 }
 
 fn worse(interval: Interval) -> String {
@@ -114,7 +132,7 @@ fn worse(interval: Interval) -> String {
 }
 
 /// Rows in columns: names to the left, all else to the right.
-fn columns(rows: &[Vec<String>]) -> String {
+pub(crate) fn columns(rows: &[Vec<String>]) -> String {
     let width = |column: usize| {
         rows.iter().filter_map(|r| r.get(column)).map(|t| t.chars().count()).max().unwrap_or(0)
     };

@@ -2,7 +2,9 @@
 
 use super::h1::{After, Batch, Conn, Failure};
 use super::h2::request::Rendered;
-use super::worker::{EndReason, Next, Worker};
+use super::proxy;
+use super::websocket::Socket;
+use super::worker::{EndReason, Next, Pause, Worker};
 use crate::clock::{self, NEVER};
 use crate::plan::Plan;
 use std::future::{Future, poll_fn};
@@ -12,8 +14,8 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 use weir_wire::Stream;
-use weir_wire::dial::dial;
 
+mod session;
 mod stream;
 
 /// Longest pause of a client that can not connect. It begins with 1 ms and doubles, so that a dead target costs no core.
@@ -28,6 +30,10 @@ struct Client {
     i: usize,
     /// One for each origin; open where it was used and kept.
     conns: Vec<Option<Conn>>,
+    /// One for each target of WebSocket; open where it was used and kept. Empty without WebSocket.
+    sockets: Vec<Option<Socket>>,
+    /// Whether it keeps the first answer on a WebSocket for the ledger.
+    captures: bool,
     batch: Batch,
     /// The bytes of a batch of more than one, or of one with a template; else empty.
     out: Vec<u8>,
@@ -35,6 +41,8 @@ struct Client {
     sent: (u64, u64),
     /// The head of a request of HTTP/2 that has a template.
     head: Rendered,
+    /// Why the request that is to be sent could not be made.
+    unwritable: Option<String>,
     backoff: Duration,
     /// Whether it waited since its last exchange: then its connection may have been closed.
     waited: bool,
@@ -44,16 +52,20 @@ struct Client {
 pub(super) async fn run(worker: Rc<Worker>, i: usize) {
     let mut client = Client {
         conns: worker.plan.origins.iter().map(|_| None).collect(),
+        sockets: worker.plan.targets.iter().filter(|_| worker.plan.is_websocket()).map(|_| None).collect(),
+        captures: worker.captures(i),
         batch: Batch::capturing(worker.captures(i)),
         out: Vec::new(),
         sent: (0, 0),
         head: Rendered::default(),
+        unwritable: None,
         backoff: Duration::ZERO,
         waited: false,
         worker,
         i,
     };
     client.run().await;
+    client.end_sessions();
     let worker = &client.worker;
     let slot = &worker.slots[i];
     let since = worker.clock.now().saturating_sub(worker.shared.measure_from);
@@ -67,7 +79,10 @@ impl Client {
             let mut waited = false;
             let next = poll_fn(|cx| {
                 let next = worker.poll_next(self.i, cx);
-                waited |= next.is_pending();
+                if next.is_pending() {
+                    waited = true;
+                    self.tend(cx);
+                }
                 next
             })
             .await;
@@ -75,16 +90,17 @@ impl Client {
             match next {
                 Next::End => return,
                 Next::Later(at) => {
-                    worker.pause_until(self.i, at).await;
+                    self.pause_until(at, Pause::Planned).await;
                     self.waited = true;
                 }
                 Next::Start(intended) => {
                     self.exchange(intended).await;
-                    let pause = worker.plan.think + self.backoff;
-                    if !pause.is_zero() {
-                        let until = worker.clock.now().saturating_add(clock::nanos(pause));
-                        worker.pause_until(self.i, until).await;
-                        self.waited = true;
+                    for (pause, why) in [(worker.plan.think, Pause::Planned), (self.backoff, Pause::Failed)] {
+                        if !pause.is_zero() {
+                            let until = worker.clock.now().saturating_add(clock::nanos(pause));
+                            self.pause_until(until, why).await;
+                            self.waited = true;
+                        }
                     }
                 }
             }
@@ -102,8 +118,12 @@ impl Client {
         worker.begun(self.batch.items.len() as u64, turned);
         let (target, _) = self.batch.items[0];
         let origin = worker.plan.targets[target].origin;
-        let outcome = if worker.plan.is_h2() {
+        let outcome = if let Some(why) = self.unwritable.take() {
+            Err(Failure::Write(why))
+        } else if worker.plan.is_h2() {
             self.on_stream(origin, turned).await
+        } else if worker.plan.is_websocket() {
+            self.on_websocket(origin, turned).await
         } else {
             self.alone(origin, turned).await
         };
@@ -164,7 +184,13 @@ impl Client {
         for &(i, at) in &self.batch.items {
             let target = &plan.targets[i];
             let (head, body) = match &target.template {
-                Some(template) => template.render(&mut worker.values.borrow_mut(), &mut self.out),
+                Some(template) => {
+                    let rendered = template.render(&mut worker.values.borrow_mut(), &mut self.out);
+                    rendered.unwrap_or_else(|why| {
+                        self.unwritable = Some(why);
+                        (0, 0)
+                    })
+                }
                 None => {
                     if !alone {
                         self.out.extend_from_slice(&target.bytes);
@@ -209,17 +235,15 @@ impl Client {
             return Ok((stream, [0; 3])); // it waits for none of it
         }
         let to = &worker.plan.origins[origin];
-        let address = to.address(self.i / worker.plan.streams);
-        let tls = to.tls();
         let begun = worker.clock.now();
-        let mut dialling = pin!(dial(address, tls, worker.plan.timeout));
+        let mut dialling = pin!(proxy::open(to, self.i / worker.plan.streams, worker.plan.timeout));
         let slot = &worker.slots[self.i];
         let dialled = poll_fn(|cx| {
             slot.watch(cx);
             if let Some(EndReason::Cut) = slot.end.get() {
                 return Poll::Ready(Err(Failure::Cut));
             }
-            dialling.as_mut().poll(cx).map_err(Failure::from)
+            dialling.as_mut().poll(cx)
         })
         .await?;
         self.backoff = Duration::ZERO;
@@ -229,7 +253,7 @@ impl Client {
         if worker.counts(worker.clock.now()) {
             worker.tally.borrow_mut().opened += 1;
         }
-        worker.shared.saw(&dialled.stream);
+        worker.shared.saw(&dialled.stream, to.proxy.as_ref());
         let times = [blocked, clock::nanos(dialled.connect), clock::nanos(dialled.tls)];
         Ok((dialled.stream, times))
     }
@@ -254,7 +278,7 @@ impl Client {
         self.count_bytes(&conn, outcome.is_err());
         match outcome {
             Ok(After::Keep) if plan.keepalive => self.conns[target.origin] = Some(conn),
-            Ok(_) => close(conn),
+            Ok(_) => close(conn.into_stream()),
             Err(_) => drop(conn),
         }
         outcome
@@ -272,8 +296,7 @@ impl Client {
 }
 
 /// Lets the target close, as it said it would.
-fn close(conn: Conn) {
-    let mut stream = conn.into_stream();
+fn close(mut stream: Stream) {
     let end = async move {
         let mut rest = Vec::new();
         let _ = tokio::time::timeout(CLOSE, poll_fn(|cx| stream.poll_read(cx, &mut rest))).await; // then we close

@@ -227,7 +227,13 @@ impl Conn {
         batch.done += 1;
         batch.last = now;
         if let Some(bytes) = batch.capture.take() {
-            worker.shared.captured(Captured { target, bytes, response: *response, fields: None });
+            worker.shared.captured(Captured {
+                target,
+                request: None,
+                bytes,
+                response: *response,
+                fields: None,
+            });
         }
         let dialled = self.dialled.take();
         let sample = Sample {
@@ -240,6 +246,6 @@ impl Conn {
             done: now,
             dialled,
         };
-        worker.answered(slot, &sample, self.reader.body());
+        worker.answered(slot, &sample, self.reader.body(), None);
     }
 }

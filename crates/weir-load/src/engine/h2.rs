@@ -4,20 +4,20 @@
 //! what comes. After a read it lets all clients that got their response go first, so that their next requests leave in one write:
 //! a batch of any number costs two system calls.
 //!
-//! *Layout.* `codec` is the connection as bytes, with `frame`, `head`, `hpack` and `tables` below it; `request` renders requests. Here are
-//! sockets, times and counts.
+//! *Layout.* `codec` is the connection as bytes, with `head` below it, frames and HPACK being those of `weir_wire::h2`; `request`
+//! renders requests, `once` makes calls before a run. Here are sockets, times and counts.
 
 mod codec;
-mod frame;
 mod head;
-mod hpack;
+#[cfg(feature = "grpc")]
+pub(crate) mod once;
 pub(crate) mod request;
-mod tables;
 
 use super::Captured;
 use super::h1::Failure;
 use super::tally::Sample;
 use super::worker::{EndReason, Slot, Worker};
+use crate::grpc::Code;
 use codec::{Answer, Codec, Lost};
 use request::Rendered;
 use std::cell::{Cell, RefCell};
@@ -28,9 +28,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use weir_wire::Stream;
+use weir_wire::h2::{frame, hpack};
 
 /// The text of the error when a target without HTTP/2 is asked for it by prior knowledge; the verdict knows it.
 pub(crate) const ANSWERED_OLD: &str = "the target answered in HTTP/1 to a client that began with HTTP/2";
+
+/// The text of the error when a target does not choose HTTP/2 though gRPC needs it; the verdict knows it.
+pub(crate) const CHOSE_OLD: &str = "the target did not choose HTTP/2 by ALPN, which gRPC needs";
 
 /// A request for a connection.
 pub(super) struct Ask<'a> {
@@ -110,6 +114,7 @@ impl Link {
         keys: usize,
     ) -> Self {
         let mut codec = Codec::new(worker.plan.keeps_bodies());
+        codec.is_grpc = worker.plan.is_grpc();
         codec.capture = worker.captures(first_client).then(Default::default);
         let (unsent, answers) = (Vec::new(), Vec::new());
         Self {
@@ -317,13 +322,18 @@ impl Link {
             let Some(exchange) = exchanges.get_mut(answer.key) else { continue };
             let client = self.first_client + answer.key;
             let outcome = match answer.result {
-                Ok(response) => {
+                Ok(mut response) => {
+                    let mut text = answer.text;
+                    if let Some(why) = worker.wrong_count(exchange.target, &response) {
+                        (response.grpc, text) = (Some(Code::INTERNAL), Some(why.into()));
+                    }
                     if exchange.id == 1
                         && let Some(c) = io.codec.capture.take()
                     {
                         let fields = Some((c.server, c.content_type));
                         worker.shared.captured(Captured {
                             target: exchange.target,
+                            request: None,
                             bytes: c.bytes,
                             response,
                             fields,
@@ -340,7 +350,7 @@ impl Link {
                         dialled: self.dialled.take(),
                     };
                     if let Some(slot) = worker.slots.get(client) {
-                        worker.answered(slot, &sample, &answer.body);
+                        worker.answered(slot, &sample, &answer.body, text.as_deref());
                     }
                     Ok(Fate::Answered(now))
                 }

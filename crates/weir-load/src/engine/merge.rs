@@ -2,11 +2,12 @@
 
 use super::h2::request::Rendered;
 use super::{Shared, ThreadEnd, TickPart};
+use crate::grpc::{CODES, Code};
 use crate::plan::{Plan, Target};
 use crate::progress::SoFar;
 use crate::report::{
     CheckResult, ConnectionStats, Counts, End, Health, Ledger, Percentiles, Protocol, Report, SCHEMA, Series,
-    TargetCost, TargetStats, ThreadStats, Tick,
+    TargetCost, TargetStats, ThreadStats, Tick, WebSocketStats,
 };
 use crate::{Histogram, os, verdict};
 use std::collections::BTreeMap;
@@ -83,6 +84,14 @@ impl Merge {
         self.so_far.response.add(&response);
         self.so_far.counts.requests += tick.requests;
         self.so_far.counts.responses += tick.responses;
+        if self.plan.is_grpc() {
+            // Which codes they were is known at the end only; for conditions to abort on it is enough whether they were OK.
+            let codes = &mut self.so_far.counts.grpc;
+            for (code, n) in [(Code::OK, tick.responses - tick.unexpected), (Code::UNKNOWN, tick.unexpected)]
+            {
+                *codes.entry(code.name().to_owned()).or_default() += n;
+            }
+        }
         self.so_far.measured_ns = tick.end_ns;
         self.keep(tick.clone());
         tick
@@ -171,10 +180,13 @@ impl Merge {
         let checks = plan.checks.iter();
         r.checks = checks.map(|c| CheckResult { check: c.text.clone(), ..CheckResult::default() }).collect();
         r.targets = plan.targets.iter().map(|_| TargetStats::default()).collect();
-        let mut protocols = [0; 3];
+        let mut protocols = [0; Protocol::ALL.len()];
         for (_, thread) in &self.threads {
             protocols.iter_mut().zip(thread.tally.protocols).for_each(|(all, n)| *all += n);
             add_thread(&mut r, thread);
+        }
+        if plan.is_websocket() {
+            r.websocket = Some(sessions(&self.threads));
         }
         for (stats, document) in r.targets.iter_mut().zip(&shared.documents) {
             stats.document_bytes = document.get().copied();
@@ -269,10 +281,34 @@ fn add_thread(r: &mut Report, thread: &ThreadEnd) {
     h.out_of_descriptors += t.out_of_descriptors;
 }
 
+/// What all sessions came to.
+fn sessions(threads: &[(usize, ThreadEnd)]) -> WebSocketStats {
+    let mut all = WebSocketStats::default();
+    for one in threads.iter().map(|(_, t)| &t.tally.sessions) {
+        all.connecting.add(&one.connecting);
+        all.handshake.add(&one.handshake);
+        all.session_duration.add(&one.duration);
+        all.sent += one.sent;
+        all.received += one.received;
+        all.unsolicited += one.unsolicited;
+        all.pings += one.pings;
+        for (told, n) in &one.closed {
+            *all.closed_by_target.entry(told.clone()).or_default() += n;
+        }
+    }
+    all.sessions = all.handshake.count();
+    all
+}
+
 fn add_counts(c: &mut Counts, thread: &ThreadEnd) {
     let t = &thread.tally;
     c.requests += t.requests;
     c.responses += t.responses;
+    for (code, n) in CODES.iter().zip(t.grpc).filter(|(_, n)| *n > 0) {
+        *c.grpc.entry((*code).to_owned()).or_default() += n;
+    }
+    c.not_grpc += t.not_grpc;
+    c.messages += t.messages;
     for (status, n) in t.statuses.iter().enumerate().filter(|(_, n)| **n > 0) {
         *c.statuses.entry(status as u16).or_default() += n;
     }
@@ -287,21 +323,30 @@ fn add_counts(c: &mut Counts, thread: &ThreadEnd) {
     c.other_length += t.other_length;
 }
 
-fn ledger(plan: &Plan, shared: &Shared, protocols: [u64; 3]) -> Ledger {
-    let sessions = shared.sessions.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    let most = sessions.iter().max_by_key(|(_, n)| **n).and_then(|(s, _)| s.split_once(' '));
+fn ledger(plan: &Plan, shared: &Shared, protocols: [u64; Protocol::ALL.len()]) -> Ledger {
     let mut l = Ledger { dns_ns: plan.dns_ns, ..Ledger::default() };
-    l.tls_version = most.map(|(version, _)| version.to_owned());
-    l.tls_cipher = most.map(|(_, cipher)| cipher.to_owned());
-    l.sessions = sessions;
+    let sessions = shared.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((name, most)) = sessions.iter().max_by_key(|(_, s)| s.connections)
+        && let Some((version, cipher)) = name.split_once(' ')
+    {
+        (l.tls_version, l.tls_cipher) = (Some(version.to_owned()), Some(cipher.to_owned()));
+        let keys = most.keys.unwrap_or_default();
+        (l.tls_group, l.tls_key_bits) = (keys.group.map(str::to_owned), keys.certificate_bits);
+    }
+    l.proxies.clone_from(&shared.proxies.lock().unwrap_or_else(PoisonError::into_inner));
+    l.sessions = sessions.iter().map(|(name, s)| (name.clone(), s.connections)).collect();
+    drop(sessions);
     l.alpn = shared.alpn.get().cloned();
-    let names = [Protocol::Http10, Protocol::Http11, Protocol::Http2].map(|p| p.to_string());
+    let names = Protocol::ALL.map(|p| p.to_string());
     l.protocols.extend(names.into_iter().zip(protocols));
     l.protocols.retain(|_, n| *n > 0);
     let Some(first) = shared.first.get() else { return l };
     if let Some(target) = plan.targets.get(first.target) {
-        let scheme = plan.as_run.targets.get(first.target).map_or("http", |t| t.scheme.as_str());
-        (l.first_request, l.first_request_bytes) = first_request(target, first.fields.is_some(), scheme);
+        (l.first_request, l.first_request_bytes) = first_request(target, first.fields.is_some());
+    }
+    if let Some(request) = &first.request {
+        l.first_request = without_secrets(request).escape_ascii().to_string();
+        l.first_request_bytes = request.len() as u64;
     }
     let f = &first.response;
     l.first_response_bytes = f.head_bytes + f.body_bytes + f.framing_bytes;
@@ -320,7 +365,7 @@ fn ledger(plan: &Plan, shared: &Shared, protocols: [u64; 3]) -> Ledger {
 }
 
 /// The first request as shown, and its length.
-fn first_request(target: &Target, is_h2: bool, scheme: &str) -> (String, u64) {
+fn first_request(target: &Target, is_h2: bool) -> (String, u64) {
     let shown = target.bytes.get(..super::CAPTURE_BYTES).unwrap_or(&target.bytes);
     let shown = without_secrets(shown);
     let Some(h2) = target.h2.as_ref().filter(|_| is_h2) else {
@@ -330,7 +375,7 @@ fn first_request(target: &Target, is_h2: bool, scheme: &str) -> (String, u64) {
     let len = h2.bytes().len() + super::h2::request::body_bytes(body.len());
     let end = memchr::memmem::find(&shown, b"\r\n\r\n").map_or(shown.len(), |at| at + 4);
     let mut bytes =
-        Rendered::new(shown.get(..end).unwrap_or(&shown), scheme, body.is_empty()).bytes().to_vec();
+        Rendered::new(shown.get(..end).unwrap_or(&shown), target.scheme, body.is_empty()).bytes().to_vec();
     bytes.extend_from_slice(shown.get(end..).unwrap_or_default());
     bytes.truncate(super::CAPTURE_BYTES);
     (bytes.escape_ascii().to_string(), len as u64)

@@ -3,6 +3,7 @@
 //! What a target answers is mostly the same head again, so the last one is kept and compared before anything is parsed: a
 //! head of equal bytes means the same.
 
+use crate::grpc::Code;
 use crate::report::Protocol;
 use weir_h1::{
     BodyKind, BodyReader, Connection, Limits, Method, Progress, ResponseHead, Step, Version, parse_response,
@@ -10,7 +11,7 @@ use weir_h1::{
 
 /// What all connections of a thread share.
 #[derive(Debug, Default)]
-pub(super) struct Parser {
+pub(crate) struct Parser {
     head: ResponseHead,
     last: Known,
     limits: Limits,
@@ -35,7 +36,7 @@ struct Meaning {
 
 /// The responses of one connection, one after another.
 #[derive(Debug)]
-pub(super) struct Reader {
+pub(crate) struct Reader {
     state: State,
     /// The beginning of a head whose end has not come.
     partial: Vec<u8>,
@@ -54,20 +55,38 @@ enum State {
 
 /// One response, complete or under way.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Response {
-    pub(super) status: u16,
+pub(crate) struct Response {
+    pub(crate) status: u16,
     /// Head bytes, those of interim responses included.
-    pub(super) head_bytes: u64,
-    pub(super) body_bytes: u64,
-    pub(super) framing_bytes: u64,
+    pub(crate) head_bytes: u64,
+    pub(crate) body_bytes: u64,
+    pub(crate) framing_bytes: u64,
     /// Whether the connection may serve another request.
-    pub(super) keeps: bool,
-    pub(super) protocol: Protocol,
+    pub(crate) keeps: bool,
+    pub(crate) protocol: Protocol,
+    /// How a call of gRPC ended.
+    pub(crate) grpc: Option<Code>,
+    /// Whether it was to be gRPC and is not.
+    pub(crate) is_no_grpc: bool,
+    /// Messages of gRPC in the body.
+    pub(crate) messages: u64,
+}
+
+impl Response {
+    /// Whether it is as it should be: see [`Report::expected`](crate::Report::expected).
+    pub(crate) fn is_expected(&self) -> bool {
+        self.grpc.map_or_else(|| crate::report::is_expected(self.status), |code| code == Code::OK)
+    }
+
+    /// Whether its body is what was asked for.
+    pub(crate) fn is_good(&self) -> bool {
+        self.grpc.map_or(self.status == 101 || (200..300).contains(&self.status), |code| code == Code::OK)
+    }
 }
 
 /// What a piece of input came to.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Fed {
+pub(crate) enum Fed {
     /// A response is complete after so many bytes of the input.
     Complete(usize, Response),
     /// All of the input is used and more is needed.
@@ -75,10 +94,10 @@ pub(super) enum Fed {
 }
 
 /// What a response broke; the connection is of no more use.
-pub(super) type Broken = String;
+pub(crate) type Broken = String;
 
 impl Reader {
-    pub(super) fn new(keeps_bodies: bool) -> Self {
+    pub(crate) fn new(keeps_bodies: bool) -> Self {
         Self {
             state: State::Head,
             partial: Vec::new(),
@@ -88,7 +107,7 @@ impl Reader {
     }
 
     /// Takes the next piece of input. `is_head` says whether the request was a HEAD.
-    pub(super) fn feed(&mut self, input: &[u8], is_head: bool, parser: &mut Parser) -> Result<Fed, Broken> {
+    pub(crate) fn feed(&mut self, input: &[u8], is_head: bool, parser: &mut Parser) -> Result<Fed, Broken> {
         let mut at = 0;
         loop {
             let rest = input.get(at..).unwrap_or_default();
@@ -132,7 +151,7 @@ impl Reader {
     }
 
     /// The connection ended: the response that this completes, if any.
-    pub(super) fn end(&mut self) -> Option<Response> {
+    pub(crate) fn end(&mut self) -> Option<Response> {
         match &self.state {
             State::Body(body) if body.ends_with_connection() => {
                 let Fed::Complete(_, response) = self.complete(0) else { return None };
@@ -143,19 +162,19 @@ impl Reader {
     }
 
     /// Whether any byte of the next response was read.
-    pub(super) fn has_begun(&self) -> bool {
+    pub(crate) fn has_begun(&self) -> bool {
         !matches!(self.state, State::Head) || !self.partial.is_empty() || self.response.head_bytes > 0
     }
 
     /// What was read of a response that is not complete.
-    pub(super) fn unfinished(&self) -> Response {
+    pub(crate) fn unfinished(&self) -> Response {
         let mut response = self.response;
         response.head_bytes += self.partial.len() as u64;
         response
     }
 
     /// The kept bytes of the body of the response just completed.
-    pub(super) fn body(&self) -> &[u8] {
+    pub(crate) fn body(&self) -> &[u8] {
         self.kept.as_deref().unwrap_or_default()
     }
 
@@ -238,7 +257,7 @@ impl Reader {
 }
 
 #[inline]
-fn keep(kept: &mut Option<Vec<u8>>, data: &[u8]) {
+pub(crate) fn keep(kept: &mut Option<Vec<u8>>, data: &[u8]) {
     if let Some(kept) = kept {
         let room = crate::check::BODY_KEPT.saturating_sub(kept.len()).min(data.len());
         kept.extend_from_slice(data.get(..room).unwrap_or_default());

@@ -1,8 +1,10 @@
 //! What one thread counts. Nobody else touches it until the thread hands it over.
 
 use super::reader::Response;
+use super::websocket::SessionTally;
 use crate::Histogram;
-use crate::report::{Bytes, Errors, Latency, Phases};
+use crate::grpc::CODES;
+use crate::report::{Bytes, Errors, Latency, Phases, Protocol};
 use std::collections::BTreeMap;
 
 /// Texts of errors that are kept apart.
@@ -16,6 +18,12 @@ pub(crate) struct Tally {
     pub(crate) unexpected: u64,
     /// By status.
     pub(crate) statuses: Vec<u64>,
+    /// By code of gRPC.
+    pub(crate) grpc: [u64; CODES.len()],
+    /// Responses that were to be gRPC and are not.
+    pub(crate) not_grpc: u64,
+    /// Messages of gRPC received.
+    pub(crate) messages: u64,
     pub(crate) errors: Errors,
     pub(crate) error_texts: BTreeMap<String, u64>,
     pub(crate) unfinished: u64,
@@ -25,7 +33,7 @@ pub(crate) struct Tally {
     pub(crate) reused: u64,
     pub(crate) opened: u64,
     /// Responses by [`Protocol`](crate::report::Protocol).
-    pub(crate) protocols: [u64; 3],
+    pub(crate) protocols: [u64; Protocol::ALL.len()],
     pub(crate) bytes: Bytes,
     times: Times,
     /// Service times since the last tick; added to `times` there.
@@ -36,6 +44,8 @@ pub(crate) struct Tally {
     pub(crate) targets: Vec<TargetTally>,
     /// Passed and failed, for each check.
     pub(crate) checks: Vec<(u64, u64)>,
+    /// Of WebSocket.
+    pub(crate) sessions: SessionTally,
     pub(crate) busy_ns: u64,
     pub(crate) out_of_ports: u64,
     pub(crate) out_of_descriptors: u64,
@@ -155,7 +165,14 @@ impl Tally {
             *n += 1;
         }
         self.received(r);
-        let expected = (200..400).contains(&r.status);
+        if let Some(code) = r.grpc {
+            if let Some(n) = self.grpc.get_mut(code.index()) {
+                *n += 1;
+            }
+            self.not_grpc += u64::from(r.is_no_grpc);
+            self.messages += r.messages;
+        }
+        let expected = r.is_expected();
         if !expected {
             self.unexpected += 1;
             self.times.unexpected.record(service);
@@ -167,7 +184,7 @@ impl Tally {
             if !alone {
                 t.service.record(service);
             }
-            if (200..300).contains(&r.status) {
+            if r.is_good() {
                 let n = r.body_bytes;
                 t.body_bytes = Some(t.body_bytes.map_or((n, n), |(low, high)| (low.min(n), high.max(n))));
             }

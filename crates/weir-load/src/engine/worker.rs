@@ -12,14 +12,16 @@ use super::ahead::Ahead;
 use super::client;
 use super::h1::Failure;
 use super::h2::Place;
-use super::reader::Parser;
+use super::reader::{Parser, Response};
 use super::tally::{Sample, Tally};
 use super::{Message, Shared, ThreadEnd};
 use crate::Histogram;
 use crate::clock::{Clock, NEVER};
-use crate::os::{self, Timer};
+use crate::grpc::Code;
+use crate::os;
 use crate::pace::Rhythm;
 use crate::plan::Plan;
+use crate::report::CallKind;
 use crate::template::Values;
 use sampler::{SAMPLE, Sampler};
 use std::cell::{Cell, RefCell};
@@ -31,6 +33,7 @@ use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tokio::sync::Notify;
+use weir_wire::timer::Timer;
 
 /// What one read may bring. One buffer for all connections of a thread, so that it stays in the cache.
 const READ_BYTES: usize = 64 * 1024;
@@ -93,6 +96,15 @@ pub(super) enum EndReason {
     Cut,
     /// It took too long.
     Timeout,
+}
+
+/// Why a client waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pause {
+    /// It can not connect, and tries again in a moment.
+    Failed,
+    /// Think time, or its stage has not come.
+    Planned,
 }
 
 /// What a client does next.
@@ -369,8 +381,8 @@ impl Worker {
         mine.saturating_sub(self.next.borrow().taken)
     }
 
-    /// Waits until a moment or the end of the run.
-    pub(super) async fn pause_until(&self, i: usize, at: u64) {
+    /// Waits until a moment or the end of the run. Time that the plan leaves client `i` idle is none that it could have had a request in.
+    pub(super) async fn pause_until(&self, i: usize, at: u64, why: Pause) {
         let begun = self.clock.now();
         let Some(instant) = self.clock.instant(at.min(self.stop_at())) else { return };
         let mut sleep = std::pin::pin!(tokio::time::sleep_until(instant.into()));
@@ -379,9 +391,11 @@ impl Worker {
             if self.clock.now() >= self.stop_at() { Poll::Ready(()) } else { sleep.as_mut().poll(cx) }
         })
         .await;
-        let idle = self.clock.now().saturating_sub(begun.max(self.shared.measure_from));
-        let slot = &self.slots[i];
-        slot.idle_ns.set(slot.idle_ns.get() + idle);
+        if why == Pause::Planned {
+            let idle = self.clock.now().saturating_sub(begun.max(self.shared.measure_from));
+            let slot = &self.slots[i];
+            slot.idle_ns.set(slot.idle_ns.get() + idle);
+        }
     }
 
     /// `n` requests began.
@@ -391,8 +405,8 @@ impl Worker {
         }
     }
 
-    /// Counts a complete response. `body` is what checks need of it.
-    pub(super) fn answered(&self, slot: &Slot, sample: &Sample, body: &[u8]) {
+    /// Counts a complete response. `body` is what checks need of it, `text` what gRPC says of an end that is not OK.
+    pub(super) fn answered(&self, slot: &Slot, sample: &Sample, body: &[u8], text: Option<&str>) {
         self.ended(1, true, sample.done);
         if !self.counts(sample.intended) {
             return;
@@ -401,19 +415,35 @@ impl Worker {
         slot.responses.set(slot.responses.get() + 1);
         let mut tally = self.tally.borrow_mut();
         tally.record(sample);
-        if (200..300).contains(&response.status)
+        if let Some(code) = response.grpc.filter(|code| *code != Code::OK) {
+            let text = text.unwrap_or_default();
+            tally.error_text(&format!("rpc error: code = {} desc = {text}", code.name())); // as grpc-go, so ghz, says it
+        }
+        if response.is_good()
             && let Some(document) = self.shared.documents.get(sample.target)
             && *document.get_or_init(|| response.body_bytes) != response.body_bytes
         {
             tally.other_length += 1;
         }
         let mut good = true;
+        // Checks see messages as JSON.
+        let call = self.plan.targets.get(sample.target).and_then(|t| t.call.as_ref());
+        let json = call.filter(|_| self.plan.keeps_bodies()).map(|c| c.json(body).unwrap_or_default());
+        let body = json.as_deref().unwrap_or(body);
         for (check, counts) in self.plan.checks.iter().zip(&mut tally.checks) {
-            let passes = check.passes(response.status, body, response.body_bytes);
+            let passes = check.passes(response.status, response.grpc, body, response.body_bytes);
             *(if passes { &mut counts.0 } else { &mut counts.1 }) += 1;
             good &= passes;
         }
         tally.failed_checks += u64::from(!good);
+    }
+
+    /// What is wrong with the number of messages of a call that ended well, as grpc-go says it.
+    pub(super) fn wrong_count(&self, target: usize, response: &Response) -> Option<&'static str> {
+        let call = self.plan.targets.get(target)?.call.as_ref()?;
+        let one = matches!(call.kind(), CallKind::ClientStreaming | CallKind::Unary);
+        let wrong = one && response.grpc == Some(Code::OK) && response.messages != 1;
+        wrong.then_some("cardinality violation: one message was to come")
     }
 
     /// `n` requests came to an end; `answered` when by a response.

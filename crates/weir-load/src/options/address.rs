@@ -24,7 +24,11 @@ impl Reader<'_> {
             identity,
             o.server_name.as_deref(),
             !o.insecure,
-            if o.http2 { &[b"h2", b"http/1.1"] } else { &[b"http/1.1"] },
+            match (self.speaks_grpc(), o.http2) {
+                (true, _) => &[b"h2"],
+                (false, true) => &[b"h2", b"http/1.1"],
+                (false, false) => &[b"http/1.1"],
+            },
         ) {
             Ok(tls) => Some(tls),
             Err(e) => {

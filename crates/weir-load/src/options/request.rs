@@ -2,10 +2,15 @@
 
 use super::Reader;
 use crate::engine::h2::request::Rendered;
-use crate::plan::{Origin, Target};
-use crate::template::{Data, Template, Text};
+use crate::engine::websocket::Kind;
+use crate::grpc::Call;
+use crate::plan::{Origin, Proxy, Target};
+use crate::report::TargetPlan;
+use crate::template::{Data, Length, Template, Text};
+use crate::units;
 use crate::url::{Scheme, Url};
 use std::path::PathBuf;
+use std::sync::Arc;
 use weir_h1::FieldName;
 use weir_wire::base64;
 use weir_wire::tls::ClientTls;
@@ -13,19 +18,41 @@ use weir_wire::tls::ClientTls;
 /// Longest body: it is held in memory.
 const BODY_MOST: u64 = 1 << 30;
 
+/// What is sent over a WebSocket without `--data`: servers that echo tell it from nothing.
+const MESSAGE: &[u8] = b"hello";
+
 /// What parts of a multipart body are separated by: long enough to occur in no file by chance.
 const BOUNDARY: &str = "weir-3f1c9a7e5b2d4860-part";
+
+/// What was asked for, the same for every target.
+#[derive(Clone, Copy)]
+struct Asked<'a> {
+    method: &'a str,
+    fields: &'a [(String, String)],
+    /// As given: for gRPC this is JSON.
+    body: &'a [u8],
+    /// The proxy that requests are given to; one that only opens a tunnel is none.
+    proxy: Option<&'a Proxy>,
+}
 
 impl Reader<'_> {
     #[allow(clippy::type_complexity)] // four lists that belong together for the length of one call
     pub(super) fn targets(
         &mut self,
-        data: Option<&Data>,
-    ) -> (Vec<Origin>, Vec<Target>, Vec<u32>, Vec<crate::report::TargetPlan>) {
+        data: Option<&Arc<Data>>,
+    ) -> (Vec<Origin>, Vec<Target>, Vec<u32>, Vec<TargetPlan>) {
         let o = self.options;
-        let body = self.body();
-        let fields = self.fields();
-        let method = self.method(body.is_some());
+        let is_websocket = o.urls.iter().any(|u| Url::parse(u).is_ok_and(|u| u.scheme.is_websocket()));
+        if is_websocket {
+            self.websocket();
+        } else if o.binary {
+            self.wrong("--binary", "is for messages of a WebSocket: ws://host/path");
+        }
+        let mut calls = self.calls();
+        let body = self.body().or_else(|| is_websocket.then(|| MESSAGE.to_vec()));
+        let mut fields = self.fields();
+        fields.extend(calls.as_ref().map(|c| c.fields.clone()).unwrap_or_default());
+        let method = self.method((body.is_some() && !is_websocket) || calls.is_some());
         if o.urls.is_empty() {
             self.wrong("URL", "expected one, such as http://127.0.0.1:8080/");
         }
@@ -40,16 +67,21 @@ impl Reader<'_> {
                     continue;
                 }
             };
+            if url.scheme.is_websocket() != is_websocket {
+                self.wrong(text, "WebSocket and HTTP are no mix: load them in two runs");
+            }
             let key = (url.scheme, url.host.clone(), url.port);
             let origin = seen.iter().position(|s| *s == key).unwrap_or_else(|| {
-                let addresses = self.addresses(text, &url);
-                if url.scheme == Scheme::Https && tls.is_none() {
+                // A proxy looks up the target's name itself.
+                let (proxy, addresses) = match self.proxy(&url) {
+                    Some((proxy, addresses)) => (Some(proxy), addresses),
+                    None => (None, self.addresses(text, &url)),
+                };
+                if url.scheme.is_tls() && tls.is_none() {
                     tls = self.tls();
                 }
-                let tls = (url.scheme == Scheme::Https)
-                    .then(|| tls.clone().map(|t| (t, url.host.clone())))
-                    .flatten();
-                origins.push(Origin { addresses, tls });
+                let tls = (url.scheme.is_tls()).then(|| tls.clone().map(|t| (t, url.host.clone()))).flatten();
+                origins.push(Origin { addresses, tls, proxy });
                 seen.push(key);
                 origins.len() - 1
             });
@@ -59,10 +91,23 @@ impl Reader<'_> {
                 .get(origin)
                 .map(|o| o.addresses.iter().map(ToString::to_string).collect())
                 .unwrap_or_default();
-            let body = body.as_deref().unwrap_or_default();
-            plan.body_bytes = body.len() as u64;
-            let (target, shown) = self.render(text, &method, &url, &fields, body, data);
-            plan.headers = shown;
+            let call = match (url.scheme.is_grpc(), &mut calls, origins.get(origin)) {
+                (false, ..) => None,
+                (true, Some(calls), Some(origin)) => match self.call(text, &url, origin, &fields, calls) {
+                    Some(call) => Some(call),
+                    None => continue,
+                },
+                (true, ..) => continue, // told already
+            };
+            let proxy = origins.get(origin).and_then(|o| o.proxy.as_ref());
+            plan.proxy = proxy.map(|p| p.name.clone());
+            let asked = Asked {
+                method: &method,
+                fields: &fields,
+                body: body.as_deref().unwrap_or_default(),
+                proxy: proxy.filter(|p| p.connect.is_none()),
+            };
+            let target = self.render(text, &url, &asked, call, data, &mut plan);
             targets.push(Target { origin, ..target });
             weights.push(url.weight);
             plans.push(plan);
@@ -76,20 +121,27 @@ impl Reader<'_> {
     }
 
     /// The request on the wire. Beside what was asked for it has Host, and Content-Length where there is a body: nothing
-    /// else, as with wrk. With it the fields as they may be shown.
+    /// else, as with wrk. A call of gRPC has what that asks for, and grpc-timeout, as with ghz.
     fn render(
         &mut self,
         place: &str,
-        method: &str,
         url: &Url,
-        fields: &[(String, String)],
-        body: &[u8],
-        data: Option<&Data>,
-    ) -> (Target, Vec<(String, String)>) {
+        asked: &Asked<'_>,
+        call: Option<Arc<Call>>,
+        data: Option<&Arc<Data>>,
+        plan: &mut TargetPlan,
+    ) -> Target {
+        let Asked { method, fields, body, proxy } = *asked;
         let mut all: Vec<(String, String)> = Vec::new();
         let has = |name: &str| fields.iter().any(|(n, _)| n.eq_ignore_ascii_case(name));
         if !has("host") {
             all.push(("Host".to_owned(), url.authority.clone()));
+        }
+        if call.is_some() {
+            let timeout = self.options.timeout.as_deref().and_then(units::duration).unwrap_or(super::WAIT);
+            let own = [("TE", "trailers".to_owned()), ("Content-Type", "application/grpc".to_owned())];
+            let own = own.into_iter().chain([("grpc-timeout", super::call::timeout(timeout))]);
+            all.extend(own.filter(|(n, _)| !has(n)).map(|(n, v)| (n.to_owned(), v)));
         }
         all.extend(fields.iter().cloned());
         if let (Some(credentials), false) = (&url.credentials, has("authorization")) {
@@ -98,15 +150,44 @@ impl Reader<'_> {
                 format!("Basic {}", base64::encode(credentials.as_bytes())),
             ));
         }
-        if self.options.no_keepalive && !has("connection") {
+        let is_websocket = url.scheme.is_websocket();
+        if is_websocket {
+            let handshake =
+                [("Connection", "Upgrade"), ("Upgrade", "websocket"), ("Sec-WebSocket-Version", "13")];
+            all.extend(handshake.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        } else if self.options.no_keepalive && !has("connection") {
             all.push(("Connection".to_owned(), "close".to_owned()));
         }
-        let line = format!("{method} {}", url.path);
+        // RFC 9112 §3.2.2: a proxy is told the whole URL.
+        let whole = proxy.map(|_| format!("{}://{}", url.scheme.name(), url.authority)).unwrap_or_default();
+        if let Some(authorization) = proxy.and_then(|p| p.authorization.as_ref()) {
+            all.push(("Proxy-Authorization".to_owned(), authorization.clone()));
+        }
+        let path = call.as_ref().map_or_else(|| url.path.clone(), |c| c.path());
+        let line = format!("{method} {whole}{path}");
         let lines: String = all.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
-        let has_length = !body.is_empty() || matches!(method, "POST" | "PUT" | "PATCH");
-        let template = self.template(place, [line.as_bytes(), lines.as_bytes(), body], has_length, data);
+        let length = match method {
+            _ if is_websocket || call.is_some() => Length::Never,
+            "POST" | "PUT" | "PATCH" => Length::Always,
+            _ => Length::WithBody,
+        };
+        let parts = [line.as_bytes(), lines.as_bytes(), body];
+        let mut template = self.template(place, parts, length, data.map(Arc::as_ref));
+        let mut framed = Vec::new();
+        if let Some(call) = &call {
+            if let Some(template) = &mut template {
+                template.call = Some(Arc::clone(call));
+            }
+            (framed, plan.call) = {
+                let (framed, plan) = self.messages(call, body, template.as_ref(), data);
+                (framed, Some(plan))
+            };
+            plan.path.clone_from(&path);
+        }
+        let body = if call.is_some() { &framed[..] } else { body };
+        plan.body_bytes = body.len() as u64;
         let mut bytes = format!("{line} HTTP/1.1\r\n{lines}").into_bytes();
-        if has_length {
+        if length == Length::Always || (length == Length::WithBody && !body.is_empty()) {
             let length = body.len().to_string();
             bytes.extend_from_slice(format!("Content-Length: {length}\r\n").as_bytes());
             all.push(("Content-Length".to_owned(), length));
@@ -114,15 +195,48 @@ impl Reader<'_> {
         bytes.extend_from_slice(b"\r\n");
         let head_bytes = bytes.len();
         bytes.extend_from_slice(body);
-        let shown = all
+        plan.headers = all
             .into_iter()
             .map(|(n, v)| if is_secret(&n) { (n, "***".to_owned()) } else { (n, v) })
             .collect();
         let head = bytes.get(..head_bytes).unwrap_or_default();
-        let h2 =
-            self.options.http2.then(|| Rendered::new(head, url.scheme.name(), bytes.len() == head_bytes));
+        let scheme = url.scheme.on_the_wire();
+        let is_h2 = self.options.http2 || call.is_some();
+        let h2 = is_h2.then(|| Rendered::new(head, scheme, bytes.len() == head_bytes));
         let is_head = method == "HEAD";
-        (Target { origin: 0, is_head, bytes: bytes.into(), head_bytes, h2, template }, shown)
+        let message = if self.options.binary { Kind::Binary } else { Kind::Text };
+        Target { origin: 0, scheme, call, is_head, bytes: bytes.into(), head_bytes, h2, message, template }
+    }
+
+    /// What can not stand beside a WebSocket.
+    fn websocket(&mut self) {
+        let o = self.options;
+        if o.http2 {
+            self.wrong("--http2", "a WebSocket is opened over HTTP/1.1: leave it out");
+        }
+        if o.pipeline.is_some_and(|n| n > 1) {
+            self.wrong("--pipeline", "is HTTP/1.1's; each message of a WebSocket waits for its answer");
+        }
+        if !o.forms.is_empty() {
+            self.wrong("-F", "a message of a WebSocket has no parts: give --data");
+        }
+        if o.method.as_ref().is_some_and(|m| m != "GET") {
+            self.wrong("-X", "the handshake of a WebSocket is a GET");
+        }
+        for header in &o.headers {
+            let name = header.split(':').next().unwrap_or_default().trim().to_ascii_lowercase();
+            let of_handshake = ["connection", "upgrade"].contains(&name.as_str())
+                || (name.starts_with("sec-websocket-") && name != "sec-websocket-protocol");
+            if of_handshake {
+                self.wrong(&format!("-H {header:?}"), "belongs to the handshake and can not be set");
+            }
+        }
+        if !o.binary && o.data.as_ref().is_some_and(|d| d.starts_with('@')) {
+            let text = self.body().is_none_or(|body| str::from_utf8(&body).is_ok());
+            if !text {
+                self.wrong("--data", "a text message is UTF-8; --binary sends bytes");
+            }
+        }
     }
 
     /// The template of a request, where it is not always the same.
@@ -130,7 +244,7 @@ impl Reader<'_> {
         &mut self,
         place: &str,
         parts: [&[u8]; 3],
-        has_length: bool,
+        length: Length,
         data: Option<&Data>,
     ) -> Option<Template> {
         if self.options.raw || self.feed_is_missing {
@@ -150,7 +264,7 @@ impl Reader<'_> {
             }
         }
         let fixed = [&line, &fields, &body].iter().all(|t| t.is_fixed());
-        (!fixed).then_some(Template { line, fields, body, has_length })
+        (!fixed).then_some(Template { line, fields, body, length, call: None })
     }
 
     pub(super) fn feed(&mut self) -> Option<Data> {

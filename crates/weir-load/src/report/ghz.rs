@@ -37,10 +37,11 @@ impl Sheet {
         // ghz takes the place before where the share falls on a whole place.
         let place = |p: u64| (count * p).div_ceil(100).max(1);
         let percentiles = [10, 25, 50, 75, 90, 95, 99].map(|p| (p, good.at_rank(place(p)))).to_vec();
-        let statuses = if report.counts.grpc.is_empty() {
-            report.counts.statuses.iter().map(|(status, n)| (status.to_string(), *n)).collect()
+        let (statuses, errors) = if report.is_grpc() {
+            calls(report)
         } else {
-            report.counts.grpc.clone()
+            let statuses = report.counts.statuses.iter().map(|(status, n)| (status.to_string(), *n));
+            (statuses.collect(), report.counts.error_texts.clone())
         };
         Self {
             name: report.plan.name.clone(),
@@ -52,7 +53,7 @@ impl Sheet {
             histogram: marks(&good),
             percentiles: if count == 0 { Vec::new() } else { percentiles },
             statuses,
-            errors: report.counts.error_texts.clone(),
+            errors,
         }
     }
 
@@ -97,6 +98,23 @@ impl Sheet {
         }
         out + "\n"
     }
+}
+
+/// Codes and texts of errors. ghz has a code for calls without a response too: what its client says of them.
+fn calls(report: &Report) -> (BTreeMap<String, u64>, BTreeMap<String, u64>) {
+    let (mut codes, e) = (report.counts.grpc.clone(), &report.counts.errors);
+    for (code, n) in [("DeadlineExceeded", e.timeout), ("Unavailable", e.total() - e.timeout)] {
+        if n > 0 {
+            *codes.entry(code.to_owned()).or_default() += n;
+        }
+    }
+    let told = |text: &String| match text.as_str() {
+        "…" => text.clone(),
+        "timeout" => "rpc error: code = DeadlineExceeded desc = context deadline exceeded".to_owned(),
+        other if other.starts_with("rpc error: ") => text.clone(),
+        other => format!("rpc error: code = Unavailable desc = {other}"),
+    };
+    (codes, report.counts.error_texts.iter().map(|(text, n)| (told(text), *n)).collect())
 }
 
 /// Two columns, each three blanks wider than its widest cell; the second is filled up too.
@@ -184,6 +202,25 @@ mod tests {
             lines
         };
         assert_eq!(sorted(&errors.text()), sorted(captured), "but for the order of the codes");
+    }
+
+    #[test]
+    fn calls_without_a_response_have_a_code_too() {
+        let mut report = Report::default();
+        report.counts.responses = 5;
+        report.counts.grpc = [("OK".to_owned(), 4), ("Unavailable".to_owned(), 1)].into();
+        (report.counts.errors.timeout, report.counts.errors.reset) = (2, 1);
+        report.counts.error_texts = [("timeout".to_owned(), 2), ("gone".to_owned(), 1)].into();
+        let text = Sheet::of(&report).text();
+        for line in [
+            "  [DeadlineExceeded]   2 responses",
+            "  [OK]                 4 responses",
+            "  [Unavailable]        2 responses",
+            "  [1]   rpc error: code = Unavailable desc = gone",
+            "  [2]   rpc error: code = DeadlineExceeded desc = context deadline exceeded",
+        ] {
+            assert!(text.lines().any(|l| l.trim_end() == line), "{line}\n{text}");
+        }
     }
 
     #[test]

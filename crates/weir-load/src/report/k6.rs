@@ -37,7 +37,7 @@ const STATS: [&str; 6] = ["avg", "min", "med", "max", "p(90)", "p(95)"];
 fn sheet(report: &Report, mode: Mode) -> Sheet {
     let mut sections = Vec::new();
     let grpc = !report.counts.grpc.is_empty();
-    if !grpc {
+    if !grpc && report.websocket.is_none() {
         sections.push(http(report, mode));
     }
     sections.push(execution(report));
@@ -50,6 +50,17 @@ fn sheet(report: &Report, mode: Mode) -> Sheet {
             ("data_sent", data(report.bytes.sent())),
         ],
     });
+    if let Some(ws) = &report.websocket {
+        let count = |n: u64| Metric::Counter { count: n, rate: n as f64 / seconds };
+        let metrics = vec![
+            ("ws_connecting", trend(&ws.connecting)),
+            ("ws_msgs_received", count(ws.received)),
+            ("ws_msgs_sent", count(ws.sent)),
+            ("ws_session_duration", trend(&ws.session_duration)),
+            ("ws_sessions", count(ws.sessions)),
+        ];
+        sections.push(Section { title: "WEBSOCKET", metrics });
+    }
     if grpc {
         let metrics = vec![("grpc_req_duration", trend(&report.latency.service))];
         sections.push(Section { title: "GRPC", metrics });

@@ -57,7 +57,7 @@ pub struct TargetStats {
     pub requests: u64,
     /// Complete responses.
     pub responses: u64,
-    /// Of these, with a status outside of 200 to 399.
+    /// Of these, with a status outside of 200 to 399; with gRPC, with a code that is not OK.
     pub unexpected: u64,
     /// Requests that ended in an error.
     pub errors: u64,
@@ -87,6 +87,8 @@ pub struct Ledger {
     pub alpn: Option<String>,
     /// Connections by protocol, TLS version and cipher, joined by blanks, in case they differ.
     pub sessions: BTreeMap<String, u64>,
+    /// Connections opened to a proxy, by its URL; empty where none was asked for.
+    pub proxies: BTreeMap<String, u64>,
     /// Time that looking up all names took, before the run.
     pub dns_ns: u64,
     /// The first request on the wire, up to 4 KiB, with what is not printable escaped as in Rust (`\r\n`, `\x1f`); credentials are `***`.
@@ -101,6 +103,30 @@ pub struct Ledger {
     pub server: Option<String>,
     /// `Content-Type` of the first good response.
     pub content_type: Option<String>,
+}
+
+/// The sessions of a load over WebSocket. A message and its answer are a request and its response in all other figures.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct WebSocketStats {
+    /// Sessions opened, warm-up included (k6 `ws_sessions`).
+    pub sessions: u64,
+    /// From the beginning of the connection to the end of the handshake, of each of them (k6 `ws_connecting`).
+    pub connecting: Histogram,
+    /// The handshake alone: from its request to the 101.
+    pub handshake: Histogram,
+    /// From the beginning of the connection to its end, of each that ended before the threads did (k6 `ws_session_duration`).
+    pub session_duration: Histogram,
+    /// Messages sent while measuring (k6 `ws_msgs_sent`).
+    pub sent: u64,
+    /// Messages received while measuring (k6 `ws_msgs_received`): answers, and what nobody asked for.
+    pub received: u64,
+    /// Of these, how many came while no message waited for an answer.
+    pub unsolicited: u64,
+    /// Pings of the target, warm-up included; they are answered.
+    pub pings: u64,
+    /// Sessions that the target closed, by what its close frame said, such as `code 1001`; the 32 first different ones, the rest under `…`.
+    pub closed_by_target: BTreeMap<String, u64>,
 }
 
 /// One check over all responses.

@@ -44,7 +44,7 @@ pub struct TargetPlan {
     pub method: String,
     /// The URL as given, without credentials.
     pub url: String,
-    /// `http`, `https`, `grpc`, …
+    /// `http`, `https`, `ws`, `wss`.
     pub scheme: String,
     /// Host name or address (ab `Server Hostname`), without brackets.
     pub host: String,
@@ -52,14 +52,56 @@ pub struct TargetPlan {
     pub port: u16,
     /// Path with query (ab `Document Path`).
     pub path: String,
-    /// The addresses it resolved to, or `unix:PATH`.
+    /// The proxy it is reached by, without credentials; none for straight.
+    pub proxy: Option<String>,
+    /// The addresses it resolved to, or `unix:PATH`; with a proxy those of the proxy.
     pub addresses: Vec<String>,
     /// Share of requests, relative to the other targets. Default 1.
     pub weight: u32,
     /// Header fields as sent, in order; the values of credentials are `***`.
     pub headers: Vec<(String, String)>,
-    /// Bytes of the request body; of the first request, where bodies differ.
+    /// Bytes of the request body, or of the message; of the first request, where bodies differ.
     pub body_bytes: u64,
+    /// The method that is called; none without gRPC.
+    pub call: Option<CallPlan>,
+}
+
+/// A method of gRPC that is called.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct CallPlan {
+    /// How many messages go each way.
+    pub kind: CallKind,
+    /// Messages sent with each call; with the first, where calls differ.
+    pub messages: u64,
+    /// Where its schema comes from: files, or `reflection v1`.
+    pub schema: String,
+}
+
+/// The kinds of calls of gRPC.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum CallKind {
+    /// Streams both ways. All messages are sent at once.
+    Bidirectional,
+    /// A stream there, one message back.
+    ClientStreaming,
+    /// One message there, a stream back.
+    ServerStreaming,
+    /// One message each way.
+    #[default]
+    Unary,
+}
+
+impl std::fmt::Display for CallKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Bidirectional => "bidirectional",
+            Self::ClientStreaming => "client streaming",
+            Self::ServerStreaming => "server streaming",
+            Self::Unary => "unary",
+        })
+    }
 }
 
 /// When requests begin.
@@ -128,6 +170,13 @@ pub enum Protocol {
     /// HTTP/2, with or without TLS.
     #[serde(rename = "HTTP/2")]
     Http2,
+    /// Messages of a WebSocket over HTTP/1.1.
+    WebSocket,
+}
+
+impl Protocol {
+    /// All of them, each at its own number.
+    pub const ALL: [Self; 4] = [Self::Http10, Self::Http11, Self::Http2, Self::WebSocket];
 }
 
 /// Why a run ended.
@@ -154,6 +203,7 @@ impl std::fmt::Display for Protocol {
             Self::Http10 => "HTTP/1.0",
             Self::Http11 => "HTTP/1.1",
             Self::Http2 => "HTTP/2",
+            Self::WebSocket => "WebSocket",
         })
     }
 }

@@ -47,7 +47,8 @@ fn plan(r: &Report, out: &mut String) {
         } else {
             String::new()
         };
-        let _ = writeln!(out, "{} {}{share}", t.method, t.url);
+        let what = t.call.as_ref().map_or_else(|| t.method.clone(), |c| c.kind.to_string());
+        let _ = writeln!(out, "{what} {}{share}", t.url);
     }
     let pace = match &p.pace {
         Pace::AsFastAsPossible => "as fast as possible".to_owned(),
@@ -76,6 +77,11 @@ fn counts(r: &Report, out: &mut String) {
     let all: Vec<String> = c.statuses.iter().map(|(s, n)| format!("{s}: {}", grouped(*n))).collect();
     let _ =
         writeln!(out, "status       {}", if all.is_empty() { "none".to_owned() } else { all.join("   ") });
+    if r.is_grpc() {
+        let all: Vec<String> = c.grpc.iter().map(|(code, n)| format!("{code}: {}", grouped(*n))).collect();
+        let all = if all.is_empty() { "none".to_owned() } else { all.join("   ") };
+        let _ = writeln!(out, "gRPC         {all}   in {} messages", grouped(c.messages));
+    }
     let e = &c.errors;
     let kinds = [
         ("connect", e.connect),
@@ -156,9 +162,29 @@ fn wire(r: &Report, out: &mut String) {
     let mut words: Vec<String> = l.protocols.keys().cloned().collect();
     words.extend(l.tls_version.clone());
     words.extend(l.tls_cipher.clone());
+    words.extend(l.tls_group.clone());
+    words.extend(l.tls_key_bits.map(|bits| format!("key of {bits} bits")));
     words.push(format!("{} connections opened", grouped(r.connections.opened)));
     words.push(format!("{} requests on a used one", grouped(r.connections.reused)));
     let _ = writeln!(out, "wire         {}", words.join(", "));
+    for (proxy, n) in &l.proxies {
+        let _ = writeln!(out, "proxy        {proxy}, {} connections", grouped(*n));
+    }
+    if let Some(ws) = &r.websocket {
+        let _ = writeln!(
+            out,
+            "websocket    {} sessions, handshake {} at p50, {} at p99, {} messages sent, {} received, {} pings",
+            grouped(ws.sessions),
+            time(ws.handshake.quantile(0.5) as f64),
+            time(ws.handshake.quantile(0.99) as f64),
+            grouped(ws.sent),
+            grouped(ws.received),
+            grouped(ws.pings)
+        );
+        for (told, n) in &ws.closed_by_target {
+            let _ = writeln!(out, "             {} closed by the target: {told}", grouped(*n));
+        }
+    }
     if l.first_request_bytes > 0 {
         let _ = writeln!(
             out,

@@ -15,7 +15,7 @@ pub struct Latency {
     /// the plan's; else it is the moment the client turned to the request, before connecting. The same as `service` on a reused connection of
     /// a closed loop.
     pub response: Histogram,
-    /// The part of `service` whose status was outside of 200 to 399. `service.without(&service_unexpected)` is k6's
+    /// The part of `service` whose status was outside of 200 to 399, with gRPC whose code was not OK. `service.without(&service_unexpected)` is k6's
     /// `{ expected_response:true }`.
     pub service_unexpected: Histogram,
     /// From the first byte of the request written to the first byte of the response (oha `firstByte`).
@@ -72,7 +72,7 @@ pub struct Tick {
     pub requests: u64,
     /// Complete responses.
     pub responses: u64,
-    /// Responses with a status outside of 200 to 399.
+    /// Responses with a status outside of 200 to 399; with gRPC, with a code that is not OK.
     pub unexpected: u64,
     /// Requests that ended in an error.
     pub errors: u64,

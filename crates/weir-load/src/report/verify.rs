@@ -115,6 +115,9 @@ impl Found {
         if !counts.statuses.is_empty() || counts.grpc.is_empty() {
             self.equal("counts.responses", counts.responses, counts.statuses.values().sum());
         }
+        if report.is_grpc() {
+            self.equal("counts.grpc", counts.grpc.values().sum(), counts.responses);
+        }
         let (latency, phases) = (&report.latency, &report.phases);
         for (path, h) in [
             ("latency.service.count", &latency.service),
@@ -130,11 +133,19 @@ impl Found {
         ] {
             self.equal(path, h.count(), counts.responses);
         }
-        let expected = report.with_status(200..=399);
+        let expected = report.expected();
         let unexpected = latency.service_unexpected.count();
         self.equal("latency.service_unexpected.count", unexpected, counts.responses.saturating_sub(expected));
         for (i, check) in report.checks.iter().enumerate() {
             self.equal(&format!("checks[{i}]"), check.passed + check.failed, counts.responses);
+        }
+        if let Some(ws) = &report.websocket {
+            self.equal("websocket.received", ws.received, counts.responses + ws.unsolicited);
+            self.equal("websocket.sessions", ws.sessions, ws.handshake.count());
+            self.equal("websocket.connecting.count", ws.connecting.count(), ws.sessions);
+            if ws.sent > counts.requests {
+                self.say("websocket.sent", ws.sent, format!("at most {}", counts.requests));
+            }
         }
         let worst = report.verdict.reasons.iter().map(|reason| reason.grade).max().unwrap_or(Grade::Valid);
         if report.verdict.grade != worst {

@@ -47,6 +47,10 @@ fn each_reason_is_found_alone() {
     let rate = |r: &mut Report| r.plan.pace = Pace::Rate { per_second: 10_000.0 };
     let cases: &[Case<'_>] = &[
         ("wrong_protocol", Grade::Invalid, &|r| r.plan.protocol = Protocol::Http2),
+        ("not_grpc", Grade::Invalid, &|r| {
+            r.counts.not_grpc = 1;
+            r.counts.grpc.insert("OK".to_owned(), 100_000);
+        }),
         ("starved_connections", Grade::Invalid, &|r| r.connections.responses_by_client[3] = 0),
         ("out_of_ports", Grade::Invalid, &|r| r.health.out_of_ports = 1),
         ("out_of_descriptors", Grade::Invalid, &|r| r.health.out_of_descriptors = 1),

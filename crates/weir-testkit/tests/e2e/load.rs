@@ -1,7 +1,10 @@
 //! The load tester: what it sends, what it counts, and what its verdict notices. How it prints that is in `layouts`, how
 //! targets are compared in `compare`.
 
+mod bench;
+mod bench_file;
 mod compare;
+mod grpc;
 mod knee;
 mod layouts;
 mod live;
@@ -10,10 +13,14 @@ mod origin;
 mod rate;
 
 mod http2;
+mod proxy;
+mod statistics;
+mod verdict;
+mod websocket;
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixListener;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -244,6 +251,13 @@ fn tls_is_verified_and_told() {
         "{good:#?}"
     );
     assert!(good.phases.tls.max() > 0 && good.ledger.tls_cipher.is_some());
+    let group = good.ledger.tls_group.as_deref().unwrap_or_default();
+    assert!(group.contains("25519") || group.starts_with("secp"), "{group}");
+    assert_eq!(good.ledger.tls_key_bits, Some(256), "a key of P-256");
+    let rsa = ServerTls::new(&authority.rsa_leaf(&["localhost"]));
+    let rsa = Upstream::fixed_tls(&rsa, OK_BODY);
+    let rsa_target = format!("https://localhost:{}/", rsa.address().port());
+    load(&["-n1", "-k", &rsa_target]).expect_text("key of 2048 bits");
     let unknown = report(&["-n1", "-c1", &target]);
     assert_eq!((unknown.counts.responses, unknown.counts.errors.tls), (0, 1), "{:?}", unknown.counts);
     assert_eq!(report(&["-n1", "-k", &target]).counts.responses, 1);
@@ -560,30 +574,4 @@ fn bodies_and_statuses_that_change_are_noticed() {
     expect_reason(&r, "status_mix", Grade::Suspect);
     assert_eq!((r.counts.other_length, r.targets[0].body_bytes), (1, Some((0, 2))));
     assert_eq!(r.latency.service_unexpected.count(), 1);
-}
-
-#[test]
-fn a_generator_without_a_processor_is_noticed() {
-    // Something that spins on the same core: each gets half of it.
-    let (_origin, url) = origin("/body/1KiB");
-    let allowed = std::fs::read_to_string("/proc/self/status").unwrap();
-    let allowed =
-        allowed.lines().find_map(|l| l.strip_prefix("Cpus_allowed_list:")).unwrap().trim().to_owned();
-    let core = allowed.split([',', '-']).next().unwrap();
-    let mut spinner = Command::new("taskset")
-        .args(["-c", core, "sh", "-c", "echo; while :; do :; done"])
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    spinner.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap(); // it spins from here on
-    let weir = weir_command(std::path::Path::new("/")).get_program().to_owned();
-    let output = Command::new("taskset")
-        .args(["-c", core])
-        .arg(weir)
-        .args(["load", "-t1", "-c4", "-d1s", "--format", "json", &url])
-        .output();
-    spinner.kill().unwrap();
-    spinner.wait().unwrap();
-    let r: Report = serde_json::from_slice(&output.unwrap().stdout).unwrap();
-    expect_reason(&r, "generator_waited", Grade::Suspect);
 }

@@ -1,9 +1,10 @@
 //! TLS by rustls: the only place that knows it.
 //!
 //! `server` holds certificates chosen by name and the policy of a listener; `client` holds the policy towards an
-//! upstream. Both are built when a config is compiled and shared by all cores.
+//! upstream; `der` looks into certificates. Both policies are built when a config is compiled and shared by all cores.
 
 mod client;
+mod der;
 mod server;
 
 pub use client::ClientTls;
@@ -81,6 +82,15 @@ impl TlsStream {
         };
         let cipher = session.negotiated_cipher_suite().and_then(|s| s.suite().as_str()).unwrap_or("");
         crate::TlsFacts { version, cipher }
+    }
+
+    /// What the handshake was made with.
+    pub(crate) fn keys(&self) -> crate::TlsKeys {
+        let session = self.0.get_ref().1;
+        crate::TlsKeys {
+            group: session.negotiated_key_exchange_group().and_then(|g| g.name().as_str()),
+            certificate_bits: session.peer_certificates().and_then(|c| der::key_bits(c.first()?)),
+        }
     }
 
     /// The protocol that was agreed on.

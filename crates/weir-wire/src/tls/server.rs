@@ -1,8 +1,11 @@
 //! TLS towards clients: certificates by name, client certificates, tickets.
 
+use super::der::element;
 use super::{TlsError, TlsStream, read_certificates, read_key, socket_of};
 use crate::Stream;
 use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{
     ClientHello, NoServerSessionStorage, ProducesTickets, ResolvesServerCert, WebPkiClientVerifier,
 };
@@ -82,6 +85,31 @@ impl ServerTls {
         versions: &[&'static SupportedProtocolVersion],
         tickets: &Tickets,
     ) -> Result<Self, TlsError> {
+        let loaded = identities.iter().map(Loaded::read).collect::<Result<Vec<_>, _>>()?;
+        Self::of(loaded, client_auth, alpn, versions, tickets)
+    }
+
+    /// A policy for everyone with one certificate that was made in memory, as PEM.
+    ///
+    /// # Errors
+    /// When it cannot be used.
+    pub fn of_pem(cert: &str, key: &str, alpn: &[&[u8]]) -> Result<Self, TlsError> {
+        let wrong = |e: rustls::pki_types::pem::Error| TlsError(format!("the certificate in memory: {e}"));
+        let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(cert.as_bytes()).collect();
+        let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).map_err(wrong)?;
+        let place = "the certificate in memory".to_owned();
+        let loaded =
+            Loaded { chain: chain.map_err(wrong)?, key, cert_place: place.clone(), key_place: place };
+        Self::of(vec![loaded], &ClientAuth::Off, alpn, versions(false), &Tickets::new()?)
+    }
+
+    fn of(
+        loaded: Vec<Loaded>,
+        client_auth: &ClientAuth,
+        alpn: &[&[u8]],
+        versions: &[&'static SupportedProtocolVersion],
+        tickets: &Tickets,
+    ) -> Result<Self, TlsError> {
         let provider = Arc::new(aws_lc_rs::default_provider());
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(versions)
@@ -103,7 +131,7 @@ impl ServerTls {
                 )
             }
         };
-        let mut config = builder.with_cert_resolver(Arc::new(Certificates::new(identities)?));
+        let mut config = builder.with_cert_resolver(Arc::new(Certificates::new(loaded)?));
         config.alpn_protocols = alpn.iter().map(|p| p.to_vec()).collect();
         config.ticketer = Arc::clone(&tickets.0);
         config.session_storage = Arc::new(NoServerSessionStorage {}); // tickets do it without memory of ours
@@ -137,25 +165,38 @@ struct Certificates {
     first: Vec<Arc<CertifiedKey>>,
 }
 
+/// A certificate with its key, and what each is called in messages.
+struct Loaded {
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+    cert_place: String,
+    key_place: String,
+}
+
+impl Loaded {
+    fn read(identity: &Identity) -> Result<Self, TlsError> {
+        Ok(Self {
+            chain: read_certificates(&identity.cert)?,
+            key: read_key(&identity.key)?,
+            cert_place: identity.cert.display().to_string(),
+            key_place: identity.key.display().to_string(),
+        })
+    }
+}
+
 impl Certificates {
-    fn new(identities: &[Identity]) -> Result<Self, TlsError> {
+    fn new(loaded: Vec<Loaded>) -> Result<Self, TlsError> {
         let mut all = Self { by_name: HashMap::new(), first: Vec::new() };
         let mut first_names: Option<Vec<String>> = None;
-        for identity in identities {
-            let chain = read_certificates(&identity.cert)?;
-            let names =
-                names_of(&chain[0]).map_err(|e| TlsError(format!("{}: {e}", identity.cert.display())))?;
-            let key = read_key(&identity.key)?;
+        for Loaded { chain, key, cert_place, key_place } in loaded {
+            let leaf = chain.first().ok_or_else(|| TlsError(format!("{cert_place}: no certificate")))?;
+            let names = names_of(leaf).map_err(|e| TlsError(format!("{cert_place}: {e}")))?;
             let key = aws_lc_rs::sign::any_supported_type(&key)
-                .map_err(|e| TlsError(format!("{}: {e}", identity.key.display())))?;
+                .map_err(|e| TlsError(format!("{key_place}: {e}")))?;
             let certified = CertifiedKey::new(chain, key);
-            certified.keys_match().map_err(|e| {
-                TlsError(format!(
-                    "{}: is not the key of {}: {e}",
-                    identity.key.display(),
-                    identity.cert.display()
-                ))
-            })?;
+            certified
+                .keys_match()
+                .map_err(|e| TlsError(format!("{key_place}: is not the key of {cert_place}: {e}")))?;
             let certified = Arc::new(certified);
             // The default is the first certificate, with its twin of the other key type if the list has one.
             let first = first_names.get_or_insert_with(|| names.clone());
@@ -202,7 +243,7 @@ impl ResolvesServerCert for Certificates {
 }
 
 /// The DNS names of a certificate, lower-cased, wildcards as `*.example.com`. An address has no SNI (RFC 6066 §3).
-fn names_of(cert: &rustls::pki_types::CertificateDer<'_>) -> Result<Vec<String>, String> {
+fn names_of(cert: &CertificateDer<'_>) -> Result<Vec<String>, String> {
     let parsed = rustls::server::ParsedCertificate::try_from(cert)
         .map_err(|e| format!("no valid certificate: {e}"))?;
     drop(parsed);
@@ -233,19 +274,6 @@ fn dns_names(der: &[u8]) -> Vec<String> {
     found.sort();
     found.dedup();
     found
-}
-
-/// The content of the DER element at the start, if it has that tag, and what follows it.
-fn element(der: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
-    let (&found, rest) = der.split_first()?;
-    let (&first, mut rest) = rest.split_first()?;
-    let mut len = usize::from(first);
-    if first & 0x80 != 0 {
-        let (digits, after) = rest.split_at_checked(usize::from(first & 0x7f))?;
-        len = digits.iter().try_fold(0usize, |n, &d| n.checked_mul(256)?.checked_add(usize::from(d)))?;
-        rest = after;
-    }
-    (found == tag).then(|| rest.split_at_checked(len)).flatten()
 }
 
 fn memfind(haystack: &[u8], needle: &[u8]) -> Option<usize> {

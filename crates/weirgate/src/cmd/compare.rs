@@ -1,12 +1,18 @@
 //! `weir compare`: the same load on several targets in turn, with statistics. What is compared and how stands in weir-load.
+//!
+//! *Layout.* Here the command line; `file` is a bench file as written, `run` starts what it names.
+
+mod file;
+mod run;
 
 use super::load::{ConnectionArgs, RequestArgs, end_on_ctrl_c};
 use super::{Format, print};
 use anyhow::{Context as _, Result};
 use clap::Args;
+use file::BenchFile;
 use std::fs::File;
 use std::io::{IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use weir_load::compare::CompareEnd;
 use weir_load::{Compare as Ready, CompareOptions, Comparison, Interrupt, Mistake, Options};
@@ -16,6 +22,15 @@ pub(super) struct Compare {
     /// Targets, each with a name; the others are compared with the first
     #[arg(value_name = "NAME=URL")]
     targets: Vec<String>,
+    /// Run the workloads of a bench file instead, which says what is started and how it is loaded
+    #[arg(short = 'f', long = "file", value_name = "FILE", help_heading = "Bench file", conflicts_with_all = OF_THE_FILE)]
+    file: Option<PathBuf>,
+    /// Only this workload of the bench file; may be repeated
+    #[arg(long = "workload", value_name = "NAME", help_heading = "Bench file", requires = "file")]
+    workloads: Vec<String>,
+    /// Say what is wrong with the bench file, and start nothing
+    #[arg(long = "check-file", help_heading = "Bench file", requires = "file")]
+    check_file: bool,
 
     /// Connections to each target; with --rate the most that may be open [default: 50, with --rate 1000]
     #[arg(short = 'c', long, value_name = "N", help_heading = "Load")]
@@ -67,24 +82,63 @@ pub(super) struct Compare {
     /// Save the result too, for --against
     #[arg(long, value_name = "FILE", help_heading = "Report")]
     save: Option<PathBuf>,
+    /// Write the result as one page too, readable offline
+    #[arg(long, value_name = "FILE", help_heading = "Report")]
+    html: Option<PathBuf>,
     /// Tell what it cost the targets' processes: `auto` for whoever listens there, or NAME=PID; may be repeated
     #[arg(long = "pid", value_name = "auto|NAME=PID", help_heading = "Report")]
     pids: Vec<String>,
 }
 
+/// What a bench file says for itself.
+const OF_THE_FILE: [&str; 35] = [
+    "targets",
+    "connections",
+    "rate",
+    "threads",
+    "checks",
+    "until",
+    "block",
+    "warmup",
+    "seed",
+    "against",
+    "direct",
+    "fail_if",
+    "pids",
+    "method",
+    "headers",
+    "data",
+    "forms",
+    "feed",
+    "raw",
+    "user",
+    "bearer",
+    "cookies",
+    "curl",
+    "http2",
+    "streams",
+    "no_keepalive",
+    "pipeline",
+    "timeout",
+    "resolve",
+    "unix_socket",
+    "insecure",
+    "cacert",
+    "cert",
+    "key",
+    "server_name",
+];
+
 impl Compare {
     pub(super) fn run(self) -> Result<ExitCode> {
+        if let Some(path) = &self.file {
+            return self.run_file(path);
+        }
         let ready = self.options().and_then(|options| Ready::new(&options));
-        // Before the run: one that cannot be kept need not be made.
-        let file = self.save.as_ref().map(|path| {
-            let hint =
-                |e: std::io::Error| vec![Mistake { place: path.display().to_string(), hint: e.to_string() }];
-            File::create(path).map(|file| (path, file)).map_err(hint)
-        });
-        let (ready, file) = match (ready, file.transpose()) {
-            (Ok(ready), Ok(file)) => (ready, file),
-            (ready, file) => {
-                let mistakes = ready.err().into_iter().chain(file.err()).flatten();
+        let (ready, kept) = match (ready, Kept::open(&self)) {
+            (Ok(ready), Ok(kept)) => (ready, kept),
+            (ready, kept) => {
+                let mistakes = ready.err().into_iter().chain(kept.err()).flatten();
                 mistakes.for_each(|m| eprintln!("weir compare: {m}"));
                 return Ok(ExitCode::from(2));
             }
@@ -104,10 +158,62 @@ impl Compare {
             Format::Json => result.to_json(),
             Format::Text => result.to_text(),
         });
-        if let Some((path, mut file)) = file {
-            file.write_all(result.to_json().as_bytes()).with_context(|| path.display().to_string())?;
-        }
+        kept.write(&result.to_json(), || result.to_html())?;
         Ok(ExitCode::from(exit_code(&result)))
+    }
+
+    /// Runs a bench file.
+    fn run_file(&self, path: &Path) -> Result<ExitCode> {
+        let file = match BenchFile::read(path) {
+            Ok(file) => file,
+            Err(found) => {
+                eprint!("{}", found.to_text());
+                return Ok(ExitCode::from(2));
+            }
+        };
+        let time = self.duration.as_deref();
+        let known: Vec<&str> = file.workloads.names().collect();
+        let unknown = self.workloads.iter().find(|name| !known.contains(&name.as_str()));
+        let mistake =
+            unknown.map(|name| format!("--workload {name}: {} has {}", path.display(), known.join(", ")));
+        let odd = time.filter(|time| weir_load::duration(time).is_none_or(|time| time.is_zero()));
+        let mistake =
+            mistake.or_else(|| odd.map(|time| format!("-d {time}: expected a time such as 30s or 2m")));
+        if let Some(mistake) = mistake {
+            eprintln!("weir compare: {mistake}");
+            return Ok(ExitCode::from(2));
+        }
+        if self.check_file {
+            print(&format!(
+                "{}: good: {} targets, {} workloads\n",
+                path.display(),
+                file.targets.len(),
+                file.workloads.len()
+            ));
+            return Ok(ExitCode::SUCCESS);
+        }
+        let kept = match Kept::open(self) {
+            Ok(kept) => kept,
+            Err(mistakes) => {
+                mistakes.iter().for_each(|m| eprintln!("weir compare: {m}"));
+                return Ok(ExitCode::from(2));
+            }
+        };
+        let interrupt = Interrupt::default();
+        end_on_ctrl_c(&interrupt)?;
+        let tells = std::io::stderr().is_terminal();
+        let tell = |text: &str| {
+            if tells {
+                eprint!("\r{text:<70.70}");
+            }
+        };
+        let set = run::Bench::new(&file, path, &interrupt, &tell).run(&self.workloads, time)?;
+        print(&match self.format {
+            Format::Json => set.to_json(),
+            Format::Text => set.to_text(),
+        });
+        kept.write(&set.to_json(), || set.to_html())?;
+        Ok(ExitCode::from(u8::from(run::has_failed(&set) || set.workloads.is_empty())))
     }
 
     fn options(&self) -> Result<CompareOptions, Vec<Mistake>> {
@@ -122,6 +228,7 @@ impl Compare {
         self.request.fill(&mut load).map_err(|m| vec![m])?;
         Ok(CompareOptions {
             targets: self.targets.clone(),
+            own: Vec::new(),
             load,
             duration: self.duration.clone(),
             block: self.block.clone(),
@@ -133,6 +240,38 @@ impl Compare {
             pids: self.pids.clone(),
             seed: Some(self.seed),
         })
+    }
+}
+
+/// The files that a result is written to, open before the run: one that cannot be kept need not be made.
+struct Kept {
+    json: Option<File>,
+    html: Option<File>,
+}
+
+impl Kept {
+    fn open(args: &Compare) -> Result<Self, Vec<Mistake>> {
+        let create = |path: &Option<PathBuf>| {
+            let hint = |path: &Path, e: std::io::Error| Mistake {
+                place: path.display().to_string(),
+                hint: e.to_string(),
+            };
+            path.as_ref().map(|path| File::create(path).map_err(|e| hint(path, e))).transpose()
+        };
+        match (create(&args.save), create(&args.html)) {
+            (Ok(json), Ok(html)) => Ok(Self { json, html }),
+            (json, html) => Err(json.err().into_iter().chain(html.err()).collect()),
+        }
+    }
+
+    fn write(self, json: &str, html: impl FnOnce() -> String) -> Result<()> {
+        if let Some(mut file) = self.json {
+            file.write_all(json.as_bytes()).context("--save")?;
+        }
+        if let Some(mut file) = self.html {
+            file.write_all(html().as_bytes()).context("--html")?;
+        }
+        Ok(())
     }
 }
 

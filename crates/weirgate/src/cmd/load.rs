@@ -30,7 +30,7 @@ use weir_load::{Interrupt, Knee, Mistake, Options, Plan, Report};
 
 #[derive(Args)]
 pub(super) struct Load {
-    /// What to load: URLs, each with an optional weight, as in 3@http://127.0.0.1:8080/
+    /// What to load: URLs (http, https, ws, wss), each with an optional weight, as in 3@http://127.0.0.1:8080/; a method as grpc://HOST:PORT/PACKAGE.SERVICE/METHOD
     #[arg(value_name = "URL")]
     urls: Vec<String>,
 
@@ -67,7 +67,7 @@ pub(super) struct Load {
     #[command(flatten)]
     connection: ConnectionArgs,
 
-    /// What each response must be: status=200, body~TEXT, json:$.a=1, size<10KiB; may be repeated
+    /// What each response must be: status=200, grpc=OK, body~TEXT, json:$.a=1, size<10KiB; may be repeated
     #[arg(long = "check", value_name = "CHECK", help_heading = "Judgement")]
     checks: Vec<String>,
     /// What the run must hold, or exit with 1: 'p99<20ms', 'errors<0.1%', 'rate>5000'; may be repeated

@@ -8,6 +8,7 @@ mod explain;
 mod filters;
 mod load;
 mod origin;
+mod process;
 mod reload;
 mod report;
 mod run;
@@ -31,7 +32,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Measure what the load tester itself can do at most
+    /// Measure what each route and filter of a config costs, or what the load tester itself can do at most
     Bench(bench::Bench),
     /// Say everything that `run` would refuse, without running
     Check(check::Check),

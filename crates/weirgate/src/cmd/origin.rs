@@ -6,9 +6,11 @@ use clap::Args;
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use tokio::signal::unix::{SignalKind, signal};
-use weir_origin::{Options, Origin, PATHS};
+use weir_gateway::config::units::ByteSize;
+use weir_origin::{FIXED_MOST, Options, Origin, Tls, list};
 
 #[derive(Args)]
 pub(super) struct Serve {
@@ -18,6 +20,24 @@ pub(super) struct Serve {
     /// Threads [default: the cores it may run on]
     #[arg(short = 't', long, value_name = "N")]
     threads: Option<NonZeroUsize>,
+    /// Speak TLS, with a certificate that is made now and signs itself
+    #[arg(long)]
+    tls: bool,
+    /// Speak TLS with this certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "key")]
+    cert: Option<PathBuf>,
+    /// Key of the certificate
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    key: Option<PathBuf>,
+    /// Answer every request, whatever its path, with 200 and a body of so many bytes, such as 1KiB
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    fixed: Option<usize>,
+}
+
+/// A size, as a config has it.
+fn size(text: &str) -> Result<usize, String> {
+    let bytes = text.parse::<ByteSize>().ok().map(ByteSize::as_usize);
+    bytes.filter(|n| *n <= FIXED_MOST).ok_or_else(|| "expected a size such as 1KiB, at most 64MiB".to_owned())
 }
 
 impl Serve {
@@ -32,14 +52,31 @@ impl Serve {
             return Ok(code);
         }
         let cores = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
-        let options = Options { address: self.http, threads: self.threads.unwrap_or(cores) };
+        let _ = weir_wire::limits::raise_descriptors(); // fewer connections then, and accepting waits for some to end
+        let (scheme, tls) = match (&self.cert, &self.key) {
+            (Some(cert), Some(key)) => ("https", Tls::Files { cert: cert.clone(), key: key.clone() }),
+            _ if self.tls => ("https", Tls::SelfSigned),
+            _ => ("http", Tls::Off),
+        };
+        let threads = self.threads.unwrap_or(cores);
+        let options = Options { address: self.http, threads, tls, fixed: self.fixed };
         let origin = match Origin::start(options) {
             Ok(origin) => origin,
+            // A certificate names its file.
+            Err(e) if e.kind() == std::io::ErrorKind::InvalidInput => {
+                eprintln!("weir origin: {e}");
+                return Ok(ExitCode::from(1));
+            }
             Err(e) => return Ok(self.wrong(&e.to_string())),
         };
-        let mut text = format!("It flows on http://{}\n\n", origin.address());
-        for (path, what) in PATHS {
-            let _ = writeln!(text, "  {path:<16} {what}"); // a String takes everything
+        let mut text = format!("It flows on {scheme}://{}\n\n", origin.address());
+        if self.fixed.is_none() {
+            let by = if scheme == "https" { "by ALPN" } else { "without TLS" };
+            text.push_str(&list());
+            let _ = writeln!(
+                text,
+                "\nThe same port speaks HTTP/2 {by}, and gRPC: helloworld.v1.Greeter, health, reflection."
+            ); // a String takes everything
         }
         print(&text);
         runtime.block_on(async {

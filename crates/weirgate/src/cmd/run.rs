@@ -21,8 +21,7 @@ pub(super) fn run(args: &ConfigArgs) -> Result<ExitCode> {
     let embedded = source.is_embedded();
     // The default config needs something to stand in front of.
     let origin = if embedded {
-        let options = Options { address: ([127, 0, 0, 1], 0).into(), threads: std::num::NonZeroUsize::MIN };
-        let origin = Origin::start(options).context("the built-in origin did not start")?;
+        let origin = Origin::start(Options::default()).context("the built-in origin did not start")?;
         source = source.with_variable(ORIGIN_VARIABLE, origin.address().to_string());
         Some(origin)
     } else {

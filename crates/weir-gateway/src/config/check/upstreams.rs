@@ -93,6 +93,13 @@ impl Checker<'_> {
             }
             _ => {}
         }
+        let least = upstream.least_connections(self.config.workers);
+        if let Some(limit) = upstream.limits.connections.filter(|limit| *limit < least) {
+            let message =
+                format!("{limit} is less than the {least} workers: with HTTP/2 each may have one connection");
+            let hint = format!("write {least}, or lower `workers`");
+            self.warn(&format!("{path}.limits.connections"), "fewer-than-workers", message, hint);
+        }
     }
 
     /// What is read but not done yet, so that a config may be ahead of its version without surprise.

@@ -262,6 +262,14 @@ impl Default for Dns {
 
 impl Workers {
     const MAX: u16 = 1024;
+
+    /// How many: as written, or as many as this process may run on.
+    pub fn count(self) -> usize {
+        match self {
+            Self::Auto => std::thread::available_parallelism().map_or(1, usize::from),
+            Self::Count(n) => usize::from(n.get()),
+        }
+    }
 }
 
 impl<'de> Deserialize<'de> for Workers {

@@ -8,6 +8,7 @@ use serde::de::{self as serde_de, Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
 use super::addresses::EndpointAddress;
+use super::process::Workers;
 use super::values::FilePath;
 use crate::config::de;
 use crate::config::units::{Duration, Percent};
@@ -241,7 +242,8 @@ impl Default for Outlier {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct UpstreamLimits {
-    /// Connections to all its endpoints together. Default none.
+    /// Connections to all its endpoints together. Default none. With HTTP/2, where each worker shares few connections
+    /// among its requests, at least one for each worker: a worker without any could serve nobody.
     #[schemars(range(min = 1))]
     pub connections: Option<u32>,
     /// Requests that wait for a connection once `connections` are busy. Default 1024; more are answered 503.
@@ -259,6 +261,15 @@ impl Default for UpstreamLimits {
 impl Upstream {
     fn default_keepalive() -> Duration {
         Duration::from_secs(60)
+    }
+
+    /// The least that `limits.connections` may mean: with HTTP/2 connections stay with their worker and never end for want
+    /// of requests, so that another worker would wait for one for ever.
+    pub fn least_connections(&self, workers: Workers) -> u32 {
+        match (self.protocol, &self.tls) {
+            (UpstreamProtocol::Http1, _) | (UpstreamProtocol::Auto, None) => 1,
+            _ => u32::try_from(workers.count()).unwrap_or(u32::MAX),
+        }
     }
 }
 

@@ -32,10 +32,11 @@ impl Compiler<'_> {
             return Some(same);
         }
         let gate = written.limits.connections.map(|connections| {
-            let (limits, pending) = (connections, written.limits.pending);
-            match old.and_then(|(_, old)| old.gate.clone()).filter(|g| g.is(limits, pending)) {
+            let (least, pending) = (written.least_connections(self.config.workers), written.limits.pending);
+            let connections = connections.max(least);
+            match old.and_then(|(_, old)| old.gate.clone()).filter(|g| g.is(connections, pending)) {
                 Some(same) => same,
-                None => Arc::new(Gate::new(limits, pending)),
+                None => Arc::new(Gate::new(connections, pending)),
             }
         });
         let (fixed, names) = self.endpoints(name, written, tls.is_some());

@@ -4,7 +4,7 @@ use super::Client;
 use crate::clock;
 use crate::engine::h1::{Conn, Failure};
 use crate::engine::h2::request::body_bytes;
-use crate::engine::h2::{Ask, Fate, Link, Place};
+use crate::engine::h2::{Ask, CHOSE_OLD, Fate, Link, Place};
 use crate::engine::worker::{EndReason, Worker};
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -40,8 +40,7 @@ impl Client {
             let made: Arc<[u8]>;
             let (bytes, head_bytes) = if whole.template.is_some() {
                 let end = memchr::memmem::find(&self.out, b"\r\n\r\n").map_or(self.out.len(), |at| at + 4);
-                let scheme = plan.as_run.targets[target].scheme.as_str();
-                self.head.render(&self.out[..end], scheme, end == self.out.len());
+                self.head.render(&self.out[..end], whole.scheme, end == self.out.len());
                 made = self.out.as_slice().into();
                 (&made, end)
             } else {
@@ -134,6 +133,9 @@ impl Client {
         let (stream, times) = self.dial(origin).await?;
         let worker = Rc::clone(&self.worker);
         if stream.tls().is_some() && !stream.chose_h2() {
+            if worker.plan.is_grpc() {
+                return Err(Failure::Connect(CHOSE_OLD.to_owned()));
+            }
             place.is_old.set(true);
             self.conns[origin] = Some(Conn::new(stream, worker.plan.keeps_bodies(), times));
             return Ok(());

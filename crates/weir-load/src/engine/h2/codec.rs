@@ -9,9 +9,11 @@ use super::frame::{self, FRAME_MOST, HEADER, Header, Kind};
 use super::head::Head;
 use super::hpack::Decoder;
 use super::request::Rendered;
+use crate::grpc::{Code, Messages};
 use crate::report::Protocol;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
+use std::rc::Rc;
 use std::sync::Arc;
 
 /// What a client sends first.
@@ -52,6 +54,8 @@ pub(super) struct Answer {
     pub(super) result: Result<Response, Lost>,
     /// The part of the body that is kept for checks.
     pub(super) body: Vec<u8>,
+    /// What gRPC says of an end that is not OK.
+    pub(super) text: Option<Rc<str>>,
 }
 
 /// Why a request got no response.
@@ -81,6 +85,17 @@ struct Stream {
     /// Of the body that is not sent yet, and from where.
     body: Option<(Arc<[u8]>, usize)>,
     kept: Vec<u8>,
+    call: Call,
+}
+
+/// What gRPC says of a response.
+#[derive(Debug, Default)]
+struct Call {
+    /// Whether its head says that it is gRPC.
+    is_grpc: bool,
+    code: Option<Code>,
+    text: Option<Rc<str>>,
+    messages: Messages,
 }
 
 /// The first response, as it came.
@@ -110,6 +125,10 @@ pub(super) struct Codec {
     pub(super) capture: Option<Capture>,
     /// Bytes of frames that belong to no response.
     pub(super) overhead: u64,
+    /// Longest part of a body that is kept, where they are.
+    pub(super) kept_most: usize,
+    /// Whether requests are calls of gRPC.
+    pub(super) is_grpc: bool,
     streams: HashMap<u32, Stream, BuildHasherDefault<ById>>,
     next: u32,
     most: usize,
@@ -123,7 +142,8 @@ pub(super) struct Codec {
     continued: Option<(u32, u8)>,
     block: Vec<u8>,
     decoder: Decoder,
-    known: Known,
+    /// Of heads, and of trailers.
+    known: [Known; 2],
     window: i64,
     window_of_streams: i64,
     room: i64,
@@ -147,6 +167,25 @@ impl Hasher for ById {
 
     fn write_u32(&mut self, n: u32) {
         self.0 = u64::from(n).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+}
+
+impl Stream {
+    /// The response is complete: what it means to gRPC.
+    fn end_call(&mut self) {
+        let call = &mut self.call;
+        let r = &mut self.response;
+        let (code, why) = match call.code {
+            _ if !call.is_grpc => (Code::of_http(r.status), "the content-type of the response is not gRPC's"),
+            None => (Code::INTERNAL, "the response ended without grpc-status"),
+            Some(Code::OK) if !call.messages.is_whole() => (Code::INTERNAL, "the last message is cut"),
+            Some(code) => (code, ""),
+        };
+        r.is_no_grpc = !call.is_grpc || call.code.is_none();
+        (r.grpc, r.messages) = (Some(code), call.messages.count);
+        if !why.is_empty() {
+            call.text = Some(why.into());
+        }
     }
 }
 
@@ -177,6 +216,8 @@ impl Codec {
             out,
             capture: None,
             overhead: 0,
+            kept_most: crate::check::BODY_KEPT,
+            is_grpc: false,
             streams: HashMap::default(),
             next: 1,
             most: STREAMS_FIRST,
@@ -187,7 +228,7 @@ impl Codec {
             continued: None,
             block: Vec::new(),
             decoder: Decoder::default(),
-            known: Known::default(),
+            known: Default::default(),
             window: WINDOW_FIRST,
             window_of_streams: WINDOW_FIRST,
             room: i64::from(WINDOW),
@@ -238,6 +279,7 @@ impl Codec {
             room: i64::from(WINDOW),
             body: body.map(|(bytes, at)| (Arc::clone(bytes), at)),
             kept: Vec::new(),
+            call: Call::default(),
         };
         let has_body = stream.body.is_some();
         self.streams.insert(id, stream);
@@ -457,9 +499,12 @@ impl Codec {
 
     /// A whole block of fields.
     fn block(&mut self, id: u32, block: &[u8], ends: bool, answers: &mut Vec<Answer>) -> Result<(), Broken> {
-        let is_known = self.known.changes == self.decoder.changes()
-            && !self.known.block.is_empty()
-            && self.known.block == block;
+        // Heads and trailers take turns, so each has its own.
+        let is_trailer = self.streams.get(&id).is_some_and(|s| s.response.status != 0);
+        let [of_heads, of_trailers] = &mut self.known;
+        let known = if is_trailer { of_trailers } else { of_heads };
+        let is_known =
+            known.changes == self.decoder.changes() && !known.block.is_empty() && known.block == block;
         let mut other = Head::default();
         let wanted = self.capture.is_some() && id == 1;
         if !is_known || wanted {
@@ -480,12 +525,12 @@ impl Codec {
                 return broken(COMPRESSION, "a head is no HPACK");
             }
             if before == self.decoder.changes() {
-                self.known.block.clear();
-                self.known.block.extend_from_slice(block);
-                (self.known.changes, self.known.head) = (before, other);
+                known.block.clear();
+                known.block.extend_from_slice(block);
+                (known.changes, known.head) = (before, other.clone());
             }
         }
-        let head = if is_known { self.known.head } else { other };
+        let head = if is_known { &known.head } else { &other };
         let Some(stream) = self.streams.get_mut(&id) else { return Ok(()) };
         let outcome = if stream.response.status == 0 { head.begin(ends) } else { head.trail(ends) };
         match outcome {
@@ -497,6 +542,11 @@ impl Codec {
             Ok(Some(status)) => {
                 if stream.response.status == 0 {
                     (stream.response.status, stream.length) = (status, head.length());
+                    stream.call.is_grpc = head.is_grpc;
+                }
+                if self.is_grpc {
+                    stream.call.code = head.code.or(stream.call.code);
+                    stream.call.text = head.text.clone().or_else(|| stream.call.text.take());
                 }
                 if ends {
                     self.complete(id, answers);
@@ -528,8 +578,14 @@ impl Codec {
             return Ok(());
         }
         if self.keeps_bodies {
-            let room = crate::check::BODY_KEPT.saturating_sub(stream.kept.len()).min(content.len());
+            let room = self.kept_most.saturating_sub(stream.kept.len()).min(content.len());
             stream.kept.extend_from_slice(content.get(..room).unwrap_or_default());
+        }
+        if self.is_grpc && stream.call.is_grpc && stream.call.messages.feed(content).is_err() {
+            self.reset(id, PROTOCOL);
+            let text = "gRPC: a message is compressed, though no coding was accepted";
+            self.lose(id, Lost::Protocol(text.to_owned()), answers);
+            return Ok(());
         }
         if header.has(frame::END_STREAM) {
             self.complete(id, answers);
@@ -557,7 +613,10 @@ impl Codec {
 
     /// The response has come to its end.
     fn complete(&mut self, id: u32, answers: &mut Vec<Answer>) {
-        let Some(stream) = self.streams.remove(&id) else { return };
+        let Some(mut stream) = self.streams.remove(&id) else { return };
+        if self.is_grpc {
+            stream.end_call();
+        }
         let r = stream.response;
         let has_none = stream.is_head || matches!(r.status, 204 | 304);
         if !has_none && stream.length.is_some_and(|n| n != r.body_bytes) {
@@ -569,14 +628,16 @@ impl Codec {
         if stream.body.is_some() {
             self.reset(id, CANCEL); // it answered before it had all of the request
         }
-        answers.push(Answer { key: stream.key, first: stream.first, result: Ok(r), body: stream.kept });
+        let (body, text) = (stream.kept, stream.call.text);
+        answers.push(Answer { key: stream.key, first: stream.first, result: Ok(r), body, text });
     }
 
     fn lose(&mut self, id: u32, lost: Lost, answers: &mut Vec<Answer>) {
         let Some(stream) = self.streams.remove(&id) else { return };
         self.overhead +=
             stream.response.head_bytes + stream.response.body_bytes + stream.response.framing_bytes;
-        answers.push(Answer { key: stream.key, first: stream.first, result: Err(lost), body: Vec::new() });
+        let Stream { key, first, .. } = stream;
+        answers.push(Answer { key, first, result: Err(lost), body: Vec::new(), text: None });
     }
 
     /// A frame of the connection, or one that changes how we send.

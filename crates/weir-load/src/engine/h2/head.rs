@@ -1,10 +1,19 @@
 //! What we need to know of the head of a response, or of its trailers.
 
+use crate::grpc::{self, Code};
+use std::rc::Rc;
+
 /// What the fields of one block say.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Head {
     status: Option<u16>,
     length: Option<u64>,
+    /// Whether the body is messages of gRPC.
+    pub(super) is_grpc: bool,
+    /// What grpc-status says.
+    pub(super) code: Option<Code>,
+    /// What grpc-message says.
+    pub(super) text: Option<Rc<str>>,
     /// Whether a field that is no pseudo field came.
     begun: bool,
     wrong: Option<&'static str>,
@@ -40,6 +49,9 @@ impl Head {
                 }
                 self.length = length;
             }
+            b"content-type" => self.is_grpc = value.starts_with(b"application/grpc"),
+            b"grpc-message" if !value.is_empty() => self.text = Some(grpc::message(value).into()),
+            b"grpc-status" => self.code = Some(Code::read(value)),
             _ => {}
         }
     }

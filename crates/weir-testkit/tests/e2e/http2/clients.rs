@@ -1,7 +1,8 @@
-//! Clients that others wrote: curl and nghttp.
+//! Clients that others wrote: curl, nghttp, and gRPC's own for Python.
 //!
 //! Where one is not installed its tests say so and pass; `make test` installs it.
 
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -121,6 +122,49 @@ fn nghttp_with_its_priorities() {
         text.matches("error_code=").count(),
         "{}",
         seen(&text)
+    );
+}
+
+#[test]
+fn grpc_of_python_on_both_sides() {
+    const PYTHON: &str = "/usr/bin/python3"; // Debian's: its library is not seen by others
+    let known = Command::new(PYTHON).args(["-c", "import grpc"]).stderr(Stdio::null()).status();
+    if !known.is_ok_and(|status| status.success()) {
+        eprintln!("SKIPPED: grpcio is not installed (scripts/ensure-tools.sh grpcio)");
+        return;
+    }
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/e2e/http2/grpc_client.py");
+    let mut python = Command::new(PYTHON)
+        .arg(script)
+        .env("PYTHONIOENCODING", "utf-8")
+        .env_remove("http_proxy")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = BufReader::new(python.stdout.take().unwrap());
+    let mut port = String::new();
+    said.read_line(&mut port).unwrap();
+    let weir = super::weir(format!("127.0.0.1:{}", port.trim()).parse().unwrap(), H2C);
+    writeln!(python.stdin.take().unwrap(), "{}", weir.address("web")).unwrap();
+    let mut text = String::new();
+    said.read_to_string(&mut text).unwrap();
+    assert!(python.wait().unwrap().success(), "{text}");
+    assert_eq!(
+        text.lines().collect::<Vec<_>>(),
+        [
+            "unary olleh yes the message OK",
+            "large True",
+            "down 1000",
+            "up a,b,c",
+            "both eno owt eerht",
+            "many 500",
+            "fail FAILED_PRECONDITION it was asked to b'\\x00\\xff' äh, not now: 100 %",
+            "deadline DEADLINE_EXCEEDED None None Deadline Exceeded",
+            "unknown UNIMPLEMENTED",
+            "canceled CANCELLED",
+            "after ba",
+        ]
     );
 }
 

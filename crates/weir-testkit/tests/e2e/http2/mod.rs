@@ -12,6 +12,7 @@ mod links;
 mod pairs;
 mod secure;
 mod streams;
+mod waits;
 mod websocket;
 
 use std::net::SocketAddr;
@@ -61,11 +62,15 @@ fn ask<'a>(method: &'a str, path: &'a str, more: &[(&'a str, &'a str)]) -> Vec<(
 #[track_caller]
 fn counted(weir: &Weir, cause: &str) {
     weir_testkit::eventually(&format!("{cause} is counted"), || {
-        let ask = format!("GET /metrics HTTP/1.1\r\nHost: {}\r\n\r\n", weir.admin());
-        let metrics = weir.admin_client().ask(ask).text();
         let named = format!("\"{cause}\"");
-        metrics.lines().any(|line| {
+        metrics(weir).lines().any(|line| {
             line.starts_with("weir_causes_total") && line.contains(&named) && !line.ends_with(" 0")
         })
     });
+}
+
+/// What the gateway counts.
+#[track_caller]
+fn metrics(weir: &Weir) -> String {
+    weir.admin_client().ask(format!("GET /metrics HTTP/1.1\r\nHost: {}\r\n\r\n", weir.admin())).text()
 }

@@ -13,9 +13,12 @@ pub(in crate::cmd) struct RequestArgs {
     /// A header field, `name: value`; may be repeated
     #[arg(short = 'H', long = "header", value_name = "K: V", help_heading = "Request")]
     headers: Vec<String>,
-    /// Body: text, or @FILE
+    /// Body, or message of a WebSocket: text, or @FILE
     #[arg(long, value_name = "TEXT|@FILE", help_heading = "Request")]
     data: Option<String>,
+    /// Send messages of a WebSocket as binary ones
+    #[arg(long, help_heading = "Request")]
+    binary: bool,
     /// A part of a multipart body, name=value or name=@FILE; may be repeated
     #[arg(short = 'F', long = "form", value_name = "K=V", help_heading = "Request")]
     forms: Vec<String>,
@@ -37,6 +40,19 @@ pub(in crate::cmd) struct RequestArgs {
     /// A curl command line, as browsers copy it
     #[arg(long, value_name = "'curl …'", help_heading = "Request")]
     curl: Option<String>,
+
+    /// Metadata, `key: value`, values of `-bin` keys in base64; may be repeated
+    #[arg(long, value_name = "K: V", help_heading = "gRPC (--data is JSON)")]
+    metadata: Vec<String>,
+    /// A .proto file that says what the method is [default: the target is asked, by server reflection]; may be repeated
+    #[arg(long = "proto", value_name = "FILE", help_heading = "gRPC (--data is JSON)")]
+    protos: Vec<PathBuf>,
+    /// Where files that it imports are looked for [default: where it stands]; may be repeated
+    #[arg(long = "import-path", value_name = "DIR", help_heading = "gRPC (--data is JSON)")]
+    import_paths: Vec<PathBuf>,
+    /// A set of descriptors instead, as protoc --include_imports --descriptor_set_out writes it
+    #[arg(long, value_name = "FILE", help_heading = "gRPC (--data is JSON)")]
+    protoset: Option<PathBuf>,
 }
 
 /// How it is sent.
@@ -63,6 +79,9 @@ pub(in crate::cmd) struct ConnectionArgs {
     /// Connect to this Unix socket
     #[arg(long, value_name = "PATH", help_heading = "Connection")]
     unix_socket: Option<PathBuf>,
+    /// Go by this proxy, http://[USER:PASSWORD@]HOST:PORT, or `env` for that of the environment [default: none]
+    #[arg(long, value_name = "URL|env", help_heading = "Connection")]
+    proxy: Option<String>,
     /// Accept any certificate
     #[arg(short = 'k', long, help_heading = "Connection")]
     insecure: bool,
@@ -86,9 +105,14 @@ impl RequestArgs {
         options.method.clone_from(&self.method);
         options.headers.clone_from(&self.headers);
         options.data.clone_from(&self.data);
+        options.binary = self.binary;
         options.forms.clone_from(&self.forms);
         options.feed.clone_from(&self.feed);
         options.raw = self.raw;
+        options.metadata.clone_from(&self.metadata);
+        options.protos.clone_from(&self.protos);
+        options.import_paths.clone_from(&self.import_paths);
+        options.protoset.clone_from(&self.protoset);
         options.user.clone_from(&self.user);
         options.bearer.clone_from(&self.bearer);
         options.cookies.clone_from(&self.cookies);
@@ -106,6 +130,7 @@ impl ConnectionArgs {
         options.timeout.clone_from(&self.timeout);
         options.resolve.clone_from(&self.resolve);
         options.unix_socket.clone_from(&self.unix_socket);
+        options.proxy.clone_from(&self.proxy);
         options.insecure = self.insecure;
         options.cacert.clone_from(&self.cacert);
         options.cert.clone_from(&self.cert);

@@ -312,3 +312,62 @@ fn no_input_panics() {
         assert_eq!(keys, [0, 1, 2, 3]);
     }
 }
+
+#[test]
+fn calls_end_with_what_their_trailers_say() {
+    let grpc = [(":status", "200"), ("content-type", "application/grpc")];
+    let only = [&grpc[..], &[("grpc-status", "5"), ("grpc-message", "no%20such")]].concat();
+    let wire = [
+        greeting(),
+        head(1, &grpc, 0),
+        frame(Kind::DATA, 0, 1, b"\0\0\0\0\x02hi\0\0\0"),
+        frame(Kind::DATA, 0, 1, b"\0\0"),
+        head(1, &[("grpc-status", "0")], ENDS),
+        head(3, &only, ENDS),
+        head(5, &grpc, 0),
+        head(5, &[("grpc-status", "0")], ENDS),
+        head(7, &grpc, 0),
+        frame(Kind::DATA, ENDS, 7, b""),
+        head(9, &[(":status", "502"), ("content-type", "text/html")], ENDS),
+        head(11, &grpc, 0),
+        frame(Kind::DATA, 0, 11, b"\x01"),
+        frame(Kind::DATA, 0, 11, b"\0\0\0\0"),
+    ]
+    .concat();
+    for size in 1..wire.len() {
+        let mut codec = asked(6);
+        codec.is_grpc = true;
+        let mut answers = Vec::new();
+        for piece in wire.chunks(size) {
+            codec.feed(piece, 7, &mut answers).unwrap();
+        }
+        let told: Vec<String> = answers
+            .iter()
+            .map(|a| match &a.result {
+                Ok(r) => {
+                    let code = r.grpc.map_or("", Code::name);
+                    format!(
+                        "{} {code} {} {} {}",
+                        a.key,
+                        r.messages,
+                        r.is_no_grpc,
+                        a.text.as_deref().unwrap_or("-")
+                    )
+                }
+                Err(lost) => format!("{} {lost:?}", a.key),
+            })
+            .collect();
+        assert_eq!(
+            told,
+            [
+                "0 OK 2 false -",
+                "1 NotFound 0 false no such",
+                "2 OK 0 false -",
+                "3 Internal 0 true the response ended without grpc-status",
+                "4 Unavailable 0 true the content-type of the response is not gRPC's",
+                "5 Protocol(\"gRPC: a message is compressed, though no coding was accepted\")",
+            ],
+            "pieces of {size}"
+        );
+    }
+}

@@ -30,3 +30,49 @@ pub(super) const STATIC: [(&str, &str); 61] = [
     ("retry-after", ""), ("server", ""), ("set-cookie", ""), ("strict-transport-security", ""),
     ("transfer-encoding", ""), ("user-agent", ""), ("vary", ""), ("via", ""), ("www-authenticate", ""),
 ];
+
+/// The place of the first entry of that name in the static table, counted from 1.
+pub(super) fn static_index(name: &[u8]) -> Option<usize> {
+    let mut slot = slot_of(name);
+    loop {
+        let index = usize::from(*SLOTS.get(slot)?);
+        let (known, _) = STATIC.get(index.checked_sub(1)?)?;
+        if known.as_bytes() == name {
+            return Some(index);
+        }
+        slot = (slot + 1) % SLOTS.len();
+    }
+}
+
+/// The first entry of each name, by [`slot_of`] it or behind.
+static SLOTS: [u8; 256] = {
+    let mut slots = [0; 256];
+    let mut at = 0;
+    while at < STATIC.len() {
+        let name = STATIC[at].0.as_bytes();
+        if at == 0 || !is_same(name, STATIC[at - 1].0.as_bytes()) {
+            let mut slot = slot_of(name);
+            while slots[slot] != 0 {
+                slot = (slot + 1) % slots.len();
+            }
+            slots[slot] = at as u8 + 1;
+        }
+        at += 1;
+    }
+    slots
+};
+
+const fn slot_of(name: &[u8]) -> usize {
+    match name {
+        [first, .., last] => (name.len() * 31 + *first as usize * 7 + *last as usize) % 256,
+        _ => 0,
+    }
+}
+
+const fn is_same(a: &[u8], b: &[u8]) -> bool {
+    let mut at = 0;
+    while at < a.len() && at < b.len() && a[at] == b[at] {
+        at += 1;
+    }
+    at == a.len() && at == b.len()
+}

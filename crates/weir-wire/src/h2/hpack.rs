@@ -1,27 +1,22 @@
 //! HPACK (RFC 7541): fields out of a block, and blocks that need no memory. Bytes only.
 //!
-//! What is sent is literals and references to the static table, so that a request is rendered once and good for every connection.
+//! What is sent is literals and references to the static table, so that what was rendered once is good for every connection.
 //! What is received may be anything.
 
-use super::tables::{LENGTHS, STATIC};
+use super::huffman;
+use super::tables::{STATIC, static_index};
 use std::collections::VecDeque;
-use std::sync::OnceLock;
 
 /// Most bytes of the dynamic table, as RFC 7541 §4.1 counts them: what SETTINGS say where they say nothing.
 const TABLE_MOST: usize = 4096;
 
-/// Most bytes of the fields of one block together: each may be a reference of one byte to a large one.
-const FIELDS_MOST: usize = 1024 * 1024;
+/// What an entry counts beside its text (RFC 7541 §4.1).
+const ENTRY: usize = 32;
 
 /// What a decoder remembers between blocks.
-///
-/// Invariant: `bytes` is the size of all entries, and at most `most`, which is at most [`TABLE_MOST`].
-#[derive(Debug)]
-pub(super) struct Decoder {
-    /// The newest first.
-    table: VecDeque<(Vec<u8>, Vec<u8>)>,
-    bytes: usize,
-    most: usize,
+#[derive(Debug, Default)]
+pub struct Decoder {
+    table: Table,
     /// How often the table has changed.
     changes: u64,
     name: Vec<u8>,
@@ -30,119 +25,154 @@ pub(super) struct Decoder {
 
 /// A block that is no HPACK: the connection is of no more use (RFC 9113 §4.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Undecodable;
-
-impl Default for Decoder {
-    fn default() -> Self {
-        Self {
-            table: VecDeque::new(),
-            bytes: 0,
-            most: TABLE_MOST,
-            changes: 0,
-            name: Vec::new(),
-            value: Vec::new(),
-        }
-    }
-}
+pub struct Undecodable;
 
 impl Decoder {
     /// How often the table has changed: a block that does not change it means the same until that grows.
-    pub(super) const fn changes(&self) -> u64 {
+    pub const fn changes(&self) -> u64 {
         self.changes
     }
 
-    /// Hands the fields of a block over, one after another.
-    pub(super) fn decode(
-        &mut self,
-        block: &[u8],
-        mut field: impl FnMut(&[u8], &[u8]),
-    ) -> Result<(), Undecodable> {
+    /// Hands the fields of a block over, one after another. How many and how large they are together is for the receiver to
+    /// bound: each may be a reference of one byte to four kibibytes.
+    ///
+    /// # Errors
+    /// When it is no HPACK.
+    pub fn decode(&mut self, block: &[u8], mut field: impl FnMut(&[u8], &[u8])) -> Result<(), Undecodable> {
         let mut rest = block;
-        let mut total = 0;
         let mut begun = false;
         while let Some(&first) = rest.first() {
-            if first & 0xe0 == 0x20 {
-                // RFC 7541 §4.2: at the beginning of a block only.
-                let most = integer(&mut rest, 5).filter(|n| *n <= TABLE_MOST && !begun).ok_or(Undecodable)?;
-                self.most = most;
-                self.changes += 1;
-                self.evict(most);
-                continue;
-            }
-            begun = true;
             if first & 0x80 != 0 {
                 let index = integer(&mut rest, 7).ok_or(Undecodable)?;
-                let (name, value) = self.entry(index).ok_or(Undecodable)?;
-                total += name.len() + value.len() + 32;
+                let (name, value) = self.table.entry(index).ok_or(Undecodable)?;
                 field(name, value);
+            } else if first & 0xe0 == 0x20 {
+                // RFC 7541 §4.2: at the beginning of a block only.
+                let most = integer(&mut rest, 5).filter(|n| *n <= TABLE_MOST && !begun).ok_or(Undecodable)?;
+                self.changes += 1;
+                self.table.resize(most);
+                continue;
             } else {
-                let indexed = first & 0x40 != 0;
-                let (mut name, mut value) = (std::mem::take(&mut self.name), std::mem::take(&mut self.value));
-                let read = self.literal(&mut rest, if indexed { 6 } else { 4 }, &mut name, &mut value);
-                read.ok_or(Undecodable)?;
-                total += name.len() + value.len() + 32;
-                field(&name, &value);
-                if indexed {
-                    self.insert(&name, &value);
-                }
-                (self.name, self.value) = (name, value);
+                self.literal(&mut rest, first & 0x40 != 0, &mut field).ok_or(Undecodable)?;
             }
-            if total > FIELDS_MOST {
-                return Err(Undecodable);
-            }
+            begun = true;
         }
         Ok(())
     }
 
-    fn literal(&self, rest: &mut &[u8], prefix: u32, name: &mut Vec<u8>, value: &mut Vec<u8>) -> Option<()> {
-        match integer(rest, prefix)? {
-            0 => text(rest, name)?,
-            index => {
-                name.clear();
-                name.extend_from_slice(self.entry(index)?.0);
-            }
+    fn literal(
+        &mut self,
+        rest: &mut &[u8],
+        indexed: bool,
+        field: &mut impl FnMut(&[u8], &[u8]),
+    ) -> Option<()> {
+        let index = integer(rest, if indexed { 6 } else { 4 })?;
+        if index > 0 && !indexed {
+            let name = self.table.entry(index)?.0;
+            field(name, text(rest, &mut self.value)?);
+            return Some(());
         }
-        text(rest, value)
+        let name = if index == 0 {
+            text(rest, &mut self.name)?
+        } else {
+            // Kept apart: the entry may have to go for this one.
+            self.name.clear();
+            self.name.extend_from_slice(self.table.entry(index)?.0);
+            &self.name
+        };
+        let value = text(rest, &mut self.value)?;
+        field(name, value);
+        if indexed {
+            self.changes += 1;
+            self.table.insert(name, value);
+        }
+        Some(())
     }
+}
 
+/// The dynamic table. The text of all entries lies in one row, the oldest first.
+///
+/// Invariant: `size` is that of all entries, and at most `most`, which is at most [`TABLE_MOST`].
+#[derive(Debug)]
+struct Table {
+    text: Vec<u8>,
+    /// How much text was dropped before `text`.
+    before: usize,
+    /// The newest first.
+    entries: VecDeque<Entry>,
+    size: usize,
+    most: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    /// Where its text begins, counted from the first there ever was.
+    at: usize,
+    name: usize,
+    value: usize,
+}
+
+impl Default for Table {
+    fn default() -> Self {
+        Self { text: Vec::new(), before: 0, entries: VecDeque::new(), size: 0, most: TABLE_MOST }
+    }
+}
+
+impl Table {
     fn entry(&self, index: usize) -> Option<(&[u8], &[u8])> {
         let index = index.checked_sub(1)?;
-        match STATIC.get(index) {
-            Some((name, value)) => Some((name.as_bytes(), value.as_bytes())),
-            None => self.table.get(index - STATIC.len()).map(|(name, value)| (&name[..], &value[..])),
+        if let Some((name, value)) = STATIC.get(index) {
+            return Some((name.as_bytes(), value.as_bytes()));
         }
+        let entry = self.entries.get(index - STATIC.len())?;
+        let text = self.text.get(entry.at - self.before..)?;
+        text.get(..entry.name + entry.value)?.split_at_checked(entry.name)
     }
 
     /// RFC 7541 §4.4: an entry that is larger than the table empties it.
     fn insert(&mut self, name: &[u8], value: &[u8]) {
-        let size = name.len() + value.len() + 32;
-        self.changes += 1;
+        let size = name.len() + value.len() + ENTRY;
         self.evict(self.most.saturating_sub(size));
-        if size <= self.most {
-            self.bytes += size;
-            self.table.push_front((name.to_vec(), value.to_vec()));
+        if size > self.most {
+            return;
         }
+        let oldest = self.entries.back().map_or(self.before + self.text.len(), |entry| entry.at);
+        if oldest - self.before >= TABLE_MOST {
+            self.text.drain(..oldest - self.before);
+            self.before = oldest;
+        }
+        let at = self.before + self.text.len();
+        self.text.extend_from_slice(name);
+        self.text.extend_from_slice(value);
+        self.size += size;
+        self.entries.push_front(Entry { at, name: name.len(), value: value.len() });
+    }
+
+    fn resize(&mut self, most: usize) {
+        self.most = most;
+        self.evict(most);
     }
 
     fn evict(&mut self, most: usize) {
-        while self.bytes > most {
-            let Some((name, value)) = self.table.pop_back() else { return };
-            self.bytes -= name.len() + value.len() + 32;
+        while self.size > most {
+            let Some(entry) = self.entries.pop_back() else { return };
+            self.size -= entry.name + entry.value + ENTRY;
         }
     }
 }
 
 /// Writes a field without touching any dynamic table. `secret` ones may not be put into one further on either.
-pub(super) fn encode(name: &[u8], value: &[u8], secret: bool, out: &mut Vec<u8>) {
-    let same_name = |(n, _): &(&str, &str)| n.as_bytes() == name;
-    let whole = STATIC.iter().position(|f| same_name(f) && f.1.as_bytes() == value);
-    if let Some(index) = whole.filter(|_| !secret) {
-        write_integer(index + 1, 7, 0x80, out);
-        return;
+pub fn encode(name: &[u8], value: &[u8], secret: bool, out: &mut Vec<u8>) {
+    let index = static_index(name).unwrap_or_default();
+    if index > 0 && !secret {
+        // Those of one name stand together.
+        let same = STATIC.iter().skip(index - 1).take_while(|(n, _)| n.as_bytes() == name);
+        if let Some(n) = same.into_iter().position(|(_, v)| v.as_bytes() == value) {
+            write_integer(index + n, 7, 0x80, out);
+            return;
+        }
     }
-    let kind = if secret { 0x10 } else { 0 };
-    let index = STATIC.iter().position(same_name).map_or(0, |i| i + 1);
-    write_integer(index, 4, kind, out);
+    write_integer(index, 4, if secret { 0x10 } else { 0 }, out);
     if index == 0 {
         write_integer(name.len(), 7, 0, out);
         out.extend_from_slice(name);
@@ -189,72 +219,18 @@ fn integer(rest: &mut &[u8], prefix: u32) -> Option<usize> {
     None
 }
 
-/// RFC 7541 §5.2.
-fn text(rest: &mut &[u8], out: &mut Vec<u8>) -> Option<()> {
-    out.clear();
+/// RFC 7541 §5.2. What is packed is unpacked into `room`.
+fn text<'a, 'b: 'a>(rest: &mut &'b [u8], room: &'a mut Vec<u8>) -> Option<&'a [u8]> {
     let packed = rest.first()? & 128 != 0;
     let len = integer(rest, 7)?;
     let (text, others) = rest.split_at_checked(len)?;
     *rest = others;
-    if packed {
-        return unpack(text, out);
+    if !packed {
+        return Some(text);
     }
-    out.extend_from_slice(text);
-    Some(())
-}
-
-/// The Huffman code by length. It is canonical: codes of a length follow each other in the order of their symbols, so the lengths
-/// say all.
-#[derive(Debug)]
-struct Code {
-    /// For each length: the first code, how many there are, and where their symbols begin.
-    lengths: [(u32, u32, u32); 31],
-    symbols: Vec<u8>,
-}
-
-fn code() -> &'static Code {
-    static CODE: OnceLock<Code> = OnceLock::new();
-    CODE.get_or_init(|| {
-        let mut code = Code { lengths: [(0, 0, 0); 31], symbols: Vec::with_capacity(256) };
-        let mut next = 0u32;
-        for (len, of_length) in code.lengths.iter_mut().enumerate().skip(1) {
-            next <<= 1;
-            let before = code.symbols.len();
-            code.symbols.extend((0..=255u8).filter(|s| usize::from(LENGTHS[usize::from(*s)]) == len));
-            let count = (code.symbols.len() - before) as u32;
-            *of_length = (next, count, before as u32);
-            next += count;
-        }
-        code
-    })
-}
-
-/// Decodes a text in the Huffman code; none where a code is unknown or the padding is more than seven bits, or not ones.
-fn unpack(packed: &[u8], out: &mut Vec<u8>) -> Option<()> {
-    let code = code();
-    let (mut bits, mut held) = (0u64, 0u32);
-    let mut bytes = packed.iter();
-    loop {
-        while held <= 32 {
-            let Some(byte) = bytes.next() else { break };
-            bits = bits << 8 | u64::from(*byte);
-            held += 8;
-        }
-        let found = (5..=30.min(held)).find_map(|len| {
-            let (first, count, at) = code.lengths[len as usize];
-            let have = (bits >> (held - len)) as u32 & ((1u32 << len) - 1);
-            let nth = have.checked_sub(first).filter(|n| *n < count)?;
-            Some((len, *code.symbols.get((at + nth) as usize)?))
-        });
-        match found {
-            Some((len, symbol)) => {
-                out.push(symbol);
-                held -= len;
-            }
-            // RFC 7541 §5.2: the first bits of the end-of-string code, which are ones.
-            None => return (held < 8 && bits & ((1 << held) - 1) == (1 << held) - 1).then_some(()),
-        }
-    }
+    room.clear();
+    huffman::unpack(text, room)?;
+    Some(room)
 }
 
 #[cfg(test)]
@@ -302,28 +278,29 @@ mod tests {
             for (block, want) in blocks.iter().zip([&first, &second, &third]) {
                 assert_eq!(decode(&mut decoder, block).unwrap(), *want, "{block}");
             }
-            assert_eq!((decoder.bytes, decoder.table.len()), (164, 3));
+            assert_eq!((decoder.table.size, decoder.table.entries.len()), (164, 3));
         }
     }
 
     #[test]
     fn the_responses_of_appendix_c_evict_entries() {
         // C.6: the table holds 256 bytes there.
-        let mut decoder = Decoder { most: 256, ..Decoder::default() };
+        let mut decoder = Decoder::default();
+        decoder.table.resize(256);
         let date = "date: Mon, 21 Oct 2013 20:13:21 GMT";
         let location = "location: https://www.example.com";
         let block = "4882 6402 5885 aec3 771a 4b61 96d0 7abe 9410 54d4 44a8 2005 9504 0b81 66e0 82a6 2d1b ff6e 919d 29ad 1718 63c7 8f0b 97c8 e9ae 82ae 43d3";
         let got = decode(&mut decoder, block).unwrap();
         assert_eq!(got, [":status: 302", "cache-control: private", date, location]);
-        assert_eq!(decoder.bytes, 222);
+        assert_eq!(decoder.table.size, 222);
         let got = decode(&mut decoder, "4883 640e ffc1 c0bf").unwrap();
         assert_eq!(got, [":status: 307", "cache-control: private", date, location]);
-        assert_eq!((decoder.bytes, decoder.table.len()), (222, 4));
+        assert_eq!((decoder.table.size, decoder.table.entries.len()), (222, 4));
         let block = "88c1 6196 d07a be94 1054 d444 a820 0595 040b 8166 e084 a62d 1bff c05a 839b d9ab 77ad 94e7 821d d7f2 e6c7 b335 dfdf cd5b 3960 d5af 2708 7f36 72c1 ab27 0fb5 291f 9587 3160 65c0 03ed 4ee5 b106 3d50 07";
         let got = decode(&mut decoder, block).unwrap();
         assert_eq!(got[0], ":status: 200");
         assert_eq!(got[5], "set-cookie: foo=ASDJKHQKBZXOQWEOPIUAXQWEOIU; max-age=3600; version=1");
-        assert_eq!((decoder.bytes, decoder.table.len()), (215, 3));
+        assert_eq!((decoder.table.size, decoder.table.entries.len()), (215, 3));
     }
 
     #[test]
@@ -377,6 +354,38 @@ mod tests {
             ("8220", "a change of size behind a field"),
         ] {
             assert_eq!(decode(&mut Decoder::default(), block), Err(Undecodable), "{why}");
+        }
+    }
+
+    #[test]
+    fn entries_come_and_go() {
+        let (mut decoder, mut kept) = (Decoder::default(), VecDeque::new());
+        for n in 0..2000usize {
+            let (name, value) = (format!("name-{n}").into_bytes(), vec![b'v'; n * 7 % 600]);
+            let mut block = vec![0x40];
+            write_integer(name.len(), 7, 0, &mut block);
+            block.extend_from_slice(&name);
+            write_integer(value.len(), 7, 0, &mut block);
+            block.extend_from_slice(&value);
+            decoder.decode(&block, |_, _| {}).unwrap();
+            kept.push_front((name, value));
+            kept.truncate(decoder.table.entries.len());
+            let size: usize = kept.iter().map(|(n, v)| n.len() + v.len() + ENTRY).sum();
+            assert!(
+                size == decoder.table.size && size <= TABLE_MOST && decoder.table.text.len() < 3 * TABLE_MOST
+            );
+            for (at, (name, value)) in kept.iter().enumerate() {
+                assert_eq!(decoder.table.entry(62 + at), Some((&name[..], &value[..])));
+            }
+        }
+    }
+
+    #[test]
+    fn every_static_entry_is_found() {
+        for (at, (name, value)) in STATIC.iter().enumerate() {
+            let mut block = Vec::new();
+            encode(name.as_bytes(), value.as_bytes(), false, &mut block);
+            assert_eq!(block, [0x80 | (at as u8 + 1)], "{name}: {value}");
         }
     }
 }

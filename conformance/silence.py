@@ -1,0 +1,141 @@
+#!/usr/bin/env python3
+"""Peers of HTTP/2 that fall silent, on both sides of weir, and slow ones that do not.
+
+Who answers no PING is given up within 20 s; who answers is waited for, however long the message takes. Frames are built by
+hand, and sockets stay open: only the silence can tell. All cases run side by side, so that the whole takes half a minute.
+"""
+
+import os
+import socket
+import struct
+import sys
+import threading
+import time
+
+from judge import HERE, WORK, failed, free_port, start_weir, verdict
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+DATA, HEADERS, SETTINGS, PING, GOAWAY = 0, 1, 4, 6, 7
+GIVEN_UP_S, SLOW_S = 20.0, 24.0
+SLACK_S = 1.0  # of a busy machine
+
+
+def frame(kind, flags, stream, payload=b""):
+    return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
+
+
+def literal(name, value):
+    """A field that is in no table, and not packed (RFC 7541 §6.2.2)."""
+    return b"\x00" + bytes([len(name)]) + name + bytes([len(value)]) + value
+
+
+def request(path):
+    fields = ((b":method", b"GET"), (b":scheme", b"http"), (b":authority", b"silence.test"), (b":path", path))
+    return frame(HEADERS, 0x5, 1, b"".join(literal(*field) for field in fields))
+
+
+class Peer:
+    """One connection; frames come from `read`, and PINGs are answered by who asks for it."""
+
+    def __init__(self, sock, answers):
+        self.sock, self.answers, self.pings, self.rest = sock, answers, 0, b""
+
+    def exactly(self, count):
+        while len(self.rest) < count:
+            more = self.sock.recv(65536)
+            if not more:
+                raise ConnectionResetError("closed")
+            self.rest += more
+        taken, self.rest = self.rest[:count], self.rest[count:]
+        return taken
+
+    def read(self):
+        head = self.exactly(9)
+        kind, flags, payload = head[3], head[4], self.exactly(int.from_bytes(head[:3], "big"))
+        if kind == SETTINGS and not flags & 1:
+            self.sock.sendall(frame(SETTINGS, 1, 0))
+        if kind == PING and not flags & 1:
+            self.pings += 1
+            if self.answers:
+                self.sock.sendall(frame(PING, 1, 0, payload))
+        return kind, flags, payload
+
+
+def client(port, path, answers):
+    """Asks, and reads until the answer or the end. Returns (status or body seen, seconds, PINGs)."""
+    peer = Peer(socket.create_connection(("127.0.0.1", port), 5), answers)
+    peer.sock.settimeout(60)
+    peer.sock.sendall(PREFACE + frame(SETTINGS, 0, 0) + request(path))
+    began, body = time.monotonic(), b""
+    try:
+        while True:
+            kind, flags, payload = peer.read()
+            if kind == DATA:
+                body += payload
+                if flags & 1:
+                    break
+            elif kind == GOAWAY:
+                break
+    except OSError:
+        pass
+    return body, time.monotonic() - began, peer.pings
+
+
+def upstream(port, answers, serve):
+    """Serves every connection in a thread of its own."""
+    listener = socket.create_server(("127.0.0.1", port))
+
+    def one(sock):
+        peer = Peer(sock, answers)
+        try:
+            peer.exactly(len(PREFACE))
+            sock.sendall(frame(SETTINGS, 0, 0))
+            while True:
+                if peer.read()[0] == HEADERS:
+                    serve(peer)
+        except OSError:
+            pass
+
+    def loop():
+        while True:
+            threading.Thread(target=one, args=(listener.accept()[0],), daemon=True).start()
+
+    threading.Thread(target=loop, daemon=True).start()
+
+
+def slowly(peer):
+    """The head and a word at once, the rest much later; PINGs are answered meanwhile."""
+    peer.sock.sendall(frame(HEADERS, 0x4, 1, b"\x88") + frame(DATA, 0, 1, b"begun "))
+
+    def end():
+        time.sleep(SLOW_S)
+        peer.sock.sendall(frame(DATA, 1, 1, b"done"))
+
+    threading.Thread(target=end, daemon=True).start()
+
+
+def main():
+    origin, dead = free_port(), free_port()
+    upstream(origin, True, slowly)
+    upstream(dead, False, lambda peer: None)
+    os.environ["DEAD_PORT"] = str(dead)
+    port, _, _ = start_weir(HERE / "silence.yaml", origin)
+    seen = {}
+    cases = {"silent client": (b"/", False), "patient client": (b"/", True), "silent upstream": (b"/dead", True)}
+    threads = [threading.Thread(target=lambda name=name, case=case: seen.update({name: client(port, *case)})) for name, case in cases.items()]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(90)
+    body, took, pings = seen["silent client"]
+    verdict(pings > 0 and took <= GIVEN_UP_S + SLACK_S, f"a client that answers no PING is given up after {took:.1f} s ({pings} asked)")
+    body, took, pings = seen["patient client"]
+    verdict(body == b"begun done" and took >= SLOW_S, f"one that answers hears the end after {took:.1f} s ({pings} asked)")
+    body, took, pings = seen["silent upstream"]
+    verdict(bool(body) and took <= GIVEN_UP_S + SLACK_S, f"an upstream that answers no PING is given up after {took:.1f} s: {body.decode(errors='replace').strip()}")
+    log = (WORK / "weir.log").read_text()
+    verdict("no sign of life" in log, "and the log says so")
+    sys.exit(1 if failed else 0)
+
+
+main()

@@ -1,0 +1,152 @@
+//! What is made of a config can run, and asks what its routes answer.
+
+use super::*;
+use crate::config::Source;
+
+const CONFIG: &str = r#"
+listeners:
+  web: { address: "0.0.0.0:8080" }
+  internal: { address: "unix:/run/weir.sock", proxy_protocol: true }
+upstreams:
+  orders:
+    endpoints: [ "orders.internal:443" ]
+    tls: {}
+    host: orders.example.com
+  next: { endpoints: [ 10.0.0.1:80, { address: "10.0.0.2:80", weight: 3 } ], protocol: h2c }
+consumers:
+  far: { key_auth: [ far-key ], allow_ips: [ 10.0.0.0/8 ] }
+  shop: { key_auth: [ "sha256:8190c6248ca3d48f734bbb23e59fcda334842fa21f17c62e72dc8202a766027c", "${SHOP}" ], plan: gold }
+plans:
+  gold: { filters: [ rate_limit: { requests: 5, per: 1m, burst: 2 } ] }
+filters:
+  - request_id
+admin: { address: "0.0.0.0:9180", token: "${SHOP}" }
+access_log: { format: "{time} $${status}" }
+trusted_proxies: [ 127.0.0.1 ]
+routes:
+  by.dots:
+    match: { hosts: ["*.example.com"], path: "/orders/{id}", methods: [PUT], headers: { x-env: "~^(blue|green)$" }, query: { v: "1 2" } }
+    filters:
+      - key_auth: { header: authorization, scheme: Bearer }
+      - headers: { request: { set: { x-price: "$$5", x-number: "007" } } }
+    upstream: { orders: 95, next: 5 }
+  inside: { match: { path: "/inside/*", listeners: [internal] }, upstream: next }
+  here: { match: { path: /here }, respond: { status: 204 } }
+"#;
+
+fn checked(text: &str) -> (Loaded, Snapshot) {
+    let source =
+        Source::text("/etc/weir/weir.yaml", text).with_variable("SHOP", "shop key$1".replace(' ', "-"));
+    let checked = crate::check(&source, &[]);
+    checked.compiled.unwrap_or_else(|| panic!("{}", checked.diagnostics.to_text()))
+}
+
+fn rehearse(text: &str) -> Rehearsal {
+    let (loaded, snapshot) = checked(text);
+    Rehearsal::new(&loaded, &snapshot, "127.0.0.1:9000".parse().unwrap(), Path::new("/tmp/admin.sock"))
+}
+
+/// The config as it would run.
+fn again(text: &str) -> (Loaded, Snapshot) {
+    let checked = crate::check(&Source::text("/elsewhere/bench.json", text), &[]);
+    checked.compiled.unwrap_or_else(|| panic!("{}\n{text}", checked.diagnostics.to_text()))
+}
+
+#[test]
+fn one_origin_stands_for_all_upstreams() {
+    let rehearsal = rehearse(CONFIG);
+    let (loaded, snapshot) = again(&rehearsal.text(&[]));
+    for upstream in &snapshot.upstreams {
+        let labels: Vec<String> = upstream.names.fixed.iter().map(|e| e.label.to_string()).collect();
+        assert_eq!((labels.as_slice(), upstream.tls.is_none()), (&["127.0.0.1:9000".to_owned()][..], true));
+    }
+    let next = loaded.config.upstreams.get("next").unwrap();
+    assert_eq!(next.protocol, UpstreamProtocol::H2c, "the origin speaks that too");
+    assert!(loaded.config.listeners.iter().all(|(_, l)| l.address.to_string() == "127.0.0.1:0"));
+    let config = &loaded.config;
+    assert!(!config.watch && config.expose_causes && config.admin.token.is_none());
+    assert_eq!(config.trusted_proxies.len(), 1, "what is not named stays");
+    let notes = rehearsal.notes.join("\n");
+    for note in [
+        "upstreams.orders: the origin is asked in cleartext, by http1",
+        "listeners.internal: no PROXY header",
+        "access_log is written to /dev/null",
+        "plans.gold.filters[0]: rate_limit lets everything pass",
+    ] {
+        assert!(notes.contains(note), "{note}: {notes}");
+    }
+}
+
+#[test]
+fn values_stay_what_they_were() {
+    let (loaded, _) = again(&rehearse(CONFIG).text(&[]));
+    let at = |path: &str| loaded.tree.find(path).and_then(Node::as_text).map(str::to_owned);
+    let set = "routes.by.dots.filters[1].headers.request.set";
+    assert_eq!(at(&format!("{set}.x-price")).as_deref(), Some("$5"));
+    assert_eq!(at(&format!("{set}.x-number")).as_deref(), Some("007"));
+    assert_eq!(at("access_log.format").as_deref(), Some("{time} ${status}"));
+    assert_eq!(at("consumers.shop.key_auth[1]").as_deref(), Some("shop-key$1"));
+}
+
+#[test]
+fn requests_are_what_routes_answer() {
+    let rehearsal = rehearse(CONFIG);
+    let [dots, inside, here] = rehearsal.routes.as_slice() else { panic!("{:?}", rehearsal.routes) };
+    let ask = dots.ask.as_ref().unwrap();
+    assert_eq!(
+        (ask.listener.as_str(), ask.method.as_str(), ask.host.as_str(), ask.target.as_str()),
+        ("web", "PUT", "any.example.com", "/orders/id?v=1%202")
+    );
+    let headers: Vec<_> = ask.headers.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
+    assert_eq!(headers, [("x-env", "blue"), ("authorization", "Bearer shop-key$1")]);
+    assert_eq!(inside.ask.as_ref().unwrap().listener, "internal");
+    assert_eq!(here.ask.as_ref().unwrap().answers, Some(204));
+    let paths: Vec<String> = dots.filters.iter().map(FilterPlace::path).collect();
+    assert_eq!(
+        paths,
+        ["filters[0]", "routes.by.dots.filters[0]", "routes.by.dots.filters[1]", "plans.gold.filters[0]"]
+    );
+}
+
+#[test]
+fn filters_are_left_out_one_by_one() {
+    let rehearsal = rehearse(CONFIG);
+    let all = |text: &str| {
+        let (_, snapshot) = again(text);
+        snapshot.filters.iter().map(|f| f.name).collect::<Vec<_>>()
+    };
+    let whole = all(&rehearsal.text(&[]));
+    for place in &rehearsal.routes[0].filters {
+        let mut rest = all(&rehearsal.text(&[place]));
+        rest.push(Box::leak(place.name.clone().into_boxed_str()));
+        let (mut rest, mut whole) = (rest.clone(), whole.clone());
+        rest.sort_unstable();
+        whole.sort_unstable();
+        assert_eq!(rest, whole, "{}", place.path());
+    }
+    let two: Vec<&FilterPlace> = rehearsal.routes[0].filters[1..3].iter().collect();
+    assert_eq!(all(&rehearsal.text(&two)).len(), whole.len() - 2);
+}
+
+#[test]
+fn what_cannot_be_asked_says_why() {
+    let listener =
+        "listeners: { web: { address: 127.0.0.1:0 } }\nupstreams: { up: { endpoints: [ 127.0.0.1:1 ] } }\n";
+    let hashed = format!(
+        "{listener}consumers: {{ a: {{ key_auth: [ \"sha256:8190c6248ca3d48f734bbb23e59fcda334842fa21f17c62e72dc8202a766027c\" ] }} }}\n\
+         routes: {{ r: {{ filters: [ key_auth ], upstream: up }} }}\n"
+    );
+    let rehearsal = rehearse(&hashed);
+    let (place, why) = &rehearsal.routes[0].unsatisfied[0];
+    assert!(place.path() == "routes.r.filters[0]" && why.contains("hashes"), "{why}");
+    assert!(rehearsal.routes[0].ask.is_ok() && rehearsal.routes[0].filters.is_empty());
+    again(&rehearsal.text(&[place]));
+    let far = format!(
+        "{listener}consumers: {{ a: {{ key_auth: [ k ], allow_ips: [ 10.0.0.0/8 ] }} }}\nroutes: {{ r: {{ filters: [ key_auth ], upstream: up }} }}\n"
+    );
+    assert!(rehearse(&far).routes[0].unsatisfied[0].1.contains("may call from 127.0.0.1"));
+    let shadowed = format!(
+        "{listener}routes:\n  a: {{ match: {{ path: \"/a/{{x}}\" }}, upstream: up }}\n  b: {{ match: {{ path: /a/x }}, upstream: up }}\n"
+    );
+    assert!(rehearse(&shadowed).routes[0].ask.as_ref().unwrap_err().contains("route b wins"));
+}

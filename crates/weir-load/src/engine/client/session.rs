@@ -1,0 +1,89 @@
+//! A client's messages over a WebSocket of its own, and what comes on it meanwhile.
+
+use super::{Client, close};
+use crate::clock;
+use crate::engine::h1::Failure;
+use crate::engine::websocket::Socket;
+use crate::engine::worker::Pause;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::Context;
+
+impl Client {
+    /// One message and its answer, after the handshake where there is no session.
+    pub(super) async fn on_websocket(&mut self, origin: usize, turned: u64) -> Result<(), Failure> {
+        let worker = Rc::clone(&self.worker);
+        let plan = &worker.plan;
+        let slot = &worker.slots[self.i];
+        let (index, intended) = self.batch.items[0];
+        let target = &plan.targets[index];
+        let made = std::mem::take(&mut self.out);
+        let (bytes, head_bytes): (&[u8], usize) = if target.template.is_some() {
+            (&made, memchr::memmem::find(&made, b"\r\n\r\n").map_or(made.len(), |at| at + 4))
+        } else {
+            (&target.bytes, target.head_bytes)
+        };
+        let (head, message) = bytes.split_at_checked(head_bytes).unwrap_or_default();
+        let mut socket = match self.sockets[index].take() {
+            Some(socket) => socket,
+            None => {
+                let began = worker.clock.now();
+                let (stream, times) = self.dial(origin).await?;
+                slot.deadline.set(worker.clock.now().saturating_add(clock::nanos(plan.timeout)));
+                let captures = self.captures && worker.shared.first.get().is_none();
+                Socket::open(stream, &worker, slot, head, (began, times), captures).await?
+            }
+        };
+        let started = if socket.is_fresh() { worker.clock.now() } else { turned };
+        slot.deadline.set(started.saturating_add(clock::nanos(plan.timeout)));
+        socket.ask(&worker, target.message, message, started, worker.counts(intended));
+        let batch = &mut self.batch;
+        let outcome = poll_fn(|cx| {
+            slot.watch(cx);
+            socket.poll_answer(cx, &worker, slot, batch)
+        })
+        .await;
+        if outcome.is_err() {
+            worker.tally.borrow_mut().received(&socket.unfinished());
+        }
+        if outcome.is_ok() && plan.keepalive {
+            self.sockets[index] = Some(socket);
+        } else {
+            close(socket.close(&worker));
+        }
+        self.out = made;
+        outcome
+    }
+
+    /// Waits until a moment or the end of the run.
+    pub(super) async fn pause_until(&mut self, at: u64, why: Pause) {
+        let worker = Rc::clone(&self.worker);
+        let mut pause = pin!(worker.pause_until(self.i, at, why));
+        poll_fn(|cx| {
+            self.tend(cx);
+            pause.as_mut().poll(cx)
+        })
+        .await;
+    }
+
+    /// Answers the pings of sessions that wait for their next message, and lets go of those that the target closed: that is its right, and
+    /// no error.
+    pub(super) fn tend(&mut self, cx: &mut Context<'_>) {
+        for place in &mut self.sockets {
+            if let Some(socket) = place
+                && !socket.poll_idle(cx, &self.worker)
+                && let Some(socket) = place.take()
+            {
+                drop(socket.close(&self.worker));
+            }
+        }
+    }
+
+    /// Ends all sessions.
+    pub(super) fn end_sessions(&mut self) {
+        for socket in self.sockets.drain(..).flatten() {
+            drop(socket.close(&self.worker));
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! A call before the run, such as one that asks for a schema: the same codec, a connection of its own, one call after another.
+
+use super::codec::{Codec, Lost};
+use super::request::Rendered;
+use crate::grpc::Code;
+use std::future::poll_fn;
+use std::io;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use weir_wire::Stream;
+
+/// A connection.
+pub(crate) struct Once {
+    stream: Stream,
+    codec: Codec,
+    /// Longest body of a response.
+    most: usize,
+}
+
+/// What came of a call.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub(crate) code: Code,
+    pub(crate) text: String,
+    /// Messages in their frames.
+    pub(crate) body: Vec<u8>,
+}
+
+impl Once {
+    pub(crate) fn new(stream: Stream, most: usize) -> Self {
+        let mut codec = Codec::new(true);
+        (codec.kept_most, codec.is_grpc) = (most, true);
+        Self { stream, codec, most }
+    }
+
+    /// Makes a call and waits for its end. The error is in words.
+    pub(crate) async fn ask(&mut self, head: &Rendered, body: Vec<u8>) -> Result<Reply, String> {
+        let body: Arc<[u8]> = body.into();
+        self.codec.request(0, head, Some((&body, 0)), false);
+        let (mut input, mut answers) = (Vec::with_capacity(16 * 1024), Vec::new());
+        loop {
+            poll_fn(|cx| self.poll_write(cx)).await.map_err(|e| e.to_string())?;
+            input.clear();
+            let read =
+                poll_fn(|cx| self.stream.poll_read(cx, &mut input)).await.map_err(|e| e.to_string())?;
+            if read == 0 {
+                return Err("the target closed the connection".to_owned());
+            }
+            let fed = self.codec.feed(&input, 1, &mut answers);
+            let Some(answer) = answers.pop() else {
+                fed.map_err(|broken| broken.text)?;
+                continue;
+            };
+            let response = answer.result.map_err(|lost| match lost {
+                Lost::Again => "the target closed the connection".to_owned(),
+                Lost::Protocol(text) | Lost::Reset(text) => text,
+            })?;
+            if response.body_bytes > self.most as u64 {
+                return Err(format!("the answer is longer than {} bytes", self.most));
+            }
+            let code = response.grpc.unwrap_or(Code::UNKNOWN);
+            let text = answer.text.map(|t| t.to_string()).unwrap_or_default();
+            return Ok(Reply { code, text, body: answer.body });
+        }
+    }
+
+    fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.codec.send_more();
+        while !self.codec.out.is_empty() {
+            let written = match self.stream.poll_write(cx, &self.codec.out) {
+                Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                Poll::Ready(Ok(n)) => n,
+                Poll::Ready(Err(e)) => return Poll::Ready(Err(e)),
+                Poll::Pending => return Poll::Pending,
+            };
+            self.codec.out.drain(..written);
+            self.codec.send_more();
+        }
+        self.stream.poll_flush(cx)
+    }
+}

@@ -1,0 +1,447 @@
+//! A WebSocket from the client's side (RFC 6455): the handshake, then messages, each of which waits for the next message of the target.
+//!
+//! A message and its answer are what a request and its response are elsewhere. A session lasts as long as its connection: until the run is
+//! over, the target closes, or something fails. Pings are answered whenever they come, also while a client waits for its next start.
+//!
+//! *Layout.* `frame` is the connection as bytes. Here are sockets, times and counts.
+
+mod frame;
+
+use super::Captured;
+use super::h1::{Batch, Failure};
+use super::reader::Response;
+use super::tally::Sample;
+use super::worker::{EndReason, Slot, Worker};
+use crate::report::Protocol;
+use frame::{Broken, Fed, Frames, Mask};
+use std::future::poll_fn;
+use std::io;
+use std::task::{Context, Poll};
+use weir_h1::{Limits, Progress, ResponseHead, parse_response};
+use weir_wire::Stream;
+use weir_wire::websocket;
+
+/// Longest answer to a handshake, and as much of a refusal as is read.
+const HANDSHAKE_MOST: usize = 64 * 1024;
+
+/// What a target is asked over a WebSocket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Binary,
+    Text,
+}
+
+/// An open WebSocket.
+#[derive(Debug)]
+pub(super) struct Socket {
+    stream: Stream,
+    frames: Frames,
+    mask: Mask,
+    out: Vec<u8>,
+    written: usize,
+    /// What was read and not looked at: the target said more than one thing at once.
+    input: Vec<u8>,
+    /// What dialling took, until the first answer has been counted: blocked, connecting, TLS.
+    dialled: Option<[u64; 3]>,
+    begun: u64,
+    /// Whether a close frame was written.
+    closing: bool,
+    /// The message under way.
+    asked: Option<Asked>,
+    /// What went out and came in, until the first answer of the run is complete.
+    capture: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    started: u64,
+    /// 0 until it was written as a whole.
+    sent: u64,
+    /// When its answer began; 0 before.
+    first: u64,
+}
+
+/// What a session came to, for the tally.
+#[derive(Debug, Default)]
+pub(crate) struct SessionTally {
+    pub(crate) connecting: crate::Histogram,
+    pub(crate) handshake: crate::Histogram,
+    pub(crate) duration: crate::Histogram,
+    pub(crate) sent: u64,
+    pub(crate) received: u64,
+    pub(crate) unsolicited: u64,
+    pub(crate) pings: u64,
+    pub(crate) closed: std::collections::BTreeMap<String, u64>,
+}
+
+/// Texts of closing that are kept apart.
+const CLOSED_MOST: usize = 32;
+
+/// What happened on a connection.
+enum Event {
+    Closed(String),
+    Message(Response),
+}
+
+impl Socket {
+    /// Shakes hands on a new connection, whose opening `began` then and took `dialled`. `head` is the request without its key.
+    pub(super) async fn open(
+        stream: Stream,
+        worker: &Worker,
+        slot: &Slot,
+        head: &[u8],
+        (began, dialled): (u64, [u64; 3]),
+        captures: bool,
+    ) -> Result<Self, Failure> {
+        let key = websocket::key();
+        let mut socket = Self {
+            stream,
+            frames: Frames::new(worker.plan.keeps_bodies()),
+            mask: Mask::new(),
+            out: [
+                head.strip_suffix(b"\r\n").unwrap_or(head),
+                b"Sec-WebSocket-Key: ",
+                key.as_bytes(),
+                b"\r\n\r\n",
+            ]
+            .concat(),
+            written: 0,
+            input: Vec::new(),
+            dialled: Some(dialled),
+            begun: began,
+            closing: false,
+            asked: None,
+            capture: captures.then(Default::default),
+        };
+        if let Some((sent, _)) = &mut socket.capture {
+            sent.clone_from(&socket.out);
+        }
+        let started = worker.clock.now();
+        if worker.counts(started) {
+            worker.tally.borrow_mut().bytes.sent_head += socket.out.len() as u64;
+        }
+        let mut answer = ResponseHead::default();
+        poll_fn(|cx| {
+            slot.watch(cx);
+            ended(slot)?;
+            socket.poll_handshake(cx, worker, &mut answer)
+        })
+        .await?;
+        agreed(&answer, &key).map_err(Failure::Protocol)?;
+        socket.input = answer.rest().to_vec();
+        socket.frames.begin(answer.wire_len() as u64);
+        let now = worker.clock.now();
+        let mut tally = worker.tally.borrow_mut();
+        tally.sessions.handshake.record(now.saturating_sub(started));
+        tally.sessions.connecting.record(now.saturating_sub(began));
+        drop(tally);
+        Ok(socket)
+    }
+
+    fn poll_handshake(
+        &mut self,
+        cx: &mut Context<'_>,
+        worker: &Worker,
+        answer: &mut ResponseHead,
+    ) -> Poll<Result<(), Failure>> {
+        if let Poll::Ready(Err(e)) = self.poll_write(cx) {
+            return Poll::Ready(Err(Failure::Write(e.to_string())));
+        }
+        let mut scratch = worker.scratch.borrow_mut();
+        loop {
+            scratch.clear();
+            match self.stream.poll_read(cx, &mut scratch) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Err(e)) => return Poll::Ready(Err(Failure::Reset(e.to_string()))),
+                Poll::Ready(Ok(0)) => {
+                    let text = "the connection was closed before the handshake was answered";
+                    return Poll::Ready(Err(Failure::Reset(text.to_owned())));
+                }
+                Poll::Ready(Ok(_)) => self.capture(&scratch),
+            }
+            answer.buffer_mut().extend_from_slice(&scratch);
+            loop {
+                match parse_response(answer, &Limits::default()) {
+                    Err(e) => return Poll::Ready(Err(Failure::Protocol(e.to_string()))),
+                    Ok(Progress::Partial) if answer.buffer().len() > HANDSHAKE_MOST => {
+                        let text = "the answer to the handshake is longer than 64 KiB";
+                        return Poll::Ready(Err(Failure::Protocol(text.to_owned())));
+                    }
+                    Ok(Progress::Partial) => break,
+                    // An interim answer: the next head follows.
+                    Ok(Progress::Complete)
+                        if (100..200).contains(&answer.status()) && answer.status() != 101 =>
+                    {
+                        let rest = answer.rest().to_vec();
+                        *answer = ResponseHead::default();
+                        answer.buffer_mut().extend_from_slice(&rest);
+                    }
+                    Ok(Progress::Complete) => return Poll::Ready(Ok(())),
+                }
+            }
+        }
+    }
+
+    /// Asks: what follows is [`Socket::poll_answer`].
+    pub(super) fn ask(&mut self, worker: &Worker, kind: Kind, message: &[u8], started: u64, counts: bool) {
+        let code = if kind == Kind::Text { frame::TEXT } else { frame::BINARY };
+        let size = frame::write(&mut self.out, code, message, self.mask.next());
+        if let Some((sent, _)) = &mut self.capture {
+            let from = self.out.len() - size - message.len();
+            let room = super::CAPTURE_BYTES.saturating_sub(sent.len());
+            sent.extend(self.out.iter().skip(from).take(room));
+        }
+        if counts {
+            let mut tally = worker.tally.borrow_mut();
+            tally.bytes.sent_head += size as u64;
+            tally.bytes.sent_body += message.len() as u64;
+            tally.sessions.sent += 1;
+        }
+        self.asked = Some(Asked { started, sent: 0, first: 0 });
+    }
+
+    /// Whether no message was answered on it yet.
+    pub(super) const fn is_fresh(&self) -> bool {
+        self.dialled.is_some()
+    }
+
+    /// Writes the message and reads until its answer is complete.
+    pub(super) fn poll_answer(
+        &mut self,
+        cx: &mut Context<'_>,
+        worker: &Worker,
+        slot: &Slot,
+        batch: &mut Batch,
+    ) -> Poll<Result<(), Failure>> {
+        ended(slot)?;
+        loop {
+            let response = match self.poll_event(cx, worker) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Err(failure)) => return Poll::Ready(Err(failure)),
+                Poll::Ready(Ok(Event::Closed(told))) => {
+                    return Poll::Ready(Err(Failure::Reset(format!(
+                        "the target closed the WebSocket before an answer ({told})"
+                    ))));
+                }
+                Poll::Ready(Ok(Event::Message(response))) => response,
+            };
+            let now = worker.clock.now();
+            let Some(asked) = self.asked.take() else {
+                self.unasked(worker, &response);
+                continue;
+            };
+            let Some(&(target, intended)) = batch.items.first() else {
+                return Poll::Ready(Err(Failure::Cut));
+            };
+            if worker.counts(intended) {
+                worker.tally.borrow_mut().sessions.received += 1;
+            }
+            let response = Response { status: 101, keeps: true, protocol: Protocol::WebSocket, ..response };
+            if let Some((request, bytes)) = self.capture.take() {
+                let fields = None;
+                worker.shared.captured(Captured { target, request: Some(request), bytes, response, fields });
+            }
+            let sample = Sample {
+                target,
+                response,
+                intended,
+                started: asked.started,
+                sent: if asked.sent == 0 { now } else { asked.sent },
+                first: if asked.first == 0 { now } else { asked.first },
+                done: now,
+                dialled: self.dialled.take(),
+            };
+            worker.answered(slot, &sample, self.frames.body(), None);
+            (batch.done, batch.last) = (1, now);
+            return Poll::Ready(Ok(()));
+        }
+    }
+
+    /// Answers what came while nothing was asked; false when the session is over.
+    pub(super) fn poll_idle(&mut self, cx: &mut Context<'_>, worker: &Worker) -> bool {
+        loop {
+            match self.poll_event(cx, worker) {
+                Poll::Pending => return true,
+                Poll::Ready(Ok(Event::Message(response))) => self.unasked(worker, &response),
+                Poll::Ready(Ok(Event::Closed(_)) | Err(_)) => return false,
+            }
+        }
+    }
+
+    /// A message that nobody asked for.
+    fn unasked(&self, worker: &Worker, response: &Response) {
+        if worker.counts(worker.clock.now()) {
+            let mut tally = worker.tally.borrow_mut();
+            tally.sessions.received += 1;
+            tally.sessions.unsolicited += 1;
+            tally.received(response);
+        }
+    }
+
+    fn poll_event(&mut self, cx: &mut Context<'_>, worker: &Worker) -> Poll<Result<Event, Failure>> {
+        loop {
+            if let Poll::Ready(Err(e)) = self.poll_write(cx) {
+                return Poll::Ready(Err(Failure::Write(e.to_string())));
+            }
+            if self.out.is_empty()
+                && let Some(asked) = self.asked.as_mut().filter(|a| a.sent == 0)
+            {
+                asked.sent = worker.clock.now();
+            }
+            let rest = std::mem::take(&mut self.input);
+            let event = if rest.is_empty() {
+                let mut scratch = worker.scratch.borrow_mut();
+                scratch.clear();
+                match self.stream.poll_read(cx, &mut scratch) {
+                    Poll::Pending => return Poll::Pending,
+                    Poll::Ready(Err(e)) => return Poll::Ready(Err(Failure::Reset(e.to_string()))),
+                    Poll::Ready(Ok(0)) => {
+                        let when = if self.frames.has_begun() { "in the middle of" } else { "before" };
+                        let text =
+                            format!("the connection was closed {when} a message, without a close frame");
+                        return Poll::Ready(Err(Failure::Reset(text)));
+                    }
+                    Poll::Ready(Ok(_)) => self.capture(&scratch),
+                }
+                self.feed(&scratch, worker)
+            } else {
+                self.feed(&rest, worker)
+            };
+            if let Some(event) = event? {
+                return Poll::Ready(Ok(event));
+            }
+        }
+    }
+
+    /// Looks at what came; the rest is kept when it came to something.
+    fn feed(&mut self, input: &[u8], worker: &Worker) -> Result<Option<Event>, Failure> {
+        let (waiting, pings) = (self.out.len(), self.frames.pings);
+        if let Some(asked) = self.asked.as_mut().filter(|a| a.first == 0) {
+            asked.first = worker.clock.now();
+        }
+        let fed = self.frames.feed(input, &mut self.out, &mut self.mask);
+        if self.frames.pings != pings {
+            let mut tally = worker.tally.borrow_mut();
+            tally.sessions.pings += self.frames.pings - pings;
+            if worker.counts(worker.clock.now()) {
+                tally.bytes.sent_head += (self.out.len() - waiting) as u64;
+            }
+        }
+        match fed {
+            Ok(Fed::More) => Ok(None),
+            Ok(Fed::Message(used, response)) => {
+                self.input = input.get(used..).unwrap_or_default().to_vec();
+                Ok(Some(Event::Message(response)))
+            }
+            Ok(Fed::Close(_, told)) => {
+                let mut tally = worker.tally.borrow_mut();
+                let closed = &mut tally.sessions.closed;
+                let known = closed.len() < CLOSED_MOST || closed.contains_key(&told);
+                *closed.entry(if known { told.as_str() } else { "…" }.to_owned()).or_default() += 1;
+                Ok(Some(Event::Closed(told)))
+            }
+            Err(Broken { code, text }) => {
+                self.say_close(code);
+                Err(Failure::Protocol(text))
+            }
+        }
+    }
+
+    fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while let Some(rest) = self.out.get(self.written..).filter(|r| !r.is_empty()) {
+            match self.stream.poll_write(cx, rest) {
+                Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                Poll::Ready(Ok(n)) => self.written += n,
+                Poll::Ready(Err(e)) => return Poll::Ready(Err(e)),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+        self.out.clear();
+        self.written = 0;
+        self.stream.poll_flush(cx)
+    }
+
+    fn capture(&mut self, bytes: &[u8]) {
+        if let Some((_, received)) = &mut self.capture {
+            let room = super::CAPTURE_BYTES.saturating_sub(received.len()).min(bytes.len());
+            received.extend_from_slice(bytes.get(..room).unwrap_or_default());
+        }
+    }
+
+    /// What was received since the last answer.
+    pub(super) const fn unfinished(&self) -> Response {
+        self.frames.unfinished()
+    }
+
+    fn say_close(&mut self, code: u16) {
+        if !std::mem::replace(&mut self.closing, true) {
+            frame::write(&mut self.out, frame::CLOSE, &code.to_be_bytes(), self.mask.next());
+        }
+    }
+
+    /// Ends the session with a close frame, as far as it can be written at once; the stream, for the target to close.
+    pub(super) fn close(mut self, worker: &Worker) -> Stream {
+        let lasted = worker.clock.now().saturating_sub(self.begun);
+        worker.tally.borrow_mut().sessions.duration.record(lasted);
+        self.say_close(1000);
+        let _ = self.poll_write(&mut Context::from_waker(std::task::Waker::noop())); // a courtesy
+        self.stream
+    }
+}
+
+/// Why an exchange is ended from outside, if it is.
+fn ended(slot: &Slot) -> Result<(), Failure> {
+    match slot.end.take() {
+        None => Ok(()),
+        Some(EndReason::Cut) => Err(Failure::Cut),
+        Some(EndReason::Timeout) => Err(Failure::Timeout),
+    }
+}
+
+/// Whether the answer to a handshake agrees to it (RFC 6455 §4.1); the error is what it said instead.
+fn agreed(answer: &ResponseHead, key: &str) -> Result<(), String> {
+    if answer.status() != 101 {
+        return Err(format!("the handshake was answered {} instead of 101", answer.status()));
+    }
+    let field = |name| answer.headers.get_str(name).map(|v| String::from_utf8_lossy(v).trim().to_owned());
+    // weir-h1 tells what a connection is upgraded to where Connection names it too.
+    if !answer.upgrade().is_some_and(|to| to.eq_ignore_ascii_case(b"websocket")) {
+        return Err("the answer to the handshake does not upgrade the connection to a WebSocket".to_owned());
+    }
+    if field("sec-websocket-accept") != Some(websocket::accept(key.as_bytes())) {
+        return Err("the answer to the handshake has no Sec-WebSocket-Accept that fits its key".to_owned());
+    }
+    if let Some(extension) = field("sec-websocket-extensions") {
+        return Err(format!("the target chose the extension `{extension}`, which was not offered"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_answer_that_fits_agrees() {
+        let key = "dGhlIHNhbXBsZSBub25jZQ==";
+        let good = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: WebSocket\r\nConnection: Upgrade\r\n\
+                    Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n";
+        let told = |wire: &str| {
+            let mut head = ResponseHead::default();
+            head.buffer_mut().extend_from_slice(wire.as_bytes());
+            assert_eq!(parse_response(&mut head, &Limits::default()), Ok(Progress::Complete), "{wire}");
+            agreed(&head, key).err().unwrap_or_default()
+        };
+        assert_eq!(told(good), "");
+        for (from, to, want) in [
+            ("101 Switching Protocols", "200 OK", "answered 200 instead of 101"),
+            ("Upgrade: WebSocket", "Upgrade: h2c", "does not upgrade the connection"),
+            ("Connection: Upgrade", "X: y", "does not upgrade the connection"),
+            ("s3pP", "s3pQ", "no Sec-WebSocket-Accept that fits"),
+            ("\r\n\r\n", "\r\nSec-WebSocket-Extensions: permessage-deflate\r\n\r\n", "`permessage-deflate`"),
+        ] {
+            let text = told(&good.replace(from, to));
+            assert!(text.contains(want), "{text}");
+        }
+    }
+}

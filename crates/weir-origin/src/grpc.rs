@@ -1,0 +1,284 @@
+//! gRPC over HTTP/2: what a server must do for a call, whatever it is about.
+//!
+//! *Layout.* Here are messages in their frames, statuses and deadlines; `grpc/wire.rs` is Protocol Buffers by hand, since there are few and fixed
+//! messages; `grpc/greeter.rs`, `grpc/health.rs` and `grpc/reflection.rs` are a service each, `grpc/descriptor.rs` describes them.
+
+mod descriptor;
+mod greeter;
+mod health;
+mod reflection;
+mod wire;
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use h2::server::SendResponse;
+use h2::{RecvStream, SendStream};
+use http::{HeaderMap, HeaderValue, Request, Response};
+
+/// Largest message that is read: what gRPC libraries take where nobody says otherwise.
+const MESSAGE_MOST: usize = 4 * 1024 * 1024;
+
+/// The methods: their path, and who answers.
+const METHODS: &[(&str, Method)] = &[
+    ("/grpc.health.v1.Health/Check", Method::HealthCheck),
+    ("/grpc.health.v1.Health/Watch", Method::HealthWatch),
+    ("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", Method::Reflection),
+    ("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", Method::Reflection),
+    ("/helloworld.v1.Greeter/BidiHello", Method::BidiHello),
+    ("/helloworld.v1.Greeter/LotsOfGreetings", Method::LotsOfGreetings),
+    ("/helloworld.v1.Greeter/LotsOfReplies", Method::LotsOfReplies),
+    ("/helloworld.v1.Greeter/SayHello", Method::SayHello),
+];
+
+#[derive(Clone, Copy)]
+enum Method {
+    BidiHello,
+    HealthCheck,
+    HealthWatch,
+    LotsOfGreetings,
+    LotsOfReplies,
+    Reflection,
+    SayHello,
+}
+
+/// A code of gRPC that we answer with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Code(u32);
+
+impl Code {
+    const OK: Self = Self(0);
+    const INVALID_ARGUMENT: Self = Self(3);
+    const DEADLINE_EXCEEDED: Self = Self(4);
+    const NOT_FOUND: Self = Self(5);
+    const RESOURCE_EXHAUSTED: Self = Self(8);
+    const UNIMPLEMENTED: Self = Self(12);
+    const INTERNAL: Self = Self(13);
+}
+
+/// How a call ends.
+#[derive(Debug)]
+struct Status {
+    code: Code,
+    message: String,
+}
+
+impl Status {
+    fn new(code: Code, message: impl Into<String>) -> Self {
+        Self { code, message: message.into() }
+    }
+}
+
+/// Why a call does not go on.
+#[derive(Debug)]
+enum Stop {
+    /// The stream is gone.
+    Gone(h2::Error),
+    /// This is to be told.
+    Status(Status),
+}
+
+impl From<h2::Error> for Stop {
+    fn from(e: h2::Error) -> Self {
+        Self::Gone(e)
+    }
+}
+
+impl From<Status> for Stop {
+    fn from(status: Status) -> Self {
+        Self::Status(status)
+    }
+}
+
+/// Whether a request is a call of gRPC.
+pub(crate) fn is_call(request: &Request<RecvStream>) -> bool {
+    let kind = request.headers().get("content-type").map(HeaderValue::as_bytes);
+    request.method() == http::Method::POST && kind.is_some_and(|k| k.starts_with(b"application/grpc"))
+}
+
+/// Answers a call to its end.
+pub(crate) async fn answer(
+    request: Request<RecvStream>,
+    respond: SendResponse<Bytes>,
+) -> Result<(), h2::Error> {
+    let (head, body) = request.into_parts();
+    let mut call = Call {
+        metadata: head.headers,
+        body,
+        received: BytesMut::new(),
+        respond,
+        stream: None,
+        buffer: BytesMut::new(),
+    };
+    let method = METHODS.iter().find(|(path, _)| *path == head.uri.path());
+    let outcome = match (method, deadline(&call.metadata)) {
+        (None, _) => {
+            let text = format!("the origin has no method {}", head.uri.path());
+            Err(Status::new(Code::UNIMPLEMENTED, text).into())
+        }
+        (_, Err(())) => Err(Status::new(Code::INTERNAL, "grpc-timeout is no timeout").into()),
+        (Some((_, method)), Ok(None)) => call.run(*method).await,
+        (Some((_, method)), Ok(Some(after))) => tokio::time::timeout(after, call.run(*method))
+            .await
+            .unwrap_or_else(|_| Err(Status::new(Code::DEADLINE_EXCEEDED, "deadline exceeded").into())),
+    };
+    match outcome {
+        Ok(()) => call.end(&Status::new(Code::OK, "")),
+        Err(Stop::Status(status)) => call.end(&status),
+        Err(Stop::Gone(e)) => Err(e),
+    }
+}
+
+/// A call under way.
+struct Call {
+    metadata: HeaderMap,
+    body: RecvStream,
+    received: BytesMut,
+    respond: SendResponse<Bytes>,
+    /// Once the head of the answer was sent.
+    stream: Option<SendStream<Bytes>>,
+    buffer: BytesMut,
+}
+
+impl Call {
+    async fn run(&mut self, method: Method) -> Result<(), Stop> {
+        match method {
+            Method::BidiHello => greeter::bidi_hello(self).await,
+            Method::HealthCheck => health::check(self).await,
+            Method::HealthWatch => health::watch(self).await,
+            Method::LotsOfGreetings => greeter::lots_of_greetings(self).await,
+            Method::LotsOfReplies => greeter::lots_of_replies(self).await,
+            Method::Reflection => reflection::info(self).await,
+            Method::SayHello => greeter::say_hello(self).await,
+        }
+    }
+
+    /// The one message of a call that has one.
+    async fn only(&mut self) -> Result<Bytes, Stop> {
+        let message = self.next().await?;
+        let message = message.ok_or_else(|| Status::new(Code::INTERNAL, "a call without its message"))?;
+        match self.next().await? {
+            None => Ok(message),
+            Some(_) => Err(Status::new(Code::INTERNAL, "more messages than one").into()),
+        }
+    }
+
+    /// The next message; none when the client has sent its last.
+    async fn next(&mut self) -> Result<Option<Bytes>, Stop> {
+        loop {
+            if let Some(message) = self.whole()? {
+                return Ok(Some(message));
+            }
+            match self.body.data().await {
+                Some(piece) => {
+                    let piece = piece?;
+                    self.body.flow_control().release_capacity(piece.len())?;
+                    self.received.extend_from_slice(&piece);
+                }
+                None if self.received.is_empty() => return Ok(None),
+                None => return Err(Status::new(Code::INTERNAL, "the last message is cut").into()),
+            }
+        }
+    }
+
+    /// A message that is there as a whole: a byte for its coding, four for its length, and itself.
+    fn whole(&mut self) -> Result<Option<Bytes>, Status> {
+        let Some(&[coding, a, b, c, d]) = self.received.first_chunk::<5>() else { return Ok(None) };
+        let len = u32::from_be_bytes([a, b, c, d]) as usize;
+        if coding != 0 {
+            return Err(Status::new(Code::UNIMPLEMENTED, "the origin reads no compressed messages"));
+        }
+        if len > MESSAGE_MOST {
+            return Err(Status::new(Code::RESOURCE_EXHAUSTED, "a message is larger than 4 MiB"));
+        }
+        if self.received.len() < 5 + len {
+            return Ok(None);
+        }
+        self.received.advance(5);
+        Ok(Some(self.received.split_to(len).freeze()))
+    }
+
+    /// Sends a message, with the head before the first one.
+    async fn send(&mut self, message: &[u8]) -> Result<(), Stop> {
+        let mut stream = match self.stream.take() {
+            Some(stream) => stream,
+            None => self.respond.send_response(head(), false)?,
+        };
+        let len = u32::try_from(message.len())
+            .map_err(|_| Status::new(Code::RESOURCE_EXHAUSTED, "the answer is larger than 4 GiB"))?;
+        self.buffer.put_u8(0);
+        self.buffer.put_u32(len);
+        self.buffer.extend_from_slice(message);
+        let frame = self.buffer.split().freeze();
+        let sent = crate::h2::send(&mut stream, frame).await;
+        self.stream = Some(stream);
+        Ok(sent?)
+    }
+
+    /// Ends the call: by trailers, or by a head alone where nothing was sent.
+    fn end(mut self, status: &Status) -> Result<(), h2::Error> {
+        match self.stream.take() {
+            Some(mut stream) => stream.send_trailers(trailers(status)),
+            None => {
+                let mut response = head();
+                response.headers_mut().extend(trailers(status));
+                self.respond.send_response(response, true).map(drop)
+            }
+        }
+    }
+}
+
+fn head() -> Response<()> {
+    let mut response = Response::new(());
+    response.headers_mut().insert("content-type", HeaderValue::from_static("application/grpc"));
+    response
+}
+
+fn trailers(status: &Status) -> HeaderMap {
+    let mut trailers = HeaderMap::new();
+    trailers.insert("grpc-status", status.code.0.into());
+    if !status.message.is_empty()
+        && let Ok(message) = HeaderValue::from_str(&escaped(&status.message))
+    {
+        trailers.insert("grpc-message", message);
+    }
+    trailers
+}
+
+/// What is not printable ASCII, and the percent sign, are escaped in grpc-message.
+fn escaped(text: &str) -> String {
+    let mut out = String::new();
+    for b in text.bytes() {
+        if (b' '..=b'~').contains(&b) && b != b'%' {
+            out.push(char::from(b));
+        } else {
+            let _ = write!(out, "%{b:02X}"); // a String takes everything
+        }
+    }
+    out
+}
+
+/// How long the client is ready to wait: up to eight digits and a unit.
+fn deadline(metadata: &HeaderMap) -> Result<Option<Duration>, ()> {
+    let Some(value) = metadata.get("grpc-timeout") else { return Ok(None) };
+    let text = value.to_str().map_err(drop)?;
+    let at = text.len().checked_sub(1).ok_or(())?;
+    let (digits, unit) = text.split_at_checked(at).ok_or(())?;
+    if digits.is_empty() || digits.len() > 8 || !digits.bytes().all(|b| b.is_ascii_digit()) {
+        return Err(());
+    }
+    let n: u64 = digits.parse().map_err(drop)?;
+    Ok(Some(match unit {
+        "H" => Duration::from_secs(n * 3600),
+        "M" => Duration::from_secs(n * 60),
+        "S" => Duration::from_secs(n),
+        "m" => Duration::from_millis(n),
+        "u" => Duration::from_micros(n),
+        "n" => Duration::from_nanos(n),
+        _ => return Err(()),
+    }))
+}
+
+#[cfg(test)]
+mod tests;

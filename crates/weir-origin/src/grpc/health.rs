@@ -1,0 +1,44 @@
+//! `grpc.health.v1.Health`: the origin and its greeter are always well.
+
+use super::{Call, Code, Status, Stop, wire};
+
+const SERVING: u64 = 1;
+const SERVICE_UNKNOWN: u64 = 3;
+
+/// What can be asked for; the empty name is the server as a whole.
+const KNOWN: &[&str] = &["", "helloworld.v1.Greeter"];
+
+pub(super) async fn check(call: &mut Call) -> Result<(), Stop> {
+    let (service, is_known) = asked(call).await?;
+    if !is_known {
+        return Err(Status::new(Code::NOT_FOUND, format!("the origin has no service {service}")).into());
+    }
+    answer(call, SERVING).await
+}
+
+/// Tells the state once, since it never changes, and stays open as the protocol asks.
+pub(super) async fn watch(call: &mut Call) -> Result<(), Stop> {
+    let (_, is_known) = asked(call).await?;
+    answer(call, if is_known { SERVING } else { SERVICE_UNKNOWN }).await?;
+    if let Some(stream) = &mut call.stream {
+        std::future::poll_fn(|cx| stream.poll_reset(cx)).await?;
+    }
+    Ok(())
+}
+
+async fn asked(call: &mut Call) -> Result<(String, bool), Stop> {
+    let message = call.only().await?;
+    let mut service = "";
+    wire::read(&message, |field, value| {
+        if field == 1 {
+            service = value.text();
+        }
+    })?;
+    Ok((service.to_owned(), KNOWN.contains(&service)))
+}
+
+async fn answer(call: &mut Call, status: u64) -> Result<(), Stop> {
+    let mut reply = Vec::new();
+    wire::number(1, status, &mut reply);
+    call.send(&reply).await
+}

@@ -1,0 +1,71 @@
+//! HTTP/2, by the crate `h2`: a peer that shares no code with the gateway in front of it.
+//!
+//! A call of gRPC goes to `grpc.rs`; everything else gets the same pages as over HTTP/1.1, by way of `h2/page.rs`. So does everything
+//! where there is one answer to all.
+
+mod page;
+
+use std::future::poll_fn;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use h2::server::{Builder, SendResponse};
+use h2::{Reason, RecvStream, SendStream};
+use http::Request;
+
+use crate::grpc;
+use crate::site::Site;
+use crate::stream::Begun;
+
+/// What a client sends first (RFC 9113 §3.4).
+pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// Streams that a client may have open on one connection.
+const STREAMS: u32 = 1000;
+
+/// The window of each stream, and that of a connection: large enough that a load test does not wait for us.
+const WINDOW: u32 = 1024 * 1024;
+const WINDOW_OF_CONNECTION: u32 = 16 * WINDOW;
+
+/// Most bytes of the fields of one request.
+const FIELDS_MOST: u32 = 64 * 1024;
+
+/// Serves a connection until either side closes. An error only ends it: nobody is left to tell.
+pub(crate) async fn serve(stream: Begun, site: Arc<Site>) {
+    let handshake = Builder::new()
+        .max_concurrent_streams(STREAMS)
+        .initial_window_size(WINDOW)
+        .initial_connection_window_size(WINDOW_OF_CONNECTION)
+        .max_header_list_size(FIELDS_MOST)
+        .handshake::<_, Bytes>(stream);
+    let Ok(mut connection) = handshake.await else { return };
+    while let Some(Ok((request, respond))) = connection.accept().await {
+        tokio::task::spawn_local(exchange(request, respond, Arc::clone(&site)));
+    }
+}
+
+/// One request. An error only ends its stream.
+async fn exchange(request: Request<RecvStream>, respond: SendResponse<Bytes>, site: Arc<Site>) {
+    site.cells.requests.add(1);
+    let _ = if site.fixed().is_some() {
+        page::answer(request, respond, site).await
+    } else if grpc::is_call(&request) {
+        grpc::answer(request, respond).await
+    } else {
+        page::answer(request, respond, site).await
+    };
+}
+
+/// Sends a piece of a body as the client's window allows.
+pub(crate) async fn send(stream: &mut SendStream<Bytes>, mut bytes: Bytes) -> Result<(), h2::Error> {
+    while !bytes.is_empty() {
+        stream.reserve_capacity(bytes.len());
+        let mut room = stream.capacity();
+        if room == 0 {
+            let gone = h2::Error::from(Reason::CANCEL);
+            room = poll_fn(|cx| stream.poll_capacity(cx)).await.ok_or(gone)??;
+        }
+        stream.send_data(bytes.split_to(room.min(bytes.len())), false)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,129 @@
+//! What a connection reads from and writes to: a `weir_wire::Stream` as tokio's traits, which the crate `h2` asks for, and the memory
+//! in which HTTP/2 has a page written. Bytes of clients are counted here, for every protocol alike.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
+
+use crate::site::Cells;
+
+/// A stream of bytes with two ends.
+#[derive(Debug)]
+pub(crate) enum Stream {
+    /// To our own HTTP/2, which passes an answer on.
+    Memory(DuplexStream),
+    /// To a client.
+    Wire(Counted),
+}
+
+/// A client's connection and where its bytes are counted.
+#[derive(Debug)]
+pub(crate) struct Counted {
+    stream: weir_wire::Stream,
+    cells: Arc<Cells>,
+}
+
+/// A stream of which something was read already: that comes first.
+#[derive(Debug)]
+pub(crate) struct Begun {
+    begin: Vec<u8>,
+    used: usize,
+    stream: Stream,
+}
+
+impl Stream {
+    pub(crate) const fn wire(stream: weir_wire::Stream, cells: Arc<Cells>) -> Self {
+        Self::Wire(Counted { stream, cells })
+    }
+
+    /// Whether the client chose HTTP/2 in the TLS handshake.
+    pub(crate) fn chose_h2(&self) -> bool {
+        matches!(self, Self::Wire(s) if s.stream.chose_h2())
+    }
+
+    /// Makes the coming close a reset. HTTP/2 resets the stream of a page that ends early by itself.
+    pub(crate) fn abort(&mut self) {
+        match self {
+            Self::Memory(_) => {}
+            Self::Wire(s) => s.stream.abort(),
+        }
+    }
+}
+
+impl Begun {
+    pub(crate) const fn new(begin: Vec<u8>, stream: Stream) -> Self {
+        Self { begin, used: 0, stream }
+    }
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Memory(s) => Pin::new(s).poll_read(cx, buf),
+            Self::Wire(s) => {
+                let before = buf.filled().len();
+                ready!(s.stream.poll_read_buf(cx, buf))?;
+                s.cells.received.add((buf.filled().len() - before) as u64);
+                Poll::Ready(Ok(()))
+            }
+        }
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Memory(s) => Pin::new(s).poll_write(cx, bytes),
+            Self::Wire(s) => {
+                let n = ready!(s.stream.poll_write(cx, bytes))?;
+                s.cells.sent.add(n as u64);
+                Poll::Ready(Ok(n))
+            }
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Memory(s) => Pin::new(s).poll_flush(cx),
+            Self::Wire(s) => s.stream.poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Memory(s) => Pin::new(s).poll_shutdown(cx),
+            Self::Wire(s) => s.stream.poll_shutdown(cx),
+        }
+    }
+}
+
+impl AsyncRead for Begun {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let rest = this.begin.get(this.used..).unwrap_or_default();
+        if rest.is_empty() {
+            return Pin::new(&mut this.stream).poll_read(cx, buf);
+        }
+        let piece = rest.get(..buf.remaining()).unwrap_or(rest);
+        buf.put_slice(piece);
+        this.used += piece.len();
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Begun {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
+    }
+}

@@ -1,0 +1,52 @@
+//! Where the certificate of an origin comes from.
+
+use std::io;
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use weir_wire::tls::{ClientAuth, Identity, ServerTls, Tickets, TlsError, versions};
+
+/// The protocols that are offered in the handshake, the preferred one first.
+const ALPN: &[&[u8]] = &[b"h2", b"http/1.1"];
+
+/// Whether an origin speaks TLS.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Tls {
+    /// A certificate and its key, as PEM files.
+    Files {
+        /// The leaf, then the intermediates.
+        cert: PathBuf,
+        /// The private key.
+        key: PathBuf,
+    },
+    /// Cleartext.
+    #[default]
+    Off,
+    /// A certificate that is made at the start and signs itself: for `localhost`, the loopback addresses and the one listened on.
+    SelfSigned,
+}
+
+impl Tls {
+    /// The policy, if there is to be one.
+    pub(crate) fn policy(&self, address: IpAddr) -> io::Result<Option<ServerTls>> {
+        let made = match self {
+            Self::Off => return Ok(None),
+            Self::Files { cert, key } => Tickets::new().and_then(|tickets| {
+                let identity = Identity { cert: cert.clone(), key: key.clone() };
+                ServerTls::new(&[identity], &ClientAuth::Off, ALPN, versions(false), &tickets)
+            }),
+            Self::SelfSigned => self_signed(address),
+        };
+        made.map(Some).map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))
+    }
+}
+
+fn self_signed(address: IpAddr) -> Result<ServerTls, TlsError> {
+    let mut names = vec!["localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()];
+    if !address.is_unspecified() && !address.is_loopback() {
+        names.push(address.to_string());
+    }
+    let made = rcgen::generate_simple_self_signed(names)
+        .map_err(|e| TlsError(format!("no certificate could be made: {e}")))?;
+    ServerTls::of_pem(&made.cert.pem(), &made.signing_key.serialize_pem(), ALPN)
+}

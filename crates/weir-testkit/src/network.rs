@@ -1,0 +1,32 @@
+//! A network of a test's own, for what cannot be tried on the one that everybody uses.
+
+#![allow(unsafe_code, reason = "three system calls that no safe crate of ours wraps")]
+
+use std::fs;
+use std::io;
+use std::ops::RangeInclusive;
+
+/// Gives the calling thread, and all threads and processes that it starts from now on, a network namespace with a loopback alone, in which
+/// connections are made from these ports.
+///
+/// # Errors
+/// Where that is not allowed: it takes `CAP_SYS_ADMIN`, which most users and many containers have not.
+pub fn own_network(local_ports: &RangeInclusive<u16>) -> io::Result<()> {
+    // SAFETY: a plain system call, which changes this thread alone.
+    if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let ports = format!("{} {}", local_ports.start(), local_ports.end());
+    fs::write("/proc/sys/net/ipv4/ip_local_port_range", ports)?;
+    let socket = std::net::UdpSocket::bind("0.0.0.0:0")?;
+    // SAFETY: all zeros are a valid `ifreq`.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    request.ifr_name[..2].copy_from_slice(&[b'l' as libc::c_char, b'o' as libc::c_char]);
+    request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
+    let descriptor = std::os::fd::AsRawFd::as_raw_fd(&socket);
+    // SAFETY: the descriptor is a socket's, and `request` a valid `ifreq` for the call to read.
+    if unsafe { libc::ioctl(descriptor, libc::SIOCSIFFLAGS as _, &raw const request) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}

@@ -1,0 +1,88 @@
+//! Whether the figures are right: distributions that the origin serves by count and not by chance, against what the report says of them.
+//!
+//! A busy machine makes responses later and never earlier. So lower bounds hold in every run, and upper ones as far as there is a
+//! quiet moment: 2 % in the quietest of a few runs, and where there is none, what a machine that is shared can do.
+
+use weir_load::{Histogram, Report};
+
+use super::{origin, report};
+
+/// How often a run may be made again for want of a quiet moment.
+const RUNS_MOST: usize = 4;
+
+/// How far above what was served a figure may be: on a quiet machine, and on any.
+const QUIET: f64 = 0.02;
+const BUSY: f64 = 0.25;
+
+/// Runs the load until `excess`, which asserts itself what has to hold in every run, is that of a quiet machine.
+#[track_caller]
+fn in_the_quietest_run(args: &[&str], excess: impl Fn(&Report) -> f64) {
+    let mut least = f64::INFINITY;
+    for _ in 0..RUNS_MOST {
+        let r = report(args);
+        assert_eq!(
+            (r.counts.errors.total(), r.counts.unfinished, r.counts.unsent),
+            (0, 0, 0),
+            "{:?}",
+            r.counts
+        );
+        least = least.min(excess(&r));
+        if least < QUIET {
+            return;
+        }
+    }
+    assert!(least < BUSY, "{:.1} % above what was served in the best of {RUNS_MOST} runs", least * 100.0);
+}
+
+fn at_least(h: &Histogram, ns: u64) -> u64 {
+    h.buckets().filter(|(from, _)| *from >= ns).map(|(_, n)| n).sum()
+}
+
+/// How far a percentile is above what was served; never below, but for what the spread (1 in the number of requests) and the buckets
+/// (0.1 %) allow.
+fn excess(h: &Histogram, quantile: f64, served_ms: f64) -> f64 {
+    let found = h.quantile(quantile) as f64 / 1e6;
+    assert!(found > served_ms * 0.99, "p{}: {found} ms where {served_ms} were served", quantile * 100.0);
+    found / served_ms - 1.0
+}
+
+#[test]
+fn one_percent_at_100_ms_shows_as_exactly_that() {
+    let (_origin, url) = origin("/delay/0?tail=100");
+    in_the_quietest_run(&["-n2000", "-c20", "-t1", &url], |r| {
+        let (service, response) = (&r.latency.service, &r.latency.response);
+        for h in [service, response] {
+            assert_eq!(h.count(), 2000);
+            assert!(at_least(h, 99_900_000) >= 20, "{}", at_least(h, 99_900_000));
+            assert!(h.quantile(0.5) < 100_000_000, "{}", h.quantile(0.5));
+        }
+        // 20 responses, neither more nor less, between 50 ms and 102 ms.
+        let slow = at_least(service, 50_000_000) as f64;
+        (slow / 20.0 - 1.0).max(excess(service, 0.995, 100.0)).max(excess(response, 0.995, 100.0))
+    });
+}
+
+#[test]
+fn percentiles_are_those_that_were_served() {
+    let (_origin, url) = origin("/delay/30?dist=uniform&to=130");
+    in_the_quietest_run(&["-n400", "-c100", "-t1", &url], |r| {
+        let service = &r.latency.service;
+        [0.05, 0.25, 0.5, 0.75, 0.95]
+            .map(|q| excess(service, q, 30.0 + 100.0 * q))
+            .into_iter()
+            .fold(0.0, f64::max)
+    });
+}
+
+#[test]
+fn percentiles_of_a_fixed_rate_are_those_that_were_served() {
+    let (_origin, url) = origin("/delay/60?dist=exponential");
+    in_the_quietest_run(&["--rate", "1000/s", "-n400", "-t1", &url], |r| {
+        // Not further up: there the 400 values are more than 1 % apart.
+        let all = [0.2_f64, 0.3, 0.5, 0.75].map(|q| {
+            let served = -60.0 * (1.0 - q).ln();
+            excess(&r.latency.service, q, served).max(excess(&r.latency.response, q, served))
+        });
+        all.into_iter().fold(0.0, f64::max)
+    });
+}

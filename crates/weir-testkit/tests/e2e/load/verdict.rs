@@ -1,0 +1,193 @@
+//! Reasons of the verdict that take more than an odd target: a generator without ports, descriptors or a processor of its own. The
+//! others are provoked where their targets are.
+
+use std::io::Read;
+use std::net::SocketAddr;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+
+use weir_load::Report;
+use weir_load::report::Grade;
+use weir_load::verdict::REASONS;
+use weir_origin::{Options, Origin, Tls};
+use weir_testkit::{Authority, ServerTls, Upstream, own_network, unused_address, weir_command};
+
+use super::{codes, expect_reason, origin, report};
+use crate::support::OK;
+
+/// Reasons that no end-to-end test provokes, each with why.
+const NOT_PROVOKED: &[(&str, &str)] = &[(
+    "clock_step",
+    "a test may not move the clock of the machine; engine.rs and verdict/tests.rs have tests",
+)];
+
+#[test]
+fn every_reason_is_provoked() {
+    let sources = [
+        include_str!("../load.rs"),
+        include_str!("grpc.rs"),
+        include_str!("http2.rs"),
+        include_str!("websocket.rs"),
+        include_str!("verdict.rs"),
+    ]
+    .concat();
+    for rule in REASONS {
+        let provoked = sources.contains(&format!("\"{}\", Grade::", rule.code));
+        let known = NOT_PROVOKED.iter().any(|(code, _)| *code == rule.code);
+        assert!(
+            provoked != known,
+            "{}: write a test that provokes it, or say in NOT_PROVOKED why not",
+            rule.code
+        );
+    }
+}
+
+#[test]
+fn errors_are_noticed() {
+    let (origin, good) = origin("/body/1KiB");
+    let reset = format!("http://{}/reset", origin.address());
+    let r = report(&["-n40", "-c2", "-t1", &format!("9@{good}"), &reset]);
+    assert_eq!((r.counts.responses, r.counts.errors.reset), (36, 4), "{:?}", r.counts);
+    expect_reason(&r, "errors", Grade::Suspect);
+    assert!(!codes(&r).contains(&"mostly_errors"), "{:?}", r.verdict);
+
+    let r = report(&["-n40", "-c2", "-t1", &good, &format!("3@{reset}")]);
+    assert_eq!((r.counts.responses, r.counts.errors.reset), (10, 30), "{:?}", r.counts);
+    expect_reason(&r, "mostly_errors", Grade::Invalid);
+    expect_reason(&report(&["-n9", "-c1", "--check", "status=404", &good]), "failed_checks", Grade::Suspect);
+    let garbage = format!("http://{}/garbage", origin.address());
+    assert_eq!(report(&["-n5", "-c1", &garbage]).counts.errors.protocol, 5);
+    for cut in ["truncated/100", "truncated/100?chunked"] {
+        let url = format!("http://{}/{cut}", origin.address());
+        assert_eq!(report(&["-n5", "-c1", &url]).counts.errors.reset, 5, "{cut}");
+    }
+}
+
+#[test]
+fn a_generator_out_of_descriptors_is_noticed() {
+    let upstream = Upstream::fixed(OK);
+    let mut command = weir_command("/".as_ref());
+    command
+        .args(["load", "-c60", "-n500", "-t1", "--format", "json"])
+        .arg(format!("http://{}/", upstream.address()));
+    let limit = libc::rlimit { rlim_cur: 32, rlim_max: 32 };
+    #[allow(unsafe_code)]
+    // SAFETY: a plain system call with a valid limit, and the closure neither allocates nor locks.
+    unsafe {
+        command.pre_exec(move || match libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        });
+    }
+    let r: Report = serde_json::from_slice(&command.output().unwrap().stdout).unwrap();
+    expect_reason(&r, "out_of_descriptors", Grade::Invalid);
+    assert!(
+        r.counts.responses > 0 && r.health.out_of_descriptors == r.counts.errors.connect,
+        "{:?}",
+        r.counts
+    );
+}
+
+#[test]
+fn a_generator_out_of_ports_is_noticed() {
+    // This thread and what it starts, the origin among it, are alone in there.
+    if let Err(e) = own_network(&(40_000..=40_009)) {
+        eprintln!("not tried: a network of its own takes CAP_SYS_ADMIN: {e}");
+        return;
+    }
+    let (_origin, url) = origin("/body/1KiB");
+    let r = report(&["-c30", "-n300", "-t1", &url]);
+    expect_reason(&r, "out_of_ports", Grade::Invalid);
+    assert!(r.counts.responses > 0 && r.connections.opened <= 10, "{:?}", r.counts);
+    assert_eq!(r.health.out_of_ports, r.counts.errors.connect);
+}
+
+#[test]
+fn connections_that_can_not_be_made_leave_clients_idle() {
+    // Each second request finds nobody and makes its client pause, ever longer.
+    let (_origin, good) = origin("/body/1KiB");
+    let r = report(&["-c4", "-d500ms", &good, &format!("http://{}/", unused_address())]);
+    expect_reason(&r, "littles_law", Grade::Suspect);
+    assert!(r.counts.responses > 0 && r.counts.errors.connect > 0, "{:?}", r.counts);
+    expect_reason(&r, "too_short", Grade::Suspect);
+}
+
+#[test]
+fn a_generator_that_is_slow_between_requests_is_noticed() {
+    // Half a megabyte of JSON to check: no request is under way meanwhile.
+    let body = format!("[{}0]", "[1],".repeat(120_000));
+    let upstream =
+        Upstream::fixed(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()));
+    let url = format!("http://{}/", upstream.address());
+    let r = report(&["-c1", "-d500ms", "--check", "json:$[0]", &url]);
+    assert_eq!(r.counts.failed_checks, 0, "{:?}", r.checks);
+    expect_reason(&r, "littles_law", Grade::Suspect);
+}
+
+#[test]
+fn a_rate_above_what_the_generator_can_do_is_noticed() {
+    let (_origin, url) = origin("/body/1KiB");
+    let mut busy = None;
+    for _ in 0..5 {
+        let r = report(&["--rate", "500000/s", "-d400ms", "-t1", "--graceful-stop", "1s", &url]);
+        expect_reason(&r, "rate_missed", Grade::Invalid);
+        // On a machine that others use it has less than 80 % of a core: then it says that.
+        if codes(&r).contains(&"generator_waited") && !codes(&r).contains(&"generator_busy") {
+            continue;
+        }
+        busy = Some(r);
+        break;
+    }
+    match busy {
+        Some(r) => expect_reason(&r, "generator_busy", Grade::Suspect),
+        None => eprintln!("generator_busy not seen: the machine had no core for it in five runs"),
+    }
+}
+
+#[test]
+fn a_generator_that_shares_its_core_starts_late_and_says_so() {
+    let (_origin, url) = origin("/body/1KiB");
+    let r = beside_a_spinner(&["-t1", "-c50", "-d1s", "--rate", "1000/s", &url]);
+    expect_reason(&r, "generator_waited", Grade::Suspect);
+    expect_reason(&r, "late_starts", Grade::Suspect);
+}
+
+/// Runs the load on one core, of which something that spins takes its half.
+fn beside_a_spinner(args: &[&str]) -> Report {
+    let allowed = std::fs::read_to_string("/proc/self/status").unwrap();
+    let allowed = allowed.lines().find_map(|l| l.strip_prefix("Cpus_allowed_list:")).unwrap().trim();
+    let core = allowed.split([',', '-']).next().unwrap();
+    let mut spinner = Command::new("taskset")
+        .args(["-c", core, "sh", "-c", "echo; while :; do :; done"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    spinner.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap(); // it spins from here on
+    let weir = weir_command("/".as_ref()).get_program().to_owned();
+    let output = Command::new("taskset")
+        .args(["-c", core])
+        .arg(weir)
+        .args(["load", "--format", "json"])
+        .args(args)
+        .output();
+    spinner.kill().unwrap();
+    spinner.wait().unwrap();
+    serde_json::from_slice(&output.unwrap().stdout).unwrap()
+}
+
+#[test]
+fn connections_of_two_kinds_are_noticed() {
+    // One name, two addresses: an old server at one, a new one at the other.
+    let authority = Authority::new();
+    let old = ServerTls::only_1_2(&authority.leaf(&["peer.weir.test"]));
+    let old = Upstream::fixed_tls(&old, "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nold");
+    let port = old.address().port();
+    let address = SocketAddr::from(([127, 0, 0, 2], port));
+    let new = Origin::start(Options { address, tls: Tls::SelfSigned, ..Options::default() }).unwrap();
+    let resolve = format!("peer.weir.test:{port}:127.0.0.1,127.0.0.2");
+    let url = format!("https://peer.weir.test:{port}/body/3");
+    let r = report(&["-n40", "-c4", "-k", "--resolve", &resolve, &url]);
+    expect_reason(&r, "sessions_differ", Grade::Suspect);
+    assert_eq!((r.ledger.sessions.len(), r.counts.errors.total()), (2, 0), "{:?}", r.ledger);
+    drop(new);
+}

@@ -1,0 +1,117 @@
+//! The Huffman code of HPACK (RFC 7541 §5.2): nine bits at a time, which is all that most symbols have.
+
+use super::tables::LENGTHS;
+use std::sync::OnceLock;
+
+/// How many bits are looked up at once.
+const SHORT: u32 = 9;
+
+/// The code by length. It is canonical: codes of a length follow each other in the order of their symbols, so the lengths
+/// say all.
+#[derive(Debug)]
+struct Code {
+    /// For each [`SHORT`] bits: the symbol they begin with and the length of its code; zero where that is longer.
+    short: Vec<(u8, u8)>,
+    /// For each length: the first code, how many there are, and where their symbols begin.
+    lengths: [(u32, u32, u32); 31],
+    symbols: Vec<u8>,
+}
+
+fn code() -> &'static Code {
+    static CODE: OnceLock<Code> = OnceLock::new();
+    CODE.get_or_init(|| {
+        let short = vec![(0, 0); 1 << SHORT];
+        let mut code = Code { short, lengths: [(0, 0, 0); 31], symbols: Vec::with_capacity(256) };
+        let mut next = 0u32;
+        for len in 1..=30u32 {
+            next <<= 1;
+            let (first, before) = (next, code.symbols.len());
+            for symbol in (0..=255u8).filter(|s| u32::from(LENGTHS[usize::from(*s)]) == len) {
+                if let Some(more) = SHORT.checked_sub(len) {
+                    let at = (next << more) as usize;
+                    code.short[at..at + (1 << more)].fill((symbol, len as u8));
+                }
+                code.symbols.push(symbol);
+                next += 1;
+            }
+            code.lengths[len as usize] = (first, next - first, before as u32);
+        }
+        code
+    })
+}
+
+/// Decodes a text; none where a code is unknown or the padding is more than seven bits, or not ones.
+pub(super) fn unpack(packed: &[u8], out: &mut Vec<u8>) -> Option<()> {
+    let code = code();
+    let (mut bits, mut held) = (0u64, 0u32);
+    let mut bytes = packed.iter();
+    out.reserve(packed.len() * 8 / 5);
+    loop {
+        while held <= 56 {
+            let Some(byte) = bytes.next() else { break };
+            bits = bits << 8 | u64::from(*byte);
+            held += 8;
+        }
+        // Beyond the end there are ones, as in the padding.
+        let ahead = match held.checked_sub(SHORT) {
+            Some(more) => bits >> more,
+            None => bits << (SHORT - held) | ((1 << (SHORT - held)) - 1),
+        };
+        let (symbol, len) = code.short[ahead as usize & ((1 << SHORT) - 1)];
+        if len > 0 && u32::from(len) <= held {
+            out.push(symbol);
+            held -= u32::from(len);
+            continue;
+        }
+        let found = (SHORT + 1..=30.min(held)).find_map(|len| {
+            let (first, count, at) = code.lengths[len as usize];
+            let have = (bits >> (held - len)) as u32 & ((1u32 << len) - 1);
+            let nth = have.checked_sub(first).filter(|n| *n < count)?;
+            Some((len, *code.symbols.get((at + nth) as usize)?))
+        });
+        match found {
+            Some((len, symbol)) => {
+                out.push(symbol);
+                held -= len;
+            }
+            // RFC 7541 §5.2: the first bits of the end-of-string code, which are ones.
+            None => return (held < 8 && bits & ((1 << held) - 1) == (1 << held) - 1).then_some(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_text_comes_back() {
+        let code = code();
+        let mut of_symbol = vec![(0u32, 0u32); 256];
+        for (len, &(first, count, at)) in code.lengths.iter().enumerate() {
+            for n in 0..count {
+                of_symbol[usize::from(code.symbols[(at + n) as usize])] = (first + n, len as u32);
+            }
+        }
+        for text in [(0..=255u8).collect::<Vec<u8>>(), b"/index.html?a=b".to_vec(), vec![0xff; 9], Vec::new()]
+        {
+            let (mut packed, mut bits, mut held) = (Vec::new(), 0u64, 0);
+            for &symbol in &text {
+                let (code, len) = of_symbol[usize::from(symbol)];
+                (bits, held) = (bits << len | u64::from(code), held + len);
+                while held >= 8 {
+                    packed.push((bits >> (held - 8)) as u8);
+                    held -= 8;
+                }
+            }
+            if held > 0 {
+                packed.push((bits << (8 - held)) as u8 | (0xff >> held));
+            }
+            let mut out = Vec::new();
+            assert_eq!(unpack(&packed, &mut out), Some(()));
+            assert_eq!(out, text);
+            packed.push(0xff);
+            assert_eq!(unpack(&packed, &mut Vec::new()), None, "eight bits of padding");
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! The little of DER (X.690) that is looked at: elements one after another, and how strong the key of a certificate is.
+
+use rustls::pki_types::CertificateDer;
+use rustls::server::ParsedCertificate;
+
+/// The content of the DER element at the start, if it has that tag, and what follows it.
+pub(super) fn element(der: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
+    let (&found, rest) = der.split_first()?;
+    let (&first, mut rest) = rest.split_first()?;
+    let mut len = usize::from(first);
+    if first & 0x80 != 0 {
+        let (digits, after) = rest.split_at_checked(usize::from(first & 0x7f))?;
+        len = digits.iter().try_fold(0usize, |n, &d| n.checked_mul(256)?.checked_add(usize::from(d)))?;
+        rest = after;
+    }
+    (found == tag).then(|| rest.split_at_checked(len)).flatten()
+}
+
+/// Bits of the public key of a certificate, as OpenSSL counts them; none where the kind of key is not known.
+pub(super) fn key_bits(certificate: &CertificateDer<'_>) -> Option<u32> {
+    let parsed = ParsedCertificate::try_from(certificate).ok()?;
+    bits_of(&parsed.subject_public_key_info())
+}
+
+/// SubjectPublicKeyInfo (RFC 5280 §4.1): which algorithm, then the key as a bit string.
+fn bits_of(info: &[u8]) -> Option<u32> {
+    const RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01];
+    const EC: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01];
+    const ED25519: &[u8] = &[0x2b, 0x65, 0x70];
+    const CURVES: [(&[u8], u32); 3] = [
+        (&[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07], 256),
+        (&[0x2b, 0x81, 0x04, 0x00, 0x22], 384),
+        (&[0x2b, 0x81, 0x04, 0x00, 0x23], 521),
+    ];
+    let (info, _) = element(info, SEQUENCE)?;
+    let (algorithm, key) = element(info, SEQUENCE)?;
+    let (kind, parameters) = element(algorithm, OBJECT)?;
+    match kind {
+        RSA => {
+            let (bits, _) = element(key, BIT_STRING)?;
+            let (unused, key) = bits.split_first()?;
+            let (key, _) = element(key, SEQUENCE).filter(|_| *unused == 0)?;
+            let (modulus, _) = element(key, INTEGER)?;
+            let from = modulus.iter().position(|b| *b != 0)?;
+            let (first, rest) = modulus.get(from..)?.split_first()?;
+            u32::try_from(rest.len()).ok()?.checked_mul(8)?.checked_add(8 - first.leading_zeros())
+        }
+        EC => {
+            let (curve, _) = element(parameters, OBJECT)?;
+            CURVES.iter().find(|(known, _)| *known == curve).map(|(_, bits)| *bits)
+        }
+        ED25519 => Some(256),
+        _ => None,
+    }
+}
+
+const INTEGER: u8 = 0x02;
+const BIT_STRING: u8 = 0x03;
+const OBJECT: u8 = 0x06;
+const SEQUENCE: u8 = 0x30;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn elements_are_taken_apart_and_short_ones_are_none() {
+        assert_eq!(element(&[0x04, 2, 7, 8, 9], 0x04), Some((&[7, 8][..], &[9][..])));
+        assert_eq!(element(&[0x04, 0x81, 1, 7], 0x04), Some((&[7][..], &[][..])));
+        for bad in [&[][..], &[0x04], &[0x04, 2, 7], &[0x05, 0], &[0x04, 0x89, 1, 1, 1, 1, 1, 1, 1, 1, 1]] {
+            assert_eq!(element(bad, 0x04), None, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn nothing_but_a_key_has_bits() {
+        let rsa = [
+            &[0x30, 26, 0x30, 11, 0x06, 9, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01][..],
+            &[0x03, 11, 0, 0x30, 8, 0x02, 3, 0, 0x81, 1, 0x02, 1, 3][..],
+        ]
+        .concat();
+        assert_eq!(bits_of(&rsa), Some(16));
+        for cut in 0..rsa.len() {
+            assert_eq!(bits_of(&rsa[..cut]), None, "{cut}");
+        }
+    }
+}

@@ -1,0 +1,367 @@
+//! A bench file as written, and what is wrong with it. docs/compare.md tells it to users.
+
+use serde::Deserialize;
+use serde::de::Deserializer;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use weir_gateway::config::schema::{FilePath, Named, Pairs};
+use weir_gateway::config::units::Duration;
+use weir_gateway::config::{Diagnostic, Diagnostics, Node, de, read_document};
+use weir_load::compare::{Contender, Published as PublishedFigures, figure_is_rate};
+use weir_load::{Compare, CompareOptions, Mistake, Options};
+
+/// A bench file.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct BenchFile {
+    pub(super) name: String,
+    pub(super) about: String,
+    /// What targets need, such as an origin: started before them.
+    pub(super) processes: Named<Service>,
+    /// The first is what the others are compared with.
+    pub(super) targets: Named<Service>,
+    pub(super) workloads: Named<Workload>,
+}
+
+/// A target, or a process that targets need.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Service {
+    /// Where a target is asked.
+    pub(super) url: Option<String>,
+    /// Program and arguments. `weir` is this very program.
+    pub(super) start: Vec<String>,
+    /// Commands that are run to their ends before, such as a compiler.
+    pub(super) prepare: Vec<Vec<String>>,
+    pub(super) prepare_within: Option<Duration>,
+    /// Where the commands run. Default: the folder of the file.
+    pub(super) cwd: Option<FilePath>,
+    pub(super) env: Pairs,
+    pub(super) ready: Option<Ready>,
+    pub(super) ready_within: Option<Duration>,
+    pub(super) stop: Stop,
+    pub(super) pid: Option<Pid>,
+    /// A command that prints its version.
+    pub(super) version: Vec<String>,
+    /// Whether it is left out, and named, where it cannot be prepared or started.
+    pub(super) optional: bool,
+    pub(super) http2: Option<bool>,
+    pub(super) headers: Pairs,
+}
+
+/// How to know that a process serves.
+#[derive(Clone, Debug)]
+pub(super) enum Ready {
+    /// It accepts connections at this host and port.
+    Port(String),
+    /// It answers this URL below 500.
+    Url(String),
+}
+
+/// By which signal it ends.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub(super) enum Stop {
+    Hup,
+    Int,
+    Kill,
+    Quit,
+    #[default]
+    Term,
+}
+
+/// Whose processor time counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Pid {
+    /// Whoever listens where the target is.
+    Auto,
+    None,
+}
+
+/// A load, and what was published of it.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Workload {
+    /// Names of targets. Default: all.
+    pub(super) targets: Vec<String>,
+    connections: Option<u64>,
+    threads: Option<u64>,
+    streams: Option<u64>,
+    pipeline: Option<u64>,
+    rate: Option<String>,
+    http2: bool,
+    keepalive: Option<bool>,
+    insecure: bool,
+    timeout: Option<Duration>,
+    method: Option<String>,
+    /// In place of path and query of the targets' URLs.
+    path: Option<String>,
+    headers: Pairs,
+    body: Option<String>,
+    body_file: Option<FilePath>,
+    checks: Vec<String>,
+    /// For all rounds together.
+    duration: Option<Duration>,
+    block: Option<Duration>,
+    warmup: Option<Duration>,
+    until: Option<String>,
+    fail_if: Vec<String>,
+    seed: Option<u64>,
+    published: Vec<Published>,
+}
+
+/// Figures that were published.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Published {
+    who: String,
+    target: Option<String>,
+    machine: String,
+    figures: Pairs,
+}
+
+impl<'de> Deserialize<'de> for Ready {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        const EXPECTED: &str =
+            "how to know that it serves; expected e.g. 127.0.0.1:8081 or http://127.0.0.1:8081/health";
+        let text = de::text(deserializer, EXPECTED)?;
+        if text.starts_with("http://") || text.starts_with("https://") {
+            return Ok(Self::Url(text));
+        }
+        let port = text
+            .rsplit_once(':')
+            .and_then(|(host, port)| port.parse::<u16>().ok().filter(|p| *p > 0 && !host.is_empty()));
+        port.map(|_| Self::Port(text)).ok_or_else(|| de::refuse(EXPECTED, None))
+    }
+}
+
+impl Stop {
+    pub(super) const fn signal(self) -> libc::c_int {
+        match self {
+            Self::Hup => libc::SIGHUP,
+            Self::Int => libc::SIGINT,
+            Self::Kill => libc::SIGKILL,
+            Self::Quit => libc::SIGQUIT,
+            Self::Term => libc::SIGTERM,
+        }
+    }
+}
+
+impl Service {
+    /// How to know that it serves: as written, else that it listens where the URL is.
+    pub(super) fn ready(&self) -> Option<Ready> {
+        self.ready.clone().or_else(|| authority(self.url.as_deref()?).map(Ready::Port))
+    }
+}
+
+/// Host and port of a URL.
+pub(super) fn authority(url: &str) -> Option<String> {
+    let (scheme, rest) = url.split_once("://")?;
+    let authority = rest.split(['/', '?', '#']).next().filter(|a| !a.is_empty())?;
+    let has_port = authority.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+    let port = if matches!(scheme, "https" | "grpcs" | "wss") { 443 } else { 80 };
+    Some(if has_port { authority.to_owned() } else { format!("{authority}:{port}") })
+}
+
+impl BenchFile {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// All that is wrong with it, as far as can be seen without starting anything.
+    pub(super) fn read(path: &Path) -> Result<Self, Diagnostics> {
+        let (read, mut found) = read_document::<Self>(path);
+        let Some((file, tree)) = read else { return Err(found) };
+        file.check(&tree, &mut found);
+        if found.errors() == 0 { Ok(file) } else { Err(found) }
+    }
+
+    fn check(&self, tree: &Node, found: &mut Diagnostics) {
+        let mut wrong = |path: &str, message: String| {
+            found.push(Diagnostic::error("bad-bench", message).on(tree, path));
+        };
+        for (section, services) in [("processes", &self.processes), ("targets", &self.targets)] {
+            for (name, service) in services.iter() {
+                let path = format!("{section}.{name}");
+                match (&service.url, section) {
+                    (None, "targets") => wrong(&path, "a target needs a `url`".to_owned()),
+                    (Some(_), "processes") => {
+                        wrong(&format!("{path}.url"), "a process is not asked: make it a target".to_owned())
+                    }
+                    _ => {}
+                }
+                if section == "processes" && service.start.is_empty() {
+                    wrong(
+                        &path,
+                        "a process needs `start`, a list of the program and its arguments".to_owned(),
+                    );
+                }
+                if !service.start.is_empty() && service.ready().is_none() {
+                    wrong(
+                        &path,
+                        "nothing says when it serves: add `ready`, such as 127.0.0.1:8081".to_owned(),
+                    );
+                }
+            }
+        }
+        for (section, is_empty) in
+            [("targets", self.targets.is_empty()), ("workloads", self.workloads.is_empty())]
+        {
+            if is_empty {
+                wrong(section, format!("expected at least one of `{section}`"));
+            }
+        }
+        for (name, workload) in self.workloads.iter() {
+            let path = format!("workloads.{name}");
+            let known = |target: &str| self.targets.contains(target);
+            let expected =
+                || format!("expected one of {}", self.targets.names().collect::<Vec<_>>().join(", "));
+            for (i, target) in workload.targets.iter().enumerate().filter(|(_, t)| !known(t)) {
+                wrong(&format!("{path}.targets[{i}]"), format!("`{target}` is no target; {}", expected()));
+            }
+            for (i, published) in workload.published.iter().enumerate() {
+                let path = format!("{path}.published[{i}]");
+                if let Some(target) = published.target.as_deref().filter(|t| !known(t)) {
+                    wrong(&format!("{path}.target"), format!("`{target}` is no target; {}", expected()));
+                }
+                for (figure, text) in &published.figures.0 {
+                    if let Err(message) = read_figure(figure, text) {
+                        wrong(&format!("{path}.figures.{figure}"), message);
+                    }
+                }
+            }
+            if workload.body.is_some() && workload.body_file.is_some() {
+                wrong(
+                    &format!("{path}.body_file"),
+                    "there is a `body` already: give one of the two".to_owned(),
+                );
+            }
+        }
+        // What is wrong already need not be told in the words of a command line.
+        if found.errors() > 0 {
+            return;
+        }
+        for (name, workload) in self.workloads.iter() {
+            let mut options = self.options(workload, &self.names(workload), &BTreeMap::new(), None);
+            if self.prepares() && workload.body_file.as_ref().is_some_and(|path| !path.0.exists()) {
+                options.own.iter_mut().for_each(|own| own.options.data = None);
+            }
+            if let Err(mistakes) = Compare::new(&options) {
+                for mistake in mistakes {
+                    let Mistake { place, hint } = mistake;
+                    let message = format!("{place}: {hint}");
+                    found.push(Diagnostic::error("bad-load", message).on(tree, &format!("workloads.{name}")));
+                }
+            }
+        }
+    }
+
+    /// Whether commands run before anything is measured: files that are missing now may be theirs.
+    fn prepares(&self) -> bool {
+        self.processes.iter().chain(self.targets.iter()).any(|(_, service)| !service.prepare.is_empty())
+    }
+
+    /// The targets of a workload.
+    pub(super) fn names(&self, workload: &Workload) -> Vec<String> {
+        let all = || self.targets.names().map(str::to_owned).collect();
+        if workload.targets.is_empty() { all() } else { workload.targets.clone() }
+    }
+
+    /// The comparison of a workload between some targets. `time` replaces its duration.
+    pub(super) fn options(
+        &self,
+        workload: &Workload,
+        names: &[String],
+        pids: &BTreeMap<String, String>,
+        time: Option<&str>,
+    ) -> CompareOptions {
+        let ns = |time: Option<Duration>| time.map(|time| format!("{}ns", time.0.as_nanos()));
+        let own = names.iter().filter_map(|name| {
+            let target = self.targets.get(name)?;
+            let url = target.url.as_deref()?;
+            let mut options = workload.options();
+            options.urls =
+                vec![workload.path.as_deref().map_or_else(|| url.to_owned(), |path| with_path(url, path))];
+            options.http2 = target.http2.unwrap_or(workload.http2);
+            options.streams = workload.streams.filter(|_| options.http2);
+            options.headers.extend(target.headers.0.iter().map(|(n, v)| format!("{n}: {v}")));
+            options.pid = pids.get(name).cloned();
+            Some(Contender { name: name.clone(), options })
+        });
+        CompareOptions {
+            own: own.collect(),
+            duration: time.map(str::to_owned).or_else(|| ns(workload.duration)),
+            block: ns(workload.block).filter(|_| time.is_none()),
+            warmup: ns(workload.warmup).filter(|_| time.is_none()),
+            until: workload.until.clone(),
+            fail_if: workload.fail_if.clone(),
+            seed: workload.seed,
+            ..CompareOptions::default()
+        }
+    }
+}
+
+impl Workload {
+    fn options(&self) -> Options {
+        let pairs = |pairs: &Pairs| pairs.0.iter().map(|(name, value)| format!("{name}: {value}")).collect();
+        Options {
+            method: self.method.clone(),
+            headers: pairs(&self.headers),
+            body: self.body.clone().map(String::into_bytes),
+            data: self.body_file.as_ref().map(|path| format!("@{}", path.0.display())),
+            raw: true,
+            connections: self.connections,
+            threads: self.threads,
+            pipeline: self.pipeline,
+            rate: self.rate.clone(),
+            no_keepalive: self.keepalive == Some(false),
+            insecure: self.insecure,
+            timeout: self.timeout.map(|time| format!("{}ns", time.0.as_nanos())),
+            checks: self.checks.clone(),
+            ..Options::default()
+        }
+    }
+
+    /// What was published, in the units of a comparison.
+    pub(super) fn published(&self) -> Vec<PublishedFigures> {
+        let figures = |pairs: &Pairs| {
+            let read = |(name, text): &(String, String)| Some((name.clone(), read_figure(name, text).ok()?));
+            pairs.0.iter().filter_map(read).collect()
+        };
+        let one = |p: &Published| PublishedFigures {
+            who: p.who.clone(),
+            target: p.target.clone(),
+            figures: figures(&p.figures),
+            machine: p.machine.clone(),
+        };
+        self.published.iter().map(one).collect()
+    }
+}
+
+/// `25445/s` for a rate, `68.65ms` for a time.
+fn read_figure(name: &str, text: &str) -> Result<f64, String> {
+    let read = match figure_is_rate(name) {
+        None => {
+            return Err(format!(
+                "`{name}` is no figure; expected rate, mean, p50, p75, p90, p95, p99, p99.9 or cost"
+            ));
+        }
+        Some(true) => weir_load::rate(text),
+        Some(false) => weir_load::duration(text).map(|time| time.as_nanos() as f64),
+    };
+    read.ok_or_else(|| {
+        format!("`{text}` is no figure; expected a rate such as 25445/s, a time such as 68.65ms")
+    })
+}
+
+fn with_path(url: &str, path: &str) -> String {
+    let begin = url.find("://").map_or(0, |at| at + 3);
+    let end = url.get(begin..).and_then(|rest| rest.find(['/', '?'])).map_or(url.len(), |at| begin + at);
+    format!("{}{path}", &url[..end])
+}
+
+/// The folder that commands of a file run in.
+pub(super) fn folder(file: &Path) -> PathBuf {
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned())
+}
