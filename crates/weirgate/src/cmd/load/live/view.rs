@@ -195,15 +195,7 @@ impl View {
     }
 
     fn kinds(&self) -> String {
-        let e = &self.counts.errors;
-        let kinds = [
-            ("connect", e.connect),
-            ("tls", e.tls),
-            ("timeout", e.timeout),
-            ("reset", e.reset),
-            ("write", e.write),
-            ("protocol", e.protocol),
-        ];
+        let kinds = self.counts.errors.kinds();
         let seen = kinds.iter().filter(|(_, n)| *n > 0);
         seen.map(|(kind, n)| format!("   {kind}: {}", grouped(*n))).collect()
     }
