@@ -51,6 +51,23 @@ pub(crate) struct Server {
     accepting: JoinHandle<JoinSet<()>>,
 }
 
+/// What was accepted, without the streams that stay with their thread.
+enum Accepted {
+    Tcp(tokio::net::TcpStream),
+    Unix(tokio::net::UnixStream),
+    Other,
+}
+
+impl Accepted {
+    fn of(stream: Stream) -> Self {
+        match stream {
+            Stream::Tcp(stream) => Self::Tcp(stream),
+            Stream::Unix(stream) => Self::Unix(stream),
+            Stream::H2(_) | Stream::Tls(_) => Self::Other,
+        }
+    }
+}
+
 /// A connection that may have to make room for another.
 struct Held {
     task: tokio::task::AbortHandle,
@@ -107,7 +124,7 @@ async fn accept(listener: Listener, api: Arc<Api>, mut closing: watch::Receiver<
             biased;
             _ = closing.wait_for(|closing| *closing) => return connections,
             Some(_) = connections.join_next() => continue,
-            accepted = listener.accept() => accepted,
+            accepted = listener.accept() => accepted.map(|(stream, peer)| (Accepted::of(stream), peer)),
         };
         let (stream, peer) = match accepted {
             Ok(accepted) => accepted,
@@ -127,9 +144,9 @@ async fn accept(listener: Listener, api: Arc<Api>, mut closing: watch::Receiver<
         let busy = Arc::new(AtomicBool::new(false));
         let (api, closing, working) = (Arc::clone(&api), closing.clone(), Arc::clone(&busy));
         let task = match stream {
-            Stream::Tcp(stream) => connections.spawn(connection(stream, peer, api, working, closing)),
-            Stream::Unix(stream) => connections.spawn(connection(stream, peer, api, working, closing)),
-            Stream::H2(_) | Stream::Tls(_) => continue, // a listener accepts cleartext
+            Accepted::Tcp(stream) => connections.spawn(connection(stream, peer, api, working, closing)),
+            Accepted::Unix(stream) => connections.spawn(connection(stream, peer, api, working, closing)),
+            Accepted::Other => continue, // a listener accepts cleartext
         };
         held.push_back(Held { task, busy });
     }

@@ -163,11 +163,16 @@ impl Rehearsal {
         for (name, upstream) in config.upstreams.iter() {
             let path = format!("upstreams.{name}");
             tree::set_list(&mut self.tree, &format!("{path}.endpoints"), &[&origin.to_string()]);
-            if upstream.tls.is_some() || upstream.protocol != UpstreamProtocol::Http1 {
-                tree::remove(&mut self.tree, &format!("{path}.tls"));
-                tree::remove(&mut self.tree, &format!("{path}.protocol"));
-                self.notes.push(format!("{path}: the origin is asked by HTTP/1.1 in cleartext"));
+            if upstream.tls.is_none() {
+                continue;
             }
+            tree::remove(&mut self.tree, &format!("{path}.tls"));
+            let protocol = match upstream.protocol {
+                UpstreamProtocol::H2 | UpstreamProtocol::H2c => "h2c",
+                UpstreamProtocol::Auto | UpstreamProtocol::Http1 => "http1",
+            };
+            tree::set_text(&mut self.tree, &format!("{path}.protocol"), protocol);
+            self.notes.push(format!("{path}: the origin is asked in cleartext, by {protocol}"));
         }
     }
 

@@ -4,11 +4,12 @@
 //! block is dropped. A round yields one value of each figure and target; estimates are means over rounds, ratios are taken
 //! within rounds, intervals come from `stats`. With a direct upstream, requests to it and to the gateway alternate in one run instead.
 //!
-//! *Layout.* `options` reads what was written, `figures` is what is compared, `condition` is `p99 worse 5%`, `text` prints;
+//! *Layout.* `options` reads what was written, `figures` is what is compared, `condition` is `p99 worse 5%`, `text` and `html` print;
 //! `set` is several comparisons of one bench file, beside what others have published.
 
 mod condition;
 mod figures;
+mod html;
 mod options;
 mod set;
 pub(crate) mod stats;
@@ -155,7 +156,7 @@ pub struct ConditionResult {
 
 /// Whether there is a figure of this name, such as `p99`, and whether it is one a second; the others are times.
 pub fn figure_is_rate(name: &str) -> Option<bool> {
-    figures::Figure::named(name).map(|figure| figure.unit == Unit::Rate)
+    figures::Figure::named(name).map(figures::Figure::is_rate)
 }
 
 /// Why a comparison could not go on.
@@ -349,6 +350,11 @@ impl Comparison {
     /// For people.
     pub fn to_text(&self) -> String {
         text::print(self)
+    }
+
+    /// One page, readable offline.
+    pub fn to_html(&self) -> String {
+        html::print(self)
     }
 
     /// For machines, and for `--against`.

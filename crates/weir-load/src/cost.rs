@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How often memory and threads are looked at: the largest of these samples are reported.
@@ -43,8 +44,8 @@ impl Begun {
     }
 }
 
-/// Samples `pid` until `stop` says so or is gone; what was spent since it began, without `responses`.
-fn watch(pid: u32, begun: Begun, stop: &Receiver<()>) -> TargetCost {
+/// Samples `pid` until `stop` says so or is gone; what was spent since it began, without `responses`. Each sample is told in `so_far`.
+fn watch(pid: u32, begun: Begun, stop: &Receiver<()>, so_far: &Mutex<Option<TargetCost>>) -> TargetCost {
     let mut cost = TargetCost { pid, command: command(pid), ..TargetCost::default() };
     let Begun(begun, first) = begun;
     let mut threads = first.threads.clone();
@@ -54,19 +55,20 @@ fn watch(pid: u32, begun: Begun, stop: &Receiver<()>) -> TargetCost {
         cost.rss_bytes_max = cost.rss_bytes_max.max(now.rss_bytes);
         cost.threads_max = cost.threads_max.max(now.threads.len() as u64);
         threads.extend(now.threads);
-        if !ended {
-            continue;
-        }
         cost.sampled_ns = crate::clock::nanos(begun.elapsed());
         cost.processes = now.processes.len() as u64;
         cost.rss_bytes_end = now.rss_bytes;
+        cost.cpu_ns = spent(&first.processes, &now.processes, |p| p.cpu_ns);
+        cost.system_ns = spent(&first.processes, &now.processes, |p| p.system_ns).min(cost.cpu_ns);
+        if !ended {
+            *so_far.lock().unwrap_or_else(PoisonError::into_inner) = Some(cost.clone());
+            continue;
+        }
         for (tid, thread) in &threads {
             let before = first.threads.get(tid).copied().unwrap_or_default();
             cost.voluntary_switches += thread.voluntary.saturating_sub(before.voluntary);
             cost.involuntary_switches += thread.involuntary.saturating_sub(before.involuntary);
         }
-        cost.cpu_ns = spent(&first.processes, &now.processes, |p| p.cpu_ns);
-        cost.system_ns = spent(&first.processes, &now.processes, |p| p.system_ns).min(cost.cpu_ns);
         cost.net_received = now.net.0.saturating_sub(first.net.0);
         cost.net_sent = now.net.1.saturating_sub(first.net.1);
         return cost;
@@ -206,21 +208,29 @@ fn read(path: &str) -> String {
 pub(crate) struct Watch {
     thread: std::thread::JoinHandle<TargetCost>,
     stop: std::sync::mpsc::Sender<()>,
+    so_far: Arc<Mutex<Option<TargetCost>>>,
 }
 
 impl Watch {
     /// Watches from a moment of the run on, or from `begun`, if that was before.
     pub(crate) fn start(pid: u32, begun: Option<Begun>, after: Duration) -> std::io::Result<Self> {
         let (stop, stopped) = std::sync::mpsc::channel();
+        let so_far = Arc::new(Mutex::default());
+        let told = Arc::clone(&so_far);
         let work = move || {
             let begun = begun.unwrap_or_else(|| {
                 let _ = stopped.recv_timeout(after); // ended in the warm-up: then there is nothing to tell
                 Begun::now(pid)
             });
-            watch(pid, begun, &stopped)
+            watch(pid, begun, &stopped, &told)
         };
         let thread = std::thread::Builder::new().name("weir-load-cost".to_owned()).spawn(work)?;
-        Ok(Self { thread, stop })
+        Ok(Self { thread, stop, so_far })
+    }
+
+    /// What the last sample says; none in the warm-up.
+    pub(crate) fn so_far(&self) -> Option<TargetCost> {
+        self.so_far.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Ends the watch.

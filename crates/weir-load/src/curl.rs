@@ -11,9 +11,10 @@ impl Options {
     pub fn add_curl(&mut self, command: &str) -> Result<(), Mistake> {
         let bad = |hint: String| Mistake::new("--curl", &hint);
         let words = words(command).map_err(|hint| bad(hint.to_owned()))?;
-        let mut words = words.into_iter().peekable();
-        if words.peek().is_some_and(|w| w == "curl") {
-            words.next();
+        let mut words = words.into_iter();
+        match words.next() {
+            Some(first) if first == "curl" || first.ends_with("/curl") => {}
+            _ => return Err(bad("expected a command line that begins with `curl`".to_owned())),
         }
         let mut data: Vec<String> = Vec::new();
         let (mut get, mut json) = (false, false);

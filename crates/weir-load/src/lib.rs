@@ -5,7 +5,7 @@
 //!
 //! let options = Options { urls: vec!["http://127.0.0.1:8080/".to_owned()], ..Options::default() };
 //! let plan = Plan::new(&options).expect("a plan that can run");
-//! let report = plan.run(&Interrupt::default(), |tick| eprintln!("{} responses", tick.responses))?;
+//! let report = plan.run(&Interrupt::default(), |now| eprintln!("{} responses", now.so_far.counts.responses))?;
 //! println!("{} {:.0}/s", report.verdict.grade, report.rate());
 //! # Ok::<(), std::io::Error>(())
 //! ```
@@ -36,12 +36,15 @@ pub mod knee;
 mod options;
 mod os;
 mod pace;
+mod page;
 mod plan;
+mod progress;
+pub mod published;
 pub mod remote_write;
 pub mod report;
 mod template;
 mod threshold;
-mod units;
+pub mod units;
 mod url;
 pub mod verdict;
 
@@ -53,6 +56,7 @@ pub use histogram::Histogram;
 pub use knee::Knee;
 pub use options::{Mistake, Options};
 pub use plan::Plan;
+pub use progress::{Progress, SoFar};
 pub use remote_write::RemoteWrite;
 pub use report::Report;
 pub use threshold::Threshold;

@@ -2,6 +2,7 @@
 
 mod address;
 mod call;
+mod proxy;
 mod request;
 
 pub(crate) use request::is_secret;
@@ -85,6 +86,8 @@ pub struct Options {
     pub resolve: Vec<String>,
     /// Connect to this Unix socket whatever the URLs say.
     pub unix_socket: Option<PathBuf>,
+    /// The proxy: `env` for that of the environment, or `http://[user:password@]host:port`. Default none, whatever the environment says.
+    pub proxy: Option<String>,
     /// Accept any certificate.
     pub insecure: bool,
     /// Roots instead of the system's.
@@ -134,7 +137,7 @@ impl Plan {
     /// # Errors
     /// Every mistake that can be seen without sending a request.
     pub fn new(options: &Options) -> Result<Self, Vec<Mistake>> {
-        let mut reader = Reader { options, mistakes: Vec::new() };
+        let mut reader = Reader { options, mistakes: Vec::new(), feed_is_missing: false };
         let plan = reader.plan();
         match plan {
             Some(plan) if reader.mistakes.is_empty() => Ok(plan),
@@ -152,6 +155,12 @@ const CONNECTIONS_RATE: u64 = 1000;
 /// Most connections. A descriptor and about 1 KiB each.
 const CONNECTIONS_MOST: u64 = 1_000_000;
 
+/// Descriptors that are not for connections: files, timers, the runtime of each thread. Our guess.
+const DESCRIPTORS_OWN: u64 = 64;
+
+/// Highest rate: beyond what one machine can send, and far from where the arithmetic of starts ends.
+const RATE_MOST: f64 = 10e6;
+
 /// Most requests ahead.
 const PIPELINE_MOST: u64 = 1024;
 
@@ -164,6 +173,8 @@ const WAIT: Duration = Duration::from_secs(30);
 struct Reader<'a> {
     options: &'a Options,
     mistakes: Vec<Mistake>,
+    /// A feed is asked for and can not be read: what needs it is not wrong for that.
+    feed_is_missing: bool,
 }
 
 impl Reader<'_> {
@@ -220,6 +231,7 @@ impl Reader<'_> {
 
         let begun = Instant::now();
         let data = self.feed().map(Arc::new);
+        self.feed_is_missing = o.feed.is_some() && data.is_none();
         let (origins, targets, weights, plans) = self.targets(data.as_ref());
         let dns_ns = crate::clock::nanos(begun.elapsed());
         let pid = self.pid(&origins, thresholds.iter().any(Threshold::needs_cost));
@@ -282,6 +294,10 @@ impl Reader<'_> {
             }
             return None;
         };
+        if pid == "auto" && origins.first().is_some_and(|o| o.proxy.is_some()) {
+            self.wrong("--pid auto", "the target is behind a proxy: give the number of its process");
+            return None;
+        }
         let address = origins.first().and_then(|o| o.addresses.first()).and_then(|a| match a {
             Address::Tcp(address) => Some(*address),
             Address::Unix(_) => None,
@@ -303,7 +319,11 @@ impl Reader<'_> {
                 Pace::AsFastAsPossible
             }
             (Some(rate), None) => match units::rate(rate) {
-                Some(per_second) => Pace::Rate { per_second },
+                Some(per_second) if per_second <= RATE_MOST => Pace::Rate { per_second },
+                Some(_) => {
+                    self.wrong(&format!("--rate {rate}"), "expected at most 10M/s");
+                    Pace::AsFastAsPossible
+                }
                 None => {
                     self.wrong(&format!("--rate {rate}"), "expected a rate such as 5000/s or 300/m");
                     Pace::AsFastAsPossible
@@ -316,26 +336,32 @@ impl Reader<'_> {
 
     fn stages(&mut self, text: &str) -> Pace {
         let of = if text.contains('/') { StageUnit::Rate } else { StageUnit::Users };
-        let mut stages = Vec::new();
+        let (mut stages, mut good) = (Vec::new(), true);
         for part in text.split(',') {
             let read = part.trim().split_once(':').and_then(|(time, value)| {
                 let duration_ns = crate::clock::nanos(units::duration(time)?);
                 let target = match of {
                     StageUnit::Users => units::count(value).filter(|n| *n <= CONNECTIONS_MOST)? as f64,
                     StageUnit::Rate if matches!(value.split('/').next(), Some("0")) => 0.0,
-                    StageUnit::Rate => units::rate(value)?,
+                    // Without its `/s` it would be a number of users.
+                    StageUnit::Rate if !value.contains('/') => return None,
+                    StageUnit::Rate => units::rate(value).filter(|rate| *rate <= RATE_MOST)?,
                 };
                 Some(Stage { duration_ns, target })
             });
             match read {
                 Some(stage) => stages.push(stage),
-                None => self.wrong(
-                    &format!("--stages {text}"),
-                    &format!("`{part}` is no stage; expected TIME:USERS or TIME:RATE/s, such as 30s:100,2m:1000,30s:0 or 1m:500/s"),
-                ),
+                None => {
+                    good = false;
+                    self.wrong(
+                        &format!("--stages {text}"),
+                        &format!("`{part}` is no stage; expected TIME:USERS or TIME:RATE/s, such as 30s:100,2m:1000,30s:0 or 1m:500/s,1m:0/s, at most 1000000 users or 10M/s"),
+                    );
+                }
             }
         }
-        Pace::Stages { of, start: 0.0, stages }
+        // A plan of the stages that are left would be wrong in ways that nobody wrote.
+        if good { Pace::Stages { of, start: 0.0, stages } } else { Pace::AsFastAsPossible }
     }
 
     fn clients(&mut self, pace: &Pace, requests: Option<u64>) -> u64 {
@@ -351,10 +377,24 @@ impl Reader<'_> {
                 if most == 0 {
                     self.wrong("--stages", "no stage has a user");
                 }
+                self.may_be_open("--stages", most);
                 return most.max(1);
             }
         };
-        self.within("-c", o.connections, default, CONNECTIONS_MOST)
+        let clients = self.within("-c", o.connections, default, CONNECTIONS_MOST);
+        if o.connections.is_some() {
+            self.may_be_open("-c", clients);
+        }
+        clients
+    }
+
+    /// So many connections are asked for. A default may be more than can be: then the verdict says so where they were needed.
+    fn may_be_open(&mut self, place: &str, connections: u64) {
+        let most = weir_wire::limits::raise_descriptors().unwrap_or(u64::MAX);
+        if connections.saturating_add(DESCRIPTORS_OWN) > most {
+            let hint = format!("this process may have {most} descriptors open (ulimit -n)");
+            self.wrong(&format!("{place} {connections}"), &hint);
+        }
     }
 
     fn streams(&mut self, clients: u64, pipeline: u64) -> u64 {

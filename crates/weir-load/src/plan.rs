@@ -59,6 +59,19 @@ pub(crate) struct Origin {
     pub(crate) addresses: Vec<Address>,
     /// The policy and the name to ask for.
     pub(crate) tls: Option<(ClientTls, String)>,
+    /// Where `addresses` are those of a proxy.
+    pub(crate) proxy: Option<Proxy>,
+}
+
+/// A proxy that the connections to an origin go to.
+#[derive(Debug)]
+pub(crate) struct Proxy {
+    /// As it is reported: a URL without credentials.
+    pub(crate) name: String,
+    /// What asks for a tunnel; none where the requests themselves go to the proxy.
+    pub(crate) connect: Option<Vec<u8>>,
+    /// What Proxy-Authorization says.
+    pub(crate) authorization: Option<String>,
 }
 
 impl Origin {
@@ -96,6 +109,11 @@ pub(crate) struct Target {
 }
 
 impl Plan {
+    /// How long the load lasts before anything counts.
+    pub const fn warmup(&self) -> Duration {
+        Duration::from_nanos(self.warmup_ns)
+    }
+
     /// Whether clients wait for their responses before they send again.
     pub(crate) const fn is_closed(&self) -> bool {
         matches!(self.rhythm, Rhythm::Closed(_))

@@ -211,6 +211,28 @@ impl Errors {
     pub const fn total(&self) -> u64 {
         self.connect + self.tls + self.timeout + self.reset + self.write + self.protocol
     }
+
+    /// Adds those of another part.
+    pub const fn add(&mut self, other: &Self) {
+        self.connect += other.connect;
+        self.tls += other.tls;
+        self.timeout += other.timeout;
+        self.reset += other.reset;
+        self.write += other.write;
+        self.protocol += other.protocol;
+    }
+
+    /// Those that came after `earlier`.
+    pub(crate) const fn since(&self, earlier: &Self) -> Self {
+        Self {
+            connect: self.connect - earlier.connect,
+            tls: self.tls - earlier.tls,
+            timeout: self.timeout - earlier.timeout,
+            reset: self.reset - earlier.reset,
+            write: self.write - earlier.write,
+            protocol: self.protocol - earlier.protocol,
+        }
+    }
 }
 
 /// Bytes of HTTP: under TLS those inside, so without its records and handshakes, and without TCP's. Interim responses count as head.

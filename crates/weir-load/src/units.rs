@@ -74,7 +74,7 @@ pub(crate) fn bytes(text: &str) -> Option<u64> {
 }
 
 /// Writes a time to four digits in the unit that suits it: `18.42 µs`, `1.250 ms`, `2.000 s`.
-pub(crate) fn time(ns: f64) -> String {
+pub fn time(ns: f64) -> String {
     let (value, unit) = match ns {
         n if n < 1e3 => return format!("{n:.0} ns"),
         n if n < 999_500.0 => (n / 1e3, "µs"),
@@ -92,7 +92,7 @@ pub(crate) fn time(ns: f64) -> String {
 }
 
 /// Writes a size in the unit that suits it: `1.50 MiB`.
-pub(crate) fn size(bytes: f64) -> String {
+pub fn size(bytes: f64) -> String {
     match bytes {
         b if b < 1024.0 => format!("{b:.0} B"),
         b if b < 1024.0 * 1024.0 => format!("{:.2} KiB", b / 1024.0),
@@ -102,7 +102,7 @@ pub(crate) fn size(bytes: f64) -> String {
 }
 
 /// Writes a whole number in groups: `1,234,567`.
-pub(crate) fn grouped(n: u64) -> String {
+pub fn grouped(n: u64) -> String {
     let digits = n.to_string();
     let mut out = String::new();
     for (i, c) in digits.chars().enumerate() {

@@ -32,7 +32,8 @@ const ARROWS: &[(&str, &[&str])] = &[
 ];
 
 /// Dependencies that only these crates may have.
-const KEPT_TO: &[(&str, &[&str])] = &[("anyhow", &["weirgate"]), ("clap", &["weirgate"])];
+const KEPT_TO: &[(&str, &[&str])] =
+    &[("anyhow", &["weirgate"]), ("clap", &["weirgate"]), ("ratatui", &["weirgate"])];
 
 /// What weir-h1 must not reach: it knows bytes only, and time is an argument.
 const NOT_IN_H1: &[&str] =

@@ -313,7 +313,9 @@ impl Relay {
         from: &mut Stream,
         watch: Option<&mut dyn Watch>,
     ) -> Poll<Result<(), RelayError>> {
-        let filled = self.input.len() == self.input.capacity() && self.input.capacity() > 0;
+        // A stream of HTTP/2 gives what it has, in a buffer of its own.
+        let filled =
+            self.input.len() == self.input.capacity() && self.input.capacity() > 0 && from.h2().is_none();
         self.input.clear();
         self.used = 0;
         if filled && self.input.capacity() < BUFFER_BYTES {

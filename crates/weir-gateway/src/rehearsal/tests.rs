@@ -60,14 +60,15 @@ fn one_origin_stands_for_all_upstreams() {
         let labels: Vec<String> = upstream.names.fixed.iter().map(|e| e.label.to_string()).collect();
         assert_eq!((labels.as_slice(), upstream.tls.is_none()), (&["127.0.0.1:9000".to_owned()][..], true));
     }
+    let next = loaded.config.upstreams.get("next").unwrap();
+    assert_eq!(next.protocol, UpstreamProtocol::H2c, "the origin speaks that too");
     assert!(loaded.config.listeners.iter().all(|(_, l)| l.address.to_string() == "127.0.0.1:0"));
     let config = &loaded.config;
     assert!(!config.watch && config.expose_causes && config.admin.token.is_none());
     assert_eq!(config.trusted_proxies.len(), 1, "what is not named stays");
     let notes = rehearsal.notes.join("\n");
     for note in [
-        "upstreams.orders: the origin is asked by HTTP/1.1 in cleartext",
-        "upstreams.next: the origin",
+        "upstreams.orders: the origin is asked in cleartext, by http1",
         "listeners.internal: no PROXY header",
         "access_log is written to /dev/null",
         "plans.gold.filters[0]: rate_limit lets everything pass",

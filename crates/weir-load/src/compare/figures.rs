@@ -46,6 +46,11 @@ impl Figure {
         Some((self.value)(measured)).filter(|value| *value > 0.0)
     }
 
+    /// Whether it is one a second; the others are times.
+    pub(super) const fn is_rate(&self) -> bool {
+        matches!(self.unit, Unit::Rate)
+    }
+
     /// By its name.
     pub(super) fn named(name: &str) -> Option<&'static Self> {
         FIGURES.iter().find(|f| f.name == name)

@@ -85,6 +85,11 @@ impl ComparisonSet {
         text
     }
 
+    /// One page, readable offline.
+    pub fn to_html(&self) -> String {
+        super::html::print_set(self)
+    }
+
     /// For people: each comparison, with what was published of it.
     pub fn to_text(&self) -> String {
         let mut out = String::new();
@@ -172,6 +177,11 @@ mod tests {
             ],
             "{text}"
         );
+        let page = set.to_html();
+        crate::page::testing::expect_sound(&page);
+        for part in ["OpenResty (nginx here)", "<td>30,000/s</td>", "no such program"] {
+            assert!(page.contains(part), "{part}: {page}");
+        }
         assert!(text.contains("left out: other: no such program"), "{text}");
         assert_eq!(serde_json::from_str::<ComparisonSet>(&set.to_json()).unwrap(), set);
     }

@@ -51,6 +51,36 @@ fn ratios_see_through_what_drifts() {
 }
 
 #[test]
+fn a_page_shows_all_of_it() {
+    let mut c = rounds(2);
+    c.targets[1].name = "<b>".to_owned();
+    c.targets[1].reasons.insert("stalled".to_owned(), 1);
+    let worse = Some(Interval { value: 0.5, range: Some((0.4, 0.6)) });
+    c.conditions = vec![ConditionResult {
+        condition: "p99 worse 5%".to_owned(),
+        target: "<b>".to_owned(),
+        worse,
+        passed: false,
+    }];
+    let page = c.to_html();
+    crate::page::testing::expect_sound(&page);
+    for part in [
+        "<b>VALID</b>",
+        "<code>stalled</code>: &lt;b&gt; in 1 block",
+        "<td>×0.500 (0.5",
+        "aria-label=\"Ratios to the first target\"",
+        "aria-label=\"rate by round\"",
+        "aria-label=\"p99 by round\"",
+        "aria-label=\"Latency by percentile\"",
+        "<span class=\"bad\">broken</span>",
+        "p99 worse 5%: &lt;b&gt; is 50.0 % worse",
+    ] {
+        assert!(page.contains(part), "{part}: {page}");
+    }
+    crate::page::testing::expect_sound(&Comparison::default().to_html());
+}
+
+#[test]
 fn a_saved_comparison_is_the_same_again() {
     let c = rounds(3);
     assert_eq!(serde_json::from_str::<Comparison>(&c.to_json()).unwrap(), c);

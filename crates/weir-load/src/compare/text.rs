@@ -1,7 +1,7 @@
 //! A comparison for people: the verdict, then a table of figures with their intervals, then what conditions say.
 
 use super::figures::{FIGURES, Figure, Unit};
-use super::{CompareEnd, Comparison, Interval, TargetResult};
+use super::{CompareEnd, Comparison, ConditionResult, Interval, TargetResult};
 use crate::units::{grouped, time};
 use std::fmt::Write;
 
@@ -16,20 +16,15 @@ pub(super) fn print(c: &Comparison) -> String {
         let lead = if i == 0 { "  " } else { "         " };
         let _ = writeln!(out, "{lead}{name}: {code} in {n} {}", if n == 1 { "block" } else { "blocks" });
     }
-    let end = match c.end {
-        CompareEnd::Interrupted => "interrupted",
-        CompareEnd::Narrow => "intervals narrow enough",
-        CompareEnd::NoResponse => "a target did not answer",
-        CompareEnd::Time => "time up",
-    };
     let _ = writeln!(
         out,
-        "\n{} rounds of {} (each {}, after {} of warm-up), {} connections; {end}\n",
+        "\n{} rounds of {} (each {}, after {} of warm-up), {} connections; {}\n",
         c.rounds,
         c.order.join(" "),
         time(c.block_ns as f64),
         time(c.warmup_ns as f64),
-        grouped(c.load.connections)
+        grouped(c.load.connections),
+        end(c)
     );
     out += &columns(&table(c));
     if let Some(target) = c.targets.iter().find(|t| !t.added.is_empty()) {
@@ -41,15 +36,33 @@ pub(super) fn print(c: &Comparison) -> String {
     if !c.conditions.is_empty() {
         out.push('\n');
     }
-    for condition in &c.conditions {
-        let said = condition.worse.map_or_else(|| "not measured".to_owned(), worse);
-        let held = if condition.passed { "held" } else { "BROKEN" };
-        let _ = writeln!(out, "{held:<6} {}: {} is {said}", condition.condition, condition.target);
+    for (held, text) in conditions(c) {
+        let _ = writeln!(out, "{:<6} {text}", if held { "held" } else { "BROKEN" });
     }
     out
 }
 
-fn table(c: &Comparison) -> Vec<Vec<String>> {
+/// Why it ended.
+pub(super) const fn end(c: &Comparison) -> &'static str {
+    match c.end {
+        CompareEnd::Interrupted => "interrupted",
+        CompareEnd::Narrow => "intervals narrow enough",
+        CompareEnd::NoResponse => "a target did not answer",
+        CompareEnd::Time => "time up",
+    }
+}
+
+/// Whether each condition held, and what was measured.
+pub(super) fn conditions(c: &Comparison) -> Vec<(bool, String)> {
+    let one = |condition: &ConditionResult| {
+        let said = condition.worse.map_or_else(|| "not measured".to_owned(), worse);
+        (condition.passed, format!("{}: {} is {said}", condition.condition, condition.target))
+    };
+    c.conditions.iter().map(one).collect()
+}
+
+/// Figures in rows with a row of names at the top, each target with its ratio to the first.
+pub(super) fn table(c: &Comparison) -> Vec<Vec<String>> {
     let mut head = vec![String::new()];
     let first = c.targets.first().map(|t| t.name.clone()).unwrap_or_default();
     for (i, target) in c.targets.iter().enumerate() {

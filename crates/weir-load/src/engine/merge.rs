@@ -4,6 +4,7 @@ use super::h2::request::Rendered;
 use super::{Shared, ThreadEnd, TickPart};
 use crate::grpc::{CODES, Code};
 use crate::plan::{Plan, Target};
+use crate::progress::SoFar;
 use crate::report::{
     CheckResult, ConnectionStats, Counts, End, Health, Ledger, Percentiles, Protocol, Report, SCHEMA, Series,
     TargetCost, TargetStats, ThreadStats, Tick, WebSocketStats,
@@ -25,9 +26,7 @@ pub(super) struct Merge {
     /// Ticks merged into the last one of the series.
     in_last: u64,
     ticks_seen: u64,
-    service: Histogram,
-    response: Histogram,
-    counts: Counts,
+    pub(super) so_far: SoFar,
     threads: Vec<(usize, ThreadEnd)>,
 }
 
@@ -39,9 +38,7 @@ impl Merge {
             series: Series { tick_ns: super::worker::TICK, ticks: Vec::new() },
             in_last: 0,
             ticks_seen: 0,
-            service: Histogram::new(),
-            response: Histogram::new(),
-            counts: Counts::default(),
+            so_far: SoFar::default(),
             threads: Vec::new(),
         }
     }
@@ -70,7 +67,10 @@ impl Merge {
             tick.requests += p.requests;
             tick.responses += p.responses;
             tick.unexpected += p.unexpected;
-            tick.errors += p.errors;
+            tick.errors += p.errors.total();
+            let counts = &mut self.so_far.counts;
+            counts.errors.add(&p.errors);
+            p.statuses.iter().for_each(|(status, n)| *counts.statuses.entry(*status).or_default() += n);
             tick.sent += p.sent;
             tick.received += p.received;
             tick.users += p.users;
@@ -80,20 +80,19 @@ impl Merge {
         tick.length_ns = tick.end_ns.saturating_sub(begun);
         tick.end_ns = tick.end_ns.saturating_sub(self.plan.warmup_ns);
         (tick.service, tick.response) = (Percentiles::of(&service), Percentiles::of(&response));
-        self.service.add(&service);
-        self.response.add(&response);
-        self.counts.responses += tick.responses;
-        self.counts.errors.reset += tick.errors;
-        // For abort conditions: the kinds are known at the end only.
-        let expected = tick.responses - tick.unexpected;
+        self.so_far.service.add(&service);
+        self.so_far.response.add(&response);
+        self.so_far.counts.requests += tick.requests;
+        self.so_far.counts.responses += tick.responses;
         if self.plan.is_grpc() {
-            for (code, n) in [(Code::OK, expected), (Code::UNKNOWN, tick.unexpected)] {
-                *self.counts.grpc.entry(code.name().to_owned()).or_default() += n;
+            // Which codes they were is known at the end only; for conditions to abort on it is enough whether they were OK.
+            let codes = &mut self.so_far.counts.grpc;
+            for (code, n) in [(Code::OK, tick.responses - tick.unexpected), (Code::UNKNOWN, tick.unexpected)]
+            {
+                *codes.entry(code.name().to_owned()).or_default() += n;
             }
-        } else {
-            *self.counts.statuses.entry(200).or_default() += expected;
-            *self.counts.statuses.entry(500).or_default() += tick.unexpected;
         }
+        self.so_far.measured_ns = tick.end_ns;
         self.keep(tick.clone());
         tick
     }
@@ -126,12 +125,13 @@ impl Merge {
     }
 
     /// What conditions for an early end can be judged by.
-    pub(super) fn so_far(&self) -> Report {
+    pub(super) fn report_so_far(&self) -> Report {
+        let now = &self.so_far;
         let mut report =
-            Report { counts: self.counts.clone(), plan: self.plan.as_run.clone(), ..Report::default() };
-        report.latency.service.clone_from(&self.service);
-        report.latency.response.clone_from(&self.response);
-        report.duration_ns = self.series.ticks.last().map_or(0, |t| t.end_ns);
+            Report { counts: now.counts.clone(), plan: self.plan.as_run.clone(), ..Report::default() };
+        report.latency.service.clone_from(&now.service);
+        report.latency.response.clone_from(&now.response);
+        report.duration_ns = now.measured_ns;
         report
     }
 
@@ -312,13 +312,7 @@ fn add_counts(c: &mut Counts, thread: &ThreadEnd) {
     for (status, n) in t.statuses.iter().enumerate().filter(|(_, n)| **n > 0) {
         *c.statuses.entry(status as u16).or_default() += n;
     }
-    let (all, one) = (&mut c.errors, &t.errors);
-    all.connect += one.connect;
-    all.tls += one.tls;
-    all.timeout += one.timeout;
-    all.reset += one.reset;
-    all.write += one.write;
-    all.protocol += one.protocol;
+    c.errors.add(&t.errors);
     for (text, n) in &t.error_texts {
         *c.error_texts.entry(text.clone()).or_default() += n;
     }
@@ -339,6 +333,7 @@ fn ledger(plan: &Plan, shared: &Shared, protocols: [u64; Protocol::ALL.len()]) -
         let keys = most.keys.unwrap_or_default();
         (l.tls_group, l.tls_key_bits) = (keys.group.map(str::to_owned), keys.certificate_bits);
     }
+    l.proxies.clone_from(&shared.proxies.lock().unwrap_or_else(PoisonError::into_inner));
     l.sessions = sessions.iter().map(|(name, s)| (name.clone(), s.connections)).collect();
     drop(sessions);
     l.alpn = shared.alpn.get().cloned();

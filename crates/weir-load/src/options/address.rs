@@ -3,6 +3,7 @@
 use super::Reader;
 use crate::url::Url;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::os::unix::fs::FileTypeExt;
 use std::time::Duration;
 use weir_wire::listen::Address;
 use weir_wire::tls::ClientTls;
@@ -39,7 +40,7 @@ impl Reader<'_> {
 
     pub(super) fn addresses(&mut self, text: &str, url: &Url) -> Vec<Address> {
         if let Some(path) = &self.options.unix_socket {
-            if !path.exists() {
+            if !path.metadata().is_ok_and(|file| file.file_type().is_socket()) {
                 self.wrong(&format!("--unix-socket {}", path.display()), "there is no such socket");
             }
             return vec![Address::Unix(path.clone())];

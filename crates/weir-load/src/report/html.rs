@@ -1,15 +1,14 @@
 //! `html`: one page for people, readable offline: no script, nothing loaded, plots as inline SVG. The verdict comes first.
 //!
 //! Sections stand in the order of the questions a reader has: can it be believed, how fast, how it went over time, how latency is
-//! spread, what came back, where the time went, what it cost, what was on the wire. `plot` draws.
-
-mod plot;
+//! spread, what came back, where the time went, what it cost, what was on the wire. `page` draws.
 
 use super::text::{measured, number};
-use super::{Distribution, Figures, Format, Grade, Pace, Percentiles, Report, StageUnit, TargetPlan, Tick};
+use super::{Distribution, Figures, Format, Pace, Percentiles, Report, StageUnit, TargetPlan, Tick};
 use crate::Histogram;
+use crate::page::plot::{self, Axis, Line};
+use crate::page::{by_percentile, document, escaped, section, table};
 use crate::units::{grouped, size, time};
-use plot::{Axis, Line};
 use std::fmt::Write;
 
 pub(super) static FORMAT: Format =
@@ -32,35 +31,18 @@ fn print(r: &Report) -> String {
         wire(r),
         generator(r, &figures),
     ];
-    format!(
-        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
-         <title>{grade}: {title}</title>\n<style>\n{css}</style></head>\n<body>\n<h1>{title}</h1>\n{body}</body></html>\n",
-        grade = r.verdict.grade,
-        css = include_str!("html/page.css"),
-        body = sections.concat(),
-    )
+    document(r.verdict.grade, &title, &sections.concat())
 }
 
 // === judgement ===
 
 fn verdict(r: &Report) -> String {
-    let grade = r.verdict.grade;
-    let meaning = match grade {
-        Grade::Invalid => "It is not what was asked for: do not quote it.",
-        Grade::Suspect => "Something may have distorted it: read the reasons before you quote it.",
-        Grade::Valid => "Nothing speaks against this result.",
-    };
-    let mut out = format!("<div class=\"verdict {grade}\"><b>{grade}</b> {meaning}");
-    if !r.verdict.reasons.is_empty() {
-        out += "<ul>";
-        for reason in &r.verdict.reasons {
-            let (code, text) = (escaped(&reason.code), escaped(&reason.text));
-            let _ = write!(out, "<li><code>{code}</code> ({}): {text}</li>", reason.grade);
-        }
-        out += "</ul>";
-    }
-    out + "</div>\n"
+    let reasons = r.verdict.reasons.iter();
+    let reasons = reasons.map(|reason| {
+        let (code, text) = (escaped(&reason.code), escaped(&reason.text));
+        format!("<code>{code}</code> ({}): {text}", reason.grade)
+    });
+    crate::page::verdict(r.verdict.grade, reasons)
 }
 
 fn tiles(r: &Report, figures: &Figures) -> String {
@@ -193,21 +175,7 @@ fn latencies(r: &Report, figures: &Figures) -> String {
         return String::new();
     }
     let both = [("service time", &r.latency.service), ("response time", &r.latency.response)];
-    let lines = both.map(|(name, h)| Line { name: name.to_owned(), points: spectrum(h) });
-    // Each nine gets as much room as the one before.
-    let nines = (r.latency.service.count() as f64).log10().ceil().clamp(2.0, 6.0);
-    let marks = [
-        (0.0, "0 %"),
-        (1.0, "90 %"),
-        (2.0, "99 %"),
-        (3.0, "99.9 %"),
-        (4.0, "99.99 %"),
-        (5.0, "99.999 %"),
-        (6.0, "99.9999 %"),
-    ];
-    let marks = marks.into_iter().filter(|(at, _)| *at <= nines).map(|(at, label)| (at, label.to_owned()));
-    let x = Axis::exact(0.0, nines, marks.collect());
-    let percentiles = plot::lines("Latency by percentile", &x, &axis(&lines, time), &lines);
+    let percentiles = by_percentile(&both);
     let rows = [
         ("service time, from the send", &figures.service),
         ("response time, from the intended start", &figures.response),
@@ -230,15 +198,6 @@ fn row(name: &str, d: &Distribution) -> [String; 11] {
     let [min, p50, p75, p90, p95, p99, p999, max] =
         [min, p50, p75, p90, p95, p99, p999, max].map(|ns| time(ns as f64));
     [name.to_owned(), min, time(mean), p50, p75, p90, p95, p99, p999, max, time(d.stdev)]
-}
-
-/// Latency at a hundred places from 0 to as many nines as there are values for.
-fn spectrum(h: &Histogram) -> Vec<(f64, Option<f64>)> {
-    let nines = (h.count().max(2) as f64).log10().min(6.0);
-    (0..=100)
-        .map(|i| f64::from(i) / 100.0 * nines)
-        .map(|at| (at, Some(h.quantile(1.0 - 10f64.powf(-at)) as f64)))
-        .collect()
 }
 
 /// Forty bars of equal ratio from the smallest to the largest value.
@@ -397,7 +356,9 @@ fn wire(r: &Report) -> String {
             ["closed by the target".to_owned(), grouped(ws.closed_by_target.values().sum())],
         ]
     });
-    let mut body = table(&[], rows.into_iter().chain(sessions));
+    let proxies =
+        l.proxies.iter().map(|(p, n)| ["by way of".to_owned(), format!("{}, {}", escaped(p), grouped(*n))]);
+    let mut body = table(&[], rows.into_iter().chain(proxies).chain(sessions));
     for (name, text, bytes) in [
         ("request", &l.first_request, l.first_request_bytes),
         ("response", &l.first_response, l.first_response_bytes),
@@ -421,31 +382,6 @@ fn generator(r: &Report, figures: &Figures) -> String {
         ["memory, largest".to_owned(), size(r.health.rss_bytes_max as f64)],
     ];
     section("The generator", &table(&[], rows))
-}
-
-// === HTML ===
-
-fn section(title: &str, body: &str) -> String {
-    format!("<h2>{title}</h2>\n{body}\n")
-}
-
-/// A table of cells that are HTML already.
-fn table<const N: usize>(head: &[&str], rows: impl IntoIterator<Item = [String; N]>) -> String {
-    let mut out = "<div class=\"wide\"><table>".to_owned();
-    if !head.is_empty() {
-        let cells: String = head.iter().map(|cell| format!("<th>{cell}</th>")).collect();
-        let _ = write!(out, "<tr>{cells}</tr>");
-    }
-    for row in rows {
-        let cells: String = row.iter().map(|cell| format!("<td>{cell}</td>")).collect();
-        let _ = write!(out, "<tr>{cells}</tr>");
-    }
-    out + "</table></div>"
-}
-
-/// Text that came from a peer or a command line.
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 /// Milliseconds since 1970 as `2026-11-21 18:03:54`.

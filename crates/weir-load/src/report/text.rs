@@ -167,6 +167,9 @@ fn wire(r: &Report, out: &mut String) {
     words.push(format!("{} connections opened", grouped(r.connections.opened)));
     words.push(format!("{} requests on a used one", grouped(r.connections.reused)));
     let _ = writeln!(out, "wire         {}", words.join(", "));
+    for (proxy, n) in &l.proxies {
+        let _ = writeln!(out, "proxy        {proxy}, {} connections", grouped(*n));
+    }
     if let Some(ws) = &r.websocket {
         let _ = writeln!(
             out,

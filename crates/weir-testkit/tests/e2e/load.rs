@@ -7,10 +7,13 @@ mod compare;
 mod grpc;
 mod knee;
 mod layouts;
+mod live;
+mod mistakes;
 mod origin;
 mod rate;
 
 mod http2;
+mod proxy;
 mod statistics;
 mod verdict;
 mod websocket;

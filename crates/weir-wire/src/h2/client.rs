@@ -1,20 +1,14 @@
 //! A connection to an upstream: many requests on it, one driver.
 
-use super::flood::FloodLimits;
+use super::codec::{Bounds, Codec, Role};
+use super::flood::{Fault, FloodLimits};
 use super::pulse::Pulse;
 use super::stream::H2Stream;
-use super::transport::{Port, Transport};
-use super::{Fault, PREFACE, SEND_BYTES};
+use super::transport::{Came, Shared, Transport};
 use crate::Stream;
-use bytes::Bytes;
-use h2::client::{self, SendRequest};
-use std::cell::RefCell;
-use std::future::{Future, poll_fn};
-use std::pin::Pin;
+use std::cell::Cell;
+use std::future::poll_fn;
 use std::rc::Rc;
-use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -34,42 +28,50 @@ pub fn window_for(round_trip: Duration) -> u32 {
 
 /// A connection as those see it who send requests on it.
 pub struct Link {
-    open: SendRequest<Bytes>,
-    state: Arc<State>,
-    tls: Option<crate::TlsFacts>,
+    shared: Shared,
+    state: Rc<State>,
 }
 
-/// Atomic because a [`Stream`] can go to another thread where it is not of HTTP/2; one core alone uses it.
 struct State {
-    streams: AtomicUsize,
-    ended: AtomicBool,
+    streams: Cell<usize>,
+    /// Nobody sends new requests on it.
+    abandoned: Cell<bool>,
     /// Called when a stream has ended: there is room for another.
     freed: Box<dyn Fn() + Send + Sync>,
 }
 
 /// What makes a connection move; must be polled while there is one.
+///
+/// Memory: 64 KiB for each of its streams and 32 MiB for those that grew, all of it only where clients do not take what the
+/// upstream sends.
 pub struct Driver {
-    connection: client::Connection<Port, Bytes>,
-    transport: Rc<RefCell<Transport>>,
+    shared: Shared,
     pulse: Pulse,
     /// How many SETTINGS of the upstream were noticed.
     settings: u32,
-    state: Arc<State>,
+    state: Rc<State>,
 }
 
 /// One stream's place in the count.
-pub(super) struct Place(Arc<State>);
+pub(super) struct Place(Rc<State>);
+
+impl Place {
+    /// Whether it is the only one, and no other will be.
+    pub(super) fn is_last_of_all(&self) -> bool {
+        self.0.abandoned.get() && self.0.streams.get() == 1
+    }
+}
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.0.streams.fetch_sub(1, Relaxed);
+        self.0.streams.set(self.0.streams.get() - 1);
         (self.0.freed)();
     }
 }
 
 impl Link {
     /// Begins HTTP/2 on a connection and waits for the upstream's first word: that it speaks HTTP/2, and how many streams it
-    /// takes. `freed` is called whenever a stream has ended.
+    /// takes. `window` is how far that of a stream may grow. `freed` is called whenever a stream has ended.
     ///
     /// # Errors
     /// When the upstream speaks something else or is gone.
@@ -79,82 +81,84 @@ impl Link {
         header_bytes: u32,
         freed: Box<dyn Fn() + Send + Sync>,
     ) -> Result<(Self, Driver), Fault> {
-        let tls = stream.tls();
-        let transport = Transport::new(stream, Vec::new(), FloodLimits::NONE, (0, PREFACE.len()));
-        let mut builder = client::Builder::new();
-        builder
-            .initial_window_size(window)
-            // A stalled stream holds its own window and nobody else's.
-            .initial_connection_window_size(window.saturating_mul(STREAMS as u32))
-            .max_header_list_size(header_bytes.saturating_mul(2))
-            .max_send_buffer_size(SEND_BYTES)
-            // An upstream is not suspected: small messages of streams that wait, and what is on its way to canceled ones, must
-            // not end the connection for all others. Windows bound the memory.
-            .data_frame_budget(usize::MAX)
-            .max_local_error_reset_streams(None)
-            .max_concurrent_reset_streams(STREAMS)
-            .enable_push(false);
-        let handshake = builder.handshake::<_, Bytes>(Port(Rc::clone(&transport))).await;
-        let (open, mut connection) = handshake.map_err(|e| Fault::of(&e))?;
-        let pulse = Pulse::new(connection.ping_pong());
-        let state = Arc::new(State { streams: AtomicUsize::new(0), ended: AtomicBool::new(false), freed });
-        let mut driver = Driver { connection, transport, pulse, settings: 0, state: Arc::clone(&state) };
-        poll_fn(|cx| match driver.poll(cx) {
-            Poll::Ready(fault) => Poll::Ready(Err(fault)),
-            Poll::Pending if driver.take_settings() => Poll::Ready(Ok(())),
-            Poll::Pending => Poll::Pending,
-        })
-        .await?;
-        Ok((Self { open, state, tls }, driver))
+        // An upstream is not suspected: windows and limits of heads bound the memory.
+        let bounds = Bounds {
+            streams: STREAMS as u32,
+            text: header_bytes.saturating_mul(2) as usize,
+            window,
+            floods: FloodLimits::NONE,
+        };
+        let shared = Transport::new(stream, Vec::new(), Codec::new(Role::Client, bounds));
+        let state = Rc::new(State { streams: Cell::new(0), abandoned: Cell::new(false), freed });
+        let driver = Driver {
+            shared: Rc::clone(&shared),
+            pulse: Pulse::default(),
+            settings: 0,
+            state: Rc::clone(&state),
+        };
+        poll_fn(|cx| shared.borrow_mut().poll_greeting(cx)).await?;
+        Ok((Self { shared, state }, driver))
     }
 
     /// A stream for one request.
     pub fn stream(&self) -> H2Stream {
-        self.state.streams.fetch_add(1, Relaxed);
-        H2Stream::client(self.open.clone(), Place(Arc::clone(&self.state)), self.tls)
+        self.state.streams.set(self.state.streams.get() + 1);
+        H2Stream::client(&self.shared, Place(Rc::clone(&self.state)))
     }
 
     /// Requests under way.
     pub fn streams(&self) -> usize {
-        self.state.streams.load(Relaxed)
+        self.state.streams.get()
     }
 
     /// Most requests at one time, by the upstream's word and ours.
     pub fn capacity(&self) -> usize {
-        self.open.current_max_send_streams().min(STREAMS)
+        self.shared.borrow().codec.peer_streams().min(STREAMS)
     }
 
     /// Whether it takes another request: the upstream has not said goodbye.
     pub fn is_open(&mut self) -> bool {
-        let mut cx = Context::from_waker(std::task::Waker::noop());
-        !self.state.ended.load(Relaxed) && matches!(self.open.poll_ready(&mut cx), Poll::Ready(Ok(())))
+        self.shared.borrow().codec.is_open()
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.state.abandoned.set(true);
+        self.shared.borrow().call_always();
     }
 }
 
 impl Driver {
     /// Moves everything on the connection. Ready when it has ended.
     pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Fault> {
-        let ended = match Pin::new(&mut self.connection).poll(cx) {
-            Poll::Ready(Ok(())) => Some(Fault::Closed),
-            Poll::Ready(Err(e)) => Some(Fault::of(&e)),
-            Poll::Pending => match self.transport.borrow_mut().poll_send(cx) {
-                Poll::Ready(Err(_)) => Some(Fault::Closed),
-                _ => None,
-            },
-        };
-        self.pulse.poll(cx);
-        match ended {
-            Some(fault) => {
-                self.state.ended.store(true, Relaxed);
-                Poll::Ready(fault)
+        let transport = &mut *self.shared.borrow_mut();
+        transport.drive(cx);
+        transport.lend();
+        loop {
+            let came = transport.poll_receive(cx);
+            let is_idle = self.state.streams.get() == 0;
+            if is_idle && (self.state.abandoned.get() || transport.codec.is_over()) {
+                transport.codec.end(Fault::Closed);
             }
-            None => Poll::Pending,
+            let sent = transport.poll_send(cx);
+            if let Some(fault) = transport.codec.ended() {
+                return Poll::Ready(fault); // it was told, if its socket took that
+            }
+            match (came, sent) {
+                (Poll::Ready(Came::End), _) | (_, Poll::Ready(Err(_))) => {
+                    transport.codec.gone();
+                    return Poll::Ready(Fault::Closed);
+                }
+                (Poll::Ready(_), Poll::Ready(Ok(()))) => {} // there is room again
+                _ => return Poll::Pending,
+            }
         }
     }
 
     /// Whether SETTINGS came since the last question: it may take more requests at one time, or fewer.
     pub fn take_settings(&mut self) -> bool {
-        let came = self.transport.borrow().meter.settings();
+        let came = self.shared.borrow().codec.settings_seen();
         std::mem::replace(&mut self.settings, came) != came
     }
 
@@ -165,17 +169,17 @@ impl Driver {
             self.pulse.rest();
             return true;
         }
-        self.pulse.look(&mut self.transport.borrow_mut())
+        self.pulse.look(&mut self.shared.borrow_mut())
     }
 
     /// Requests under way.
     pub fn streams(&self) -> usize {
-        self.state.streams.load(Relaxed)
+        self.state.streams.get()
     }
 }
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        self.state.ended.store(true, Relaxed);
+        self.shared.borrow_mut().close();
     }
 }

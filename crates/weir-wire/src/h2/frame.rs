@@ -1,5 +1,8 @@
 //! Frames of HTTP/2 as bytes (RFC 9113 §4 and §6).
 
+/// What a client sends first (RFC 9113 §3.4).
+pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
 /// Longest payload that we take, and that we send: what SETTINGS say where they say nothing.
 pub const FRAME_MOST: usize = 16_384;
 
@@ -45,6 +48,46 @@ pub const END_HEADERS: u8 = 0x4;
 pub const PADDED: u8 = 0x8;
 /// Of HEADERS: a priority stands before the fields.
 pub const PRIORITY: u8 = 0x20;
+
+/// Error codes (RFC 9113 §7).
+pub mod code {
+    /// No error.
+    pub const NO_ERROR: u32 = 0;
+    /// A rule was broken.
+    pub const PROTOCOL: u32 = 1;
+    /// A mistake of our own, or behind us.
+    pub const INTERNAL: u32 = 2;
+    /// More data than a window.
+    pub const FLOW_CONTROL: u32 = 3;
+    /// A frame for a stream that has ended.
+    pub const STREAM_CLOSED: u32 = 5;
+    /// A frame of the wrong length.
+    pub const FRAME_SIZE: u32 = 6;
+    /// Not looked at.
+    pub const REFUSED: u32 = 7;
+    /// Not wanted any more.
+    pub const CANCEL: u32 = 8;
+    /// No HPACK.
+    pub const COMPRESSION: u32 = 9;
+    /// Too much of something.
+    pub const CALM: u32 = 11;
+}
+
+/// Settings (RFC 9113 §6.5.2).
+pub mod setting {
+    /// Whether pushes are taken.
+    pub const PUSH: u16 = 2;
+    /// Most streams at one time.
+    pub const STREAMS: u16 = 3;
+    /// The window of a stream at its beginning.
+    pub const WINDOW: u16 = 4;
+    /// Longest payload.
+    pub const FRAME: u16 = 5;
+    /// Most bytes of a head.
+    pub const HEAD: u16 = 6;
+    /// Whether Extended CONNECT is taken (RFC 8441).
+    pub const CONNECT: u16 = 8;
+}
 
 /// What stands before a payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,43 +1,25 @@
 //! Signs of life: whether the peer of a connection with requests under way is still there.
 
 use super::transport::Transport;
-use h2::{Ping, PingPong};
-use std::task::Context;
 use std::time::Duration;
 
 /// How often a connection is looked at.
 pub const LOOK: Duration = Duration::from_secs(5);
 
 /// After how many looks without a byte, when we have said something, a sign of life is asked for, and after how many the
-/// peer is given up: within 10 and 20 s, since the first look behind the last byte counts for nothing. A silent stream on which nobody has anything to say is not asked: gRPC servers
-/// close connections that ping without need.
+/// peer is given up: within 10 and 20 s, since the first look behind the last byte counts for nothing. A silent stream on
+/// which nobody has anything to say is not asked: gRPC servers close connections that ping without need.
 const ASK_AFTER: u32 = 1;
 const GIVE_UP_AFTER: u32 = 3;
 
 /// What is known of a peer's silence.
+#[derive(Debug, Default)]
 pub(super) struct Pulse {
-    pings: Option<PingPong>,
-    /// It was asked, and has not answered.
-    pinged: bool,
     /// Looks since a byte came.
     quiet: u32,
 }
 
 impl Pulse {
-    pub(super) const fn new(pings: Option<PingPong>) -> Self {
-        Self { pings, pinged: false, quiet: 0 }
-    }
-
-    /// Takes the answer, so that the next question can be asked.
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>) {
-        if self.pinged
-            && let Some(pings) = &mut self.pings
-            && pings.poll_pong(cx).is_ready()
-        {
-            self.pinged = false;
-        }
-    }
-
     /// Looks, every [`LOOK`]; false when the peer is to be given up.
     pub(super) fn look(&mut self, transport: &mut Transport) -> bool {
         self.quiet = if transport.take_heard() {
@@ -47,10 +29,9 @@ impl Pulse {
         } else {
             0 // nobody has said anything: a silent stream is no dead peer
         };
-        if self.quiet >= ASK_AFTER
-            && let Some(pings) = &mut self.pings
-        {
-            self.pinged |= pings.send_ping(Ping::opaque()).is_ok();
+        if self.quiet >= ASK_AFTER {
+            transport.lend().ask_alive();
+            transport.call();
         }
         self.quiet < GIVE_UP_AFTER
     }

@@ -1,76 +1,177 @@
-//! Between the crate and the socket: one buffer for what all streams write, and the frame counts.
-//!
-//! The crate flushes after every large DATA frame; over TLS each flush would be a record and a system call. So flushes are
-//! ignored, and whoever drives the connection sends what was gathered once all streams that were ready have written
-//! ([`Transport::poll_send`]).
+//! Between the codec and the socket. Whoever drives a connection reads what is there, and sends what all streams have written
+//! in one go, once those that were ready have had their turn.
 
-use super::flood::{FloodLimits, Meter};
+use super::codec::Codec;
+use super::flood::Fault;
 use crate::Stream;
 use std::cell::{Cell, RefCell};
 use std::io;
-use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Instant;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Most bytes gathered before the crate must wait for the socket.
-const GATHERED_BYTES: usize = 64 * 1024;
+/// What one read makes room for: two frames of the largest size.
+const READ_BYTES: usize = 32 * 1024;
+
+/// Largest buffer for the beginning of a frame that an idle connection keeps.
+const KEPT_BYTES: usize = 2 * 1024;
+
+/// Largest buffer that is kept for the next connection.
+const SPARE_BYTES: usize = 128 * 1024;
 
 thread_local! {
-    /// The buffer of whoever sent last on this core: at most [`GATHERED_BYTES`] and a frame.
+    /// The buffer of whoever sent last on this core, and that of whoever read. An idle connection holds neither.
     static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+    static INPUT: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// A socket and what lies on it.
+/// A connection as its streams and whoever drives it share it.
+pub(super) type Shared = Rc<RefCell<Transport>>;
+
+/// A socket and the codec above it.
 #[derive(Debug)]
 pub(super) struct Transport {
-    pub(super) stream: Stream,
-    /// Read before it was known that this is HTTP/2.
-    early: Vec<u8>,
-    out: Vec<u8>,
-    written: usize,
-    pub(super) meter: Meter,
+    pub(super) codec: Codec,
+    /// None once whoever drove it is gone.
+    stream: Option<Stream>,
+    pub(super) tls: Option<crate::TlsFacts>,
+    /// The beginning of a frame whose end is still to come.
+    partial: Vec<u8>,
     /// Something was received since it was last asked.
     heard: bool,
     /// The same of what was sent.
     spoke: bool,
     /// Since when the peer takes nothing.
     blocked: Option<Instant>,
+    driver: Option<Waker>,
+    /// The driver was woken, and has not looked yet.
+    called: bool,
 }
 
-/// What the crate reads from and writes to.
-#[derive(Debug)]
-pub(super) struct Port(pub(super) Rc<RefCell<Transport>>);
+/// What reading came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Came {
+    /// Streams have arrived.
+    Arrivals,
+    /// The peer has closed, or cannot be read any more.
+    End,
+    /// Nothing more is taken before answers have left.
+    Full,
+}
 
 impl Transport {
-    /// `preface`: as for [`Meter::new`].
-    pub(super) fn new(
-        stream: Stream,
-        early: Vec<u8>,
-        limits: FloodLimits,
-        preface: (usize, usize),
-    ) -> Rc<RefCell<Self>> {
+    /// `early`: what was read before it was known that this is HTTP/2.
+    pub(super) fn new(stream: Stream, early: Vec<u8>, codec: Codec) -> Shared {
+        let tls = stream.tls();
         Rc::new(RefCell::new(Self {
-            stream,
-            early,
-            out: Vec::new(),
-            written: 0,
-            meter: Meter::new(limits, preface),
+            codec,
+            stream: Some(stream),
+            tls,
+            partial: early,
             heard: false,
             spoke: false,
             blocked: None,
+            driver: None,
+            called: false,
         }))
+    }
+
+    /// To be called by whoever drives it, whenever it begins to: from here on it is woken by what streams write.
+    pub(super) fn drive(&mut self, cx: &Context<'_>) {
+        self.called = false;
+        if !self.driver.as_ref().is_some_and(|driver| driver.will_wake(cx.waker())) {
+            self.driver = Some(cx.waker().clone());
+        }
+    }
+
+    /// Has whoever drives it look: a stream has written.
+    pub(super) fn call(&mut self) {
+        if !self.called
+            && !self.codec.pending().is_empty()
+            && let Some(driver) = &self.driver
+        {
+            self.called = true;
+            driver.wake_by_ref();
+        }
+    }
+
+    /// Has whoever drives it look, also without anything to send.
+    pub(super) fn call_always(&self) {
+        if let Some(driver) = &self.driver {
+            driver.wake_by_ref();
+        }
+    }
+
+    /// Ready when the peer has said that it speaks HTTP/2.
+    pub(super) fn poll_greeting(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        self.drive(cx);
+        let came = if self.codec.is_greeted() { Poll::Pending } else { self.poll_receive(cx) };
+        let sent = self.poll_send(cx);
+        match (self.codec.ended(), sent) {
+            (Some(fault), sent) => sent.map(|_| Err(fault)),
+            (None, Poll::Ready(Err(_))) => Poll::Ready(Err(Fault::Closed)),
+            _ if self.codec.is_greeted() => Poll::Ready(Ok(())),
+            _ if came == Poll::Ready(Came::End) => Poll::Ready(Err(Fault::Closed)),
+            _ => Poll::Pending,
+        }
+    }
+
+    /// Takes what came before the first read.
+    pub(super) fn take_early(&mut self) {
+        let early = std::mem::take(&mut self.partial);
+        let used = self.codec.receive(&early);
+        self.partial = early.get(used..).unwrap_or_default().to_vec();
+    }
+
+    /// Reads until nothing more is there or streams have arrived.
+    pub(super) fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<Came> {
+        let mut input = INPUT.take();
+        input.clear();
+        input.append(&mut self.partial);
+        let came = self.read_into(&mut input, cx);
+        if !input.is_empty() {
+            self.partial.extend_from_slice(&input);
+        } else if self.partial.capacity() > KEPT_BYTES {
+            self.partial = Vec::new();
+        }
+        INPUT.set(input);
+        came
+    }
+
+    fn read_into(&mut self, input: &mut Vec<u8>, cx: &mut Context<'_>) -> Poll<Came> {
+        while self.codec.wants_more() {
+            let Some(stream) = &mut self.stream else { return Poll::Ready(Came::End) };
+            input.reserve(READ_BYTES);
+            match ready!(stream.poll_read(cx, input)) {
+                Ok(0) | Err(_) => return Poll::Ready(Came::End),
+                Ok(_) => {}
+            }
+            (self.heard, self.spoke) = (true, false);
+            let used = self.codec.receive(input);
+            input.drain(..used);
+            if self.codec.has_arrivals() {
+                return Poll::Ready(Came::Arrivals);
+            }
+        }
+        Poll::Ready(Came::Full)
     }
 
     /// Sends what was gathered.
     pub(super) fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        while let Some(rest @ [_, ..]) = self.out.get(self.written..) {
-            match self.stream.poll_write(cx, rest) {
+        let Some(stream) = &mut self.stream else {
+            return Poll::Ready(Err(io::ErrorKind::NotConnected.into()));
+        };
+        while !self.codec.pending().is_empty() {
+            self.spoke = true;
+            match stream.poll_write(cx, self.codec.pending()) {
                 Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
                 Poll::Ready(Ok(n)) => {
-                    self.written += n;
                     self.blocked = None;
+                    if let Some(spare) = self.codec.sent(n)
+                        && spare.capacity() <= SPARE_BYTES
+                    {
+                        SPARE.set(spare);
+                    }
                 }
                 Poll::Ready(Err(e)) => return Poll::Ready(Err(e)),
                 Poll::Pending => {
@@ -79,16 +180,41 @@ impl Transport {
                 }
             }
         }
-        if self.written > 0 {
-            self.written = 0;
-            // An idle connection holds no buffer; the next one that sends finds this one grown.
-            let mut out = std::mem::take(&mut self.out);
-            out.clear();
-            if out.capacity() <= 2 * GATHERED_BYTES {
-                SPARE.set(out);
-            }
+        stream.poll_flush(cx)
+    }
+
+    /// Lends the codec a buffer that is grown already. To be called before something is written.
+    pub(super) fn lend(&mut self) -> &mut Codec {
+        if self.codec.out.capacity() == 0 {
+            self.codec.out = SPARE.take();
         }
-        self.stream.poll_flush(cx)
+        &mut self.codec
+    }
+
+    /// Says that nothing more will be sent.
+    pub(super) fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.stream {
+            Some(stream) => stream.poll_shutdown(cx),
+            None => Poll::Ready(Ok(())),
+        }
+    }
+
+    /// Reads and drops.
+    pub(super) fn poll_drop(
+        &mut self,
+        scratch: &mut Vec<u8>,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
+        match &mut self.stream {
+            Some(stream) => stream.poll_read(cx, scratch),
+            None => Poll::Ready(Ok(0)),
+        }
+    }
+
+    /// Whoever drove it is gone: the socket is closed, and all streams fail.
+    pub(super) fn close(&mut self) {
+        self.codec.gone();
+        self.stream = None;
     }
 
     /// Whether something was received since the last question.
@@ -104,84 +230,5 @@ impl Transport {
     /// Since when the peer takes nothing of what is sent to it.
     pub(super) const fn blocked(&self) -> Option<Instant> {
         self.blocked
-    }
-
-    fn gather(&mut self, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
-        if self.out.len() - self.written >= GATHERED_BYTES {
-            ready!(self.poll_send(cx))?;
-        }
-        if self.written >= GATHERED_BYTES {
-            // A socket that takes little at a time never lets the buffer become empty: what has left makes room.
-            self.out.drain(..self.written);
-            self.written = 0;
-        }
-        self.meter.send(data);
-        self.spoke = true;
-        if self.out.capacity() == 0 {
-            self.out = SPARE.take();
-        }
-        self.out.extend_from_slice(data);
-        Poll::Ready(Ok(data.len()))
-    }
-}
-
-impl AsyncRead for Port {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let transport = &mut *self.0.borrow_mut();
-        if transport.meter.flood().is_some() {
-            return Poll::Pending; // nothing more is read from an attacker: whoever drives the connection ends it
-        }
-        let before = buf.filled().len();
-        if transport.early.is_empty() {
-            ready!(transport.stream.poll_read_buf(cx, buf))?;
-        } else {
-            let len = transport.early.len().min(buf.remaining());
-            buf.put_slice(&transport.early[..len]);
-            transport.early.drain(..len);
-        }
-        let fresh = buf.filled().get(before..).unwrap_or_default();
-        if !fresh.is_empty() {
-            (transport.heard, transport.spoke) = (true, false);
-        }
-        transport.meter.receive(fresh);
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl AsyncWrite for Port {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
-        self.0.borrow_mut().gather(cx, data)
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        pieces: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let transport = &mut *self.0.borrow_mut();
-        let mut total = 0;
-        for piece in pieces.iter().filter(|p| !p.is_empty()) {
-            match transport.gather(cx, piece) {
-                Poll::Ready(Ok(n)) => total += n,
-                _ if total > 0 => break,
-                other => return other,
-            }
-        }
-        Poll::Ready(Ok(total))
-    }
-
-    /// Makes the crate hand over a frame header and its payload in one call, without copying them together before.
-    fn is_write_vectored(&self) -> bool {
-        true
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(())) // see the module's page
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let transport = &mut *self.0.borrow_mut();
-        ready!(transport.poll_send(cx))?;
-        transport.stream.poll_shutdown(cx)
     }
 }

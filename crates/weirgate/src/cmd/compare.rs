@@ -82,6 +82,9 @@ pub(super) struct Compare {
     /// Save the result too, for --against
     #[arg(long, value_name = "FILE", help_heading = "Report")]
     save: Option<PathBuf>,
+    /// Write the result as one page too, readable offline
+    #[arg(long, value_name = "FILE", help_heading = "Report")]
+    html: Option<PathBuf>,
     /// Tell what it cost the targets' processes: `auto` for whoever listens there, or NAME=PID; may be repeated
     #[arg(long = "pid", value_name = "auto|NAME=PID", help_heading = "Report")]
     pids: Vec<String>,
@@ -132,16 +135,10 @@ impl Compare {
             return self.run_file(path);
         }
         let ready = self.options().and_then(|options| Ready::new(&options));
-        // Before the run: one that cannot be kept need not be made.
-        let file = self.save.as_ref().map(|path| {
-            let hint =
-                |e: std::io::Error| vec![Mistake { place: path.display().to_string(), hint: e.to_string() }];
-            File::create(path).map(|file| (path, file)).map_err(hint)
-        });
-        let (ready, file) = match (ready, file.transpose()) {
-            (Ok(ready), Ok(file)) => (ready, file),
-            (ready, file) => {
-                let mistakes = ready.err().into_iter().chain(file.err()).flatten();
+        let (ready, kept) = match (ready, Kept::open(&self)) {
+            (Ok(ready), Ok(kept)) => (ready, kept),
+            (ready, kept) => {
+                let mistakes = ready.err().into_iter().chain(kept.err()).flatten();
                 mistakes.for_each(|m| eprintln!("weir compare: {m}"));
                 return Ok(ExitCode::from(2));
             }
@@ -161,9 +158,7 @@ impl Compare {
             Format::Json => result.to_json(),
             Format::Text => result.to_text(),
         });
-        if let Some((path, mut file)) = file {
-            file.write_all(result.to_json().as_bytes()).with_context(|| path.display().to_string())?;
-        }
+        kept.write(&result.to_json(), || result.to_html())?;
         Ok(ExitCode::from(exit_code(&result)))
     }
 
@@ -197,9 +192,13 @@ impl Compare {
             ));
             return Ok(ExitCode::SUCCESS);
         }
-        let save =
-            self.save.as_ref().map(|path| File::create(path).with_context(|| path.display().to_string()));
-        let save = save.transpose()?;
+        let kept = match Kept::open(self) {
+            Ok(kept) => kept,
+            Err(mistakes) => {
+                mistakes.iter().for_each(|m| eprintln!("weir compare: {m}"));
+                return Ok(ExitCode::from(2));
+            }
+        };
         let interrupt = Interrupt::default();
         end_on_ctrl_c(&interrupt)?;
         let tells = std::io::stderr().is_terminal();
@@ -213,9 +212,7 @@ impl Compare {
             Format::Json => set.to_json(),
             Format::Text => set.to_text(),
         });
-        if let Some(mut save) = save {
-            save.write_all(set.to_json().as_bytes())?;
-        }
+        kept.write(&set.to_json(), || set.to_html())?;
         Ok(ExitCode::from(u8::from(run::has_failed(&set) || set.workloads.is_empty())))
     }
 
@@ -243,6 +240,38 @@ impl Compare {
             pids: self.pids.clone(),
             seed: Some(self.seed),
         })
+    }
+}
+
+/// The files that a result is written to, open before the run: one that cannot be kept need not be made.
+struct Kept {
+    json: Option<File>,
+    html: Option<File>,
+}
+
+impl Kept {
+    fn open(args: &Compare) -> Result<Self, Vec<Mistake>> {
+        let create = |path: &Option<PathBuf>| {
+            let hint = |path: &Path, e: std::io::Error| Mistake {
+                place: path.display().to_string(),
+                hint: e.to_string(),
+            };
+            path.as_ref().map(|path| File::create(path).map_err(|e| hint(path, e))).transpose()
+        };
+        match (create(&args.save), create(&args.html)) {
+            (Ok(json), Ok(html)) => Ok(Self { json, html }),
+            (json, html) => Err(json.err().into_iter().chain(html.err()).collect()),
+        }
+    }
+
+    fn write(self, json: &str, html: impl FnOnce() -> String) -> Result<()> {
+        if let Some(mut file) = self.json {
+            file.write_all(json.as_bytes()).context("--save")?;
+        }
+        if let Some(mut file) = self.html {
+            file.write_all(html().as_bytes()).context("--html")?;
+        }
+        Ok(())
     }
 }
 

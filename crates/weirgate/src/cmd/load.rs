@@ -1,20 +1,30 @@
 //! `weir load`: load-tests a target. Here the command line is parsed; what it means stands in weir-load.
 //!
-//! *Layout.* `args` are the options that other commands have too, `outputs` is where a report goes besides stdout, `prometheus` the thread that tells Prometheus.
+//! *Layout.* `args` are the options that other commands have too, `outputs` is where a report goes besides stdout, `prometheus` the thread that tells
+//! Prometheus, `live` the view on the terminal (cargo feature `live`).
 
 mod args;
+#[cfg(feature = "live")]
+mod live;
+#[cfg(not(feature = "live"))]
+mod not_live;
 mod outputs;
 mod prometheus;
 
 pub(super) use args::{ConnectionArgs, RequestArgs};
 
+#[cfg(not(feature = "live"))]
+use not_live as live;
+
 use super::print;
 use anyhow::Result;
 use clap::{Args, ValueEnum};
+use live::Live;
 use outputs::{Output, Outputs};
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use tokio::signal::unix::{SignalKind, signal};
 use weir_load::report::{Format, Grade, render, verdict_text};
 use weir_load::{Interrupt, Knee, Mistake, Options, Plan, Report};
 
@@ -91,13 +101,19 @@ pub(super) struct Load {
     /// Tell what it cost the target's process: a pid, or `auto` for whoever listens on the first target's port
     #[arg(long, value_name = "PID|auto", help_heading = "Report")]
     pid: Option<String>,
+    /// Show how it goes while it runs; the default where stdout and stderr are a terminal
+    #[arg(long, overrides_with = "no_live", help_heading = "Report")]
+    live: bool,
+    /// Show no more than a line of progress
+    #[arg(long, overrides_with = "live", help_heading = "Report")]
+    no_live: bool,
     /// A name for the run
     #[arg(long, value_name = "NAME", help_heading = "Report")]
     name: Option<String>,
 }
 
 /// What has no meaning where the rate is searched for.
-const SEARCHED: [&str; 11] = [
+const SEARCHED: [&str; 12] = [
     "rate",
     "requests",
     "stages",
@@ -109,6 +125,7 @@ const SEARCHED: [&str; 11] = [
     "save",
     "html",
     "outputs",
+    "live",
 ];
 
 /// What a verdict must be.
@@ -154,21 +171,44 @@ impl Load {
         };
         let interrupt = Interrupt::default();
         end_on_ctrl_c(&interrupt)?;
-        let tells = std::io::stderr().is_terminal();
-        let report = plan.run(&interrupt, |tick| {
-            outputs.tick(tick);
-            if tells {
+        let mut live = self.live(&plan);
+        let tells = live.is_none() && std::io::stderr().is_terminal();
+        let report = plan.run(&interrupt, |now| {
+            if let Some(tick) = now.tick {
+                outputs.tick(tick);
+            }
+            if let Some(live) = &mut live {
+                live.show(now);
+            }
+            if let Some(tick) = now.tick.filter(|_| tells) {
                 let rate = tick.responses as f64 * 1e9 / tick.length_ns.max(1) as f64;
                 let seconds = tick.end_ns as f64 / 1e9;
                 eprint!("\r{seconds:>6.0} s {rate:>12.0}/s {:>8} errors ", tick.errors);
             }
         })?;
+        drop(live);
         if tells {
             eprint!("\r{:50}\r", "");
         }
         show(&report, self.format);
         outputs.end(&report)?;
         Ok(ExitCode::from(self.exit_code(&report)))
+    }
+
+    /// The live view, where one is wanted and can be.
+    fn live(&self, plan: &Plan) -> Option<Live> {
+        if self.no_live {
+            return None;
+        }
+        match Live::open(plan) {
+            Ok(live) => Some(live),
+            Err(why) => {
+                if self.live {
+                    eprintln!("weir load: --live: {why}: the run goes on without");
+                }
+                None
+            }
+        }
     }
 
     /// Searches for the highest rate that holds; exit 1 where none does.
@@ -253,18 +293,27 @@ pub(super) fn show(report: &Report, format: &Format) {
     }
 }
 
-/// The first Ctrl-C ends the run and prints what was measured; the second ends the program at once.
+/// The first Ctrl-C ends the run and prints what was measured; the second ends the program at once, as SIGTERM does.
 pub(super) fn end_on_ctrl_c(interrupt: &Interrupt) -> Result<()> {
     let interrupt = interrupt.clone();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    let (mut ctrl_c, mut term) = {
+        let _inside = runtime.enter();
+        (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?)
+    };
     let wait = move || {
         runtime.block_on(async {
-            if tokio::signal::ctrl_c().await.is_ok() {
+            let keys = async {
+                ctrl_c.recv().await;
                 interrupt.end();
-                if tokio::signal::ctrl_c().await.is_ok() {
-                    std::process::exit(130);
-                }
-            }
+                ctrl_c.recv().await;
+            };
+            let code = tokio::select! {
+                () = keys => 130,
+                _ = term.recv() => 143,
+            };
+            live::give_back();
+            std::process::exit(code);
         });
     };
     std::thread::Builder::new().name("weir-signals".to_owned()).spawn(wait)?;

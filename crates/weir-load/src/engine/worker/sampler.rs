@@ -6,6 +6,8 @@ use crate::engine::tally::Tally;
 use crate::engine::{Message, ThreadEnd, TickPart};
 use crate::os;
 use crate::pace::Rhythm;
+use crate::report::Errors;
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 
@@ -32,26 +34,36 @@ pub(super) struct Sampler {
 }
 
 /// Counts at the last tick.
-#[derive(Clone, Copy, Default)]
+#[derive(Default)]
 struct Counted {
     requests: u64,
     responses: u64,
     unexpected: u64,
-    errors: u64,
+    statuses: Vec<u64>,
+    errors: Errors,
     sent: u64,
     received: u64,
 }
 
 impl Counted {
-    const fn of(t: &Tally) -> Self {
+    fn of(t: &Tally) -> Self {
         Self {
             requests: t.requests,
             responses: t.responses,
             unexpected: t.unexpected,
-            errors: t.errors.total(),
+            statuses: t.statuses.clone(),
+            errors: t.errors.clone(),
             sent: t.bytes.sent(),
             received: t.bytes.received(),
         }
+    }
+
+    /// Responses by status since `earlier`.
+    fn statuses_since(&self, earlier: &Self) -> BTreeMap<u16, u64> {
+        let before = earlier.statuses.iter().chain(std::iter::repeat(&0));
+        let since =
+            (0..).zip(self.statuses.iter().zip(before)).map(|(status, (now, then))| (status, now - then));
+        since.filter(|(_, n)| *n > 0).collect()
     }
 }
 
@@ -152,7 +164,8 @@ impl Sampler {
             requests: counted.requests - self.last.requests,
             responses: counted.responses - self.last.responses,
             unexpected: counted.unexpected - self.last.unexpected,
-            errors: counted.errors - self.last.errors,
+            statuses: counted.statuses_since(&self.last),
+            errors: counted.errors.since(&self.last.errors),
             sent: counted.sent - self.last.sent,
             received: counted.received - self.last.received,
             users,
@@ -182,6 +195,8 @@ impl Sampler {
     }
 
     pub(super) fn end(mut self, worker: &Worker, out: &mpsc::Sender<Message>) -> ThreadEnd {
+        // Before the moment of the end: what comes after is no part of the run.
+        let (cpu, waited) = (os::thread_cpu_ns(), os::thread_waited_ns());
         let now = worker.clock.now();
         if !self.measuring {
             self.begin_measuring(worker); // interrupted in the warm-up: nothing counts
@@ -190,8 +205,8 @@ impl Sampler {
         self.end_tick(worker, now, out);
         ThreadEnd {
             end_ns: now,
-            cpu_ns: os::thread_cpu_ns().saturating_sub(self.cpu_first),
-            waited_ns: os::thread_waited_ns().saturating_sub(self.waited_first),
+            cpu_ns: cpu.saturating_sub(self.cpu_first),
+            waited_ns: waited.saturating_sub(self.waited_first),
             available_ns: worker.slots.iter().map(|s| s.available_ns.get()).sum(),
             responses_by_client: worker
                 .slots

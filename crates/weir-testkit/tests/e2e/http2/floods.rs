@@ -186,10 +186,6 @@ fn what_breaks_the_protocol_is_cut() {
         ("DATA on an idle stream", |_| Frame::data(99, "x", false).bytes()),
         ("HEADERS on an even stream", |_| Frame::headers(2, &get(&[]), true).bytes()),
         ("a window of zero on the connection", |_| Frame::window(0, 0).bytes()),
-        ("a window of zero on a stream", |attacker| {
-            let stream = attacker.post("/");
-            Frame::window(stream, 0).bytes()
-        }),
         ("too large a window on the connection", |_| times(&Frame::window(0, 0x7fff_ffff))),
         ("SETTINGS of five bytes", |_| Frame::new(Kind::Settings, 0, 0, [0; 5]).bytes()),
         ("a short PING", |_| Frame::new(Kind::Ping, 0, 0, [0; 7]).bytes()),

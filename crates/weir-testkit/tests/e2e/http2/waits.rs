@@ -33,6 +33,7 @@ fn a_request_canceled_at_the_gate_leaves_its_place() {
     let mut conn = upstream.accept();
     conn.read_request();
     let second = client.get("/second");
+    client.ping();
     client.reset(second, code::CANCEL);
     weir.wait_stdout("client_closed");
     let third = client.get("/third");

@@ -49,17 +49,19 @@ workloads:
     method: POST
     path: /any?a=b
     body: hello
-    duration: 1s
-    block: 40ms
+    duration: 1500ms
+    block: 150ms
     warmup: 10ms
     checks: [status=200]
     published:
       - {{ who: someone, target: small, machine: a laptop, figures: {{ rate: 25445/s, p99: 68.65ms }} }}
-  get: {{ targets: [big], connections: 1, threads: 1, duration: 500ms }}
+  get: {{ targets: [big], connections: 1, threads: 1, duration: 500ms, block: 150ms }}
 "#,
         weir = binary().display(),
     );
-    let run = compare(&yaml, &["--format", "json", "--save", "set.json"]);
+    let dir = TempDir::new().unwrap();
+    let html = dir.path().join("set.html");
+    let run = compare(&yaml, &["--format", "json", "--html", html.to_str().unwrap()]);
     run.expect_code(0);
     let set: ComparisonSet = serde_json::from_str(&run.stdout).unwrap_or_else(|e| panic!("{e}: {run:#?}"));
     let [post, get] = set.workloads.as_slice() else { panic!("{set:#?}") };
@@ -73,6 +75,11 @@ workloads:
     assert!(set.left_out[1].reason.contains("it is broken"), "{:?}", set.left_out);
     assert!(set.versions["small"].starts_with("weir "), "{:?}", set.versions);
     assert_eq!(post.published[0].figures["p99"], 68_650_000.0);
+    let page = fs::read_to_string(html).unwrap();
+    assert!(
+        page.contains("<h2>post</h2>") && page.contains("aria-label=\"Latency by percentile\""),
+        "{page}"
+    );
     for address in [origin, small, big] {
         assert!(TcpStream::connect(address).is_err(), "{address} is still there");
     }
@@ -147,6 +154,23 @@ fn what_does_not_start_is_told_with_what_it_said() {
             "targets: {{ a: {{ url: \"http://127.0.0.1:1/\", start: [{start}], ready: \"{ready}\", ready_within: 200ms }} }}\nworkloads: {{ w: {{}} }}\n"
         );
         compare(&yaml, &[]).expect_code(1).expect_text(want);
+    }
+}
+
+#[test]
+fn every_published_bench_file_can_be_read() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench/published");
+    let yaml = |folder: &Path, end: &str| -> Vec<PathBuf> {
+        let all = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        all.filter(|path| path.to_string_lossy().ends_with(end)).collect()
+    };
+    let files = yaml(&folder, ".yaml");
+    assert!(files.len() >= 12, "{files:?}");
+    for file in files {
+        run_weir(&folder, &["compare", "-f", file.to_str().unwrap(), "--check-file"]).expect_code(0);
+    }
+    for config in yaml(&folder.join("conf"), ".weir.yaml") {
+        run_weir(&folder, &["check", "-c", config.to_str().unwrap()]).expect_code(0);
     }
 }
 

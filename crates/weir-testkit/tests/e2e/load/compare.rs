@@ -40,8 +40,13 @@ fn the_slower_one_is_told_and_fails_the_gate() {
     assert!(ratio.range.unwrap().0 > 1.0 && slow_result.ratios["rate"].value < 1.0, "{ratio:?}");
     assert!(!c.conditions[0].passed && c.conditions[0].target == "slow");
     // The other way round it is better, not worse.
-    let run = compare(&dir, &["-d2s", "--block", "60ms", "--fail-if", "p50 worse 20%", &slow, &quick]);
+    let run = compare(
+        &dir,
+        &["-d2s", "--block", "60ms", "--fail-if", "p50 worse 20%", "--html", "c.html", &slow, &quick],
+    );
     run.expect_code(0).expect_text("held").expect_text("to slow").expect_text("slow quick quick slow");
+    let page = std::fs::read_to_string(dir.path().join("c.html")).unwrap();
+    assert!(page.contains("slow and quick") && page.contains("Ratios to the first"), "{page}");
 }
 
 #[test]
@@ -138,6 +143,7 @@ fn mistakes_are_told_before_anything_is_sent() {
         (&[&a, "--against", "none.json"], "--against none.json: No such file"),
         (&[&a, &b, "--direct", "http://127.0.0.1:1/"], "--direct takes one target"),
         (&[&a, &b, "--save", "/no/such/dir/c.json"], "/no/such/dir/c.json"),
+        (&[&a, &b, "--html", "/no/such/dir/c.html"], "/no/such/dir/c.html"),
     ] {
         compare(&dir, args).expect_code(2).expect_text(want);
     }

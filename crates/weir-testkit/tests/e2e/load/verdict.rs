@@ -68,7 +68,8 @@ fn a_generator_out_of_descriptors_is_noticed() {
     let upstream = Upstream::fixed(OK);
     let mut command = weir_command("/".as_ref());
     command
-        .args(["load", "-c60", "-n500", "-t1", "--format", "json"])
+        // The default of 50 connections: more that were asked for would be refused.
+        .args(["load", "-n500", "-t1", "--format", "json"])
         .arg(format!("http://{}/", upstream.address()));
     let limit = libc::rlimit { rlim_cur: 32, rlim_max: 32 };
     #[allow(unsafe_code)]

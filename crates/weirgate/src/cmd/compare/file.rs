@@ -100,6 +100,9 @@ pub(super) struct Workload {
     headers: Pairs,
     body: Option<String>,
     body_file: Option<FilePath>,
+    /// What the methods of gRPC are; without them the targets are asked.
+    protos: Vec<FilePath>,
+    metadata: Pairs,
     checks: Vec<String>,
     /// For all rounds together.
     duration: Option<Duration>,
@@ -242,8 +245,11 @@ impl BenchFile {
             return;
         }
         for (name, workload) in self.workloads.iter() {
-            let pids = BTreeMap::new();
-            if let Err(mistakes) = Compare::new(&self.options(workload, &self.names(workload), &pids, None)) {
+            let mut options = self.options(workload, &self.names(workload), &BTreeMap::new(), None);
+            if self.prepares() && workload.body_file.as_ref().is_some_and(|path| !path.0.exists()) {
+                options.own.iter_mut().for_each(|own| own.options.data = None);
+            }
+            if let Err(mistakes) = Compare::new(&options) {
                 for mistake in mistakes {
                     let Mistake { place, hint } = mistake;
                     let message = format!("{place}: {hint}");
@@ -251,6 +257,11 @@ impl BenchFile {
                 }
             }
         }
+    }
+
+    /// Whether commands run before anything is measured: files that are missing now may be theirs.
+    fn prepares(&self) -> bool {
+        self.processes.iter().chain(self.targets.iter()).any(|(_, service)| !service.prepare.is_empty())
     }
 
     /// The targets of a workload.
@@ -275,7 +286,13 @@ impl BenchFile {
             options.urls =
                 vec![workload.path.as_deref().map_or_else(|| url.to_owned(), |path| with_path(url, path))];
             options.http2 = target.http2.unwrap_or(workload.http2);
-            options.streams = workload.streams.filter(|_| options.http2);
+            let is_grpc = url.starts_with("grpc");
+            options.streams = workload.streams.filter(|_| options.http2 || is_grpc);
+            if is_grpc {
+                // A message is written as JSON, which is data and no body.
+                let text = options.body.take().and_then(|body| String::from_utf8(body).ok());
+                options.data = options.data.or(text);
+            }
             options.headers.extend(target.headers.0.iter().map(|(n, v)| format!("{n}: {v}")));
             options.pid = pids.get(name).cloned();
             Some(Contender { name: name.clone(), options })
@@ -302,6 +319,8 @@ impl Workload {
             body: self.body.clone().map(String::into_bytes),
             data: self.body_file.as_ref().map(|path| format!("@{}", path.0.display())),
             raw: true,
+            protos: self.protos.iter().map(|path| path.0.clone()).collect(),
+            metadata: pairs(&self.metadata),
             connections: self.connections,
             threads: self.threads,
             pipeline: self.pipeline,

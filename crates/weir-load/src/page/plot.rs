@@ -16,22 +16,25 @@ const ABOVE: f64 = 8.0;
 /// and for half a label at its right.
 const RIGHT: f64 = 24.0;
 
+/// How many colours the page has.
+const COLOURS: usize = 8;
+
 /// One line of a plot.
-pub(super) struct Line {
-    pub(super) name: String,
+pub(crate) struct Line {
+    pub(crate) name: String,
     /// Values of both axes; where a value is missing, the line is interrupted.
-    pub(super) points: Vec<(f64, Option<f64>)>,
+    pub(crate) points: Vec<(f64, Option<f64>)>,
 }
 
 /// How an axis places its values.
 #[derive(Clone, Copy, PartialEq)]
-pub(super) enum Scale {
+pub(crate) enum Scale {
     Linear,
     Log,
 }
 
 /// An axis: its ends, its scale, and what its values are called.
-pub(super) struct Axis {
+pub(crate) struct Axis {
     from: f64,
     to: f64,
     scale: Scale,
@@ -41,7 +44,7 @@ pub(super) struct Axis {
 
 impl Axis {
     /// From 0, with labels at round values, or over decades when the values span more than 30-fold.
-    pub(super) fn of(values: impl Iterator<Item = f64> + Clone, name: fn(f64) -> String) -> Self {
+    pub(crate) fn of(values: impl Iterator<Item = f64> + Clone, name: fn(f64) -> String) -> Self {
         let most = values.clone().fold(0.0, f64::max);
         let least = values.filter(|v| *v > 0.0).fold(f64::INFINITY, f64::min);
         if least.is_finite() && most / least > 30.0 {
@@ -52,7 +55,7 @@ impl Axis {
     }
 
     /// From 0 to a round value.
-    pub(super) fn linear(most: f64, name: fn(f64) -> String) -> Self {
+    pub(crate) fn linear(most: f64, name: fn(f64) -> String) -> Self {
         let most = if most > 0.0 { most } else { 1.0 };
         let power = 10f64.powf((most / 5.0).log10().floor());
         // Divided where the power is a fraction: 6 / 10 is 0.6, and 6 × 0.1 is not.
@@ -65,12 +68,12 @@ impl Axis {
     }
 
     /// Exactly from one value to another, with labels where they are wanted.
-    pub(super) const fn exact(from: f64, to: f64, marks: Vec<(f64, String)>) -> Self {
+    pub(crate) const fn exact(from: f64, to: f64, marks: Vec<(f64, String)>) -> Self {
         Self { from, to, scale: Scale::Linear, marks }
     }
 
     /// Over whole decades.
-    pub(super) fn log(least: f64, most: f64, name: fn(f64) -> String) -> Self {
+    pub(crate) fn log(least: f64, most: f64, name: fn(f64) -> String) -> Self {
         let (low, high) = (least.log10().floor() as i32, most.log10().ceil() as i32);
         let high = high.max(low + 1);
         let marks = (low..=high).map(|p| (10f64.powi(p), name(10f64.powi(p)))).collect();
@@ -115,9 +118,9 @@ fn frame(title: &str, x: &Axis, y: &Axis) -> String {
 }
 
 /// Lines on one pair of axes, with a legend below. `title` must be plain text.
-pub(super) fn lines(title: &str, x: &Axis, y: &Axis, lines: &[Line]) -> String {
+pub(crate) fn lines(title: &str, x: &Axis, y: &Axis, lines: &[Line]) -> String {
     let mut out = frame(title, x, y);
-    for (i, line) in lines.iter().enumerate() {
+    for (i, line) in lines.iter().enumerate().map(|(i, line)| (i % COLOURS, line)) {
         let (mut path, mut pen) = (String::new(), 'M');
         for (at, value) in &line.points {
             match value {
@@ -138,14 +141,14 @@ pub(super) fn lines(title: &str, x: &Axis, y: &Axis, lines: &[Line]) -> String {
         }
     }
     out += "</svg><p class=\"legend\">";
-    for (i, line) in lines.iter().enumerate() {
-        let _ = write!(out, "<span><i class=\"c{i}\"></i>{}</span>", line.name);
+    for (i, line) in lines.iter().enumerate().map(|(i, line)| (i % COLOURS, line)) {
+        let _ = write!(out, "<span><i class=\"c{i}\"></i>{}</span> ", line.name); // where a row may end
     }
     out + "</p>"
 }
 
 /// Bars from one value to another with a height each and a text that shows when pointed at.
-pub(super) fn bars(title: &str, x: &Axis, y: &Axis, bars: &[(f64, f64, f64, String)]) -> String {
+pub(crate) fn bars(title: &str, x: &Axis, y: &Axis, bars: &[(f64, f64, f64, String)]) -> String {
     let mut out = frame(title, x, y);
     for (from, to, height, text) in bars {
         let (left, top) = (x_of(x, *from), y_of(y, *height));
@@ -159,13 +162,57 @@ pub(super) fn bars(title: &str, x: &Axis, y: &Axis, bars: &[(f64, f64, f64, Stri
     out + "</svg>"
 }
 
+/// What one row of [`ranges`] shows: a name, a value with its lower and upper bound, and a text that shows when pointed at.
+pub(crate) struct Range {
+    pub(crate) name: String,
+    pub(crate) value: f64,
+    pub(crate) bounds: Option<(f64, f64)>,
+    pub(crate) text: String,
+    /// Which colour.
+    pub(crate) class: usize,
+}
+
+/// Values with their bounds below each other, and a line at `mark`: what is on its other side is another matter.
+pub(crate) fn ranges(title: &str, x: &Axis, mark: f64, rows: &[Range]) -> String {
+    const ROW: f64 = 18.0;
+    /// Room for names.
+    const NAMES: f64 = 150.0;
+    let height = rows.len() as f64 * ROW + BELOW;
+    let at = |value: f64| NAMES + x.place(value).clamp(0.0, 1.0) * (W - NAMES - RIGHT);
+    let mut out = format!("<svg viewBox=\"0 0 {W} {height}\" role=\"img\" aria-label=\"{title}\">");
+    let bottom = height - BELOW;
+    for (value, label) in &x.marks {
+        let (at, below) = (at(*value), height - 8.0);
+        let _ = write!(
+            out,
+            "<path class=\"grid\" d=\"M{at:.1} 0V{bottom}\"/><text x=\"{at:.1}\" y=\"{below}\" text-anchor=\"middle\">{label}</text>"
+        );
+    }
+    let _ = write!(out, "<path class=\"line c7\" d=\"M{:.1} 0V{bottom}\"/>", at(mark));
+    for (i, row) in rows.iter().enumerate() {
+        let y = (i as f64 + 0.5) * ROW;
+        let (class, text_y, names) = (row.class % COLOURS, y + 4.0, NAMES - 8.0);
+        let _ = write!(
+            out,
+            "<g><title>{}</title><text x=\"{names}\" y=\"{text_y}\" text-anchor=\"end\">{}</text>",
+            row.text, row.name
+        );
+        if let Some((low, high)) = row.bounds {
+            let _ = write!(out, "<path class=\"line c{class}\" d=\"M{:.1} {y}H{:.1}\"/>", at(low), at(high));
+        }
+        let _ =
+            write!(out, "<circle class=\"c{class}\" cx=\"{:.1}\" cy=\"{y}\" r=\"3.5\"/></g>", at(row.value));
+    }
+    out + "</svg>"
+}
+
 /// One bar cut into shares, with a legend below. Shares of nothing are left out.
-pub(super) fn shares(title: &str, parts: &[(String, f64, String)]) -> String {
+pub(crate) fn shares(title: &str, parts: &[(String, f64, String)]) -> String {
     let all: f64 = parts.iter().map(|(_, n, _)| n).sum();
     let mut out = format!("<svg viewBox=\"0 0 {W} 30\" role=\"img\" aria-label=\"{title}\">");
     let (mut left, mut legend) = (0.0, String::new());
     for (i, (name, n, text)) in parts.iter().filter(|(_, n, _)| *n > 0.0).enumerate() {
-        let (width, class) = (n / all * W, i % 8);
+        let (width, class) = (n / all * W, i % COLOURS);
         let _ = write!(
             out,
             "<rect class=\"c{class}\" x=\"{left:.1}\" y=\"0\" width=\"{width:.1}\" height=\"30\"><title>{name}: {text}</title></rect>"

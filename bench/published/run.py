@@ -1,0 +1,108 @@
+#!/usr/bin/env python3
+"""Runs the bench files of this folder, keeps the results, and writes the table of README.md.
+
+usage: run.py [--bin WEIR] [-d TIME] [FILE.yaml ...]     runs the files, or all, each workload for TIME (default 30s)
+       run.py --table                                     writes the table anew from the newest results
+
+Results go to ../results/published/DATE-COMMIT-FILE.json (every round) and .md (what was printed).
+"""
+import argparse, datetime, glob, json, os, re, subprocess, sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+RESULTS = os.path.join(HERE, "..", "results", "published")
+README = os.path.join(HERE, "README.md")
+
+
+def time(ns):
+    for unit, size in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
+        if ns >= size:
+            return f"{ns / size:.3g} {unit}"
+    return f"{ns:.0f} ns"
+
+
+def rate(value):
+    return f"{value:,.0f}/s"
+
+
+def run(binary, file, duration):
+    name = os.path.splitext(os.path.basename(file))[0]
+    commit = subprocess.run(["git", "-C", HERE, "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
+    day = datetime.datetime.now(datetime.timezone.utc).date()
+    base = os.path.join(RESULTS, f"{day}-{commit}-{name}")
+    command = [binary, "compare", "-f", file, "--save", base + ".json"] + (["-d", duration] if duration else [])
+    print(f"== {name}", flush=True)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=HERE)
+    if done.returncode not in (0, 1) or not done.stdout:
+        print(done.stderr, file=sys.stderr)
+        os.path.exists(base + ".json") and os.remove(base + ".json")
+        return
+    # Histograms of every target would be most of the file; figures and rounds stay.
+    with open(base + ".json") as f:
+        result = json.load(f)
+    for workload in result["workloads"]:
+        for target in workload["comparison"]["targets"]:
+            target.pop("latency", None)
+    with open(base + ".json", "w") as f:
+        json.dump(result, f, indent=1)
+    with open(base + ".md", "w") as f:
+        f.write(f"# {result['name']}\n\n{result['about']}\n\n```\n{done.stdout}```\n")
+
+
+def newest():
+    found = {}
+    for path in sorted(glob.glob(os.path.join(RESULTS, "*.json")), key=os.path.getmtime):
+        found[re.sub(r"^\d+-\d+-\d+-[0-9a-f]+-(.*)\.json$", r"\1", os.path.basename(path))] = path
+    return sorted(found.items())
+
+
+def table():
+    rows = ["| workload | published | on | measured here | verdict |", "|---|---|---|---|---|"]
+    machines, left, versions = set(), [], {}
+    for name, path in newest():
+        with open(path) as f:
+            result = json.load(f)
+        versions.update(result["versions"])
+        left += [f"- `{name}`: {l['target']}: {l['reason'].strip().splitlines()[0][:200]}" for l in result["left_out"]]
+        for workload in result["workloads"]:
+            c = workload["comparison"]
+            machines.add(f"{c['generator']['cpu']}, {c['generator']['cores']} cores, {c['generator']['kernel']}")
+            told = []
+            for p in workload["published"]:
+                f = p["figures"]
+                p99 = f" (p99 {time(f['p99'])})" if "p99" in f else ""
+                told.append((f"{p['who']} {rate(f['rate'])}{p99}", p["machine"]))
+            measured = []
+            for t in c["targets"]:
+                f = {k: v["value"] for k, v in t["figures"].items()}
+                if "rate" in f:
+                    cost = f", {time(f['cost'])}" if "cost" in f else ""
+                    errors = f", **{t['errors']} errors**" if t["errors"] else ""
+                    measured.append(f"{t['name']} {rate(f['rate'])} (p99 {time(f['p99'])}{cost}){errors}")
+            reasons = sorted({r for t in c["targets"] for r in t["reasons"]})
+            on = sorted({m for _, m in told})
+            rows.append(
+                f"| `{name}` {workload['name']} | {'<br>'.join(t for t, _ in told) or '-'} | {'<br>'.join(on) or '-'} "
+                f"| {'<br>'.join(measured)} | {c['grade']} {' '.join(reasons)} |"
+            )
+    text = "\n".join(rows) + "\n\nMeasured on " + "; ".join(sorted(machines)) + ". "
+    text += ", ".join(f"{n}: {v}" for n, v in sorted(versions.items())) + ".\n"
+    if left:
+        text += "\nLeft out:\n\n" + "\n".join(left) + "\n"
+    with open(README) as f:
+        readme = f.read()
+    begin, end = "<!-- table -->\n", "<!-- /table -->"
+    before, rest = readme.split(begin)
+    with open(README, "w") as f:
+        f.write(before + begin + text + end + rest.split(end)[1])
+
+
+ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+ap.add_argument("--bin", default="weir")
+ap.add_argument("-d", default="30s")
+ap.add_argument("--table", action="store_true")
+ap.add_argument("files", nargs="*")
+a = ap.parse_args()
+if not a.table:
+    for file in a.files or sorted(glob.glob(os.path.join(HERE, "*.yaml"))):
+        run(os.path.abspath(a.bin) if "/" in a.bin else a.bin, os.path.abspath(file), a.d)
+table()

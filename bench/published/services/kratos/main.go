@@ -1,0 +1,73 @@
+// The greeter of the service comparison on kratos, as its template makes it: recovery on, everything else off.
+//
+// Usage: kratos HTTP_ADDRESS GRPC_ADDRESS
+package main
+
+import (
+	"context"
+	"os"
+
+	"github.com/go-kratos/kratos/v2"
+	"github.com/go-kratos/kratos/v2/log"
+	"github.com/go-kratos/kratos/v2/middleware/recovery"
+	kgrpc "github.com/go-kratos/kratos/v2/transport/grpc"
+	khttp "github.com/go-kratos/kratos/v2/transport/http"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+)
+
+// Request and reply of helloworld.v1 have one string with number 1, as StringValue has: no generated code is needed.
+type greeter interface {
+	SayHello(context.Context, *wrapperspb.StringValue) (*wrapperspb.StringValue, error)
+}
+
+type server struct{}
+
+func (server) SayHello(_ context.Context, in *wrapperspb.StringValue) (*wrapperspb.StringValue, error) {
+	return wrapperspb.String("Hello " + in.GetValue()), nil
+}
+
+func sayHello(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(wrapperspb.StringValue)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	handle := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(greeter).SayHello(ctx, req.(*wrapperspb.StringValue))
+	}
+	if interceptor == nil {
+		return handle(ctx, in)
+	}
+	return interceptor(ctx, in, &grpc.UnaryServerInfo{Server: srv, FullMethod: "/helloworld.v1.Greeter/SayHello"}, handle)
+}
+
+var description = grpc.ServiceDesc{
+	ServiceName: "helloworld.v1.Greeter",
+	HandlerType: (*greeter)(nil),
+	Methods:     []grpc.MethodDesc{{MethodName: "SayHello", Handler: sayHello}},
+}
+
+type reply struct {
+	Message string `json:"message"`
+}
+
+func main() {
+	log.SetLogger(log.NewFilter(log.DefaultLogger, log.FilterLevel(log.LevelError)))
+	web := khttp.NewServer(khttp.Address(os.Args[1]), khttp.Middleware(recovery.Recovery()))
+	web.Route("/").GET("/api/v1/helloworld/{name}", func(ctx khttp.Context) error {
+		name := ctx.Vars().Get("name")
+		handle := ctx.Middleware(func(ctx context.Context, _ interface{}) (interface{}, error) {
+			return &reply{Message: "Hello " + name}, nil
+		})
+		out, err := handle(ctx, nil)
+		if err != nil {
+			return err
+		}
+		return ctx.Result(200, out)
+	})
+	rpc := kgrpc.NewServer(kgrpc.Address(os.Args[2]), kgrpc.Middleware(recovery.Recovery()))
+	rpc.RegisterService(&description, server{})
+	if err := kratos.New(kratos.Name("greeter"), kratos.Server(web, rpc)).Run(); err != nil {
+		log.Fatal(err)
+	}
+}

@@ -1,0 +1,122 @@
+//! Pages for people, readable offline: no script, nothing loaded, plots as inline SVG. What reports and comparisons have in common;
+//! `plot` draws.
+
+pub(crate) mod plot;
+
+use crate::Histogram;
+use crate::report::Grade;
+use crate::units::time;
+use plot::{Axis, Line};
+use std::fmt::Write;
+
+/// A whole page. `title` and `body` are HTML.
+pub(crate) fn document(grade: Grade, title: &str, body: &str) -> String {
+    format!(
+        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\
+         <title>{grade}: {title}</title>\n<style>\n{css}</style></head>\n<body>\n<h1>{title}</h1>\n{body}</body></html>\n",
+        css = include_str!("page/page.css"),
+    )
+}
+
+/// Whether it can be believed, and reasons against it, which are HTML.
+pub(crate) fn verdict(grade: Grade, reasons: impl IntoIterator<Item = String>) -> String {
+    let meaning = match grade {
+        Grade::Invalid => "It is not what was asked for: do not quote it.",
+        Grade::Suspect => "Something may have distorted it: read the reasons before you quote it.",
+        Grade::Valid => "Nothing speaks against this result.",
+    };
+    let reasons: String = reasons.into_iter().map(|reason| format!("<li>{reason}</li>")).collect();
+    let list = if reasons.is_empty() { reasons } else { format!("<ul>{reasons}</ul>") };
+    format!("<div class=\"verdict {grade}\"><b>{grade}</b> {meaning}{list}</div>\n")
+}
+
+/// A part of a page.
+pub(crate) fn section(title: &str, body: &str) -> String {
+    format!("<h2>{title}</h2>\n{body}\n")
+}
+
+/// A table of cells that are HTML already.
+pub(crate) fn table<R: AsRef<[String]>>(head: &[&str], rows: impl IntoIterator<Item = R>) -> String {
+    let mut out = "<div class=\"wide\"><table>".to_owned();
+    if !head.is_empty() {
+        let cells: String = head.iter().map(|cell| format!("<th>{cell}</th>")).collect();
+        let _ = write!(out, "<tr>{cells}</tr>"); // a String takes everything
+    }
+    for row in rows {
+        let cells: String = row.as_ref().iter().map(|cell| format!("<td>{cell}</td>")).collect();
+        let _ = write!(out, "<tr>{cells}</tr>");
+    }
+    out + "</table></div>"
+}
+
+/// Text that came from a peer or a command line.
+pub(crate) fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+/// Latencies over percentiles. Names are HTML.
+pub(crate) fn by_percentile(histograms: &[(&str, &Histogram)]) -> String {
+    let lines: Vec<Line> =
+        histograms.iter().map(|(name, h)| Line { name: (*name).to_owned(), points: spectrum(h) }).collect();
+    // Each nine gets as much room as the one before.
+    let most = histograms.iter().map(|(_, h)| h.count()).max().unwrap_or(0);
+    let nines = (most as f64).log10().ceil().clamp(2.0, 6.0);
+    let marks = [
+        (0.0, "0 %"),
+        (1.0, "90 %"),
+        (2.0, "99 %"),
+        (3.0, "99.9 %"),
+        (4.0, "99.99 %"),
+        (5.0, "99.999 %"),
+        (6.0, "99.9999 %"),
+    ];
+    let marks = marks.into_iter().filter(|(at, _)| *at <= nines).map(|(at, label)| (at, label.to_owned()));
+    let x = Axis::exact(0.0, nines, marks.collect());
+    let values = lines.iter().flat_map(|line| line.points.iter().filter_map(|(_, value)| *value));
+    plot::lines("Latency by percentile", &x, &Axis::of(values, time), &lines)
+}
+
+/// Latency at a hundred places from 0 to as many nines as there are values for.
+fn spectrum(h: &Histogram) -> Vec<(f64, Option<f64>)> {
+    let nines = (h.count().max(2) as f64).log10().min(6.0);
+    (0..=100)
+        .map(|i| f64::from(i) / 100.0 * nines)
+        .map(|at| (at, Some(h.quantile(1.0 - 10f64.powf(-at)) as f64)))
+        .collect()
+}
+
+#[cfg(test)]
+pub(crate) mod testing {
+    /// Fails unless the page is well-formed, loads nothing, and has no figure that is none.
+    pub(crate) fn expect_sound(page: &str) {
+        let names = elements(page);
+        for banned in ["script", "link", "img", "iframe", "object", "b hi"] {
+            assert!(!names.iter().any(|name| name == banned), "{banned}");
+        }
+        for loads in ["src=", "href=", "url(", "@import"] {
+            assert!(!page.contains(loads), "{loads}");
+        }
+        assert!(!page.contains("NaN") && !page.contains("inf"), "a figure that is none");
+    }
+
+    /// Fails unless every element is closed in its order; the names of all elements.
+    fn elements(page: &str) -> Vec<String> {
+        let (mut open, mut seen) = (Vec::new(), Vec::new());
+        for tag in page.split('<').skip(2) {
+            let (tag, _) = tag.split_once('>').expect("a bare < in the page");
+            let name = tag.split([' ', '/']).find(|word| !word.is_empty()).unwrap().to_owned();
+            if tag.starts_with('/') {
+                assert_eq!(open.pop().as_deref(), Some(name.as_str()), "closed out of order");
+            } else {
+                if !tag.ends_with('/') && !["meta", "br"].contains(&name.as_str()) {
+                    open.push(name.clone());
+                }
+                seen.push(name);
+            }
+        }
+        assert!(open.is_empty(), "{open:?} left open");
+        seen
+    }
+}

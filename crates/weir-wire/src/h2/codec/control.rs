@@ -1,0 +1,194 @@
+//! Frames of the connection itself, and its end.
+
+use super::streams::Ending;
+use super::{ALIVE, Broken, Codec, Failed, GOODBYE, Leaving, Role, STREAM_WINDOW, WINDOW_FIRST, broken};
+use crate::h2::flood::Fault;
+use crate::h2::frame::{self, Header, Kind, code, setting};
+
+impl Codec {
+    // === what comes ===
+
+    /// RFC 9113 §5.3.2: priorities say nothing any more, but must be well formed.
+    pub(super) fn priority(&mut self, header: &Header, payload: &[u8]) -> Result<(), Broken> {
+        let wrong = match frame::number(payload, 0) {
+            _ if payload.len() != 5 => code::FRAME_SIZE,
+            Some(on) if on & 0x7fff_ffff == header.stream => code::PROTOCOL,
+            _ => return Ok(()),
+        };
+        match self.streams.find(header.stream) {
+            Some(slot) => {
+                self.reset_provoked(slot, wrong, "a priority that is none");
+                Ok(())
+            }
+            None => broken(wrong),
+        }
+    }
+
+    pub(super) fn settings(&mut self, header: &Header, payload: &[u8]) -> Result<(), Broken> {
+        if header.has(frame::ACK) {
+            if !payload.is_empty() {
+                return broken(code::FRAME_SIZE);
+            }
+            if self.peer.came == 0 {
+                return broken(code::PROTOCOL);
+            }
+            match self.unconfirmed.checked_sub(1) {
+                Some(less) => self.unconfirmed = less,
+                None => self.meter.unasked(Kind::SETTINGS),
+            }
+            if self.role == Role::Server {
+                // RFC 9113 §6.9.2: from here on the client counts by our window.
+                for slot in self.streams.slots() {
+                    self.streams.at(slot).room -= WINDOW_FIRST - i64::from(STREAM_WINDOW);
+                }
+            }
+            return Ok(());
+        }
+        if !payload.len().is_multiple_of(6) {
+            return broken(code::FRAME_SIZE);
+        }
+        self.peer.came = self.peer.came.wrapping_add(1);
+        for pair in payload.chunks_exact(6) {
+            let (Some(value), [high, low, ..]) = (frame::number(pair, 2), pair) else { continue };
+            match (u16::from_be_bytes([*high, *low]), value) {
+                (setting::PUSH, 0) => {}
+                (setting::PUSH, 1) if self.role == Role::Server => {}
+                (setting::PUSH, _) | (setting::CONNECT, 2..) => return broken(code::PROTOCOL),
+                (setting::CONNECT, on) => self.peer.connect = on == 1,
+                (setting::STREAMS, most) => self.peer.streams = most as usize,
+                (setting::WINDOW, window) => self.change_windows(i64::from(window))?,
+                (setting::FRAME, 0..16_384 | 16_777_216..) => return broken(code::PROTOCOL),
+                _ => {} // larger frames gain nothing, and our encoder needs no table
+            }
+        }
+        self.write_frame(Kind::SETTINGS, frame::ACK, 0, &[]);
+        self.begin_more();
+        Ok(())
+    }
+
+    pub(super) fn ping(&mut self, header: &Header, payload: &[u8]) -> Result<(), Broken> {
+        if payload.len() != 8 {
+            return broken(code::FRAME_SIZE);
+        }
+        if !header.has(frame::ACK) {
+            self.write_frame(Kind::PING, frame::ACK, 0, payload);
+        } else if payload == ALIVE && self.asked_alive {
+            self.asked_alive = false;
+        } else if payload == GOODBYE && self.leaving == Leaving::Asked {
+            self.leaving = Leaving::Told;
+            self.write_goaway(self.last, code::NO_ERROR);
+        } else {
+            self.meter.unasked(Kind::PING);
+        }
+        Ok(())
+    }
+
+    pub(super) fn goaway(&mut self, payload: &[u8]) -> Result<(), Broken> {
+        let Some(last) = frame::number(payload, 0).filter(|_| payload.len() >= 8) else {
+            return broken(code::FRAME_SIZE);
+        };
+        self.left = true;
+        if self.role == Role::Client {
+            for slot in self.streams.slots() {
+                if self.streams.at(slot).id > last & 0x7fff_ffff {
+                    self.lose(slot, Failed::Refused { by_reset: false }, Ending::Ours);
+                }
+            }
+            self.begin_more();
+        }
+        Ok(())
+    }
+
+    pub(super) fn reset_came(&mut self, header: &Header, payload: &[u8]) -> Result<(), Broken> {
+        let Some(why) = frame::number(payload, 0).filter(|_| payload.len() == 4) else {
+            return broken(code::FRAME_SIZE);
+        };
+        match self.streams.find(header.stream) {
+            Some(slot) => {
+                let refused = why == code::REFUSED && self.role == Role::Client;
+                let failed = if refused { Failed::Refused { by_reset: true } } else { Failed::Reset };
+                self.lose(slot, failed, Ending::Theirs);
+                Ok(())
+            }
+            None if self.is_idle(header.stream) => broken(code::PROTOCOL),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether nobody has begun that stream.
+    pub(super) const fn is_idle(&self, id: u32) -> bool {
+        id.is_multiple_of(2) || id > self.last
+    }
+
+    // === its end ===
+
+    /// Asks for a sign of life, unless it was asked already.
+    pub(in crate::h2) fn ask_alive(&mut self) {
+        if !std::mem::replace(&mut self.asked_alive, true) {
+            self.write_frame(Kind::PING, 0, 0, &ALIVE);
+        }
+    }
+
+    /// Takes no further streams: GOAWAY in two steps (RFC 9113 §6.8).
+    pub(in crate::h2) fn leave(&mut self) {
+        if self.leaving == Leaving::No && self.ended.is_none() {
+            self.leaving = Leaving::Asked;
+            self.write_goaway(0x7fff_ffff, code::NO_ERROR);
+            self.write_frame(Kind::PING, 0, 0, &GOODBYE);
+        }
+    }
+
+    /// Whether one side has said goodbye and nothing is under way.
+    pub(in crate::h2) fn is_over(&self) -> bool {
+        (self.left || self.leaving == Leaving::Told) && self.streams.open() == 0 && self.arrivals.is_empty()
+    }
+
+    /// Ends it now, with GOAWAY.
+    pub(in crate::h2) fn end(&mut self, fault: Fault) {
+        let code = match fault {
+            Fault::Flood(_) => code::CALM,
+            Fault::Protocol => code::PROTOCOL,
+            Fault::Closed => code::NO_ERROR,
+        };
+        self.end_with(fault, Some(code));
+    }
+
+    /// The connection is gone: nothing more can be said.
+    pub(in crate::h2) fn gone(&mut self) {
+        self.end_with(Fault::Closed, None);
+    }
+
+    pub(super) fn fail(&mut self, broken: Broken) {
+        self.end_with(broken.flood.map_or(Fault::Protocol, Fault::Flood), Some(broken.code));
+    }
+
+    fn end_with(&mut self, fault: Fault, code: Option<u32>) {
+        if self.ended.is_some() {
+            return;
+        }
+        if let Some(code) = code {
+            self.write_goaway(self.last_of_peer(), code);
+        }
+        self.ended = Some(fault);
+        let failed = match fault {
+            Fault::Closed => Failed::Closed,
+            Fault::Flood(_) | Fault::Protocol => Failed::Malformed("a rule of the connection"),
+        };
+        for slot in self.streams.slots() {
+            self.lose(slot, failed, Ending::Ours);
+        }
+        self.begin_more();
+        self.head_since = None;
+    }
+
+    const fn last_of_peer(&self) -> u32 {
+        if matches!(self.role, Role::Server) { self.last } else { 0 }
+    }
+
+    fn write_goaway(&mut self, last: u32, code: u32) {
+        let last = if self.role == Role::Server { last } else { 0 };
+        let [a, b, c, d] = last.to_be_bytes();
+        let [e, f, g, h] = code.to_be_bytes();
+        self.write_frame(Kind::GOAWAY, 0, 0, &[a, b, c, d, e, f, g, h]);
+    }
+}

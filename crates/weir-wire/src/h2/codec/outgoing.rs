@@ -1,0 +1,402 @@
+//! Heads and bodies that are sent, and the windows that let them.
+
+use super::streams::{Ending, RESET, Record, WRITE};
+use super::{Broken, Codec, Failed, OUT_MOST, WINDOW_FIRST, WINDOW_MOST, broken};
+use crate::h2::frame::{self, FRAME_MOST, HEADER, Header, Kind, code};
+use crate::h2::render;
+use crate::websocket;
+use std::io;
+use std::task::{Context, Poll};
+
+impl Codec {
+    // === streams of ours ===
+
+    /// A place for a request, which begins when its head is written.
+    pub(in crate::h2) fn reserve(&mut self) -> usize {
+        self.streams.add()
+    }
+
+    /// Whether a request can begin now. Those that wait come first.
+    pub(in crate::h2) fn may_begin(&mut self, slot: usize, cx: &Context<'_>) -> Poll<Result<(), Failed>> {
+        if !self.is_open() {
+            return Poll::Ready(Err(Failed::Refused { by_reset: false })); // nobody has looked at what was not sent
+        }
+        let is_next = self.beginners.front().is_none_or(|first| *first == slot);
+        if is_next && self.streams.open() < self.peer.streams && !self.is_full() {
+            self.beginners.pop_front();
+            self.streams.at(slot).queued = false;
+            return Poll::Ready(Ok(()));
+        }
+        let record = self.streams.at(slot);
+        record.wait(WRITE, cx);
+        if !std::mem::replace(&mut record.queued, true) {
+            self.beginners.push_back(slot);
+        }
+        Poll::Pending
+    }
+
+    /// Wakes those that wait to begin, as many as may.
+    pub(super) fn begin_more(&mut self) {
+        if self.beginners.is_empty() {
+            return;
+        }
+        let room = match self.is_open() {
+            true => self.peer.streams.saturating_sub(self.streams.open()),
+            false => usize::MAX, // none ever will
+        };
+        for slot in self.beginners.iter().take(room) {
+            self.streams.at(*slot).wake(WRITE);
+        }
+    }
+
+    /// Sends the head of a request, which begins its stream.
+    pub(in crate::h2) fn send_request(&mut self, slot: usize, text: &[u8], scheme: &str) -> io::Result<()> {
+        let at = self.begin_block();
+        let asked = match render::request(text, scheme, &mut self.render, &mut self.out) {
+            Ok(asked) if asked.key.is_some() && !self.peer.connect => {
+                let why = "the upstream does not take WebSockets by HTTP/2 (RFC 8441)";
+                Err(io::Error::new(io::ErrorKind::Unsupported, why))
+            }
+            asked => asked,
+        };
+        let asked = match asked {
+            Ok(asked) => asked,
+            Err(e) => {
+                self.out.truncate(at);
+                return Err(e);
+            }
+        };
+        let id = if self.last == 0 { 1 } else { self.last + 2 };
+        self.last = id;
+        self.streams.begin(slot, id);
+        let window = self.peer.window;
+        let record = self.streams.at(slot);
+        (record.room, record.room_most, record.window) = (WINDOW_FIRST, WINDOW_FIRST as u32, window);
+        record.is_head = asked.is_head;
+        record.accept = asked.key.map(|key| websocket::accept(&key));
+        self.end_block(slot, at, 0);
+        self.begin_more();
+        Ok(())
+    }
+
+    /// Whether the stream asked for a tunnel.
+    pub(in crate::h2) fn asked_for_tunnel(&mut self, slot: usize) -> bool {
+        self.streams.at(slot).accept.is_some()
+    }
+
+    // === heads ===
+
+    /// Sends the head of a response; tells whether it was the final one.
+    pub(in crate::h2) fn send_response(
+        &mut self,
+        slot: usize,
+        text: &[u8],
+        cx: &Context<'_>,
+    ) -> Poll<io::Result<bool>> {
+        let is_full = self.is_full();
+        let record = self.streams.at(slot);
+        if let Some(failed) = record.failed {
+            return Poll::Ready(Err(failed.into()));
+        }
+        if is_full {
+            record.wait(WRITE, cx);
+            if !std::mem::replace(&mut record.queued, true) {
+                self.heads.push(slot);
+            }
+            return Poll::Pending;
+        }
+        let tunnel = record.tunnel;
+        let at = self.begin_block();
+        let status = match render::response(text, tunnel, &mut self.render, &mut self.out) {
+            Ok(status) => status,
+            Err(e) => {
+                self.out.truncate(at);
+                return Poll::Ready(Err(e));
+            }
+        };
+        self.end_block(slot, at, 0);
+        Poll::Ready(Ok(status >= 200))
+    }
+
+    /// Leaves room for the header of HEADERS; the block is appended behind it.
+    fn begin_block(&mut self) -> usize {
+        let at = self.out.len();
+        self.out.extend_from_slice(&[0; HEADER]);
+        at
+    }
+
+    /// Writes the header where room was left for it, and more of them where the block wants CONTINUATION.
+    fn end_block(&mut self, slot: usize, at: usize, flags: u8) {
+        let id = self.streams.at(slot).id;
+        let len = self.out.len() - at - HEADER;
+        if len <= FRAME_MOST {
+            put_header(&mut self.out, at, len, Kind::HEADERS, flags | frame::END_HEADERS, id);
+        } else {
+            let block = self.out.split_off(at + HEADER);
+            self.out.truncate(at);
+            let pieces = block.chunks(FRAME_MOST).count();
+            for (n, piece) in block.chunks(FRAME_MOST).enumerate() {
+                let kind = if n == 0 { Kind::HEADERS } else { Kind::CONTINUATION };
+                let first = if n == 0 { flags } else { 0 };
+                let last = if n + 1 == pieces { frame::END_HEADERS } else { 0 };
+                frame::write(kind, first | last, id, piece, &mut self.out);
+            }
+        }
+        self.meter.sent_head();
+        let place = self.before + at as u64;
+        self.streams.at(slot).last_frame = Some((place, false));
+    }
+
+    // === bodies ===
+
+    /// Sends some of a body.
+    pub(in crate::h2) fn send_data(
+        &mut self,
+        slot: usize,
+        data: &[u8],
+        cx: &Context<'_>,
+    ) -> Poll<Result<usize, Failed>> {
+        let is_free = self.queue.is_empty();
+        let room = self.room_to_send();
+        let record = self.streams.at(slot);
+        if let Some(failed) = record.failed {
+            return Poll::Ready(Err(failed));
+        }
+        if record.sent_end {
+            return Poll::Ready(Err(Failed::GivenUp));
+        }
+        if data.is_empty() {
+            return Poll::Ready(Ok(0));
+        }
+        let want = data.len().min(FRAME_MOST).min(usize::try_from(record.window).unwrap_or(0));
+        if want == 0 {
+            record.wait(WRITE, cx); // its own window wakes it
+            self.give_grant_back(slot);
+            self.grant_more();
+            return Poll::Pending;
+        }
+        let allowed = match record.grant {
+            0 if is_free => room,
+            grant => grant,
+        };
+        if allowed == 0 {
+            self.enqueue(slot, cx);
+            return Poll::Pending;
+        }
+        let len = want.min(allowed);
+        self.give_grant_back(slot);
+        self.write_data(slot, data.get(..len).unwrap_or_default());
+        self.grant_more();
+        Poll::Ready(Ok(len))
+    }
+
+    fn write_data(&mut self, slot: usize, data: &[u8]) {
+        let end = self.before + self.out.len() as u64;
+        let record = self.streams.at(slot);
+        record.window -= data.len() as i64;
+        self.window -= data.len() as i64;
+        let id = record.id;
+        // What is written in pieces leaves in one frame, while that is the last.
+        if let Some((place, true)) = record.last_frame
+            && let Some(at) = patchable(self.before, self.written, place)
+            && let Some(header) = self.out.get(at..).and_then(Header::parse)
+            && place + (HEADER + header.len) as u64 == end
+            && header.len + data.len() <= FRAME_MOST
+        {
+            self.out.extend_from_slice(data);
+            put_header(&mut self.out, at, header.len + data.len(), Kind::DATA, 0, id);
+            self.meter.sent_data(data.len());
+            return;
+        }
+        record.last_frame = Some((end, true));
+        self.write_frame(Kind::DATA, 0, id, data);
+        self.meter.sent_data(data.len());
+    }
+
+    /// Ends what we send on a stream: by a mark on its last frame, if that has not left yet.
+    pub(in crate::h2) fn send_end(&mut self, slot: usize, trailers: &[u8]) -> io::Result<()> {
+        let record = self.streams.at(slot);
+        if let Some(failed) = record.failed {
+            return Err(failed.into());
+        }
+        if record.sent_end || record.id == 0 {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        let (id, last) = (record.id, record.last_frame);
+        if !trailers.is_empty() {
+            let at = self.begin_block();
+            if let Err(e) = render::trailers(trailers, &mut self.render, &mut self.out) {
+                self.out.truncate(at);
+                return Err(e);
+            }
+            self.end_block(slot, at, frame::END_STREAM);
+        } else if let Some(at) = last.and_then(|(place, _)| patchable(self.before, self.written, place))
+            && let Some(flags) = self.out.get_mut(at + 4)
+        {
+            *flags |= frame::END_STREAM;
+        } else {
+            self.write_frame(Kind::DATA, frame::END_STREAM, id, &[]);
+        }
+        let record = self.streams.at(slot);
+        record.sent_end = true;
+        let is_over = record.got_end;
+        self.give_grant_back(slot);
+        if is_over {
+            self.close(slot, Ending::Theirs);
+        }
+        self.grant_more();
+        Ok(())
+    }
+
+    /// Why the stream is of no more use, if it is.
+    pub(in crate::h2) fn failed(&mut self, slot: usize) -> Option<Failed> {
+        self.streams.at(slot).failed
+    }
+
+    /// Whether the peer has given the stream up; wakes the task when it does.
+    pub(in crate::h2) fn is_reset(&mut self, slot: usize, cx: &Context<'_>) -> bool {
+        let record = self.streams.at(slot);
+        if record.failed.is_none() {
+            record.wait(RESET, cx);
+        }
+        record.failed.is_some()
+    }
+
+    // === windows ===
+
+    pub(super) fn window_update(&mut self, header: &Header, payload: &[u8]) -> Result<(), Broken> {
+        let Some(by) = frame::number(payload, 0).filter(|_| payload.len() == 4) else {
+            return broken(code::FRAME_SIZE);
+        };
+        let by = i64::from(by & 0x7fff_ffff);
+        if header.stream == 0 {
+            self.window += by;
+            if by == 0 {
+                return broken(code::PROTOCOL);
+            }
+            if self.window > WINDOW_MOST {
+                return broken(code::FLOW_CONTROL);
+            }
+            self.grant_more();
+            return Ok(());
+        }
+        let Some(slot) = self.streams.find(header.stream) else {
+            return if self.is_idle(header.stream) { broken(code::PROTOCOL) } else { Ok(()) };
+        };
+        let record = self.streams.at(slot);
+        record.window += by;
+        if by == 0 {
+            self.reset_provoked(slot, code::PROTOCOL, "a window that grows by nothing");
+        } else if record.window > WINDOW_MOST {
+            self.reset_provoked(slot, code::FLOW_CONTROL, "a window beyond 2 GiB");
+        } else {
+            wake_for_window(record);
+        }
+        Ok(())
+    }
+
+    /// The peer changes the window that streams begin with, and by as much those of all that there are (RFC 9113 §6.9.2). They
+    /// may become less than nothing.
+    pub(super) fn change_windows(&mut self, window: i64) -> Result<(), Broken> {
+        if window > WINDOW_MOST {
+            return broken(code::FLOW_CONTROL);
+        }
+        let change = window - self.peer.window;
+        self.peer.window = window;
+        for slot in self.streams.slots() {
+            let record = self.streams.at(slot);
+            record.window += change;
+            if record.window > WINDOW_MOST {
+                return broken(code::FLOW_CONTROL);
+            }
+            wake_for_window(record);
+        }
+        Ok(())
+    }
+
+    /// Bytes that may be sent now and are promised to nobody.
+    fn room_to_send(&self) -> usize {
+        if self.pending().len() + self.reserved >= OUT_MOST {
+            return 0;
+        }
+        usize::try_from(self.window).unwrap_or(0).saturating_sub(self.reserved)
+    }
+
+    /// Whether so much waits to be sent that heads wait too.
+    fn is_full(&self) -> bool {
+        self.pending().len() >= 2 * OUT_MOST
+    }
+
+    /// Something was sent: those that wait for room may go on.
+    pub(super) fn resume(&mut self) {
+        self.grant_more();
+        if !self.is_full() {
+            for slot in std::mem::take(&mut self.heads) {
+                let record = self.streams.at(slot);
+                record.queued = false;
+                record.wake(WRITE);
+            }
+            self.begin_more();
+        }
+    }
+
+    /// Has a stream wait for its turn.
+    fn enqueue(&mut self, slot: usize, cx: &Context<'_>) {
+        let record = self.streams.at(slot);
+        record.wait(WRITE, cx);
+        if std::mem::replace(&mut record.queued, true) {
+            return;
+        }
+        if record.turn > 0 {
+            self.queue.push_front(slot); // it had less than its turn
+        } else {
+            self.queue.push_back(slot);
+        }
+    }
+
+    /// Gives what room there is to those that wait, a frame to each in turn: who wants more than that waits again behind all
+    /// others.
+    pub(super) fn grant_more(&mut self) {
+        while let Some(&slot) = self.queue.front() {
+            let room = self.room_to_send();
+            if room == 0 {
+                return;
+            }
+            self.queue.pop_front();
+            let record = self.streams.at(slot);
+            record.queued = false;
+            let wants = usize::try_from(record.window).unwrap_or(0).clamp(1, FRAME_MOST);
+            let turn = if record.turn > 0 { record.turn } else { FRAME_MOST };
+            record.grant = room.min(wants).min(turn);
+            record.turn = if record.grant == room { turn - record.grant } else { 0 };
+            self.reserved += record.grant;
+            record.wake(WRITE);
+        }
+    }
+
+    /// A stream takes what it was granted, or does not need it.
+    pub(super) fn give_grant_back(&mut self, slot: usize) {
+        let grant = std::mem::take(&mut self.streams.at(slot).grant);
+        self.reserved -= grant;
+    }
+}
+
+fn wake_for_window(record: &mut Record) {
+    if record.window > 0 && !record.queued {
+        record.wake(WRITE);
+    }
+}
+
+/// Where a frame lies in `out` whose header has not left yet.
+fn patchable(before: u64, written: usize, place: u64) -> Option<usize> {
+    let at = usize::try_from(place.checked_sub(before)?).ok()?;
+    (at >= written).then_some(at)
+}
+
+fn put_header(out: &mut [u8], at: usize, len: usize, kind: Kind, flags: u8, stream: u32) {
+    let [_, a, b, c] = (len as u32).to_be_bytes();
+    let [s0, s1, s2, s3] = stream.to_be_bytes();
+    if let Some(header) = out.get_mut(at..at + HEADER) {
+        header.copy_from_slice(&[a, b, c, kind.0, flags, s0, s1, s2, s3]);
+    }
+}

@@ -1,0 +1,269 @@
+//! Heads as HTTP/1.1 text, made into blocks of HTTP/2 (RFC 9113 §8): what is sent. Fields of one connection are left out
+//! (§8.2.2).
+
+use super::hpack;
+use std::io;
+
+/// What is gathered while a head is rendered; kept from head to head for its memory.
+#[derive(Debug, Default)]
+pub(super) struct Scratch {
+    /// The block of the fields, which stand behind the pseudo-fields.
+    fields: Vec<u8>,
+    name: Vec<u8>,
+}
+
+/// What a request says beside its block.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Asked {
+    /// The key of a WebSocket, which HTTP/2 does without.
+    pub(super) key: Option<Vec<u8>>,
+    /// HEAD: its response has no body, whatever it says.
+    pub(super) is_head: bool,
+}
+
+/// Where a head ends that begins `text`.
+pub(super) fn end_of_head(text: &[u8]) -> Option<usize> {
+    memchr::memmem::find(text, b"\r\n\r\n").map(|at| at + 4)
+}
+
+/// Appends the block of a request head.
+///
+/// # Errors
+/// When the text is no head, or HTTP/2 can not say it.
+pub(super) fn request(
+    text: &[u8],
+    scheme: &str,
+    scratch: &mut Scratch,
+    out: &mut Vec<u8>,
+) -> io::Result<Asked> {
+    let (line, rest) = split(text)?;
+    let mut words = line.split(|&b| b == b' ');
+    let (Some(method), Some(path)) = (words.next(), words.next()) else { return Err(unsayable()) };
+    scratch.fields.clear();
+    let (mut host, mut upgrade, mut key, mut te) = (None, None, None, false);
+    for line in Lines(rest) {
+        let (name, value) = line?;
+        match name.len() {
+            4 if name.eq_ignore_ascii_case(b"host") => host = Some(value),
+            17 if name.eq_ignore_ascii_case(b"sec-websocket-key") => key = Some(value),
+            7 if name.eq_ignore_ascii_case(b"upgrade") => upgrade = Some(value),
+            2 if name.eq_ignore_ascii_case(b"te") => te |= value.eq_ignore_ascii_case(b"trailers"),
+            _ => field(name, value, &mut scratch.name, &mut scratch.fields),
+        }
+    }
+    let tunnel = upgrade.is_some_and(|u| u.eq_ignore_ascii_case(b"websocket")) && key.is_some();
+    let method_sent = if tunnel { &b"CONNECT"[..] } else { method };
+    hpack::encode(b":method", method_sent, false, out);
+    if tunnel {
+        hpack::encode(b":protocol", b"websocket", false, out);
+    }
+    hpack::encode(b":scheme", scheme.as_bytes(), false, out);
+    if let Some(host) = host {
+        if !host.iter().all(|&b| is_sayable(b) && !matches!(b, b'/' | b'?' | b'#' | b'\\')) {
+            return Err(unsayable());
+        }
+        hpack::encode(b":authority", host, false, out);
+    }
+    if path.iter().all(|&b| is_sayable(b)) {
+        let path = if path.is_empty() { b"/" } else { path };
+        hpack::encode(b":path", path, false, out);
+    } else {
+        hpack::encode(b":path", &escaped(path), false, out);
+    }
+    out.extend_from_slice(&scratch.fields);
+    if te {
+        hpack::encode(b"te", b"trailers", false, out);
+    }
+    match key {
+        Some(key) if tunnel => Ok(Asked { key: Some(key.to_vec()), is_head: false }),
+        key => {
+            if let Some(key) = key {
+                hpack::encode(b"sec-websocket-key", key, false, out);
+            }
+            Ok(Asked { key: None, is_head: method == b"HEAD" })
+        }
+    }
+}
+
+/// Appends the block of the response head that begins `text`; tells its status. `tunnel`: the request asked for one, so that a
+/// 2xx would open it (RFC 8441 §5); only a 101 does so here.
+///
+/// # Errors
+/// When the text is no head: only a mistake of ours.
+pub(super) fn response(
+    head: &[u8],
+    tunnel: bool,
+    scratch: &mut Scratch,
+    out: &mut Vec<u8>,
+) -> io::Result<u16> {
+    let (line, rest) = split(head)?;
+    let digits = line.get(9..12).filter(|d| d.iter().all(u8::is_ascii_digit)).ok_or_else(unsayable)?;
+    let status: u16 = str::from_utf8(digits).ok().and_then(|d| d.parse().ok()).ok_or_else(unsayable)?;
+    let opens = status == 101;
+    match status {
+        101 => hpack::encode(b":status", b"200", false, out),
+        200..=299 if tunnel => hpack::encode(b":status", b"502", false, out),
+        _ => hpack::encode(b":status", digits, false, out),
+    }
+    for line in Lines(rest) {
+        let (name, value) = line?;
+        if !(opens && name.eq_ignore_ascii_case(b"sec-websocket-accept")) {
+            field(name, value, &mut scratch.name, out);
+        }
+    }
+    Ok(if opens { 200 } else { status })
+}
+
+/// Appends the block of trailers, from field lines.
+///
+/// # Errors
+/// As [`response`].
+pub(super) fn trailers(lines: &[u8], scratch: &mut Scratch, out: &mut Vec<u8>) -> io::Result<()> {
+    for line in Lines(lines) {
+        let (name, value) = line?;
+        field(name, value, &mut scratch.name, out);
+    }
+    Ok(())
+}
+
+/// The start line, and the field lines behind it.
+fn split(head: &[u8]) -> io::Result<(&[u8], &[u8])> {
+    let end = memchr::memchr(b'\r', head).ok_or_else(unsayable)?;
+    Ok((head.get(..end).unwrap_or_default(), head.get(end + 2..).unwrap_or_default()))
+}
+
+/// Field lines as names and values. No value holds a CR: that was checked where it was made.
+struct Lines<'a>(&'a [u8]);
+
+impl<'a> Iterator for Lines<'a> {
+    type Item = io::Result<(&'a [u8], &'a [u8])>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let end = memchr::memchr(b'\r', self.0).filter(|&end| end > 0)?;
+        let (line, rest) = self.0.split_at_checked(end)?;
+        self.0 = rest.get(2..).unwrap_or_default();
+        let Some(colon) = line.iter().position(|&b| b == b':') else { return Some(Err(unsayable())) };
+        let (name, value) = line.split_at_checked(colon)?;
+        Some(Ok((name, value.get(1..).unwrap_or_default().trim_ascii())))
+    }
+}
+
+fn field(name: &[u8], value: &[u8], lower: &mut Vec<u8>, out: &mut Vec<u8>) {
+    let name = if name.iter().any(u8::is_ascii_uppercase) {
+        lower.clear();
+        lower.extend(name.iter().map(u8::to_ascii_lowercase));
+        &lower[..]
+    } else {
+        name
+    };
+    match name {
+        b"connection" | b"keep-alive" | b"proxy-connection" | b"te" | b"transfer-encoding" | b"upgrade" => {}
+        // RFC 7541 §7.1.3: nobody on the way may put these into a table.
+        b"authorization" | b"proxy-authorization" => hpack::encode(name, value, true, out),
+        _ => hpack::encode(name, value, false, out),
+    }
+}
+
+/// What a target or a host of HTTP/2 may hold.
+const fn is_sayable(byte: u8) -> bool {
+    byte.is_ascii_graphic() && !matches!(byte, b'"' | b'<' | b'>')
+}
+
+/// Escapes what HTTP/1.1 clients put into queries though it belongs in no URI, such as `<`.
+fn escaped(target: &[u8]) -> Vec<u8> {
+    const HEX: [u8; 16] = *b"0123456789ABCDEF";
+    let mut escaped = Vec::with_capacity(target.len() + 16);
+    for &byte in target {
+        if is_sayable(byte) {
+            escaped.push(byte);
+        } else {
+            escaped.extend_from_slice(&[b'%', HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]);
+        }
+    }
+    escaped
+}
+
+fn unsayable() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, "a head that HTTP/2 can not carry")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fields(block: &[u8]) -> Vec<String> {
+        let mut fields = Vec::new();
+        hpack::Decoder::default()
+            .decode(block, |n, v| {
+                fields.push(format!("{}: {}", String::from_utf8_lossy(n), String::from_utf8_lossy(v)));
+            })
+            .unwrap();
+        fields
+    }
+
+    fn of_request(text: &str) -> (Vec<String>, Asked) {
+        let mut out = Vec::new();
+        let asked = request(text.as_bytes(), "https", &mut Scratch::default(), &mut out).unwrap();
+        (fields(&out), asked)
+    }
+
+    #[test]
+    fn a_request_becomes_a_block() {
+        let (fields, asked) = of_request(
+            "POST /p?q=<a> HTTP/1.1\r\nX-One:  1\r\nhost: a:8080\r\nconnection: te\r\nte: trailers\r\nCookie: a\r\n\r\n",
+        );
+        assert_eq!(
+            fields,
+            [
+                ":method: POST",
+                ":scheme: https",
+                ":authority: a:8080",
+                ":path: /p?q=%3Ca%3E",
+                "x-one: 1",
+                "cookie: a",
+                "te: trailers"
+            ]
+        );
+        assert_eq!(asked, Asked::default());
+        assert!(of_request("HEAD / HTTP/1.1\r\n\r\n").1.is_head);
+    }
+
+    #[test]
+    fn websockets_become_extended_connect() {
+        let (fields, asked) = of_request(
+            "GET /ws HTTP/1.1\r\nhost: a\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n",
+        );
+        assert_eq!(
+            fields,
+            [":method: CONNECT", ":protocol: websocket", ":scheme: https", ":authority: a", ":path: /ws"]
+        );
+        assert_eq!(asked.key.as_deref(), Some(&b"dGhlIHNhbXBsZSBub25jZQ=="[..]));
+    }
+
+    #[test]
+    fn a_response_becomes_a_block() {
+        for (text, tunnel, want) in [
+            ("HTTP/1.1 404 No\r\nA: b\r\n\r\n", false, &[":status: 404", "a: b"][..]),
+            (
+                "HTTP/1.1 101 S\r\nsec-websocket-accept: x\r\nupgrade: websocket\r\n\r\n",
+                true,
+                &[":status: 200"],
+            ),
+            ("HTTP/1.1 204 \r\n\r\n", true, &[":status: 502"]),
+            ("HTTP/1.1 204 \r\n\r\n", false, &[":status: 204"]),
+        ] {
+            let mut out = Vec::new();
+            response(text.as_bytes(), tunnel, &mut Scratch::default(), &mut out).unwrap();
+            assert_eq!(fields(&out), want, "{text}");
+        }
+    }
+
+    #[test]
+    fn hosts_that_http2_can_not_say() {
+        for host in ["a b", "a\"b", "a/b", "\u{e4}"] {
+            let text = format!("GET / HTTP/1.1\r\nhost: {host}\r\n\r\n");
+            let e = request(text.as_bytes(), "http", &mut Scratch::default(), &mut Vec::new()).unwrap_err();
+            assert_eq!(e.kind(), io::ErrorKind::InvalidInput);
+        }
+    }
+}
