@@ -149,7 +149,7 @@ impl Plan {
 /// Default for connections of a closed loop: what oha, hey and ghz take.
 const CONNECTIONS: u64 = 50;
 
-/// Default for the most connections of a fixed rate. They are opened as they are needed.
+/// Default for the most connections of a fixed rate. Few are opened before it begins, the others as they are needed.
 const CONNECTIONS_RATE: u64 = 1000;
 
 /// Most connections. A descriptor and about 1 KiB each.

@@ -67,10 +67,8 @@ fn errors_are_noticed() {
 fn a_generator_out_of_descriptors_is_noticed() {
     let upstream = Upstream::fixed(OK);
     let mut command = weir_command("/".as_ref());
-    command
-        // The default of 50 connections: more that were asked for would be refused.
-        .args(["load", "-n500", "-t1", "--format", "json"])
-        .arg(format!("http://{}/", upstream.address()));
+    // The default of 50 connections: with `-c` it would be refused before the run.
+    command.args(["load", "-n500", "-t1", "--format", "json"]).arg(format!("http://{}/", upstream.address()));
     let limit = libc::rlimit { rlim_cur: 32, rlim_max: 32 };
     #[allow(unsafe_code)]
     // SAFETY: a plain system call with a valid limit, and the closure neither allocates nor locks.
