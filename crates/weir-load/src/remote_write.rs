@@ -129,7 +129,9 @@ impl RemoteWrite {
         }
         let none = Histogram::new();
         let sessions = report.websocket.as_ref();
-        let trends: [(&str, &Histogram); 10] = [
+        let of_calls = if report.is_grpc() { &report.latency.service } else { &none };
+        let trends: [(&str, &Histogram); 11] = [
+            ("k6_grpc_req_duration", of_calls),
             ("k6_ws_connecting", sessions.map_or(&none, |ws| &ws.connecting)),
             ("k6_ws_session_duration", sessions.map_or(&none, |ws| &ws.session_duration)),
             ("k6_http_req_duration", &report.latency.service),
@@ -351,6 +353,8 @@ mod tests {
         let mut sessions = crate::report::WebSocketStats { sent: 1, ..Default::default() };
         sessions.connecting.record(1);
         report.websocket = Some(sessions);
+        report.counts.grpc.insert("OK".to_owned(), 1);
+        report.latency.service.record(1);
         let sent = std::thread::spawn(move || {
             let tick = Tick { responses: 1, ..Tick::default() };
             remote.tick(&tick, 1).and_then(|()| remote.end(&report, 2))
@@ -375,7 +379,12 @@ mod tests {
         serde_json::from_str::<serde_json::Value>(dashboard).unwrap();
         let (sent, asked) = (names(), words(dashboard));
         assert!(asked.len() > 20, "{asked:?}");
-        for name in ["k6_ws_sessions_total", "k6_ws_msgs_sent_total", "k6_ws_connecting_p99"] {
+        for name in [
+            "k6_ws_sessions_total",
+            "k6_ws_msgs_sent_total",
+            "k6_ws_connecting_p99",
+            "k6_grpc_req_duration_p99",
+        ] {
             assert!(sent.iter().any(|n| n == name), "{name} is not among {sent:?}");
         }
         for name in asked {
