@@ -18,6 +18,7 @@ mod worker;
 
 use crate::clock::{Clock, NEVER};
 use crate::cost::{Begun, Watch};
+use crate::grpc::CODES;
 use crate::plan::{Plan, Proxy};
 use crate::progress::Progress;
 use crate::report::{End, Errors, Report};
@@ -93,6 +94,7 @@ pub(crate) struct TickPart {
     pub(crate) responses: u64,
     pub(crate) unexpected: u64,
     pub(crate) statuses: BTreeMap<u16, u64>,
+    pub(crate) grpc: [u64; CODES.len()],
     pub(crate) errors: Errors,
     pub(crate) sent: u64,
     pub(crate) received: u64,

@@ -191,6 +191,11 @@ impl View {
             spans.push(Span::styled(format!("{status}: "), Style::new().fg(colour)));
             spans.push(Span::raw(format!("{}   ", grouped(*n))));
         }
+        for (code, n) in &self.counts.grpc {
+            let colour = if code == "OK" { Color::Green } else { Color::Red };
+            spans.push(Span::styled(format!("{code}: "), Style::new().fg(colour)));
+            spans.push(Span::raw(format!("{}   ", grouped(*n))));
+        }
         Line::from(spans)
     }
 
