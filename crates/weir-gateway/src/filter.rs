@@ -11,19 +11,22 @@
 //!                                                         response body ─► on_response_body, piece by piece
 //!  the end, also of an aborted exchange ─► on_end, exactly once for each filter that saw the request
 //! ```
+//!
+//! `filter/kind.rs` is how settings become a filter.
+
+mod kind;
+
+pub use kind::{Build, Built, FilterKind, HeaderName, IntoFilter, Kept, Mistake, Settings};
 
 use crate::error::Cause;
 use crate::route::{Captures, RouteId, Table};
-use schemars::{JsonSchema, Schema};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use smallvec::SmallVec;
 use std::any::Any;
 use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
 use std::net::IpAddr;
-use std::ops::{BitOr, Deref};
+use std::ops::BitOr;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -393,230 +396,5 @@ impl Cx {
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         z ^ (z >> 31)
-    }
-}
-
-/// A kind of filter: what stands in the registry.
-pub struct FilterKind {
-    /// Name in a config.
-    pub name: &'static str,
-    /// The JSON Schema of its settings; its description is the filter's documentation.
-    pub schema: fn() -> Schema,
-    /// The causes it answers with.
-    pub causes: &'static [&'static Cause],
-    pub(crate) build: fn(&mut Settings<'_>, &mut Build<'_>) -> Option<Built>,
-}
-
-/// A filter ready to run, and its settings as resolved, for `weir explain`.
-pub struct Built {
-    /// The filter.
-    pub filter: Box<dyn Filter>,
-    /// Its settings with every default filled in.
-    pub settings: serde_json::Value,
-}
-
-/// Where the settings of a filter are read from.
-pub enum Settings<'a> {
-    /// JSON, as in tests; the mistake is written to the text.
-    Json(&'a serde_json::Value, &'a mut String),
-    /// A node of a config, with its path; all mistakes are collected.
-    Node(&'a crate::config::Node, &'a str, &'a mut crate::config::Diagnostics),
-}
-
-/// Settings that need more than themselves to become a filter: other parts of the config, or state that outlives a
-/// reload.
-pub trait IntoFilter: DeserializeOwned + Serialize + JsonSchema + 'static {
-    /// The filter they become.
-    type Filter: Filter;
-
-    /// Makes the filter. Mistakes go to [`Build::refuse`]; all of them, then `None`.
-    fn into_filter(self, build: &mut Build<'_>) -> Option<Self::Filter>;
-}
-
-impl FilterKind {
-    /// A filter that is its own settings.
-    pub const fn of<F: Filter + DeserializeOwned + Serialize + JsonSchema>(name: &'static str) -> Self {
-        Self { name, schema: schema_of::<F>, causes: &[], build: build_plain::<F> }
-    }
-
-    /// A filter that is made from settings.
-    pub const fn made_from<S: IntoFilter>(name: &'static str) -> Self {
-        Self { name, schema: schema_of::<S>, causes: &[], build: build_made::<S> }
-    }
-
-    /// The same with the causes it answers with.
-    #[must_use]
-    pub const fn with_causes(mut self, causes: &'static [&'static Cause]) -> Self {
-        self.causes = causes;
-        self
-    }
-}
-
-impl fmt::Debug for FilterKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("FilterKind").field(&self.name).finish()
-    }
-}
-
-fn schema_of<T: JsonSchema>() -> Schema {
-    schemars::schema_for!(T)
-}
-
-fn read<T: DeserializeOwned>(settings: &mut Settings<'_>) -> Option<T> {
-    match settings {
-        Settings::Json(json, mistake) => match T::deserialize(*json) {
-            Ok(value) => Some(value),
-            Err(e) => {
-                **mistake = e.to_string();
-                None
-            }
-        },
-        Settings::Node(node, path, diagnostics) => {
-            // `read` may return what it understood beside what it did not; a filter is made from all or nothing.
-            let before = diagnostics.errors();
-            let value = crate::config::de::read(node, path, diagnostics);
-            value.filter(|_| diagnostics.errors() == before)
-        }
-    }
-}
-
-fn build_plain<F: Filter + DeserializeOwned + Serialize>(
-    settings: &mut Settings<'_>,
-    _: &mut Build<'_>,
-) -> Option<Built> {
-    let filter: F = read(settings)?;
-    Some(Built { settings: serde_json::to_value(&filter).unwrap_or_default(), filter: Box::new(filter) })
-}
-
-fn build_made<S: IntoFilter>(settings: &mut Settings<'_>, build: &mut Build<'_>) -> Option<Built> {
-    let made_from: S = read(settings)?;
-    let settings = serde_json::to_value(&made_from).unwrap_or_default();
-    build.settings = settings.to_string();
-    Some(Built { filter: Box::new(made_from.into_filter(build)?), settings })
-}
-
-/// What settings can ask for while they become a filter.
-pub struct Build<'a> {
-    /// Where the filter stands: `routes.NAME`, `plans.NAME` or `filters`. Part of the key of kept state.
-    pub scope: &'a str,
-    /// All consumers of the config.
-    pub consumers: &'a Consumers,
-    /// Names of all upstreams.
-    pub upstreams: &'a [String],
-    /// Names that the route's path captures. `None` where the filter stands for several routes (`filters`, `plans.NAME`),
-    /// so that which names there are is known for each request only.
-    pub captures: Option<&'a [String]>,
-    /// State of earlier snapshots.
-    pub kept: &'a mut Kept,
-    pub(crate) kind: &'static str,
-    pub(crate) settings: String,
-    pub(crate) mistakes: Vec<Mistake>,
-}
-
-/// A mistake in a filter's settings that only building it shows.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mistake {
-    /// Key within the settings; empty for all of them.
-    pub field: String,
-    /// What is wrong and what was expected.
-    pub message: String,
-    /// What to do.
-    pub hint: Option<String>,
-}
-
-impl Build<'_> {
-    /// Reports a mistake.
-    pub fn refuse(&mut self, field: &str, message: impl Into<String>, hint: Option<String>) {
-        self.mistakes.push(Mistake { field: field.to_owned(), message: message.into(), hint });
-    }
-
-    /// State that outlives a reload as long as this filter's settings, its place and `key` stay the same: counters of a
-    /// limit, a cache. Made by `make` where there is none yet.
-    pub fn keep<T: Send + Sync + 'static>(&mut self, key: &str, make: impl FnOnce() -> T) -> Arc<T> {
-        let key = format!("{}\0{}\0{}\0{key}", self.scope, self.kind, self.settings);
-        self.kept.get_or_make(key, make)
-    }
-}
-
-/// State of filters that outlives a reload, by place, kind and settings of its filter.
-///
-/// While a snapshot is built, what it asks for is marked; what nobody asked for is forgotten when it is adopted
-/// (`sweep`), so that memory does not grow with the number of reloads.
-#[derive(Default)]
-pub struct Kept {
-    states: HashMap<String, (Arc<dyn Any + Send + Sync>, bool)>,
-}
-
-impl fmt::Debug for Kept {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Kept").field(&self.states.len()).finish()
-    }
-}
-
-impl Kept {
-    fn get_or_make<T: Send + Sync + 'static>(&mut self, key: String, make: impl FnOnce() -> T) -> Arc<T> {
-        let entry = self.states.entry(key);
-        let (state, used) = entry.or_insert_with(|| (Arc::new(make()), true));
-        *used = true;
-        Arc::clone(state).downcast().expect("the key holds kind and settings, which decide the type")
-    }
-
-    /// Begins the building of a snapshot: nothing is used yet.
-    pub(crate) fn begin(&mut self) {
-        self.states.values_mut().for_each(|(_, used)| *used = false);
-    }
-
-    /// Forgets what the snapshot that was just adopted does not use.
-    pub(crate) fn sweep(&mut self) {
-        self.states.retain(|_, (_, used)| *used);
-    }
-}
-
-/// A header name in settings.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HeaderName(FieldName);
-
-impl HeaderName {
-    /// A name that the program itself writes.
-    ///
-    /// # Panics
-    /// When it is no token.
-    pub fn fixed(name: &'static str) -> Self {
-        Self(FieldName::new(name).expect("a name in the source is a token"))
-    }
-}
-
-impl Deref for HeaderName {
-    type Target = FieldName;
-
-    fn deref(&self) -> &FieldName {
-        &self.0
-    }
-}
-
-impl<'de> serde::Deserialize<'de> for HeaderName {
-    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(d)?;
-        FieldName::new(&text).map(Self).map_err(serde::de::Error::custom)
-    }
-}
-
-impl Serialize for HeaderName {
-    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        s.serialize_str(self.0.as_str())
-    }
-}
-
-impl JsonSchema for HeaderName {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "HeaderName".into()
-    }
-
-    fn json_schema(_: &mut schemars::SchemaGenerator) -> Schema {
-        schemars::json_schema!({
-            "type": "string",
-            "description": "A header name.",
-            "pattern": "^[-A-Za-z0-9_.!#$%&'*+^`|~]+$"
-        })
     }
 }

@@ -3,13 +3,14 @@
 //!
 //! *Layout.* Here is the coordinator: it starts the threads, merges what they say at each tick, and makes the report.
 //! `ahead` opens connections before a fixed rate begins; `worker` is one thread with its sampler and pacer; `client` is the one loop of a client; `h1` an exchange over
-//! HTTP/1.1, `h2` one over HTTP/2, `websocket` one message and its answer; `reader` the bytes of responses; `tally` what is counted. Another protocol is another module beside `h1`.
+//! HTTP/1.1, `h2` one over HTTP/2, `websocket` one message and its answer; `reader` the bytes of responses; `tally` what is counted; `proxy` opens connections. Another protocol is another module beside `h1`.
 
 mod ahead;
 mod client;
 mod h1;
 pub(crate) mod h2;
 mod merge;
+mod proxy;
 pub(crate) mod reader;
 mod tally;
 pub(crate) mod websocket;
@@ -17,7 +18,8 @@ mod worker;
 
 use crate::clock::{Clock, NEVER};
 use crate::cost::{Begun, Watch};
-use crate::plan::Plan;
+use crate::grpc::CODES;
+use crate::plan::{Plan, Proxy};
 use crate::progress::Progress;
 use crate::report::{End, Errors, Report};
 use crate::{Histogram, clock};
@@ -92,6 +94,7 @@ pub(crate) struct TickPart {
     pub(crate) responses: u64,
     pub(crate) unexpected: u64,
     pub(crate) statuses: BTreeMap<u16, u64>,
+    pub(crate) grpc: [u64; CODES.len()],
     pub(crate) errors: Errors,
     pub(crate) sent: u64,
     pub(crate) received: u64,
@@ -131,6 +134,8 @@ struct Shared {
     documents: Vec<OnceLock<u64>>,
     /// TLS sessions by version and cipher.
     sessions: Mutex<BTreeMap<String, Session>>,
+    /// Connections by the proxy that they went to.
+    proxies: Mutex<BTreeMap<String, u64>>,
     /// What ALPN chose first, where HTTP/2 is asked for.
     alpn: OnceLock<String>,
     first: OnceLock<Captured>,
@@ -167,6 +172,7 @@ impl Shared {
             left: plan.stop_requests.filter(|_| plan.is_closed()).map(AtomicU64::new),
             documents: plan.targets.iter().map(|_| OnceLock::new()).collect(),
             sessions: Mutex::default(),
+            proxies: Mutex::default(),
             alpn: OnceLock::new(),
             first: OnceLock::new(),
         }
@@ -187,7 +193,11 @@ impl Shared {
     }
 
     /// Notes a new connection.
-    fn saw(&self, stream: &weir_wire::Stream) {
+    fn saw(&self, stream: &weir_wire::Stream, proxy: Option<&Proxy>) {
+        if let Some(proxy) = proxy {
+            let mut proxies = self.proxies.lock().unwrap_or_else(PoisonError::into_inner);
+            *proxies.entry(proxy.name.clone()).or_default() += 1;
+        }
         let session =
             stream.tls().map_or_else(|| "plain".to_owned(), |t| format!("{} {}", t.version, t.cipher));
         let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
@@ -251,14 +261,22 @@ impl Plan {
         let mut left = plan.threads;
         let mut next_look = Instant::now();
         while left > 0 {
-            let Ok(message) = inbox.recv_timeout(next_look.saturating_duration_since(Instant::now())) else {
-                next_look = Instant::now() + LOOK;
-                merge.so_far.cost = watch.as_ref().and_then(Watch::so_far);
-                look(&Progress { elapsed_ns: clock.now(), tick: None, so_far: &merge.so_far });
-                if threads.iter().all(std::thread::JoinHandle::is_finished) {
-                    break; // one of them panicked: joining says so
+            let wait = next_look.saturating_duration_since(Instant::now());
+            let message = match inbox.recv_timeout(wait) {
+                Ok(message) => message,
+                Err(_) => {
+                    next_look = Instant::now() + LOOK;
+                    merge.so_far.cost = watch.as_ref().and_then(Watch::so_far);
+                    look(&Progress { elapsed_ns: clock.now(), tick: None, so_far: &merge.so_far });
+                    if !threads.iter().all(std::thread::JoinHandle::is_finished) {
+                        continue;
+                    }
+                    // What they said may have come since: on a busy machine all of a short run lies between the two looks.
+                    let Ok(message) = inbox.try_recv() else {
+                        break; // one of them panicked: joining says so
+                    };
+                    message
                 }
-                continue;
             };
             match message {
                 Message::Interrupt => {

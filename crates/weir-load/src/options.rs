@@ -2,6 +2,7 @@
 
 mod address;
 mod call;
+mod proxy;
 mod request;
 
 pub(crate) use request::is_secret;
@@ -85,6 +86,8 @@ pub struct Options {
     pub resolve: Vec<String>,
     /// Connect to this Unix socket whatever the URLs say.
     pub unix_socket: Option<PathBuf>,
+    /// The proxy: `env` for that of the environment, or `http://[user:password@]host:port`. Default none, whatever the environment says.
+    pub proxy: Option<String>,
     /// Accept any certificate.
     pub insecure: bool,
     /// Roots instead of the system's.
@@ -146,7 +149,7 @@ impl Plan {
 /// Default for connections of a closed loop: what oha, hey and ghz take.
 const CONNECTIONS: u64 = 50;
 
-/// Default for the most connections of a fixed rate. They are opened as they are needed.
+/// Default for the most connections of a fixed rate. Few are opened before it begins, the others as they are needed.
 const CONNECTIONS_RATE: u64 = 1000;
 
 /// Most connections. A descriptor and about 1 KiB each.
@@ -291,6 +294,10 @@ impl Reader<'_> {
             }
             return None;
         };
+        if pid == "auto" && origins.first().is_some_and(|o| o.proxy.is_some()) {
+            self.wrong("--pid auto", "the target is behind a proxy: give the number of its process");
+            return None;
+        }
         let address = origins.first().and_then(|o| o.addresses.first()).and_then(|a| match a {
             Address::Tcp(address) => Some(*address),
             Address::Unix(_) => None,

@@ -59,6 +59,19 @@ pub(crate) struct Origin {
     pub(crate) addresses: Vec<Address>,
     /// The policy and the name to ask for.
     pub(crate) tls: Option<(ClientTls, String)>,
+    /// Where `addresses` are those of a proxy.
+    pub(crate) proxy: Option<Proxy>,
+}
+
+/// A proxy that the connections to an origin go to.
+#[derive(Debug)]
+pub(crate) struct Proxy {
+    /// As it is reported: a URL without credentials.
+    pub(crate) name: String,
+    /// What asks for a tunnel; none where the requests themselves go to the proxy.
+    pub(crate) connect: Option<Vec<u8>>,
+    /// What Proxy-Authorization says.
+    pub(crate) authorization: Option<String>,
 }
 
 impl Origin {

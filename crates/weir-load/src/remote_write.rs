@@ -122,7 +122,18 @@ impl RemoteWrite {
             sheet.plain("k6_checks_rate", passed as f64 / (passed + failed) as f64);
         }
         let phases = &report.phases;
-        let trends: [(&str, &Histogram); 8] = [
+        if let Some(ws) = &report.websocket {
+            sheet.plain("k6_ws_sessions_total", ws.sessions as f64);
+            sheet.plain("k6_ws_msgs_sent_total", ws.sent as f64);
+            sheet.plain("k6_ws_msgs_received_total", ws.received as f64);
+        }
+        let none = Histogram::new();
+        let sessions = report.websocket.as_ref();
+        let of_calls = if report.is_grpc() { &report.latency.service } else { &none };
+        let trends: [(&str, &Histogram); 11] = [
+            ("k6_grpc_req_duration", of_calls),
+            ("k6_ws_connecting", sessions.map_or(&none, |ws| &ws.connecting)),
+            ("k6_ws_session_duration", sessions.map_or(&none, |ws| &ws.session_duration)),
             ("k6_http_req_duration", &report.latency.service),
             ("k6_iteration_duration", &report.latency.response),
             ("k6_http_req_blocked", &phases.blocked),
@@ -339,6 +350,11 @@ mod tests {
         for h in [blocked, connecting, tls, &mut phases.sending, &mut phases.waiting, &mut phases.receiving] {
             h.record(1);
         }
+        let mut sessions = crate::report::WebSocketStats { sent: 1, ..Default::default() };
+        sessions.connecting.record(1);
+        report.websocket = Some(sessions);
+        report.counts.grpc.insert("OK".to_owned(), 1);
+        report.latency.service.record(1);
         let sent = std::thread::spawn(move || {
             let tick = Tick { responses: 1, ..Tick::default() };
             remote.tick(&tick, 1).and_then(|()| remote.end(&report, 2))
@@ -363,6 +379,14 @@ mod tests {
         serde_json::from_str::<serde_json::Value>(dashboard).unwrap();
         let (sent, asked) = (names(), words(dashboard));
         assert!(asked.len() > 20, "{asked:?}");
+        for name in [
+            "k6_ws_sessions_total",
+            "k6_ws_msgs_sent_total",
+            "k6_ws_connecting_p99",
+            "k6_grpc_req_duration_p99",
+        ] {
+            assert!(sent.iter().any(|n| n == name), "{name} is not among {sent:?}");
+        }
         for name in asked {
             assert!(sent.contains(&name), "{name} is not among {sent:?}");
         }

@@ -207,6 +207,18 @@ pub struct Errors {
 }
 
 impl Errors {
+    /// Each kind with its name.
+    pub const fn kinds(&self) -> [(&'static str, u64); 6] {
+        [
+            ("connect", self.connect),
+            ("tls", self.tls),
+            ("timeout", self.timeout),
+            ("reset", self.reset),
+            ("write", self.write),
+            ("protocol", self.protocol),
+        ]
+    }
+
     /// All kinds together.
     pub const fn total(&self) -> u64 {
         self.connect + self.tls + self.timeout + self.reset + self.write + self.protocol

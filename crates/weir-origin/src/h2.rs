@@ -40,7 +40,7 @@ pub(crate) async fn serve(stream: Begun, site: Arc<Site>) {
         .handshake::<_, Bytes>(stream);
     let Ok(mut connection) = handshake.await else { return };
     while let Some(Ok((request, respond))) = connection.accept().await {
-        tokio::task::spawn_local(exchange(request, respond, Arc::clone(&site)));
+        drop(tokio::task::spawn_local(exchange(request, respond, Arc::clone(&site))));
     }
 }
 

@@ -63,12 +63,12 @@ pub use tls::Tls;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::num::NonZeroUsize;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, Socket, Type};
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 use tokio::sync::watch;
 
 use crate::connection::Connection;
@@ -133,12 +133,20 @@ impl Origin {
         for number in 0..options.threads.get() {
             let listener = bind(handle.address, share)?;
             handle.address = listener.local_addr()?;
-            let runtime = Builder::new_current_thread().enable_all().build()?;
             let (stopped, site) = (stopped.clone(), shared.site(number));
-            let thread = thread::Builder::new()
-                .name(format!("origin-{number}"))
-                .spawn(move || run(runtime, listener, site, stopped))?;
+            let (tell, told) = mpsc::channel();
+            let thread = thread::Builder::new().name(format!("origin-{number}")).spawn(move || {
+                // Made where it runs: neither it nor its streams change threads.
+                match Builder::new_current_thread().enable_all().build_local(LocalOptions::default()) {
+                    Ok(runtime) => {
+                        let _ = tell.send(Ok(())); // whoever asked waits for it
+                        run(&runtime, listener, site, stopped);
+                    }
+                    Err(e) => drop(tell.send(Err(e))),
+                }
+            })?;
             handle.threads.push(thread);
+            told.recv().unwrap_or_else(|_| Err(io::Error::other("a thread of the origin ended")))?;
         }
         Ok(handle)
     }
@@ -184,9 +192,8 @@ fn bind(address: SocketAddr, share: bool) -> io::Result<TcpListener> {
 }
 
 /// Runs until told to stop. The runtime ends with it, and every connection with the runtime.
-fn run(runtime: Runtime, listener: TcpListener, site: Arc<Site>, mut stopped: watch::Receiver<bool>) {
-    let local = tokio::task::LocalSet::new(); // a stream stays with its thread
-    local.block_on(&runtime, async move {
+fn run(runtime: &LocalRuntime, listener: TcpListener, site: Arc<Site>, mut stopped: watch::Receiver<bool>) {
+    runtime.block_on(async move {
         tokio::select! {
             () = accept(listener, site) => {}
             _ = stopped.wait_for(|stop| *stop) => {}
@@ -200,7 +207,7 @@ async fn accept(listener: TcpListener, site: Arc<Site>) {
         match listener.accept().await {
             Ok((stream, _)) => {
                 let _ = stream.set_nodelay(true);
-                tokio::task::spawn_local(serve(weir_wire::Stream::Tcp(stream), Arc::clone(&site)));
+                drop(tokio::task::spawn_local(serve(weir_wire::Stream::Tcp(stream), Arc::clone(&site))));
             }
             // Out of descriptors, most likely: let some connections end first instead of spinning.
             Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,

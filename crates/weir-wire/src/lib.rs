@@ -1,7 +1,7 @@
 //! HTTP over sockets, both roles: what every core needs to accept, dial, read and write.
 //!
 //! *Layout.* `stream` is one connection of any kind; `listen` binds and accepts, `dial` connects; `tls` is the only
-//! place that knows rustls; `h2` the only one that knows the crate of that name; `relay` moves one body or a tunnel between two connections; `deadline` is the one timer of a connection, `timer` an exact one of the kernel; `holder` finds who else holds an address; `limits`
+//! place that knows rustls; `h2` is the codec of HTTP/2; `relay` moves one body or a tunnel between two connections; `deadline` is the one timer of a connection, `timer` an exact one of the kernel; `holder` finds who else holds an address; `limits`
 //! raises the number of descriptors.
 //!
 //! *Architecture Invariant:* nothing here knows routes, filters or configs.

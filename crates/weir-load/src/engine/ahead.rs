@@ -4,6 +4,7 @@
 //! so needs even more of them. What cannot be opened here is no error: whoever needs it dials again, and is told why not.
 
 use super::Shared;
+use super::proxy;
 use crate::Histogram;
 use crate::clock;
 use crate::plan::Plan;
@@ -12,7 +13,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weir_wire::Stream;
-use weir_wire::dial::dial;
 
 /// How long it may take altogether: the run waits for it, and so does Ctrl-C.
 const LONGEST: Duration = Duration::from_secs(1);
@@ -95,10 +95,10 @@ async fn lane(opening: Rc<RefCell<Opening>>) {
         let to = &plan.origins[origin];
         let begun = Instant::now();
         let connection = opening.borrow().first + number / plan.origins.len();
-        let dialled = dial(to.address(connection), to.tls(), plan.timeout.min(rest)).await;
+        let dialled = proxy::open(to, connection, plan.timeout.min(rest)).await;
         let Ok(dialled) = dialled else { return };
         let mut opening = opening.borrow_mut();
-        opening.shared.saw(&dialled.stream);
+        opening.shared.saw(&dialled.stream, to.proxy.as_ref());
         opening.ahead.dial.record(clock::nanos(begun.elapsed()));
         opening.ahead.streams[origin].push(dialled.stream);
     }

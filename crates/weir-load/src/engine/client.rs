@@ -2,6 +2,7 @@
 
 use super::h1::{After, Batch, Conn, Failure};
 use super::h2::request::Rendered;
+use super::proxy;
 use super::websocket::Socket;
 use super::worker::{EndReason, Next, Pause, Worker};
 use crate::clock::{self, NEVER};
@@ -13,7 +14,6 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 use weir_wire::Stream;
-use weir_wire::dial::dial;
 
 mod session;
 mod stream;
@@ -235,17 +235,15 @@ impl Client {
             return Ok((stream, [0; 3])); // it waits for none of it
         }
         let to = &worker.plan.origins[origin];
-        let address = to.address(self.i / worker.plan.streams);
-        let tls = to.tls();
         let begun = worker.clock.now();
-        let mut dialling = pin!(dial(address, tls, worker.plan.timeout));
+        let mut dialling = pin!(proxy::open(to, self.i / worker.plan.streams, worker.plan.timeout));
         let slot = &worker.slots[self.i];
         let dialled = poll_fn(|cx| {
             slot.watch(cx);
             if let Some(EndReason::Cut) = slot.end.get() {
                 return Poll::Ready(Err(Failure::Cut));
             }
-            dialling.as_mut().poll(cx).map_err(Failure::from)
+            dialling.as_mut().poll(cx)
         })
         .await?;
         self.backoff = Duration::ZERO;
@@ -255,7 +253,7 @@ impl Client {
         if worker.counts(worker.clock.now()) {
             worker.tally.borrow_mut().opened += 1;
         }
-        worker.shared.saw(&dialled.stream);
+        worker.shared.saw(&dialled.stream, to.proxy.as_ref());
         let times = [blocked, clock::nanos(dialled.connect), clock::nanos(dialled.tls)];
         Ok((dialled.stream, times))
     }

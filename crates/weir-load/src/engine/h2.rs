@@ -157,6 +157,12 @@ impl Link {
     ) -> Poll<Result<Fate, Failure>> {
         let mut exchanges = self.exchanges.borrow_mut();
         let Some(exchange) = exchanges.get_mut(key) else { return Poll::Ready(Err(Failure::Cut)) };
+        // What was answered is counted: an end that comes at the same moment must not count it again.
+        if let Phase::Done(_) = exchange.phase
+            && let Phase::Done(outcome) = std::mem::take(&mut exchange.phase)
+        {
+            return Poll::Ready(outcome);
+        }
         if let Some(end) = slot.end.take() {
             if let Phase::Open = exchange.phase {
                 let received = self.io.borrow_mut().codec.cancel(exchange.id);
@@ -174,11 +180,7 @@ impl Link {
             }));
         }
         match &exchange.phase {
-            Phase::Open => Poll::Pending,
-            Phase::Done(_) => {
-                let Phase::Done(outcome) = std::mem::take(&mut exchange.phase) else { return Poll::Pending };
-                Poll::Ready(outcome)
-            }
+            Phase::Done(_) | Phase::Open => Poll::Pending,
             Phase::Idle | Phase::Queued => {
                 let mut io = self.io.borrow_mut();
                 if io.codec.is_closing() {

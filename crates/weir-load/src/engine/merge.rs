@@ -2,7 +2,7 @@
 
 use super::h2::request::Rendered;
 use super::{Shared, ThreadEnd, TickPart};
-use crate::grpc::{CODES, Code};
+use crate::grpc::CODES;
 use crate::plan::{Plan, Target};
 use crate::progress::SoFar;
 use crate::report::{
@@ -71,6 +71,9 @@ impl Merge {
             let counts = &mut self.so_far.counts;
             counts.errors.add(&p.errors);
             p.statuses.iter().for_each(|(status, n)| *counts.statuses.entry(*status).or_default() += n);
+            for (code, n) in CODES.iter().zip(p.grpc).filter(|(_, n)| *n > 0) {
+                *counts.grpc.entry((*code).to_owned()).or_default() += n;
+            }
             tick.sent += p.sent;
             tick.received += p.received;
             tick.users += p.users;
@@ -84,14 +87,6 @@ impl Merge {
         self.so_far.response.add(&response);
         self.so_far.counts.requests += tick.requests;
         self.so_far.counts.responses += tick.responses;
-        if self.plan.is_grpc() {
-            // Which codes they were is known at the end only; for conditions to abort on it is enough whether they were OK.
-            let codes = &mut self.so_far.counts.grpc;
-            for (code, n) in [(Code::OK, tick.responses - tick.unexpected), (Code::UNKNOWN, tick.unexpected)]
-            {
-                *codes.entry(code.name().to_owned()).or_default() += n;
-            }
-        }
         self.so_far.measured_ns = tick.end_ns;
         self.keep(tick.clone());
         tick
@@ -333,6 +328,7 @@ fn ledger(plan: &Plan, shared: &Shared, protocols: [u64; Protocol::ALL.len()]) -
         let keys = most.keys.unwrap_or_default();
         (l.tls_group, l.tls_key_bits) = (keys.group.map(str::to_owned), keys.certificate_bits);
     }
+    l.proxies.clone_from(&shared.proxies.lock().unwrap_or_else(PoisonError::into_inner));
     l.sessions = sessions.iter().map(|(name, s)| (name.clone(), s.connections)).collect();
     drop(sessions);
     l.alpn = shared.alpn.get().cloned();

@@ -4,7 +4,7 @@ use super::Reader;
 use crate::engine::h2::request::Rendered;
 use crate::engine::websocket::Kind;
 use crate::grpc::Call;
-use crate::plan::{Origin, Target};
+use crate::plan::{Origin, Proxy, Target};
 use crate::report::TargetPlan;
 use crate::template::{Data, Length, Template, Text};
 use crate::units;
@@ -31,6 +31,8 @@ struct Asked<'a> {
     fields: &'a [(String, String)],
     /// As given: for gRPC this is JSON.
     body: &'a [u8],
+    /// The proxy that requests are given to; one that only opens a tunnel is none.
+    proxy: Option<&'a Proxy>,
 }
 
 impl Reader<'_> {
@@ -70,12 +72,16 @@ impl Reader<'_> {
             }
             let key = (url.scheme, url.host.clone(), url.port);
             let origin = seen.iter().position(|s| *s == key).unwrap_or_else(|| {
-                let addresses = self.addresses(text, &url);
+                // A proxy looks up the target's name itself.
+                let (proxy, addresses) = match self.proxy(&url) {
+                    Some((proxy, addresses)) => (Some(proxy), addresses),
+                    None => (None, self.addresses(text, &url)),
+                };
                 if url.scheme.is_tls() && tls.is_none() {
                     tls = self.tls();
                 }
                 let tls = (url.scheme.is_tls()).then(|| tls.clone().map(|t| (t, url.host.clone()))).flatten();
-                origins.push(Origin { addresses, tls });
+                origins.push(Origin { addresses, tls, proxy });
                 seen.push(key);
                 origins.len() - 1
             });
@@ -93,7 +99,14 @@ impl Reader<'_> {
                 },
                 (true, ..) => continue, // told already
             };
-            let asked = Asked { method: &method, fields: &fields, body: body.as_deref().unwrap_or_default() };
+            let proxy = origins.get(origin).and_then(|o| o.proxy.as_ref());
+            plan.proxy = proxy.map(|p| p.name.clone());
+            let asked = Asked {
+                method: &method,
+                fields: &fields,
+                body: body.as_deref().unwrap_or_default(),
+                proxy: proxy.filter(|p| p.connect.is_none()),
+            };
             let target = self.render(text, &url, &asked, call, data, &mut plan);
             targets.push(Target { origin, ..target });
             weights.push(url.weight);
@@ -118,7 +131,7 @@ impl Reader<'_> {
         data: Option<&Arc<Data>>,
         plan: &mut TargetPlan,
     ) -> Target {
-        let Asked { method, fields, body } = *asked;
+        let Asked { method, fields, body, proxy } = *asked;
         let mut all: Vec<(String, String)> = Vec::new();
         let has = |name: &str| fields.iter().any(|(n, _)| n.eq_ignore_ascii_case(name));
         if !has("host") {
@@ -145,8 +158,13 @@ impl Reader<'_> {
         } else if self.options.no_keepalive && !has("connection") {
             all.push(("Connection".to_owned(), "close".to_owned()));
         }
+        // RFC 9112 §3.2.2: a proxy is told the whole URL.
+        let whole = proxy.map(|_| format!("{}://{}", url.scheme.name(), url.authority)).unwrap_or_default();
+        if let Some(authorization) = proxy.and_then(|p| p.authorization.as_ref()) {
+            all.push(("Proxy-Authorization".to_owned(), authorization.clone()));
+        }
         let path = call.as_ref().map_or_else(|| url.path.clone(), |c| c.path());
-        let line = format!("{method} {path}");
+        let line = format!("{method} {whole}{path}");
         let lines: String = all.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
         let length = match method {
             _ if is_websocket || call.is_some() => Length::Never,

@@ -238,23 +238,13 @@ fn bars(h: &Histogram) -> String {
 
 fn answers(r: &Report) -> String {
     let c = &r.counts;
-    let e = &c.errors;
     let mut parts: Vec<(String, u64)> = if c.grpc.is_empty() {
         c.statuses.iter().map(|(status, n)| (status.to_string(), *n)).collect()
     } else {
         c.grpc.iter().map(|(code, n)| (code.clone(), *n)).collect()
     };
-    for (kind, n) in [
-        ("connect error", e.connect),
-        ("TLS error", e.tls),
-        ("timeout", e.timeout),
-        ("reset", e.reset),
-        ("write error", e.write),
-        ("protocol error", e.protocol),
-        ("unfinished", c.unfinished),
-    ] {
-        parts.push((kind.to_owned(), n));
-    }
+    parts.extend(c.errors.kinds().map(|(kind, n)| (format!("{kind} error"), n)));
+    parts.push(("unfinished".to_owned(), c.unfinished));
     let parts: Vec<_> = parts.iter().map(|(name, n)| (escaped(name), *n as f64, grouped(*n))).collect();
     let mut body = plot::shares("What became of the requests", &parts);
     if c.unsent > 0 {
@@ -356,7 +346,9 @@ fn wire(r: &Report) -> String {
             ["closed by the target".to_owned(), grouped(ws.closed_by_target.values().sum())],
         ]
     });
-    let mut body = table(&[], rows.into_iter().chain(sessions));
+    let proxies =
+        l.proxies.iter().map(|(p, n)| ["by way of".to_owned(), format!("{}, {}", escaped(p), grouped(*n))]);
+    let mut body = table(&[], rows.into_iter().chain(proxies).chain(sessions));
     for (name, text, bytes) in [
         ("request", &l.first_request, l.first_request_bytes),
         ("response", &l.first_response, l.first_response_bytes),

@@ -87,6 +87,8 @@ pub struct Ledger {
     pub alpn: Option<String>,
     /// Connections by protocol, TLS version and cipher, joined by blanks, in case they differ.
     pub sessions: BTreeMap<String, u64>,
+    /// Connections opened to a proxy, by its URL; empty where none was asked for.
+    pub proxies: BTreeMap<String, u64>,
     /// Time that looking up all names took, before the run.
     pub dns_ns: u64,
     /// The first request on the wire, up to 4 KiB, with what is not printable escaped as in Rust (`\r\n`, `\x1f`); credentials are `***`.

@@ -52,7 +52,9 @@ pub struct TargetPlan {
     pub port: u16,
     /// Path with query (ab `Document Path`).
     pub path: String,
-    /// The addresses it resolved to, or `unix:PATH`.
+    /// The proxy it is reached by, without credentials; none for straight.
+    pub proxy: Option<String>,
+    /// The addresses it resolved to, or `unix:PATH`; with a proxy those of the proxy.
     pub addresses: Vec<String>,
     /// Share of requests, relative to the other targets. Default 1.
     pub weight: u32,

@@ -83,16 +83,8 @@ fn counts(r: &Report, out: &mut String) {
         let _ = writeln!(out, "gRPC         {all}   in {} messages", grouped(c.messages));
     }
     let e = &c.errors;
-    let kinds = [
-        ("connect", e.connect),
-        ("tls", e.tls),
-        ("timeout", e.timeout),
-        ("reset", e.reset),
-        ("write", e.write),
-        ("protocol", e.protocol),
-    ];
     let named: Vec<String> =
-        kinds.iter().filter(|(_, n)| *n > 0).map(|(kind, n)| format!("{kind} {}", grouped(*n))).collect();
+        e.kinds().iter().filter(|(_, n)| *n > 0).map(|(kind, n)| format!("{kind} {}", grouped(*n))).collect();
     let _ = writeln!(out, "errors       {:>14}   {}", grouped(e.total()), named.join(", "));
     for (text, n) in &c.error_texts {
         let _ = writeln!(out, "             {:>14}   {text}", grouped(*n));
@@ -167,6 +159,9 @@ fn wire(r: &Report, out: &mut String) {
     words.push(format!("{} connections opened", grouped(r.connections.opened)));
     words.push(format!("{} requests on a used one", grouped(r.connections.reused)));
     let _ = writeln!(out, "wire         {}", words.join(", "));
+    for (proxy, n) in &l.proxies {
+        let _ = writeln!(out, "proxy        {proxy}, {} connections", grouped(*n));
+    }
     if let Some(ws) = &r.websocket {
         let _ = writeln!(
             out,

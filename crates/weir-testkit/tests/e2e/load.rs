@@ -13,6 +13,7 @@ mod origin;
 mod rate;
 
 mod http2;
+mod proxy;
 mod statistics;
 mod verdict;
 mod websocket;

@@ -13,6 +13,9 @@ use std::time::Instant;
 /// What one read makes room for: two frames of the largest size.
 const READ_BYTES: usize = 32 * 1024;
 
+/// Largest buffer for the beginning of a frame that an idle connection keeps.
+const KEPT_BYTES: usize = 2 * 1024;
+
 /// Largest buffer that is kept for the next connection.
 const SPARE_BYTES: usize = 128 * 1024;
 
@@ -127,7 +130,9 @@ impl Transport {
         input.append(&mut self.partial);
         let came = self.read_into(&mut input, cx);
         if !input.is_empty() {
-            self.partial = input.clone();
+            self.partial.extend_from_slice(&input);
+        } else if self.partial.capacity() > KEPT_BYTES {
+            self.partial = Vec::new();
         }
         INPUT.set(input);
         came

@@ -4,6 +4,7 @@ use super::{EndReason, Worker};
 use crate::clock;
 use crate::engine::tally::Tally;
 use crate::engine::{Message, ThreadEnd, TickPart};
+use crate::grpc::CODES;
 use crate::os;
 use crate::pace::Rhythm;
 use crate::report::Errors;
@@ -40,6 +41,7 @@ struct Counted {
     responses: u64,
     unexpected: u64,
     statuses: Vec<u64>,
+    grpc: [u64; CODES.len()],
     errors: Errors,
     sent: u64,
     received: u64,
@@ -52,6 +54,7 @@ impl Counted {
             responses: t.responses,
             unexpected: t.unexpected,
             statuses: t.statuses.clone(),
+            grpc: t.grpc,
             errors: t.errors.clone(),
             sent: t.bytes.sent(),
             received: t.bytes.received(),
@@ -165,6 +168,7 @@ impl Sampler {
             responses: counted.responses - self.last.responses,
             unexpected: counted.unexpected - self.last.unexpected,
             statuses: counted.statuses_since(&self.last),
+            grpc: std::array::from_fn(|code| counted.grpc[code] - self.last.grpc[code]),
             errors: counted.errors.since(&self.last.errors),
             sent: counted.sent - self.last.sent,
             received: counted.received - self.last.received,

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use tempfile::TempDir;
 use weir_load::Report;
 use weir_load::report::{CallKind, Grade};
+use weir_origin::{Origin, Tls};
 use weir_testkit::h2::{Frame, H2Origin, Message, Options};
 use weir_testkit::{Authority, Finished, ServerTls, Upstream, Weir, refusing_address, run_weir};
 
@@ -331,6 +332,11 @@ fn tls_must_choose_http2() {
     });
     let url = |port: u16| format!("grpcs://localhost:{port}/helloworld.v1.Greeter/SayHello");
     let r = with_proto(&["-n10", "-c2", "-k", &url(new.address().port())]);
+    assert_eq!((codes(&r), r.ledger.alpn.as_deref()), (vec![("OK", 10)], Some("h2")), "{r:#?}");
+    // Reflection goes the same way as the calls.
+    let options = weir_origin::Options { tls: Tls::SelfSigned, ..weir_origin::Options::default() };
+    let secure = Origin::start(options).unwrap();
+    let r = report(&["-n10", "-c2", "-m2", "-k", "--check", "grpc=OK", &url(secure.address().port())]);
     assert_eq!((codes(&r), r.ledger.alpn.as_deref()), (vec![("OK", 10)], Some("h2")), "{r:#?}");
     // One ends the handshake, the other goes on without a choice.
     for (alpn, refuses) in [(&["http/1.1"][..], true), (&[], false)] {

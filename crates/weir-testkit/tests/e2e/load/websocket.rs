@@ -3,11 +3,11 @@
 use tempfile::TempDir;
 use weir_load::report::{End, Grade};
 use weir_origin::{Origin, Tls};
-use weir_testkit::{Conn, Upstream, run_weir};
+use weir_testkit::{Conn, Upstream, Weir, run_weir};
 use weir_wire::websocket::accept;
 
 use super::{codes, expect_reason, load, origin, report};
-use crate::support::OK_BODY;
+use crate::support::{ALL_TO_UP, OK_BODY};
 
 fn ws(upstream: &Upstream, path: &str) -> String {
     format!("ws://{}{path}", upstream.address())
@@ -200,6 +200,15 @@ fn it_goes_through_tls_and_through_weir_and_over_one_connection_for_each() {
         (20, 20, Some("TLSv1.3"))
     );
     assert!(r.phases.tls.max() > 0);
+
+    let (_plain, to) = origin("");
+    let address = to.strip_prefix("http://").unwrap();
+    let weir = Weir::start(&format!(
+        "listeners: {{ web: {{ address: 127.0.0.1:0 }} }}\n\
+         upstreams: {{ up: {{ endpoints: [{address}] }} }}\n{ALL_TO_UP}\n"
+    ));
+    let r = report(&["-n200", "-c4", "--data", &data, &format!("ws://{}/ws", weir.address("web"))]);
+    assert_eq!((r.counts.responses, r.counts.errors.total(), r.connections.opened), (200, 0, 4), "{r:#?}");
 }
 
 #[test]

@@ -78,7 +78,10 @@ impl Codec {
         }
         self.pass_over(block)?;
         match self.streams.ending(id) {
-            Some(Ending::Ours) => Ok(()),
+            Some(Ending::Ours) => {
+                self.meter.provoked(); // one may have been on its way, not many
+                Ok(())
+            }
             Some(Ending::Theirs) => broken(code::STREAM_CLOSED),
             None => broken(code::PROTOCOL),
         }

@@ -361,15 +361,9 @@ impl Codec {
         self.ended.is_none() && self.pending().len() < ANSWERS_MOST
     }
 
-    /// A stream that the client has begun.
+    /// A stream that the client has begun. It may have reset it since: that is told to whoever holds it.
     pub(super) fn next_arrival(&mut self) -> Option<usize> {
-        while let Some(slot) = self.arrivals.pop_front() {
-            if self.streams.at(slot).failed.is_none() {
-                return Some(slot);
-            }
-            self.release(slot); // reset before anybody looked
-        }
-        None
+        self.arrivals.pop_front()
     }
 
     /// Whether streams have arrived that nobody has taken.

@@ -79,6 +79,9 @@ pub(in crate::cmd) struct ConnectionArgs {
     /// Connect to this Unix socket
     #[arg(long, value_name = "PATH", help_heading = "Connection")]
     unix_socket: Option<PathBuf>,
+    /// Go by this proxy, http://[USER:PASSWORD@]HOST:PORT, or `env` for that of the environment [default: none]
+    #[arg(long, value_name = "URL|env", help_heading = "Connection")]
+    proxy: Option<String>,
     /// Accept any certificate
     #[arg(short = 'k', long, help_heading = "Connection")]
     insecure: bool,
@@ -127,6 +130,7 @@ impl ConnectionArgs {
         options.timeout.clone_from(&self.timeout);
         options.resolve.clone_from(&self.resolve);
         options.unix_socket.clone_from(&self.unix_socket);
+        options.proxy.clone_from(&self.proxy);
         options.insecure = self.insecure;
         options.cacert.clone_from(&self.cacert);
         options.cert.clone_from(&self.cert);

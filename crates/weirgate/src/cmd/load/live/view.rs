@@ -191,19 +191,16 @@ impl View {
             spans.push(Span::styled(format!("{status}: "), Style::new().fg(colour)));
             spans.push(Span::raw(format!("{}   ", grouped(*n))));
         }
+        for (code, n) in &self.counts.grpc {
+            let colour = if code == "OK" { Color::Green } else { Color::Red };
+            spans.push(Span::styled(format!("{code}: "), Style::new().fg(colour)));
+            spans.push(Span::raw(format!("{}   ", grouped(*n))));
+        }
         Line::from(spans)
     }
 
     fn kinds(&self) -> String {
-        let e = &self.counts.errors;
-        let kinds = [
-            ("connect", e.connect),
-            ("tls", e.tls),
-            ("timeout", e.timeout),
-            ("reset", e.reset),
-            ("write", e.write),
-            ("protocol", e.protocol),
-        ];
+        let kinds = self.counts.errors.kinds();
         let seen = kinds.iter().filter(|(_, n)| *n > 0);
         seen.map(|(kind, n)| format!("   {kind}: {}", grouped(*n))).collect()
     }

@@ -94,6 +94,7 @@ fn all_figures_are_to_be_seen() {
     view.counts.errors.reset = 3;
     view.counts.errors.timeout = 1;
     view.counts.statuses.insert(503, 12);
+    view.counts.grpc.insert("Unavailable".to_owned(), 2);
     let cost = TargetCost {
         pid: 7,
         command: "nginx".to_owned(),
@@ -105,7 +106,7 @@ fn all_figures_are_to_be_seen() {
     let rows = drawn(&view, 80, 24);
     let seen = [
         "errors                  4  0.10 %   timeout: 1   reset: 3",
-        "status     200: 4,000   503: 12",
+        "status     200: 4,000   503: 12   Unavailable: 2",
         "target     nginx (7): 0.50 cores, 250.0 µs per response, 3.00 MiB of memory",
     ];
     expect(&rows, &seen);

@@ -1,0 +1,109 @@
+//! A forward proxy: tunnels by CONNECT, and requests in absolute form, passed on as they are.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+
+/// A proxy on a free port, until it is dropped. It takes every name below `.weir.test` for 127.0.0.1.
+#[derive(Debug)]
+pub struct Proxy {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    /// What CONNECT is answered, where it is not let through.
+    refusal: Option<String>,
+    heads: Mutex<Vec<String>>,
+    stopped: AtomicBool,
+}
+
+impl Proxy {
+    /// Lets everything through.
+    pub fn start() -> Self {
+        Self::with(None)
+    }
+
+    /// Answers this to each request and closes.
+    pub fn refusing(answer: &str) -> Self {
+        Self::with(Some(answer.to_owned()))
+    }
+
+    fn with(refusal: Option<String>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let shared = Arc::new(Shared { refusal, heads: Mutex::default(), stopped: AtomicBool::new(false) });
+        let accept = {
+            let shared = Arc::clone(&shared);
+            move || {
+                for client in listener.incoming().map_while(Result::ok) {
+                    if shared.stopped.load(Ordering::Relaxed) {
+                        return;
+                    }
+                    let shared = Arc::clone(&shared);
+                    thread::spawn(move || serve(client, &shared));
+                }
+            }
+        };
+        Self { address, shared, thread: Some(thread::spawn(accept)) }
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The first head of each connection so far.
+    pub fn heads(&self) -> Vec<String> {
+        self.shared.heads.lock().unwrap().clone()
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.shared.stopped.store(true, Ordering::Relaxed);
+        let _ = TcpStream::connect(self.address); // so that it looks
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// One connection. Whatever fails ends it: the test sees that from its own side.
+fn serve(mut client: TcpStream, shared: &Shared) -> Option<()> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        client.read_exact(&mut byte).ok()?;
+        head.push(byte[0]);
+    }
+    let text = String::from_utf8_lossy(&head).into_owned();
+    shared.heads.lock().unwrap().push(text.clone());
+    if let Some(refusal) = &shared.refusal {
+        client.write_all(refusal.as_bytes()).ok()?;
+        return Some(());
+    }
+    let target = text.split(' ').nth(1)?;
+    let authority = target.strip_prefix("http://").unwrap_or(target).split('/').next()?;
+    let (host, port) = authority.rsplit_once(':').unwrap_or((authority, "80"));
+    let host = if host.ends_with(".weir.test") { "127.0.0.1" } else { host.trim_matches(['[', ']']) };
+    let mut server = TcpStream::connect((host, port.parse().ok()?)).ok()?;
+    if text.starts_with("CONNECT ") {
+        client.write_all(b"HTTP/1.1 200 Connection established\r\n\r\n").ok()?;
+    } else {
+        server.write_all(&head).ok()?;
+    }
+    let back = (server.try_clone().ok()?, client.try_clone().ok()?);
+    let back = thread::spawn(move || pass(back.0, back.1));
+    pass(client, server);
+    back.join().ok()
+}
+
+fn pass(mut from: TcpStream, mut to: TcpStream) {
+    let _ = io::copy(&mut from, &mut to); // the end of either is the end of both
+    let _ = to.shutdown(Shutdown::Write);
+}
