@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs the bench files of this folder, keeps the results, and writes the table of README.md.
 
-usage: run.py [--bin WEIR] [-d TIME] [FILE.yaml ...]     runs the files, or all, each workload for TIME (default 30s)
+usage: run.py [--bin WEIR] [-d TIME] [--commit C] [FILE.yaml ...]     runs the files, or all, each workload for TIME (default 30s)
        run.py --table                                     writes the table anew from the newest results
 
 Results go to ../results/published/DATE-COMMIT-FILE.json (every round) and .md (what was printed).
@@ -24,9 +24,9 @@ def rate(value):
     return f"{value:,.0f}/s"
 
 
-def run(binary, file, duration):
+def run(binary, file, duration, commit):
     name = os.path.splitext(os.path.basename(file))[0]
-    commit = subprocess.run(["git", "-C", HERE, "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
+    commit = commit or subprocess.run(["git", "-C", HERE, "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
     day = datetime.datetime.now(datetime.timezone.utc).date()
     base = os.path.join(RESULTS, f"{day}-{commit}-{name}")
     command = [binary, "compare", "-f", file, "--save", base + ".json"] + (["-d", duration] if duration else [])
@@ -99,10 +99,11 @@ def table():
 ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 ap.add_argument("--bin", default="weir")
 ap.add_argument("-d", default="30s")
+ap.add_argument("--commit", help="of the binary, where it is not what is checked out")
 ap.add_argument("--table", action="store_true")
 ap.add_argument("files", nargs="*")
 a = ap.parse_args()
 if not a.table:
     for file in a.files or sorted(glob.glob(os.path.join(HERE, "*.yaml"))):
-        run(os.path.abspath(a.bin) if "/" in a.bin else a.bin, os.path.abspath(file), a.d)
+        run(os.path.abspath(a.bin) if "/" in a.bin else a.bin, os.path.abspath(file), a.d, a.commit)
 table()

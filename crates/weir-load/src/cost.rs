@@ -27,8 +27,10 @@ pub(crate) fn find(text: &str, target: Option<SocketAddr>) -> Result<u32, Mistak
     let Some(mut pid) = weir_wire::holder::of(address) else {
         return Err(bad(format!("no process on this machine that we may look at listens on {address}")));
     };
-    // The socket may belong to a worker: its parent of the same name is the root of the tree.
-    while let Some(parent) = stat(pid).map(|s| s.parent).filter(|p| *p > 1 && command(*p) == command(pid)) {
+    // The socket may belong to a worker: its parent of the same name is the root of the tree. We may be that parent, where the target is a child of
+    // ours and the same program.
+    let above = |p: &u32| *p > 1 && *p != std::process::id();
+    while let Some(parent) = stat(pid).map(|s| s.parent).filter(|p| above(p) && command(*p) == command(pid)) {
         pid = parent;
     }
     Ok(pid)
