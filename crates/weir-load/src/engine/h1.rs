@@ -48,6 +48,10 @@ impl From<DialError> for Failure {
     }
 }
 
+/// What is wrong with a response that goes on behind its end.
+const SURPLUS: &str =
+    "bytes behind the response: more than its Content-Length, or a body where there is none";
+
 /// A connection.
 #[derive(Debug)]
 pub(super) struct Conn {
@@ -199,6 +203,11 @@ impl Conn {
                     Ok(Fed::More) => break,
                     Ok(Fed::Complete(used, response)) => {
                         input = input.get(used..).unwrap_or_default();
+                        if !input.is_empty() && batch.done + 1 == batch.items.len() {
+                            // RFC 9112 §9.2: nobody asked for these bytes, so the length of the response was wrong.
+                            worker.tally.borrow_mut().received(&response);
+                            return Poll::Ready(Err(Failure::Protocol(SURPLUS.to_owned())));
+                        }
                         self.count(worker, slot, batch, &response, now);
                         batch.first = if input.is_empty() { 0 } else { now };
                         if !response.keeps || batch.sent == 0 {
@@ -208,9 +217,7 @@ impl Conn {
                 }
             }
             if batch.done == batch.items.len() {
-                // RFC 9112 §9.2: a byte outside of a response makes the connection unusable.
-                let after = if input.is_empty() { After::Keep } else { After::Close };
-                return Poll::Ready(self.finished(batch, after));
+                return Poll::Ready(self.finished(batch, After::Keep));
             }
         }
     }

@@ -288,10 +288,9 @@ impl Worker {
             return Poll::Ready(Next::Start(assigned));
         }
         let now = self.clock.now();
-        if now >= self.stop_at() {
-            return Poll::Ready(Next::End);
-        }
+        let over = now >= self.stop_at();
         match &self.plan.rhythm {
+            Rhythm::Closed(_) if over => Poll::Ready(Next::End),
             Rhythm::Closed(users) => {
                 if !users.all() {
                     match users.next((self.first_client + i as u64) / self.plan.streams as u64, now) {
@@ -308,16 +307,19 @@ impl Worker {
             }
             Rhythm::Open(_) => {
                 let at = self.next.borrow().at;
-                if at >= self.stop_at() {
+                // A start that was due while this client was free is made late, not missed: a thread that had no processor at the end
+                // must not look like a target that took all connections.
+                if at >= self.stop_at() || (over && !slot.parked.get()) {
                     return Poll::Ready(Next::End);
                 }
                 if at <= now {
-                    if slot.parked.replace(false) {
+                    let was_free = slot.parked.replace(false);
+                    if was_free {
                         // Woken by something else than the pacer, which must not choose it too.
                         self.idle.borrow_mut().retain(|other| *other != i);
                     }
-                    if self.counts(at) && !self.idle.borrow().is_empty() {
-                        // Another was free: it is the pacer that is late, and not the target.
+                    if self.counts(at) && (was_free || !self.idle.borrow().is_empty()) {
+                        // One was free: it is the pacer that is late, and not the target.
                         self.tally.borrow_mut().start_lag.record(now - at);
                     }
                     self.take_start();

@@ -17,7 +17,6 @@ fn print(r: &Report) -> String {
     latency(r, &mut out);
     out.push('\n');
     phases(r, &mut out);
-    out.push('\n');
     wire(r, &mut out);
     generator(r, &mut out);
     cost(r, &mut out);
@@ -57,7 +56,8 @@ fn plan(r: &Report, out: &mut String) {
         Pace::Stages { of: StageUnit::Rate, stages, .. } => format!("{} stages of a rate", stages.len()),
     };
     let mut words = vec![format!("{:.2} s", r.seconds()), pace];
-    words.push(format!("{} connections", grouped(p.connections)));
+    let streams = if p.streams > 1 { format!(" of {} streams", p.streams) } else { String::new() };
+    words.push(format!("{} connections{streams}", grouped(p.connections)));
     words.push(format!("{} threads", p.threads));
     if p.pipeline > 1 {
         words.push(format!("pipelines of {}", p.pipeline));
@@ -95,14 +95,11 @@ fn counts(r: &Report, out: &mut String) {
         }
     }
     for (name, n) in [("sent", r.bytes.sent()), ("received", r.bytes.received())] {
-        let each = n as f64 / c.responses.max(1) as f64;
-        let _ = writeln!(
-            out,
-            "{name:<12} {:>14} {:>14}/s   {} each",
-            size(n as f64),
-            size(n as f64 / r.seconds()),
-            size(each)
-        );
+        let _ = write!(out, "{name:<12} {:>14} {:>14}/s", size(n as f64), size(n as f64 / r.seconds()));
+        if c.responses > 0 {
+            let _ = write!(out, "   {} each", size(n as f64 / c.responses as f64));
+        }
+        out.push('\n');
     }
 }
 
@@ -126,7 +123,8 @@ fn latency(r: &Report, out: &mut String) {
         ];
         let _ = write!(out, "{name:<14}");
         row.iter().for_each(|ns| {
-            let _ = write!(out, "{:>10}", time(*ns));
+            let shown = if h.is_empty() { "-".to_owned() } else { time(*ns) }; // not 0 ns: nothing was measured
+            let _ = write!(out, "{shown:>10}");
         });
         out.push('\n');
     }
@@ -134,6 +132,9 @@ fn latency(r: &Report, out: &mut String) {
 
 fn phases(r: &Report, out: &mut String) {
     let p = &r.phases;
+    if r.counts.responses == 0 {
+        return;
+    }
     let _ = writeln!(out, "{:<14}{:>10}{:>10}{:>10}{:>10}", "", "mean", "p50", "p99", "max");
     let all: [(&str, &Histogram); 6] = [
         ("blocked", &p.blocked),
@@ -147,6 +148,7 @@ fn phases(r: &Report, out: &mut String) {
         let row = [h.mean(), h.quantile(0.5) as f64, h.quantile(0.99) as f64, h.max() as f64].map(time);
         let _ = writeln!(out, "{name:<14}{:>10}{:>10}{:>10}{:>10}", row[0], row[1], row[2], row[3]);
     }
+    out.push('\n');
 }
 
 fn wire(r: &Report, out: &mut String) {

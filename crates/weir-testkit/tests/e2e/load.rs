@@ -507,6 +507,11 @@ fn what_is_no_http_and_what_ends_early_are_errors_of_their_own() {
     let r = report(&["-n2", "-c1", &url(&short)]);
     assert_eq!((r.counts.errors.reset, r.counts.responses), (2, 0), "{:?}", r.counts);
     assert_eq!(r.bytes.received_body, 8);
+    let long = Upstream::fixed("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nlonger");
+    let r = report(&["-n2", "-c1", &url(&long)]);
+    assert_eq!((r.counts.errors.protocol, r.counts.responses), (2, 0), "{:?}", r.counts);
+    assert!(r.counts.error_texts.keys().all(|text| text.contains("more than its Content-Length")), "{r:?}");
+    expect_reason(&r, "no_responses", Grade::Invalid);
 }
 
 #[test]

@@ -3,13 +3,19 @@
 //!
 //! A response is mostly the same head again, so the last block of fields is kept and compared before anything is decoded, as long as it changes
 //! nothing in the table. Bodies are counted and thrown away, unless a check wants them.
+//!
+//! Here are requests, what goes out, and how input becomes frames; what a frame means stands in [`response`] and [`control`].
 
+mod control;
+mod response;
+mod stream;
+
+use self::stream::{Call, Stream};
 use super::super::reader::Response;
 use super::frame::{self, FRAME_MOST, HEADER, Header, Kind};
 use super::head::Head;
 use super::hpack::Decoder;
 use super::request::Rendered;
-use crate::grpc::{Code, Messages};
 use crate::report::Protocol;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -67,35 +73,6 @@ pub(super) enum Lost {
     Protocol(String),
     /// The target reset the stream.
     Reset(String),
-}
-
-/// A request on its way.
-#[derive(Debug)]
-struct Stream {
-    key: usize,
-    is_head: bool,
-    first: u64,
-    response: Response,
-    /// Of the final head.
-    length: Option<u64>,
-    /// What we may send.
-    window: i64,
-    /// What the target may send.
-    room: i64,
-    /// Of the body that is not sent yet, and from where.
-    body: Option<(Arc<[u8]>, usize)>,
-    kept: Vec<u8>,
-    call: Call,
-}
-
-/// What gRPC says of a response.
-#[derive(Debug, Default)]
-struct Call {
-    /// Whether its head says that it is gRPC.
-    is_grpc: bool,
-    code: Option<Code>,
-    text: Option<Rc<str>>,
-    messages: Messages,
 }
 
 /// The first response, as it came.
@@ -167,25 +144,6 @@ impl Hasher for ById {
 
     fn write_u32(&mut self, n: u32) {
         self.0 = u64::from(n).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    }
-}
-
-impl Stream {
-    /// The response is complete: what it means to gRPC.
-    fn end_call(&mut self) {
-        let call = &mut self.call;
-        let r = &mut self.response;
-        let (code, why) = match call.code {
-            _ if !call.is_grpc => (Code::of_http(r.status), "the content-type of the response is not gRPC's"),
-            None => (Code::INTERNAL, "the response ended without grpc-status"),
-            Some(Code::OK) if !call.messages.is_whole() => (Code::INTERNAL, "the last message is cut"),
-            Some(code) => (code, ""),
-        };
-        r.is_no_grpc = !call.is_grpc || call.code.is_none();
-        (r.grpc, r.messages) = (Some(code), call.messages.count);
-        if !why.is_empty() {
-            call.text = Some(why.into());
-        }
     }
 }
 
@@ -455,308 +413,6 @@ impl Codec {
                 self.fields(header, payload, answers)
             }
         }
-    }
-
-    /// A frame for a stream that has ended here. Its fields change the table, and its data took from the window.
-    fn late(&mut self, header: &Header, payload: &[u8]) -> Result<(), Broken> {
-        match header.kind {
-            Kind::DATA => self.take(payload.len()),
-            Kind::RST_STREAM => Ok(()),
-            _ => self.fields(header, payload, &mut Vec::new()),
-        }
-    }
-
-    /// HEADERS or CONTINUATION.
-    fn fields(&mut self, header: &Header, payload: &[u8], answers: &mut Vec<Answer>) -> Result<(), Broken> {
-        if header.kind == Kind::CONTINUATION {
-            let Some((stream, flags)) = self.continued else {
-                return broken(PROTOCOL, "CONTINUATION without HEADERS");
-            };
-            if self.block.len() + payload.len() > BLOCK_MOST {
-                return broken(CALM, "a head is longer than 256 KiB");
-            }
-            self.block.extend_from_slice(payload);
-            if !header.has(frame::END_HEADERS) {
-                return Ok(());
-            }
-            self.continued = None;
-            let block = std::mem::take(&mut self.block);
-            let outcome = self.block(stream, &block, flags & frame::END_STREAM != 0, answers);
-            self.block = block;
-            return outcome;
-        }
-        let Some(content) = frame::content(header, payload) else {
-            return broken(PROTOCOL, "padding longer than its frame");
-        };
-        if header.has(frame::END_HEADERS) {
-            return self.block(header.stream, content, header.has(frame::END_STREAM), answers);
-        }
-        self.block.clear();
-        self.block.extend_from_slice(content);
-        self.continued = Some((header.stream, header.flags));
-        Ok(())
-    }
-
-    /// A whole block of fields.
-    fn block(&mut self, id: u32, block: &[u8], ends: bool, answers: &mut Vec<Answer>) -> Result<(), Broken> {
-        // Heads and trailers take turns, so each has its own.
-        let is_trailer = self.streams.get(&id).is_some_and(|s| s.response.status != 0);
-        let [of_heads, of_trailers] = &mut self.known;
-        let known = if is_trailer { of_trailers } else { of_heads };
-        let is_known =
-            known.changes == self.decoder.changes() && !known.block.is_empty() && known.block == block;
-        let mut other = Head::default();
-        let wanted = self.capture.is_some() && id == 1;
-        if !is_known || wanted {
-            let before = self.decoder.changes();
-            let mut capture = self.capture.as_mut().filter(|_| wanted);
-            let decoded = self.decoder.decode(block, |name, value| {
-                other.field(name, value);
-                if let Some(capture) = &mut capture {
-                    let text = || Some(String::from_utf8_lossy(value).into_owned());
-                    match name {
-                        b"server" => capture.server = text(),
-                        b"content-type" => capture.content_type = text(),
-                        _ => {}
-                    }
-                }
-            });
-            if decoded.is_err() {
-                return broken(COMPRESSION, "a head is no HPACK");
-            }
-            if before == self.decoder.changes() {
-                known.block.clear();
-                known.block.extend_from_slice(block);
-                (known.changes, known.head) = (before, other.clone());
-            }
-        }
-        let head = if is_known { &known.head } else { &other };
-        let Some(stream) = self.streams.get_mut(&id) else { return Ok(()) };
-        let outcome = if stream.response.status == 0 { head.begin(ends) } else { head.trail(ends) };
-        match outcome {
-            Err(text) => {
-                self.reset(id, PROTOCOL);
-                self.lose(id, Lost::Protocol(format!("HTTP/2: {text}")), answers);
-            }
-            Ok(None) => {} // an interim response
-            Ok(Some(status)) => {
-                if stream.response.status == 0 {
-                    (stream.response.status, stream.length) = (status, head.length());
-                    stream.call.is_grpc = head.is_grpc;
-                }
-                if self.is_grpc {
-                    stream.call.code = head.code.or(stream.call.code);
-                    stream.call.text = head.text.clone().or_else(|| stream.call.text.take());
-                }
-                if ends {
-                    self.complete(id, answers);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn data(&mut self, header: &Header, payload: &[u8], answers: &mut Vec<Answer>) -> Result<(), Broken> {
-        self.take(payload.len())?;
-        let Some(content) = frame::content(header, payload) else {
-            return broken(PROTOCOL, "padding longer than its frame");
-        };
-        let id = header.stream;
-        let Some(stream) = self.streams.get_mut(&id) else { return Ok(()) };
-        stream.room -= payload.len() as i64;
-        if stream.room < 0 {
-            return broken(FLOW_CONTROL, "more data than the window of a stream");
-        }
-        let r = &mut stream.response;
-        r.body_bytes += content.len() as u64;
-        r.framing_bytes += (HEADER + payload.len() - content.len()) as u64;
-        let beyond = stream.is_head || stream.length.is_some_and(|n| r.body_bytes > n);
-        if r.status == 0 || (beyond && !content.is_empty()) {
-            let text = if r.status == 0 { "data before the head" } else { "more data than Content-Length" };
-            self.reset(id, PROTOCOL);
-            self.lose(id, Lost::Protocol(format!("HTTP/2: {text}")), answers);
-            return Ok(());
-        }
-        if self.keeps_bodies {
-            let room = self.kept_most.saturating_sub(stream.kept.len()).min(content.len());
-            stream.kept.extend_from_slice(content.get(..room).unwrap_or_default());
-        }
-        if self.is_grpc && stream.call.is_grpc && stream.call.messages.feed(content).is_err() {
-            self.reset(id, PROTOCOL);
-            let text = "gRPC: a message is compressed, though no coding was accepted";
-            self.lose(id, Lost::Protocol(text.to_owned()), answers);
-            return Ok(());
-        }
-        if header.has(frame::END_STREAM) {
-            self.complete(id, answers);
-        } else if stream.room < i64::from(WINDOW / 2) {
-            let more = (i64::from(WINDOW) - stream.room) as u32;
-            stream.room = i64::from(WINDOW);
-            frame::write(Kind::WINDOW_UPDATE, 0, id, &more.to_be_bytes(), &mut self.out);
-        }
-        Ok(())
-    }
-
-    /// Takes data from the window of the connection, and gives it back in large pieces.
-    fn take(&mut self, len: usize) -> Result<(), Broken> {
-        self.room -= len as i64;
-        if self.room < 0 {
-            return broken(FLOW_CONTROL, "more data than the window of the connection");
-        }
-        if self.room < i64::from(WINDOW / 2) {
-            let more = (i64::from(WINDOW) - self.room) as u32;
-            self.room = i64::from(WINDOW);
-            frame::write(Kind::WINDOW_UPDATE, 0, 0, &more.to_be_bytes(), &mut self.out);
-        }
-        Ok(())
-    }
-
-    /// The response has come to its end.
-    fn complete(&mut self, id: u32, answers: &mut Vec<Answer>) {
-        let Some(mut stream) = self.streams.remove(&id) else { return };
-        if self.is_grpc {
-            stream.end_call();
-        }
-        let r = stream.response;
-        let has_none = stream.is_head || matches!(r.status, 204 | 304);
-        if !has_none && stream.length.is_some_and(|n| n != r.body_bytes) {
-            // RFC 9113 §8.1.1: malformed.
-            self.streams.insert(id, stream);
-            self.lose(id, Lost::Protocol("HTTP/2: less data than Content-Length".to_owned()), answers);
-            return;
-        }
-        if stream.body.is_some() {
-            self.reset(id, CANCEL); // it answered before it had all of the request
-        }
-        let (body, text) = (stream.kept, stream.call.text);
-        answers.push(Answer { key: stream.key, first: stream.first, result: Ok(r), body, text });
-    }
-
-    fn lose(&mut self, id: u32, lost: Lost, answers: &mut Vec<Answer>) {
-        let Some(stream) = self.streams.remove(&id) else { return };
-        self.overhead +=
-            stream.response.head_bytes + stream.response.body_bytes + stream.response.framing_bytes;
-        let Stream { key, first, .. } = stream;
-        answers.push(Answer { key, first, result: Err(lost), body: Vec::new(), text: None });
-    }
-
-    /// A frame of the connection, or one that changes how we send.
-    fn control(&mut self, header: &Header, payload: &[u8], answers: &mut Vec<Answer>) -> Result<(), Broken> {
-        if self.out.len() > 16 * OUT_MOST {
-            return broken(CALM, "a flood of frames that want an answer");
-        }
-        let of_connection = matches!(header.kind, Kind::SETTINGS | Kind::PING | Kind::GOAWAY);
-        if of_connection && header.stream != 0 {
-            return broken(PROTOCOL, "a frame of the connection on a stream");
-        }
-        match header.kind {
-            Kind::SETTINGS => self.settings(header, payload),
-            Kind::PING => {
-                if payload.len() != 8 {
-                    return broken(FRAME_SIZE, "PING is not 8 bytes long");
-                }
-                if !header.has(frame::ACK) {
-                    frame::write(Kind::PING, frame::ACK, 0, payload, &mut self.out);
-                }
-                Ok(())
-            }
-            Kind::WINDOW_UPDATE => self.window_update(header, payload, answers),
-            Kind::GOAWAY => {
-                let (Some(last), Some(code)) = (frame::number(payload, 0), frame::number(payload, 4)) else {
-                    return broken(FRAME_SIZE, "GOAWAY is shorter than 8 bytes");
-                };
-                self.closing = true;
-                let last = last & 0x7fff_ffff;
-                let mut unseen: Vec<u32> = self.streams.keys().copied().filter(|id| *id > last).collect();
-                unseen.sort_unstable();
-                for id in unseen {
-                    let lost = if code == 0 {
-                        Lost::Again
-                    } else {
-                        Lost::Reset(format!("the target closed the connection: {}", frame::code_name(code)))
-                    };
-                    self.lose(id, lost, answers);
-                }
-                Ok(())
-            }
-            Kind::PUSH_PROMISE => broken(PROTOCOL, "a push, which we refuse"),
-            Kind::PRIORITY if payload.len() != 5 => broken(FRAME_SIZE, "PRIORITY is not 5 bytes long"),
-            _ => Ok(()), // RFC 9113 §4.1: unknown ones are ignored
-        }
-    }
-
-    fn window_update(
-        &mut self,
-        header: &Header,
-        payload: &[u8],
-        answers: &mut Vec<Answer>,
-    ) -> Result<(), Broken> {
-        let Some(by) = frame::number(payload, 0).filter(|_| payload.len() == 4) else {
-            return broken(FRAME_SIZE, "WINDOW_UPDATE is not 4 bytes long");
-        };
-        let by = i64::from(by & 0x7fff_ffff);
-        let id = header.stream;
-        if id == 0 {
-            self.window += by;
-            if by == 0 || self.window > WINDOW_MOST {
-                return broken(FLOW_CONTROL, "a window that grows by nothing, or beyond 2 GiB");
-            }
-        } else if id.is_multiple_of(2) || id >= self.next {
-            return broken(PROTOCOL, "a frame for a stream that nobody began");
-        } else if let Some(stream) = self.streams.get_mut(&id) {
-            stream.window += by;
-            if by == 0 || stream.window > WINDOW_MOST {
-                self.reset(id, FLOW_CONTROL);
-                let text = "HTTP/2: a window that grows by nothing, or beyond 2 GiB";
-                self.lose(id, Lost::Protocol(text.to_owned()), answers);
-            }
-        }
-        self.send_more();
-        Ok(())
-    }
-
-    fn settings(&mut self, header: &Header, payload: &[u8]) -> Result<(), Broken> {
-        if header.has(frame::ACK) {
-            if !self.greeted || !payload.is_empty() {
-                return broken(
-                    FRAME_SIZE,
-                    "a confirmation of SETTINGS with a payload, or as the first frame",
-                );
-            }
-            return Ok(());
-        }
-        if !payload.len().is_multiple_of(6) {
-            return broken(FRAME_SIZE, "SETTINGS are not whole");
-        }
-        if !self.greeted {
-            (self.greeted, self.most) = (true, usize::MAX); // RFC 9113 §6.5.2: no limit unless one is told
-        }
-        for pair in payload.chunks_exact(6) {
-            let (Some(value), [_, id, ..]) = (frame::number(pair, 2), pair) else { continue };
-            if pair.first() != Some(&0) {
-                continue; // an unknown one
-            }
-            match id {
-                3 => self.most = value as usize,
-                4 => {
-                    let change = i64::from(value) - self.window_of_streams;
-                    self.window_of_streams = i64::from(value);
-                    self.streams.values_mut().for_each(|s| s.window += change);
-                    if self.window_of_streams > WINDOW_MOST
-                        || self.streams.values().any(|s| s.window > WINDOW_MOST)
-                    {
-                        return broken(FLOW_CONTROL, "a window beyond 2 GiB");
-                    }
-                }
-                5 if !(16_384..=16_777_215).contains(&value) => {
-                    return broken(PROTOCOL, "SETTINGS_MAX_FRAME_SIZE out of its range");
-                }
-                _ => {} // frames larger than the default gain nothing
-            }
-        }
-        frame::write(Kind::SETTINGS, frame::ACK, 0, &[], &mut self.out);
-        self.send_more();
-        Ok(())
     }
 }
 

@@ -1,8 +1,12 @@
-//! A fixed rate: what is open before it begins.
+//! A fixed rate: what is open before it begins, and what a generator that stands still makes of it.
 
-use super::{report, url};
+use super::{codes, expect_reason, report, url};
 use crate::support::OK;
-use weir_testkit::Upstream;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+use weir_load::Report;
+use weir_load::report::Grade;
+use weir_testkit::{Upstream, weir_command};
 
 #[test]
 fn connections_for_a_pause_of_10_ms_are_open_before_the_first_start() {
@@ -20,4 +24,21 @@ fn connections_for_a_pause_of_10_ms_are_open_before_the_first_start() {
         let waited = r.phases.blocked.max();
         assert_eq!(waited == 0, opened > 1, "{args:?}: the first waited {waited} ns for its connection");
     }
+}
+
+#[test]
+fn starts_that_the_generator_sleeps_through_are_late_and_not_missed() {
+    let upstream = Upstream::fixed(OK);
+    let args = ["load", "--rate", "50/s", "-d600ms", "-t1", "--format", "json", &url(&upstream)];
+    let mut load = weir_command("/".as_ref());
+    let load = load.args(args).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let signal = |name: &str| Command::new("kill").args([name, &load.id().to_string()]).status().unwrap();
+    upstream.wait_requests(5);
+    assert!(signal("-STOP").success());
+    std::thread::sleep(Duration::from_millis(700)); // past the end of the run
+    assert!(signal("-CONT").success());
+    let r: Report = serde_json::from_slice(&load.wait_with_output().unwrap().stdout).unwrap();
+    assert_eq!((r.counts.responses, r.counts.unsent), (30, 0), "{:?}", r.counts);
+    expect_reason(&r, "late_starts", Grade::Suspect);
+    assert!(!codes(&r).contains(&"rate_missed"), "{:?}", r.verdict);
 }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::engine::h2::hpack;
+use crate::grpc::Code;
 
 fn frame(kind: Kind, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();

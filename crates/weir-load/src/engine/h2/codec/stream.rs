@@ -1,0 +1,54 @@
+//! A request on its way on a connection of HTTP/2: what came of it so far, and what gRPC says of it.
+
+use super::Response;
+use crate::grpc::{Code, Messages};
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// A request on its way.
+#[derive(Debug)]
+pub(super) struct Stream {
+    pub(super) key: usize,
+    pub(super) is_head: bool,
+    pub(super) first: u64,
+    pub(super) response: Response,
+    /// Of the final head.
+    pub(super) length: Option<u64>,
+    /// What we may send.
+    pub(super) window: i64,
+    /// What the target may send.
+    pub(super) room: i64,
+    /// Of the body that is not sent yet, and from where.
+    pub(super) body: Option<(Arc<[u8]>, usize)>,
+    pub(super) kept: Vec<u8>,
+    pub(super) call: Call,
+}
+
+/// What gRPC says of a response.
+#[derive(Debug, Default)]
+pub(super) struct Call {
+    /// Whether its head says that it is gRPC.
+    pub(super) is_grpc: bool,
+    pub(super) code: Option<Code>,
+    pub(super) text: Option<Rc<str>>,
+    pub(super) messages: Messages,
+}
+
+impl Stream {
+    /// The response is complete: what it means to gRPC.
+    pub(super) fn end_call(&mut self) {
+        let call = &mut self.call;
+        let r = &mut self.response;
+        let (code, why) = match call.code {
+            _ if !call.is_grpc => (Code::of_http(r.status), "the content-type of the response is not gRPC's"),
+            None => (Code::INTERNAL, "the response ended without grpc-status"),
+            Some(Code::OK) if !call.messages.is_whole() => (Code::INTERNAL, "the last message is cut"),
+            Some(code) => (code, ""),
+        };
+        r.is_no_grpc = !call.is_grpc || call.code.is_none();
+        (r.grpc, r.messages) = (Some(code), call.messages.count);
+        if !why.is_empty() {
+            call.text = Some(why.into());
+        }
+    }
+}
