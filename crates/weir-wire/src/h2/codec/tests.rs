@@ -146,6 +146,15 @@ impl Talk {
         slot
     }
 
+    /// A request whose body is still to come.
+    fn post(&mut self) -> usize {
+        let Poll::Ready(slot) = self.begin("POST / HTTP/1.1\r\nhost: h\r\n\r\n", Waker::noop()) else {
+            panic!()
+        };
+        self.sent();
+        slot
+    }
+
     fn respond(&mut self, slot: usize) {
         let head = b"HTTP/1.1 200 OK\r\n\r\n";
         let sent = self.codec.send_response(slot, head, &Context::from_waker(Waker::noop()));
@@ -397,6 +406,27 @@ fn one_that_leaves_the_queue_gives_its_turn_away() {
     talk.codec.release(slots[1]);
     assert!(bell.rung());
     assert_eq!(talk.write(slots[2], b"xy", &waker), Poll::Ready(Ok(1)));
+}
+
+#[test]
+fn a_stream_that_is_reset_in_the_queue_is_granted_nothing() {
+    // Whoever holds it may still read: an upstream that has answered early resets what is left of a request.
+    let mut talk = Talk::client(&[]);
+    let slots: Vec<usize> = (0..3).map(|_| talk.post()).collect();
+    while talk.write(slots[0], &[0; 16_384], Waker::noop()).is_ready() {
+        talk.sent();
+    }
+    let (bell, waker) = bell();
+    assert!(talk.write(slots[1], b"x", Waker::noop()).is_pending());
+    assert!(talk.write(slots[2], b"x", &waker).is_pending());
+    for id in [1, 3] {
+        talk.head(id, &[(":status", "413")], frame::END_STREAM);
+        talk.hear(Kind::RST_STREAM, 0, id, &code::NO_ERROR.to_be_bytes());
+    }
+    talk.hear(Kind::WINDOW_UPDATE, 0, 0, &1u32.to_be_bytes());
+    assert!(bell.rung());
+    assert_eq!(talk.write(slots[2], b"x", &waker), Poll::Ready(Ok(1)));
+    assert_eq!(talk.codec.reserved, 0);
 }
 
 // === our windows ===
