@@ -32,10 +32,11 @@ impl Codec {
             if self.peer.came == 0 {
                 return broken(code::PROTOCOL);
             }
-            match self.unconfirmed.checked_sub(1) {
-                Some(less) => self.unconfirmed = less,
-                None => self.meter.unasked(Kind::SETTINGS),
-            }
+            let Some(less) = self.unconfirmed.checked_sub(1) else {
+                self.meter.unasked(Kind::SETTINGS);
+                return Ok(());
+            };
+            self.unconfirmed = less;
             if self.role == Role::Server {
                 // RFC 9113 §6.9.2: from here on the client counts by our window.
                 for slot in self.streams.slots() {

@@ -531,6 +531,27 @@ fn before_it_knows_our_settings_a_client_counts_by_the_first_window() {
 }
 
 #[test]
+fn an_end_without_data_needs_no_window() {
+    let mut talk = Talk { codec: Codec::new(Role::Server, BOUNDS), partial: PREFACE.to_vec() };
+    talk.hear(Kind::SETTINGS, 0, 0, &[]);
+    talk.sent();
+    let slot = talk.ask(1, 0);
+    (0..3).for_each(|_| talk.data(1, &[0; 16_384], 0));
+    talk.hear(Kind::SETTINGS, frame::ACK, 0, &[]);
+    talk.data(1, &[], frame::END_STREAM);
+    assert!(talk.sent().is_empty());
+    assert_eq!(talk.codec.failed(slot), None);
+}
+
+#[test]
+fn an_answer_to_nothing_changes_no_window() {
+    let mut talk = Talk::server(BOUNDS);
+    let slot = talk.ask(1, 0);
+    (0..3).for_each(|_| talk.hear(Kind::SETTINGS, frame::ACK, 0, &[]));
+    assert_eq!(talk.codec.streams.at(slot).room, i64::from(STREAM_WINDOW));
+}
+
+#[test]
 fn padding_takes_room_and_gives_it_back() {
     let mut talk = Talk::server(BOUNDS);
     let slot = talk.ask(1, 0);
