@@ -118,7 +118,12 @@ impl Codec {
 
     /// Whether nobody has begun that stream.
     pub(super) const fn is_idle(&self, id: u32) -> bool {
-        id.is_multiple_of(2) || id > self.last
+        id.is_multiple_of(2) || (id > self.last && !self.is_left_out(id))
+    }
+
+    /// Whether a client has begun that stream though our GOAWAY leaves it out: nothing of it is looked at (RFC 9113 §6.8).
+    pub(super) const fn is_left_out(&self, id: u32) -> bool {
+        matches!(self.leaving, Leaving::Told) && id > self.last
     }
 
     // === its end ===

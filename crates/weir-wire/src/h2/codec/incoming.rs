@@ -232,6 +232,7 @@ impl Codec {
             return match self.streams.ending(id) {
                 _ if self.is_idle(id) => broken(code::PROTOCOL),
                 Some(Ending::Ours) => Ok(()),
+                None if self.is_left_out(id) => Ok(()),
                 _ => {
                     self.write_reset(id, code::STREAM_CLOSED);
                     self.meter.provoked();

@@ -766,6 +766,26 @@ fn a_goodbye_in_two_steps() {
 }
 
 #[test]
+fn what_a_goodbye_has_left_out_harms_nobody() {
+    let mut talk = Talk::server(BOUNDS);
+    let first = talk.ask(1, 0);
+    talk.codec.leave();
+    let ping = talk.sent().pop().expect("a PING").payload;
+    talk.hear(Kind::PING, frame::ACK, 0, &ping);
+    talk.sent();
+    talk.head(3, &GET, 0);
+    talk.data(3, b"x", 0);
+    talk.hear(Kind::WINDOW_UPDATE, 0, 3, &1u32.to_be_bytes());
+    talk.data(3, b"x", frame::END_STREAM);
+    talk.hear(Kind::RST_STREAM, 0, 3, &code::CANCEL.to_be_bytes());
+    assert!(talk.sent().is_empty());
+    talk.codec.take_head(first, &mut Vec::new());
+    talk.data(1, b"x", frame::END_STREAM);
+    assert_eq!(talk.read(first), Poll::Ready(Ok(b"x".to_vec())));
+    assert_eq!(talk.codec.ended(), None);
+}
+
+#[test]
 fn what_is_wrong_ends_the_connection_with_its_code() {
     type Wrong = fn(&mut Talk);
     let rows: &[(&str, Wrong, u32)] = &[
