@@ -925,6 +925,28 @@ fn requests_wait_for_their_turn() {
 }
 
 #[test]
+fn one_that_leaves_its_turn_to_begin_wakes_the_next() {
+    for is_at_its_turn in [false, true] {
+        let mut talk = Talk::client(&[(setting::STREAMS, 1)]);
+        let slot = talk.get();
+        let (bell, waker) = bell();
+        let (a, b) = (talk.codec.reserve(), talk.codec.reserve());
+        assert!(talk.codec.may_begin(a, &Context::from_waker(Waker::noop())).is_pending());
+        assert!(talk.codec.may_begin(b, &Context::from_waker(&waker)).is_pending());
+        talk.head(1, &[(":status", "204")], frame::END_STREAM);
+        talk.codec.release(slot);
+        assert!(!bell.rung());
+        if is_at_its_turn {
+            assert!(talk.codec.may_begin(a, &Context::from_waker(Waker::noop())).is_ready());
+            let unsayable = b"GET / HTTP/1.1\r\nhost: a b\r\n\r\n";
+            talk.codec.send_request(a, unsayable, "http").unwrap_err();
+        }
+        talk.codec.release(a);
+        assert!(bell.rung(), "{is_at_its_turn}");
+    }
+}
+
+#[test]
 fn a_response_to_head_has_no_body() {
     let mut talk = Talk::client(&[]);
     let Poll::Ready(slot) = talk.begin("HEAD / HTTP/1.1\r\nhost: h\r\n\r\n", Waker::noop()) else { panic!() };
