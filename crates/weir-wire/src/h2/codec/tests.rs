@@ -947,6 +947,18 @@ fn one_that_leaves_its_turn_to_begin_wakes_the_next() {
 }
 
 #[test]
+fn a_head_that_is_too_large_has_no_body_behind_it() {
+    // Its text has no end, so that what follows would be read as more fields of it.
+    let mut talk = Talk::client(&[]);
+    let slot = talk.get();
+    let large = "x".repeat(BOUNDS.text);
+    talk.head(1, &[(":status", "200"), ("x-large", &large)], 0);
+    talk.data(1, b"\r\nset-cookie: a=b\r\n\r\n", frame::END_STREAM);
+    assert_eq!(talk.reset(), (1, code::PROTOCOL));
+    assert_eq!(talk.read(slot), Poll::Ready(Err(Failed::Malformed("a head that is too large"))));
+}
+
+#[test]
 fn a_response_to_head_has_no_body() {
     let mut talk = Talk::client(&[]);
     let Poll::Ready(slot) = talk.begin("HEAD / HTTP/1.1\r\nhost: h\r\n\r\n", Waker::noop()) else { panic!() };
