@@ -73,7 +73,7 @@ pub(crate) enum Room {
 }
 
 impl Links {
-    /// A stream of the connection with the fewest requests.
+    /// A stream of the connection with the fewest requests, among those with room.
     pub(crate) fn take(&self, room: Room) -> Option<Connection> {
         let mut list = self.list.borrow_mut();
         if list.is_empty() {
@@ -85,16 +85,17 @@ impl Links {
             let young = held.expires.is_none_or(|end| *now.get_or_insert_with(Instant::now) < end);
             young && held.link.is_open()
         });
-        let least = list.iter_mut().min_by_key(|held| held.link.streams())?;
-        let (streams, capacity) = (least.link.streams(), least.link.capacity());
-        let fits = match room {
-            Room::Ample => streams * 100 < capacity * SPREAD_AT,
-            Room::Any => streams < capacity,
+        let fits = |link: &Link| match room {
+            Room::Ample => link.streams() * 100 < link.capacity() * SPREAD_AT,
+            Room::Any => link.streams() < link.capacity(),
         };
         let reused = std::mem::replace(&mut least.used, true);
-        fits.then(|| Connection::shared(Stream::H2(Box::new(least.link.stream())), reused))
+        Some(Connection::shared(Stream::H2(Box::new(least.link.stream())), reused))
     }
 
+        // Of those with room: the one with the fewest may be one that takes few, or none for now.
+        let with_room = list.iter_mut().filter(|held| fits(&held.link));
+        let least = with_room.min_by_key(|held| held.link.streams())?;
     /// Whether the endpoint chose HTTP/1.1 when it was asked.
     pub(crate) const fn chose_http1(&self) -> bool {
         self.chose_http1.get()
