@@ -147,6 +147,30 @@ fn one_that_is_full_hides_none_with_room() {
     }
 }
 
+#[test]
+fn one_that_says_goodbye_at_once_is_not_dialled_for_ever() {
+    for at_once in [true, false] {
+        let upstream = Upstream::script(move |conn| {
+            conn.expect("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+            let (hello, goodbye) = (Frame::settings(&[]).bytes(), Frame::go_away(0, code::NONE).bytes());
+            if at_once {
+                conn.send([hello, goodbye].concat());
+            } else {
+                conn.send(hello);
+                conn.send(goodbye);
+            }
+            conn.read_to_close();
+        });
+        let weir = weir(upstream.address(), H2C);
+        let mut client = weir.h2();
+        let stream = client.get("/");
+        let answer = client.message(stream);
+        let cause = answer.header("x-weir-cause");
+        assert!([UPSTREAM_CLOSED, UPSTREAM_RESET].iter().any(|named| cause == Some(named.1)), "{answer:?}");
+        assert!(upstream.connections() <= 3, "{} connections", upstream.connections());
+    }
+}
+
 // === Sent again ===
 
 #[test]
