@@ -87,6 +87,8 @@ pub(crate) struct Exchange<'c> {
     forwarded: Option<Vec<u8>>,
     /// What an attempt left that may be repeated: the body so far, and what follows it.
     unsent: Option<Box<Relay>>,
+    /// Whether the connection of the last attempt that failed has ended, and not its stream only.
+    ended: bool,
     /// Whether the request is gRPC, and the deadline that its client set.
     grpc: bool,
     grpc_timeout: Option<Duration>,
@@ -146,6 +148,7 @@ impl<'c> Exchange<'c> {
             leftover: Vec::new(),
             forwarded: None,
             unsent: None,
+            ended: false,
             grpc,
             grpc_timeout,
             ends_with_connection: false,

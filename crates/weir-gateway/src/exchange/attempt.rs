@@ -30,7 +30,8 @@ pub(super) struct Attempt {
 /// Most interim responses to one request, in case an upstream never comes to the final one.
 const MAX_INTERIM: u32 = 16;
 
-/// How often the keep-alive race is repeated on a pooled connection before a fresh one is made, which is the last.
+/// How often the keep-alive race is repeated on a pooled connection before a fresh one is made, which is the last. A
+/// stream that was refused has a connection that lives: to open another each time would answer load with load.
 const MAX_RACES: u32 = 1;
 
 impl Exchange<'_> {
@@ -54,15 +55,16 @@ impl Exchange<'_> {
             if self.facts.attempts > 1 {
                 upstream.cells.retries.inc();
             }
-            let connection = match self.connect(upstream, &mut active, races > MAX_RACES).await? {
-                Ok(connection) => connection,
-                Err(Unmade { cause, elsewhere: true }) => {
-                    tried.push(chosen);
-                    last = cause;
-                    continue;
-                }
-                Err(Unmade { cause, .. }) => return Err(Stop::refuse(cause)),
-            };
+            let connection =
+                match self.connect(upstream, &mut active, races > MAX_RACES && self.ended).await? {
+                    Ok(connection) => connection,
+                    Err(Unmade { cause, elsewhere: true }) => {
+                        tried.push(chosen);
+                        last = cause;
+                        continue;
+                    }
+                    Err(Unmade { cause, .. }) => return Err(Stop::refuse(cause)),
+                };
             match self.send(upstream, active, connection).await {
                 Ok(attempt) => return Ok(attempt),
                 Err(Failure::Upstream { raced: true, .. }) if races <= MAX_RACES => races += 1,
@@ -171,6 +173,7 @@ impl Exchange<'_> {
             self.keep_what_follows(&upload);
             self.client.core.give_response(response);
             let failure = self.judge(failure, upstream, &active, &connection, &upload);
+            self.ended = !connection.stream.h2().is_some_and(H2Stream::is_reset_by_peer);
             self.unsent =
                 matches!(failure, Failure::Upstream { raced: true, .. }).then(|| Box::new(upload.relay));
             return Err(failure);

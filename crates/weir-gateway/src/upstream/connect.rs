@@ -292,6 +292,10 @@ async fn open(
     let greeting = Link::begin(stream, window_for(round_trip), header_bytes, freed);
     let rest = timeout.saturating_sub(started.elapsed());
     match tokio::time::timeout(rest, greeting).await {
+        // It would be found closed by all who wait, and dialled anew by the first of them, over and over.
+        Ok(Ok((link, _))) if !link.is_open() => {
+            Err(failed(&error::UPSTREAM_CLOSED, Outcome::Reset, true, &GOODBYE))
+        }
         Ok(Ok((link, driver))) => {
             let (name, label) = (Arc::clone(&spec.name), Arc::clone(&endpoint.label));
             let silent = move || complain(&name, &label, &error::UPSTREAM_RESET, &SILENT);
@@ -306,6 +310,9 @@ async fn open(
         Err(e) => Err(failed(too_late, Outcome::ConnectTimeout, false, &e)),
     }
 }
+
+/// What is said of an upstream that takes connections and no requests.
+const GOODBYE: &str = "it said goodbye (GOAWAY) before it took a request";
 
 /// What is said of an upstream that was given up.
 const SILENT: &str = "no sign of life: it answered no PING on a connection with requests";

@@ -5,6 +5,7 @@
 
 use super::connect::Unmade;
 use super::pool::{Connection, Opened, Pool};
+use crate::error;
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::rc::{Rc, Weak};
@@ -51,8 +52,7 @@ pub(crate) struct Dialling(Rc<Pool>);
 impl Dialling {
     /// Tells all who wait why there is no connection.
     pub(crate) fn fail(self, unmade: Unmade) {
-        let failed = &self.0.links.failed;
-        failed.set((failed.get().0 + 1, Some(unmade)));
+        self.0.links.note_failure(unmade);
     }
 }
 
@@ -73,7 +73,7 @@ pub(crate) enum Room {
 }
 
 impl Links {
-    /// A stream of the connection with the fewest requests.
+    /// A stream of the connection with the fewest requests, among those with room.
     pub(crate) fn take(&self, room: Room) -> Option<Connection> {
         let mut list = self.list.borrow_mut();
         if list.is_empty() {
@@ -81,18 +81,23 @@ impl Links {
         }
         // What has said goodbye or is too old carries its requests to their end and gets no new one.
         let mut now = None;
-        list.retain_mut(|held| {
+        list.retain(|held| {
             let young = held.expires.is_none_or(|end| *now.get_or_insert_with(Instant::now) < end);
-            young && held.link.is_open()
+            let open = held.link.is_open();
+            if !open {
+                self.note_end(held);
+            }
+            young && open
         });
-        let least = list.iter_mut().min_by_key(|held| held.link.streams())?;
-        let (streams, capacity) = (least.link.streams(), least.link.capacity());
-        let fits = match room {
-            Room::Ample => streams * 100 < capacity * SPREAD_AT,
-            Room::Any => streams < capacity,
+        let fits = |link: &Link| match room {
+            Room::Ample => link.streams() * 100 < link.capacity() * SPREAD_AT,
+            Room::Any => link.streams() < link.capacity(),
         };
+        // Of those with room: the one with the fewest may be one that takes few, or none for now.
+        let with_room = list.iter_mut().filter(|held| fits(&held.link));
+        let least = with_room.min_by_key(|held| held.link.streams())?;
         let reused = std::mem::replace(&mut least.used, true);
-        fits.then(|| Connection::shared(Stream::H2(Box::new(least.link.stream())), reused))
+        Some(Connection::shared(Stream::H2(Box::new(least.link.stream())), reused))
     }
 
     /// Whether the endpoint chose HTTP/1.1 when it was asked.
@@ -152,6 +157,29 @@ impl Links {
 
     fn remove(&self, id: u64) {
         self.list.borrow_mut().retain(|held| held.id != id);
+    }
+
+    /// The upstream or we have closed it.
+    fn ended(&self, id: u64) {
+        self.list.borrow_mut().retain(|held| {
+            let stays = held.id != id;
+            if !stays {
+                self.note_end(held);
+            }
+            stays
+        });
+    }
+
+    /// A connection that ends before its first request is an attempt that failed: else all who wait would have it made anew,
+    /// over and over.
+    fn note_end(&self, held: &Held) {
+        if !held.used {
+            self.note_failure(Unmade { cause: &error::UPSTREAM_CLOSED, elsewhere: true });
+        }
+    }
+
+    fn note_failure(&self, why: Unmade) {
+        self.failed.set((self.failures() + 1, Some(why)));
     }
 }
 
@@ -253,7 +281,7 @@ async fn drive(
             idle_since = None;
         }
     };
-    with(pool, |links| links.remove(id));
+    with(pool, |links| links.ended(id));
     drop((driver, opened)); // in this order: its requests fail before others take its place
     with(pool, |links| links.changed.notify_waiters());
     how

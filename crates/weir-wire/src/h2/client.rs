@@ -117,7 +117,7 @@ impl Link {
     }
 
     /// Whether it takes another request: the upstream has not said goodbye.
-    pub fn is_open(&mut self) -> bool {
+    pub fn is_open(&self) -> bool {
         self.shared.borrow().codec.is_open()
     }
 }

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use weir_testkit::h2::{End, Frame, H2, Options, code, setting};
+use weir_testkit::h2::{End, Frame, H2, H2Origin, Options, code, setting};
 use weir_testkit::{Upstream, refusing_address};
 
-use super::{H2C, weir};
+use super::{H2C, metrics, weir, weir_with};
 use crate::cause::{BAD_CHUNK, CONNECT_REFUSED, CONNECT_TIMEOUT, RESPONSE_TIMEOUT};
 use crate::support::GET;
 
@@ -165,4 +165,68 @@ fn an_upstream_that_takes_nothing_yet() {
     let (seen, _) = peer.accept_whole();
     peer.respond(seen, &[(":status", "200")], "ok");
     client.read_response().expect_body("ok");
+}
+
+#[test]
+fn whatever_ends_badly_leaves_nothing_behind() {
+    let ok = [(":status", "200")];
+    let origin = H2Origin::new(Options::default(), move |peer, stream, request| {
+        match request.header(":path").and_then(|path| path.chars().nth(1)) {
+            Some('0') => peer.reset(stream, code::CANCEL),
+            Some('1') => peer.reset(stream, code::REFUSED),
+            Some('2') => {
+                peer.headers(stream, &ok, false);
+                peer.data(stream, "part", false);
+                peer.reset(stream, code::INTERNAL);
+            }
+            Some('3') => peer.data(stream, "no head", true),
+            Some('4') => (0..2).for_each(|_| peer.headers(stream, &ok, false)),
+            Some('5') => {
+                peer.headers(stream, &[(":status", "200"), ("content-length", "10")], false);
+                peer.data(stream, "short", true);
+            }
+            Some('6') => {} // the client leaves
+            Some('7') => (0..20).for_each(|_| peer.headers(stream, &[(":status", "103")], false)),
+            Some('8') => {
+                peer.headers(stream, &ok, true);
+                peer.reset(stream, code::NONE);
+                peer.data(stream, "late", false);
+            }
+            Some('9') => {
+                peer.headers(stream, &[(":status", "200"), (":path", "/")], true);
+                peer.send(&Frame::window(stream, 0));
+            }
+            _ => peer.answer(stream, &ok, "fine"),
+        }
+    });
+    let limits = "limits: { h2: { resets: 1000000, errors: 1000000 } }";
+    let weir = weir_with(origin.address(), H2C, limits);
+    let mut client = weir.h2();
+    for _ in 0..30 {
+        let streams: Vec<u32> = (0..10).map(|n| client.get(&format!("/{n}"))).collect();
+        let uploads = [client.post("/6"), client.post("/a"), client.post("/0"), client.post("/b")];
+        client.data(uploads[0], vec![b'x'; 16_384], false);
+        client.reset(uploads[0], code::CANCEL);
+        client.data(uploads[1], vec![b'x'; 10_000], false);
+        client.headers(uploads[1], &[("x-sum", "1")], false);
+        client.reset(uploads[2], code::CANCEL);
+        client.data(uploads[3], "body", true);
+        for (n, stream) in streams.into_iter().enumerate() {
+            if n == 6 {
+                client.reset(stream, code::CANCEL);
+            } else {
+                client.message(stream);
+            }
+        }
+        client.message(uploads[3]).expect_body("fine");
+    }
+    let stream = client.get("/a");
+    client.message(stream).expect_body("fine");
+    weir_testkit::eventually("nothing is under way", || {
+        metrics(&weir)
+            .lines()
+            .filter(|line| line.contains("_active{") && !line.starts_with("weir_connections"))
+            .all(|line| line.ends_with(" 0"))
+    });
+    assert_eq!(origin.connections(), 1);
 }

@@ -115,6 +115,62 @@ fn who_waits_too_long_for_a_stream_is_told() {
     client.message(first).expect_body("ok");
 }
 
+#[test]
+fn one_that_is_full_hides_none_with_room() {
+    // Few requests are many where the upstream takes few, or none any more.
+    for limit in [0, 1] {
+        let upstream = Upstream::listen();
+        let weir = weir(upstream.address(), H2C);
+        let mut client = weir.h2();
+        let first_asked = client.get("/0");
+        let mut first = server(&upstream, &[(setting::STREAMS, 1)]);
+        let (seen, _) = first.accept_whole();
+        let others = [client.get("/1"), client.get("/2")];
+        let mut second = server(&upstream, &[(setting::STREAMS, 10)]);
+        let held = [second.accept_whole().0, second.accept_whole().0];
+        if limit == 0 {
+            first.send(&Frame::settings(&[(setting::STREAMS, 0)]));
+            first.respond(seen, &[(":status", "200")], "ok");
+            client.message(first_asked).expect_body("ok");
+            first.ping();
+        }
+        let more = client.get("/3");
+        let (again, request) = second.accept_whole();
+        request.expect_header(":path", "/3");
+        second.respond(again, &[(":status", "200")], "ok");
+        client.message(more).expect_body("ok");
+        for (seen, asked) in held.into_iter().zip(others) {
+            second.respond(seen, &[(":status", "200")], "ok");
+            client.message(asked).expect_body("ok");
+        }
+        assert_eq!(upstream.connections(), 2);
+    }
+}
+
+#[test]
+fn one_that_says_goodbye_at_once_is_not_dialled_for_ever() {
+    for at_once in [true, false] {
+        let upstream = Upstream::script(move |conn| {
+            conn.expect("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+            let (hello, goodbye) = (Frame::settings(&[]).bytes(), Frame::go_away(0, code::NONE).bytes());
+            if at_once {
+                conn.send([hello, goodbye].concat());
+            } else {
+                conn.send(hello);
+                conn.send(goodbye);
+            }
+            conn.read_to_close();
+        });
+        let weir = weir(upstream.address(), H2C);
+        let mut client = weir.h2();
+        let stream = client.get("/");
+        let answer = client.message(stream);
+        let cause = answer.header("x-weir-cause");
+        assert!([UPSTREAM_CLOSED, UPSTREAM_RESET].iter().any(|named| cause == Some(named.1)), "{answer:?}");
+        assert!(upstream.connections() <= 3, "{} connections", upstream.connections());
+    }
+}
+
 // === Sent again ===
 
 #[test]

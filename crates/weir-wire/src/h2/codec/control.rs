@@ -49,6 +49,7 @@ impl Codec {
             return broken(code::FRAME_SIZE);
         }
         self.peer.came = self.peer.came.wrapping_add(1);
+        let mut window_last = None;
         for pair in payload.chunks_exact(6) {
             let (Some(value), [high, low, ..]) = (frame::number(pair, 2), pair) else { continue };
             match (u16::from_be_bytes([*high, *low]), value) {
@@ -57,10 +58,15 @@ impl Codec {
                 (setting::PUSH, _) | (setting::CONNECT, 2..) => return broken(code::PROTOCOL),
                 (setting::CONNECT, on) => self.peer.connect = on == 1,
                 (setting::STREAMS, most) => self.peer.streams = most as usize,
-                (setting::WINDOW, window) => self.change_windows(i64::from(window))?,
+                // One frame may say it 2,730 times: each would touch every stream (1 ms a frame with 128 of them).
+                (setting::WINDOW, window @ 0..=0x7fff_ffff) => window_last = Some(window),
+                (setting::WINDOW, _) => return broken(code::FLOW_CONTROL),
                 (setting::FRAME, 0..16_384 | 16_777_216..) => return broken(code::PROTOCOL),
                 _ => {} // larger frames gain nothing, and our encoder needs no table
             }
+        }
+        if let Some(window) = window_last {
+            self.change_windows(i64::from(window))?;
         }
         self.write_frame(Kind::SETTINGS, frame::ACK, 0, &[]);
         self.begin_more();

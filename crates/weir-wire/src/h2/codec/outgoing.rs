@@ -298,9 +298,6 @@ impl Codec {
     /// The peer changes the window that streams begin with, and by as much those of all that there are (RFC 9113 §6.9.2). They
     /// may become less than nothing.
     pub(super) fn change_windows(&mut self, window: i64) -> Result<(), Broken> {
-        if window > WINDOW_MOST {
-            return broken(code::FLOW_CONTROL);
-        }
         let change = window - self.peer.window;
         self.peer.window = window;
         for slot in self.streams.slots() {

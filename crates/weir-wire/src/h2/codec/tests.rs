@@ -324,6 +324,18 @@ fn windows_may_become_less_than_nothing() {
 }
 
 #[test]
+fn of_many_windows_in_one_frame_the_last_counts() {
+    let mut talk = Talk::server(BOUNDS);
+    let slot = talk.ask(1, frame::END_STREAM);
+    talk.hear(Kind::WINDOW_UPDATE, 0, 1, &1u32.to_be_bytes());
+    // The first would be beyond the largest window together with what was added.
+    talk.hear(Kind::SETTINGS, 0, 0, &settings(&[(setting::WINDOW, 0x7fff_ffff), (setting::WINDOW, 10)]));
+    assert_eq!((talk.codec.ended(), talk.codec.streams.at(slot).window), (None, 11));
+    talk.hear(Kind::SETTINGS, 0, 0, &settings(&[(setting::WINDOW, 0x8000_0000), (setting::WINDOW, 10)]));
+    assert_eq!(talk.goaway(), code::FLOW_CONTROL);
+}
+
+#[test]
 fn windows_have_a_least_and_a_largest_step() {
     for (by, wrong) in [(0u32, code::PROTOCOL), (0x7fff_ffff, code::FLOW_CONTROL)] {
         let mut talk = Talk::server(BOUNDS);
