@@ -46,6 +46,11 @@ pub struct Rule {
     pub look: fn(&Report) -> Option<String>,
 }
 
+/// What the reason of this code takes from a result.
+pub(crate) fn grade_of(code: &str) -> Grade {
+    REASONS.iter().find(|rule| rule.code == code).map_or(Grade::Suspect, |rule| rule.grade)
+}
+
 /// Processor use of a thread of the generator above which it is the generator that is measured.
 pub const BUSY: f64 = 0.80;
 
