@@ -39,8 +39,10 @@ pub(super) struct Socket {
     mask: Mask,
     out: Vec<u8>,
     written: usize,
-    /// What was read and not looked at: the target said more than one thing at once.
+    /// What was read at once with something else, and how much of it was looked at. It stays where it is: a target that says much at once would
+    /// have all of it moved with each message.
     input: Vec<u8>,
+    looked: usize,
     /// What dialling took, until the first answer has been counted: blocked, connecting, TLS.
     dialled: Option<[u64; 3]>,
     begun: u64,
@@ -107,6 +109,7 @@ impl Socket {
             .concat(),
             written: 0,
             input: Vec::new(),
+            looked: 0,
             dialled: Some(dialled),
             begun: began,
             closing: false,
@@ -288,7 +291,8 @@ impl Socket {
             {
                 asked.sent = worker.clock.now();
             }
-            let rest = std::mem::take(&mut self.input);
+            let kept = std::mem::take(&mut self.input);
+            let rest = kept.get(self.looked..).unwrap_or_default();
             let event = if rest.is_empty() {
                 let mut scratch = worker.scratch.borrow_mut();
                 scratch.clear();
@@ -303,18 +307,26 @@ impl Socket {
                     }
                     Poll::Ready(Ok(_)) => self.capture(&scratch),
                 }
-                self.feed(&scratch, worker)
+                let event = self.feed(&scratch, worker)?;
+                if let Some((used, _)) = event {
+                    (self.input, self.looked) = (scratch.get(used..).unwrap_or_default().to_vec(), 0);
+                }
+                event
             } else {
-                self.feed(&rest, worker)
+                let event = self.feed(rest, worker)?;
+                if let Some((used, _)) = event {
+                    (self.input, self.looked) = (kept, self.looked + used);
+                }
+                event
             };
-            if let Some(event) = event? {
+            if let Some((_, event)) = event {
                 return Poll::Ready(Ok(event));
             }
         }
     }
 
-    /// Looks at what came; the rest is kept when it came to something.
-    fn feed(&mut self, input: &[u8], worker: &Worker) -> Result<Option<Event>, Failure> {
+    /// Looks at what came: where that is more than an event, how much of it the event took.
+    fn feed(&mut self, input: &[u8], worker: &Worker) -> Result<Option<(usize, Event)>, Failure> {
         let (waiting, pings) = (self.out.len(), self.frames.pings);
         if let Some(asked) = self.asked.as_mut().filter(|a| a.first == 0) {
             asked.first = worker.clock.now();
@@ -329,16 +341,13 @@ impl Socket {
         }
         match fed {
             Ok(Fed::More) => Ok(None),
-            Ok(Fed::Message(used, response)) => {
-                self.input = input.get(used..).unwrap_or_default().to_vec();
-                Ok(Some(Event::Message(response)))
-            }
-            Ok(Fed::Close(_, told)) => {
+            Ok(Fed::Message(used, response)) => Ok(Some((used, Event::Message(response)))),
+            Ok(Fed::Close(used, told)) => {
                 let mut tally = worker.tally.borrow_mut();
                 let closed = &mut tally.sessions.closed;
                 let known = closed.len() < CLOSED_MOST || closed.contains_key(&told);
                 *closed.entry(if known { told.as_str() } else { "…" }.to_owned()).or_default() += 1;
-                Ok(Some(Event::Closed(told)))
+                Ok(Some((used, Event::Closed(told))))
             }
             Err(Broken { code, text }) => {
                 self.say_close(code);
