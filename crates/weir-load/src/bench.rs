@@ -181,7 +181,7 @@ impl Bench {
         };
         let measured = self.routes.iter().map(|r| {
             let c = &r.comparison;
-            format!("{}: {}, {}, {} rounds", r.route, r.request, r.status, c.rounds)
+            format!("{}: {}, {}, {}", r.route, r.request, r.status, counted(c.rounds, "round"))
         });
         section(&mut out, "measured", measured.collect());
         section(&mut out, "not measured", self.skipped.iter().map(Skipped::to_string).collect());

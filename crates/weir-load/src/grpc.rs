@@ -20,6 +20,7 @@ pub(crate) use call::Call;
 #[cfg(feature = "grpc")]
 pub(crate) use schema::Schema;
 
+use crate::units::shown;
 use std::path::PathBuf;
 use weir_wire::listen::Address;
 use weir_wire::tls::ClientTls;
@@ -150,7 +151,7 @@ impl Messages {
 pub(crate) fn message(value: &[u8]) -> String {
     const MOST: usize = 512;
     let text = crate::url::unescape(&String::from_utf8_lossy(value.get(..MOST).unwrap_or(value)));
-    text.replace(char::is_control, " ")
+    shown(text.as_bytes())
 }
 
 /// Where the schema of a method is looked for.

@@ -13,6 +13,7 @@ use super::reader::Response;
 use super::tally::Sample;
 use super::worker::{EndReason, Slot, Worker};
 use crate::report::Protocol;
+use crate::units::shown;
 use frame::{Broken, Fed, Frames, Mask};
 use std::future::poll_fn;
 use std::io;
@@ -412,7 +413,7 @@ fn agreed(answer: &ResponseHead, key: &str) -> Result<(), String> {
     if answer.status() != 101 {
         return Err(format!("the handshake was answered {} instead of 101", answer.status()));
     }
-    let field = |name| answer.headers.get_str(name).map(|v| String::from_utf8_lossy(v).trim().to_owned());
+    let field = |name| answer.headers.get_str(name).map(|v| shown(v).trim().to_owned());
     // weir-h1 tells what a connection is upgraded to where Connection names it too.
     if !answer.upgrade().is_some_and(|to| to.eq_ignore_ascii_case(b"websocket")) {
         return Err("the answer to the handshake does not upgrade the connection to a WebSocket".to_owned());
