@@ -295,16 +295,19 @@ impl Drop for Weir {
     }
 }
 
+/// How long a command may take: some measure for seconds, on a machine that runs other tests beside.
+const RUN_DEADLINE: Duration = Duration::from_secs(30);
+
 /// Runs `weir` with these arguments in this folder, to its end.
 #[track_caller]
 pub fn run_weir(dir: &Path, args: &[&str]) -> Finished {
     let mut child = spawn(weir_command(dir).args(args));
     let (stdout, stderr) = outputs(&mut child);
-    let status = wait(&mut child, &stderr, DEADLINE);
+    let status = wait(&mut child, &stderr, RUN_DEADLINE);
     if status.is_none() {
         let _ = child.kill();
         let _ = child.wait();
-        panic!("weir {args:?} did not end within {DEADLINE:?}:\n{}\n{}", stdout.text(), stderr.text());
+        panic!("weir {args:?} did not end within {RUN_DEADLINE:?}:\n{}\n{}", stdout.text(), stderr.text());
     }
     stdout.wait_closed(DEADLINE);
     Finished { code: status.and_then(|status| status.code()), stdout: stdout.text(), stderr: stderr.text() }

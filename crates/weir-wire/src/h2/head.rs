@@ -41,7 +41,7 @@ pub(super) struct Reader<'a> {
     kind: Kind<'a>,
     text: &'a mut Vec<u8>,
     scratch: &'a mut Scratch,
-    /// Most bytes of text: what is longer stays without its end, and is refused by the parser as too large.
+    /// Most bytes of text: a longer one of a request stays without its end, and is refused by the parser as too large.
     most: usize,
     told: Told,
     /// Which pseudo-fields came, by their place.
@@ -109,8 +109,10 @@ impl<'a> Reader<'a> {
         }
         if self.full {
             return match self.kind {
+                Kind::Request => Ok(self.told),
+                // What is read behind a response's text is its body, and must not become the rest of its head.
+                Kind::Response { .. } => Err(Malformed("a head that is too large")),
                 Kind::Trailers => Err(Malformed("trailers are too large")),
-                _ => Ok(self.told),
             };
         }
         match self.kind {

@@ -32,10 +32,11 @@ impl Codec {
             if self.peer.came == 0 {
                 return broken(code::PROTOCOL);
             }
-            match self.unconfirmed.checked_sub(1) {
-                Some(less) => self.unconfirmed = less,
-                None => self.meter.unasked(Kind::SETTINGS),
-            }
+            let Some(less) = self.unconfirmed.checked_sub(1) else {
+                self.meter.unasked(Kind::SETTINGS);
+                return Ok(());
+            };
+            self.unconfirmed = less;
             if self.role == Role::Server {
                 // RFC 9113 §6.9.2: from here on the client counts by our window.
                 for slot in self.streams.slots() {
@@ -117,7 +118,12 @@ impl Codec {
 
     /// Whether nobody has begun that stream.
     pub(super) const fn is_idle(&self, id: u32) -> bool {
-        id.is_multiple_of(2) || id > self.last
+        id.is_multiple_of(2) || (id > self.last && !self.is_left_out(id))
+    }
+
+    /// Whether a client has begun that stream though our GOAWAY leaves it out: nothing of it is looked at (RFC 9113 §6.8).
+    pub(super) const fn is_left_out(&self, id: u32) -> bool {
+        matches!(self.leaving, Leaving::Told) && id > self.last
     }
 
     // === its end ===

@@ -232,6 +232,7 @@ impl Codec {
             return match self.streams.ending(id) {
                 _ if self.is_idle(id) => broken(code::PROTOCOL),
                 Some(Ending::Ours) => Ok(()),
+                None if self.is_left_out(id) => Ok(()),
                 _ => {
                     self.write_reset(id, code::STREAM_CLOSED);
                     self.meter.provoked();
@@ -244,7 +245,8 @@ impl Codec {
         record.room -= len as i64;
         let wrong = if record.got_end {
             Some((code::STREAM_CLOSED, "data behind the end"))
-        } else if record.room < 0 {
+        } else if record.room < 0 && len > 0 {
+            // Our SETTINGS may have left less than nothing: then too an end may come (RFC 9113 §6.9.1).
             Some((code::FLOW_CONTROL, "more data than a window"))
         } else if !record.headed {
             Some((code::PROTOCOL, "data before the head"))

@@ -466,5 +466,6 @@ impl Codec {
         self.streams.remove(slot);
         self.credit_connection(unread);
         self.grant_more();
+        self.begin_more(); // it may have been its turn
     }
 }

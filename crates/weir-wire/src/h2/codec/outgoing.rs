@@ -365,6 +365,9 @@ impl Codec {
             self.queue.pop_front();
             let record = self.streams.at(slot);
             record.queued = false;
+            if !record.is_open() || record.sent_end {
+                continue; // it would keep its part, until whoever holds it has read the rest
+            }
             let wants = usize::try_from(record.window).unwrap_or(0).clamp(1, FRAME_MOST);
             let turn = if record.turn > 0 { record.turn } else { FRAME_MOST };
             record.grant = room.min(wants).min(turn);

@@ -146,6 +146,15 @@ impl Talk {
         slot
     }
 
+    /// A request whose body is still to come.
+    fn post(&mut self) -> usize {
+        let Poll::Ready(slot) = self.begin("POST / HTTP/1.1\r\nhost: h\r\n\r\n", Waker::noop()) else {
+            panic!()
+        };
+        self.sent();
+        slot
+    }
+
     fn respond(&mut self, slot: usize) {
         let head = b"HTTP/1.1 200 OK\r\n\r\n";
         let sent = self.codec.send_response(slot, head, &Context::from_waker(Waker::noop()));
@@ -399,6 +408,27 @@ fn one_that_leaves_the_queue_gives_its_turn_away() {
     assert_eq!(talk.write(slots[2], b"xy", &waker), Poll::Ready(Ok(1)));
 }
 
+#[test]
+fn a_stream_that_is_reset_in_the_queue_is_granted_nothing() {
+    // Whoever holds it may still read: an upstream that has answered early resets what is left of a request.
+    let mut talk = Talk::client(&[]);
+    let slots: Vec<usize> = (0..3).map(|_| talk.post()).collect();
+    while talk.write(slots[0], &[0; 16_384], Waker::noop()).is_ready() {
+        talk.sent();
+    }
+    let (bell, waker) = bell();
+    assert!(talk.write(slots[1], b"x", Waker::noop()).is_pending());
+    assert!(talk.write(slots[2], b"x", &waker).is_pending());
+    for id in [1, 3] {
+        talk.head(id, &[(":status", "413")], frame::END_STREAM);
+        talk.hear(Kind::RST_STREAM, 0, id, &code::NO_ERROR.to_be_bytes());
+    }
+    talk.hear(Kind::WINDOW_UPDATE, 0, 0, &1u32.to_be_bytes());
+    assert!(bell.rung());
+    assert_eq!(talk.write(slots[2], b"x", &waker), Poll::Ready(Ok(1)));
+    assert_eq!(talk.codec.reserved, 0);
+}
+
 // === our windows ===
 
 /// Sends as much as the windows let, which are kept as a client keeps them.
@@ -498,6 +528,27 @@ fn before_it_knows_our_settings_a_client_counts_by_the_first_window() {
     talk.hear(Kind::SETTINGS, frame::ACK, 0, &[]);
     assert!(talk.sent().is_empty() && talk.codec.ended().is_none());
     assert_eq!(talk.codec.streams.at(slot).room, i64::from(STREAM_WINDOW) - 65_535);
+}
+
+#[test]
+fn an_end_without_data_needs_no_window() {
+    let mut talk = Talk { codec: Codec::new(Role::Server, BOUNDS), partial: PREFACE.to_vec() };
+    talk.hear(Kind::SETTINGS, 0, 0, &[]);
+    talk.sent();
+    let slot = talk.ask(1, 0);
+    (0..3).for_each(|_| talk.data(1, &[0; 16_384], 0));
+    talk.hear(Kind::SETTINGS, frame::ACK, 0, &[]);
+    talk.data(1, &[], frame::END_STREAM);
+    assert!(talk.sent().is_empty());
+    assert_eq!(talk.codec.failed(slot), None);
+}
+
+#[test]
+fn an_answer_to_nothing_changes_no_window() {
+    let mut talk = Talk::server(BOUNDS);
+    let slot = talk.ask(1, 0);
+    (0..3).for_each(|_| talk.hear(Kind::SETTINGS, frame::ACK, 0, &[]));
+    assert_eq!(talk.codec.streams.at(slot).room, i64::from(STREAM_WINDOW));
 }
 
 #[test]
@@ -715,6 +766,26 @@ fn a_goodbye_in_two_steps() {
 }
 
 #[test]
+fn what_a_goodbye_has_left_out_harms_nobody() {
+    let mut talk = Talk::server(BOUNDS);
+    let first = talk.ask(1, 0);
+    talk.codec.leave();
+    let ping = talk.sent().pop().expect("a PING").payload;
+    talk.hear(Kind::PING, frame::ACK, 0, &ping);
+    talk.sent();
+    talk.head(3, &GET, 0);
+    talk.data(3, b"x", 0);
+    talk.hear(Kind::WINDOW_UPDATE, 0, 3, &1u32.to_be_bytes());
+    talk.data(3, b"x", frame::END_STREAM);
+    talk.hear(Kind::RST_STREAM, 0, 3, &code::CANCEL.to_be_bytes());
+    assert!(talk.sent().is_empty());
+    talk.codec.take_head(first, &mut Vec::new());
+    talk.data(1, b"x", frame::END_STREAM);
+    assert_eq!(talk.read(first), Poll::Ready(Ok(b"x".to_vec())));
+    assert_eq!(talk.codec.ended(), None);
+}
+
+#[test]
 fn what_is_wrong_ends_the_connection_with_its_code() {
     type Wrong = fn(&mut Talk);
     let rows: &[(&str, Wrong, u32)] = &[
@@ -851,6 +922,40 @@ fn requests_wait_for_their_turn() {
     talk.hear(Kind::SETTINGS, 0, 0, &settings(&[(setting::STREAMS, 2)]));
     assert!(third.rung() && may(&mut talk, b, &wakes_third));
     assert_eq!(talk.codec.streams.open(), 2);
+}
+
+#[test]
+fn one_that_leaves_its_turn_to_begin_wakes_the_next() {
+    for is_at_its_turn in [false, true] {
+        let mut talk = Talk::client(&[(setting::STREAMS, 1)]);
+        let slot = talk.get();
+        let (bell, waker) = bell();
+        let (a, b) = (talk.codec.reserve(), talk.codec.reserve());
+        assert!(talk.codec.may_begin(a, &Context::from_waker(Waker::noop())).is_pending());
+        assert!(talk.codec.may_begin(b, &Context::from_waker(&waker)).is_pending());
+        talk.head(1, &[(":status", "204")], frame::END_STREAM);
+        talk.codec.release(slot);
+        assert!(!bell.rung());
+        if is_at_its_turn {
+            assert!(talk.codec.may_begin(a, &Context::from_waker(Waker::noop())).is_ready());
+            let unsayable = b"GET / HTTP/1.1\r\nhost: a b\r\n\r\n";
+            talk.codec.send_request(a, unsayable, "http").unwrap_err();
+        }
+        talk.codec.release(a);
+        assert!(bell.rung(), "{is_at_its_turn}");
+    }
+}
+
+#[test]
+fn a_head_that_is_too_large_has_no_body_behind_it() {
+    // Its text has no end, so that what follows would be read as more fields of it.
+    let mut talk = Talk::client(&[]);
+    let slot = talk.get();
+    let large = "x".repeat(BOUNDS.text);
+    talk.head(1, &[(":status", "200"), ("x-large", &large)], 0);
+    talk.data(1, b"\r\nset-cookie: a=b\r\n\r\n", frame::END_STREAM);
+    assert_eq!(talk.reset(), (1, code::PROTOCOL));
+    assert_eq!(talk.read(slot), Poll::Ready(Err(Failed::Malformed("a head that is too large"))));
 }
 
 #[test]
