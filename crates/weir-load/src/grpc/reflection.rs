@@ -12,7 +12,6 @@ use prost_reflect::prost::Message as _;
 use prost_reflect::prost_types::FileDescriptorProto;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use weir_wire::dial::{DialError, dial};
 
 /// Longest answer: descriptors of very large interfaces have a few MiB.
 const ANSWER_MOST: usize = 16 * 1024 * 1024;
@@ -88,17 +87,8 @@ impl Session {
     /// Connects, and finds out which version is there.
     async fn open(server: &Server<'_>) -> Result<Self, String> {
         for version in VERSIONS {
-            let dialled = dial(server.address, server.tls, server.timeout).await;
-            let dialled = dialled.map_err(|e| match e {
-                DialError::TimedOut => "no connection in time".to_owned(),
-                DialError::Tls(e) => format!("TLS: {e}"),
-                DialError::Failed(e) | DialError::Refused(e) => format!("no connection: {e}"),
-            })?;
-            if dialled.stream.tls().is_some() && !dialled.stream.chose_h2() {
-                return Err(crate::engine::h2::CHOSE_OLD.to_owned());
-            }
-            let mut session =
-                Self { once: Once::new(dialled.stream, ANSWER_MOST), head: head(server, version), version };
+            let once = Once::open(server.origin, server.timeout, ANSWER_MOST).await?;
+            let mut session = Self { once, head: head(server, version), version };
             let reply = session.once.ask(&session.head, request(&[Ask::Services])).await?;
             match reply.code {
                 Code::OK => return Ok(session),
