@@ -4,11 +4,13 @@
 //! What is compared, and how it is started, is whoever calls this one's business: here are the data model and the arithmetic.
 //! Differences are taken within rounds, as in `compare`.
 
-use crate::compare::text::{columns, signed};
+use crate::compare::text::{columns, counted, signed};
 use crate::compare::{Comparison, Interval, TargetResult, stats};
 use crate::report::{Generator, Grade};
+use crate::verdict;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -158,7 +160,7 @@ impl Bench {
     pub fn to_text(&self) -> String {
         let mut out = format!("{}\n", self.grade);
         for (code, (n, routes)) in self.reasons() {
-            let _ = writeln!(out, "         {code} in {n} blocks, of {routes}"); // a String takes everything
+            let _ = writeln!(out, "         {code} in {}, of {routes}", counted(n, "block")); // a String takes everything
         }
         let head = ["", "processor", "p50 added", "p99 added"];
         let mut rows = vec![head.map(str::to_owned).to_vec()];
@@ -179,7 +181,7 @@ impl Bench {
         };
         let measured = self.routes.iter().map(|r| {
             let c = &r.comparison;
-            format!("{}: {}, {}, {} rounds", r.route, r.request, r.status, c.rounds)
+            format!("{}: {}, {}, {}", r.route, r.request, r.status, counted(c.rounds, "round"))
         });
         section(&mut out, "measured", measured.collect());
         section(&mut out, "not measured", self.skipped.iter().map(Skipped::to_string).collect());
@@ -190,8 +192,8 @@ impl Bench {
         out
     }
 
-    /// Codes of reasons, in how many blocks each was found, and of which routes.
-    fn reasons(&self) -> BTreeMap<String, (u64, String)> {
+    /// Codes of reasons, those that weigh most first, in how many blocks each was found, and of which routes.
+    fn reasons(&self) -> Vec<(String, (u64, String))> {
         let mut all: BTreeMap<String, (u64, String)> = BTreeMap::new();
         for route in &self.routes {
             for (code, n) in route.comparison.targets.iter().flat_map(|t| &t.reasons) {
@@ -202,6 +204,8 @@ impl Bench {
                 }
             }
         }
+        let mut all: Vec<_> = all.into_iter().collect();
+        all.sort_by_key(|(code, _)| Reverse(verdict::grade_of(code)));
         all
     }
 }

@@ -20,11 +20,12 @@ pub use set::{ComparisonSet, LeftOut, Published, Workload};
 pub use stats::Interval;
 
 use crate::report::{Generator, Grade, PlanAsRun, Report};
-use crate::{Histogram, Interrupt, Mistake, Options, Plan, clock};
+use crate::{Histogram, Interrupt, Mistake, Options, Plan, clock, verdict};
 use condition::Condition;
 use figures::{FIGURES, Measured, Unit};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -314,6 +315,16 @@ impl Comparison {
                 *target.reasons.entry(reason.code.clone()).or_default() += 1;
             }
         }
+    }
+
+    /// Reasons against its blocks, those that weigh most first: the target, the code, and in how many blocks it was found.
+    fn reasons(&self) -> Vec<(&str, &str, u64)> {
+        let mut all = Vec::new();
+        for target in &self.targets {
+            all.extend(target.reasons.iter().map(|(code, n)| (target.name.as_str(), code.as_str(), *n)));
+        }
+        all.sort_by_key(|(_, code, _)| Reverse(verdict::grade_of(code)));
+        all
     }
 
     /// Figures, ratios and differences from the values of all rounds.

@@ -20,9 +20,9 @@ pub(crate) use call::Call;
 #[cfg(feature = "grpc")]
 pub(crate) use schema::Schema;
 
+use crate::plan::Origin;
+use crate::units::shown;
 use std::path::PathBuf;
-use weir_wire::listen::Address;
-use weir_wire::tls::ClientTls;
 
 /// The codes by number, in the words of Go, as ghz prints them.
 pub(crate) const CODES: [&str; 17] = [
@@ -150,7 +150,7 @@ impl Messages {
 pub(crate) fn message(value: &[u8]) -> String {
     const MOST: usize = 512;
     let text = crate::url::unescape(&String::from_utf8_lossy(value.get(..MOST).unwrap_or(value)));
-    text.replace(char::is_control, " ")
+    shown(text.as_bytes())
 }
 
 /// Where the schema of a method is looked for.
@@ -169,8 +169,7 @@ pub(crate) enum Source {
 #[derive(Debug)]
 #[cfg_attr(not(feature = "grpc"), expect(dead_code, reason = "nobody asks then"))]
 pub(crate) struct Server<'a> {
-    pub(crate) address: &'a Address,
-    pub(crate) tls: Option<(&'a ClientTls, &'a str)>,
+    pub(crate) origin: &'a Origin,
     /// `http` or `https`.
     pub(crate) scheme: &'static str,
     pub(crate) authority: &'a str,

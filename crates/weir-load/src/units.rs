@@ -1,4 +1,4 @@
-//! Values with units, read and written: `30s`, `5000/s`, `10KiB`, `0.1%`, `1.25 ms`.
+//! Values with units, read and written: `30s`, `5000/s`, `10KiB`, `0.1%`, `1.25 ms`; and what a target says, as it may be shown.
 
 use std::time::Duration;
 
@@ -112,6 +112,11 @@ pub fn grouped(n: u64) -> String {
         out.push(c);
     }
     out
+}
+
+/// What a target says, on one line: a terminal would obey its control characters.
+pub(crate) fn shown(said: &[u8]) -> String {
+    String::from_utf8_lossy(said).replace(char::is_control, " ")
 }
 
 #[cfg(test)]

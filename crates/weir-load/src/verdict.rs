@@ -46,6 +46,11 @@ pub struct Rule {
     pub look: fn(&Report) -> Option<String>,
 }
 
+/// What the reason of this code takes from a result.
+pub(crate) fn grade_of(code: &str) -> Grade {
+    REASONS.iter().find(|rule| rule.code == code).map_or(Grade::Suspect, |rule| rule.grade)
+}
+
 /// Processor use of a thread of the generator above which it is the generator that is measured.
 pub const BUSY: f64 = 0.80;
 
@@ -242,7 +247,8 @@ fn generator_busy(r: &Report) -> Option<String> {
 
 fn generator_waited(r: &Report) -> Option<String> {
     let waited = r.threads.iter().map(|t| t.waited_ns).max().unwrap_or(0);
-    let share = waited as f64 / r.duration_ns.max(1) as f64;
+    // The threads end a little after the run, by which a wait may be longer than it.
+    let share = (waited as f64 / r.duration_ns.max(1) as f64).min(1.0);
     (share > WAITED).then(|| {
         format!(
             "a thread of the generator waited {} of the time for a processor that others used",

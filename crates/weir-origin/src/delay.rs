@@ -46,7 +46,7 @@ pub(crate) async fn answer(connection: &mut Connection, request: &Request, ms: &
             return Ok(());
         }
         Err(hint) => {
-            pages::respond(connection, request, 400, JSON, &pages::problem(400, &hint));
+            pages::misfit(connection, request, &hint);
             return Ok(());
         }
     };

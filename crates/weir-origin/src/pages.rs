@@ -138,6 +138,11 @@ pub(crate) async fn answer(connection: &mut Connection, request: &Request) -> io
     Ok(())
 }
 
+/// Answers a request with a parameter that cannot be read; the hint says what was expected.
+pub(crate) fn misfit(connection: &mut Connection, request: &Request, hint: &str) {
+    respond(connection, request, 400, JSON, &problem(400, hint));
+}
+
 /// Answers a request that cannot be read, for the last time on this connection.
 pub(crate) fn refuse(connection: &mut Connection, status: u16, why: &str) {
     let body = problem(status, why);
@@ -214,8 +219,15 @@ pub(crate) async fn body(connection: &mut Connection, request: &Request, mut len
 
 /// Bytes that no compression makes shorter, other ones for each request unless a seed says which.
 async fn random(connection: &mut Connection, request: &Request, mut length: u64) -> io::Result<()> {
-    let seed = request.parameter("seed").and_then(|seed| seed.parse().ok());
-    let mut state = mixed(seed.unwrap_or_else(|| connection.site().next_of(&request.target)));
+    let seed = match request.parameter("seed").map(|seed| (seed, seed.parse())) {
+        None => connection.site().next_of(&request.target),
+        Some((_, Ok(seed))) => seed,
+        Some((seed, Err(_))) => {
+            misfit(connection, request, &format!("seed={seed}: expected a whole number"));
+            return Ok(());
+        }
+    };
+    let mut state = mixed(seed);
     begin(connection, request, 200);
     connection.push(
         format!("Content-Type: application/octet-stream\r\nContent-Length: {length}\r\n\r\n").as_bytes(),

@@ -23,14 +23,26 @@ pub(crate) async fn stream(connection: &mut Connection, request: &Request, lines
 
 /// `/sse/{n}`: n events (HTML Living Standard §9.2).
 pub(crate) async fn events(connection: &mut Connection, request: &Request, events: u64) -> io::Result<()> {
-    let every = time(request, "every").unwrap_or(EVERY);
+    let every = match time(request, "every") {
+        Ok(every) => every.unwrap_or(EVERY),
+        Err(hint) => {
+            pages::misfit(connection, request, &hint);
+            return Ok(());
+        }
+    };
     let event = |number| format!("id: {number}\ndata: event {number}\n\n");
     chunks(connection, request, "text/event-stream", events, every, event).await
 }
 
 /// `/drip/{n}`: n bytes, a few at a time.
 pub(crate) async fn drip(connection: &mut Connection, request: &Request, length: u64) -> io::Result<()> {
-    let over = time(request, "over").unwrap_or(OVER);
+    let over = match time(request, "over") {
+        Ok(over) => over.unwrap_or(OVER),
+        Err(hint) => {
+            pages::misfit(connection, request, &hint);
+            return Ok(());
+        }
+    };
     pages::begin(connection, request, 200);
     connection.push(format!("Content-Type: {TEXT}\r\nContent-Length: {length}\r\n\r\n").as_bytes());
     if request.method == "HEAD" {
@@ -80,8 +92,9 @@ async fn chunks(
     pages::end_stream(connection, request, in_chunks).await
 }
 
-/// A parameter in milliseconds.
-fn time(request: &Request, name: &str) -> Option<Duration> {
-    let ms = request.parameter(name)?.parse().ok()?;
-    Some(Duration::from_millis(ms).min(LONGEST))
+/// A parameter in milliseconds, if it is there; the error says what was expected.
+fn time(request: &Request, name: &str) -> Result<Option<Duration>, String> {
+    let Some(text) = request.parameter(name) else { return Ok(None) };
+    let ms = text.parse().map_err(|_| format!("{name}={text}: expected milliseconds, a whole number"))?;
+    Ok(Some(Duration::from_millis(ms).min(LONGEST)))
 }

@@ -91,8 +91,15 @@ fn delays_by_a_distribution() {
     assert_eq!(body(&get(&origin, "/delay/30?dist=uniform&to=40")), "delayed\n");
     assert!(begun.elapsed() >= Duration::from_millis(30));
     assert_eq!(body(&get(&origin, "/delay/0?tail=1&share=50&seed=3")), "delayed\n");
-    let bad = get(&origin, "/delay/5?dist=normal");
-    assert!(bad.starts_with("HTTP/1.1 400 ") && bad.contains("expected fixed, uniform"), "{bad}");
+    for (path, expected) in [
+        ("/delay/5?dist=normal", "expected fixed, uniform"),
+        ("/drip/5?over=1s", "over=1s: expected milliseconds"),
+        ("/random/5?seed=x", "seed=x: expected a whole number"),
+        ("/sse/1?every=-1", "every=-1: expected milliseconds"),
+    ] {
+        let bad = get(&origin, path);
+        assert!(bad.starts_with("HTTP/1.1 400 ") && bad.contains(expected), "{path}: {bad}");
+    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! A comparison as one page: the verdict, the table, ratios with their intervals, how rounds went, latencies, and what conditions say.
 
 use super::figures::{FIGURES, Figure};
-use super::text::{conditions, end, plain, signed, table};
+use super::text::{conditions, counted, end, plain, signed, table};
 use super::{Comparison, ComparisonSet};
 use crate::page::plot::{self, Axis, Line, Range};
 use crate::page::{by_percentile, document, escaped, section, table as html_table, verdict};
@@ -40,19 +40,13 @@ pub(super) fn print_set(set: &ComparisonSet) -> String {
 }
 
 fn sections(c: &Comparison) -> String {
-    let reasons = c.targets.iter().flat_map(|t| t.reasons.iter().map(move |(code, n)| (&t.name, code, n)));
-    let reasons = reasons.map(|(name, code, n)| {
-        format!(
-            "<code>{}</code>: {} in {n} {}",
-            escaped(code),
-            escaped(name),
-            if *n == 1 { "block" } else { "blocks" }
-        )
+    let reasons = c.reasons().into_iter().map(|(name, code, n)| {
+        format!("<code>{}</code>: {} in {}", escaped(code), escaped(name), counted(n, "block"))
     });
     let mut out = verdict(c.grade, reasons);
     out += &format!(
-        "<p class=\"dim\">{} rounds of {} (each {}, after {} of warm-up), {} connections; {}</p>\n",
-        c.rounds,
+        "<p class=\"dim\">{} of {} (each {}, after {} of warm-up), {} connections; {}</p>\n",
+        counted(c.rounds, "round"),
         escaped(&c.order.join(" ")),
         time(c.block_ns as f64),
         time(c.warmup_ns as f64),

@@ -54,7 +54,12 @@ fn ratios_see_through_what_drifts() {
 fn a_page_shows_all_of_it() {
     let mut c = rounds(2);
     c.targets[1].name = "<b>".to_owned();
+    c.targets[0].reasons.insert("unfinished".to_owned(), 2);
+    c.targets[1].reasons.insert("no_responses".to_owned(), 1);
     c.targets[1].reasons.insert("stalled".to_owned(), 1);
+    let (worst, other) = ("<b>: no_responses in 1 block\n", "a: unfinished in 2 blocks\n");
+    let text = c.to_text();
+    assert!(text.find(worst).unwrap() < text.find(other).unwrap(), "{text}");
     let worse = Some(Interval { value: 0.5, range: Some((0.4, 0.6)) });
     c.conditions = vec![ConditionResult {
         condition: "p99 worse 5%".to_owned(),

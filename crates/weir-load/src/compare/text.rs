@@ -7,19 +7,18 @@ use std::fmt::Write;
 
 pub(super) fn print(c: &Comparison) -> String {
     let mut out = format!("{}", c.grade);
-    let mut reasons =
-        c.targets.iter().flat_map(|t| t.reasons.iter().map(|(code, n)| (&t.name, code, *n))).peekable();
-    if reasons.peek().is_none() {
+    let reasons = c.reasons();
+    if reasons.is_empty() {
         out.push('\n');
     }
-    for (i, (name, code, n)) in reasons.enumerate() {
+    for (i, (name, code, n)) in reasons.into_iter().enumerate() {
         let lead = if i == 0 { "  " } else { "         " };
-        let _ = writeln!(out, "{lead}{name}: {code} in {n} {}", if n == 1 { "block" } else { "blocks" });
+        let _ = writeln!(out, "{lead}{name}: {code} in {}", counted(n, "block"));
     }
     let _ = writeln!(
         out,
-        "\n{} rounds of {} (each {}, after {} of warm-up), {} connections; {}\n",
-        c.rounds,
+        "\n{} of {} (each {}, after {} of warm-up), {} connections; {}\n",
+        counted(c.rounds, "round"),
         c.order.join(" "),
         time(c.block_ns as f64),
         time(c.warmup_ns as f64),
@@ -40,6 +39,11 @@ pub(super) fn print(c: &Comparison) -> String {
         let _ = writeln!(out, "{:<6} {text}", if held { "held" } else { "BROKEN" });
     }
     out
+}
+
+/// `1 round`, `2 rounds`.
+pub(crate) fn counted(n: u64, what: &str) -> String {
+    format!("{} {what}{}", grouped(n), if n == 1 { "" } else { "s" })
 }
 
 /// Why it ended.

@@ -9,6 +9,7 @@ use crate::report::{
     CheckResult, ConnectionStats, Counts, End, Health, Ledger, Percentiles, Protocol, Report, SCHEMA, Series,
     TargetCost, TargetStats, ThreadStats, Tick, WebSocketStats,
 };
+use crate::units::shown;
 use crate::{Histogram, os, verdict};
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
@@ -353,7 +354,7 @@ fn ledger(plan: &Plan, shared: &Shared, protocols: [u64; Protocol::ALL.len()]) -
     let mut head = ResponseHead::default();
     head.buffer_mut().extend_from_slice(&first.bytes);
     if parse_response(&mut head, &Limits::default()) == Ok(Progress::Complete) {
-        let field = |name| head.headers.get_str(name).map(|v| String::from_utf8_lossy(v).into_owned());
+        let field = |name| head.headers.get_str(name).map(shown);
         (l.server, l.content_type) = (field("server"), field("content-type"));
     }
     l

@@ -13,6 +13,7 @@ use super::reader::Response;
 use super::tally::Sample;
 use super::worker::{EndReason, Slot, Worker};
 use crate::report::Protocol;
+use crate::units::shown;
 use frame::{Broken, Fed, Frames, Mask};
 use std::future::poll_fn;
 use std::io;
@@ -39,8 +40,10 @@ pub(super) struct Socket {
     mask: Mask,
     out: Vec<u8>,
     written: usize,
-    /// What was read and not looked at: the target said more than one thing at once.
+    /// What was read at once with something else, and how much of it was looked at. It stays where it is: a target that says much at once would
+    /// have all of it moved with each message.
     input: Vec<u8>,
+    looked: usize,
     /// What dialling took, until the first answer has been counted: blocked, connecting, TLS.
     dialled: Option<[u64; 3]>,
     begun: u64,
@@ -107,6 +110,7 @@ impl Socket {
             .concat(),
             written: 0,
             input: Vec::new(),
+            looked: 0,
             dialled: Some(dialled),
             begun: began,
             closing: false,
@@ -288,7 +292,8 @@ impl Socket {
             {
                 asked.sent = worker.clock.now();
             }
-            let rest = std::mem::take(&mut self.input);
+            let kept = std::mem::take(&mut self.input);
+            let rest = kept.get(self.looked..).unwrap_or_default();
             let event = if rest.is_empty() {
                 let mut scratch = worker.scratch.borrow_mut();
                 scratch.clear();
@@ -303,18 +308,26 @@ impl Socket {
                     }
                     Poll::Ready(Ok(_)) => self.capture(&scratch),
                 }
-                self.feed(&scratch, worker)
+                let event = self.feed(&scratch, worker)?;
+                if let Some((used, _)) = event {
+                    (self.input, self.looked) = (scratch.get(used..).unwrap_or_default().to_vec(), 0);
+                }
+                event
             } else {
-                self.feed(&rest, worker)
+                let event = self.feed(rest, worker)?;
+                if let Some((used, _)) = event {
+                    (self.input, self.looked) = (kept, self.looked + used);
+                }
+                event
             };
-            if let Some(event) = event? {
+            if let Some((_, event)) = event {
                 return Poll::Ready(Ok(event));
             }
         }
     }
 
-    /// Looks at what came; the rest is kept when it came to something.
-    fn feed(&mut self, input: &[u8], worker: &Worker) -> Result<Option<Event>, Failure> {
+    /// Looks at what came: where that is more than an event, how much of it the event took.
+    fn feed(&mut self, input: &[u8], worker: &Worker) -> Result<Option<(usize, Event)>, Failure> {
         let (waiting, pings) = (self.out.len(), self.frames.pings);
         if let Some(asked) = self.asked.as_mut().filter(|a| a.first == 0) {
             asked.first = worker.clock.now();
@@ -329,16 +342,13 @@ impl Socket {
         }
         match fed {
             Ok(Fed::More) => Ok(None),
-            Ok(Fed::Message(used, response)) => {
-                self.input = input.get(used..).unwrap_or_default().to_vec();
-                Ok(Some(Event::Message(response)))
-            }
-            Ok(Fed::Close(_, told)) => {
+            Ok(Fed::Message(used, response)) => Ok(Some((used, Event::Message(response)))),
+            Ok(Fed::Close(used, told)) => {
                 let mut tally = worker.tally.borrow_mut();
                 let closed = &mut tally.sessions.closed;
                 let known = closed.len() < CLOSED_MOST || closed.contains_key(&told);
                 *closed.entry(if known { told.as_str() } else { "…" }.to_owned()).or_default() += 1;
-                Ok(Some(Event::Closed(told)))
+                Ok(Some((used, Event::Closed(told))))
             }
             Err(Broken { code, text }) => {
                 self.say_close(code);
@@ -403,7 +413,7 @@ fn agreed(answer: &ResponseHead, key: &str) -> Result<(), String> {
     if answer.status() != 101 {
         return Err(format!("the handshake was answered {} instead of 101", answer.status()));
     }
-    let field = |name| answer.headers.get_str(name).map(|v| String::from_utf8_lossy(v).trim().to_owned());
+    let field = |name| answer.headers.get_str(name).map(|v| shown(v).trim().to_owned());
     // weir-h1 tells what a connection is upgraded to where Connection names it too.
     if !answer.upgrade().is_some_and(|to| to.eq_ignore_ascii_case(b"websocket")) {
         return Err("the answer to the handshake does not upgrade the connection to a WebSocket".to_owned());

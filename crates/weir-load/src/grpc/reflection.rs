@@ -6,12 +6,12 @@ use super::schema::no_service;
 use super::{Code, Server};
 use crate::engine::h2::once::Once;
 use crate::engine::h2::request::Rendered;
+use crate::units::shown;
 use prost_reflect::DescriptorPool;
 use prost_reflect::prost::Message as _;
 use prost_reflect::prost_types::FileDescriptorProto;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use weir_wire::dial::{DialError, dial};
 
 /// Longest answer: descriptors of very large interfaces have a few MiB.
 const ANSWER_MOST: usize = 16 * 1024 * 1024;
@@ -87,17 +87,8 @@ impl Session {
     /// Connects, and finds out which version is there.
     async fn open(server: &Server<'_>) -> Result<Self, String> {
         for version in VERSIONS {
-            let dialled = dial(server.address, server.tls, server.timeout).await;
-            let dialled = dialled.map_err(|e| match e {
-                DialError::TimedOut => "no connection in time".to_owned(),
-                DialError::Tls(e) => format!("TLS: {e}"),
-                DialError::Failed(e) | DialError::Refused(e) => format!("no connection: {e}"),
-            })?;
-            if dialled.stream.tls().is_some() && !dialled.stream.chose_h2() {
-                return Err(crate::engine::h2::CHOSE_OLD.to_owned());
-            }
-            let mut session =
-                Self { once: Once::new(dialled.stream, ANSWER_MOST), head: head(server, version), version };
+            let once = Once::open(server.origin, server.timeout, ANSWER_MOST).await?;
+            let mut session = Self { once, head: head(server, version), version };
             let reply = session.once.ask(&session.head, request(&[Ask::Services])).await?;
             match reply.code {
                 Code::OK => return Ok(session),
@@ -218,16 +209,13 @@ fn answer(message: &[u8]) -> Option<Answer> {
             6 => {
                 for (_, _, service) in fields(bytes)?.into_iter().filter(|(f, ..)| *f == 1) {
                     let name = fields(service)?.into_iter().find(|(f, ..)| *f == 1);
-                    answer.services.extend(name.map(|(_, _, n)| String::from_utf8_lossy(n).into_owned()));
+                    answer.services.extend(name.map(|(_, _, n)| shown(n)));
                 }
             }
             7 => {
                 let parts = fields(bytes)?;
                 let code = parts.iter().find(|(f, ..)| *f == 1).map_or(2, |(_, n, _)| *n);
-                let text = parts
-                    .iter()
-                    .find(|(f, ..)| *f == 2)
-                    .map(|(.., t)| String::from_utf8_lossy(t).into_owned());
+                let text = parts.iter().find(|(f, ..)| *f == 2).map(|(.., t)| shown(t));
                 answer.error = Some((code, text.unwrap_or_default()));
             }
             _ => {}
@@ -272,11 +260,11 @@ mod tests {
     fn answers_are_read() {
         let framed = |message: &[u8]| [&[0, 0, 0, 0, message.len() as u8], message].concat();
         let services = framed(b"\x0a\x01h\x32\x0a\x0a\x03\x0a\x01a\x0a\x03\x0a\x01b");
-        let error = framed(b"\x3a\x06\x08\x05\x12\x02no");
+        let error = framed(b"\x3a\x06\x08\x05\x12\x02\x1bo");
         let file = framed(b"\x22\x05\x0a\x03\x0a\x01f");
         let all = answers(&[services, error, file].concat()).unwrap();
         assert_eq!(all[0].services, ["a", "b"]);
-        assert_eq!(all[1].error, Some((5, "no".to_owned())));
+        assert_eq!(all[1].error, Some((5, " o".to_owned())));
         assert_eq!(all[2].files[0].name(), "f");
         for bad in [&b"\0\0\0\0\x02x"[..], b"\0", b"\0\0\0\0\x01\x0a", b"\0\0\0\0\x04\x22\x02\x0a\x05"] {
             assert!(answers(bad).is_none(), "{bad:?}");

@@ -110,10 +110,11 @@ impl Reader<'_> {
         fields: &[(String, String)],
         calls: &mut Calls,
     ) -> Option<Arc<Call>> {
-        let address = origin.addresses.first()?;
+        if origin.addresses.is_empty() {
+            return None; // its name was not found, which is told already
+        }
         let server = Server {
-            address,
-            tls: origin.tls.as_ref().map(|(policy, name)| (policy, name.as_str())),
+            origin,
             scheme: url.scheme.on_the_wire(),
             authority: &url.authority,
             fields,

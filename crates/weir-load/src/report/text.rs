@@ -83,8 +83,13 @@ fn counts(r: &Report, out: &mut String) {
         let _ = writeln!(out, "gRPC         {all}   in {} messages", grouped(c.messages));
     }
     let e = &c.errors;
-    let named: Vec<String> =
+    let mut named: Vec<String> =
         e.kinds().iter().filter(|(_, n)| *n > 0).map(|(kind, n)| format!("{kind} {}", grouped(*n))).collect();
+    let refused: u64 = c.grpc.iter().filter(|(code, _)| *code != "OK").map(|(_, n)| n).sum();
+    if refused > 0 {
+        // They are responses, and so in no kind of error, but their texts stand below.
+        named.push(format!("and {} responses with a code that is not OK", grouped(refused)));
+    }
     let _ = writeln!(out, "errors       {:>14}   {}", grouped(e.total()), named.join(", "));
     for (text, n) in &c.error_texts {
         let _ = writeln!(out, "             {:>14}   {text}", grouped(*n));

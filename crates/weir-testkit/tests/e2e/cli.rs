@@ -202,3 +202,36 @@ fn status_of_a_running_one() {
     let nobody = weir_testkit::unused_address().to_string();
     run_weir(weir.dir(), &["status", "--admin", &nobody]).expect_code(1).expect_text(&nobody);
 }
+
+// === the load tester's documents ===
+
+#[test]
+fn every_option_of_the_load_tester_stands_in_its_document() {
+    let documents: &[(&str, &[&str])] = &[
+        ("bench", &[include_str!("../../../../docs/bench.md"), LOAD]),
+        ("compare", &[include_str!("../../../../docs/compare.md"), LOAD]),
+        ("load", &[LOAD]),
+        ("origin", &[include_str!("../../../../docs/origin.md"), LOAD]),
+        ("report", &[LOAD]),
+    ];
+    const LOAD: &str = include_str!("../../../../docs/load.md");
+    for (command, texts) in documents {
+        let help = run("", &[command, "--help"]);
+        // Options begin their line; `protoc --include_imports` in a description does not.
+        let options = help.stdout.lines().filter_map(|line| {
+            let line = line.trim_start();
+            let line = line.split_once(", ").filter(|(short, _)| short.len() == 2).map_or(line, |(_, l)| l);
+            line.strip_prefix("--")?.split([' ', '\n']).next()
+        });
+        let mut seen = 0;
+        for option in options.filter(|option| *option != "help") {
+            let name = format!("--{option}");
+            let follows = |rest: &str| !rest.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '-');
+            let told =
+                texts.iter().any(|t| t.match_indices(&name).any(|(at, _)| follows(&t[at + name.len()..])));
+            assert!(told, "weir {command} has {name}, and no document says so");
+            seen += 1;
+        }
+        assert!(seen > 1, "{command}: {help:#?}");
+    }
+}

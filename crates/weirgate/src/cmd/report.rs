@@ -4,6 +4,7 @@ use super::load::{format_named, show};
 use super::print;
 use anyhow::Result;
 use clap::Args;
+use serde::Deserialize;
 use std::fmt::Write as _;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -73,10 +74,19 @@ fn read(file: &Path) -> std::io::Result<String> {
 /// # Errors
 /// It is none, or one of a schema that we do not know.
 pub(super) fn parse(text: &str) -> Result<Report, String> {
-    let expected = "expected what `weir load --save` writes";
-    let report: Report = serde_json::from_str(text).map_err(|e| format!("{e}; {expected}"))?;
-    if report.schema == weir_load::report::SCHEMA {
-        return Ok(report);
+    /// What says of which kind it is: looked at first, since the fields of another kind do not fit.
+    #[derive(Deserialize)]
+    struct Kind {
+        schema: String,
     }
-    Err(format!("its schema is `{}`, not `{}`; {expected}", report.schema, weir_load::report::SCHEMA))
+    let expected = "expected what `weir load --save` writes";
+    let kind: Kind = serde_json::from_str(text).map_err(|e| format!("{e}; {expected}"))?;
+    if kind.schema != weir_load::report::SCHEMA {
+        return Err(format!(
+            "its schema is `{}`, not `{}`; {expected}",
+            kind.schema,
+            weir_load::report::SCHEMA
+        ));
+    }
+    serde_json::from_str(text).map_err(|e| format!("{e}; {expected}"))
 }

@@ -2,11 +2,15 @@
 
 use super::codec::{Codec, Lost};
 use super::request::Rendered;
+use crate::engine::h1::Failure;
+use crate::engine::proxy;
 use crate::grpc::Code;
+use crate::plan::Origin;
 use std::future::poll_fn;
 use std::io;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 use weir_wire::Stream;
 
 /// A connection.
@@ -27,10 +31,24 @@ pub(crate) struct Reply {
 }
 
 impl Once {
-    pub(crate) fn new(stream: Stream, most: usize) -> Self {
+    /// Connects as a client of the run does, by way of the proxy where there is one. The error is in words.
+    pub(crate) async fn open(origin: &Origin, timeout: Duration, most: usize) -> Result<Self, String> {
+        let dialled = proxy::open(origin, 0, timeout).await.map_err(|failure| match failure {
+            Failure::Connect(text)
+            | Failure::Descriptors(text)
+            | Failure::Ports(text)
+            | Failure::Protocol(text)
+            | Failure::Reset(text)
+            | Failure::Write(text) => format!("no connection: {text}"),
+            Failure::Cut | Failure::Timeout => "no connection in time".to_owned(),
+            Failure::Tls(text) => format!("TLS: {text}"),
+        })?;
+        if dialled.stream.tls().is_some() && !dialled.stream.chose_h2() {
+            return Err(super::CHOSE_OLD.to_owned());
+        }
         let mut codec = Codec::new(true);
         (codec.kept_most, codec.is_grpc) = (most, true);
-        Self { stream, codec, most }
+        Ok(Self { stream: dialled.stream, codec, most })
     }
 
     /// Makes a call and waits for its end. The error is in words.

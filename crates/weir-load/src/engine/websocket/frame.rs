@@ -1,6 +1,7 @@
 //! Frames of a WebSocket as bytes, from the client's side (RFC 6455 §5). No sockets and no clock.
 
 use super::super::reader::{Response, keep};
+use crate::units::shown;
 
 /// Longest message that is read. Only what checks look at is kept of it, so this bounds time and not memory.
 const MESSAGE_MOST: u64 = 64 * 1024 * 1024;
@@ -228,6 +229,7 @@ fn told(payload: &[u8]) -> Result<String, Broken> {
     };
     let code = u16::from_be_bytes(*code);
     let reason = str::from_utf8(reason).map_err(|_| broken("the reason of a close frame is no UTF-8"))?;
+    let reason = shown(reason.as_bytes());
     Ok(if reason.is_empty() { format!("code {code}") } else { format!("code {code}: {reason}") })
 }
 
@@ -360,13 +362,13 @@ mod tests {
             &[0x81, 2, b'h', b'i'][..],
             &[0x01, 1, 0xc3, 0x89, 1, b'p', 0x80, 1, 0xa9], // "é" in two frames, a ping between them
             &long,
-            &[0x8a, 0, 0x81, 0, 0x88, 4, 0x03, 0xe9, b'b', b'y'],
+            &[0x8a, 0, 0x81, 0, 0x88, 4, 0x03, 0xe9, b'b', 0x1b],
         ]
         .concat();
         for size in 1..=wire.len() {
             let (all, pongs, end) = read(&wire, size);
             assert_eq!(all, ["hi", "é", &"x".repeat(256), ""], "in pieces of {size}");
-            assert_eq!((pongs, end.as_str()), (vec![0x8a, 0x81, b'p'], "code 1001: by"), "{size}");
+            assert_eq!((pongs, end.as_str()), (vec![0x8a, 0x81, b'p'], "code 1001: b "), "{size}");
         }
     }
 

@@ -261,6 +261,7 @@ fn codes_are_counted_checked_and_judged() {
     };
     let save = run(&["--save", "run.json", "--check", "grpc=OK", "--threshold", "errors<10%"]);
     save.expect_code(1).expect_text("gRPC         OK: 30   Unavailable: 10   in 30 messages");
+    save.expect_text("errors                    0   and 10 responses with a code that is not OK");
     save.expect_text("rpc error: code = Unavailable desc = code 14 was asked for");
     save.expect_text("check        FAILED grpc=OK: 30 of 40");
     let r: Report =

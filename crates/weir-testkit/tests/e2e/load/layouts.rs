@@ -97,6 +97,9 @@ fn what_is_no_report_is_refused() {
                 .expect_text("expected what `weir load --save` writes");
         }
     }
+    std::fs::write(dir.path().join("compare.json"), r#"{"schema":"weir.compare/1","end":"time"}"#).unwrap();
+    let told = "its schema is `weir.compare/1`, not `weir.load/";
+    weir(&dir, &["report", "compare.json"]).expect_code(2).expect_text(told);
     weir(&dir, &["report", "none.json"]).expect_code(2).expect_text("none.json: No such file");
 }
 

@@ -40,6 +40,8 @@ fn all_else_goes_through_a_tunnel_and_the_proxy_looks_up_names() {
         (&["-k"][..], format!("https://a.weir.test:{tls}/body/1KiB")),
         (&["-k", "--http2", "-m5"], format!("https://a.weir.test:{tls}/body/1KiB")),
         (&["--http2"], format!("http://a.weir.test:{open}/body/1KiB")),
+        (&["-k"], format!("grpcs://a.weir.test:{tls}/helloworld.v1.Greeter/SayHello")),
+        (&[], format!("grpc://a.weir.test:{open}/helloworld.v1.Greeter/SayHello")),
         (&["-k"], format!("wss://a.weir.test:{tls}/ws")),
         (&[], format!("ws://a.weir.test:{open}/ws")),
         (&["--rate", "1000/s"], format!("ws://a.weir.test:{open}/ws")),

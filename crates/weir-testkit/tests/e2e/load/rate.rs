@@ -3,10 +3,10 @@
 use super::{codes, expect_reason, report, url};
 use crate::support::OK;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use weir_load::Report;
 use weir_load::report::Grade;
-use weir_testkit::{Upstream, weir_command};
+use weir_testkit::{Upstream, eventually, weir_command};
 
 #[test]
 fn connections_for_a_pause_of_10_ms_are_open_before_the_first_start() {
@@ -35,7 +35,8 @@ fn starts_that_the_generator_sleeps_through_are_late_and_not_missed() {
     let signal = |name: &str| Command::new("kill").args([name, &load.id().to_string()]).status().unwrap();
     upstream.wait_requests(5);
     assert!(signal("-STOP").success());
-    std::thread::sleep(Duration::from_millis(700)); // past the end of the run
+    let stopped = Instant::now();
+    eventually("the run is over", || stopped.elapsed() > Duration::from_millis(700));
     assert!(signal("-CONT").success());
     let r: Report = serde_json::from_slice(&load.wait_with_output().unwrap().stdout).unwrap();
     assert_eq!((r.counts.responses, r.counts.unsent), (30, 0), "{:?}", r.counts);

@@ -5,6 +5,7 @@ use super::super::head::Head;
 use super::stream::Stream;
 use super::{Answer, BLOCK_MOST, Broken, Codec, Lost, WINDOW, broken};
 use super::{CALM, CANCEL, COMPRESSION, FLOW_CONTROL, PROTOCOL};
+use crate::units::shown;
 
 impl Codec {
     /// A frame for a stream that has ended here. Its fields change the table, and its data took from the window.
@@ -68,7 +69,7 @@ impl Codec {
             let decoded = self.decoder.decode(block, |name, value| {
                 other.field(name, value);
                 if let Some(capture) = &mut capture {
-                    let text = || Some(String::from_utf8_lossy(value).into_owned());
+                    let text = || Some(shown(value));
                     match name {
                         b"server" => capture.server = text(),
                         b"content-type" => capture.content_type = text(),
