@@ -252,6 +252,8 @@ impl<'a> Reader<'a> {
                 self.host_again = true;
                 return Ok(());
             }
+            // RFC 8441 §5: HTTP/2 has none. An upstream of HTTP/1.1 would see two, and may believe the wrong one.
+            b"sec-websocket-key" if self.told.tunnel => return Ok(()),
             b"content-length" => {
                 // What follows is the tunnel's. An upstream that was told of a body would take the next request for it.
                 if self.told.tunnel || self.told.status == 101 {
@@ -364,10 +366,12 @@ mod tests {
         let mut ask = ASK.to_vec();
         ask[0].1 = b"CONNECT";
         ask.push((b":protocol", b"websocket"));
+        ask.push((b"sec-websocket-key", b"AAAAAAAAAAAAAAAAAAAAAA=="));
         ask.push((b"content-length", b"5"));
         let (text, told) = read(Kind::Request, &ask, 4096).unwrap();
         let begin = "GET /p?q HTTP/1.1\r\nhost: a.test\r\nconnection: upgrade\r\nupgrade: websocket\r\nsec-websocket-key: ";
         assert!(text.starts_with(begin) && told.tunnel && told.length.is_none(), "{text}");
+        assert_eq!(text.matches("sec-websocket-key").count(), 1, "{text}");
         let agreed = Kind::Response { accept: Some("x=") };
         let (text, told) = read(agreed, &[(b":status", b"204"), (b"content-length", b"0")], 4096).unwrap();
         assert_eq!(
