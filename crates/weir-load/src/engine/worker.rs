@@ -4,24 +4,22 @@
 //! sets no timer: it writes its deadline into its slot. The *pacer*, only with a fixed rate, wakes an idle client at each intended
 //! start, by a timer of the kernel.
 
+mod outcome;
 mod sampler;
 
 pub(super) use sampler::TICK;
 
 use super::ahead::Ahead;
 use super::client;
-use super::h1::Failure;
 use super::h2::Place;
-use super::reader::{Parser, Response};
-use super::tally::{Sample, Tally};
+use super::reader::Parser;
+use super::tally::Tally;
 use super::{Message, Shared, ThreadEnd};
 use crate::Histogram;
 use crate::clock::{Clock, NEVER};
-use crate::grpc::Code;
 use crate::os;
 use crate::pace::Rhythm;
 use crate::plan::Plan;
-use crate::report::CallKind;
 use crate::template::Values;
 use sampler::{SAMPLE, Sampler};
 use std::cell::{Cell, RefCell};
@@ -400,70 +398,6 @@ impl Worker {
         }
     }
 
-    /// `n` requests began.
-    pub(super) fn begun(&self, n: u64, now: u64) {
-        if self.in_flight.replace(self.in_flight.get() + n) == 0 {
-            self.last_event.set(now);
-        }
-    }
-
-    /// Counts a complete response. `body` is what checks need of it, `text` what gRPC says of an end that is not OK.
-    pub(super) fn answered(&self, slot: &Slot, sample: &Sample, body: &[u8], text: Option<&str>) {
-        self.ended(1, true, sample.done);
-        if !self.counts(sample.intended) {
-            return;
-        }
-        let response = &sample.response;
-        slot.responses.set(slot.responses.get() + 1);
-        let mut tally = self.tally.borrow_mut();
-        tally.record(sample);
-        if let Some(code) = response.grpc.filter(|code| *code != Code::OK) {
-            let text = text.unwrap_or_default();
-            tally.error_text(&format!("rpc error: code = {} desc = {text}", code.name())); // as grpc-go, so ghz, says it
-        }
-        if response.is_good()
-            && let Some(document) = self.shared.documents.get(sample.target)
-            && *document.get_or_init(|| response.body_bytes) != response.body_bytes
-        {
-            tally.other_length += 1;
-        }
-        let mut good = true;
-        // Checks see messages as JSON.
-        let call = self.plan.targets.get(sample.target).and_then(|t| t.call.as_ref());
-        let json = call.filter(|_| self.plan.keeps_bodies()).map(|c| c.json(body).unwrap_or_default());
-        let body = json.as_deref().unwrap_or(body);
-        for (check, counts) in self.plan.checks.iter().zip(&mut tally.checks) {
-            let passes = check.passes(response.status, response.grpc, body, response.body_bytes);
-            *(if passes { &mut counts.0 } else { &mut counts.1 }) += 1;
-            good &= passes;
-        }
-        tally.failed_checks += u64::from(!good);
-    }
-
-    /// What is wrong with the number of messages of a call that ended well, as grpc-go says it.
-    pub(super) fn wrong_count(&self, target: usize, response: &Response) -> Option<&'static str> {
-        let call = self.plan.targets.get(target)?.call.as_ref()?;
-        let one = matches!(call.kind(), CallKind::ClientStreaming | CallKind::Unary);
-        let wrong = one && response.grpc == Some(Code::OK) && response.messages != 1;
-        wrong.then_some("cardinality violation: one message was to come")
-    }
-
-    /// `n` requests came to an end; `answered` when by a response.
-    pub(super) fn ended(&self, n: u64, answered: bool, now: u64) {
-        self.in_flight.set(self.in_flight.get().saturating_sub(n));
-        if answered {
-            self.note_silence(now);
-            self.last_event.set(now);
-        }
-    }
-
-    fn note_silence(&self, now: u64) {
-        let since = self.last_event.get().max(self.shared.measure_from);
-        let silence = now.saturating_sub(since);
-        let mut tally = self.tally.borrow_mut();
-        tally.longest_silence_ns = tally.longest_silence_ns.max(silence);
-    }
-
     /// Lets a client look again.
     pub(super) fn wake(&self, client: usize) {
         if let Some(slot) = self.slots.get(client) {
@@ -473,38 +407,5 @@ impl Worker {
 
     fn wake_all(&self) {
         self.slots.iter().for_each(Slot::wake);
-    }
-
-    /// Counts `n` requests that came to no response.
-    pub(super) fn failed(&self, target: usize, failure: &Failure, n: u64) {
-        let mut tally = self.tally.borrow_mut();
-        if *failure == Failure::Cut {
-            tally.unfinished += n;
-            return;
-        }
-        if let Some(t) = tally.targets.get_mut(target) {
-            t.errors += n;
-        }
-        let e = &mut tally.errors;
-        let (kind, text) = match failure {
-            Failure::Connect(text) | Failure::Descriptors(text) | Failure::Ports(text) => {
-                (&mut e.connect, text.as_str())
-            }
-            Failure::Protocol(text) => (&mut e.protocol, text.as_str()),
-            Failure::Reset(text) => (&mut e.reset, text.as_str()),
-            Failure::Timeout => (&mut e.timeout, "timeout"),
-            Failure::Tls(text) => (&mut e.tls, text.as_str()),
-            Failure::Write(text) => (&mut e.write, text.as_str()),
-            Failure::Cut => return,
-        };
-        *kind += n;
-        match failure {
-            Failure::Ports(_) => tally.out_of_ports += n,
-            Failure::Descriptors(_) => tally.out_of_descriptors += n,
-            _ => {}
-        }
-        for _ in 0..n {
-            tally.error_text(text);
-        }
     }
 }
