@@ -1,5 +1,8 @@
 """Small requests through every gateway: what one request costs."""
 
+import subprocess
+import sys
+
 from harness import load, process, rounds
 from harness.result import REQUEST_COLUMNS, Result, Target
 
@@ -8,7 +11,11 @@ def sample(instance, seconds, client=load.wrk, **how):
     """One run of a client against one gateway, and the processor time its processes used meanwhile."""
     pids = instance.pids()
     before = process.cpu_us(pids)
-    got = client(instance.port, seconds=seconds, **how)
+    try:
+        got = client(instance.port, seconds=seconds, **how)
+    except subprocess.TimeoutExpired as e:
+        # h2load waits for ever for a connection that was not made within its time.
+        sys.exit(f"{instance.label}: the client did not end, on a machine that is too busy? {e}")
     used = process.cpu_us(pids) - before
     return dict(got, us=used / max(got["requests"], 1), rss_mib=process.rss_mib(pids))
 

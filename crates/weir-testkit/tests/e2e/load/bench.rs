@@ -54,7 +54,7 @@ routes:
 
 #[test]
 fn every_route_and_filter_has_its_cost() {
-    let (run, _dir) = bench(CONFIG, &["-d2s", "--format", "json"]);
+    let (run, _dir) = bench(CONFIG, &["-d4s", "--format", "json"]);
     run.expect_code(0);
     let found = result(&run);
     let routes: Vec<_> = found.routes.iter().map(|r| (r.route.as_str(), r.status)).collect();
@@ -71,7 +71,7 @@ fn every_route_and_filter_has_its_cost() {
         ]
     );
     assert!(orders.gateway.cost_ns.unwrap().value > 0.0 && orders.gateway.p50_ns.is_some(), "{orders:?}");
-    assert!(orders.filters.iter().all(|f| f.added.cost_ns.is_some()), "{orders:?}");
+    assert!(orders.filters.iter().all(|f| f.added.cost_ns.is_some()), "{:?}", orders.filters);
     assert!(orders.comparison.targets.iter().all(|t| t.errors == 0), "{orders:?}");
     assert!(found.routes[1].gateway.p50_ns.is_none(), "nothing is behind a route that answers by itself");
     let skipped: Vec<String> = found.skipped.iter().map(ToString::to_string).collect();
