@@ -23,6 +23,7 @@ mod render;
 #[path = "../../crates/weir-wire/src/h2/tables.rs"]
 mod tables;
 
+use crate::Random;
 use codec::{Bounds, Codec, Role};
 use flood::FloodLimits;
 use frame::{FRAME_MOST, HEADER, Header, Kind, PREFACE};
@@ -98,19 +99,7 @@ fn ask(codec: &mut Codec) -> Option<usize> {
     }
 }
 
-/// xorshift64: what streams do is decided by the first byte.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % n as u64) as usize
-    }
-}
-
-/// Streams that read, write, end and go between pieces.
+/// Streams that read, write, end and go between pieces; what they do is decided by the first byte.
 fn busy(role: Role, how: u8, wire: &[u8]) {
     let mut random = Random(u64::from(how) * 0x9e37_79b9 + 1);
     let mut codec = begin(role);

@@ -18,3 +18,16 @@ pub static TARGETS: &[Target] = &[
     ("h2_client", h2::client),
     ("h2_server", h2::server),
 ];
+
+/// xorshift64: the same numbers in every run. Never begun with 0, which it would not leave.
+pub struct Random(pub u64);
+
+impl Random {
+    /// A number below `n`, or 0.
+    pub fn below(&mut self, n: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 33) as usize % n.max(1)
+    }
+}

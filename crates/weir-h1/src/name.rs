@@ -171,7 +171,7 @@ impl fmt::Display for FieldName {
 }
 
 /// Whether `b` may stand in a token (RFC 9110 §5.6.2).
-pub(crate) const fn is_token(b: u8) -> bool {
+pub const fn is_token(b: u8) -> bool {
     TOKEN[b as usize]
 }
 

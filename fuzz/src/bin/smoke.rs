@@ -6,7 +6,7 @@
 use std::panic::catch_unwind;
 use std::path::Path;
 use std::process::ExitCode;
-use weir_fuzz::{TARGETS, Target};
+use weir_fuzz::{Random, TARGETS, Target};
 
 /// Longest input, in bytes: beyond the small limits that the targets set.
 const INPUT_BYTES: usize = 1024;
@@ -92,18 +92,6 @@ fn mutate(seeds: &[Vec<u8>], random: &mut Random) -> Vec<u8> {
     }
     input.truncate(INPUT_BYTES);
     input
-}
-
-struct Random(u64);
-
-impl Random {
-    /// A number below `n`, or 0.
-    fn below(&mut self, n: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 33) as usize % n.max(1)
-    }
 }
 
 /// FNV-1a.

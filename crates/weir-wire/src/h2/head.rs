@@ -225,7 +225,7 @@ impl<'a> Reader<'a> {
     }
 
     fn regular(&mut self, name: &[u8], value: &[u8]) -> Result<(), Malformed> {
-        if name.is_empty() || !name.iter().all(|&b| IS_NAME[usize::from(b)]) || !is_value(value) {
+        if name.is_empty() || !name.iter().all(|&b| is_name(b)) || !is_value(value) {
             return Err(Malformed("a field that is none"));
         }
         self.begin()?;
@@ -296,34 +296,10 @@ fn is_value(value: &[u8]) -> bool {
         && !value.iter().fold(false, |bad, &b| bad | ((b < b' ') & (b != b'\t')) | (b == 0x7f))
 }
 
-/// What a name is made of (RFC 9110 §5.6.2), in lower case (RFC 9113 §8.2.1).
-static IS_NAME: [bool; 256] = {
-    let mut is = [false; 256];
-    let mut byte = 0u8;
-    while byte < 128 {
-        is[byte as usize] = byte.is_ascii_lowercase()
-            || byte.is_ascii_digit()
-            || matches!(
-                byte,
-                b'!' | b'#'
-                    | b'$'
-                    | b'%'
-                    | b'&'
-                    | b'\''
-                    | b'*'
-                    | b'+'
-                    | b'-'
-                    | b'.'
-                    | b'^'
-                    | b'_'
-                    | b'`'
-                    | b'|'
-                    | b'~'
-            );
-        byte += 1;
-    }
-    is
-};
+/// What a name is made of, in lower case (RFC 9113 §8.2.1).
+const fn is_name(byte: u8) -> bool {
+    weir_h1::is_token(byte) && !byte.is_ascii_uppercase()
+}
 
 #[cfg(test)]
 mod tests {
