@@ -3,6 +3,8 @@
 //! A closed loop says first how much there is to be had at most, then rates are tried one after the other and the gap between those that hold
 //! and those that do not is halved. `Search` decides; it knows neither clock nor target.
 
+mod html;
+
 use crate::report::{Generator, Percentiles, Report, ThresholdResult};
 use crate::threshold::Threshold;
 use crate::units::{grouped, time};
@@ -143,18 +145,11 @@ impl Knee {
 
     /// For people: what was found, then latency over rate.
     pub fn to_text(&self) -> String {
-        let conditions = self.conditions.join(", ");
-        let mut out = match self.rate {
-            Some(rate) => format!("{}/s is the highest rate that holds {conditions}\n", whole(rate)),
-            None if self.interrupted => "interrupted before a rate was found\n".to_owned(),
-            None => format!("no rate holds {conditions}\n"),
-        };
-        let _ = writeln!(out, "{}/s in a closed loop\n", whole(self.closed_rate)); // a String takes everything
+        let mut out = self.found();
+        let _ = writeln!(out, "\n{}/s in a closed loop\n", whole(self.closed_rate)); // a String takes everything
         let _ =
             writeln!(out, "{:>12} {:>12} {:>10} {:>10} {:>8}", "rate", "responses/s", "p50", "p99", "failed");
-        let mut steps: Vec<&Step> = self.steps.iter().collect();
-        steps.sort_by(|a, b| a.rate.total_cmp(&b.rate));
-        for step in steps {
+        for step in self.by_rate() {
             let _ = writeln!(
                 out,
                 "{:>12} {:>12} {:>10} {:>10} {:>6.2} %  {:<6} {:<24} {}",
@@ -169,6 +164,27 @@ impl Knee {
             );
         }
         out
+    }
+
+    /// One page, with latency over rate as a plot.
+    pub fn to_html(&self) -> String {
+        html::print(self)
+    }
+
+    /// What was found, as a sentence.
+    fn found(&self) -> String {
+        let conditions = self.conditions.join(", ");
+        match self.rate {
+            Some(rate) => format!("{}/s is the highest rate that holds {conditions}", whole(rate)),
+            None if self.interrupted => "interrupted before a rate was found".to_owned(),
+            None => format!("no rate holds {conditions}"),
+        }
+    }
+
+    fn by_rate(&self) -> Vec<&Step> {
+        let mut steps: Vec<&Step> = self.steps.iter().collect();
+        steps.sort_by(|a, b| a.rate.total_cmp(&b.rate));
+        steps
     }
 }
 

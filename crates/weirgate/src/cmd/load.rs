@@ -17,7 +17,7 @@ pub(super) use args::{ConnectionArgs, RequestArgs};
 use not_live as live;
 
 use super::print;
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use clap::{Args, ValueEnum};
 use live::Live;
 use outputs::{Output, Outputs};
@@ -113,7 +113,7 @@ pub(super) struct Load {
 }
 
 /// What has no meaning where the rate is searched for.
-const SEARCHED: [&str; 12] = [
+const SEARCHED: [&str; 10] = [
     "rate",
     "requests",
     "stages",
@@ -122,8 +122,6 @@ const SEARCHED: [&str; 12] = [
     "abort_on",
     "require",
     "exit_codes",
-    "save",
-    "html",
     "outputs",
     "live",
 ];
@@ -213,14 +211,29 @@ impl Load {
 
     /// Searches for the highest rate that holds; exit 1 where none does.
     fn search(&self, conditions: &str) -> Result<ExitCode> {
-        let print_as: fn(&Knee) -> String = match self.format.name {
+        type Print = fn(&Knee) -> String;
+        let print_as: Print = match self.format.name {
+            "html" => Knee::to_html,
             "json" => Knee::to_json,
             "text" => Knee::to_text,
             other => {
-                eprintln!("weir load: --format {other}: a search is printed as text or json");
+                eprintln!("weir load: --format {other}: a search is printed as text, json or html");
                 return Ok(ExitCode::from(2));
             }
         };
+        // Before the search: one that cannot be kept need not be made.
+        let mut files: Vec<(&PathBuf, std::fs::File, Print)> = Vec::new();
+        let wanted: [(_, Print); 2] = [(&self.save, Knee::to_json), (&self.html, Knee::to_html)];
+        for (path, print_as) in wanted {
+            let Some(path) = path else { continue };
+            match std::fs::File::create(path) {
+                Ok(file) => files.push((path, file, print_as)),
+                Err(e) => {
+                    eprintln!("weir load: {}: {e}", path.display());
+                    return Ok(ExitCode::from(2));
+                }
+            }
+        }
         let interrupt = Interrupt::default();
         end_on_ctrl_c(&interrupt)?;
         let tells = std::io::stderr().is_terminal();
@@ -242,6 +255,9 @@ impl Load {
             }
         };
         print(&print_as(&knee));
+        for (path, mut file, print_as) in files {
+            file.write_all(print_as(&knee).as_bytes()).with_context(|| path.display().to_string())?;
+        }
         Ok(ExitCode::from(u8::from(knee.rate.is_none())))
     }
 

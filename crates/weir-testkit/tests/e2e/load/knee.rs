@@ -15,7 +15,17 @@ fn a_queue_gives_the_knee_away() {
     // As long as it takes: how many rates are tried is not ours to say.
     let run = weir_command(dir.path())
         .args(search)
-        .args(["--graceful-stop", "300ms", "--format", "json", &url])
+        .args([
+            "--graceful-stop",
+            "300ms",
+            "--format",
+            "json",
+            "--html",
+            "knee.html",
+            "--save",
+            "knee.json",
+            &url,
+        ])
         .output()
         .unwrap();
     assert_eq!(run.status.code(), Some(0), "{run:?}");
@@ -25,6 +35,9 @@ fn a_queue_gives_the_knee_away() {
     let step = |held: bool| knee.steps.iter().filter(move |s| s.held == held);
     assert!(step(true).filter(|s| (s.rate - rate).abs() < 1e-9).count() == 2, "it held twice: {knee:?}");
     assert!(step(false).all(|s| s.rate > rate) && step(false).count() > 0, "{knee:?}");
+    let kept = |name: &str| std::fs::read(dir.path().join(name)).unwrap();
+    assert_eq!(kept("knee.json"), run.stdout);
+    assert!(String::from_utf8_lossy(&kept("knee.html")).contains("Response time over rate"));
     assert!(
         knee.to_text().contains("is the highest rate that holds p50<20ms, errors<1%"),
         "{}",
@@ -48,7 +61,9 @@ fn mistakes_are_told_before_anything_is_sent() {
         (&["--find-knee", "p99<1s", "ftp://x/"], "ftp://x/"),
         (&["--find-knee", "cost<1s", &target], "--pid auto"),
         (&["--find-knee", "p99<1s", "--rate", "5/s", &target], "cannot be used with"),
-        (&["--find-knee", "p99<1s", "--format", "wrk", &target], "printed as text or json"),
+        (&["--find-knee", "p99<1s", "-o", "prometheus=http://127.0.0.1:1", &target], "cannot be used with"),
+        (&["--find-knee", "p99<1s", "--html", "/none/such.html", &target], "/none/such.html"),
+        (&["--find-knee", "p99<1s", "--format", "wrk", &target], "printed as text, json or html"),
     ] {
         load(args).expect_code(2).expect_text(want);
     }
