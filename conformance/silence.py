@@ -15,7 +15,7 @@ import time
 from judge import HERE, WORK, failed, free_port, start_weir, verdict
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-DATA, HEADERS, SETTINGS, PING, GOAWAY = 0, 1, 4, 6, 7
+DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY = 0, 1, 3, 4, 6, 7
 GIVEN_UP_S, SLOW_S = 20.0, 24.0
 SLACK_S = 1.0  # of a busy machine
 
@@ -51,14 +51,15 @@ class Peer:
 
     def read(self):
         head = self.exactly(9)
-        kind, flags, payload = head[3], head[4], self.exactly(int.from_bytes(head[:3], "big"))
+        kind, flags, stream = head[3], head[4], int.from_bytes(head[5:], "big")
+        payload = self.exactly(int.from_bytes(head[:3], "big"))
         if kind == SETTINGS and not flags & 1:
             self.sock.sendall(frame(SETTINGS, 1, 0))
         if kind == PING and not flags & 1:
             self.pings += 1
             if self.answers:
                 self.sock.sendall(frame(PING, 1, 0, payload))
-        return kind, flags, payload
+        return kind, flags, stream, payload
 
 
 def client(port, path, answers):
@@ -69,12 +70,12 @@ def client(port, path, answers):
     began, body = time.monotonic(), b""
     try:
         while True:
-            kind, flags, payload = peer.read()
+            kind, flags, _, payload = peer.read()
             if kind == DATA:
                 body += payload
                 if flags & 1:
                     break
-            elif kind == GOAWAY:
+            elif kind in (GOAWAY, RST_STREAM):
                 break
     except OSError:
         pass
@@ -91,8 +92,9 @@ def upstream(port, answers, serve):
             peer.exactly(len(PREFACE))
             sock.sendall(frame(SETTINGS, 0, 0))
             while True:
-                if peer.read()[0] == HEADERS:
-                    serve(peer)
+                kind, _, stream, _ = peer.read()
+                if kind == HEADERS:
+                    serve(peer, stream)
         except OSError:
             pass
 
@@ -103,13 +105,13 @@ def upstream(port, answers, serve):
     threading.Thread(target=loop, daemon=True).start()
 
 
-def slowly(peer):
+def slowly(peer, stream):
     """The head and a word at once, the rest much later; PINGs are answered meanwhile."""
-    peer.sock.sendall(frame(HEADERS, 0x4, 1, b"\x88") + frame(DATA, 0, 1, b"begun "))
+    peer.sock.sendall(frame(HEADERS, 0x4, stream, b"\x88") + frame(DATA, 0, stream, b"begun "))
 
     def end():
         time.sleep(SLOW_S)
-        peer.sock.sendall(frame(DATA, 1, 1, b"done"))
+        peer.sock.sendall(frame(DATA, 1, stream, b"done"))
 
     threading.Thread(target=end, daemon=True).start()
 
@@ -117,7 +119,7 @@ def slowly(peer):
 def main():
     origin, dead = free_port(), free_port()
     upstream(origin, True, slowly)
-    upstream(dead, False, lambda peer: None)
+    upstream(dead, False, lambda peer, stream: None)
     os.environ["DEAD_PORT"] = str(dead)
     port, _, _ = start_weir(HERE / "silence.yaml", origin)
     seen = {}
