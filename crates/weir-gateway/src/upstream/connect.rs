@@ -30,6 +30,13 @@ pub(crate) struct Unmade {
     pub(crate) elsewhere: bool,
 }
 
+impl Unmade {
+    /// What no other endpoint would change.
+    const fn here(cause: &'static Cause) -> Self {
+        Self { cause, elsewhere: false }
+    }
+}
+
 /// What the pool brought.
 enum Entered {
     /// The right to open a connection; with a limit, its place under it.
@@ -84,7 +91,7 @@ pub(crate) async fn connect(
                 Box::pin(open(core, upstream, at, permit, wanted.left)).await?;
             // An endpoint that chose HTTP/1.1 before may choose otherwise now.
             let connection = alone.or_else(|| at.pool.links.take(Room::Any));
-            let connection = connection.ok_or(Unmade { cause: &error::PENDING_TIMEOUT, elsewhere: false })?;
+            let connection = connection.ok_or(Unmade::here(&error::PENDING_TIMEOUT))?;
             Ok(Made { connection, connect, tls })
         }
     }
@@ -103,7 +110,7 @@ async fn enter_alone(
         return Ok(Entered::pooled(connection));
     }
     let Some(gate) = &upstream.spec.gate else { return Ok(Entered::Dial(None)) };
-    if let Some(permit) = gate.enter().or_else(|| upstream.close_one_idle().then(|| gate.enter()).flatten()) {
+    if let Some(permit) = gate.enter_for(upstream) {
         return Ok(Entered::Dial(Some(permit)));
     }
     match gate.wait(upstream, upstream.spec.timeouts.connect).await {
@@ -113,8 +120,8 @@ async fn enter_alone(
             upstream.cells.reused.inc();
             Ok(Entered::pooled(given.connection))
         }
-        Waited::TooMany => Err(Unmade { cause: &error::PENDING_LIMIT, elsewhere: false }),
-        Waited::TooLong => Err(Unmade { cause: &error::PENDING_TIMEOUT, elsewhere: false }),
+        Waited::TooMany => Err(Unmade::here(&error::PENDING_LIMIT)),
+        Waited::TooLong => Err(Unmade::here(&error::PENDING_TIMEOUT)),
     }
 }
 
@@ -138,10 +145,8 @@ async fn enter_shared(
         }
         // Of an endpoint that takes no requests for now, more connections would not take any either.
         if !links.is_dialling() && !links.is_paused() {
-            let permit = gate.map(|gate| {
-                // Not an idle one of this endpoint: it would have been taken.
-                gate.enter().or_else(|| upstream.close_one_idle().then(|| gate.enter()).flatten())
-            });
+            // An idle one that makes room is not of this endpoint: it would have been taken.
+            let permit = gate.map(|gate| gate.enter_for(upstream));
             if let None | Some(Some(_)) = &permit {
                 dialled = true;
                 open_shared(core, upstream, active, permit.flatten());
@@ -160,8 +165,7 @@ async fn enter_shared(
             (tokio::time::Instant::now() + limit, cause)
         });
         if let (Some(gate), None, false) = (gate, &waiting, links.is_dialling()) {
-            let too_many = Unmade { cause: &error::PENDING_LIMIT, elsewhere: false };
-            waiting = Some(gate.queue(upstream).ok_or(too_many)?);
+            waiting = Some(gate.queue(upstream).ok_or(Unmade::here(&error::PENDING_LIMIT))?);
         }
         let late = tokio::select! {
             () = links.changed() => false,
@@ -178,7 +182,7 @@ async fn enter_shared(
         if late {
             // While one connects nothing is full: it is the upstream that lets us wait.
             let own = if links.is_dialling() { &error::CONNECT_TIMEOUT } else { &error::PENDING_TIMEOUT };
-            return Err(Unmade { cause: cause.unwrap_or(own), elsewhere: false });
+            return Err(Unmade::here(cause.unwrap_or(own)));
         }
         if links.chose_http1() {
             return enter_alone(upstream, active, wanted).await;

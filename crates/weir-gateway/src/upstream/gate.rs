@@ -62,8 +62,13 @@ impl Gate {
         self.connections == connections && self.pending == pending
     }
 
+    /// The right to open a connection; an idle one of the upstream makes room where there is no place.
+    pub(crate) fn enter_for(&self, upstream: &LocalUpstream) -> Option<OwnedSemaphorePermit> {
+        self.enter().or_else(|| upstream.close_one_idle().then(|| self.enter()).flatten())
+    }
+
     /// The right to open a connection, if there is one now.
-    pub(crate) fn enter(&self) -> Option<OwnedSemaphorePermit> {
+    fn enter(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.permits).try_acquire_owned().ok()
     }
 
