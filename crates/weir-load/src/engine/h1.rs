@@ -187,6 +187,10 @@ impl Conn {
                         "the connection was closed {when} a response"
                     ))));
                 };
+                if Worker::is_late(slot, now) {
+                    worker.tally.borrow_mut().received(&response);
+                    return Poll::Ready(Err(Failure::Timeout));
+                }
                 self.count(worker, slot, batch, &response, now);
                 return Poll::Ready(self.finished(batch, After::Close));
             }
@@ -207,6 +211,10 @@ impl Conn {
                             // RFC 9112 §9.2: nobody asked for these bytes, so the length of the response was wrong.
                             worker.tally.borrow_mut().received(&response);
                             return Poll::Ready(Err(Failure::Protocol(SURPLUS.to_owned())));
+                        }
+                        if Worker::is_late(slot, now) {
+                            worker.tally.borrow_mut().received(&response);
+                            return Poll::Ready(Err(Failure::Timeout));
                         }
                         self.count(worker, slot, batch, &response, now);
                         batch.first = if input.is_empty() { 0 } else { now };

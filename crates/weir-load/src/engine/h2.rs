@@ -324,6 +324,12 @@ impl Link {
             let Some(exchange) = exchanges.get_mut(answer.key) else { continue };
             let client = self.first_client + answer.key;
             let outcome = match answer.result {
+                Ok(response) if worker.slots.get(client).is_some_and(|slot| Worker::is_late(slot, now)) => {
+                    if worker.counts(exchange.intended) {
+                        worker.tally.borrow_mut().received(&response);
+                    }
+                    Err(Failure::Timeout)
+                }
                 Ok(mut response) => {
                     let mut text = answer.text;
                     if let Some(why) = worker.wrong_count(exchange.target, &response) {

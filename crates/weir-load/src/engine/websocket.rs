@@ -237,6 +237,10 @@ impl Socket {
             let Some(&(target, intended)) = batch.items.first() else {
                 return Poll::Ready(Err(Failure::Cut));
             };
+            if Worker::is_late(slot, now) {
+                worker.tally.borrow_mut().received(&response);
+                return Poll::Ready(Err(Failure::Timeout));
+            }
             if worker.counts(intended) {
                 worker.tally.borrow_mut().sessions.received += 1;
             }

@@ -15,6 +15,11 @@ impl Worker {
         }
     }
 
+    /// Whether a response that is complete at `now` came too late. The sampler ends what takes too long only when it looks.
+    pub(in crate::engine) const fn is_late(slot: &Slot, now: u64) -> bool {
+        now > slot.deadline.get()
+    }
+
     /// Counts a complete response. `body` is what checks need of it, `text` what gRPC says of an end that is not OK.
     pub(in crate::engine) fn answered(&self, slot: &Slot, sample: &Sample, body: &[u8], text: Option<&str>) {
         self.ended(1, true, sample.done);

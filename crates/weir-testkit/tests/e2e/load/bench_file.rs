@@ -130,7 +130,7 @@ workloads:
         .expect_text("v: --fail-if");
     compare("name: x\n", &[]).expect_code(2).expect_text("at least one of `targets`");
     let good = "targets: { a: { url: \"http://127.0.0.1:1/\" } }\nworkloads: { w: {} }\n";
-    compare(good, &["--check-file"]).expect_code(0).expect_text("good: 1 targets, 1 workloads");
+    compare(good, &["--check-file"]).expect_code(0).expect_text("good: 1 target, 1 workload\n");
     compare(good, &["--workload", "v"]).expect_code(2).expect_text("--workload v: sub/bench.yaml has w");
     compare(good, &["-d", "long"]).expect_code(2).expect_text("-d long");
     compare(good, &["-c", "5"]).expect_code(2).expect_text("cannot be used with");

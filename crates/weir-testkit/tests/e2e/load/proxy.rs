@@ -25,7 +25,7 @@ fn requests_go_to_a_proxy_in_absolute_form() {
     assert_eq!((heads.len(), r.ledger.proxies.get(&name)), (2, Some(&2)), "{:?}", r.ledger.proxies);
     assert_eq!(r.plan.targets[0].proxy, Some(name.clone()));
     assert!(!finished.stdout.contains("secret") && !finished.stdout.contains("bWU6c2VjcmV0"));
-    load(&["-n1", "--proxy", &by, &url]).expect_text(&format!("proxy        {name}, 1 connections"));
+    load(&["-n1", "--proxy", &by, &url]).expect_text(&format!("proxy        {name}, 1 connection\n"));
 }
 
 #[test]

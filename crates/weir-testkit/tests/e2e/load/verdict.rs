@@ -25,6 +25,7 @@ const NOT_PROVOKED: &[(&str, &str)] = &[(
 fn every_reason_is_provoked() {
     let sources = [
         include_str!("../load.rs"),
+        include_str!("faults.rs"),
         include_str!("grpc.rs"),
         include_str!("http2.rs"),
         include_str!("websocket.rs"),

@@ -1,5 +1,7 @@
 //! The load tester over WebSocket: against the built-in origin, and against peers that the test plays.
 
+use std::time::Duration;
+
 use tempfile::TempDir;
 use weir_load::report::{End, Grade};
 use weir_origin::{Origin, Tls};
@@ -184,6 +186,16 @@ fn what_is_no_websocket_says_so() {
     });
     let r = report(&["-n2", "-c1", "--timeout", "100ms", &ws(&silent, "/")]);
     assert_eq!((r.counts.errors.timeout, r.counts.responses), (2, 0), "{r:#?}");
+
+    let late = Upstream::script(|conn| {
+        if shake(conn).is_some() {
+            let (_, payload) = frame(conn);
+            conn.expect_silence(Duration::from_millis(103)); // or the client has left, as it may
+            send(conn, 0x82, payload);
+        }
+    });
+    let r = report(&["-n8", "-c4", "--timeout", "100ms", &ws(&late, "/")]);
+    assert_eq!((r.counts.errors.timeout, r.counts.responses), (8, 0), "{r:#?}");
 }
 
 #[test]
