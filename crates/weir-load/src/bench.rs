@@ -4,9 +4,10 @@
 //! What is compared, and how it is started, is whoever calls this one's business: here are the data model and the arithmetic.
 //! Differences are taken within rounds, as in `compare`.
 
-use crate::compare::text::{columns, counted, signed};
+use crate::compare::text::{columns, signed};
 use crate::compare::{Comparison, Interval, TargetResult, stats};
 use crate::report::{Generator, Grade};
+use crate::units::counted;
 use crate::verdict;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -101,6 +101,11 @@ pub fn size(bytes: f64) -> String {
     }
 }
 
+/// Writes a number of things: `1 round`, `2,000 rounds`.
+pub fn counted(n: u64, what: &str) -> String {
+    format!("{} {what}{}", grouped(n), if n == 1 { "" } else { "s" })
+}
+
 /// Writes a whole number in groups: `1,234,567`.
 pub fn grouped(n: u64) -> String {
     let digits = n.to_string();

@@ -94,7 +94,7 @@ impl From<Status> for Stop {
 /// Whether a request is a call of gRPC.
 pub(crate) fn is_call(request: &Request<RecvStream>) -> bool {
     let kind = request.headers().get("content-type").map(HeaderValue::as_bytes);
-    request.method() == http::Method::POST && kind.is_some_and(|k| k.starts_with(b"application/grpc"))
+    request.method() == http::Method::POST && kind.is_some_and(weir_wire::h2::is_grpc)
 }
 
 /// Answers a call to its end.

@@ -1,11 +1,11 @@
 //! A comparison as one page: the verdict, the table, ratios with their intervals, how rounds went, latencies, and what conditions say.
 
 use super::figures::{FIGURES, Figure};
-use super::text::{conditions, counted, end, plain, signed, table};
+use super::text::{conditions, end, plain, signed, table};
 use super::{Comparison, ComparisonSet};
 use crate::page::plot::{self, Axis, Line, Range};
 use crate::page::{by_percentile, document, escaped, section, table as html_table, verdict};
-use crate::units::{grouped, time};
+use crate::units::{counted, grouped, time};
 
 pub(super) fn print(c: &Comparison) -> String {
     let names: Vec<&str> = c.targets.iter().map(|t| t.name.as_str()).collect();
@@ -45,12 +45,12 @@ fn sections(c: &Comparison) -> String {
     });
     let mut out = verdict(c.grade, reasons);
     out += &format!(
-        "<p class=\"dim\">{} of {} (each {}, after {} of warm-up), {} connections; {}</p>\n",
+        "<p class=\"dim\">{} of {} (each {}, after {} of warm-up), {}; {}</p>\n",
         counted(c.rounds, "round"),
         escaped(&c.order.join(" ")),
         time(c.block_ns as f64),
         time(c.warmup_ns as f64),
-        grouped(c.load.connections),
+        counted(c.load.connections, "connection"),
         end(c)
     );
     if let [head, rows @ ..] = table(c).as_slice() {

@@ -2,7 +2,7 @@
 
 use super::figures::{FIGURES, Figure, Unit};
 use super::{CompareEnd, Comparison, ConditionResult, Interval, TargetResult};
-use crate::units::{grouped, time};
+use crate::units::{counted, grouped, time};
 use std::fmt::Write;
 
 pub(super) fn print(c: &Comparison) -> String {
@@ -17,12 +17,12 @@ pub(super) fn print(c: &Comparison) -> String {
     }
     let _ = writeln!(
         out,
-        "\n{} of {} (each {}, after {} of warm-up), {} connections; {}\n",
+        "\n{} of {} (each {}, after {} of warm-up), {}; {}\n",
         counted(c.rounds, "round"),
         c.order.join(" "),
         time(c.block_ns as f64),
         time(c.warmup_ns as f64),
-        grouped(c.load.connections),
+        counted(c.load.connections, "connection"),
         end(c)
     );
     out += &columns(&table(c));
@@ -39,11 +39,6 @@ pub(super) fn print(c: &Comparison) -> String {
         let _ = writeln!(out, "{:<6} {text}", if held { "held" } else { "BROKEN" });
     }
     out
-}
-
-/// `1 round`, `2 rounds`.
-pub(crate) fn counted(n: u64, what: &str) -> String {
-    format!("{} {what}{}", grouped(n), if n == 1 { "" } else { "s" })
 }
 
 /// Why it ended.

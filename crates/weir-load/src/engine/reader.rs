@@ -206,7 +206,7 @@ impl Reader {
         let head = &mut parser.head;
         head.recycle(usize::MAX);
         head.buffer_mut().extend_from_slice(if before > 0 { &self.partial } else { rest });
-        match parse_response(head, &parser.limits).map_err(|e| e.to_string())? {
+        match parse_response(head, &parser.limits).map_err(|e| broken(e, head.buffer()))? {
             Progress::Partial if before > 0 => Ok(None),
             Progress::Partial => {
                 self.partial.extend_from_slice(rest);
@@ -253,6 +253,14 @@ impl Reader {
     fn complete(&mut self, used: usize) -> Fed {
         self.state = State::Head;
         Fed::Complete(used, std::mem::take(&mut self.response))
+    }
+}
+
+/// What is wrong with a head. A record of TLS, an alert mostly, is what a port of TLS answers to cleartext.
+fn broken(e: weir_h1::Error, head: &[u8]) -> Broken {
+    match head {
+        [20..=23, 3, ..] => "what came is TLS: is this port one for https?".to_owned(),
+        _ => e.to_string(),
     }
 }
 

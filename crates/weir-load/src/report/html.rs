@@ -8,7 +8,7 @@ use super::{Distribution, Figures, Format, Pace, Percentiles, Report, StageUnit,
 use crate::Histogram;
 use crate::page::plot::{self, Axis, Line};
 use crate::page::{by_percentile, document, escaped, section, table};
-use crate::units::{grouped, size, time};
+use crate::units::{counted, grouped, size, time};
 use std::fmt::Write;
 
 pub(super) static FORMAT: Format =
@@ -67,12 +67,12 @@ fn tiles(r: &Report, figures: &Figures) -> String {
     };
     let targets: Vec<String> = p.targets.iter().map(|t| escaped(&format!("{} {}", what(t), t.url))).collect();
     format!(
-        "<div class=\"tiles\">{tiles}</div>\n<p class=\"dim\">{}<br>{:.2} s from {} UTC, {pace}, {} connections, {} threads, {}</p>\n",
+        "<div class=\"tiles\">{tiles}</div>\n<p class=\"dim\">{}<br>{:.2} s from {} UTC, {pace}, {}, {}, {}</p>\n",
         targets.join("<br>"),
         r.seconds(),
         date(r.started_unix_ms),
-        grouped(p.connections),
-        p.threads,
+        counted(p.connections, "connection"),
+        counted(p.threads, "thread"),
         if p.keepalive { "keep-alive" } else { "no keep-alive" },
     )
 }

@@ -2,7 +2,7 @@
 
 use super::{Format, Pace, Percentiles, Report, StageUnit};
 use crate::Histogram;
-use crate::units::{grouped, size, time};
+use crate::units::{counted, grouped, size, time};
 use std::fmt::Write as _;
 
 pub(super) static FORMAT: Format = Format { name: "text", about: "for people; the verdict first", print };
@@ -57,8 +57,8 @@ fn plan(r: &Report, out: &mut String) {
     };
     let mut words = vec![format!("{:.2} s", r.seconds()), pace];
     let streams = if p.streams > 1 { format!(" of {} streams", p.streams) } else { String::new() };
-    words.push(format!("{} connections{streams}", grouped(p.connections)));
-    words.push(format!("{} threads", p.threads));
+    words.push(format!("{}{streams}", counted(p.connections, "connection")));
+    words.push(counted(p.threads, "thread"));
     if p.pipeline > 1 {
         words.push(format!("pipelines of {}", p.pipeline));
     }
@@ -163,11 +163,11 @@ fn wire(r: &Report, out: &mut String) {
     words.extend(l.tls_cipher.clone());
     words.extend(l.tls_group.clone());
     words.extend(l.tls_key_bits.map(|bits| format!("key of {bits} bits")));
-    words.push(format!("{} connections opened", grouped(r.connections.opened)));
-    words.push(format!("{} requests on a used one", grouped(r.connections.reused)));
+    words.push(format!("{} opened", counted(r.connections.opened, "connection")));
+    words.push(format!("{} on a used one", counted(r.connections.reused, "request")));
     let _ = writeln!(out, "wire         {}", words.join(", "));
     for (proxy, n) in &l.proxies {
-        let _ = writeln!(out, "proxy        {proxy}, {} connections", grouped(*n));
+        let _ = writeln!(out, "proxy        {proxy}, {}", counted(*n, "connection"));
     }
     if let Some(ws) = &r.websocket {
         let _ = writeln!(
@@ -221,9 +221,9 @@ fn cost(r: &Report, out: &mut String) {
     );
     let _ = writeln!(
         out,
-        "             {} of memory at most, {} threads, {:.2} context switches per response",
+        "             {} of memory at most, {}, {:.2} context switches per response",
         size(c.rss_bytes_max as f64),
-        c.threads_max,
+        counted(c.threads_max, "thread"),
         each(c.voluntary_switches + c.involuntary_switches)
     );
 }

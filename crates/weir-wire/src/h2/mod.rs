@@ -41,6 +41,12 @@ pub enum Opening {
     Other,
 }
 
+/// Whether a Content-Type is that of gRPC: `application/grpc`, alone, with `+` and a format, or with parameters. `application/grpc-web` is another protocol.
+pub fn is_grpc(content_type: &[u8]) -> bool {
+    let rest = content_type.strip_prefix(b"application/grpc");
+    rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';' | b' ')))
+}
+
 /// Looks at the first bytes of a connection without TLS (prior knowledge, RFC 9113 §3.3).
 pub fn opening(first: &[u8]) -> Opening {
     let common = first.len().min(PREFACE.len());
@@ -48,5 +54,22 @@ pub fn opening(first: &[u8]) -> Opening {
         false => Opening::Other,
         true if common == PREFACE.len() => Opening::Http2,
         true => Opening::Maybe,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_grpc;
+
+    #[test]
+    fn grpc_web_is_another_protocol() {
+        for good in ["application/grpc", "application/grpc+json", "application/grpc;charset=utf-8"] {
+            assert!(is_grpc(good.as_bytes()), "{good}");
+        }
+        for other in
+            ["", "application/grp", "application/grpc-web", "application/grpc-web+proto", "text/plain"]
+        {
+            assert!(!is_grpc(other.as_bytes()), "{other}");
+        }
     }
 }

@@ -75,8 +75,19 @@ impl ClientTls {
                 io::Error::other(format!("`{name}` can not be verified: set tls.server_name"))
             })?,
         };
-        let stream = self.connector.connect(name, socket_of(stream)?).await?;
+        let stream = self.connector.connect(name, socket_of(stream)?).await.map_err(plainly)?;
         Ok(Stream::Tls(Box::new(TlsStream(stream.into()))))
+    }
+}
+
+/// Says what rustls means by "corrupt message" when the first bytes were no TLS at all, which is mostly a peer that speaks cleartext there.
+fn plainly(e: io::Error) -> io::Error {
+    let inner = e.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    match inner {
+        Some(rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType)) => {
+            io::Error::new(e.kind(), format!("what came is not TLS: is this port one for cleartext? ({e})"))
+        }
+        _ => e,
     }
 }
 

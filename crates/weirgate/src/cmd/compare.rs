@@ -15,6 +15,7 @@ use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use weir_load::compare::CompareEnd;
+use weir_load::units::counted;
 use weir_load::{Compare as Ready, CompareOptions, Comparison, Interrupt, Mistake, Options};
 
 #[derive(Args)]
@@ -185,10 +186,10 @@ impl Compare {
         }
         if self.check_file {
             print(&format!(
-                "{}: good: {} targets, {} workloads\n",
+                "{}: good: {}, {}\n",
                 path.display(),
-                file.targets.len(),
-                file.workloads.len()
+                counted(file.targets.len() as u64, "target"),
+                counted(file.workloads.len() as u64, "workload")
             ));
             return Ok(ExitCode::SUCCESS);
         }

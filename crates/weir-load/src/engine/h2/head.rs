@@ -2,6 +2,7 @@
 
 use crate::grpc::{self, Code};
 use std::rc::Rc;
+use weir_wire::h2::is_grpc;
 
 /// What the fields of one block say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -49,7 +50,7 @@ impl Head {
                 }
                 self.length = length;
             }
-            b"content-type" => self.is_grpc = value.starts_with(b"application/grpc"),
+            b"content-type" => self.is_grpc = is_grpc(value),
             b"grpc-message" if !value.is_empty() => self.text = Some(grpc::message(value).into()),
             b"grpc-status" => self.code = Some(Code::read(value)),
             _ => {}
