@@ -1,9 +1,10 @@
 //! Where a report goes besides stdout: files, and a Prometheus that is told while the run lasts.
 
-use super::prometheus::Remote;
+use super::prometheus::{END_MOST, Ended, Remote};
 use crate::cmd::kept::Kept;
 use anyhow::Result;
 use std::path::PathBuf;
+use std::time::Instant;
 use weir_load::report::{Format, Tick, render};
 use weir_load::{Mistake, RemoteWrite, Report};
 
@@ -71,9 +72,11 @@ impl Outputs {
         for (file, format) in self.files {
             file.write(&render(report, format))?;
         }
-        // What Prometheus misses is in the report all the same: that fails no run.
-        let failures = self.remotes.into_iter().filter_map(|remote| remote.end(report));
-        failures.for_each(|failure| eprintln!("weir load: prometheus: {failure}"));
+        // What Prometheus misses is in the report all the same: that fails no run. All are told at once, and waited for together.
+        let until = Instant::now() + END_MOST;
+        let ended: Vec<_> = self.remotes.into_iter().map(|remote| remote.end(report, until)).collect();
+        let lost = ended.into_iter().filter_map(Ended::lost);
+        lost.for_each(|lost| eprintln!("weir load: prometheus: {lost}"));
         Ok(())
     }
 }
