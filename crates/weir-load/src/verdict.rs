@@ -351,9 +351,10 @@ fn body_length_changed(r: &Report) -> Option<String> {
 }
 
 fn not_kept_alive(r: &Report) -> Option<String> {
-    // Some targets say that they close, others just do: then more connections were opened than clients need.
+    // Some targets say that they close, others just do: then more connections were opened than clients need. (What an error ended is told by `errors`.)
     let said = r.counts.responses.saturating_sub(r.counts.kept_alive);
-    let again = r.connections.opened_measured.saturating_sub(needed_connections(r));
+    let enough = needed_connections(r) + r.counts.errors.total();
+    let again = r.connections.opened_measured.saturating_sub(enough);
     let closed = said.max(again);
     (r.plan.keepalive && share(closed, r.counts.responses) > REOPENED).then(|| {
         format!(

@@ -157,6 +157,12 @@ fn each_client_may_have_a_connection_to_each_origin() {
     assert_eq!(open(&[1, 2], 4_000), Vec::<String>::new());
     assert_eq!(open(&[1, 1], 4_000), ["not_kept_alive"]);
     assert_eq!(open(&[1, 2], 5_001), ["not_kept_alive"]);
+    // A connection that an error ended was not closed by a target that had answered.
+    let reset = codes(|r| {
+        r.counts.errors.reset = 2_000;
+        r.connections.opened_measured = 2_010;
+    });
+    assert_eq!(reset.1, ["errors"]);
 }
 
 #[test]
