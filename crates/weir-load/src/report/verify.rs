@@ -186,7 +186,8 @@ impl Found {
             return;
         }
         let unexpected = report.latency.service_unexpected.count();
-        let sums: [(&str, fn(&Tick) -> u64, u64); 6] = [
+        type Of = fn(&Tick) -> u64;
+        let sums: [(&str, Of, u64); 6] = [
             ("requests", |t| t.requests, counts.requests),
             ("responses", |t| t.responses, counts.responses),
             ("unexpected", |t| t.unexpected, unexpected),
