@@ -1,7 +1,7 @@
 //! How a run goes while it lasts: what `Plan::run` tells whoever started it.
 
 use crate::Histogram;
-use crate::report::{Counts, TargetCost, Tick};
+use crate::report::{Counts, TargetCost, Tick, Window};
 
 /// A look at a run under way.
 #[derive(Debug)]
@@ -21,6 +21,8 @@ pub struct SoFar {
     pub measured_ns: u64,
     /// Requests, responses by status and errors by kind. What only the end knows is 0: texts of errors, checks, what is unfinished or was not sent.
     pub counts: Counts,
+    /// What rates are of.
+    pub window: Window,
     /// Service times.
     pub service: Histogram,
     /// Response times.
