@@ -69,7 +69,7 @@ fn tiles(r: &Report, figures: &Figures) -> String {
     format!(
         "<div class=\"tiles\">{tiles}</div>\n<p class=\"dim\">{}<br>{:.2} s from {} UTC, {pace}, {}, {}, {}</p>\n",
         targets.join("<br>"),
-        r.seconds(),
+        r.rated().seconds(),
         date(r.started_unix_ms),
         counted(p.connections, "connection"),
         counted(p.threads, "thread"),
