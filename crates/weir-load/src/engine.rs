@@ -21,7 +21,7 @@ use crate::cost::{Begun, Watch};
 use crate::grpc::CODES;
 use crate::plan::{Plan, Proxy};
 use crate::progress::Progress;
-use crate::report::{End, Errors, Report};
+use crate::report::{End, Errors, Report, Window};
 use crate::{Histogram, clock};
 use merge::Merge;
 use reader::Response;
@@ -100,6 +100,7 @@ pub(crate) struct TickPart {
     pub(crate) received: u64,
     /// Passed and failed, for each check.
     pub(crate) checks: Vec<(u64, u64)>,
+    pub(crate) window: Window,
     pub(crate) users: u64,
     pub(crate) backlog: u64,
     pub(crate) cpu_ns: u64,
@@ -109,6 +110,8 @@ pub(crate) struct TickPart {
 #[derive(Debug)]
 pub(crate) struct ThreadEnd {
     pub(crate) end_ns: u64,
+    /// How long the two below were measured.
+    pub(crate) measured_ns: u64,
     pub(crate) cpu_ns: u64,
     pub(crate) waited_ns: u64,
     pub(crate) available_ns: u64,

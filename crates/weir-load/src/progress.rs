@@ -1,7 +1,7 @@
 //! How a run goes while it lasts: what `Plan::run` tells whoever started it.
 
 use crate::Histogram;
-use crate::report::{CheckResult, Counts, TargetCost, Tick};
+use crate::report::{CheckResult, Counts, TargetCost, Tick, Window};
 
 /// A look at a run under way.
 #[derive(Debug)]
@@ -23,6 +23,8 @@ pub struct SoFar {
     pub counts: Counts,
     /// Checks, in the order given.
     pub checks: Vec<CheckResult>,
+    /// What rates are of.
+    pub window: Window,
     /// Service times.
     pub service: Histogram,
     /// Response times.

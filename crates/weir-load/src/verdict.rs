@@ -277,9 +277,7 @@ fn generator_busy(r: &Report) -> Option<String> {
 }
 
 fn generator_waited(r: &Report) -> Option<String> {
-    let waited = r.threads.iter().map(|t| t.waited_ns).max().unwrap_or(0);
-    // The threads end a little after the run, by which a wait may be longer than it.
-    let share = (waited as f64 / r.duration_ns.max(1) as f64).min(1.0);
+    let share = r.longest_wait().min(1.0); // two clocks
     (share > WAITED).then(|| {
         format!(
             "a thread of the generator waited {} of the time for a processor that others used",

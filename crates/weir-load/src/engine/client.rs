@@ -37,8 +37,9 @@ struct Client {
     batch: Batch,
     /// The bytes of a batch of more than one, or of one with a template; else empty.
     out: Vec<u8>,
-    /// Bytes of heads and bodies of the batch, of those requests that count.
+    /// Bytes of heads and bodies of the batch, of those requests that count; and those of the others.
     sent: (u64, u64),
+    sent_uncounted: u64,
     /// The head of a request of HTTP/2 that has a template.
     head: Rendered,
     /// Why the request that is to be sent could not be made.
@@ -57,6 +58,7 @@ pub(super) async fn run(worker: Rc<Worker>, i: usize) {
         batch: Batch::capturing(worker.captures(i)),
         out: Vec::new(),
         sent: (0, 0),
+        sent_uncounted: 0,
         head: Rendered::default(),
         unwritable: None,
         backoff: Duration::ZERO,
@@ -133,11 +135,7 @@ impl Client {
             worker.tally.borrow_mut().busy_ns += now.saturating_sub(turned);
         }
         if let Err(failure) = outcome {
-            let lost = &self.batch.items[self.batch.done..];
-            worker.ended(lost.len() as u64, false, now);
-            for &(target, _) in lost.iter().filter(|(_, intended)| worker.counts(*intended)) {
-                worker.failed(target, &failure, 1);
-            }
+            worker.lost(&self.batch.items[self.batch.done..], &failure, now);
             let cannot_connect = matches!(
                 failure,
                 Failure::Connect(_) | Failure::Ports(_) | Failure::Descriptors(_) | Failure::Tls(_)
@@ -179,7 +177,7 @@ impl Client {
         let worker = Rc::clone(&self.worker);
         let alone = self.batch.items.len() == 1;
         self.out.clear();
-        self.sent = (0, 0);
+        (self.sent, self.sent_uncounted) = ((0, 0), 0);
         let mut tally = worker.tally.borrow_mut();
         for &(i, at) in &self.batch.items {
             let target = &plan.targets[i];
@@ -203,6 +201,8 @@ impl Client {
                 self.sent.1 += body;
                 tally.requests += 1;
                 tally.targets[i].requests += 1;
+            } else {
+                self.sent_uncounted += head + body;
             }
         }
     }
@@ -286,11 +286,12 @@ impl Client {
 
     /// Counts the bytes of the batch.
     fn count_bytes(&self, conn: &Conn, failed: bool) {
-        let mut tally = self.worker.tally.borrow_mut();
-        tally.bytes.sent_head += self.sent.0;
-        tally.bytes.sent_body += self.sent.1;
-        if failed {
-            tally.received(&conn.unfinished());
+        let worker = &self.worker;
+        let now = if failed { worker.clock.now() } else { self.batch.last };
+        worker.sent(true, self.sent.0, self.sent.1, now);
+        worker.sent(false, self.sent_uncounted, 0, now);
+        if failed && let Some(&(_, intended)) = self.batch.items.get(self.batch.done) {
+            worker.received(intended, &conn.unfinished(), now);
         }
     }
 }

@@ -91,6 +91,13 @@ impl Batch {
         Self { capture: captures.then(Vec::new), ..Self::default() }
     }
 
+    /// Counts what was received of a response that is none.
+    fn leave(&self, worker: &Worker, response: &Response, now: u64) {
+        if let Some(&(_, intended)) = self.items.get(self.done) {
+            worker.received(intended, response, now);
+        }
+    }
+
     pub(super) fn begin(&mut self, started: u64) {
         (self.started, self.written, self.sent, self.first, self.done) = (started, 0, 0, 0, 0);
         if let Some(capture) = &mut self.capture {
@@ -188,7 +195,7 @@ impl Conn {
                     ))));
                 };
                 if Worker::is_late(slot, now) {
-                    worker.tally.borrow_mut().received(&response);
+                    batch.leave(worker, &response, now);
                     return Poll::Ready(Err(Failure::Timeout));
                 }
                 self.count(worker, slot, batch, &response, now);
@@ -209,11 +216,11 @@ impl Conn {
                         input = input.get(used..).unwrap_or_default();
                         if !input.is_empty() && batch.done + 1 == batch.items.len() {
                             // RFC 9112 §9.2: nobody asked for these bytes, so the length of the response was wrong.
-                            worker.tally.borrow_mut().received(&response);
+                            batch.leave(worker, &response, now);
                             return Poll::Ready(Err(Failure::Protocol(SURPLUS.to_owned())));
                         }
                         if Worker::is_late(slot, now) {
-                            worker.tally.borrow_mut().received(&response);
+                            batch.leave(worker, &response, now);
                             return Poll::Ready(Err(Failure::Timeout));
                         }
                         self.count(worker, slot, batch, &response, now);

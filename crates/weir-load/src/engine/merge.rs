@@ -7,11 +7,12 @@ use crate::plan::{Plan, Target};
 use crate::progress::SoFar;
 use crate::report::{
     CheckResult, ConnectionStats, Counts, End, Health, Ledger, Percentiles, Protocol, Report, SCHEMA, Series,
-    TargetCost, TargetStats, ThreadStats, Tick, WebSocketStats,
+    TargetCost, TargetStats, ThreadStats, Tick, WebSocketStats, Window,
 };
 use crate::units::shown;
 use crate::{Histogram, os, verdict};
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, SystemTime};
 use weir_h1::{Limits, Progress, ResponseHead, parse_response};
@@ -76,6 +77,7 @@ impl Merge {
                 all.passed += passed;
                 all.failed += failed;
             }
+            self.so_far.window.add(&p.window);
             tick.sent += p.sent;
             tick.received += p.received;
             tick.users += p.users;
@@ -90,6 +92,7 @@ impl Merge {
         self.so_far.counts.requests += tick.requests;
         self.so_far.counts.responses += tick.responses;
         self.so_far.measured_ns = tick.end_ns;
+        self.so_far.window.length_ns = tick.end_ns.min(self.plan.stop_ns.unwrap_or(u64::MAX));
         self.keep(tick.clone());
         tick
     }
@@ -130,6 +133,7 @@ impl Merge {
         report.latency.response.clone_from(&now.response);
         report.duration_ns = now.measured_ns;
         report.checks.clone_from(&now.checks);
+        report.window = Some(now.window);
         report
     }
 
@@ -146,9 +150,9 @@ impl Merge {
         }
     }
 
-    /// Responses of all threads that have ended.
+    /// Responses that came to all threads that have ended, since measuring began.
     pub(super) fn responses(&self) -> u64 {
-        self.threads.iter().map(|(_, t)| t.tally.responses).sum()
+        self.threads.iter().map(|(_, t)| t.tally.arrived).sum()
     }
 
     pub(super) fn report(
@@ -189,6 +193,7 @@ impl Merge {
             stats.document_bytes = document.get().copied();
         }
         r.duration_ns = duration(&plan, &r, &self.threads);
+        r.window = Some(window(&plan, shared.stop_at.load(Ordering::Relaxed), &self.threads));
         r.health.clock_step_ns = clock_step_ns;
         r.health.rss_bytes_max = os::rss_bytes_max();
         r.ledger = ledger(&plan, shared, protocols);
@@ -217,6 +222,14 @@ fn duration(plan: &Plan, r: &Report, threads: &[(usize, ThreadEnd)]) -> u64 {
     planned.saturating_sub(plan.warmup_ns)
 }
 
+/// What came to its end until nothing might begin any more, or until the threads had ended, if that came first.
+fn window(plan: &Plan, stop_at: u64, threads: &[(usize, ThreadEnd)]) -> Window {
+    let end = threads.iter().map(|(_, t)| t.end_ns).max().unwrap_or(0).min(stop_at);
+    let mut window = Window { length_ns: end.saturating_sub(plan.warmup_ns), ..Window::default() };
+    threads.iter().for_each(|(_, t)| window.add(&t.tally.window));
+    window
+}
+
 fn add_thread(r: &mut Report, thread: &ThreadEnd) {
     let t = &thread.tally;
     let (latency, phases) = t.times();
@@ -227,6 +240,7 @@ fn add_thread(r: &mut Report, thread: &ThreadEnd) {
         errors: t.errors.total(),
         service: latency.service.clone(),
         rates: t.rates.clone(),
+        measured_ns: thread.measured_ns,
         cpu_ns: thread.cpu_ns,
         waited_ns: thread.waited_ns,
         busy_ns: t.busy_ns,
@@ -267,6 +281,7 @@ fn add_thread(r: &mut Report, thread: &ThreadEnd) {
         all.responses += one.responses;
         all.unexpected += one.unexpected;
         all.errors += one.errors;
+        all.in_window += one.in_window;
         all.service.add(&one.service);
         all.body_bytes = match (all.body_bytes, one.body_bytes) {
             (Some((a, b)), Some((c, d))) => Some((a.min(c), b.max(d))),

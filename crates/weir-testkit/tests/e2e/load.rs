@@ -4,6 +4,7 @@
 mod bench;
 mod bench_file;
 mod compare;
+mod edges;
 mod faults;
 mod grpc;
 mod knee;

@@ -62,10 +62,14 @@ impl Client {
                 link.poll_exchange(&worker, slot, self.i % streams, &ask)
             })
             .await;
-            if worker.counts(intended) && outcome != Ok(Fate::Again) {
-                let mut tally = worker.tally.borrow_mut();
-                tally.bytes.sent_head += (head.bytes().len() + body_bytes(body) - body) as u64;
-                tally.bytes.sent_body += body as u64;
+            let ended = match outcome {
+                Ok(Fate::Again) => None,
+                Ok(Fate::Answered(at)) => Some(at),
+                Err(_) => Some(worker.clock.now()),
+            };
+            if let Some(at) = ended {
+                let head = (head.bytes().len() + body_bytes(body) - body) as u64;
+                worker.sent(worker.counts(intended), head, body as u64, at);
             }
             match outcome? {
                 Fate::Again => turned = 0,

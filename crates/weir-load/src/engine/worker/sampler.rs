@@ -7,7 +7,7 @@ use crate::engine::{Message, ThreadEnd, TickPart};
 use crate::grpc::CODES;
 use crate::os;
 use crate::pace::Rhythm;
-use crate::report::Errors;
+use crate::report::{Errors, Window};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc;
@@ -29,9 +29,24 @@ pub(super) struct Sampler {
     responses: u64,
     sampled: u64,
     cpu: u64,
-    cpu_first: u64,
-    waited_first: u64,
+    /// What the thread had spent when measuring began, and when the window closed.
+    spent_first: Spent,
+    spent_last: Option<Spent>,
     last: Counted,
+}
+
+/// What a thread has spent.
+#[derive(Clone, Copy)]
+struct Spent {
+    at: u64,
+    cpu: u64,
+    waited: u64,
+}
+
+impl Spent {
+    fn until(at: u64) -> Self {
+        Self { at, cpu: os::thread_cpu_ns(), waited: os::thread_waited_ns() }
+    }
 }
 
 /// Counts at the last tick.
@@ -46,6 +61,7 @@ struct Counted {
     sent: u64,
     received: u64,
     checks: Vec<(u64, u64)>,
+    window: Window,
 }
 
 impl Counted {
@@ -60,6 +76,7 @@ impl Counted {
             sent: t.bytes.sent(),
             received: t.bytes.received(),
             checks: t.checks.clone(),
+            window: t.window,
         }
     }
 
@@ -89,8 +106,8 @@ impl Sampler {
             responses: 0,
             sampled: worker.shared.measure_from,
             cpu: os::thread_cpu_ns(),
-            cpu_first: os::thread_cpu_ns(),
-            waited_first: os::thread_waited_ns(),
+            spent_first: Spent::until(worker.shared.measure_from),
+            spent_last: None,
             last: Counted::default(),
         };
         sampler.plan_next(worker, worker.clock.now());
@@ -114,11 +131,11 @@ impl Sampler {
     pub(super) fn sample(&mut self, worker: &Worker, out: &mpsc::Sender<Message>) {
         let now = worker.clock.now();
         if !self.measuring && now >= worker.shared.measure_from {
-            self.begin_measuring(worker);
+            self.begin_measuring(worker, now);
         }
         if self.measuring && now >= self.sampled + SAMPLE {
             let mut tally = worker.tally.borrow_mut();
-            let responses = tally.responses;
+            let responses = tally.arrived;
             let seconds = (now - self.sampled) as f64 / 1e9;
             let rate = (responses - self.responses) as f64 / seconds;
             // After the end only what was under way comes in: no rate of the run.
@@ -137,20 +154,21 @@ impl Sampler {
         while self.measuring && now >= worker.shared.measure_from + (self.tick + 1) * TICK {
             self.end_tick(worker, now, out);
         }
+        if now >= worker.stop_at() {
+            self.spent_last.get_or_insert_with(|| Spent::until(now));
+        }
         self.sweep(worker, now);
         self.plan_next(worker, now);
     }
 
     /// The warm-up is over. Requests are counted by their intended starts, so what was counted of them stays; what was measured of the
     /// time before goes.
-    fn begin_measuring(&mut self, worker: &Worker) {
+    fn begin_measuring(&mut self, worker: &Worker, now: u64) {
         let mut tally = worker.tally.borrow_mut();
         (tally.longest_silence_ns, tally.backlog_max) = (0, 0);
         self.measuring = true;
-        self.responses = tally.responses;
-        self.cpu = os::thread_cpu_ns();
-        self.cpu_first = self.cpu;
-        self.waited_first = os::thread_waited_ns();
+        self.spent_first = Spent::until(now);
+        self.cpu = self.spent_first.cpu;
     }
 
     fn end_tick(&mut self, worker: &Worker, now: u64, out: &mpsc::Sender<Message>) {
@@ -181,6 +199,7 @@ impl Sampler {
             sent: counted.sent - self.last.sent,
             received: counted.received - self.last.received,
             checks: counted.checks_since(&self.last),
+            window: counted.window.since(&self.last.window),
             users,
             backlog: worker.backlog(now),
             cpu_ns: cpu.saturating_sub(self.cpu),
@@ -209,17 +228,20 @@ impl Sampler {
 
     pub(super) fn end(mut self, worker: &Worker, out: &mpsc::Sender<Message>) -> ThreadEnd {
         // Before the moment of the end: what comes after is no part of the run.
-        let (cpu, waited) = (os::thread_cpu_ns(), os::thread_waited_ns());
+        let mut last = Spent::until(0);
         let now = worker.clock.now();
+        last.at = now;
         if !self.measuring {
-            self.begin_measuring(worker); // interrupted in the warm-up: nothing counts
+            self.begin_measuring(worker, now); // interrupted in the warm-up: nothing counts
         }
+        let (first, last) = (self.spent_first, self.spent_last.unwrap_or(last));
         let backlog = worker.backlog(now);
         self.end_tick(worker, now, out);
         ThreadEnd {
             end_ns: now,
-            cpu_ns: cpu.saturating_sub(self.cpu_first),
-            waited_ns: waited.saturating_sub(self.waited_first),
+            measured_ns: last.at.saturating_sub(first.at),
+            cpu_ns: last.cpu.saturating_sub(first.cpu),
+            waited_ns: last.waited.saturating_sub(first.waited),
             available_ns: worker.slots.iter().map(|s| s.available_ns.get()).sum(),
             responses_by_client: worker
                 .slots
