@@ -155,7 +155,8 @@ fn wrong_protocol(r: &Report) -> Option<String> {
     let refused =
         |text: &String| text == crate::engine::h2::CHOSE_OLD || text.contains("NoApplicationProtocol");
     if r.counts.error_texts.keys().any(refused) {
-        return Some(format!("the target did not choose {asked} by ALPN, and gRPC is nothing without it"));
+        let so = if r.is_grpc() { ", and gRPC is nothing without it" } else { "" };
+        return Some(format!("the target did not choose {asked} by ALPN{so}"));
     }
     if r.counts.error_texts.contains_key(crate::engine::h2::ANSWERED_OLD) {
         return Some(format!("the target answered in HTTP/1 where {asked} was asked"));
@@ -278,7 +279,7 @@ fn generator_busy(r: &Report) -> Option<String> {
 
 fn generator_waited(r: &Report) -> Option<String> {
     let share = r.longest_wait().min(1.0); // two clocks
-    (share > WAITED).then(|| {
+    (share > WAITED && r.duration_ns >= JUDGED_NS).then(|| {
         format!(
             "a thread of the generator waited {} of the time for a processor that others used",
             percent(share)
