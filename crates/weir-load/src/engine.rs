@@ -108,6 +108,8 @@ pub(crate) struct TickPart {
 #[derive(Debug)]
 pub(crate) struct ThreadEnd {
     pub(crate) end_ns: u64,
+    /// The last tick that it told its part of.
+    pub(crate) last_tick: u64,
     /// How long the two below were measured.
     pub(crate) measured_ns: u64,
     pub(crate) cpu_ns: u64,
@@ -281,25 +283,27 @@ impl Plan {
                     message
                 }
             };
-            match message {
+            let ticks = match message {
                 Message::Interrupt => {
                     end.get_or_insert(End::Interrupted);
                     shared.stop(clock.now(), 0);
+                    Vec::new()
                 }
                 Message::Thread(index, thread) => {
-                    merge.thread(index, (*thread)?);
                     left -= 1;
+                    merge.thread(index, (*thread)?)
                 }
-                Message::Tick(part) => {
-                    if let Some(tick) = merge.tick(*part) {
-                        look(&Progress { elapsed_ns: clock.now(), tick: Some(&tick), so_far: &merge.so_far });
-                        if end.is_none()
-                            && let Some(condition) = aborts(&plan, || merge.report_so_far())
-                        {
-                            end = Some(End::Aborted { condition });
-                            shared.stop(clock.now(), clock::nanos(plan.grace));
-                        }
-                    }
+                Message::Tick(part) => merge.tick(*part),
+            };
+            for tick in ticks {
+                look(&Progress { elapsed_ns: clock.now(), tick: Some(&tick), so_far: &merge.so_far });
+                // When all have ended there is nothing to end.
+                if end.is_none()
+                    && left > 0
+                    && let Some(condition) = aborts(&plan, || merge.report_so_far())
+                {
+                    end = Some(End::Aborted { condition });
+                    shared.stop(clock.now(), clock::nanos(plan.grace));
                 }
             }
         }

@@ -45,12 +45,25 @@ impl Merge {
         }
     }
 
-    /// Takes a thread's part of a tick; the tick, once all threads have told theirs.
-    pub(super) fn tick(&mut self, part: TickPart) -> Option<Tick> {
+    /// Takes a thread's part of a tick; the tick, if it was the last that was missing.
+    pub(super) fn tick(&mut self, part: TickPart) -> Vec<Tick> {
         let index = part.index;
-        let parts = self.parts.entry(index).or_default();
-        parts.push(part);
-        if parts.len() < self.plan.threads {
+        self.parts.entry(index).or_default().push(part);
+        self.completed(index).into_iter().collect()
+    }
+
+    /// Takes what a thread has at its end: all its parts of ticks have been told. The ticks that waited for no other.
+    pub(super) fn thread(&mut self, index: usize, end: ThreadEnd) -> Vec<Tick> {
+        self.threads.push((index, end));
+        let waiting: Vec<u64> = self.parts.keys().copied().collect();
+        waiting.into_iter().filter_map(|index| self.completed(index)).collect()
+    }
+
+    /// The tick, once each thread has told its part of it or has ended before it: with stages, all users of a thread may be gone long before
+    /// the others'.
+    fn completed(&mut self, index: u64) -> Option<Tick> {
+        let ended = self.threads.iter().filter(|(_, end)| end.last_tick < index).count();
+        if self.parts.get(&index)?.len() + ended < self.plan.threads {
             return None;
         }
         let parts = self.parts.remove(&index)?;
@@ -135,10 +148,6 @@ impl Merge {
         report
     }
 
-    pub(super) fn thread(&mut self, index: usize, end: ThreadEnd) {
-        self.threads.push((index, end));
-    }
-
     /// Why a run ended that nobody ended.
     pub(super) fn natural_end(&self) -> End {
         let requests: u64 = self.threads.iter().map(|(_, t)| t.tally.requests).sum();
@@ -162,9 +171,6 @@ impl Merge {
         target_cost: Option<TargetCost>,
     ) -> Report {
         self.threads.sort_by_key(|(index, _)| *index);
-        for parts in std::mem::take(&mut self.parts).into_values() {
-            let _ = self.complete(&parts); // the last tick: threads end in different ones
-        }
         let plan = Arc::clone(&self.plan);
         let mut r = Report {
             schema: SCHEMA.to_owned(),

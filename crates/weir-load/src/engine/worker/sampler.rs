@@ -230,6 +230,7 @@ impl Sampler {
         self.end_tick(worker, now, out);
         ThreadEnd {
             end_ns: now,
+            last_tick: self.tick - 1, // the one just ended
             measured_ns: last.at.saturating_sub(first.at),
             cpu_ns: last.cpu.saturating_sub(first.cpu),
             waited_ns: last.waited.saturating_sub(first.waited),

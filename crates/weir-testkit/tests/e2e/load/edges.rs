@@ -1,9 +1,11 @@
 //! What counts at the two edges of a run: where the warm-up ends, and where the last requests begin.
 
-use super::{load, origin, report};
+use super::{load, origin, report, url};
+use crate::support::OK;
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
-use weir_load::report::{Format, render};
-use weir_testkit::run_weir;
+use weir_load::report::{End, Format, render};
+use weir_testkit::{Upstream, run_weir};
 
 #[test]
 fn an_answer_long_after_the_end_lengthens_no_rate() {
@@ -53,4 +55,23 @@ fn a_count_lasts_until_its_last_response() {
     let window = r.window.unwrap();
     assert_eq!((window.responses, window.length_ns), (8, r.duration_ns));
     assert!((200_000_000..2_000_000_000).contains(&r.duration_ns), "{}", r.duration_ns);
+}
+
+#[test]
+fn a_thread_whose_users_are_gone_stops_no_look_at_the_run() {
+    // The second thread has the second user only, who goes after 200 ms. What ends the run comes in the third second.
+    let begun = Instant::now();
+    let upstream = Upstream::script(move |conn| {
+        while conn.next_request().is_some() {
+            let late = begun.elapsed() > Duration::from_millis(1500);
+            conn.send(if late { "HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n" } else { OK });
+        }
+    });
+    let stages = "0s:2,200ms:2,0s:1,60s:1";
+    let args = ["--stages", stages, "-t2", "--think", "10ms", "--abort-on", "failed>0.1%", &url(&upstream)];
+    let r = report(&args);
+    assert_eq!(r.end, End::Aborted { condition: "failed>0.1%".to_owned() });
+    assert!(r.series.ticks.len() < 10 && begun.elapsed() < Duration::from_secs(30), "{:?}", r.series.ticks);
+    let ticked: u64 = r.series.ticks.iter().map(|tick| tick.responses).sum();
+    assert_eq!(ticked, r.counts.responses);
 }
