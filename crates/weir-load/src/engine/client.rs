@@ -131,9 +131,9 @@ impl Client {
         };
         slot.deadline.set(NEVER);
         let now = if outcome.is_ok() { self.batch.last } else { worker.clock.now() };
-        if worker.counts(intended) {
-            worker.tally.borrow_mut().busy_ns += now.saturating_sub(turned);
-        }
+        // Of what began in the warm-up the part after it: the client has that time too.
+        let measured = turned.max(worker.shared.measure_from);
+        worker.tally.borrow_mut().busy_ns += now.saturating_sub(measured);
         if let Err(failure) = outcome {
             worker.lost(&self.batch.items[self.batch.done..], &failure, now);
             let cannot_connect = matches!(

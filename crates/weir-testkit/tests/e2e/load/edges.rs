@@ -43,6 +43,8 @@ fn what_began_in_the_warm_up_stands_for_what_is_under_way_at_the_end() {
     let window = r.window.unwrap();
     assert_eq!((window.length_ns, window.responses, window.errors), (400_000_000, 8, 0), "{window:?}");
     assert_eq!(r.counts.responses, 8);
+    // What was under way when the warm-up ended leaves no client without a request.
+    assert!(r.little_residual().unwrap() < 0.05, "{:?}", r.little_residual());
     assert!((r.rate() - 20.0).abs() < 1e-9, "{}", r.rate());
     assert_eq!((window.sent, window.received), (r.bytes.sent(), r.bytes.received()));
     run_weir(dir.path(), &["report", "run.json", "--verify"]).expect_code(0);
