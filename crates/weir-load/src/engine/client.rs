@@ -37,6 +37,8 @@ struct Client {
     batch: Batch,
     /// The bytes of a batch of more than one, or of one with a template; else empty.
     out: Vec<u8>,
+    /// Where each request of the batch ends in `out`.
+    ends: Vec<usize>,
     /// Bytes of heads and bodies of the batch, of those requests that count; and those of the others.
     sent: (u64, u64),
     sent_uncounted: u64,
@@ -57,6 +59,7 @@ pub(super) async fn run(worker: Rc<Worker>, i: usize) {
         captures: worker.captures(i),
         batch: Batch::capturing(worker.captures(i)),
         out: Vec::new(),
+        ends: Vec::new(),
         sent: (0, 0),
         sent_uncounted: 0,
         head: Rendered::default(),
@@ -146,10 +149,20 @@ impl Client {
         }
     }
 
-    /// The batch over a connection of its own.
-    async fn alone(&mut self, origin: usize, turned: u64) -> Result<(), Failure> {
-        self.connected(origin).await?;
-        self.spoken(turned).await.map(drop)
+    /// The batch over a connection of its own; over more than one where the target says in the middle of a pipeline that it closes. It looks at
+    /// nothing behind that (RFC 9112 §9.6), so the rest is sent again (§9.3.2), whatever its method. Each connection answered one at least, so
+    /// this ends.
+    async fn alone(&mut self, origin: usize, mut turned: u64) -> Result<(), Failure> {
+        loop {
+            self.connected(origin).await?;
+            self.spoken(turned).await?;
+            if self.batch.is_answered() {
+                return Ok(());
+            }
+            let worker = &self.worker;
+            worker.slots[self.i].deadline.set(NEVER);
+            turned = worker.clock.now();
+        }
     }
 
     /// Chooses the targets of a batch and renders it.
@@ -177,6 +190,7 @@ impl Client {
         let worker = Rc::clone(&self.worker);
         let alone = self.batch.items.len() == 1;
         self.out.clear();
+        self.ends.clear();
         (self.sent, self.sent_uncounted) = ((0, 0), 0);
         let mut tally = worker.tally.borrow_mut();
         for &(i, at) in &self.batch.items {
@@ -196,6 +210,7 @@ impl Client {
                     (target.head_bytes as u64, (target.bytes.len() - target.head_bytes) as u64)
                 }
             };
+            self.ends.push(self.out.len());
             if worker.counts(at) {
                 self.sent.0 += head;
                 self.sent.1 += body;
@@ -268,7 +283,10 @@ impl Client {
         let started = if conn.is_fresh() { worker.clock.now() } else { turned };
         self.batch.begin(started);
         slot.deadline.set(started.saturating_add(clock::nanos(plan.timeout)));
-        let bytes: &[u8] = if self.out.is_empty() { &target.bytes } else { &self.out };
+        let answered =
+            self.batch.done.checked_sub(1).and_then(|last| self.ends.get(last)).copied().unwrap_or(0);
+        let bytes: &[u8] =
+            if self.out.is_empty() { &target.bytes } else { self.out.get(answered..).unwrap_or_default() };
         let batch = &mut self.batch;
         let outcome = poll_fn(|cx| {
             slot.watch(cx);
@@ -284,12 +302,14 @@ impl Client {
         outcome
     }
 
-    /// Counts the bytes of the batch.
-    fn count_bytes(&self, conn: &Conn, failed: bool) {
+    /// Counts the bytes of the batch, once: what is sent again was not looked at.
+    fn count_bytes(&mut self, conn: &Conn, failed: bool) {
+        let ((head, body), uncounted) =
+            (std::mem::take(&mut self.sent), std::mem::take(&mut self.sent_uncounted));
         let worker = &self.worker;
         let now = if failed { worker.clock.now() } else { self.batch.last };
-        worker.sent(true, self.sent.0, self.sent.1, now);
-        worker.sent(false, self.sent_uncounted, 0, now);
+        worker.sent(true, head, body, now);
+        worker.sent(false, uncounted, 0, now);
         if failed && let Some(&(_, intended)) = self.batch.items.get(self.batch.done) {
             worker.received(intended, &conn.unfinished(), now);
         }

@@ -23,6 +23,7 @@ mod websocket;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixListener;
 use std::process::Command;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
@@ -201,6 +202,41 @@ fn pipelined_requests_do_not_wait_for_their_responses() {
     let report = report(&["-n9", "-c1", "--pipeline", "3", &url(&upstream)]);
     assert_eq!((report.counts.responses, report.connections.opened), (9, 1));
     assert_eq!(report.bytes.received_body, 18);
+}
+
+#[test]
+fn what_a_polite_close_leaves_of_a_pipeline_is_sent_again() {
+    let close = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+    let answered: Arc<Mutex<Vec<String>>> = Arc::default();
+    let all = Arc::clone(&answered);
+    let upstream = Upstream::script(move |conn| {
+        for left in (0..5).rev() {
+            let Some(request) = conn.next_request() else { return };
+            all.lock().unwrap().push(request.head.line);
+            conn.send(if left == 0 { close } else { OK });
+        }
+        while conn.next_request().is_some() {} // what it looks at no more
+    });
+    let r = report(&["-n40", "-c1", "--pipeline", "16", &format!("{}{{{{counter}}}}", url(&upstream))]);
+    assert_eq!((r.counts.responses, r.counts.errors.total()), (40, 0), "{:?}", r.counts);
+    assert_eq!((r.connections.opened, r.connections.reused), (8, 32));
+    let mut answered = answered.lock().unwrap().clone();
+    assert_eq!(answered.len(), 40);
+    answered.sort();
+    answered.dedup();
+    assert_eq!(answered.len(), 40, "each was answered once");
+}
+
+#[test]
+fn a_close_that_nobody_announced_fails_what_is_left_of_a_pipeline() {
+    let upstream = Upstream::script(|conn| {
+        for _ in 0..4 {
+            let _ = conn.next_request();
+        }
+        conn.send(OK.repeat(3));
+    });
+    let r = report(&["-n8", "-c1", "--pipeline", "4", &url(&upstream)]);
+    assert_eq!((r.counts.responses, r.counts.errors.reset), (6, 2), "{:?}", r.counts);
 }
 
 #[test]
