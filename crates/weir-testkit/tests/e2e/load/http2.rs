@@ -70,6 +70,26 @@ fn no_more_streams_than_the_target_takes_and_a_rate_is_kept() {
 }
 
 #[test]
+fn a_limit_that_rises_lets_all_go_that_wait() {
+    let upstream = Upstream::script(|conn| {
+        let mut peer = H2::server(conn, &Options::default().with(&[(setting::STREAMS, 2)]));
+        let Some((first, _)) = peer.next_whole() else { return };
+        peer.send(&Frame::settings(&[(setting::STREAMS, 1000)]));
+        // Nobody is answered before all have asked: no stream is free meanwhile.
+        let mut streams = vec![first];
+        while streams.len() < 150 {
+            let Some((stream, _)) = peer.next_whole() else { return };
+            streams.push(stream);
+        }
+        streams.iter().for_each(|stream| peer.answer(*stream, &[(":status", "200")], "ok"));
+        while peer.next_whole().is_some() {}
+    });
+    let target = format!("http://{}/", upstream.address());
+    let r = report(&["--http2", "-n150", "-c1", "-m150", "-t1", "--timeout", "10s", &target]);
+    assert_eq!((r.counts.responses, r.counts.errors.total()), (150, 0), "{:?}", r.counts);
+}
+
+#[test]
 fn alpn_chooses_and_what_it_chose_is_told() {
     let authority = Authority::new();
     let tls = ServerTls::new(&authority.leaf(&["127.0.0.1", "localhost"]));
