@@ -61,6 +61,9 @@ pub(super) struct Worker {
     /// Number of the first client among those of all threads.
     first_client: u64,
     next: RefCell<NextStart>,
+    /// Starts of an open loop in the warm-up, and in the whole run: as many more as are asked for.
+    starts_in_warmup: u64,
+    starts_most: u64,
     idle: RefCell<Vec<usize>>,
     bell: Notify,
 }
@@ -168,6 +171,10 @@ pub(super) fn run(
     drop(ready);
     let clock = *shared.clock.wait();
     let places = if plan.is_h2() { clients / streams * plan.origins.len() } else { 0 };
+    let starts_in_warmup = match (&plan.rhythm, shared.measure_from.checked_sub(1)) {
+        (Rhythm::Open(starts), Some(last)) => starts.due_by(last),
+        _ => 0,
+    };
     let worker = Rc::new(Worker {
         slots: (0..clients).map(|_| Slot::new()).collect(),
         tally: RefCell::new(Tally::new(plan.targets.len(), plan.checks.len())),
@@ -184,6 +191,8 @@ pub(super) fn run(
         first_client: first as u64,
         ahead: RefCell::new(ahead),
         next: RefCell::new(NextStart { k: index as u64, at: NEVER, taken: 0 }),
+        starts_in_warmup,
+        starts_most: plan.stop_requests.map_or(u64::MAX, |n| n.saturating_add(starts_in_warmup)),
         idle: RefCell::default(),
         bell: Notify::new(),
         plan,
@@ -363,22 +372,25 @@ impl Worker {
     fn load_start(&self) {
         let Rhythm::Open(starts) = &self.plan.rhythm else { return };
         let mut next = self.next.borrow_mut();
-        let in_warmup = starts.due_by(self.shared.measure_from.saturating_sub(1));
-        let warmup = if self.shared.measure_from == 0 { 0 } else { in_warmup };
-        let limit = self.plan.stop_requests.map_or(u64::MAX, |n| n.saturating_add(warmup));
-        next.at = if next.k < limit { starts.at(next.k) } else { NEVER };
+        next.at = if next.k < self.starts_most { starts.at(next.k) } else { NEVER };
     }
 
     /// Starts of this thread that are due and not made.
     fn backlog(&self, at: u64) -> u64 {
         let Rhythm::Open(starts) = &self.plan.rhythm else { return 0 };
-        let due = starts.due_by(at.min(self.stop_at().saturating_sub(1)));
-        let (threads, index) = (self.plan.threads as u64, self.index as u64);
-        let mut mine = due.saturating_sub(index).div_ceil(threads);
-        if let Some(n) = self.plan.stop_requests {
-            mine = mine.min(n.saturating_sub(index).div_ceil(threads));
-        }
-        mine.saturating_sub(self.next.borrow().taken)
+        let due = starts.due_by(at.min(self.stop_at().saturating_sub(1))).min(self.starts_most);
+        self.mine(due).saturating_sub(self.next.borrow().taken)
+    }
+
+    /// Of these, those that were to be counted.
+    fn unsent(&self, at: u64) -> u64 {
+        let in_warmup = self.mine(self.starts_in_warmup).saturating_sub(self.next.borrow().taken);
+        self.backlog(at).saturating_sub(in_warmup)
+    }
+
+    /// How many of the first `starts` are this thread's.
+    fn mine(&self, starts: u64) -> u64 {
+        starts.saturating_sub(self.index as u64).div_ceil(self.plan.threads as u64)
     }
 
     /// Waits until a moment or the end of the run. Time that the plan leaves client `i` idle is none that it could have had a request in.

@@ -226,7 +226,7 @@ impl Sampler {
             self.begin_measuring(worker, now); // interrupted in the warm-up: nothing counts
         }
         let (first, last) = (self.spent_first, self.spent_last.unwrap_or(last));
-        let backlog = worker.backlog(now);
+        let unsent = worker.unsent(now);
         self.end_tick(worker, now, out);
         ThreadEnd {
             end_ns: now,
@@ -242,7 +242,7 @@ impl Sampler {
                 .collect(),
             dial: worker.dial.take(),
             opened: worker.opened.get(),
-            unsent: backlog,
+            unsent,
             tally: worker.tally.replace(Tally::default()),
         }
     }

@@ -1,10 +1,10 @@
 //! What counts at the two edges of a run: where the warm-up ends, and where the last requests begin.
 
-use super::{load, origin, report, url};
+use super::{expect_reason, load, origin, report, url};
 use crate::support::OK;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
-use weir_load::report::{End, Format, render};
+use weir_load::report::{End, Format, Grade, render};
 use weir_testkit::{Upstream, run_weir};
 
 #[test]
@@ -76,4 +76,24 @@ fn a_thread_whose_users_are_gone_stops_no_look_at_the_run() {
     assert!(r.series.ticks.len() < 10 && begun.elapsed() < Duration::from_secs(30), "{:?}", r.series.ticks);
     let ticked: u64 = r.series.ticks.iter().map(|tick| tick.responses).sum();
     assert_eq!(ticked, r.counts.responses);
+}
+
+#[test]
+fn a_count_does_not_forget_what_is_not_sent_after_a_warm_up() {
+    // 100 a second: 30 starts in the warm-up, which are answered, then 20 that count. The first of these gets no answer, and has the connection.
+    for (served, requests, unsent) in [(30, 1, 19), (10, 0, 20)] {
+        let upstream = Upstream::script(move |conn| {
+            for _ in 0..served {
+                let _ = conn.next_request();
+                conn.send(OK);
+            }
+            while conn.next_request().is_some() {}
+        });
+        let rate = ["--rate", "100/s", "-c1", "-t1", "--warmup", "300ms", "-n20", "-d500ms"];
+        let r = report(&[&rate[..], &["--graceful-stop", "100ms", &url(&upstream)]].concat());
+        let c = &r.counts;
+        assert_eq!((c.requests, c.unfinished, c.unsent), (requests, requests, unsent), "{c:?}");
+        expect_reason(&r, "rate_missed", Grade::Invalid);
+        assert!(r.health.backlog_max >= unsent, "{}", r.health.backlog_max);
+    }
 }
