@@ -2,6 +2,7 @@
 
 use super::{expect_reason, load, origin, report, url};
 use crate::support::OK;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use weir_load::report::{End, Format, Grade, render};
@@ -96,4 +97,23 @@ fn a_count_does_not_forget_what_is_not_sent_after_a_warm_up() {
         expect_reason(&r, "rate_missed", Grade::Invalid);
         assert!(r.health.backlog_max >= unsent, "{}", r.health.backlog_max);
     }
+}
+
+#[test]
+fn what_fails_in_the_warm_up_leaves_no_bytes() {
+    // Three connections break in the middle of a response, in the first 150 ms.
+    let broken = AtomicUsize::new(0);
+    let upstream = Upstream::script(move |conn| {
+        let breaks = broken.fetch_add(1, Ordering::Relaxed) < 3;
+        while conn.next_request().is_some() {
+            if breaks {
+                conn.send("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf");
+                return;
+            }
+            conn.send(OK);
+        }
+    });
+    let r = report(&["-c1", "-t1", "--rate", "20/s", "--warmup", "400ms", "-d300ms", &url(&upstream)]);
+    assert_eq!((r.counts.responses, r.counts.errors.total()), (6, 0), "{:?}", r.counts);
+    assert_eq!((r.bytes.received_body, r.bytes.received_head), (0, 6 * OK.len() as u64));
 }
