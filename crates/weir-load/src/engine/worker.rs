@@ -46,6 +46,8 @@ pub(super) struct Worker {
     pub(super) scratch: RefCell<Vec<u8>>,
     pub(super) dial: RefCell<Histogram>,
     pub(super) opened: Cell<u64>,
+    /// Connections that wait for the target to close them.
+    pub(super) closing: Cell<usize>,
     /// Requests under way.
     in_flight: Cell<u64>,
     /// When a response last came, or the first request after a pause began.
@@ -182,6 +184,7 @@ pub(super) fn run(
         scratch: RefCell::new(Vec::with_capacity(READ_BYTES)),
         opened: Cell::new(ahead.opened()),
         dial: RefCell::new(std::mem::take(&mut ahead.dial)),
+        closing: Cell::new(0),
         in_flight: Cell::new(0),
         last_event: Cell::new(0),
         values: RefCell::new(Values::new(index, threads, plan.data.clone())),
