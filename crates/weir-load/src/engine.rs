@@ -231,6 +231,12 @@ impl Shared {
     }
 }
 
+/// The part of `all` that thread `index` has: the number of its first, and how many. What can not be shared evenly goes to the first threads.
+fn part(all: usize, threads: usize, index: usize) -> (usize, usize) {
+    let (each, over) = (all / threads, all % threads);
+    (index * each + index.min(over), each + usize::from(index < over))
+}
+
 impl Plan {
     /// Runs the plan to its end and tells what came of it. `look` is called four times a second, from the calling thread, and may print.
     ///
@@ -340,6 +346,19 @@ fn aborts(plan: &Plan, so_far: impl FnOnce() -> Report) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn threads_share_without_a_gap_or_an_overlap() {
+        for (all, threads) in [(1, 1), (10, 3), (11, 4), (8, 8), (3, 2), (100, 7)] {
+            let mut next = 0;
+            for index in 0..threads {
+                let (first, mine) = part(all, threads, index);
+                assert!(first == next && mine.abs_diff(all / threads) <= 1, "{all} {threads} {index}");
+                next += mine;
+            }
+            assert_eq!(next, all);
+        }
+    }
 
     #[test]
     fn a_step_of_the_clock_is_told_in_both_directions() {

@@ -255,7 +255,7 @@ impl Client {
         }
         let to = &worker.plan.origins[origin];
         let begun = worker.clock.now();
-        let mut dialling = pin!(proxy::open(to, self.i / worker.plan.streams, worker.plan.timeout));
+        let mut dialling = pin!(proxy::open(to, worker.connection(self.i), worker.plan.timeout));
         let slot = &worker.slots[self.i];
         let dialled = poll_fn(|cx| {
             slot.watch(cx);

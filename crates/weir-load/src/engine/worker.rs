@@ -61,7 +61,7 @@ pub(super) struct Worker {
     pub(super) ahead: RefCell<Ahead>,
     index: usize,
     /// Number of the first client among those of all threads.
-    first_client: u64,
+    first_client: usize,
     next: RefCell<NextStart>,
     /// Starts of an open loop in the warm-up, and in the whole run: as many more as are asked for.
     starts_in_warmup: u64,
@@ -166,9 +166,8 @@ pub(super) fn run(
         .build_local(options)?;
     // What shares a connection stays in one thread.
     let (threads, streams) = (plan.threads, plan.streams);
-    let connections = plan.clients / streams;
-    let clients = (connections / threads + usize::from(index < connections % threads)) * streams;
-    let first = (index * (connections / threads) + index.min(connections % threads)) * streams;
+    let (first, connections) = super::part(plan.clients / streams, threads, index);
+    let (first, clients) = (first * streams, connections * streams);
     let mut ahead = runtime.block_on(Ahead::open(&plan, &shared, index));
     drop(ready);
     let clock = *shared.clock.wait();
@@ -191,7 +190,7 @@ pub(super) fn run(
         places: (0..places).map(|_| Place::default()).collect(),
         turn: Cell::new(index * plan.order.len() / threads),
         index,
-        first_client: first as u64,
+        first_client: first,
         ahead: RefCell::new(ahead),
         next: RefCell::new(NextStart { k: index as u64, at: NEVER, taken: 0 }),
         starts_in_warmup,
@@ -276,6 +275,11 @@ impl Worker {
         self.shared.stop_at.load(Ordering::Relaxed)
     }
 
+    /// The number of client `i`'s connection among those of all threads.
+    pub(super) fn connection(&self, i: usize) -> usize {
+        (self.first_client + i) / self.plan.streams
+    }
+
     /// Whether client `i` keeps the first response of the run.
     pub(super) const fn captures(&self, i: usize) -> bool {
         self.index == 0 && i == 0
@@ -303,7 +307,7 @@ impl Worker {
             Rhythm::Closed(_) if over => Poll::Ready(Next::End),
             Rhythm::Closed(users) => {
                 if !users.all() {
-                    match users.next((self.first_client + i as u64) / self.plan.streams as u64, now) {
+                    match users.next(self.connection(i) as u64, now) {
                         NEVER => return Poll::Ready(Next::End),
                         later if later > now => return Poll::Ready(Next::Later(later)),
                         _ => {}

@@ -190,7 +190,7 @@ impl Sampler {
                 let streams = worker.plan.streams as u64;
                 let all = users.at(now, worker.plan.clients as u64 / streams);
                 let mine = worker.slots.len() as u64 / streams;
-                all.saturating_sub(worker.first_client / streams).min(mine)
+                all.saturating_sub(worker.connection(0) as u64).min(mine)
             }
             Rhythm::Open(_) => worker.in_flight.get(),
         };
