@@ -27,7 +27,6 @@ pub(super) struct Merge {
     series: Series,
     /// Ticks merged into the last one of the series.
     in_last: u64,
-    ticks_seen: u64,
     pub(super) so_far: SoFar,
     threads: Vec<(usize, ThreadEnd)>,
 }
@@ -39,7 +38,6 @@ impl Merge {
             parts: BTreeMap::new(),
             series: Series { tick_ns: super::worker::TICK, ticks: Vec::new() },
             in_last: 0,
-            ticks_seen: 0,
             so_far: SoFar::default(),
             threads: Vec::new(),
         }
@@ -112,7 +110,6 @@ impl Merge {
     /// Adds a tick to the series, which never grows beyond its limit.
     fn keep(&mut self, tick: Tick) {
         let each = self.series.tick_ns / super::worker::TICK;
-        self.ticks_seen += 1;
         match self.series.ticks.last_mut() {
             Some(last) if self.in_last < each => {
                 join(last, &tick);
@@ -131,8 +128,8 @@ impl Merge {
                 self.series.ticks.push(one);
             }
             self.series.tick_ns *= 2;
-            // The last was alone in its pair or not.
-            self.in_last += if old.len().is_multiple_of(2) { each } else { 0 };
+            // The last, which was just begun, has no pair: there is one more than an even number.
+            const { assert!(Series::TICKS_MOST.is_multiple_of(2)) };
         }
     }
 
@@ -215,7 +212,6 @@ fn duration(plan: &Plan, r: &Report, threads: &[(usize, ThreadEnd)]) -> u64 {
     let end = threads.iter().map(|(_, t)| t.end_ns).max().unwrap_or(0);
     let planned = match (&r.end, plan.stop_ns) {
         (End::Duration, Some(ns)) => plan.warmup_ns.saturating_add(ns).min(end).max(last_response),
-        (End::Requests, _) if r.counts.unfinished == 0 => end,
         _ => end,
     };
     planned.saturating_sub(plan.warmup_ns)
