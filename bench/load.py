@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Measures what a request costs the load tester, beside wrk, in one interleaved run.
 
-Both generators are pinned to one core and load the cheapest origin (tools/answer.c, 1 KiB) on another. Each round runs both, in an order
+All generators are pinned to one core and load the cheapest origin (tools/answer.c, 1 KiB) on another. Each round runs each, in an order
 that alternates. Printed are the medians over rounds of requests per second of the generator's own processor time, and the median over
-rounds of weir's over wrk's in the same round. Processor time is that of the whole process, starting and printing included.
+rounds of weir's over each other's in the same round. Processor time is that of the whole process, starting and printing included.
 
-With --grpc the peer is ghz, and both make unary calls of one short message on an echo in Go (tools/greeter) over --connections, with --streams calls at a time on each.
+With --http2 the origin is `weir origin` by prior knowledge, and the peer h2load. With --grpc it is ghz, and both make unary calls of one short message on an echo in
+Go (tools/greeter). Both have --connections with --streams requests at a time on each.
 """
 
 import argparse
@@ -34,7 +35,8 @@ def main():
     if len(cores) < 2:
         sys.exit("needs two cores: one for the origin, one for the generator")
     with tempfile.TemporaryDirectory() as scratch:
-        peer, generators = (grpc if args.grpc else http)(args, weir, pathlib.Path(scratch), str(cores[0]))
+        work = grpc if args.grpc else http2 if args.http2 else http
+        peer, generators = work(args, weir, pathlib.Path(scratch), str(cores[0]))
         rates = {name: [] for name in generators}
         for number in range(args.rounds):
             order = list(generators)[:: 1 if number % 2 == 0 else -1]
@@ -44,18 +46,40 @@ def main():
             print(f"round {number + 1}: " + ", ".join(f"{n} {r[-1]:,.0f}" for n, r in rates.items()), file=sys.stderr, flush=True)
     for name, samples in rates.items():
         print(f"{name:<6} {statistics.median(samples):>12,.0f} requests per generator core-second")
-    ratio = statistics.median(a / b for a, b in zip(rates["weir"], rates[peer]))
-    print(f"weir over {peer}, median of {args.rounds} rounds: {ratio:.3f}")
-    return 0 if ratio >= args.least else 1
+    ratios = {}
+    for other in (name for name in rates if name != "weir"):
+        ratios[other] = statistics.median(a / b for a, b in zip(rates["weir"], rates[other]))
+        print(f"weir over {other}, median of {args.rounds} rounds: {ratios[other]:.3f}")
+    return 0 if ratios[peer] >= args.least else 1
 
 
 def http(args, weir, scratch, core):
-    """wrk and weir against the cheapest origin."""
+    """wrk, those asked for beside it, and weir against the cheapest origin."""
     tool = scratch / "answer"
     subprocess.run(["cc", "-O2", "-o", tool, BENCH / "tools/answer.c"], check=True)
-    port = start(tool, ["1024"], scratch, core)
-    load = ["-t", "1", "-c", str(args.connections), "-d", f"{args.seconds}s", f"http://127.0.0.1:{port}/"]
-    return "wrk", {"wrk": (["wrk", *load], wrk_requests), "weir": ([weir, "load", *load], weir_requests)}
+    url = f"http://127.0.0.1:{start(tool, ['1024'], scratch, core)}/"
+    connections, time = str(args.connections), f"{args.seconds}s"
+    load = ["-t", "1", "-c", connections, "-d", time, url]
+    script = scratch / "k6.js"
+    script.write_text(f'import http from "k6/http"; export const options = {{discardResponseBodies: true}}; export default () => http.get("{url}");')
+    beside = {
+        "h2load": (["h2load", "--h1", "-t", "1", "-c", connections, "-D", time, url], h2load_requests),
+        "oha": (["oha", "--no-tui", "--output-format", "json", "-c", connections, "-z", time, url], oha_requests),
+        "k6": (["k6", "run", "-q", "--vus", connections, "--duration", time, script], k6_requests),
+    }
+    beside = {name: beside[name] for name in args.beside}
+    return "wrk", {"wrk": (["wrk", *load], wrk_requests), **beside, "weir": ([weir, "load", *load], weir_requests)}
+
+
+def http2(args, weir, scratch, core):
+    """h2load and weir against `weir origin`, by prior knowledge."""
+    port = process.free_port()
+    command = ["taskset", "-c", core, str(weir), "origin", "--http", f"127.0.0.1:{port}", "--threads", "1", "--fixed", "1KiB"]
+    process.Process("origin", command, scratch / "origin.log").wait_for_port(port)
+    url, connections, streams = f"http://127.0.0.1:{port}/", str(args.connections), str(args.streams)
+    theirs = ["h2load", "-t", "1", "-c", connections, "-m", streams, "-D", f"{args.seconds}s", url]
+    ours = [weir, "load", "--http2", "-t", "1", "-c", connections, "-m", streams, "-d", f"{args.seconds}s", url]
+    return "h2load", {"h2load": (theirs, h2load_requests), "weir": (ours, weir_requests)}
 
 
 def grpc(args, weir, scratch, core):
@@ -96,6 +120,18 @@ def ghz_requests(out):
     return int(re.search(r"\[OK\]\s+(\d+) responses", out)[1])
 
 
+def h2load_requests(out):
+    return int(re.search(r"(\d+) succeeded", out)[1])
+
+
+def k6_requests(out):
+    return int(re.search(r"http_reqs\.*: (\d+)", out)[1])
+
+
+def oha_requests(out):
+    return sum(json.loads(out)["statusCodeDistribution"].values())
+
+
 def weir_requests(out):
     return int(re.search(r"^responses\s+([\d,]+)", out, re.M)[1].replace(",", ""))
 
@@ -111,7 +147,9 @@ def arguments():
     parser.add_argument("-d", "--seconds", type=int, default=3)
     parser.add_argument("-c", "--connections", type=int, default=64)
     parser.add_argument("--grpc", action="store_true", help="unary calls of gRPC, beside ghz")
-    parser.add_argument("-m", "--streams", type=int, default=1, help="calls at a time on each connection, with --grpc")
+    parser.add_argument("--http2", action="store_true", help="HTTP/2 by prior knowledge, beside h2load")
+    parser.add_argument("--beside", nargs="*", default=[], choices=["h2load", "k6", "oha"], help="more than wrk, for HTTP/1.1")
+    parser.add_argument("-m", "--streams", type=int, default=1, help="requests at a time on each connection, with --grpc and --http2")
     parser.add_argument("--ghz", default="ghz", help="its binary (go install github.com/bojand/ghz/cmd/ghz@latest)")
     parser.add_argument("--weir", help="the binary to measure [default: built with --profile dist]")
     parser.add_argument("--least", type=float, default=0.0, help="exit with 1 below this ratio")

@@ -4,6 +4,9 @@
 usage: run.py [--bin WEIR] [-d TIME] [--commit C] [FILE.yaml ...]     runs the files, or all, each workload for TIME (default 30s)
        run.py --table                                     writes the table anew from the newest results
 
+The generator has the last core to itself where there is more than one; what the files start runs on the first (`taskset` in each of them). So a
+result says what one core of gateway and origin carries, and the generator never waits for them.
+
 Results go to ../results/published/DATE-COMMIT-FILE.json (every round) and .md (what was printed).
 """
 import argparse, datetime, glob, json, os, re, subprocess, sys
@@ -30,6 +33,7 @@ def run(binary, file, duration, commit):
     day = datetime.datetime.now(datetime.timezone.utc).date()
     base = os.path.join(RESULTS, f"{day}-{commit}-{name}")
     command = [binary, "compare", "-f", file, "--save", base + ".json"] + (["-d", duration] if duration else [])
+    command = ["taskset", "-c", str(max(os.sched_getaffinity(0)))] + command
     print(f"== {name}", flush=True)
     done = subprocess.run(command, capture_output=True, text=True, cwd=HERE)
     if done.returncode not in (0, 1) or not done.stdout:

@@ -98,6 +98,8 @@ pub(crate) struct TickPart {
     pub(crate) errors: Errors,
     pub(crate) sent: u64,
     pub(crate) received: u64,
+    /// Passed and failed, for each check.
+    pub(crate) checks: Vec<(u64, u64)>,
     pub(crate) window: Window,
     pub(crate) users: u64,
     pub(crate) backlog: u64,

@@ -201,9 +201,10 @@ impl Call {
 
     /// Sends a message, with the head before the first one.
     async fn send(&mut self, message: &[u8]) -> Result<(), Stop> {
-        let mut stream = match self.stream.take() {
+        // It stays here while this waits for the client's window: the deadline of the call may end the wait.
+        let stream = match &mut self.stream {
             Some(stream) => stream,
-            None => self.respond.send_response(head(), false)?,
+            none => none.insert(self.respond.send_response(head(), false)?),
         };
         let len = u32::try_from(message.len())
             .map_err(|_| Status::new(Code::RESOURCE_EXHAUSTED, "the answer is larger than 4 GiB"))?;
@@ -211,9 +212,7 @@ impl Call {
         self.buffer.put_u32(len);
         self.buffer.extend_from_slice(message);
         let frame = self.buffer.split().freeze();
-        let sent = crate::h2::send(&mut stream, frame).await;
-        self.stream = Some(stream);
-        Ok(sent?)
+        Ok(crate::h2::send(stream, frame).await?)
     }
 
     /// Ends the call: by trailers, or by a head alone where nothing was sent.

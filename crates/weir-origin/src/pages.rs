@@ -108,10 +108,8 @@ pub fn list() -> String {
 /// Answers a request whose body has been read.
 pub(crate) async fn answer(connection: &mut Connection, request: &Request) -> io::Result<()> {
     let path = request.path();
-    let (page, argument) = match path[1.min(path.len())..].split_once('/') {
-        Some((page, argument)) => (page, argument),
-        None => (path.trim_start_matches('/'), ""),
-    };
+    let path = path.strip_prefix('/').unwrap_or(path);
+    let (page, argument) = path.split_once('/').unwrap_or((path, ""));
     match page {
         "" => index(connection, request),
         "echo" => echo(connection, request),

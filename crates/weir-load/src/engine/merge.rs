@@ -38,7 +38,7 @@ impl Merge {
             parts: BTreeMap::new(),
             series: Series { tick_ns: super::worker::TICK, ticks: Vec::new() },
             in_last: 0,
-            so_far: SoFar::default(),
+            so_far: SoFar { checks: no_checks(plan), ..SoFar::default() },
             threads: Vec::new(),
         }
     }
@@ -86,6 +86,10 @@ impl Merge {
             p.statuses.iter().for_each(|(status, n)| *counts.statuses.entry(*status).or_default() += n);
             for (code, n) in CODES.iter().zip(p.grpc).filter(|(_, n)| *n > 0) {
                 *counts.grpc.entry((*code).to_owned()).or_default() += n;
+            }
+            for (all, (passed, failed)) in self.so_far.checks.iter_mut().zip(&p.checks) {
+                all.passed += passed;
+                all.failed += failed;
             }
             self.so_far.window.add(&p.window);
             tick.sent += p.sent;
@@ -141,6 +145,7 @@ impl Merge {
         report.latency.service.clone_from(&now.service);
         report.latency.response.clone_from(&now.response);
         report.duration_ns = now.measured_ns;
+        report.checks.clone_from(&now.checks);
         report.window = Some(now.window);
         report
     }
@@ -180,8 +185,7 @@ impl Merge {
             generator: os::generator(),
             ..Report::default()
         };
-        let checks = plan.checks.iter();
-        r.checks = checks.map(|c| CheckResult { check: c.text.clone(), ..CheckResult::default() }).collect();
+        r.checks = no_checks(&plan);
         r.targets = plan.targets.iter().map(|_| TargetStats::default()).collect();
         let mut protocols = [0; Protocol::ALL.len()];
         for (_, thread) in &self.threads {
@@ -203,6 +207,12 @@ impl Merge {
         r.verdict = verdict::judge(&r);
         r
     }
+}
+
+/// The checks of a plan before any response.
+fn no_checks(plan: &Plan) -> Vec<CheckResult> {
+    let checks = plan.checks.iter();
+    checks.map(|c| CheckResult { check: c.text.clone(), ..CheckResult::default() }).collect()
 }
 
 /// From the start of measuring to the planned end, or to the last response that was counted, if it came later; where the run was ended before, until

@@ -1,6 +1,7 @@
 //! Who took part in a run: threads, connections, targets, the wire, the machine; and what was asked of the result.
 
 use crate::Histogram;
+use crate::units::counted;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -268,4 +269,11 @@ pub struct Generator {
     pub cpu: String,
     /// Cores that it may run on.
     pub cores: u64,
+}
+
+impl Generator {
+    /// The machine in words.
+    pub(crate) fn machine(&self) -> String {
+        format!("{}, {} to run on, {}", self.cpu, counted(self.cores, "core"), self.kernel)
+    }
 }

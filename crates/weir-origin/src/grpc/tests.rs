@@ -210,3 +210,22 @@ fn pages_over_http2_are_those_of_http1() {
         );
     });
 }
+
+#[test]
+fn a_call_that_waits_for_the_clients_window_has_its_deadline() {
+    run(async |origin| {
+        let socket = tokio::net::TcpStream::connect(origin.address()).await.unwrap();
+        let (mut send, connection) =
+            h2::client::Builder::new().initial_window_size(4).handshake::<_, Bytes>(socket).await.unwrap();
+        tokio::spawn(connection);
+        let mut request = Request::post("http://origin/helloworld.v1.Greeter/SayHello").body(()).unwrap();
+        request.headers_mut().insert("content-type", HeaderValue::from_static("application/grpc"));
+        request.headers_mut().insert("grpc-timeout", HeaderValue::from_static("50m"));
+        let (response, mut stream) = send.send_request(request, false).unwrap();
+        stream.send_data(hello("Ann", 0, 0, 0).into(), true).unwrap();
+        let (_, mut body) = response.await.unwrap().into_parts();
+        assert_eq!(body.data().await.unwrap().unwrap().len(), 4); // the window stays closed
+        let trailers = body.trailers().await.unwrap().unwrap();
+        assert_eq!(trailers["grpc-status"], "4", "{trailers:?}");
+    });
+}

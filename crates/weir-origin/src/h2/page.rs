@@ -42,6 +42,7 @@ pub(super) async fn answer(
     if let Some(fixed) = site.fixed().filter(|_| page.method != "HEAD") {
         return whole(&mut respond, fixed.body().clone());
     }
+    let is_head = page.method == "HEAD";
     let (ours, theirs) = tokio::io::duplex(AHEAD);
     let mut connection = Connection::new(Stream::Memory(theirs), site);
     let write = async move {
@@ -53,7 +54,7 @@ pub(super) async fn answer(
     };
     // Dropped when it ends, so that a page does not go on writing to a client that has gone.
     let pass = async {
-        let mut passing = Passing { from: ours, bytes: BytesMut::new() };
+        let mut passing = Passing { from: ours, bytes: BytesMut::new(), is_head };
         passing.pass(&mut respond).await
     };
     match tokio::join!(pass, write) {
@@ -124,6 +125,8 @@ impl From<io::Error> for Gone {
 struct Passing {
     from: DuplexStream,
     bytes: BytesMut,
+    /// Whether nothing follows the head, whatever that says of a body.
+    is_head: bool,
 }
 
 impl Passing {
@@ -138,7 +141,7 @@ impl Passing {
         let head = self.bytes.split_to(end + 4);
         let (response, is_chunked) = parse(&head).ok_or(Gone::Page)?;
         let mut stream = respond.send_response(response, false)?;
-        if is_chunked {
+        if is_chunked && !self.is_head {
             self.chunks(&mut stream).await?;
         } else {
             loop {

@@ -450,6 +450,9 @@ fn a_condition_ends_the_run() {
     assert_eq!(r.end, End::Aborted { condition: "failed>50%".to_owned() });
     expect_reason(&r, "ended_early", Grade::Suspect);
     expect_reason(&r, "mostly_refused", Grade::Invalid);
+    let failed = "checks<99%".to_owned();
+    let r = report(&["-d60s", "-c1", "--check", "status=200", "--abort-on", &failed, &url(&upstream)]);
+    assert_eq!(r.end, End::Aborted { condition: failed });
 }
 
 #[test]

@@ -77,6 +77,7 @@ struct Counted {
     errors: Errors,
     sent: u64,
     received: u64,
+    checks: Vec<(u64, u64)>,
     window: Window,
 }
 
@@ -91,8 +92,15 @@ impl Counted {
             errors: t.errors.clone(),
             sent: t.bytes.sent(),
             received: t.bytes.received(),
+            checks: t.checks.clone(),
             window: t.window,
         }
+    }
+
+    /// Passed and failed of each check since `earlier`.
+    fn checks_since(&self, earlier: &Self) -> Vec<(u64, u64)> {
+        let before = earlier.checks.iter().copied().chain(std::iter::repeat((0, 0)));
+        self.checks.iter().zip(before).map(|(now, then)| (now.0 - then.0, now.1 - then.1)).collect()
     }
 
     /// Responses by status since `earlier`.
@@ -208,6 +216,7 @@ impl Sampler {
             errors: counted.errors.since(&self.last.errors),
             sent: counted.sent - self.last.sent,
             received: counted.received - self.last.received,
+            checks: counted.checks_since(&self.last),
             window: counted.window.since(&self.last.window),
             users,
             backlog: worker.backlog(now),

@@ -7,7 +7,7 @@ use weir_origin::{Options, Origin};
 use weir_testkit::h2::{H2, code};
 use weir_testkit::{Authority, Client, Tls, refusing_address, run_weir, weir_command};
 
-use super::report;
+use super::{origin, report};
 
 #[test]
 fn it_says_where_and_what_and_ends_when_told() {
@@ -151,6 +151,28 @@ fn one_answer_is_one_by_any_protocol() {
         let answer = h2.message(stream);
         answer.expect_status(200).expect_header("content-length", "70000");
         assert_eq!(answer.body.len(), length, "{method}");
+    }
+}
+
+#[test]
+fn a_head_request_gets_the_head_of_any_page() {
+    let (origin, _) = origin("/");
+    let mut h2 = H2::client(Client::connect(origin.address()));
+    for path in ["/body/1KiB", "/chunked/1KiB", "/stream/3", "/sse/2?every=1", "/echo"] {
+        let fields = [(":method", "HEAD"), (":scheme", "http"), (":authority", "o"), (":path", path)];
+        let stream = h2.request(&fields, true);
+        assert!(h2.message(stream).expect_status(200).body.is_empty(), "{path}");
+    }
+}
+
+#[test]
+fn any_target_is_answered() {
+    let (origin, _) = origin("/");
+    for target in ["é", "é/é", "*", "//", "http://o/é?é", "/é"] {
+        let mut client = Client::connect(origin.address());
+        client.send(format!("GET {target} HTTP/1.1\r\nHost: o\r\nConnection: close\r\n\r\n"));
+        let answer = client.read_to_close();
+        assert!(answer.starts_with(b"HTTP/1.1 "), "{target}: {}", String::from_utf8_lossy(&answer));
     }
 }
 
