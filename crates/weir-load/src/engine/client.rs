@@ -313,7 +313,9 @@ impl Client {
         let worker = &self.worker;
         let now = if failed { worker.clock.now() } else { self.batch.last };
         worker.sent(true, head, body, now);
-        worker.sent(false, uncounted, 0, now);
+        if uncounted > 0 {
+            worker.sent(false, uncounted, 0, now);
+        }
         if failed && let Some(&(_, intended)) = self.batch.items.get(self.batch.done) {
             worker.received(intended, &conn.unfinished(), now);
         }

@@ -26,7 +26,7 @@ fn an_answer_long_after_the_end_lengthens_no_rate() {
         r.threads
     );
     let text = |format| render(&r, Format::named(format).unwrap());
-    assert!(text("text").contains("more until the last response"), "{}", text("text"));
+    assert!(text("text").contains("s for what was under way"), "{}", text("text"));
     assert!(text("wrk").contains(&format!("{} requests in 300.00ms", window.responses)), "{}", text("wrk"));
     let k6 = r.counts.responses as f64 / r.seconds();
     assert!(text("k6").contains(&format!("{k6:.6}/s")), "{}", text("k6"));
@@ -34,19 +34,19 @@ fn an_answer_long_after_the_end_lengthens_no_rate() {
 
 #[test]
 fn what_began_in_the_warm_up_stands_for_what_is_under_way_at_the_end() {
-    // Each connection is answered at 200 ms, 400 ms and so on: twice between 300 ms and 700 ms, though what begins then is over at 800 ms.
-    let (_origin, url) = origin("/delay/200");
+    // Each connection is answered at 400 ms, 800 ms and so on: twice between 600 ms and 1.4 s, though what begins then is over at 1.6 s.
+    let (_origin, url) = origin("/delay/400");
     let dir = TempDir::new().unwrap();
     let saved = dir.path().join("run.json");
-    let args = ["-c4", "--warmup", "300ms", "-d400ms", "--save", saved.to_str().unwrap(), &url];
+    let args = ["-c4", "--warmup", "600ms", "-d800ms", "--save", saved.to_str().unwrap(), &url];
     load(&args).expect_code(0);
     let r: weir_load::Report = serde_json::from_slice(&std::fs::read(&saved).unwrap()).unwrap();
     let window = r.window.unwrap();
-    assert_eq!((window.length_ns, window.responses, window.errors), (400_000_000, 8, 0), "{window:?}");
+    assert_eq!((window.length_ns, window.responses, window.errors), (800_000_000, 8, 0), "{window:?}");
     assert_eq!(r.counts.responses, 8);
     // What was under way when the warm-up ended leaves no client without a request.
     assert!(r.little_residual().unwrap() < 0.05, "{:?}", r.little_residual());
-    assert!((r.rate() - 20.0).abs() < 1e-9, "{}", r.rate());
+    assert!((r.rate() - 10.0).abs() < 1e-9, "{}", r.rate());
     assert_eq!((window.sent, window.received), (r.bytes.sent(), r.bytes.received()));
     run_weir(dir.path(), &["report", "run.json", "--verify"]).expect_code(0);
 }
