@@ -40,6 +40,7 @@ mod page;
 mod plan;
 mod progress;
 pub mod published;
+mod random;
 pub mod remote_write;
 pub mod report;
 mod template;

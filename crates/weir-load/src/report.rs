@@ -400,12 +400,7 @@ impl Report {
     pub fn little_residual(&self) -> Option<f64> {
         let available: u64 = self.threads.iter().map(|t| t.available_ns).sum();
         let busy: u64 = self.threads.iter().map(|t| t.busy_ns).sum();
-        let closed = match &self.plan.pace {
-            Pace::AsFastAsPossible => true,
-            Pace::Rate { .. } => false,
-            Pace::Stages { of, .. } => *of == StageUnit::Users,
-        };
-        (closed && available > 0).then(|| (1.0 - busy as f64 / available as f64).max(0.0))
+        (self.plan.pace.is_closed() && available > 0).then(|| (1.0 - busy as f64 / available as f64).max(0.0))
     }
 }
 

@@ -4,7 +4,7 @@
 //! stands in docs/verdict.md.
 
 use crate::Report;
-use crate::report::{End, Grade, Pace, Reason, StageUnit, Verdict};
+use crate::report::{End, Grade, Pace, Reason, Verdict};
 use crate::units::{grouped, time};
 
 /// What may speak against a result, those that weigh most first.
@@ -135,14 +135,6 @@ fn percent(share: f64) -> String {
     }
 }
 
-fn is_closed(r: &Report) -> bool {
-    match &r.plan.pace {
-        Pace::AsFastAsPossible => true,
-        Pace::Rate { .. } => false,
-        Pace::Stages { of, .. } => *of == StageUnit::Users,
-    }
-}
-
 fn no_responses(r: &Report) -> Option<String> {
     (r.counts.responses == 0).then(|| format!("not one response to {} requests", grouped(r.counts.requests)))
 }
@@ -155,7 +147,8 @@ fn wrong_protocol(r: &Report) -> Option<String> {
     let refused =
         |text: &String| text == crate::engine::h2::CHOSE_OLD || text.contains("NoApplicationProtocol");
     if r.counts.error_texts.keys().any(refused) {
-        return Some(format!("the target did not choose {asked} by ALPN, and gRPC is nothing without it"));
+        let so = if r.is_grpc() { ", and gRPC is nothing without it" } else { "" };
+        return Some(format!("the target did not choose {asked} by ALPN{so}"));
     }
     if r.counts.error_texts.contains_key(crate::engine::h2::ANSWERED_OLD) {
         return Some(format!("the target answered in HTTP/1 where {asked} was asked"));
@@ -235,7 +228,7 @@ fn out_of_descriptors(r: &Report) -> Option<String> {
 fn rate_missed(r: &Report) -> Option<String> {
     let due = r.counts.requests + r.counts.unsent;
     let missed = share(r.counts.unsent, due);
-    (!is_closed(r) && r.end != End::Interrupted && missed > MISSED).then(|| {
+    (!r.plan.pace.is_closed() && r.end != End::Interrupted && missed > MISSED).then(|| {
         format!("{} of the planned requests were not sent: all connections were taken", percent(missed))
     })
 }
@@ -278,7 +271,7 @@ fn generator_busy(r: &Report) -> Option<String> {
 
 fn generator_waited(r: &Report) -> Option<String> {
     let share = r.longest_wait().min(1.0); // two clocks
-    (share > WAITED).then(|| {
+    (share > WAITED && r.duration_ns >= JUDGED_NS).then(|| {
         format!(
             "a thread of the generator waited {} of the time for a processor that others used",
             percent(share)
@@ -302,16 +295,8 @@ fn littles_law(r: &Report) -> Option<String> {
 fn errors(r: &Report) -> Option<String> {
     let e = &r.counts.errors;
     let all = e.total();
-    let kinds = [
-        (e.connect, "connect"),
-        (e.tls, "TLS"),
-        (e.timeout, "timeout"),
-        (e.reset, "reset"),
-        (e.write, "write"),
-        (e.protocol, "protocol"),
-    ];
     let named: Vec<String> =
-        kinds.iter().filter(|(n, _)| *n > 0).map(|(n, kind)| format!("{kind} {}", grouped(*n))).collect();
+        e.kinds().iter().filter(|(_, n)| *n > 0).map(|(kind, n)| format!("{kind} {}", grouped(*n))).collect();
     (share(all, r.finished()) > ERRORS).then(|| {
         format!(
             "{} of the requests ended in an error ({})",
@@ -349,9 +334,10 @@ fn body_length_changed(r: &Report) -> Option<String> {
 }
 
 fn not_kept_alive(r: &Report) -> Option<String> {
-    // Some targets say that they close, others just do: then more connections were opened than clients need.
+    // Some targets say that they close, others just do: then more connections were opened than clients need. (What an error ended is told by `errors`.)
     let said = r.counts.responses.saturating_sub(r.counts.kept_alive);
-    let again = r.connections.opened_measured.saturating_sub(needed_connections(r));
+    let enough = needed_connections(r) + r.counts.errors.total();
+    let again = r.connections.opened_measured.saturating_sub(enough);
     let closed = said.max(again);
     (r.plan.keepalive && share(closed, r.counts.responses) > REOPENED).then(|| {
         format!(
@@ -370,7 +356,7 @@ fn needed_connections(r: &Report) -> u64 {
     origins.dedup();
     let listed = &r.connections.responses_by_client;
     // With a fixed rate a client that was never needed opens none. Of more clients than are listed nobody knows.
-    let at_work = match is_closed(r) || listed.len() < r.plan.connections as usize {
+    let at_work = match r.plan.pace.is_closed() || listed.len() < r.plan.connections as usize {
         true => r.plan.connections,
         false => listed.iter().filter(|n| **n > 0).count() as u64,
     };

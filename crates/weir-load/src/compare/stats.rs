@@ -4,6 +4,7 @@
 //! percentile interval is too narrow; it is widened as Hesterberg has it (*What teachers should know about the bootstrap*, 2015, §5.3),
 //! so that about 95 of 100 intervals hold the truth from five rounds on.
 
+use crate::random::SplitMix;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -82,7 +83,7 @@ fn interval(n: usize, seed: u64, estimate: impl Fn(&[usize]) -> f64) -> Option<I
     if n == 1 {
         return Some(Interval { value, range: None });
     }
-    let mut random = SplitMix(seed);
+    let mut random = SplitMix::new(seed);
     let mut rows = vec![0; n];
     let mut drawn: Vec<f64> = (0..RESAMPLES)
         .map(|_| {
@@ -106,18 +107,6 @@ fn student(freedom: usize) -> f64 {
     TABLE.get(freedom.saturating_sub(1)).copied().unwrap_or(1.96 + 2.4 / freedom as f64)
 }
 
-/// SplitMix64 (Steele, Lea and Flood, 2014).
-struct SplitMix(u64);
-
-impl SplitMix {
-    const fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -138,7 +127,7 @@ mod tests {
     /// Share of 400 experiments whose interval holds the truth.
     fn coverage(truth: f64, experiment: impl Fn(&mut SplitMix, u64) -> Option<Interval>) -> f64 {
         let holds = (0..400u64).filter(|seed| {
-            let (low, high) = experiment(&mut SplitMix(seed * 7919), *seed).unwrap().range.unwrap();
+            let (low, high) = experiment(&mut SplitMix::new(seed * 7919), *seed).unwrap().range.unwrap();
             low <= truth && truth <= high
         });
         holds.count() as f64 / 400.0
@@ -169,9 +158,9 @@ mod tests {
         };
         let share = coverage(1.03, |random, seed| ratio(&pairs(random), seed));
         assert!((0.92..=0.99).contains(&share), "{share}");
-        let one = ratio(&pairs(&mut SplitMix(1)), 1).unwrap();
+        let one = ratio(&pairs(&mut SplitMix::new(1)), 1).unwrap();
         assert!(one.spread().unwrap() < 0.02, "{one:?}");
-        let turned: Vec<(f64, f64)> = pairs(&mut SplitMix(1)).into_iter().map(|(a, b)| (b, a)).collect();
+        let turned: Vec<(f64, f64)> = pairs(&mut SplitMix::new(1)).into_iter().map(|(a, b)| (b, a)).collect();
         let back = ratio(&turned, 1).unwrap().map(f64::recip);
         assert!((back.value - one.value).abs() < 1e-12, "{back:?} {one:?}");
     }

@@ -17,9 +17,6 @@ use std::sync::{Arc, PoisonError};
 use std::time::{Duration, SystemTime};
 use weir_h1::{Limits, Progress, ResponseHead, parse_response};
 
-/// Most clients whose responses are listed.
-const CLIENTS_LISTED: usize = 65_536;
-
 pub(super) struct Merge {
     plan: Arc<Plan>,
     /// Parts of ticks that are not complete.
@@ -279,7 +276,7 @@ fn add_thread(r: &mut Report, thread: &ThreadEnd) {
     c.opened += thread.opened;
     c.opened_measured += t.opened;
     c.reused += t.reused;
-    let room = CLIENTS_LISTED.saturating_sub(c.responses_by_client.len());
+    let room = ConnectionStats::CLIENTS_MOST.saturating_sub(c.responses_by_client.len());
     c.responses_by_client.extend(thread.responses_by_client.iter().take(room));
     for (all, one) in r.targets.iter_mut().zip(&t.targets) {
         all.requests += one.requests;

@@ -97,6 +97,11 @@ pub struct ConnectionStats {
     pub dial: Histogram,
 }
 
+impl ConnectionStats {
+    /// Most clients whose responses are listed.
+    pub(crate) const CLIENTS_MOST: usize = 65_536;
+}
+
 /// One target's share.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]

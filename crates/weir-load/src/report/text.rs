@@ -2,7 +2,7 @@
 
 use super::{Format, Pace, Percentiles, Report, StageUnit};
 use crate::Histogram;
-use crate::units::{counted, grouped, size, time};
+use crate::units::{counted, grouped, rate_seconds, size, time};
 use std::fmt::Write as _;
 
 pub(super) static FORMAT: Format = Format { name: "text", about: "for people; the verdict first", print };
@@ -262,7 +262,12 @@ pub(super) fn measured(t: &super::ThresholdResult) -> String {
     if t.threshold.contains('%') {
         return format!("{:.3} %", m * 100.0);
     }
-    if t.threshold.ends_with(['s', 'm', 'h']) && !t.threshold.contains('/') { time(m) } else { number(m) }
+    let unit = t.threshold.rsplit_once('/').map(|(_, unit)| unit.trim());
+    match unit.and_then(|unit| Some((unit, rate_seconds(unit)?))) {
+        Some((unit, seconds)) => format!("{}/{unit}", number(m * seconds)),
+        None if t.threshold.ends_with(['s', 'm', 'h']) => time(m),
+        None => number(m),
+    }
 }
 
 pub(super) fn number(n: f64) -> String {
@@ -292,6 +297,23 @@ mod tests {
             "{}",
             print(&r)
         );
+    }
+
+    #[test]
+    fn what_was_measured_is_told_in_the_unit_of_its_bound() {
+        for (threshold, measured, want) in [
+            ("p99<20ms", 2e6, "2.000 ms"),
+            ("errors<0.1%", 0.0004, "0.040 %"),
+            ("errors<0.001", 0.0004, "0.0004"),
+            ("rate>300/m", 5.0, "300.0/m"),
+            ("rate>5000/s", 5000.0, "5,000/s"),
+            ("rate>5000", 5000.0, "5,000"),
+            ("rate > 7200/h", 2.5, "9,000/h"),
+        ] {
+            let result =
+                ThresholdResult { threshold: threshold.to_owned(), measured: Some(measured), passed: true };
+            assert_eq!(super::measured(&result), want, "{threshold}");
+        }
     }
 
     #[test]

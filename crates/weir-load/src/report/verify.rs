@@ -1,10 +1,13 @@
 //! Whether a saved report agrees with itself: every figure computed again from counts, sums and histograms.
 //!
 //! Layouts print nothing but what follows from the raw part of a report. So three things are checked: that each histogram
-//! holds what it says it holds, that totals are the sums of their parts, and that the saved figures are those computed.
+//! holds what it says it holds, that totals are the sums of their parts, and that the saved figures, thresholds and verdict are those computed.
 
 use super::figures::Figures;
-use super::{Grade, Report};
+use super::{ConnectionStats, Reason, Report, ThresholdResult, Tick};
+use crate::histogram::highest_of;
+use crate::threshold::Threshold;
+use crate::{Histogram, verdict};
 use serde::Deserialize;
 use serde_json::Value;
 use std::fmt;
@@ -38,6 +41,7 @@ pub fn verify(saved: &str) -> Result<Vec<Difference>, serde_json::Error> {
     found.histograms("", &value);
     found.totals(&report);
     found.parts(&report);
+    found.judgement(&report);
     // A report cut down to its raw part has no figures to differ.
     if let (Some(figures), Ok(computed)) = (value.get("figures"), serde_json::to_value(Figures::of(&report)))
     {
@@ -94,14 +98,15 @@ impl Found {
                 self.say(&format!("{path}.{key}"), saved, format!("{low} to {high}"));
             }
         };
-        between("min", whole("min") as f64, *first as f64, top(*first) as f64);
+        between("min", whole("min") as f64, *first as f64, highest_of(*first) as f64);
         // The last bucket of all takes everything above it.
-        let most = if *last >= LAST { f64::INFINITY } else { top(*last) as f64 };
+        let most = if *last >= Histogram::LAST { f64::INFINITY } else { highest_of(*last) as f64 };
         between("max", whole("max") as f64, *last as f64, most);
         let sum = |power: i32, end: fn(u64) -> f64| -> f64 {
             buckets.iter().map(|(from, n)| end(*from).powi(power) * *n as f64).sum()
         };
-        let high: fn(u64) -> f64 = |from| if from >= LAST { f64::INFINITY } else { top(from) as f64 };
+        let high: fn(u64) -> f64 =
+            |from| if from >= Histogram::LAST { f64::INFINITY } else { highest_of(from) as f64 };
         between("sum", whole("sum") as f64, sum(1, |from| from as f64), sum(1, high));
         let squares = value.get("sum_of_squares").and_then(Value::as_f64).unwrap_or(0.0);
         between("sum_of_squares", squares, sum(2, |from| from as f64), sum(2, high));
@@ -148,10 +153,6 @@ impl Found {
             }
         }
         self.window(report);
-        let worst = report.verdict.reasons.iter().map(|reason| reason.grade).max().unwrap_or(Grade::Valid);
-        if report.verdict.grade != worst {
-            self.say("verdict.grade", report.verdict.grade, worst);
-        }
     }
 
     /// What rates are of. Without a warm-up it is part of what was counted.
@@ -194,13 +195,68 @@ impl Found {
             }
         }
         let clients = &report.connections.responses_by_client;
-        if !clients.is_empty() && clients.len() < CLIENTS_MOST {
+        if !clients.is_empty() && clients.len() < ConnectionStats::CLIENTS_MOST {
             self.equal("connections.responses_by_client", clients.iter().sum(), counts.responses);
         }
-        // Responses of the graceful stop come after the last tick, so ticks may hold less than all, never more.
-        let ticked: u64 = report.series.ticks.iter().map(|tick| tick.responses).sum();
-        if ticked > counts.responses {
-            self.say("series.ticks[].responses", ticked, format!("at most {}", counts.responses));
+        self.ticks(report);
+    }
+
+    /// Ticks hold everything: the last one ends with its thread, the graceful stop included.
+    fn ticks(&mut self, report: &Report) {
+        let (ticks, counts) = (&report.series.ticks, &report.counts);
+        if ticks.is_empty() {
+            return;
+        }
+        let unexpected = report.latency.service_unexpected.count();
+        type Of = fn(&Tick) -> u64;
+        let sums: [(&str, Of, u64); 6] = [
+            ("requests", |t| t.requests, counts.requests),
+            ("responses", |t| t.responses, counts.responses),
+            ("unexpected", |t| t.unexpected, unexpected),
+            ("errors", |t| t.errors, counts.errors.total()),
+            ("sent", |t| t.sent, report.bytes.sent()),
+            ("received", |t| t.received, report.bytes.received()),
+        ];
+        for (name, of, whole) in sums {
+            self.equal(&format!("series.ticks[].{name}"), ticks.iter().map(of).sum(), whole);
+        }
+    }
+
+    /// What was said of the run: thresholds and verdict follow from the report, by the rules of this version.
+    fn judgement(&mut self, report: &Report) {
+        for (i, saved) in report.thresholds.iter().enumerate() {
+            let path = format!("thresholds[{i}]");
+            match Threshold::parse("", &saved.threshold) {
+                Ok(threshold) => self.threshold(&path, saved, &threshold.judge(report)),
+                Err(_) => self.say(&path, &saved.threshold, "no condition"),
+            }
+        }
+        let (saved, computed) = (&report.verdict, verdict::judge(report));
+        if saved.grade != computed.grade {
+            self.say("verdict.grade", saved.grade, computed.grade);
+        }
+        let differ = |i: &usize| saved.reasons.get(*i) != computed.reasons.get(*i);
+        let most = saved.reasons.len().max(computed.reasons.len());
+        if let Some(i) = (0..most).find(differ) {
+            let told = |reasons: &[Reason]| match reasons.get(i) {
+                Some(reason) => format!("{} {}: {}", reason.grade, reason.code, reason.text),
+                None => "no such reason".to_owned(),
+            };
+            self.say(&format!("verdict.reasons[{i}]"), told(&saved.reasons), told(&computed.reasons));
+        }
+    }
+
+    fn threshold(&mut self, path: &str, saved: &ThresholdResult, computed: &ThresholdResult) {
+        let same = match (saved.measured, computed.measured) {
+            (Some(a), Some(b)) => is_near(a, b),
+            (a, b) => a.is_none() && b.is_none(),
+        };
+        if !same {
+            let told = |measured: Option<f64>| measured.map_or("nothing".to_owned(), |m| m.to_string());
+            self.say(&format!("{path}.measured"), told(saved.measured), told(computed.measured));
+        }
+        if saved.passed != computed.passed {
+            self.say(&format!("{path}.passed"), saved.passed, computed.passed);
         }
     }
 
@@ -217,7 +273,7 @@ impl Found {
             }
             _ => {
                 let same = match (saved.as_f64(), computed.as_f64()) {
-                    (Some(a), Some(b)) => (a - b).abs() <= 1e-9 * b.abs(),
+                    (Some(a), Some(b)) => is_near(a, b),
                     _ => saved == computed,
                 };
                 if !same {
@@ -228,22 +284,15 @@ impl Found {
     }
 }
 
-/// Where a report stops counting clients one by one.
-const CLIENTS_MOST: usize = 65_536;
-
-/// Where the last bucket of a histogram begins.
-const LAST: u64 = (2047 << 42) >> 11;
-
-/// The highest value of the bucket that begins at `from`.
-const fn top(from: u64) -> u64 {
-    if from < 2048 { from } else { from + (1 << (63 - from.leading_zeros() - 10)) - 1 }
+/// Equal but for how a number was written.
+fn is_near(a: f64, b: f64) -> bool {
+    (a - b).abs() <= 1e-9 * b.abs()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Histogram;
-    use crate::report::{Format, Reason, TargetStats, ThreadStats, Window, render};
+    use crate::report::{Format, Grade, TargetStats, ThreadStats, Window, render};
 
     /// A report in which everything agrees.
     fn report() -> Report {
@@ -276,8 +325,11 @@ mod tests {
         report
     }
 
+    /// As saved: judged last.
     fn saved(report: &Report) -> String {
-        render(report, Format::named("json").unwrap())
+        let mut report = report.clone();
+        report.verdict = verdict::judge(&report);
+        render(&report, Format::named("json").unwrap())
     }
 
     fn paths(text: &str) -> Vec<String> {
@@ -322,9 +374,36 @@ mod tests {
         let mut report = report();
         report.counts.unfinished = 0;
         report.threads[0].errors = 3;
-        report.verdict.reasons =
-            vec![Reason { code: "x".to_owned(), grade: Grade::Suspect, text: String::new() }];
-        assert_eq!(paths(&saved(&report)), ["counts.requests", "verdict.grade", "threads[].errors"]);
+        let tick = Tick { requests: 103, responses: 99, unexpected: 5, errors: 2, ..Tick::default() };
+        report.series.ticks = vec![tick];
+        assert_eq!(
+            paths(&saved(&report)),
+            ["counts.requests", "threads[].errors", "series.ticks[].responses"]
+        );
+    }
+
+    #[test]
+    fn what_was_said_of_a_run_follows_from_it() {
+        let mut report = report();
+        let threshold = Threshold::parse("", "max<1s").unwrap();
+        report.thresholds = vec![threshold.judge(&report)];
+        assert_eq!((report.thresholds[0].passed, verify(&saved(&report)).unwrap()), (false, vec![]));
+        let text = saved(&report).replace(r#""passed":false"#, r#""passed":true"#);
+        assert_eq!(paths(&text), ["thresholds[0].passed"]);
+        report.thresholds[0].measured = Some(1.0);
+        report
+            .thresholds
+            .push(ThresholdResult { threshold: "max=1".to_owned(), ..ThresholdResult::default() });
+        assert_eq!(paths(&saved(&report)), ["thresholds[0].measured", "thresholds[1]"]);
+        report.thresholds.clear();
+        let text = saved(&report).replace(r#""grade":"SUSPECT""#, r#""grade":"VALID""#);
+        assert_eq!(paths(&text), ["verdict.grade", "verdict.reasons[0]"]);
+        report.verdict = verdict::judge(&report);
+        let last = report.verdict.reasons.pop().unwrap();
+        let text = render(&report, Format::named("json").unwrap());
+        let found = verify(&text).unwrap();
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!((found[0].saved.as_str(), last.grade), ("no such reason", Grade::Suspect));
     }
 
     #[test]
@@ -345,7 +424,9 @@ mod tests {
 
     #[test]
     fn a_report_without_figures_is_checked_in_its_raw_part() {
-        let text = serde_json::to_string(&report()).unwrap();
+        let mut report = report();
+        report.verdict = verdict::judge(&report);
+        let text = serde_json::to_string(&report).unwrap();
         assert_eq!(verify(&text).unwrap(), []);
     }
 }

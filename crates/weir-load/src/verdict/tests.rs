@@ -143,6 +143,34 @@ fn clients_without_a_request_by_plan_are_not_starved() {
 }
 
 #[test]
+fn a_moment_is_not_judged_by_what_the_processor_did() {
+    for (ms, want) in [(199, 0), (200, 3)] {
+        let (_, found) = codes(|r| {
+            r.duration_ns = ms * 1_000_000;
+            (r.threads[0].cpu_ns, r.threads[0].waited_ns, r.threads[0].busy_ns) =
+                (r.duration_ns, r.duration_ns, 0);
+        });
+        assert_eq!(found.len(), want, "{ms} ms: {found:?}");
+    }
+}
+
+#[test]
+fn a_refused_protocol_speaks_of_grpc_only_where_that_was_asked() {
+    let told = |change: fn(&mut Report)| {
+        let mut r = good();
+        r.plan.protocol = Protocol::Http2;
+        r.counts.error_texts.insert("AlertReceived(NoApplicationProtocol)".to_owned(), 1);
+        change(&mut r);
+        wrong_protocol(&r).unwrap()
+    };
+    assert_eq!(told(|_| ()), "the target did not choose HTTP/2 by ALPN");
+    let grpc = told(|r| {
+        r.counts.grpc.insert("OK".to_owned(), 1);
+    });
+    assert_eq!(grpc, "the target did not choose HTTP/2 by ALPN, and gRPC is nothing without it");
+}
+
+#[test]
 fn each_client_may_have_a_connection_to_each_origin() {
     let target = |port| TargetPlan { host: "a".to_owned(), port, ..TargetPlan::default() };
     let open = |ports: &[u16], opened: u64| {
@@ -157,6 +185,12 @@ fn each_client_may_have_a_connection_to_each_origin() {
     assert_eq!(open(&[1, 2], 4_000), Vec::<String>::new());
     assert_eq!(open(&[1, 1], 4_000), ["not_kept_alive"]);
     assert_eq!(open(&[1, 2], 5_001), ["not_kept_alive"]);
+    // A connection that an error ended was not closed by a target that had answered.
+    let reset = codes(|r| {
+        r.counts.errors.reset = 2_000;
+        r.connections.opened_measured = 2_010;
+    });
+    assert_eq!(reset.1, ["errors"]);
 }
 
 #[test]

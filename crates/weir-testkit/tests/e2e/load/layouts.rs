@@ -82,6 +82,14 @@ fn a_changed_report_is_found_out() {
     weir(&dir, &["report", "r.json", "--verify"])
         .expect_code(1)
         .expect_text("counts.requests: the report says 51, its raw data say 50");
+    let judged = ["-n50", "-c2", "--threshold", "p50<1ns", "--check", "status=404", "--save", "r.json"];
+    weir(&dir, &[&["load"], &judged[..], &[&url]].concat()).expect_code(1);
+    weir(&dir, &["report", "r.json", "--verify"]).expect_code(0);
+    let saved = std::fs::read_to_string(dir.path().join("r.json")).unwrap();
+    std::fs::write(dir.path().join("r.json"), saved.replace("\"passed\":false", "\"passed\":true")).unwrap();
+    weir(&dir, &["report", "r.json", "--verify"])
+        .expect_code(1)
+        .expect_text("thresholds[0].passed: the report says true, its raw data say false");
 }
 
 #[test]
