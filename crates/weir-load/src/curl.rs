@@ -1,298 +1,317 @@
 //! A copied curl command line as options: what browsers and API pages put into the clipboard.
+//!
+//! *Layout.* `words` reads the quotes of a shell, `sent` what goes into the body or behind the `?`.
+
+mod sent;
+mod words;
 
 use crate::options::{Mistake, Options};
-use weir_wire::base64;
+use sent::Sent;
+use words::words;
 
 impl Options {
-    /// Adds what a curl command line says. Flags that only change what curl prints are ignored.
+    /// Adds what a curl command line says. Flags that only change what curl prints or keeps are ignored.
     ///
     /// # Errors
     /// A flag that is not known here, named.
     pub fn add_curl(&mut self, command: &str) -> Result<(), Mistake> {
-        let bad = |hint: String| Mistake::new("--curl", &hint);
-        let words = words(command).map_err(|hint| bad(hint.to_owned()))?;
-        let mut words = words.into_iter();
+        self.curl(command).map_err(|hint| Mistake::new("--curl", &hint))
+    }
+
+    fn curl(&mut self, command: &str) -> Result<(), String> {
+        let mut words = words(command)?.into_iter();
         match words.next() {
             Some(first) if first == "curl" || first.ends_with("/curl") => {}
-            _ => return Err(bad("expected a command line that begins with `curl`".to_owned())),
+            _ => return Err("expected a command line that begins with `curl`".to_owned()),
         }
-        let mut data: Vec<String> = Vec::new();
-        let (mut get, mut json) = (false, false);
+        let mut line = Line { options: self, urls: Vec::new(), headers: Vec::new(), sent: Sent::default() };
         while let Some(word) = words.next() {
-            let (flag, glued) = split_flag(&word);
-            let Some(kind) = kind_of(&flag) else {
-                return Err(bad(format!("the flag `{flag}` of curl is not known here")));
-            };
-            if kind == Kind::Url && !flag.starts_with("--url") {
-                self.urls.push(with_scheme(&word));
-                continue;
+            let mut flags = split(&word)?;
+            // The last of several short flags is the one that may have a value.
+            let (last, glued) = flags.pop().ok_or("`-` alone is no flag")?;
+            for (flag, _) in flags {
+                line.apply(kind_of(&flag).ok_or_else(|| unknown(&flag))?, &flag, String::new())?;
             }
-            let value = match kind {
-                Kind::Ignored | Kind::Compressed | Kind::Get | Kind::Head | Kind::Insecure => String::new(),
-                _ => match glued.or_else(|| words.next()) {
-                    Some(value) => value,
-                    None => return Err(bad(format!("`{flag}` has no value"))),
-                },
+            let kind = kind_of(&last).ok_or_else(|| unknown(&last))?;
+            let value = match glued {
+                Some(value) => value,
+                None if kind.is_word() => last.clone(),
+                None if kind.has_value() => words.next().ok_or_else(|| format!("`{last}` has no value"))?,
+                None => String::new(),
             };
-            match kind {
-                Kind::Ignored | Kind::IgnoredValue => {}
-                Kind::Cacert => self.cacert = Some(value.into()),
-                Kind::Cert => self.cert = Some(value.into()),
-                Kind::Compressed => self.headers.push("Accept-Encoding: deflate, gzip, br, zstd".to_owned()),
-                Kind::Cookie => self.cookies.push(value),
-                Kind::Data | Kind::DataRaw | Kind::Json => {
-                    json |= kind == Kind::Json;
-                    data.push(body_of(kind, value).map_err(&bad)?);
-                }
-                Kind::Get => get = true,
-                Kind::Head => self.method = Some("HEAD".to_owned()),
-                Kind::Header => self.headers.push(value),
-                Kind::Insecure => self.insecure = true,
-                Kind::Key => self.key = Some(value.into()),
-                Kind::Method => self.method = Some(value),
-                Kind::Referer => self.headers.push(format!("Referer: {value}")),
-                Kind::Resolve => self.resolve.push(value),
-                Kind::UnixSocket => self.unix_socket = Some(value.into()),
-                Kind::Url => self.urls.push(with_scheme(&value)),
-                Kind::User => {
-                    self.headers.push(format!("Authorization: Basic {}", base64::encode(value.as_bytes())))
-                }
-                Kind::UserAgent => self.headers.push(format!("User-Agent: {value}")),
-            }
+            line.apply(kind, &last, value)?;
         }
-        if !data.is_empty() {
-            self.add_data(&data.join("&"), get, json);
+        line.end()
+    }
+}
+
+fn unknown(flag: &str) -> String {
+    format!("the flag `{flag}` of curl is not known here: leave it out, or say it with an option of ours")
+}
+
+/// A command line as it is read.
+struct Line<'a> {
+    options: &'a mut Options,
+    urls: Vec<String>,
+    headers: Vec<String>,
+    sent: Sent,
+}
+
+impl Line<'_> {
+    fn apply(&mut self, kind: Kind, flag: &str, value: String) -> Result<(), String> {
+        let bad = |hint: String| format!("{flag} {hint}");
+        let o = &mut *self.options;
+        match kind {
+            Kind::Bearer => o.bearer = Some(value),
+            Kind::Cacert => o.cacert = Some(value.into()),
+            Kind::Cert => o.cert = Some(value.into()),
+            Kind::Compressed => self.sent.compressed = true,
+            // Of an empty one curl only begins to keep cookies.
+            Kind::Cookie if value.is_empty() => {}
+            Kind::Cookie if !value.contains('=') => {
+                return Err(bad(format!("{value}: a file of cookies is not read: expected name=value")));
+            }
+            Kind::Cookie => o.cookies.push(value),
+            Kind::Data => self.sent.data(&value).map_err(bad)?,
+            Kind::DataBinary => self.sent.data_binary(&value).map_err(bad)?,
+            Kind::DataRaw => self.sent.add(value.as_bytes()),
+            Kind::DataUrlencode => self.sent.data_urlencode(&value).map_err(bad)?,
+            Kind::Form => self.sent.form(&value).map_err(bad)?,
+            Kind::FormString => self.sent.form_string(&value).map_err(bad)?,
+            Kind::Get => self.sent.get = true,
+            Kind::Head => self.sent.head = true,
+            Kind::Header => self.headers.push(value),
+            Kind::Http2 => o.http2 = true,
+            Kind::Ignored | Kind::IgnoredValue => {}
+            Kind::Insecure => o.insecure = true,
+            Kind::Json => self.sent.json(&value).map_err(bad)?,
+            Kind::Key => o.key = Some(value.into()),
+            Kind::Method => o.method = Some(value),
+            Kind::Proxy => o.proxy = Some(value).filter(|v| !v.is_empty()),
+            Kind::Referer => self.headers.push(format!("Referer: {value}")),
+            Kind::Resolve => o.resolve.push(value),
+            Kind::UnixSocket => o.unix_socket = Some(value.into()),
+            Kind::Upload => self.sent.upload(&value).map_err(bad)?,
+            Kind::Url | Kind::Word => self.urls.push(with_scheme(&value)),
+            Kind::User => o.user = Some(value),
+            Kind::UserAgent => self.headers.push(format!("User-Agent: {value}")),
         }
         Ok(())
     }
 
-    fn add_data(&mut self, data: &str, get: bool, json: bool) {
-        if get {
-            for url in &mut self.urls {
+    /// What follows from all of the line.
+    fn end(self) -> Result<(), String> {
+        let Self { options, mut urls, headers, sent } = self;
+        let has = |name: &str| headers.iter().any(|h| is_of(h, name));
+        let query = sent.query();
+        let file = sent.upload_name();
+        for url in &mut urls {
+            if let Some(query) = &query {
                 url.push(if url.contains('?') { '&' } else { '?' });
-                url.push_str(data);
+                url.push_str(query);
             }
-            return;
+            if let Some(file) = file.filter(|_| url.ends_with('/')) {
+                url.push_str(file);
+            }
         }
-        let typed = |h: &String| h.to_ascii_lowercase().starts_with("content-type:");
-        if !self.headers.iter().any(typed) {
-            let kind = if json { "application/json" } else { "application/x-www-form-urlencoded" };
-            self.headers.push(format!("Content-Type: {kind}"));
+        options.urls.append(&mut urls);
+        let mut own = Vec::new();
+        if sent.compressed && !has("accept-encoding") {
+            own.push("Accept-Encoding: deflate, gzip, br, zstd".to_owned());
         }
-        self.body = Some(data.as_bytes().to_vec());
+        if sent.is_json() && !has("accept") {
+            own.push("Accept: application/json".to_owned());
+        }
+        let method = sent.method()?;
+        let body = sent.body()?;
+        if let Some(media_type) = body.as_ref().and_then(|b| b.media_type.as_ref())
+            && !has("content-type")
+        {
+            own.push(format!("Content-Type: {media_type}"));
+        }
+        let length = body.as_ref().map_or(0, |b| b.bytes.len());
+        for header in headers {
+            if let Some(field) = field(&header, length)? {
+                options.headers.push(field);
+            }
+        }
+        options.headers.append(&mut own);
+        if options.method.is_none() {
+            options.method = method.map(str::to_owned);
+        }
+        if let Some(body) = body {
+            options.body = Some(body.bytes);
+        }
+        Ok(())
+    }
+}
+
+/// Whether a header as written is that of a name, given in lowercase.
+fn is_of(header: &str, name: &str) -> bool {
+    header.split([':', ';']).next().is_some_and(|n| n.trim().eq_ignore_ascii_case(name))
+}
+
+/// A header as curl reads it: `name:` is one that curl is not to send, `name;` one without a value.
+fn field(header: &str, length: usize) -> Result<Option<String>, String> {
+    if let Some(path) = header.strip_prefix('@') {
+        return Err(format!("-H @{path}: a file of headers is not read: give each with -H"));
+    }
+    match header.split_once(':') {
+        Some((_, value)) if value.trim().is_empty() => Ok(None),
+        // Safari copies it. It follows from the body; one that does not is refused later.
+        Some((_, value)) if is_of(header, "content-length") && value.trim() == length.to_string() => Ok(None),
+        None if header.ends_with(';') => Ok(Some(format!("{}:", header.trim_end_matches(';')))),
+        _ => Ok(Some(header.to_owned())),
     }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
+    Bearer,
     Cacert,
     Cert,
     Compressed,
     Cookie,
     Data,
+    DataBinary,
     DataRaw,
+    DataUrlencode,
+    Form,
+    FormString,
     Get,
     Head,
     Header,
+    Http2,
     Ignored,
     IgnoredValue,
     Insecure,
     Json,
     Key,
     Method,
+    Proxy,
     Referer,
     Resolve,
     UnixSocket,
+    Upload,
     Url,
     User,
     UserAgent,
+    /// No flag: a URL.
+    Word,
+}
+
+impl Kind {
+    fn has_value(self) -> bool {
+        !matches!(
+            self,
+            Self::Compressed
+                | Self::Get
+                | Self::Head
+                | Self::Http2
+                | Self::Ignored
+                | Self::Insecure
+                | Self::Word
+        )
+    }
+
+    fn is_word(self) -> bool {
+        self == Self::Word
+    }
 }
 
 fn kind_of(flag: &str) -> Option<Kind> {
     Some(match flag {
         "-H" | "--header" => Kind::Header,
         "-X" | "--request" => Kind::Method,
-        "-d" | "--data" | "--data-ascii" | "--data-binary" => Kind::Data,
+        "-d" | "--data" | "--data-ascii" => Kind::Data,
+        "--data-binary" => Kind::DataBinary,
         "--data-raw" => Kind::DataRaw,
+        "--data-urlencode" => Kind::DataUrlencode,
         "--json" => Kind::Json,
+        "-F" | "--form" => Kind::Form,
+        "--form-string" => Kind::FormString,
+        "-T" | "--upload-file" => Kind::Upload,
         "-G" | "--get" => Kind::Get,
         "-I" | "--head" => Kind::Head,
         "-b" | "--cookie" => Kind::Cookie,
         "-u" | "--user" => Kind::User,
+        "--oauth2-bearer" => Kind::Bearer,
         "-A" | "--user-agent" => Kind::UserAgent,
         "-e" | "--referer" => Kind::Referer,
         "-k" | "--insecure" => Kind::Insecure,
         "--cacert" => Kind::Cacert,
         "-E" | "--cert" => Kind::Cert,
         "--key" => Kind::Key,
+        "--http2" | "--http2-prior-knowledge" => Kind::Http2,
+        "-x" | "--proxy" => Kind::Proxy,
         "--resolve" => Kind::Resolve,
         "--unix-socket" => Kind::UnixSocket,
         "--url" => Kind::Url,
         "--compressed" => Kind::Compressed,
-        "-s" | "--silent" | "-S" | "--show-error" | "-v" | "--verbose" | "-i" | "--include" | "-L"
-        | "--location" | "-f" | "--fail" | "-g" | "--globoff" | "--http1.1" | "-#" | "-N" | "--no-buffer"
-        | "-sS" | "-sSL" | "-sL" => Kind::Ignored,
-        "-o" | "--output" | "-w" | "--write-out" | "-m" | "--max-time" | "--connect-timeout" | "--retry" => {
-            Kind::IgnoredValue
-        }
+        "-s"
+        | "--silent"
+        | "-S"
+        | "--show-error"
+        | "-v"
+        | "--verbose"
+        | "-i"
+        | "--include"
+        | "-L"
+        | "--location"
+        | "-f"
+        | "--fail"
+        | "--fail-with-body"
+        | "-g"
+        | "--globoff"
+        | "--http1.1"
+        | "-#"
+        | "--progress-bar"
+        | "--no-progress-meter"
+        | "-N"
+        | "--no-buffer"
+        | "-j"
+        | "--junk-session-cookies"
+        | "-O"
+        | "--remote-name"
+        | "-J"
+        | "--remote-header-name"
+        | "-q"
+        | "--disable"
+        | "--path-as-is"
+        | "--basic" => Kind::Ignored,
+        "-o" | "--output" | "-w" | "--write-out" | "-m" | "--max-time" | "--connect-timeout" | "--retry"
+        | "--retry-delay" | "--retry-max-time" | "--max-redirs" | "-c" | "--cookie-jar" | "-D"
+        | "--dump-header" | "--stderr" | "--trace" | "--trace-ascii" => Kind::IgnoredValue,
         word if word.starts_with('-') => return None,
-        _ => Kind::Url,
+        _ => Kind::Word,
     })
 }
 
-/// `-HX: y` and `--header=X: y` as flag and value.
-fn split_flag(word: &str) -> (String, Option<String>) {
-    if word.starts_with("--")
-        && let Some((flag, value)) = word.split_once('=')
-    {
-        return (flag.to_owned(), Some(value.to_owned()));
+/// A word as flags: `-HX: y` and `--header=X: y` as flag and value, `-sSk` as three flags.
+fn split(word: &str) -> Result<Vec<(String, Option<String>)>, String> {
+    if word.starts_with("--") || !word.starts_with('-') {
+        return Ok(match word.split_once('=') {
+            Some((flag, value)) if word.starts_with("--") => vec![(flag.to_owned(), Some(value.to_owned()))],
+            _ => vec![(word.to_owned(), None)],
+        });
     }
-    let short = word.get(..2).filter(|f| word.len() > 2 && f.starts_with('-') && *f != "--");
-    match short {
-        Some(flag) if !matches!(kind_of(flag), None | Some(Kind::Ignored)) => {
-            (flag.to_owned(), word.get(2..).map(str::to_owned))
+    let mut flags = Vec::new();
+    for (at, letter) in word.char_indices().skip(1) {
+        let flag = format!("-{letter}");
+        let kind = kind_of(&flag).ok_or_else(|| unknown(&flag))?;
+        let rest = word.get(at + letter.len_utf8()..).filter(|rest| !rest.is_empty());
+        if kind.has_value() {
+            flags.push((flag, rest.map(str::to_owned)));
+            break;
         }
-        _ => (word.to_owned(), None),
+        flags.push((flag, None));
     }
-}
-
-fn body_of(kind: Kind, value: String) -> Result<String, String> {
-    match value.strip_prefix('@') {
-        Some(path) if kind != Kind::DataRaw => {
-            std::fs::read_to_string(path).map_err(|e| format!("{path}: {e}"))
-        }
-        _ => Ok(value),
-    }
+    Ok(flags)
 }
 
 fn with_scheme(url: &str) -> String {
     if url.contains("://") { url.to_owned() } else { format!("http://{url}") }
 }
 
-/// The words of a command line as a POSIX shell and bash's `$'…'` have them. No variables and no globs.
-fn words(text: &str) -> Result<Vec<String>, &'static str> {
-    let (mut words, mut word, mut open) = (Vec::new(), String::new(), false);
-    let mut chars = text.chars().peekable();
-    while let Some(c) = chars.next() {
-        match c {
-            '\'' => {
-                open = true;
-                loop {
-                    match chars.next() {
-                        Some('\'') => break,
-                        Some(c) => word.push(c),
-                        None => return Err("a single quote is not closed"),
-                    }
-                }
-            }
-            '"' => {
-                open = true;
-                loop {
-                    match chars.next() {
-                        Some('"') => break,
-                        Some('\\') => match chars.next() {
-                            Some('\n') => {}
-                            Some(c @ ('"' | '\\' | '$' | '`')) => word.push(c),
-                            Some(c) => word.extend(['\\', c]),
-                            None => return Err("a double quote is not closed"),
-                        },
-                        Some(c) => word.push(c),
-                        None => return Err("a double quote is not closed"),
-                    }
-                }
-            }
-            '$' if chars.peek() == Some(&'\'') => {
-                open = true;
-                chars.next();
-                loop {
-                    match chars.next() {
-                        Some('\'') => break,
-                        Some('\\') => match chars.next() {
-                            Some('n') => word.push('\n'),
-                            Some('r') => word.push('\r'),
-                            Some('t') => word.push('\t'),
-                            Some('u') => {
-                                let hex: String = chars.by_ref().take(4).collect();
-                                let code = u32::from_str_radix(&hex, 16).ok().and_then(char::from_u32);
-                                word.push(code.ok_or("\\u needs four hexadecimal digits")?);
-                            }
-                            Some(c) => word.push(c),
-                            None => return Err("a single quote is not closed"),
-                        },
-                        Some(c) => word.push(c),
-                        None => return Err("a single quote is not closed"),
-                    }
-                }
-            }
-            '\\' => match chars.next() {
-                Some('\n') | None => {}
-                Some(c) => {
-                    open = true;
-                    word.push(c);
-                }
-            },
-            c if c.is_whitespace() => {
-                if std::mem::take(&mut open) || !word.is_empty() {
-                    words.push(std::mem::take(&mut word));
-                }
-            }
-            c => word.push(c),
-        }
-    }
-    if open || !word.is_empty() {
-        words.push(word);
-    }
-    Ok(words)
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn read(command: &str) -> Options {
-        let mut options = Options::default();
-        options.add_curl(command).unwrap();
-        options
-    }
-
-    #[test]
-    fn what_a_browser_copies() {
-        let o = read(
-            "curl 'https://api.example.com/v1?a=1' \\\n  -H 'accept: */*' -H \"x-a: \\\"q\\\"\" \\\n  \
-             --data-raw $'{\"name\":\"it\\'s\"}' --compressed --insecure",
-        );
-        assert_eq!(o.urls, ["https://api.example.com/v1?a=1"]);
-        assert_eq!(
-            o.headers,
-            [
-                "accept: */*",
-                "x-a: \"q\"",
-                "Accept-Encoding: deflate, gzip, br, zstd",
-                "Content-Type: application/x-www-form-urlencoded"
-            ]
-        );
-        assert_eq!((o.body.as_deref(), o.insecure), (Some(&b"{\"name\":\"it's\"}"[..]), true));
-    }
-
-    #[test]
-    fn short_flags_and_values_glued_to_them() {
-        let o = read("curl -sS -XPUT -uA:b -HX:y --url=h:81/x -d a=1 -d b=2 --json '{}'");
-        assert_eq!((o.method.as_deref(), o.urls[0].as_str()), (Some("PUT"), "http://h:81/x"));
-        assert_eq!(o.headers, ["Authorization: Basic QTpi", "X:y", "Content-Type: application/json"]);
-        assert_eq!(o.body.as_deref(), Some(&b"a=1&b=2&{}"[..]));
-        assert_eq!(read("curl -G h/ -d a=1").urls, ["http://h/?a=1"]);
-    }
-
-    #[test]
-    fn what_can_not_be_read_is_named() {
-        for (bad, hint) in [
-            ("curl --ftp-port x h", "--ftp-port"),
-            ("curl 'h", "quote"),
-            ("curl h -H", "`-H` has no value"),
-            ("curl -d @/nonexistent/x h", "/nonexistent/x"),
-        ] {
-            let mistake = Options::default().add_curl(bad).unwrap_err();
-            assert!(mistake.hint.contains(hint), "{bad}: {mistake}");
-        }
-    }
-}
+mod tests;

@@ -1,6 +1,7 @@
 //! From options as they were written to a plan that can run. All mistakes are told in one go, each with its place.
 
 mod address;
+pub(crate) mod body;
 mod call;
 mod proxy;
 mod request;

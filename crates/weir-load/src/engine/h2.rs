@@ -200,8 +200,12 @@ impl Link {
                 let Ask { target, intended, .. } = *ask;
                 *exchange = Exchange { target, id, intended, started, sent: 0, phase: Phase::Open };
                 io.unsent.push(key);
-                drop(io);
+                let has_room = io.codec.has_room();
+                drop((io, exchanges));
                 self.wake_driver();
+                if has_room {
+                    self.call_next(worker); // one was called, and SETTINGS may have made room for many
+                }
                 Poll::Pending
             }
         }

@@ -24,7 +24,6 @@ pub(super) struct Merge {
     series: Series,
     /// Ticks merged into the last one of the series.
     in_last: u64,
-    ticks_seen: u64,
     pub(super) so_far: SoFar,
     threads: Vec<(usize, ThreadEnd)>,
 }
@@ -36,18 +35,30 @@ impl Merge {
             parts: BTreeMap::new(),
             series: Series { tick_ns: super::worker::TICK, ticks: Vec::new() },
             in_last: 0,
-            ticks_seen: 0,
             so_far: SoFar { checks: no_checks(plan), ..SoFar::default() },
             threads: Vec::new(),
         }
     }
 
-    /// Takes a thread's part of a tick; the tick, once all threads have told theirs.
-    pub(super) fn tick(&mut self, part: TickPart) -> Option<Tick> {
+    /// Takes a thread's part of a tick; the tick, if it was the last that was missing.
+    pub(super) fn tick(&mut self, part: TickPart) -> Vec<Tick> {
         let index = part.index;
-        let parts = self.parts.entry(index).or_default();
-        parts.push(part);
-        if parts.len() < self.plan.threads {
+        self.parts.entry(index).or_default().push(part);
+        self.completed(index).into_iter().collect()
+    }
+
+    /// Takes what a thread has at its end: all its parts of ticks have been told. The ticks that waited for no other.
+    pub(super) fn thread(&mut self, index: usize, end: ThreadEnd) -> Vec<Tick> {
+        self.threads.push((index, end));
+        let waiting: Vec<u64> = self.parts.keys().copied().collect();
+        waiting.into_iter().filter_map(|index| self.completed(index)).collect()
+    }
+
+    /// The tick, once each thread has told its part of it or has ended before it: with stages, all users of a thread may be gone long before
+    /// the others'.
+    fn completed(&mut self, index: u64) -> Option<Tick> {
+        let ended = self.threads.iter().filter(|(_, end)| end.last_tick < index).count();
+        if self.parts.get(&index)?.len() + ended < self.plan.threads {
             return None;
         }
         let parts = self.parts.remove(&index)?;
@@ -100,7 +111,6 @@ impl Merge {
     /// Adds a tick to the series, which never grows beyond its limit.
     fn keep(&mut self, tick: Tick) {
         let each = self.series.tick_ns / super::worker::TICK;
-        self.ticks_seen += 1;
         match self.series.ticks.last_mut() {
             Some(last) if self.in_last < each => {
                 join(last, &tick);
@@ -119,8 +129,8 @@ impl Merge {
                 self.series.ticks.push(one);
             }
             self.series.tick_ns *= 2;
-            // The last was alone in its pair or not.
-            self.in_last += if old.len().is_multiple_of(2) { each } else { 0 };
+            // The last, which was just begun, has no pair: there is one more than an even number.
+            const { assert!(Series::TICKS_MOST.is_multiple_of(2)) };
         }
     }
 
@@ -135,10 +145,6 @@ impl Merge {
         report.checks.clone_from(&now.checks);
         report.window = Some(now.window);
         report
-    }
-
-    pub(super) fn thread(&mut self, index: usize, end: ThreadEnd) {
-        self.threads.push((index, end));
     }
 
     /// Why a run ended that nobody ended.
@@ -164,9 +170,6 @@ impl Merge {
         target_cost: Option<TargetCost>,
     ) -> Report {
         self.threads.sort_by_key(|(index, _)| *index);
-        for parts in std::mem::take(&mut self.parts).into_values() {
-            let _ = self.complete(&parts); // the last tick: threads end in different ones
-        }
         let plan = Arc::clone(&self.plan);
         let mut r = Report {
             schema: SCHEMA.to_owned(),
@@ -216,7 +219,6 @@ fn duration(plan: &Plan, r: &Report, threads: &[(usize, ThreadEnd)]) -> u64 {
     let end = threads.iter().map(|(_, t)| t.end_ns).max().unwrap_or(0);
     let planned = match (&r.end, plan.stop_ns) {
         (End::Duration, Some(ns)) => plan.warmup_ns.saturating_add(ns).min(end).max(last_response),
-        (End::Requests, _) if r.counts.unfinished == 0 => end,
         _ => end,
     };
     planned.saturating_sub(plan.warmup_ns)

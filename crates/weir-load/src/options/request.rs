@@ -1,6 +1,7 @@
 //! Requests as they are written on the wire: method, path, fields and body of each target.
 
 use super::Reader;
+use super::body::{multipart_type, read_at_most};
 use crate::engine::h2::request::Rendered;
 use crate::engine::websocket::Kind;
 use crate::grpc::Call;
@@ -9,20 +10,16 @@ use crate::report::TargetPlan;
 use crate::template::{Data, Length, Template, Text};
 use crate::units;
 use crate::url::{Scheme, Url};
-use std::path::PathBuf;
 use std::sync::Arc;
 use weir_h1::FieldName;
 use weir_wire::base64;
 use weir_wire::tls::ClientTls;
 
-/// Longest body: it is held in memory.
-const BODY_MOST: u64 = 1 << 30;
+/// Longest feed: it is held in memory.
+const FEED_MOST: u64 = 1 << 30;
 
 /// What is sent over a WebSocket without `--data`: servers that echo tell it from nothing.
 const MESSAGE: &[u8] = b"hello";
-
-/// What parts of a multipart body are separated by: long enough to occur in no file by chance.
-const BOUNDARY: &str = "weir-3f1c9a7e5b2d4860-part";
 
 /// What was asked for, the same for every target.
 #[derive(Clone, Copy)]
@@ -269,8 +266,9 @@ impl Reader<'_> {
 
     pub(super) fn feed(&mut self) -> Option<Data> {
         let path = self.options.feed.as_ref()?;
-        let read =
-            std::fs::read_to_string(path).map_err(|e| e.to_string()).and_then(|text| Data::parse(&text));
+        let read = read_at_most(path, FEED_MOST, "a feed is at most 1 GiB")
+            .and_then(|bytes| String::from_utf8(bytes).map_err(|_| "it is not UTF-8".to_owned()))
+            .and_then(|text| Data::parse(&text));
         match read {
             Ok(data) => Some(data),
             Err(hint) => {
@@ -278,44 +276,6 @@ impl Reader<'_> {
                 None
             }
         }
-    }
-
-    /// A body of parts (RFC 7578).
-    fn multipart(&mut self) -> Vec<u8> {
-        let mut body = Vec::new();
-        for form in &self.options.forms {
-            let place = format!("-F {form}");
-            let Some((name, value)) =
-                form.split_once('=').filter(|(n, _)| !n.is_empty() && !n.contains(['"', '\r', '\n']))
-            else {
-                self.wrong(&place, "expected name=value or name=@file");
-                continue;
-            };
-            body.extend_from_slice(
-                format!("--{BOUNDARY}\r\nContent-Disposition: form-data; name=\"{name}\"").as_bytes(),
-            );
-            match value.strip_prefix('@') {
-                None => body.extend_from_slice(format!("\r\n\r\n{value}\r\n").as_bytes()),
-                Some(path) => {
-                    let file = PathBuf::from(path);
-                    let shown = file
-                        .file_name()
-                        .unwrap_or_default()
-                        .to_string_lossy()
-                        .replace(['"', '\r', '\n'], "_");
-                    let head =
-                        format!("; filename=\"{shown}\"\r\nContent-Type: application/octet-stream\r\n\r\n");
-                    body.extend_from_slice(head.as_bytes());
-                    match std::fs::read(&file) {
-                        Ok(bytes) => body.extend_from_slice(&bytes),
-                        Err(e) => self.wrong(&place, &e.to_string()),
-                    }
-                    body.extend_from_slice(b"\r\n");
-                }
-            }
-        }
-        body.extend_from_slice(format!("--{BOUNDARY}--\r\n").as_bytes());
-        body
     }
 
     fn method(&mut self, has_body: bool) -> String {
@@ -366,7 +326,7 @@ impl Reader<'_> {
             fields.push(("Authorization".to_owned(), format!("Bearer {token}")));
         }
         if !o.forms.is_empty() {
-            fields.push(("Content-Type".to_owned(), format!("multipart/form-data; boundary={BOUNDARY}")));
+            fields.push(("Content-Type".to_owned(), multipart_type()));
         }
         if !o.cookies.is_empty() {
             let fine = |c: &String| c.contains('=') && !c.bytes().any(|b| b < 0x20 || b == 0x7f);
@@ -376,29 +336,6 @@ impl Reader<'_> {
             fields.push(("Cookie".to_owned(), o.cookies.join("; ")));
         }
         fields
-    }
-
-    fn body(&mut self) -> Option<Vec<u8>> {
-        if !self.options.forms.is_empty() {
-            if self.options.data.is_some() {
-                self.wrong("-F", "--data is a body already: give one of the two");
-            }
-            return Some(self.multipart());
-        }
-        let Some(data) = &self.options.data else { return self.options.body.clone() };
-        let Some(path) = data.strip_prefix('@') else { return Some(data.as_bytes().to_vec()) };
-        let size = std::fs::metadata(path).map(|m| m.len()).unwrap_or(0);
-        if size > BODY_MOST {
-            self.wrong(&format!("--data @{path}"), "a body is at most 1 GiB");
-            return None;
-        }
-        match std::fs::read(path) {
-            Ok(body) => Some(body),
-            Err(e) => {
-                self.wrong(&format!("--data @{path}"), &e.to_string());
-                None
-            }
-        }
     }
 }
 

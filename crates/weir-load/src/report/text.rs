@@ -37,8 +37,8 @@ pub fn verdict(r: &Report) -> String {
     out
 }
 
-/// How long the last response must be waited for so that the time is said.
-const SAID_NS: u64 = 10_000_000;
+/// How long what is under way at the end must take so that it is said.
+const SAID_NS: u64 = 200_000_000;
 
 fn plan(r: &Report, out: &mut String) {
     let p = &r.plan;
@@ -73,7 +73,7 @@ fn plan(r: &Report, out: &mut String) {
     }
     let rest = r.duration_ns.saturating_sub(r.rated().length_ns);
     if rest >= SAID_NS {
-        words.push(format!("and {:.2} s more until the last response", rest as f64 / 1e9));
+        words.push(format!("and {:.2} s for what was under way", rest as f64 / 1e9));
     }
     let _ = writeln!(out, "{}", words.join(", "));
 }

@@ -50,7 +50,7 @@ impl Client {
         if outcome.is_ok() && plan.keepalive {
             self.sockets[index] = Some(socket);
         } else {
-            close(socket.close(&worker));
+            close(&worker, socket.close(&worker));
         }
         self.out = made;
         outcome

@@ -27,12 +27,29 @@ pub(super) struct Sampler {
     measuring: bool,
     told_stop: bool,
     responses: u64,
+    /// When the rate was last sampled, and when it is to be next.
     sampled: u64,
+    grid: Grid,
     cpu: u64,
     /// What the thread had spent when measuring began, and when the window closed.
     spent_first: Spent,
     spent_last: Option<Spent>,
     last: Counted,
+}
+
+/// Moments [`SAMPLE`] apart. A look that is late moves none of those after it: else each late one would make the next, which is then too early,
+/// wait for the one after.
+struct Grid {
+    next: u64,
+}
+
+impl Grid {
+    /// Whether a moment has passed since the last look. Several count as one.
+    const fn passed(&mut self, now: u64) -> bool {
+        let Some(late) = now.checked_sub(self.next) else { return false };
+        self.next += (late / SAMPLE + 1) * SAMPLE;
+        true
+    }
 }
 
 /// What a thread has spent.
@@ -105,6 +122,7 @@ impl Sampler {
             told_stop: false,
             responses: 0,
             sampled: worker.shared.measure_from,
+            grid: Grid { next: worker.shared.measure_from + SAMPLE },
             cpu: os::thread_cpu_ns(),
             spent_first: Spent::until(worker.shared.measure_from),
             spent_last: None,
@@ -133,7 +151,7 @@ impl Sampler {
         if !self.measuring && now >= worker.shared.measure_from {
             self.begin_measuring(worker, now);
         }
-        if self.measuring && now >= self.sampled + SAMPLE {
+        if self.measuring && self.grid.passed(now) {
             let mut tally = worker.tally.borrow_mut();
             let responses = tally.arrived;
             let seconds = (now - self.sampled) as f64 / 1e9;
@@ -180,7 +198,7 @@ impl Sampler {
                 let streams = worker.plan.streams as u64;
                 let all = users.at(now, worker.plan.clients as u64 / streams);
                 let mine = worker.slots.len() as u64 / streams;
-                all.saturating_sub(worker.first_client / streams).min(mine)
+                all.saturating_sub(worker.connection(0) as u64).min(mine)
             }
             Rhythm::Open(_) => worker.in_flight.get(),
         };
@@ -235,10 +253,11 @@ impl Sampler {
             self.begin_measuring(worker, now); // interrupted in the warm-up: nothing counts
         }
         let (first, last) = (self.spent_first, self.spent_last.unwrap_or(last));
-        let backlog = worker.backlog(now);
+        let unsent = worker.unsent(now);
         self.end_tick(worker, now, out);
         ThreadEnd {
             end_ns: now,
+            last_tick: self.tick - 1, // the one just ended
             measured_ns: last.at.saturating_sub(first.at),
             cpu_ns: last.cpu.saturating_sub(first.cpu),
             waited_ns: last.waited.saturating_sub(first.waited),
@@ -250,8 +269,24 @@ impl Sampler {
                 .collect(),
             dial: worker.dial.take(),
             opened: worker.opened.get(),
-            unsent: backlog,
+            unsent,
             tally: worker.tally.replace(Tally::default()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn late_looks_leave_no_sample_out() {
+        let mut grid = Grid { next: SAMPLE };
+        let late = [3_000_000, 1_000_000, 9_000_000, 0, 4_000_000];
+        for (k, late) in (1..).zip(late) {
+            assert!(!grid.passed(k * SAMPLE - 1) && grid.passed(k * SAMPLE + late), "{k}");
+        }
+        // Where the thread had no processor for three of them there is one sample, of that length.
+        assert!(grid.passed(8 * SAMPLE + 5) && !grid.passed(9 * SAMPLE - 1) && grid.passed(9 * SAMPLE));
     }
 }
