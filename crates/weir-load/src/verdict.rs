@@ -334,9 +334,10 @@ fn body_length_changed(r: &Report) -> Option<String> {
 }
 
 fn not_kept_alive(r: &Report) -> Option<String> {
-    // Some targets say that they close, others just do: then more connections were opened than clients need. (What an error ended is told by `errors`.)
+    // Some targets say that they close, others just do: then more connections were opened than clients need. (What an error ended is told
+    // by `errors`, and a request that hangs keeps its own.)
     let said = r.counts.responses.saturating_sub(r.counts.kept_alive);
-    let enough = needed_connections(r) + r.counts.errors.total();
+    let enough = needed_connections(r) + r.counts.errors.total() + r.counts.unfinished;
     let again = r.connections.opened_measured.saturating_sub(enough);
     let closed = said.max(again);
     (r.plan.keepalive && share(closed, r.counts.responses) > REOPENED).then(|| {

@@ -191,6 +191,13 @@ fn each_client_may_have_a_connection_to_each_origin() {
         r.connections.opened_measured = 2_010;
     });
     assert_eq!(reset.1, ["errors"]);
+    let hung = codes(|r| {
+        r.plan.pace = Pace::Rate { per_second: 10_000.0 };
+        r.plan.connections = 2_010;
+        r.connections.responses_by_client = [vec![10_000; 10], vec![0; 2_000]].concat();
+        (r.counts.unfinished, r.connections.opened_measured) = (2_000, 2_010);
+    });
+    assert_eq!(hung.1, ["unfinished"]);
 }
 
 #[test]
