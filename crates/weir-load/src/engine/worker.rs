@@ -227,6 +227,7 @@ async fn drive(worker: Rc<Worker>, out: &mpsc::Sender<Message>) -> std::io::Resu
                 std::panic::resume_unwind(e.into_panic());
             }
         }
+        worker.last_out().await;
     });
     loop {
         let wake = worker.clock.instant(sampler.next).map_or_else(
@@ -271,6 +272,22 @@ async fn pace(worker: Rc<Worker>, timer: Timer) {
 }
 
 impl Worker {
+    /// Waits until the end of a fixed rate that was to last for a time: the last interval, in which nothing starts, belongs to it, or the rate would come
+    /// out too high. Ctrl-C moves the end.
+    async fn last_out(&self) {
+        let all_made = self.plan.stop_requests.is_some() && self.next.borrow().at == NEVER;
+        if all_made || self.plan.is_closed() {
+            return;
+        }
+        loop {
+            let (now, stop) = (self.clock.now(), self.stop_at());
+            if now >= stop {
+                return;
+            }
+            tokio::time::sleep(Duration::from_nanos((stop - now).min(SAMPLE))).await;
+        }
+    }
+
     pub(super) fn stop_at(&self) -> u64 {
         self.shared.stop_at.load(Ordering::Relaxed)
     }

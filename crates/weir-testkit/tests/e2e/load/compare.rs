@@ -17,10 +17,10 @@ fn result(finished: &Finished) -> Comparison {
     serde_json::from_str(&finished.stdout).unwrap_or_else(|e| panic!("{e}: {finished:#?}"))
 }
 
-/// Names of two targets: one answers at once, the other after 3 ms.
+/// Names of two targets: one answers at once, the other after 10 ms.
 fn quick_and_slow() -> (weir_origin::Handle, String, String) {
     let (handle, url) = origin("");
-    (handle, format!("quick={url}/body/1KiB"), format!("slow={url}/delay/3"))
+    (handle, format!("quick={url}/body/1KiB"), format!("slow={url}/delay/10"))
 }
 
 #[test]
@@ -35,7 +35,7 @@ fn the_slower_one_is_told_and_fails_the_gate() {
     assert!(c.rounds >= 2 && c.end == CompareEnd::Time, "{c:?}");
     let (quick_result, slow_result) = (&c.targets[0], &c.targets[1]);
     assert_eq!(slow_result.rounds["rate"].len() as u64, c.rounds);
-    assert!(slow_result.figures["p50"].value > 3e6 && quick_result.figures["p50"].value < 3e6, "{c:?}");
+    assert!(slow_result.figures["p50"].value > 1e7 && quick_result.figures["p50"].value < 1e7, "{c:?}");
     let ratio = slow_result.ratios["p50"];
     assert!(ratio.range.unwrap().0 > 1.0 && slow_result.ratios["rate"].value < 1.0, "{ratio:?}");
     assert!(!c.conditions[0].passed && c.conditions[0].target == "slow");

@@ -117,7 +117,7 @@ fn one_mistake_is_told_as_one() {
         ("--feed", "few.csv", "--feed few.csv: line 3: has 1 fields where the first line has 2"),
         ("--feed", "bad.jsonl", "--feed bad.jsonl: line 2: "),
         ("--feed", "empty.csv", "--feed empty.csv: there are no rows"),
-        ("--feed", "binary.csv", "--feed binary.csv: stream did not contain valid UTF-8"),
+        ("--feed", "binary.csv", "--feed binary.csv: it is not UTF-8"),
     ];
     table(
         cases,
