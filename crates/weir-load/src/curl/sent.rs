@@ -103,7 +103,9 @@ impl Sent {
                 "filename" => part.filename = Some(value),
                 "type" => part.media_type = Some(value),
                 _ => {
-                    return Err(format!("{name}: `;{key}=` is not known here: expected ;type= or ;filename="));
+                    return Err(format!(
+                        "{name}: `;{key}=` is not known here: expected ;type= or ;filename="
+                    ));
                 }
             }
             rest = more;
