@@ -31,7 +31,7 @@ pub struct Ceiling {
 }
 
 /// Measures each way for `duration`, which is written as in options; at the end a fixed rate of half of what 64 connections reached, to
-/// see how late starts are.
+/// see how late starts are. Where it is interrupted, those that have run until then.
 ///
 /// # Errors
 /// The sink cannot listen, or a thread cannot be made.
@@ -56,10 +56,16 @@ pub fn ceilings(duration: &str, interrupt: &Interrupt) -> io::Result<Vec<Ceiling
     };
     let mut found = Vec::new();
     for (way, connections, pipeline) in WAYS {
-        found.push(run(way, options(connections, pipeline, None))?);
+        if !interrupt.is_ended() {
+            found.push(run(way, options(connections, pipeline, None))?);
+        }
     }
-    let half = (found[1].report.rate() / 2.0).max(1.0);
-    found.push(run("fixed rate, half", options(64, 1, Some(format!("{half:.0}/s"))))?);
+    if !interrupt.is_ended() {
+        let half = (found[1].report.rate() / 2.0).max(1.0);
+        found.push(run("fixed rate, half", options(64, 1, Some(format!("{half:.0}/s"))))?);
+    }
+    // What was interrupted before it began has no figures.
+    found.retain(|ceiling| !interrupt.is_ended() || ceiling.report.counts.responses > 0);
     Ok(found)
 }
 
@@ -186,6 +192,13 @@ mod tests {
         {
             assert_eq!(count(text), want, "{text:?}");
         }
+    }
+
+    #[test]
+    fn what_has_not_run_is_not_told() {
+        let interrupt = Interrupt::default();
+        interrupt.end();
+        assert!(ceilings("60ms", &interrupt).unwrap().is_empty());
     }
 
     #[test]

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 ///
 /// Invariant: the counts of all buckets add up to `count`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(from = "Saved", into = "Saved")]
+#[serde(try_from = "Saved", into = "Saved")]
 #[schemars(with = "Saved")]
 pub struct Histogram {
     counts: Vec<u64>,
@@ -109,7 +109,7 @@ impl Histogram {
         }
         self.count += other.count;
         self.sum = self.sum.saturating_add(other.sum);
-        self.squares += other.squares;
+        self.squares = self.squares.saturating_add(other.squares);
         self.min = self.min.min(other.min);
         self.max = self.max.max(other.max);
     }
@@ -257,15 +257,45 @@ impl From<Histogram> for Saved {
     }
 }
 
-impl From<Saved> for Histogram {
-    fn from(saved: Saved) -> Self {
-        let mut h = Self::new();
-        for (from, count) in saved.buckets {
-            h.record_n(from, count);
+/// Most values of a histogram that was saved: what a number in JSON holds exactly. Nobody waits for so many.
+const SAVED_MOST: u64 = 1 << 53;
+
+impl TryFrom<Saved> for Histogram {
+    type Error = String;
+
+    /// Nothing here that computing with it relies on is taken on trust; whether it agrees with itself is for `verify` to say.
+    fn try_from(saved: Saved) -> Result<Self, String> {
+        let Saved { sum, sum_of_squares, min, max, .. } = saved;
+        if min > max {
+            return Err(format!("min is {min}, which is above max, {max}"));
         }
-        (h.sum, h.squares) = (saved.sum, saved.sum_of_squares.max(0.0) as u128);
-        (h.min, h.max) = (saved.min, saved.max);
-        h
+        if !sum_of_squares.is_finite() || sum_of_squares < 0.0 {
+            return Err(format!("sum_of_squares is {sum_of_squares}, expected 0 or more"));
+        }
+        let mut h = Self::new();
+        let mut before = None;
+        for (from, count) in saved.buckets {
+            let bucket = bucket_of(from);
+            if lowest_of(bucket) != from {
+                return Err(format!("buckets: {from} is where no bucket begins"));
+            }
+            if before.is_some_and(|before| before >= from) {
+                return Err(format!("buckets: {from} stands behind a bucket that begins no lower"));
+            }
+            before = Some(from);
+            h.count = h.count.saturating_add(count);
+            if h.count > SAVED_MOST {
+                return Err(format!("buckets: they hold more than {SAVED_MOST} values"));
+            }
+            if h.counts.is_empty() {
+                h.counts = vec![0; BUCKETS];
+            }
+            if let Some(c) = h.counts.get_mut(bucket) {
+                *c = count;
+            }
+        }
+        (h.sum, h.squares, h.min, h.max) = (sum, sum_of_squares as u128, min, max);
+        Ok(h)
     }
 }
 

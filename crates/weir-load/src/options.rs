@@ -193,8 +193,10 @@ impl Reader<'_> {
         let mut stop_ns = self.time("-d", o.duration.as_deref());
         let pace = self.pace();
         let of_stages = pace::stages_ns(&pace);
+        if o.duration.is_some() && of_stages.is_some() {
+            self.wrong("-d", "--stages says how long already: leave out one of the two");
+        }
         stop_ns = match (stop_ns, of_stages) {
-            (Some(a), Some(b)) => Some(a.min(b)),
             (None, None) if stop_requests.is_none() => Some(10_000_000_000),
             (a, b) => a.or(b),
         };
@@ -236,6 +238,7 @@ impl Reader<'_> {
         let data = self.feed().map(Arc::new);
         self.feed_is_missing = o.feed.is_some() && data.is_none();
         let (origins, targets, weights, plans) = self.targets(data.as_ref());
+        self.feed_is_used(&targets, data.as_deref());
         let pid = self.pid(&origins, thresholds.iter().any(Threshold::needs_cost));
         if targets.is_empty() || !self.mistakes.is_empty() {
             return None;

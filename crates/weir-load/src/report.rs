@@ -17,6 +17,7 @@ mod k6;
 mod oha_json;
 mod parts;
 mod plan;
+mod saved;
 mod text;
 mod times;
 mod verify;
@@ -30,6 +31,7 @@ pub use parts::{
     ThresholdResult, WebSocketStats, Window,
 };
 pub use plan::{CallKind, CallPlan, End, Pace, PlanAsRun, Protocol, Stage, StageUnit, Stop, TargetPlan};
+pub use saved::read;
 pub use text::verdict as verdict_text;
 pub use times::{Latency, Percentiles, Phases, Series, Tick};
 pub use verify::{Difference, verify};
@@ -365,7 +367,7 @@ impl Report {
 
     /// Finished requests that failed as k6 counts it: errors, and responses that are not as expected (k6 `http_req_failed`).
     pub fn failed(&self) -> u64 {
-        self.counts.errors.total() + self.counts.responses - self.expected()
+        (self.counts.errors.total() + self.counts.responses).saturating_sub(self.expected())
     }
 
     /// `failed` as a share of the finished; 0 when nothing finished.

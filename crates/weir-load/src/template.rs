@@ -136,6 +136,13 @@ pub(crate) struct Template {
     pub(crate) call: Option<Arc<Call>>,
 }
 
+impl Template {
+    /// Whether something of the data goes into it.
+    pub(crate) fn takes_data(&self) -> bool {
+        [&self.line, &self.fields, &self.body].iter().any(|text| text.columns().next().is_some())
+    }
+}
+
 /// When Content-Length is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Length {
@@ -247,12 +254,29 @@ pub(crate) struct Data {
 impl Data {
     /// Reads JSON lines (objects), or CSV with a line of names (RFC 4180). The error has the line.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        let data =
-            if text.trim_start().starts_with('{') { Self::json_lines(text)? } else { Self::csv(text)? };
+        let data = if text.trim_start().starts_with('{') {
+            Self::json_lines(text)?
+        } else {
+            Self::csv(text)?.distinct()?
+        };
         if data.rows.is_empty() {
             return Err("there are no rows".to_owned());
         }
         Ok(data)
+    }
+
+    /// The names of the columns, for people.
+    pub(crate) fn names(&self) -> String {
+        self.columns.join(", ")
+    }
+
+    /// Each name once.
+    fn distinct(self) -> Result<Self, String> {
+        let mut names = self.columns.iter().enumerate();
+        match names.find(|(i, name)| self.columns.iter().take(*i).any(|before| before == *name)) {
+            Some((_, name)) => Err(format!("line 1: two columns are named `{name}`: name each differently")),
+            None => Ok(self),
+        }
     }
 
     /// How many rows there are.

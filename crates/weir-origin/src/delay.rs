@@ -42,7 +42,7 @@ pub(crate) async fn answer(connection: &mut Connection, request: &Request, ms: &
     let delay = match Delay::parse(ms, |name| request.parameter(name)) {
         Ok(Some(delay)) => delay,
         Ok(None) => {
-            pages::not_found(connection, request);
+            pages::misfit(connection, request, &format!("/delay/{ms}: expected milliseconds, such as 250"));
             return Ok(());
         }
         Err(hint) => {

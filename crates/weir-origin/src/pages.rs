@@ -187,9 +187,24 @@ async fn with_argument(
             }
             connection.push(b"Content-Length: 0\r\n\r\n");
         }
-        _ => not_found(connection, request),
+        (page, _) => match expected(page) {
+            Some(form) => misfit(connection, request, &format!("{}: expected {form}", request.path())),
+            None => not_found(connection, request),
+        },
     }
     Ok(())
+}
+
+/// What the paths take behind their second slash; none where there is no such page.
+fn expected(page: &str) -> Option<&'static str> {
+    Some(match page {
+        "body" | "chunked" | "random" | "drip" | "reset" | "truncated" => "a size, such as 512 or 1KiB",
+        "varying" => "a size of at least 1, such as 1KiB",
+        "stream" | "sse" => "a number, such as 10",
+        "status" => "a status, 200 to 599",
+        "headers" => "a number, 0 to 1000",
+        _ => return None,
+    })
 }
 
 pub(crate) fn not_found(connection: &mut Connection, request: &Request) {

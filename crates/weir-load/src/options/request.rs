@@ -53,7 +53,8 @@ impl Reader<'_> {
         if o.urls.is_empty() {
             self.wrong("URL", "expected one, such as http://127.0.0.1:8080/");
         }
-        let mut tls: Option<ClientTls> = None;
+        // Asked for once, whatever comes of it: a mistake is told once.
+        let mut tls: Option<Option<ClientTls>> = None;
         let mut seen: Vec<(Scheme, String, u16)> = Vec::new();
         let (mut origins, mut targets, mut weights, mut plans) = (vec![], vec![], vec![], vec![]);
         for text in &o.urls {
@@ -75,9 +76,10 @@ impl Reader<'_> {
                     None => (None, self.addresses(text, &url)),
                 };
                 if url.scheme.is_tls() && tls.is_none() {
-                    tls = self.tls();
+                    tls = Some(self.tls());
                 }
-                let tls = (url.scheme.is_tls()).then(|| tls.clone().map(|t| (t, url.host.clone()))).flatten();
+                let tls =
+                    tls.clone().flatten().filter(|_| url.scheme.is_tls()).map(|t| (t, url.host.clone()));
                 origins.push(Origin { addresses, tls, proxy });
                 seen.push(key);
                 origins.len() - 1
@@ -112,6 +114,12 @@ impl Reader<'_> {
         if tls.is_none()
             && (o.cert.is_some() || o.key.is_some() || o.cacert.is_some() || o.server_name.is_some())
         {
+            if o.server_name.is_some() {
+                self.wrong(
+                    "--server-name",
+                    "no URL speaks TLS: leave it out, or write https://, wss:// or grpcs://",
+                );
+            }
             self.tls(); // needed for none of the URLs, but a file that can not be read is a mistake all the same
         }
         (origins, targets, weights, plans)
@@ -205,6 +213,22 @@ impl Reader<'_> {
         Target { origin: 0, scheme, call, is_head, bytes: bytes.into(), head_bytes, h2, message, template }
     }
 
+    /// A feed of which nothing is sent was given for nothing.
+    pub(super) fn feed_is_used(&mut self, targets: &[Target], data: Option<&Data>) {
+        let Some(path) = self.options.feed.as_ref().filter(|_| data.is_some() && !targets.is_empty()) else {
+            return;
+        };
+        if targets.iter().filter_map(|t| t.template.as_ref()).any(Template::takes_data) {
+            return;
+        }
+        let names = data.map(Data::names).unwrap_or_default();
+        let why =
+            if self.options.raw { "with --raw braces are sent as they are" } else { "no request has one" };
+        let hint =
+            format!("its rows are for {{{{data.NAME}}}}, and {why}: use one of {names}, or leave it out");
+        self.wrong(&format!("--feed {}", path.display()), &hint);
+    }
+
     /// What can not stand beside a WebSocket.
     fn websocket(&mut self) {
         let o = self.options;
@@ -267,7 +291,9 @@ impl Reader<'_> {
     pub(super) fn feed(&mut self) -> Option<Data> {
         let path = self.options.feed.as_ref()?;
         let read = read_at_most(path, FEED_MOST, "a feed is at most 1 GiB")
-            .and_then(|bytes| String::from_utf8(bytes).map_err(|_| "it is not UTF-8".to_owned()))
+            .and_then(|bytes| {
+                String::from_utf8(bytes).map_err(|_| "it is not UTF-8".to_owned())
+            })
             .and_then(|text| Data::parse(&text));
         match read {
             Ok(data) => Some(data),

@@ -4,6 +4,7 @@
 //! holds what it says it holds, that totals are the sums of their parts, and that the saved figures, thresholds and verdict are those computed.
 
 use super::figures::Figures;
+use super::saved::of_value;
 use super::{ConnectionStats, Reason, Report, ThresholdResult, Tick};
 use crate::histogram::highest_of;
 use crate::threshold::Threshold;
@@ -36,12 +37,13 @@ impl fmt::Display for Difference {
 /// The text is not a report.
 pub fn verify(saved: &str) -> Result<Vec<Difference>, serde_json::Error> {
     let value: Value = serde_json::from_str(saved)?;
-    let report = Report::deserialize(&value)?;
+    let report = of_value(&value)?;
     let mut found = Found::default();
     found.histograms("", &value);
     found.totals(&report);
     found.parts(&report);
     found.judgement(&report);
+    found.connections(&report);
     // A report cut down to its raw part has no figures to differ.
     if let (Some(figures), Ok(computed)) = (value.get("figures"), serde_json::to_value(Figures::of(&report)))
     {
@@ -63,6 +65,12 @@ impl Found {
     fn equal(&mut self, path: &str, saved: u64, computed: u64) {
         if saved != computed {
             self.say(path, saved, computed);
+        }
+    }
+
+    fn at_most(&mut self, path: &str, saved: u64, most: u64) {
+        if saved > most {
+            self.say(path, saved, format!("at most {most}"));
         }
     }
 
@@ -90,7 +98,10 @@ impl Found {
         let whole = |key: &str| value.get(key).and_then(Value::as_u64).unwrap_or(0);
         let buckets: Vec<(u64, u64)> =
             value.get("buckets").and_then(|b| Vec::deserialize(b).ok()).unwrap_or_default();
-        self.equal(&format!("{path}.count"), whole("count"), buckets.iter().map(|(_, n)| n).sum());
+        self.equal(&format!("{path}.count"), whole("count"), total(buckets.iter().map(|(_, n)| *n)));
+        if buckets.is_empty() {
+            ["sum", "min", "max"].iter().for_each(|key| self.equal(&format!("{path}.{key}"), whole(key), 0));
+        }
         let (Some((first, _)), Some((last, _))) = (buckets.first(), buckets.last()) else { return };
         let mut between = |key: &str, saved: f64, low: f64, high: f64| {
             // Sums of squares are saved as doubles.
@@ -115,13 +126,13 @@ impl Found {
     /// Totals that follow from other totals.
     fn totals(&mut self, report: &Report) {
         let counts = &report.counts;
-        let ended = counts.responses + counts.errors.total() + counts.unfinished;
+        let ended = total([counts.responses, counts.errors.total(), counts.unfinished]);
         self.equal("counts.requests", counts.requests, ended);
         if !counts.statuses.is_empty() || counts.grpc.is_empty() {
-            self.equal("counts.responses", counts.responses, counts.statuses.values().sum());
+            self.equal("counts.responses", counts.responses, total(counts.statuses.values().copied()));
         }
         if report.is_grpc() {
-            self.equal("counts.grpc", counts.grpc.values().sum(), counts.responses);
+            self.equal("counts.grpc", total(counts.grpc.values().copied()), counts.responses);
         }
         let (latency, phases) = (&report.latency, &report.phases);
         for (path, h) in [
@@ -142,10 +153,10 @@ impl Found {
         let unexpected = latency.service_unexpected.count();
         self.equal("latency.service_unexpected.count", unexpected, counts.responses.saturating_sub(expected));
         for (i, check) in report.checks.iter().enumerate() {
-            self.equal(&format!("checks[{i}]"), check.passed + check.failed, counts.responses);
+            self.equal(&format!("checks[{i}]"), total([check.passed, check.failed]), counts.responses);
         }
         if let Some(ws) = &report.websocket {
-            self.equal("websocket.received", ws.received, counts.responses + ws.unsolicited);
+            self.equal("websocket.received", ws.received, total([counts.responses, ws.unsolicited]));
             self.equal("websocket.sessions", ws.sessions, ws.handshake.count());
             self.equal("websocket.connecting.count", ws.connecting.count(), ws.sessions);
             if ws.sent > counts.requests {
@@ -178,25 +189,25 @@ impl Found {
         let errors = counts.errors.total();
         if !report.threads.is_empty() {
             let threads = &report.threads;
-            self.equal("threads[].requests", threads.iter().map(|t| t.requests).sum(), counts.requests);
-            self.equal("threads[].responses", threads.iter().map(|t| t.responses).sum(), counts.responses);
-            self.equal("threads[].errors", threads.iter().map(|t| t.errors).sum(), errors);
-            let timed = threads.iter().map(|t| t.service.count()).sum();
+            self.equal("threads[].requests", total(threads.iter().map(|t| t.requests)), counts.requests);
+            self.equal("threads[].responses", total(threads.iter().map(|t| t.responses)), counts.responses);
+            self.equal("threads[].errors", total(threads.iter().map(|t| t.errors)), errors);
+            let timed = total(threads.iter().map(|t| t.service.count()));
             self.equal("threads[].service.count", timed, report.latency.service.count());
         }
         if !report.targets.is_empty() {
             let targets = &report.targets;
-            self.equal("targets[].requests", targets.iter().map(|t| t.requests).sum(), counts.requests);
-            self.equal("targets[].responses", targets.iter().map(|t| t.responses).sum(), counts.responses);
-            self.equal("targets[].errors", targets.iter().map(|t| t.errors).sum(), errors);
+            self.equal("targets[].requests", total(targets.iter().map(|t| t.requests)), counts.requests);
+            self.equal("targets[].responses", total(targets.iter().map(|t| t.responses)), counts.responses);
+            self.equal("targets[].errors", total(targets.iter().map(|t| t.errors)), errors);
             if let Some(window) = report.window {
-                let ended = targets.iter().map(|t| t.in_window).sum();
+                let ended = total(targets.iter().map(|t| t.in_window));
                 self.equal("targets[].in_window", ended, window.responses);
             }
         }
         let clients = &report.connections.responses_by_client;
         if !clients.is_empty() && clients.len() < ConnectionStats::CLIENTS_MOST {
-            self.equal("connections.responses_by_client", clients.iter().sum(), counts.responses);
+            self.equal("connections.responses_by_client", total(clients.iter().copied()), counts.responses);
         }
         self.ticks(report);
     }
@@ -218,7 +229,7 @@ impl Found {
             ("received", |t| t.received, report.bytes.received()),
         ];
         for (name, of, whole) in sums {
-            self.equal(&format!("series.ticks[].{name}"), ticks.iter().map(of).sum(), whole);
+            self.equal(&format!("series.ticks[].{name}"), total(ticks.iter().map(of)), whole);
         }
     }
 
@@ -260,6 +271,24 @@ impl Found {
         }
     }
 
+    /// What connections carried: each response came over one that was used before, or over one that its request opened.
+    fn connections(&mut self, report: &Report) {
+        let (counts, connections) = (&report.counts, &report.connections);
+        self.at_most("counts.kept_alive", counts.kept_alive, counts.responses);
+        self.at_most("connections.reused", connections.reused, counts.responses);
+        let fresh = counts.responses.saturating_sub(connections.reused);
+        if fresh > connections.opened && !report.threads.is_empty() {
+            self.say("connections.opened", connections.opened, format!("at least {fresh}"));
+        }
+        self.at_most("connections.opened_measured", connections.opened_measured, connections.opened);
+        self.equal("connections.dial.count", connections.dial.count(), connections.opened);
+        // A report of an older version has none.
+        if !report.ledger.protocols.is_empty() {
+            let answered = total(report.ledger.protocols.values().copied());
+            self.equal("ledger.protocols", answered, counts.responses);
+        }
+    }
+
     /// Saved figures against computed ones, name by name.
     fn figures(&mut self, path: &str, saved: &Value, computed: &Value) {
         match (saved, computed) {
@@ -289,9 +318,15 @@ fn is_near(a: f64, b: f64) -> bool {
     (a - b).abs() <= 1e-9 * b.abs()
 }
 
+/// The sum; no file makes it overflow.
+fn total(parts: impl IntoIterator<Item = u64>) -> u64 {
+    parts.into_iter().fold(0, u64::saturating_add)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::saved::WHOLE_MOST;
     use crate::report::{Format, Grade, TargetStats, ThreadStats, Window, render};
 
     /// A report in which everything agrees.
@@ -302,6 +337,8 @@ mod tests {
         report.counts.errors.reset = 2;
         report.counts.unfinished = 1;
         report.counts.statuses = [(200, 95), (404, 5)].into();
+        (report.connections.opened, report.connections.reused) = (4, 96);
+        (0..4).for_each(|_| report.connections.dial.record(1000));
         let (latency, phases) = (&mut report.latency, &mut report.phases);
         for h in [
             &mut latency.service,
@@ -420,6 +457,81 @@ mod tests {
         assert_eq!(verify(&saved(&report)).unwrap(), []);
         report.window = Some(Window { length_ns: 1_000_000_001, ..window(101) });
         assert_eq!(paths(&saved(&report)), ["window.length_ns"]);
+    }
+
+    #[test]
+    fn what_ticks_connections_and_the_wire_carried_is_within_the_counts() {
+        let mut report = report();
+        let tick = Tick {
+            end_ns: 1_000_000_000,
+            requests: 103,
+            responses: 100,
+            unexpected: 5,
+            errors: 2,
+            ..Tick::default()
+        };
+        report.series.ticks = vec![tick];
+        report.counts.kept_alive = 100;
+        report.ledger.protocols = [("HTTP/1.1".to_owned(), 100)].into();
+        assert_eq!(verify(&saved(&report)).unwrap(), []);
+        type Change = fn(&mut Report);
+        let changes: [(&str, Change); 9] = [
+            ("series.ticks[].requests", |r| r.series.ticks[0].requests = 102),
+            ("series.ticks[].responses", |r| r.series.ticks[0].responses = 101),
+            ("series.ticks[].errors", |r| r.series.ticks[0].errors = 3),
+            ("series.ticks[].sent", |r| r.series.ticks[0].sent = 1),
+            ("series.ticks[].received", |r| r.series.ticks[0].received = 1),
+            ("counts.kept_alive", |r| r.counts.kept_alive = 101),
+            ("connections.reused", |r| r.connections.reused = 101),
+            ("connections.opened", |r| r.connections.reused = 95),
+            ("ledger.protocols", |r| r.ledger.protocols = [("HTTP/2".to_owned(), 99)].into()),
+        ];
+        for (path, change) in changes {
+            let mut changed = report.clone();
+            change(&mut changed);
+            assert_eq!(paths(&saved(&changed)), [path]);
+        }
+    }
+
+    #[test]
+    fn no_number_in_a_file_makes_a_layout_or_the_check_panic() {
+        fn numbers(value: &Value, path: &str, out: &mut Vec<String>) {
+            match value {
+                Value::Object(map) => map.iter().for_each(|(k, v)| numbers(v, &format!("{path}/{k}"), out)),
+                Value::Array(all) => {
+                    all.iter().enumerate().for_each(|(i, v)| numbers(v, &format!("{path}/{i}"), out));
+                }
+                Value::Number(_) => out.push(path.to_owned()),
+                _ => {}
+            }
+        }
+        let mut report = report();
+        // A few buckets are enough, and each makes two numbers.
+        let mut few = Histogram::new();
+        [1000, 2000, 3_000_000].iter().for_each(|ns| few.record(*ns));
+        report.latency.service = few.clone();
+        report.latency.response = few.clone();
+        report.phases = Default::default();
+        report.phases.waiting = few.clone();
+        report.threads[0].service = few;
+        report.series.ticks = vec![Tick { end_ns: 5, length_ns: 5, ..Tick::default() }];
+        report.targets = vec![Default::default()];
+        report.websocket = Some(Default::default());
+        report.target_cost = Some(Default::default());
+        let value = serde_json::to_value(&report).unwrap();
+        let mut all = Vec::new();
+        numbers(&value, "", &mut all);
+        assert!(all.len() > 100);
+        // In turn nothing and the most: both for each of them takes seconds.
+        for (i, path) in all.iter().enumerate() {
+            let mut value = value.clone();
+            *value.pointer_mut(path).unwrap() = Value::from(if i % 2 == 0 { 0 } else { WHOLE_MOST });
+            let Ok(report) = of_value(&value) else { continue };
+            for format in super::super::FORMATS {
+                render(&report, format);
+            }
+            verify(&value.to_string()).unwrap();
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::fs;
 
 use tempfile::TempDir;
-use weir_testkit::{Finished, Weir, run_weir};
+use weir_testkit::{Finished, Weir, run_weir, weir_command};
 
 use crate::support::WEB;
 
@@ -234,4 +234,23 @@ fn every_option_of_the_load_tester_stands_in_its_document() {
         }
         assert!(seen > 1, "{command}: {help:#?}");
     }
+}
+
+// === where it is printed ===
+
+#[test]
+fn a_stdout_that_can_not_be_written_is_told() {
+    let dir = TempDir::new().unwrap();
+    let to = |out: std::process::Stdio| {
+        let run = weir_command(dir.path()).arg("schema").stdout(out).output().unwrap();
+        (run.status.code(), String::from_utf8(run.stderr).unwrap())
+    };
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
+    let (code, said) = to(full.into());
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.starts_with("weir: stdout: No space left"), "{said}");
+    // A reader that has gone away.
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    assert_eq!(to(writer.into()), (Some(0), String::new()));
 }

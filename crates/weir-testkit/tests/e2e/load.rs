@@ -448,6 +448,11 @@ fn a_condition_ends_the_run() {
     let r = report(&["-d60s", "-c1", "--abort-on", "failed>50%", &url(&upstream)]);
     assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
     assert_eq!(r.end, End::Aborted { condition: "failed>50%".to_owned() });
+    let ended = |args: &[&str]| {
+        load(&[&["-d60s", "-c1", "--abort-on", "failed>50%", &url(&upstream)], args].concat())
+    };
+    ended(&[]).expect_code(1);
+    ended(&["--exit-codes", "k6"]).expect_code(99);
     expect_reason(&r, "ended_early", Grade::Suspect);
     expect_reason(&r, "mostly_refused", Grade::Invalid);
     let failed = "checks<99%".to_owned();

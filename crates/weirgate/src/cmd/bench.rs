@@ -76,7 +76,10 @@ impl Bench {
         if self.generator {
             let found = ceiling::ceilings(text, &interrupt)?;
             print(&ceiling::to_text(&found));
-            return Ok(ExitCode::SUCCESS);
+            if interrupt.is_ended() {
+                print("\ninterrupted\n");
+            }
+            return Ok(ExitCode::from(u8::from(found.is_empty())));
         }
         let Some(found) = self.measure(time, &interrupt)? else { return Ok(ExitCode::from(2)) };
         print(&match self.format {

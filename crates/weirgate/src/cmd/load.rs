@@ -74,7 +74,7 @@ pub(super) struct Load {
     /// What the run must hold, or exit with 1: 'p99<20ms', 'errors<0.1%', 'rate>5000'; may be repeated
     #[arg(long = "threshold", value_name = "CONDITION", help_heading = "Judgement")]
     thresholds: Vec<String>,
-    /// End the run when this holds, such as 'errors>50%'; may be repeated
+    /// End the run when this holds, such as 'errors>50%', and exit as for a broken threshold; may be repeated
     #[arg(long = "abort-on", value_name = "CONDITION", help_heading = "Judgement")]
     abort_on: Vec<String>,
     /// Search for the highest rate at which this holds, such as 'p99<20ms,errors<0.1%'; -d is a step [default: 5s]
@@ -103,10 +103,10 @@ pub(super) struct Load {
     #[arg(long, value_name = "PID|auto", help_heading = "Report")]
     pid: Option<String>,
     /// Show how it goes while it runs; the default where stdout and stderr are a terminal
-    #[arg(long, overrides_with = "no_live", help_heading = "Report")]
+    #[arg(long, conflicts_with = "no_live", help_heading = "Report")]
     live: bool,
     /// Show no more than a line of progress
-    #[arg(long, overrides_with = "live", help_heading = "Report")]
+    #[arg(long, help_heading = "Report")]
     no_live: bool,
     /// A name for the run
     #[arg(long, value_name = "NAME", help_heading = "Report")]
@@ -263,7 +263,8 @@ impl Load {
     }
 
     fn exit_code(&self, report: &Report) -> u8 {
-        let broken = report.thresholds.iter().any(|t| !t.passed);
+        let aborted = matches!(report.end, weir_load::report::End::Aborted { .. });
+        let broken = aborted || report.thresholds.iter().any(|t| !t.passed);
         let interrupted = report.end == weir_load::report::End::Interrupted;
         let too_bad = match self.require {
             None => false,

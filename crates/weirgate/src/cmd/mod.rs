@@ -19,6 +19,8 @@ mod status;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use weir_gateway::config::Source;
 
 /// An API gateway that costs less than a hop should.
@@ -123,6 +125,7 @@ pub(crate) fn run() -> ExitCode {
         Some(Command::Status(status)) => status.run(),
     };
     match outcome {
+        Ok(_) if LOST.load(Relaxed) => ExitCode::from(1),
         Ok(code) => code,
         Err(e) => {
             eprintln!("weir: {e:#}");
@@ -131,9 +134,19 @@ pub(crate) fn run() -> ExitCode {
     }
 }
 
-/// Writes to stdout; a reader that has gone away (`| head`) is no error.
+/// Writes to stdout. A reader that has gone away (`| head`) is no error; anything else that keeps text from getting there is told at once, and
+/// the command ends with 1 whatever it would have ended with.
 pub(crate) fn print(text: &str) {
-    use std::io::Write;
+    use std::io::{ErrorKind, Write};
     let mut out = std::io::stdout().lock();
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush()); // see above
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(e) if e.kind() != ErrorKind::BrokenPipe => {
+            LOST.store(true, Relaxed);
+            let _ = writeln!(std::io::stderr(), "weir: stdout: {e}"); // nobody reads it then
+        }
+        _ => {}
+    }
 }
+
+/// Whether something that was printed did not get to where stdout goes.
+static LOST: AtomicBool = AtomicBool::new(false);

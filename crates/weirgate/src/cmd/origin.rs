@@ -65,7 +65,7 @@ impl Serve {
             // A certificate names its file.
             Err(e) if e.kind() == std::io::ErrorKind::InvalidInput => {
                 eprintln!("weir origin: {e}");
-                return Ok(ExitCode::from(1));
+                return Ok(ExitCode::from(2));
             }
             Err(e) => return Ok(self.wrong(&e.to_string())),
         };

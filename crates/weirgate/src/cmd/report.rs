@@ -88,5 +88,5 @@ pub(super) fn parse(text: &str) -> Result<Report, String> {
             weir_load::report::SCHEMA
         ));
     }
-    serde_json::from_str(text).map_err(|e| format!("{e}; {expected}"))
+    weir_load::report::read(text).map_err(|e| format!("{e}; {expected}"))
 }

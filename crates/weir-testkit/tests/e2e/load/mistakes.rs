@@ -52,6 +52,7 @@ fn each_mistake_is_told_with_its_place() {
         (&[URL, "--stages", "1s:5", "-c", "5"], "-c: --stages says how many users there are already"),
         (&[URL, "-m", "5"], "-m: streams are HTTP/2's: add --http2"),
         (&[URL, "--think", "1s", "--rate", "5/s"], "--think: has no meaning beside a fixed rate"),
+        (&[URL, "--stages", "1s:5", "-d", "9s"], "-d: --stages says how long already"),
         // judgement
         (&[URL, "--threshold", "p99"], "--threshold p99: expected METRIC<VALUE or METRIC>VALUE"),
         (&[URL, "--threshold", "p101<1s"], "--threshold p101<1s: the metrics are p50"),
@@ -73,13 +74,19 @@ fn each_mistake_is_told_with_its_place() {
         (&["http://127.0.0.1:1/{{data.a}}"], "`{{data.a}}` needs data: --feed FILE"),
         (&["http://127.0.0.1:1/{{data.a}}", "--feed", "/no/such"], "--feed /no/such: No such file"),
         (&["http://127.0.0.1:1/{{data.a}}", "--feed", "/"], "--feed /: Is a directory"),
+        (
+            &[URL, "--data", "a", "--curl", "curl -d b h"],
+            "--data: the command line of --curl has a body already",
+        ),
         // TLS
+        (&[URL, "--server-name", "a"], "--server-name: no URL speaks TLS"),
         (&[TLS_URL, "--cert", "/no/such", "--key", "/no/such"], "/no/such: No such file"),
         (&[URL, "--cert", "/no/such", "--key", "/no/such"], "/no/such: No such file"),
         (&[TLS_URL, "--cert", "/dev/null"], "a client certificate needs both --cert and --key"),
         (&[TLS_URL, "--cacert", "/dev/null"], "/dev/null: holds no certificate"),
         (&[TLS_URL, "--server-name", "a b"], "neither a DNS name nor an address"),
         // reports
+        (&[URL, "--live", "--no-live"], "cannot be used with '--no-live'"),
         (&[URL, "--format", "excel"], "there is no report format `excel`; there are:"),
         (&[URL, "--save", "/no/such/run.json"], "/no/such/run.json: No such file"),
         (&[URL, "-o", "influx=x"], "expected prometheus=URL"),
@@ -111,19 +118,33 @@ fn one_mistake_is_told_as_one() {
     file("few.csv", b"id,name\n1,a\n2\n");
     file("bad.jsonl", b"{\"a\":1}\nnope\n");
     file("empty.csv", b"");
+    file("twice.csv", b"id,id\n1,2\n");
+    file("good.csv", b"id,name\n1,a\n");
     file("binary.csv", b"\xff\xfe,b\n1,2\n");
     let cases: &[(&str, &str, &str)] = &[
         ("--stages", "1s:x", "--stages 1s:x: `1s:x` is no stage"),
         ("--feed", "few.csv", "--feed few.csv: line 3: has 1 fields where the first line has 2"),
         ("--feed", "bad.jsonl", "--feed bad.jsonl: line 2: "),
         ("--feed", "empty.csv", "--feed empty.csv: there are no rows"),
+        ("--feed", "twice.csv", "--feed twice.csv: line 1: two columns are named `id`"),
+        (
+            "--feed",
+            "good.csv",
+            "--feed good.csv: its rows are for {{data.NAME}}, and no request has one: use one of id, name",
+        ),
+        ("--cacert", "binary.csv", "binary.csv: "),
         ("--feed", "binary.csv", "--feed binary.csv: it is not UTF-8"),
     ];
     table(
         cases,
         |(option, value, _)| format!("{option} {value}"),
         |(option, value, text)| {
-            let target = if *option == "--feed" { "http://127.0.0.1:1/{{data.id}}" } else { URL };
+            let target = match (*option, *value) {
+                ("--feed", "good.csv") => URL,
+                ("--feed", _) => "http://127.0.0.1:1/{{data.id}}",
+                ("--cacert", _) => TLS_URL,
+                _ => URL,
+            };
             let told = run_weir(dir.path(), &["load", option, value, target]);
             told.expect_code(2).expect_text(text);
             assert_eq!(told.stderr.lines().count(), 1, "{}", told.stderr);

@@ -67,7 +67,7 @@ fn it_speaks_tls_with_a_certificate_made_or_given() {
     let dir = TempDir::new().unwrap();
     let origin = |args: &[&str]| run_weir(dir.path(), &[&["origin", "--http", "127.0.0.1:0"], args].concat());
     origin(&["--cert", cert]).expect_code(2).expect_text("--key");
-    origin(&["--cert", "/no/such", "--key", key]).expect_code(1).expect_text("/no/such");
+    origin(&["--cert", "/no/such", "--key", key]).expect_code(2).expect_text("/no/such");
 }
 
 /// A protobuf message in a frame of gRPC.
@@ -184,5 +184,28 @@ fn the_generator_is_measured_against_a_sink() {
     let run = weir_command(dir.path()).args(["bench", "--self", "-d1s"]).output().unwrap();
     let text = String::from_utf8(run.stdout).unwrap();
     assert_eq!(run.status.code(), Some(0), "{text}");
+    assert!(!text.contains("interrupted"), "{text}");
     assert!(text.contains("64, pipelined by 16") && text.contains("fixed rate, half"), "{text}");
+}
+
+#[test]
+fn what_was_not_measured_is_not_printed() {
+    let dir = TempDir::new().unwrap();
+    let mut run = weir_command(dir.path());
+    let child = run.args(["bench", "--self", "-d60s"]).stdout(std::process::Stdio::piped()).spawn().unwrap();
+    // Its sink has a thread of its own: by then signals are taken.
+    let threads = format!("/proc/{}/task", child.id());
+    let named = |name: &str| {
+        let tasks = std::fs::read_dir(&threads).into_iter().flatten().flatten();
+        tasks
+            .filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok())
+            .any(|n| n.trim() == name)
+    };
+    weir_testkit::eventually("the sink runs", || named("weir-sink"));
+    let kill = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+    assert!(kill.unwrap().success());
+    let run = child.wait_with_output().unwrap();
+    let text = String::from_utf8(run.stdout).unwrap();
+    assert!(text.ends_with("\ninterrupted\n"), "{text}");
+    assert!(!text.contains("64 connections") && !text.contains("fixed rate"), "{text}");
 }
