@@ -364,7 +364,8 @@ mod tests {
         report.counts.kept_alive = 100;
         report.ledger.protocols = [("HTTP/1.1".to_owned(), 100)].into();
         assert_eq!(verify(&saved(&report)).unwrap(), []);
-        let changes: [(&str, fn(&mut Report)); 9] = [
+        type Change = fn(&mut Report);
+        let changes: [(&str, Change); 9] = [
             ("series.ticks[].requests", |r| r.series.ticks[0].requests = 102),
             ("series.ticks[].responses", |r| r.series.ticks[0].responses = 101),
             ("series.ticks[].errors", |r| r.series.ticks[0].errors = 3),
