@@ -163,6 +163,10 @@ impl Rehearsal {
         for (name, upstream) in config.upstreams.iter() {
             let path = format!("upstreams.{name}");
             tree::set_list(&mut self.tree, &format!("{path}.endpoints"), &[&origin.to_string()]);
+            if self.tree.find(&format!("{path}.timeouts.tunnel")).is_some() {
+                let what = "no tunnel is opened; plain requests stand for those that ask for a WebSocket";
+                self.notes.push(format!("{path}: {what}"));
+            }
             if upstream.tls.is_none() {
                 continue;
             }

@@ -12,7 +12,7 @@ upstreams:
     endpoints: [ "orders.internal:443" ]
     tls: {}
     host: orders.example.com
-  next: { endpoints: [ 10.0.0.1:80, { address: "10.0.0.2:80", weight: 3 } ], protocol: h2c }
+  next: { endpoints: [ 10.0.0.1:80, { address: "10.0.0.2:80", weight: 3 } ], protocol: h2c, timeouts: { tunnel: 2h } }
 consumers:
   far: { key_auth: [ far-key ], allow_ips: [ 10.0.0.0/8 ] }
   shop: { key_auth: [ "sha256:8190c6248ca3d48f734bbb23e59fcda334842fa21f17c62e72dc8202a766027c", "${SHOP}" ], plan: gold }
@@ -70,6 +70,7 @@ fn one_origin_stands_for_all_upstreams() {
     for note in [
         "upstreams.orders: the origin is asked in cleartext, by http1",
         "listeners.internal: no PROXY header",
+        "upstreams.next: no tunnel is opened; plain requests stand for those that ask for a WebSocket",
         "access_log is written to /dev/null",
         "plans.gold.filters[0]: rate_limit lets everything pass",
     ] {

@@ -2,7 +2,8 @@
 //!
 //! Read from output of oha 1.16.0 (the files `oha*.json` in tests/captured); times in seconds. Durations are from the
 //! intended start, as oha has them when it corrects latencies. One figure has another grain: `rps` describes oha's rate over
-//! windows of 10 ms and ours over the ticks of the report, which are seconds.
+//! windows of 10 ms and ours over the ticks of the report, which are seconds. oha knows of responses alone: where there was none, connections,
+//! rates and bytes are as if there had been nothing. (Beside responses, the bytes of truncated ones are in our `totalData` and not in oha's.)
 
 use super::ghz::marks;
 use super::{Format, Report};
@@ -14,6 +15,9 @@ pub(super) static FORMAT: Format =
 
 const PERCENTILES: [f64; 9] = [10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 99.99];
 
+/// What oha takes a rate over.
+const WINDOW_NS: u64 = 10_000_000;
+
 fn print(report: &Report) -> String {
     // Text from a value whose keys are strings: nothing in it can fail to be written.
     serde_json::to_string_pretty(&value(report)).unwrap_or_default() + "\n"
@@ -24,7 +28,10 @@ fn value(report: &Report) -> Value {
     let finished = report.finished();
     let success = some(finished, report.counts.responses as f64 / finished as f64);
     let rate = finished as f64 / seconds;
-    let body = report.bytes.received_body;
+    let some_responses = report.counts.responses > 0;
+    let body = if some_responses { report.bytes.received_body } else { 0 };
+    let none = Histogram::new();
+    let dial = if some_responses { &report.connections.dial } else { &none };
     let ms = |ns: u64| rounded_ms(times, ns as f64);
     json!({
         "summary": {
@@ -56,9 +63,9 @@ fn value(report: &Report) -> Value {
         "firstBytePercentiles": percentiles(&report.latency.first_byte),
         "rps": rates(report),
         "details": {
-            "DNSDialup": triple(&report.connections.dial),
+            "DNSDialup": triple(dial),
             // Names are looked up once for the whole run, so every connection had the same look-up.
-            "DNSLookup": triple(&looked_up(report)),
+            "DNSLookup": triple(&looked_up(report, dial)),
             "firstByte": triple(&report.latency.first_byte),
         },
         "statusCodeDistribution": report.counts.statuses,
@@ -107,9 +114,9 @@ fn triple(h: &Histogram) -> Value {
     })
 }
 
-fn looked_up(report: &Report) -> Histogram {
+fn looked_up(report: &Report, dial: &Histogram) -> Histogram {
     let mut h = Histogram::new();
-    h.record_n(report.ledger.dns_ns, report.connections.dial.count());
+    h.record_n(report.ledger.dns_ns, dial.count());
     h
 }
 
@@ -119,15 +126,20 @@ fn rates(report: &Report) -> Value {
         .series
         .ticks
         .iter()
-        .filter(|tick| tick.length_ns > 0)
+        .filter(|tick| tick.length_ns > 0 && report.counts.responses > 0)
         .map(|tick| tick.responses as f64 / (tick.length_ns as f64 / 1e9))
         .collect();
     rates.sort_by(f64::total_cmp);
     let n = rates.len() as f64;
     let mean = rates.iter().sum::<f64>() / n;
     let spread = (rates.iter().map(|r| (r - mean).powi(2)).sum::<f64>() / (n - 1.0)).sqrt();
-    // Of one rate there is none, and a NaN is written as null.
-    let stdev = if rates.len() > 1 { spread } else { f64::NAN };
+    // Of one rate there is none, and a NaN is written as null. One tick of more than a window is several rates to oha: to us they are all the same.
+    let stdev = match rates.len() {
+        0 => f64::NAN,
+        1 if report.duration_ns <= WINDOW_NS => f64::NAN,
+        1 => 0.0,
+        _ => spread,
+    };
     let at = |p: &f64| rates.get((p / 100.0 * n) as usize);
     let percentiles: Map<String, Value> =
         PERCENTILES.iter().map(|p| (format!("p{p}"), json!(at(p)))).collect();
@@ -192,6 +204,29 @@ mod tests {
         report.counts.errors.connect = 5;
         report.counts.error_texts = [("Connection refused (os error 111)".to_owned(), 5)].into();
         assert_eq!(print(&report).trim_end(), include_str!("../../tests/captured/oha-refused.json"));
+    }
+
+    #[test]
+    fn truncated_bodies_print_as_captured() {
+        let mut report = Report { duration_ns: 4_000_000, ..Report::default() };
+        report.counts.errors.reset = 6;
+        report.counts.error_texts = [("error reading a body from connection".to_owned(), 6)].into();
+        report.bytes.received_body = 3000;
+        report.ledger.dns_ns = 6059;
+        report.connections.dial.record(231_485);
+        report.series.ticks = vec![Tick { errors: 6, length_ns: 4_000_000, ..Tick::default() }];
+        let text = print(&report);
+        assert_eq!(shape(&text), shape(include_str!("../../tests/captured/oha-truncated.json")));
+        assert!(text.contains(r#""totalData": 0,"#), "{text}");
+    }
+
+    #[test]
+    fn the_spread_of_one_tick() {
+        let mut report = report();
+        report.series.ticks = vec![Tick { responses: 5, length_ns: 183_218_127, ..Tick::default() }];
+        assert!(print(&report).contains(r#""stddev": 0.0"#));
+        report.duration_ns = WINDOW_NS;
+        assert!(print(&report).contains(r#""stddev": null"#));
     }
 
     #[test]
