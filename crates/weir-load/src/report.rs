@@ -26,8 +26,8 @@ mod wrk2;
 pub use figures::{Distribution, Figures, PhaseFigures};
 pub use json::schema;
 pub use parts::{
-    CheckResult, ConnectionStats, Generator, Health, Ledger, TargetCost, TargetStats, ThreadStats,
-    ThresholdResult, WebSocketStats,
+    AddressUse, CheckResult, ConnectionStats, Generator, Health, Ledger, TargetCost, TargetStats,
+    ThreadStats, ThresholdResult, WebSocketStats,
 };
 pub use plan::{CallKind, CallPlan, End, Pace, PlanAsRun, Protocol, Stage, StageUnit, Stop, TargetPlan};
 pub use text::verdict as verdict_text;

@@ -1,6 +1,7 @@
 //! Requests as they are written on the wire: method, path, fields and body of each target.
 
 use super::Reader;
+use crate::engine::addresses::Addresses;
 use crate::engine::h2::request::Rendered;
 use crate::engine::websocket::Kind;
 use crate::grpc::Call;
@@ -81,7 +82,7 @@ impl Reader<'_> {
                     tls = self.tls();
                 }
                 let tls = (url.scheme.is_tls()).then(|| tls.clone().map(|t| (t, url.host.clone()))).flatten();
-                origins.push(Origin { addresses, tls, proxy });
+                origins.push(Origin { addresses: Addresses::new(addresses), tls, proxy });
                 seen.push(key);
                 origins.len() - 1
             });

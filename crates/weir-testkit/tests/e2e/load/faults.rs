@@ -3,9 +3,10 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use weir_load::report::Grade;
+use weir_origin::{Options, Origin};
 use weir_testkit::{Authority, ServerTls, Upstream, unused_address};
 
-use super::{expect_reason, origin, report, url};
+use super::{expect_reason, load, origin, report, url};
 use crate::support::{OK, OK_BODY};
 
 #[test]
@@ -15,6 +16,48 @@ fn a_dead_target_is_noticed() {
     assert_eq!((r.counts.requests, r.counts.responses, r.counts.errors.connect), (4, 0, 4));
     expect_reason(&r, "no_responses", Grade::Invalid);
     assert!(r.counts.error_texts.keys().any(|t| t.contains("refused")), "{:?}", r.counts.error_texts);
+}
+
+#[test]
+fn an_address_that_refuses_is_passed_over() {
+    // ::1 refuses, or this machine has none; 127.0.0.3 is where nobody listens.
+    let (origin, _) = origin("/");
+    let port = origin.address().port();
+    let (url, with) = (format!("http://peer.weir.test:{port}/"), format!("peer.weir.test:{port}"));
+    for (others, more) in [
+        ("[::1],127.0.0.1", &["-c4"][..]),
+        ("127.0.0.3,127.0.0.1", &["-c4", "--no-keepalive"]),
+        ("127.0.0.3,127.0.0.1", &["-c4", "--rate", "400"]),
+        ("127.0.0.3,[::1],127.0.0.1", &["--http2", "-c2", "-m2"]),
+    ] {
+        let r = report(&[&["-n40", "-t2", "--resolve", &format!("{with}:{others}"), &url], more].concat());
+        assert_eq!((r.counts.responses, r.counts.errors.total()), (40, 0), "{others}: {:?}", r.counts);
+        assert!(r.connections.responses_by_client.iter().all(|n| *n > 0) || more.contains(&"400"));
+        assert_eq!(r.plan.targets[0].addresses.len(), others.split(',').count());
+        let of = |address: &str| r.ledger.addresses[&format!("{address}:{port}")].clone();
+        let dead = of(others.split(',').next().unwrap());
+        assert!(dead.opened == 0 && dead.failed > 0, "{others}: {:?}", r.ledger.addresses);
+        assert_eq!(of("127.0.0.1").opened, r.connections.opened, "{others}: {:?}", r.ledger.addresses);
+    }
+    let told = load(&["-n4", "-c2", "--resolve", &format!("{with}:127.0.0.3,127.0.0.1"), &url]);
+    told.expect_text(&format!("address      127.0.0.3:{port}, 0 connections opened, "));
+    let none = report(&["-n4", "-c2", "--resolve", &format!("{with}:127.0.0.3,127.0.0.4"), &url]);
+    assert_eq!((none.counts.responses, none.counts.errors.connect), (0, 4), "{:?}", none.counts);
+    assert!(none.ledger.addresses.values().all(|used| used.failed > 0), "{:?}", none.ledger.addresses);
+}
+
+#[test]
+fn connections_are_spread_over_all_addresses_that_accept() {
+    let any = Options { address: "0.0.0.0:0".parse().unwrap(), ..Options::default() };
+    let origin = Origin::start(any).unwrap();
+    let port = origin.address().port();
+    let resolve = format!("peer.weir.test:{port}:127.0.0.3,[::1],127.0.0.4");
+    let url = format!("http://peer.weir.test:{port}/");
+    let r = report(&["-n80", "-c8", "-t1", "--resolve", &resolve, &url]);
+    assert_eq!((r.counts.responses, r.counts.errors.total()), (80, 0), "{:?}", r.counts);
+    let opened = |address: &str| r.ledger.addresses[&format!("{address}:{port}")].opened;
+    assert_eq!(opened("127.0.0.3") + opened("127.0.0.4"), 8, "{:?}", r.ledger.addresses);
+    assert!(opened("127.0.0.3") > 1 && opened("127.0.0.4") > 1, "{:?}", r.ledger.addresses);
 }
 
 #[test]
