@@ -164,6 +164,9 @@ pub(super) fn run(
     let connections = plan.clients / streams;
     let clients = (connections / threads + usize::from(index < connections % threads)) * streams;
     let first = (index * (connections / threads) + index.min(connections % threads)) * streams;
+    if plan.is_websocket() || plan.origins.iter().any(|o| o.tls.is_some()) {
+        weir_wire::random::make_ready(); // or the first handshake of each thread would be told to take as long
+    }
     let mut ahead = runtime.block_on(Ahead::open(&plan, &shared, index));
     drop(ready);
     let clock = *shared.clock.wait();
