@@ -31,6 +31,7 @@ pub static REASONS: &[Rule] = &[
     Rule { code: "body_length_changed", grade: Grade::Suspect, look: body_length_changed },
     Rule { code: "not_kept_alive", grade: Grade::Suspect, look: not_kept_alive },
     Rule { code: "sessions_differ", grade: Grade::Suspect, look: sessions_differ },
+    Rule { code: "unsolicited", grade: Grade::Suspect, look: unsolicited },
     Rule { code: "too_short", grade: Grade::Suspect, look: too_short },
     Rule { code: "ended_early", grade: Grade::Suspect, look: ended_early },
 ];
@@ -72,6 +73,9 @@ pub const MISSED: f64 = 0.02;
 
 /// Share of requests that may end in an error, or in a status that nobody expected.
 pub const ERRORS: f64 = 0.001;
+
+/// Share of the messages over WebSocket that nobody may have asked for.
+pub const UNSOLICITED: f64 = 0.01;
 
 /// A step of the clock that is no drift: NTP slews by 0.05 % at most, so this is ten times that, and never less than 10 ms.
 pub const CLOCK_SHARE: f64 = 0.005;
@@ -335,6 +339,17 @@ fn sessions_differ(r: &Report) -> Option<String> {
     (r.ledger.sessions.len() > 1).then(|| {
         let all: Vec<&str> = r.ledger.sessions.keys().map(String::as_str).collect();
         format!("connections were not all of one kind: {}", all.join("; "))
+    })
+}
+
+fn unsolicited(r: &Report) -> Option<String> {
+    let ws = r.websocket.as_ref()?;
+    (share(ws.unsolicited, ws.received) > UNSOLICITED).then(|| {
+        format!(
+            "{} of the {} messages came while none was waited for: others may have been taken for answers",
+            grouped(ws.unsolicited),
+            grouped(ws.received)
+        )
     })
 }
 
