@@ -1,14 +1,17 @@
 //! The highest rate that holds: a search by open loop, so that a target that falls behind shows it in the response time.
 //!
 //! A closed loop says first how much there is to be had at most, then rates are tried one after the other and the gap between those that hold
-//! and those that do not is halved. `Search` decides; it knows neither clock nor target.
+//! and those that do not is halved. `Search` decides; it knows neither clock nor target. `step` says whether a rate held, and whose limit it was if not.
 
 mod html;
+mod step;
 
-use crate::report::{Generator, Percentiles, Report, ThresholdResult};
+pub use step::{Limit, Step};
+
+use crate::report::{Generator, Grade};
 use crate::threshold::Threshold;
 use crate::units::{grouped, time};
-use crate::{Interrupt, Mistake, Options, Plan};
+use crate::{Interrupt, Mistake, Options, Plan, verdict};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt::Write;
@@ -41,6 +44,8 @@ pub struct Knee {
     pub conditions: Vec<String>,
     /// The highest rate that held, twice; none where none did.
     pub rate: Option<f64>,
+    /// Whose limit the lowest rate is that did not hold; none where all held.
+    pub limit: Option<Limit>,
     /// What a closed loop reached.
     pub closed_rate: f64,
     /// Each rate tried, in the order of trying.
@@ -49,26 +54,6 @@ pub struct Knee {
     pub interrupted: bool,
     /// The machine and version that made the load.
     pub generator: Generator,
-}
-
-/// One rate that was tried.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default)]
-pub struct Step {
-    /// Requests a second as planned.
-    pub rate: f64,
-    /// Responses a second.
-    pub responses_per_s: f64,
-    /// Response time.
-    pub response: Percentiles,
-    /// Share of errors and unexpected statuses.
-    pub failed_share: f64,
-    /// Whether all conditions held and no start was missed.
-    pub held: bool,
-    /// Each condition.
-    pub thresholds: Vec<ThresholdResult>,
-    /// Codes of what speaks against the result.
-    pub reasons: Vec<String>,
 }
 
 impl Knee {
@@ -84,8 +69,13 @@ impl Knee {
         mut on_step: impl FnMut(f64),
     ) -> Result<std::io::Result<Self>, Vec<Mistake>> {
         let conditions: Vec<String> = conditions.split(',').map(|c| c.trim().to_owned()).collect();
-        let bad = conditions.iter().filter_map(|c| Threshold::parse("--find-knee", c).err());
-        let mut mistakes: Vec<Mistake> = bad.collect();
+        let (mut asked, mut mistakes) = (Vec::new(), Vec::new());
+        for condition in &conditions {
+            match Threshold::parse("--find-knee", condition) {
+                Ok(threshold) => asked.push(threshold),
+                Err(mistake) => mistakes.push(mistake),
+            }
+        }
         let or =
             |value: &Option<String>, default: &str| Some(value.clone().unwrap_or_else(|| default.to_owned()));
         let step = Options {
@@ -125,13 +115,14 @@ impl Knee {
                 Err(e) => return Ok(Err(e)),
             };
             if !interrupt.is_ended() {
-                let step = Step::of(rate, report);
+                let step = Step::of(rate, report, &asked);
                 search.tell(step.held);
                 knee.steps.push(step);
             }
         }
         knee.interrupted = interrupt.is_ended();
         knee.rate = search.found;
+        knee.limit = knee.first_broken().and_then(|step| step.limit);
         Ok(Ok(knee))
     }
 
@@ -160,7 +151,7 @@ impl Knee {
                 step.failed_share * 100.0,
                 if step.held { "held" } else { "BROKEN" },
                 bar(step.response.p99),
-                step.reasons.join(" ")
+                step.told().join(" ")
             );
         }
         out
@@ -174,34 +165,41 @@ impl Knee {
     /// What was found, as a sentence.
     fn found(&self) -> String {
         let conditions = self.conditions.join(", ");
-        match self.rate {
+        let found = match self.rate {
             Some(rate) => format!("{}/s is the highest rate that holds {conditions}", whole(rate)),
             None if self.interrupted => "interrupted before a rate was found".to_owned(),
             None => format!("no rate holds {conditions}"),
+        };
+        match self.first_broken().filter(|_| self.limit == Some(Limit::Generator)) {
+            Some(step) => format!(
+                "{found}; at {}/s it was the generator that could not ({}), so the target may hold more",
+                whole(step.rate),
+                step.of_generator().join(", ")
+            ),
+            None => found,
         }
+    }
+
+    /// How far what was found can be believed, and why not: what speaks against a rate that held speaks against it, or where none held, what speaks
+    /// against those tried.
+    fn verdict(&self) -> (Grade, Vec<&str>) {
+        let counts = |step: &&Step| step.held || self.rate.is_none();
+        let all = self.steps.iter().filter(counts).flat_map(|step| &step.reasons);
+        let mut codes: Vec<&str> = all.map(String::as_str).collect();
+        codes.sort_unstable();
+        codes.dedup();
+        (codes.iter().map(|code| verdict::grade_of(code)).max().unwrap_or_default(), codes)
+    }
+
+    /// The lowest rate that did not hold.
+    fn first_broken(&self) -> Option<&Step> {
+        self.by_rate().into_iter().find(|step| !step.held)
     }
 
     fn by_rate(&self) -> Vec<&Step> {
         let mut steps: Vec<&Step> = self.steps.iter().collect();
         steps.sort_by(|a, b| a.rate.total_cmp(&b.rate));
         steps
-    }
-}
-
-impl Step {
-    fn of(rate: f64, report: Report) -> Self {
-        let reasons: Vec<String> = report.verdict.reasons.iter().map(|r| r.code.clone()).collect();
-        // Conditions on responses that came say nothing of requests that never started.
-        let missed = reasons.iter().any(|code| code == "rate_missed");
-        Self {
-            rate,
-            responses_per_s: report.rate(),
-            response: Percentiles::of(&report.latency.response),
-            failed_share: report.failed_share(),
-            held: !missed && report.counts.responses > 0 && report.thresholds.iter().all(|t| t.passed),
-            thresholds: report.thresholds,
-            reasons,
-        }
     }
 }
 

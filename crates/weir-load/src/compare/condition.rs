@@ -7,7 +7,7 @@ use crate::Mistake;
 /// One condition.
 #[derive(Clone, Debug)]
 pub(super) struct Condition {
-    text: String,
+    pub(super) text: String,
     pub(super) figure: &'static Figure,
     /// A share.
     bound: f64,

@@ -54,7 +54,8 @@ pub(super) fn ratio(pairs: &[(f64, f64)], seed: u64) -> Option<Interval> {
     logs.iter().all(|l| l.is_finite()).then(|| mean(&logs, seed))?.map(|i| i.map(f64::exp))
 }
 
-/// The ratio of `b` to `a`, measured apart: what both vary is in the interval. Values must be above 0.
+/// The ratio of `b` to `a`, measured apart: what both vary is in the interval, which is not known where that of one is not. Values must be above
+/// 0.
 pub(super) fn ratio_apart(a: &[f64], b: &[f64], seed: u64) -> Option<Interval> {
     let logs = |samples: &[f64]| -> Option<Vec<f64>> {
         let logs: Vec<f64> = samples.iter().map(|v| v.ln()).collect();
@@ -62,13 +63,13 @@ pub(super) fn ratio_apart(a: &[f64], b: &[f64], seed: u64) -> Option<Interval> {
     };
     let (a, b) = (mean(&logs(a)?, seed)?, mean(&logs(b)?, seed.wrapping_add(1))?);
     let value = b.value - a.value;
-    // The errors of both are independent, so their squares add up. One that is not known counts as none.
-    let reach =
-        |bound: fn((f64, f64)) -> f64, i: Interval| i.range.map_or(0.0, |r| (bound(r) - i.value).abs());
-    let low = reach(|r| r.0, b).hypot(reach(|r| r.1, a));
-    let high = reach(|r| r.1, b).hypot(reach(|r| r.0, a));
-    let known = a.range.is_some() || b.range.is_some();
-    Some(Interval { value, range: known.then_some((value - low, value + high)) }.map(f64::exp))
+    let range = a.range.zip(b.range).map(|(of_a, of_b)| {
+        // The errors of both are independent, so their squares add up.
+        let low = (b.value - of_b.0).abs().hypot((of_a.1 - a.value).abs());
+        let high = (of_b.1 - b.value).abs().hypot((a.value - of_a.0).abs());
+        (value - low, value + high)
+    });
+    Some(Interval { value, range }.map(f64::exp))
 }
 
 /// The estimate over all rows, and its interval from drawing as many rows again and again.
@@ -183,10 +184,11 @@ mod tests {
             ratio_apart(&samples(10.0), &samples(5.0), seed)
         });
         assert!((0.92..=0.99).contains(&share), "{share}");
-        let one = ratio_apart(&[10.0], &[4.0, 6.0], 1).unwrap();
-        assert!(one.range.is_some_and(|(low, high)| low < one.value && one.value < high), "{one:?}");
-        let single = ratio_apart(&[10.0], &[5.0], 1).unwrap();
-        assert!((single.value - 0.5).abs() < 1e-12 && single.range.is_none(), "{single:?}");
+        // How one value varies nobody knows, and so not how the ratio does.
+        for (a, b) in [(&[10.0][..], &[5.0][..]), (&[10.0], &[4.0, 6.25]), (&[8.0, 12.5], &[5.0])] {
+            let single = ratio_apart(a, b, 1).unwrap();
+            assert!((single.value - 0.5).abs() < 1e-12 && single.range.is_none(), "{single:?}");
+        }
     }
 
     #[test]

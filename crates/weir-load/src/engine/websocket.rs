@@ -129,9 +129,7 @@ impl Socket {
             sent.clone_from(&socket.out);
         }
         let started = worker.clock.now();
-        if worker.counts(started) {
-            worker.tally.borrow_mut().bytes.sent_head += socket.out.len() as u64;
-        }
+        worker.sent(worker.counts(started), socket.out.len() as u64, 0, started);
         let mut answer = ResponseHead::default();
         poll_fn(|cx| {
             slot.watch(cx);
@@ -203,12 +201,8 @@ impl Socket {
             let room = super::CAPTURE_BYTES.saturating_sub(sent.len());
             sent.extend(self.out.iter().skip(from).take(room));
         }
-        if counts {
-            let mut tally = worker.tally.borrow_mut();
-            tally.bytes.sent_head += size as u64;
-            tally.bytes.sent_body += message.len() as u64;
-            tally.sessions.sent += 1;
-        }
+        worker.sent(counts, size as u64, message.len() as u64, started);
+        worker.tally.borrow_mut().sessions.sent += u64::from(counts);
         self.asked = Some(Asked { started, sent: 0, first: 0 });
     }
 
@@ -267,7 +261,7 @@ impl Socket {
                 return Poll::Ready(Err(Failure::Cut));
             };
             if Worker::is_late(slot, now) {
-                worker.tally.borrow_mut().received(&response);
+                worker.received(intended, &response, now);
                 return Poll::Ready(Err(Failure::Timeout));
             }
             if worker.counts(intended) {
@@ -310,14 +304,15 @@ impl Socket {
     /// A message that nobody asked for.
     fn unasked(&mut self, worker: &Worker, response: &Response) {
         if let Some((_, received)) = &mut self.capture {
-            let whole = response.head_bytes + response.body_bytes + response.framing_bytes;
-            received.drain(..usize::try_from(whole).unwrap_or(usize::MAX).min(received.len()));
+            received
+                .drain(..usize::try_from(response.wire_bytes()).unwrap_or(usize::MAX).min(received.len()));
         }
-        if worker.counts(worker.clock.now()) {
+        let now = worker.clock.now();
+        worker.received(now, response, now);
+        if worker.counts(now) {
             let mut tally = worker.tally.borrow_mut();
             tally.sessions.received += 1;
             tally.sessions.unsolicited += 1;
-            tally.received(response);
         }
     }
 
@@ -378,11 +373,9 @@ impl Socket {
         }
         let fed = self.frames.feed(input, &mut self.out, &mut self.mask);
         if self.frames.pings != pings {
-            let mut tally = worker.tally.borrow_mut();
-            tally.sessions.pings += self.frames.pings - pings;
-            if worker.counts(worker.clock.now()) {
-                tally.bytes.sent_head += (self.out.len() - waiting) as u64;
-            }
+            worker.tally.borrow_mut().sessions.pings += self.frames.pings - pings;
+            let now = worker.clock.now();
+            worker.sent(worker.counts(now), (self.out.len() - waiting) as u64, 0, now);
         }
         match fed {
             Ok(Fed::More) => {

@@ -37,6 +37,9 @@ pub fn verdict(r: &Report) -> String {
     out
 }
 
+/// How long what is under way at the end must take so that it is said.
+const SAID_NS: u64 = 200_000_000;
+
 fn plan(r: &Report, out: &mut String) {
     let p = &r.plan;
     let total: u64 = p.targets.iter().map(|t| u64::from(t.weight)).sum();
@@ -55,7 +58,7 @@ fn plan(r: &Report, out: &mut String) {
         Pace::Stages { of: StageUnit::Users, stages, .. } => format!("{} stages of users", stages.len()),
         Pace::Stages { of: StageUnit::Rate, stages, .. } => format!("{} stages of a rate", stages.len()),
     };
-    let mut words = vec![format!("{:.2} s", r.seconds()), pace];
+    let mut words = vec![format!("{:.2} s", r.rated().seconds()), pace];
     let streams = if p.streams > 1 { format!(" of {} streams", p.streams) } else { String::new() };
     words.push(format!("{}{streams}", counted(p.connections, "connection")));
     words.push(counted(p.threads, "thread"));
@@ -67,6 +70,10 @@ fn plan(r: &Report, out: &mut String) {
     }
     if r.warmup_ns > 0 {
         words.push(format!("after {:.2} s of warm-up", r.warmup_ns as f64 / 1e9));
+    }
+    let rest = r.duration_ns.saturating_sub(r.rated().length_ns);
+    if rest >= SAID_NS {
+        words.push(format!("and {:.2} s for what was under way", rest as f64 / 1e9));
     }
     let _ = writeln!(out, "{}", words.join(", "));
 }
@@ -99,8 +106,12 @@ fn counts(r: &Report, out: &mut String) {
             let _ = writeln!(out, "{name:<12} {:>14}", grouped(n));
         }
     }
-    for (name, n) in [("sent", r.bytes.sent()), ("received", r.bytes.received())] {
-        let _ = write!(out, "{name:<12} {:>14} {:>14}/s", size(n as f64), size(n as f64 / r.seconds()));
+    let rated = r.rated();
+    for (name, n, rated_n) in
+        [("sent", r.bytes.sent(), rated.sent), ("received", r.bytes.received(), rated.received)]
+    {
+        let per_second = rated_n as f64 / rated.seconds();
+        let _ = write!(out, "{name:<12} {:>14} {:>14}/s", size(n as f64), size(per_second));
         if c.responses > 0 {
             let _ = write!(out, "   {} each", size(n as f64 / c.responses as f64));
         }

@@ -147,9 +147,27 @@ impl Found {
                 self.say("websocket.sent", ws.sent, format!("at most {}", counts.requests));
             }
         }
+        self.window(report);
         let worst = report.verdict.reasons.iter().map(|reason| reason.grade).max().unwrap_or(Grade::Valid);
         if report.verdict.grade != worst {
             self.say("verdict.grade", report.verdict.grade, worst);
+        }
+    }
+
+    /// What rates are of. Without a warm-up it is part of what was counted.
+    fn window(&mut self, report: &Report) {
+        let Some(window) = report.window else { return };
+        let mut most = |path: &str, saved: u64, most: u64| {
+            if saved > most {
+                self.say(path, saved, format!("at most {most}"));
+            }
+        };
+        most("window.length_ns", window.length_ns, report.duration_ns);
+        if report.warmup_ns == 0 {
+            most("window.responses", window.responses, report.counts.responses);
+            most("window.errors", window.errors, report.counts.errors.total());
+            most("window.sent", window.sent, report.bytes.sent());
+            most("window.received", window.received, report.bytes.received());
         }
     }
 
@@ -170,6 +188,10 @@ impl Found {
             self.equal("targets[].requests", targets.iter().map(|t| t.requests).sum(), counts.requests);
             self.equal("targets[].responses", targets.iter().map(|t| t.responses).sum(), counts.responses);
             self.equal("targets[].errors", targets.iter().map(|t| t.errors).sum(), errors);
+            if let Some(window) = report.window {
+                let ended = targets.iter().map(|t| t.in_window).sum();
+                self.equal("targets[].in_window", ended, window.responses);
+            }
         }
         let clients = &report.connections.responses_by_client;
         if !clients.is_empty() && clients.len() < CLIENTS_MOST {
@@ -221,7 +243,7 @@ const fn top(from: u64) -> u64 {
 mod tests {
     use super::*;
     use crate::Histogram;
-    use crate::report::{Format, Reason, ThreadStats, render};
+    use crate::report::{Format, Reason, TargetStats, ThreadStats, Window, render};
 
     /// A report in which everything agrees.
     fn report() -> Report {
@@ -303,6 +325,22 @@ mod tests {
         report.verdict.reasons =
             vec![Reason { code: "x".to_owned(), grade: Grade::Suspect, text: String::new() }];
         assert_eq!(paths(&saved(&report)), ["counts.requests", "verdict.grade", "threads[].errors"]);
+    }
+
+    #[test]
+    fn what_rates_are_of_is_part_of_what_was_counted() {
+        let window = |responses| Window { length_ns: 900_000_000, responses, ..Window::default() };
+        let target =
+            TargetStats { requests: 103, responses: 100, errors: 2, in_window: 90, ..TargetStats::default() };
+        let mut report = Report { window: Some(window(90)), targets: vec![target], ..report() };
+        assert_eq!(verify(&saved(&report)).unwrap(), []);
+        report.window = Some(window(101));
+        assert_eq!(paths(&saved(&report)), ["window.responses", "targets[].in_window"]);
+        report.warmup_ns = 1; // some of them began in it
+        report.targets[0].in_window = 101;
+        assert_eq!(verify(&saved(&report)).unwrap(), []);
+        report.window = Some(Window { length_ns: 1_000_000_001, ..window(101) });
+        assert_eq!(paths(&saved(&report)), ["window.length_ns"]);
     }
 
     #[test]

@@ -5,13 +5,13 @@
 mod file;
 mod run;
 
+use super::kept::Kept;
 use super::load::{ConnectionArgs, RequestArgs, end_on_ctrl_c};
 use super::{Format, print};
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use clap::Args;
 use file::BenchFile;
-use std::fs::File;
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use weir_load::compare::CompareEnd;
@@ -136,7 +136,7 @@ impl Compare {
             return self.run_file(path);
         }
         let ready = self.options().and_then(|options| Ready::new(&options));
-        let (ready, kept) = match (ready, Kept::open(&self)) {
+        let (ready, kept) = match (ready, Files::open(&self)) {
             (Ok(ready), Ok(kept)) => (ready, kept),
             (ready, kept) => {
                 let mistakes = ready.err().into_iter().chain(kept.err()).flatten();
@@ -193,7 +193,7 @@ impl Compare {
             ));
             return Ok(ExitCode::SUCCESS);
         }
-        let kept = match Kept::open(self) {
+        let kept = match Files::open(self) {
             Ok(kept) => kept,
             Err(mistakes) => {
                 mistakes.iter().for_each(|m| eprintln!("weir compare: {m}"));
@@ -244,35 +244,24 @@ impl Compare {
     }
 }
 
-/// The files that a result is written to, open before the run: one that cannot be kept need not be made.
-struct Kept {
-    json: Option<File>,
-    html: Option<File>,
+/// The files that a result is written to.
+struct Files {
+    json: Option<Kept>,
+    html: Option<Kept>,
 }
 
-impl Kept {
+impl Files {
     fn open(args: &Compare) -> Result<Self, Vec<Mistake>> {
-        let create = |path: &Option<PathBuf>| {
-            let hint = |path: &Path, e: std::io::Error| Mistake {
-                place: path.display().to_string(),
-                hint: e.to_string(),
-            };
-            path.as_ref().map(|path| File::create(path).map_err(|e| hint(path, e))).transpose()
-        };
-        match (create(&args.save), create(&args.html)) {
+        let open = |path: &Option<PathBuf>| path.as_deref().map(Kept::open).transpose();
+        match (open(&args.save), open(&args.html)) {
             (Ok(json), Ok(html)) => Ok(Self { json, html }),
             (json, html) => Err(json.err().into_iter().chain(html.err()).collect()),
         }
     }
 
     fn write(self, json: &str, html: impl FnOnce() -> String) -> Result<()> {
-        if let Some(mut file) = self.json {
-            file.write_all(json.as_bytes()).context("--save")?;
-        }
-        if let Some(mut file) = self.html {
-            file.write_all(html().as_bytes()).context("--html")?;
-        }
-        Ok(())
+        self.json.map_or(Ok(()), |file| file.write(json))?;
+        self.html.map_or(Ok(()), |file| file.write(&html()))
     }
 }
 

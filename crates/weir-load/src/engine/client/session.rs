@@ -51,12 +51,12 @@ impl Client {
         })
         .await;
         if outcome.is_err() {
-            worker.tally.borrow_mut().received(&socket.unfinished());
+            worker.received(intended, &socket.unfinished(), worker.clock.now());
         }
         if outcome.is_ok() && plan.keepalive {
             self.sockets[index] = Some(socket);
         } else {
-            close(socket.close(&worker));
+            close(&worker, socket.close(&worker));
         }
         self.out = made;
         outcome
@@ -96,7 +96,7 @@ impl Client {
 
 /// The session, once what came on it before it is asked was read; or how the target has ended it.
 async fn cleared(
-    worker: &Worker,
+    worker: &Rc<Worker>,
     slot: &Slot,
     mut socket: Socket,
 ) -> Result<Result<Socket, Failure>, Failure> {
@@ -106,7 +106,8 @@ async fn cleared(
     })
     .await;
     let Err(failure) = outcome else { return Ok(Ok(socket)) };
-    worker.tally.borrow_mut().received(&socket.unfinished());
-    close(socket.close(worker));
+    let now = worker.clock.now();
+    worker.received(now, &socket.unfinished(), now);
+    close(worker, socket.close(worker));
     if matches!(failure, Failure::Reset(_) | Failure::Write(_)) { Ok(Err(failure)) } else { Err(failure) }
 }

@@ -72,13 +72,16 @@ fn a_saved_result_is_a_gate() {
         .expect_text("BROKEN p50 worse 20%: slow");
     let lenient = ["--against", "before.json", "--fail-if", "rate worse 90%"];
     compare(&dir, &[&rounds[..], &lenient, &[&quick]].concat()).expect_code(0).expect_text("to before");
-    // A report of `weir load` is one value for each figure.
+    // A report of `weir load` is one value for each figure: something to look at, and no gate.
     let url = quick.trim_start_matches("quick=");
     run_weir(dir.path(), &["load", "-n200", "-c1", "--save", "load.json", url]).expect_code(0);
     let gate = ["--against", "load.json", "--fail-if", "p50 worse 20%"];
     compare(&dir, &[&rounds[..], &gate, &[&slow]].concat())
-        .expect_code(1)
-        .expect_text("BROKEN p50 worse 20%: slow");
+        .expect_code(2)
+        .expect_text("one value for it")
+        .expect_text("weir compare NAME=URL --save FILE");
+    let look = ["-d500ms", "--against", "load.json"];
+    compare(&dir, &[&look[..], &[&slow]].concat()).expect_code(0).expect_text("to before");
 }
 
 #[test]

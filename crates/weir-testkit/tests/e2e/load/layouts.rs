@@ -119,6 +119,24 @@ fn what_cannot_be_kept_is_not_measured() {
 }
 
 #[test]
+fn a_mistake_costs_no_baseline() {
+    let dir = TempDir::new().unwrap();
+    let target = "now=http://127.0.0.1:1/";
+    for args in [
+        &["load", "http://127.0.0.1:1/", "--threshold", "p99"][..],
+        &["load", "http://127.0.0.1:1/", "--find-knee", "p99"],
+        &["compare", target, "--against", "base.json", "--fail-if", "p99 wrose 5%"],
+    ] {
+        std::fs::write(dir.path().join("base.json"), "what was measured before").unwrap();
+        let saving = [args, &["--save", "base.json", "--html", "new.html"]].concat();
+        weir(&dir, &saving).expect_code(2);
+        let kept = std::fs::read_to_string(dir.path().join("base.json")).unwrap();
+        assert_eq!(kept, "what was measured before", "{args:?}");
+        assert!(!dir.path().join("new.html").exists(), "{args:?}");
+    }
+}
+
+#[test]
 fn prometheus_is_told_while_it_runs_and_at_the_end() {
     let (_origin, url) = origin("/body/1KiB");
     let prometheus = Upstream::script(|conn| {
