@@ -117,6 +117,7 @@ pub(crate) struct ThreadEnd {
     pub(crate) measured_ns: u64,
     pub(crate) cpu_ns: u64,
     pub(crate) waited_ns: u64,
+    pub(crate) think_ns: u64,
     pub(crate) available_ns: u64,
     pub(crate) responses_by_client: Vec<u64>,
     pub(crate) dial: Histogram,

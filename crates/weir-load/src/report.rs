@@ -396,10 +396,10 @@ impl Report {
     }
 
     /// The difference between Little's law and what was seen, 0 to 1: the share of the clients' time in which they had no request
-    /// under way though they should. None where clients may be idle (fixed rate).
+    /// under way and did not think either. None where clients may be idle (fixed rate).
     pub fn little_residual(&self) -> Option<f64> {
         let available: u64 = self.threads.iter().map(|t| t.available_ns).sum();
-        let busy: u64 = self.threads.iter().map(|t| t.busy_ns).sum();
+        let busy: u64 = self.threads.iter().map(|t| t.busy_ns + t.think_ns).sum();
         let closed = match &self.plan.pace {
             Pace::AsFastAsPossible => true,
             Pace::Rate { .. } => false,

@@ -265,9 +265,8 @@ fn stalled(r: &Report) -> Option<String> {
     let silence = r.health.longest_silence_ns;
     // With few clients and a slow target, silence of the length of a response is its nature.
     let usual = r.latency.service.quantile(0.9).max(1);
-    (silence > 1_000_000_000 && silence > 3 * usual).then(|| {
-        format!("for {} no response came at all, though requests were under way", time(silence as f64))
-    })
+    (silence > 1_000_000_000 && silence > 3 * usual)
+        .then(|| format!("for {} no response came at all, though requests were made", time(silence as f64)))
 }
 
 fn generator_busy(r: &Report) -> Option<String> {
@@ -298,8 +297,10 @@ fn late_starts(r: &Report) -> Option<String> {
 
 fn littles_law(r: &Report) -> Option<String> {
     let residual = r.little_residual()?;
-    (residual > LITTLE && r.counts.responses > 0 && r.duration_ns >= JUDGED_NS).then(|| {
-        format!("in {} of the connections' time no request was under way: rate times latency does not give the connections", percent(residual))
+    // Users who come late and leave soon may have been there for less than the run.
+    let there: u64 = r.threads.iter().map(|t| t.available_ns).sum();
+    (residual > LITTLE && r.counts.responses > 0 && r.duration_ns.min(there) >= JUDGED_NS).then(|| {
+        format!("in {} of the connections' time no request was under way, think time apart: rate times latency does not give the connections", percent(residual))
     })
 }
 

@@ -249,6 +249,7 @@ fn add_thread(r: &mut Report, thread: &ThreadEnd) {
         cpu_ns: thread.cpu_ns,
         waited_ns: thread.waited_ns,
         busy_ns: t.busy_ns,
+        think_ns: thread.think_ns,
         available_ns: thread.available_ns,
     });
     let pairs = [

@@ -32,8 +32,9 @@ pub struct ThreadStats {
     pub waited_ns: u64,
     /// Sum over its clients of the time they had a request under way, connecting and errors included, while measuring: for Little's law.
     pub busy_ns: u64,
-    /// Sum over its clients of the time they could have had one: their number times the duration, less think time and time before
-    /// their stage.
+    /// Sum over its clients of their think time while measuring. Reports of older versions have 0, and less in the next instead.
+    pub think_ns: u64,
+    /// Sum over its clients of the time they were there: their number times the duration, less the time before their stage and after it.
     pub available_ns: u64,
 }
 

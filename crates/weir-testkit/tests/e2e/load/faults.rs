@@ -1,5 +1,6 @@
 //! Targets that fail, and what the counts and the verdict make of it.
 
+use std::io::{Read, Write};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -19,6 +20,56 @@ fn a_dead_target_is_noticed() {
     assert_eq!((r.counts.requests, r.counts.responses, r.counts.errors.connect), (4, 0, 4));
     expect_reason(&r, "no_responses", Grade::Invalid);
     assert!(r.counts.error_texts.keys().any(|t| t.contains("refused")), "{:?}", r.counts.error_texts);
+}
+
+#[test]
+fn a_target_that_is_gone_is_a_stall_at_every_pace() {
+    for pace in [&["-c4"][..], &["-c2", "--think", "100ms"], &["-c4", "--rate", "200/s"]] {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let target = format!("http://{}/", listener.local_addr().unwrap());
+        let served = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let _ = stream.read(&mut [0; 1024]).unwrap();
+            stream.write_all(OK.as_bytes()).unwrap();
+        });
+        let r = report(&[&["-d1500ms", "-t1", &target], pace].concat());
+        served.join().unwrap();
+        assert!(
+            r.counts.responses > 0 && r.health.longest_silence_ns > 1_100_000_000,
+            "{pace:?} {:?}",
+            r.health
+        );
+        expect_reason(&r, "stalled", Grade::Suspect);
+        if pace.contains(&"--rate") {
+            // Each start that is due is tried, and none waits for a client that could not connect.
+            assert_eq!((r.counts.requests, r.counts.unsent), (300, 0), "{:?}", r.counts);
+            assert!(r.counts.errors.connect > 280 && r.health.backlog_max < 100, "{:?}", r.counts);
+        }
+    }
+}
+
+#[test]
+fn think_time_and_rare_errors_are_no_stall_and_no_idle_connections() {
+    let (_origin, fast) = origin("/body/10");
+    for plan in [
+        &["-c10", "-t2", "-d1s", "--think", "250ms"][..],
+        &["-t2", "--stages", "300ms:10,300ms:0", "--think", "50ms"],
+        &["-t2", "--stages", "500ms:5", "-n10"],
+    ] {
+        let r = report(&[plan, &[&fast]].concat());
+        let told: Vec<_> = r.verdict.reasons.iter().filter(|r| r.code == "littles_law").collect();
+        assert!(told.is_empty() && r.counts.responses > 0, "{plan:?} {told:?} {:?}", r.threads);
+    }
+    // One fails, and the next is wanted 1.2 s later.
+    let turn = AtomicUsize::new(0);
+    let upstream = Upstream::script(move |conn| {
+        while conn.next_request().is_some() && turn.fetch_add(1, Ordering::Relaxed) != 1 {
+            conn.send(OK);
+        }
+    });
+    let r = report(&["-n3", "-c1", "--think", "1200ms", &url(&upstream)]);
+    assert_eq!((r.counts.responses, r.counts.errors.reset), (2, 1), "{:?}", r.counts);
+    assert!(r.health.longest_silence_ns < 1_000_000_000, "{:?}", r.health);
 }
 
 #[test]
