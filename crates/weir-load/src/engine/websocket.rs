@@ -131,15 +131,20 @@ impl Socket {
         let started = worker.clock.now();
         worker.sent(worker.counts(started), socket.out.len() as u64, 0, started);
         let mut answer = ResponseHead::default();
-        poll_fn(|cx| {
+        let mut read = 0;
+        let answered = poll_fn(|cx| {
             slot.watch(cx);
             ended(slot)?;
-            socket.poll_handshake(cx, worker, &mut answer)
+            socket.poll_handshake(cx, worker, &mut answer, &mut read)
         })
-        .await?;
-        agreed(&answer, &key).map_err(Failure::Protocol)?;
+        .await;
+        if let Err(failure) = answered.and_then(|()| agreed(&answer, &key).map_err(Failure::Protocol)) {
+            let (read, now) = (Response { head_bytes: read, ..Response::default() }, worker.clock.now());
+            worker.received(now, &read, now);
+            return Err(failure);
+        }
         socket.input = answer.rest().to_vec();
-        socket.frames.begin(answer.wire_len() as u64);
+        socket.frames.begin(read - socket.input.len() as u64);
         let now = worker.clock.now();
         let mut tally = worker.tally.borrow_mut();
         tally.sessions.handshake.record(now.saturating_sub(started));
@@ -153,6 +158,7 @@ impl Socket {
         cx: &mut Context<'_>,
         worker: &Worker,
         answer: &mut ResponseHead,
+        read: &mut u64,
     ) -> Poll<Result<(), Failure>> {
         if let Poll::Ready(Err(e)) = self.poll_write(cx) {
             return Poll::Ready(Err(Failure::Write(e.to_string())));
@@ -169,6 +175,7 @@ impl Socket {
                 }
                 Poll::Ready(Ok(_)) => self.capture(&scratch),
             }
+            *read += scratch.len() as u64;
             answer.buffer_mut().extend_from_slice(&scratch);
             loop {
                 match parse_response(answer, &Limits::default()) {

@@ -23,6 +23,21 @@ fn a_dead_target_is_noticed() {
 }
 
 #[test]
+fn what_is_read_of_a_broken_answer_is_counted() {
+    for bad in [
+        "HTTP/1.1 200 OK\r\nContent-Length: 3\r\nContent-Length: 5\r\n\r\nhello",
+        "HTTP/1.1 200 OK\nContent-Length: 5\n\nhello",
+        "HTTP/1.1 999 Foo\r\nContent-Length: 5\r\n\r\nhello",
+        "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello and more",
+    ] {
+        let r = report(&["-n2", "-c1", &url(&Upstream::fixed(bad))]);
+        assert_eq!((r.counts.errors.protocol, r.bytes.received()), (2, 2 * bad.len() as u64), "{bad:?}");
+    }
+    let r = report(&["-n2", "-c1", &url(&Upstream::fixed(OK)).replace("http", "ws")]);
+    assert_eq!((r.counts.errors.protocol, r.bytes.received()), (2, 2 * OK.len() as u64), "{:?}", r.bytes);
+}
+
+#[test]
 fn a_target_that_is_gone_is_a_stall_at_every_pace() {
     for pace in [&["-c4"][..], &["-c2", "--think", "100ms"], &["-c4", "--rate", "200/s"]] {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
