@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 const EVERY: Duration = Duration::from_millis(250);
 
 /// Reads `--pid`: a number, or `auto` for whoever listens where the target is.
-pub(crate) fn find(text: &str, target: Option<SocketAddr>) -> Result<u32, Mistake> {
+pub(crate) fn find(text: &str, target: &[SocketAddr]) -> Result<u32, Mistake> {
     let bad = |hint: String| Mistake::new(&format!("--pid {text}"), &hint);
     if text != "auto" {
         let pid = text.parse().map_err(|_| bad("expected a number or `auto`".to_owned()))?;
@@ -23,9 +23,13 @@ pub(crate) fn find(text: &str, target: Option<SocketAddr>) -> Result<u32, Mistak
             Err(bad("there is no such process".to_owned()))
         };
     }
-    let address = target.ok_or_else(|| bad("only a TCP target can be found; give the number".to_owned()))?;
-    let Some(mut pid) = weir_wire::holder::of(address) else {
-        return Err(bad(format!("no process on this machine that we may look at listens on {address}")));
+    if target.is_empty() {
+        return Err(bad("only a TCP target can be found; give the number".to_owned()));
+    }
+    let Some(mut pid) = target.iter().find_map(|address| weir_wire::holder::of(*address)) else {
+        let all: Vec<String> = target.iter().map(ToString::to_string).collect();
+        let all = all.join(" or ");
+        return Err(bad(format!("no process on this machine that we may look at listens on {all}")));
     };
     // The socket may belong to a worker: its parent of the same name is the root of the tree. We may be that parent, where the target is a child of
     // ours and the same program.
@@ -313,11 +317,11 @@ mod tests {
     #[test]
     fn whoever_listens_is_found() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let found = find("auto", Some(listener.local_addr().unwrap())).unwrap();
+        let found = find("auto", &[listener.local_addr().unwrap()]).unwrap();
         assert_eq!(command(found), command(std::process::id()));
         for bad in ["x", "-1", "4194999"] {
-            assert!(find(bad, None).is_err(), "{bad}");
+            assert!(find(bad, &[]).is_err(), "{bad}");
         }
-        assert!(find("auto", None).is_err());
+        assert!(find("auto", &[]).is_err());
     }
 }

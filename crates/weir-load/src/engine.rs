@@ -3,8 +3,9 @@
 //!
 //! *Layout.* Here is the coordinator: it starts the threads, merges what they say at each tick, and makes the report.
 //! `ahead` opens connections before a fixed rate begins; `worker` is one thread with its sampler and pacer; `client` is the one loop of a client; `h1` an exchange over
-//! HTTP/1.1, `h2` one over HTTP/2, `websocket` one message and its answer; `reader` the bytes of responses; `tally` what is counted; `proxy` opens connections. Another protocol is another module beside `h1`.
+//! HTTP/1.1, `h2` one over HTTP/2, `websocket` one message and its answer; `reader` the bytes of responses; `tally` what is counted; `proxy` opens connections, to the `addresses` that accept. Another protocol is another module beside `h1`.
 
+pub(crate) mod addresses;
 mod ahead;
 mod client;
 mod h1;
@@ -116,6 +117,7 @@ pub(crate) struct ThreadEnd {
     pub(crate) measured_ns: u64,
     pub(crate) cpu_ns: u64,
     pub(crate) waited_ns: u64,
+    pub(crate) think_ns: u64,
     pub(crate) available_ns: u64,
     pub(crate) responses_by_client: Vec<u64>,
     pub(crate) dial: Histogram,

@@ -303,11 +303,12 @@ impl Reader<'_> {
             self.wrong("--pid auto", "the target is behind a proxy: give the number of its process");
             return None;
         }
-        let address = origins.first().and_then(|o| o.addresses.first()).and_then(|a| match a {
+        let addresses = origins.first().into_iter().flat_map(|o| o.addresses.iter());
+        let addresses = addresses.filter_map(|a| match a {
             Address::Tcp(address) => Some(*address),
             Address::Unix(_) => None,
         });
-        match crate::cost::find(pid, address) {
+        match crate::cost::find(pid, &addresses.collect::<Vec<_>>()) {
             Ok(pid) => Some(pid),
             Err(mistake) => {
                 self.mistakes.push(mistake);

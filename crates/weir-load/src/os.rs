@@ -76,3 +76,20 @@ pub(crate) fn generator() -> Generator {
         cores: cores() as u64,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::thread_cpu_ns;
+
+    #[test]
+    fn a_thread_that_is_ready_spends_nothing_more_on_randomness() {
+        let fresh = std::thread::spawn(|| {
+            weir_wire::random::make_ready();
+            let before = thread_cpu_ns();
+            let _ = weir_wire::websocket::key();
+            thread_cpu_ns() - before
+        });
+        let spent = fresh.join().unwrap();
+        assert!(spent < 5_000_000, "{spent} ns: without it 25 ms and more"); // processor time, however busy the machine is
+    }
+}

@@ -1,6 +1,7 @@
 //! The plan as the engine runs it: everything parsed, resolved and rendered. `options` makes it.
 
 use crate::check::Check;
+use crate::engine::addresses::Addresses;
 use crate::engine::h2::request::Rendered;
 use crate::engine::websocket::Kind;
 use crate::grpc::Call;
@@ -10,7 +11,6 @@ use crate::template::{Data, Template};
 use crate::threshold::Threshold;
 use std::sync::Arc;
 use std::time::Duration;
-use weir_wire::listen::Address;
 use weir_wire::tls::ClientTls;
 
 /// How long the pause is that connections are opened ahead for. Our guess: a scheduler's turn or two.
@@ -55,8 +55,8 @@ pub struct Plan {
 /// Where connections go.
 #[derive(Debug)]
 pub(crate) struct Origin {
-    /// Never empty; clients take them in turn.
-    pub(crate) addresses: Vec<Address>,
+    /// Never empty.
+    pub(crate) addresses: Addresses,
     /// The policy and the name to ask for.
     pub(crate) tls: Option<(ClientTls, String)>,
     /// Where `addresses` are those of a proxy.
@@ -75,11 +75,6 @@ pub(crate) struct Proxy {
 }
 
 impl Origin {
-    /// The address that connection `number` goes to.
-    pub(crate) fn address(&self, number: usize) -> &Address {
-        &self.addresses[number % self.addresses.len()]
-    }
-
     /// The policy and the name as they are dialled with.
     pub(crate) fn tls(&self) -> Option<(&ClientTls, &str)> {
         self.tls.as_ref().map(|(policy, name)| (policy, name.as_str()))

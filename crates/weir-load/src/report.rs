@@ -27,8 +27,8 @@ mod wrk2;
 pub use figures::{Distribution, Figures, PhaseFigures};
 pub use json::schema;
 pub use parts::{
-    CheckResult, ConnectionStats, Generator, Health, Ledger, TargetCost, TargetStats, ThreadStats,
-    ThresholdResult, WebSocketStats, Window,
+    AddressUse, CheckResult, ConnectionStats, Generator, Health, Ledger, TargetCost, TargetStats,
+    ThreadStats, ThresholdResult, WebSocketStats, Window,
 };
 pub use plan::{CallKind, CallPlan, End, Pace, PlanAsRun, Protocol, Stage, StageUnit, Stop, TargetPlan};
 pub use saved::read;
@@ -398,10 +398,10 @@ impl Report {
     }
 
     /// The difference between Little's law and what was seen, 0 to 1: the share of the clients' time in which they had no request
-    /// under way though they should. None where clients may be idle (fixed rate).
+    /// under way and did not think either. None where clients may be idle (fixed rate).
     pub fn little_residual(&self) -> Option<f64> {
         let available: u64 = self.threads.iter().map(|t| t.available_ns).sum();
-        let busy: u64 = self.threads.iter().map(|t| t.busy_ns).sum();
+        let busy: u64 = self.threads.iter().map(|t| t.busy_ns + t.think_ns).sum();
         (self.plan.pace.is_closed() && available > 0).then(|| (1.0 - busy as f64 / available as f64).max(0.0))
     }
 }

@@ -41,6 +41,7 @@ pub static REASONS: &[Rule] = &[
     },
     Rule { code: "not_kept_alive", side: Side::Run, grade: Grade::Suspect, look: not_kept_alive },
     Rule { code: "sessions_differ", side: Side::Run, grade: Grade::Suspect, look: sessions_differ },
+    Rule { code: "unsolicited", side: Side::Answers, grade: Grade::Suspect, look: unsolicited },
     Rule { code: "too_short", side: Side::Run, grade: Grade::Suspect, look: too_short },
     Rule { code: "ended_early", side: Side::Run, grade: Grade::Suspect, look: ended_early },
 ];
@@ -100,6 +101,9 @@ pub const MISSED: f64 = 0.02;
 
 /// Share of requests that may end in an error, or in a status that nobody expected.
 pub const ERRORS: f64 = 0.001;
+
+/// Share of the messages over WebSocket that nobody may have asked for.
+pub const UNSOLICITED: f64 = 0.01;
 
 /// Share of responses that may be the last on their connection though keep-alive was asked for.
 pub const REOPENED: f64 = 0.01;
@@ -254,9 +258,8 @@ fn stalled(r: &Report) -> Option<String> {
     let silence = r.health.longest_silence_ns;
     // With few clients and a slow target, silence of the length of a response is its nature.
     let usual = r.latency.service.quantile(0.9).max(1);
-    (silence > 1_000_000_000 && silence > 3 * usual).then(|| {
-        format!("for {} no response came at all, though requests were under way", time(silence as f64))
-    })
+    (silence > 1_000_000_000 && silence > 3 * usual)
+        .then(|| format!("for {} no response came at all, though requests were made", time(silence as f64)))
 }
 
 fn generator_busy(r: &Report) -> Option<String> {
@@ -287,8 +290,10 @@ fn late_starts(r: &Report) -> Option<String> {
 
 fn littles_law(r: &Report) -> Option<String> {
     let residual = r.little_residual()?;
-    (residual > LITTLE && r.counts.responses > 0 && r.duration_ns >= JUDGED_NS).then(|| {
-        format!("in {} of the connections' time no request was under way: rate times latency does not give the connections", percent(residual))
+    // Users who come late and leave soon may have been there for less than the run.
+    let there: u64 = r.threads.iter().map(|t| t.available_ns).sum();
+    (residual > LITTLE && r.counts.responses > 0 && r.duration_ns.min(there) >= JUDGED_NS).then(|| {
+        format!("in {} of the connections' time no request was under way, think time apart: rate times latency does not give the connections", percent(residual))
     })
 }
 
@@ -368,6 +373,17 @@ fn sessions_differ(r: &Report) -> Option<String> {
     (r.ledger.sessions.len() > 1).then(|| {
         let all: Vec<&str> = r.ledger.sessions.keys().map(String::as_str).collect();
         format!("connections were not all of one kind: {}", all.join("; "))
+    })
+}
+
+fn unsolicited(r: &Report) -> Option<String> {
+    let ws = r.websocket.as_ref()?;
+    (share(ws.unsolicited, ws.received) > UNSOLICITED).then(|| {
+        format!(
+            "{} of the {} messages came while none was waited for: others may have been taken for answers",
+            grouped(ws.unsolicited),
+            grouped(ws.received)
+        )
     })
 }
 

@@ -2,7 +2,7 @@
 //!
 //! *Layout.* `stream` is one connection of any kind; `listen` binds and accepts, `dial` connects; `tls` is the only
 //! place that knows rustls; `h2` is the codec of HTTP/2; `relay` moves one body or a tunnel between two connections; `deadline` is the one timer of a connection, `timer` an exact one of the kernel; `holder` finds who else holds an address; `limits`
-//! raises the number of descriptors.
+//! raises the number of descriptors; `random` makes a thread ready for handshakes.
 //!
 //! *Architecture Invariant:* nothing here knows routes, filters or configs.
 
@@ -14,6 +14,7 @@ pub mod holder;
 pub mod limits;
 pub mod listen;
 pub mod proxy_protocol;
+pub mod random;
 pub mod relay;
 mod round_trip;
 pub mod stream;

@@ -99,12 +99,12 @@ impl Client {
             match next {
                 Next::End => return,
                 Next::Later(at) => {
-                    self.pause_until(at, Pause::Planned).await;
+                    self.pause_until(at, Pause::Stage).await;
                     self.waited = true;
                 }
                 Next::Start(intended) => {
                     self.exchange(intended).await;
-                    for (pause, why) in [(worker.plan.think, Pause::Planned), (self.backoff, Pause::Failed)] {
+                    for (pause, why) in [(worker.plan.think, Pause::Think), (self.backoff, Pause::Failed)] {
                         if !pause.is_zero() {
                             let until = worker.clock.now().saturating_add(clock::nanos(pause));
                             self.pause_until(until, why).await;
@@ -147,7 +147,8 @@ impl Client {
                 failure,
                 Failure::Connect(_) | Failure::Ports(_) | Failure::Descriptors(_) | Failure::Tls(_)
             );
-            if cannot_connect {
+            // With a fixed rate the plan says when to try: a pause would let starts pile up behind it.
+            if cannot_connect && worker.plan.is_closed() {
                 self.backoff = (self.backoff * 2).clamp(Duration::from_millis(1), BACKOFF_MOST);
             }
         }

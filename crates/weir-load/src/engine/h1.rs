@@ -223,7 +223,8 @@ impl Conn {
                         input = input.get(used..).unwrap_or_default();
                         if !input.is_empty() && batch.done + 1 == batch.items.len() {
                             // RFC 9112 §9.2: nobody asked for these bytes, so the length of the response was wrong.
-                            batch.leave(worker, &response, now);
+                            let framing_bytes = response.framing_bytes + input.len() as u64;
+                            batch.leave(worker, &Response { framing_bytes, ..response }, now);
                             return Poll::Ready(Err(Failure::Protocol(SURPLUS.to_owned())));
                         }
                         if Worker::is_late(slot, now) {

@@ -318,8 +318,7 @@ impl Link {
 
     /// Counts what came and wakes who waits for it.
     fn deliver(&self, worker: &Worker, io: &mut Io, now: u64) {
-        let overhead = std::mem::take(&mut io.codec.overhead);
-        worker.received(now, &Response { framing_bytes: overhead, ..Response::default() }, now);
+        Self::count_overhead(worker, io, now);
         for answer in io.answers.drain(..) {
             let mut exchanges = self.exchanges.borrow_mut();
             let Some(exchange) = exchanges.get_mut(answer.key) else { continue };
@@ -372,10 +371,18 @@ impl Link {
         }
     }
 
+    /// Counts what was read and is no part of a response.
+    fn count_overhead(worker: &Worker, io: &mut Io, now: u64) {
+        let overhead = std::mem::take(&mut io.codec.overhead);
+        worker.received(now, &Response { framing_bytes: overhead, ..Response::default() }, now);
+    }
+
     /// The connection is no more: all that was under way failed. `failure` is told whether the response had begun.
     fn end(&self, worker: &Worker, io: &mut Io, failure: &dyn Fn(bool) -> Failure) {
         let now = worker.clock.now();
-        for (key, received) in io.codec.abandon() {
+        let abandoned = io.codec.abandon();
+        Self::count_overhead(worker, io, now);
+        for (key, received) in abandoned {
             let mut exchanges = self.exchanges.borrow_mut();
             let Some(exchange) = exchanges.get_mut(key) else { continue };
             worker.received(exchange.intended, &received, now);

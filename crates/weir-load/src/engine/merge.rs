@@ -246,6 +246,7 @@ fn add_thread(r: &mut Report, thread: &ThreadEnd) {
         cpu_ns: thread.cpu_ns,
         waited_ns: thread.waited_ns,
         busy_ns: t.busy_ns,
+        think_ns: thread.think_ns,
         available_ns: thread.available_ns,
     });
     let pairs = [
@@ -354,6 +355,10 @@ fn ledger(plan: &Plan, shared: &Shared, protocols: [u64; Protocol::ALL.len()]) -
         (l.tls_group, l.tls_key_bits) = (keys.group.map(str::to_owned), keys.certificate_bits);
     }
     l.proxies.clone_from(&shared.proxies.lock().unwrap_or_else(PoisonError::into_inner));
+    for (address, used) in plan.origins.iter().flat_map(|o| o.addresses.used()) {
+        let all = l.addresses.entry(address).or_default(); // origins may share one
+        (all.opened, all.failed) = (all.opened + used.opened, all.failed + used.failed);
+    }
     l.sessions = sessions.iter().map(|(name, s)| (name.clone(), s.connections)).collect();
     drop(sessions);
     l.alpn = shared.alpn.get().cloned();

@@ -9,27 +9,31 @@ use std::future::poll_fn;
 use std::time::{Duration, Instant};
 use weir_h1::{Limits, Progress, ResponseHead, parse_response};
 use weir_wire::Stream;
-use weir_wire::dial::{Dialled, dial};
+use weir_wire::dial::Dialled;
 
 /// Longest answer to CONNECT.
 const ANSWER_MOST: usize = 64 * 1024;
 
 /// Opens connection `number` to an origin within `timeout`. Asking for a tunnel counts as connecting.
 pub(super) async fn open(to: &Origin, number: usize, timeout: Duration) -> Result<Dialled, Failure> {
-    let address = to.address(number);
-    let Some(proxy) = &to.proxy else {
-        return dial(address, to.tls(), timeout).await.map_err(Failure::from);
-    };
-    let named = |failure| match failure {
-        Failure::Connect(text) => Failure::Connect(format!("the proxy {}: {text}", proxy.name)),
-        other => other,
+    let named = |failure| match (failure, &to.proxy) {
+        (Failure::Connect(text), Some(proxy)) => {
+            Failure::Connect(format!("the proxy {}: {text}", proxy.name))
+        }
+        (other, _) => other,
     };
     let begun = Instant::now();
-    let mut dialled = dial(address, None, timeout).await.map_err(|e| named(Failure::from(e)))?;
-    let Some(connect) = &proxy.connect else { return Ok(dialled) };
-    let rest = timeout.saturating_sub(begun.elapsed());
+    let mut dialled = to.addresses.dial(number, timeout).await.map_err(named)?;
+    let asked = to.proxy.as_ref().and_then(|proxy| Some((proxy, proxy.connect.as_ref()?)));
+    if asked.is_none() && to.tls.is_none() {
+        return Ok(dialled);
+    }
+    let (rest, lost) = (timeout.saturating_sub(begun.elapsed()), begun.elapsed() - dialled.connect);
     let through = async {
-        let stream = tunnel(dialled.stream, proxy, connect).await?;
+        let stream = match asked {
+            None => dialled.stream,
+            Some((proxy, connect)) => tunnel(dialled.stream, proxy, connect).await?,
+        };
         let connected = begun.elapsed();
         let stream = match to.tls() {
             None => stream,
@@ -40,7 +44,7 @@ pub(super) async fn open(to: &Origin, number: usize, timeout: Duration) -> Resul
         Ok((stream, connected))
     };
     let (stream, connected) = tokio::time::timeout(rest, through).await.unwrap_or(Err(Failure::Timeout))?;
-    (dialled.stream, dialled.connect, dialled.tls) = (stream, connected, begun.elapsed() - connected);
+    (dialled.stream, dialled.connect, dialled.tls) = (stream, connected - lost, begun.elapsed() - connected);
     Ok(dialled)
 }
 

@@ -135,7 +135,10 @@ impl Reader {
                     }
                     return Ok(self.complete(at + len as usize));
                 }
-                State::Body(body) => match body.step(rest).map_err(|e| e.to_string())? {
+                State::Body(body) => match body.step(rest).map_err(|e| {
+                    self.response.framing_bytes += rest.len() as u64; // read, whatever it is
+                    e.to_string()
+                })? {
                     Step::Data { skip, len } => {
                         self.response.body_bytes += len as u64;
                         self.response.framing_bytes += skip as u64;
@@ -211,7 +214,11 @@ impl Reader {
         let head = &mut parser.head;
         head.recycle(usize::MAX);
         head.buffer_mut().extend_from_slice(if before > 0 { &self.partial } else { rest });
-        match parse_response(head, &parser.limits).map_err(|e| broken(e, head.buffer()))? {
+        let parsed = parse_response(head, &parser.limits).map_err(|e| broken(e, head.buffer()));
+        if parsed.is_err() && before == 0 {
+            self.partial.extend_from_slice(rest); // what was read of it counts
+        }
+        match parsed? {
             Progress::Partial if before > 0 => Ok(None),
             Progress::Partial => {
                 self.partial.extend_from_slice(rest);
@@ -325,6 +332,25 @@ mod tests {
         let head = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n";
         assert_eq!(read(&head.repeat(2), 100, true).unwrap().len(), 2);
         assert_eq!(read(head, 100, false), Ok(vec![]));
+    }
+
+    #[test]
+    fn what_was_read_of_a_broken_response_counts() {
+        let good = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+        for bad in [
+            "HTTP/1.1 200 OK\nA: b\n\n",
+            "HTTP/1.1 200 OK\r\nContent-Length: 3\r\nContent-Length: 5\r\n\r\nhello",
+            "HTTP/1.1 103 A\r\n\r\nHTTP/1.1 999 Foo\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\nxx\r\n",
+        ] {
+            let (mut reader, mut parser) = (Reader::new(false), Parser::default());
+            let wire = [good, bad].concat();
+            let Ok(Fed::Complete(used, first)) = reader.feed(wire.as_bytes(), false, &mut parser) else {
+                panic!("{bad}");
+            };
+            assert!(reader.feed(&wire.as_bytes()[used..], false, &mut parser).is_err(), "{bad}");
+            assert_eq!(first.wire_bytes() + reader.unfinished().wire_bytes(), wire.len() as u64, "{bad}");
+        }
     }
 
     #[test]

@@ -51,6 +51,10 @@ pub(super) struct Socket {
     closing: bool,
     /// The message under way.
     asked: Option<Asked>,
+    /// Whether what is left of `input` was read before that was written: then it holds no answer.
+    is_stale: bool,
+    /// Whether the message that is being read began before that was written: then it is no answer.
+    is_early: bool,
     /// What went out and came in, until the first answer of the run is complete.
     capture: Option<(Vec<u8>, Vec<u8>)>,
 }
@@ -82,8 +86,10 @@ const CLOSED_MOST: usize = 32;
 
 /// What happened on a connection.
 enum Event {
+    Answer(Response),
     Closed(String),
-    Message(Response),
+    /// A message whose first byte was read before anything was asked.
+    Unasked(Response),
 }
 
 impl Socket {
@@ -115,6 +121,8 @@ impl Socket {
             begun: began,
             closing: false,
             asked: None,
+            is_stale: false,
+            is_early: false,
             capture: captures.then(Default::default),
         };
         if let Some((sent, _)) = &mut socket.capture {
@@ -123,15 +131,20 @@ impl Socket {
         let started = worker.clock.now();
         worker.sent(worker.counts(started), socket.out.len() as u64, 0, started);
         let mut answer = ResponseHead::default();
-        poll_fn(|cx| {
+        let mut read = 0;
+        let answered = poll_fn(|cx| {
             slot.watch(cx);
             ended(slot)?;
-            socket.poll_handshake(cx, worker, &mut answer)
+            socket.poll_handshake(cx, worker, &mut answer, &mut read)
         })
-        .await?;
-        agreed(&answer, &key).map_err(Failure::Protocol)?;
+        .await;
+        if let Err(failure) = answered.and_then(|()| agreed(&answer, &key).map_err(Failure::Protocol)) {
+            let (read, now) = (Response { head_bytes: read, ..Response::default() }, worker.clock.now());
+            worker.received(now, &read, now);
+            return Err(failure);
+        }
         socket.input = answer.rest().to_vec();
-        socket.frames.begin(answer.wire_len() as u64);
+        socket.frames.begin(read - socket.input.len() as u64);
         let now = worker.clock.now();
         let mut tally = worker.tally.borrow_mut();
         tally.sessions.handshake.record(now.saturating_sub(started));
@@ -145,6 +158,7 @@ impl Socket {
         cx: &mut Context<'_>,
         worker: &Worker,
         answer: &mut ResponseHead,
+        read: &mut u64,
     ) -> Poll<Result<(), Failure>> {
         if let Poll::Ready(Err(e)) = self.poll_write(cx) {
             return Poll::Ready(Err(Failure::Write(e.to_string())));
@@ -161,6 +175,7 @@ impl Socket {
                 }
                 Poll::Ready(Ok(_)) => self.capture(&scratch),
             }
+            *read += scratch.len() as u64;
             answer.buffer_mut().extend_from_slice(&scratch);
             loop {
                 match parse_response(answer, &Limits::default()) {
@@ -203,6 +218,28 @@ impl Socket {
         self.dialled.is_some()
     }
 
+    /// Reads all that came before anything is asked, since none of it is an answer.
+    pub(super) fn poll_clear(
+        &mut self,
+        cx: &mut Context<'_>,
+        worker: &Worker,
+        slot: &Slot,
+    ) -> Poll<Result<(), Failure>> {
+        ended(slot)?;
+        loop {
+            match self.poll_event(cx, worker) {
+                // A target that never stops is given up in time: a turn of the runtime ends before all is read.
+                Poll::Pending if tokio::task::coop::has_budget_remaining() => return Poll::Ready(Ok(())),
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Ok(Event::Answer(response) | Event::Unasked(response))) => {
+                    self.unasked(worker, &response);
+                }
+                Poll::Ready(Ok(Event::Closed(told))) => return Poll::Ready(Err(closed(&told))),
+                Poll::Ready(Err(failure)) => return Poll::Ready(Err(failure)),
+            }
+        }
+    }
+
     /// Writes the message and reads until its answer is complete.
     pub(super) fn poll_answer(
         &mut self,
@@ -217,17 +254,16 @@ impl Socket {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Err(failure)) => return Poll::Ready(Err(failure)),
                 Poll::Ready(Ok(Event::Closed(told))) => {
-                    return Poll::Ready(Err(Failure::Reset(format!(
-                        "the target closed the WebSocket before an answer ({told})"
-                    ))));
+                    return Poll::Ready(Err(closed(&told)));
                 }
-                Poll::Ready(Ok(Event::Message(response))) => response,
+                Poll::Ready(Ok(Event::Unasked(response))) => {
+                    self.unasked(worker, &response);
+                    continue;
+                }
+                Poll::Ready(Ok(Event::Answer(response))) => response,
             };
             let now = worker.clock.now();
-            let Some(asked) = self.asked.take() else {
-                self.unasked(worker, &response);
-                continue;
-            };
+            let Some(asked) = self.asked.take() else { continue };
             let Some(&(target, intended)) = batch.items.first() else {
                 return Poll::Ready(Err(Failure::Cut));
             };
@@ -264,14 +300,20 @@ impl Socket {
         loop {
             match self.poll_event(cx, worker) {
                 Poll::Pending => return true,
-                Poll::Ready(Ok(Event::Message(response))) => self.unasked(worker, &response),
+                Poll::Ready(Ok(Event::Answer(response) | Event::Unasked(response))) => {
+                    self.unasked(worker, &response);
+                }
                 Poll::Ready(Ok(Event::Closed(_)) | Err(_)) => return false,
             }
         }
     }
 
     /// A message that nobody asked for.
-    fn unasked(&self, worker: &Worker, response: &Response) {
+    fn unasked(&mut self, worker: &Worker, response: &Response) {
+        if let Some((_, received)) = &mut self.capture {
+            received
+                .drain(..usize::try_from(response.wire_bytes()).unwrap_or(usize::MAX).min(received.len()));
+        }
         let now = worker.clock.now();
         worker.received(now, response, now);
         if worker.counts(now) {
@@ -290,6 +332,8 @@ impl Socket {
                 && let Some(asked) = self.asked.as_mut().filter(|a| a.sent == 0)
             {
                 asked.sent = worker.clock.now();
+                self.is_stale = self.input.len() > self.looked;
+                self.is_early = self.frames.has_begun();
             }
             let kept = std::mem::take(&mut self.input);
             let rest = kept.get(self.looked..).unwrap_or_default();
@@ -307,6 +351,7 @@ impl Socket {
                     }
                     Poll::Ready(Ok(_)) => self.capture(&scratch),
                 }
+                self.is_stale = false;
                 let event = self.feed(&scratch, worker)?;
                 if let Some((used, _)) = event {
                     (self.input, self.looked) = (scratch.get(used..).unwrap_or_default().to_vec(), 0);
@@ -328,7 +373,9 @@ impl Socket {
     /// Looks at what came: where that is more than an event, how much of it the event took.
     fn feed(&mut self, input: &[u8], worker: &Worker) -> Result<Option<(usize, Event)>, Failure> {
         let (waiting, pings) = (self.out.len(), self.frames.pings);
-        if let Some(asked) = self.asked.as_mut().filter(|a| a.first == 0) {
+        // What is read before the question is written as a whole is no part of its answer.
+        let is_after = !self.is_stale && self.asked.is_some_and(|a| a.sent != 0);
+        if let Some(asked) = self.asked.as_mut().filter(|a| is_after && a.first == 0) {
             asked.first = worker.clock.now();
         }
         let fed = self.frames.feed(input, &mut self.out, &mut self.mask);
@@ -338,8 +385,20 @@ impl Socket {
             worker.sent(worker.counts(now), (self.out.len() - waiting) as u64, 0, now);
         }
         match fed {
-            Ok(Fed::More) => Ok(None),
-            Ok(Fed::Message(used, response)) => Ok(Some((used, Event::Message(response)))),
+            Ok(Fed::More) => {
+                self.is_early |= self.is_stale && self.frames.has_begun();
+                Ok(None)
+            }
+            Ok(Fed::Message(used, response)) if is_after && !self.is_early => {
+                Ok(Some((used, Event::Answer(response))))
+            }
+            Ok(Fed::Message(used, response)) => {
+                self.is_early = false;
+                if let Some(asked) = &mut self.asked {
+                    asked.first = 0;
+                }
+                Ok(Some((used, Event::Unasked(response))))
+            }
             Ok(Fed::Close(used, told)) => {
                 let mut tally = worker.tally.borrow_mut();
                 let closed = &mut tally.sessions.closed;
@@ -394,6 +453,11 @@ impl Socket {
         let _ = self.poll_write(&mut Context::from_waker(std::task::Waker::noop())); // a courtesy
         self.stream
     }
+}
+
+/// The target closed, with this reason.
+fn closed(told: &str) -> Failure {
+    Failure::Reset(format!("the target closed the WebSocket before an answer ({told})"))
 }
 
 /// Why an exchange is ended from outside, if it is.

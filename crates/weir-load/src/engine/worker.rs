@@ -50,8 +50,14 @@ pub(super) struct Worker {
     pub(super) closing: Cell<usize>,
     /// Requests under way.
     in_flight: Cell<u64>,
-    /// When a response last came, or the first request after a pause began.
+    /// Clients that could not connect and try again in a moment.
+    in_backoff: Cell<u64>,
+    /// When a response last came, or the first request after a pause in which the plan wanted none began.
     last_event: Cell<u64>,
+    /// Since when there is always someone who waits.
+    waiting_since: Cell<u64>,
+    /// Whether a request failed and no response has come since.
+    is_failing: Cell<bool>,
     /// The place of this thread in the round of targets. Of the thread and not of each client, so that the mix is exact.
     pub(super) turn: Cell<usize>,
     pub(super) values: RefCell<Values>,
@@ -88,7 +94,9 @@ pub(super) struct Slot {
     assigned: Cell<u64>,
     parked: Cell<bool>,
     pub(super) responses: Cell<u64>,
+    /// Before its stage.
     pub(super) idle_ns: Cell<u64>,
+    pub(super) think_ns: Cell<u64>,
     pub(super) available_ns: Cell<u64>,
 }
 
@@ -106,8 +114,10 @@ pub(super) enum EndReason {
 pub(super) enum Pause {
     /// It can not connect, and tries again in a moment.
     Failed,
-    /// Think time, or its stage has not come.
-    Planned,
+    /// Its stage has not come.
+    Stage,
+    /// Think time.
+    Think,
 }
 
 /// What a client does next.
@@ -131,6 +141,7 @@ impl Slot {
             parked: Cell::new(false),
             responses: Cell::new(0),
             idle_ns: Cell::new(0),
+            think_ns: Cell::new(0),
             available_ns: Cell::new(0),
         }
     }
@@ -168,6 +179,9 @@ pub(super) fn run(
     let (threads, streams) = (plan.threads, plan.streams);
     let (first, connections) = super::part(plan.clients / streams, threads, index);
     let (first, clients) = (first * streams, connections * streams);
+    if plan.is_websocket() || plan.origins.iter().any(|o| o.tls.is_some()) {
+        weir_wire::random::make_ready(); // or the first handshake of each thread would be told to take as long
+    }
     let mut ahead = runtime.block_on(Ahead::open(&plan, &shared, index));
     drop(ready);
     let clock = *shared.clock.wait();
@@ -185,7 +199,10 @@ pub(super) fn run(
         dial: RefCell::new(std::mem::take(&mut ahead.dial)),
         closing: Cell::new(0),
         in_flight: Cell::new(0),
+        in_backoff: Cell::new(0),
         last_event: Cell::new(0),
+        waiting_since: Cell::new(0),
+        is_failing: Cell::new(false),
         values: RefCell::new(Values::new(index, threads, plan.data.clone())),
         places: (0..places).map(|_| Place::default()).collect(),
         turn: Cell::new(index * plan.order.len() / threads),
@@ -417,20 +434,25 @@ impl Worker {
         starts.saturating_sub(self.index as u64).div_ceil(self.plan.threads as u64)
     }
 
-    /// Waits until a moment or the end of the run. Time that the plan leaves client `i` idle is none that it could have had a request in.
+    /// Waits until a moment or the end of the run, and counts for what client `i` did.
     pub(super) async fn pause_until(&self, i: usize, at: u64, why: Pause) {
         let begun = self.clock.now();
         let Some(instant) = self.clock.instant(at.min(self.stop_at())) else { return };
         let mut sleep = std::pin::pin!(tokio::time::sleep_until(instant.into()));
+        let in_backoff = u64::from(why == Pause::Failed);
+        self.in_backoff.set(self.in_backoff.get() + in_backoff);
         poll_fn(|cx| {
             self.slots[i].watch(cx);
             if self.clock.now() >= self.stop_at() { Poll::Ready(()) } else { sleep.as_mut().poll(cx) }
         })
         .await;
-        if why == Pause::Planned {
-            let idle = self.clock.now().saturating_sub(begun.max(self.shared.measure_from));
-            let slot = &self.slots[i];
-            slot.idle_ns.set(slot.idle_ns.get() + idle);
+        self.in_backoff.set(self.in_backoff.get() - in_backoff);
+        let spent = self.clock.now().saturating_sub(begun.max(self.shared.measure_from));
+        let slot = &self.slots[i];
+        match why {
+            Pause::Failed => {}
+            Pause::Stage => slot.idle_ns.set(slot.idle_ns.get() + spent),
+            Pause::Think => slot.think_ns.set(slot.think_ns.get() + spent),
         }
     }
 

@@ -2,9 +2,10 @@
 
 use super::Reader;
 use crate::url::Url;
+use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::os::unix::fs::FileTypeExt;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use weir_wire::listen::Address;
 use weir_wire::tls::ClientTls;
 
@@ -61,15 +62,12 @@ impl Reader<'_> {
         match found {
             Ok(found) => {
                 let mut found: Vec<SocketAddr> = found.collect();
-                found.dedup();
+                let mut seen = HashSet::new();
+                found.retain(|a| seen.insert(*a));
                 if found.is_empty() {
                     self.wrong(text, &format!("`{}` has no address", url.host));
                 }
-                // One family, the first: `localhost` is often ::1 and 127.0.0.1 with a server on one of them only.
-                let first = found.first().map(SocketAddr::is_ipv4);
-                let usable = found.iter().copied().filter(|a| Some(a.is_ipv4()) == first);
-                let usable: Vec<_> = usable.map(Address::Tcp).collect();
-                if url.host == "localhost" { localhost(&found) } else { usable }
+                found.into_iter().map(Address::Tcp).collect()
             }
             Err(e) => {
                 self.wrong(text, &format!("the host `{}` can not be found: {e}", url.host));
@@ -77,14 +75,6 @@ impl Reader<'_> {
             }
         }
     }
-}
-
-/// `localhost`: the address where someone listens, of those it has.
-fn localhost(found: &[SocketAddr]) -> Vec<Address> {
-    let answers =
-        |a: &&SocketAddr| std::net::TcpStream::connect_timeout(a, Duration::from_millis(500)).is_ok();
-    let one = found.iter().find(answers).or_else(|| found.first());
-    one.copied().map(Address::Tcp).into_iter().collect()
 }
 
 /// The addresses of a `--resolve` rule, if it is about this URL.

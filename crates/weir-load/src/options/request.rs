@@ -2,6 +2,7 @@
 
 use super::Reader;
 use super::body::{multipart_type, read_at_most};
+use crate::engine::addresses::Addresses;
 use crate::engine::h2::request::Rendered;
 use crate::engine::websocket::Kind;
 use crate::grpc::Call;
@@ -80,7 +81,7 @@ impl Reader<'_> {
                 }
                 let tls =
                     tls.clone().flatten().filter(|_| url.scheme.is_tls()).map(|t| (t, url.host.clone()));
-                origins.push(Origin { addresses, tls, proxy });
+                origins.push(Origin { addresses: Addresses::new(addresses), tls, proxy });
                 seen.push(key);
                 origins.len() - 1
             });
@@ -291,9 +292,7 @@ impl Reader<'_> {
     pub(super) fn feed(&mut self) -> Option<Data> {
         let path = self.options.feed.as_ref()?;
         let read = read_at_most(path, FEED_MOST, "a feed is at most 1 GiB")
-            .and_then(|bytes| {
-                String::from_utf8(bytes).map_err(|_| "it is not UTF-8".to_owned())
-            })
+            .and_then(|bytes| String::from_utf8(bytes).map_err(|_| "it is not UTF-8".to_owned()))
             .and_then(|text| Data::parse(&text));
         match read {
             Ok(data) => Some(data),

@@ -348,7 +348,11 @@ fn wire(r: &Report) -> String {
     });
     let proxies =
         l.proxies.iter().map(|(p, n)| ["by way of".to_owned(), format!("{}, {}", escaped(p), grouped(*n))]);
-    let mut body = table(&[], rows.into_iter().chain(proxies).chain(sessions));
+    let addresses = l.addresses.iter().filter(|_| l.addresses.len() > 1).map(|(address, used)| {
+        let told = format!("{} opened, {} failed", grouped(used.opened), grouped(used.failed));
+        [format!("connections to {}", escaped(address)), told]
+    });
+    let mut body = table(&[], rows.into_iter().chain(proxies).chain(addresses).chain(sessions));
     for (name, text, bytes) in [
         ("request", &l.first_request, l.first_request_bytes),
         ("response", &l.first_response, l.first_response_bytes),

@@ -32,8 +32,9 @@ pub struct ThreadStats {
     pub waited_ns: u64,
     /// Sum over its clients of the time they had a request under way, connecting and errors included, while measuring: for Little's law.
     pub busy_ns: u64,
-    /// Sum over its clients of the time they could have had one: their number times the duration, less think time and time before
-    /// their stage.
+    /// Sum over its clients of their think time while measuring. Reports of older versions have 0, and less in the next instead.
+    pub think_ns: u64,
+    /// Sum over its clients of the time they were there: their number times the duration, less the time before their stage and after it.
     pub available_ns: u64,
 }
 
@@ -144,6 +145,8 @@ pub struct Ledger {
     pub sessions: BTreeMap<String, u64>,
     /// Connections opened to a proxy, by its URL; empty where none was asked for.
     pub proxies: BTreeMap<String, u64>,
+    /// The addresses of the targets, or of the proxy, and what became of connections to them. One that fails is passed over while others accept.
+    pub addresses: BTreeMap<String, AddressUse>,
     /// Time that looking up all names took, before the run.
     pub dns_ns: u64,
     /// The first request on the wire, up to 4 KiB, with what is not printable escaped as in Rust (`\r\n`, `\x1f`); credentials are `***`.
@@ -158,6 +161,16 @@ pub struct Ledger {
     pub server: Option<String>,
     /// `Content-Type` of the first good response.
     pub content_type: Option<String>,
+}
+
+/// What became of connections to an address, warm-up and what asks for a schema before the run included.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct AddressUse {
+    /// Accepted.
+    pub opened: u64,
+    /// Refused, out of reach, or not in time.
+    pub failed: u64,
 }
 
 /// The sessions of a load over WebSocket. A message and its answer are a request and its response in all other figures.

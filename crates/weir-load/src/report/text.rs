@@ -180,6 +180,14 @@ fn wire(r: &Report, out: &mut String) {
     for (proxy, n) in &l.proxies {
         let _ = writeln!(out, "proxy        {proxy}, {}", counted(*n, "connection"));
     }
+    for (address, used) in l.addresses.iter().filter(|_| l.addresses.len() > 1) {
+        let failed = match used.failed {
+            0 => String::new(),
+            n => format!(", {} failed", grouped(n)),
+        };
+        let _ =
+            writeln!(out, "address      {address}, {} opened{failed}", counted(used.opened, "connection"));
+    }
     if let Some(ws) = &r.websocket {
         let _ = writeln!(
             out,

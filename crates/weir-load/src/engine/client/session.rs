@@ -4,7 +4,7 @@ use super::{Client, close};
 use crate::clock;
 use crate::engine::h1::Failure;
 use crate::engine::websocket::Socket;
-use crate::engine::worker::Pause;
+use crate::engine::worker::{Pause, Slot, Worker};
 use std::future::poll_fn;
 use std::pin::pin;
 use std::rc::Rc;
@@ -25,14 +25,20 @@ impl Client {
             (&target.bytes, target.head_bytes)
         };
         let (head, message) = bytes.split_at_checked(head_bytes).unwrap_or_default();
-        let mut socket = match self.sockets[index].take() {
+        slot.deadline.set(turned.saturating_add(clock::nanos(plan.timeout)));
+        let kept = match self.sockets[index].take() {
+            Some(socket) => cleared(&worker, slot, socket).await?.ok(), // closed meanwhile: the target's right, and no error
+            None => None,
+        };
+        let mut socket = match kept {
             Some(socket) => socket,
             None => {
                 let began = worker.clock.now();
                 let (stream, times) = self.dial(origin).await?;
                 slot.deadline.set(worker.clock.now().saturating_add(clock::nanos(plan.timeout)));
                 let captures = self.captures && worker.shared.first.get().is_none();
-                Socket::open(stream, &worker, slot, head, (began, times), captures).await?
+                let socket = Socket::open(stream, &worker, slot, head, (began, times), captures).await?;
+                cleared(&worker, slot, socket).await??
             }
         };
         let started = if socket.is_fresh() { worker.clock.now() } else { turned };
@@ -86,4 +92,22 @@ impl Client {
             drop(socket.close(&self.worker));
         }
     }
+}
+
+/// The session, once what came on it before it is asked was read; or how the target has ended it.
+async fn cleared(
+    worker: &Rc<Worker>,
+    slot: &Slot,
+    mut socket: Socket,
+) -> Result<Result<Socket, Failure>, Failure> {
+    let outcome = poll_fn(|cx| {
+        slot.watch(cx);
+        socket.poll_clear(cx, worker, slot)
+    })
+    .await;
+    let Err(failure) = outcome else { return Ok(Ok(socket)) };
+    let now = worker.clock.now();
+    worker.received(now, &socket.unfinished(), now);
+    close(worker, socket.close(worker));
+    if matches!(failure, Failure::Reset(_) | Failure::Write(_)) { Ok(Err(failure)) } else { Err(failure) }
 }

@@ -263,6 +263,8 @@ impl Codec {
     /// Ends all requests, which are left without a response: their keys, and what was received of them.
     pub(super) fn abandon(&mut self) -> Vec<(usize, Response)> {
         self.closing = true;
+        self.overhead += self.partial.len() as u64;
+        self.partial.clear();
         self.streams.drain().map(|(_, s)| (s.key, s.response)).collect()
     }
 
@@ -315,36 +317,59 @@ impl Codec {
     /// Takes the next piece of input, read at `now`; what it ends is appended to `answers`.
     pub(super) fn feed(&mut self, input: &[u8], now: u64, answers: &mut Vec<Answer>) -> Result<(), Broken> {
         let mut rest = input;
+        let outcome = self.frames(&mut rest, now, answers);
+        if outcome.is_err() {
+            self.overhead += (self.partial.len() + rest.len()) as u64; // read, whatever it is
+            self.partial.clear();
+        }
+        outcome
+    }
+
+    /// All that are whole. Where one breaks a rule, that one and what follows are left in `partial` and `rest`.
+    fn frames(&mut self, rest: &mut &[u8], now: u64, answers: &mut Vec<Answer>) -> Result<(), Broken> {
         if !self.partial.is_empty() {
             let mut whole = std::mem::take(&mut self.partial);
             for _ in 0..2 {
                 // First the header, then what it says.
                 let need = match Header::parse(&whole) {
                     None => HEADER,
-                    Some(header) => HEADER + self.checked(&header, &whole)?.len,
+                    Some(header) => match self.checked(&header, &whole) {
+                        Ok(header) => HEADER + header.len,
+                        Err(broken) => {
+                            self.partial = whole;
+                            return Err(broken);
+                        }
+                    },
                 };
                 let missing = need.saturating_sub(whole.len()).min(rest.len());
                 let (more, after) = rest.split_at_checked(missing).unwrap_or((rest, &[]));
                 whole.extend_from_slice(more);
-                rest = after;
+                *rest = after;
             }
-            match Header::parse(&whole) {
-                Some(header) if self.checked(&header, &whole)?.len + HEADER == whole.len() => {
-                    self.frame(&header, &whole, now, answers)?;
-                    whole.clear();
-                    self.partial = whole;
-                }
-                _ => {
-                    self.partial = whole;
-                    return Ok(());
-                }
+            let outcome = match Header::parse(&whole) {
+                Some(header) => self.checked(&header, &whole).and_then(|header| {
+                    let is_whole = header.len + HEADER == whole.len();
+                    if is_whole {
+                        self.frame(&header, &whole, now, answers).map(|()| true)
+                    } else {
+                        Ok(false)
+                    }
+                }),
+                None => Ok(false),
+            };
+            if matches!(outcome, Ok(true)) {
+                whole.clear();
+            }
+            self.partial = whole;
+            if !outcome? {
+                return Ok(());
             }
         }
         while let Some(header) = Header::parse(rest) {
             let header = self.checked(&header, rest)?;
             let Some((whole, after)) = rest.split_at_checked(HEADER + header.len) else { break };
             self.frame(&header, whole, now, answers)?;
-            rest = after;
+            *rest = after;
         }
         self.partial.extend_from_slice(rest);
         Ok(())
@@ -381,8 +406,9 @@ impl Codec {
         let of_response =
             matches!(header.kind, Kind::HEADERS | Kind::CONTINUATION | Kind::DATA | Kind::RST_STREAM);
         if !of_response {
+            self.control(header, payload, answers)?;
             self.overhead += whole.len() as u64;
-            return self.control(header, payload, answers);
+            return Ok(());
         }
         // RFC 9113 §5.1.1: the target begins no streams, PUSH_PROMISE being off.
         if header.stream.is_multiple_of(2) || header.stream >= self.next {
@@ -393,8 +419,9 @@ impl Codec {
             capture.bytes.extend_from_slice(whole.get(..room).unwrap_or_default());
         }
         let Some(stream) = self.streams.get_mut(&header.stream) else {
+            self.late(header, payload)?;
             self.overhead += whole.len() as u64; // one that was given up
-            return self.late(header, payload);
+            return Ok(());
         };
         if stream.first == 0 {
             stream.first = now;
@@ -411,11 +438,19 @@ impl Codec {
                     Lost::Reset(format!("the target reset the stream: {}", frame::code_name(code)))
                 };
                 self.lose(header.stream, lost, answers);
+                self.overhead += whole.len() as u64;
                 Ok(())
             }
             _ => {
-                stream.response.head_bytes += whole.len() as u64;
-                self.fields(header, payload, answers)
+                let len = whole.len() as u64;
+                stream.response.head_bytes += len;
+                let outcome = self.fields(header, payload, answers);
+                if outcome.is_err()
+                    && let Some(stream) = self.streams.get_mut(&header.stream)
+                {
+                    stream.response.head_bytes -= len; // counted with what follows it
+                }
+                outcome
             }
         }
     }

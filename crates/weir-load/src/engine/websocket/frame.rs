@@ -98,8 +98,8 @@ impl Frames {
     }
 
     /// Whether any byte of the next message was read.
-    pub(super) const fn has_begun(&self) -> bool {
-        self.message.is_some()
+    pub(super) fn has_begun(&self) -> bool {
+        self.message.is_some() || self.partial.first().is_some_and(|first| first & 0x0f < CLOSE)
     }
 
     /// Takes the next piece of input. Answers to pings are written to `out`, masked by `mask`.

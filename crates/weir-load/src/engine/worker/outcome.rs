@@ -10,9 +10,17 @@ use crate::report::CallKind;
 impl Worker {
     /// `n` requests began.
     pub(in crate::engine) fn begun(&self, n: u64, now: u64) {
-        if self.in_flight.replace(self.in_flight.get() + n) == 0 {
-            self.last_event.set(now);
+        if self.in_flight.replace(self.in_flight.get() + n) == 0 && self.in_backoff.get() == 0 {
+            self.waiting_since.set(now);
+            if !self.is_failing.get() {
+                self.last_event.set(now);
+            }
         }
+    }
+
+    /// Whether anybody waits: for a response, or to try again in a moment.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.in_flight.get() + self.in_backoff.get() > 0
     }
 
     /// Whether a response that is complete at `now` came too late. The sampler ends what takes too long only when it looks.
@@ -101,15 +109,18 @@ impl Worker {
 
     /// `n` requests came to an end; `answered` when by a response.
     pub(in crate::engine) fn ended(&self, n: u64, answered: bool, now: u64) {
-        self.in_flight.set(self.in_flight.get().saturating_sub(n));
         if answered {
-            self.note_silence(now);
+            self.note_silence(now, self.is_failing.replace(false));
             self.last_event.set(now);
         }
+        self.in_flight.set(self.in_flight.get().saturating_sub(n));
     }
 
-    pub(super) fn note_silence(&self, now: u64) {
-        let since = self.last_event.get().max(self.shared.measure_from);
+    /// Notes how long no response has come. `is_apart` says that there were failures: where the plan then wanted nothing for a while, the silence is
+    /// not that of the request under way now, which may have begun after it.
+    pub(super) fn note_silence(&self, now: u64, is_apart: bool) {
+        let waiting_since = if is_apart { self.waiting_since.get() } else { 0 };
+        let since = self.last_event.get().max(waiting_since).max(self.shared.measure_from);
         let silence = now.saturating_sub(since);
         let mut tally = self.tally.borrow_mut();
         tally.longest_silence_ns = tally.longest_silence_ns.max(silence);
@@ -118,6 +129,10 @@ impl Worker {
     /// Counts requests that came to no response, each with its target and its intended start.
     pub(in crate::engine) fn lost(&self, lost: &[(usize, u64)], failure: &Failure, now: u64) {
         self.ended(lost.len() as u64, false, now);
+        if *failure != Failure::Cut {
+            self.is_failing.set(true);
+            self.note_silence(now, false); // a request was wanted in all of it: when it began, and now
+        }
         if *failure != Failure::Cut && self.is_rated(now) {
             self.tally.borrow_mut().window.errors += lost.len() as u64;
         }

@@ -162,8 +162,8 @@ impl Sampler {
             }
             (self.responses, self.sampled) = (responses, now);
             drop(tally);
-            if worker.in_flight.get() > 0 {
-                worker.note_silence(now);
+            if worker.is_waiting() {
+                worker.note_silence(now, worker.is_failing.get());
             }
             let backlog = worker.backlog(now);
             let mut tally = worker.tally.borrow_mut();
@@ -261,6 +261,7 @@ impl Sampler {
             measured_ns: last.at.saturating_sub(first.at),
             cpu_ns: last.cpu.saturating_sub(first.cpu),
             waited_ns: last.waited.saturating_sub(first.waited),
+            think_ns: worker.slots.iter().map(|s| s.think_ns.get()).sum(),
             available_ns: worker.slots.iter().map(|s| s.available_ns.get()).sum(),
             responses_by_client: worker
                 .slots

@@ -1,14 +1,16 @@
 //! Targets that fail, and what the counts and the verdict make of it.
 
+use std::io::{Read, Write};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tempfile::TempDir;
 use weir_load::Report;
 use weir_load::report::Grade;
+use weir_origin::{Options, Origin};
 use weir_testkit::{Authority, ServerTls, Upstream, unused_address, weir_command};
 
-use super::{expect_reason, origin, report, url};
+use super::{expect_reason, load, origin, report, url};
 use crate::support::{OK, OK_BODY};
 
 #[test]
@@ -18,6 +20,113 @@ fn a_dead_target_is_noticed() {
     assert_eq!((r.counts.requests, r.counts.responses, r.counts.errors.connect), (4, 0, 4));
     expect_reason(&r, "no_responses", Grade::Invalid);
     assert!(r.counts.error_texts.keys().any(|t| t.contains("refused")), "{:?}", r.counts.error_texts);
+}
+
+#[test]
+fn what_is_read_of_a_broken_answer_is_counted() {
+    for bad in [
+        "HTTP/1.1 200 OK\r\nContent-Length: 3\r\nContent-Length: 5\r\n\r\nhello",
+        "HTTP/1.1 200 OK\nContent-Length: 5\n\nhello",
+        "HTTP/1.1 999 Foo\r\nContent-Length: 5\r\n\r\nhello",
+        "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello and more",
+    ] {
+        let r = report(&["-n2", "-c1", &url(&Upstream::fixed(bad))]);
+        assert_eq!((r.counts.errors.protocol, r.bytes.received()), (2, 2 * bad.len() as u64), "{bad:?}");
+    }
+    let r = report(&["-n2", "-c1", &url(&Upstream::fixed(OK)).replace("http", "ws")]);
+    assert_eq!((r.counts.errors.protocol, r.bytes.received()), (2, 2 * OK.len() as u64), "{:?}", r.bytes);
+}
+
+#[test]
+fn a_target_that_is_gone_is_a_stall_at_every_pace() {
+    for pace in [&["-c4"][..], &["-c2", "--think", "100ms"], &["-c4", "--rate", "200/s"]] {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let target = format!("http://{}/", listener.local_addr().unwrap());
+        let served = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let _ = stream.read(&mut [0; 1024]).unwrap();
+            stream.write_all(OK.as_bytes()).unwrap();
+        });
+        let r = report(&[&["-d1500ms", "-t1", &target], pace].concat());
+        served.join().unwrap();
+        assert!(
+            r.counts.responses > 0 && r.health.longest_silence_ns > 1_100_000_000,
+            "{pace:?} {:?}",
+            r.health
+        );
+        expect_reason(&r, "stalled", Grade::Suspect);
+        if pace.contains(&"--rate") {
+            // Each start that is due is tried, and none waits for a client that could not connect.
+            assert_eq!((r.counts.requests, r.counts.unsent), (300, 0), "{:?}", r.counts);
+            assert!(r.counts.errors.connect > 280 && r.health.backlog_max < 100, "{:?}", r.counts);
+        }
+    }
+}
+
+#[test]
+fn think_time_and_rare_errors_are_no_stall_and_no_idle_connections() {
+    let (_origin, fast) = origin("/body/10");
+    for plan in [
+        &["-c10", "-t2", "-d1s", "--think", "250ms"][..],
+        &["-t2", "--stages", "300ms:10,300ms:0", "--think", "50ms"],
+        &["-t2", "--stages", "500ms:5", "-n10"],
+    ] {
+        let r = report(&[plan, &[&fast]].concat());
+        let told: Vec<_> = r.verdict.reasons.iter().filter(|r| r.code == "littles_law").collect();
+        assert!(told.is_empty() && r.counts.responses > 0, "{plan:?} {told:?} {:?}", r.threads);
+    }
+    // One fails, and the next is wanted 1.2 s later.
+    let turn = AtomicUsize::new(0);
+    let upstream = Upstream::script(move |conn| {
+        while conn.next_request().is_some() && turn.fetch_add(1, Ordering::Relaxed) != 1 {
+            conn.send(OK);
+        }
+    });
+    let r = report(&["-n3", "-c1", "--think", "1200ms", &url(&upstream)]);
+    assert_eq!((r.counts.responses, r.counts.errors.reset), (2, 1), "{:?}", r.counts);
+    assert!(r.health.longest_silence_ns < 1_000_000_000, "{:?}", r.health);
+}
+
+#[test]
+fn an_address_that_refuses_is_passed_over() {
+    // ::1 refuses, or this machine has none; 127.0.0.3 is where nobody listens.
+    let (origin, _) = origin("/");
+    let port = origin.address().port();
+    let (url, with) = (format!("http://peer.weir.test:{port}/"), format!("peer.weir.test:{port}"));
+    for (others, more) in [
+        ("[::1],127.0.0.1", &["-c4"][..]),
+        ("127.0.0.3,127.0.0.1", &["-c4", "--no-keepalive"]),
+        ("127.0.0.3,127.0.0.1", &["-c4", "--rate", "400"]),
+        ("127.0.0.3,[::1],127.0.0.1", &["--http2", "-c2", "-m2"]),
+    ] {
+        let r = report(&[&["-n40", "-t2", "--resolve", &format!("{with}:{others}"), &url], more].concat());
+        assert_eq!((r.counts.responses, r.counts.errors.total()), (40, 0), "{others}: {:?}", r.counts);
+        assert!(r.connections.responses_by_client.iter().all(|n| *n > 0) || more.contains(&"400"));
+        assert_eq!(r.plan.targets[0].addresses.len(), others.split(',').count());
+        let of = |address: &str| r.ledger.addresses[&format!("{address}:{port}")].clone();
+        let dead = of(others.split(',').next().unwrap());
+        assert!(dead.opened == 0 && dead.failed > 0, "{others}: {:?}", r.ledger.addresses);
+        assert_eq!(of("127.0.0.1").opened, r.connections.opened, "{others}: {:?}", r.ledger.addresses);
+    }
+    let told = load(&["-n4", "-c2", "--resolve", &format!("{with}:127.0.0.3,127.0.0.1"), &url]);
+    told.expect_text(&format!("address      127.0.0.3:{port}, 0 connections opened, "));
+    let none = report(&["-n4", "-c2", "--resolve", &format!("{with}:127.0.0.3,127.0.0.4"), &url]);
+    assert_eq!((none.counts.responses, none.counts.errors.connect), (0, 4), "{:?}", none.counts);
+    assert!(none.ledger.addresses.values().all(|used| used.failed > 0), "{:?}", none.ledger.addresses);
+}
+
+#[test]
+fn connections_are_spread_over_all_addresses_that_accept() {
+    let any = Options { address: "0.0.0.0:0".parse().unwrap(), ..Options::default() };
+    let origin = Origin::start(any).unwrap();
+    let port = origin.address().port();
+    let resolve = format!("peer.weir.test:{port}:127.0.0.3,[::1],127.0.0.4");
+    let url = format!("http://peer.weir.test:{port}/");
+    let r = report(&["-n80", "-c8", "-t1", "--resolve", &resolve, &url]);
+    assert_eq!((r.counts.responses, r.counts.errors.total()), (80, 0), "{:?}", r.counts);
+    let opened = |address: &str| r.ledger.addresses[&format!("{address}:{port}")].opened;
+    assert_eq!(opened("127.0.0.3") + opened("127.0.0.4"), 8, "{:?}", r.ledger.addresses);
+    assert!(opened("127.0.0.3") > 1 && opened("127.0.0.4") > 1, "{:?}", r.ledger.addresses);
 }
 
 #[test]

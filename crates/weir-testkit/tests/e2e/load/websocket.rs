@@ -17,12 +17,18 @@ fn ws(upstream: &Upstream, path: &str) -> String {
 
 /// Answers a handshake; its head. Nothing when the client is done.
 fn shake(conn: &mut Conn) -> Option<weir_testkit::Head> {
+    shake_and_say(conn, b"")
+}
+
+/// The same, with more in the same write.
+fn shake_and_say(conn: &mut Conn, more: &[u8]) -> Option<weir_testkit::Head> {
     let head = conn.next_request()?.head;
     let accept = accept(head.header("sec-websocket-key").unwrap().as_bytes());
-    conn.send(format!(
+    let agreed = format!(
         "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
          Sec-WebSocket-Accept: {accept}\r\n\r\n"
-    ));
+    );
+    conn.send([agreed.as_bytes(), more].concat());
     Some(head)
 }
 
@@ -125,6 +131,47 @@ fn fragments_are_put_together_and_pings_answered_within_and_between_messages() {
     assert_eq!((r.counts.responses, r.counts.failed_checks, r.counts.errors.total()), (2, 0, 0), "{r:#?}");
     assert_eq!((s.sent, s.received, s.unsolicited, s.pings, s.sessions), (2, 3, 1, 2, 1), "{s:?}");
     upstream.verify();
+}
+
+#[test]
+fn what_comes_before_the_question_is_no_answer() {
+    // A greeting with the handshake, and two replies to each message: the second is there before the next message is written.
+    let upstream = Upstream::script(|conn| {
+        let is_open = shake_and_say(conn, b"\x81\x08greeting").is_some();
+        while is_open && frame(conn).0 == 0x81 {
+            conn.send(b"\x81\x05hello\x81\x05again");
+        }
+    });
+    let r = report(&["-n50", "-c1", "--check", "body~hello", &ws(&upstream, "/")]);
+    let s = r.websocket.as_ref().unwrap();
+    assert_eq!((r.counts.responses, r.checks[0].passed, r.failed()), (50, 50, 0), "{r:#?}");
+    assert_eq!((s.sent, s.received, s.unsolicited), (50, 100, 50), "{s:?}"); // the last one came after the end
+    assert!(r.ledger.first_response.ends_with("\\x81\\x05hello"), "{}", r.ledger.first_response);
+    expect_reason(&r, "unsolicited", Grade::Suspect);
+    assert_eq!(r.bytes.received_framing, 4 * 50, "{:?}", r.bytes);
+}
+
+#[test]
+fn a_target_that_does_not_listen_gives_no_answers() {
+    // It ends after a mebibyte, half a message of which is left.
+    let upstream = Upstream::script(|conn| {
+        let flood = b"\x81\x05hello".repeat(150_000);
+        if shake_and_say(conn, &flood[..flood.len() - 3]).is_some() {
+            conn.read_n(11);
+            conn.send("llo");
+            conn.read_n(1); // for ever: nothing comes
+        }
+    });
+    let r = report(&["-n1", "-c1", "--timeout", "1s", &ws(&upstream, "/")]);
+    let s = r.websocket.as_ref().unwrap();
+    assert!(
+        s.unsolicited > 1000 && s.received - s.unsolicited == r.counts.responses,
+        "{} {} {:?}",
+        s.unsolicited,
+        s.received,
+        r.counts
+    );
+    assert_eq!(r.counts.responses + r.counts.errors.timeout, 1, "{:?}", r.counts);
 }
 
 #[test]

@@ -105,6 +105,36 @@ fn responses_are_read_in_any_pieces_and_any_order() {
 }
 
 #[test]
+fn all_that_was_read_is_counted() {
+    let begun =
+        [frame(Kind::HEADERS, frame::END_HEADERS, 1, b"\x88"), frame(Kind::DATA, 0, 1, b"he")].concat();
+    for (what, end) in [
+        ("a reset", frame(Kind::RST_STREAM, 0, 1, &[0, 0, 0, 7])),
+        (
+            "no HPACK",
+            [frame(Kind::HEADERS, frame::END_HEADERS, 3, b"\xff\xff\xff\xff\xff\xff"), vec![1; 5]].concat(),
+        ),
+        ("a short PING", frame(Kind::PING, 0, 0, b"1234567")),
+        ("a stream of nobody", frame(Kind::HEADERS, frame::END_HEADERS, 99, b"\x88")),
+        ("half a frame", frame(Kind::DATA, 0, 1, b"hello")[..11].to_vec()),
+    ] {
+        let wire = [begun.clone(), end].concat();
+        for size in [1, 10, wire.len()] {
+            let (mut codec, mut answers) = (asked(2), Vec::new());
+            let mut read = 0;
+            for piece in wire.chunks(size) {
+                read += piece.len();
+                if codec.feed(piece, 7, &mut answers).is_err() {
+                    break;
+                }
+            }
+            let left: u64 = codec.abandon().iter().map(|(_, r)| r.wire_bytes()).sum();
+            assert_eq!(codec.overhead + left, (greeting().len() + read) as u64, "{what} in pieces of {size}");
+        }
+    }
+}
+
+#[test]
 fn a_head_may_be_continued_and_use_the_table() {
     // RFC 7541, C.6.1, cut in two, padded and with a priority; then the same fields by their numbers.
     let whole = b"\x48\x82\x64\x02\x58\x85\xae\xc3\x77\x1a\x4b";
