@@ -155,6 +155,11 @@ pub struct ConditionResult {
     pub passed: bool,
 }
 
+/// The names of all figures, for messages.
+pub fn figure_names() -> String {
+    FIGURES.iter().map(|figure| figure.name).collect::<Vec<_>>().join(", ")
+}
+
 /// Whether there is a figure of this name, such as `p99`, and whether it is one a second; the others are times.
 pub fn figure_is_rate(name: &str) -> Option<bool> {
     figures::Figure::named(name).map(figures::Figure::is_rate)

@@ -21,7 +21,7 @@ use crate::cost::{Begun, Watch};
 use crate::grpc::CODES;
 use crate::plan::{Plan, Proxy};
 use crate::progress::Progress;
-use crate::report::{End, Errors, Report};
+use crate::report::{End, Errors, Report, Window};
 use crate::{Histogram, clock};
 use merge::Merge;
 use reader::Response;
@@ -98,6 +98,9 @@ pub(crate) struct TickPart {
     pub(crate) errors: Errors,
     pub(crate) sent: u64,
     pub(crate) received: u64,
+    /// Passed and failed, for each check.
+    pub(crate) checks: Vec<(u64, u64)>,
+    pub(crate) window: Window,
     pub(crate) users: u64,
     pub(crate) backlog: u64,
     pub(crate) cpu_ns: u64,
@@ -107,6 +110,10 @@ pub(crate) struct TickPart {
 #[derive(Debug)]
 pub(crate) struct ThreadEnd {
     pub(crate) end_ns: u64,
+    /// The last tick that it told its part of.
+    pub(crate) last_tick: u64,
+    /// How long the two below were measured.
+    pub(crate) measured_ns: u64,
     pub(crate) cpu_ns: u64,
     pub(crate) waited_ns: u64,
     pub(crate) available_ns: u64,
@@ -226,6 +233,12 @@ impl Shared {
     }
 }
 
+/// The part of `all` that thread `index` has: the number of its first, and how many. What can not be shared evenly goes to the first threads.
+fn part(all: usize, threads: usize, index: usize) -> (usize, usize) {
+    let (each, over) = (all / threads, all % threads);
+    (index * each + index.min(over), each + usize::from(index < over))
+}
+
 impl Plan {
     /// Runs the plan to its end and tells what came of it. `look` is called four times a second, from the calling thread, and may print.
     ///
@@ -278,25 +291,27 @@ impl Plan {
                     message
                 }
             };
-            match message {
+            let ticks = match message {
                 Message::Interrupt => {
                     end.get_or_insert(End::Interrupted);
                     shared.stop(clock.now(), 0);
+                    Vec::new()
                 }
                 Message::Thread(index, thread) => {
-                    merge.thread(index, (*thread)?);
                     left -= 1;
+                    merge.thread(index, (*thread)?)
                 }
-                Message::Tick(part) => {
-                    if let Some(tick) = merge.tick(*part) {
-                        look(&Progress { elapsed_ns: clock.now(), tick: Some(&tick), so_far: &merge.so_far });
-                        if end.is_none()
-                            && let Some(condition) = aborts(&plan, || merge.report_so_far())
-                        {
-                            end = Some(End::Aborted { condition });
-                            shared.stop(clock.now(), clock::nanos(plan.grace));
-                        }
-                    }
+                Message::Tick(part) => merge.tick(*part),
+            };
+            for tick in ticks {
+                look(&Progress { elapsed_ns: clock.now(), tick: Some(&tick), so_far: &merge.so_far });
+                // When all have ended there is nothing to end.
+                if end.is_none()
+                    && left > 0
+                    && let Some(condition) = aborts(&plan, || merge.report_so_far())
+                {
+                    end = Some(End::Aborted { condition });
+                    shared.stop(clock.now(), clock::nanos(plan.grace));
                 }
             }
         }
@@ -333,6 +348,19 @@ fn aborts(plan: &Plan, so_far: impl FnOnce() -> Report) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn threads_share_without_a_gap_or_an_overlap() {
+        for (all, threads) in [(1, 1), (10, 3), (11, 4), (8, 8), (3, 2), (100, 7)] {
+            let mut next = 0;
+            for index in 0..threads {
+                let (first, mine) = part(all, threads, index);
+                assert!(first == next && mine.abs_diff(all / threads) <= 1, "{all} {threads} {index}");
+                next += mine;
+            }
+            assert_eq!(next, all);
+        }
+    }
 
     #[test]
     fn a_step_of_the_clock_is_told_in_both_directions() {

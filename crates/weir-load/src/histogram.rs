@@ -57,6 +57,9 @@ impl Histogram {
     /// The largest value with a bucket of its own: 2^42 - 1, or 73 minutes in nanoseconds.
     pub const MOST: u64 = (1 << TOP) - 1;
 
+    /// Where the last bucket begins.
+    pub(crate) const LAST: u64 = lowest_of(BUCKETS - 1);
+
     /// Nothing recorded yet.
     pub const fn new() -> Self {
         Self { counts: Vec::new(), count: 0, sum: 0, squares: 0, min: 0, max: 0 }
@@ -206,7 +209,7 @@ impl Histogram {
         self.max
     }
 
-    /// The share of values within `reach` of the mean, 0 to 1, by the lower ends of their buckets: wrk's `+/- Stdev` with
+    /// The share of values within `reach` of the mean, 0 to 1, by the middles of their buckets: wrk's `+/- Stdev` with
     /// the standard deviation for `reach`.
     pub fn share_within(&self, reach: f64) -> f64 {
         if self.count == 0 {
@@ -316,12 +319,12 @@ const fn lowest_of(bucket: usize) -> u64 {
     (bucket - shift * SUB) << shift
 }
 
-/// The highest value of the bucket that begins at `from`.
-const fn highest_of(from: u64) -> u64 {
+/// The highest value of the bucket that begins at `from`, the last one's apart: that takes everything above it.
+pub(crate) const fn highest_of(from: u64) -> u64 {
     if from < 2 * SUB {
         return from;
     }
-    from + (1 << (63 - from.leading_zeros() - 10)) - 1
+    from.saturating_add((1 << (63 - from.leading_zeros() - 10)) - 1)
 }
 
 #[cfg(test)]

@@ -1,14 +1,17 @@
 //! The highest rate that holds: a search by open loop, so that a target that falls behind shows it in the response time.
 //!
 //! A closed loop says first how much there is to be had at most, then rates are tried one after the other and the gap between those that hold
-//! and those that do not is halved. `Search` decides; it knows neither clock nor target.
+//! and those that do not is halved. `Search` decides; it knows neither clock nor target. `step` says whether a rate held, and whose limit it was if not.
 
 mod html;
+mod step;
 
-use crate::report::{Generator, Percentiles, Report, ThresholdResult};
+pub use step::{Limit, Step};
+
+use crate::report::{Generator, Grade};
 use crate::threshold::Threshold;
 use crate::units::{grouped, time};
-use crate::{Interrupt, Mistake, Options, Plan};
+use crate::{Interrupt, Mistake, Options, Plan, verdict};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt::Write;
@@ -41,6 +44,8 @@ pub struct Knee {
     pub conditions: Vec<String>,
     /// The highest rate that held, twice; none where none did.
     pub rate: Option<f64>,
+    /// Whose limit the lowest rate is that did not hold; none where all held.
+    pub limit: Option<Limit>,
     /// What a closed loop reached.
     pub closed_rate: f64,
     /// Each rate tried, in the order of trying.
@@ -49,26 +54,6 @@ pub struct Knee {
     pub interrupted: bool,
     /// The machine and version that made the load.
     pub generator: Generator,
-}
-
-/// One rate that was tried.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default)]
-pub struct Step {
-    /// Requests a second as planned.
-    pub rate: f64,
-    /// Responses a second.
-    pub responses_per_s: f64,
-    /// Response time.
-    pub response: Percentiles,
-    /// Share of errors and unexpected statuses.
-    pub failed_share: f64,
-    /// Whether all conditions held and no start was missed.
-    pub held: bool,
-    /// Each condition.
-    pub thresholds: Vec<ThresholdResult>,
-    /// Codes of what speaks against the result.
-    pub reasons: Vec<String>,
 }
 
 impl Knee {
@@ -84,8 +69,13 @@ impl Knee {
         mut on_step: impl FnMut(f64),
     ) -> Result<std::io::Result<Self>, Vec<Mistake>> {
         let conditions: Vec<String> = conditions.split(',').map(|c| c.trim().to_owned()).collect();
-        let bad = conditions.iter().filter_map(|c| Threshold::parse("--find-knee", c).err());
-        let mut mistakes: Vec<Mistake> = bad.collect();
+        let (mut asked, mut mistakes) = (Vec::new(), Vec::new());
+        for condition in &conditions {
+            match Threshold::parse("--find-knee", condition) {
+                Ok(threshold) => asked.push(threshold),
+                Err(mistake) => mistakes.push(mistake),
+            }
+        }
         let or =
             |value: &Option<String>, default: &str| Some(value.clone().unwrap_or_else(|| default.to_owned()));
         let step = Options {
@@ -114,8 +104,9 @@ impl Knee {
         };
         knee.closed_rate = report.rate();
         knee.generator = report.generator;
+        // Where a closed loop got nothing, from the lowest rate: a target that hangs under all it can be given may hold a little.
         let mut search = Search::begin(knee.closed_rate / 2.0);
-        while let Some(rate) = search.next().filter(|_| !interrupt.is_ended() && knee.closed_rate > 0.0) {
+        while let Some(rate) = search.next().filter(|_| !interrupt.is_ended()) {
             on_step(rate);
             let thresholds = knee.conditions.clone();
             let plan =
@@ -125,13 +116,16 @@ impl Knee {
                 Err(e) => return Ok(Err(e)),
             };
             if !interrupt.is_ended() {
-                let step = Step::of(rate, report);
-                search.tell(step.held);
+                let step = Step::of(rate, report, &asked);
+                if step.limit != Some(Limit::Generator) || !search.excuse() {
+                    search.tell(step.held);
+                }
                 knee.steps.push(step);
             }
         }
         knee.interrupted = interrupt.is_ended();
         knee.rate = search.found;
+        knee.limit = knee.first_broken().and_then(|step| step.limit);
         Ok(Ok(knee))
     }
 
@@ -160,7 +154,7 @@ impl Knee {
                 step.failed_share * 100.0,
                 if step.held { "held" } else { "BROKEN" },
                 bar(step.response.p99),
-                step.reasons.join(" ")
+                step.told().join(" ")
             );
         }
         out
@@ -174,11 +168,40 @@ impl Knee {
     /// What was found, as a sentence.
     fn found(&self) -> String {
         let conditions = self.conditions.join(", ");
-        match self.rate {
+        let found = match self.rate {
             Some(rate) => format!("{}/s is the highest rate that holds {conditions}", whole(rate)),
             None if self.interrupted => "interrupted before a rate was found".to_owned(),
             None => format!("no rate holds {conditions}"),
+        };
+        match self.first_broken().filter(|_| self.limit == Some(Limit::Generator)) {
+            Some(step) => format!(
+                "{found}; at {}/s it was the generator that could not ({}), so the target may hold more",
+                whole(step.rate),
+                step.of_generator().join(", ")
+            ),
+            None => found,
         }
+    }
+
+    /// How far what was found can be believed, and why not: what speaks against a rate that held speaks against it, or where none held, what speaks
+    /// against those tried.
+    fn verdict(&self) -> (Grade, Vec<&str>) {
+        let counts = |step: &&Step| step.held || self.rate.is_none();
+        let all = self.steps.iter().filter(counts).flat_map(|step| &step.reasons);
+        let mut codes: Vec<&str> = all.map(String::as_str).collect();
+        codes.extend(self.interrupted.then_some("ended_early"));
+        codes.sort_unstable();
+        codes.dedup();
+        (codes.iter().map(|code| verdict::grade_of(code)).max().unwrap_or_default(), codes)
+    }
+
+    /// The lowest rate that did not hold, nor when it was tried again.
+    fn first_broken(&self) -> Option<&Step> {
+        let held_later = |i: usize, rate: f64| {
+            self.steps.iter().skip(i).any(|later| later.held && later.rate.total_cmp(&rate).is_eq())
+        };
+        let broken = self.steps.iter().enumerate().filter(|(i, s)| !s.held && !held_later(*i, s.rate));
+        broken.map(|(_, step)| step).min_by(|a, b| a.rate.total_cmp(&b.rate))
     }
 
     fn by_rate(&self) -> Vec<&Step> {
@@ -188,25 +211,8 @@ impl Knee {
     }
 }
 
-impl Step {
-    fn of(rate: f64, report: Report) -> Self {
-        let reasons: Vec<String> = report.verdict.reasons.iter().map(|r| r.code.clone()).collect();
-        // Conditions on responses that came say nothing of requests that never started.
-        let missed = reasons.iter().any(|code| code == "rate_missed");
-        Self {
-            rate,
-            responses_per_s: report.rate(),
-            response: Percentiles::of(&report.latency.response),
-            failed_share: report.failed_share(),
-            held: !missed && report.counts.responses > 0 && report.thresholds.iter().all(|t| t.passed),
-            thresholds: report.thresholds,
-            reasons,
-        }
-    }
-}
-
 fn whole(rate: f64) -> String {
-    grouped(rate.round() as u64)
+    if rate < 100.0 { format!("{rate:.1}") } else { grouped(rate.round() as u64) }
 }
 
 /// A bar as long as the logarithm of the time: 4 for each power of ten above 10 µs.
@@ -224,18 +230,35 @@ struct Search {
     /// The lowest that did not.
     broke: Option<f64>,
     tries: usize,
+    /// The rate that was tried once more because it was the generator that failed.
+    excused: Option<f64>,
     /// What was found: held in the search, and again at its end.
     found: Option<f64>,
 }
 
 impl Search {
     fn begin(rate: f64) -> Self {
-        Self { at: Some(rate.max(RATE_LEAST)), held: Vec::new(), broke: None, tries: 0, found: None }
+        Self {
+            at: Some(rate.max(RATE_LEAST)),
+            held: Vec::new(),
+            broke: None,
+            tries: 0,
+            excused: None,
+            found: None,
+        }
     }
 
     /// The rate to try; none when the search is over.
     fn next(&self) -> Option<f64> {
         self.at.filter(|_| self.tries < TRIES_MOST)
+    }
+
+    /// Whether the rate is tried once more: the generator failed at it, which may be for a moment that somebody else had the processor.
+    fn excuse(&mut self) -> bool {
+        let first = self.excused != self.at;
+        self.excused = self.at;
+        self.tries += usize::from(first);
+        first
     }
 
     /// What became of it.
@@ -295,6 +318,23 @@ mod tests {
         // Above 1,000 it holds once.
         let (found, _) = search(900.0, |rate| rate <= 1000.0 || std::mem::take(&mut lucky));
         assert!(found.is_some_and(|rate| rate <= 1000.0 && rate > 940.0), "{found:?}");
+    }
+
+    #[test]
+    fn a_generator_that_fails_once_is_tried_again() {
+        let mut search = Search::begin(1000.0);
+        assert!(search.excuse() && search.next() == Some(1000.0));
+        assert!(!search.excuse(), "and not for ever");
+        search.tell(false);
+        assert!(search.excuse() && search.tries == 3, "{search:?}");
+
+        let step =
+            |rate: f64, limit: Option<Limit>| Step { rate, held: limit.is_none(), limit, ..Step::default() };
+        let generator = Some(Limit::Generator);
+        let mut knee = Knee { steps: vec![step(9.0, generator), step(9.0, None)], ..Knee::default() };
+        assert_eq!(knee.first_broken(), None);
+        knee.steps.extend([step(20.0, Some(Limit::Target)), step(12.0, generator), step(12.0, generator)]);
+        assert_eq!(knee.first_broken().map(|s| s.rate), Some(12.0));
     }
 
     #[test]

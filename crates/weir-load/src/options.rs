@@ -17,7 +17,7 @@ use crate::units;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use weir_wire::listen::Address;
 
 /// What was written on the command line (or elsewhere), nothing of it understood yet. Empty and `None` stand for the default.
@@ -138,7 +138,8 @@ impl Plan {
     /// # Errors
     /// Every mistake that can be seen without sending a request.
     pub fn new(options: &Options) -> Result<Self, Vec<Mistake>> {
-        let mut reader = Reader { options, mistakes: Vec::new(), feed_is_missing: false };
+        let mut reader =
+            Reader { options, mistakes: Vec::new(), feed_is_missing: false, looked_up: Duration::ZERO };
         let plan = reader.plan();
         match plan {
             Some(plan) if reader.mistakes.is_empty() => Ok(plan),
@@ -176,6 +177,8 @@ struct Reader<'a> {
     mistakes: Vec<Mistake>,
     /// A feed is asked for and can not be read: what needs it is not wrong for that.
     feed_is_missing: bool,
+    /// Time that looking up names took.
+    looked_up: Duration,
 }
 
 impl Reader<'_> {
@@ -232,12 +235,10 @@ impl Reader<'_> {
             self.wrong(&format!("--abort-on {}", bad.text), "the cost is known at the end only");
         }
 
-        let begun = Instant::now();
         let data = self.feed().map(Arc::new);
         self.feed_is_missing = o.feed.is_some() && data.is_none();
         let (origins, targets, weights, plans) = self.targets(data.as_ref());
         self.feed_is_used(&targets, data.as_deref());
-        let dns_ns = crate::clock::nanos(begun.elapsed());
         let pid = self.pid(&origins, thresholds.iter().any(Threshold::needs_cost));
         if targets.is_empty() || !self.mistakes.is_empty() {
             return None;
@@ -282,7 +283,7 @@ impl Reader<'_> {
             checks,
             thresholds,
             abort_on,
-            dns_ns,
+            dns_ns: crate::clock::nanos(self.looked_up),
             pid,
             data,
         })
@@ -467,5 +468,22 @@ impl Reader<'_> {
             }
         }
         good
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_of_lookups_is_that_of_lookups() {
+        // What is not looked up takes no time, whatever else is read, tried and asked meanwhile.
+        let of = |url: &str, resolve: &[&str]| {
+            let resolve = resolve.iter().map(|rule| (*rule).to_owned()).collect();
+            let options = Options { urls: vec![url.to_owned()], resolve, ..Options::default() };
+            Plan::new(&options).unwrap().dns_ns
+        };
+        assert_eq!(of("https://no.such.host.invalid/", &["*:443:127.0.0.1"]), 0);
+        assert!(of("http://localhost/", &[]) > 0);
     }
 }

@@ -1,7 +1,7 @@
 //! How a run goes while it lasts: what `Plan::run` tells whoever started it.
 
 use crate::Histogram;
-use crate::report::{Counts, TargetCost, Tick};
+use crate::report::{CheckResult, Counts, TargetCost, Tick, Window};
 
 /// A look at a run under way.
 #[derive(Debug)]
@@ -19,8 +19,12 @@ pub struct Progress<'a> {
 pub struct SoFar {
     /// The end of the last second, from the start of measuring.
     pub measured_ns: u64,
-    /// Requests, responses by status and errors by kind. What only the end knows is 0: texts of errors, checks, what is unfinished or was not sent.
+    /// Requests, responses by status and errors by kind. What only the end knows is 0: texts of errors, failed checks, what is unfinished or was not sent.
     pub counts: Counts,
+    /// Checks, in the order given.
+    pub checks: Vec<CheckResult>,
+    /// What rates are of.
+    pub window: Window,
     /// Service times.
     pub service: Histogram,
     /// Response times.

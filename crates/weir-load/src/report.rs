@@ -28,7 +28,7 @@ pub use figures::{Distribution, Figures, PhaseFigures};
 pub use json::schema;
 pub use parts::{
     CheckResult, ConnectionStats, Generator, Health, Ledger, TargetCost, TargetStats, ThreadStats,
-    ThresholdResult, WebSocketStats,
+    ThresholdResult, WebSocketStats, Window,
 };
 pub use plan::{CallKind, CallPlan, End, Pace, PlanAsRun, Protocol, Stage, StageUnit, Stop, TargetPlan};
 pub use saved::read;
@@ -114,9 +114,12 @@ pub struct Report {
     pub plan: PlanAsRun,
     /// When the first request could start (after the warm-up): milliseconds since 1970 UTC.
     pub started_unix_ms: u64,
-    /// From then until the planned end, or until the last response that is counted, if that came later in the graceful stop: what
-    /// rates are divided by. Where the run ended otherwise, until then.
+    /// From then until the planned end, or until the last response that is counted, if that came later in the graceful stop. Where the run
+    /// ended otherwise, until then. k6, ab, ghz and oha divide by it; our own rates are those of [`Report::window`].
     pub duration_ns: u64,
+    /// What came to its end before the planned end: what rates are of. None in reports of versions that knew no such thing: then they are of all
+    /// that was counted, over `duration_ns`.
+    pub window: Option<Window>,
     /// Length of the warm-up that came before and is in no other figure.
     pub warmup_ns: u64,
     /// Why it ended.
@@ -317,14 +320,26 @@ pub struct Reason {
 // === what layouts compute ===
 
 impl Report {
-    /// Seconds that rates are divided by; never 0.
+    /// Seconds from the start of measuring until the last response; never 0.
     pub fn seconds(&self) -> f64 {
         (self.duration_ns.max(1)) as f64 / 1e9
     }
 
-    /// Complete responses a second (wrk `Requests/sec`, ab `Requests per second`).
+    /// What rates are of: the window, and everything where an older report has none.
+    pub fn rated(&self) -> Window {
+        self.window.unwrap_or_else(|| Window {
+            length_ns: self.duration_ns,
+            responses: self.counts.responses,
+            errors: self.counts.errors.total(),
+            sent: self.bytes.sent(),
+            received: self.bytes.received(),
+        })
+    }
+
+    /// Complete responses a second (wrk `Requests/sec`).
     pub fn rate(&self) -> f64 {
-        self.counts.responses as f64 / self.seconds()
+        let rated = self.rated();
+        rated.responses as f64 / rated.seconds()
     }
 
     /// Requests that came to an end: responses and errors (k6 `http_reqs`, ghz `count`).
@@ -362,14 +377,24 @@ impl Report {
 
     /// Processor time of the generator as a share of one core, of its busiest thread.
     pub fn busiest_thread(&self) -> f64 {
-        let most = self.threads.iter().map(|t| t.cpu_ns).max().unwrap_or(0);
-        most as f64 / self.duration_ns.max(1) as f64
+        self.threads.iter().map(|t| self.share_of(t, t.cpu_ns)).fold(0.0, f64::max)
+    }
+
+    /// The longest that a thread of the generator waited for a processor, as a share of the time.
+    pub fn longest_wait(&self) -> f64 {
+        self.threads.iter().map(|t| self.share_of(t, t.waited_ns)).fold(0.0, f64::max)
+    }
+
+    /// A part of the time that a thread was measured.
+    fn share_of(&self, thread: &ThreadStats, part_ns: u64) -> f64 {
+        let whole = if thread.measured_ns == 0 { self.duration_ns } else { thread.measured_ns };
+        part_ns as f64 / whole.max(1) as f64
     }
 
     /// Responses for each second of the generator's processor time; 0 when that is unknown.
     pub fn per_generator_core_second(&self) -> f64 {
         let cpu: u64 = self.threads.iter().map(|t| t.cpu_ns).sum();
-        if cpu == 0 { 0.0 } else { self.counts.responses as f64 / (cpu as f64 / 1e9) }
+        if cpu == 0 { 0.0 } else { self.rated().responses as f64 / (cpu as f64 / 1e9) }
     }
 
     /// The difference between Little's law and what was seen, 0 to 1: the share of the clients' time in which they had no request
@@ -377,12 +402,7 @@ impl Report {
     pub fn little_residual(&self) -> Option<f64> {
         let available: u64 = self.threads.iter().map(|t| t.available_ns).sum();
         let busy: u64 = self.threads.iter().map(|t| t.busy_ns).sum();
-        let closed = match &self.plan.pace {
-            Pace::AsFastAsPossible => true,
-            Pace::Rate { .. } => false,
-            Pace::Stages { of, .. } => *of == StageUnit::Users,
-        };
-        (closed && available > 0).then(|| (1.0 - busy as f64 / available as f64).max(0.0))
+        (self.plan.pace.is_closed() && available > 0).then(|| (1.0 - busy as f64 / available as f64).max(0.0))
     }
 }
 
@@ -420,6 +440,21 @@ mod tests {
         assert_eq!(back, report);
         assert_eq!((back.rate(), back.finished(), back.failed()), (50.0, 103, 8));
         assert_eq!(back.little_residual(), None);
+    }
+
+    #[test]
+    fn rates_are_of_the_window_and_of_everything_where_an_older_report_has_none() {
+        let thread =
+            ThreadStats { measured_ns: 2_000_000_000, cpu_ns: 1_000_000_000, ..ThreadStats::default() };
+        let mut r = Report { duration_ns: 8_000_000_000, threads: vec![thread], ..Report::default() };
+        r.counts.responses = 16;
+        r.window = Some(Window { length_ns: 2_000_000_000, responses: 12, ..Window::default() });
+        assert_eq!((r.rate(), r.busiest_thread(), r.per_generator_core_second()), (6.0, 0.5, 12.0));
+        let mut old = serde_json::to_value(&r).unwrap();
+        old.as_object_mut().unwrap().remove("window");
+        old["threads"][0].as_object_mut().unwrap().remove("measured_ns");
+        let old: Report = serde_json::from_value(old).unwrap();
+        assert_eq!((old.rate(), old.busiest_thread(), old.per_generator_core_second()), (2.0, 0.125, 16.0));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! A request without a placeholder is rendered once, in `options`, and costs nothing here.
 
 use crate::grpc::Call;
+use crate::random::SplitMix;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
@@ -70,7 +71,7 @@ impl Text {
                 }
                 Part::Data(column) => values.push_cell(*column),
                 Part::Random(low, high) => {
-                    let n = low + values.random() % (high - low).saturating_add(1).max(1);
+                    let n = low + values.random.next() % (high - low).saturating_add(1).max(1);
                     let _ = write!(values.text, "{n}"); // as above
                 }
                 Part::Uuid => values.push_uuid(),
@@ -189,7 +190,7 @@ pub(crate) struct Values {
     number: u64,
     step: u64,
     begun: bool,
-    state: u64,
+    random: SplitMix,
     data: Option<Arc<Data>>,
     text: String,
     body: Vec<u8>,
@@ -202,7 +203,10 @@ impl Values {
             number: index as u64,
             step: threads as u64,
             begun: false,
-            state: 0x9e37_79b9_7f4a_7c15 ^ (index as u64 + 1).wrapping_mul(0xbf58_476d_1ce4_e5b9),
+            // Far apart: neighbouring threads must not draw the same numbers a step later.
+            random: SplitMix::new(
+                0x9e37_79b9_7f4a_7c15 ^ (index as u64 + 1).wrapping_mul(0xbf58_476d_1ce4_e5b9),
+            ),
             data,
             text: String::new(),
             body: Vec::new(),
@@ -216,15 +220,6 @@ impl Values {
         self.begun = true;
     }
 
-    /// SplitMix64 (Steele, Lea and Flood, 2014).
-    fn random(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
     fn push_cell(&mut self, column: usize) {
         let Some(data) = &self.data else { return };
         let row = self.number as usize % data.rows.len().max(1);
@@ -235,7 +230,7 @@ impl Values {
 
     /// RFC 9562 §5.4, version 4.
     fn push_uuid(&mut self) {
-        let (a, b) = (self.random(), self.random());
+        let (a, b) = (self.random.next(), self.random.next());
         let _ = write!(
             self.text,
             "{:08x}-{:04x}-4{:03x}-{:04x}-{:012x}",

@@ -82,6 +82,11 @@ impl Threshold {
         ThresholdResult { threshold: self.text.clone(), measured, passed }
     }
 
+    /// The metric as written: `errors`, `p99`.
+    pub(crate) fn name(&self) -> &str {
+        self.text.split(['<', '>']).next().unwrap_or_default().trim()
+    }
+
     /// Whether it needs the target's process.
     pub(crate) const fn needs_cost(&self) -> bool {
         matches!(self.metric, Metric::CostUs | Metric::PerCore)

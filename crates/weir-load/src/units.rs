@@ -27,14 +27,19 @@ pub fn duration(text: &str) -> Option<Duration> {
 /// Reads `5000/s`, `300/m`, `10/h`, or a bare number of requests a second.
 pub fn rate(text: &str) -> Option<f64> {
     let (number, unit) = text.split_once('/').unwrap_or((text, "s"));
-    let seconds = match unit {
+    let seconds = rate_seconds(unit)?;
+    let n = count_f64(number)?;
+    (n.is_finite() && n > 0.0).then_some(n / seconds)
+}
+
+/// The seconds that a rate is counted over: 60 for the `m` of `300/m`.
+pub(crate) fn rate_seconds(unit: &str) -> Option<f64> {
+    Some(match unit {
         "s" | "1s" | "sec" => 1.0,
         "m" | "1m" | "min" => 60.0,
         "h" | "1h" => 3600.0,
         _ => return None,
-    };
-    let n = count_f64(number)?;
-    (n.is_finite() && n > 0.0).then_some(n / seconds)
+    })
 }
 
 /// Reads `1000000`, `1_000_000`, `50k`, `2M`.

@@ -4,35 +4,45 @@
 //! stands in docs/verdict.md.
 
 use crate::Report;
-use crate::report::{End, Grade, Pace, Reason, StageUnit, Verdict};
+use crate::report::{End, Grade, Pace, Reason, Verdict};
 use crate::units::{grouped, time};
 
 /// What may speak against a result, those that weigh most first.
 pub static REASONS: &[Rule] = &[
-    Rule { code: "no_responses", grade: Grade::Invalid, look: no_responses },
-    Rule { code: "wrong_protocol", grade: Grade::Invalid, look: wrong_protocol },
-    Rule { code: "not_grpc", grade: Grade::Invalid, look: not_grpc },
-    Rule { code: "mostly_errors", grade: Grade::Invalid, look: mostly_errors },
-    Rule { code: "mostly_refused", grade: Grade::Invalid, look: mostly_refused },
-    Rule { code: "starved_connections", grade: Grade::Invalid, look: starved_connections },
-    Rule { code: "out_of_ports", grade: Grade::Invalid, look: out_of_ports },
-    Rule { code: "out_of_descriptors", grade: Grade::Invalid, look: out_of_descriptors },
-    Rule { code: "rate_missed", grade: Grade::Invalid, look: rate_missed },
-    Rule { code: "clock_step", grade: Grade::Suspect, look: clock_step },
-    Rule { code: "unfinished", grade: Grade::Suspect, look: unfinished },
-    Rule { code: "stalled", grade: Grade::Suspect, look: stalled },
-    Rule { code: "generator_busy", grade: Grade::Suspect, look: generator_busy },
-    Rule { code: "generator_waited", grade: Grade::Suspect, look: generator_waited },
-    Rule { code: "late_starts", grade: Grade::Suspect, look: late_starts },
-    Rule { code: "littles_law", grade: Grade::Suspect, look: littles_law },
-    Rule { code: "errors", grade: Grade::Suspect, look: errors },
-    Rule { code: "status_mix", grade: Grade::Suspect, look: status_mix },
-    Rule { code: "failed_checks", grade: Grade::Suspect, look: failed_checks },
-    Rule { code: "body_length_changed", grade: Grade::Suspect, look: body_length_changed },
-    Rule { code: "not_kept_alive", grade: Grade::Suspect, look: not_kept_alive },
-    Rule { code: "sessions_differ", grade: Grade::Suspect, look: sessions_differ },
-    Rule { code: "too_short", grade: Grade::Suspect, look: too_short },
-    Rule { code: "ended_early", grade: Grade::Suspect, look: ended_early },
+    Rule { code: "no_responses", side: Side::Run, grade: Grade::Invalid, look: no_responses },
+    Rule { code: "wrong_protocol", side: Side::Answers, grade: Grade::Invalid, look: wrong_protocol },
+    Rule { code: "not_grpc", side: Side::Answers, grade: Grade::Invalid, look: not_grpc },
+    Rule { code: "mostly_errors", side: Side::Run, grade: Grade::Invalid, look: mostly_errors },
+    Rule { code: "mostly_refused", side: Side::Answers, grade: Grade::Invalid, look: mostly_refused },
+    Rule { code: "starved_connections", side: Side::Run, grade: Grade::Invalid, look: starved_connections },
+    Rule { code: "out_of_ports", side: Side::Generator, grade: Grade::Invalid, look: out_of_ports },
+    Rule {
+        code: "out_of_descriptors",
+        side: Side::Generator,
+        grade: Grade::Invalid,
+        look: out_of_descriptors,
+    },
+    Rule { code: "rate_missed", side: Side::Run, grade: Grade::Invalid, look: rate_missed },
+    Rule { code: "clock_step", side: Side::Run, grade: Grade::Suspect, look: clock_step },
+    Rule { code: "unfinished", side: Side::Run, grade: Grade::Suspect, look: unfinished },
+    Rule { code: "stalled", side: Side::Run, grade: Grade::Suspect, look: stalled },
+    Rule { code: "generator_busy", side: Side::Generator, grade: Grade::Suspect, look: generator_busy },
+    Rule { code: "generator_waited", side: Side::Generator, grade: Grade::Suspect, look: generator_waited },
+    Rule { code: "late_starts", side: Side::Generator, grade: Grade::Suspect, look: late_starts },
+    Rule { code: "littles_law", side: Side::Run, grade: Grade::Suspect, look: littles_law },
+    Rule { code: "errors", side: Side::Run, grade: Grade::Suspect, look: errors },
+    Rule { code: "status_mix", side: Side::Answers, grade: Grade::Suspect, look: status_mix },
+    Rule { code: "failed_checks", side: Side::Answers, grade: Grade::Suspect, look: failed_checks },
+    Rule {
+        code: "body_length_changed",
+        side: Side::Answers,
+        grade: Grade::Suspect,
+        look: body_length_changed,
+    },
+    Rule { code: "not_kept_alive", side: Side::Run, grade: Grade::Suspect, look: not_kept_alive },
+    Rule { code: "sessions_differ", side: Side::Run, grade: Grade::Suspect, look: sessions_differ },
+    Rule { code: "too_short", side: Side::Run, grade: Grade::Suspect, look: too_short },
+    Rule { code: "ended_early", side: Side::Run, grade: Grade::Suspect, look: ended_early },
 ];
 
 /// One thing that may speak against a result.
@@ -40,15 +50,33 @@ pub static REASONS: &[Rule] = &[
 pub struct Rule {
     /// Its stable name.
     pub code: &'static str,
+    /// Whose doing it is.
+    pub side: Side,
     /// What it takes from the result.
     pub grade: Grade,
     /// What was seen, if it was.
     pub look: fn(&Report) -> Option<String>,
 }
 
+/// Whose doing a reason is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// The target's alone: what it answered.
+    Answers,
+    /// The generator's, or its machine's.
+    Generator,
+    /// Either's, or nobody's: what became of the run.
+    Run,
+}
+
 /// What the reason of this code takes from a result.
 pub(crate) fn grade_of(code: &str) -> Grade {
     REASONS.iter().find(|rule| rule.code == code).map_or(Grade::Suspect, |rule| rule.grade)
+}
+
+/// Whose doing the reason of this code is.
+pub(crate) fn side_of(code: &str) -> Side {
+    REASONS.iter().find(|rule| rule.code == code).map_or(Side::Run, |rule| rule.side)
 }
 
 /// Processor use of a thread of the generator above which it is the generator that is measured.
@@ -72,6 +100,9 @@ pub const MISSED: f64 = 0.02;
 
 /// Share of requests that may end in an error, or in a status that nobody expected.
 pub const ERRORS: f64 = 0.001;
+
+/// Share of responses that may be the last on their connection though keep-alive was asked for.
+pub const REOPENED: f64 = 0.01;
 
 /// A step of the clock that is no drift: NTP slews by 0.05 % at most, so this is ten times that, and never less than 10 ms.
 pub const CLOCK_SHARE: f64 = 0.005;
@@ -104,14 +135,6 @@ fn percent(share: f64) -> String {
     }
 }
 
-fn is_closed(r: &Report) -> bool {
-    match &r.plan.pace {
-        Pace::AsFastAsPossible => true,
-        Pace::Rate { .. } => false,
-        Pace::Stages { of, .. } => *of == StageUnit::Users,
-    }
-}
-
 fn no_responses(r: &Report) -> Option<String> {
     (r.counts.responses == 0).then(|| format!("not one response to {} requests", grouped(r.counts.requests)))
 }
@@ -124,7 +147,8 @@ fn wrong_protocol(r: &Report) -> Option<String> {
     let refused =
         |text: &String| text == crate::engine::h2::CHOSE_OLD || text.contains("NoApplicationProtocol");
     if r.counts.error_texts.keys().any(refused) {
-        return Some(format!("the target did not choose {asked} by ALPN, and gRPC is nothing without it"));
+        let so = if r.is_grpc() { ", and gRPC is nothing without it" } else { "" };
+        return Some(format!("the target did not choose {asked} by ALPN{so}"));
     }
     if r.counts.error_texts.contains_key(crate::engine::h2::ANSWERED_OLD) {
         return Some(format!("the target answered in HTTP/1 where {asked} was asked"));
@@ -204,7 +228,7 @@ fn out_of_descriptors(r: &Report) -> Option<String> {
 fn rate_missed(r: &Report) -> Option<String> {
     let due = r.counts.requests + r.counts.unsent;
     let missed = share(r.counts.unsent, due);
-    (!is_closed(r) && r.end != End::Interrupted && missed > MISSED).then(|| {
+    (!r.plan.pace.is_closed() && r.end != End::Interrupted && missed > MISSED).then(|| {
         format!("{} of the planned requests were not sent: all connections were taken", percent(missed))
     })
 }
@@ -246,10 +270,8 @@ fn generator_busy(r: &Report) -> Option<String> {
 }
 
 fn generator_waited(r: &Report) -> Option<String> {
-    let waited = r.threads.iter().map(|t| t.waited_ns).max().unwrap_or(0);
-    // The threads end a little after the run, by which a wait may be longer than it.
-    let share = (waited as f64 / r.duration_ns.max(1) as f64).min(1.0);
-    (share > WAITED).then(|| {
+    let share = r.longest_wait().min(1.0); // two clocks
+    (share > WAITED && r.duration_ns >= JUDGED_NS).then(|| {
         format!(
             "a thread of the generator waited {} of the time for a processor that others used",
             percent(share)
@@ -273,16 +295,8 @@ fn littles_law(r: &Report) -> Option<String> {
 fn errors(r: &Report) -> Option<String> {
     let e = &r.counts.errors;
     let all = e.total();
-    let kinds = [
-        (e.connect, "connect"),
-        (e.tls, "TLS"),
-        (e.timeout, "timeout"),
-        (e.reset, "reset"),
-        (e.write, "write"),
-        (e.protocol, "protocol"),
-    ];
     let named: Vec<String> =
-        kinds.iter().filter(|(n, _)| *n > 0).map(|(n, kind)| format!("{kind} {}", grouped(*n))).collect();
+        e.kinds().iter().filter(|(_, n)| *n > 0).map(|(kind, n)| format!("{kind} {}", grouped(*n))).collect();
     (share(all, r.finished()) > ERRORS).then(|| {
         format!(
             "{} of the requests ended in an error ({})",
@@ -320,15 +334,34 @@ fn body_length_changed(r: &Report) -> Option<String> {
 }
 
 fn not_kept_alive(r: &Report) -> Option<String> {
-    let c = &r.connections;
-    // Each client opens one; more are because the target closed them.
-    let again = c.opened_measured.saturating_sub(r.plan.connections);
-    (r.plan.keepalive && share(again, r.counts.responses) > 0.01).then(|| {
+    // Some targets say that they close, others just do: then more connections were opened than clients need. (What an error ended is told
+    // by `errors`, and a request that hangs keeps its own.)
+    let said = r.counts.responses.saturating_sub(r.counts.kept_alive);
+    let enough = needed_connections(r) + r.counts.errors.total() + r.counts.unfinished;
+    let again = r.connections.opened_measured.saturating_sub(enough);
+    let closed = said.max(again);
+    (r.plan.keepalive && share(closed, r.counts.responses) > REOPENED).then(|| {
         format!(
-            "keep-alive was asked for, but the target closed connections: {} were opened anew",
-            grouped(again)
+            "keep-alive was asked for, but the target closed connections: {} of {} responses were the last on theirs",
+            grouped(closed.min(r.counts.responses)),
+            grouped(r.counts.responses)
         )
     })
+}
+
+/// Connections that are enough where none is closed: each client that is at work has one to each origin.
+fn needed_connections(r: &Report) -> u64 {
+    let mut origins: Vec<_> =
+        r.plan.targets.iter().map(|t| (&t.scheme, &t.host, t.port, &t.addresses)).collect();
+    origins.sort_unstable();
+    origins.dedup();
+    let listed = &r.connections.responses_by_client;
+    // With a fixed rate a client that was never needed opens none. Of more clients than are listed nobody knows.
+    let at_work = match r.plan.pace.is_closed() || listed.len() < r.plan.connections as usize {
+        true => r.plan.connections,
+        false => listed.iter().filter(|n| **n > 0).count() as u64,
+    };
+    at_work * origins.len().max(1) as u64
 }
 
 fn sessions_differ(r: &Report) -> Option<String> {

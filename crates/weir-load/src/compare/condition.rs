@@ -1,13 +1,13 @@
 //! `p99 worse 5%`: how much worse than the first a target may be.
 
-use super::figures::{FIGURES, Figure, Unit};
-use super::{ConditionResult, Interval, TargetResult};
+use super::figures::{Figure, Unit};
+use super::{ConditionResult, Interval, TargetResult, figure_names};
 use crate::Mistake;
 
 /// One condition.
 #[derive(Clone, Debug)]
 pub(super) struct Condition {
-    text: String,
+    pub(super) text: String,
     pub(super) figure: &'static Figure,
     /// A share.
     bound: f64,
@@ -21,8 +21,8 @@ impl Condition {
         let [name, "worse", bound] = words[..] else {
             return Err(bad("expected FIGURE worse PERCENT, such as 'p99 worse 5%'"));
         };
-        let known = || FIGURES.iter().map(|f| f.name).collect::<Vec<_>>().join(", ");
-        let figure = Figure::named(name).ok_or_else(|| bad(&format!("the figures are {}", known())))?;
+        let figure =
+            Figure::named(name).ok_or_else(|| bad(&format!("the figures are {}", figure_names())))?;
         let percent = bound.strip_suffix('%').and_then(|p| p.parse::<f64>().ok());
         let bound = percent
             .filter(|p| (0.0..=1000.0).contains(p))

@@ -25,7 +25,7 @@ pub(super) enum Unit {
 
 /// All of them, in the order in which they are printed.
 pub(super) static FIGURES: &[Figure] = &[
-    Figure { name: "rate", unit: Unit::Rate, value: |m| share(m.responses, m.duration_ns) * 1e9 },
+    Figure { name: "rate", unit: Unit::Rate, value: |m| share(m.in_window, m.window_ns) * 1e9 },
     Figure { name: "mean", unit: Unit::Latency, value: |m| m.latency.mean() },
     Figure { name: "p50", unit: Unit::Latency, value: |m| m.latency.quantile(0.5) as f64 },
     Figure { name: "p75", unit: Unit::Latency, value: |m| m.latency.quantile(0.75) as f64 },
@@ -62,8 +62,10 @@ impl Figure {
 pub(super) struct Measured {
     pub(super) responses: u64,
     pub(super) errors: u64,
-    pub(super) duration_ns: u64,
     pub(super) latency: Histogram,
+    /// What its rate is of.
+    in_window: u64,
+    window_ns: u64,
     cpu_ns: u64,
     cost_responses: u64,
 }
@@ -73,7 +75,8 @@ impl Measured {
     pub(super) fn add(&mut self, report: &Report) {
         self.responses += report.counts.responses;
         self.errors += report.counts.errors.total();
-        self.duration_ns += report.duration_ns;
+        self.in_window += report.rated().responses;
+        self.window_ns += report.rated().length_ns;
         self.latency.add(&report.latency.response);
         if let Some(cost) = &report.target_cost {
             self.cpu_ns += cost.cpu_ns;
@@ -86,7 +89,8 @@ impl Measured {
         let Some(target) = report.targets.get(index) else { return };
         self.responses += target.responses;
         self.errors += target.errors;
-        self.duration_ns += report.duration_ns;
+        self.in_window += if report.window.is_some() { target.in_window } else { target.responses };
+        self.window_ns += report.rated().length_ns;
         self.latency.add(&target.service);
     }
 }

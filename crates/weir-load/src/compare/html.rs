@@ -170,9 +170,6 @@ fn spread(c: &Comparison, figure: &Figure) -> String {
 
 fn machine(c: &Comparison) -> String {
     let g = &c.generator;
-    let rows = [
-        ["machine".to_owned(), escaped(&format!("{}, {} cores, {}", g.cpu, g.cores, g.kernel))],
-        ["Weir".to_owned(), escaped(&g.version)],
-    ];
+    let rows = [["machine".to_owned(), escaped(&g.machine())], ["Weir".to_owned(), escaped(&g.version)]];
     section("The generator", &html_table(&[], rows))
 }

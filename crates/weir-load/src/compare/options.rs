@@ -107,6 +107,9 @@ impl Reader<'_> {
         let first = named.first().map(|(name, _)| name).or_else(|| o.own.first().map(|c| &c.name));
         let name = first.cloned().unwrap_or_default();
         let before = o.against.as_deref().and_then(|path| self.before(path, &name));
+        if let Some(before) = &before {
+            self.samples(before, &conditions);
+        }
         if count < 2 && o.against.is_none() && o.direct.is_none() && !conditions.is_empty() {
             self.wrong(
                 "--fail-if",
@@ -206,6 +209,17 @@ impl Reader<'_> {
                 self.wrong(&place, &hint);
                 None
             }
+        }
+    }
+
+    /// A condition needs to know how what was measured before varies by itself, or noise would break it.
+    fn samples(&mut self, before: &TargetResult, conditions: &[Condition]) {
+        let single =
+            |c: &&Condition| before.rounds.get(c.figure.name).is_some_and(|values| values.len() == 1);
+        if let Some(condition) = conditions.iter().find(single) {
+            let hint = "what --against names has one value for it, so nobody knows its noise; save it by \
+                        `weir compare NAME=URL --save FILE`, which measures many rounds";
+            self.wrong(&format!("--fail-if {:?}", condition.text), hint);
         }
     }
 

@@ -108,7 +108,7 @@ impl ComparisonSet {
             let _ = writeln!(out, "{name}: {version}");
         }
         if let Some(g) = self.workloads.first().map(|w| &w.comparison.generator) {
-            let _ = writeln!(out, "machine: {}, {} cores, {}", g.cpu, g.cores, g.kernel);
+            let _ = writeln!(out, "machine: {}", g.machine());
         }
         out
     }

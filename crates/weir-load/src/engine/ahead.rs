@@ -43,14 +43,14 @@ impl Ahead {
     /// Opens the part of thread `index`, the same number to each origin.
     pub(super) async fn open(plan: &Arc<Plan>, shared: &Arc<Shared>, index: usize) -> Self {
         let (all, threads, origins) = (plan.ahead(), plan.threads, plan.origins.len());
-        let mine = all / threads + usize::from(index < all % threads);
+        let (first, mine) = super::part(all, threads, index);
         let ahead = Self { streams: (0..origins).map(|_| Vec::new()).collect(), dial: Histogram::new() };
         let opening = Rc::new(RefCell::new(Opening {
             plan: Arc::clone(plan),
             shared: Arc::clone(shared),
             until: Instant::now() + LONGEST,
             left: mine * origins,
-            first: index * (all / threads),
+            first,
             ahead,
         }));
         let lanes: Vec<_> = (0..AT_A_TIME.min(mine * origins))

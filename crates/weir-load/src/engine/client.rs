@@ -24,6 +24,10 @@ const BACKOFF_MOST: Duration = Duration::from_millis(100);
 /// How long a connection that the target is to close may take for it, so that the port waits there and not here.
 const CLOSE: Duration = Duration::from_secs(1);
 
+/// Most connections of a thread that wait so. Each holds a descriptor: a target that ignores `Connection: close` would cost a second's worth of
+/// them. One that obeys is far from it: 128 at a time are 12,800 a second and thread where a close takes 10 ms.
+const CLOSING_MOST: usize = 128;
+
 struct Client {
     worker: Rc<Worker>,
     /// Its number in its thread.
@@ -37,8 +41,11 @@ struct Client {
     batch: Batch,
     /// The bytes of a batch of more than one, or of one with a template; else empty.
     out: Vec<u8>,
-    /// Bytes of heads and bodies of the batch, of those requests that count.
+    /// Where each request of the batch ends in `out`.
+    ends: Vec<usize>,
+    /// Bytes of heads and bodies of the batch, of those requests that count; and those of the others.
     sent: (u64, u64),
+    sent_uncounted: u64,
     /// The head of a request of HTTP/2 that has a template.
     head: Rendered,
     /// Why the request that is to be sent could not be made.
@@ -56,7 +63,9 @@ pub(super) async fn run(worker: Rc<Worker>, i: usize) {
         captures: worker.captures(i),
         batch: Batch::capturing(worker.captures(i)),
         out: Vec::new(),
+        ends: Vec::new(),
         sent: (0, 0),
+        sent_uncounted: 0,
         head: Rendered::default(),
         unwritable: None,
         backoff: Duration::ZERO,
@@ -129,15 +138,11 @@ impl Client {
         };
         slot.deadline.set(NEVER);
         let now = if outcome.is_ok() { self.batch.last } else { worker.clock.now() };
-        if worker.counts(intended) {
-            worker.tally.borrow_mut().busy_ns += now.saturating_sub(turned);
-        }
+        // Of what began in the warm-up the part after it: the client has that time too.
+        let measured = turned.max(worker.shared.measure_from);
+        worker.tally.borrow_mut().busy_ns += now.saturating_sub(measured);
         if let Err(failure) = outcome {
-            let lost = &self.batch.items[self.batch.done..];
-            worker.ended(lost.len() as u64, false, now);
-            for &(target, _) in lost.iter().filter(|(_, intended)| worker.counts(*intended)) {
-                worker.failed(target, &failure, 1);
-            }
+            worker.lost(&self.batch.items[self.batch.done..], &failure, now);
             let cannot_connect = matches!(
                 failure,
                 Failure::Connect(_) | Failure::Ports(_) | Failure::Descriptors(_) | Failure::Tls(_)
@@ -148,10 +153,20 @@ impl Client {
         }
     }
 
-    /// The batch over a connection of its own.
-    async fn alone(&mut self, origin: usize, turned: u64) -> Result<(), Failure> {
-        self.connected(origin).await?;
-        self.spoken(turned).await.map(drop)
+    /// The batch over a connection of its own; over more than one where the target says in the middle of a pipeline that it closes. It looks at
+    /// nothing behind that (RFC 9112 §9.6), so the rest is sent again (§9.3.2), whatever its method. Each connection answered one at least, so
+    /// this ends.
+    async fn alone(&mut self, origin: usize, mut turned: u64) -> Result<(), Failure> {
+        loop {
+            self.connected(origin).await?;
+            self.spoken(turned).await?;
+            if self.batch.is_answered() {
+                return Ok(());
+            }
+            let worker = &self.worker;
+            worker.slots[self.i].deadline.set(NEVER);
+            turned = worker.clock.now();
+        }
     }
 
     /// Chooses the targets of a batch and renders it.
@@ -179,7 +194,8 @@ impl Client {
         let worker = Rc::clone(&self.worker);
         let alone = self.batch.items.len() == 1;
         self.out.clear();
-        self.sent = (0, 0);
+        self.ends.clear();
+        (self.sent, self.sent_uncounted) = ((0, 0), 0);
         let mut tally = worker.tally.borrow_mut();
         for &(i, at) in &self.batch.items {
             let target = &plan.targets[i];
@@ -198,11 +214,14 @@ impl Client {
                     (target.head_bytes as u64, (target.bytes.len() - target.head_bytes) as u64)
                 }
             };
+            self.ends.push(self.out.len());
             if worker.counts(at) {
                 self.sent.0 += head;
                 self.sent.1 += body;
                 tally.requests += 1;
                 tally.targets[i].requests += 1;
+            } else {
+                self.sent_uncounted += head + body;
             }
         }
     }
@@ -236,7 +255,7 @@ impl Client {
         }
         let to = &worker.plan.origins[origin];
         let begun = worker.clock.now();
-        let mut dialling = pin!(proxy::open(to, self.i / worker.plan.streams, worker.plan.timeout));
+        let mut dialling = pin!(proxy::open(to, worker.connection(self.i), worker.plan.timeout));
         let slot = &worker.slots[self.i];
         let dialled = poll_fn(|cx| {
             slot.watch(cx);
@@ -268,7 +287,10 @@ impl Client {
         let started = if conn.is_fresh() { worker.clock.now() } else { turned };
         self.batch.begin(started);
         slot.deadline.set(started.saturating_add(clock::nanos(plan.timeout)));
-        let bytes: &[u8] = if self.out.is_empty() { &target.bytes } else { &self.out };
+        let answered =
+            self.batch.done.checked_sub(1).and_then(|last| self.ends.get(last)).copied().unwrap_or(0);
+        let bytes: &[u8] =
+            if self.out.is_empty() { &target.bytes } else { self.out.get(answered..).unwrap_or_default() };
         let batch = &mut self.batch;
         let outcome = poll_fn(|cx| {
             slot.watch(cx);
@@ -278,28 +300,41 @@ impl Client {
         self.count_bytes(&conn, outcome.is_err());
         match outcome {
             Ok(After::Keep) if plan.keepalive => self.conns[target.origin] = Some(conn),
-            Ok(_) => close(conn.into_stream()),
+            Ok(_) => close(&worker, conn.into_stream()),
             Err(_) => drop(conn),
         }
         outcome
     }
 
-    /// Counts the bytes of the batch.
-    fn count_bytes(&self, conn: &Conn, failed: bool) {
-        let mut tally = self.worker.tally.borrow_mut();
-        tally.bytes.sent_head += self.sent.0;
-        tally.bytes.sent_body += self.sent.1;
-        if failed {
-            tally.received(&conn.unfinished());
+    /// Counts the bytes of the batch, once: what is sent again was not looked at.
+    fn count_bytes(&mut self, conn: &Conn, failed: bool) {
+        let ((head, body), uncounted) =
+            (std::mem::take(&mut self.sent), std::mem::take(&mut self.sent_uncounted));
+        let worker = &self.worker;
+        let now = if failed { worker.clock.now() } else { self.batch.last };
+        worker.sent(true, head, body, now);
+        if uncounted > 0 {
+            worker.sent(false, uncounted, 0, now);
+        }
+        if failed && let Some(&(_, intended)) = self.batch.items.get(self.batch.done) {
+            worker.received(intended, &conn.unfinished(), now);
         }
     }
 }
 
-/// Lets the target close, as it said it would.
-fn close(mut stream: Stream) {
+/// Lets the target close, as it said it would. Beyond [`CLOSING_MOST`] we do.
+fn close(worker: &Rc<Worker>, mut stream: Stream) {
+    let closing = worker.closing.get();
+    if closing >= CLOSING_MOST {
+        return;
+    }
+    worker.closing.set(closing + 1);
+    let worker = Rc::clone(worker);
     let end = async move {
         let mut rest = Vec::new();
         let _ = tokio::time::timeout(CLOSE, poll_fn(|cx| stream.poll_read(cx, &mut rest))).await; // then we close
+        drop(stream);
+        worker.closing.set(worker.closing.get() - 1);
     };
     drop(tokio::task::spawn_local(end));
 }

@@ -91,8 +91,21 @@ impl Batch {
         Self { capture: captures.then(Vec::new), ..Self::default() }
     }
 
+    /// Counts what was received of a response that is none.
+    fn leave(&self, worker: &Worker, response: &Response, now: u64) {
+        if let Some(&(_, intended)) = self.items.get(self.done) {
+            worker.received(intended, response, now);
+        }
+    }
+
+    /// Whether all of it is.
+    pub(super) const fn is_answered(&self) -> bool {
+        self.done == self.items.len()
+    }
+
+    /// Begins to write what is not answered yet.
     pub(super) fn begin(&mut self, started: u64) {
-        (self.started, self.written, self.sent, self.first, self.done) = (started, 0, 0, 0, 0);
+        (self.started, self.written, self.sent, self.first) = (started, 0, 0, 0);
         if let Some(capture) = &mut self.capture {
             capture.clear();
         }
@@ -124,7 +137,8 @@ impl Conn {
         self.stream
     }
 
-    /// Writes the batch, whose bytes are `bytes`, and reads its responses; each is counted as it comes.
+    /// Writes what is left of the batch, whose bytes are `bytes`, and reads its responses; each is counted as it comes. The connection may be over
+    /// before all are there, after one at least.
     pub(super) fn poll_exchange(
         &mut self,
         cx: &mut Context<'_>,
@@ -188,11 +202,11 @@ impl Conn {
                     ))));
                 };
                 if Worker::is_late(slot, now) {
-                    worker.tally.borrow_mut().received(&response);
+                    batch.leave(worker, &response, now);
                     return Poll::Ready(Err(Failure::Timeout));
                 }
                 self.count(worker, slot, batch, &response, now);
-                return Poll::Ready(self.finished(batch, After::Close));
+                return Poll::Ready(Ok(After::Close));
             }
             let mut input = scratch.as_slice();
             if let Some(capture) = &mut batch.capture {
@@ -209,32 +223,26 @@ impl Conn {
                         input = input.get(used..).unwrap_or_default();
                         if !input.is_empty() && batch.done + 1 == batch.items.len() {
                             // RFC 9112 §9.2: nobody asked for these bytes, so the length of the response was wrong.
-                            worker.tally.borrow_mut().received(&response);
+                            batch.leave(worker, &response, now);
                             return Poll::Ready(Err(Failure::Protocol(SURPLUS.to_owned())));
                         }
                         if Worker::is_late(slot, now) {
-                            worker.tally.borrow_mut().received(&response);
+                            batch.leave(worker, &response, now);
                             return Poll::Ready(Err(Failure::Timeout));
                         }
                         self.count(worker, slot, batch, &response, now);
                         batch.first = if input.is_empty() { 0 } else { now };
-                        if !response.keeps || batch.sent == 0 {
-                            return Poll::Ready(self.finished(batch, After::Close));
+                        // What is answered before it is written leaves nothing that another request could follow.
+                        if !response.keeps || (batch.sent == 0 && batch.is_answered()) {
+                            return Poll::Ready(Ok(After::Close));
                         }
                     }
                 }
             }
-            if batch.done == batch.items.len() {
-                return Poll::Ready(self.finished(batch, After::Keep));
+            if batch.is_answered() {
+                return Poll::Ready(Ok(After::Keep));
             }
         }
-    }
-
-    fn finished(&self, batch: &Batch, after: After) -> Result<After, Failure> {
-        if batch.done == batch.items.len() {
-            return Ok(after);
-        }
-        Err(Failure::Reset("the connection was closed before a whole pipeline was answered".to_owned()))
     }
 
     fn count(&mut self, worker: &Worker, slot: &Slot, batch: &mut Batch, response: &Response, now: u64) {

@@ -15,6 +15,7 @@ pub(crate) mod request;
 
 use super::Captured;
 use super::h1::Failure;
+use super::reader::Response;
 use super::tally::Sample;
 use super::worker::{EndReason, Slot, Worker};
 use crate::grpc::Code;
@@ -166,9 +167,7 @@ impl Link {
         if let Some(end) = slot.end.take() {
             if let Phase::Open = exchange.phase {
                 let received = self.io.borrow_mut().codec.cancel(exchange.id);
-                if worker.counts(exchange.intended) {
-                    worker.tally.borrow_mut().received(&received);
-                }
+                worker.received(exchange.intended, &received, worker.clock.now());
                 self.wake_driver();
             }
             exchange.phase = Phase::Idle;
@@ -201,8 +200,12 @@ impl Link {
                 let Ask { target, intended, .. } = *ask;
                 *exchange = Exchange { target, id, intended, started, sent: 0, phase: Phase::Open };
                 io.unsent.push(key);
-                drop(io);
+                let has_room = io.codec.has_room();
+                drop((io, exchanges));
                 self.wake_driver();
+                if has_room {
+                    self.call_next(worker); // one was called, and SETTINGS may have made room for many
+                }
                 Poll::Pending
             }
         }
@@ -316,18 +319,14 @@ impl Link {
     /// Counts what came and wakes who waits for it.
     fn deliver(&self, worker: &Worker, io: &mut Io, now: u64) {
         let overhead = std::mem::take(&mut io.codec.overhead);
-        if worker.counts(now) {
-            worker.tally.borrow_mut().bytes.received_framing += overhead;
-        }
+        worker.received(now, &Response { framing_bytes: overhead, ..Response::default() }, now);
         for answer in io.answers.drain(..) {
             let mut exchanges = self.exchanges.borrow_mut();
             let Some(exchange) = exchanges.get_mut(answer.key) else { continue };
             let client = self.first_client + answer.key;
             let outcome = match answer.result {
                 Ok(response) if worker.slots.get(client).is_some_and(|slot| Worker::is_late(slot, now)) => {
-                    if worker.counts(exchange.intended) {
-                        worker.tally.borrow_mut().received(&response);
-                    }
+                    worker.received(exchange.intended, &response, now);
                     Err(Failure::Timeout)
                 }
                 Ok(mut response) => {
@@ -375,12 +374,11 @@ impl Link {
 
     /// The connection is no more: all that was under way failed. `failure` is told whether the response had begun.
     fn end(&self, worker: &Worker, io: &mut Io, failure: &dyn Fn(bool) -> Failure) {
+        let now = worker.clock.now();
         for (key, received) in io.codec.abandon() {
             let mut exchanges = self.exchanges.borrow_mut();
             let Some(exchange) = exchanges.get_mut(key) else { continue };
-            if worker.counts(exchange.intended) {
-                worker.tally.borrow_mut().received(&received);
-            }
+            worker.received(exchange.intended, &received, now);
             exchange.phase = Phase::Done(Err(failure(received.head_bytes > 0)));
             drop(exchanges);
             worker.wake(self.first_client + key);

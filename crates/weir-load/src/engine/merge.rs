@@ -7,17 +7,15 @@ use crate::plan::{Plan, Target};
 use crate::progress::SoFar;
 use crate::report::{
     CheckResult, ConnectionStats, Counts, End, Health, Ledger, Percentiles, Protocol, Report, SCHEMA, Series,
-    TargetCost, TargetStats, ThreadStats, Tick, WebSocketStats,
+    TargetCost, TargetStats, ThreadStats, Tick, WebSocketStats, Window,
 };
 use crate::units::shown;
 use crate::{Histogram, os, verdict};
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, SystemTime};
 use weir_h1::{Limits, Progress, ResponseHead, parse_response};
-
-/// Most clients whose responses are listed.
-const CLIENTS_LISTED: usize = 65_536;
 
 pub(super) struct Merge {
     plan: Arc<Plan>,
@@ -26,7 +24,6 @@ pub(super) struct Merge {
     series: Series,
     /// Ticks merged into the last one of the series.
     in_last: u64,
-    ticks_seen: u64,
     pub(super) so_far: SoFar,
     threads: Vec<(usize, ThreadEnd)>,
 }
@@ -38,18 +35,30 @@ impl Merge {
             parts: BTreeMap::new(),
             series: Series { tick_ns: super::worker::TICK, ticks: Vec::new() },
             in_last: 0,
-            ticks_seen: 0,
-            so_far: SoFar::default(),
+            so_far: SoFar { checks: no_checks(plan), ..SoFar::default() },
             threads: Vec::new(),
         }
     }
 
-    /// Takes a thread's part of a tick; the tick, once all threads have told theirs.
-    pub(super) fn tick(&mut self, part: TickPart) -> Option<Tick> {
+    /// Takes a thread's part of a tick; the tick, if it was the last that was missing.
+    pub(super) fn tick(&mut self, part: TickPart) -> Vec<Tick> {
         let index = part.index;
-        let parts = self.parts.entry(index).or_default();
-        parts.push(part);
-        if parts.len() < self.plan.threads {
+        self.parts.entry(index).or_default().push(part);
+        self.completed(index).into_iter().collect()
+    }
+
+    /// Takes what a thread has at its end: all its parts of ticks have been told. The ticks that waited for no other.
+    pub(super) fn thread(&mut self, index: usize, end: ThreadEnd) -> Vec<Tick> {
+        self.threads.push((index, end));
+        let waiting: Vec<u64> = self.parts.keys().copied().collect();
+        waiting.into_iter().filter_map(|index| self.completed(index)).collect()
+    }
+
+    /// The tick, once each thread has told its part of it or has ended before it: with stages, all users of a thread may be gone long before
+    /// the others'.
+    fn completed(&mut self, index: u64) -> Option<Tick> {
+        let ended = self.threads.iter().filter(|(_, end)| end.last_tick < index).count();
+        if self.parts.get(&index)?.len() + ended < self.plan.threads {
             return None;
         }
         let parts = self.parts.remove(&index)?;
@@ -75,6 +84,11 @@ impl Merge {
             for (code, n) in CODES.iter().zip(p.grpc).filter(|(_, n)| *n > 0) {
                 *counts.grpc.entry((*code).to_owned()).or_default() += n;
             }
+            for (all, (passed, failed)) in self.so_far.checks.iter_mut().zip(&p.checks) {
+                all.passed += passed;
+                all.failed += failed;
+            }
+            self.so_far.window.add(&p.window);
             tick.sent += p.sent;
             tick.received += p.received;
             tick.users += p.users;
@@ -89,6 +103,7 @@ impl Merge {
         self.so_far.counts.requests += tick.requests;
         self.so_far.counts.responses += tick.responses;
         self.so_far.measured_ns = tick.end_ns;
+        self.so_far.window.length_ns = tick.end_ns.min(self.plan.stop_ns.unwrap_or(u64::MAX));
         self.keep(tick.clone());
         tick
     }
@@ -96,7 +111,6 @@ impl Merge {
     /// Adds a tick to the series, which never grows beyond its limit.
     fn keep(&mut self, tick: Tick) {
         let each = self.series.tick_ns / super::worker::TICK;
-        self.ticks_seen += 1;
         match self.series.ticks.last_mut() {
             Some(last) if self.in_last < each => {
                 join(last, &tick);
@@ -115,8 +129,8 @@ impl Merge {
                 self.series.ticks.push(one);
             }
             self.series.tick_ns *= 2;
-            // The last was alone in its pair or not.
-            self.in_last += if old.len().is_multiple_of(2) { each } else { 0 };
+            // The last, which was just begun, has no pair: there is one more than an even number.
+            const { assert!(Series::TICKS_MOST.is_multiple_of(2)) };
         }
     }
 
@@ -128,11 +142,9 @@ impl Merge {
         report.latency.service.clone_from(&now.service);
         report.latency.response.clone_from(&now.response);
         report.duration_ns = now.measured_ns;
+        report.checks.clone_from(&now.checks);
+        report.window = Some(now.window);
         report
-    }
-
-    pub(super) fn thread(&mut self, index: usize, end: ThreadEnd) {
-        self.threads.push((index, end));
     }
 
     /// Why a run ended that nobody ended.
@@ -144,9 +156,9 @@ impl Merge {
         }
     }
 
-    /// Responses of all threads that have ended.
+    /// Responses that came to all threads that have ended, since measuring began.
     pub(super) fn responses(&self) -> u64 {
-        self.threads.iter().map(|(_, t)| t.tally.responses).sum()
+        self.threads.iter().map(|(_, t)| t.tally.arrived).sum()
     }
 
     pub(super) fn report(
@@ -158,9 +170,6 @@ impl Merge {
         target_cost: Option<TargetCost>,
     ) -> Report {
         self.threads.sort_by_key(|(index, _)| *index);
-        for parts in std::mem::take(&mut self.parts).into_values() {
-            let _ = self.complete(&parts); // the last tick: threads end in different ones
-        }
         let plan = Arc::clone(&self.plan);
         let mut r = Report {
             schema: SCHEMA.to_owned(),
@@ -173,8 +182,7 @@ impl Merge {
             generator: os::generator(),
             ..Report::default()
         };
-        let checks = plan.checks.iter();
-        r.checks = checks.map(|c| CheckResult { check: c.text.clone(), ..CheckResult::default() }).collect();
+        r.checks = no_checks(&plan);
         r.targets = plan.targets.iter().map(|_| TargetStats::default()).collect();
         let mut protocols = [0; Protocol::ALL.len()];
         for (_, thread) in &self.threads {
@@ -188,6 +196,7 @@ impl Merge {
             stats.document_bytes = document.get().copied();
         }
         r.duration_ns = duration(&plan, &r, &self.threads);
+        r.window = Some(window(&plan, shared.stop_at.load(Ordering::Relaxed), &self.threads));
         r.health.clock_step_ns = clock_step_ns;
         r.health.rss_bytes_max = os::rss_bytes_max();
         r.ledger = ledger(&plan, shared, protocols);
@@ -197,6 +206,12 @@ impl Merge {
     }
 }
 
+/// The checks of a plan before any response.
+fn no_checks(plan: &Plan) -> Vec<CheckResult> {
+    let checks = plan.checks.iter();
+    checks.map(|c| CheckResult { check: c.text.clone(), ..CheckResult::default() }).collect()
+}
+
 /// From the start of measuring to the planned end, or to the last response that was counted, if it came later; where the run was ended before, until
 /// then.
 fn duration(plan: &Plan, r: &Report, threads: &[(usize, ThreadEnd)]) -> u64 {
@@ -204,10 +219,17 @@ fn duration(plan: &Plan, r: &Report, threads: &[(usize, ThreadEnd)]) -> u64 {
     let end = threads.iter().map(|(_, t)| t.end_ns).max().unwrap_or(0);
     let planned = match (&r.end, plan.stop_ns) {
         (End::Duration, Some(ns)) => plan.warmup_ns.saturating_add(ns).min(end).max(last_response),
-        (End::Requests, _) if r.counts.unfinished == 0 => end,
         _ => end,
     };
     planned.saturating_sub(plan.warmup_ns)
+}
+
+/// What came to its end until nothing might begin any more, or until the threads had ended, if that came first.
+fn window(plan: &Plan, stop_at: u64, threads: &[(usize, ThreadEnd)]) -> Window {
+    let end = threads.iter().map(|(_, t)| t.end_ns).max().unwrap_or(0).min(stop_at);
+    let mut window = Window { length_ns: end.saturating_sub(plan.warmup_ns), ..Window::default() };
+    threads.iter().for_each(|(_, t)| window.add(&t.tally.window));
+    window
 }
 
 fn add_thread(r: &mut Report, thread: &ThreadEnd) {
@@ -220,6 +242,7 @@ fn add_thread(r: &mut Report, thread: &ThreadEnd) {
         errors: t.errors.total(),
         service: latency.service.clone(),
         rates: t.rates.clone(),
+        measured_ns: thread.measured_ns,
         cpu_ns: thread.cpu_ns,
         waited_ns: thread.waited_ns,
         busy_ns: t.busy_ns,
@@ -253,13 +276,14 @@ fn add_thread(r: &mut Report, thread: &ThreadEnd) {
     c.opened += thread.opened;
     c.opened_measured += t.opened;
     c.reused += t.reused;
-    let room = CLIENTS_LISTED.saturating_sub(c.responses_by_client.len());
+    let room = ConnectionStats::CLIENTS_MOST.saturating_sub(c.responses_by_client.len());
     c.responses_by_client.extend(thread.responses_by_client.iter().take(room));
     for (all, one) in r.targets.iter_mut().zip(&t.targets) {
         all.requests += one.requests;
         all.responses += one.responses;
         all.unexpected += one.unexpected;
         all.errors += one.errors;
+        all.in_window += one.in_window;
         all.service.add(&one.service);
         all.body_bytes = match (all.body_bytes, one.body_bytes) {
             (Some((a, b)), Some((c, d))) => Some((a.min(c), b.max(d))),

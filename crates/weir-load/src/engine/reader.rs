@@ -78,6 +78,11 @@ impl Response {
         self.grpc.map_or_else(|| crate::report::is_expected(self.status), |code| code == Code::OK)
     }
 
+    /// All its bytes.
+    pub(crate) const fn wire_bytes(&self) -> u64 {
+        self.head_bytes + self.body_bytes + self.framing_bytes
+    }
+
     /// Whether its body is what was asked for.
     pub(crate) fn is_good(&self) -> bool {
         self.grpc.map_or(self.status == 101 || (200..300).contains(&self.status), |code| code == Code::OK)

@@ -4,7 +4,7 @@ use super::reader::Response;
 use super::websocket::SessionTally;
 use crate::Histogram;
 use crate::grpc::CODES;
-use crate::report::{Bytes, Errors, Latency, Phases, Protocol};
+use crate::report::{Bytes, Errors, Latency, Phases, Protocol, Window};
 use std::collections::BTreeMap;
 
 /// Texts of errors that are kept apart.
@@ -53,6 +53,10 @@ pub(crate) struct Tally {
     pub(crate) backlog_max: u64,
     /// When the last counted response came.
     pub(crate) last_response: u64,
+    /// What came to its end before the planned end, whenever it began. Without its length.
+    pub(crate) window: Window,
+    /// Responses that came since measuring began, whenever their requests began.
+    pub(crate) arrived: u64,
 }
 
 #[derive(Debug, Default)]
@@ -107,6 +111,8 @@ pub(crate) struct TargetTally {
     pub(crate) responses: u64,
     pub(crate) unexpected: u64,
     pub(crate) errors: u64,
+    /// Responses in the window.
+    pub(crate) in_window: u64,
     pub(crate) service: Histogram,
     pub(crate) body_bytes: Option<(u64, u64)>,
 }

@@ -121,9 +121,7 @@ impl Socket {
             sent.clone_from(&socket.out);
         }
         let started = worker.clock.now();
-        if worker.counts(started) {
-            worker.tally.borrow_mut().bytes.sent_head += socket.out.len() as u64;
-        }
+        worker.sent(worker.counts(started), socket.out.len() as u64, 0, started);
         let mut answer = ResponseHead::default();
         poll_fn(|cx| {
             slot.watch(cx);
@@ -195,12 +193,8 @@ impl Socket {
             let room = super::CAPTURE_BYTES.saturating_sub(sent.len());
             sent.extend(self.out.iter().skip(from).take(room));
         }
-        if counts {
-            let mut tally = worker.tally.borrow_mut();
-            tally.bytes.sent_head += size as u64;
-            tally.bytes.sent_body += message.len() as u64;
-            tally.sessions.sent += 1;
-        }
+        worker.sent(counts, size as u64, message.len() as u64, started);
+        worker.tally.borrow_mut().sessions.sent += u64::from(counts);
         self.asked = Some(Asked { started, sent: 0, first: 0 });
     }
 
@@ -238,7 +232,7 @@ impl Socket {
                 return Poll::Ready(Err(Failure::Cut));
             };
             if Worker::is_late(slot, now) {
-                worker.tally.borrow_mut().received(&response);
+                worker.received(intended, &response, now);
                 return Poll::Ready(Err(Failure::Timeout));
             }
             if worker.counts(intended) {
@@ -278,11 +272,12 @@ impl Socket {
 
     /// A message that nobody asked for.
     fn unasked(&self, worker: &Worker, response: &Response) {
-        if worker.counts(worker.clock.now()) {
+        let now = worker.clock.now();
+        worker.received(now, response, now);
+        if worker.counts(now) {
             let mut tally = worker.tally.borrow_mut();
             tally.sessions.received += 1;
             tally.sessions.unsolicited += 1;
-            tally.received(response);
         }
     }
 
@@ -338,11 +333,9 @@ impl Socket {
         }
         let fed = self.frames.feed(input, &mut self.out, &mut self.mask);
         if self.frames.pings != pings {
-            let mut tally = worker.tally.borrow_mut();
-            tally.sessions.pings += self.frames.pings - pings;
-            if worker.counts(worker.clock.now()) {
-                tally.bytes.sent_head += (self.out.len() - waiting) as u64;
-            }
+            worker.tally.borrow_mut().sessions.pings += self.frames.pings - pings;
+            let now = worker.clock.now();
+            worker.sent(worker.counts(now), (self.out.len() - waiting) as u64, 0, now);
         }
         match fed {
             Ok(Fed::More) => Ok(None),

@@ -46,6 +46,8 @@ pub(super) struct Worker {
     pub(super) scratch: RefCell<Vec<u8>>,
     pub(super) dial: RefCell<Histogram>,
     pub(super) opened: Cell<u64>,
+    /// Connections that wait for the target to close them.
+    pub(super) closing: Cell<usize>,
     /// Requests under way.
     in_flight: Cell<u64>,
     /// When a response last came, or the first request after a pause began.
@@ -59,8 +61,11 @@ pub(super) struct Worker {
     pub(super) ahead: RefCell<Ahead>,
     index: usize,
     /// Number of the first client among those of all threads.
-    first_client: u64,
+    first_client: usize,
     next: RefCell<NextStart>,
+    /// Starts of an open loop in the warm-up, and in the whole run: as many more as are asked for.
+    starts_in_warmup: u64,
+    starts_most: u64,
     idle: RefCell<Vec<usize>>,
     bell: Notify,
 }
@@ -161,13 +166,16 @@ pub(super) fn run(
         .build_local(options)?;
     // What shares a connection stays in one thread.
     let (threads, streams) = (plan.threads, plan.streams);
-    let connections = plan.clients / streams;
-    let clients = (connections / threads + usize::from(index < connections % threads)) * streams;
-    let first = (index * (connections / threads) + index.min(connections % threads)) * streams;
+    let (first, connections) = super::part(plan.clients / streams, threads, index);
+    let (first, clients) = (first * streams, connections * streams);
     let mut ahead = runtime.block_on(Ahead::open(&plan, &shared, index));
     drop(ready);
     let clock = *shared.clock.wait();
     let places = if plan.is_h2() { clients / streams * plan.origins.len() } else { 0 };
+    let starts_in_warmup = match (&plan.rhythm, shared.measure_from.checked_sub(1)) {
+        (Rhythm::Open(starts), Some(last)) => starts.due_by(last),
+        _ => 0,
+    };
     let worker = Rc::new(Worker {
         slots: (0..clients).map(|_| Slot::new()).collect(),
         tally: RefCell::new(Tally::new(plan.targets.len(), plan.checks.len())),
@@ -175,15 +183,18 @@ pub(super) fn run(
         scratch: RefCell::new(Vec::with_capacity(READ_BYTES)),
         opened: Cell::new(ahead.opened()),
         dial: RefCell::new(std::mem::take(&mut ahead.dial)),
+        closing: Cell::new(0),
         in_flight: Cell::new(0),
         last_event: Cell::new(0),
         values: RefCell::new(Values::new(index, threads, plan.data.clone())),
         places: (0..places).map(|_| Place::default()).collect(),
         turn: Cell::new(index * plan.order.len() / threads),
         index,
-        first_client: first as u64,
+        first_client: first,
         ahead: RefCell::new(ahead),
         next: RefCell::new(NextStart { k: index as u64, at: NEVER, taken: 0 }),
+        starts_in_warmup,
+        starts_most: plan.stop_requests.map_or(u64::MAX, |n| n.saturating_add(starts_in_warmup)),
         idle: RefCell::default(),
         bell: Notify::new(),
         plan,
@@ -216,6 +227,7 @@ async fn drive(worker: Rc<Worker>, out: &mpsc::Sender<Message>) -> std::io::Resu
                 std::panic::resume_unwind(e.into_panic());
             }
         }
+        worker.last_out().await;
     });
     loop {
         let wake = worker.clock.instant(sampler.next).map_or_else(
@@ -260,8 +272,29 @@ async fn pace(worker: Rc<Worker>, timer: Timer) {
 }
 
 impl Worker {
+    /// Waits until the end of a fixed rate that was to last for a time: the last interval, in which nothing starts, belongs to it, or the rate would come
+    /// out too high. Ctrl-C moves the end.
+    async fn last_out(&self) {
+        let all_made = self.plan.stop_requests.is_some() && self.next.borrow().at == NEVER;
+        if all_made || self.plan.is_closed() {
+            return;
+        }
+        loop {
+            let (now, stop) = (self.clock.now(), self.stop_at());
+            if now >= stop {
+                return;
+            }
+            tokio::time::sleep(Duration::from_nanos((stop - now).min(SAMPLE))).await;
+        }
+    }
+
     pub(super) fn stop_at(&self) -> u64 {
         self.shared.stop_at.load(Ordering::Relaxed)
+    }
+
+    /// The number of client `i`'s connection among those of all threads.
+    pub(super) fn connection(&self, i: usize) -> usize {
+        (self.first_client + i) / self.plan.streams
     }
 
     /// Whether client `i` keeps the first response of the run.
@@ -291,7 +324,7 @@ impl Worker {
             Rhythm::Closed(_) if over => Poll::Ready(Next::End),
             Rhythm::Closed(users) => {
                 if !users.all() {
-                    match users.next((self.first_client + i as u64) / self.plan.streams as u64, now) {
+                    match users.next(self.connection(i) as u64, now) {
                         NEVER => return Poll::Ready(Next::End),
                         later if later > now => return Poll::Ready(Next::Later(later)),
                         _ => {}
@@ -363,22 +396,25 @@ impl Worker {
     fn load_start(&self) {
         let Rhythm::Open(starts) = &self.plan.rhythm else { return };
         let mut next = self.next.borrow_mut();
-        let in_warmup = starts.due_by(self.shared.measure_from.saturating_sub(1));
-        let warmup = if self.shared.measure_from == 0 { 0 } else { in_warmup };
-        let limit = self.plan.stop_requests.map_or(u64::MAX, |n| n.saturating_add(warmup));
-        next.at = if next.k < limit { starts.at(next.k) } else { NEVER };
+        next.at = if next.k < self.starts_most { starts.at(next.k) } else { NEVER };
     }
 
     /// Starts of this thread that are due and not made.
     fn backlog(&self, at: u64) -> u64 {
         let Rhythm::Open(starts) = &self.plan.rhythm else { return 0 };
-        let due = starts.due_by(at.min(self.stop_at().saturating_sub(1)));
-        let (threads, index) = (self.plan.threads as u64, self.index as u64);
-        let mut mine = due.saturating_sub(index).div_ceil(threads);
-        if let Some(n) = self.plan.stop_requests {
-            mine = mine.min(n.saturating_sub(index).div_ceil(threads));
-        }
-        mine.saturating_sub(self.next.borrow().taken)
+        let due = starts.due_by(at.min(self.stop_at().saturating_sub(1))).min(self.starts_most);
+        self.mine(due).saturating_sub(self.next.borrow().taken)
+    }
+
+    /// Of these, those that were to be counted.
+    fn unsent(&self, at: u64) -> u64 {
+        let in_warmup = self.mine(self.starts_in_warmup).saturating_sub(self.next.borrow().taken);
+        self.backlog(at).saturating_sub(in_warmup)
+    }
+
+    /// How many of the first `starts` are this thread's.
+    fn mine(&self, starts: u64) -> u64 {
+        starts.saturating_sub(self.index as u64).div_ceil(self.plan.threads as u64)
     }
 
     /// Waits until a moment or the end of the run. Time that the plan leaves client `i` idle is none that it could have had a request in.

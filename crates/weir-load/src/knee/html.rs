@@ -3,16 +3,12 @@
 use super::{Knee, Step, whole};
 use crate::page::plot::{self, Axis, Line};
 use crate::page::{document, escaped, section, table, verdict};
-use crate::report::{Grade, Percentiles};
+use crate::report::Percentiles;
 use crate::units::{grouped, time};
 
 pub(super) fn print(knee: &Knee) -> String {
     let steps = knee.by_rate();
-    // What speaks against a rate that held speaks against what was found.
-    let mut reasons: Vec<&String> = steps.iter().filter(|s| s.held).flat_map(|s| &s.reasons).collect();
-    reasons.sort_unstable();
-    reasons.dedup();
-    let grade = if reasons.is_empty() { Grade::Valid } else { Grade::Suspect };
+    let (grade, reasons) = knee.verdict();
     let title = escaped(&knee.found());
     let mut body = verdict(grade, reasons.into_iter().map(|code| format!("<code>{}</code>", escaped(code))));
     body += &format!("<p class=\"dim\">{}/s in a closed loop</p>\n", whole(knee.closed_rate));
@@ -26,7 +22,7 @@ pub(super) fn print(knee: &Knee) -> String {
             time(s.response.p999 as f64),
             format!("{:.2} %", s.failed_share * 100.0),
             if s.held { "held".to_owned() } else { "<span class=\"bad\">broken</span>".to_owned() },
-            escaped(&s.reasons.join(" ")),
+            escaped(&s.told().join(" ")),
         ]
     });
     let head = ["rate", "responses/s", "p50", "p99", "p99.9", "failed", "", "reasons"];
@@ -77,5 +73,8 @@ mod tests {
             ["<td>1,000</td>", "<td>2,000</td>", "<td>3,000</td>"].map(|c| page.find(c)).into();
         assert!(order.is_sorted() && order[0].is_some(), "{order:?}");
         expect_sound(&print(&Knee::default()));
+        let invalid = Step { reasons: vec!["no_responses".to_owned()], ..step(1000.0, 0, false) };
+        let page = print(&Knee { steps: vec![invalid], ..Knee::default() });
+        assert!(page.contains("INVALID") && page.contains("no_responses"), "{page}");
     }
 }

@@ -4,7 +4,7 @@ use super::Reader;
 use crate::url::Url;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::os::unix::fs::FileTypeExt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use weir_wire::listen::Address;
 use weir_wire::tls::ClientTls;
 
@@ -55,7 +55,10 @@ impl Reader<'_> {
                 }
             }
         }
-        match (url.host.as_str(), url.port).to_socket_addrs() {
+        let begun = Instant::now();
+        let found = (url.host.as_str(), url.port).to_socket_addrs();
+        self.looked_up += begun.elapsed();
+        match found {
             Ok(found) => {
                 let mut found: Vec<SocketAddr> = found.collect();
                 found.dedup();

@@ -291,9 +291,7 @@ impl Reader<'_> {
     pub(super) fn feed(&mut self) -> Option<Data> {
         let path = self.options.feed.as_ref()?;
         let read = read_at_most(path, FEED_MOST, "a feed is at most 1 GiB")
-            .and_then(|bytes| {
-                String::from_utf8(bytes).map_err(|_| "stream did not contain valid UTF-8".to_owned())
-            })
+            .and_then(|bytes| String::from_utf8(bytes).map_err(|_| "it is not UTF-8".to_owned()))
             .and_then(|text| Data::parse(&text));
         match read {
             Ok(data) => Some(data),

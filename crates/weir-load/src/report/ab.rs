@@ -7,7 +7,7 @@
 //! The three lines of copyright at the top are left out: this is not ApacheBench. What ab has no row for counts where a
 //! reader of ab would look for it: TLS errors under Connect, timeouts and protocol errors under Exceptions.
 
-use super::{Format, Report, TargetStats};
+use super::{Format, Pace, Report, TargetStats};
 use crate::Histogram;
 use std::fmt::Write;
 
@@ -54,7 +54,7 @@ fn head(report: &Report) -> String {
     };
     line("Document Path:", target.path.clone());
     line("Document Length:", format!("{} bytes\n", document_bytes(report)));
-    line("Concurrency Level:", report.plan.connections.to_string());
+    line("Concurrency Level:", Concurrency::of(report).level.to_string());
     line("Time taken for tests:", format!("{:.3} seconds", report.seconds()));
     line("Complete requests:", report.counts.responses.to_string());
     let failed = Failed::of(report);
@@ -94,8 +94,7 @@ fn totals(report: &Report, with_body: bool) -> String {
     if counts.responses > 0 {
         let (seconds, done) = (report.seconds(), counts.responses as f64);
         line("Requests per second:", format!("{:.2} [#/sec] (mean)", done / seconds));
-        let clients = report.plan.connections as f64;
-        line("Time per request:", format!("{:.3} [ms] (mean)", clients * seconds * 1000.0 / done));
+        line("Time per request:", format!("{:.3} [ms] (mean)", Concurrency::of(report).each_s * 1000.0));
         line(
             "Time per request:",
             format!("{:.3} [ms] (mean, across all concurrent requests)", seconds * 1000.0 / done),
@@ -108,6 +107,25 @@ fn totals(report: &Report, with_body: bool) -> String {
         }
     }
     out
+}
+
+/// ab keeps a fixed number of requests under way, and takes the time of one from that. We do so without a pause and without a rate; otherwise the time
+/// is the mean that was measured, and the number follows from it.
+struct Concurrency {
+    level: u64,
+    each_s: f64,
+}
+
+impl Concurrency {
+    fn of(report: &Report) -> Self {
+        let (plan, done) = (&report.plan, report.counts.responses.max(1) as f64);
+        if plan.pace == Pace::AsFastAsPossible && plan.think_ns == 0 {
+            let level = plan.connections * plan.streams.max(1) * plan.pipeline.max(1);
+            return Self { level, each_s: level as f64 * report.seconds() / done };
+        }
+        let each_s = report.latency.response.mean() / 1e9;
+        Self { level: ((each_s * done / report.seconds()).round() as u64).max(1), each_s }
+    }
 }
 
 /// Body length of the first response. The model knows it of good responses; without one, the mean stands for it.

@@ -70,13 +70,14 @@ pub struct PhaseFigures {
 impl Figures {
     /// Those of a report.
     pub fn of(report: &Report) -> Self {
-        let seconds = report.seconds();
+        let rated = report.rated();
+        let seconds = rated.seconds();
         let cost = report.target_cost.as_ref().filter(|cost| cost.cpu_ns > 0 && cost.responses > 0);
         Self {
             responses_per_s: report.rate(),
-            finished_per_s: report.finished() as f64 / seconds,
-            sent_per_s: report.bytes.sent() as f64 / seconds,
-            received_per_s: report.bytes.received() as f64 / seconds,
+            finished_per_s: (rated.responses + rated.errors) as f64 / seconds,
+            sent_per_s: rated.sent as f64 / seconds,
+            received_per_s: rated.received as f64 / seconds,
             failed: report.failed(),
             failed_share: report.failed_share(),
             service: Distribution::of(&report.latency.service),

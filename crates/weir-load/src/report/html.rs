@@ -69,7 +69,7 @@ fn tiles(r: &Report, figures: &Figures) -> String {
     format!(
         "<div class=\"tiles\">{tiles}</div>\n<p class=\"dim\">{}<br>{:.2} s from {} UTC, {pace}, {}, {}, {}</p>\n",
         targets.join("<br>"),
-        r.seconds(),
+        r.rated().seconds(),
         date(r.started_unix_ms),
         counted(p.connections, "connection"),
         counted(p.threads, "thread"),
@@ -364,7 +364,7 @@ fn wire(r: &Report) -> String {
 fn generator(r: &Report, figures: &Figures) -> String {
     let g = &r.generator;
     let rows = [
-        ["machine".to_owned(), escaped(&format!("{}, {} cores, {}", g.cpu, g.cores, g.kernel))],
+        ["machine".to_owned(), escaped(&g.machine())],
         ["Weir".to_owned(), escaped(&g.version)],
         ["busiest thread".to_owned(), format!("{:.0} % of a core", figures.busiest_thread * 100.0)],
         ["responses per core-second".to_owned(), number(figures.responses_per_generator_core_s)],

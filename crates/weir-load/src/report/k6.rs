@@ -36,7 +36,7 @@ const STATS: [&str; 6] = ["avg", "min", "med", "max", "p(90)", "p(95)"];
 
 fn sheet(report: &Report, mode: Mode) -> Sheet {
     let mut sections = Vec::new();
-    let grpc = !report.counts.grpc.is_empty();
+    let grpc = report.is_grpc();
     if !grpc && report.websocket.is_none() {
         sections.push(http(report, mode));
     }
@@ -114,7 +114,8 @@ fn execution(report: &Report) -> Section {
         let count = report.counts.unsent;
         metrics.push(("dropped_iterations", Metric::Counter { count, rate: count as f64 / seconds }));
     }
-    metrics.push(("iteration_duration", trend(&report.latency.response)));
+    // The sleep at the end of k6's script is part of its iteration.
+    metrics.push(("iteration_duration", trend_and(&report.latency.response, report.plan.think_ns)));
     metrics.push(("iterations", counter(report)));
     // k6 samples its users once a second: a shorter run has no such line.
     let users = || report.series.ticks.iter().map(|tick| tick.users);
@@ -132,7 +133,13 @@ fn counter(report: &Report) -> Metric {
 
 /// The six figures of a trend in milliseconds.
 fn trend(h: &Histogram) -> Metric {
-    let ms = |ns: f64| ns / 1e6;
+    trend_and(h, 0)
+}
+
+/// Those of its values with the same pause after each.
+fn trend_and(h: &Histogram, pause_ns: u64) -> Metric {
+    let pause_ns = if h.is_empty() { 0 } else { pause_ns };
+    let ms = |ns: f64| (ns + pause_ns as f64) / 1e6;
     Metric::Trend(vec![
         ms(h.mean()),
         ms(h.min() as f64),

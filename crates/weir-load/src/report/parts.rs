@@ -1,6 +1,7 @@
 //! Who took part in a run: threads, connections, targets, the wire, the machine; and what was asked of the result.
 
 use crate::Histogram;
+use crate::units::counted;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -22,15 +23,62 @@ pub struct ThreadStats {
     /// Its rate in responses a second, one value for each 100 ms (wrk `Req/Sec`: `mean`, `stdev`, `max`, `share_within` of these histograms
     /// added up). Unit: responses a second, not nanoseconds.
     pub rates: Histogram,
-    /// Processor time while measuring.
+    /// How long the two below were measured: from the start of measuring to the planned end, or to its own end where that came first. 0 in
+    /// reports of versions that measured them for the whole duration.
+    pub measured_ns: u64,
+    /// Processor time in it.
     pub cpu_ns: u64,
-    /// Time it was ready to run and had no processor, while measuring; 0 where the kernel does not tell.
+    /// Time it was ready to run and had no processor, in it; 0 where the kernel does not tell.
     pub waited_ns: u64,
     /// Sum over its clients of the time they had a request under way, connecting and errors included, while measuring: for Little's law.
     pub busy_ns: u64,
     /// Sum over its clients of the time they could have had one: their number times the duration, less think time and time before
     /// their stage.
     pub available_ns: u64,
+}
+
+/// What came to its end between the start of measuring and the planned end, whenever it began: what rates are of. So an answer that takes until
+/// long after the end lengthens no time that others are divided by, and what began in the warm-up stands for what is still under way at the end. A
+/// run that has no planned end, by `-n`, lasts until its last response.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Window {
+    /// Its length.
+    pub length_ns: u64,
+    /// Complete responses (wrk `N requests in`).
+    pub responses: u64,
+    /// Requests that ended in an error.
+    pub errors: u64,
+    /// Bytes of the requests that ended; over a WebSocket, of the messages that were sent.
+    pub sent: u64,
+    /// Bytes received of their responses, whole or not (wrk `read`).
+    pub received: u64,
+}
+
+impl Window {
+    /// Its length in seconds; never 0.
+    pub fn seconds(&self) -> f64 {
+        self.length_ns.max(1) as f64 / 1e9
+    }
+
+    /// Adds what came to its end in another part of the run, at the same time.
+    pub(crate) const fn add(&mut self, other: &Self) {
+        self.responses += other.responses;
+        self.errors += other.errors;
+        self.sent += other.sent;
+        self.received += other.received;
+    }
+
+    /// What came to its end after `earlier`.
+    pub(crate) const fn since(&self, earlier: &Self) -> Self {
+        Self {
+            length_ns: self.length_ns,
+            responses: self.responses - earlier.responses,
+            errors: self.errors - earlier.errors,
+            sent: self.sent - earlier.sent,
+            received: self.received - earlier.received,
+        }
+    }
 }
 
 /// The connections as a set.
@@ -49,6 +97,11 @@ pub struct ConnectionStats {
     pub dial: Histogram,
 }
 
+impl ConnectionStats {
+    /// Most clients whose responses are listed.
+    pub(crate) const CLIENTS_MOST: usize = 65_536;
+}
+
 /// One target's share.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
@@ -61,6 +114,8 @@ pub struct TargetStats {
     pub unexpected: u64,
     /// Requests that ended in an error.
     pub errors: u64,
+    /// Complete responses in the [`Window`].
+    pub in_window: u64,
     /// Service time of its responses. Empty with a single target: [`Latency::service`] is the same.
     pub service: Histogram,
     /// Body bytes of the first good (2xx) response (ab `Document Length`); none when there was no such response.
@@ -219,4 +274,11 @@ pub struct Generator {
     pub cpu: String,
     /// Cores that it may run on.
     pub cores: u64,
+}
+
+impl Generator {
+    /// The machine in words.
+    pub(crate) fn machine(&self) -> String {
+        format!("{}, {} to run on, {}", self.cpu, counted(self.cores, "core"), self.kernel)
+    }
 }

@@ -127,6 +127,17 @@ pub enum Pace {
     },
 }
 
+impl Pace {
+    /// Whether clients wait for their responses before they send again.
+    pub const fn is_closed(&self) -> bool {
+        match self {
+            Self::AsFastAsPossible => true,
+            Self::Rate { .. } => false,
+            Self::Stages { of, .. } => matches!(of, StageUnit::Users),
+        }
+    }
+}
+
 /// What stages change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]

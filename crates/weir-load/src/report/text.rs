@@ -2,7 +2,7 @@
 
 use super::{Format, Pace, Percentiles, Report, StageUnit};
 use crate::Histogram;
-use crate::units::{counted, grouped, size, time};
+use crate::units::{counted, grouped, rate_seconds, size, time};
 use std::fmt::Write as _;
 
 pub(super) static FORMAT: Format = Format { name: "text", about: "for people; the verdict first", print };
@@ -37,6 +37,9 @@ pub fn verdict(r: &Report) -> String {
     out
 }
 
+/// How long what is under way at the end must take so that it is said.
+const SAID_NS: u64 = 200_000_000;
+
 fn plan(r: &Report, out: &mut String) {
     let p = &r.plan;
     let total: u64 = p.targets.iter().map(|t| u64::from(t.weight)).sum();
@@ -55,7 +58,7 @@ fn plan(r: &Report, out: &mut String) {
         Pace::Stages { of: StageUnit::Users, stages, .. } => format!("{} stages of users", stages.len()),
         Pace::Stages { of: StageUnit::Rate, stages, .. } => format!("{} stages of a rate", stages.len()),
     };
-    let mut words = vec![format!("{:.2} s", r.seconds()), pace];
+    let mut words = vec![format!("{:.2} s", r.rated().seconds()), pace];
     let streams = if p.streams > 1 { format!(" of {} streams", p.streams) } else { String::new() };
     words.push(format!("{}{streams}", counted(p.connections, "connection")));
     words.push(counted(p.threads, "thread"));
@@ -67,6 +70,10 @@ fn plan(r: &Report, out: &mut String) {
     }
     if r.warmup_ns > 0 {
         words.push(format!("after {:.2} s of warm-up", r.warmup_ns as f64 / 1e9));
+    }
+    let rest = r.duration_ns.saturating_sub(r.rated().length_ns);
+    if rest >= SAID_NS {
+        words.push(format!("and {:.2} s for what was under way", rest as f64 / 1e9));
     }
     let _ = writeln!(out, "{}", words.join(", "));
 }
@@ -99,8 +106,12 @@ fn counts(r: &Report, out: &mut String) {
             let _ = writeln!(out, "{name:<12} {:>14}", grouped(n));
         }
     }
-    for (name, n) in [("sent", r.bytes.sent()), ("received", r.bytes.received())] {
-        let _ = write!(out, "{name:<12} {:>14} {:>14}/s", size(n as f64), size(n as f64 / r.seconds()));
+    let rated = r.rated();
+    for (name, n, rated_n) in
+        [("sent", r.bytes.sent(), rated.sent), ("received", r.bytes.received(), rated.received)]
+    {
+        let per_second = rated_n as f64 / rated.seconds();
+        let _ = write!(out, "{name:<12} {:>14} {:>14}/s", size(n as f64), size(per_second));
         if c.responses > 0 {
             let _ = write!(out, "   {} each", size(n as f64 / c.responses as f64));
         }
@@ -251,7 +262,12 @@ pub(super) fn measured(t: &super::ThresholdResult) -> String {
     if t.threshold.contains('%') {
         return format!("{:.3} %", m * 100.0);
     }
-    if t.threshold.ends_with(['s', 'm', 'h']) && !t.threshold.contains('/') { time(m) } else { number(m) }
+    let unit = t.threshold.rsplit_once('/').map(|(_, unit)| unit.trim());
+    match unit.and_then(|unit| Some((unit, rate_seconds(unit)?))) {
+        Some((unit, seconds)) => format!("{}/{unit}", number(m * seconds)),
+        None if t.threshold.ends_with(['s', 'm', 'h']) => time(m),
+        None => number(m),
+    }
 }
 
 pub(super) fn number(n: f64) -> String {
@@ -281,6 +297,23 @@ mod tests {
             "{}",
             print(&r)
         );
+    }
+
+    #[test]
+    fn what_was_measured_is_told_in_the_unit_of_its_bound() {
+        for (threshold, measured, want) in [
+            ("p99<20ms", 2e6, "2.000 ms"),
+            ("errors<0.1%", 0.0004, "0.040 %"),
+            ("errors<0.001", 0.0004, "0.0004"),
+            ("rate>300/m", 5.0, "300.0/m"),
+            ("rate>5000/s", 5000.0, "5,000/s"),
+            ("rate>5000", 5000.0, "5,000"),
+            ("rate > 7200/h", 2.5, "9,000/h"),
+        ] {
+            let result =
+                ThresholdResult { threshold: threshold.to_owned(), measured: Some(measured), passed: true };
+            assert_eq!(super::measured(&result), want, "{threshold}");
+        }
     }
 
     #[test]

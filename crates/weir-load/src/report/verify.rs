@@ -1,11 +1,14 @@
 //! Whether a saved report agrees with itself: every figure computed again from counts, sums and histograms.
 //!
 //! Layouts print nothing but what follows from the raw part of a report. So three things are checked: that each histogram
-//! holds what it says it holds, that totals are the sums of their parts, and that the saved figures are those computed.
+//! holds what it says it holds, that totals are the sums of their parts, and that the saved figures, thresholds and verdict are those computed.
 
 use super::figures::Figures;
 use super::saved::of_value;
-use super::{Grade, Report, Tick};
+use super::{ConnectionStats, Reason, Report, ThresholdResult, Tick};
+use crate::histogram::highest_of;
+use crate::threshold::Threshold;
+use crate::{Histogram, verdict};
 use serde::Deserialize;
 use serde_json::Value;
 use std::fmt;
@@ -40,6 +43,7 @@ pub fn verify(saved: &str) -> Result<Vec<Difference>, serde_json::Error> {
     found.totals(&report);
     found.parts(&report);
     found.connections(&report);
+    found.judgement(&report);
     // A report cut down to its raw part has no figures to differ.
     if let (Some(figures), Ok(computed)) = (value.get("figures"), serde_json::to_value(Figures::of(&report)))
     {
@@ -105,14 +109,15 @@ impl Found {
                 self.say(&format!("{path}.{key}"), saved, format!("{low} to {high}"));
             }
         };
-        between("min", whole("min") as f64, *first as f64, top(*first) as f64);
+        between("min", whole("min") as f64, *first as f64, highest_of(*first) as f64);
         // The last bucket of all takes everything above it.
-        let most = if *last >= LAST { f64::INFINITY } else { top(*last) as f64 };
+        let most = if *last >= Histogram::LAST { f64::INFINITY } else { highest_of(*last) as f64 };
         between("max", whole("max") as f64, *last as f64, most);
         let sum = |power: i32, end: fn(u64) -> f64| -> f64 {
             buckets.iter().map(|(from, n)| end(*from).powi(power) * *n as f64).sum()
         };
-        let high: fn(u64) -> f64 = |from| if from >= LAST { f64::INFINITY } else { top(from) as f64 };
+        let high: fn(u64) -> f64 =
+            |from| if from >= Histogram::LAST { f64::INFINITY } else { highest_of(from) as f64 };
         between("sum", whole("sum") as f64, sum(1, |from| from as f64), sum(1, high));
         let squares = value.get("sum_of_squares").and_then(Value::as_f64).unwrap_or(0.0);
         between("sum_of_squares", squares, sum(2, |from| from as f64), sum(2, high));
@@ -148,19 +153,33 @@ impl Found {
         let unexpected = latency.service_unexpected.count();
         self.equal("latency.service_unexpected.count", unexpected, counts.responses.saturating_sub(expected));
         for (i, check) in report.checks.iter().enumerate() {
-            self.equal(&format!("checks[{i}]"), total([check.passed, check.failed]), counts.responses);
+            self.equal(&format!("checks[{i}]"), check.passed + check.failed, counts.responses);
         }
         if let Some(ws) = &report.websocket {
-            self.equal("websocket.received", ws.received, total([counts.responses, ws.unsolicited]));
+            self.equal("websocket.received", ws.received, counts.responses + ws.unsolicited);
             self.equal("websocket.sessions", ws.sessions, ws.handshake.count());
             self.equal("websocket.connecting.count", ws.connecting.count(), ws.sessions);
             if ws.sent > counts.requests {
                 self.say("websocket.sent", ws.sent, format!("at most {}", counts.requests));
             }
         }
-        let worst = report.verdict.reasons.iter().map(|reason| reason.grade).max().unwrap_or(Grade::Valid);
-        if report.verdict.grade != worst {
-            self.say("verdict.grade", report.verdict.grade, worst);
+        self.window(report);
+    }
+
+    /// What rates are of. Without a warm-up it is part of what was counted.
+    fn window(&mut self, report: &Report) {
+        let Some(window) = report.window else { return };
+        let mut most = |path: &str, saved: u64, most: u64| {
+            if saved > most {
+                self.say(path, saved, format!("at most {most}"));
+            }
+        };
+        most("window.length_ns", window.length_ns, report.duration_ns);
+        if report.warmup_ns == 0 {
+            most("window.responses", window.responses, report.counts.responses);
+            most("window.errors", window.errors, report.counts.errors.total());
+            most("window.sent", window.sent, report.bytes.sent());
+            most("window.received", window.received, report.bytes.received());
         }
     }
 
@@ -181,28 +200,36 @@ impl Found {
             self.equal("targets[].requests", total(targets.iter().map(|t| t.requests)), counts.requests);
             self.equal("targets[].responses", total(targets.iter().map(|t| t.responses)), counts.responses);
             self.equal("targets[].errors", total(targets.iter().map(|t| t.errors)), errors);
+            if let Some(window) = report.window {
+                let ended = total(targets.iter().map(|t| t.in_window));
+                self.equal("targets[].in_window", ended, window.responses);
+            }
         }
         let clients = &report.connections.responses_by_client;
-        if !clients.is_empty() && clients.len() < CLIENTS_MOST {
+        if !clients.is_empty() && clients.len() < ConnectionStats::CLIENTS_MOST {
             self.equal("connections.responses_by_client", total(clients.iter().copied()), counts.responses);
         }
         self.ticks(report);
     }
 
-    /// The series. Requests begin, and what rates are of ends, within the duration; errors of the graceful stop may come later.
+    /// Ticks hold everything: the last one ends with its thread, the graceful stop included.
     fn ticks(&mut self, report: &Report) {
-        let (counts, ticks) = (&report.counts, &report.series.ticks);
-        let all = ticks.last().is_some_and(|last| last.end_ns >= report.duration_ns);
-        let sum = |of: fn(&Tick) -> u64| total(ticks.iter().map(of));
-        for (name, ticked, whole, all) in [
-            ("requests", sum(|t| t.requests), counts.requests, all),
-            ("responses", sum(|t| t.responses), counts.responses, all),
-            ("errors", sum(|t| t.errors), counts.errors.total(), false),
-            ("sent", sum(|t| t.sent), report.bytes.sent(), false),
-            ("received", sum(|t| t.received), report.bytes.received(), false),
-        ] {
-            let path = format!("series.ticks[].{name}");
-            if all { self.equal(&path, ticked, whole) } else { self.at_most(&path, ticked, whole) }
+        let (ticks, counts) = (&report.series.ticks, &report.counts);
+        if ticks.is_empty() {
+            return;
+        }
+        let unexpected = report.latency.service_unexpected.count();
+        type Of = fn(&Tick) -> u64;
+        let sums: [(&str, Of, u64); 6] = [
+            ("requests", |t| t.requests, counts.requests),
+            ("responses", |t| t.responses, counts.responses),
+            ("unexpected", |t| t.unexpected, unexpected),
+            ("errors", |t| t.errors, counts.errors.total()),
+            ("sent", |t| t.sent, report.bytes.sent()),
+            ("received", |t| t.received, report.bytes.received()),
+        ];
+        for (name, of, whole) in sums {
+            self.equal(&format!("series.ticks[].{name}"), total(ticks.iter().map(of)), whole);
         }
     }
 
@@ -224,6 +251,44 @@ impl Found {
         }
     }
 
+    /// What was said of the run: thresholds and verdict follow from the report, by the rules of this version.
+    fn judgement(&mut self, report: &Report) {
+        for (i, saved) in report.thresholds.iter().enumerate() {
+            let path = format!("thresholds[{i}]");
+            match Threshold::parse("", &saved.threshold) {
+                Ok(threshold) => self.threshold(&path, saved, &threshold.judge(report)),
+                Err(_) => self.say(&path, &saved.threshold, "no condition"),
+            }
+        }
+        let (saved, computed) = (&report.verdict, verdict::judge(report));
+        if saved.grade != computed.grade {
+            self.say("verdict.grade", saved.grade, computed.grade);
+        }
+        let differ = |i: &usize| saved.reasons.get(*i) != computed.reasons.get(*i);
+        let most = saved.reasons.len().max(computed.reasons.len());
+        if let Some(i) = (0..most).find(differ) {
+            let told = |reasons: &[Reason]| match reasons.get(i) {
+                Some(reason) => format!("{} {}: {}", reason.grade, reason.code, reason.text),
+                None => "no such reason".to_owned(),
+            };
+            self.say(&format!("verdict.reasons[{i}]"), told(&saved.reasons), told(&computed.reasons));
+        }
+    }
+
+    fn threshold(&mut self, path: &str, saved: &ThresholdResult, computed: &ThresholdResult) {
+        let same = match (saved.measured, computed.measured) {
+            (Some(a), Some(b)) => is_near(a, b),
+            (a, b) => a.is_none() && b.is_none(),
+        };
+        if !same {
+            let told = |measured: Option<f64>| measured.map_or("nothing".to_owned(), |m| m.to_string());
+            self.say(&format!("{path}.measured"), told(saved.measured), told(computed.measured));
+        }
+        if saved.passed != computed.passed {
+            self.say(&format!("{path}.passed"), saved.passed, computed.passed);
+        }
+    }
+
     /// Saved figures against computed ones, name by name.
     fn figures(&mut self, path: &str, saved: &Value, computed: &Value) {
         match (saved, computed) {
@@ -237,7 +302,7 @@ impl Found {
             }
             _ => {
                 let same = match (saved.as_f64(), computed.as_f64()) {
-                    (Some(a), Some(b)) => (a - b).abs() <= 1e-9 * b.abs(),
+                    (Some(a), Some(b)) => is_near(a, b),
                     _ => saved == computed,
                 };
                 if !same {
@@ -253,23 +318,16 @@ fn total(parts: impl IntoIterator<Item = u64>) -> u64 {
     parts.into_iter().fold(0, u64::saturating_add)
 }
 
-/// Where a report stops counting clients one by one.
-const CLIENTS_MOST: usize = 65_536;
-
-/// Where the last bucket of a histogram begins.
-const LAST: u64 = (2047 << 42) >> 11;
-
-/// The highest value of the bucket that begins at `from`.
-const fn top(from: u64) -> u64 {
-    if from < 2048 { from } else { from.saturating_add((1 << (63 - from.leading_zeros() - 10)) - 1) }
+/// Equal but for how a number was written.
+fn is_near(a: f64, b: f64) -> bool {
+    (a - b).abs() <= 1e-9 * b.abs()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Histogram;
     use crate::report::saved::WHOLE_MOST;
-    use crate::report::{Format, Reason, ThreadStats, render};
+    use crate::report::{Format, Grade, TargetStats, ThreadStats, Window, render};
 
     /// A report in which everything agrees.
     fn report() -> Report {
@@ -304,8 +362,11 @@ mod tests {
         report
     }
 
+    /// As saved: judged last.
     fn saved(report: &Report) -> String {
-        render(report, Format::named("json").unwrap())
+        let mut report = report.clone();
+        report.verdict = verdict::judge(&report);
+        render(&report, Format::named("json").unwrap())
     }
 
     fn paths(text: &str) -> Vec<String> {
@@ -350,16 +411,65 @@ mod tests {
         let mut report = report();
         report.counts.unfinished = 0;
         report.threads[0].errors = 3;
-        report.verdict.reasons =
-            vec![Reason { code: "x".to_owned(), grade: Grade::Suspect, text: String::new() }];
-        assert_eq!(paths(&saved(&report)), ["counts.requests", "verdict.grade", "threads[].errors"]);
+        let tick = Tick { requests: 103, responses: 99, unexpected: 5, errors: 2, ..Tick::default() };
+        report.series.ticks = vec![tick];
+        assert_eq!(
+            paths(&saved(&report)),
+            ["counts.requests", "threads[].errors", "series.ticks[].responses"]
+        );
+    }
+
+    #[test]
+    fn what_was_said_of_a_run_follows_from_it() {
+        let mut report = report();
+        let threshold = Threshold::parse("", "max<1s").unwrap();
+        report.thresholds = vec![threshold.judge(&report)];
+        assert_eq!((report.thresholds[0].passed, verify(&saved(&report)).unwrap()), (false, vec![]));
+        let text = saved(&report).replace(r#""passed":false"#, r#""passed":true"#);
+        assert_eq!(paths(&text), ["thresholds[0].passed"]);
+        report.thresholds[0].measured = Some(1.0);
+        report
+            .thresholds
+            .push(ThresholdResult { threshold: "max=1".to_owned(), ..ThresholdResult::default() });
+        assert_eq!(paths(&saved(&report)), ["thresholds[0].measured", "thresholds[1]"]);
+        report.thresholds.clear();
+        let text = saved(&report).replace(r#""grade":"SUSPECT""#, r#""grade":"VALID""#);
+        assert_eq!(paths(&text), ["verdict.grade", "verdict.reasons[0]"]);
+        report.verdict = verdict::judge(&report);
+        let last = report.verdict.reasons.pop().unwrap();
+        let text = render(&report, Format::named("json").unwrap());
+        let found = verify(&text).unwrap();
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!((found[0].saved.as_str(), last.grade), ("no such reason", Grade::Suspect));
+    }
+
+    #[test]
+    fn what_rates_are_of_is_part_of_what_was_counted() {
+        let window = |responses| Window { length_ns: 900_000_000, responses, ..Window::default() };
+        let target =
+            TargetStats { requests: 103, responses: 100, errors: 2, in_window: 90, ..TargetStats::default() };
+        let mut report = Report { window: Some(window(90)), targets: vec![target], ..report() };
+        assert_eq!(verify(&saved(&report)).unwrap(), []);
+        report.window = Some(window(101));
+        assert_eq!(paths(&saved(&report)), ["window.responses", "targets[].in_window"]);
+        report.warmup_ns = 1; // some of them began in it
+        report.targets[0].in_window = 101;
+        assert_eq!(verify(&saved(&report)).unwrap(), []);
+        report.window = Some(Window { length_ns: 1_000_000_001, ..window(101) });
+        assert_eq!(paths(&saved(&report)), ["window.length_ns"]);
     }
 
     #[test]
     fn what_ticks_connections_and_the_wire_carried_is_within_the_counts() {
         let mut report = report();
-        let tick =
-            Tick { end_ns: 1_000_000_000, requests: 103, responses: 100, errors: 2, ..Tick::default() };
+        let tick = Tick {
+            end_ns: 1_000_000_000,
+            requests: 103,
+            responses: 100,
+            unexpected: 5,
+            errors: 2,
+            ..Tick::default()
+        };
         report.series.ticks = vec![tick];
         report.counts.kept_alive = 100;
         report.ledger.protocols = [("HTTP/1.1".to_owned(), 100)].into();
@@ -426,7 +536,9 @@ mod tests {
 
     #[test]
     fn a_report_without_figures_is_checked_in_its_raw_part() {
-        let text = serde_json::to_string(&report()).unwrap();
+        let mut report = report();
+        report.verdict = verdict::judge(&report);
+        let text = serde_json::to_string(&report).unwrap();
         assert_eq!(verify(&text).unwrap(), []);
     }
 }

@@ -67,6 +67,7 @@ impl Sheet {
         report.threads.iter().for_each(|thread| rates.add(&thread.rates));
         let errors = &report.counts.errors;
         let latency = &report.latency.service;
+        let rated = report.rated();
         Self {
             url: report.plan.targets.first().map(|t| t.url.clone()).unwrap_or_default(),
             planned_s: report.plan.stop.duration_ns.unwrap_or(report.duration_ns) as f64 / 1e9,
@@ -77,9 +78,9 @@ impl Sheet {
             percentiles: [50.0, 75.0, 90.0, 99.0]
                 .map(|p| (p, latency.quantile(p / 100.0) as f64 / 1e3))
                 .to_vec(),
-            responses: report.counts.responses,
-            run_us: report.duration_ns as f64 / 1e3,
-            bytes: report.bytes.received(),
+            responses: rated.responses,
+            run_us: rated.length_ns as f64 / 1e3,
+            bytes: rated.received,
             errors: [
                 errors.connect + errors.tls,
                 errors.reset + errors.protocol,

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::Histogram;
-use crate::report::{CheckResult, Protocol, TargetStats, ThreadStats, ThresholdResult};
+use crate::report::{CheckResult, Protocol, TargetPlan, TargetStats, ThreadStats, ThresholdResult};
 
 /// A report of 100,000 responses in 10 s that nothing speaks against.
 fn good() -> Report {
@@ -11,6 +11,7 @@ fn good() -> Report {
     r.plan.keepalive = true;
     (r.counts.requests, r.counts.responses) = (100_000, 100_000);
     r.counts.statuses.insert(200, 100_000);
+    r.counts.kept_alive = 100_000;
     r.latency.service.record_n(1_000_000, 100_000);
     r.latency.response.record_n(1_000_000, 100_000);
     r.connections.responses_by_client = vec![10_000; 10];
@@ -75,11 +76,20 @@ fn each_reason_is_found_alone() {
             r.targets[0].body_bytes = Some((5, 6));
         }),
         ("not_kept_alive", Grade::Suspect, &|r| r.connections.opened_measured = 2_000),
+        ("not_kept_alive", Grade::Suspect, &|r| r.counts.kept_alive = 98_000),
+        ("not_kept_alive", Grade::Suspect, &|r| {
+            rate(r);
+            r.plan.connections = 1_000;
+            r.connections.responses_by_client = vec![0; 1_000];
+            r.connections.responses_by_client[7] = 100_000;
+            r.connections.opened_measured = 1_002;
+        }),
         ("sessions_differ", Grade::Suspect, &|r| {
             r.ledger.sessions.insert("TLSv1.2 x".to_owned(), 1);
         }),
         ("too_short", Grade::Suspect, &|r| {
             r.counts.responses = 9_999;
+            r.counts.kept_alive = 9_999;
             r.counts.statuses = [(200, 9_999)].into();
         }),
         ("ended_early", Grade::Suspect, &|r| r.end = End::Interrupted),
@@ -130,6 +140,64 @@ fn clients_without_a_request_by_plan_are_not_starved() {
         r.threads[0].busy_ns = 0;
     };
     assert_eq!(codes(fixed_rate).1, Vec::<String>::new());
+}
+
+#[test]
+fn a_moment_is_not_judged_by_what_the_processor_did() {
+    for (ms, want) in [(199, 0), (200, 3)] {
+        let (_, found) = codes(|r| {
+            r.duration_ns = ms * 1_000_000;
+            (r.threads[0].cpu_ns, r.threads[0].waited_ns, r.threads[0].busy_ns) =
+                (r.duration_ns, r.duration_ns, 0);
+        });
+        assert_eq!(found.len(), want, "{ms} ms: {found:?}");
+    }
+}
+
+#[test]
+fn a_refused_protocol_speaks_of_grpc_only_where_that_was_asked() {
+    let told = |change: fn(&mut Report)| {
+        let mut r = good();
+        r.plan.protocol = Protocol::Http2;
+        r.counts.error_texts.insert("AlertReceived(NoApplicationProtocol)".to_owned(), 1);
+        change(&mut r);
+        wrong_protocol(&r).unwrap()
+    };
+    assert_eq!(told(|_| ()), "the target did not choose HTTP/2 by ALPN");
+    let grpc = told(|r| {
+        r.counts.grpc.insert("OK".to_owned(), 1);
+    });
+    assert_eq!(grpc, "the target did not choose HTTP/2 by ALPN, and gRPC is nothing without it");
+}
+
+#[test]
+fn each_client_may_have_a_connection_to_each_origin() {
+    let target = |port| TargetPlan { host: "a".to_owned(), port, ..TargetPlan::default() };
+    let open = |ports: &[u16], opened: u64| {
+        codes(|r| {
+            r.plan.targets = ports.iter().map(|port| target(*port)).collect();
+            r.plan.connections = 2_000;
+            r.connections.responses_by_client = vec![50; 2_000];
+            r.connections.opened_measured = opened;
+        })
+        .1
+    };
+    assert_eq!(open(&[1, 2], 4_000), Vec::<String>::new());
+    assert_eq!(open(&[1, 1], 4_000), ["not_kept_alive"]);
+    assert_eq!(open(&[1, 2], 5_001), ["not_kept_alive"]);
+    // A connection that an error ended was not closed by a target that had answered.
+    let reset = codes(|r| {
+        r.counts.errors.reset = 2_000;
+        r.connections.opened_measured = 2_010;
+    });
+    assert_eq!(reset.1, ["errors"]);
+    let hung = codes(|r| {
+        r.plan.pace = Pace::Rate { per_second: 10_000.0 };
+        r.plan.connections = 2_010;
+        r.connections.responses_by_client = [vec![10_000; 10], vec![0; 2_000]].concat();
+        (r.counts.unfinished, r.connections.opened_measured) = (2_000, 2_010);
+    });
+    assert_eq!(hung.1, ["unfinished"]);
 }
 
 #[test]

@@ -4,6 +4,7 @@
 mod bench;
 mod bench_file;
 mod compare;
+mod edges;
 mod faults;
 mod grpc;
 mod knee;
@@ -22,6 +23,7 @@ mod websocket;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixListener;
 use std::process::Command;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
@@ -203,6 +205,41 @@ fn pipelined_requests_do_not_wait_for_their_responses() {
 }
 
 #[test]
+fn what_a_polite_close_leaves_of_a_pipeline_is_sent_again() {
+    let close = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+    let answered: Arc<Mutex<Vec<String>>> = Arc::default();
+    let all = Arc::clone(&answered);
+    let upstream = Upstream::script(move |conn| {
+        for left in (0..5).rev() {
+            let Some(request) = conn.next_request() else { return };
+            all.lock().unwrap().push(request.head.line);
+            conn.send(if left == 0 { close } else { OK });
+        }
+        while conn.next_request().is_some() {} // what it looks at no more
+    });
+    let r = report(&["-n40", "-c1", "--pipeline", "16", &format!("{}{{{{counter}}}}", url(&upstream))]);
+    assert_eq!((r.counts.responses, r.counts.errors.total()), (40, 0), "{:?}", r.counts);
+    assert_eq!((r.connections.opened, r.connections.reused), (8, 32));
+    let mut answered = answered.lock().unwrap().clone();
+    assert_eq!(answered.len(), 40);
+    answered.sort();
+    answered.dedup();
+    assert_eq!(answered.len(), 40, "each was answered once");
+}
+
+#[test]
+fn a_close_that_nobody_announced_fails_what_is_left_of_a_pipeline() {
+    let upstream = Upstream::script(|conn| {
+        for _ in 0..4 {
+            let _ = conn.next_request();
+        }
+        conn.send(OK.repeat(3));
+    });
+    let r = report(&["-n8", "-c1", "--pipeline", "4", &url(&upstream)]);
+    assert_eq!((r.counts.responses, r.counts.errors.reset), (6, 2), "{:?}", r.counts);
+}
+
+#[test]
 fn without_keepalive_each_request_has_its_connection() {
     let upstream = Upstream::fixed("HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
     let report = report(&["-n5", "-c2", "--no-keepalive", &url(&upstream)]);
@@ -366,6 +403,19 @@ fn users_come_with_their_stage() {
 }
 
 #[test]
+fn connections_of_all_threads_take_the_addresses_in_turn() {
+    // The second address has nobody who listens there.
+    let upstream = Upstream::fixed(OK);
+    let port = upstream.address().port();
+    let target = format!("http://two.weir.test:{port}/");
+    let resolve = format!("two.weir.test:{port}:127.0.0.1,127.0.0.2");
+    let r = report(&["-d300ms", "-c2", "-t2", "--rate", "20/s", "--resolve", &resolve, &target]);
+    assert!(r.counts.responses > 0 && r.counts.errors.connect > 0, "{:?}", r.counts);
+    let r = report(&["-d300ms", "-c2", "-t2", "--resolve", &resolve, &target]);
+    assert!(r.counts.responses > 0 && r.counts.errors.connect > 0, "{:?}", r.counts);
+}
+
+#[test]
 fn checks_and_thresholds_decide_the_exit_code() {
     let upstream = Upstream::fixed(OK_BODY);
     let url = url(&upstream);
@@ -405,6 +455,9 @@ fn a_condition_ends_the_run() {
     ended(&["--exit-codes", "k6"]).expect_code(99);
     expect_reason(&r, "ended_early", Grade::Suspect);
     expect_reason(&r, "mostly_refused", Grade::Invalid);
+    let failed = "checks<99%".to_owned();
+    let r = report(&["-d60s", "-c1", "--check", "status=200", "--abort-on", &failed, &url(&upstream)]);
+    assert_eq!(r.end, End::Aborted { condition: failed });
 }
 
 #[test]

@@ -5,13 +5,13 @@
 mod file;
 mod run;
 
+use super::kept::Kept;
 use super::load::{ConnectionArgs, RequestArgs, end_on_ctrl_c};
 use super::{Format, print};
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use clap::Args;
 use file::BenchFile;
-use std::fs::File;
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use weir_load::compare::CompareEnd;
@@ -20,9 +20,6 @@ use weir_load::{Compare as Ready, CompareOptions, Comparison, Interrupt, Mistake
 
 #[derive(Args)]
 pub(super) struct Compare {
-    /// Targets, each with a name; the others are compared with the first
-    #[arg(value_name = "NAME=URL")]
-    targets: Vec<String>,
     /// Run the workloads of a bench file instead, which says what is started and how it is loaded
     #[arg(short = 'f', long = "file", value_name = "FILE", help_heading = "Bench file", conflicts_with_all = OF_THE_FILE)]
     file: Option<PathBuf>,
@@ -32,6 +29,36 @@ pub(super) struct Compare {
     /// Say what is wrong with the bench file, and start nothing
     #[arg(long = "check-file", help_heading = "Bench file", requires = "file")]
     check_file: bool,
+
+    #[command(flatten)]
+    line: LineArgs,
+
+    /// Longest time in all [default: 1m]
+    #[arg(short = 'd', long, value_name = "TIME", help_heading = "Rounds")]
+    duration: Option<String>,
+
+    #[command(flatten)]
+    request: RequestArgs,
+    #[command(flatten)]
+    connection: ConnectionArgs,
+
+    /// How to print
+    #[arg(long, value_enum, default_value_t, help_heading = "Report")]
+    format: Format,
+    /// Save the result too, for --against
+    #[arg(long, value_name = "FILE", help_heading = "Report")]
+    save: Option<PathBuf>,
+    /// Write the result as one page too, readable offline
+    #[arg(long, value_name = "FILE", help_heading = "Report")]
+    html: Option<PathBuf>,
+}
+
+/// The comparison on the command line, which a bench file says for itself.
+#[derive(Args)]
+struct LineArgs {
+    /// Targets, each with a name; the others are compared with the first
+    #[arg(value_name = "NAME=URL")]
+    targets: Vec<String>,
 
     /// Connections to each target; with --rate the most that may be open [default: 50, with --rate 1000]
     #[arg(short = 'c', long, value_name = "N", help_heading = "Load")]
@@ -46,9 +73,6 @@ pub(super) struct Compare {
     #[arg(long = "check", value_name = "CHECK", help_heading = "Load")]
     checks: Vec<String>,
 
-    /// Longest time in all [default: 1m]
-    #[arg(short = 'd', long, value_name = "TIME", help_heading = "Rounds")]
-    duration: Option<String>,
     /// End sooner, when the intervals are within this of the estimates, such as 1%
     #[arg(long, value_name = "PERCENT", help_heading = "Rounds")]
     until: Option<String>,
@@ -72,63 +96,13 @@ pub(super) struct Compare {
     #[arg(long = "fail-if", value_name = "CONDITION", help_heading = "Judgement")]
     fail_if: Vec<String>,
 
-    #[command(flatten)]
-    request: RequestArgs,
-    #[command(flatten)]
-    connection: ConnectionArgs,
-
-    /// How to print
-    #[arg(long, value_enum, default_value_t, help_heading = "Report")]
-    format: Format,
-    /// Save the result too, for --against
-    #[arg(long, value_name = "FILE", help_heading = "Report")]
-    save: Option<PathBuf>,
-    /// Write the result as one page too, readable offline
-    #[arg(long, value_name = "FILE", help_heading = "Report")]
-    html: Option<PathBuf>,
     /// Tell what it cost the targets' processes: `auto` for whoever listens there, or NAME=PID; may be repeated
     #[arg(long = "pid", value_name = "auto|NAME=PID", help_heading = "Report")]
     pids: Vec<String>,
 }
 
-/// What a bench file says for itself.
-const OF_THE_FILE: [&str; 35] = [
-    "targets",
-    "connections",
-    "rate",
-    "threads",
-    "checks",
-    "until",
-    "block",
-    "warmup",
-    "seed",
-    "against",
-    "direct",
-    "fail_if",
-    "pids",
-    "method",
-    "headers",
-    "data",
-    "forms",
-    "feed",
-    "raw",
-    "user",
-    "bearer",
-    "cookies",
-    "curl",
-    "http2",
-    "streams",
-    "no_keepalive",
-    "pipeline",
-    "timeout",
-    "resolve",
-    "unix_socket",
-    "insecure",
-    "cacert",
-    "cert",
-    "key",
-    "server_name",
-];
+/// What a bench file says for itself: the options of these structs, each of which is a group to clap.
+const OF_THE_FILE: [&str; 3] = ["ConnectionArgs", "LineArgs", "RequestArgs"];
 
 impl Compare {
     pub(super) fn run(self) -> Result<ExitCode> {
@@ -136,7 +110,7 @@ impl Compare {
             return self.run_file(path);
         }
         let ready = self.options().and_then(|options| Ready::new(&options));
-        let (ready, kept) = match (ready, Kept::open(&self)) {
+        let (ready, kept) = match (ready, Files::open(&self)) {
             (Ok(ready), Ok(kept)) => (ready, kept),
             (ready, kept) => {
                 let mistakes = ready.err().into_iter().chain(kept.err()).flatten();
@@ -193,7 +167,7 @@ impl Compare {
             ));
             return Ok(ExitCode::SUCCESS);
         }
-        let kept = match Kept::open(self) {
+        let kept = match Files::open(self) {
             Ok(kept) => kept,
             Err(mistakes) => {
                 mistakes.iter().for_each(|m| eprintln!("weir compare: {m}"));
@@ -218,61 +192,51 @@ impl Compare {
     }
 
     fn options(&self) -> Result<CompareOptions, Vec<Mistake>> {
+        let line = &self.line;
         let mut load = Options {
-            connections: self.connections,
-            threads: self.threads,
-            rate: self.rate.clone(),
-            checks: self.checks.clone(),
+            connections: line.connections,
+            threads: line.threads,
+            rate: line.rate.clone(),
+            checks: line.checks.clone(),
             ..Options::default()
         };
         self.connection.fill(&mut load);
         self.request.fill(&mut load).map_err(|m| vec![m])?;
         Ok(CompareOptions {
-            targets: self.targets.clone(),
+            targets: line.targets.clone(),
             own: Vec::new(),
             load,
             duration: self.duration.clone(),
-            block: self.block.clone(),
-            warmup: self.warmup.clone(),
-            until: self.until.clone(),
-            fail_if: self.fail_if.clone(),
-            against: self.against.clone(),
-            direct: self.direct.clone(),
-            pids: self.pids.clone(),
-            seed: Some(self.seed),
+            block: line.block.clone(),
+            warmup: line.warmup.clone(),
+            until: line.until.clone(),
+            fail_if: line.fail_if.clone(),
+            against: line.against.clone(),
+            direct: line.direct.clone(),
+            pids: line.pids.clone(),
+            seed: Some(line.seed),
         })
     }
 }
 
-/// The files that a result is written to, open before the run: one that cannot be kept need not be made.
-struct Kept {
-    json: Option<File>,
-    html: Option<File>,
+/// The files that a result is written to.
+struct Files {
+    json: Option<Kept>,
+    html: Option<Kept>,
 }
 
-impl Kept {
+impl Files {
     fn open(args: &Compare) -> Result<Self, Vec<Mistake>> {
-        let create = |path: &Option<PathBuf>| {
-            let hint = |path: &Path, e: std::io::Error| Mistake {
-                place: path.display().to_string(),
-                hint: e.to_string(),
-            };
-            path.as_ref().map(|path| File::create(path).map_err(|e| hint(path, e))).transpose()
-        };
-        match (create(&args.save), create(&args.html)) {
+        let open = |path: &Option<PathBuf>| path.as_deref().map(Kept::open).transpose();
+        match (open(&args.save), open(&args.html)) {
             (Ok(json), Ok(html)) => Ok(Self { json, html }),
             (json, html) => Err(json.err().into_iter().chain(html.err()).collect()),
         }
     }
 
     fn write(self, json: &str, html: impl FnOnce() -> String) -> Result<()> {
-        if let Some(mut file) = self.json {
-            file.write_all(json.as_bytes()).context("--save")?;
-        }
-        if let Some(mut file) = self.html {
-            file.write_all(html().as_bytes()).context("--html")?;
-        }
-        Ok(())
+        self.json.map_or(Ok(()), |file| file.write(json))?;
+        self.html.map_or(Ok(()), |file| file.write(&html()))
     }
 }
 
@@ -280,4 +244,38 @@ impl Kept {
 fn exit_code(result: &Comparison) -> u8 {
     let broken = result.conditions.iter().any(|c| !c.passed);
     u8::from(broken || result.end == CompareEnd::NoResponse)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::error::ErrorKind;
+    use clap::{ArgAction, CommandFactory, Parser};
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        compare: Compare,
+    }
+
+    /// What has a meaning beside a bench file.
+    const BESIDE: [&str; 7] = ["check_file", "duration", "file", "format", "html", "save", "workloads"];
+
+    #[test]
+    fn an_option_that_a_bench_file_does_not_look_at_is_refused() {
+        let command = Line::command();
+        let options = command.get_arguments().filter(|arg| !BESIDE.contains(&arg.get_id().as_str()));
+        for arg in options {
+            let mut line = vec!["compare".to_owned(), "-f".to_owned(), "bench.yaml".to_owned()];
+            line.extend(arg.get_long().map(|long| format!("--{long}")));
+            if !matches!(arg.get_action(), ArgAction::SetTrue) {
+                line.push("1".to_owned());
+            }
+            let refused = Line::try_parse_from(&line).err().map(|e| e.kind());
+            assert_eq!(refused, Some(ErrorKind::ArgumentConflict), "{line:?}");
+        }
+        let line =
+            ["compare", "-f", "b.yaml", "-d", "9s", "--format", "json", "--save", "a", "--workload", "w"];
+        assert!(Line::try_parse_from(line).is_ok_and(|line| line.compare.file.is_some()));
+    }
 }

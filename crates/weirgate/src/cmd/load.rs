@@ -16,8 +16,9 @@ pub(super) use args::{ConnectionArgs, RequestArgs};
 #[cfg(not(feature = "live"))]
 use not_live as live;
 
+use super::kept::Kept;
 use super::print;
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use clap::{Args, ValueEnum};
 use live::Live;
 use outputs::{Output, Outputs};
@@ -222,14 +223,14 @@ impl Load {
             }
         };
         // Before the search: one that cannot be kept need not be made.
-        let mut files: Vec<(&PathBuf, std::fs::File, Print)> = Vec::new();
+        let mut files: Vec<(Kept, Print)> = Vec::new();
         let wanted: [(_, Print); 2] = [(&self.save, Knee::to_json), (&self.html, Knee::to_html)];
         for (path, print_as) in wanted {
             let Some(path) = path else { continue };
-            match std::fs::File::create(path) {
-                Ok(file) => files.push((path, file, print_as)),
-                Err(e) => {
-                    eprintln!("weir load: {}: {e}", path.display());
+            match Kept::open(path) {
+                Ok(file) => files.push((file, print_as)),
+                Err(mistake) => {
+                    eprintln!("weir load: {mistake}");
                     return Ok(ExitCode::from(2));
                 }
             }
@@ -255,8 +256,8 @@ impl Load {
             }
         };
         print(&print_as(&knee));
-        for (path, mut file, print_as) in files {
-            file.write_all(print_as(&knee).as_bytes()).with_context(|| path.display().to_string())?;
+        for (file, print_as) in files {
+            file.write(&print_as(&knee))?;
         }
         Ok(ExitCode::from(u8::from(knee.rate.is_none())))
     }

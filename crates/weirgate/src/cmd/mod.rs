@@ -6,6 +6,7 @@ mod compare;
 mod drain;
 mod explain;
 mod filters;
+mod kept;
 mod load;
 mod origin;
 mod process;

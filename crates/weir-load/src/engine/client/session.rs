@@ -45,12 +45,12 @@ impl Client {
         })
         .await;
         if outcome.is_err() {
-            worker.tally.borrow_mut().received(&socket.unfinished());
+            worker.received(intended, &socket.unfinished(), worker.clock.now());
         }
         if outcome.is_ok() && plan.keepalive {
             self.sockets[index] = Some(socket);
         } else {
-            close(socket.close(&worker));
+            close(&worker, socket.close(&worker));
         }
         self.out = made;
         outcome

@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
 
-/// How often a request may be sent again because the target closed the connection without having looked at it.
+/// How often a request may be sent again because the target refused it, or closed the connection, without having looked at it.
 const AGAIN_MOST: usize = 3;
 
 /// The place of the connection of client `i`.
@@ -62,10 +62,14 @@ impl Client {
                 link.poll_exchange(&worker, slot, self.i % streams, &ask)
             })
             .await;
-            if worker.counts(intended) && outcome != Ok(Fate::Again) {
-                let mut tally = worker.tally.borrow_mut();
-                tally.bytes.sent_head += (head.bytes().len() + body_bytes(body) - body) as u64;
-                tally.bytes.sent_body += body as u64;
+            let ended = match outcome {
+                Ok(Fate::Again) => None,
+                Ok(Fate::Answered(at)) => Some(at),
+                Err(_) => Some(worker.clock.now()),
+            };
+            if let Some(at) = ended {
+                let head = (head.bytes().len() + body_bytes(body) - body) as u64;
+                worker.sent(worker.counts(intended), head, body as u64, at);
             }
             match outcome? {
                 Fate::Again => turned = 0,
@@ -79,7 +83,9 @@ impl Client {
                 }
             }
         }
-        Err(Failure::Reset("the target closed connections without looking at the request".to_owned()))
+        let text =
+            "the target refused the request, or closed the connection, again and again without looking at it";
+        Err(Failure::Reset(text.to_owned()))
     }
 
     /// The connection of this client, and whether it waited for it; none when the target chose HTTP/1.1.

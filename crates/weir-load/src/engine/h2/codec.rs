@@ -67,7 +67,7 @@ pub(super) struct Answer {
 /// Why a request got no response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Lost {
-    /// GOAWAY said that it was not looked at: it may be sent again (RFC 9113 §6.8).
+    /// GOAWAY or REFUSED_STREAM said that it was not looked at: it may be sent again (RFC 9113 §6.8, §8.7).
     Again,
     /// The response broke a rule.
     Protocol(String),
@@ -154,6 +154,7 @@ fn broken<T>(code: u32, text: &str) -> Result<T, Broken> {
 const PROTOCOL: u32 = 1;
 const FLOW_CONTROL: u32 = 3;
 const FRAME_SIZE: u32 = 6;
+const REFUSED: u32 = 7;
 const CANCEL: u32 = 8;
 const COMPRESSION: u32 = 9;
 const CALM: u32 = 11;
@@ -404,8 +405,12 @@ impl Codec {
                 let Some(code) = frame::number(payload, 0).filter(|_| payload.len() == 4) else {
                     return broken(FRAME_SIZE, "RST_STREAM is not 4 bytes long");
                 };
-                let text = format!("the target reset the stream: {}", frame::code_name(code));
-                self.lose(header.stream, Lost::Reset(text), answers);
+                let lost = if code == REFUSED && stream.response.status == 0 {
+                    Lost::Again
+                } else {
+                    Lost::Reset(format!("the target reset the stream: {}", frame::code_name(code)))
+                };
+                self.lose(header.stream, lost, answers);
                 Ok(())
             }
             _ => {

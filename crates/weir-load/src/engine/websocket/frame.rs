@@ -1,6 +1,7 @@
 //! Frames of a WebSocket as bytes, from the client's side (RFC 6455 §5). No sockets and no clock.
 
 use super::super::reader::{Response, keep};
+use crate::random::SplitMix;
 use crate::units::shown;
 
 /// Longest message that is read. Only what checks look at is kept of it, so this bounds time and not memory.
@@ -261,23 +262,19 @@ pub(super) fn write(out: &mut Vec<u8>, kind: u8, payload: &[u8], mask: [u8; 4]) 
 
 /// Masks of frames: they keep proxies from taking payloads for requests (RFC 6455 §10.3), so nobody may know them in advance.
 #[derive(Debug)]
-pub(super) struct Mask(u64);
+pub(super) struct Mask(SplitMix);
 
 impl Mask {
     /// From fresh randomness.
     pub(super) fn new() -> Self {
         let key = weir_wire::websocket::key();
-        Self(
-            key.bytes().fold(0xcbf2_9ce4_8422_2325, |n, b| (n ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3)),
-        )
+        let seed =
+            key.bytes().fold(0xcbf2_9ce4_8422_2325, |n, b| (n ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
+        Self(SplitMix::new(seed))
     }
 
-    /// SplitMix64 (Steele, Lea and Flood, 2014).
     pub(super) fn next(&mut self) -> [u8; 4] {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z >> 32) as u32).to_le_bytes()
+        ((self.0.next() >> 32) as u32).to_le_bytes()
     }
 }
 

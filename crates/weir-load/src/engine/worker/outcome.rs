@@ -20,15 +20,53 @@ impl Worker {
         now > slot.deadline.get()
     }
 
+    /// Whether what comes to its end at this moment is part of the rates. Other than in the counts, it does not matter when it began.
+    fn is_rated(&self, at: u64) -> bool {
+        at >= self.shared.measure_from && at <= self.stop_at()
+    }
+
+    /// Counts bytes of requests, of head and of body; `counts` says whether these requests count, `at` is when they came to their end.
+    pub(in crate::engine) fn sent(&self, counts: bool, head: u64, body: u64, at: u64) {
+        let mut tally = self.tally.borrow_mut();
+        if counts {
+            tally.bytes.sent_head += head;
+            tally.bytes.sent_body += body;
+        }
+        if self.is_rated(at) {
+            tally.window.sent += head + body;
+        }
+    }
+
+    /// Counts what was received of a response that is no answer, to a request with this intended start that came to its end `at`.
+    pub(in crate::engine) fn received(&self, intended: u64, response: &Response, at: u64) {
+        let mut tally = self.tally.borrow_mut();
+        if self.counts(intended) {
+            tally.received(response);
+        }
+        if self.is_rated(at) {
+            tally.window.received += response.wire_bytes();
+        }
+    }
+
     /// Counts a complete response. `body` is what checks need of it, `text` what gRPC says of an end that is not OK.
     pub(in crate::engine) fn answered(&self, slot: &Slot, sample: &Sample, body: &[u8], text: Option<&str>) {
         self.ended(1, true, sample.done);
+        let response = &sample.response;
+        let mut tally = self.tally.borrow_mut();
+        if sample.done >= self.shared.measure_from {
+            tally.arrived += 1;
+        }
+        if self.is_rated(sample.done) {
+            tally.window.responses += 1;
+            tally.window.received += response.wire_bytes();
+            if let Some(target) = tally.targets.get_mut(sample.target) {
+                target.in_window += 1;
+            }
+        }
         if !self.counts(sample.intended) {
             return;
         }
-        let response = &sample.response;
         slot.responses.set(slot.responses.get() + 1);
-        let mut tally = self.tally.borrow_mut();
         tally.record(sample);
         if let Some(code) = response.grpc.filter(|code| *code != Code::OK) {
             let text = text.unwrap_or_default();
@@ -77,15 +115,25 @@ impl Worker {
         tally.longest_silence_ns = tally.longest_silence_ns.max(silence);
     }
 
-    /// Counts `n` requests that came to no response.
-    pub(in crate::engine) fn failed(&self, target: usize, failure: &Failure, n: u64) {
+    /// Counts requests that came to no response, each with its target and its intended start.
+    pub(in crate::engine) fn lost(&self, lost: &[(usize, u64)], failure: &Failure, now: u64) {
+        self.ended(lost.len() as u64, false, now);
+        if *failure != Failure::Cut && self.is_rated(now) {
+            self.tally.borrow_mut().window.errors += lost.len() as u64;
+        }
+        for &(target, _) in lost.iter().filter(|(_, intended)| self.counts(*intended)) {
+            self.failed(target, failure);
+        }
+    }
+
+    fn failed(&self, target: usize, failure: &Failure) {
         let mut tally = self.tally.borrow_mut();
         if *failure == Failure::Cut {
-            tally.unfinished += n;
+            tally.unfinished += 1;
             return;
         }
         if let Some(t) = tally.targets.get_mut(target) {
-            t.errors += n;
+            t.errors += 1;
         }
         let e = &mut tally.errors;
         let (kind, text) = match failure {
@@ -99,14 +147,12 @@ impl Worker {
             Failure::Write(text) => (&mut e.write, text.as_str()),
             Failure::Cut => return,
         };
-        *kind += n;
+        *kind += 1;
         match failure {
-            Failure::Ports(_) => tally.out_of_ports += n,
-            Failure::Descriptors(_) => tally.out_of_descriptors += n,
+            Failure::Ports(_) => tally.out_of_ports += 1,
+            Failure::Descriptors(_) => tally.out_of_descriptors += 1,
             _ => {}
         }
-        for _ in 0..n {
-            tally.error_text(text);
-        }
+        tally.error_text(text);
     }
 }

@@ -7,7 +7,7 @@ use crate::engine::{Message, ThreadEnd, TickPart};
 use crate::grpc::CODES;
 use crate::os;
 use crate::pace::Rhythm;
-use crate::report::Errors;
+use crate::report::{Errors, Window};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc;
@@ -27,11 +27,43 @@ pub(super) struct Sampler {
     measuring: bool,
     told_stop: bool,
     responses: u64,
+    /// When the rate was last sampled, and when it is to be next.
     sampled: u64,
+    grid: Grid,
     cpu: u64,
-    cpu_first: u64,
-    waited_first: u64,
+    /// What the thread had spent when measuring began, and when the window closed.
+    spent_first: Spent,
+    spent_last: Option<Spent>,
     last: Counted,
+}
+
+/// Moments [`SAMPLE`] apart. A look that is late moves none of those after it: else each late one would make the next, which is then too early,
+/// wait for the one after.
+struct Grid {
+    next: u64,
+}
+
+impl Grid {
+    /// Whether a moment has passed since the last look. Several count as one.
+    const fn passed(&mut self, now: u64) -> bool {
+        let Some(late) = now.checked_sub(self.next) else { return false };
+        self.next += (late / SAMPLE + 1) * SAMPLE;
+        true
+    }
+}
+
+/// What a thread has spent.
+#[derive(Clone, Copy)]
+struct Spent {
+    at: u64,
+    cpu: u64,
+    waited: u64,
+}
+
+impl Spent {
+    fn until(at: u64) -> Self {
+        Self { at, cpu: os::thread_cpu_ns(), waited: os::thread_waited_ns() }
+    }
 }
 
 /// Counts at the last tick.
@@ -45,6 +77,8 @@ struct Counted {
     errors: Errors,
     sent: u64,
     received: u64,
+    checks: Vec<(u64, u64)>,
+    window: Window,
 }
 
 impl Counted {
@@ -58,7 +92,15 @@ impl Counted {
             errors: t.errors.clone(),
             sent: t.bytes.sent(),
             received: t.bytes.received(),
+            checks: t.checks.clone(),
+            window: t.window,
         }
+    }
+
+    /// Passed and failed of each check since `earlier`.
+    fn checks_since(&self, earlier: &Self) -> Vec<(u64, u64)> {
+        let before = earlier.checks.iter().copied().chain(std::iter::repeat((0, 0)));
+        self.checks.iter().zip(before).map(|(now, then)| (now.0 - then.0, now.1 - then.1)).collect()
     }
 
     /// Responses by status since `earlier`.
@@ -80,9 +122,10 @@ impl Sampler {
             told_stop: false,
             responses: 0,
             sampled: worker.shared.measure_from,
+            grid: Grid { next: worker.shared.measure_from + SAMPLE },
             cpu: os::thread_cpu_ns(),
-            cpu_first: os::thread_cpu_ns(),
-            waited_first: os::thread_waited_ns(),
+            spent_first: Spent::until(worker.shared.measure_from),
+            spent_last: None,
             last: Counted::default(),
         };
         sampler.plan_next(worker, worker.clock.now());
@@ -106,11 +149,11 @@ impl Sampler {
     pub(super) fn sample(&mut self, worker: &Worker, out: &mpsc::Sender<Message>) {
         let now = worker.clock.now();
         if !self.measuring && now >= worker.shared.measure_from {
-            self.begin_measuring(worker);
+            self.begin_measuring(worker, now);
         }
-        if self.measuring && now >= self.sampled + SAMPLE {
+        if self.measuring && self.grid.passed(now) {
             let mut tally = worker.tally.borrow_mut();
-            let responses = tally.responses;
+            let responses = tally.arrived;
             let seconds = (now - self.sampled) as f64 / 1e9;
             let rate = (responses - self.responses) as f64 / seconds;
             // After the end only what was under way comes in: no rate of the run.
@@ -129,20 +172,21 @@ impl Sampler {
         while self.measuring && now >= worker.shared.measure_from + (self.tick + 1) * TICK {
             self.end_tick(worker, now, out);
         }
+        if now >= worker.stop_at() {
+            self.spent_last.get_or_insert_with(|| Spent::until(now));
+        }
         self.sweep(worker, now);
         self.plan_next(worker, now);
     }
 
     /// The warm-up is over. Requests are counted by their intended starts, so what was counted of them stays; what was measured of the
     /// time before goes.
-    fn begin_measuring(&mut self, worker: &Worker) {
+    fn begin_measuring(&mut self, worker: &Worker, now: u64) {
         let mut tally = worker.tally.borrow_mut();
         (tally.longest_silence_ns, tally.backlog_max) = (0, 0);
         self.measuring = true;
-        self.responses = tally.responses;
-        self.cpu = os::thread_cpu_ns();
-        self.cpu_first = self.cpu;
-        self.waited_first = os::thread_waited_ns();
+        self.spent_first = Spent::until(now);
+        self.cpu = self.spent_first.cpu;
     }
 
     fn end_tick(&mut self, worker: &Worker, now: u64, out: &mpsc::Sender<Message>) {
@@ -154,7 +198,7 @@ impl Sampler {
                 let streams = worker.plan.streams as u64;
                 let all = users.at(now, worker.plan.clients as u64 / streams);
                 let mine = worker.slots.len() as u64 / streams;
-                all.saturating_sub(worker.first_client / streams).min(mine)
+                all.saturating_sub(worker.connection(0) as u64).min(mine)
             }
             Rhythm::Open(_) => worker.in_flight.get(),
         };
@@ -172,6 +216,8 @@ impl Sampler {
             errors: counted.errors.since(&self.last.errors),
             sent: counted.sent - self.last.sent,
             received: counted.received - self.last.received,
+            checks: counted.checks_since(&self.last),
+            window: counted.window.since(&self.last.window),
             users,
             backlog: worker.backlog(now),
             cpu_ns: cpu.saturating_sub(self.cpu),
@@ -200,17 +246,21 @@ impl Sampler {
 
     pub(super) fn end(mut self, worker: &Worker, out: &mpsc::Sender<Message>) -> ThreadEnd {
         // Before the moment of the end: what comes after is no part of the run.
-        let (cpu, waited) = (os::thread_cpu_ns(), os::thread_waited_ns());
+        let mut last = Spent::until(0);
         let now = worker.clock.now();
+        last.at = now;
         if !self.measuring {
-            self.begin_measuring(worker); // interrupted in the warm-up: nothing counts
+            self.begin_measuring(worker, now); // interrupted in the warm-up: nothing counts
         }
-        let backlog = worker.backlog(now);
+        let (first, last) = (self.spent_first, self.spent_last.unwrap_or(last));
+        let unsent = worker.unsent(now);
         self.end_tick(worker, now, out);
         ThreadEnd {
             end_ns: now,
-            cpu_ns: cpu.saturating_sub(self.cpu_first),
-            waited_ns: waited.saturating_sub(self.waited_first),
+            last_tick: self.tick - 1, // the one just ended
+            measured_ns: last.at.saturating_sub(first.at),
+            cpu_ns: last.cpu.saturating_sub(first.cpu),
+            waited_ns: last.waited.saturating_sub(first.waited),
             available_ns: worker.slots.iter().map(|s| s.available_ns.get()).sum(),
             responses_by_client: worker
                 .slots
@@ -219,8 +269,24 @@ impl Sampler {
                 .collect(),
             dial: worker.dial.take(),
             opened: worker.opened.get(),
-            unsent: backlog,
+            unsent,
             tally: worker.tally.replace(Tally::default()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn late_looks_leave_no_sample_out() {
+        let mut grid = Grid { next: SAMPLE };
+        let late = [3_000_000, 1_000_000, 9_000_000, 0, 4_000_000];
+        for (k, late) in (1..).zip(late) {
+            assert!(!grid.passed(k * SAMPLE - 1) && grid.passed(k * SAMPLE + late), "{k}");
+        }
+        // Where the thread had no processor for three of them there is one sample, of that length.
+        assert!(grid.passed(8 * SAMPLE + 5) && !grid.passed(9 * SAMPLE - 1) && grid.passed(9 * SAMPLE));
     }
 }

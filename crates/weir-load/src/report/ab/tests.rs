@@ -135,6 +135,32 @@ fn a_report_fills_the_rows_by_the_rules_of_ab() {
 }
 
 #[test]
+fn the_time_of_a_request_follows_from_how_many_were_under_way() {
+    let told = |report: &Report| {
+        let text = head(report);
+        let line = |label: &str| {
+            let found = text.lines().find_map(|line| line.strip_prefix(label)).unwrap();
+            found.trim().to_owned()
+        };
+        (line("Concurrency Level:"), line("Time per request:"))
+    };
+    let mut many = report(10_000, 10.0, 5);
+    (many.plan.streams, many.plan.pipeline) = (4, 1);
+    assert_eq!(told(&many), ("20".to_owned(), "20.000 [ms] (mean)".to_owned()));
+    (many.plan.streams, many.plan.pipeline) = (1, 2);
+    assert_eq!(told(&many), ("10".to_owned(), "10.000 [ms] (mean)".to_owned()));
+    // At 1,000/s and 8 ms each, 8 of the 1,000 connections that might have been open.
+    let mut rate = report(10_000, 10.0, 1000);
+    rate.plan.pace = Pace::Rate { per_second: 1000.0 };
+    rate.latency.response.record_n(8_000_000, 10_000);
+    assert_eq!(told(&rate), ("8".to_owned(), "8.000 [ms] (mean)".to_owned()));
+    let mut paused = report(100, 10.0, 10);
+    paused.plan.think_ns = 990_000_000;
+    paused.latency.response.record_n(10_000_000, 100);
+    assert_eq!(told(&paused), ("1".to_owned(), "10.000 [ms] (mean)".to_owned()));
+}
+
+#[test]
 fn a_mean_far_from_the_median_is_warned_of() {
     // The text is ab's own, from the list of strings in the program; no run at hand provoked it.
     assert_eq!(row([0, 4, 1, 9], 3.0).warning("the total time"), "");

@@ -2,7 +2,7 @@
 
 use super::text::*;
 use super::*;
-use crate::report::{CheckResult, Stop, Tick};
+use crate::report::{CallPlan, CheckResult, Stop, TargetPlan, Tick};
 use serde_json::Value;
 
 /// What k6 printed once the run was over.
@@ -212,6 +212,18 @@ fn thresholds_stand_under_the_metric_of_k6() {
 }
 
 #[test]
+fn an_iteration_ends_with_its_sleep() {
+    let mut report = report();
+    report.plan.think_ns = 100_000_000;
+    let text = compact(&report);
+    assert!(
+        text.contains("iteration_duration.............: avg=100.36ms min=100.02ms med=100.36ms"),
+        "{text}"
+    );
+    assert!(text.contains("http_req_duration..............: avg=1.34ms"), "{text}");
+}
+
+#[test]
 fn grpc_calls_have_a_section_of_their_own() {
     let mut report = report();
     report.counts.grpc = [("OK".to_owned(), 3000)].into();
@@ -224,4 +236,8 @@ fn grpc_calls_have_a_section_of_their_own() {
     assert!(text.contains("    dropped_iterations...: 7      41.65"), "{text}");
     assert!(text.ends_with("default ✗ [ 100% ] 00/10 VUs  10m0s  500.00 iters/s\n"), "{text}");
     assert_eq!(percentile(&Histogram::new(), 0.9), 0.0);
+    // Not one answer, and calls of gRPC all the same.
+    report.counts.grpc.clear();
+    report.plan.targets = vec![TargetPlan { call: Some(CallPlan::default()), ..TargetPlan::default() }];
+    assert!(!compact(&report).contains("http_req"), "{}", compact(&report));
 }

@@ -135,6 +135,7 @@ workloads:
     compare(good, &["-d", "long"]).expect_code(2).expect_text("-d long");
     compare(good, &["-c", "5"]).expect_code(2).expect_text("cannot be used with");
     compare(good, &["--http2"]).expect_code(2).expect_text("cannot be used with");
+    compare(good, &["--proxy", "http://127.0.0.1:1"]).expect_code(2).expect_text("cannot be used with");
 }
 
 #[test]

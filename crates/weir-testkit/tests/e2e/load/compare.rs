@@ -17,10 +17,10 @@ fn result(finished: &Finished) -> Comparison {
     serde_json::from_str(&finished.stdout).unwrap_or_else(|e| panic!("{e}: {finished:#?}"))
 }
 
-/// Names of two targets: one answers at once, the other after 3 ms.
+/// Names of two targets: one answers at once, the other after 10 ms.
 fn quick_and_slow() -> (weir_origin::Handle, String, String) {
     let (handle, url) = origin("");
-    (handle, format!("quick={url}/body/1KiB"), format!("slow={url}/delay/3"))
+    (handle, format!("quick={url}/body/1KiB"), format!("slow={url}/delay/10"))
 }
 
 #[test]
@@ -35,7 +35,7 @@ fn the_slower_one_is_told_and_fails_the_gate() {
     assert!(c.rounds >= 2 && c.end == CompareEnd::Time, "{c:?}");
     let (quick_result, slow_result) = (&c.targets[0], &c.targets[1]);
     assert_eq!(slow_result.rounds["rate"].len() as u64, c.rounds);
-    assert!(slow_result.figures["p50"].value > 3e6 && quick_result.figures["p50"].value < 3e6, "{c:?}");
+    assert!(slow_result.figures["p50"].value > 1e7 && quick_result.figures["p50"].value < 1e7, "{c:?}");
     let ratio = slow_result.ratios["p50"];
     assert!(ratio.range.unwrap().0 > 1.0 && slow_result.ratios["rate"].value < 1.0, "{ratio:?}");
     assert!(!c.conditions[0].passed && c.conditions[0].target == "slow");
@@ -72,13 +72,16 @@ fn a_saved_result_is_a_gate() {
         .expect_text("BROKEN p50 worse 20%: slow");
     let lenient = ["--against", "before.json", "--fail-if", "rate worse 90%"];
     compare(&dir, &[&rounds[..], &lenient, &[&quick]].concat()).expect_code(0).expect_text("to before");
-    // A report of `weir load` is one value for each figure.
+    // A report of `weir load` is one value for each figure: something to look at, and no gate.
     let url = quick.trim_start_matches("quick=");
     run_weir(dir.path(), &["load", "-n200", "-c1", "--save", "load.json", url]).expect_code(0);
     let gate = ["--against", "load.json", "--fail-if", "p50 worse 20%"];
     compare(&dir, &[&rounds[..], &gate, &[&slow]].concat())
-        .expect_code(1)
-        .expect_text("BROKEN p50 worse 20%: slow");
+        .expect_code(2)
+        .expect_text("one value for it")
+        .expect_text("weir compare NAME=URL --save FILE");
+    let look = ["-d500ms", "--against", "load.json"];
+    compare(&dir, &[&look[..], &[&slow]].concat()).expect_code(0).expect_text("to before");
 }
 
 #[test]

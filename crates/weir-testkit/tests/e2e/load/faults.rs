@@ -1,9 +1,12 @@
 //! Targets that fail, and what the counts and the verdict make of it.
 
+use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use tempfile::TempDir;
+use weir_load::Report;
 use weir_load::report::Grade;
-use weir_testkit::{Authority, ServerTls, Upstream, unused_address};
+use weir_testkit::{Authority, ServerTls, Upstream, unused_address, weir_command};
 
 use super::{expect_reason, origin, report, url};
 use crate::support::{OK, OK_BODY};
@@ -101,6 +104,22 @@ fn a_stall_is_noticed() {
     let r = report(&["-n60", "-c1", &format!("59@{fast}"), &slow]);
     assert!(r.health.longest_silence_ns > 1_300_000_000, "{}", r.health.longest_silence_ns);
     expect_reason(&r, "stalled", Grade::Suspect);
+}
+
+#[test]
+fn a_target_that_does_not_close_costs_no_descriptors() {
+    let upstream = Upstream::script(|conn| {
+        while conn.next_request().is_some() {
+            conn.send(OK)
+        }
+    });
+    let dir = TempDir::new().unwrap();
+    let weir = weir_command(dir.path());
+    let args = ["load", "-n600", "-c4", "-t1", "--no-keepalive", "--format", "json", &url(&upstream)];
+    let mut limited = Command::new("sh");
+    limited.args(["-c", "ulimit -n 250; exec \"$@\"", "sh"]).arg(weir.get_program()).args(args);
+    let r: Report = serde_json::from_slice(&limited.output().unwrap().stdout).unwrap();
+    assert_eq!((r.counts.responses, r.health.out_of_descriptors), (600, 0), "{:?}", r.counts);
 }
 
 #[test]

@@ -70,6 +70,26 @@ fn no_more_streams_than_the_target_takes_and_a_rate_is_kept() {
 }
 
 #[test]
+fn a_limit_that_rises_lets_all_go_that_wait() {
+    let upstream = Upstream::script(|conn| {
+        let mut peer = H2::server(conn, &Options::default().with(&[(setting::STREAMS, 2)]));
+        let Some((first, _)) = peer.next_whole() else { return };
+        peer.send(&Frame::settings(&[(setting::STREAMS, 1000)]));
+        // Nobody is answered before all have asked: no stream is free meanwhile.
+        let mut streams = vec![first];
+        while streams.len() < 150 {
+            let Some((stream, _)) = peer.next_whole() else { return };
+            streams.push(stream);
+        }
+        streams.iter().for_each(|stream| peer.answer(*stream, &[(":status", "200")], "ok"));
+        while peer.next_whole().is_some() {}
+    });
+    let target = format!("http://{}/", upstream.address());
+    let r = report(&["--http2", "-n150", "-c1", "-m150", "-t1", "--timeout", "10s", &target]);
+    assert_eq!((r.counts.responses, r.counts.errors.total()), (150, 0), "{:?}", r.counts);
+}
+
+#[test]
 fn alpn_chooses_and_what_it_chose_is_told() {
     let authority = Authority::new();
     let tls = ServerTls::new(&authority.leaf(&["127.0.0.1", "localhost"]));
@@ -111,7 +131,7 @@ fn what_a_target_closes_is_sent_again_only_where_it_was_not_looked_at() {
             peer.answer(stream, &[(":status", "200")], "ok");
         }
         peer.try_send(&Frame::go_away(last, code::NONE));
-        let _ = peer.next_whole(); // until it closes
+        while peer.next_whole().is_some() {} // until it closes
     });
     let r = report(&["--http2", "-n40", "-c1", "-m4", &format!("http://{}/", upstream.address())]);
     assert_eq!((r.counts.responses, r.counts.errors.total()), (40, 0), "{r:#?}");
@@ -124,6 +144,36 @@ fn what_a_target_closes_is_sent_again_only_where_it_was_not_looked_at() {
     });
     let r = report(&["--http2", "-n3", "-c1", &format!("http://{}/", upstream.address())]);
     assert_eq!((r.counts.responses, r.counts.errors.reset), (0, 3), "{:?}", r.counts);
+}
+
+#[test]
+fn what_a_target_refuses_is_sent_again_but_not_for_ever() {
+    // The limit comes after twenty streams: fifteen are too many.
+    let upstream = Upstream::script(|conn| {
+        let mut peer = H2::server(conn, &Options::default());
+        let first: Vec<u32> = (0..20).map_while(|_| peer.next_whole()).map(|(stream, _)| stream).collect();
+        peer.send(&Frame::settings(&[(setting::STREAMS, 5)]));
+        for (i, stream) in first.into_iter().enumerate() {
+            if i < 5 {
+                peer.answer(stream, &[(":status", "200")], "ok");
+            } else {
+                peer.send(&Frame::reset(stream, code::REFUSED));
+            }
+        }
+        while let Some((stream, _)) = peer.next_whole() {
+            peer.answer(stream, &[(":status", "200")], "ok");
+        }
+    });
+    let r = report(&["--http2", "-n60", "-c1", "-m20", &format!("http://{}/", upstream.address())]);
+    assert_eq!((r.counts.responses, r.counts.errors.total()), (60, 0), "{:?}", r.counts);
+    assert_eq!(upstream.connections(), 1);
+
+    let origin = H2Origin::new(Options::default(), |peer, stream, _| {
+        peer.send(&Frame::reset(stream, code::REFUSED));
+    });
+    let r = report(&["--http2", "-n3", "-c1", &url(&origin, "/")]);
+    assert_eq!((r.counts.responses, r.counts.errors.reset), (0, 3), "{:?}", r.counts);
+    assert_eq!((origin.requests(), origin.connections()), (12, 1));
 }
 
 #[test]

@@ -82,6 +82,14 @@ fn a_changed_report_is_found_out() {
     weir(&dir, &["report", "r.json", "--verify"])
         .expect_code(1)
         .expect_text("counts.requests: the report says 51, its raw data say 50");
+    let judged = ["-n50", "-c2", "--threshold", "p50<1ns", "--check", "status=404", "--save", "r.json"];
+    weir(&dir, &[&["load"], &judged[..], &[&url]].concat()).expect_code(1);
+    weir(&dir, &["report", "r.json", "--verify"]).expect_code(0);
+    let saved = std::fs::read_to_string(dir.path().join("r.json")).unwrap();
+    std::fs::write(dir.path().join("r.json"), saved.replace("\"passed\":false", "\"passed\":true")).unwrap();
+    weir(&dir, &["report", "r.json", "--verify"])
+        .expect_code(1)
+        .expect_text("thresholds[0].passed: the report says true, its raw data say false");
 }
 
 #[test]
@@ -116,6 +124,24 @@ fn what_cannot_be_kept_is_not_measured() {
         .expect_text("-o prometheus: `https://x`");
     load(&["-n1", "-o", "statsd=x", &target]).expect_code(2).expect_text("expected prometheus=URL");
     assert_eq!(upstream.connections(), 0);
+}
+
+#[test]
+fn a_mistake_costs_no_baseline() {
+    let dir = TempDir::new().unwrap();
+    let target = "now=http://127.0.0.1:1/";
+    for args in [
+        &["load", "http://127.0.0.1:1/", "--threshold", "p99"][..],
+        &["load", "http://127.0.0.1:1/", "--find-knee", "p99"],
+        &["compare", target, "--against", "base.json", "--fail-if", "p99 wrose 5%"],
+    ] {
+        std::fs::write(dir.path().join("base.json"), "what was measured before").unwrap();
+        let saving = [args, &["--save", "base.json", "--html", "new.html"]].concat();
+        weir(&dir, &saving).expect_code(2);
+        let kept = std::fs::read_to_string(dir.path().join("base.json")).unwrap();
+        assert_eq!(kept, "what was measured before", "{args:?}");
+        assert!(!dir.path().join("new.html").exists(), "{args:?}");
+    }
 }
 
 #[test]

@@ -133,7 +133,7 @@ fn one_mistake_is_told_as_one() {
             "--feed good.csv: its rows are for {{data.NAME}}, and no request has one: use one of id, name",
         ),
         ("--cacert", "binary.csv", "binary.csv: "),
-        ("--feed", "binary.csv", "--feed binary.csv: stream did not contain valid UTF-8"),
+        ("--feed", "binary.csv", "--feed binary.csv: it is not UTF-8"),
     ];
     table(
         cases,

@@ -43,3 +43,19 @@ fn starts_that_the_generator_sleeps_through_are_late_and_not_missed() {
     expect_reason(&r, "late_starts", Grade::Suspect);
     assert!(!codes(&r).contains(&"rate_missed"), "{:?}", r.verdict);
 }
+
+#[test]
+fn the_last_interval_of_a_rate_is_waited_out() {
+    let upstream = Upstream::fixed(OK);
+    for (rate, n) in [("4/s", 2), ("0.5/s", 1)] {
+        let began = Instant::now();
+        let r = report(&["--rate", rate, "-d500ms", "-t2", &url(&upstream)]);
+        assert!(began.elapsed() >= Duration::from_millis(500), "{rate}: {:?}", began.elapsed());
+        let window = r.window.unwrap();
+        assert_eq!((r.counts.responses, window.responses, window.length_ns), (n, n, 500_000_000), "{rate}");
+    }
+    // Where a number is asked for, it is over with the last of them.
+    let r = report(&["--rate", "10/s", "-n2", "-d20s", &url(&upstream)]);
+    assert_eq!(r.counts.responses, 2);
+    assert!(r.duration_ns < 2_000_000_000, "{}", r.duration_ns);
+}

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use weir_gateway::config::schema::{FilePath, Named, Pairs};
 use weir_gateway::config::units::Duration;
 use weir_gateway::config::{Diagnostic, Diagnostics, Node, de, read_document};
-use weir_load::compare::{Contender, Published as PublishedFigures, figure_is_rate};
+use weir_load::compare::{Contender, Published as PublishedFigures, figure_is_rate, figure_names};
 use weir_load::{Compare, CompareOptions, Mistake, Options};
 
 /// A bench file.
@@ -353,9 +353,7 @@ impl Workload {
 fn read_figure(name: &str, text: &str) -> Result<f64, String> {
     let read = match figure_is_rate(name) {
         None => {
-            return Err(format!(
-                "`{name}` is no figure; expected rate, mean, p50, p75, p90, p95, p99, p99.9 or cost"
-            ));
+            return Err(format!("`{name}` is no figure; expected {}", figure_names()));
         }
         Some(true) => weir_load::rate(text),
         Some(false) => weir_load::duration(text).map(|time| time.as_nanos() as f64),

@@ -1,10 +1,10 @@
 //! Where a report goes besides stdout: files, and a Prometheus that is told while the run lasts.
 
-use super::prometheus::Remote;
-use anyhow::{Context as _, Result};
-use std::fs::File;
-use std::io::Write;
+use super::prometheus::{END_MOST, Ended, Remote};
+use crate::cmd::kept::Kept;
+use anyhow::Result;
 use std::path::PathBuf;
+use std::time::Instant;
 use weir_load::report::{Format, Tick, render};
 use weir_load::{Mistake, RemoteWrite, Report};
 
@@ -28,12 +28,12 @@ impl std::str::FromStr for Output {
 
 /// All of them, open.
 pub(super) struct Outputs {
-    files: Vec<(PathBuf, File, &'static Format)>,
+    files: Vec<(Kept, &'static Format)>,
     remotes: Vec<Remote>,
 }
 
 impl Outputs {
-    /// Opens files, each with the name of its layout, and starts to tell the others. The name of the run becomes the label `testid`.
+    /// Looks at files, each with the name of its layout, and starts to tell the others. The name of the run becomes the label `testid`.
     ///
     /// # Errors
     /// Everything that cannot be written to, as far as can be seen before the run.
@@ -45,9 +45,9 @@ impl Outputs {
         let (mut opened, mut mistakes) = (Self { files: Vec::new(), remotes: Vec::new() }, Vec::new());
         for (path, format) in files {
             let (Some(path), Some(format)) = (path, Format::named(format)) else { continue };
-            match File::create(path) {
-                Ok(file) => opened.files.push((path.clone(), file, format)),
-                Err(e) => mistakes.push(Mistake { place: path.display().to_string(), hint: e.to_string() }),
+            match Kept::open(path) {
+                Ok(file) => opened.files.push((file, format)),
+                Err(mistake) => mistakes.push(mistake),
             }
         }
         let labels: Vec<_> = name.iter().map(|name| ("testid".to_owned(), (*name).to_owned())).collect();
@@ -69,12 +69,14 @@ impl Outputs {
 
     /// Writes the report everywhere.
     pub(super) fn end(self, report: &Report) -> Result<()> {
-        for (path, mut file, format) in self.files {
-            file.write_all(render(report, format).as_bytes()).with_context(|| path.display().to_string())?;
+        for (file, format) in self.files {
+            file.write(&render(report, format))?;
         }
-        // What Prometheus misses is in the report all the same: that fails no run.
-        let failures = self.remotes.into_iter().filter_map(|remote| remote.end(report));
-        failures.for_each(|failure| eprintln!("weir load: prometheus: {failure}"));
+        // What Prometheus misses is in the report all the same: that fails no run. All are told at once, and waited for together.
+        let until = Instant::now() + END_MOST;
+        let ended: Vec<_> = self.remotes.into_iter().map(|remote| remote.end(report, until)).collect();
+        let lost = ended.into_iter().filter_map(Ended::lost);
+        lost.for_each(|lost| eprintln!("weir load: prometheus: {lost}"));
         Ok(())
     }
 }

@@ -192,13 +192,23 @@ fn a_malformed_response_costs_its_stream_only() {
 #[test]
 fn a_reset_ends_a_stream_and_goaway_lets_those_below_it_finish() {
     let ok = head(3, &[(":status", "200")], ENDS);
-    let reset = frame(Kind::RST_STREAM, 0, 1, &7u32.to_be_bytes());
+    let reset = frame(Kind::RST_STREAM, 0, 1, &2u32.to_be_bytes());
     let away = frame(Kind::GOAWAY, 0, 0, &[0, 0, 0, 3, 0, 0, 0, 0]);
     let (mut codec, mut answers) = (asked(3), Vec::new());
     codec.feed(&[reset, away, ok].concat(), 7, &mut answers).unwrap();
-    let reset = "0 Reset(\"the target reset the stream: REFUSED_STREAM\")";
+    let reset = "0 Reset(\"the target reset the stream: INTERNAL_ERROR\")";
     assert_eq!(told(&answers), [reset, "2 Again", "1 200 "]);
     assert!(codec.is_closing() && codec.is_idle());
+}
+
+#[test]
+fn a_refused_stream_was_not_looked_at_unless_it_was_answered() {
+    let refused = |stream| frame(Kind::RST_STREAM, 0, stream, &REFUSED.to_be_bytes());
+    let wire = [refused(1), head(3, &[(":status", "200")], 0), refused(3)];
+    let (mut codec, mut answers) = (asked(2), Vec::new());
+    codec.feed(&wire.concat(), 7, &mut answers).unwrap();
+    assert_eq!(told(&answers), ["0 Again", "1 Reset(\"the target reset the stream: REFUSED_STREAM\")"]);
+    assert!(!codec.is_closing() && codec.is_idle());
 }
 
 #[test]

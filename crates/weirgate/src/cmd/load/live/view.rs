@@ -7,7 +7,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Gauge, Paragraph, Sparkline};
 use std::collections::VecDeque;
 use std::time::Duration;
-use weir_load::report::{Counts, Pace, Percentiles, PlanAsRun, StageUnit, TargetCost, Tick};
+use weir_load::report::{Counts, Pace, Percentiles, PlanAsRun, StageUnit, TargetCost, Tick, Window};
 use weir_load::units::{grouped, size, time};
 use weir_load::{Histogram, Progress};
 
@@ -23,7 +23,7 @@ pub(super) struct View {
     elapsed: Duration,
     tick: Option<Tick>,
     counts: Counts,
-    measured: Duration,
+    window: Window,
     service: Percentiles,
     response: Percentiles,
     cost: Option<TargetCost>,
@@ -43,7 +43,7 @@ impl View {
         self.cost.clone_from(&now.so_far.cost);
         let Some(tick) = now.tick else { return };
         self.counts.clone_from(&now.so_far.counts);
-        self.measured = Duration::from_nanos(now.so_far.measured_ns);
+        self.window = now.so_far.window;
         let all = |h: &Histogram| Percentiles::of(h);
         (self.service, self.response) = (all(&now.so_far.service), all(&now.so_far.response));
         keep(&mut self.rates, rate(tick).round() as u64);
@@ -146,13 +146,13 @@ impl View {
         let tick = self.tick.as_ref().unwrap_or(&none);
         let failed = self.counts.errors.total();
         let finished = (self.counts.responses + failed).max(1);
-        let mean = self.counts.responses as f64 / self.measured.as_secs_f64().max(1e-9);
+        let mean = self.window.responses as f64 / self.window.seconds();
         let mut lines = vec![
             Line::raw(""),
             Line::raw(format!(
                 "rate       {:>12}/s now{:>12}/s on the whole{:>14} responses",
                 grouped(rate(tick).round() as u64),
-                grouped(if self.measured.is_zero() { 0 } else { mean.round() as u64 }),
+                grouped(mean.round() as u64),
                 grouped(self.counts.responses)
             )),
             Line::raw(""),
@@ -207,8 +207,8 @@ impl View {
 
     fn cost(&self, c: &TargetCost) -> Line<'static> {
         let cores = c.cpu_ns as f64 / c.sampled_ns.max(1) as f64;
-        let rate = self.counts.responses as f64 / self.measured.as_secs_f64().max(1e-9);
-        let each = if self.counts.responses == 0 {
+        let rate = self.window.responses as f64 / self.window.seconds();
+        let each = if self.window.responses == 0 {
             String::new()
         } else {
             format!(", {} per response", time(cores / rate * 1e9))

@@ -33,6 +33,8 @@ fn after(plan: PlanAsRun, seconds: &[u64]) -> View {
         so_far.counts.requests += responses;
         so_far.counts.responses += responses;
         so_far.measured_ns = second * S;
+        so_far.window.responses += responses;
+        so_far.window.length_ns = second * S;
         *so_far.counts.statuses.entry(200).or_default() += responses;
         let times = Percentiles::of(&one);
         let tick = Tick {

@@ -1,0 +1,195 @@
+//! One rate that was tried: whether it held, what broke it, and whose limit that is.
+//!
+//! Conditions look at responses. What never came, came as a refusal or failed a check is in no latency, so a step is asked for more than its
+//! conditions: what the verdict calls INVALID breaks it, and so does what goes wrong in more than the verdict's share where no condition speaks of it.
+
+use crate::report::{Grade, Percentiles, Report, ThresholdResult};
+use crate::threshold::{Threshold, quantile_of};
+use crate::verdict::{self, Side};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// One rate that was tried.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Step {
+    /// Requests a second as planned.
+    pub rate: f64,
+    /// Responses a second.
+    pub responses_per_s: f64,
+    /// Response time.
+    pub response: Percentiles,
+    /// Share of errors and unexpected statuses, and of requests that had no response when the step ended.
+    pub failed_share: f64,
+    /// Whether all conditions held and nothing else broke it.
+    pub held: bool,
+    /// What broke it: conditions, and codes of reasons.
+    pub broken_by: Vec<String>,
+    /// Whose limit it is that it did not hold; none where it held.
+    pub limit: Option<Limit>,
+    /// Each condition; a request without a response is an error to them.
+    pub thresholds: Vec<ThresholdResult>,
+    /// Codes of what speaks against the result.
+    pub reasons: Vec<String>,
+}
+
+/// Whose limit was met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Limit {
+    /// The generator, or its machine, could not make this load: the target may hold more.
+    Generator,
+    /// The target.
+    Target,
+}
+
+impl Step {
+    pub(super) fn of(rate: f64, mut report: Report, conditions: &[Threshold]) -> Self {
+        let reasons: Vec<String> = report.verdict.reasons.iter().map(|r| r.code.clone()).collect();
+        let unfinished = report.counts.unfinished;
+        // Who waits for ever has no latency and is no error: to the conditions it is a timeout.
+        report.counts.errors.timeout += unfinished;
+        let hung = unfinished as f64 / report.finished().max(1) as f64;
+        let thresholds: Vec<ThresholdResult> = conditions
+            .iter()
+            .map(|condition| {
+                let mut result = condition.judge(&report);
+                // Nobody knows a percentile of whose tail more is missing than lies beyond it.
+                result.passed &= quantile_of(&result.threshold).is_none_or(|q| hung <= 1.0 - q);
+                result
+            })
+            .collect();
+        let mut broken_by: Vec<String> =
+            thresholds.iter().filter(|t| !t.passed).map(|t| t.threshold.clone()).collect();
+        broken_by.extend(reasons.iter().filter(|code| breaks(code, conditions, hung)).cloned());
+        let held = broken_by.is_empty();
+        Self {
+            rate,
+            responses_per_s: report.rate(),
+            response: Percentiles::of(&report.latency.response),
+            failed_share: report.failed_share(),
+            limit: (!held).then(|| whose(&reasons)),
+            held,
+            broken_by,
+            thresholds,
+            reasons,
+        }
+    }
+
+    /// What broke it, then what else speaks against it.
+    pub(super) fn told(&self) -> Vec<&str> {
+        let also = self.reasons.iter().filter(|code| !self.broken_by.contains(code));
+        self.broken_by.iter().chain(also).map(String::as_str).collect()
+    }
+
+    /// Codes of reasons that name the generator.
+    pub(super) fn of_generator(&self) -> Vec<&str> {
+        let all = self.reasons.iter().map(String::as_str);
+        all.filter(|code| verdict::side_of(code) == Side::Generator).collect()
+    }
+}
+
+/// Whether a step with this reason does not hold, whatever became of its conditions: what is INVALID is not what was asked for, and what went wrong
+/// in more than [`verdict::ERRORS`] is in no latency. Where a condition says how much of it may be, that counts.
+fn breaks(code: &str, conditions: &[Threshold], hung: f64) -> bool {
+    let told = |names: &[&str]| conditions.iter().any(|c| names.contains(&c.name()));
+    match code {
+        "unfinished" => hung > verdict::ERRORS && !told(&["errors", "failed"]),
+        "errors" => !told(&["errors", "failed"]),
+        "status_mix" => !told(&["failed"]),
+        "failed_checks" => !told(&["checks"]),
+        code => verdict::grade_of(code) == Grade::Invalid,
+    }
+}
+
+/// Where the generator did not do its part, that is why, but for what only a target can answer.
+fn whose(reasons: &[String]) -> Limit {
+    let sides = |side: Side| reasons.iter().any(|code| verdict::side_of(code) == side);
+    if sides(Side::Generator) && !sides(Side::Answers) { Limit::Generator } else { Limit::Target }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::{Pace, ThreadStats};
+
+    /// A step of 10 s at 1,000/s, all good, after a change.
+    fn step(conditions: &[&str], change: impl FnOnce(&mut Report)) -> Step {
+        let mut r = Report { duration_ns: 10_000_000_000, ..Report::default() };
+        r.plan.pace = Pace::Rate { per_second: 1000.0 };
+        (r.counts.requests, r.counts.responses) = (10_000, 10_000);
+        r.counts.statuses = [(200, 10_000)].into();
+        r.latency.response.record_n(1_000_000, 10_000);
+        r.threads = vec![ThreadStats::default()];
+        change(&mut r);
+        r.verdict = verdict::judge(&r);
+        let conditions: Vec<Threshold> =
+            conditions.iter().map(|c| Threshold::parse("--find-knee", c).unwrap()).collect();
+        Step::of(1000.0, r, &conditions)
+    }
+
+    #[test]
+    fn what_is_in_no_latency_breaks_a_step_all_the_same() {
+        let hang = |n: u64| {
+            move |r: &mut Report| {
+                r.counts.unfinished = n;
+                r.counts.requests += n;
+            }
+        };
+        let answer = |status: u16, n: u64| {
+            move |r: &mut Report| r.counts.statuses = [(200, 10_000 - n), (status, n)].into()
+        };
+        type Change = Box<dyn FnOnce(&mut Report)>;
+        let cases: Vec<(&[&str], Change, &[&str])> = vec![
+            (&["p99<20ms"], Box::new(|_| ()), &[]),
+            (&["p99<20ms", "errors<0.1%"], Box::new(hang(5_000)), &["p99<20ms", "errors<0.1%"]),
+            (&["p99<20ms"], Box::new(hang(50)), &["unfinished"]),
+            (&["p99<20ms"], Box::new(hang(5)), &[]),
+            (&["p99<20ms", "errors<5%"], Box::new(hang(50)), &[]),
+            (&["p99.9<20ms", "errors<5%"], Box::new(hang(50)), &["p99.9<20ms"]),
+            (&["p99<20ms"], Box::new(answer(503, 10_000)), &["mostly_refused"]),
+            (&["p99<20ms"], Box::new(answer(503, 100)), &["status_mix"]),
+            (&["p99<20ms", "failed<5%"], Box::new(answer(503, 100)), &[]),
+            (&["p99<20ms"], Box::new(|r| r.counts.failed_checks = 100), &["failed_checks"]),
+            (&["p99<20ms"], Box::new(|r| r.counts.errors.reset = 100), &["errors"]),
+            (&["p99<20ms", "errors<5%"], Box::new(|r| r.counts.errors.reset = 100), &[]),
+            (&["rate>1"], Box::new(|r| r.counts.unsent = 1_000), &["rate_missed"]),
+            // Told, but it breaks nothing.
+            (&["p99<20ms"], Box::new(|r| r.counts.other_length = 1), &[]),
+        ];
+        for (i, (conditions, change, want)) in cases.into_iter().enumerate() {
+            let step = step(conditions, change);
+            assert_eq!(step.broken_by, want, "{i}: {step:?}");
+            assert_eq!(
+                (step.held, step.limit.is_none()),
+                (want.is_empty(), want.is_empty()),
+                "{i}: {step:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_step_that_the_generator_could_not_make_is_not_the_targets_limit() {
+        let busy = |r: &mut Report| r.threads[0].cpu_ns = 9_500_000_000;
+        let slow = |r: &mut Report| r.latency.response.record_n(1_000_000_000, 10_000);
+        // Busy, but what was asked held: then it holds.
+        assert_eq!(step(&["p99<20ms"], busy).limit, None);
+        assert_eq!(step(&["p99<20ms"], slow).limit, Some(Limit::Target));
+        let both = step(&["p99<20ms"], |r| {
+            busy(r);
+            slow(r);
+        });
+        assert_eq!((both.limit, both.of_generator()), (Some(Limit::Generator), vec!["generator_busy"]));
+        let ports = step(&["p99<20ms"], |r| r.health.out_of_ports = 1);
+        assert_eq!(
+            (ports.limit, &*ports.broken_by),
+            (Some(Limit::Generator), &["out_of_ports".to_owned()][..])
+        );
+        // No generator makes a target refuse.
+        let refused = step(&["p99<20ms"], |r| {
+            busy(r);
+            r.counts.statuses = [(503, 10_000)].into();
+        });
+        assert_eq!(refused.limit, Some(Limit::Target));
+    }
+}
