@@ -324,7 +324,7 @@ pub(crate) const fn highest_of(from: u64) -> u64 {
     if from < 2 * SUB {
         return from;
     }
-    from + (1 << (63 - from.leading_zeros() - 10)) - 1
+    from.saturating_add((1 << (63 - from.leading_zeros() - 10)) - 1)
 }
 
 #[cfg(test)]
