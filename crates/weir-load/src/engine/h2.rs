@@ -62,8 +62,10 @@ pub(super) enum Fate {
 pub(super) struct Link {
     io: RefCell<Io>,
     exchanges: RefCell<Vec<Exchange>>,
-    /// Keys of those that wait for the target to take another stream.
+    /// Keys of those that wait for the target to take another stream: first come, first served.
     queue: RefCell<VecDeque<usize>>,
+    /// How many were called from there and have not come yet: as many streams are theirs.
+    called: Cell<usize>,
     driver: RefCell<Option<Waker>>,
     /// Whether the driver will run anyway.
     scheduled: Cell<bool>,
@@ -93,11 +95,13 @@ struct Exchange {
 }
 
 /// ```text
-/// Idle ─► Queued ─► Open ─► Done ─► Idle
-///   └───────────────►┘
+/// Idle ─► Queued ─► Called ─► Open ─► Done ─► Idle
+///   └──────────────────────────►┘
 /// ```
 #[derive(Clone, Debug, Default)]
 enum Phase {
+    /// A stream is kept for it.
+    Called,
     Done(Result<Fate, Failure>),
     #[default]
     Idle,
@@ -122,6 +126,7 @@ impl Link {
             io: RefCell::new(Io { stream, codec, written: 0, unsent, answers }),
             exchanges: RefCell::new(vec![Exchange::default(); keys]),
             queue: RefCell::default(),
+            called: Cell::new(0),
             driver: RefCell::default(),
             scheduled: Cell::new(true),
             dialled: Cell::new(Some(dialled)),
@@ -170,9 +175,10 @@ impl Link {
                 worker.received(exchange.intended, &received, worker.clock.now());
                 self.wake_driver();
             }
-            exchange.phase = Phase::Idle;
+            self.leave_queue(key, exchange);
             drop(exchanges);
-            self.call_next(worker);
+            let room = self.io.borrow().codec.room();
+            self.call_next(worker, room);
             return Poll::Ready(Err(match end {
                 EndReason::Cut => Failure::Cut,
                 EndReason::Timeout => Failure::Timeout,
@@ -180,17 +186,25 @@ impl Link {
         }
         match &exchange.phase {
             Phase::Done(_) | Phase::Open => Poll::Pending,
-            Phase::Idle | Phase::Queued => {
+            Phase::Called | Phase::Idle | Phase::Queued => {
                 let mut io = self.io.borrow_mut();
                 if io.codec.is_closing() {
-                    exchange.phase = Phase::Idle;
+                    self.leave_queue(key, exchange);
                     return Poll::Ready(Ok(Fate::Again));
                 }
-                let waited = matches!(exchange.phase, Phase::Queued);
-                if !io.codec.has_room() {
+                let (waited, room) = (!matches!(exchange.phase, Phase::Idle), io.codec.room());
+                match exchange.phase {
+                    Phase::Called => self.called.set(self.called.get() - 1),
+                    Phase::Queued => return Poll::Pending, // something else woke it
+                    _ => {}
+                }
+                // Who has not waited goes behind those who do. The target may have lowered its limit since one was called.
+                if room == 0 || (!waited && room <= self.called.get()) {
                     let mut queue = self.queue.borrow_mut();
-                    if !waited || !queue.contains(&key) {
-                        queue.push_back(key);
+                    if waited {
+                        queue.push_front(key)
+                    } else {
+                        queue.push_back(key)
                     }
                     exchange.phase = Phase::Queued;
                     return Poll::Pending;
@@ -200,26 +214,33 @@ impl Link {
                 let Ask { target, intended, .. } = *ask;
                 *exchange = Exchange { target, id, intended, started, sent: 0, phase: Phase::Open };
                 io.unsent.push(key);
-                let has_room = io.codec.has_room();
-                drop((io, exchanges));
+                drop(io);
                 self.wake_driver();
-                if has_room {
-                    self.call_next(worker); // one was called, and SETTINGS may have made room for many
-                }
                 Poll::Pending
             }
         }
     }
 
-    /// Wakes a client that waits for a stream, since there may be one.
-    fn call_next(&self, worker: &Worker) {
-        let exchanges = self.exchanges.borrow();
+    /// Calls those who have waited longest, as many as there is room for.
+    fn call_next(&self, worker: &Worker, room: usize) {
         let mut queue = self.queue.borrow_mut();
-        while let Some(key) = queue.pop_front() {
-            if exchanges.get(key).is_some_and(|e| matches!(e.phase, Phase::Queued)) {
-                worker.wake(self.first_client + key); // it queues again if there is none after all
-                return;
+        while room > self.called.get()
+            && let Some(key) = queue.pop_front()
+        {
+            if let Some(exchange) = self.exchanges.borrow_mut().get_mut(key) {
+                exchange.phase = Phase::Called;
+                self.called.set(self.called.get() + 1);
+                worker.wake(self.first_client + key);
             }
+        }
+    }
+
+    /// The client with this key does not want a stream of this connection any more.
+    fn leave_queue(&self, key: usize, exchange: &mut Exchange) {
+        match std::mem::take(&mut exchange.phase) {
+            Phase::Called => self.called.set(self.called.get() - 1),
+            Phase::Queued => self.queue.borrow_mut().retain(|other| *other != key),
+            _ => {}
         }
     }
 
@@ -270,7 +291,7 @@ impl Link {
                         cx.waker().wake_by_ref();
                         return Poll::Pending;
                     }
-                    self.call_next(worker); // SETTINGS may have made room
+                    self.call_next(worker, io.codec.room()); // SETTINGS may have made some
                     continue;
                 }
             };
@@ -367,7 +388,7 @@ impl Link {
             exchange.phase = Phase::Done(outcome);
             drop(exchanges);
             worker.wake(client);
-            self.call_next(worker);
+            self.call_next(worker, io.codec.room());
         }
     }
 

@@ -196,9 +196,10 @@ impl Codec {
         }
     }
 
-    /// Whether the target takes another request now.
-    pub(super) fn has_room(&self) -> bool {
-        self.streams.len() < self.most
+    /// How many of those that wait may come: as many more requests as the target takes now; all, when none may begin here any more, to go
+    /// elsewhere.
+    pub(super) fn room(&self) -> usize {
+        if self.closing { usize::MAX } else { self.most.saturating_sub(self.streams.len()) }
     }
 
     /// Whether no request may begin any more.

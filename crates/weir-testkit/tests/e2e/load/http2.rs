@@ -70,6 +70,23 @@ fn no_more_streams_than_the_target_takes_and_a_rate_is_kept() {
 }
 
 #[test]
+fn who_waits_for_a_stream_has_it_before_who_comes_anew() {
+    for limit in [1, 3] {
+        let origin =
+            H2Origin::new(Options::default().with(&[(setting::STREAMS, limit)]), |peer, stream, _| {
+                peer.answer(stream, &[(":status", "200")], "ok");
+            });
+        let r = report(&["--http2", "-n500", "-c1", "-m12", "-t1", &url(&origin, "/")]);
+        assert_eq!((r.counts.responses, r.counts.errors.total()), (500, 0), "{:?}", r.counts);
+        // Each waits for those before it. When the last that came was served first, most waited for nobody, and some for ever.
+        let (service, response) = (r.latency.service.quantile(0.5), r.latency.response.quantile(0.5));
+        assert!(response > 2 * service, "{limit}: {service} {response}");
+        let rest = r.latency.response.quantile(0.1);
+        assert!(rest > service, "{limit}: {service} {rest}");
+    }
+}
+
+#[test]
 fn a_limit_that_rises_lets_all_go_that_wait() {
     let upstream = Upstream::script(|conn| {
         let mut peer = H2::server(conn, &Options::default().with(&[(setting::STREAMS, 2)]));
