@@ -42,8 +42,8 @@ pub fn verify(saved: &str) -> Result<Vec<Difference>, serde_json::Error> {
     found.histograms("", &value);
     found.totals(&report);
     found.parts(&report);
-    found.connections(&report);
     found.judgement(&report);
+    found.connections(&report);
     // A report cut down to its raw part has no figures to differ.
     if let (Some(figures), Ok(computed)) = (value.get("figures"), serde_json::to_value(Figures::of(&report)))
     {
@@ -153,10 +153,10 @@ impl Found {
         let unexpected = latency.service_unexpected.count();
         self.equal("latency.service_unexpected.count", unexpected, counts.responses.saturating_sub(expected));
         for (i, check) in report.checks.iter().enumerate() {
-            self.equal(&format!("checks[{i}]"), check.passed + check.failed, counts.responses);
+            self.equal(&format!("checks[{i}]"), total([check.passed, check.failed]), counts.responses);
         }
         if let Some(ws) = &report.websocket {
-            self.equal("websocket.received", ws.received, counts.responses + ws.unsolicited);
+            self.equal("websocket.received", ws.received, total([counts.responses, ws.unsolicited]));
             self.equal("websocket.sessions", ws.sessions, ws.handshake.count());
             self.equal("websocket.connecting.count", ws.connecting.count(), ws.sessions);
             if ws.sent > counts.requests {
@@ -233,24 +233,6 @@ impl Found {
         }
     }
 
-    /// What connections carried: each response came over one that was used before, or over one that its request opened.
-    fn connections(&mut self, report: &Report) {
-        let (counts, connections) = (&report.counts, &report.connections);
-        self.at_most("counts.kept_alive", counts.kept_alive, counts.responses);
-        self.at_most("connections.reused", connections.reused, counts.responses);
-        let fresh = counts.responses.saturating_sub(connections.reused);
-        if fresh > connections.opened && !report.threads.is_empty() {
-            self.say("connections.opened", connections.opened, format!("at least {fresh}"));
-        }
-        self.at_most("connections.opened_measured", connections.opened_measured, connections.opened);
-        self.equal("connections.dial.count", connections.dial.count(), connections.opened);
-        // A report of an older version has none.
-        if !report.ledger.protocols.is_empty() {
-            let answered = total(report.ledger.protocols.values().copied());
-            self.equal("ledger.protocols", answered, counts.responses);
-        }
-    }
-
     /// What was said of the run: thresholds and verdict follow from the report, by the rules of this version.
     fn judgement(&mut self, report: &Report) {
         for (i, saved) in report.thresholds.iter().enumerate() {
@@ -289,6 +271,24 @@ impl Found {
         }
     }
 
+    /// What connections carried: each response came over one that was used before, or over one that its request opened.
+    fn connections(&mut self, report: &Report) {
+        let (counts, connections) = (&report.counts, &report.connections);
+        self.at_most("counts.kept_alive", counts.kept_alive, counts.responses);
+        self.at_most("connections.reused", connections.reused, counts.responses);
+        let fresh = counts.responses.saturating_sub(connections.reused);
+        if fresh > connections.opened && !report.threads.is_empty() {
+            self.say("connections.opened", connections.opened, format!("at least {fresh}"));
+        }
+        self.at_most("connections.opened_measured", connections.opened_measured, connections.opened);
+        self.equal("connections.dial.count", connections.dial.count(), connections.opened);
+        // A report of an older version has none.
+        if !report.ledger.protocols.is_empty() {
+            let answered = total(report.ledger.protocols.values().copied());
+            self.equal("ledger.protocols", answered, counts.responses);
+        }
+    }
+
     /// Saved figures against computed ones, name by name.
     fn figures(&mut self, path: &str, saved: &Value, computed: &Value) {
         match (saved, computed) {
@@ -313,14 +313,14 @@ impl Found {
     }
 }
 
-/// The sum; no file makes it overflow.
-fn total(parts: impl IntoIterator<Item = u64>) -> u64 {
-    parts.into_iter().fold(0, u64::saturating_add)
-}
-
 /// Equal but for how a number was written.
 fn is_near(a: f64, b: f64) -> bool {
     (a - b).abs() <= 1e-9 * b.abs()
+}
+
+/// The sum; no file makes it overflow.
+fn total(parts: impl IntoIterator<Item = u64>) -> u64 {
+    parts.into_iter().fold(0, u64::saturating_add)
 }
 
 #[cfg(test)]
