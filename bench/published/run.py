@@ -69,7 +69,7 @@ def table():
         left += [f"- `{name}`: {l['target']}: {l['reason'].strip().splitlines()[0][:200]}" for l in result["left_out"]]
         for workload in result["workloads"]:
             c = workload["comparison"]
-            machines.add(f"{c['generator']['cpu']}, {c['generator']['cores']} cores, {c['generator']['kernel']}")
+            machines.add(f"{c['generator']['cpu']}, {c['generator']['kernel']}, {c['generator']['cores']} of its cores for the generator")
             told = []
             for p in workload["published"]:
                 f = p["figures"]
