@@ -201,6 +201,11 @@ impl Shared {
         false
     }
 
+    /// Whether any of the count are left.
+    fn has_more(&self) -> bool {
+        self.left.as_ref().is_none_or(|left| left.load(Ordering::Relaxed) > 0)
+    }
+
     /// Notes a new connection.
     fn saw(&self, stream: &weir_wire::Stream, proxy: Option<&Proxy>) {
         if let Some(proxy) = proxy {

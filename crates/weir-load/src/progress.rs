@@ -19,7 +19,7 @@ pub struct Progress<'a> {
 pub struct SoFar {
     /// The end of the last second, from the start of measuring.
     pub measured_ns: u64,
-    /// Requests, responses by status and errors by kind. What only the end knows is 0: texts of errors, failed checks, what is unfinished or was not sent.
+    /// Requests, responses by status and errors by kind. What only the end knows is 0: texts of errors, `failed_checks` (see `checks`), what is unfinished or was not sent.
     pub counts: Counts,
     /// Checks, in the order given.
     pub checks: Vec<CheckResult>,

@@ -400,9 +400,14 @@ impl Report {
     /// The difference between Little's law and what was seen, 0 to 1: the share of the clients' time in which they had no request
     /// under way and did not think either. None where clients may be idle (fixed rate).
     pub fn little_residual(&self) -> Option<f64> {
-        let available: u64 = self.threads.iter().map(|t| t.available_ns).sum();
-        let busy: u64 = self.threads.iter().map(|t| t.busy_ns + t.think_ns).sum();
-        (self.plan.pace.is_closed() && available > 0).then(|| (1.0 - busy as f64 / available as f64).max(0.0))
+        let available = self.clients_ns();
+        let busy: f64 = self.threads.iter().map(|t| t.busy_ns as f64 + t.think_ns as f64).sum();
+        (self.plan.pace.is_closed() && available > 0.0).then(|| (1.0 - busy / available).max(0.0))
+    }
+
+    /// How long all clients together could have had a request under way, in nanoseconds.
+    pub(crate) fn clients_ns(&self) -> f64 {
+        self.threads.iter().map(|t| t.available_ns as f64).sum()
     }
 }
 

@@ -87,6 +87,11 @@ impl Threshold {
         self.text.split(['<', '>']).next().unwrap_or_default().trim()
     }
 
+    /// Whether it bounds the largest of all latencies.
+    pub(crate) const fn is_of_largest(&self) -> bool {
+        matches!(self.metric, Metric::Max(_))
+    }
+
     /// Whether it needs the target's process.
     pub(crate) const fn needs_cost(&self) -> bool {
         matches!(self.metric, Metric::CostUs | Metric::PerCore)

@@ -291,8 +291,8 @@ fn late_starts(r: &Report) -> Option<String> {
 fn littles_law(r: &Report) -> Option<String> {
     let residual = r.little_residual()?;
     // Users who come late and leave soon may have been there for less than the run.
-    let there: u64 = r.threads.iter().map(|t| t.available_ns).sum();
-    (residual > LITTLE && r.counts.responses > 0 && r.duration_ns.min(there) >= JUDGED_NS).then(|| {
+    let is_long = r.duration_ns >= JUDGED_NS && r.clients_ns() >= JUDGED_NS as f64;
+    (residual > LITTLE && r.counts.responses > 0 && is_long).then(|| {
         format!("in {} of the connections' time no request was under way, think time apart: rate times latency does not give the connections", percent(residual))
     })
 }

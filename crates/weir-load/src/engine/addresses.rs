@@ -52,7 +52,8 @@ impl Addresses {
     /// Opens connection `number` within `timeout`, without TLS; an error only where no address accepts it.
     pub(super) async fn dial(&self, number: usize, timeout: Duration) -> Result<Dialled, Failure> {
         let begun = Instant::now();
-        let mut failure = None;
+        // What is told, and whether it says no more than that this machine has not got the address's family.
+        let mut told: Option<(Failure, bool)> = None;
         let order = self.order(number);
         for (i, one) in order.iter().enumerate() {
             let rest = timeout.saturating_sub(begun.elapsed());
@@ -73,16 +74,15 @@ impl Addresses {
                     if let Failure::Descriptors(_) = now {
                         return Err(now); // the others would need one too
                     }
-                    // What is told is what the first one said; but `no free port` of an address that never worked means that this machine has
-                    // not got its family.
-                    let is_family = |f: &Failure| matches!(f, Failure::Ports(_)) && !one.has_worked();
-                    if failure.is_none() || (failure.as_ref().is_some_and(is_family) && !is_family(&now)) {
-                        failure = Some(now);
+                    // `No free port` of an address that never worked is what a machine without its family says.
+                    let is_family = matches!(now, Failure::Ports(_)) && !one.has_worked();
+                    if told.as_ref().is_none_or(|(_, of_family)| *of_family && !is_family) {
+                        told = Some((now, is_family));
                     }
                 }
             }
         }
-        Err(failure.unwrap_or(Failure::Timeout))
+        Err(told.map_or(Failure::Timeout, |(failure, _)| failure))
     }
 
     /// In which order connection `number` tries them: those that accept, from its own on, then those that are passed over.
@@ -107,7 +107,9 @@ impl One {
     }
 
     fn note(&self, failure: &Failure) {
-        self.failed.fetch_add(1, Ordering::Relaxed);
+        if !matches!(failure, Failure::Descriptors(_) | Failure::Ports(_)) {
+            self.failed.fetch_add(1, Ordering::Relaxed); // those are this machine's
+        }
         // One that worked before and is only slow, or out of ports, is not dead: passing over it would load the others in its place.
         let is_dead = match failure {
             Failure::Timeout | Failure::Ports(_) => !self.has_worked(),

@@ -105,7 +105,7 @@ impl Client {
                 Next::Start(intended) => {
                     self.exchange(intended).await;
                     for (pause, why) in [(worker.plan.think, Pause::Think), (self.backoff, Pause::Failed)] {
-                        if !pause.is_zero() {
+                        if !pause.is_zero() && worker.shared.has_more() {
                             let until = worker.clock.now().saturating_add(clock::nanos(pause));
                             self.pause_until(until, why).await;
                             self.waited = true;
@@ -141,16 +141,18 @@ impl Client {
         // Of what began in the warm-up the part after it: the client has that time too.
         let measured = turned.max(worker.shared.measure_from);
         worker.tally.borrow_mut().busy_ns += now.saturating_sub(measured);
+        let cannot_connect = matches!(
+            outcome,
+            Err(Failure::Connect(_) | Failure::Ports(_) | Failure::Descriptors(_) | Failure::Tls(_))
+        );
+        // With a fixed rate the plan says when to try: a pause would let starts pile up behind it.
+        self.backoff = if cannot_connect && worker.plan.is_closed() {
+            (self.backoff * 2).clamp(Duration::from_millis(1), BACKOFF_MOST)
+        } else {
+            Duration::ZERO
+        };
         if let Err(failure) = outcome {
             worker.lost(&self.batch.items[self.batch.done..], &failure, now);
-            let cannot_connect = matches!(
-                failure,
-                Failure::Connect(_) | Failure::Ports(_) | Failure::Descriptors(_) | Failure::Tls(_)
-            );
-            // With a fixed rate the plan says when to try: a pause would let starts pile up behind it.
-            if cannot_connect && worker.plan.is_closed() {
-                self.backoff = (self.backoff * 2).clamp(Duration::from_millis(1), BACKOFF_MOST);
-            }
         }
     }
 
@@ -266,7 +268,6 @@ impl Client {
             dialling.as_mut().poll(cx)
         })
         .await?;
-        self.backoff = Duration::ZERO;
         let blocked = worker.clock.now() - begun;
         worker.opened.set(worker.opened.get() + 1);
         worker.dial.borrow_mut().record(blocked);

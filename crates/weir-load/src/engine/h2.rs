@@ -54,6 +54,8 @@ pub(super) struct Ask<'a> {
 pub(super) enum Fate {
     /// The target did not look at it: another connection may have it.
     Again,
+    /// It was not sent: the connection takes no more.
+    Elsewhere,
     /// Its response was complete at this moment.
     Answered(u64),
 }
@@ -171,7 +173,10 @@ impl Link {
         }
         if let Some(end) = slot.end.take() {
             if let Phase::Open = exchange.phase {
-                let received = self.io.borrow_mut().codec.cancel(exchange.id);
+                let mut io = self.io.borrow_mut();
+                let received = io.codec.cancel(exchange.id);
+                io.codec.recapture(exchange.id);
+                drop(io);
                 worker.received(exchange.intended, &received, worker.clock.now());
                 self.wake_driver();
             }
@@ -190,7 +195,7 @@ impl Link {
                 let mut io = self.io.borrow_mut();
                 if io.codec.is_closing() {
                     self.leave_queue(key, exchange);
-                    return Poll::Ready(Ok(Fate::Again));
+                    return Poll::Ready(Ok(Fate::Elsewhere));
                 }
                 let (waited, room) = (!matches!(exchange.phase, Phase::Idle), io.codec.room());
                 match exchange.phase {
@@ -354,7 +359,7 @@ impl Link {
                     if let Some(why) = worker.wrong_count(exchange.target, &response) {
                         (response.grpc, text) = (Some(Code::INTERNAL), Some(why.into()));
                     }
-                    if exchange.id == 1
+                    if io.codec.is_captured(exchange.id)
                         && let Some(c) = io.codec.capture.take()
                     {
                         let fields = Some((c.server, c.content_type));
@@ -381,9 +386,14 @@ impl Link {
                     }
                     Ok(Fate::Answered(now))
                 }
-                Err(Lost::Again) => Ok(Fate::Again),
-                Err(Lost::Protocol(text)) => Err(Failure::Protocol(text)),
-                Err(Lost::Reset(text)) => Err(Failure::Reset(text)),
+                Err(lost) => {
+                    io.codec.recapture(exchange.id);
+                    match lost {
+                        Lost::Again => Ok(Fate::Again),
+                        Lost::Protocol(text) => Err(Failure::Protocol(text)),
+                        Lost::Reset(text) => Err(Failure::Reset(text)),
+                    }
+                }
             };
             exchange.phase = Phase::Done(outcome);
             drop(exchanges);

@@ -120,7 +120,8 @@ impl Concurrency {
     fn of(report: &Report) -> Self {
         let (plan, done) = (&report.plan, report.counts.responses.max(1) as f64);
         if plan.pace == Pace::AsFastAsPossible && plan.think_ns == 0 {
-            let level = plan.connections * plan.streams.max(1) * plan.pipeline.max(1);
+            let level =
+                plan.connections.saturating_mul(plan.streams.max(1)).saturating_mul(plan.pipeline.max(1));
             return Self { level, each_s: level as f64 * report.seconds() / done };
         }
         let each_s = report.latency.response.mean() / 1e9;

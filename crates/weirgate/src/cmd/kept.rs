@@ -55,9 +55,12 @@ impl Way {
         let there = match std::fs::metadata(path) {
             Ok(there) => there,
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
-                std::fs::metadata(folder(path))?;
-                drop(beside(path)?);
-                return Ok(Self::Beside { real: path.to_owned(), rights: None });
+                // A link that leads nowhere stays, and what it names is made.
+                let real =
+                    std::fs::read_link(path).map_or_else(|_| path.to_owned(), |to| folder(path).join(to));
+                std::fs::metadata(folder(&real))?;
+                drop(beside(&real)?);
+                return Ok(Self::Beside { real, rights: None });
             }
             Err(e) => return Err(e),
         };
@@ -141,6 +144,10 @@ mod tests {
         Kept::open(&link).unwrap().write("new").unwrap();
         assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
         assert_eq!(read_to_string(&real).unwrap(), "new");
+        std::fs::remove_file(&real).unwrap();
+        Kept::open(&link).unwrap().write("again").unwrap();
+        assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(read_to_string(&real).unwrap(), "again");
         Kept::open(Path::new("/dev/null")).unwrap().write("result").unwrap();
         assert!(!std::fs::metadata("/dev/null").unwrap().is_file());
         for bad in [Path::new("/no/such/x"), dir.path()] {

@@ -29,7 +29,8 @@ impl Client {
         let slot = &worker.slots[self.i];
         let whole = &plan.targets[target];
         let mut turned = turned;
-        for _ in 0..=AGAIN_MOST {
+        let mut sent = 0;
+        while sent <= AGAIN_MOST {
             let Some((link, is_fresh)) = self.link(origin).await? else {
                 return self.alone(origin, turned).await;
             };
@@ -63,7 +64,7 @@ impl Client {
             })
             .await;
             let ended = match outcome {
-                Ok(Fate::Again) => None,
+                Ok(Fate::Again | Fate::Elsewhere) => None,
                 Ok(Fate::Answered(at)) => Some(at),
                 Err(_) => Some(worker.clock.now()),
             };
@@ -72,7 +73,11 @@ impl Client {
                 worker.sent(worker.counts(intended), head, body as u64, at);
             }
             match outcome? {
-                Fate::Again => turned = 0,
+                Fate::Elsewhere => turned = 0,
+                Fate::Again => {
+                    sent += 1;
+                    turned = 0;
+                }
                 Fate::Answered(at) => {
                     self.batch.done = 1;
                     self.batch.last = at;

@@ -78,6 +78,8 @@ pub(super) enum Lost {
 /// The first response, as it came.
 #[derive(Debug, Default)]
 pub(super) struct Capture {
+    /// The stream that it comes on; 0 until a request begins.
+    stream: u32,
     pub(super) bytes: Vec<u8>,
     pub(super) server: Option<String>,
     pub(super) content_type: Option<String>,
@@ -207,6 +209,18 @@ impl Codec {
         self.closing
     }
 
+    /// Whether what comes on this stream is kept for the ledger.
+    pub(super) fn is_captured(&self, id: u32) -> bool {
+        self.capture.as_ref().is_some_and(|c| c.stream == id)
+    }
+
+    /// This stream has no response to keep: that to the next request is.
+    pub(super) fn recapture(&mut self, id: u32) {
+        if self.is_captured(id) {
+            self.capture = Some(Capture::default());
+        }
+    }
+
     /// Begins no request any more.
     pub(super) const fn close(&mut self) {
         self.closing = true;
@@ -229,6 +243,9 @@ impl Codec {
         self.next += 2;
         self.closing |= self.next > 0x7fff_ffff;
         head.write(id, &mut self.out);
+        if let Some(capture) = self.capture.as_mut().filter(|c| c.stream == 0) {
+            capture.stream = id;
+        }
         let stream = Stream {
             key,
             is_head,
@@ -415,7 +432,7 @@ impl Codec {
         if header.stream.is_multiple_of(2) || header.stream >= self.next {
             return broken(PROTOCOL, "a frame for a stream that nobody began");
         }
-        if let Some(capture) = self.capture.as_mut().filter(|_| header.stream == 1) {
+        if let Some(capture) = self.capture.as_mut().filter(|c| c.stream == header.stream) {
             let room = crate::engine::CAPTURE_BYTES.saturating_sub(capture.bytes.len()).min(whole.len());
             capture.bytes.extend_from_slice(whole.get(..room).unwrap_or_default());
         }

@@ -131,7 +131,7 @@ impl Worker {
         self.ended(lost.len() as u64, false, now);
         if *failure != Failure::Cut {
             self.is_failing.set(true);
-            self.note_silence(now, false); // a request was wanted in all of it: when it began, and now
+            self.note_silence(now, false); // between two failures nothing came, whatever was wanted meanwhile
         }
         if *failure != Failure::Cut && self.is_rated(now) {
             self.tally.borrow_mut().window.errors += lost.len() as u64;

@@ -261,3 +261,19 @@ fn bodies_and_statuses_that_change_are_noticed() {
     assert_eq!((r.counts.other_length, r.targets[0].body_bytes), (1, Some((0, 2))));
     assert_eq!(r.latency.service_unexpected.count(), 1);
 }
+
+#[test]
+fn a_pause_follows_what_failed_and_nothing_else() {
+    let (_origin, good) = origin("/body/10");
+    let dead = format!("http://{}/", unused_address());
+    let r = report(&["-n60", "-c1", &dead, &good]);
+    assert_eq!((r.counts.responses, r.counts.errors.connect), (30, 30), "{:?}", r.counts);
+    assert!(
+        r.duration_ns < 1_500_000_000,
+        "30 pauses of 1 ms, as each failure is the first: {}",
+        r.duration_ns
+    );
+
+    let r = report(&["-n2", "-c2", "--think", "20s", &good]);
+    assert!(r.duration_ns < 10_000_000_000, "nothing comes after the last: {}", r.duration_ns);
+}

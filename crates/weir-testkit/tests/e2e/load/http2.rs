@@ -171,7 +171,7 @@ fn what_a_target_refuses_is_sent_again_but_not_for_ever() {
         let first: Vec<u32> = (0..20).map_while(|_| peer.next_whole()).map(|(stream, _)| stream).collect();
         peer.send(&Frame::settings(&[(setting::STREAMS, 5)]));
         for (i, stream) in first.into_iter().enumerate() {
-            if i < 5 {
+            if i >= 15 {
                 peer.answer(stream, &[(":status", "200")], "ok");
             } else {
                 peer.send(&Frame::reset(stream, code::REFUSED));
@@ -184,6 +184,7 @@ fn what_a_target_refuses_is_sent_again_but_not_for_ever() {
     let r = report(&["--http2", "-n60", "-c1", "-m20", &format!("http://{}/", upstream.address())]);
     assert_eq!((r.counts.responses, r.counts.errors.total()), (60, 0), "{:?}", r.counts);
     assert_eq!(upstream.connections(), 1);
+    assert!(r.ledger.first_response_bytes > 0, "refused was the first, so another is kept: {:?}", r.ledger);
 
     let origin = H2Origin::new(Options::default(), |peer, stream, _| {
         peer.send(&Frame::reset(stream, code::REFUSED));

@@ -57,12 +57,12 @@ impl Codec {
     fn block(&mut self, id: u32, block: &[u8], ends: bool, answers: &mut Vec<Answer>) -> Result<(), Broken> {
         // Heads and trailers take turns, so each has its own.
         let is_trailer = self.streams.get(&id).is_some_and(|s| s.response.status != 0);
+        let wanted = self.is_captured(id);
         let [of_heads, of_trailers] = &mut self.known;
         let known = if is_trailer { of_trailers } else { of_heads };
         let is_known =
             known.changes == self.decoder.changes() && !known.block.is_empty() && known.block == block;
         let mut other = Head::default();
-        let wanted = self.capture.is_some() && id == 1;
         if !is_known || wanted {
             let before = self.decoder.changes();
             let mut capture = self.capture.as_mut().filter(|_| wanted);
