@@ -28,8 +28,9 @@ fn an_answer_long_after_the_end_lengthens_no_rate() {
     let text = |format| render(&r, Format::named(format).unwrap());
     assert!(text("text").contains("s for what was under way"), "{}", text("text"));
     assert!(text("wrk").contains(&format!("{} requests in 300.00ms", window.responses)), "{}", text("wrk"));
-    let k6 = r.counts.responses as f64 / r.seconds();
-    assert!(text("k6").contains(&format!("{k6:.6}/s")), "{}", text("k6"));
+    let k6 = format!("{:.6}", r.counts.responses as f64 / r.seconds());
+    let k6 = k6.trim_end_matches('0').trim_end_matches('.'); // as k6 writes numbers
+    assert!(text("k6").contains(&format!("{k6}/s")), "{}", text("k6"));
 }
 
 #[test]
