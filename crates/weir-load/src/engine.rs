@@ -230,7 +230,7 @@ impl Shared {
         let response = &capture.response;
         let whole = response.head_bytes + response.body_bytes + response.framing_bytes;
         capture.bytes.truncate(usize::try_from(whole).unwrap_or(usize::MAX));
-        let _ = self.first.set(capture); // one client captures, once
+        let _ = self.first.set(capture); // one of each thread captures, the first counts
     }
 
     /// Ends the run at `at`, if it has not ended before; with a graceful stop of `grace`.

@@ -314,9 +314,10 @@ impl Worker {
         (self.first_client + i) / self.plan.streams
     }
 
-    /// Whether client `i` keeps the first response of the run.
-    pub(super) const fn captures(&self, i: usize) -> bool {
-        self.index == 0 && i == 0
+    /// Whether client `i` keeps its first response, in case that it is the first of the run. One of each thread does: any of them may come too late
+    /// for a short run.
+    pub(super) fn captures(&self, i: usize) -> bool {
+        i == 0 && self.shared.first.get().is_none()
     }
 
     /// Whether a request with this intended start is counted.

@@ -196,6 +196,8 @@ fn starved_connections_and_lost_responses_are_noticed() {
     expect_reason(&r, "starved_connections", Grade::Invalid);
     expect_reason(&r, "unfinished", Grade::Suspect);
     assert_eq!(r.counts.requests, r.counts.responses + 1);
+    // Whichever thread had the connection that was served.
+    assert!(r.ledger.first_response_bytes > 0, "{:?}", r.ledger);
 }
 
 #[test]
