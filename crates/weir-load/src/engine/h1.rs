@@ -201,12 +201,7 @@ impl Conn {
                         "the connection was closed {when} a response"
                     ))));
                 };
-                if Worker::is_late(slot, now) {
-                    batch.leave(worker, &response, now);
-                    return Poll::Ready(Err(Failure::Timeout));
-                }
-                self.count(worker, slot, batch, &response, now);
-                return Poll::Ready(Ok(After::Close));
+                return Poll::Ready(self.count(worker, slot, batch, &response, now).map(|()| After::Close));
             }
             let mut input = scratch.as_slice();
             if let Some(capture) = &mut batch.capture {
@@ -227,11 +222,7 @@ impl Conn {
                             batch.leave(worker, &Response { framing_bytes, ..response }, now);
                             return Poll::Ready(Err(Failure::Protocol(SURPLUS.to_owned())));
                         }
-                        if Worker::is_late(slot, now) {
-                            batch.leave(worker, &response, now);
-                            return Poll::Ready(Err(Failure::Timeout));
-                        }
-                        self.count(worker, slot, batch, &response, now);
+                        self.count(worker, slot, batch, &response, now)?;
                         batch.first = if input.is_empty() { 0 } else { now };
                         // What is answered before it is written leaves nothing that another request could follow.
                         if !response.keeps || (batch.sent == 0 && batch.is_answered()) {
@@ -246,8 +237,20 @@ impl Conn {
         }
     }
 
-    fn count(&mut self, worker: &Worker, slot: &Slot, batch: &mut Batch, response: &Response, now: u64) {
-        let Some(&(target, intended)) = batch.items.get(batch.done) else { return };
+    /// Counts a complete response, unless it came too late.
+    fn count(
+        &mut self,
+        worker: &Worker,
+        slot: &Slot,
+        batch: &mut Batch,
+        response: &Response,
+        now: u64,
+    ) -> Result<(), Failure> {
+        if Worker::is_late(slot, now) {
+            batch.leave(worker, response, now);
+            return Err(Failure::Timeout);
+        }
+        let Some(&(target, intended)) = batch.items.get(batch.done) else { return Ok(()) };
         batch.done += 1;
         batch.last = now;
         if let Some(bytes) = batch.capture.take() {
@@ -271,5 +274,6 @@ impl Conn {
             dialled,
         };
         worker.answered(slot, &sample, self.reader.body(), None);
+        Ok(())
     }
 }

@@ -244,16 +244,19 @@ async fn drive(worker: Rc<Worker>, out: &mpsc::Sender<Message>) -> std::io::Resu
                 std::panic::resume_unwind(e.into_panic());
             }
         }
-        worker.last_out().await;
     });
+    let mut are_done = false;
     loop {
         let wake = worker.clock.instant(sampler.next).map_or_else(
             || tokio::time::Instant::now() + Duration::from_nanos(SAMPLE),
             tokio::time::Instant::from_std,
         );
         tokio::select! {
-            () = &mut all => break,
+            () = &mut all, if !are_done => are_done = true,
             () = tokio::time::sleep_until(wake) => sampler.sample(&worker, out),
+        }
+        if are_done && worker.is_over() {
+            break;
         }
     }
     Ok(sampler.end(&worker, out))
@@ -289,20 +292,11 @@ async fn pace(worker: Rc<Worker>, timer: Timer) {
 }
 
 impl Worker {
-    /// Waits until the end of a fixed rate that was to last for a time: the last interval, in which nothing starts, belongs to it, or the rate would come
-    /// out too high. Ctrl-C moves the end.
-    async fn last_out(&self) {
+    /// Whether the run is over when all clients are done. A fixed rate that was to last for a time lasts until then: the interval after its last start, in
+    /// which nothing starts, belongs to it, or the rate would come out too high. Ctrl-C moves the end.
+    fn is_over(&self) -> bool {
         let all_made = self.plan.stop_requests.is_some() && self.next.borrow().at == NEVER;
-        if all_made || self.plan.is_closed() {
-            return;
-        }
-        loop {
-            let (now, stop) = (self.clock.now(), self.stop_at());
-            if now >= stop {
-                return;
-            }
-            tokio::time::sleep(Duration::from_nanos((stop - now).min(SAMPLE))).await;
-        }
+        all_made || self.plan.is_closed() || self.clock.now() >= self.stop_at()
     }
 
     pub(super) fn stop_at(&self) -> u64 {

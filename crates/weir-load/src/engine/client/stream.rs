@@ -73,9 +73,8 @@ impl Client {
                 worker.sent(worker.counts(intended), head, body as u64, at);
             }
             match outcome? {
-                Fate::Elsewhere => turned = 0,
-                Fate::Again => {
-                    sent += 1;
+                fate @ (Fate::Again | Fate::Elsewhere) => {
+                    sent += usize::from(fate == Fate::Again);
                     turned = 0;
                 }
                 Fate::Answered(at) => {
