@@ -5,7 +5,7 @@
 
 mod h2;
 
-use crate::core::{Core, LocalListener, Presence};
+use crate::core::{ConnectionHandle, Core, LocalListener};
 use crate::error::{self, Cause};
 use crate::exchange::{self, Next};
 use crate::filter::Refusal;
@@ -44,7 +44,7 @@ pub(crate) struct Client {
     pub(crate) forwarding: Rc<Forwarding>,
     /// Whether its forwarding headers are believed.
     pub(crate) trusted: bool,
-    pub(crate) presence: Rc<Presence>,
+    pub(crate) handle: Rc<ConnectionHandle>,
     pub(crate) deadline: Deadline,
     /// The generation of the snapshot that `listener` is from; 0 before the first request, because a handshake may have
     /// outlasted a reload.
@@ -65,10 +65,14 @@ pub(crate) async fn serve(core: Rc<Core>, listener: Rc<LocalListener>, stream: S
     let address = listener.spec.address.clone();
     // One that was still in the queue of a listener that is gone, or of a drained core, gets one answer.
     let ends = core.draining.get() || core.local().listener(&address).is_none();
-    let presence =
-        Rc::new(Presence { closing: Cell::new(ends), waiting: Cell::new(0), listener: address, waker });
+    let handle = Rc::new(ConnectionHandle {
+        closing: Cell::new(ends),
+        waiting: Cell::new(0),
+        listener: address,
+        waker,
+    });
     let held = core.shared.connections.fetch_add(1, Ordering::Relaxed);
-    let number = core.enter(&presence);
+    let number = core.enter(&handle);
     let _left = Left { core: &core, number };
     listener.cells.open();
     if held >= core.local().snapshot.connections {
@@ -94,7 +98,7 @@ pub(crate) async fn serve(core: Rc<Core>, listener: Rc<LocalListener>, stream: S
                 tls,
                 forwarding,
                 trusted,
-                presence,
+                handle,
                 deadline,
                 generation: 0,
             };
@@ -160,9 +164,9 @@ async fn turn_away(mut stream: Stream, listener: &LocalListener, expose: bool) {
     let retry = FieldName::new("retry-after").map(|name| (name, b"1".to_vec()));
     let refusal =
         Refusal { cause: &error::CONNECTION_LIMIT, detail: None, headers: retry.into_iter().collect() };
-    let mut made = respond::refusal(&refusal, None, None, expose);
+    let mut response = respond::refusal(&refusal, None, None, expose);
     let mut out = Vec::new();
-    exchange::write_answer(&mut made, b"connection: close\r\n", false, &mut out);
+    exchange::write_answer(&mut response, b"connection: close\r\n", false, &mut out);
     // It may be gone already. The request is left unread, so the end is said first: a reset would eat the answer.
     let _ = poll_fn(|cx| stream.poll_write(cx, &out)).await;
     let _ = poll_fn(|cx| stream.poll_shutdown(cx)).await;
@@ -300,7 +304,7 @@ impl Client {
                     Poll::Ready(Err(_)) => return Poll::Ready(Err(Unread::Ended)),
                     Poll::Pending => {}
                 }
-                if head.is_none() && reused && self.presence.closing.get() {
+                if head.is_none() && reused && self.handle.closing.get() {
                     return Poll::Ready(Err(Unread::Ended));
                 }
                 // Set anew when what is waited for changes: the first byte, or the rest of a head. Never by each byte.
@@ -346,7 +350,7 @@ impl Client {
                     self.core.give_request(head);
                 }
                 let late = self.deadline.at().is_some_and(|at| at <= Instant::now());
-                Err(NoRequest::Closed(match (self.presence.closing.get(), late, reused) {
+                Err(NoRequest::Closed(match (self.handle.closing.get(), late, reused) {
                     (true, ..) => Closed::Drain,
                     (_, true, true) => Closed::Idle,
                     (_, true, false) => {
@@ -365,9 +369,9 @@ impl Client {
     }
 
     /// Whether the client has given up the exchange that waits, as far as it can be known: one that half-closed still reads.
-    /// A stream of HTTP/2 tells at once and for nothing; a socket is asked only after a while (see [`Presence::wait`]).
+    /// A stream of HTTP/2 tells at once and for nothing; a socket is asked only after a while (see [`ConnectionHandle::wait`]).
     pub(crate) fn is_gone(&mut self, cx: &mut Context<'_>) -> bool {
-        (self.stream.h2().is_some() || self.presence.is_watched()) && self.stream.is_reset(cx)
+        (self.stream.h2().is_some() || self.handle.is_watched()) && self.stream.is_reset(cx)
     }
 
     /// Takes the listener as the current snapshot has it. A request that arrived as its listener was taken away is still
@@ -378,7 +382,7 @@ impl Client {
             return;
         }
         self.generation = local.generation;
-        self.listener = match local.listener(&self.presence.listener) {
+        self.listener = match local.listener(&self.handle.listener) {
             Some(same) => Rc::clone(same),
             // Its number may be another's by now: it matches no route that asks for a listener.
             None => Rc::new(LocalListener {

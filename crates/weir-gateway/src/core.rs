@@ -93,7 +93,7 @@ pub(crate) struct Core {
     date: Cell<(u64, [u8; 29])>,
     local: RefCell<Rc<Local>>,
     pools: RefCell<HashMap<PoolKey, std::rc::Weak<Pool>>>,
-    presences: RefCell<Slab<Rc<Presence>>>,
+    handles: RefCell<Slab<Rc<ConnectionHandle>>>,
     #[allow(clippy::vec_box)]
     // the box is what is lent: a head of 200 bytes would be moved with every exchange
     requests: RefCell<Vec<Box<RequestHead>>>,
@@ -130,7 +130,7 @@ pub(crate) struct LocalListener {
 }
 
 /// A client connection as its core sees it from outside.
-pub(crate) struct Presence {
+pub(crate) struct ConnectionHandle {
     /// It ends after its exchange, or now if it is idle.
     pub(crate) closing: Cell<bool>,
     /// How long its exchange has waited for an upstream, in rounds of [`Core::watch_waiting`]; 0 when it does not wait.
@@ -195,7 +195,7 @@ impl Core {
                 unrouted: telemetry.core(index).route(&telemetry.route(UNROUTED)),
             })),
             pools: RefCell::default(),
-            presences: RefCell::default(),
+            handles: RefCell::default(),
             requests: RefCell::default(),
             responses: RefCell::default(),
             buffers: RefCell::default(),
@@ -250,8 +250,8 @@ impl Core {
             upstream.endpoints(&|key| self.pool(key));
         }
         let gone = |address: &Address| local.listener(address).is_none();
-        for (_, presence) in self.presences.borrow().iter().filter(|(_, p)| gone(&p.listener)) {
-            presence.close();
+        for (_, handle) in self.handles.borrow().iter().filter(|(_, p)| gone(&p.listener)) {
+            handle.close();
         }
         *self.local.borrow_mut() = Rc::new(local);
         drop(old);
@@ -261,42 +261,42 @@ impl Core {
     /// Ends every connection after its exchange.
     pub(crate) fn drain(&self) {
         self.draining.set(true);
-        for (_, presence) in self.presences.borrow().iter() {
-            presence.close();
+        for (_, handle) in self.handles.borrow().iter() {
+            handle.close();
         }
     }
 
     /// Tells exchanges that have waited for more than a round to watch for a client that resets. Watching from the start
     /// would cost every request a registration (2 % at 1,000 connections) for what only slow ones need.
     pub(crate) fn watch_waiting(&self) {
-        for (_, presence) in self.presences.borrow().iter() {
-            match presence.waiting.get() {
+        for (_, handle) in self.handles.borrow().iter() {
+            match handle.waiting.get() {
                 0 => {}
-                rounds if rounds < WATCHED => presence.waiting.set(rounds + 1),
+                rounds if rounds < WATCHED => handle.waiting.set(rounds + 1),
                 _ => continue,
             }
-            if presence.waiting.get() == WATCHED {
-                presence.waker.wake_by_ref();
+            if handle.waiting.get() == WATCHED {
+                handle.waker.wake_by_ref();
             }
         }
     }
 
     /// Client connections of this core.
     pub(crate) fn connections(&self) -> usize {
-        self.presences.borrow().len()
+        self.handles.borrow().len()
     }
 
     /// Makes a connection known to its core; `leave` with the number it returns.
-    pub(crate) fn enter(&self, presence: &Rc<Presence>) -> usize {
+    pub(crate) fn enter(&self, handle: &Rc<ConnectionHandle>) -> usize {
         self.shared.by_core[self.index].0.fetch_add(1, Ordering::Relaxed);
         self.shared.arrived();
-        self.presences.borrow_mut().insert(Rc::clone(presence))
+        self.handles.borrow_mut().insert(Rc::clone(handle))
     }
 
     pub(crate) fn leave(&self, number: usize) {
         self.shared.by_core[self.index].0.fetch_sub(1, Ordering::Relaxed);
         self.shared.connections.fetch_sub(1, Ordering::Relaxed);
-        self.presences.borrow_mut().remove(number);
+        self.handles.borrow_mut().remove(number);
     }
 
     /// The pool of a key. Kept while an upstream uses it.
@@ -434,7 +434,7 @@ impl Local {
     }
 }
 
-impl Presence {
+impl ConnectionHandle {
     /// Its exchange waits from now on, until what is returned is dropped.
     pub(crate) fn wait(self: &Rc<Self>) -> Waiting {
         self.waiting.set(1);
@@ -453,7 +453,7 @@ impl Presence {
 }
 
 /// An exchange that waits.
-pub(crate) struct Waiting(Rc<Presence>);
+pub(crate) struct Waiting(Rc<ConnectionHandle>);
 
 impl Drop for Waiting {
     fn drop(&mut self) {

@@ -24,11 +24,11 @@ use crate::connection::Client;
 use crate::core::Local;
 use crate::error::{self, Cause};
 use crate::filter::{Answer, Cx, Filter, Flow, Hooks, Piece, Refusal};
-use crate::respond::{self, Made};
+use crate::respond::{self, LocalResponse};
 use crate::route::{self, Canonical, NoTrace};
 use crate::snapshot::Target;
 use crate::{forward, grpc, snapshot};
-use record::Facts;
+use record::Record;
 use smallvec::SmallVec;
 use std::future::poll_fn;
 use std::net::IpAddr;
@@ -78,7 +78,7 @@ pub(crate) struct Exchange<'c> {
     cx: Option<Cx>,
     /// Filters whose `on_request` ran, in order.
     ran: SmallVec<[u32; 8]>,
-    facts: Facts,
+    record: Record,
     /// How much behind the head belonged to the request's body.
     used: usize,
     /// What was read behind the request's body while relaying it: the next request's beginning.
@@ -108,13 +108,13 @@ pub(crate) async fn run(
     head_took: Duration,
 ) -> (Next, Box<RequestHead>) {
     let mut exchange = Exchange::new(client, head, started);
-    exchange.facts.timing.head = head_took;
+    exchange.record.timing.head = head_took;
     let outcome = exchange.proceed().await;
     let next = match outcome {
         Ok(next) => next,
         Err(stop) => exchange.stopped(stop).await,
     };
-    exchange.record(next)
+    exchange.finish(next)
 }
 
 /// Answers a head that could not be parsed: there is no request to speak of, but its end is recorded all the same.
@@ -127,7 +127,7 @@ pub(crate) async fn refuse_head(
     let mut exchange = Exchange::new(client, head, started);
     exchange.can_keep = false;
     exchange.stopped(Stop::Refuse(Box::new(refusal))).await;
-    let (_, head) = exchange.record(Next::Close(Closed::Refused));
+    let (_, head) = exchange.finish(Next::Close(Closed::Refused));
     client.core.give_request(head);
 }
 
@@ -143,7 +143,7 @@ impl<'c> Exchange<'c> {
             head,
             cx: None,
             ran: SmallVec::new(),
-            facts: Facts::new(started),
+            record: Record::new(started),
             used: 0,
             leftover: Vec::new(),
             forwarded: None,
@@ -166,7 +166,7 @@ impl<'c> Exchange<'c> {
         }
         let local = Rc::clone(&self.local);
         let upstream = match &local.routes[route].handling.target {
-            Target::Respond(answer) => return Ok(self.write_made(respond::answer(answer)).await),
+            Target::Respond(answer) => return Ok(self.write_local(respond::answer(answer)).await),
             Target::Upstream(upstream) => *upstream,
             Target::Split(shares) => self.pick_upstream(shares),
         };
@@ -192,7 +192,7 @@ impl<'c> Exchange<'c> {
         }
         if self.client.trusted {
             let peer = self.client.peer.ip().to_canonical();
-            self.facts.client = Some(forward::client_address(&self.head, peer, &self.local.snapshot));
+            self.record.client = Some(forward::client_address(&self.head, peer, &self.local.snapshot));
         } else {
             forward::distrust(&mut self.head);
         }
@@ -228,7 +228,7 @@ impl<'c> Exchange<'c> {
         };
         let found = self.local.snapshot.table.find(&request, &mut NoTrace);
         let index = found.ok_or_else(|| Stop::refuse(&error::NO_ROUTE))?.index();
-        self.facts.route = Some(index);
+        self.record.route = Some(index);
         let route = &self.local.routes[index];
         route.cells.active.inc();
         if !route.handling.chain.is_empty() {
@@ -248,7 +248,7 @@ impl<'c> Exchange<'c> {
 
     /// The client's address: the peer's, unless a trusted proxy says better.
     fn client_address(&self) -> IpAddr {
-        self.facts.client.unwrap_or_else(|| self.client.peer.ip().to_canonical())
+        self.record.client.unwrap_or_else(|| self.client.peer.ip().to_canonical())
     }
 
     // === 2 request filters ===
@@ -275,7 +275,7 @@ impl<'c> Exchange<'c> {
                 }
             }
         }
-        self.facts.filtered(self.ran.len(), self.client.core.access_log.borrow().is_some());
+        self.record.filtered(self.ran.len(), self.client.core.access_log.borrow().is_some());
         Ok(())
     }
 
@@ -329,21 +329,21 @@ impl<'c> Exchange<'c> {
     async fn stopped(&mut self, stop: Stop) -> Next {
         match stop {
             Stop::Cut(cause) => {
-                self.facts.cause = Some(cause);
-                if self.grpc && self.facts.status != 0 && can_be_told(cause) {
+                self.record.cause = Some(cause);
+                if self.grpc && self.record.status != 0 && can_be_told(cause) {
                     return self.cut_grpc(cause).await;
                 }
                 self.cut(cause)
             }
-            Stop::Answer(answer) => self.write_made(respond::answer(&answer)).await,
+            Stop::Answer(answer) => self.write_local(respond::answer(&answer)).await,
             Stop::Refuse(refusal) => {
-                self.facts.cause = Some(refusal.cause);
+                self.record.cause = Some(refusal.cause);
                 // Whoever sends what can be read in two ways may mean another message by what follows it.
                 self.can_keep &= !matches!(refusal.cause.status, 400 | 501);
                 let id = self.cx.as_ref().and_then(|cx| cx.request_id.as_deref());
                 let expose = self.local.snapshot.expose_causes;
-                let made = respond::refusal(&refusal, Some(&self.head.headers), id, expose);
-                self.write_made(made).await
+                let response = respond::refusal(&refusal, Some(&self.head.headers), id, expose);
+                self.write_local(response).await
             }
         }
     }
@@ -366,24 +366,24 @@ impl<'c> Exchange<'c> {
     }
 
     /// Writes an answer of the gateway's own through the response filters.
-    async fn write_made(&mut self, mut made: Made) -> Next {
+    async fn write_local(&mut self, mut response: LocalResponse) -> Next {
         self.read_off_body();
         if self.cx.is_some() {
-            self.filter_response(&mut made.head);
-            self.filter_made_body(&mut made);
+            self.filter_response(&mut response.head);
+            self.filter_local_body(&mut response);
         }
-        self.send_made(made).await
+        self.send_local(response).await
     }
 
-    fn filter_made_body(&mut self, made: &mut Made) {
+    fn filter_local_body(&mut self, response: &mut LocalResponse) {
         let Some(cx) = &mut self.cx else { return };
         for &index in self.ran.iter().rev() {
             let instance = &self.local.snapshot.filters[index as usize];
             if instance.hooks.has(Hooks::RESPONSE_BODY) {
                 cx.filter = index;
-                let mut piece = Piece::new(&made.body, true);
+                let mut piece = Piece::new(&response.body, true);
                 instance.filter.on_response_body(&mut piece, cx);
-                made.body = piece.data().to_vec();
+                response.body = piece.data().to_vec();
             }
         }
     }
@@ -419,7 +419,7 @@ async fn unless_gone<T>(client: &mut Client, work: impl Future<Output = T>) -> R
         if let Poll::Ready(done) = work.as_mut().poll(cx) {
             return Poll::Ready(Ok(done));
         }
-        waiting.get_or_insert_with(|| client.presence.wait());
+        waiting.get_or_insert_with(|| client.handle.wait());
         if client.is_gone(cx) { Poll::Ready(Err(Stop::Cut(&error::CLIENT_CLOSED))) } else { Poll::Pending }
     })
     .await

@@ -10,7 +10,7 @@ use std::time::SystemTime;
 use weir_h1::{FieldName, Fields, ResponseHead};
 
 /// An answer ready to be written: a head without framing fields, and its whole body.
-pub(crate) struct Made {
+pub(crate) struct LocalResponse {
     pub(crate) head: ResponseHead,
     pub(crate) body: Vec<u8>,
 }
@@ -21,7 +21,7 @@ pub(crate) fn refusal(
     request: Option<&Fields>,
     request_id: Option<&str>,
     expose: bool,
-) -> Made {
+) -> LocalResponse {
     let cause = refusal.cause;
     let detail = refusal.detail.as_deref().unwrap_or(cause.meaning);
     if request.is_some_and(grpc::is_grpc) {
@@ -44,11 +44,11 @@ pub(crate) fn refusal(
     for (name, value) in &refusal.headers {
         let _ = head.headers.append(name, value); // made by our own filters, which emit no control bytes
     }
-    Made { head, body: body.into_bytes() }
+    LocalResponse { head, body: body.into_bytes() }
 }
 
 /// The answer for a refusal as gRPC wants it: a head without a body, whose status is 200 because gRPC has its own.
-fn refusal_of_grpc(refusal: &Refusal, request: Option<&Fields>, detail: &str, expose: bool) -> Made {
+fn refusal_of_grpc(refusal: &Refusal, request: Option<&Fields>, detail: &str, expose: bool) -> LocalResponse {
     let cause = refusal.cause;
     let mut head = ResponseHead::made(200);
     let media = request.and_then(|fields| fields.get_str("content-type")).unwrap_or(b"application/grpc");
@@ -61,11 +61,11 @@ fn refusal_of_grpc(refusal: &Refusal, request: Option<&Fields>, detail: &str, ex
     for (name, value) in &refusal.headers {
         let _ = head.headers.append(name, value); // as for other refusals
     }
-    Made { head, body: Vec::new() }
+    LocalResponse { head, body: Vec::new() }
 }
 
 /// The answer that a filter or `respond:` gives.
-pub(crate) fn answer(answer: &Answer) -> Made {
+pub(crate) fn answer(answer: &Answer) -> LocalResponse {
     let mut head = ResponseHead::made(answer.status);
     for (name, value) in &answer.headers {
         let _ = head.headers.append(name, value); // checked when the config was compiled or the answer was read
@@ -73,7 +73,7 @@ pub(crate) fn answer(answer: &Answer) -> Made {
     if head.headers.get_str("date").is_none() {
         set(&mut head.headers, "date", httpdate::fmt_http_date(SystemTime::now()).as_bytes());
     }
-    Made { head, body: answer.body.clone() }
+    LocalResponse { head, body: answer.body.clone() }
 }
 
 /// The reason phrase of a status (RFC 9110 §15); empty for one that has none.

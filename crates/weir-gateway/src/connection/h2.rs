@@ -28,7 +28,7 @@ const GOODBYE: Duration = Duration::from_millis(250);
 /// What the exchanges of a connection share.
 struct Shared {
     core: Rc<crate::core::Core>,
-    presence: Rc<crate::core::Presence>,
+    handle: Rc<crate::core::ConnectionHandle>,
     forwarding: Rc<Forwarding>,
     peer: Peer,
     tls: bool,
@@ -73,7 +73,7 @@ enum Event {
 
 /// Serves a connection to its end. `early`: what was read of it already.
 pub(super) async fn serve(client: Client, early: Vec<u8>) -> Closed {
-    let Client { core, listener, stream, peer, tls, forwarding, trusted, presence, mut deadline, generation } =
+    let Client { core, listener, stream, peer, tls, forwarding, trusted, handle, mut deadline, generation } =
         client;
     let cells = std::sync::Arc::clone(&listener.cells);
     let limits = core.local().snapshot.h2;
@@ -92,7 +92,7 @@ pub(super) async fn serve(client: Client, early: Vec<u8>) -> Closed {
     };
     let shared = Rc::new(Shared {
         core,
-        presence,
+        handle,
         forwarding,
         peer,
         tls,
@@ -166,7 +166,7 @@ impl Connection {
                 match self.server.poll_accept(cx) {
                     Poll::Ready(Ok(Some(arrival))) => return Poll::Ready(Event::Arrived(arrival)),
                     Poll::Ready(Ok(None)) => {
-                        let closing = self.shared.presence.closing.get();
+                        let closing = self.shared.handle.closing.get();
                         return Poll::Ready(Event::Ended(match (closing, self.draining) {
                             (true, _) => Closed::Drain,
                             (false, true) => Closed::Idle,
@@ -176,7 +176,7 @@ impl Connection {
                     Poll::Ready(Err(fault)) => return Poll::Ready(Event::Faulted(fault)),
                     Poll::Pending => {}
                 }
-                if self.shared.presence.closing.get() && !self.draining {
+                if self.shared.handle.closing.get() && !self.draining {
                     self.draining = true;
                     self.server.drain();
                     continue;
@@ -238,7 +238,7 @@ impl Connection {
             let idle = now.duration_since(*self.idle_since.get_or_insert(now));
             if self.draining {
                 // It was told, and had its time.
-                let closing = self.shared.presence.closing.get();
+                let closing = self.shared.handle.closing.get();
                 return Some(if closing { Closed::Drain } else { Closed::Idle });
             } else if self.served == 0 || idle >= self.listener.spec.timeouts.keepalive {
                 self.draining = true;
@@ -326,7 +326,7 @@ impl Shared {
                 tls: self.tls,
                 forwarding: Rc::clone(&self.forwarding),
                 trusted,
-                presence: Rc::clone(&self.presence),
+                handle: Rc::clone(&self.handle),
                 deadline,
                 generation,
                 stream: Stream::H2(Box::new(stream)),

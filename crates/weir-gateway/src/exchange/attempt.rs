@@ -8,7 +8,7 @@ use super::upload::{BodyWatch, Failure, Upload, Waits, await_head, client_fault,
 use super::{Exchange, Stop, unless_gone};
 use crate::error::{self, Cause};
 use crate::filter::Hooks;
-use crate::forward::{self, Said};
+use crate::forward::{self, ForwardingFields};
 use crate::grpc;
 use crate::upstream::{Active, Connection, LocalUpstream, Tried, Unmade, Wanted, complain, connect};
 use std::rc::Rc;
@@ -41,7 +41,7 @@ impl Exchange<'_> {
         upstream: &Rc<LocalUpstream>,
         index: usize,
     ) -> Result<Attempt, Stop> {
-        self.facts.upstream = Some(index);
+        self.record.upstream = Some(index);
         let core = Rc::clone(&self.client.core);
         let endpoints = upstream.endpoints(&|key| core.pool(key));
         let mut tried = Tried::new();
@@ -50,9 +50,9 @@ impl Exchange<'_> {
         loop {
             let Some(chosen) = upstream.pick(&endpoints, &tried) else { return Err(Stop::refuse(last)) };
             let mut active = Active::new(&endpoints, chosen);
-            self.facts.endpoint = Some((Rc::clone(&endpoints), chosen));
-            self.facts.attempts += 1;
-            if self.facts.attempts > 1 {
+            self.record.endpoint = Some((Rc::clone(&endpoints), chosen));
+            self.record.attempts += 1;
+            if self.record.attempts > 1 {
                 upstream.cells.retries.inc();
             }
             let connection =
@@ -94,8 +94,8 @@ impl Exchange<'_> {
                 return Err(gone);
             }
         };
-        self.facts.endpoint = Some(active.place()); // one that was handed over may lead elsewhere
-        (self.facts.timing.connect, self.facts.timing.tls) = (made.connect, made.tls);
+        self.record.endpoint = Some(active.place()); // one that was handed over may lead elsewhere
+        (self.record.timing.connect, self.record.timing.tls) = (made.connect, made.tls);
         Ok(Ok(made.connection))
     }
 
@@ -106,11 +106,11 @@ impl Exchange<'_> {
         let own = self.own_limit(of_upstream).map(|limit| (limit, &error::EXCHANGE_TIMEOUT));
         // Of two that are equal the first.
         let (limit, cause) = asked.into_iter().chain(own).min_by_key(|(limit, _)| *limit)?;
-        Some((self.facts.started.checked_add(limit)?, cause))
+        Some((self.record.started.checked_add(limit)?, cause))
     }
 
     fn own_limit(&self, of_upstream: Duration) -> Option<Duration> {
-        let route = &self.local.routes[self.facts.route.unwrap_or_default()].handling;
+        let route = &self.local.routes[self.record.route.unwrap_or_default()].handling;
         Some(route.exchange_timeout.unwrap_or(of_upstream)).filter(|limit| !limit.is_zero())
     }
 
@@ -120,7 +120,7 @@ impl Exchange<'_> {
         if own < asked
             && let Ok(name) = FieldName::new("grpc-timeout")
         {
-            let left = own.saturating_sub(self.facts.started.elapsed());
+            let left = own.saturating_sub(self.record.started.elapsed());
             let _ = self.head.headers.insert(&name, grpc::write_timeout(left).as_bytes()); // digits and a letter
         }
     }
@@ -137,7 +137,7 @@ impl Exchange<'_> {
         let mut upload = self.begin_upload(spec, &active, &connection)?;
         let began = Instant::now();
         let wait = self.waits(spec, began, connection.stream.h2().is_some());
-        let _waiting = self.client.presence.wait();
+        let _waiting = self.client.handle.wait();
         let mut slot: Option<Box<ResponseHead>> = None;
         for _ in 0..MAX_INTERIM {
             let waited = {
@@ -148,9 +148,9 @@ impl Exchange<'_> {
             let mut response = slot.take().unwrap_or_default();
             let failure = match waited {
                 Ok(()) if response.status() >= 200 || response.status() == 101 => {
-                    self.facts.timing.first_byte = began.elapsed();
+                    self.record.timing.first_byte = began.elapsed();
                     upstream.cells.attempt(Outcome::Answered);
-                    self.facts.body_in = self.facts.body_in.max(upload.relay.taken());
+                    self.record.body_in = self.record.body_in.max(upload.relay.taken());
                     if response.status() == 101 && (self.head.upgrade().is_none() || !upload.done) {
                         return Err(Failure::Upstream { cause: &error::UPGRADE_REFUSED, raced: false });
                     }
@@ -169,7 +169,7 @@ impl Exchange<'_> {
                 }
                 Err(failure) => failure,
             };
-            self.facts.body_in = self.facts.body_in.max(upload.relay.taken());
+            self.record.body_in = self.record.body_in.max(upload.relay.taken());
             self.keep_what_follows(&upload);
             self.client.core.give_response(response);
             let failure = self.judge(failure, upstream, &active, &connection, &upload);
@@ -182,7 +182,7 @@ impl Exchange<'_> {
     }
 
     fn waits(&self, spec: &crate::upstream::Upstream, began: Instant, h2: bool) -> Waits {
-        let route = &self.local.routes[self.facts.route.unwrap_or_default()].handling;
+        let route = &self.local.routes[self.record.route.unwrap_or_default()].handling;
         let of_client = &self.client.listener.spec.timeouts;
         let waits = Waits {
             response: route.response_timeout.unwrap_or(spec.timeouts.response),
@@ -256,8 +256,9 @@ impl Exchange<'_> {
         let endpoint = &active.get().endpoint;
         let client = &self.client.forwarding;
         self.forwarded = self.forwarded.take().or_else(|| forward::chain(&mut self.head, client));
-        let said = self.forwarded.as_deref().map_or(Said::Client(client), Said::Lines);
-        forward::write_head(&mut self.head, said, &spec.host, endpoint, framing, &mut out);
+        let fields =
+            self.forwarded.as_deref().map_or(ForwardingFields::Own(client), ForwardingFields::Chained);
+        forward::write_head(&mut self.head, fields, &spec.host, endpoint, framing, &mut out);
         let expects_continue = self.head.expects_continue();
         let relay = match self.unsent.take() {
             // The filters have seen this body: a repeat sends the same bytes.
@@ -286,7 +287,7 @@ impl Exchange<'_> {
             }
         };
         self.request_over = relay.is_finished();
-        self.facts.body_in = relay.taken();
+        self.record.body_in = relay.taken();
         Ok(Upload { relay, done: false, failed: false, heard: false, expects_continue })
     }
 
@@ -305,7 +306,7 @@ impl Exchange<'_> {
             super::transfer::write_status(response, &mut out);
             response.headers.write_to(&mut out);
             out.extend_from_slice(b"\r\n");
-            self.facts.sent += out.len() as u64;
+            self.record.sent += out.len() as u64;
             self.client.write_all(out).await.map_err(Stop::Cut)?;
         }
         response.recycle(0);

@@ -10,7 +10,7 @@ use weir_h1::{RequestHead, Version};
 use weir_telemetry::{Closed, Entry, Timing};
 
 /// What is known of an exchange when it ends.
-pub(super) struct Facts {
+pub(super) struct Record {
     pub(super) started: Instant,
     /// The client's address where a trusted proxy told it.
     pub(super) client: Option<std::net::IpAddr>,
@@ -29,7 +29,7 @@ pub(super) struct Facts {
     pub(super) timing: Timing,
 }
 
-impl Facts {
+impl Record {
     pub(super) fn new(started: Instant) -> Self {
         Self {
             started,
@@ -67,11 +67,11 @@ pub(super) fn closed_by(cause: &Cause) -> Closed {
 
 impl Exchange<'_> {
     /// Ends the exchange: hooks, counters, log. Exactly once, whatever happened.
-    pub(super) fn record(mut self, next: Next) -> (Next, Box<RequestHead>) {
-        let total = self.facts.started.elapsed();
-        let now_total = Timing { total, ..self.facts.timing };
-        self.facts.timing = now_total;
-        if let Some(cause) = self.facts.cause {
+    pub(super) fn finish(mut self, next: Next) -> (Next, Box<RequestHead>) {
+        let total = self.record.started.elapsed();
+        let now_total = Timing { total, ..self.record.timing };
+        self.record.timing = now_total;
+        if let Some(cause) = self.record.cause {
             self.client.core.count(cause);
         }
         self.end_filters();
@@ -90,10 +90,10 @@ impl Exchange<'_> {
     fn end_filters(&mut self) {
         let Some(cx) = &mut self.cx else { return };
         let end = End {
-            status: self.facts.status,
-            cause: self.facts.cause,
-            bytes_in: self.facts.body_in,
-            bytes_out: self.facts.body_out,
+            status: self.record.status,
+            cause: self.record.cause,
+            bytes_in: self.record.body_in,
+            bytes_out: self.record.body_out,
         };
         for &index in self.ran.iter().rev() {
             let instance = &self.local.snapshot.filters[index as usize];
@@ -105,39 +105,39 @@ impl Exchange<'_> {
     }
 
     fn count(&self, total: Duration) {
-        let facts = &self.facts;
-        let cells = match facts.route {
+        let record = &self.record;
+        let cells = match record.route {
             Some(route) => &self.local.routes[route].cells,
             None => &self.local.unrouted,
         };
-        if facts.route.is_some() {
+        if record.route.is_some() {
             cells.active.dec();
         }
-        if facts.status != 0 {
-            cells.requests.record(facts.status);
+        if record.status != 0 {
+            cells.requests.record(record.status);
         }
-        if !facts.tunnel {
+        if !record.tunnel {
             cells.duration.observe(total);
         }
-        if facts.timing.first_byte > Duration::ZERO {
-            cells.upstream_duration.observe(facts.timing.first_byte);
+        if record.timing.first_byte > Duration::ZERO {
+            cells.upstream_duration.observe(record.timing.first_byte);
         }
-        cells.request_bytes.add(facts.body_in);
-        cells.response_bytes.add(facts.body_out);
+        cells.request_bytes.add(record.body_in);
+        cells.response_bytes.add(record.body_out);
         let listener = &self.client.listener.cells;
-        listener.received_bytes.add(self.head.wire_len() as u64 + facts.body_in);
-        listener.sent_bytes.add(facts.sent);
+        listener.received_bytes.add(self.head.wire_len() as u64 + record.body_in);
+        listener.sent_bytes.add(record.sent);
     }
 
     fn entry(&self) -> Entry<'_> {
-        let (facts, snapshot) = (&self.facts, &self.local.snapshot);
+        let (record, snapshot) = (&self.record, &self.local.snapshot);
         let peer = match self.client.peer {
             weir_wire::Peer::Address(address) => Some(address),
             weir_wire::Peer::Local => None,
         };
         let cx = self.cx.as_ref();
         Entry {
-            time: SystemTime::now().checked_sub(facts.timing.total).unwrap_or(SystemTime::UNIX_EPOCH),
+            time: SystemTime::now().checked_sub(record.timing.total).unwrap_or(SystemTime::UNIX_EPOCH),
             request_id: cx.and_then(|cx| cx.request_id.as_deref()).unwrap_or_default().as_bytes(),
             client: Some(cx.map_or_else(|| self.client_address(), |cx| cx.client)),
             peer,
@@ -151,20 +151,20 @@ impl Exchange<'_> {
                 Version::Http11 => "HTTP/1.1",
                 Version::Http2 => "HTTP/2",
             },
-            route: facts.route.map_or("", |route| &snapshot.routes[route].name),
-            upstream: facts.upstream.map_or("", |upstream| &snapshot.upstreams[upstream].name),
-            endpoint: facts.endpoint.as_ref().map_or("", |(list, i)| &list[*i].endpoint.label),
-            attempts: facts.attempts,
-            status: facts.status,
-            cause: facts.cause.map_or("", |cause| cause.code),
-            bytes_in: self.head.wire_len() as u64 + facts.body_in,
-            bytes_out: facts.sent,
+            route: record.route.map_or("", |route| &snapshot.routes[route].name),
+            upstream: record.upstream.map_or("", |upstream| &snapshot.upstreams[upstream].name),
+            endpoint: record.endpoint.as_ref().map_or("", |(list, i)| &list[*i].endpoint.label),
+            attempts: record.attempts,
+            status: record.status,
+            cause: record.cause.map_or("", |cause| cause.code),
+            bytes_in: self.head.wire_len() as u64 + record.body_in,
+            bytes_out: record.sent,
             consumer: cx.and_then(Cx::consumer).map_or("", |c| &c.name),
             user_agent: self.head.headers.get_str("user-agent").unwrap_or_default(),
             tls_version: self.client.stream.tls().map_or("", |tls| tls.version),
             tls_cipher: self.client.stream.tls().map_or("", |tls| tls.cipher),
-            tunnel: facts.tunnel,
-            timing: facts.timing,
+            tunnel: record.tunnel,
+            timing: record.timing,
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::core::Local;
 use crate::error::{self, Cause};
 use crate::filter::{Cx, Flow, Hooks};
 use crate::grpc;
-use crate::respond::{Made, reason};
+use crate::respond::{LocalResponse, reason};
 use smallvec::SmallVec;
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -39,7 +39,7 @@ impl Exchange<'_> {
         // An answer before the end of the request: whether the rest comes is the client's business, so the connection is
         // not promised. (nginx and HAProxy read it off; a client that must send 1 GiB to be told 413 has not won.)
         self.can_keep &= framing != Framing::Close && upload.done;
-        self.facts.status = response.status();
+        self.record.status = response.status();
         self.ends_with_connection = framing == Framing::Close;
         let mut out = self.client.core.take_buffer();
         self.write_head(&mut response, framing, &mut out);
@@ -62,9 +62,9 @@ impl Exchange<'_> {
                 .pump(&mut connection, &mut upload, &mut download, hooked, body, end.map(|(at, _)| at))
                 .await;
         }
-        self.facts.body_out = download.taken();
-        self.facts.body_in = self.facts.body_in.max(upload.relay.taken());
-        self.facts.sent += download.sent();
+        self.record.body_out = download.taken();
+        self.record.body_in = self.record.body_in.max(upload.relay.taken());
+        self.record.sent += download.sent();
         self.keep_what_follows(&upload);
         let fault = result.err().map(|e| transfer_fault(&e, &download, self.client.deadline.at(), end));
         let reusable = fault.is_none()
@@ -84,7 +84,7 @@ impl Exchange<'_> {
         match fault {
             // Nothing of the broken response has left yet: it can still be told.
             Some(cause) if status_only && can_be_told(cause) => {
-                self.facts.status = 0;
+                self.record.status = 0;
                 self.can_keep = false;
                 Err(Stop::refuse(&error::BAD_RESPONSE))
             }
@@ -166,19 +166,19 @@ impl Exchange<'_> {
     }
 
     /// Writes an answer of the gateway's own.
-    pub(super) async fn send_made(&mut self, mut made: Made) -> Next {
+    pub(super) async fn send_local(&mut self, mut response: LocalResponse) -> Next {
         self.can_keep &=
             self.request_over && !(self.head.expects_continue() && self.head.body() != BodyKind::Empty);
-        self.facts.status = made.head.status();
-        let empty = self.head.method() == Method::Head || matches!(made.head.status(), 204 | 304);
+        self.record.status = response.head.status();
+        let empty = self.head.method() == Method::Head || matches!(response.head.status(), 204 | 304);
         let mut out = self.client.core.take_buffer();
         let mut connection = Vec::new();
         self.write_connection(&mut connection);
-        write_answer(&mut made, &connection, empty, &mut out);
+        write_answer(&mut response, &connection, empty, &mut out);
         if !empty {
-            self.facts.body_out = made.body.len() as u64;
+            self.record.body_out = response.body.len() as u64;
         }
-        self.facts.sent += out.len() as u64;
+        self.record.sent += out.len() as u64;
         let written = match self.client.write_all(out).await {
             Ok(()) => self.client.finish(&[]).await,
             Err(cause) => Err(cause),
@@ -186,7 +186,7 @@ impl Exchange<'_> {
         match written {
             Ok(()) => self.next(),
             Err(cause) => {
-                self.facts.cause.get_or_insert(cause);
+                self.record.cause.get_or_insert(cause);
                 self.cut(cause)
             }
         }
@@ -195,8 +195,8 @@ impl Exchange<'_> {
     /// Switches to a tunnel. From here on the exchange holds its route but not the snapshot.
     pub(super) async fn tunnel(&mut self, attempt: Attempt) -> Result<Next, Stop> {
         let Attempt { upstream, active, mut connection, response, upload } = attempt;
-        self.facts.status = 101;
-        self.facts.tunnel = true;
+        self.record.status = 101;
+        self.record.tunnel = true;
         let mut first = self.client.core.take_buffer();
         write_status(&response, &mut first);
         response.headers.write_to(&mut first);
@@ -230,7 +230,7 @@ impl Exchange<'_> {
         })
         .await;
         let (up, down) = tunnel.moved();
-        (self.facts.body_in, self.facts.body_out, self.facts.sent) = (up, down, down);
+        (self.record.body_in, self.record.body_out, self.record.sent) = (up, down, down);
         match result {
             Err(cause) if *cause == error::TUNNEL_TIMEOUT => Err(Stop::Cut(cause)),
             // However a tunnel ends, its ends are the peers' business.
@@ -241,9 +241,9 @@ impl Exchange<'_> {
     /// Keeps of the snapshot only what `record` will ask for.
     fn let_go_of_snapshot(&mut self) {
         let (route, upstream) =
-            (self.facts.route.unwrap_or_default(), self.facts.upstream.unwrap_or_default());
+            (self.record.route.unwrap_or_default(), self.record.upstream.unwrap_or_default());
         self.local = self.local.only(route, upstream, &self.ran);
-        (self.facts.route, self.facts.upstream) = (Some(0), Some(0));
+        (self.record.route, self.record.upstream) = (Some(0), Some(0));
         if let Some(cx) = &mut self.cx {
             cx.renumber(Rc::clone(&self.local.routes[0].scope), &self.ran);
         }
@@ -296,7 +296,7 @@ impl Exchange<'_> {
     fn keeps(&self) -> bool {
         self.can_keep
             && !self.client.listener.spec.timeouts.keepalive.is_zero() // `keepalive: 0s` closes after each response
-            && self.head.connection() == Wish::KeepAlive && !self.client.presence.closing.get()
+            && self.head.connection() == Wish::KeepAlive && !self.client.handle.closing.get()
     }
 
     /// What becomes of the connection after a response that was written whole.
@@ -304,27 +304,32 @@ impl Exchange<'_> {
         match (self.keeps(), self.request_over) {
             (true, _) => Next::Keep,
             (false, false) => Next::Linger(Closed::Finished),
-            (false, true) if self.client.presence.closing.get() => Next::Close(Closed::Drain),
-            (false, true) if !self.can_keep && self.facts.cause.is_some() => Next::Linger(Closed::Refused),
+            (false, true) if self.client.handle.closing.get() => Next::Close(Closed::Drain),
+            (false, true) if !self.can_keep && self.record.cause.is_some() => Next::Linger(Closed::Refused),
             (false, true) => Next::Close(Closed::Finished),
         }
     }
 }
 
 /// An answer of the gateway's own, whole; `connection` is what it says about the connection.
-pub(crate) fn write_answer(made: &mut Made, connection: &[u8], without_body: bool, out: &mut Vec<u8>) {
-    write_status(&made.head, out);
-    made.head.headers.remove_known(Known::ContentLength);
-    made.head.headers.write_to(out);
-    if !matches!(made.head.status(), 204 | 304) {
+pub(crate) fn write_answer(
+    response: &mut LocalResponse,
+    connection: &[u8],
+    without_body: bool,
+    out: &mut Vec<u8>,
+) {
+    write_status(&response.head, out);
+    response.head.headers.remove_known(Known::ContentLength);
+    response.head.headers.write_to(out);
+    if !matches!(response.head.status(), 204 | 304) {
         out.extend_from_slice(b"content-length: ");
-        out.extend_from_slice(itoa::Buffer::new().format(made.body.len()).as_bytes());
+        out.extend_from_slice(itoa::Buffer::new().format(response.body.len()).as_bytes());
         out.extend_from_slice(b"\r\n");
     }
     out.extend_from_slice(connection);
     out.extend_from_slice(b"\r\n");
     if !without_body {
-        out.extend_from_slice(&made.body);
+        out.extend_from_slice(&response.body);
     }
 }
 
