@@ -5,6 +5,7 @@
 
 mod h2;
 
+use crate::client::Client;
 use crate::core::{ConnectionHandle, Core, LocalListener};
 use crate::error::{self, Cause};
 use crate::exchange::{self, Next};
@@ -22,9 +23,6 @@ use weir_telemetry::{Closed, log};
 use weir_wire::h2::{Opening, opening};
 use weir_wire::{Deadline, Peer, Stream, proxy_protocol};
 
-/// How long a peer may take none of what is sent to it before it is given up. 60 s, as nginx's `send_timeout`.
-pub(crate) const SEND_TIMEOUT: Duration = Duration::from_secs(60);
-
 /// How long is read from a client that was answered before it had sent everything, in all and without a byte. RFC 9112
 /// §9.6; the times are nginx's `lingering_time` and `lingering_timeout`.
 const LINGER_TIME: Duration = Duration::from_secs(30);
@@ -32,24 +30,6 @@ const LINGER_IDLE: Duration = Duration::from_secs(5);
 
 /// How long a client that was turned away may take to read why.
 const TURNED_AWAY: Duration = Duration::from_millis(250);
-
-/// A client connection, or one stream of it where it speaks HTTP/2.
-pub(crate) struct Client {
-    pub(crate) core: Rc<Core>,
-    /// As the snapshot of the current exchange has it.
-    pub(crate) listener: Rc<LocalListener>,
-    pub(crate) stream: Stream,
-    pub(crate) peer: Peer,
-    pub(crate) tls: bool,
-    pub(crate) forwarding: Rc<Forwarding>,
-    /// Whether its forwarding headers are believed.
-    pub(crate) trusted: bool,
-    pub(crate) handle: Rc<ConnectionHandle>,
-    pub(crate) deadline: Deadline,
-    /// The generation of the snapshot that `listener` is from; 0 before the first request, because a handshake may have
-    /// outlasted a reload.
-    generation: u64,
-}
 
 /// Why no (further) request came.
 enum NoRequest {
@@ -366,75 +346,6 @@ impl Client {
     /// What the first bytes of the connection say of its protocol.
     fn opening(&self, first: &[u8]) -> Opening {
         if self.listener.spec.h2 { opening(first) } else { Opening::Other }
-    }
-
-    /// Whether the client has given up the exchange that waits, as far as it can be known: one that half-closed still reads.
-    /// A stream of HTTP/2 tells at once and for nothing; a socket is asked only after a while (see [`ConnectionHandle::wait`]).
-    pub(crate) fn is_gone(&mut self, cx: &mut Context<'_>) -> bool {
-        (self.stream.h2().is_some() || self.handle.is_watched()) && self.stream.is_reset(cx)
-    }
-
-    /// Takes the listener as the current snapshot has it. A request that arrived as its listener was taken away is still
-    /// served, by the settings it came in under.
-    fn adopt_listener(&mut self) {
-        let local = self.core.local();
-        if local.generation == self.generation {
-            return;
-        }
-        self.generation = local.generation;
-        self.listener = match local.listener(&self.handle.listener) {
-            Some(same) => Rc::clone(same),
-            // Its number may be another's by now: it matches no route that asks for a listener.
-            None => Rc::new(LocalListener {
-                spec: std::sync::Arc::clone(&self.listener.spec),
-                number: u16::MAX,
-                cells: std::sync::Arc::clone(&self.listener.cells),
-            }),
-        };
-        self.trusted = local.snapshot.trusts(self.peer.ip());
-    }
-
-    /// Ends the message that was written, as [`Stream::poll_finish`].
-    pub(crate) async fn finish(&mut self, trailers: &[u8]) -> Result<(), &'static Cause> {
-        poll_fn(|cx| self.stream.poll_finish(cx, trailers)).await.map_err(|_| &error::CLIENT_CLOSED)
-    }
-
-    /// Writes all of `out` within [`SEND_TIMEOUT`] between steps. A stream of HTTP/2 keeps the end of it until it is known
-    /// whether more follows: [`Client::finish`] sends it.
-    pub(crate) async fn write_all(&mut self, out: Vec<u8>) -> Result<(), &'static Cause> {
-        let mut at = 0;
-        let mut waiting_at = None;
-        let result = poll_fn(|cx| {
-            loop {
-                let rest = out.get(at..).unwrap_or_default();
-                let over = rest.is_empty();
-                if over && self.stream.h2().is_some() {
-                    return Poll::Ready(Ok(()));
-                }
-                // TLS takes more than it has sent: the flush can wait for the client as well.
-                let step = if over {
-                    self.stream.poll_flush(cx).map_ok(|()| usize::MAX)
-                } else {
-                    self.stream.poll_write(cx, rest)
-                };
-                match step {
-                    Poll::Ready(Ok(_)) if over => return Poll::Ready(Ok(())),
-                    Poll::Ready(Ok(n)) if n > 0 => at += n,
-                    Poll::Ready(_) => return Poll::Ready(Err(&error::CLIENT_CLOSED)),
-                    Poll::Pending => {
-                        if waiting_at != Some(at) {
-                            waiting_at = Some(at);
-                            self.deadline.set(Instant::now(), SEND_TIMEOUT);
-                        }
-                        ready!(self.deadline.poll_passed(cx));
-                        return Poll::Ready(Err(&error::CLIENT_TOO_SLOW));
-                    }
-                }
-            }
-        })
-        .await;
-        self.core.give_buffer(out);
-        result
     }
 
     /// Ends the connection properly; a peer that takes not even the end of TLS is not waited for long.

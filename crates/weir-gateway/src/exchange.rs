@@ -20,7 +20,7 @@ mod upload;
 
 pub(crate) use transfer::write_answer;
 
-use crate::connection::Client;
+use crate::client::Client;
 use crate::core::Local;
 use crate::error::{self, Cause};
 use crate::filter::{Answer, Cx, Filter, Flow, Hooks, Piece, Refusal};

@@ -52,6 +52,7 @@ pub mod route;
 pub mod snapshot;
 
 mod call;
+mod client;
 mod connection;
 mod core;
 mod exchange;

@@ -3,7 +3,7 @@
 use super::attempt::Attempt;
 use super::upload::{BodyWatch, Upload};
 use super::{Exchange, Next, Stop, can_be_told, run_body_hook};
-use crate::connection::SEND_TIMEOUT;
+use crate::client::SEND_TIMEOUT;
 use crate::core::Local;
 use crate::error::{self, Cause};
 use crate::filter::{Cx, Flow, Hooks};

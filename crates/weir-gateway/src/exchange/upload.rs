@@ -4,7 +4,7 @@
 //! sends anything.
 
 use super::{Stop, run_body_hook};
-use crate::connection::Client;
+use crate::client::Client;
 use crate::core::Local;
 use crate::error::{self, Cause};
 use crate::filter::{Cx, Flow, Hooks};
