@@ -8,13 +8,14 @@ mod step;
 
 pub use step::{Limit, Step};
 
-use crate::report::{Generator, Grade};
+use crate::report::{Generator, Grade, measured};
 use crate::threshold::Threshold;
-use crate::units::{grouped, time};
+use crate::units::{self, grouped, time};
 use crate::{Interrupt, Mistake, Options, Plan, verdict};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt::Write;
+use std::time::Duration;
 
 /// The version of the data model, in [`Knee::schema`].
 pub const SCHEMA: &str = "weir.knee/1";
@@ -25,11 +26,17 @@ const NEAR: f64 = 1.05;
 /// Most rates that are tried: a thousandfold search, twice over.
 const TRIES_MOST: usize = 30;
 
-/// Lowest rate that is tried: below, a step has too few requests.
-const RATE_LEAST: f64 = 1.0;
+/// Lowest and highest rate that is tried, whatever is asked.
+const RATES: (f64, f64) = (1.0, 10e6);
 
-/// Length of a step, its warm-up, and how long it waits for late responses, where nothing is said.
-const STEP: (&str, &str, &str) = ("5s", "1s", "2s");
+/// Length of a step where nothing is said: the first, or as much longer as it takes for enough responses, up to the second.
+const STEP: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(60));
+
+/// Responses that are planned for, for each that is needed: some may be missing.
+const SPARE: f64 = 1.1;
+
+/// Warm-up of a step, and how long it waits for late responses, where nothing is said.
+const AROUND: (&str, &str) = ("1s", "2s");
 
 /// Connections of the closed loop that says where to begin, where nothing is said.
 const CONNECTIONS: u64 = 50;
@@ -48,6 +55,10 @@ pub struct Knee {
     pub limit: Option<Limit>,
     /// What a closed loop reached.
     pub closed_rate: f64,
+    /// Responses that a step must have for these conditions to mean anything.
+    pub needed: u64,
+    /// The lowest rate at which the longest step has as many.
+    pub rate_least: f64,
     /// Each rate tried, in the order of trying.
     pub steps: Vec<Step>,
     /// Whether Ctrl-C ended it.
@@ -79,9 +90,9 @@ impl Knee {
         let or =
             |value: &Option<String>, default: &str| Some(value.clone().unwrap_or_else(|| default.to_owned()));
         let step = Options {
-            duration: or(&options.duration, STEP.0),
-            warmup: or(&options.warmup, STEP.1),
-            graceful_stop: or(&options.graceful_stop, STEP.2),
+            duration: or(&options.duration, &text_of(STEP.0)),
+            warmup: or(&options.warmup, AROUND.0),
+            graceful_stop: or(&options.graceful_stop, AROUND.1),
             ..options.clone()
         };
         let closed = Options {
@@ -104,13 +115,23 @@ impl Knee {
         };
         knee.closed_rate = report.rate();
         knee.generator = report.generator;
+        knee.needed = asked.iter().map(Threshold::needs).max().unwrap_or_default();
+        let told = options.duration.as_deref().and_then(units::duration);
+        let planned = knee.needed as f64 * SPARE;
+        knee.rate_least = (planned / told.unwrap_or(STEP.1).as_secs_f64()).clamp(RATES.0, RATES.1);
         // Where a closed loop got nothing, from the lowest rate: a target that hangs under all it can be given may hold a little.
-        let mut search = Search::begin(knee.closed_rate / 2.0);
+        let mut search = Search::begin(knee.closed_rate / 2.0, knee.rate_least);
         while let Some(rate) = search.next().filter(|_| !interrupt.is_ended()) {
             on_step(rate);
             let thresholds = knee.conditions.clone();
-            let plan =
-                Plan::new(&Options { rate: Some(format!("{rate:.3}/s")), thresholds, ..step.clone() })?;
+            let length =
+                told.unwrap_or_else(|| Duration::from_secs_f64(planned / rate).clamp(STEP.0, STEP.1));
+            let plan = Plan::new(&Options {
+                rate: Some(format!("{rate:.3}/s")),
+                duration: Some(text_of(length)),
+                thresholds,
+                ..step.clone()
+            })?;
             let report = match plan.run(interrupt, |_| ()) {
                 Ok(report) => report,
                 Err(e) => return Ok(Err(e)),
@@ -171,7 +192,10 @@ impl Knee {
         let found = match self.rate {
             Some(rate) => format!("{}/s is the highest rate that holds {conditions}", whole(rate)),
             None if self.interrupted => "interrupted before a rate was found".to_owned(),
-            None => format!("no rate holds {conditions}"),
+            None if self.steps.iter().any(|step| step.held) => {
+                format!("no rate held {conditions} a second time in {} tries", self.steps.len())
+            }
+            None => return self.none_found(&conditions),
         };
         match self.first_broken().filter(|_| self.limit == Some(Limit::Generator)) {
             Some(step) => format!(
@@ -181,6 +205,41 @@ impl Knee {
             ),
             None => found,
         }
+    }
+
+    /// That no rate holds, what was seen at the lowest that was tried, and why none below was.
+    fn none_found(&self, conditions: &str) -> String {
+        let mut text = format!("no rate holds {conditions}");
+        let Some(lowest) = self.by_rate().first().copied() else { return text };
+        let broken: Vec<String> = lowest
+            .broken_by
+            .iter()
+            .map(|why| match lowest.thresholds.iter().find(|t| t.threshold == *why) {
+                Some(t) => {
+                    format!("{} is {}", t.threshold.split(['<', '>']).next().unwrap_or_default(), measured(t))
+                }
+                None if why == step::TOO_FEW => {
+                    format!("{} of {} responses came", grouped(lowest.responses), grouped(self.needed))
+                }
+                None => why.clone(),
+            })
+            .collect();
+        let _ = write!(text, ": at {}/s, the lowest tried, {}", whole(lowest.rate), broken.join(", "));
+        if lowest.limit == Some(Limit::Generator) {
+            let _ = write!(
+                text,
+                ", and the generator could not do better ({})",
+                lowest.of_generator().join(", ")
+            );
+        }
+        if lowest.rate <= self.rate_least && self.rate_least > RATES.0 {
+            let needed = grouped(self.needed);
+            let _ = write!(
+                text,
+                "; below that a step has fewer than the {needed} responses it takes: a longer -d tries lower rates"
+            );
+        }
+        text
     }
 
     /// How far what was found can be believed, and why not: what speaks against a rate that held speaks against it, or where none held, what speaks
@@ -211,6 +270,11 @@ impl Knee {
     }
 }
 
+/// A time as options have it.
+fn text_of(time: Duration) -> String {
+    format!("{}ms", time.as_millis())
+}
+
 fn whole(rate: f64) -> String {
     if rate < 100.0 { format!("{rate:.1}") } else { grouped(rate.round() as u64) }
 }
@@ -225,6 +289,8 @@ fn bar(ns: u64) -> String {
 #[derive(Debug)]
 struct Search {
     at: Option<f64>,
+    /// The lowest rate that it may try.
+    least: f64,
     /// Rates that held, ascending.
     held: Vec<f64>,
     /// The lowest that did not.
@@ -237,9 +303,10 @@ struct Search {
 }
 
 impl Search {
-    fn begin(rate: f64) -> Self {
+    fn begin(rate: f64, least: f64) -> Self {
         Self {
-            at: Some(rate.max(RATE_LEAST)),
+            at: Some(rate.max(least)),
+            least,
             held: Vec::new(),
             broke: None,
             tries: 0,
@@ -281,8 +348,8 @@ impl Search {
         self.at = match (self.held.last(), self.broke) {
             (Some(low), Some(high)) if high / low <= NEAR => Some(*low),
             (Some(low), Some(high)) => Some((low * high).sqrt()),
-            (Some(low), None) => Some(low * 2.0),
-            (None, _) => Some(at / 2.0).filter(|rate| *rate >= RATE_LEAST),
+            (Some(low), None) => Some((low * 2.0).min(RATES.1)),
+            (None, _) => Some((at / 2.0).max(self.least)).filter(|rate| *rate < at),
         };
     }
 }
@@ -290,10 +357,11 @@ impl Search {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::ThresholdResult;
 
     /// Searches a target for which `holds` decides; what was found, and the tries.
     fn search(begin: f64, mut holds: impl FnMut(f64) -> bool) -> (Option<f64>, usize) {
-        let mut search = Search::begin(begin);
+        let mut search = Search::begin(begin, RATES.0);
         while let Some(rate) = search.next() {
             search.tell(holds(rate));
         }
@@ -322,7 +390,7 @@ mod tests {
 
     #[test]
     fn a_generator_that_fails_once_is_tried_again() {
-        let mut search = Search::begin(1000.0);
+        let mut search = Search::begin(1000.0, RATES.0);
         assert!(search.excuse() && search.next() == Some(1000.0));
         assert!(!search.excuse(), "and not for ever");
         search.tell(false);
@@ -339,7 +407,48 @@ mod tests {
 
     #[test]
     fn a_search_ends() {
-        assert_eq!(search(1000.0, |_| false), (None, 10));
-        assert_eq!(search(1000.0, |_| true).1, TRIES_MOST);
+        assert_eq!(search(1000.0, |_| false), (None, 11));
+        assert_eq!(search(1000.0, |_| true), (Some(RATES.1), 16));
+    }
+
+    #[test]
+    fn no_rate_is_tried_that_has_too_few_responses() {
+        let mut search = Search::begin(700.0, 220.0);
+        let mut tried = Vec::new();
+        while let Some(rate) = search.next() {
+            tried.push(rate);
+            search.tell(false);
+        }
+        assert_eq!(tried, [700.0, 350.0, 220.0]);
+        assert_eq!(Search::begin(3.0, 220.0).next(), Some(220.0));
+    }
+
+    #[test]
+    fn what_does_not_hold_is_told_with_what_was_seen() {
+        let result =
+            ThresholdResult { threshold: "p99<20ms".to_owned(), measured: Some(51e6), passed: false };
+        let step = Step {
+            rate: 220.0,
+            responses: 900,
+            broken_by: vec!["p99<20ms".to_owned()],
+            limit: Some(Limit::Target),
+            thresholds: vec![result],
+            reasons: vec!["late_starts".to_owned()],
+            ..Step::default()
+        };
+        let conditions = vec!["p99<20ms".to_owned()];
+        let mut knee =
+            Knee { conditions, steps: vec![step], needed: 1_000, rate_least: 220.0, ..Knee::default() };
+        assert_eq!(
+            knee.found(),
+            "no rate holds p99<20ms: at 220/s, the lowest tried, p99 is 51.00 ms; below that a step has fewer than the 1,000 responses it takes: a longer -d tries lower rates"
+        );
+        knee.rate_least = 1.0;
+        knee.steps[0].broken_by = vec![step::TOO_FEW.to_owned()];
+        knee.steps[0].limit = Some(Limit::Generator);
+        assert_eq!(
+            knee.found(),
+            "no rate holds p99<20ms: at 220/s, the lowest tried, 900 of 1,000 responses came, and the generator could not do better (late_starts)"
+        );
     }
 }

@@ -32,6 +32,7 @@ pub use parts::{
 };
 pub use plan::{CallKind, CallPlan, End, Pace, PlanAsRun, Protocol, Stage, StageUnit, Stop, TargetPlan};
 pub use saved::read;
+pub(crate) use text::measured;
 pub use text::verdict as verdict_text;
 pub use times::{Latency, Percentiles, Phases, Series, Tick};
 pub use verify::{Difference, verify};
@@ -378,6 +379,11 @@ impl Report {
     /// Processor time of the generator as a share of one core, of its busiest thread.
     pub fn busiest_thread(&self) -> f64 {
         self.threads.iter().map(|t| self.share_of(t, t.cpu_ns)).fold(0.0, f64::max)
+    }
+
+    /// The most that a thread of the generator wanted of its core: what it used and what it waited for, as a share of the time.
+    pub(crate) fn most_wanted(&self) -> f64 {
+        self.threads.iter().map(|t| self.share_of(t, t.cpu_ns + t.waited_ns)).fold(0.0, f64::max)
     }
 
     /// The longest that a thread of the generator waited for a processor, as a share of the time.

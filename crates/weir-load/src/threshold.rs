@@ -1,9 +1,9 @@
 //! Conditions on a whole run: `p99<20ms`, `errors<0.1%`, `rate>5000`.
 
-use crate::Report;
 use crate::options::Mistake;
 use crate::report::ThresholdResult;
 use crate::units;
+use crate::{Histogram, Report};
 
 /// A condition on a report.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,6 +34,15 @@ enum Metric {
 enum Which {
     Response,
     Service,
+}
+
+impl Which {
+    const fn of(self, r: &Report) -> &Histogram {
+        match self {
+            Self::Response => &r.latency.response,
+            Self::Service => &r.latency.service,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,13 +82,51 @@ impl Threshold {
     /// What was measured, and whether the condition holds. Without anything to measure it does not.
     pub fn judge(&self, report: &Report) -> ThresholdResult {
         let measured = self.metric.of(report);
-        let passed = measured.is_some_and(|m| match self.order {
-            Order::AtLeast => m >= self.bound,
-            Order::AtMost => m <= self.bound,
-            Order::Less => m < self.bound,
-            Order::More => m > self.bound,
-        });
+        let passed = measured.is_some_and(|m| self.holds_at(m));
         ThresholdResult { threshold: self.text.clone(), measured, passed }
+    }
+
+    fn holds_at(&self, measured: f64) -> bool {
+        match self.order {
+            Order::AtLeast => measured >= self.bound,
+            Order::AtMost => measured <= self.bound,
+            Order::Less => measured < self.bound,
+            Order::More => measured > self.bound,
+        }
+    }
+
+    /// How many responses it takes to judge it: ten on the rarer side of a percentile, and enough for a share that one failure does not break it.
+    pub(crate) fn needs(&self) -> u64 {
+        match self.metric {
+            Metric::Quantile(_, q) => responses_for(q),
+            Metric::Errors | Metric::Failed if self.bound > 0.0 => {
+                ((1.0 / self.bound).ceil() as u64).clamp(BEYOND, NEEDS_MOST)
+            }
+            _ => BEYOND,
+        }
+    }
+
+    /// Whether a time would be within its bound if the generator had not been late itself; none for what is no time. A start that is late counts
+    /// to the response time; the reading of the answer is taken to be as late, and counts to both times.
+    pub(crate) fn holds_without_lateness(&self, report: &Report) -> Option<bool> {
+        let late = &report.health.start_lag;
+        let (which, late) = match self.metric {
+            Metric::Max(which) => (which, late.max() as f64),
+            Metric::Mean(which) => (which, late.mean()),
+            Metric::Quantile(which, q) => (which, late.quantile(q) as f64),
+            _ => return None,
+        };
+        let times = if which == Which::Response { 2.0 } else { 1.0 };
+        Some(self.holds_at(self.metric.of(report)? - times * late))
+    }
+
+    /// Whether even the fastest response is beyond a bound of times.
+    pub(crate) fn is_broken_by_the_fastest(&self, report: &Report) -> bool {
+        let (Metric::Max(which) | Metric::Mean(which) | Metric::Quantile(which, _)) = self.metric else {
+            return false;
+        };
+        let times = which.of(report);
+        !times.is_empty() && !self.holds_at(times.min() as f64)
     }
 
     /// The metric as written: `errors`, `p99`.
@@ -96,6 +143,18 @@ impl Threshold {
     pub(crate) const fn needs_cost(&self) -> bool {
         matches!(self.metric, Metric::CostUs | Metric::PerCore)
     }
+}
+
+/// Most responses that a condition on a share asks for: beyond, a search would take hours.
+const NEEDS_MOST: u64 = 10_000;
+
+/// Samples that must lie beyond a percentile for it to mean anything.
+pub(crate) const BEYOND: u64 = 10;
+
+/// How many responses it takes for this percentile, 0 to 1, to mean anything: [`BEYOND`] on its rarer side.
+pub(crate) fn responses_for(quantile: f64) -> u64 {
+    // The small term: 1 - 0.999 is a little less than 0.001.
+    (BEYOND as f64 / (1.0 - quantile).min(quantile) - 1e-6).ceil() as u64
 }
 
 /// The percentile that a threshold as written quotes, 0 to 1.
@@ -155,10 +214,7 @@ impl Metric {
     }
 
     fn of(self, r: &Report) -> Option<f64> {
-        let of = |which| match which {
-            Which::Response => &r.latency.response,
-            Which::Service => &r.latency.service,
-        };
+        let of = |which: Which| which.of(r);
         let share = |part: u64, of: u64| (of > 0).then(|| part as f64 / of as f64);
         match self {
             Self::Checks => {
@@ -248,6 +304,43 @@ mod tests {
         for text in ["p99<1s", "errors<1%", "checks>0", "cost<1s", "max<1s"] {
             let result = Threshold::parse("--threshold", text).unwrap().judge(&Report::default());
             assert_eq!((result.measured, result.passed), (None, false), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_condition_says_how_many_responses_it_needs() {
+        for (text, want) in [
+            ("p50<1s", 20),
+            ("p99<1s", 1_000),
+            ("p99.9<1s", 10_000),
+            ("p1<1s", 1_000),
+            ("max<1s", 10),
+            ("errors<0.1%", 1_000),
+            ("failed<50%", 10),
+            ("errors<=0", 10),
+            ("errors<0.0001%", 10_000),
+        ] {
+            assert_eq!(Threshold::parse("", text).unwrap().needs(), want, "{text}");
+        }
+    }
+
+    #[test]
+    fn lateness_of_the_generator_is_taken_off_a_time() {
+        let mut r = report();
+        r.health.start_lag.record_n(50_000_000, 100);
+        for (text, without, fastest) in [
+            ("p50<120ms", Some(true), false),
+            ("p50<90ms", Some(true), false),
+            ("p99<90ms", Some(false), false),
+            ("service.p99<50ms", Some(true), false),
+            ("service.p99<48ms", Some(false), false),
+            ("p50<2ms", Some(true), true),
+            ("p50<1ms", Some(true), true),
+            ("errors<1%", None, false),
+        ] {
+            let condition = Threshold::parse("", text).unwrap();
+            let told = (condition.holds_without_lateness(&r), condition.is_broken_by_the_fastest(&r));
+            assert_eq!(told, (without, fastest), "{text}");
         }
     }
 

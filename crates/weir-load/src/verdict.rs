@@ -111,9 +111,6 @@ pub const REOPENED: f64 = 0.01;
 /// A step of the clock that is no drift: NTP slews by 0.05 % at most, so this is ten times that, and never less than 10 ms.
 pub const CLOCK_SHARE: f64 = 0.005;
 
-/// Samples that must lie beyond a percentile for it to mean anything.
-pub const BEYOND: u64 = 10;
-
 /// The percentile that every report quotes and that needs the most responses.
 pub const QUOTED: f64 = 0.999;
 
@@ -390,8 +387,7 @@ fn unsolicited(r: &Report) -> Option<String> {
 fn too_short(r: &Report) -> Option<String> {
     let asked = r.thresholds.iter().filter_map(|t| crate::threshold::quantile_of(&t.threshold));
     let quoted = asked.fold(QUOTED, f64::max);
-    // The small term: 1 - 0.999 is a little less than 0.001.
-    let needed = (BEYOND as f64 / (1.0 - quoted) - 1e-6).ceil() as u64;
+    let needed = crate::threshold::responses_for(quoted);
     let n = r.counts.responses;
     (n > 0 && n < needed).then(|| {
         let p = format!("{:.4}", quoted * 100.0);

@@ -1,6 +1,6 @@
 //! One rate that was tried: whether it held, what broke it, and whose limit that is.
 //!
-//! Conditions look at responses. What never came, came as a refusal or failed a check is in no latency, so a step is asked for more than its
+//! A step counts only with enough responses for what is asked: four of them say nothing of a p99. Conditions look at responses. What never came, came as a refusal or failed a check is in no latency, so a step is asked for more than its
 //! conditions: what the verdict calls INVALID breaks it, and so does what goes wrong in more than the verdict's share where no condition speaks of it.
 
 use crate::report::{Grade, Percentiles, Report, ThresholdResult};
@@ -15,6 +15,8 @@ use serde::{Deserialize, Serialize};
 pub struct Step {
     /// Requests a second as planned.
     pub rate: f64,
+    /// Responses in it.
+    pub responses: u64,
     /// Responses a second.
     pub responses_per_s: f64,
     /// Response time.
@@ -23,7 +25,7 @@ pub struct Step {
     pub failed_share: f64,
     /// Whether all conditions held and nothing else broke it.
     pub held: bool,
-    /// What broke it: conditions, and codes of reasons.
+    /// What broke it: conditions, codes of reasons, and `too_few_responses`.
     pub broken_by: Vec<String>,
     /// Whose limit it is that it did not hold; none where it held.
     pub limit: Option<Limit>,
@@ -42,6 +44,9 @@ pub enum Limit {
     /// The target.
     Target,
 }
+
+/// What breaks a step that has too few responses for its conditions.
+pub(super) const TOO_FEW: &str = "too_few_responses";
 
 impl Step {
     pub(super) fn of(rate: f64, mut report: Report, conditions: &[Threshold]) -> Self {
@@ -64,13 +69,16 @@ impl Step {
         let mut broken_by: Vec<String> =
             thresholds.iter().filter(|t| !t.passed).map(|t| t.threshold.clone()).collect();
         broken_by.extend(reasons.iter().filter(|code| breaks(code, conditions, hung)).cloned());
+        let needed = conditions.iter().map(Threshold::needs).max().unwrap_or_default();
+        broken_by.extend((report.counts.responses < needed).then(|| TOO_FEW.to_owned()));
         let held = broken_by.is_empty();
         Self {
             rate,
+            responses: report.counts.responses,
             responses_per_s: report.rate(),
             response: Percentiles::of(&report.latency.response),
             failed_share: report.failed_share(),
-            limit: (!held).then(|| whose(&reasons)),
+            limit: (!held).then(|| whose(&report, &reasons, &broken_by, conditions)),
             held,
             broken_by,
             thresholds,
@@ -104,10 +112,25 @@ fn breaks(code: &str, conditions: &[Threshold], hung: f64) -> bool {
     }
 }
 
-/// Where the generator did not do its part, that is why, but for what only a target can answer.
-fn whose(reasons: &[String]) -> Limit {
+/// Whose limit it is. The generator is blamed on evidence alone: that it was short of something is none where the target would have failed all the
+/// same.
+fn whose(report: &Report, reasons: &[String], broken_by: &[String], conditions: &[Threshold]) -> Limit {
     let sides = |side: Side| reasons.iter().any(|code| verdict::side_of(code) == side);
-    if sides(Side::Generator) && !sides(Side::Answers) { Limit::Generator } else { Limit::Target }
+    // What only a target can answer, and what no generator can hasten.
+    let broken: Vec<&Threshold> = conditions.iter().filter(|c| broken_by.contains(&c.text)).collect();
+    if sides(Side::Answers)
+        || !sides(Side::Generator)
+        || broken.iter().any(|c| c.is_broken_by_the_fastest(report))
+    {
+        return Limit::Target;
+    }
+    let has_run_out =
+        ["out_of_ports", "out_of_descriptors"].iter().any(|code| reasons.iter().any(|r| r == code));
+    let had_no_core = report.most_wanted() > verdict::BUSY;
+    // It was late now and then: then the times must hold without that, and nothing else be broken.
+    let was_late = broken.len() == broken_by.len()
+        && broken.iter().all(|c| c.holds_without_lateness(report) == Some(true));
+    if has_run_out || had_no_core || was_late { Limit::Generator } else { Limit::Target }
 }
 
 #[cfg(test)]
@@ -173,6 +196,31 @@ mod tests {
     }
 
     #[test]
+    fn a_step_with_too_few_responses_for_what_is_asked_holds_nothing() {
+        let few = |n: u64| {
+            move |r: &mut Report| {
+                (r.counts.requests, r.counts.responses) = (n, n);
+                r.counts.statuses = [(200, n)].into();
+                r.latency.response = crate::Histogram::new();
+                r.latency.response.record_n(1_000_000, n);
+            }
+        };
+        for (condition, n, want) in [
+            ("p99<20ms", 4, false),
+            ("p99<20ms", 999, false),
+            ("p99<20ms", 1_000, true),
+            ("p50<20ms", 20, true),
+            ("p50<20ms", 19, false),
+            ("errors<0.1%", 999, false),
+            ("rate>1", 9, false),
+        ] {
+            let step = step(&[condition], few(n));
+            assert_eq!(step.held, want, "{condition} of {n}: {step:?}");
+            assert_eq!(step.broken_by.contains(&TOO_FEW.to_owned()), !want, "{step:?}");
+        }
+    }
+
+    #[test]
     fn a_step_that_the_generator_could_not_make_is_not_the_targets_limit() {
         let busy = |r: &mut Report| r.threads[0].cpu_ns = 9_500_000_000;
         let slow = |r: &mut Report| r.latency.response.record_n(1_000_000_000, 10_000);
@@ -189,6 +237,32 @@ mod tests {
             (ports.limit, &*ports.broken_by),
             (Some(Limit::Generator), &["out_of_ports".to_owned()][..])
         );
+        // Late by 3 ms, but the target takes 50: the target it is, however late the start was.
+        let late = |r: &mut Report| r.health.start_lag.record_n(3_000_000, 10_000);
+        let slow_by = |ms: u64| {
+            move |r: &mut Report| {
+                late(r);
+                r.latency.response = crate::Histogram::new();
+                r.latency.response.record_n(ms * 1_000_000, 9_000);
+                r.latency.response.record_n(2_000_000, 1_000);
+            }
+        };
+        let blamed = step(&["p99<20ms"], slow_by(50));
+        assert!(blamed.reasons.contains(&"late_starts".to_owned()), "{blamed:?}");
+        assert_eq!(blamed.limit, Some(Limit::Target));
+        assert_eq!(step(&["p99<20ms"], slow_by(24)).limit, Some(Limit::Generator));
+        let and_missed = step(&["p99<20ms"], |r| {
+            slow_by(24)(r);
+            r.counts.unsent = 1_000;
+        });
+        assert_eq!(and_missed.limit, Some(Limit::Target), "{and_missed:?}");
+        // Not one response is within the bound, and a busy generator is no reason for that.
+        let never = step(&["p99<20ms"], |r| {
+            busy(r);
+            r.latency.response = crate::Histogram::new();
+            r.latency.response.record_n(50_000_000, 10_000);
+        });
+        assert_eq!(never.limit, Some(Limit::Target));
         // No generator makes a target refuse.
         let refused = step(&["p99<20ms"], |r| {
             busy(r);

@@ -265,7 +265,7 @@ fn results(r: &Report, out: &mut String) {
 }
 
 /// What a threshold measured, in the unit its bound is written in.
-pub(super) fn measured(t: &super::ThresholdResult) -> String {
+pub(crate) fn measured(t: &super::ThresholdResult) -> String {
     let Some(m) = t.measured else { return "nothing to measure".to_owned() };
     if t.threshold.contains('%') {
         return format!("{:.3} %", m * 100.0);
