@@ -188,9 +188,10 @@ pub(crate) fn skip_value(c: &mut Cursor<'_>) -> Result<(), Stop> {
     }
 }
 
-/// §6.2: `1*DIGIT`, at most 2^63 - 1.
+/// §6.2: `1*DIGIT`, at most 2^63 - 1, and without zeros in front: some read `010` as eight, some compare lengths as text.
 fn length(value: &[u8]) -> Option<u64> {
-    if value.is_empty() || value.len() > 19 || !value.iter().all(u8::is_ascii_digit) {
+    let zero_in_front = value.len() > 1 && value.first() == Some(&b'0');
+    if value.is_empty() || zero_in_front || value.len() > 19 || !value.iter().all(u8::is_ascii_digit) {
         return None;
     }
     let n = value.iter().try_fold(0u64, |n, b| n.checked_mul(10)?.checked_add(u64::from(b - b'0')))?;

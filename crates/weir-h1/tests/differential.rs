@@ -70,6 +70,7 @@ const LINES: &[&[u8]] = &[
     b"Content-Length: 5",
     b"Content-Length:0",
     b"content-length: 12 ",
+    b"Content-Length: 05",
     b"Transfer-Encoding: chunked",
     b"Transfer-Encoding:\tChunked ",
     b"Transfer-Encoding: gzip, chunked",

@@ -291,7 +291,9 @@ const FIELDS: &[Row] = &[
     (b"content-length:5\r\n", Ok("length=5 | content-length: 5")),
     (b"Content-Length:   5 \t\r\n", Ok("length=5 | Content-Length: 5")),
     (b"Content-Length: 0\r\n", Ok("| Content-Length: 0")),
-    (b"Content-Length: 007\r\n", Ok("length=7 | Content-Length: 007")),
+    (b"Content-Length: 007\r\n", Err(Kind::ContentLength)),
+    (b"Content-Length: 05\r\n", Err(Kind::ContentLength)),
+    (b"Content-Length: 00\r\n", Err(Kind::ContentLength)),
     (
         b"Content-Length: 9223372036854775807\r\n",
         Ok("length=9223372036854775807 | Content-Length: 9223372036854775807"),

@@ -95,6 +95,8 @@ const FIELDS: &[Row] = &[
     (b"Content-Length: 5\r\nContent-Length: 6\r\n", Err(Kind::ContentLength)),
     (b"Content-Length: 5, 5\r\n", Err(Kind::ContentLength)),
     (b"Content-Length: +5\r\n", Err(Kind::ContentLength)),
+    (b"Content-Length: 05\r\n", Err(Kind::ContentLength)),
+    (b"Content-Length: 00\r\n", Err(Kind::ContentLength)),
     (b"Content-Length:\r\n", Err(Kind::ContentLength)),
     (b"Content-Length: 99999999999999999999\r\n", Err(Kind::ContentLength)),
     (b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n", Err(Kind::Framing)),

@@ -156,7 +156,9 @@ fn message(lines: Lines, old: bool) -> Option<Head> {
     };
     let length = match lengths[..] {
         [] => None,
-        [one] if one.len() <= 19 && !one.is_empty() && one.iter().all(u8::is_ascii_digit) => {
+        // §6.2 lets zeros stand in front; a peer that reads octal, or compares text, reads another number.
+        [b"0"] => Some(0),
+        [one] if one.len() <= 19 && matches!(one, [b'1'..=b'9', ..]) && one.iter().all(u8::is_ascii_digit) => {
             let n: u64 = std::str::from_utf8(one).ok()?.parse().ok()?;
             Some(n).filter(|n| i64::try_from(*n).is_ok()).map(Some)?
         }

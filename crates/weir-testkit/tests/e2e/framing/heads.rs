@@ -67,6 +67,7 @@ const LENGTHS: &[Row] = &[
         BAD_FRAMING,
     ),
     ("a list of lengths", b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1, 1\r\n\r\na", BAD_FRAMING),
+    ("a zero in front", b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 01\r\n\r\na", BAD_FRAMING),
     ("a sign", b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: +1\r\n\r\na", BAD_FRAMING),
     ("a negative length", b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: -1\r\n\r\n", BAD_FRAMING),
     ("a hexadecimal length", b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 0x1\r\n\r\na", BAD_FRAMING),

@@ -219,6 +219,7 @@ fn an_upstream_that_breaks_the_rules() {
         ("101", &[(":status", "101")]),
         ("two lengths", &[(":status", "200"), ("content-length", "1"), ("content-length", "2")]),
         ("a length that is none", &[(":status", "200"), ("content-length", "+1")]),
+        ("a zero before a length", &[(":status", "200"), ("content-length", "02")]),
     ];
     let upstream = Upstream::listen();
     table(
