@@ -196,6 +196,8 @@ impl<'c> Exchange<'c> {
         } else {
             forward::distrust(&mut self.head);
         }
+        // A route's condition must see what an upstream sees that reads `_` as `-`.
+        self.head.headers.remove_twins(&self.local.snapshot.matched_fields);
         Ok(())
     }
 
@@ -283,6 +285,7 @@ impl<'c> Exchange<'c> {
     fn filter_one(&mut self, snapshot: &snapshot::Snapshot, index: u32) -> Result<Flow, Stop> {
         let instance = &snapshot.filters[index as usize];
         self.ran.push(index);
+        self.head.headers.remove_twins(&instance.guards.request);
         let Some(cx) = self.cx.as_mut().filter(|_| instance.hooks.has(Hooks::REQUEST)) else {
             return Ok(Flow::Continue);
         };

@@ -115,6 +115,15 @@ impl BitOr for Hooks {
     }
 }
 
+/// The names of the fields that a filter answers for: see [`Filter::guards`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FieldGuards {
+    /// Fields of requests.
+    pub request: Vec<FieldName>,
+    /// Fields of responses.
+    pub response: Vec<FieldName>,
+}
+
 /// What [`Filter::wait`] returns.
 pub type Waiting<'a, T = Flow> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
@@ -124,6 +133,14 @@ pub trait Filter: Send + Sync + 'static {
     /// above all where it leaves bodies alone.
     fn hooks(&self) -> Hooks {
         Hooks::ALL
+    }
+
+    /// The fields that this filter sets, hides or decides by. None by default.
+    ///
+    /// Nobody gets past the filter by another spelling of such a field of a request (`x_user` for `x-user`, which CGI and
+    /// WSGI read as one): it is dropped before `on_request`. Nor by a trailer of that name, in either direction.
+    fn guards(&self) -> FieldGuards {
+        FieldGuards::default()
     }
 
     /// Sees, and may change, the request head before an upstream is chosen.

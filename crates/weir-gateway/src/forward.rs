@@ -19,6 +19,12 @@ const FORWARDING: [Known; 6] = [
     Known::XRealIp,
 ];
 
+/// What a client that is not trusted may not say: who asked, by what way, and for which other path.
+const DISTRUSTED: [Known; 7] = {
+    let [forwarded, x_for, x_host, x_other, x_proto, x_real_ip] = FORWARDING;
+    [forwarded, x_for, x_host, x_other, x_proto, x_real_ip, Known::XOriginalUrl]
+};
+
 /// Most addresses of an X-Forwarded-For that are walked for the client's.
 const MAX_HOPS: usize = 64;
 
@@ -54,8 +60,8 @@ impl Forwarding {
 
 /// Drops the forwarding headers of a client that is not trusted to set them.
 pub(crate) fn distrust(head: &mut RequestHead) {
-    if head.headers.has_any(&FORWARDING) {
-        for known in FORWARDING {
+    if head.headers.has_any(&DISTRUSTED) {
+        for known in DISTRUSTED {
             head.headers.remove_known(known);
         }
     }

@@ -13,6 +13,7 @@ use crate::upstream::Upstream;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
+use weir_h1::NameSet;
 use weir_telemetry::{ListenerId, RouteId as RouteSeries};
 use weir_wire::h2::{FloodLimits, ServerLimits};
 use weir_wire::listen::Address;
@@ -35,6 +36,8 @@ pub struct Snapshot {
     pub(crate) connections: usize,
     pub(crate) trusted: Vec<ipnet::IpNet>,
     pub(crate) expose_causes: bool,
+    /// The header fields that some route's `match` asks for.
+    pub(crate) matched_fields: NameSet,
 }
 
 /// A listener as run.
@@ -96,11 +99,19 @@ pub(crate) enum Target {
     Split(Box<[(u32, usize)]>),
 }
 
+/// The fields that a filter answers for: see [`Filter::guards`].
+#[derive(Default)]
+pub(crate) struct Guards {
+    pub(crate) request: NameSet,
+    pub(crate) response: NameSet,
+}
+
 /// A filter as run.
 pub(crate) struct Instance {
     pub(crate) name: &'static str,
     pub(crate) filter: Box<dyn Filter>,
     pub(crate) hooks: Hooks,
+    pub(crate) guards: Guards,
     /// Its settings with every default filled in, for `explain`.
     pub(crate) settings: serde_json::Value,
 }
@@ -130,6 +141,7 @@ impl Snapshot {
             connections: 0,
             trusted: Vec::new(),
             expose_causes: false,
+            matched_fields: NameSet::default(),
         }
     }
 

@@ -113,6 +113,16 @@ impl BodyReader {
         &self.trailers
     }
 
+    /// Keeps the trailers for whose name `keep` says so.
+    pub fn retain_trailers(&mut self, mut keep: impl FnMut(&[u8]) -> bool) {
+        let lines = std::mem::take(&mut self.trailers);
+        for line in lines.split_inclusive(|&b| b == b'\n') {
+            if keep(line.split(|&b| b == b':').next().unwrap_or_default()) {
+                self.trailers.extend_from_slice(line);
+            }
+        }
+    }
+
     /// Takes the next piece of body out of `input`.
     ///
     /// # Errors
@@ -368,6 +378,8 @@ mod tests {
             Forwarded: x\r\nupgrade: x\r\nkeep-alive: 1\r\nRange: x\r\ngrpc-status: 0\r\n\r\n";
         assert_eq!(reader.step(wire), Ok(Step::End { used: wire.len() }));
         assert_eq!(reader.trailers(), b"X-Sum: 1\r\ngrpc-status: 0\r\n");
+        reader.retain_trailers(|name| name != b"X-Sum");
+        assert_eq!(reader.trailers(), b"grpc-status: 0\r\n");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The fields of one message: ranges into the received bytes, and an arena for what was added since.
 
-use crate::name::{FieldName, Known};
+use crate::name::{FieldName, Known, NameSet, reads_as};
 use std::fmt;
 
 /// The fields of one message, in the order received.
@@ -128,12 +128,18 @@ impl Fields {
 
     /// Removes every field of that name; tells whether there was one.
     ///
-    /// Spellings with `_` for `-` go too: WSGI, CGI and PHP read both as one name, and what a filter removes before it sets
-    /// it must not come in by the other door.
+    /// Spellings with `_` for `-`, or `-` for `_`, go too: WSGI, CGI and PHP read both as one name, and what a filter
+    /// removes before it sets it must not come in by the other door.
     pub fn remove(&mut self, name: &FieldName) -> bool {
         let name = name.as_str().as_bytes();
-        let same = |a: u8, b: u8| a.eq_ignore_ascii_case(&b) || (a == b'_' && b == b'-');
-        self.remove_where(|n, _| n.len() == name.len() && n.iter().zip(name).all(|(a, b)| same(*a, *b)))
+        self.remove_where(|n, _| reads_as(n, name))
+    }
+
+    /// Removes the other spellings of these names, with `_` for `-` or the other way round, and leaves the names themselves:
+    /// for fields that decide something here and go on to an upstream that may read another one in their place. Tells
+    /// whether there was one.
+    pub fn remove_twins(&mut self, names: &NameSet) -> bool {
+        !names.is_empty() && self.remove_where(|n, _| names.has_twin(n))
     }
 
     /// Removes every field of a known name; tells whether there was one.
@@ -256,7 +262,7 @@ fn check(value: &[u8]) -> Result<(), InvalidValue> {
 
 #[cfg(test)]
 mod tests {
-    use crate::{FieldName, Known, Limits, Progress, RequestHead, parse_request};
+    use crate::{FieldName, Known, Limits, NameSet, Progress, RequestHead, parse_request};
 
     fn head(text: &str) -> RequestHead {
         let mut head = RequestHead::default();
@@ -293,6 +299,20 @@ mod tests {
         assert_eq!(head.headers.get_known(Known::Host), Some(&b"a"[..]));
         assert!(head.headers.remove_known(Known::Host));
         assert_eq!(head.headers.len(), 2);
+    }
+
+    #[test]
+    fn names_that_servers_read_as_one() {
+        const SENT: &str =
+            "GET / HTTP/1.1\r\nHost: a\r\nX-Key: 1\r\nx_key: 2\r\nX-Keys: 3\r\nmy_id: 4\r\nMy-Id: 5\r\n\r\n";
+        let mut whole = head(SENT);
+        assert!(whole.headers.remove(&name("x-key")));
+        assert!(whole.headers.remove(&name("my_id")));
+        assert_eq!(written(&whole), "Host: a\r\nX-Keys: 3\r\n");
+        let mut twins = head(SENT);
+        assert!(twins.headers.remove_twins(&NameSet::new([name("x-key"), name("my_id")])));
+        assert!(!twins.headers.remove_twins(&NameSet::new([name("x-keys")])));
+        assert_eq!(written(&twins), "Host: a\r\nX-Key: 1\r\nX-Keys: 3\r\nmy_id: 4\r\n");
     }
 
     #[test]

@@ -20,5 +20,5 @@ pub use body::{BodyKind, BodyReader, CHUNK_LINE_BYTES, Step, TRAILER_BYTES, writ
 pub use error::{Error, Kind};
 pub use fields::{Fields, InvalidValue};
 pub use head::{Connection, Method, RequestHead, ResponseHead, TargetForm, Version};
-pub use name::{FieldName, InvalidName, Known, is_token};
+pub use name::{FieldName, InvalidName, Known, NameSet, is_token};
 pub use parse::{Limits, Progress, parse_request, parse_response};

@@ -8,8 +8,9 @@ use std::fmt;
 pub enum Known {
     /// Any other field.
     Other,
-    /// A trust field (`Forwarded`, `X-Forwarded-*`, `X-Real-IP`) spelled with `_` for `-`: many servers read both as one
-    /// variable, so it is dropped while parsing. It could otherwise pass by the rule that strips the real one.
+    /// A field that decides trust or framing (`X-Forwarded-*`, `X-Real-IP`, `Content-Length` and their like) spelled with
+    /// `_` for `-`: many servers read both as one variable, so it is dropped while parsing. It could otherwise pass by the
+    /// rule that strips the real one.
     Alias,
     /// `Connection`
     Connection,
@@ -43,6 +44,9 @@ pub enum Known {
     XForwardedOther,
     /// `X-Forwarded-Proto`
     XForwardedProto,
+    /// `X-Original-URL` or `X-Rewrite-URL`: frameworks that believe them serve another path than the one in the request
+    /// line, by which access was decided.
+    XOriginalUrl,
     /// `X-Real-IP`
     XRealIp,
     /// `X-Weir-Cause`
@@ -55,7 +59,7 @@ impl Known {
         1 << self as u8
     }
 
-    /// Looks a name up. Cost: one match on the length and at most two comparisons.
+    /// Looks a name up. Cost: one match on the length and at most three comparisons.
     pub fn of(name: &[u8]) -> Self {
         let is = |text: &str| name.eq_ignore_ascii_case(text.as_bytes());
         match name.len() {
@@ -66,52 +70,51 @@ impl Known {
             7 if is("upgrade") => Self::Upgrade,
             7 if is("trailer") => Self::Trailer,
             9 if is("forwarded") => Self::Forwarded,
+            9 if is("x-real-ip") => Self::XRealIp,
             10 if is("connection") => Self::Connection,
             10 if is("keep-alive") => Self::KeepAlive,
             12 if is("x-weir-cause") => Self::XWeirCause,
+            13 if is("x-rewrite-url") => Self::XOriginalUrl,
             14 if is("content-length") => Self::ContentLength,
-            9 if is("x-real-ip") => Self::XRealIp,
-            9 | 14..=17 => match name.len() {
-                15 if is("x-forwarded-for") => Self::XForwardedFor,
-                16 if is("proxy-connection") => Self::ProxyConnection,
-                16 if is("x-forwarded-host") => Self::XForwardedHost,
-                17 if is("transfer-encoding") => Self::TransferEncoding,
-                17 if is("x-forwarded-proto") => Self::XForwardedProto,
-                _ if is_alias(name) => Self::Alias,
-                _ => Self::other(name),
-            },
+            14 if is("x-original-url") => Self::XOriginalUrl,
+            15 if is("x-forwarded-for") => Self::XForwardedFor,
+            16 if is("proxy-connection") => Self::ProxyConnection,
+            16 if is("x-forwarded-host") => Self::XForwardedHost,
+            17 if is("transfer-encoding") => Self::TransferEncoding,
+            17 if is("x-forwarded-proto") => Self::XForwardedProto,
             _ => Self::other(name),
+        }
+    }
+
+    /// A name that has no arm of its own: one of the family `X-Forwarded`, a known one spelled with `_`, or any other.
+    fn other(name: &[u8]) -> Self {
+        const FAMILY: &[u8] = b"x-forwarded";
+        let alias = |text: &str| if reads_as(name, text.as_bytes()) { Self::Alias } else { Self::Other };
+        match (name.first(), name.len()) {
+            (Some(b'c' | b'C'), 14) => alias("content-length"),
+            (Some(b't' | b'T'), 17) => alias("transfer-encoding"),
+            (Some(b'x' | b'X'), 9) => alias("x-real-ip"),
+            (Some(b'x' | b'X'), 11..) => {
+                let (start, rest) = name.split_at_checked(FAMILY.len()).unwrap_or_default();
+                if matches!(rest.first(), None | Some(b'-' | b'_')) && reads_as(start, FAMILY) {
+                    return if name.contains(&b'_') { Self::Alias } else { Self::XForwardedOther };
+                }
+                match name.len() {
+                    13 => alias("x-rewrite-url"),
+                    14 => alias("x-original-url"),
+                    _ => Self::Other,
+                }
+            }
+            _ => Self::Other,
         }
     }
 }
 
-impl Known {
-    /// A name that has no arm of its own.
-    fn other(name: &[u8]) -> Self {
-        const PREFIX: &[u8] = b"x-forwarded-";
-        let forwarded = name.len() > PREFIX.len()
-            && matches!(name.first(), Some(b'x' | b'X'))
-            && name.get(..PREFIX.len()).is_some_and(|n| n.eq_ignore_ascii_case(PREFIX));
-        if forwarded { Self::XForwardedOther } else { Self::Other }
-    }
-}
-
-/// Whether `name` becomes a field that decides trust or framing once `_` is read as `-`.
-fn is_alias(name: &[u8]) -> bool {
-    const TRUST: [&str; 7] = [
-        "content-length",
-        "transfer-encoding",
-        "x-forwarded-for",
-        "x-forwarded-host",
-        "x-forwarded-port",
-        "x-forwarded-proto",
-        "x-real-ip",
-    ];
-    let same = |text: &str| {
-        text.len() == name.len()
-            && text.bytes().zip(name).all(|(t, n)| t == n.to_ascii_lowercase() || (t == b'-' && *n == b'_'))
-    };
-    name.contains(&b'_') && TRUST.iter().any(|text| same(text))
+/// Whether two names become one variable in CGI and what follows it (WSGI, PHP, Rack): `-` and `_` are one there, as are
+/// upper and lower case (RFC 3875 §4.1.18).
+pub(crate) fn reads_as(a: &[u8], b: &[u8]) -> bool {
+    let one = |b: u8| if b == b'_' { b'-' } else { b.to_ascii_lowercase() };
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| one(*a) == one(*b))
 }
 
 /// A valid field name from a config or a program, kept as written and compared without regard to case.
@@ -170,6 +173,43 @@ impl fmt::Display for FieldName {
     }
 }
 
+/// Names that are looked for together, in every spelling that CGI and WSGI take for one.
+#[derive(Clone, Debug, Default)]
+pub struct NameSet {
+    names: Box<[FieldName]>,
+    /// A bit for each length modulo 64: most fields of a message are told apart by it.
+    lengths: u64,
+}
+
+impl NameSet {
+    /// The set of these names.
+    pub fn new(names: impl IntoIterator<Item = FieldName>) -> Self {
+        let names: Box<[FieldName]> = names.into_iter().collect();
+        let lengths = names.iter().fold(0, |bits, name| bits | Self::bit(name.as_str().len()));
+        Self { names, lengths }
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.names.is_empty()
+    }
+
+    /// Whether a server may read `name` as one of these.
+    pub fn reads(&self, name: &[u8]) -> bool {
+        self.lengths & Self::bit(name.len()) != 0
+            && self.names.iter().any(|n| reads_as(n.as_str().as_bytes(), name))
+    }
+
+    /// Whether `name` is another spelling of one of these, and none of them itself.
+    pub(crate) fn has_twin(&self, name: &[u8]) -> bool {
+        self.reads(name) && !self.names.iter().any(|n| n.as_str().as_bytes().eq_ignore_ascii_case(name))
+    }
+
+    const fn bit(len: usize) -> u64 {
+        1 << (len % 64)
+    }
+}
+
 /// Whether `b` may stand in a token (RFC 9110 §5.6.2).
 pub const fn is_token(b: u8) -> bool {
     TOKEN[b as usize]
@@ -218,10 +258,21 @@ mod tests {
             ("X_Forwarded_For", Known::Alias),
             ("x-forwarded_proto", Known::Alias),
             ("X_Real_IP", Known::Alias),
+            ("X_Forwarded_Prefix", Known::Alias),
+            ("x_forwarded-ssl", Known::Alias),
+            ("X-Forwarded-Client_Cert", Known::Alias),
+            ("X_Forwarded", Known::Alias),
+            ("x_original_url", Known::Alias),
+            ("X-Rewrite_URL", Known::Alias),
+            ("X-Original-URL", Known::XOriginalUrl),
+            ("x-rewrite-url", Known::XOriginalUrl),
+            ("x_api_key", Known::Other),
+            ("x-forwardedfor", Known::Other),
             ("x-forwarded-for", Known::XForwardedFor),
             ("x-forwarded-fox", Known::XForwardedOther),
             ("X-Forwarded-Port", Known::XForwardedOther),
-            ("x-forwarded-", Known::Other),
+            ("x-forwarded-", Known::XForwardedOther),
+            ("X-Forwarded", Known::XForwardedOther),
             ("", Known::Other),
         ] {
             assert_eq!(Known::of(name.as_bytes()), known, "{name}");

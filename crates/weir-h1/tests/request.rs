@@ -365,6 +365,8 @@ const FIELDS: &[Row] = &[
     (b"Transfer_Encoding: chunked\r\nA: 1\r\n", Ok("| A: 1")),
     (b"Content_Length: 5\r\nContent-Length: 3\r\n", Ok("length=3 | Content-Length: 3")),
     (b"X_Forwarded_For: 1.2.3.4\r\nX-Forwarded_Proto: https\r\nx_real_ip: 1\r\n", Ok("")),
+    (b"X_Forwarded_Prefix: /a\r\nX_Forwarded_Ssl: on\r\nx-forwarded_scheme: https\r\nX_FORWARDED_SERVER: a\r\n", Ok("")),
+    (b"X_Forwarded: 1\r\nX_Original_URL: /a\r\nx_rewrite-url: /a\r\n", Ok("")),
     (b"X_Other: 1\r\n", Ok("| X_Other: 1")),
     (b"XTransfer-Encoding: chunked\r\n", Ok("| XTransfer-Encoding: chunked")),
     (b"Transfer-Encodin: chunked\r\n", Ok("| Transfer-Encodin: chunked")),

@@ -38,8 +38,14 @@ pub enum RelayError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stopped;
 
-/// Sees each piece of a body on its way: body filters and limits.
+/// Sees a body on its way: body filters, limits, and who answers for fields.
 pub trait Watch {
+    /// Whether it looks at pieces, and not at trailers only.
+    fn sees_pieces(&self) -> bool;
+
+    /// Whether a trailer of this name may pass.
+    fn may_trail(&self, name: &[u8]) -> bool;
+
     /// Looks at a piece. `last` pieces may be empty. `Ok(Some(..))` replaces it.
     ///
     /// # Errors
@@ -280,8 +286,8 @@ impl Relay {
                     self.taken += len as u64;
                     let last = self.reader.is_done();
                     self.keeps &= self.taken <= KEPT_BYTES as u64;
-                    if watch.is_none() && self.framing != Framing::Chunked && len > COPY_BYTES && !self.keeps
-                    {
+                    let seen = watch.as_ref().is_some_and(|watch| watch.sees_pieces());
+                    if !seen && self.framing != Framing::Chunked && len > COPY_BYTES && !self.keeps {
                         self.direct = (from, to);
                         // The end of a body of known length needs no further byte: without this the relay would
                         // read on, and wait for a message that nobody owes it.
@@ -346,7 +352,13 @@ impl Relay {
     fn finish(&mut self, watch: Option<&mut dyn Watch>) -> Result<(), RelayError> {
         // Where the length is known the last piece was announced with its data; elsewhere the end comes alone. Of no body
         // a watch hears nothing: what it would add has no frame.
+        if let Some(watch) = &watch
+            && !self.reader.trailers().is_empty()
+        {
+            self.reader.retain_trailers(|name| watch.may_trail(name));
+        }
         if let Some(watch) = watch
+            && watch.sees_pieces()
             && self.framing != Framing::Length
             && let Some(tail) = watch.piece(&[], true).map_err(|Stopped| RelayError::Stopped)?
         {
@@ -376,10 +388,10 @@ fn frame(
     out: &mut Vec<u8>,
 ) -> Result<(), RelayError> {
     let replaced = match watch {
-        Some(watch) => {
+        Some(watch) if watch.sees_pieces() => {
             watch.piece(piece, last && framing == Framing::Length).map_err(|Stopped| RelayError::Stopped)?
         }
-        None => None,
+        _ => None,
     };
     let piece = replaced.as_deref().unwrap_or(piece);
     match framing {

@@ -388,11 +388,20 @@ impl<'a> ResponseWatch<'a> {
     }
 
     fn active(&mut self) -> Option<&mut dyn Watch> {
-        if self.hooked { Some(self) } else { None }
+        if self.ran.is_empty() { None } else { Some(self) }
     }
 }
 
 impl Watch for ResponseWatch<'_> {
+    fn sees_pieces(&self) -> bool {
+        self.hooked
+    }
+
+    fn may_trail(&self, name: &[u8]) -> bool {
+        let mut ran = self.ran.iter().map(|&f| &self.local.snapshot.filters[f as usize]);
+        !ran.any(|f| f.guards.response.reads(name))
+    }
+
     fn piece(&mut self, data: &[u8], last: bool) -> Result<Option<Vec<u8>>, Stopped> {
         let Some(cx) = &mut self.cx else { return Ok(None) };
         let (filters, order) = (&self.local.snapshot.filters, self.ran.iter().rev().copied());

@@ -242,7 +242,8 @@ pub(super) fn client_fault(e: RelayError, refused: Option<Stop>) -> Stop {
     }
 }
 
-/// Watches the request's body for filters and for `limits.body_bytes`.
+/// Watches the request's body for filters and for `limits.body_bytes`, and keeps its trailers from naming what the route
+/// answers for.
 pub(super) struct BodyWatch<'a> {
     local: &'a Local,
     ran: &'a SmallVec<[u32; 8]>,
@@ -268,11 +269,22 @@ impl<'a> BodyWatch<'a> {
 
     /// Itself, if there is anything to watch for.
     pub(super) fn active(&mut self) -> Option<&mut dyn Watch> {
-        if self.hooked || self.left.is_some() { Some(self) } else { None }
+        let guarded = !self.ran.is_empty() || !self.local.snapshot.matched_fields.is_empty();
+        if self.hooked || self.left.is_some() || guarded { Some(self) } else { None }
     }
 }
 
 impl Watch for BodyWatch<'_> {
+    fn sees_pieces(&self) -> bool {
+        self.hooked || self.left.is_some()
+    }
+
+    fn may_trail(&self, name: &[u8]) -> bool {
+        let snapshot = &self.local.snapshot;
+        let mut ran = self.ran.iter().map(|&f| &snapshot.filters[f as usize]);
+        !snapshot.matched_fields.reads(name) && !ran.any(|f| f.guards.request.reads(name))
+    }
+
     fn piece(&mut self, data: &[u8], last: bool) -> Result<Option<Vec<u8>>, Stopped> {
         if let Some(left) = &mut self.left {
             let Some(rest) = left.checked_sub(data.len() as u64) else {

@@ -140,6 +140,12 @@ impl Filter for ForwardAuth {
         Hooks::REQUEST
     }
 
+    fn guards(&self) -> FieldGuards {
+        let ForwardAuthSettings { copy, copy_request, .. } = &self.settings;
+        let names = copy.iter().chain(copy_request);
+        FieldGuards { request: names.map(|name| (**name).clone()).collect(), response: Vec::new() }
+    }
+
     fn on_request(&self, _: &mut RequestHead, _: &mut Cx) -> Flow {
         Flow::Wait
     }

@@ -137,6 +137,12 @@ impl Edit {
         self.set.is_empty() && self.add.is_empty() && self.remove.is_empty()
     }
 
+    /// The fields that nobody but this filter may set: what is only added to may come from others too.
+    fn guarded(&self) -> Vec<FieldName> {
+        let set = self.set.iter().map(|(name, _)| name);
+        set.chain(self.remove.iter().map(|name| &**name)).cloned().collect()
+    }
+
     fn values(&self) -> impl Iterator<Item = &Template> {
         self.set.iter().chain(&self.add).map(|(_, template)| template)
     }
@@ -184,6 +190,10 @@ impl Filter for Headers {
         let response = !self.response.is_empty();
         (if request { Hooks::REQUEST } else { Hooks::NONE })
             | (if response { Hooks::RESPONSE } else { Hooks::NONE })
+    }
+
+    fn guards(&self) -> FieldGuards {
+        FieldGuards { request: self.request.guarded(), response: self.response.guarded() }
     }
 
     fn on_request(&self, head: &mut RequestHead, cx: &mut Cx) -> Flow {

@@ -218,6 +218,12 @@ impl Filter for KeyAuth {
         Hooks::REQUEST
     }
 
+    fn guards(&self) -> FieldGuards {
+        let KeyAuthSettings { header, consumer_header, .. } = &self.settings;
+        let names = std::iter::once(header).chain(consumer_header);
+        FieldGuards { request: names.map(|name| (**name).clone()).collect(), response: Vec::new() }
+    }
+
     fn on_request(&self, head: &mut RequestHead, cx: &mut Cx) -> Flow {
         let found = match self.presented(head) {
             Presented::None => return self.refuse(&KEY_MISSING, &self.challenge_missing),

@@ -22,8 +22,8 @@ pub mod prelude {
     pub use crate::config::units::{ByteSize, Duration};
     pub use crate::error::Cause;
     pub use crate::filter::{
-        Answer, Build, CallRequest, Consumer, Consumers, Cx, End, Filter, FilterKind, Flow, HeaderName,
-        Hooks, IntoFilter, Piece, Refusal, RequestHead, ResponseHead, Waiting,
+        Answer, Build, CallRequest, Consumer, Consumers, Cx, End, FieldGuards, Filter, FilterKind, Flow,
+        HeaderName, Hooks, IntoFilter, Piece, Refusal, RequestHead, ResponseHead, Waiting,
     };
     pub use schemars::JsonSchema;
     pub use serde::{Deserialize, Serialize};

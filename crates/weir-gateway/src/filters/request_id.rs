@@ -46,6 +46,11 @@ impl Filter for RequestId {
         if self.response { Hooks::REQUEST | Hooks::RESPONSE } else { Hooks::REQUEST }
     }
 
+    fn guards(&self) -> FieldGuards {
+        let response = self.response.then(|| (*self.header).clone());
+        FieldGuards { request: vec![(*self.header).clone()], response: response.into_iter().collect() }
+    }
+
     fn on_request(&self, head: &mut RequestHead, cx: &mut Cx) -> Flow {
         if self.incoming == Incoming::Keep
             && let Some(id) = self.sent(head)

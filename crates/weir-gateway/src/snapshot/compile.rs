@@ -5,18 +5,18 @@
 mod listeners;
 mod upstreams;
 
-use super::{Chain, Handling, Instance, Plan, Route, Snapshot, Target};
+use super::{Chain, Guards, Handling, Instance, Plan, Route, Snapshot, Target};
 use crate::config::diagnostic::nearest_name;
 use crate::config::schema;
 use crate::config::{Diagnostic, Diagnostics, Loaded, Node};
-use crate::filter::{Answer, Build, Consumer, Consumers, FilterKind, Kept, Settings};
+use crate::filter::{Answer, Build, Consumer, Consumers, FieldGuards, FilterKind, Kept, Settings};
 use crate::route::{ConflictKind, Pattern, RouteSpec, Table};
 use crate::upstream::Upstream;
 use sha2::{Digest, Sha256};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
-use weir_h1::FieldName;
+use weir_h1::{FieldName, NameSet};
 use weir_telemetry::Telemetry;
 use weir_wire::tls::{self, Tickets};
 
@@ -155,6 +155,7 @@ impl Compiler<'_> {
             connections: limits.connections as usize,
             trusted: config.trusted_proxies.iter().map(|n| n.0).collect(),
             expose_causes: config.expose_causes,
+            matched_fields: matched_fields(config),
         })
     }
 
@@ -231,10 +232,13 @@ impl Compiler<'_> {
         let mut built = built.filter(|_| mistakes.is_empty())?;
         hide_secrets(&mut built.settings, &written.node);
         let hooks = built.filter.hooks();
+        let FieldGuards { request, response } = built.filter.guards();
+        let guards = Guards { request: NameSet::new(request), response: NameSet::new(response) };
         filters.made.push(Arc::new(Instance {
             name: kind.name,
             filter: built.filter,
             hooks,
+            guards,
             settings: built.settings,
         }));
         u32::try_from(filters.made.len() - 1).ok()
@@ -343,6 +347,13 @@ struct Filters<'a> {
     made: Vec<Arc<Instance>>,
     consumers: &'a Consumers,
     upstreams: &'a [String],
+}
+
+/// The header fields that routes are chosen by.
+fn matched_fields(config: &schema::Config) -> NameSet {
+    let headers = config.routes.iter().flat_map(|(_, route)| &route.matches.headers.0);
+    let names: BTreeSet<String> = headers.map(|(name, _)| name.to_ascii_lowercase()).collect();
+    NameSet::new(names.iter().filter_map(|name| FieldName::new(name).ok()))
 }
 
 fn target(split: &schema::Split, upstreams: &[String]) -> Option<Target> {

@@ -158,7 +158,9 @@ fn message(lines: Lines, old: bool) -> Option<Head> {
         [] => None,
         // §6.2 lets zeros stand in front; a peer that reads octal, or compares text, reads another number.
         [b"0"] => Some(0),
-        [one] if one.len() <= 19 && matches!(one, [b'1'..=b'9', ..]) && one.iter().all(u8::is_ascii_digit) => {
+        [one]
+            if one.len() <= 19 && matches!(one, [b'1'..=b'9', ..]) && one.iter().all(u8::is_ascii_digit) =>
+        {
             let n: u64 = std::str::from_utf8(one).ok()?.parse().ok()?;
             Some(n).filter(|n| i64::try_from(*n).is_ok()).map(Some)?
         }
@@ -171,15 +173,6 @@ fn message(lines: Lines, old: bool) -> Option<Head> {
     (nominated.len() <= 100).then_some(())?;
     let upgrade = named(&lines, "upgrade").into_iter().find(|u| !u.is_empty()).map(<[u8]>::to_vec);
     let hop = ["connection", "keep-alive", "proxy-connection", "te", "transfer-encoding", "upgrade"];
-    let trust = [
-        "content-length",
-        "transfer-encoding",
-        "x-forwarded-for",
-        "x-forwarded-host",
-        "x-forwarded-port",
-        "x-forwarded-proto",
-        "x-real-ip",
-    ];
     let kept = [
         "authorization",
         "cookie",
@@ -196,7 +189,10 @@ fn message(lines: Lines, old: bool) -> Option<Head> {
     ];
     let goes = |name: &[u8]| {
         let lower = String::from_utf8_lossy(name).to_ascii_lowercase();
-        let alias = lower.contains('_') && trust.contains(&&*lower.replace('_', "-"));
+        let read = lower.replace('_', "-");
+        let trust = ["content-length", "transfer-encoding", "x-original-url", "x-real-ip", "x-rewrite-url"];
+        let decides = trust.contains(&&*read) || read == "x-forwarded" || read.starts_with("x-forwarded-");
+        let alias = lower.contains('_') && decides;
         let stays =
             kept.contains(&&*lower) || lower.starts_with("content-") || lower.starts_with("x-forwarded-");
         hop.contains(&&*lower) || alias || (!stays && nominated.iter().any(|n| is(n, &lower)))

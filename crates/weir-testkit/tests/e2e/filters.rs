@@ -76,6 +76,49 @@ fn key_auth() {
     with(&weir, "apikey: the-key\r\n").expect_status(200);
 }
 
+/// WSGI, CGI, PHP and Rack read `_` as `-`: what a route answers for has no second spelling.
+#[test]
+fn no_other_spelling_of_a_guarded_field_passes() {
+    let consumers = "consumers: { shop: { key_auth: [ the-key ] } }";
+    for (filters, more, fields) in [
+        ("{ key_auth: { consumer_header: x-user } }", consumers, "X-Api-Key: the-key\r\nX_User: evil"),
+        ("{ key_auth: { hide: false } }", consumers, "X-Api-Key: the-key\r\nX_Api-Key: evil"),
+        ("{ key_auth: { header: api_key, hide: false } }", consumers, "api_key: the-key\r\nApi-Key: evil"),
+        (
+            "{ headers: { request: { set: { x-tier: one }, remove: [ x-debug ] } } }",
+            "",
+            "X_Tier: evil\r\nx_debug: evil",
+        ),
+        (
+            "{ rate_limit: { requests: 9, per: 1s, by: \"header:x-tenant\" } }",
+            "",
+            "x-tenant: a\r\nX_Tenant: evil",
+        ),
+        ("{ request_id: {} }", "", "x-request-id: a\r\nX_Request_Id: evil"),
+    ] {
+        let upstream = Upstream::fixed(OK);
+        let weir = filtered(&upstream, filters, more);
+        with(&weir, &format!("{fields}\r\nx_other: mine\r\n")).expect_status(200);
+        let head = upstream.take_request().head;
+        assert!(!String::from_utf8_lossy(&head.raw).contains("evil"), "{filters}: {:?}", head.headers);
+        assert_eq!(head.header("x_other"), Some("mine"));
+    }
+}
+
+#[test]
+fn no_other_spelling_of_a_field_that_chooses_the_route_passes() {
+    let upstream = Upstream::fixed(OK);
+    let weir = Weir::start(&format!(
+        "{WEB}\nupstreams: {{ up: {{ endpoints: [{}] }} }}\nconsumers: {{ shop: {{ key_auth: [ the-key ] }} }}\nroutes:\n  \
+         inner: {{ match: {{ headers: {{ x-inner: \"*\" }} }}, filters: [ {{ key_auth: {{}} }} ], upstream: up }}\n  \
+         open: {{ match: {{ path: \"/*\" }}, upstream: up }}\n",
+        upstream.address()
+    ));
+    with(&weir, "X-Inner: 1\r\n").expect_cause(KEY_MISSING);
+    with(&weir, "X_Inner: 1\r\n").expect_status(200);
+    assert_eq!(upstream.take_request().head.header("x_inner"), None);
+}
+
 #[test]
 fn a_plan_limits_its_consumers() {
     let upstream = Upstream::fixed(OK);

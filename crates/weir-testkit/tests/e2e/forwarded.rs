@@ -51,6 +51,39 @@ fn two_fields_of_a_stranger_are_not_believed_either() {
     assert_eq!(head.header("x_forwarded_for"), None, "many servers take _ for -");
 }
 
+/// Each is believed by some framework; WSGI, CGI, PHP and Rack read `_` as `-`.
+#[test]
+fn no_spelling_of_a_strangers_claim_passes() {
+    let upstream = Upstream::fixed(OK);
+    let weir = Weir::in_front_of(&upstream);
+    for claim in [
+        "X_Forwarded_Prefix",
+        "X_Forwarded_Ssl",
+        "X_Forwarded_Scheme",
+        "X_Forwarded_Server",
+        "x-forwarded_port",
+        "X_FORWARDED-FOR",
+        "X-Forwarded-Client-Cert",
+        "X-Forwarded",
+        "X-Original-URL",
+        "X-Rewrite-URL",
+        "X_Original_URL",
+        "x-rewrite_url",
+        "X_Real_IP",
+    ] {
+        let head = seen(&weir, &upstream, &format!("{claim}: evil\r\n"));
+        assert!(!String::from_utf8_lossy(&head.raw).contains("evil"), "{claim}: {:?}", head.headers);
+    }
+    let trusting = Weir::in_front_of_with(&upstream, "trusted_proxies: [ 127.0.0.0/8 ]");
+    let head = seen(
+        &trusting,
+        &upstream,
+        "X-Original-URL: /a\r\nX-Forwarded-Prefix: /b\r\nX_Original_URL: /evil\r\n",
+    );
+    assert_eq!((head.all("x-original-url"), head.all("x-forwarded-prefix")), (vec!["/a"], vec!["/b"]));
+    assert_eq!(head.header("x_original_url"), None);
+}
+
 #[test]
 fn a_trusted_proxy_is_believed() {
     let upstream = Upstream::fixed(OK);

@@ -294,6 +294,12 @@ impl Filter for RateLimit {
         if self.fields.is_some() { Hooks::REQUEST | Hooks::RESPONSE } else { Hooks::REQUEST }
     }
 
+    fn guards(&self) -> FieldGuards {
+        let counted = if let ByState::Header(name) = &self.by { vec![name.clone()] } else { Vec::new() };
+        let told = self.fields.iter().flat_map(|f| [f.policy.clone(), f.limit.clone()]);
+        FieldGuards { request: counted, response: told.collect() }
+    }
+
     fn on_request(&self, head: &mut RequestHead, cx: &mut Cx) -> Flow {
         match self.charge(head, cx, gcra::now()) {
             Decision::Allowed { used } => {

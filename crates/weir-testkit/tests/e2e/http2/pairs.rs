@@ -3,7 +3,7 @@
 use weir_testkit::h2::{H2, Message, Options};
 use weir_testkit::{Body, Client, Conn, Head, Upstream, Weir, table};
 
-use super::{H2C, ask, weir};
+use super::{H2C, ask, weir_with};
 
 /// A protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,9 +128,14 @@ enum Front {
 }
 
 impl Pair {
-    fn new((front, back): (Spoken, Spoken)) -> Self {
+    fn new(spoken: (Spoken, Spoken)) -> Self {
+        Self::with(spoken, "")
+    }
+
+    /// With more top-level config.
+    fn with((front, back): (Spoken, Spoken), more: &str) -> Self {
         let upstream = Upstream::listen();
-        let weir = weir(upstream.address(), if back == Http2 { H2C } else { "" });
+        let weir = weir_with(upstream.address(), if back == Http2 { H2C } else { "" }, more);
         Self { upstream, weir, front, back }
     }
 
@@ -259,6 +264,40 @@ fn a_message_means_the_same() {
             assert_eq!(seen, request.expected(), "the request: {what}");
             assert_eq!(told, response.expected(), "the response: {what}");
         }
+    }
+}
+
+#[test]
+fn trailers_name_nothing_that_a_filter_answers_for() {
+    const FILTERS: &str = "consumers: { shop: { key_auth: [ the-key ] } }\nfilters:\n  \
+         - key_auth: { consumer_header: x-user }\n  \
+         - headers: { request: { set: { x-tier: one } }, response: { set: { x-origin: us }, remove: [ x-powered-by ] } }";
+    let request = Say {
+        start: "POST",
+        fields: &[("x-api-key", "the-key")],
+        body: &["hello"],
+        trailers: &[
+            ("x-user", "evil"),
+            ("x_user", "evil"),
+            ("x-api-key", "evil"),
+            ("x-tier", "evil"),
+            ("x-origin", "1"),
+        ],
+    };
+    let response = Say {
+        start: "200",
+        fields: &[],
+        body: &["some", "thing"],
+        trailers: &[("x-origin", "evil"), ("x-powered-by", "evil"), ("x-user", "2"), ("grpc-status", "0")],
+    };
+    for pair in PAIRS {
+        let pair = Pair::with(pair, FILTERS);
+        let (seen, told) = exchange(&mut pair.client(), &mut None, &pair, &request, &response);
+        let what = format!("{:?} to {:?}", pair.front, pair.back);
+        let own = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        assert_eq!(seen.trailers, [own("x-origin", "1")], "the request: {what}");
+        assert_eq!(told.trailers, [own("x-user", "2"), own("grpc-status", "0")], "the response: {what}");
+        assert_eq!((&*seen.body, &*told.body), ("hello", "something"), "{what}");
     }
 }
 
