@@ -53,17 +53,17 @@ pub(crate) async fn serve(core: Rc<Core>, listener: Rc<LocalListener>, stream: S
     });
     let held = core.shared.connections.fetch_add(1, Ordering::Relaxed);
     let number = core.enter(&handle);
-    let _left = Left { core: &core, number };
-    listener.cells.open();
+    let cells = std::sync::Arc::clone(&listener.cells);
+    let mut left = Left { core: &core, number, cells, closed: None };
+    left.cells.open();
     if held >= core.local().snapshot.connections {
         core.count(&error::CONNECTION_LIMIT);
         complain_of_limit();
         turn_away(stream, &listener, core.local().snapshot.expose_causes).await;
-        listener.cells.close(Closed::Limit);
+        left.closed = Some(Closed::Limit);
         return;
     }
-    let cells = std::sync::Arc::clone(&listener.cells);
-    let closed = match greet(&listener, stream, peer, &core).await {
+    left.closed = Some(match greet(&listener, stream, peer, &core).await {
         Ok((stream, peer)) => {
             let tls = stream.tls().is_some();
             let trusted = core.local().snapshot.trusts(peer.ip());
@@ -89,8 +89,7 @@ pub(crate) async fn serve(core: Rc<Core>, listener: Rc<LocalListener>, stream: S
             core.count(cause);
             Closed::Handshake
         }
-    };
-    cells.close(closed);
+    });
 }
 
 /// What comes before HTTP: a PROXY header from a trusted balancer, a TLS handshake.
@@ -170,13 +169,19 @@ enum Unread {
     NotSpoken,
 }
 
+/// Counts a connection's end, whatever ends it.
 struct Left<'a> {
     core: &'a Rc<Core>,
     number: usize,
+    cells: std::sync::Arc<weir_telemetry::ListenerCells>,
+    closed: Option<Closed>,
 }
 
 impl Drop for Left<'_> {
     fn drop(&mut self) {
+        // Without a reason of its own it was dropped: by a panic, or with its core at the end of a drain.
+        let dropped = if std::thread::panicking() { Closed::Error } else { Closed::Drain };
+        self.cells.close(self.closed.unwrap_or(dropped));
         self.core.leave(self.number);
     }
 }

@@ -84,6 +84,7 @@ causes! {
     PENDING_TIMEOUT "pending_timeout" 503 "No connection to the upstream became free in time." "upstreams.*.limits.connections, or upstreams.*.timeouts.connect";
     PROXY_HEADER "proxy_header" 0 "The PROXY header is missing, malformed, or from an address that is not trusted." "trusted_proxies, or listeners.*.proxy_protocol";
     RESPONSE_TIMEOUT "response_timeout" 504 "The upstream took too long to answer." "upstreams.*.timeouts.response";
+    SHUTDOWN "shutdown" 0 "The gateway ended before the exchange was over." "shutdown.drain";
     TARGET_TOO_LONG "target_too_long" 414 "The request target is longer than allowed." "nothing: 8 KiB is the limit";
     TOO_MANY_HEADERS "too_many_headers" 431 "The request has more fields than allowed." "limits.headers";
     TRUNCATED "truncated" 0 "The upstream's response ended before it was complete." "nothing: the upstream is at fault";

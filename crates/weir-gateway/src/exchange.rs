@@ -28,16 +28,18 @@ use crate::respond::{self, LocalResponse};
 use crate::route::{self, Canonical, NoTrace};
 use crate::snapshot::Target;
 use crate::{forward, grpc, snapshot};
-use record::Record;
+use record::{Record, Recorded};
 use smallvec::SmallVec;
+use std::any::Any;
 use std::future::poll_fn;
 use std::net::IpAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 use weir_h1::{BodyKind, BodyReader, Fields, Known, Method, RequestHead, Step, TargetForm};
-use weir_telemetry::Closed;
+use weir_telemetry::{Closed, log};
 use weir_wire::relay::Relay;
 
 /// What becomes of the client's connection after an exchange.
@@ -68,6 +70,26 @@ impl Stop {
     pub(crate) fn refuse(cause: &'static Cause) -> Self {
         Self::Refuse(Box::new(Refusal { cause, detail: None, headers: Vec::new() }))
     }
+
+    /// Why a response that had begun is cut.
+    fn cause(&self) -> &'static Cause {
+        match self {
+            Self::Answer(_) => &error::INTERNAL, // no filter answers behind the head of an answer
+            Self::Cut(cause) => cause,
+            Self::Refuse(refusal) => refusal.cause,
+        }
+    }
+}
+
+/// How far the response is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Nothing of it was decided.
+    Open,
+    /// The response filters ran: no other response passes them.
+    Filtered,
+    /// The client may have read a part of it: there can be no other.
+    Begun,
 }
 
 /// One request and its response.
@@ -89,6 +111,7 @@ pub(crate) struct Exchange<'c> {
     unsent: Option<Box<Relay>>,
     /// Whether the connection of the last attempt that failed has ended, and not its stream only.
     ended: bool,
+    phase: Phase,
     /// Whether the request is gRPC, and the deadline that its client set.
     grpc: bool,
     grpc_timeout: Option<Duration>,
@@ -109,12 +132,13 @@ pub(crate) async fn run(
 ) -> (Next, Box<RequestHead>) {
     let mut exchange = Exchange::new(client, head, started);
     exchange.record.timing.head = head_took;
-    let outcome = exchange.proceed().await;
-    let next = match outcome {
-        Ok(next) => next,
-        Err(stop) => exchange.stopped(stop).await,
+    let next = {
+        let mut recorded = Recorded::new(&mut exchange);
+        let next = recorded.exchange.serve().await;
+        recorded.ended = true;
+        next
     };
-    exchange.finish(next)
+    (next, exchange.into_head())
 }
 
 /// Answers a head that could not be parsed: there is no request to speak of, but its end is recorded all the same.
@@ -126,8 +150,12 @@ pub(crate) async fn refuse_head(
 ) {
     let mut exchange = Exchange::new(client, head, started);
     exchange.can_keep = false;
-    exchange.stopped(Stop::Refuse(Box::new(refusal))).await;
-    let (_, head) = exchange.finish(Next::Close(Closed::Refused));
+    {
+        let mut recorded = Recorded::new(&mut exchange);
+        recorded.exchange.stopped(Stop::Refuse(Box::new(refusal))).await;
+        recorded.ended = true;
+    }
+    let head = exchange.into_head();
     client.core.give_request(head);
 }
 
@@ -149,11 +177,29 @@ impl<'c> Exchange<'c> {
             forwarded: None,
             unsent: None,
             ended: false,
+            phase: Phase::Open,
             grpc,
             grpc_timeout,
             ends_with_connection: false,
             request_over,
             can_keep: true,
+        }
+    }
+
+    /// Runs the exchange to its end. A panic on the way, in a filter most likely, ends this exchange and no other.
+    async fn serve(&mut self) -> Next {
+        let stop = match catch_panic(self.proceed()).await {
+            Ok(Ok(next)) => return next,
+            Ok(Err(stop)) => stop,
+            Err(panic) => self.panicked(&*panic),
+        };
+        match catch_panic(self.stopped(stop)).await {
+            Ok(next) => next,
+            // A response filter panicked over the answer: the plain 500 passes none.
+            Err(panic) => {
+                let stop = self.panicked(&*panic);
+                self.stopped(stop).await
+            }
         }
     }
 
@@ -311,6 +357,7 @@ impl<'c> Exchange<'c> {
 
     /// Runs `on_response` of every filter that saw the request, in reverse.
     fn filter_response(&mut self, head: &mut weir_h1::ResponseHead) {
+        self.phase = Phase::Filtered;
         let Some(cx) = &mut self.cx else { return };
         for &index in self.ran.iter().rev() {
             let instance = &self.local.snapshot.filters[index as usize];
@@ -330,12 +377,12 @@ impl<'c> Exchange<'c> {
 
     /// Answers, or does not, for whatever stopped the exchange.
     async fn stopped(&mut self, stop: Stop) -> Next {
+        if self.phase == Phase::Begun {
+            return self.broken_off(stop.cause()).await;
+        }
         match stop {
             Stop::Cut(cause) => {
                 self.record.cause = Some(cause);
-                if self.grpc && self.record.status != 0 && can_be_told(cause) {
-                    return self.cut_grpc(cause).await;
-                }
                 self.cut(cause)
             }
             Stop::Answer(answer) => self.write_local(respond::answer(&answer)).await,
@@ -349,6 +396,24 @@ impl<'c> Exchange<'c> {
                 self.write_local(response).await
             }
         }
+    }
+
+    /// Cuts a response that had begun.
+    async fn broken_off(&mut self, cause: &'static Cause) -> Next {
+        self.record.cause = Some(cause);
+        if self.grpc && can_be_told(cause) { self.cut_grpc(cause).await } else { self.cut(cause) }
+    }
+
+    /// What becomes of an exchange in which something panicked: no client is told more than that we failed.
+    fn panicked(&mut self, panic: &(dyn Any + Send)) -> Stop {
+        static SEEN: log::Every = log::every(Duration::from_secs(1));
+        let text = panic.downcast_ref::<&str>().copied();
+        let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or_default();
+        let filter = self.cx.as_ref().and_then(|cx| self.local.snapshot.filters.get(cx.filter as usize));
+        let filter = filter.map_or("", |filter| filter.name);
+        SEEN.write(log::Level::Error, "an exchange panicked", &[("filter", &filter), ("panic", &text)]);
+        self.can_keep = false;
+        Stop::refuse(&error::INTERNAL)
     }
 
     /// Ends a connection so that a response that was cut short looks so. Where a length or chunks tell, a plain end does,
@@ -371,7 +436,7 @@ impl<'c> Exchange<'c> {
     /// Writes an answer of the gateway's own through the response filters.
     async fn write_local(&mut self, mut response: LocalResponse) -> Next {
         self.read_off_body();
-        if self.cx.is_some() {
+        if self.cx.is_some() && self.phase == Phase::Open {
             self.filter_response(&mut response.head);
             self.filter_local_body(&mut response);
         }
@@ -412,6 +477,16 @@ impl<'c> Exchange<'c> {
             }
         }
     }
+}
+
+/// Runs to its end, or to the panic that ended it. What panicked is dropped: it cannot be polled again.
+async fn catch_panic<T>(work: impl Future<Output = T>) -> Result<T, Box<dyn Any + Send>> {
+    let mut work = pin!(work);
+    poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx))) {
+        Ok(poll) => poll.map(Ok),
+        Err(panic) => Poll::Ready(Err(panic)),
+    })
+    .await
 }
 
 /// Waits, unless the client goes away meanwhile: one that has left must not keep a place that others wait for.

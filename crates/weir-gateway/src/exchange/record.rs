@@ -1,13 +1,14 @@
 //! Phase 7: what an exchange leaves behind: `on_end`, counters, a line in the access log.
 
-use super::{Exchange, Next};
+use super::{Exchange, Next, Phase};
 use crate::error::{self, Cause};
 use crate::filter::{Cx, End, Hooks};
 use crate::upstream::LocalEndpoint;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime};
 use weir_h1::{RequestHead, Version};
-use weir_telemetry::{Closed, Entry, Timing};
+use weir_telemetry::{Closed, Entry, Timing, log};
 
 /// What is known of an exchange when it ends.
 pub(super) struct Record {
@@ -65,9 +66,41 @@ pub(super) fn closed_by(cause: &Cause) -> Closed {
     }
 }
 
+/// Records an exchange when it ends, exactly once, whatever ends it: also a core that ends at the deadline of a drain, and
+/// drops its tasks.
+pub(super) struct Recorded<'e, 'c> {
+    pub(super) exchange: &'e mut Exchange<'c>,
+    /// It came to an end of its own.
+    pub(super) ended: bool,
+}
+
+impl<'e, 'c> Recorded<'e, 'c> {
+    pub(super) const fn new(exchange: &'e mut Exchange<'c>) -> Self {
+        Self { exchange, ended: false }
+    }
+}
+
+impl Drop for Recorded<'_, '_> {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.exchange.dropped();
+        }
+        self.exchange.record();
+    }
+}
+
 impl Exchange<'_> {
-    /// Ends the exchange: hooks, counters, log. Exactly once, whatever happened.
-    pub(super) fn finish(mut self, next: Next) -> (Next, Box<RequestHead>) {
+    /// The gateway ends, and this exchange with it.
+    #[cold]
+    fn dropped(&mut self) {
+        self.record.cause = Some(&error::SHUTDOWN);
+        if self.phase == Phase::Begun && matches!(self.cut(&error::SHUTDOWN), Next::Abort(_)) {
+            self.client.stream.abort();
+        }
+    }
+
+    /// Hooks, counters, log.
+    fn record(&mut self) {
         let total = self.record.started.elapsed();
         let now_total = Timing { total, ..self.record.timing };
         self.record.timing = now_total;
@@ -79,12 +112,16 @@ impl Exchange<'_> {
         if let Some(log) = &mut *self.client.core.access_log.borrow_mut() {
             log.record(&self.entry());
         }
+    }
+
+    /// The head, for the next request: what came of it already is in its buffer.
+    pub(super) fn into_head(self) -> Box<RequestHead> {
         let mut head = self.head;
         head.recycle(self.used);
         if !self.leftover.is_empty() {
             head.buffer_mut().extend_from_slice(&self.leftover);
         }
-        (next, head)
+        head
     }
 
     fn end_filters(&mut self) {
@@ -99,7 +136,13 @@ impl Exchange<'_> {
             let instance = &self.local.snapshot.filters[index as usize];
             if instance.hooks.has(Hooks::END) {
                 cx.filter = index;
-                instance.filter.on_end(&end, cx);
+                // One that panics must not keep the others from their end.
+                let ended = catch_unwind(AssertUnwindSafe(|| instance.filter.on_end(&end, cx)));
+                if ended.is_err() {
+                    static SEEN: log::Every = log::every(Duration::from_secs(1));
+                    let fields: log::Fields<'_> = &[("filter", &instance.name)];
+                    SEEN.write(log::Level::Error, "a filter panicked at the end of an exchange", fields);
+                }
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use super::attempt::Attempt;
 use super::upload::{BodyWatch, Upload};
-use super::{Exchange, Next, Stop, can_be_told, run_body_hook};
+use super::{Exchange, Next, Phase, Stop, can_be_told, run_body_hook};
 use crate::client::SEND_TIMEOUT;
 use crate::core::Local;
 use crate::error::{self, Cause};
@@ -40,6 +40,7 @@ impl Exchange<'_> {
         // not promised. (nginx and HAProxy read it off; a client that must send 1 GiB to be told 413 has not won.)
         self.can_keep &= framing != Framing::Close && upload.done;
         self.record.status = response.status();
+        self.phase = Phase::Begun;
         self.ends_with_connection = framing == Framing::Close;
         let mut out = self.client.core.take_buffer();
         self.write_head(&mut response, framing, &mut out);
@@ -47,33 +48,46 @@ impl Exchange<'_> {
         let response_timeouts = upstream.spec.timeouts;
         let end = self.end(response_timeouts.exchange);
 
-        let mut result = {
+        let primed = {
             let mut watch = ResponseWatch::new(&self.local, &self.ran, self.cx.as_mut(), hooked);
             download.prime(response.rest(), watch.active())
         };
-        let extra = match &result {
+        let extra = match &primed {
             Ok(used) => response.rest().len() > *used,
             Err(_) => true,
         };
-        if result.is_ok() {
-            let body =
-                if is_stream(&response, kind) { response_timeouts.tunnel } else { response_timeouts.body };
-            result = self
-                .pump(&mut connection, &mut upload, &mut download, hooked, body, end.map(|(at, _)| at))
-                .await;
-        }
+        let sent = self.record.sent;
+        let result = match primed {
+            Ok(_) => {
+                let body = if is_stream(&response, kind) {
+                    response_timeouts.tunnel
+                } else {
+                    response_timeouts.body
+                };
+                self.pump(&mut connection, &mut upload, &mut download, hooked, body, end.map(|(at, _)| at))
+                    .await
+            }
+            Err(e) => Err(Broken::Download(e)),
+        };
         self.record.body_out = download.taken();
         self.record.body_in = self.record.body_in.max(upload.relay.taken());
-        self.record.sent += download.sent();
+        self.record.sent = sent + download.sent();
         self.keep_what_follows(&upload);
-        let fault = result.err().map(|e| transfer_fault(&e, &download, self.client.deadline.at(), end));
+        let fault = result.err().map(|broken| match broken {
+            Broken::Download(e) => {
+                let cause = transfer_fault(&e, &download, self.client.deadline.at(), end);
+                let told = download.sent() == 0 && can_be_told(cause);
+                if told { Stop::refuse(&error::BAD_RESPONSE) } else { Stop::Cut(cause) }
+            }
+            Broken::Upload(stop) => stop,
+        });
         let reusable = fault.is_none()
             && upload.done
             && !extra
             && kind != BodyKind::UntilClose
             && download.leftover().is_empty()
             && response.connection() == Wish::KeepAlive;
-        let status_only = download.sent() == 0;
+        let untold = download.sent() == 0;
         self.client.core.give_response(response);
         if let Some(buffer) = download.take_buffer() {
             self.client.core.give_buffer(buffer);
@@ -82,13 +96,15 @@ impl Exchange<'_> {
             upstream.give_back(&active, connection, Instant::now());
         }
         match fault {
-            // Nothing of the broken response has left yet: it can still be told.
-            Some(cause) if status_only && can_be_told(cause) => {
-                self.record.status = 0;
-                self.can_keep = false;
-                Err(Stop::refuse(&error::BAD_RESPONSE))
+            Some(stop) => {
+                // Nothing of the broken response has left yet: it can still be told.
+                if untold {
+                    self.record.status = 0;
+                    self.phase = Phase::Filtered;
+                    self.can_keep = false;
+                }
+                Err(stop)
             }
-            Some(cause) => Err(Stop::Cut(cause)),
             None => Ok(self.next()),
         }
     }
@@ -102,9 +118,11 @@ impl Exchange<'_> {
         hooked: bool,
         body: Duration,
         end: Option<Instant>,
-    ) -> Result<usize, RelayError> {
+    ) -> Result<(), Broken> {
         let client = &mut *self.client;
         let (local, ran, mut cx) = (&self.local, &self.ran, self.cx.as_mut());
+        let sent = self.record.sent;
+        let record = &mut self.record;
         let mut steps = 0;
         let (mut first, mut over, mut ending) = (true, false, false);
         poll_fn(|task| {
@@ -116,7 +134,14 @@ impl Exchange<'_> {
                     match upload.relay.poll(task, &mut client.stream, &mut connection.stream, watch.active())
                     {
                         Poll::Ready(Ok(())) => upload.done = true,
-                        Poll::Ready(Err(_)) => upload.failed = true,
+                        Poll::Ready(Err(_)) => {
+                            upload.failed = true;
+                            match watch.refused.take() {
+                                Some(stop) if over => record.cause = Some(stop.cause()),
+                                Some(stop) => return Poll::Ready(Err(Broken::Upload(stop))),
+                                None => {}
+                            }
+                        }
                         Poll::Pending => {}
                     }
                 }
@@ -124,26 +149,27 @@ impl Exchange<'_> {
                 if !over {
                     match download.poll(task, &mut connection.stream, &mut client.stream, watch.active()) {
                         Poll::Ready(Ok(())) => over = true,
-                        Poll::Ready(Err(e)) => return Poll::Ready(Err(e)),
+                        Poll::Ready(Err(e)) => return Poll::Ready(Err(Broken::Download(e))),
                         Poll::Pending => {}
                     }
                 }
                 // What the client still sends is the upstream's, also after its answer, while it takes it.
                 if over && (upload.done || upload.failed || passed) {
-                    return Poll::Ready(Ok(0));
+                    return Poll::Ready(Ok(()));
                 }
                 if passed {
                     // The deadline has passed and nothing moved: whoever is waited for is to blame.
                     let late = std::io::Error::from(std::io::ErrorKind::TimedOut);
-                    return Poll::Ready(Err(if download.waits_for_writer() {
+                    return Poll::Ready(Err(Broken::Download(if download.waits_for_writer() {
                         RelayError::Write(late)
                     } else {
                         RelayError::Read(late)
-                    }));
+                    })));
                 }
                 let watched = upload.done || client.stream.h2().is_some();
                 if !over && !download.waits_for_writer() && watched && client.stream.is_reset(task) {
-                    return Poll::Ready(Err(RelayError::Write(std::io::ErrorKind::ConnectionReset.into())));
+                    let reset = std::io::ErrorKind::ConnectionReset.into();
+                    return Poll::Ready(Err(Broken::Download(RelayError::Write(reset))));
                 }
                 let moved = download.steps() + upload.relay.steps();
                 if (first || moved != steps) && !ending {
@@ -157,6 +183,8 @@ impl Exchange<'_> {
                     client.deadline.set_within(Instant::now(), wait, end);
                 }
                 if client.deadline.poll_passed(task).is_pending() {
+                    // As far as it came, in case it comes no further.
+                    (record.body_out, record.sent) = (download.taken(), sent + download.sent());
                     return Poll::Pending;
                 }
                 passed = true;
@@ -170,6 +198,7 @@ impl Exchange<'_> {
         self.can_keep &=
             self.request_over && !(self.head.expects_continue() && self.head.body() != BodyKind::Empty);
         self.record.status = response.head.status();
+        self.phase = Phase::Begun;
         let empty = self.head.method() == Method::Head || matches!(response.head.status(), 204 | 304);
         let mut out = self.client.core.take_buffer();
         let mut connection = Vec::new();
@@ -196,6 +225,7 @@ impl Exchange<'_> {
     pub(super) async fn tunnel(&mut self, attempt: Attempt) -> Result<Next, Stop> {
         let Attempt { upstream, active, mut connection, response, upload } = attempt;
         self.record.status = 101;
+        self.phase = Phase::Begun;
         self.record.tunnel = true;
         let mut first = self.client.core.take_buffer();
         write_status(&response, &mut first);
@@ -215,7 +245,7 @@ impl Exchange<'_> {
         drop(upstream);
         self.let_go_of_snapshot();
 
-        let client = &mut *self.client;
+        let (client, record) = (&mut *self.client, &mut self.record);
         let mut moved = (0, 0);
         client.deadline.set(Instant::now(), idle);
         let result = poll_fn(|cx| {
@@ -224,6 +254,7 @@ impl Exchange<'_> {
             }
             if tunnel.moved() != moved {
                 moved = tunnel.moved();
+                (record.body_in, record.body_out, record.sent) = (moved.0, moved.1, moved.1);
                 client.deadline.set(Instant::now(), idle);
             }
             client.deadline.poll_passed(cx).map(|()| Err(&error::TUNNEL_TIMEOUT))
@@ -367,6 +398,14 @@ fn transfer_fault(
             &error::TRUNCATED
         }
     }
+}
+
+/// Why the bodies stopped before the response was over.
+enum Broken {
+    /// The response broke off, or the client takes no more of it.
+    Download(RelayError),
+    /// The request's body was refused.
+    Upload(Stop),
 }
 
 /// Shows the response's body to the filters that want it, last one first.

@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use weir_testkit::{Client, Upstream, Weir, eventually, run_weir};
 
-use crate::support::{GET, OK_BODY};
+use crate::support::{ALL_TO_UP, GET, OK_BODY};
+use crate::upgrade::tunnel_to;
 
 #[test]
 fn sigterm_and_sigint_end_it() {
@@ -118,6 +119,45 @@ fn a_tunnel_has_until_the_deadline() {
     conn.expect("still");
     weir.wait_exit(Duration::from_secs(5)).expect_code(0);
     client.expect_close();
+}
+
+#[test]
+fn what_the_deadline_cuts_is_told() {
+    let upstream = Upstream::listen();
+    let mut weir = Weir::start(&format!(
+        "listeners: {{ web: {{ address: 127.0.0.1:0, protocols: [http1, h2] }} }}\n\
+         upstreams: {{ up: {{ endpoints: [{}] }} }}\n{ALL_TO_UP}\n\
+         shutdown: {{ drain: 200ms }}\naccess_log: {{ output: stdout }}\n",
+        upstream.address()
+    ));
+    let (_tunnel, mut tunnelled) = tunnel_to(&weir, &upstream, "/tunnel");
+    tunnelled.send("12345");
+    let mut waits = weir.client();
+    waits.send(GET.replace("GET /", "GET /waits"));
+    let mut asked = upstream.accept();
+    asked.read_request();
+    let mut events = weir.client();
+    events.send(GET.replace("GET /", "GET /events"));
+    let mut sent = upstream.accept();
+    sent.read_request();
+    sent.send("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n");
+    events.read_until("abc");
+    let mut client = weir.h2();
+    let stream = client.get("/h2");
+    let mut slow = upstream.accept();
+    slow.read_request();
+    slow.send("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n1234");
+    client.wait(stream, "the first bytes", |message| message.body == b"1234");
+    weir.signal(libc::SIGTERM);
+    weir.wait_exit(Duration::from_secs(5)).expect_code(0);
+    for (uri, status, bytes) in [("/waits", 0, 0), ("/events", 200, 3), ("/h2", 200, 4), ("/tunnel", 101, 5)]
+    {
+        let line = weir.stdout().lines().find(|line| line.contains(uri)).map(str::to_owned);
+        let line: serde_json::Value = serde_json::from_str(&line.expect(uri)).unwrap();
+        assert_eq!(line["cause"], "shutdown", "{line}");
+        assert_eq!(line["status"].as_u64().unwrap_or(0), status, "{line}"); // 0 has no field
+        assert!(line["bytes_out"].as_u64() >= Some(bytes), "{line}");
+    }
 }
 
 #[test]

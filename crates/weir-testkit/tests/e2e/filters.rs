@@ -164,6 +164,23 @@ fn body_limit() {
 }
 
 #[test]
+fn a_body_refused_behind_the_response_head_is_told() {
+    let upstream = Upstream::listen();
+    let weir = filtered(&upstream, "{ body_limit: { max: 8B } }", "access_log: { output: stdout }");
+    let mut client = weir.client();
+    client.send("POST /late HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n4\r\n1234\r\n");
+    let mut conn = upstream.accept();
+    conn.read_until("1234\r\n");
+    conn.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n");
+    client.read_until("ok");
+    client.send("5\r\n56789\r\n");
+    client.read_to_close();
+    conn.expect_close();
+    let line: serde_json::Value = serde_json::from_str(&weir.wait_stdout("/late")).unwrap();
+    assert_eq!((&line["cause"], &line["status"]), (&"body_too_large".into(), &200.into()), "{line}");
+}
+
+#[test]
 fn forward_auth_asks_first() {
     let upstream = Upstream::fixed(OK_BODY);
     let judge = Upstream::script(|conn| {
