@@ -80,6 +80,7 @@ causes! {
     METHOD_REFUSED "method_refused" 501 "The gateway is no forward proxy: CONNECT is refused." "nothing";
     NO_ENDPOINT "no_endpoint" 503 "The upstream has no endpoint that could be tried." "upstreams.*.endpoints, or the DNS name in it";
     NO_ROUTE "no_route" 404 "No route matches the request." "routes: `weir explain METHOD URL` tells why each did not";
+    OUT_OF_DESCRIPTORS "out_of_descriptors" 503 "The gateway has no file descriptor left for a connection to the upstream." "the limit of open files (ulimit -n, LimitNOFILE=), or limits.connections";
     PENDING_LIMIT "pending_limit" 503 "Too many requests wait for a connection to the upstream." "upstreams.*.limits.pending";
     PENDING_TIMEOUT "pending_timeout" 503 "No connection to the upstream became free in time." "upstreams.*.limits.connections, or upstreams.*.timeouts.connect";
     PROXY_HEADER "proxy_header" 0 "The PROXY header is missing, malformed, or from an address that is not trusted." "trusted_proxies, or listeners.*.proxy_protocol";

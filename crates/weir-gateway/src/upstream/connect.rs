@@ -262,6 +262,10 @@ async fn open(
         Ok(dialled) => dialled,
         Err(e) => {
             let (cause, outcome, elsewhere) = match &e {
+                // No endpoint is to blame, and none would take what we cannot send.
+                DialError::Failed(e) if weir_wire::limits::ran_out(e) => {
+                    (&error::OUT_OF_DESCRIPTORS, Outcome::ConnectFailed, false)
+                }
                 DialError::Failed(_) => (&error::CONNECT_FAILED, Outcome::ConnectFailed, true),
                 DialError::Refused(_) => (&error::CONNECT_REFUSED, Outcome::ConnectFailed, true),
                 DialError::TimedOut => (too_late, Outcome::ConnectTimeout, false),

@@ -26,6 +26,7 @@ pub(crate) const CONNECTION_LIMIT: Cause = (503, "connection_limit");
 pub(crate) const KEY_MISSING: Cause = (401, "key_missing");
 pub(crate) const KEY_UNKNOWN: Cause = (401, "key_unknown");
 pub(crate) const NO_ROUTE: Cause = (404, "no_route");
+pub(crate) const OUT_OF_DESCRIPTORS: Cause = (503, "out_of_descriptors");
 pub(crate) const PENDING_LIMIT: Cause = (503, "pending_limit");
 pub(crate) const PENDING_TIMEOUT: Cause = (503, "pending_timeout");
 pub(crate) const RATE_LIMITED: Cause = (429, "rate_limited");

@@ -2,13 +2,26 @@
 
 use std::time::Duration;
 
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use weir_testkit::{Upstream, Weir, eventually};
 
 use crate::cause::{
-    BAD_RESPONSE, BODY_TOO_LARGE, CONNECTION_LIMIT, HEADER_TOO_LARGE, PENDING_LIMIT, PENDING_TIMEOUT,
-    TARGET_TOO_LONG, TOO_MANY_HEADERS,
+    BAD_RESPONSE, BODY_TOO_LARGE, CONNECTION_LIMIT, HEADER_TOO_LARGE, OUT_OF_DESCRIPTORS, PENDING_LIMIT,
+    PENDING_TIMEOUT, TARGET_TOO_LONG, TOO_MANY_HEADERS,
 };
 use crate::support::{GET, OK, OK_BODY, weir_with};
+
+#[test]
+fn no_descriptor_left_is_no_fault_of_the_upstream() {
+    let upstream = Upstream::fixed(OK);
+    let weir = weir_with(&upstream, "keepalive: 0s");
+    let mut client = weir.client();
+    client.get("/").expect_status(200);
+    let none = Rlimit { current: Some(3), maximum: Some(3) };
+    let pid = i32::try_from(weir.pid()).ok().and_then(Pid::from_raw);
+    prlimit(pid, Resource::Nofile, none).expect("a process may lower the limits of its child");
+    client.get("/").expect_cause(OUT_OF_DESCRIPTORS);
+}
 
 #[test]
 fn header_bytes() {
