@@ -150,9 +150,15 @@ pub(crate) async fn refuse_head(
 ) {
     let mut exchange = Exchange::new(client, head, started);
     exchange.can_keep = false;
+    let response = exchange.refused(&refusal);
+    // The client decides when it takes the answer: until then only the request line is kept, for the log.
+    exchange.head.forget_fields();
+    if let Some(stream) = exchange.client.stream.h2() {
+        stream.forget_head();
+    }
     {
         let mut recorded = Recorded::new(&mut exchange);
-        recorded.exchange.stopped(Stop::Refuse(Box::new(refusal))).await;
+        recorded.exchange.send_local(response).await;
         recorded.ended = true;
     }
     let head = exchange.into_head();
@@ -387,12 +393,7 @@ impl<'c> Exchange<'c> {
             }
             Stop::Answer(answer) => self.write_local(respond::answer(&answer)).await,
             Stop::Refuse(refusal) => {
-                self.record.cause = Some(refusal.cause);
-                // Whoever sends what can be read in two ways may mean another message by what follows it.
-                self.can_keep &= !matches!(refusal.cause.status, 400 | 501);
-                let id = self.cx.as_ref().and_then(|cx| cx.request_id.as_deref());
-                let expose = self.local.snapshot.expose_causes;
-                let response = respond::refusal(&refusal, Some(&self.head.headers), id, expose);
+                let response = self.refused(&refusal);
                 self.write_local(response).await
             }
         }
@@ -414,6 +415,16 @@ impl<'c> Exchange<'c> {
         SEEN.write(log::Level::Error, "an exchange panicked", &[("filter", &filter), ("panic", &text)]);
         self.can_keep = false;
         Stop::refuse(&error::INTERNAL)
+    }
+
+    /// Notes a refusal, and makes the answer of it.
+    fn refused(&mut self, refusal: &Refusal) -> LocalResponse {
+        self.record.cause = Some(refusal.cause);
+        // Whoever sends what can be read in two ways may mean another message by what follows it.
+        self.can_keep &= !matches!(refusal.cause.status, 400 | 501);
+        let id = self.cx.as_ref().and_then(|cx| cx.request_id.as_deref());
+        let expose = self.local.snapshot.expose_causes;
+        respond::refusal(refusal, Some(&self.head.headers), id, expose)
     }
 
     /// Ends a connection so that a response that was cut short looks so. Where a length or chunks tell, a plain end does,

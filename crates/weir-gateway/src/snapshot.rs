@@ -136,7 +136,7 @@ impl Snapshot {
             upstreams: Vec::new(),
             consumers: Consumers::from([]),
             head_limits: weir_h1::Limits::default(),
-            h2: ServerLimits { streams: 0, header_bytes: 0, floods: FloodLimits::NONE },
+            h2: ServerLimits { streams: 0, header_bytes: 0, heads: 0, floods: FloodLimits::NONE },
             body_bytes: None,
             connections: 0,
             trusted: Vec::new(),

@@ -78,6 +78,12 @@ pub enum TargetForm {
     Origin,
 }
 
+/// Bytes of a request line that a refused head keeps.
+const LINE_KEPT: usize = 1024;
+
+/// A buffer of this size is no burden.
+const SMALL: usize = 4 * 1024;
+
 /// A request head as received, and as edited since.
 ///
 /// Owns the buffer it was read into; bytes behind the head (a body, the next request) stay in it. Memory: that buffer
@@ -304,6 +310,21 @@ impl RequestHead {
         self.headers.base.get(self.common.len..).unwrap_or_default()
     }
 
+    /// Frees the fields of a large head that is refused, and what came behind it. The method stays, and of the target as
+    /// much as [`LINE_KEPT`] bytes hold: what a log wants.
+    pub fn forget_fields(&mut self) {
+        let base = &mut self.headers.base;
+        if base.capacity() <= SMALL {
+            return;
+        }
+        self.target.len = self.target.len.min((LINE_KEPT as u32).saturating_sub(self.target.at));
+        let end = |text: Text| (text.at as usize).saturating_add(text.len as usize);
+        base.truncate(end(self.method_text).max(end(self.target)));
+        base.shrink_to_fit();
+        self.headers.clear();
+        self.common.len = 0;
+    }
+
     /// Ends this message: forgets the head and the first `used` bytes behind it. What is left is the next message's.
     pub fn recycle(&mut self, used: usize) {
         let gone = self.common.len.saturating_add(used).min(self.headers.base.len());
@@ -449,4 +470,26 @@ fn is_ipv6(text: &[u8]) -> bool {
 fn is_port(digits: &[u8]) -> bool {
     let number = |n: u32, b: &u8| n * 10 + u32::from(b - b'0');
     digits.len() <= 5 && digits.iter().all(u8::is_ascii_digit) && digits.iter().fold(0, number) <= 65535
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Limits, parse_request};
+
+    #[test]
+    fn a_refused_head_keeps_its_line_only() {
+        let limits = Limits { head_bytes: 8192, ..Limits::default() };
+        for (path, kept) in [("/short".to_owned(), 6), (format!("/{}", "x".repeat(2000)), LINE_KEPT - 4)] {
+            let mut head = RequestHead::default();
+            let text = format!("GET {path} HTTP/1.1\r\nhost: a\r\nx-a: {}\r\n", "x".repeat(9000));
+            head.buffer_mut().extend_from_slice(text.as_bytes());
+            assert!(parse_request(&mut head, &limits).is_err());
+            head.forget_fields();
+            assert_eq!((head.method_name(), head.received_path()), (&b"GET"[..], &path.as_bytes()[..kept]));
+            assert!(head.buffer_mut().capacity() <= 2 * LINE_KEPT && head.rest().len() <= LINE_KEPT);
+            head.recycle(usize::MAX);
+            assert!(head.buffer().is_empty());
+        }
+    }
 }

@@ -26,6 +26,9 @@ const AT_ONCE: Duration = Duration::from_millis(1);
 /// How long is read from a client that was cut, so that the GOAWAY arrives.
 const GOODBYE: Duration = Duration::from_millis(250);
 
+/// The status of a head that is too large, or of too many fields (RFC 6585 §5): it counts as an error of the client's.
+const TOO_LARGE: u16 = 431;
+
 /// What the exchanges of a connection share.
 struct Shared {
     core: Rc<crate::core::Core>,
@@ -52,7 +55,8 @@ struct Lane {
 /// What a lane is given.
 struct Job {
     head: Box<RequestHead>,
-    parsed: Result<Progress, weir_h1::Error>,
+    /// Why the head is refused, where it is.
+    refused: Option<(&'static Cause, Option<weir_h1::Error>)>,
     stream: H2Stream,
     started: Instant,
     listener: Rc<LocalListener>,
@@ -287,9 +291,17 @@ impl Connection {
         let local = shared.core.local();
         let parsed = parse_request(&mut head, &local.snapshot.head_limits);
         head.came_by_http2(stream.is_over());
+        let refused = match parsed {
+            Ok(Progress::Complete) => None,
+            Ok(Progress::Partial) => Some((&error::BAD_HEAD, None)),
+            Err(e) => Some((cause_of(e.kind()), Some(e))),
+        };
+        if refused.as_ref().is_some_and(|(cause, _)| cause.status == TOO_LARGE) {
+            self.server.count_error();
+        }
         let job = Job {
             head,
-            parsed,
+            refused,
             stream,
             started,
             listener: Rc::clone(&self.listener),
@@ -319,7 +331,7 @@ impl Shared {
     async fn run(self: Rc<Self>, lane: Rc<Lane>) {
         let mut deadline = Deadline::new();
         while let Some(job) = lane.next(&self).await {
-            let Job { head, parsed, stream, started, listener, trusted, generation } = job;
+            let Job { head, refused, stream, started, listener, trusted, generation } = job;
             let mut client = Client {
                 core: Rc::clone(&self.core),
                 listener,
@@ -333,11 +345,6 @@ impl Shared {
                 stream: Stream::H2(Box::new(stream)),
             };
             client.adopt_listener();
-            let refused = match parsed {
-                Ok(Progress::Complete) => None,
-                Ok(Progress::Partial) => Some((&error::BAD_HEAD, None)),
-                Err(e) => Some((cause_of(e.kind()), Some(e))),
-            };
             match refused {
                 None => {
                     let (next, head) = exchange::run(&mut client, head, started, Duration::ZERO).await;

@@ -85,6 +85,7 @@ impl Link {
         let bounds = Bounds {
             streams: STREAMS as u32,
             text: header_bytes.saturating_mul(2) as usize,
+            heads: usize::MAX,
             window,
             floods: FloodLimits::NONE,
         };

@@ -35,6 +35,25 @@ const AUTHORITY: usize = 2;
 const PATH: usize = 3;
 const PROTOCOL: usize = 4;
 
+/// Largest buffer that is kept for the next head.
+const KEPT: usize = 4 * 1024;
+
+impl Scratch {
+    #[cfg(test)]
+    pub(super) fn capacity(&self) -> usize {
+        self.pseudo.iter().chain([&self.cookies]).map(Vec::capacity).sum()
+    }
+
+    /// Frees what a large head has left.
+    pub(super) fn trim(&mut self) {
+        for buffer in self.pseudo.iter_mut().chain([&mut self.cookies]) {
+            if buffer.capacity() > KEPT {
+                *buffer = Vec::new();
+            }
+        }
+    }
+}
+
 /// Writes one head.
 #[derive(Debug)]
 pub(super) struct Reader<'a> {

@@ -60,6 +60,15 @@ impl Decoder {
         Ok(())
     }
 
+    /// Frees what a large field has left.
+    pub(super) fn trim(&mut self) {
+        for buffer in [&mut self.name, &mut self.value] {
+            if buffer.capacity() > TABLE_MOST {
+                *buffer = Vec::new();
+            }
+        }
+    }
+
     fn literal(
         &mut self,
         rest: &mut &[u8],

@@ -1,7 +1,7 @@
 //! A client's connection: the requests that come on it, and its end.
 
 use super::client::window_for;
-use super::codec::{Bounds, Codec, Role};
+use super::codec::{Bounds, Codec, LEFT_OUT_MOST, Role};
 use super::flood::{Fault, FloodLimits};
 use super::pulse::Pulse;
 use super::stream::H2Stream;
@@ -19,12 +19,11 @@ pub struct ServerLimits {
     /// Most bytes of a head. HTTP/2 counts 32 for each field beside its text (RFC 9113 §6.5.2); so clients are told twice
     /// this, and as much is decoded: `weir-h1` finds what is too large.
     pub header_bytes: u32,
+    /// Most bytes of the heads of all requests under way. One more is refused with REFUSED_STREAM, unless it is the only one.
+    pub heads: u32,
     /// Most frames of each kind.
     pub floods: FloodLimits,
 }
-
-/// Most bytes that are read and dropped behind a GOAWAY.
-const DISCARDED_BYTES: usize = 4 * 1024 * 1024;
 
 /// A connection of a client.
 ///
@@ -33,6 +32,8 @@ const DISCARDED_BYTES: usize = 4 * 1024 * 1024;
 pub struct Server {
     shared: Shared,
     pulse: Pulse,
+    /// How much was read and dropped behind the end.
+    discarded: usize,
 }
 
 /// A request that has arrived.
@@ -55,11 +56,12 @@ impl Server {
         let bounds = Bounds {
             streams: limits.streams,
             text: limits.header_bytes.saturating_mul(2) as usize,
+            heads: limits.heads as usize,
             window: window_for(stream.round_trip().unwrap_or_default()),
             floods: limits.floods,
         };
         let shared = Transport::new(stream, early, Codec::new(Role::Server, bounds));
-        let server = Self { shared, pulse: Pulse::default() };
+        let server = Self { shared, pulse: Pulse::default(), discarded: 0 };
         server.shared.borrow_mut().take_early();
         poll_fn(|cx| server.shared.borrow_mut().poll_greeting(cx)).await?;
         Ok(server)
@@ -111,6 +113,13 @@ impl Server {
         transport.call();
     }
 
+    /// Counts a request against the errors that the client may make: one that was answered, but should not have been sent.
+    pub fn count_error(&mut self) {
+        let transport = &mut *self.shared.borrow_mut();
+        transport.lend().count_error();
+        transport.call();
+    }
+
     /// Why it ends, once it does.
     pub fn fault(&self) -> Option<Fault> {
         self.shared.borrow().codec.ended()
@@ -143,12 +152,11 @@ impl Server {
     /// closed too, or has sent too much.
     pub fn poll_discard(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let mut scratch = Vec::with_capacity(16 * 1024);
-        let mut dropped = 0;
-        while dropped < DISCARDED_BYTES {
+        while self.discarded < LEFT_OUT_MOST {
             scratch.clear();
             match ready!(self.shared.borrow_mut().poll_drop(&mut scratch, cx)) {
                 Ok(0) | Err(_) => return Poll::Ready(()),
-                Ok(n) => dropped += n,
+                Ok(n) => self.discarded += n,
             }
         }
         Poll::Ready(())

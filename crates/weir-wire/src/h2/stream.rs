@@ -87,6 +87,11 @@ impl H2Stream {
         self.transport().codec.take_head(self.slot, text);
     }
 
+    /// The head of the request was freed: what it counted of what the connection may hold is there for others.
+    pub fn forget_head(&self) {
+        self.transport().codec.forget_head(self.slot);
+    }
+
     /// Trailers that came behind the body, as field lines.
     pub fn take_trailers(&mut self) -> Vec<u8> {
         self.transport().codec.take_trailers(self.slot)

@@ -25,6 +25,10 @@ impl Checker<'_> {
         ] {
             self.must_be_within(&format!("limits.h2.{key}"), value.into(), 1, u32::MAX.into());
         }
+        if !(4 << 10..=1 << 30).contains(&h2.heads.get()) {
+            let message = format!("`{}` is out of range; expected 4KiB to 1GiB", h2.heads);
+            self.error("limits.h2.heads", "out-of-range", message);
+        }
         self.must_be_within("limits.metric_routes", limits.metric_routes.into(), 1, u32::MAX.into());
         let bytes = limits.header_bytes;
         if !(1 << 10..=1 << 20).contains(&bytes.get()) {

@@ -138,6 +138,10 @@ pub struct H2Limits {
     /// Most requests under way at one time. Default 128, as nginx. One more is refused with REFUSED_STREAM.
     #[schemars(range(min = 1))]
     pub streams: u32,
+    /// Most bytes of the heads of all requests under way, as HTTP/1.1 writes them. Default `256KiB`: 2 KiB for each of 128
+    /// requests. One more is refused with REFUSED_STREAM and may come again, unless it is the only one. A proxy in front that
+    /// sends many requests with large cookies or tokens on one connection wants more.
+    pub heads: ByteSize,
     /// Most CONTINUATION frames of one head, not a second. Default 16; a head of 32 KiB needs two. Cause `h2_continuation_flood`.
     pub continuations: u32,
     /// Most empty DATA frames; each with data earns one more. Default 100. Cause `h2_data_flood`.
@@ -234,6 +238,7 @@ impl Default for H2Limits {
         let floods = FloodLimits::default();
         Self {
             streams: 128,
+            heads: ByteSize(256 * 1024),
             continuations: floods.continuations,
             empty_data: floods.empty_data,
             errors: floods.errors,

@@ -103,6 +103,7 @@ pub(super) fn h2_limits(limits: &schema::Limits) -> ServerLimits {
     ServerLimits {
         streams: h2.streams,
         header_bytes: u32::try_from(limits.header_bytes.as_usize()).unwrap_or(u32::MAX),
+        heads: u32::try_from(h2.heads.as_usize()).unwrap_or(u32::MAX),
         floods: FloodLimits {
             continuations: h2.continuations,
             empty_data: h2.empty_data,

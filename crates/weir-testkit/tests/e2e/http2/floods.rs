@@ -12,7 +12,7 @@ use weir_testkit::{Client, Upstream, Weir, table};
 use super::{H2C, ask, counted, get, weir_with};
 
 /// Small enough to be reached by a handful of frames.
-const SMALL: &str = "limits: { h2: { continuations: 8, empty_data: 20, errors: 20, pings: 20, priorities: 20, \
+const SMALL: &str = "limits: { header_bytes: 1KiB, h2: { continuations: 8, empty_data: 20, errors: 20, pings: 20, priorities: 20, \
                      resets: 20, settings: 20, window_updates: 20 } }";
 
 /// How soon an attacker is cut.
@@ -151,6 +151,10 @@ fn each_kind_has_its_limit_and_its_cause() {
                 vec![Frame::headers(stream, &fields, false), Frame::data(stream, "too long", true)]
             })
         }),
+        ("heads that are too large", "h2_error_flood", |attacker| {
+            let large = "x".repeat(1500);
+            many(attacker, |stream| vec![Frame::headers(stream, &get(&[("x-large", &large)]), true)])
+        }),
         ("malformed heads", "h2_error_flood", |attacker| {
             many(attacker, |stream| vec![Frame::headers(stream, &get(&[("connection", "close")]), true)])
         }),
@@ -282,6 +286,42 @@ fn a_bomb_of_fields() {
     let grown = weir.rss_kib().saturating_sub(before);
     assert!(grown < 32 * 1024, "{grown} KiB more");
     upstream.expect_no_connection();
+}
+
+/// Heads of many times a field in the table, of clients that take no answers: a byte stands for 3,500.
+#[test]
+fn heads_that_are_held() {
+    // 15 of them are too large a head, 8 are one that an upstream is asked for.
+    for fields in [15, 8] {
+        let upstream = Upstream::listen();
+        let weir = target(upstream.address(), ", limits: { connections: 1 }", "");
+        let honest = Honest::begin(&weir);
+        let before = weir.rss_kib();
+        let options = Options { settings: vec![(setting::WINDOW, 0)], ..Options::default() };
+        let mut attackers: Vec<_> = (0..25).map(|_| H2::client_with(weir.client(), &options)).collect();
+        let mut most = 0;
+        for attacker in &mut attackers {
+            let mut attack = Vec::new();
+            for n in 0..127 {
+                let mut block = vec![0x82, 0x86, 0x84, 0x01, 0x01, b'h'];
+                if n == 0 {
+                    block.extend([0x40, 0x01, b'a', 0x7f, 0xad, 0x1a]);
+                    block.extend([b'x'; 3500]);
+                }
+                block.extend([0xbe].repeat(fields - usize::from(n == 0)));
+                let flags = flag::END_HEADERS | flag::END_STREAM;
+                attack.extend(Frame::new(Kind::Headers, flags, attacker.next_stream(), block).bytes());
+            }
+            attacker.wire().send(attack);
+            attacker.ping();
+            most = most.max(weir.rss_kib());
+        }
+        honest.end();
+        let grown = most.max(weir.rss_kib()).saturating_sub(before);
+        // A quarter of what a hundred of them may cost.
+        assert!(grown < 16 * 1024, "{grown} KiB more with heads of {fields} fields");
+        drop(attackers);
+    }
 }
 
 #[test]

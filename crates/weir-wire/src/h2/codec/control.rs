@@ -155,6 +155,14 @@ impl Codec {
         (self.left || self.leaving == Leaving::Told) && self.streams.open() == 0 && self.arrivals.is_empty()
     }
 
+    /// Counts an error of the peer's, and ends the connection where it is one too many.
+    pub(in crate::h2) fn count_error(&mut self) {
+        self.meter.provoked();
+        if let Some(flood) = self.meter.flood() {
+            self.end(Fault::Flood(flood));
+        }
+    }
+
     /// Ends it now, with GOAWAY.
     pub(in crate::h2) fn end(&mut self, fault: Fault) {
         let code = match fault {

@@ -1,7 +1,8 @@
 //! Heads and bodies that come, and the windows that let them.
 
-use super::streams::{Ending, READ, Record};
-use super::{BLOCK_MOST, Broken, CREDIT, Codec, Failed, Leaving, Role, STREAM_WINDOW, WINDOW_FIRST, broken};
+use super::streams::{Ending, KEPT_TEXT, READ, Record};
+use super::{BLOCK_MOST, Broken, CREDIT, Codec, Failed, LEFT_OUT_MOST, Leaving, Role};
+use super::{STREAM_WINDOW, WINDOW_FIRST, broken};
 use crate::h2::flood::Flood;
 use crate::h2::frame::{self, Header, Kind, code};
 use crate::h2::head::{self, Malformed, Reader, Told};
@@ -97,29 +98,76 @@ impl Codec {
         kind: head::Kind<'_>,
         block: &[u8],
         text: &mut Vec<u8>,
+        most: usize,
     ) -> Result<Result<Told, Malformed>, Broken> {
-        let mut reader = Reader::new(kind, text, &mut self.scratch, self.bounds.text);
-        match self.decoder.decode(block, |name, value| reader.field(name, value)) {
+        let mut reader = Reader::new(kind, text, &mut self.scratch, most);
+        let decoded = match self.decoder.decode(block, |name, value| reader.field(name, value)) {
             Ok(()) => Ok(reader.finish()),
             Err(_) => broken(code::COMPRESSION),
+        };
+        if block.len() > KEPT_TEXT || text.len() > KEPT_TEXT {
+            self.scratch.trim();
+            self.decoder.trim();
         }
+        decoded
+    }
+
+    // === what heads hold ===
+
+    /// How much of another head or of trailers may be decoded. A reference of one byte may stand for four kibibytes, so what
+    /// a client can make us hold is bounded here and not by what it sends.
+    fn room_for_head(&self) -> usize {
+        match (self.role, self.heads_held) {
+            (Role::Client, _) | (Role::Server, 0) => self.bounds.text,
+            (Role::Server, held) => self.bounds.heads.saturating_sub(held).min(self.bounds.text),
+        }
+    }
+
+    /// Charges a stream with what it holds, until it is released or has forgotten its head.
+    fn charge(&mut self, slot: usize, bytes: usize) {
+        if self.role == Role::Server {
+            self.streams.at(slot).held += bytes;
+            self.heads_held += bytes;
+        }
+    }
+
+    /// Whoever took the head of a stream has freed it.
+    pub(in crate::h2) fn forget_head(&mut self, slot: usize) {
+        let held = std::mem::take(&mut self.streams.at(slot).held);
+        self.heads_held -= held;
+    }
+
+    /// Counts a frame of a stream that our GOAWAY leaves out.
+    fn leave_out(&mut self, len: usize) -> Result<(), Broken> {
+        self.left_out = self.left_out.saturating_add(len);
+        if self.left_out > LEFT_OUT_MOST { broken(code::CALM) } else { Ok(()) }
     }
 
     /// A request begins.
     fn request(&mut self, id: u32, block: &[u8], ends: bool) -> Result<(), Broken> {
         if self.leaving == Leaving::Told {
-            return self.pass_over(block); // GOAWAY has left it out: it will be sent elsewhere
+            self.pass_over(block)?; // GOAWAY has left it out: it will be sent elsewhere
+            return self.leave_out(block.len());
         }
         self.last = id;
         if self.streams.open() >= self.bounds.streams as usize {
             self.pass_over(block)?;
             return self.refuse(id, code::REFUSED);
         }
+        let room = self.room_for_head();
         let slot = self.streams.add();
         let mut text = std::mem::take(&mut self.streams.at(slot).text);
-        let decoded = self.decode(head::Kind::Request, block, &mut text);
+        let decoded = self.decode(head::Kind::Request, block, &mut text, room);
+        let held = footprint(&text);
         self.streams.at(slot).text = text;
         let told = match decoded {
+            Ok(Ok(_)) if room < self.bounds.text && held > room => {
+                // No mistake of the client's, which cannot know what others of its requests still hold: it may come again.
+                self.streams.remove(slot);
+                self.write_reset(id, code::REFUSED);
+                self.streams.remember(id, Ending::Ours);
+                return Ok(());
+            }
             Ok(Ok(told)) if !(ends && told.length.is_some_and(|n| n > 0)) => told,
             Ok(_) => {
                 self.streams.remove(slot);
@@ -131,6 +179,7 @@ impl Codec {
             }
         };
         self.streams.begin(slot, id);
+        self.charge(slot, held);
         // Until the client has confirmed our SETTINGS it counts by the first window.
         let room = if self.unconfirmed > 0 { WINDOW_FIRST } else { i64::from(STREAM_WINDOW) };
         let window = self.peer.window;
@@ -154,7 +203,7 @@ impl Codec {
         let (mut text, accept) = (std::mem::take(&mut record.text), record.accept.take());
         let kind = head::Kind::Response { accept: accept.as_deref() };
         let text_most = self.bounds.text;
-        let decoded = self.decode(kind, block, &mut text);
+        let decoded = self.decode(kind, block, &mut text, text_most);
         let record = self.streams.at(slot);
         (record.text, record.accept) = (text, accept);
         let is_endless = record.text.len() > 2 * text_most; // of interim responses that nobody reads
@@ -192,7 +241,8 @@ impl Codec {
 
     fn trailers(&mut self, slot: usize, block: &[u8], ends: bool) -> Result<(), Broken> {
         let mut text = Vec::new();
-        let decoded = self.decode(head::Kind::Trailers, block, &mut text)?;
+        let room = self.room_for_head();
+        let decoded = self.decode(head::Kind::Trailers, block, &mut text, room)?;
         let record = self.streams.at(slot);
         // RFC 9113 §8.1: they are the end.
         let wrong = match decoded {
@@ -205,7 +255,9 @@ impl Codec {
             self.reset_provoked(slot, code::PROTOCOL, rule);
             return Ok(());
         }
+        let held = footprint(&text);
         record.trailers = text;
+        self.charge(slot, held);
         self.ended_by_peer(slot);
         Ok(())
     }
@@ -232,7 +284,7 @@ impl Codec {
             return match self.streams.ending(id) {
                 _ if self.is_idle(id) => broken(code::PROTOCOL),
                 Some(Ending::Ours) => Ok(()),
-                None if self.is_left_out(id) => Ok(()),
+                None if self.is_left_out(id) => self.leave_out(len),
                 _ => {
                     self.write_reset(id, code::STREAM_CLOSED);
                     self.meter.provoked();
@@ -362,6 +414,12 @@ impl Codec {
             self.write_frame(Kind::WINDOW_UPDATE, 0, 0, &told.to_be_bytes());
         }
     }
+}
+
+/// What a text counts of what a connection may hold: its memory. Small ones lie in buffers that are used again, and count
+/// what they are, so that a hundred small requests at a time are no burden.
+const fn footprint(text: &Vec<u8>) -> usize {
+    if text.capacity() > KEPT_TEXT { text.capacity() } else { text.len() }
 }
 
 /// Takes the text of a stream; returns how long it was.

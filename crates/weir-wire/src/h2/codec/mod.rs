@@ -51,6 +51,10 @@ const ANSWERS_MOST: usize = 4 * OUT_MOST;
 /// Longest block of a head, compressed, where the text may not be longer anyway.
 const BLOCK_MOST: usize = 128 * 1024;
 
+/// Most bytes of streams that our GOAWAY leaves out. An honest client learns of it by the first of two GOAWAYs and begins
+/// no more, so this is only what was on its way, as it is for what is dropped behind the end.
+pub(super) const LEFT_OUT_MOST: usize = 4 * 1024 * 1024;
+
 /// What PING holds: a question for a sign of life, and the first step of a goodbye.
 const ALIVE: [u8; 8] = *b"alive ? ";
 const GOODBYE: [u8; 8] = *b"goodbye ";
@@ -69,6 +73,9 @@ pub(super) struct Bounds {
     pub(super) streams: u32,
     /// Most bytes of a head as text, before it is decoded no further.
     pub(super) text: usize,
+    /// Most bytes of heads and trailers as text that all streams together hold, except that a connection which holds none
+    /// may always take one.
+    pub(super) heads: usize,
     /// The largest window of a stream.
     pub(super) window: u32,
     pub(super) floods: FloodLimits,
@@ -115,7 +122,7 @@ const fn windows(role: Role) -> (u32, u32) {
 
 /// A connection.
 ///
-/// Invariant: `reserved` is the sum of the grants of all streams.
+/// Invariant: `reserved` is the sum of the grants of all streams, `heads_held` that of what they are charged with for heads.
 #[derive(Debug)]
 pub(super) struct Codec {
     role: Role,
@@ -137,6 +144,10 @@ pub(super) struct Codec {
     /// Since when a head is incomplete.
     head_since: Option<Instant>,
     streams: Streams,
+    /// Bytes of heads that are charged to streams.
+    heads_held: usize,
+    /// Bytes of frames for streams that our GOAWAY leaves out.
+    left_out: usize,
     /// Streams of the peer that nobody has taken yet.
     arrivals: VecDeque<usize>,
     /// The highest stream that the client has begun.
@@ -150,7 +161,7 @@ pub(super) struct Codec {
     /// Streams that wait to begin.
     beginners: VecDeque<usize>,
     /// Streams whose heads wait for `out`.
-    heads: Vec<usize>,
+    unsent_heads: Vec<usize>,
     /// What the peer may send on the connection.
     room: i64,
     /// The same at the beginning: bodies that nobody reads hold no more.
@@ -192,6 +203,8 @@ impl Codec {
             block: Vec::new(),
             head_since: None,
             streams: Streams::default(),
+            heads_held: 0,
+            left_out: 0,
             arrivals: VecDeque::new(),
             last: 0,
             peer: Peer { window: WINDOW_FIRST, streams: usize::MAX, connect: false, came: 0 },
@@ -199,7 +212,7 @@ impl Codec {
             reserved: 0,
             queue: VecDeque::new(),
             beginners: VecDeque::new(),
-            heads: Vec::new(),
+            unsent_heads: Vec::new(),
             room,
             room_first: room,
             credit: 0,
@@ -277,6 +290,7 @@ impl Codec {
         let is_server = self.role == Role::Server;
         let most = self.bounds.streams as usize;
         self.reserved == self.streams.grants()
+            && self.heads_held == self.streams.heads()
             && self.streams.unread() as i64 <= self.room_first
             && !(is_server && self.streams.open() > most)
     }
@@ -461,8 +475,9 @@ impl Codec {
         if self.streams.at(slot).queued {
             self.queue.retain(|s| *s != slot);
             self.beginners.retain(|s| *s != slot);
-            self.heads.retain(|s| *s != slot);
+            self.unsent_heads.retain(|s| *s != slot);
         }
+        self.forget_head(slot);
         self.streams.remove(slot);
         self.credit_connection(unread);
         self.grant_more();

@@ -101,7 +101,7 @@ impl Codec {
         if is_full {
             record.wait(WRITE, cx);
             if !std::mem::replace(&mut record.queued, true) {
-                self.heads.push(slot);
+                self.unsent_heads.push(slot);
             }
             return Poll::Pending;
         }
@@ -328,7 +328,7 @@ impl Codec {
     pub(super) fn resume(&mut self) {
         self.grant_more();
         if !self.is_full() {
-            for slot in std::mem::take(&mut self.heads) {
+            for slot in std::mem::take(&mut self.unsent_heads) {
                 let record = self.streams.at(slot);
                 record.queued = false;
                 record.wake(WRITE);

@@ -8,7 +8,7 @@ use std::task::{Context, Waker};
 const REMEMBERED: usize = 256;
 
 /// Longest buffer of text that is kept for the next head on this slot.
-const KEPT_TEXT: usize = 4 * 1024;
+pub(super) const KEPT_TEXT: usize = 4 * 1024;
 
 /// Why a stream is of no more use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +58,8 @@ pub(in crate::h2) struct Record {
     /// for whole.
     pub(super) kept_back: usize,
     pub(super) trailers: Vec<u8>,
+    /// What its head and trailers count of what a connection may hold, here and with whoever took them.
+    pub(super) held: usize,
     /// What is missing of the body, by the message's own word.
     pub(super) owed: Option<u64>,
     /// The final head came.
@@ -163,6 +165,17 @@ impl Streams {
     /// All that is granted.
     pub(super) fn grants(&self) -> usize {
         self.slots.iter().map(|record| record.grant).sum()
+    }
+
+    /// All that heads are charged with.
+    pub(super) fn heads(&self) -> usize {
+        self.slots.iter().map(|record| record.held).sum()
+    }
+
+    /// The largest text that is kept for a head to come.
+    #[cfg(test)]
+    pub(super) fn kept(&self) -> usize {
+        self.slots.iter().map(|record| record.text.capacity()).max().unwrap_or(0)
     }
 
     /// All of the bodies that nobody has read yet.

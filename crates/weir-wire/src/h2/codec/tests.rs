@@ -1,6 +1,7 @@
 //! Conversations with a codec: frames in, frames out.
 
 mod ends;
+mod heads;
 mod windows;
 
 use super::*;
@@ -26,7 +27,8 @@ impl Bell {
     }
 }
 
-const BOUNDS: Bounds = Bounds { streams: 8, text: 8192, window: 256 * 1024, floods: FloodLimits::NONE };
+const BOUNDS: Bounds =
+    Bounds { streams: 8, text: 8192, heads: 64 * 1024, window: 256 * 1024, floods: FloodLimits::NONE };
 
 const SETTINGS: [(u16, u32); 0] = [];
 

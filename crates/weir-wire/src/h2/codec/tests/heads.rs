@@ -1,0 +1,136 @@
+//! What heads may hold together, and what is read of streams that are left out.
+
+use super::*;
+
+/// Eight requests at a time would be 56 KiB here.
+const TIGHT: Bounds = Bounds { streams: 32, heads: 16 * 1024, floods: FloodLimits::NONE, ..BOUNDS };
+
+/// A field of 3,500 bytes by its place in the table, twice: 7 KB of text for a head of a dozen bytes.
+const TWICE: [u8; 8] = [0x82, 0x86, 0x84, 0x01, 1, b'h', 0xbe, 0xbe];
+
+/// With a client that has put the field into the table.
+fn tight(floods: FloodLimits) -> Talk {
+    let mut talk = Talk::server(Bounds { floods, ..TIGHT });
+    let mut first = vec![0x82, 0x86, 0x84, 0x01, 1, b'h', 0x40, 1, b'a', 0x7f, 0xad, 0x1a];
+    first.extend_from_slice(&[b'x'; 3500]);
+    talk.hear(Kind::HEADERS, frame::END_HEADERS | frame::END_STREAM, 1, &first);
+    let slot = talk.codec.next_arrival().unwrap();
+    talk.codec.release(slot);
+    talk.sent();
+    talk
+}
+
+fn ask_twice(talk: &mut Talk, stream: u32) -> Option<usize> {
+    talk.hear(Kind::HEADERS, frame::END_HEADERS | frame::END_STREAM, stream, &TWICE);
+    talk.codec.next_arrival()
+}
+
+#[test]
+fn heads_hold_no_more_than_a_connection_may() {
+    let mut talk = tight(FloodLimits::default());
+    let mut slots = Vec::new();
+    for n in 0..1000u32 {
+        let stream = 3 + 2 * n;
+        match ask_twice(&mut talk, stream) {
+            Some(slot) => slots.push(slot),
+            None => assert_eq!(talk.reset(), (stream, code::REFUSED)),
+        }
+        assert!(talk.codec.streams.heads() <= TIGHT.heads, "{} bytes", talk.codec.streams.heads());
+    }
+    // Refused as often as it asks: it is told to come again, so it may.
+    assert!((1..=2).contains(&slots.len()) && talk.codec.ended().is_none());
+    // Taken by whoever answers, the text is still somebody's.
+    let mut text = Vec::new();
+    talk.codec.take_head(slots[0], &mut text);
+    assert!(text.len() > 7000 && ask_twice(&mut talk, 4001).is_none());
+    talk.sent();
+    // Freed, with its stream or before, it makes room.
+    talk.codec.forget_head(slots[0]);
+    let more = ask_twice(&mut talk, 4003).expect("there is room");
+    assert_eq!(talk.sent(), []);
+    slots.push(more);
+    slots.into_iter().for_each(|slot| talk.codec.release(slot));
+    assert_eq!((talk.codec.heads_held, talk.codec.streams.heads()), (0, 0));
+}
+
+#[test]
+fn a_connection_that_holds_no_head_may_have_a_large_one() {
+    let mut talk = Talk::server(Bounds { heads: 100, ..BOUNDS });
+    let large = "x".repeat(5000);
+    let fields = [&GET[..], &[("x-a", &large)]].concat();
+    talk.head(1, &fields, frame::END_STREAM);
+    let slot = talk.codec.next_arrival().expect("it arrives");
+    talk.head(3, &GET, frame::END_STREAM);
+    assert_eq!(talk.reset(), (3, code::REFUSED));
+    talk.codec.release(slot);
+    talk.sent();
+    talk.head(5, &fields, frame::END_STREAM);
+    assert!(talk.codec.next_arrival().is_some());
+}
+
+#[test]
+fn what_a_malformed_head_breaks_is_told_whatever_is_held() {
+    let mut talk = tight(FloodLimits::NONE);
+    let mut stream = 3;
+    while ask_twice(&mut talk, stream).is_some() {
+        stream += 2;
+    }
+    talk.sent();
+    talk.head(101, &[GET[0], GET[0]], frame::END_STREAM);
+    assert_eq!(talk.reset(), (101, code::PROTOCOL));
+}
+
+#[test]
+fn trailers_count_as_heads_do() {
+    let mut talk = tight(FloodLimits::NONE);
+    let slots: Vec<usize> = (0..16).map(|n| talk.ask(3 + 2 * n, 0)).collect();
+    for n in 0..16 {
+        let flags = frame::END_HEADERS | frame::END_STREAM;
+        talk.hear(Kind::HEADERS, flags, 3 + 2 * n, &[0xbe, 0xbe]);
+        assert!(talk.codec.streams.heads() <= TIGHT.heads + 8192);
+    }
+    let whole = slots.iter().filter(|slot| !talk.codec.take_trailers(**slot).is_empty()).count();
+    assert!((1..=3).contains(&whole), "{whole}");
+    assert_eq!(talk.sent().iter().filter(|s| s.kind == Kind::RST_STREAM).count(), 16 - whole);
+    slots.into_iter().for_each(|slot| talk.codec.release(slot));
+    assert_eq!(talk.codec.heads_held, 0);
+}
+
+#[test]
+fn large_fields_leave_nothing_behind() {
+    let mut talk = Talk::server(Bounds { text: 128 * 1024, heads: 256 * 1024, ..BOUNDS });
+    let large = "x".repeat(15_000);
+    for (n, fields) in [
+        [&GET[..3], &[(":path", &*format!("/{large}"))]].concat(),
+        [&GET[..], &[("cookie", &large)]].concat(),
+        [&GET[..], &[(&*large, "x")]].concat(),
+    ]
+    .iter()
+    .enumerate()
+    {
+        talk.head(1 + 2 * n as u32, fields, frame::END_STREAM);
+        let slot = talk.codec.next_arrival().expect("it arrives");
+        talk.codec.release(slot);
+    }
+    let (scratch, kept) = (talk.codec.scratch.capacity(), talk.codec.streams.kept());
+    assert!(scratch < 32 * 1024 && kept <= 4096, "{scratch} and {kept} bytes");
+}
+
+#[test]
+fn what_is_read_of_streams_left_out_is_bounded() {
+    let mut talk = Talk::server(BOUNDS);
+    let slot = talk.ask(1, frame::END_STREAM);
+    talk.codec.leave();
+    talk.hear(Kind::PING, frame::ACK, 0, &GOODBYE);
+    talk.head(3, &GET, 0);
+    talk.sent();
+    let piece = [0; FRAME_MOST];
+    for _ in 0..LEFT_OUT_MOST / FRAME_MOST - 1 {
+        talk.data(3, &piece, 0);
+        talk.sent();
+    }
+    assert_eq!((talk.codec.ended(), talk.codec.failed(slot)), (None, None));
+    (0..2).for_each(|_| talk.data(3, &piece, 0));
+    assert_eq!(talk.goaway(), code::CALM);
+    assert_eq!(talk.codec.failed(slot), Some(Failed::Malformed("a rule of the connection")));
+}
