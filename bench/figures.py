@@ -71,7 +71,7 @@ def compare(args, weir, name, url, core, scratch):
     print(f"\n## {name}\n\n{args.connections} connections, {args.seconds} s, {args.rounds} rounds.")
     (scratch / "script.js").write_text(f"import http from 'k6/http';\nexport default function () {{ http.get('{url}'); }}\n")
     c, s = str(args.connections), f"{args.seconds}s"
-    load = [weir, "load", "-t", "1", "-c", c]
+    load = [weir, "load", "--threads", "1", "-c", c]
     n = str(args.seconds * (30000 if "delay" not in url else 40 * args.connections))
     kept = "delay" not in url
     pairs = {

@@ -59,7 +59,7 @@ def http(args, weir, scratch, core):
     subprocess.run(["cc", "-O2", "-o", tool, BENCH / "tools/answer.c"], check=True)
     url = f"http://127.0.0.1:{start(tool, ['1024'], scratch, core)}/"
     connections, time = str(args.connections), f"{args.seconds}s"
-    load = ["-t", "1", "-c", connections, "-d", time, url]
+    load = ["--threads", "1", "-c", connections, "-d", time, url]
     script = scratch / "k6.js"
     script.write_text(f'import http from "k6/http"; export const options = {{discardResponseBodies: true}}; export default () => http.get("{url}");')
     beside = {
@@ -78,7 +78,7 @@ def http2(args, weir, scratch, core):
     process.Process("origin", command, scratch / "origin.log").wait_for_port(port)
     url, connections, streams = f"http://127.0.0.1:{port}/", str(args.connections), str(args.streams)
     theirs = ["h2load", "-t", "1", "-c", connections, "-m", streams, "-D", f"{args.seconds}s", url]
-    ours = [weir, "load", "--http2", "-t", "1", "-c", connections, "-m", streams, "-d", f"{args.seconds}s", url]
+    ours = [weir, "load", "--http2", "--threads", "1", "-c", connections, "-m", streams, "-d", f"{args.seconds}s", url]
     return "h2load", {"h2load": (theirs, h2load_requests), "weir": (ours, weir_requests)}
 
 
@@ -91,7 +91,7 @@ def grpc(args, weir, scratch, core):
     connections, workers, message = str(args.connections), str(args.connections * args.streams), json.dumps({"name": "x" * 52})
     ghz = [args.ghz, "--insecure", "--proto", proto, "--call", "helloworld.v1.Greeter.SayHello", "-d", message, "--cpus", "1"]
     ghz += ["--connections", connections, "-c", workers, "-z", f"{args.seconds}s", "--duration-stop", "wait", f"127.0.0.1:{port}"]
-    ours = [weir, "load", "-t", "1", "-c", connections, "-m", str(args.streams), "-d", f"{args.seconds}s", "--proto", proto, "--data", message]
+    ours = [weir, "load", "--threads", "1", "-c", connections, "-m", str(args.streams), "-d", f"{args.seconds}s", "--proto", proto, "--data", message]
     ours += [f"grpc://127.0.0.1:{port}/helloworld.v1.Greeter/SayHello"]
     return "ghz", {"ghz": (ghz, ghz_requests), "weir": (ours, weir_requests)}
 

@@ -207,7 +207,7 @@ impl Reader<'_> {
             self.wrong("-d", "expected more than 0");
         }
         let clients = self.clients(&pace, stop_requests);
-        let threads = self.within("-t", o.threads, crate::os::cores() as u64, 1024).min(clients);
+        let threads = self.within("--threads", o.threads, crate::os::cores() as u64, 1024).min(clients);
         let pipeline = self.within("--pipeline", o.pipeline, 1, PIPELINE_MOST);
         if pipeline > 1 && o.no_keepalive {
             self.wrong("--pipeline", "needs keep-alive: leave out --no-keepalive");
@@ -446,7 +446,15 @@ impl Reader<'_> {
     }
 
     fn time(&mut self, place: &str, text: Option<&str>) -> Option<u64> {
-        self.read(place, text, units::duration, "a time such as 250ms, 30s or 2m").map(crate::clock::nanos)
+        const FORM: &str = "a time such as 250ms, 30s or 2m";
+        let bare = text.filter(|t| *t != "0" && t.parse::<f64>().is_ok_and(|n| n >= 0.0));
+        let form = match bare {
+            None => FORM.to_owned(),
+            Some(n) => {
+                format!("a time with its unit: {n}s (a bare number is seconds to wrk, milliseconds to k6)")
+            }
+        };
+        self.read(place, text, units::duration, &form).map(crate::clock::nanos)
     }
 
     fn within(&mut self, place: &str, value: Option<u64>, default: u64, most: u64) -> u64 {

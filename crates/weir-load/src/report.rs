@@ -53,6 +53,7 @@ pub static FORMATS: &[&Format] = &[
     &json::FORMAT,
     &k6::FORMAT,
     &k6::FULL,
+    &k6::EXPORT,
     &oha_json::FORMAT,
     &text::FORMAT,
     &wrk::FORMAT,

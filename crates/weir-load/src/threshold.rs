@@ -1,9 +1,17 @@
-//! Conditions on a whole run: `p99<20ms`, `errors<0.1%`, `rate>5000`.
+//! Conditions on a whole run: `p99<20ms`, `errors<0.1%`, `rate>5000`; and as k6 writes them, `http_req_duration: p(95)<200`.
+//!
+//! *Layout.* Here a condition is read and judged; `metric` is what it is about, `k6` reads k6's names.
 
+mod k6;
+mod metric;
+
+pub(crate) use k6::split as split_k6;
+
+use crate::Report;
 use crate::options::Mistake;
 use crate::report::ThresholdResult;
 use crate::units;
-use crate::{Histogram, Report};
+use metric::{Metric, Stat, Trend};
 
 /// A condition on a report.
 #[derive(Clone, Debug, PartialEq)]
@@ -16,41 +24,15 @@ pub struct Threshold {
     bound: f64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Metric {
-    Checks,
-    CostUs,
-    Errors,
-    Failed,
-    Max(Which),
-    Mean(Which),
-    PerCore,
-    Quantile(Which, f64),
-    Rate,
-}
-
-/// Which latency.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Which {
-    Response,
-    Service,
-}
-
-impl Which {
-    const fn of(self, r: &Report) -> &Histogram {
-        match self {
-            Self::Response => &r.latency.response,
-            Self::Service => &r.latency.service,
-        }
-    }
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Order {
     AtLeast,
     AtMost,
+    /// k6's alone, as is `NotEqual`.
+    Equal,
     Less,
     More,
+    NotEqual,
 }
 
 /// What a threshold may name, for messages.
@@ -58,24 +40,21 @@ const METRICS: &str = "p50, p99.9 and so on, mean, max (of the response time; se
      checks, rate, cost (µs of the target per request), percore (requests per core-second of the target)";
 
 impl Threshold {
-    /// Reads `p99<20ms`. `place` is the option, for the message.
+    /// Reads `p99<20ms`, or `http_req_duration: p(95)<200` as k6 has it. `place` is the option, for the message.
     ///
     /// # Errors
     /// When it is not `METRIC<VALUE` with `<`, `<=`, `>` or `>=`, a known metric, and a value in its unit.
     pub fn parse(place: &str, text: &str) -> Result<Self, Mistake> {
         let bad = |hint: &str| Mistake::new(&format!("{place} {text}"), hint);
-        let at = text
-            .find(['<', '>'])
+        if let Some((metric, condition)) = k6::split(text) {
+            let (metric, order, bound) = k6::parse(metric, condition).map_err(|hint| bad(&hint))?;
+            return Ok(Self { text: text.to_owned(), metric, order, bound });
+        }
+        let (name, order, value) = Order::split(text)
+            .filter(|(_, order, _)| !matches!(order, Order::Equal | Order::NotEqual))
             .ok_or_else(|| bad("expected METRIC<VALUE or METRIC>VALUE, such as p99<20ms"))?;
-        let (name, rest) = text.split_at(at);
-        let (order, value) = match rest {
-            r if r.starts_with("<=") => (Order::AtMost, &r[2..]),
-            r if r.starts_with(">=") => (Order::AtLeast, &r[2..]),
-            r if r.starts_with('<') => (Order::Less, &r[1..]),
-            r => (Order::More, &r[1..]),
-        };
-        let metric = metric(name.trim()).ok_or_else(|| bad(&format!("the metrics are {METRICS}")))?;
-        let bound = metric.bound(value.trim()).ok_or_else(|| bad(metric.form()))?;
+        let metric = own(name).ok_or_else(|| bad(&unknown(name)))?;
+        let bound = metric.bound(value).ok_or_else(|| bad(metric.form()))?;
         Ok(Self { text: text.to_owned(), metric, order, bound })
     }
 
@@ -90,15 +69,17 @@ impl Threshold {
         match self.order {
             Order::AtLeast => measured >= self.bound,
             Order::AtMost => measured <= self.bound,
+            Order::Equal => measured == self.bound,
             Order::Less => measured < self.bound,
             Order::More => measured > self.bound,
+            Order::NotEqual => measured != self.bound,
         }
     }
 
     /// How many responses it takes to judge it: ten on the rarer side of a percentile, and enough for a share that one failure does not break it.
     pub(crate) fn needs(&self) -> u64 {
         match self.metric {
-            Metric::Quantile(_, q) => responses_for(q),
+            Metric::Trend(_, Stat::Quantile(q)) => responses_for(q),
             Metric::Errors | Metric::Failed if self.bound > 0.0 => {
                 ((1.0 / self.bound).ceil() as u64).clamp(BEYOND, NEEDS_MOST)
             }
@@ -109,39 +90,36 @@ impl Threshold {
     /// Whether a time would be within its bound if the generator had not been late itself; none for what is no time. A start that is late counts
     /// to the response time; the reading of the answer is taken to be as late, and counts to both times.
     pub(crate) fn holds_without_lateness(&self, report: &Report) -> Option<bool> {
-        let late = &report.health.start_lag;
-        let (which, late) = match self.metric {
-            Metric::Max(which) => (which, late.max() as f64),
-            Metric::Mean(which) => (which, late.mean()),
-            Metric::Quantile(which, q) => (which, late.quantile(q) as f64),
-            _ => return None,
-        };
-        let times = if which == Which::Response { 2.0 } else { 1.0 };
+        let Metric::Trend(trend, stat) = self.metric else { return None };
+        let times = if matches!(trend, Trend::Iteration | Trend::Response) { 2.0 } else { 1.0 };
+        let late = stat.of(&report.health.start_lag).unwrap_or(0.0);
         Some(self.holds_at(self.metric.of(report)? - times * late))
     }
 
     /// Whether even the fastest response is beyond a bound of times.
     pub(crate) fn is_broken_by_the_fastest(&self, report: &Report) -> bool {
-        let (Metric::Max(which) | Metric::Mean(which) | Metric::Quantile(which, _)) = self.metric else {
-            return false;
-        };
-        let times = which.of(report);
-        !times.is_empty() && !self.holds_at(times.min() as f64)
+        let Metric::Trend(trend, _) = self.metric else { return false };
+        Metric::Trend(trend, Stat::Min).of(report).is_some_and(|fastest| !self.holds_at(fastest))
     }
 
     /// The metric as written: `errors`, `p99`.
     pub(crate) fn name(&self) -> &str {
-        self.text.split(['<', '>']).next().unwrap_or_default().trim()
+        self.text.split(['<', '>', '=', '!']).next().unwrap_or_default().trim()
     }
 
     /// Whether it bounds the largest of all latencies.
     pub(crate) const fn is_of_largest(&self) -> bool {
-        matches!(self.metric, Metric::Max(_))
+        matches!(self.metric, Metric::Trend(_, Stat::Max))
     }
 
     /// Whether it needs the target's process.
     pub(crate) const fn needs_cost(&self) -> bool {
         matches!(self.metric, Metric::CostUs | Metric::PerCore)
+    }
+
+    /// Whether it bounds a time.
+    pub(crate) const fn is_of_time(&self) -> bool {
+        matches!(self.metric, Metric::CostUs | Metric::Trend(..))
     }
 }
 
@@ -160,87 +138,60 @@ pub(crate) fn responses_for(quantile: f64) -> u64 {
 /// The percentile that a threshold as written quotes, 0 to 1.
 pub(crate) fn quantile_of(text: &str) -> Option<f64> {
     match Threshold::parse("", text).ok()?.metric {
-        Metric::Quantile(_, q) => Some(q),
+        Metric::Trend(_, Stat::Quantile(q)) => Some(q),
         _ => None,
     }
 }
 
-fn metric(name: &str) -> Option<Metric> {
-    let (which, name) = match name.split_once('.') {
-        Some(("service", rest)) => (Which::Service, rest),
-        Some(("response", rest)) => (Which::Response, rest),
-        _ => (Which::Response, name),
+impl Order {
+    /// Takes `NAME<VALUE` apart.
+    fn split(text: &str) -> Option<(&str, Self, &str)> {
+        // The longer of two that begin alike comes first.
+        const WRITTEN: [(&str, Order); 7] = [
+            ("<=", Order::AtMost),
+            (">=", Order::AtLeast),
+            ("===", Order::Equal),
+            ("==", Order::Equal),
+            ("!=", Order::NotEqual),
+            ("<", Order::Less),
+            (">", Order::More),
+        ];
+        let (name, rest) = text.split_at(text.find(['<', '>', '=', '!'])?);
+        let (value, order) =
+            WRITTEN.iter().find_map(|(sign, order)| Some((rest.strip_prefix(sign)?, *order)))?;
+        Some((name.trim(), order, value.trim()))
+    }
+}
+
+/// What is said of a name that is no metric's.
+fn unknown(name: &str) -> String {
+    if k6::is_metric(name) {
+        return format!("k6's metrics need a statistic: '{name}: {}'", k6::example(name));
+    }
+    format!("the metrics are {METRICS}")
+}
+
+/// A metric by our own names.
+fn own(name: &str) -> Option<Metric> {
+    let (trend, name) = match name.split_once('.') {
+        Some(("service", rest)) => (Trend::Service, rest),
+        Some(("response", rest)) => (Trend::Response, rest),
+        _ => (Trend::Response, name),
     };
-    if let Some(p) = name.strip_prefix('p').and_then(|p| p.trim_matches(['(', ')']).parse::<f64>().ok()) {
-        return (p > 0.0 && p < 100.0).then_some(Metric::Quantile(which, p / 100.0));
+    if name != "min"
+        && let Some(stat) = Stat::named(name)
+    {
+        return Some(Metric::Trend(trend, stat));
     }
     Some(match name {
         "checks" => Metric::Checks,
         "cost" => Metric::CostUs,
         "errors" => Metric::Errors,
         "failed" => Metric::Failed,
-        "max" => Metric::Max(which),
-        "mean" | "avg" => Metric::Mean(which),
-        "med" => Metric::Quantile(which, 0.5),
         "percore" => Metric::PerCore,
         "rate" => Metric::Rate,
         _ => return None,
     })
-}
-
-impl Metric {
-    const fn form(self) -> &'static str {
-        match self {
-            Self::Checks | Self::Errors | Self::Failed => "expected a share, such as 0.1% or 0.001",
-            Self::CostUs | Self::Max(_) | Self::Mean(_) | Self::Quantile(..) => {
-                "expected a time, such as 20ms or 150us"
-            }
-            Self::PerCore | Self::Rate => "expected a rate, such as 5000 or 300/m",
-        }
-    }
-
-    fn bound(self, value: &str) -> Option<f64> {
-        match self {
-            Self::Checks | Self::Errors | Self::Failed => match value.strip_suffix('%') {
-                Some(percent) => percent.parse::<f64>().ok().map(|p| p / 100.0),
-                None => value.parse().ok(),
-            }
-            .filter(|share| (0.0..=1.0).contains(share)),
-            Self::CostUs | Self::Max(_) | Self::Mean(_) | Self::Quantile(..) => {
-                units::duration(value).map(|d| d.as_nanos() as f64)
-            }
-            Self::PerCore | Self::Rate => units::rate(value),
-        }
-    }
-
-    fn of(self, r: &Report) -> Option<f64> {
-        let of = |which: Which| which.of(r);
-        let share = |part: u64, of: u64| (of > 0).then(|| part as f64 / of as f64);
-        match self {
-            Self::Checks => {
-                let passed: u64 = r.checks.iter().map(|c| c.passed).sum();
-                share(passed, passed + r.checks.iter().map(|c| c.failed).sum::<u64>())
-            }
-            Self::CostUs => r
-                .target_cost
-                .as_ref()
-                .filter(|c| c.responses > 0)
-                .map(|c| c.cpu_ns as f64 / c.responses as f64),
-            // To gRPC a code that is not OK is an error, as ghz counts it.
-            Self::Errors if r.is_grpc() => share(r.failed(), r.finished()),
-            Self::Errors => share(r.counts.errors.total(), r.finished()),
-            Self::Failed => share(r.failed(), r.finished()),
-            Self::Max(which) => Some(of(which).max() as f64).filter(|_| !of(which).is_empty()),
-            Self::Mean(which) => Some(of(which).mean()).filter(|_| !of(which).is_empty()),
-            Self::PerCore => r
-                .target_cost
-                .as_ref()
-                .filter(|c| c.cpu_ns > 0)
-                .map(|c| c.responses as f64 / (c.cpu_ns as f64 / 1e9)),
-            Self::Quantile(which, q) => Some(of(which).quantile(q) as f64).filter(|_| !of(which).is_empty()),
-            Self::Rate => Some(r.rate()),
-        }
-    }
 }
 
 #[cfg(test)]
@@ -358,6 +309,7 @@ mod tests {
             "errors<150%",
             "rate>0",
             "latency<1s",
+            "p99==1s",
         ] {
             assert!(Threshold::parse("--threshold", bad).is_err(), "{bad}");
         }

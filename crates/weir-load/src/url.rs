@@ -77,8 +77,13 @@ impl Url {
             }
             _ => (1, text),
         };
-        let (scheme, rest) =
-            url.split_once("://").ok_or("expected a URL such as http://127.0.0.1:8080/path")?;
+        // Behind a path it would be a part of that.
+        let with_scheme = url.split_once("://").filter(|(scheme, _)| !scheme.contains([':', '/', '?', '#']));
+        let (scheme, rest) = match with_scheme {
+            Some(parts) => parts,
+            None if names_host(url)? => ("http", url),
+            None => return Err("expected a URL such as http://127.0.0.1:8080/path".to_owned()),
+        };
         let scheme = match scheme.to_ascii_lowercase().as_str() {
             "grpc" => Scheme::Grpc,
             "grpcs" => Scheme::Grpcs,
@@ -124,6 +129,24 @@ impl Url {
             ..TargetPlan::default()
         }
     }
+}
+
+/// Whether a URL without a scheme begins with what can only be a host: an address, `localhost`, or a name with a dot or a port. A lone word is
+/// more likely to be another program's subcommand.
+fn names_host(url: &str) -> Result<bool, &'static str> {
+    const SCHEMES: [&str; 6] = ["grpc", "grpcs", "http", "https", "ws", "wss"];
+    // Of k6 (JavaScript, TypeScript) and wrk (Lua).
+    const SCRIPTS: [&str; 4] = [".js", ".lua", ".mjs", ".ts"];
+    let authority = url.split(['/', '?', '#']).next().unwrap_or_default();
+    if SCRIPTS.iter().any(|s| url.ends_with(s)) && (authority == url || [".", ".."].contains(&authority)) {
+        return Err("this looks like a script, and scripts are not run: expected a URL, \
+                    and the options that say what the script does");
+    }
+    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    // `http:/host` has a slash too few.
+    let scheme = host.split_once(':').is_some_and(|(s, _)| SCHEMES.contains(&s));
+    let named = host == "localhost" || host.contains(['.', ':']);
+    Ok(named && !scheme && host.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '['))
 }
 
 fn host_and_port(authority: &str, default: u16) -> Result<(String, u16), String> {
@@ -186,6 +209,13 @@ mod tests {
             ("grpcs://a/b.C/D", "a", 443, "a", "/b.C/D"),
             ("ws://a", "a", 80, "a", "/"),
             ("WSS://a:8443/x", "a", 8443, "a:8443", "/x"),
+            // As curl does, without a scheme.
+            ("localhost", "localhost", 80, "localhost", "/"),
+            ("localhost:8080/x?to=http://y", "localhost", 8080, "localhost:8080", "/x?to=http://y"),
+            ("127.0.0.1/x", "127.0.0.1", 80, "127.0.0.1", "/x"),
+            ("[::1]:81?q", "::1", 81, "[::1]:81", "/?q"),
+            ("a.b/app.js", "a.b", 80, "a.b", "/app.js"),
+            ("a:80", "a", 80, "a", "/"),
         ] {
             let u = Url::parse(text).unwrap();
             assert_eq!(

@@ -1,21 +1,32 @@
-//! `k6` and `k6-full`: the summary that k6 prints at the end of a run, in its two modes: `full` adds the phases.
+//! `k6` and `k6-full`: the summary that k6 prints at the end of a run, in its two modes: `full` adds the phases. `k6-json`: what it writes to the
+//! file of `--summary-export`.
 //!
 //! Read from output of k6 1.8.1 (the files `k6*` in tests/captured). The banner and the description of the scenario, which
-//! k6 prints before a run, are left out. This file says which of our figures k6 calls what; `text` is the layout.
+//! k6 prints before a run, are left out. This file says which of our figures k6 calls what; `text` and `export` are the layouts.
 //!
 //! k6 keeps every value and interpolates between the two next to a percentile; our values come from a histogram and are known
 //! to 0.1 %. k6's times include requests that failed without a response, ours do not.
 
+mod export;
 mod text;
 
 use super::{End, Format, Pace, Report, ThresholdResult};
 use crate::Histogram;
+use crate::threshold::split_k6;
 use text::{Check, Metric, Section, Sheet, Threshold};
 
 pub(super) static FORMAT: Format = Format { name: "k6", about: "the summary of k6", print: compact };
 
 pub(super) static FULL: Format =
     Format { name: "k6-full", about: "the summary of k6 --summary-mode full, with the phases", print: full };
+
+pub(super) static EXPORT: Format =
+    Format { name: "k6-json", about: "the JSON of k6 --summary-export", print: exported };
+
+fn exported(report: &Report) -> String {
+    // Text from a value whose keys are strings: nothing in it can fail to be written.
+    serde_json::to_string_pretty(&sheet(report, Mode::Full).export()).unwrap_or_default() + "\n"
+}
 
 fn compact(report: &Report) -> String {
     sheet(report, Mode::Compact).text()
@@ -160,6 +171,9 @@ fn percentile(h: &Histogram, q: f64) -> f64 {
 
 /// Puts one of our thresholds under the metric of k6 that it is about, in that metric's unit.
 fn threshold(result: &ThresholdResult) -> Threshold {
+    if let Some((metric, source)) = split_k6(&result.threshold) {
+        return threshold_of_k6(metric, source, result);
+    }
     let source = result.threshold.trim();
     let what = source.split(['<', '>', '=', '!']).next().unwrap_or_default().trim();
     let bare = what.trim_start_matches("service.").trim_start_matches("response.");
@@ -178,6 +192,24 @@ fn threshold(result: &ThresholdResult) -> Threshold {
         metric: metric.to_owned(),
         source: source.to_owned(),
         agg: what.to_owned(),
+        value: value.unwrap_or_else(|| "[no data]".to_owned()),
+        ok: result.passed,
+    }
+}
+
+/// One that is written as k6 has it already.
+fn threshold_of_k6(metric: &str, source: &str, result: &ThresholdResult) -> Threshold {
+    let agg = source.split(['<', '>', '=', '!']).next().unwrap_or_default().trim();
+    let value = result.measured.map(|value| match agg {
+        "count" => text::number(value),
+        "rate" if ["checks", "http_req_failed"].contains(&metric) => text::percent(value),
+        "rate" => format!("{}/s", text::number(value)),
+        _ => text::duration(value / 1e6),
+    });
+    Threshold {
+        metric: metric.to_owned(),
+        source: source.to_owned(),
+        agg: agg.to_owned(),
         value: value.unwrap_or_else(|| "[no data]".to_owned()),
         ok: result.passed,
     }

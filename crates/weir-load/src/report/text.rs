@@ -2,6 +2,7 @@
 
 use super::{Format, Pace, Percentiles, Report, StageUnit};
 use crate::Histogram;
+use crate::threshold::Threshold;
 use crate::units::{counted, grouped, rate_seconds, size, time};
 use std::fmt::Write as _;
 
@@ -273,7 +274,7 @@ pub(crate) fn measured(t: &super::ThresholdResult) -> String {
     let unit = t.threshold.rsplit_once('/').map(|(_, unit)| unit.trim());
     match unit.and_then(|unit| Some((unit, rate_seconds(unit)?))) {
         Some((unit, seconds)) => format!("{}/{unit}", number(m * seconds)),
-        None if t.threshold.ends_with(['s', 'm', 'h']) => time(m),
+        None if Threshold::parse("", &t.threshold).is_ok_and(|t| t.is_of_time()) => time(m),
         None => number(m),
     }
 }
@@ -317,6 +318,9 @@ mod tests {
             ("rate>5000/s", 5000.0, "5,000/s"),
             ("rate>5000", 5000.0, "5,000"),
             ("rate > 7200/h", 2.5, "9,000/h"),
+            ("http_req_duration: p(95)<200", 2e6, "2.000 ms"),
+            ("http_req_failed: rate<0.01", 0.004, "0.0040"),
+            ("http_reqs: count>100", 2000.0, "2,000"),
         ] {
             let result =
                 ThresholdResult { threshold: threshold.to_owned(), measured: Some(measured), passed: true };

@@ -136,7 +136,7 @@ fn requests_differ_where_they_have_places_to_fill() {
         "load",
         "-n3",
         "-c1",
-        "-t1",
+        "--threads=1",
         "--feed",
         "users.csv",
         "--data",
@@ -294,10 +294,10 @@ fn tls_is_verified_and_told() {
     let rsa = ServerTls::new(&authority.rsa_leaf(&["localhost"]));
     let rsa = Upstream::fixed_tls(&rsa, OK_BODY);
     let rsa_target = format!("https://localhost:{}/", rsa.address().port());
-    load(&["-n1", "-k", &rsa_target]).expect_text("key of 2048 bits");
+    load(&["-n1", "--insecure", &rsa_target]).expect_text("key of 2048 bits");
     let unknown = report(&["-n1", "-c1", &target]);
     assert_eq!((unknown.counts.responses, unknown.counts.errors.tls), (0, 1), "{:?}", unknown.counts);
-    assert_eq!(report(&["-n1", "-k", &target]).counts.responses, 1);
+    assert_eq!(report(&["-n1", "--insecure", &target]).counts.responses, 1);
 }
 
 // === what it counts ===
@@ -320,7 +320,7 @@ fn a_request_that_finds_nobody_after_a_response_is_an_error() {
 #[test]
 fn every_request_of_a_count_is_made_and_counted_once() {
     let (_origin, url) = origin("/body/1KiB");
-    let r = report(&["-n1000", "-c7", "-t2", &url]);
+    let r = report(&["-n1000", "-c7", "--threads=2", &url]);
     let c = &r.counts;
     assert_eq!(
         (c.requests, c.responses, c.statuses.get(&200), r.end.clone()),
@@ -354,7 +354,7 @@ fn a_tail_that_is_served_is_the_tail_that_is_shown() {
     let (origin, fast) = origin("/body/1KiB");
     // A second, so that what else this machine is busy with is small beside it.
     let slow = format!("http://{}/delay/1000", origin.address());
-    let r = report(&["-n1000", "-c20", "-t1", &format!("99@{fast}"), &slow]);
+    let r = report(&["-n1000", "-c20", "--threads=1", &format!("99@{fast}"), &slow]);
     let above = r.latency.service.buckets().filter(|(ns, _)| *ns >= 990_000_000).map(|(_, n)| n).sum::<u64>();
     assert_eq!(above, 10, "1 % of 1,000");
     let p995 = r.latency.service.quantile(0.995);
@@ -365,7 +365,7 @@ fn a_tail_that_is_served_is_the_tail_that_is_shown() {
 #[test]
 fn a_fixed_rate_starts_as_many_as_it_says_and_counts_from_the_plan() {
     let (_origin, url) = origin("/delay/20");
-    let r = report(&["--rate", "200/s", "-d1s", "-t1", &url]);
+    let r = report(&["--rate", "200/s", "-d1s", "--threads=1", &url]);
     assert_eq!((r.counts.requests, r.counts.responses, r.counts.unsent), (200, 200, 0), "{:?}", r.counts);
     assert!((190..=200).contains(&r.health.start_lag.count()), "{}", r.health.start_lag.count());
     assert!(r.latency.response.min() >= r.latency.service.min());
@@ -375,7 +375,7 @@ fn a_fixed_rate_starts_as_many_as_it_says_and_counts_from_the_plan() {
 fn a_queue_before_the_target_is_in_the_response_time_only() {
     // One connection, 20 ms each, 100 a second: half of the starts find it taken, and each waits longer than the one before.
     let (_origin, url) = origin("/delay/20");
-    let r = report(&["--rate", "100/s", "-c1", "-d1s", "-t1", &url]);
+    let r = report(&["--rate", "100/s", "-c1", "-d1s", "--threads=1", &url]);
     let (service, response) = (r.latency.service.quantile(0.9), r.latency.response.quantile(0.9));
     assert!(response > 300_000_000 && response > 3 * service, "{service} {response}");
     assert!(r.counts.unsent > 20 && r.health.backlog_max > 20, "{:?}", r.counts);
@@ -386,7 +386,7 @@ fn a_queue_before_the_target_is_in_the_response_time_only() {
 #[test]
 fn a_warm_up_is_not_counted() {
     let upstream = Upstream::fixed(OK);
-    let r = report(&["--rate", "50/s", "--warmup", "400ms", "-d400ms", "-t1", &url(&upstream)]);
+    let r = report(&["--rate", "50/s", "--warmup", "400ms", "-d400ms", "--threads=1", &url(&upstream)]);
     assert_eq!((r.counts.requests, r.counts.responses), (20, 20), "{:?}", r.counts);
     assert_eq!(upstream.requests().len(), 40);
     assert!(r.warmup_ns == 400_000_000 && r.duration_ns < 790_000_000, "{}", r.duration_ns);
@@ -395,7 +395,8 @@ fn a_warm_up_is_not_counted() {
 #[test]
 fn users_come_with_their_stage() {
     let upstream = Upstream::fixed(OK);
-    let r = report(&["--stages", "0s:1,300ms:1,0s:4,300ms:4", "--think", "10ms", "-t1", &url(&upstream)]);
+    let r =
+        report(&["--stages", "0s:1,300ms:1,0s:4,300ms:4", "--think", "10ms", "--threads=1", &url(&upstream)]);
     assert_eq!((r.plan.connections, r.connections.opened), (4, 4));
     let by = &r.connections.responses_by_client;
     assert!(by[0] > by[3] && by[3] > 0, "{by:?}");
@@ -410,7 +411,7 @@ fn connections_of_all_threads_take_the_addresses_in_turn() {
     let target = format!("http://two.weir.test:{port}/");
     let resolve = format!("two.weir.test:{port}:127.0.0.1,127.0.0.2");
     for pace in [&["--rate", "20/s"][..], &[]] {
-        let r = report(&[&["-d300ms", "-c2", "-t2", "--resolve", &resolve, &target], pace].concat());
+        let r = report(&[&["-d300ms", "-c2", "--threads=2", "--resolve", &resolve, &target], pace].concat());
         assert_eq!((r.counts.errors.total(), r.connections.opened), (0, 2), "{:?}", r.counts);
         assert!(r.ledger.addresses.values().all(|used| used.opened == 1), "{:?}", r.ledger.addresses);
     }

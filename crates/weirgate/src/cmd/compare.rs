@@ -67,7 +67,7 @@ struct LineArgs {
     #[arg(long, value_name = "RATE", help_heading = "Load")]
     rate: Option<String>,
     /// Threads [default: the cores it may run on]
-    #[arg(short = 't', long, value_name = "N", help_heading = "Load")]
+    #[arg(long, value_name = "N", help_heading = "Load")]
     threads: Option<u64>,
     /// What each response must be: status=200, body~TEXT, json:$.a=1, size<10KiB; may be repeated
     #[arg(long = "check", value_name = "CHECK", help_heading = "Load")]

@@ -1,6 +1,6 @@
 //! `weir load`: load-tests a target. Here the command line is parsed; what it means stands in weir-load.
 //!
-//! *Layout.* `args` are the options that other commands have too, `outputs` is where a report goes besides stdout, `prometheus` the thread that tells
+//! *Layout.* `words` understands what other load testers call our options, `args` are the options that other commands have too, `outputs` is where a report goes besides stdout, `prometheus` the thread that tells
 //! Prometheus, `live` the view on the terminal (cargo feature `live`).
 
 mod args;
@@ -10,8 +10,10 @@ mod live;
 mod not_live;
 mod outputs;
 mod prometheus;
+mod words;
 
 pub(super) use args::{ConnectionArgs, RequestArgs};
+pub(super) use words::translated;
 
 #[cfg(not(feature = "live"))]
 use not_live as live;
@@ -31,7 +33,7 @@ use weir_load::{Interrupt, Knee, Mistake, Options, Plan, Report};
 
 #[derive(Args)]
 pub(super) struct Load {
-    /// What to load: URLs (http, https, ws, wss), each with an optional weight, as in 3@http://127.0.0.1:8080/; a method as grpc://HOST:PORT/PACKAGE.SERVICE/METHOD
+    /// What to load: URLs (http, https, ws, wss; http where none is named), each with an optional weight, as in 3@http://127.0.0.1:8080/; a method as grpc://HOST:PORT/PACKAGE.SERVICE/METHOD
     #[arg(value_name = "URL")]
     urls: Vec<String>,
 
@@ -47,9 +49,9 @@ pub(super) struct Load {
     /// Start requests at this rate whatever the target does, such as 5000/s
     #[arg(long, value_name = "RATE", help_heading = "Pace and stop")]
     rate: Option<String>,
-    /// Go from one number of users to the next, 30s:100,2m:1000,30s:0, or of requests a second, 1m:500/s
+    /// Go from one number of users to the next, 30s:100,2m:1000,30s:0, or of requests a second, 1m:500/s; may be repeated
     #[arg(long, value_name = "TIME:N,…", help_heading = "Pace and stop")]
-    stages: Option<String>,
+    stages: Vec<String>,
     /// Pause of each connection between a response and its next request
     #[arg(long, value_name = "TIME", help_heading = "Pace and stop")]
     think: Option<String>,
@@ -60,7 +62,7 @@ pub(super) struct Load {
     #[arg(long, value_name = "TIME", help_heading = "Pace and stop")]
     graceful_stop: Option<String>,
     /// Threads [default: the cores it may run on]
-    #[arg(short = 't', long, value_name = "N", help_heading = "Pace and stop")]
+    #[arg(long, value_name = "N", help_heading = "Pace and stop")]
     threads: Option<u64>,
 
     #[command(flatten)]
@@ -71,7 +73,7 @@ pub(super) struct Load {
     /// What each response must be: status=200, grpc=OK, body~TEXT, json:$.a=1, size<10KiB; may be repeated
     #[arg(long = "check", value_name = "CHECK", help_heading = "Judgement")]
     checks: Vec<String>,
-    /// What the run must hold, or exit with 1: 'p99<20ms', 'errors<0.1%', 'rate>5000'; may be repeated
+    /// What the run must hold, or exit with 1: 'p99<20ms', 'errors<0.1%', 'rate>5000', or k6's 'http_req_duration: p(95)<200'; may be repeated
     #[arg(long = "threshold", value_name = "CONDITION", help_heading = "Judgement")]
     thresholds: Vec<String>,
     /// End the run when this holds, such as 'errors>50%', and exit as for a broken threshold; may be repeated
@@ -87,7 +89,7 @@ pub(super) struct Load {
     #[arg(long, value_enum, default_value_t, value_name = "WHOSE", help_heading = "Judgement")]
     exit_codes: ExitCodes,
 
-    /// How to print: text, json, html, csv, or as k6, k6-full, wrk, wrk2, ab, ghz or oha-json do
+    /// How to print: text, json, html, csv, or as k6, k6-full, k6-json, wrk, wrk2, ab, ghz or oha-json do
     #[arg(long, default_value = "text", value_name = "FORMAT", value_parser = format_named, help_heading = "Report")]
     format: &'static Format,
     /// Save the whole report too, for `weir report`
@@ -96,6 +98,9 @@ pub(super) struct Load {
     /// Write the report as one page too, readable offline
     #[arg(long, value_name = "FILE", help_heading = "Report")]
     html: Option<PathBuf>,
+    /// Write the JSON of k6's option of this name too
+    #[arg(long, value_name = "FILE", help_heading = "Report")]
+    summary_export: Option<PathBuf>,
     /// Tell how it goes while it runs: prometheus=URL of a Prometheus that takes remote writes; may be repeated
     #[arg(short = 'o', long = "output", value_name = "WHERE", help_heading = "Report")]
     outputs: Vec<Output>,
@@ -114,7 +119,7 @@ pub(super) struct Load {
 }
 
 /// What has no meaning where the rate is searched for.
-const SEARCHED: [&str; 10] = [
+const SEARCHED: [&str; 11] = [
     "rate",
     "requests",
     "stages",
@@ -125,6 +130,7 @@ const SEARCHED: [&str; 10] = [
     "exit_codes",
     "outputs",
     "live",
+    "summary_export",
 ];
 
 /// What a verdict must be.
@@ -158,8 +164,7 @@ impl Load {
         }
         let plan = self.options().and_then(|options| Plan::new(&options));
         // Before the run: one that cannot be kept need not be made.
-        let outputs =
-            Outputs::open(&[(&self.save, "json"), (&self.html, "html")], &self.outputs, self.name.as_deref());
+        let outputs = Outputs::open(&self.files(), &self.outputs, self.name.as_deref());
         let (plan, mut outputs) = match (plan, outputs) {
             (Ok(plan), Ok(outputs)) => (plan, outputs),
             (plan, outputs) => {
@@ -192,6 +197,11 @@ impl Load {
         show(&report, self.format);
         outputs.end(&report)?;
         Ok(ExitCode::from(self.exit_code(&report)))
+    }
+
+    /// The files that the report goes to, each with its layout.
+    const fn files(&self) -> [(&Option<PathBuf>, &'static str); 3] {
+        [(&self.save, "json"), (&self.html, "html"), (&self.summary_export, "k6-json")]
     }
 
     /// The live view, where one is wanted and can be.
@@ -286,7 +296,7 @@ impl Load {
             requests: self.requests.clone(),
             duration: self.duration.clone(),
             rate: self.rate.clone(),
-            stages: self.stages.clone(),
+            stages: (!self.stages.is_empty()).then(|| self.stages.join(",")),
             think: self.think.clone(),
             warmup: self.warmup.clone(),
             graceful_stop: self.graceful_stop.clone(),

@@ -107,7 +107,15 @@ impl AdminArgs {
 
 /// Parses the command line and runs what it asks for.
 pub(crate) fn run() -> ExitCode {
-    let cli = Cli::parse();
+    let args = match load::translated(std::env::args_os().collect()) {
+        Ok(args) => args,
+        Err(mistakes) => {
+            let command = std::env::args().nth(1).unwrap_or_default();
+            mistakes.iter().for_each(|m| eprintln!("weir {command}: {m}"));
+            return ExitCode::from(2);
+        }
+    };
+    let cli = Cli::parse_from(args);
     let outcome = match cli.command {
         None => run::run(&cli.config),
         Some(Command::Bench(bench)) => bench.run(),

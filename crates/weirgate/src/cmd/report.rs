@@ -17,7 +17,7 @@ pub(super) struct Saved {
     /// What `weir load --save` or `--format json` wrote; `-` for stdin
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// How to print: text, json, html, csv, or as k6, k6-full, wrk, wrk2, ab, ghz or oha-json do
+    /// How to print: text, json, html, csv, or as k6, k6-full, k6-json, wrk, wrk2, ab, ghz or oha-json do
     #[arg(long, default_value = "text", value_name = "FORMAT", value_parser = format_named)]
     format: &'static Format,
     /// Compute every number again from the raw data, and exit with 1 where one differs

@@ -16,26 +16,30 @@ fn exported<'a>(all: &'a Value, name: &str) -> impl Fn(&str) -> f64 + 'a {
     move |key| metric[key].as_f64().unwrap()
 }
 
-#[test]
-fn an_exported_run_prints_as_captured() {
-    let export: Value = serde_json::from_str(include_str!("../../../tests/captured/k6-export.json")).unwrap();
+/// What k6 exported.
+fn export() -> Value {
+    serde_json::from_str(include_str!("../../../tests/captured/k6-export.json")).unwrap()
+}
+
+/// The sheet of the exported run.
+fn sheet_of(export: &Value) -> Sheet {
     let trend = |name: &'static str| {
-        let figure = exported(&export, name);
+        let figure = exported(export, name);
         (name, Metric::Trend(STATS.iter().map(|stat| figure(stat)).collect()))
     };
     let counter = |name: &'static str| {
-        let figure = exported(&export, name);
+        let figure = exported(export, name);
         (name, Metric::Counter { count: figure("count") as u64, rate: figure("rate") })
     };
     let gauge = |name: &'static str| {
-        let [value, min, max] = ["value", "min", "max"].map(|key| exported(&export, name)(key) as u64);
+        let [value, min, max] = ["value", "min", "max"].map(|key| exported(export, name)(key) as u64);
         (name, Metric::Gauge { value, min, max })
     };
     let data = |name: &'static str| {
-        let figure = exported(&export, name);
+        let figure = exported(export, name);
         (name, Metric::Data { count: figure("count") as u64, rate: figure("rate") })
     };
-    let failed = exported(&export, "http_req_failed");
+    let failed = exported(export, "http_req_failed");
     let (passes, fails) = (failed("passes") as u64, failed("fails") as u64);
     let limit = |metric: &str, source: &str, agg: &str, value: String, ok| Threshold {
         metric: metric.to_owned(),
@@ -44,9 +48,9 @@ fn an_exported_run_prints_as_captured() {
         value,
         ok,
     };
-    let mean = exported(&export, "http_req_duration")("avg");
-    let reqs = exported(&export, "http_reqs");
-    let sheet = Sheet {
+    let mean = exported(export, "http_req_duration")("avg");
+    let reqs = exported(export, "http_reqs");
+    Sheet {
         thresholds: vec![
             limit("http_reqs", "rate>10", "rate", format!("{}/s", number(reqs("rate"))), true),
             limit("http_req_duration", "p(99)<50", "p(99)", "5.15ms".to_owned(), true),
@@ -89,8 +93,23 @@ fn an_exported_run_prints_as_captured() {
         trailer: "running (02.0s), 00/10 VUs, 24816 complete and 0 interrupted iterations\n\
                   default ✓ [ 100% ] 10 VUs  2s\n"
             .to_owned(),
-    };
-    assert_eq!(sheet.text(), captured(include_str!("../../../tests/captured/k6-checks.txt")));
+    }
+}
+
+#[test]
+fn an_exported_run_prints_as_captured() {
+    let text = sheet_of(&export()).text();
+    assert_eq!(text, captured(include_str!("../../../tests/captured/k6-checks.txt")));
+}
+
+#[test]
+fn an_exported_run_is_exported_as_captured() {
+    let mut captured = export();
+    // In k6 a hash of the path, which we leave out.
+    for check in captured["root_group"]["checks"].as_object_mut().unwrap().values_mut() {
+        check.as_object_mut().unwrap().remove("id");
+    }
+    assert_eq!(sheet_of(&captured).export(), captured);
 }
 
 #[test]
@@ -201,12 +220,16 @@ fn thresholds_stand_under_the_metric_of_k6() {
         result("errors<0.1%", Some(0.11033), false),
         result("rate>5000", Some(17_851.045_875), true),
         result("mean<1s", None, false),
+        result("http_req_waiting: p(95) < 200", Some(25e6), true),
+        result("http_req_failed: rate<0.01", Some(0.11033), false),
+        result("http_reqs: count>100", Some(3000.0), true),
     ];
     report.checks = vec![CheckResult { check: "status=200".to_owned(), passed: 2669, failed: 331 }];
     let text = compact(&report);
     let want = "\n\n  █ THRESHOLDS \n\n    http_req_duration\n    ✗ 'service.p99.9<20ms' service.p99.9=25ms\n    ✗ 'mean<1s' mean=[no data]\n\n    \
-                http_req_failed\n    ✗ 'errors<0.1%' errors=11.03%\n\n    http_reqs\n    \
-                ✓ 'rate>5000' rate=17851.045875/s\n\n\n  █ TOTAL RESULTS \n";
+                http_req_failed\n    ✗ 'errors<0.1%' errors=11.03%\n    ✗ 'rate<0.01' rate=11.03%\n\n    \
+                http_req_waiting\n    ✓ 'p(95) < 200' p(95)=25ms\n\n    http_reqs\n    \
+                ✓ 'rate>5000' rate=17851.045875/s\n    ✓ 'count>100' count=3000\n\n\n  █ TOTAL RESULTS \n";
     assert!(text.starts_with(want), "{text}");
     assert!(text.contains("\n    ✗ status=200\n      ↳  88% — ✓ 2669 / ✗ 331\n\n    HTTP\n"), "{text}");
 }

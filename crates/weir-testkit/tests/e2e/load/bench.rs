@@ -15,7 +15,7 @@ fn bench(yaml: &str, args: &[&str]) -> (Finished, TempDir) {
     fs::write(dir.path().join("weir.yaml"), yaml).unwrap();
     fs::create_dir(dir.path().join("tmp")).unwrap();
     let mut command = weir_command(dir.path());
-    command.args(["bench", "-c", "weir.yaml", "--connections", "2", "-t1"]).args(args);
+    command.args(["bench", "-c", "weir.yaml", "--connections", "2", "--threads=1"]).args(args);
     let output = command.env("TMPDIR", dir.path().join("tmp")).output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     let finished =

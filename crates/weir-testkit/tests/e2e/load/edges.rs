@@ -12,7 +12,7 @@ use weir_testkit::{Upstream, run_weir};
 fn an_answer_long_after_the_end_lengthens_no_rate() {
     let (origin, fast) = origin("/delay/5");
     let slow = format!("http://{}/delay/1500", origin.address());
-    let r = report(&["-c4", "-t2", "-d300ms", &format!("40@{fast}"), &slow]);
+    let r = report(&["-c4", "--threads=2", "-d300ms", &format!("40@{fast}"), &slow]);
     let window = r.window.unwrap();
     assert_eq!((window.length_ns, r.targets[1].in_window), (300_000_000, 0), "{window:?}");
     assert!(r.duration_ns >= 1_500_000_000 && r.targets[1].responses > 0, "{}", r.duration_ns);
@@ -55,7 +55,7 @@ fn what_began_in_the_warm_up_stands_for_what_is_under_way_at_the_end() {
 #[test]
 fn a_count_lasts_until_its_last_response() {
     let (_origin, url) = origin("/delay/100");
-    let r = report(&["-n8", "-c4", "-t2", "-d30s", &url]);
+    let r = report(&["-n8", "-c4", "--threads=2", "-d30s", &url]);
     let window = r.window.unwrap();
     assert_eq!((window.responses, window.length_ns), (8, r.duration_ns));
     assert!((200_000_000..2_000_000_000).contains(&r.duration_ns), "{}", r.duration_ns);
@@ -72,7 +72,8 @@ fn a_thread_whose_users_are_gone_stops_no_look_at_the_run() {
         }
     });
     let stages = "0s:2,200ms:2,0s:1,60s:1";
-    let args = ["--stages", stages, "-t2", "--think", "10ms", "--abort-on", "failed>0.1%", &url(&upstream)];
+    let args =
+        ["--stages", stages, "--threads=2", "--think", "10ms", "--abort-on", "failed>0.1%", &url(&upstream)];
     let r = report(&args);
     assert_eq!(r.end, End::Aborted { condition: "failed>0.1%".to_owned() });
     assert!(r.series.ticks.len() < 10 && begun.elapsed() < Duration::from_secs(30), "{:?}", r.series.ticks);
@@ -91,7 +92,7 @@ fn a_count_does_not_forget_what_is_not_sent_after_a_warm_up() {
             }
             while conn.next_request().is_some() {}
         });
-        let rate = ["--rate", "100/s", "-c1", "-t1", "--warmup", "300ms", "-n20", "-d500ms"];
+        let rate = ["--rate", "100/s", "-c1", "--threads=1", "--warmup", "300ms", "-n20", "-d500ms"];
         let r = report(&[&rate[..], &["--graceful-stop", "100ms", &url(&upstream)]].concat());
         let c = &r.counts;
         assert_eq!((c.requests, c.unfinished, c.unsent), (requests, requests, unsent), "{c:?}");
@@ -114,7 +115,8 @@ fn what_fails_in_the_warm_up_leaves_no_bytes() {
             conn.send(OK);
         }
     });
-    let r = report(&["-c1", "-t1", "--rate", "20/s", "--warmup", "400ms", "-d300ms", &url(&upstream)]);
+    let r =
+        report(&["-c1", "--threads=1", "--rate", "20/s", "--warmup", "400ms", "-d300ms", &url(&upstream)]);
     assert_eq!((r.counts.responses, r.counts.errors.total()), (6, 0), "{:?}", r.counts);
     assert_eq!((r.bytes.received_body, r.bytes.received_head), (0, 6 * OK.len() as u64));
 }

@@ -47,7 +47,7 @@ fn a_target_that_is_gone_is_a_stall_at_every_pace() {
             let _ = stream.read(&mut [0; 1024]).unwrap();
             stream.write_all(OK.as_bytes()).unwrap();
         });
-        let r = report(&[&["-d1500ms", "-t1", &target], pace].concat());
+        let r = report(&[&["-d1500ms", "--threads=1", &target], pace].concat());
         served.join().unwrap();
         assert!(
             r.counts.responses > 0 && r.health.longest_silence_ns > 1_100_000_000,
@@ -67,9 +67,9 @@ fn a_target_that_is_gone_is_a_stall_at_every_pace() {
 fn think_time_and_rare_errors_are_no_stall_and_no_idle_connections() {
     let (_origin, fast) = origin("/body/10");
     for plan in [
-        &["-c10", "-t2", "-d1s", "--think", "250ms"][..],
-        &["-t2", "--stages", "300ms:10,300ms:0", "--think", "50ms"],
-        &["-t2", "--stages", "500ms:5", "-n10"],
+        &["-c10", "--threads=2", "-d1s", "--think", "250ms"][..],
+        &["--threads=2", "--stages", "300ms:10,300ms:0", "--think", "50ms"],
+        &["--threads=2", "--stages", "500ms:5", "-n10"],
     ] {
         let r = report(&[plan, &[&fast]].concat());
         let told: Vec<_> = r.verdict.reasons.iter().filter(|r| r.code == "littles_law").collect();
@@ -99,7 +99,9 @@ fn an_address_that_refuses_is_passed_over() {
         ("127.0.0.3,127.0.0.1", &["-c4", "--rate", "400"]),
         ("127.0.0.3,[::1],127.0.0.1", &["--http2", "-c2", "-m2"]),
     ] {
-        let r = report(&[&["-n40", "-t2", "--resolve", &format!("{with}:{others}"), &url], more].concat());
+        let r = report(
+            &[&["-n40", "--threads=2", "--resolve", &format!("{with}:{others}"), &url], more].concat(),
+        );
         assert_eq!((r.counts.responses, r.counts.errors.total()), (40, 0), "{others}: {:?}", r.counts);
         assert!(r.connections.responses_by_client.iter().all(|n| *n > 0) || more.contains(&"400"));
         assert_eq!(r.plan.targets[0].addresses.len(), others.split(',').count());
@@ -122,7 +124,7 @@ fn connections_are_spread_over_all_addresses_that_accept() {
     let port = origin.address().port();
     let resolve = format!("peer.weir.test:{port}:127.0.0.3,[::1],127.0.0.4");
     let url = format!("http://peer.weir.test:{port}/");
-    let r = report(&["-n80", "-c8", "-t1", "--resolve", &resolve, &url]);
+    let r = report(&["-n80", "-c8", "--threads=1", "--resolve", &resolve, &url]);
     assert_eq!((r.counts.responses, r.counts.errors.total()), (80, 0), "{:?}", r.counts);
     let opened = |address: &str| r.ledger.addresses[&format!("{address}:{port}")].opened;
     assert_eq!(opened("127.0.0.3") + opened("127.0.0.4"), 8, "{:?}", r.ledger.addresses);
@@ -226,7 +228,7 @@ fn a_target_that_does_not_close_costs_no_descriptors() {
     });
     let dir = TempDir::new().unwrap();
     let weir = weir_command(dir.path());
-    let args = ["load", "-n600", "-c4", "-t1", "--no-keepalive", "--format", "json", &url(&upstream)];
+    let args = ["load", "-n600", "-c4", "--threads=1", "--no-keepalive", "--format", "json", &url(&upstream)];
     let mut limited = Command::new("sh");
     limited.args(["-c", "ulimit -n 250; exec \"$@\"", "sh"]).arg(weir.get_program()).args(args);
     let r: Report = serde_json::from_slice(&limited.output().unwrap().stdout).unwrap();

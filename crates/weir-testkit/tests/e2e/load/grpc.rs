@@ -256,7 +256,16 @@ fn codes_are_counted_checked_and_judged() {
     std::fs::write(dir.path().join("codes.csv"), "code\n0\n14\n0\n0\n").unwrap();
     let url = greeter(&http, "SayHello");
     let run = |args: &[&str]| -> Finished {
-        let all = ["load", "-n40", "-c2", "-t1", "--feed", "codes.csv", "--data", "{\"code\":{{data.code}}}"];
+        let all = [
+            "load",
+            "-n40",
+            "-c2",
+            "--threads=1",
+            "--feed",
+            "codes.csv",
+            "--data",
+            "{\"code\":{{data.code}}}",
+        ];
         run_weir(dir.path(), &[&all, args, &[&url]].concat())
     };
     let save = run(&["--save", "run.json", "--check", "grpc=OK", "--threshold", "errors<10%"]);
@@ -332,17 +341,18 @@ fn tls_must_choose_http2() {
         peer.send(&Frame::headers(stream, &[("grpc-status", "0")], true));
     });
     let url = |port: u16| format!("grpcs://localhost:{port}/helloworld.v1.Greeter/SayHello");
-    let r = with_proto(&["-n10", "-c2", "-k", &url(new.address().port())]);
+    let r = with_proto(&["-n10", "-c2", "--insecure", &url(new.address().port())]);
     assert_eq!((codes(&r), r.ledger.alpn.as_deref()), (vec![("OK", 10)], Some("h2")), "{r:#?}");
     // Reflection goes the same way as the calls.
     let options = weir_origin::Options { tls: Tls::SelfSigned, ..weir_origin::Options::default() };
     let secure = Origin::start(options).unwrap();
-    let r = report(&["-n10", "-c2", "-m2", "-k", "--check", "grpc=OK", &url(secure.address().port())]);
+    let r =
+        report(&["-n10", "-c2", "-m2", "--insecure", "--check", "grpc=OK", &url(secure.address().port())]);
     assert_eq!((codes(&r), r.ledger.alpn.as_deref()), (vec![("OK", 10)], Some("h2")), "{r:#?}");
     // One ends the handshake, the other goes on without a choice.
     for (alpn, refuses) in [(&["http/1.1"][..], true), (&[], false)] {
         let old = Upstream::fixed_tls(&tls.clone().alpn(alpn), OK_BODY);
-        let r = with_proto(&["-n2", "-c1", "-k", &url(old.address().port())]);
+        let r = with_proto(&["-n2", "-c1", "--insecure", &url(old.address().port())]);
         let e = &r.counts.errors;
         assert_eq!(
             (r.counts.responses, e.tls, e.connect),
@@ -380,8 +390,18 @@ fn calls_differ_where_they_have_places_to_fill() {
         .unwrap();
     let url = greeter(&http, "SayHello");
     let run = |data: &str| {
-        let args =
-            ["load", "-n10", "-c1", "-t1", "--feed", "rows", "--metadata", "id: {{uuid}}", "--data", data];
+        let args = [
+            "load",
+            "-n10",
+            "-c1",
+            "--threads=1",
+            "--feed",
+            "rows",
+            "--metadata",
+            "id: {{uuid}}",
+            "--data",
+            data,
+        ];
         run_weir(dir.path(), &[&args, &["--check", "body~hello ", "--format", "json", &url][..]].concat())
     };
     let finished = run(r#"{"name":"{{data.who}}-{{counter}}"}"#);

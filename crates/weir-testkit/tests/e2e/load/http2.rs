@@ -51,7 +51,7 @@ fn a_request_is_what_was_asked_for() {
 #[test]
 fn every_request_is_made_once_whatever_the_streams() {
     let origin = H2Origin::fixed("hello");
-    let r = report(&["--http2", "-n500", "-c3", "-m7", "-t2", &url(&origin, "/{{counter}}")]);
+    let r = report(&["--http2", "-n500", "-c3", "-m7", "--threads=2", &url(&origin, "/{{counter}}")]);
     assert_eq!((r.counts.requests, r.counts.responses, r.counts.errors.total()), (500, 500, 0), "{r:#?}");
     assert_eq!((origin.requests(), origin.connections(), r.plan.streams), (500, 3, 7));
     assert_eq!((r.latency.service.count(), r.latency.response.count()), (500, 500));
@@ -76,7 +76,7 @@ fn who_waits_for_a_stream_has_it_before_who_comes_anew() {
             H2Origin::new(Options::default().with(&[(setting::STREAMS, limit)]), |peer, stream, _| {
                 peer.answer(stream, &[(":status", "200")], "ok");
             });
-        let r = report(&["--http2", "-n500", "-c1", "-m12", "-t1", &url(&origin, "/")]);
+        let r = report(&["--http2", "-n500", "-c1", "-m12", "--threads=1", &url(&origin, "/")]);
         assert_eq!((r.counts.responses, r.counts.errors.total()), (500, 0), "{:?}", r.counts);
         // Each waits for those before it. When the last that came was served first, most waited for nobody, and some for ever.
         let (service, response) = (r.latency.service.quantile(0.5), r.latency.response.quantile(0.5));
@@ -102,7 +102,7 @@ fn a_limit_that_rises_lets_all_go_that_wait() {
         while peer.next_whole().is_some() {}
     });
     let target = format!("http://{}/", upstream.address());
-    let r = report(&["--http2", "-n150", "-c1", "-m150", "-t1", "--timeout", "10s", &target]);
+    let r = report(&["--http2", "-n150", "-c1", "-m150", "--threads=1", "--timeout", "10s", &target]);
     assert_eq!((r.counts.responses, r.counts.errors.total()), (150, 0), "{:?}", r.counts);
 }
 
@@ -115,13 +115,13 @@ fn alpn_chooses_and_what_it_chose_is_told() {
         peer.answer(stream, &[(":status", "200")], "by h2");
     });
     let target = format!("https://localhost:{}/", h2.address().port());
-    let r = report(&["--http2", "-n20", "-c2", "-m3", "-k", &target]);
+    let r = report(&["--http2", "-n20", "-c2", "-m3", "--insecure", &target]);
     assert_eq!((r.counts.responses, r.ledger.alpn.as_deref()), (20, Some("h2")), "{r:#?}");
     assert_eq!((r.ledger.tls_version.as_deref(), r.ledger.protocols["HTTP/2"]), (Some("TLSv1.3"), 20));
 
     let old = Upstream::fixed_tls(&tls.alpn(&["http/1.1"]), OK_BODY);
     let target = format!("https://localhost:{}/", old.address().port());
-    let r = report(&["--http2", "-n20", "-c2", "-m3", "-k", &target]);
+    let r = report(&["--http2", "-n20", "-c2", "-m3", "--insecure", &target]);
     assert_eq!((r.counts.responses, r.ledger.alpn.as_deref()), (20, Some("http/1.1")), "{r:#?}");
     expect_reason(&r, "wrong_protocol", Grade::Invalid);
 }

@@ -11,7 +11,8 @@ fn a_queue_gives_the_knee_away() {
     // One connection and 5 ms each: not more than 200 a second, whatever the machine.
     let (_origin, url) = origin("/delay/5");
     let dir = TempDir::new().unwrap();
-    let search = ["load", "--find-knee", "p50<20ms, errors<5%", "-c1", "-t1", "-d500ms", "--warmup", "0"];
+    let search =
+        ["load", "--find-knee", "p50<20ms, errors<5%", "-c1", "--threads=1", "-d500ms", "--warmup", "0"];
     // As long as it takes: how many rates are tried is not ours to say.
     let run = weir_command(dir.path())
         .args(search)
@@ -48,10 +49,11 @@ fn a_queue_gives_the_knee_away() {
 #[test]
 fn no_rate_holds_what_cannot_be() {
     let upstream = Upstream::fixed("HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n");
-    let run = load(&["--find-knee", "failed<1%", "-c1", "-t1", "-d20ms", "--warmup", "0", &url(&upstream)]);
+    let run =
+        load(&["--find-knee", "failed<1%", "-c1", "--threads=1", "-d20ms", "--warmup", "0", &url(&upstream)]);
     run.expect_code(1).expect_text("no rate holds failed<1%").expect_text("BROKEN");
     // A condition on latency alone says nothing of refusals, nor of what a check finds.
-    let quick = ["-c1", "-t1", "-d20ms", "--warmup", "0"];
+    let quick = ["-c1", "--threads=1", "-d20ms", "--warmup", "0"];
     let run = load(&[&["--find-knee", "p50<10s"], &quick[..], &[&url(&upstream)]].concat());
     run.expect_code(1).expect_text("no rate holds p50<10s").expect_text("mostly_refused");
     let upstream = Upstream::fixed(OK_BODY);

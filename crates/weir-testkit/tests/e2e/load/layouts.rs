@@ -25,6 +25,7 @@ fn stdout_holds_only_the_layout_and_stderr_the_verdict() {
         ("json", "{\"schema\":"),
         ("k6", "\n"),
         ("k6-full", "\n"),
+        ("k6-json", "{"),
         ("oha-json", "{"),
         ("text", ""),
         ("wrk", "Running "),
@@ -171,4 +172,28 @@ fn a_prometheus_that_is_gone_fails_no_run() {
     let run = load(&["-n20", "-o", &to, &url]);
     run.expect_code(0).expect_text("20 responses");
     run.expect_text("weir load: prometheus:").expect_text("writes failed, the first because:");
+}
+
+#[test]
+fn the_words_of_k6_run_and_export() {
+    let (_origin, url) = origin("/body/100");
+    let dir = TempDir::new().unwrap();
+    let host = url.trim_start_matches("http://");
+    let words =
+        ["load", "--vus", "2", "--iterations", "50", "--latency", "--summary-export", "out.json", host];
+    let limits =
+        ["--threshold", "http_req_failed: rate<0.01", "--threshold", "http_req_duration: p(95)<0.000001"];
+    let told = run_weir(dir.path(), &[&words[..], &limits].concat());
+    told.expect_code(1);
+    let text = std::fs::read_to_string(dir.path().join("out.json")).unwrap();
+    let export: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let metrics = &export["metrics"];
+    assert_eq!(metrics["http_reqs"]["count"], 50, "{text}");
+    assert_eq!(metrics["http_req_failed"]["thresholds"]["rate<0.01"], false, "true says broken: {text}");
+    assert_eq!(metrics["http_req_duration"]["thresholds"]["p(95)<0.000001"], true, "{text}");
+
+    let told = run_weir(dir.path(), &["load", "-q", "5", "-k", host]);
+    told.expect_code(2);
+    assert!(told.stderr.starts_with("weir load: -q 5: write --rate 5/s"), "{}", told.stderr);
+    assert!(told.stderr.contains("\nweir load: -k: write --insecure"), "{}", told.stderr);
 }

@@ -43,7 +43,7 @@ fn ended(mut child: Child) -> ExitStatus {
 fn frames_are_shown_and_the_report_is_printed_below() {
     let (_origin, url) = origin("/body/100");
     let pty = Pty::open();
-    let child = start(&pty, &["-c2", "-t1", "-d1300ms", "--pid", "auto", &url]);
+    let child = start(&pty, &["-c2", "--threads=1", "-d1300ms", "--pid", "auto", &url]);
     let taken = pty.wait_for(0, TAKEN);
     pty.wait_for(taken, "of 1 s");
     assert!(!pty.echoes(), "an echo would be drawn over the view");
@@ -61,7 +61,7 @@ fn frames_are_shown_and_the_report_is_printed_below() {
 fn ctrl_c_gives_the_terminal_back_and_prints_the_report_so_far() {
     let upstream = Upstream::fixed(OK);
     let pty = Pty::open();
-    let child = start(&pty, &["-c2", "-t1", "-d60s", &url(&upstream)]);
+    let child = start(&pty, &["-c2", "--threads=1", "-d60s", &url(&upstream)]);
     pty.wait_for(0, "of 60 s");
     upstream.wait_requests(10);
     signal(&child, "-INT");
@@ -75,7 +75,7 @@ fn ctrl_c_gives_the_terminal_back_and_prints_the_report_so_far() {
 fn a_termination_gives_the_terminal_back() {
     let upstream = Upstream::fixed(OK);
     let pty = Pty::open();
-    let child = start(&pty, &["-c2", "-t1", "-d60s", &url(&upstream)]);
+    let child = start(&pty, &["-c2", "--threads=1", "-d60s", &url(&upstream)]);
     pty.wait_for(0, "of 60 s");
     signal(&child, "-TERM");
     assert_eq!(ended(child).code(), Some(143));
@@ -89,7 +89,7 @@ fn a_second_ctrl_c_ends_it_at_once() {
     let silent = Upstream::script(|conn| while conn.next_request().is_some() {});
     let output = format!("prometheus=http://{}", silent.address());
     let pty = Pty::open();
-    let child = start(&pty, &["-c2", "-t1", "-d60s", "-o", &output, &url(&upstream)]);
+    let child = start(&pty, &["-c2", "--threads=1", "-d60s", "-o", &output, &url(&upstream)]);
     upstream.wait_requests(10);
     signal(&child, "-INT");
     let printed = pty.wait_for(0, "ended_early");
@@ -104,7 +104,7 @@ fn a_second_ctrl_c_ends_it_at_once() {
 fn other_layouts_stay_whole() {
     let (_origin, url) = origin("/body/100");
     let pty = Pty::open();
-    let child = start(&pty, &["-c1", "-t1", "-n20", "--format", "json", &url]);
+    let child = start(&pty, &["-c1", "--threads=1", "-n20", "--format", "json", &url]);
     let taken = pty.wait_for(0, TAKEN);
     assert_eq!(ended(child).code(), Some(0));
     pty.wait_for(taken, "too_short"); // the verdict, on stderr after the layout
@@ -125,7 +125,7 @@ fn where_there_is_no_terminal_there_is_no_view() {
         let pty = Pty::open();
         let dir = TempDir::new().unwrap();
         let mut command = weir_command(dir.path());
-        command.args(["load", "-c1", "-t1", "-d1200ms", &url]).args(args);
+        command.args(["load", "-c1", "--threads=1", "-d1200ms", &url]).args(args);
         let child = pty.spawn(&mut command, stdout, stderr).unwrap();
         let output = child.wait_with_output().unwrap();
         assert_eq!(output.status.code(), Some(0));

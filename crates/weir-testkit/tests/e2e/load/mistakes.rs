@@ -17,7 +17,7 @@ fn each_mistake_is_told_with_its_place() {
     let cases: &[Case] = &[
         // targets
         (&["http://no.such.host.invalid/"], "the host `no.such.host.invalid` can not be found"),
-        (&["127.0.0.1:80"], "127.0.0.1:80: expected a URL such as http://127.0.0.1:8080/path"),
+        (&["run"], "run: expected a URL such as http://127.0.0.1:8080/path"),
         (&["http://127.0.0.1:99999/"], "`99999` is no port; expected 1 to 65535"),
         (&["http://[::1"], "the bracket of the address is not closed"),
         (&["0@http://127.0.0.1:1/"], "a weight is 1 to 1000000"),
@@ -40,7 +40,7 @@ fn each_mistake_is_told_with_its_place() {
         (&[URL, "-n", "99999999999999999999"], "-n 99999999999999999999: expected a number of requests"),
         (&[URL, "-c", "0"], "-c 0: expected 1 to 1000000"),
         (&[URL, "-c", "1000001"], "-c 1000001: expected 1 to 1000000"),
-        (&[URL, "-t", "0"], "-t 0: expected 1 to 1024"),
+        (&[URL, "--threads", "0"], "--threads 0: expected 1 to 1024"),
         (&[URL, "--pipeline", "0"], "--pipeline 0: expected 1 to 1024"),
         (&[URL, "--timeout", "0"], "--timeout: expected more than 0"),
         (&[URL, "--stages", "30s"], "--stages 30s: `30s` is no stage; expected TIME:USERS or TIME:RATE/s"),

@@ -48,7 +48,7 @@ fn start(args: &[&str]) -> (Child, String) {
 fn it_speaks_tls_with_a_certificate_made_or_given() {
     let (mut made, url) = start(&["--tls"]);
     assert!(url.starts_with("https://"), "{url}");
-    let r = report(&["-n20", "-c2", "-k", &format!("{url}/random/100KiB")]);
+    let r = report(&["-n20", "-c2", "--insecure", &format!("{url}/random/100KiB")]);
     assert_eq!((r.counts.responses, r.bytes.received_body), (20, 2_048_000), "{r:#?}");
     assert_eq!((r.ledger.tls_version.as_deref(), r.ledger.tls_key_bits), (Some("TLSv1.3"), Some(256)));
     assert_eq!(report(&["-n1", &url]).counts.errors.tls, 1, "nobody trusts it");

@@ -37,17 +37,17 @@ fn all_else_goes_through_a_tunnel_and_the_proxy_looks_up_names() {
     let proxy = Proxy::start();
     let by = proxy.address().to_string();
     for (args, url) in [
-        (&["-k"][..], format!("https://a.weir.test:{tls}/body/1KiB")),
-        (&["-k", "--http2", "-m5"], format!("https://a.weir.test:{tls}/body/1KiB")),
+        (&["--insecure"][..], format!("https://a.weir.test:{tls}/body/1KiB")),
+        (&["--insecure", "--http2", "-m5"], format!("https://a.weir.test:{tls}/body/1KiB")),
         (&["--http2"], format!("http://a.weir.test:{open}/body/1KiB")),
-        (&["-k"], format!("grpcs://a.weir.test:{tls}/helloworld.v1.Greeter/SayHello")),
+        (&["--insecure"], format!("grpcs://a.weir.test:{tls}/helloworld.v1.Greeter/SayHello")),
         (&[], format!("grpc://a.weir.test:{open}/helloworld.v1.Greeter/SayHello")),
-        (&["-k"], format!("wss://a.weir.test:{tls}/ws")),
+        (&["--insecure"], format!("wss://a.weir.test:{tls}/ws")),
         (&[], format!("ws://a.weir.test:{open}/ws")),
         (&["--rate", "1000/s"], format!("ws://a.weir.test:{open}/ws")),
     ] {
         let before = proxy.heads().len();
-        let r = report(&[args, &["-n20", "-c2", "-t1", "--proxy", &by, &url]].concat());
+        let r = report(&[args, &["-n20", "-c2", "--threads=1", "--proxy", &by, &url]].concat());
         assert_eq!((r.counts.responses, r.counts.errors.total()), (20, 0), "{url}: {r:#?}");
         let heads = proxy.heads();
         let port = if url.contains("s://") && !url.starts_with("ws:") { tls } else { open };

@@ -11,11 +11,11 @@ use weir_testkit::{Upstream, eventually, weir_command};
 #[test]
 fn connections_for_a_pause_of_10_ms_are_open_before_the_first_start() {
     for (args, opened) in [
-        (&["--rate", "1000/s", "-t1"][..], 10),
-        (&["--rate", "1000/s", "-t3"], 10),
-        (&["--rate", "1000/s", "-t1", "-c4"], 4),
-        (&["--stages", "10s:500/s", "-t1"], 5),
-        (&["--rate", "1000/s", "-t1", "--no-keepalive"], 1),
+        (&["--rate", "1000/s", "--threads=1"][..], 10),
+        (&["--rate", "1000/s", "--threads=3"], 10),
+        (&["--rate", "1000/s", "--threads=1", "-c4"], 4),
+        (&["--stages", "10s:500/s", "--threads=1"], 5),
+        (&["--rate", "1000/s", "--threads=1", "--no-keepalive"], 1),
     ] {
         let upstream = Upstream::fixed(OK);
         let r = report(&[args, &["-n1", &url(&upstream)]].concat());
@@ -29,7 +29,7 @@ fn connections_for_a_pause_of_10_ms_are_open_before_the_first_start() {
 #[test]
 fn starts_that_the_generator_sleeps_through_are_late_and_not_missed() {
     let upstream = Upstream::fixed(OK);
-    let args = ["load", "--rate", "50/s", "-d600ms", "-t1", "--format", "json", &url(&upstream)];
+    let args = ["load", "--rate", "50/s", "-d600ms", "--threads=1", "--format", "json", &url(&upstream)];
     let mut load = weir_command("/".as_ref());
     let load = load.args(args).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let signal = |name: &str| Command::new("kill").args([name, &load.id().to_string()]).status().unwrap();
@@ -49,7 +49,7 @@ fn the_last_interval_of_a_rate_is_waited_out() {
     let upstream = Upstream::fixed(OK);
     for (rate, n) in [("4/s", 2), ("0.5/s", 1)] {
         let began = Instant::now();
-        let r = report(&["--rate", rate, "-d500ms", "-t2", &url(&upstream)]);
+        let r = report(&["--rate", rate, "-d500ms", "--threads=2", &url(&upstream)]);
         assert!(began.elapsed() >= Duration::from_millis(500), "{rate}: {:?}", began.elapsed());
         let window = r.window.unwrap();
         assert_eq!((r.counts.responses, window.responses, window.length_ns), (n, n, 500_000_000), "{rate}");

@@ -51,7 +51,7 @@ fn excess(h: &Histogram, quantile: f64, served_ms: f64) -> f64 {
 
 #[test]
 fn one_percent_at_100_ms_shows_as_exactly_that() {
-    in_the_quietest_run("/delay/0?tail=100", &["-n2000", "-c20", "-t1"], |r| {
+    in_the_quietest_run("/delay/0?tail=100", &["-n2000", "-c20", "--threads=1"], |r| {
         let (service, response) = (&r.latency.service, &r.latency.response);
         for h in [service, response] {
             assert_eq!(h.count(), 2000);
@@ -66,7 +66,7 @@ fn one_percent_at_100_ms_shows_as_exactly_that() {
 
 #[test]
 fn percentiles_are_those_that_were_served() {
-    in_the_quietest_run("/delay/30?dist=uniform&to=130", &["-n400", "-c100", "-t1"], |r| {
+    in_the_quietest_run("/delay/30?dist=uniform&to=130", &["-n400", "-c100", "--threads=1"], |r| {
         let service = &r.latency.service;
         [0.05, 0.25, 0.5, 0.75, 0.95]
             .map(|q| excess(service, q, 30.0 + 100.0 * q))
@@ -77,7 +77,7 @@ fn percentiles_are_those_that_were_served() {
 
 #[test]
 fn percentiles_of_a_fixed_rate_are_those_that_were_served() {
-    in_the_quietest_run("/delay/60?dist=exponential", &["--rate", "1000/s", "-n400", "-t1"], |r| {
+    in_the_quietest_run("/delay/60?dist=exponential", &["--rate", "1000/s", "-n400", "--threads=1"], |r| {
         // Not further up: there the 400 values are more than 1 % apart.
         let all = [0.2_f64, 0.3, 0.5, 0.75].map(|q| {
             let served = -60.0 * (1.0 - q).ln();

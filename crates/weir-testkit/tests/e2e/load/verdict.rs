@@ -47,12 +47,12 @@ fn every_reason_is_provoked() {
 fn errors_are_noticed() {
     let (origin, good) = origin("/body/1KiB");
     let reset = format!("http://{}/reset", origin.address());
-    let r = report(&["-n40", "-c2", "-t1", &format!("9@{good}"), &reset]);
+    let r = report(&["-n40", "-c2", "--threads=1", &format!("9@{good}"), &reset]);
     assert_eq!((r.counts.responses, r.counts.errors.reset), (36, 4), "{:?}", r.counts);
     expect_reason(&r, "errors", Grade::Suspect);
     assert!(!codes(&r).contains(&"mostly_errors"), "{:?}", r.verdict);
 
-    let r = report(&["-n40", "-c2", "-t1", &good, &format!("3@{reset}")]);
+    let r = report(&["-n40", "-c2", "--threads=1", &good, &format!("3@{reset}")]);
     assert_eq!((r.counts.responses, r.counts.errors.reset), (10, 30), "{:?}", r.counts);
     expect_reason(&r, "mostly_errors", Grade::Invalid);
     expect_reason(&report(&["-n9", "-c1", "--check", "status=404", &good]), "failed_checks", Grade::Suspect);
@@ -69,7 +69,9 @@ fn a_generator_out_of_descriptors_is_noticed() {
     let upstream = Upstream::fixed(OK);
     let mut command = weir_command("/".as_ref());
     // The default of 50 connections: with `-c` it would be refused before the run.
-    command.args(["load", "-n500", "-t1", "--format", "json"]).arg(format!("http://{}/", upstream.address()));
+    command
+        .args(["load", "-n500", "--threads=1", "--format", "json"])
+        .arg(format!("http://{}/", upstream.address()));
     let limit = libc::rlimit { rlim_cur: 32, rlim_max: 32 };
     #[allow(unsafe_code)]
     // SAFETY: a plain system call with a valid limit, and the closure neither allocates nor locks.
@@ -96,7 +98,7 @@ fn a_generator_out_of_ports_is_noticed() {
         return;
     }
     let (_origin, url) = origin("/body/1KiB");
-    let r = report(&["-c30", "-n300", "-t1", &url]);
+    let r = report(&["-c30", "-n300", "--threads=1", &url]);
     expect_reason(&r, "out_of_ports", Grade::Invalid);
     assert!(r.counts.responses > 0 && r.connections.opened <= 10, "{:?}", r.counts);
     assert_eq!(r.health.out_of_ports, r.counts.errors.connect);
@@ -129,7 +131,7 @@ fn a_rate_above_what_the_generator_can_do_is_noticed() {
     let (_origin, url) = origin("/body/1KiB");
     let mut busy = None;
     for _ in 0..5 {
-        let r = report(&["--rate", "500000/s", "-d400ms", "-t1", "--graceful-stop", "1s", &url]);
+        let r = report(&["--rate", "500000/s", "-d400ms", "--threads=1", "--graceful-stop", "1s", &url]);
         expect_reason(&r, "rate_missed", Grade::Invalid);
         // On a machine that others use it has less than 80 % of a core: then it says that.
         if codes(&r).contains(&"generator_waited") && !codes(&r).contains(&"generator_busy") {
@@ -147,7 +149,7 @@ fn a_rate_above_what_the_generator_can_do_is_noticed() {
 #[test]
 fn a_generator_that_shares_its_core_starts_late_and_says_so() {
     let (_origin, url) = origin("/body/1KiB");
-    let r = beside_a_spinner(&["-t1", "-c50", "-d1s", "--rate", "1000/s", &url]);
+    let r = beside_a_spinner(&["--threads=1", "-c50", "-d1s", "--rate", "1000/s", &url]);
     expect_reason(&r, "generator_waited", Grade::Suspect);
     expect_reason(&r, "late_starts", Grade::Suspect);
 }
@@ -186,7 +188,7 @@ fn connections_of_two_kinds_are_noticed() {
     let new = Origin::start(Options { address, tls: Tls::SelfSigned, ..Options::default() }).unwrap();
     let resolve = format!("peer.weir.test:{port}:127.0.0.1,127.0.0.2");
     let url = format!("https://peer.weir.test:{port}/body/3");
-    let r = report(&["-n40", "-c4", "-k", "--resolve", &resolve, &url]);
+    let r = report(&["-n40", "-c4", "--insecure", "--resolve", &resolve, &url]);
     expect_reason(&r, "sessions_differ", Grade::Suspect);
     assert_eq!((r.ledger.sessions.len(), r.counts.errors.total()), (2, 0), "{:?}", r.ledger);
     drop(new);

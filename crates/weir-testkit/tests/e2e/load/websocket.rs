@@ -51,8 +51,19 @@ fn messages_are_counted_as_requests() {
     let (_origin, url) = origin("/ws");
     let dir = TempDir::new().unwrap();
     let url = url.replace("http://", "ws://");
-    let args =
-        ["load", "-n200", "-c3", "-t2", "--check", "body~ell", "--save", "r.json", "--format", "json", &url];
+    let args = [
+        "load",
+        "-n200",
+        "-c3",
+        "--threads=2",
+        "--check",
+        "body~ell",
+        "--save",
+        "r.json",
+        "--format",
+        "json",
+        &url,
+    ];
     let finished = run_weir(dir.path(), &args);
     finished.expect_code(0);
     let r: weir_load::Report = serde_json::from_str(&finished.stdout).unwrap();
@@ -126,7 +137,8 @@ fn fragments_are_put_together_and_pings_answered_within_and_between_messages() {
         send(conn, 0x81, "abc");
         assert_eq!(frame(conn).0, 0x88);
     });
-    let r = report(&["-n2", "-c1", "-t1", "--rate", "2/s", "--check", "body~abc", &ws(&upstream, "/")]);
+    let r =
+        report(&["-n2", "-c1", "--threads=1", "--rate", "2/s", "--check", "body~abc", &ws(&upstream, "/")]);
     let s = r.websocket.as_ref().unwrap();
     assert_eq!((r.counts.responses, r.counts.failed_checks, r.counts.errors.total()), (2, 0, 0), "{r:#?}");
     assert_eq!((s.sent, s.received, s.unsolicited, s.pings, s.sessions), (2, 3, 1, 2, 1), "{s:?}");
@@ -251,7 +263,7 @@ fn it_goes_through_tls_and_through_weir_and_over_one_connection_for_each() {
     let secure = Origin::start(options).unwrap();
     let url = format!("wss://localhost:{}/ws", secure.address().port());
     let data = "x".repeat(70_000);
-    let r = report(&["-n20", "-c2", "-k", "--no-keepalive", "--data", &data, &url]);
+    let r = report(&["-n20", "-c2", "--insecure", "--no-keepalive", "--data", &data, &url]);
     assert_eq!((r.counts.responses, r.bytes.received_body), (20, 1_400_000), "{r:#?}");
     let s = r.websocket.as_ref().unwrap();
     assert_eq!(

@@ -83,7 +83,7 @@ pub(in crate::cmd) struct ConnectionArgs {
     #[arg(long, value_name = "URL|env", help_heading = "Connection")]
     proxy: Option<String>,
     /// Accept any certificate
-    #[arg(short = 'k', long, help_heading = "Connection")]
+    #[arg(long, help_heading = "Connection")]
     insecure: bool,
     /// Trust these certificates instead of the system's
     #[arg(long, value_name = "FILE", help_heading = "Connection")]

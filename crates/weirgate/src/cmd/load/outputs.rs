@@ -21,7 +21,7 @@ impl std::str::FromStr for Output {
     fn from_str(text: &str) -> Result<Self, String> {
         match text.split_once('=') {
             Some(("prometheus", url)) => Ok(Self::Prometheus(url.to_owned())),
-            _ => Err("expected prometheus=URL; for a file there are --save and --html".to_owned()),
+            _ => Err("expected prometheus=URL; another layout is --format csv, json …, a file --save, --html or --summary-export".to_owned()),
         }
     }
 }

@@ -1,0 +1,277 @@
+//! What other load testers call our options, as people type them out of habit.
+//!
+//! A word that means one thing to all who know it is taken as our option. Where tools disagree, it is refused with what to write for each of
+//! their meanings: to guess would run another load than the one that was asked for. Written after the help texts of wrk 4, wrk2, ab 2.4, hey 0.1,
+//! oha 1.16, k6 1.8, ghz 0.12x, h2load 1.6x, autocannon 8, bombardier 2, vegeta 12, fortio 1.7x and curl 8.
+//!
+//! No option of ours takes a separate value that begins with `-`, so each word that does is an option, whatever stands before it.
+
+use super::Load;
+use crate::cmd::compare::Compare;
+use clap::{Args as _, Command};
+use std::ffi::OsString;
+use weir_load::Mistake;
+
+#[cfg(test)]
+mod tests;
+
+/// What becomes of a word.
+#[derive(Clone, Copy)]
+enum Meaning {
+    /// Refused: it has no value, and this is what to write instead.
+    Flag(&'static str),
+    /// Left out: it asks for what happens anyway.
+    Given,
+    /// Our option of this name, with the same kind of value.
+    Is(&'static str),
+    /// Our own option, written with one dash.
+    Own,
+    /// Refused: it has a value, which stands where this says `{}`.
+    Value(&'static str),
+}
+use Meaning::{Flag, Given, Is, Own, Value};
+
+/// The words, sorted; capitals last.
+static WORDS: &[(&str, Meaning)] = &[
+    ("-a", Value("--user {} (hey, oha, bombardier) or -n {} (autocannon)")),
+    ("-b", Value("--data '{}' (autocannon, bombardier) or --cookie '{}' (curl)")),
+    ("-e", Value("--format csv (ab); k6's variables are for scripts, which are not run")),
+    ("-f", Value("--data '@{}' (bombardier)")),
+    ("-g", Value("--format csv (ab)")),
+    ("-h2", Is("--http2")),
+    ("-i", Flag("-n N (k6), -X HEAD (ab), or the URLs of the file (h2load)")),
+    ("-j", Flag("--format json, or --format oha-json (oha)")),
+    ("-k", Flag("--insecure (curl, bombardier) or nothing (ab: keep-alive is the default)")),
+    (
+        "-l",
+        Flag(
+            "nothing: percentiles are always printed (autocannon, bombardier), and bodies may differ in length (ab)",
+        ),
+    ),
+    ("-p", Value("--data '@{}' (ab), --http2 -m {} (oha) or --pipeline {} (autocannon)")),
+    (
+        "-q",
+        Value(
+            "--rate {}/s if all connections together shall send so much (oha), --rate with {} times the connections if each of them shall (hey), or nothing (ab)",
+        ),
+    ),
+    (
+        "-r",
+        Value(
+            "--rate {}/s if all connections together shall send so much (ghz, bombardier), --rate with the sum if each of them shall (autocannon), or nothing (ab, oha)",
+        ),
+    ),
+    (
+        "-s",
+        Value(
+            "--timeout {}s (ab), --stages {} (k6), or -X, -H, --data and --feed in place of a script (wrk)",
+        ),
+    ),
+    (
+        "-t",
+        Value("--threads {} (wrk, h2load), -d {}s (ab) or --timeout {}s (hey, oha, autocannon, bombardier)"),
+    ),
+    ("-v", Flag("nothing, or --format json for everything there is")),
+    ("-w", Value("--threads {} (autocannon), --html FILE (ab) or --graceful-stop TIME (oha)")),
+    ("-x", Value("--proxy 'http://{}' (hey, oha, curl) or -d {} (ghz)")),
+    ("-z", Is("--duration")),
+    ("-A", Value("--user {} (ab) or -H 'Accept: {}' (hey, oha)")),
+    ("-C", Value("--cookie '{}' (ab)")),
+    ("-D", Value("--data '@{}' (hey, oha, ghz) or -d {}s (h2load)")),
+    ("-I", Flag("-X HEAD (curl)")),
+    ("-L", Flag("nothing: percentiles are always printed (wrk2), and redirects are never followed (curl)")),
+    ("-P", Value("--proxy 'http://{}@HOST:PORT' (ab)")),
+    ("-R", Is("--rate")),
+    ("-S", Value("--unix-socket '{}' (autocannon)")),
+    (
+        "-T",
+        Value("-H 'Content-Type: {}' (ab, hey, oha), -X PUT --data '@{}' (curl) or --name '{}' (autocannon)"),
+    ),
+    ("-U", Value("-H 'User-Agent: {}' (hey) or --format wrk2 (wrk2)")),
+    ("-W", Value("--warmup {}")),
+    ("-Z", Value("--feed FILE and --data '{{data.NAME}}' (oha)")),
+    ("--amount", Is("--requests")),
+    ("--body", Is("--data")),
+    ("--body-file", Value("--data '@{}'")),
+    ("--call", Value("grpc://HOST:PORT/{} as the URL")),
+    ("--concurrency", Value("-c {}, or -c 1 -m {} for gRPC (ghz opens one connection for all of them)")),
+    ("--connect-timeout", Value("--timeout {}, which bounds connecting too")),
+    ("--connect-to", Value("--resolve HOST:PORT:ADDR")),
+    ("--content-type", Value("-H 'Content-Type: {}'")),
+    ("--cpus", Value("--threads {}")),
+    ("--data-file", Value("--data '@{}'")),
+    ("--disable-compression", Given),
+    ("--disable-keepalive", Is("--no-keepalive")),
+    ("--disable-redirects", Given),
+    ("--h2", Is("--http2")),
+    ("--host", Value("-H 'Host: {}'")),
+    ("--http3", Flag("--http2, or nothing for HTTP/1.1: HTTP/3 is not spoken")),
+    ("--insecure-skip-tls-verify", Is("--insecure")),
+    ("--iterations", Is("--requests")),
+    (
+        "--json",
+        Flag("--format json (oha, autocannon), or --data with -H 'Content-Type: application/json' (curl)"),
+    ),
+    ("--latencies", Given),
+    ("--latency", Given),
+    ("--latency-correction", Given),
+    ("--max-redirects", Value("nothing: redirects are never followed")),
+    ("--no-connection-reuse", Is("--no-keepalive")),
+    ("--no-tui", Is("--no-live")),
+    ("--out", Value("-o prometheus=URL, or --save FILE (k6)")),
+    ("--output-format", Value("--format oha-json, csv or text (oha)")),
+    ("--pipelining", Is("--pipeline")),
+    ("--qps", Value("--rate {}/s")),
+    ("--quiet", Is("--no-live")),
+    (
+        "--rps",
+        Value(
+            "--rate {}/s if all connections together shall send so much (k6, ghz), or --rate with {} times the connections if each of them shall (h2load, nighthawk)",
+        ),
+    ),
+    ("--script", Value("-X, -H, --data and --feed: scripts are not run (wrk)")),
+    ("--skipTLS", Is("--insecure")),
+    ("--socketPath", Is("--unix-socket")),
+    ("--stage", Is("--stages")),
+    ("--summary-mode", Value("--format k6 (compact) or --format k6-full (full)")),
+    (
+        "--summary-trend-stats",
+        Value("nothing: --format text has p50, p90, p99 and p99.9, --format json all percentiles"),
+    ),
+    ("--tag", Value("--name NAME, the label `testid` of -o prometheus (k6)")),
+    ("--total", Is("--requests")),
+    ("--u_latency", Given),
+    ("--user-agent", Value("-H 'User-Agent: {}'")),
+    ("--workers", Value("-c {} if you mean connections, --threads {} if you mean threads")),
+];
+
+/// The command line with the words of others made ours, where it is one that makes load.
+///
+/// # Errors
+/// The words that mean more than one thing, or nothing here, each with what to write instead.
+pub(in crate::cmd) fn translated(args: Vec<OsString>) -> Result<Vec<OsString>, Vec<Mistake>> {
+    let command = match args.get(1).and_then(|command| command.to_str()) {
+        Some("compare") => Compare::augment_args(Command::new("compare")),
+        Some("load") => Load::augment_args(Command::new("load")),
+        _ => return Ok(args),
+    };
+    let is_ours = |name: &str| {
+        command.get_arguments().any(|a| match name.strip_prefix("--") {
+            Some(long) => a.get_long_and_visible_aliases().is_some_and(|longs| longs.contains(&long)),
+            None => a.get_short().is_some_and(|short| name.chars().eq(['-', short])),
+        })
+    };
+    let (mut ours, mut mistakes) = (Vec::new(), Vec::new());
+    let mut rest = args.into_iter().peekable();
+    while let Some(arg) = rest.next() {
+        if arg == "--" {
+            ours.push(arg);
+            ours.extend(rest);
+            break;
+        }
+        let Some(typed) = arg.to_str().filter(|typed| typed.starts_with('-')) else {
+            ours.push(arg);
+            continue;
+        };
+        match Word::of(typed, is_ours) {
+            None => match doubtful(typed, rest.peek().and_then(|next| next.to_str())) {
+                Some(mistake) => mistakes.push(mistake),
+                None => ours.push(arg),
+            },
+            Some(Word { meaning: Given, .. }) => {}
+            Some(Word { meaning: Own, name, value }) => ours.push(with(&name, value)),
+            Some(Word { meaning: Is(name), value, .. }) => ours.push(with(name, value)),
+            Some(word @ Word { meaning: Flag(hint), .. }) => mistakes.push(refused(&word.name, None, hint)),
+            Some(Word { name, value, meaning: Value(hint) }) => {
+                // A URL is not its value: in some tools it has none.
+                let own = |next: &OsString| {
+                    next.to_str().is_some_and(|n| !n.starts_with('-') && !n.contains("://"))
+                };
+                let next = || rest.next_if(own)?.into_string().ok();
+                mistakes.push(refused(&name, value.or_else(next).as_deref(), hint));
+            }
+        }
+    }
+    if mistakes.is_empty() { Ok(ours) } else { Err(mistakes) }
+}
+
+/// A word of `WORDS` as it was typed, or one of ours with one dash.
+struct Word {
+    name: String,
+    meaning: Meaning,
+    /// What was written in one with it: `5` of `-q5`, `--rps=5`.
+    value: Option<String>,
+}
+
+impl Word {
+    fn of(typed: &str, is_ours: impl Fn(&str) -> bool) -> Option<Self> {
+        let (name, value) = typed.split_once('=').map_or((typed, None), |(name, value)| (name, Some(value)));
+        let known = |name: &str, value: Option<&str>| {
+            // What this command has by the same name comes first: `compare -f` is a bench file.
+            let (_, meaning) = WORDS.iter().find(|(known, _)| *known == name && !is_ours(name))?;
+            let ours = !matches!(meaning, Is(option) if !is_ours(option));
+            let word = || Self { name: name.to_owned(), meaning: *meaning, value: value.map(str::to_owned) };
+            ours.then(word)
+        };
+        if let Some(word) = known(name, value) {
+            return Some(word);
+        }
+        if name.starts_with("--") {
+            return None;
+        }
+        // Programs in Go have long names behind one dash.
+        let long = format!("-{name}");
+        if name.len() > 2
+            && let Some(word) = known(&long, value)
+        {
+            return Some(word);
+        }
+        if name.len() > 2 && is_ours(&long) {
+            return Some(Self { name: long, meaning: Own, value: value.map(str::to_owned) });
+        }
+        let (short, attached) = typed.split_at_checked(2)?;
+        known(short, Some(attached.strip_prefix('=').unwrap_or(attached)).filter(|v| !v.is_empty()))
+    }
+}
+
+/// An option as it is written, with its value if that is known.
+fn with(name: &str, value: Option<String>) -> OsString {
+    value.map_or_else(|| name.to_owned(), |value| format!("{name}={value}")).into()
+}
+
+fn refused(name: &str, value: Option<&str>, hint: &str) -> Mistake {
+    let place = value.map_or_else(|| name.to_owned(), |value| format!("{name} {value}"));
+    let hint = hint.replace("{}", value.unwrap_or("VALUE"));
+    let hint = match hint.strip_prefix("nothing") {
+        Some(why) => format!("leave it out{why}"),
+        None => format!("write {hint}"),
+    };
+    Mistake { place, hint }
+}
+
+/// A value that other tools would give to one of our short options.
+fn doubtful(word: &str, next: Option<&str>) -> Option<Mistake> {
+    let (option, value) = match word.split_at_checked(2)? {
+        (option, "") => (option, next?),
+        (option, attached) => (option, attached),
+    };
+    let is_number = |text: &str| text.starts_with(|c: char| c.is_ascii_digit());
+    let hint = match option {
+        "-d" if !is_number(value) && !value.starts_with(['-', '=']) => {
+            format!("here -d is how long; a body (hey, oha, curl) is --data '{value}'")
+        }
+        "-m" if value.chars().all(|c| c.is_ascii_alphabetic()) => {
+            format!(
+                "here -m is the requests at a time on a connection of HTTP/2; a method (hey, oha) is -X {value}"
+            )
+        }
+        "-u" if is_number(value) && !value.contains(':') => {
+            format!("here -u is NAME:PASSWORD; the users of k6 are -c {value}")
+        }
+        "-X" if value.contains(':') => {
+            format!("here -X is the method; a proxy (ab) is --proxy 'http://{value}'")
+        }
+        _ => return None,
+    };
+    Some(Mistake { place: format!("{option} {value}"), hint })
+}
