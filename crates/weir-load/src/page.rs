@@ -37,9 +37,21 @@ pub(crate) fn section(title: &str, body: &str) -> String {
     format!("<h2>{title}</h2>\n{body}\n")
 }
 
-/// A table of cells that are HTML already.
+/// A table of figures. Cells are HTML already.
 pub(crate) fn table<R: AsRef<[String]>>(head: &[&str], rows: impl IntoIterator<Item = R>) -> String {
-    let mut out = "<div class=\"wide\"><table>".to_owned();
+    table_of("", head, rows)
+}
+
+/// A table whose last column is words, which may take several lines.
+pub(crate) fn table_with_words<R: AsRef<[String]>>(
+    head: &[&str],
+    rows: impl IntoIterator<Item = R>,
+) -> String {
+    table_of(" words", head, rows)
+}
+
+fn table_of<R: AsRef<[String]>>(class: &str, head: &[&str], rows: impl IntoIterator<Item = R>) -> String {
+    let mut out = format!("<div class=\"wide{class}\"><table>");
     if !head.is_empty() {
         let cells: String = head.iter().map(|cell| format!("<th>{cell}</th>")).collect();
         let _ = write!(out, "<tr>{cells}</tr>"); // a String takes everything
@@ -58,33 +70,56 @@ pub(crate) fn escaped(text: &str) -> String {
 
 /// Latencies over percentiles. Names are HTML.
 pub(crate) fn by_percentile(histograms: &[(&str, &Histogram)]) -> String {
-    let lines: Vec<Line> =
-        histograms.iter().map(|(name, h)| Line { name: (*name).to_owned(), points: spectrum(h) }).collect();
     // Each nine gets as much room as the one before.
     let most = histograms.iter().map(|(_, h)| h.count()).max().unwrap_or(0);
     let nines = (most as f64).log10().ceil().clamp(2.0, 6.0);
-    let marks = [
-        (0.0, "0 %"),
-        (1.0, "90 %"),
-        (2.0, "99 %"),
-        (3.0, "99.9 %"),
-        (4.0, "99.99 %"),
-        (5.0, "99.999 %"),
-        (6.0, "99.9999 %"),
-    ];
-    let marks = marks.into_iter().filter(|(at, _)| *at <= nines).map(|(at, label)| (at, label.to_owned()));
-    let x = Axis::exact(0.0, nines, marks.collect());
+    let lines: Vec<Line> = histograms
+        .iter()
+        .map(|(name, h)| Line { name: (*name).to_owned(), points: spectrum(h, nines) })
+        .collect();
+    let marks = (0..=6).map(f64::from).filter(|at| *at <= nines).map(|at| (at, percentile(at))).collect();
+    let x = Axis::exact(0.0, nines, marks, percentile);
     let values = lines.iter().flat_map(|line| line.points.iter().filter_map(|(_, value)| *value));
-    plot::lines("Latency by percentile", &x, &Axis::of(values, time), &lines)
+    plot::lines("Latency by percentile", &x, &Axis::of(values, short_time), &lines)
 }
 
-/// Latency at a hundred places from 0 to as many nines as there are values for.
-fn spectrum(h: &Histogram) -> Vec<(f64, Option<f64>)> {
-    let nines = (h.count().max(2) as f64).log10().min(6.0);
+/// A time as an axis has it: `10 ms` where a table says `10.00 ms`.
+pub(crate) fn short_time(ns: f64) -> String {
+    let text = time(ns);
+    match text.split_once(' ') {
+        Some((number, unit)) if number.contains('.') => {
+            format!("{} {unit}", number.trim_end_matches('0').trim_end_matches('.'))
+        }
+        _ => text,
+    }
+}
+
+/// The percentile that so many nines are: 99.9 % for 3.
+fn percentile(nines: f64) -> String {
+    let percent = 100.0 - 100.0 * 10f64.powf(-nines);
+    let digits = (nines.ceil() as usize).saturating_sub(2) + usize::from(nines.fract() != 0.0);
+    format!("{percent:.digits$} %")
+}
+
+/// Latency at places from 0 to these nines, as far as there are values for.
+fn spectrum(h: &Histogram, nines: f64) -> Vec<(f64, Option<f64>)> {
+    let own = (h.count().max(2) as f64).log10();
     (0..=100)
         .map(|i| f64::from(i) / 100.0 * nines)
-        .map(|at| (at, Some(h.quantile(1.0 - 10f64.powf(-at)) as f64)))
+        .map(|at| (at, (at <= own).then(|| h.quantile(1.0 - 10f64.powf(-at)) as f64)))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_are_short() {
+        assert_eq!([1e7, 1.5e6, 0.0, 1e9].map(short_time), ["10 ms", "1.5 ms", "0 ns", "1 s"]);
+        assert_eq!([0.0, 1.0, 2.0, 3.0, 6.0].map(percentile), ["0 %", "90 %", "99 %", "99.9 %", "99.9999 %"]);
+        assert_eq!([0.5, 2.5].map(percentile), ["68.4 %", "99.68 %"]);
+    }
 }
 
 #[cfg(test)]

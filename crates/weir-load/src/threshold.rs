@@ -121,6 +121,11 @@ impl Threshold {
     pub(crate) const fn is_of_time(&self) -> bool {
         matches!(self.metric, Metric::CostUs | Metric::Trend(..))
     }
+
+    /// The latency that is its bound, in nanoseconds.
+    pub(crate) fn time(&self) -> Option<f64> {
+        matches!(self.metric, Metric::Trend(..)).then_some(self.bound)
+    }
 }
 
 /// Most responses that a condition on a share asks for: beyond, a search would take hours.

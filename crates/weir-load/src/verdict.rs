@@ -116,7 +116,28 @@ pub const QUOTED: f64 = 0.999;
 
 /// Judges a report by its own figures.
 pub fn judge(report: &Report) -> Verdict {
-    let found = REASONS.iter().filter_map(|rule| {
+    judge_by(report, |_| true)
+}
+
+/// Reasons that can be seen in the figures of a run under way. The others need its end, or what threads tell only then.
+const DEVELOPING: [&str; 8] = [
+    "errors",
+    "failed_checks",
+    "generator_busy",
+    "mostly_errors",
+    "mostly_refused",
+    "no_responses",
+    "stalled",
+    "status_mix",
+];
+
+/// Judges a run under way.
+pub(crate) fn developing(report: &Report) -> Verdict {
+    judge_by(report, |rule| DEVELOPING.contains(&rule.code))
+}
+
+fn judge_by(report: &Report, is_asked: impl Fn(&Rule) -> bool) -> Verdict {
+    let found = REASONS.iter().filter(|rule| is_asked(rule)).filter_map(|rule| {
         let text = (rule.look)(report)?;
         Some(Reason { code: rule.code.to_owned(), grade: rule.grade, text })
     });

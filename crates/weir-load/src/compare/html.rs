@@ -1,10 +1,12 @@
 //! A comparison as one page: the verdict, the table, ratios with their intervals, how rounds went, latencies, and what conditions say.
 
 use super::figures::{FIGURES, Figure};
-use super::text::{conditions, end, plain, signed, table};
+use super::text::{conditions, end, is_too_wide, plain, ratio as written, signed, table};
 use super::{Comparison, ComparisonSet};
-use crate::page::plot::{self, Axis, Line, Range};
-use crate::page::{by_percentile, document, escaped, section, table as html_table, verdict};
+use crate::page::plot::{self, Axis, Line, Range, round_step};
+use crate::page::{
+    by_percentile, document, escaped, section, short_time, table as html_table, table_with_words, verdict,
+};
 use crate::units::{counted, grouped, time};
 
 pub(super) fn print(c: &Comparison) -> String {
@@ -29,11 +31,11 @@ pub(super) fn print_set(set: &ComparisonSet) -> String {
     }
     let rows = set.left_out.iter().map(|l| [escaped(&l.target), escaped(&l.reason)]);
     if !set.left_out.is_empty() {
-        body += &section("Left out", &html_table(&["", "why"], rows));
+        body += &section("Left out", &table_with_words(&["", "why"], rows));
     }
     let rows = set.versions.iter().map(|(name, version)| [escaped(name), escaped(version)]);
     if !set.versions.is_empty() {
-        body += &section("Versions", &html_table(&[], rows));
+        body += &section("Versions", &table_with_words(&[], rows));
     }
     body += &set.workloads.first().map(|w| machine(&w.comparison)).unwrap_or_default();
     document(set.grade(), &escaped(&set.name), &body)
@@ -64,7 +66,7 @@ fn sections(c: &Comparison) -> String {
             let word = if *held { "held" } else { "<span class=\"bad\">broken</span>" };
             [word.to_owned(), escaped(text)]
         });
-        out += &format!("<h3>Conditions</h3>{}", html_table(&[], rows));
+        out += &format!("<h3>Conditions</h3>{}", table_with_words(&[], rows));
     }
     let mut plots: Vec<(String, String)> = Vec::new();
     plots.extend(ratios(c).map(|svg| ("Ratios to the first, 95 % intervals".to_owned(), svg)));
@@ -93,16 +95,15 @@ fn ratios(c: &Comparison) -> Option<String> {
         .flat_map(|figure| c.targets.iter().enumerate().map(move |(i, target)| (figure, i, target)))
         .filter_map(|(figure, class, target)| {
             let ratio = target.ratios.get(figure.name)?;
-            let range =
-                ratio.range.map_or_else(String::new, |(low, high)| format!(" ({low:.3} to {high:.3})"));
             let name = escaped(&format!("{} {}", figure.name, target.name));
-            let text = format!("{name}: ×{:.3}{range}", ratio.value);
+            let text = format!("{name}: {}", written(*ratio));
             // Half as much is as far from the mark as twice as much.
-            let bounds = ratio.range.map(|(low, high)| (low.ln(), high.ln()));
+            let bounds =
+                ratio.range.filter(|_| !is_too_wide(*ratio)).map(|(low, high)| (low.ln(), high.ln()));
             Some(Range { name, value: ratio.value.ln(), bounds, text, class })
         })
         .collect();
-    let x = axis(&rows, 0.0, |ln| format!("×{:.2}", ln.exp()))?;
+    let x = ratio_axis(&rows)?;
     Some(plot::ranges("Ratios to the first target", &x, 0.0, &rows))
 }
 
@@ -118,23 +119,46 @@ fn added(c: &Comparison) -> Option<String> {
             Some(Range { name, value: added.value, bounds: added.range, text, class })
         })
         .collect();
-    let x = axis(&rows, 0.0, |ns| format!("{}{}", if ns < 0.0 { "-" } else { "" }, time(ns.abs())))?;
+    let (from, to) = ends(&rows)?;
+    let x =
+        Axis::within(from, to, |ns| format!("{}{}", if ns < 0.0 { "-" } else { "" }, short_time(ns.abs())));
     Some(plot::ranges("What is added", &x, 0.0, &rows))
 }
 
-/// An axis that holds all rows and the mark; none without rows.
-fn axis(rows: &[Range], mark: f64, name: impl Fn(f64) -> String) -> Option<Axis> {
+/// Between what all rows are, and 0, where they are compared; none without rows.
+fn ends(rows: &[Range]) -> Option<(f64, f64)> {
     let all =
         || rows.iter().flat_map(|r| [Some(r.value), r.bounds.map(|b| b.0), r.bounds.map(|b| b.1)]).flatten();
-    let least = all().chain([mark]).fold(f64::INFINITY, f64::min);
-    let most = all().chain([mark]).fold(f64::NEG_INFINITY, f64::max);
+    let least = all().fold(0.0, f64::min);
+    let most = all().fold(0.0, f64::max);
     if rows.is_empty() || !least.is_finite() || !most.is_finite() {
         return None;
     }
     let room = ((most - least) * 0.05).max(1e-9);
-    let (from, to) = (least - room, most + room);
-    let marks = (0..=4).map(|i| from + (to - from) * f64::from(i) / 4.0).map(|at| (at, name(at))).collect();
-    Some(Axis::exact(from, to, marks))
+    Some((least - room, most + room))
+}
+
+/// The logarithms of ratios, with labels at round ratios: at ×1 always, far from it at powers of a round number.
+fn ratio_axis(rows: &[Range]) -> Option<Axis> {
+    // Wide enough for two labels.
+    let (from, to) = ends(rows).map(|(from, to)| (from.min(-0.012), to.max(0.012)))?;
+    let name = |ln: f64| {
+        let text = format!("×{:.3}", ln.exp());
+        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    };
+    let span = to - from;
+    let marks: Vec<f64> = if span > 2f64.ln() {
+        // Five labels or so: 2, 4, 8 …, or 10, 100 …
+        let base =
+            [2.0, 4.0, 10.0, 100.0, 1e4].into_iter().find(|b| span / f64::ln(*b) <= 6.0).unwrap_or(1e6);
+        let step = base.ln();
+        ((from / step).ceil() as i32..=(to / step).floor() as i32).map(|i| f64::from(i) * step).collect()
+    } else {
+        let step = round_step((to.exp() - from.exp()) / 6.0);
+        let (first, last) = ((from.exp() / step).ceil() as i32, (to.exp() / step).floor() as i32);
+        (first..=last).map(|i| (f64::from(i) * step).ln()).collect()
+    };
+    Some(Axis::exact(from, to, marks.into_iter().map(|ln| (ln, name(ln))).collect(), name))
 }
 
 /// A figure of each target, round by round.
@@ -153,8 +177,8 @@ fn rounds(c: &Comparison, figure: &Figure) -> Option<String> {
     let most = lines.iter().flat_map(|l| l.points.iter().filter_map(|(_, v)| *v)).fold(0.0, f64::max);
     let step = count.div_ceil(10);
     let marks = (1..=count).step_by(step).map(|i| (i as f64, i.to_string())).collect();
-    let x = Axis::exact(1.0, count as f64, marks);
-    let name: fn(f64) -> String = if figure.is_rate() { |v| grouped(v.round() as u64) } else { time };
+    let x = Axis::exact(1.0, count as f64, marks, |round| format!("round {round}"));
+    let name: fn(f64) -> String = if figure.is_rate() { |v| grouped(v.round() as u64) } else { short_time };
     let title = format!("{} by round", figure.name);
     Some(plot::lines(&title, &x, &Axis::linear(most, name), &lines) + &spread(c, figure))
 }
@@ -171,5 +195,34 @@ fn spread(c: &Comparison, figure: &Figure) -> String {
 fn machine(c: &Comparison) -> String {
     let g = &c.generator;
     let rows = [["machine".to_owned(), escaped(&g.machine())], ["Weir".to_owned(), escaped(&g.version)]];
-    section("The generator", &html_table(&[], rows))
+    section("The generator", &table_with_words(&[], rows))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ratios_have_round_labels() {
+        let labels = |values: &[f64]| {
+            let row = |v: &f64| Range {
+                name: String::new(),
+                value: v.ln(),
+                bounds: None,
+                text: String::new(),
+                class: 0,
+            };
+            let x = ratio_axis(&values.iter().map(row).collect::<Vec<_>>()).unwrap();
+            plot::ranges("t", &x, 0.0, &[])
+                .split("</text>")
+                .filter_map(|part| Some(part.rsplit_once('>')?.1.to_owned()))
+                .filter(|label| label.starts_with('×'))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(labels(&[0.3, 5.2]), ["×0.5", "×1", "×2", "×4"]);
+        assert_eq!(labels(&[0.98, 1.03]), ["×0.98", "×0.99", "×1", "×1.01", "×1.02", "×1.03"]);
+        assert_eq!(labels(&[1.0]), ["×0.99", "×0.995", "×1", "×1.005", "×1.01"]);
+        assert_eq!(labels(&[0.004, 30.0]), ["×0.01", "×0.1", "×1", "×10"]);
+        assert!(ratio_axis(&[]).is_none());
+    }
 }

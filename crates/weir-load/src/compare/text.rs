@@ -101,17 +101,37 @@ pub(super) fn plain(figure: &Figure, value: f64) -> String {
     }
 }
 
+/// What stands in the place of an interval that says nothing.
+const TOO_FEW: &str = "too few rounds";
+
+/// How many times its lower bound the upper one of a ratio may be: beyond that not even its direction is known to any use.
+const RATIO_MOST: f64 = 4.0;
+
+/// How wide an interval may be to both sides, as a share of the estimate.
+const SPREAD_MOST: f64 = 1.0;
+
 fn value(figure: &Figure, interval: Interval) -> String {
     let text = plain(figure, interval.value);
     match interval.spread() {
+        Some(spread) if spread > SPREAD_MOST => format!("{text} ({TOO_FEW})"),
         Some(spread) => format!("{text} ±{:.1} %", spread * 100.0),
         None => text,
     }
 }
 
-fn ratio(interval: Interval) -> String {
-    let range = interval.range.map_or_else(String::new, |(low, high)| format!(" ({low:.3} to {high:.3})"));
+/// A ratio with its interval.
+pub(super) fn ratio(interval: Interval) -> String {
+    let range = match interval.range {
+        None => String::new(),
+        Some(_) if is_too_wide(interval) => format!(" ({TOO_FEW})"),
+        Some((low, high)) => format!(" ({low:.3} to {high:.3})"),
+    };
     format!("×{:.3}{range}", interval.value)
+}
+
+/// Whether the interval of a ratio says nothing.
+pub(super) fn is_too_wide(ratio: Interval) -> bool {
+    ratio.range.is_some_and(|(low, high)| low <= 0.0 || high / low > RATIO_MOST)
 }
 
 /// A difference of times, in nanoseconds.
@@ -124,9 +144,11 @@ pub(crate) fn signed(interval: Interval) -> String {
 
 fn worse(interval: Interval) -> String {
     let percent = |share: f64| format!("{:.1}", share * 100.0);
-    let range = interval.range.map_or_else(String::new, |(low, high)| {
-        format!(", with 95 % confidence {} to {}", percent(low), percent(high))
-    });
+    let range = match interval.range {
+        None => String::new(),
+        Some((low, high)) if high - low > 2.0 * SPREAD_MOST => format!(" ({TOO_FEW})"),
+        Some((low, high)) => format!(", with 95 % confidence {} to {}", percent(low), percent(high)),
+    };
     format!("{} % worse{range}", percent(interval.value))
 }
 
@@ -148,4 +170,23 @@ pub(crate) fn columns(rows: &[Vec<String>]) -> String {
         let _ = writeln!(out, "{}", line.trim_end());
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interval_that_says_nothing_is_not_printed() {
+        let of = |value, range| Interval { value, range };
+        assert_eq!(ratio(of(1.03, Some((0.0, 138_424_634.0)))), "×1.030 (too few rounds)");
+        assert_eq!(ratio(of(1.03, Some((0.4, 1.7)))), "×1.030 (too few rounds)");
+        assert_eq!(ratio(of(1.03, Some((0.9, 1.2)))), "×1.030 (0.900 to 1.200)");
+        assert_eq!(ratio(of(1.03, None)), "×1.030");
+        let p99 = FIGURES.iter().find(|f| f.name == "p99").unwrap();
+        assert_eq!(value(p99, of(2e6, Some((-1e6, 9e6)))), "2.000 ms (too few rounds)");
+        assert_eq!(value(p99, of(2e6, Some((1.8e6, 2.2e6)))), "2.000 ms ±10.0 %");
+        assert_eq!(worse(of(0.2, Some((-7.0, 9.0)))), "20.0 % worse (too few rounds)");
+        assert_eq!(worse(of(0.2, Some((0.1, 0.3)))), "20.0 % worse, with 95 % confidence 10.0 to 30.0");
+    }
 }

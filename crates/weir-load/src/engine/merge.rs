@@ -25,6 +25,8 @@ pub(super) struct Merge {
     /// Ticks merged into the last one of the series.
     in_last: u64,
     pub(super) so_far: SoFar,
+    /// How long nothing came, up to the last tick.
+    silent_ns: u64,
     threads: Vec<(usize, ThreadEnd)>,
 }
 
@@ -36,6 +38,7 @@ impl Merge {
             series: Series { tick_ns: super::worker::TICK, ticks: Vec::new() },
             in_last: 0,
             so_far: SoFar { checks: no_checks(plan), ..SoFar::default() },
+            silent_ns: 0,
             threads: Vec::new(),
         }
     }
@@ -103,6 +106,10 @@ impl Merge {
         self.so_far.counts.requests += tick.requests;
         self.so_far.counts.responses += tick.responses;
         self.so_far.measured_ns = tick.end_ns;
+        self.so_far.generator_cpu_ns += tick.generator_cpu_ns;
+        let is_silent = tick.responses == 0 && tick.errors == 0 && tick.users > 0;
+        self.silent_ns = if is_silent { self.silent_ns + tick.length_ns } else { 0 };
+        self.so_far.longest_silence_ns = self.so_far.longest_silence_ns.max(self.silent_ns);
         self.so_far.window.length_ns = tick.end_ns.min(self.plan.stop_ns.unwrap_or(u64::MAX));
         self.keep(tick.clone());
         tick
@@ -136,15 +143,7 @@ impl Merge {
 
     /// What conditions for an early end can be judged by.
     pub(super) fn report_so_far(&self) -> Report {
-        let now = &self.so_far;
-        let mut report =
-            Report { counts: now.counts.clone(), plan: self.plan.as_run.clone(), ..Report::default() };
-        report.latency.service.clone_from(&now.service);
-        report.latency.response.clone_from(&now.response);
-        report.duration_ns = now.measured_ns;
-        report.checks.clone_from(&now.checks);
-        report.window = Some(now.window);
-        report
+        self.so_far.report(&self.plan.as_run)
     }
 
     /// Why a run ended that nobody ended.

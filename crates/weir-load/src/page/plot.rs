@@ -1,5 +1,12 @@
 //! Plots as SVG text: lines over time or percentile, and bars. Made here and not in the reader's browser, so that a page is
-//! whole without a script and looks the same everywhere.
+//! whole without a script and looks the same everywhere. Values are shown where one points at, by a style alone.
+//!
+//! *Layout.* `axis` says where values stand, `hover` shows them; here is what is drawn.
+
+mod axis;
+mod hover;
+
+pub(crate) use axis::{Axis, round_step};
 
 use std::fmt::Write;
 
@@ -16,6 +23,9 @@ const ABOVE: f64 = 8.0;
 /// and for half a label at its right.
 const RIGHT: f64 = 24.0;
 
+/// Half of the width of a letter.
+const HALF_LETTER: f64 = 3.3;
+
 /// How many colours the page has.
 const COLOURS: usize = 8;
 
@@ -24,70 +34,6 @@ pub(crate) struct Line {
     pub(crate) name: String,
     /// Values of both axes; where a value is missing, the line is interrupted.
     pub(crate) points: Vec<(f64, Option<f64>)>,
-}
-
-/// How an axis places its values.
-#[derive(Clone, Copy, PartialEq)]
-pub(crate) enum Scale {
-    Linear,
-    Log,
-}
-
-/// An axis: its ends, its scale, and what its values are called.
-pub(crate) struct Axis {
-    from: f64,
-    to: f64,
-    scale: Scale,
-    /// Where labels stand, and the labels.
-    marks: Vec<(f64, String)>,
-}
-
-impl Axis {
-    /// From 0, with labels at round values, or over decades when the values span more than 30-fold.
-    pub(crate) fn of(values: impl Iterator<Item = f64> + Clone, name: fn(f64) -> String) -> Self {
-        let most = values.clone().fold(0.0, f64::max);
-        let least = values.filter(|v| *v > 0.0).fold(f64::INFINITY, f64::min);
-        if least.is_finite() && most / least > 30.0 {
-            Self::log(least, most, name)
-        } else {
-            Self::linear(most, name)
-        }
-    }
-
-    /// From 0 to a round value.
-    pub(crate) fn linear(most: f64, name: fn(f64) -> String) -> Self {
-        let most = if most > 0.0 { most } else { 1.0 };
-        let power = 10f64.powf((most / 5.0).log10().floor());
-        // Divided where the power is a fraction: 6 / 10 is 0.6, and 6 × 0.1 is not.
-        let value = |n: f64| if power < 1.0 { n / (1.0 / power).round() } else { n * power };
-        let step = [1.0, 2.0, 5.0].into_iter().find(|n| most / value(*n) <= 5.0).unwrap_or(10.0);
-        let steps = (most / value(step)).ceil();
-        let at = |i: u32| value(f64::from(i) * step);
-        let marks = (0..=steps as u32).map(|i| (at(i), name(at(i)))).collect();
-        Self { from: 0.0, to: value(steps * step), scale: Scale::Linear, marks }
-    }
-
-    /// Exactly from one value to another, with labels where they are wanted.
-    pub(crate) const fn exact(from: f64, to: f64, marks: Vec<(f64, String)>) -> Self {
-        Self { from, to, scale: Scale::Linear, marks }
-    }
-
-    /// Over whole decades.
-    pub(crate) fn log(least: f64, most: f64, name: fn(f64) -> String) -> Self {
-        let (low, high) = (least.log10().floor() as i32, most.log10().ceil() as i32);
-        let high = high.max(low + 1);
-        let marks = (low..=high).map(|p| (10f64.powi(p), name(10f64.powi(p)))).collect();
-        Self { from: 10f64.powi(low), to: 10f64.powi(high), scale: Scale::Log, marks }
-    }
-
-    /// 0 to 1.
-    fn place(&self, value: f64) -> f64 {
-        let at = match self.scale {
-            Scale::Linear => (value - self.from) / (self.to - self.from),
-            Scale::Log => (value.max(self.from) / self.from).log10() / (self.to / self.from).log10(),
-        };
-        at.clamp(0.0, 1.0)
-    }
 }
 
 fn x_of(axis: &Axis, value: f64) -> f64 {
@@ -112,14 +58,89 @@ fn frame(title: &str, x: &Axis, y: &Axis) -> String {
     }
     for (value, label) in &x.marks {
         let (at, bottom) = (x_of(x, *value), H - 8.0);
-        let _ = write!(out, "<text x=\"{at:.1}\" y=\"{bottom}\" text-anchor=\"middle\">{label}</text>");
+        out += &mark_below(at, bottom, label);
     }
     out
 }
 
+/// A label below a plot, moved to the left where it would leave the picture.
+fn mark_below(at: f64, y: f64, label: &str) -> String {
+    if at + label.chars().count() as f64 * HALF_LETTER > W {
+        format!("<text x=\"{W}\" y=\"{y}\" text-anchor=\"end\">{label}</text>")
+    } else {
+        format!("<text x=\"{at:.1}\" y=\"{y}\" text-anchor=\"middle\">{label}</text>")
+    }
+}
+
+/// What is drawn beside the lines of a plot. Texts are HTML.
+#[derive(Default)]
+pub(crate) struct Marks {
+    /// From one value of the horizontal axis to another.
+    pub(crate) bands: Vec<(f64, f64, String)>,
+    /// At a value of the vertical axis.
+    pub(crate) levels: Vec<(f64, String)>,
+    /// At a value of the horizontal axis.
+    pub(crate) places: Vec<(f64, String)>,
+    /// Points without a line: both values, and which colour.
+    pub(crate) points: Vec<(f64, f64, usize)>,
+}
+
+impl Marks {
+    fn draw(&self, x: &Axis, y: &Axis) -> String {
+        let (right, bottom, top) = (W - RIGHT, H - BELOW, ABOVE + 10.0);
+        let mut out = String::new();
+        for (from, to, text) in &self.bands {
+            let (left, height) = (x_of(x, *from), bottom - ABOVE);
+            let width = (x_of(x, *to) - left).max(2.0);
+            let _ = write!(
+                out,
+                "<rect class=\"band\" x=\"{left:.1}\" y=\"{ABOVE}\" width=\"{width:.1}\" height=\"{height}\"/>"
+            );
+            out += &label(left + width / 2.0, top, text);
+        }
+        for (value, text) in &self.levels {
+            let at = y_of(y, *value);
+            let _ = write!(
+                out,
+                "<path class=\"rule\" d=\"M{LEFT} {at:.1}H{right}\"/><text class=\"mark\" x=\"{right}\" y=\"{:.1}\" text-anchor=\"end\">{text}</text>",
+                at - 4.0
+            );
+        }
+        for (value, text) in &self.places {
+            let at = x_of(x, *value);
+            let _ = write!(out, "<path class=\"rule\" d=\"M{at:.1} {ABOVE}V{bottom}\"/>");
+            out += &label(at, top, text);
+        }
+        for (at, value, class) in &self.points {
+            let (cx, cy, class) = (x_of(x, *at), y_of(y, *value), class % COLOURS);
+            let _ = write!(out, "<circle class=\"c{class} one\" cx=\"{cx:.1}\" cy=\"{cy:.1}\" r=\"2.5\"/>");
+        }
+        out
+    }
+}
+
+/// A text in the middle of a place, moved to where the plot has room for it.
+fn label(at: f64, y: f64, text: &str) -> String {
+    // A mark may be escaped, so this is enough and sometimes more.
+    let half = text.chars().count() as f64 * HALF_LETTER;
+    let (x, anchor) = if at - half < LEFT {
+        (LEFT + 2.0, "start")
+    } else if at + half > W - RIGHT {
+        (W - RIGHT - 2.0, "end")
+    } else {
+        (at, "middle")
+    };
+    format!("<text class=\"mark\" x=\"{x:.1}\" y=\"{y}\" text-anchor=\"{anchor}\">{text}</text>")
+}
+
 /// Lines on one pair of axes, with a legend below. `title` must be plain text.
 pub(crate) fn lines(title: &str, x: &Axis, y: &Axis, lines: &[Line]) -> String {
-    let mut out = frame(title, x, y);
+    marked_lines(title, x, y, lines, &Marks::default())
+}
+
+/// The same with marks.
+pub(crate) fn marked_lines(title: &str, x: &Axis, y: &Axis, lines: &[Line], marks: &Marks) -> String {
+    let mut out = frame(title, x, y) + &marks.draw(x, y);
     for (i, line) in lines.iter().enumerate().map(|(i, line)| (i % COLOURS, line)) {
         let (mut path, mut pen) = (String::new(), 'M');
         for (at, value) in &line.points {
@@ -140,6 +161,7 @@ pub(crate) fn lines(title: &str, x: &Axis, y: &Axis, lines: &[Line]) -> String {
             }
         }
     }
+    out += &hover::strips(x, y, lines);
     out += "</svg><p class=\"legend\">";
     for (i, line) in lines.iter().enumerate().map(|(i, line)| (i % COLOURS, line)) {
         let _ = write!(out, "<span><i class=\"c{i}\"></i>{}</span> ", line.name); // where a row may end
@@ -183,10 +205,8 @@ pub(crate) fn ranges(title: &str, x: &Axis, mark: f64, rows: &[Range]) -> String
     let bottom = height - BELOW;
     for (value, label) in &x.marks {
         let (at, below) = (at(*value), height - 8.0);
-        let _ = write!(
-            out,
-            "<path class=\"grid\" d=\"M{at:.1} 0V{bottom}\"/><text x=\"{at:.1}\" y=\"{below}\" text-anchor=\"middle\">{label}</text>"
-        );
+        let _ =
+            write!(out, "<path class=\"grid\" d=\"M{at:.1} 0V{bottom}\"/>{}", mark_below(at, below, label));
     }
     let _ = write!(out, "<path class=\"line c7\" d=\"M{:.1} 0V{bottom}\"/>", at(mark));
     for (i, row) in rows.iter().enumerate() {
@@ -227,28 +247,45 @@ pub(crate) fn shares(title: &str, parts: &[(String, f64, String)]) -> String {
 mod tests {
     use super::*;
 
-    fn marks(axis: &Axis) -> Vec<&str> {
-        axis.marks.iter().map(|(_, label)| label.as_str()).collect()
-    }
-
-    #[test]
-    fn axes_have_round_labels() {
-        let plain = |n: f64| n.to_string();
-        assert_eq!(marks(&Axis::linear(47.0, plain)), ["0", "10", "20", "30", "40", "50"]);
-        assert_eq!(marks(&Axis::linear(0.0, plain)), ["0", "0.2", "0.4", "0.6", "0.8", "1"]);
-        assert_eq!(marks(&Axis::of([3.0, 0.0, 950.0].into_iter(), plain)), ["1", "10", "100", "1000"]);
-        assert_eq!(marks(&Axis::of([3.0, 9.0].into_iter(), plain)), ["0", "2", "4", "6", "8", "10"]);
-        let log = Axis::log(1.0, 100.0, plain);
-        assert_eq!([1.0, 10.0, 100.0, 0.0].map(|v| log.place(v)), [0.0, 0.5, 1.0, 0.0]);
+    fn plain(n: f64) -> String {
+        n.to_string()
     }
 
     #[test]
     fn a_missing_value_interrupts_the_line() {
-        let (x, y) = (Axis::exact(0.0, 3.0, Vec::new()), Axis::exact(0.0, 1.0, Vec::new()));
+        let (x, y) = (Axis::linear(3.0, plain), Axis::linear(1.0, plain));
         let points = vec![(0.0, Some(0.0)), (1.0, Some(1.0)), (2.0, None), (3.0, Some(1.0))];
         let svg = lines("t", &x, &y, &[Line { name: "a".to_owned(), points }]);
-        let path = svg.split(" d=\"").nth(1).unwrap().split('"').next().unwrap();
+        let line = svg.split("class=\"line ").nth(1).unwrap();
+        let path = line.split(" d=\"").nth(1).unwrap().split('"').next().unwrap();
         assert_eq!(path.matches('M').count(), 2, "{path}");
         assert_eq!(path.matches('L').count(), 1, "{path}");
+    }
+
+    #[test]
+    fn marks_are_where_their_values_are() {
+        let (x, y) = (Axis::linear(10.0, plain), Axis::linear(10.0, plain));
+        let marks = Marks {
+            bands: vec![(5.0, 10.0, "stalled".to_owned())],
+            levels: vec![(10.0, "p99".to_owned())],
+            places: vec![(5.0, "here".to_owned())],
+            points: vec![(0.0, 0.0, 9)],
+        };
+        let svg = marked_lines("t", &x, &y, &[], &marks);
+        let middle = LEFT + (W - LEFT - RIGHT) / 2.0;
+        for part in [
+            format!("<rect class=\"band\" x=\"{middle:.1}\" y=\"8\""),
+            format!("<path class=\"rule\" d=\"M{LEFT} {ABOVE:.1}H{}\"/>", W - RIGHT),
+            format!("<path class=\"rule\" d=\"M{middle:.1} {ABOVE}V{}\"/>", H - BELOW),
+            format!("<circle class=\"c1 one\" cx=\"{LEFT:.1}\" cy=\"{:.1}\"", H - BELOW),
+        ] {
+            assert!(svg.contains(&part), "{part} in {svg}");
+        }
+    }
+
+    #[test]
+    fn a_label_does_not_leave_the_picture() {
+        assert!(mark_below(W - 5.0, 1.0, "99.9999 %").contains("text-anchor=\"end\""));
+        assert!(mark_below(W - 50.0, 1.0, "99.9999 %").contains("text-anchor=\"middle\""));
     }
 }

@@ -6,8 +6,8 @@
 use super::text::{measured, number};
 use super::{Distribution, Figures, Format, Pace, Percentiles, Report, StageUnit, TargetPlan, Tick};
 use crate::Histogram;
-use crate::page::plot::{self, Axis, Line};
-use crate::page::{by_percentile, document, escaped, section, table};
+use crate::page::plot::{self, Axis, Line, Marks};
+use crate::page::{by_percentile, document, escaped, section, short_time, table, table_with_words};
 use crate::units::{counted, grouped, size, time};
 use std::fmt::Write;
 
@@ -103,7 +103,7 @@ fn judgements(r: &Report) -> String {
     if rows.is_empty() {
         return String::new();
     }
-    section("Thresholds and checks", &table(&["", "measured", ""], rows))
+    section("Thresholds and checks", &table_with_words(&["", "measured", ""], rows))
 }
 
 // === plots ===
@@ -138,24 +138,53 @@ fn over_time(r: &Report) -> String {
         line("99 %", &|t| (t.responses > 0).then_some(t.response.p99 as f64)),
         line("largest", &|t| (t.responses > 0).then_some(t.response.max as f64)),
     ];
+    let marks = Marks { bands: stalls(r, &ticks), ..Marks::default() };
+    let (of_rates, of_times) = (linear(&rates, plain), axis(&times, short_time));
     let mut plots = vec![
-        ("Throughput", plot::lines("Throughput over time", &x, &linear(&rates, number), &rates)),
-        ("Response time", plot::lines("Response time over time", &x, &axis(&times, time), &times)),
+        ("Throughput", plot::marked_lines("Throughput over time", &x, &of_rates, &rates, &marks)),
+        ("Response time", plot::marked_lines("Response time over time", &x, &of_times, &times, &marks)),
     ];
     if ticks.iter().any(|t| t.users != last.users || t.backlog > 0) {
         let users = [
             line("users", &|t| Some(t.users as f64)),
             line("starts due and not made", &|t| Some(t.backlog as f64)),
         ];
-        plots.push(("Users", plot::lines("Users over time", &x, &linear(&users, number), &users)));
+        plots.push(("Users", plot::lines("Users over time", &x, &linear(&users, plain), &users)));
     }
     let plots: String = plots.iter().map(|(name, svg)| format!("<div><h3>{name}</h3>{svg}</div>")).collect();
     section("Over time", &format!("<div class=\"plots\">{plots}</div>"))
 }
 
+/// Where the run stalled: the longest silence is somewhere in the ticks of its length with the fewest responses, others show as ticks
+/// without any.
+fn stalls(r: &Report, ticks: &[&Tick]) -> Vec<(f64, f64, String)> {
+    if !r.verdict.reasons.iter().any(|reason| reason.code == "stalled") {
+        return Vec::new();
+    }
+    let silence_ns = r.health.longest_silence_ns;
+    let length = (silence_ns.div_ceil(r.series.tick_ns.max(1)) as usize).clamp(1, ticks.len().max(1));
+    let responses = |ticks: &&[&Tick]| ticks.iter().map(|tick| tick.responses).sum::<u64>();
+    let longest = ticks.windows(length).min_by_key(responses).unwrap_or_default();
+    let from = |tick: &Tick| (tick.end_ns - tick.length_ns.min(tick.end_ns)) as f64 / 1e9;
+    let to = |tick: &Tick| tick.end_ns as f64 / 1e9;
+    let band = |part: &[&Tick], text: String| Some((from(part.first()?), to(part.last()?), text));
+    let mut bands: Vec<_> =
+        band(longest, format!("no response for {}", time(silence_ns as f64))).into_iter().collect();
+    let is_apart = |part: &&[&Tick]| {
+        part.iter().all(|tick| tick.responses == 0 && !longest.iter().any(|l| l.end_ns == tick.end_ns))
+    };
+    let others = ticks.chunk_by(|a, b| (a.responses == 0) == (b.responses == 0)).filter(is_apart);
+    bands.extend(others.filter_map(|part| band(part, "no response".to_owned())));
+    bands
+}
+
 fn seconds_axis(seconds: f64) -> Axis {
-    let marks = (0..=5).map(|i| f64::from(i) * seconds / 5.0).map(|s| (s, format!("{s:.1} s"))).collect();
-    Axis::exact(0.0, seconds, marks)
+    Axis::within(0.0, seconds, |s| if s.fract() == 0.0 { format!("{s} s") } else { format!("{s:.1} s") })
+}
+
+/// A number without a fraction where it has none.
+fn plain(n: f64) -> String {
+    if n.fract() == 0.0 { grouped(n as u64) } else { number(n) }
 }
 
 fn values(lines: &[Line]) -> impl Iterator<Item = f64> + Clone {
@@ -176,13 +205,13 @@ fn latencies(r: &Report, figures: &Figures) -> String {
     }
     let both = [("service time", &r.latency.service), ("response time", &r.latency.response)];
     let percentiles = by_percentile(&both);
-    let rows = [
-        ("service time, from the send", &figures.service),
-        ("response time, from the intended start", &figures.response),
-    ]
-    .map(|(name, d)| row(name, d));
-    let head =
-        ["", "smallest", "mean", "50 %", "75 %", "90 %", "95 %", "99 %", "99.9 %", "largest", "deviation"];
+    // Downwards, so that a narrow window shows all of it.
+    let names =
+        ["smallest", "mean", "50 %", "75 %", "90 %", "95 %", "99 %", "99.9 %", "largest", "deviation"];
+    let (service, response) = (column(&figures.service), column(&figures.response));
+    let rows = names.into_iter().zip(service.into_iter().zip(response));
+    let rows = rows.map(|(name, (service, response))| [name.to_owned(), service, response]);
+    let head = ["", "service time<br>from the send", "response time<br>from the intended start"];
     section(
         "Latency",
         &format!(
@@ -193,11 +222,11 @@ fn latencies(r: &Report, figures: &Figures) -> String {
     )
 }
 
-fn row(name: &str, d: &Distribution) -> [String; 11] {
+fn column(d: &Distribution) -> [String; 10] {
     let Percentiles { min, mean, p50, p75, p90, p95, p99, p999, max } = d.percentiles;
     let [min, p50, p75, p90, p95, p99, p999, max] =
         [min, p50, p75, p90, p95, p99, p999, max].map(|ns| time(ns as f64));
-    [name.to_owned(), min, time(mean), p50, p75, p90, p95, p99, p999, max, time(d.stdev)]
+    [min, time(mean), p50, p75, p90, p95, p99, p999, max, time(d.stdev)]
 }
 
 /// Forty bars of equal ratio from the smallest to the largest value.
@@ -229,7 +258,7 @@ fn bars(h: &Histogram) -> String {
         })
         .collect();
     let marks = (0..=4).map(|i| edge(i * BARS / 4)).map(|ns| (ns.ln(), time(ns))).collect();
-    let x = Axis::exact(min.ln(), edge(BARS).ln(), marks);
+    let x = Axis::exact(min.ln(), edge(BARS).ln(), marks, |ln| time(ln.exp()));
     let most = bars.iter().map(|bar| bar.2).fold(0.0, f64::max);
     plot::bars("Distribution of the response time", &x, &Axis::linear(most, |p| format!("{p} %")), &bars)
 }
@@ -250,19 +279,21 @@ fn answers(r: &Report) -> String {
     if c.unsent > 0 {
         let _ = write!(body, "<p>{} starts were due and never made.</p>", grouped(c.unsent));
     }
-    let texts = c.error_texts.iter().map(|(text, n)| [escaped(text), grouped(*n)]);
+    let texts = c.error_texts.iter().map(|(text, n)| [grouped(*n), escaped(text)]);
     if !c.error_texts.is_empty() {
-        body += &table(&["error", "times"], texts);
+        body += &table_with_words(&["times", "error"], texts);
     }
     if r.targets.len() > 1 {
-        let unexpected = if r.is_grpc() { "not OK" } else { "outside of 200 to 399" };
+        let unexpected = if r.is_grpc() { "not OK" } else { "4xx, 5xx" };
         let rows = r.plan.targets.iter().zip(&r.targets).map(|(plan, t)| {
-            let p99 = time(t.service.quantile(0.99) as f64);
+            let [p50, p99] = [0.5, 0.99].map(|q| time(t.service.quantile(q) as f64));
             let counts = [t.responses, t.unexpected, t.errors].map(grouped);
             let [responses, unexpected, errors] = counts;
-            [escaped(&format!("{} {}", what(plan), plan.url)), responses, unexpected, errors, p99]
+            let target = escaped(&format!("{} {}", what(plan), plan.url));
+            [responses, unexpected, errors, p50, p99, target]
         });
-        body += &table(&["target", "responses", unexpected, "errors", "service time, 99 %"], rows);
+        let head = ["responses", unexpected, "errors", "50 %", "99 %", "target"];
+        body += &table_with_words(&head, rows);
     }
     section("Answers", &body)
 }
@@ -319,7 +350,7 @@ fn cost(r: &Report, figures: &Figures) -> String {
         ["threads".to_owned(), c.threads_max.to_string()],
         ["context switches per response".to_owned(), each(c.voluntary_switches + c.involuntary_switches)],
     ];
-    section("What it cost the target", &table(&[], rows))
+    section("What it cost the target", &table_with_words(&[], rows))
 }
 
 fn wire(r: &Report) -> String {
@@ -352,7 +383,7 @@ fn wire(r: &Report) -> String {
         let told = format!("{} opened, {} failed", grouped(used.opened), grouped(used.failed));
         [format!("connections to {}", escaped(address)), told]
     });
-    let mut body = table(&[], rows.into_iter().chain(proxies).chain(addresses).chain(sessions));
+    let mut body = table_with_words(&[], rows.into_iter().chain(proxies).chain(addresses).chain(sessions));
     for (name, text, bytes) in [
         ("request", &l.first_request, l.first_request_bytes),
         ("response", &l.first_response, l.first_response_bytes),
@@ -375,7 +406,7 @@ fn generator(r: &Report, figures: &Figures) -> String {
         ["starts late, 99 %".to_owned(), time(r.health.start_lag.quantile(0.99) as f64)],
         ["memory, largest".to_owned(), size(r.health.rss_bytes_max as f64)],
     ];
-    section("The generator", &table(&[], rows))
+    section("The generator", &table_with_words(&[], rows))
 }
 
 /// Milliseconds since 1970 as `2026-11-21 18:03:54`.

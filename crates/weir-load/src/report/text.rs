@@ -1,6 +1,6 @@
 //! `text`: our own layout, for people. The verdict comes first.
 
-use super::{Format, Pace, Percentiles, Report, StageUnit};
+use super::{Format, Pace, Percentiles, Report, StageUnit, TargetPlan};
 use crate::Histogram;
 use crate::threshold::Threshold;
 use crate::units::{counted, grouped, rate_seconds, size, time};
@@ -17,6 +17,7 @@ fn print(r: &Report) -> String {
     out.push('\n');
     latency(r, &mut out);
     out.push('\n');
+    targets(r, &mut out);
     phases(r, &mut out);
     wire(r, &mut out);
     generator(r, &mut out);
@@ -50,8 +51,7 @@ fn plan(r: &Report, out: &mut String) {
         } else {
             String::new()
         };
-        let what = t.call.as_ref().map_or_else(|| t.method.clone(), |c| c.kind.to_string());
-        let _ = writeln!(out, "{what} {}{share}", t.url);
+        let _ = writeln!(out, "{} {}{share}", what(t), t.url);
     }
     let pace = match &p.pace {
         Pace::AsFastAsPossible => "as fast as possible".to_owned(),
@@ -145,6 +145,39 @@ fn latency(r: &Report, out: &mut String) {
         });
         out.push('\n');
     }
+}
+
+/// Each target on its own, where there are several. The URL comes last: it may be long.
+fn targets(r: &Report, out: &mut String) {
+    if r.targets.len() < 2 {
+        return;
+    }
+    let unexpected = if r.is_grpc() { "not OK" } else { "4xx, 5xx" };
+    let _ = writeln!(
+        out,
+        "{:<14}{:>13}{:>10}{:>10}{:>10}{:>10}{:>10}",
+        "by target", "responses", "p50", "p99", "max", unexpected, "errors"
+    );
+    for (plan, t) in r.plan.targets.iter().zip(&r.targets) {
+        let at = |ns: u64| if t.service.is_empty() { "-".to_owned() } else { time(ns as f64) };
+        let [p50, p99] = [0.5, 0.99].map(|q| at(t.service.quantile(q)));
+        let _ = writeln!(
+            out,
+            "{:>27}{p50:>10}{p99:>10}{:>10}{:>10}{:>10}   {} {}",
+            grouped(t.responses),
+            at(t.service.max()),
+            grouped(t.unexpected),
+            grouped(t.errors),
+            what(plan),
+            plan.url
+        );
+    }
+    out.push('\n');
+}
+
+/// The method, or the kind of call.
+fn what(target: &TargetPlan) -> String {
+    target.call.as_ref().map_or_else(|| target.method.clone(), |c| c.kind.to_string())
 }
 
 fn phases(r: &Report, out: &mut String) {
@@ -292,7 +325,7 @@ pub(super) fn number(n: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::{Grade, Reason, TargetPlan, ThresholdResult};
+    use crate::report::{Grade, Reason, TargetStats, ThresholdResult};
 
     #[test]
     fn the_verdict_comes_first_with_all_its_reasons() {
@@ -325,6 +358,32 @@ mod tests {
             let result =
                 ThresholdResult { threshold: threshold.to_owned(), measured: Some(measured), passed: true };
             assert_eq!(super::measured(&result), want, "{threshold}");
+        }
+    }
+
+    #[test]
+    fn several_targets_have_a_row_each() {
+        let mut r = Report::default();
+        let plan = |url: &str| TargetPlan {
+            method: "GET".to_owned(),
+            url: url.to_owned(),
+            weight: 1,
+            ..TargetPlan::default()
+        };
+        let mut good = TargetStats { responses: 2000, unexpected: 3, ..TargetStats::default() };
+        good.service.record_n(1_000_000, 2000);
+        r.plan.targets = vec![plan("http://a/")];
+        r.targets = vec![good.clone()];
+        assert!(!print(&r).contains("by target"));
+        r.plan.targets.push(plan("http://b/"));
+        r.targets.push(TargetStats { errors: 5, ..TargetStats::default() });
+        let text = print(&r);
+        for line in [
+            "by target         responses       p50       p99       max  4xx, 5xx    errors",
+            "                      2,000  1.000 ms  1.000 ms  1.000 ms         3         0   GET http://a/",
+            "                          0         -         -         -         0         5   GET http://b/",
+        ] {
+            assert!(text.lines().any(|l| l == line), "{line}\n{text}");
         }
     }
 

@@ -62,6 +62,41 @@ fn a_page_is_well_formed_and_loads_nothing() {
 }
 
 #[test]
+fn a_stall_is_marked_where_it_was() {
+    let mut r = report();
+    assert!(!print(&r).contains("class=\"band\""));
+    let tick = |i: u64, responses| Tick {
+        end_ns: i * 1_000_000_000,
+        length_ns: 1_000_000_000,
+        responses,
+        ..Tick::default()
+    };
+    // Silence of 1.5 s in the third and fourth second, and a second without a response later.
+    let responses = [1500, 1500, 20, 30, 1500, 0, 1500, 1500];
+    r.series.ticks = (1..).zip(responses).map(|(i, n)| tick(i, n)).collect();
+    r.health.longest_silence_ns = 1_500_000_000;
+    r.verdict.reasons.push(Reason { code: "stalled".to_owned(), ..Reason::default() });
+    let ticks: Vec<&Tick> = r.series.ticks.iter().collect();
+    let want = [(2.0, 4.0, "no response for 1.500 s".to_owned()), (5.0, 6.0, "no response".to_owned())];
+    assert_eq!(stalls(&r, &ticks), want);
+    assert_eq!(print(&r).matches("class=\"band\"").count(), 4, "two in each plot");
+    expect_sound(&print(&r));
+}
+
+#[test]
+fn the_latency_table_is_narrow_and_whole() {
+    let page = print(&report());
+    let table = page.split("<h2>Latency</h2>").nth(1).unwrap().split("<table>").nth(1).unwrap();
+    let rows: Vec<&str> = table.split("</table>").next().unwrap().split("<tr>").skip(1).collect();
+    assert_eq!(rows.len(), 11);
+    assert!(
+        rows.iter().all(|row| row.matches("<td>").count() + row.matches("<th>").count() == 3),
+        "{rows:?}"
+    );
+    assert!(rows[9].starts_with("<td>largest</td><td>90.00 ms</td><td>99.00 ms</td>"), "{}", rows[9]);
+}
+
+#[test]
 fn the_verdict_comes_first_and_every_part_is_there() {
     let page = print(&report());
     let places: Vec<usize> = [

@@ -65,7 +65,7 @@ fn no_rate_holds_what_cannot_be() {
 #[test]
 fn a_slow_target_is_not_blamed_on_the_generator() {
     let (_origin, url) = origin("/delay/50");
-    let quick = ["-c4", "-t1", "-d500ms", "--warmup", "0", "--graceful-stop", "300ms"];
+    let quick = ["-c4", "--threads=1", "-d500ms", "--warmup", "0", "--graceful-stop", "300ms"];
     let run = load(&[&["--find-knee", "p50<20ms"], &quick[..], &[&url]].concat());
     run.expect_code(1).expect_text("no rate holds p50<20ms: at 44.0/s, the lowest tried, p50 is");
     run.expect_text("fewer than the 20 responses it takes: a longer -d tries lower rates");

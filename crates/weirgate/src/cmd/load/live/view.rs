@@ -7,7 +7,9 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Gauge, Paragraph, Sparkline};
 use std::collections::VecDeque;
 use std::time::Duration;
-use weir_load::report::{Counts, Pace, Percentiles, PlanAsRun, StageUnit, TargetCost, Tick, Window};
+use weir_load::report::{
+    Counts, Grade, Pace, Percentiles, PlanAsRun, StageUnit, TargetCost, Tick, Verdict, Window,
+};
 use weir_load::units::{grouped, size, time};
 use weir_load::{Histogram, Progress};
 
@@ -27,6 +29,8 @@ pub(super) struct View {
     service: Percentiles,
     response: Percentiles,
     cost: Option<TargetCost>,
+    /// What it would be if the run ended now.
+    verdict: Option<Verdict>,
     /// Of the last seconds: responses a second, and the p99 of the response time in microseconds.
     rates: VecDeque<u64>,
     p99s: VecDeque<u64>,
@@ -44,6 +48,7 @@ impl View {
         let Some(tick) = now.tick else { return };
         self.counts.clone_from(&now.so_far.counts);
         self.window = now.so_far.window;
+        self.verdict = Some(now.so_far.verdict(&self.plan));
         let all = |h: &Histogram| Percentiles::of(h);
         (self.service, self.response) = (all(&now.so_far.service), all(&now.so_far.response));
         keep(&mut self.rates, rate(tick).round() as u64);
@@ -53,7 +58,7 @@ impl View {
 
     /// Draws it. Where there is no room for all, what stands below is cut.
     pub(super) fn draw(&self, frame: &mut Frame<'_>) {
-        let lines = [self.title(), self.pace()];
+        let lines = [self.title(), self.pace(), self.verdict()];
         let [head, gauge, figures, rates, p99s, foot] = Layout::vertical([
             Constraint::Length(lines.len() as u16),
             Constraint::Length(1),
@@ -113,6 +118,23 @@ impl View {
             words.push(format!("{} starts behind the plan", grouped(behind)));
         }
         Line::styled(words.join(", "), DIM)
+    }
+
+    /// What speaks against the run by now: the reason that weighs most, and how many others there are.
+    fn verdict(&self) -> Line<'static> {
+        let Some(verdict) = &self.verdict else { return Line::styled("no verdict yet", DIM) };
+        let colour = match verdict.grade {
+            Grade::Invalid => Color::Red,
+            Grade::Suspect => Color::Yellow,
+            Grade::Valid => Color::Green,
+        };
+        let grade = Span::styled(format!("{} so far", verdict.grade), Style::new().fg(colour));
+        let Some(first) = verdict.reasons.first() else { return Line::from(grade) };
+        let more = match verdict.reasons.len() {
+            1 => String::new(),
+            n => format!(" (and {} more)", n - 1),
+        };
+        Line::from(vec![grade, Span::raw(format!("{more}  {}: {}", first.code, first.text))])
     }
 
     /// How far it is: by time or by requests, whichever is further.

@@ -78,6 +78,28 @@ fn the_warm_up_has_no_figures_yet() {
 }
 
 #[test]
+fn the_verdict_develops() {
+    let mut view = View::new(plan(), Duration::ZERO);
+    expect(&drawn(&view, 80, 24), &["no verdict yet"]);
+    view = after(plan(), &[1000]);
+    expect(&drawn(&view, 80, 24), &["VALID so far"]);
+    let tick = Tick::default();
+    let mut so_far = SoFar { measured_ns: 9 * S, ..SoFar::default() };
+    so_far.counts.responses = 1000;
+    so_far.counts.statuses.insert(200, 1000);
+    so_far.counts.errors.reset = 11;
+    view.look(&Progress { elapsed_ns: 9 * S, tick: Some(&tick), so_far: &so_far });
+    expect(&drawn(&view, 80, 24), &["SUSPECT so far  errors: 1.1 % of the requests ended in an error"]);
+    so_far.longest_silence_ns = 3 * S;
+    so_far.counts.errors.reset = 3000;
+    view.look(&Progress { elapsed_ns: 9 * S, tick: Some(&tick), so_far: &so_far });
+    expect(&drawn(&view, 80, 24), &["INVALID so far (and 2 more)  mostly_errors: 75.0 %"]);
+    so_far.counts = Counts::default();
+    view.look(&Progress { elapsed_ns: 9 * S, tick: Some(&tick), so_far: &so_far });
+    expect(&drawn(&view, 80, 24), &["no_responses: not one response"]);
+}
+
+#[test]
 fn all_figures_are_to_be_seen() {
     let mut view = after(plan(), &[1000, 3000]);
     let rows = drawn(&view, 80, 24);
