@@ -12,7 +12,7 @@ pub struct Cause {
     pub code: &'static str,
     /// Status of the answer. 0: there is no answer, because it had begun or nobody is there to read it.
     pub status: u16,
-    /// What happened, in one sentence. The client sees it as `detail`.
+    /// What happened, in one sentence. The client sees it as `detail` where `expose_causes` is on.
     pub meaning: &'static str,
     /// The config key that would change it, or what else to do. For the operator only.
     pub change: &'static str,
@@ -43,6 +43,7 @@ macro_rules! causes {
 }
 
 causes! {
+    AMBIGUOUS_PATH "ambiguous_path" 400 "The request path can be read as another one, which takes another route." "listeners.*.escaped_slashes or routes.*.escaped_slashes: `weir explain METHOD URL` tells the reading";
     BAD_CHUNK "bad_chunk" 400 "The request body's chunks are malformed." "nothing: the client is at fault (RFC 9112 §7.1)";
     BAD_FRAMING "bad_framing" 400 "The request's Content-Length or Transfer-Encoding is ambiguous." "nothing: the client is at fault (RFC 9112 §6)";
     BAD_HEAD "bad_head" 400 "The request head is malformed." "nothing: the client is at fault (RFC 9112 §2 to §5)";

@@ -25,7 +25,7 @@ use crate::core::Local;
 use crate::error::{self, Cause};
 use crate::filter::{Answer, Cx, Filter, Flow, Hooks, Piece, Refusal};
 use crate::respond::{self, LocalResponse};
-use crate::route::{self, Canonical, NoTrace};
+use crate::route::{self, Ambiguity, Canonical, NoTrace};
 use crate::snapshot::Target;
 use crate::{forward, grpc, snapshot};
 use record::{Record, Recorded};
@@ -256,22 +256,17 @@ impl<'c> Exchange<'c> {
     /// Canonicalises the path and asks the table.
     fn find_route(&mut self) -> Result<usize, Stop> {
         let head = &mut *self.head;
-        let mut canonical = Vec::new(); // allocates only when the path must change
+        let spec = &self.client.listener.spec;
+        let mut ambiguity = Ambiguity::default();
         if head.form() != TargetForm::Asterisk {
-            let slashes = self.client.listener.spec.slashes;
-            match route::canonical(head.path(), slashes, &mut canonical) {
-                Ok(Canonical::AsIs) => {}
-                Ok(_) => head.set_path(&canonical).map_err(|_| Stop::refuse(&error::BAD_PATH))?,
-                Err(e) => {
-                    return Err(Stop::Refuse(Box::new(Refusal {
-                        cause: &error::BAD_PATH,
-                        detail: Some(format!("The request path is refused: {e}.")),
-                        headers: Vec::new(),
-                    })));
-                }
+            let mut canonical = Vec::new(); // allocates only when the path must change
+            let form = route::examine(head.path(), spec.slashes, &mut canonical);
+            let (form, found) = form.map_err(|e| refuse_path(&e))?;
+            ambiguity = found;
+            if form == Canonical::Rewritten {
+                head.set_path(&canonical).map_err(|_| Stop::refuse(&error::BAD_PATH))?;
             }
         }
-        head.mark_routed();
         let request = route::Request {
             listener: self.client.listener.number,
             host: head.authority(),
@@ -280,7 +275,18 @@ impl<'c> Exchange<'c> {
             query: head.query(),
             headers: Received(&head.headers),
         };
-        let found = self.local.snapshot.table.find(&request, &mut NoTrace);
+        let snapshot = &self.local.snapshot;
+        let mut found = snapshot.table.find(&request, &mut NoTrace);
+        if ambiguity != Ambiguity::default() {
+            let setting = |route| snapshot.escaped_slashes(route, spec);
+            let settled = route::settle(&snapshot.table, &request, found, ambiguity, spec.slashes, setting)
+                .map_err(|_| Stop::refuse(&error::AMBIGUOUS_PATH))?;
+            found = settled.route;
+            if let Some(path) = settled.decoded {
+                head.set_path(&path).map_err(|_| Stop::refuse(&error::BAD_PATH))?;
+            }
+        }
+        head.mark_routed();
         let index = found.ok_or_else(|| Stop::refuse(&error::NO_ROUTE))?.index();
         self.record.route = Some(index);
         let route = &self.local.routes[index];
@@ -514,6 +520,12 @@ async fn unless_gone<T>(client: &mut Client, work: impl Future<Output = T>) -> R
     .await
 }
 
+/// Refuses a path, and says what is wrong with it.
+fn refuse_path(e: &route::PathError) -> Stop {
+    let detail = Some(format!("The request path is refused: {e}."));
+    Stop::Refuse(Box::new(Refusal { cause: &error::BAD_PATH, detail, headers: Vec::new() }))
+}
+
 /// Whether the client is there to be told of a cause.
 fn can_be_told(cause: &Cause) -> bool {
     *cause != error::CLIENT_CLOSED && *cause != error::CLIENT_TOO_SLOW
@@ -529,6 +541,7 @@ fn go_on(flow: Flow) -> Result<Flow, Stop> {
 }
 
 /// Fields of the request, as the table asks for them.
+#[derive(Clone, Copy)]
 struct Received<'a>(&'a Fields);
 
 impl route::Headers for Received<'_> {

@@ -1,7 +1,7 @@
 //! `weir explain`: what would happen to a request, told by the very code that routes live traffic.
 
-use crate::route::{self, Decision, NEAR_MISSES};
-use crate::snapshot::{Snapshot, Target};
+use crate::route::{self, Ambiguity, Decision, EscapedSlashes, NEAR_MISSES, NoTrace, RouteId};
+use crate::snapshot::{Listener, Snapshot, Target};
 use serde::Serialize;
 use std::fmt::{self, Write};
 use weir_h1::{Limits, Progress, RequestHead, TargetForm, parse_request};
@@ -45,6 +45,8 @@ pub struct Understood {
     pub query: Option<String>,
     /// The listener it is taken to come in on.
     pub listener: String,
+    /// What is made of a path that can be read in several ways.
+    pub note: Option<String>,
 }
 
 /// A filter with its settings.
@@ -107,15 +109,15 @@ pub fn explain(
     let shown = snapshot.listeners.get(number).ok_or("the config has no listener")?;
     let head = head_of(method, target, headers, &snapshot.head_limits)?;
     let mut canonical = Vec::new();
-    let path = if head.form() == TargetForm::Asterisk {
-        b"/".as_slice()
+    let (path, ambiguity) = if head.form() == TargetForm::Asterisk {
+        (b"/".as_slice(), Ambiguity::default())
     } else {
-        let form = route::canonical(head.path(), shown.slashes, &mut canonical)
+        let (form, ambiguity) = route::examine(head.path(), shown.slashes, &mut canonical)
             .map_err(|e| format!("400 bad_path: the path is refused: {e}"))?;
-        form.choose(head.path(), &canonical)
+        (form.choose(head.path(), &canonical), ambiguity)
     };
     let fields: Vec<(&[u8], &[u8])> = head.headers.iter().collect();
-    let request = route::Request {
+    let mut request = route::Request {
         listener: number as u16,
         host: head.authority(),
         method: head.method_name(),
@@ -123,6 +125,9 @@ pub fn explain(
         query: head.query(),
         headers: &fields[..],
     };
+    let (note, decoded) = readings_of(snapshot, shown, &request, ambiguity)?;
+    request.path = decoded.as_deref().unwrap_or(path);
+    let path = request.path;
     let decision = route::explain(&snapshot.table, &request, NEAR_MISSES);
     let winner = decision.winner.as_ref().and_then(|w| snapshot.routes.get(w.index));
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -145,11 +150,54 @@ pub fn explain(
             path: text(path),
             query: head.query().map(text),
             listener: shown.name.to_string(),
+            note,
         },
         target,
         filters: filters.unwrap_or_default(),
         decision,
     })
+}
+
+/// What is made of a path that can be read in several ways, and the path in its place where it is decoded.
+///
+/// # Errors
+/// The refusal, where a reading takes another route.
+fn readings_of(
+    snapshot: &Snapshot,
+    listener: &Listener,
+    request: &route::Request<'_, &[(&[u8], &[u8])]>,
+    ambiguity: Ambiguity,
+) -> Result<(Option<String>, Option<Vec<u8>>), String> {
+    if ambiguity == Ambiguity::default() {
+        return Ok((None, None));
+    }
+    let table = &snapshot.table;
+    let name = |route: Option<RouteId>| match route.and_then(|route| table.spec(route)) {
+        Some(spec) => format!("route `{}`", spec.name),
+        None => "no route".to_owned(),
+    };
+    let found = table.find(request, &mut NoTrace);
+    let mode = snapshot.escaped_slashes(found, listener);
+    let settled = route::settle(table, request, found, ambiguity, listener.slashes, |_| mode);
+    let settled = settled.map_err(|contested| {
+        format!(
+            "400 ambiguous_path: a server may read the path as `{}`, which takes {} and not {}",
+            String::from_utf8_lossy(&contested.reading),
+            name(contested.other),
+            name(Some(contested.route))
+        )
+    })?;
+    let note = match (&settled.decoded, settled.route, ambiguity.slash && mode == EscapedSlashes::Keep) {
+        (Some(_), ..) => Some("escaped_slashes: decode has made each %2F a slash"),
+        (None, None, _) => None,
+        (None, _, true) => {
+            Some("escaped_slashes: keep leaves each %2F as it came, whatever a server makes of it")
+        }
+        (None, _, false) => {
+            Some("every reading of %2F and `;` takes this route; the path goes on as it came")
+        }
+    };
+    Ok((note.map(str::to_owned), settled.decoded))
 }
 
 /// Parses the request by the parser of live traffic, so that what it would refuse is refused here.
@@ -255,6 +303,7 @@ impl fmt::Display for Explanation {
         let r = &self.request;
         let query = r.query.as_ref().map(|q| format!("?{q}")).unwrap_or_default();
         writeln!(f, "request  {} {}{query} on host {}, listener {}", r.method, r.path, r.host, r.listener)?;
+        r.note.iter().try_for_each(|note| writeln!(f, "         {note}"))?;
         if let Some(grpc) = &self.grpc {
             writeln!(f, "gRPC     service {}, method {}", grpc.service, grpc.method)?;
             grpc.problems.iter().try_for_each(|problem| writeln!(f, "         {problem}"))?;

@@ -8,7 +8,7 @@ mod compile;
 pub(crate) use compile::{Carry, compile};
 
 use crate::filter::{Answer, Consumers, Filter, Hooks};
-use crate::route::{Slashes, Table};
+use crate::route::{EscapedSlashes, RouteId, Slashes, Table};
 use crate::upstream::Upstream;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -51,6 +51,7 @@ pub(crate) struct Listener {
     pub(crate) h2: bool,
     pub(crate) proxy_protocol: bool,
     pub(crate) slashes: Slashes,
+    pub(crate) escaped_slashes: EscapedSlashes,
     pub(crate) timeouts: ListenerTimeouts,
     pub(crate) series: ListenerId,
 }
@@ -82,6 +83,8 @@ pub(crate) struct Handling {
     /// How many of them are for every route.
     pub(crate) global: usize,
     pub(crate) target: Target,
+    /// What the route says of `%2F`; else the listener's word counts.
+    pub(crate) escaped_slashes: Option<EscapedSlashes>,
     pub(crate) response_timeout: Option<Duration>,
     pub(crate) exchange_timeout: Option<Duration>,
 }
@@ -153,6 +156,7 @@ impl Snapshot {
             chain: Chain::default(),
             global: 0,
             target: Target::Upstream(0),
+            escaped_slashes: None,
             response_timeout: None,
             exchange_timeout: None,
         };
@@ -166,6 +170,12 @@ impl Snapshot {
             consumers: Arc::clone(&self.consumers),
             ..Self::empty()
         }
+    }
+
+    /// What happens to `%2F` in a path that takes this route, or none, on this listener.
+    pub(crate) fn escaped_slashes(&self, route: Option<RouteId>, listener: &Listener) -> EscapedSlashes {
+        let route = route.and_then(|route| self.routes.get(route.index()));
+        route.and_then(|route| route.handling.escaped_slashes).unwrap_or(listener.escaped_slashes)
     }
 
     /// Whether a peer's forwarding headers are believed.

@@ -15,8 +15,8 @@ use serde::Deserialize;
 
 pub use addresses::{EndpointAddress, ListenAddress};
 pub use listener::{
-    CertificateFiles, ClientAuth, ClientAuthMode, Listener, ListenerTimeouts, ListenerTls, Protocol, Slashes,
-    TlsVersion,
+    CertificateFiles, ClientAuth, ClientAuthMode, EscapedSlashes, Listener, ListenerTimeouts, ListenerTls,
+    Protocol, Slashes, TlsVersion,
 };
 pub use process::{
     AccessFormat, AccessLog, Admin, AdminAddress, Dns, DnsServer, Limits, Log, LogFormat, LogLevel, Secret,
@@ -61,8 +61,8 @@ pub struct Config {
     pub limits: Limits,
     /// Networks whose X-Forwarded-*, Forwarded and PROXY headers we believe. Default none.
     pub trusted_proxies: Vec<Network>,
-    /// Puts the cause into `x-weir-cause` on answers that the gateway made itself. Default false: causes tell
-    /// strangers about what is behind us.
+    /// Puts the cause into `x-weir-cause` on answers that the gateway made itself, and what it means into their bodies. Default
+    /// false: causes tell strangers about what is behind us, so they get the same neutral words for every cause of a status.
     pub expose_causes: bool,
     /// What happens between SIGTERM and the end.
     pub shutdown: Shutdown,

@@ -10,6 +10,7 @@
 //!      │ conflict.rs  ties and unreachable routes; sample.rs makes up examples
 //!      └ paths.rs     one host's routes by path: literals, trie, regexes
 //!   raw path ──path::canonical──▶ the one form that matching, access rules and forwarding share
+//!      └ with `%2F` or `;` ──readings::settle──▶ the route that every reading of it takes, or none
 //! ```
 //!
 //! `docs/routing.md` tells the same to operators, with worked examples.
@@ -21,6 +22,7 @@ mod matcher;
 pub mod path;
 mod paths;
 mod pattern;
+mod readings;
 mod sample;
 mod table;
 #[cfg(test)]
@@ -29,8 +31,9 @@ mod testing;
 pub use self::conflict::{Conflict, ConflictKind, MAX_TIES};
 pub use self::explain::{Captured, Decision, Lost, NEAR_MISSES, NearMiss, Rule, Winner, explain};
 pub use self::host::HOST_BYTES;
-pub use self::path::{Canonical, PathError, Slashes, canonical};
+pub use self::path::{Ambiguity, Canonical, PathError, Slashes, canonical, examine};
 pub use self::pattern::{Captures, Pattern, PatternError, REGEX_BYTES};
+pub use self::readings::{Contested, EscapedSlashes, Settled, settle};
 pub use self::sample::Sample;
 pub use self::table::{RouteSpec, Table};
 

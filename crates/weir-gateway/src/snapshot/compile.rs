@@ -10,7 +10,7 @@ use crate::config::diagnostic::nearest_name;
 use crate::config::schema;
 use crate::config::{Diagnostic, Diagnostics, Loaded, Node};
 use crate::filter::{Answer, Build, Consumer, Consumers, FieldGuards, FilterKind, Kept, Settings};
-use crate::route::{ConflictKind, Pattern, RouteSpec, Table};
+use crate::route::{ConflictKind, EscapedSlashes, Pattern, RouteSpec, Table};
 use crate::upstream::Upstream;
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeSet, HashMap};
@@ -97,8 +97,8 @@ struct Compiler<'a> {
     handlings: HashMap<Alike, Arc<Handling>>,
 }
 
-/// Filters, upstream, the two timeouts.
-type Alike = (Chain, usize, Option<Duration>, Option<Duration>);
+/// Filters, upstream, the two timeouts, what happens to escaped slashes.
+type Alike = (Chain, usize, Option<Duration>, Option<Duration>, Option<EscapedSlashes>);
 
 impl Compiler<'_> {
     fn error(&mut self, path: &str, code: &'static str, message: impl Into<String>, hint: Option<String>) {
@@ -308,6 +308,7 @@ impl Compiler<'_> {
             chain: [global, &own].concat().into(),
             global: global.len(),
             target,
+            escaped_slashes: written.escaped_slashes.map(listeners::escaped_slashes),
             response_timeout: written.timeouts.response.map(|t| t.get()),
             exchange_timeout: written.timeouts.exchange.map(|t| t.get()),
         });
@@ -317,8 +318,8 @@ impl Compiler<'_> {
     /// The same handling for all routes that ask for the same: see [`Handling`]. Chains tell which filters are global.
     fn share(&mut self, handling: Handling) -> Arc<Handling> {
         let Target::Upstream(upstream) = handling.target else { return Arc::new(handling) };
-        let Handling { chain, response_timeout, exchange_timeout, .. } = &handling;
-        let key = (chain.clone(), upstream, *response_timeout, *exchange_timeout);
+        let Handling { chain, response_timeout, exchange_timeout, escaped_slashes, .. } = &handling;
+        let key = (chain.clone(), upstream, *response_timeout, *exchange_timeout, *escaped_slashes);
         Arc::clone(self.handlings.entry(key).or_insert_with(|| Arc::new(handling)))
     }
 

@@ -6,6 +6,7 @@
 pub(crate) type Cause = (u16, &'static str);
 
 // The client's fault.
+pub(crate) const AMBIGUOUS_PATH: Cause = (400, "ambiguous_path");
 pub(crate) const BAD_CHUNK: Cause = (400, "bad_chunk");
 pub(crate) const BAD_FRAMING: Cause = (400, "bad_framing");
 pub(crate) const BAD_HEAD: Cause = (400, "bad_head");

@@ -85,6 +85,29 @@ fn explain_tells_the_decision() {
 }
 
 #[test]
+fn explain_tells_how_a_path_may_be_read() {
+    const GUARDED: &str = "listeners: { web: { address: 127.0.0.1:1 } }\nupstreams: { up: { endpoints: [127.0.0.1:2] } }\nroutes:\n  \
+         admin: { match: { path: \"/admin/*\" }, upstream: up }\n  open: { match: { path: \"/*\" }, upstream: up }\n";
+    for path in ["/admin%2Fx", "/admin;a/x"] {
+        let refused = run(GUARDED, &["explain", "GET", path]);
+        refused
+            .expect_code(1)
+            .expect_text("ambiguous_path")
+            .expect_text("`/admin/x`")
+            .expect_text("route `admin`");
+    }
+    run(GUARDED, &["explain", "GET", "/a%2Fb"])
+        .expect_code(0)
+        .expect_text("/a%2Fb")
+        .expect_text("as it came");
+    let decoding = GUARDED.replace(":1 }", ":1, escaped_slashes: decode }");
+    run(&decoding, &["explain", "GET", "/admin%2Fx"])
+        .expect_code(0)
+        .expect_text("GET /admin/x")
+        .expect_text("decode");
+}
+
+#[test]
 fn explain_for_machines() {
     let decision =
         json(run(GOOD, &["explain", "--format", "json", "GET", "http://api.test/orders/7"]).expect_code(0));

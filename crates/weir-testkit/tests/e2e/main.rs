@@ -15,6 +15,7 @@ mod bodies;
 mod causes;
 mod cli;
 mod drain;
+mod escapes;
 mod examples;
 mod filters;
 mod forwarded;

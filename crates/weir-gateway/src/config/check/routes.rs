@@ -2,7 +2,7 @@
 
 use super::{Checker, is_field_value, is_token};
 use crate::config::node::Value;
-use crate::config::schema::{Pairs, Respond, Route};
+use crate::config::schema::{EscapedSlashes, Pairs, Respond, Route};
 use crate::config::units::Duration;
 
 impl Checker<'_> {
@@ -17,6 +17,24 @@ impl Checker<'_> {
                 self.must_fit(&base, ("response", response), ("exchange", exchange));
             }
             self.limiter_above_pool(route);
+            self.escaped_slash(&path, route);
+        }
+    }
+
+    /// A path written with `%2F` is taken only where it is kept: decoded it is another path.
+    fn escaped_slash(&mut self, path: &str, route: &Route) {
+        let m = &route.matches;
+        let on = |listener: &str| m.listeners.is_empty() || m.listeners.iter().any(|l| l == listener);
+        let keep = EscapedSlashes::Keep;
+        let kept = match route.escaped_slashes {
+            Some(setting) => setting == keep,
+            None => self.config.listeners.iter().any(|(name, l)| on(name) && l.escaped_slashes == keep),
+        };
+        if !kept && m.path.starts_with('/') && m.path.contains("%2F") {
+            let message =
+                format!("no request can take `{}`: an escaped slash is refused or decoded there", m.path);
+            let hint = "write `escaped_slashes: keep` on the route, if its upstream does not decode %2F";
+            self.error_hint(&format!("{path}.match.path"), "unreachable-route", message, hint);
         }
     }
 

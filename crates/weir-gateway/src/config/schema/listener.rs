@@ -25,6 +25,12 @@ pub struct Listener {
     /// Default `merge`, so that no rule is bypassed by doubling a slash.
     #[serde(default)]
     pub slashes: Slashes,
+    /// What happens to a path with `%2F` in it, which some servers behind us read as `/`: `refuse` answers 400 where the
+    /// decoded path would take another route, or none, and passes it as it came elsewhere; `keep` passes it as it came;
+    /// `decode` makes it `/`, once, before routes are matched. A route may say otherwise. Default `refuse`, so that no rule
+    /// is bypassed by escaping a slash.
+    #[serde(default)]
+    pub escaped_slashes: EscapedSlashes,
     /// TLS. Default none: clients speak cleartext.
     #[serde(default)]
     pub tls: Option<ListenerTls>,
@@ -52,6 +58,19 @@ pub enum Slashes {
     /// Merge them to one before anything looks at the path.
     #[default]
     Merge,
+}
+
+/// What happens to `%2F` in a path.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum EscapedSlashes {
+    /// Make them slashes, once, before anything looks at the path.
+    Decode,
+    /// Leave them as they came.
+    Keep,
+    /// Refuse a path that would take another route, or none, if they were decoded; leave them elsewhere.
+    #[default]
+    Refuse,
 }
 
 /// TLS of a listener.

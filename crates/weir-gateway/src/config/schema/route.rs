@@ -7,6 +7,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 
+use super::listener::EscapedSlashes;
 use super::values::{FilterNode, Network, Pairs};
 use crate::config::de;
 use crate::config::node::Node;
@@ -30,6 +31,9 @@ pub struct Route {
     pub priority: i32,
     /// Timeouts for this route in place of its upstream's.
     pub timeouts: RouteTimeouts,
+    /// What happens to a path with `%2F` in it that takes this route as it came: `refuse`, `keep` or `decode`, as for a
+    /// listener. Default: what the listener says.
+    pub escaped_slashes: Option<EscapedSlashes>,
 }
 
 /// Which requests a route means.

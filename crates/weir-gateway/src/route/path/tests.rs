@@ -43,7 +43,11 @@ fn gives_the_canonical_form() {
         ("/a|b{c}\"<>^`", "/a%7Cb%7Bc%7D%22%3C%3E%5E%60"),
         ("/a:b@c!$&'()*+,;=", "/a:b@c!$&'()*+,;="),
         ("/%3f%23%25", "/%3F%23%25"),
-        ("/..;/a", "/..;/a"),
+        ("/a;b=c/d;e", "/a;b=c/d;e"),
+        ("/...;/a", "/...;/a"),
+        ("/a..;/.b;", "/a..;/.b;"),
+        ("/a%3bb", "/a%3Bb"),
+        ("/x;/../a", "/a"),
     ];
     for (raw, want) in cases {
         assert_eq!(form(raw, Slashes::Merge).as_deref(), Ok(want), "{raw}");
@@ -73,6 +77,15 @@ fn refuses_what_is_ambiguous_or_illegal() {
         ("/a%2F..%2Fb", EncodedDotDot),
         ("/a%2f%2e%2E%2fb", EncodedDotDot),
         ("/a/b%2F..", EncodedDotDot),
+        ("/..;", DotParameters),
+        ("/..;/a", DotParameters),
+        ("/a/..;x=1/b", DotParameters),
+        ("/a/.;/b", DotParameters),
+        ("/%2e%2e;/a", DotParameters),
+        ("/..%3b/a", DotParameters),
+        ("/.%3B", DotParameters),
+        ("/a%2F..;x%2Fb", DotParameters),
+        ("/..;a%2Fb", DotParameters),
         ("/a\\b", Backslash),
         ("/a%5cb", Backslash),
         ("/..%5C..", Backslash),
@@ -107,6 +120,23 @@ fn what_needs_no_change_is_not_written() {
     }
     // Escapes take the careful way, but a canonical path is still reported as such.
     assert_eq!(canonical(b"/a%20b", Slashes::Merge, &mut out), Ok(Canonical::AsIs));
+}
+
+#[test]
+fn tells_what_may_be_read_otherwise() {
+    let told = |raw: &str| examine(raw.as_bytes(), Slashes::Merge, &mut Vec::new()).map(|(_, told)| told);
+    for (raw, slash, semicolon) in [
+        ("/a/b", false, false),
+        ("/a%20b", false, false),
+        ("/a%252Fb", false, false),
+        ("/a%2fb", true, false),
+        ("/a;b", false, true),
+        ("/a%3bb", false, true),
+        ("/a%253Bb", false, false),
+        ("/a;b%2Fc", true, true),
+    ] {
+        assert_eq!(told(raw), Ok(Ambiguity { slash, semicolon }), "{raw}");
+    }
 }
 
 #[test]

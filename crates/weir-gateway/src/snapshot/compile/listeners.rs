@@ -2,7 +2,7 @@
 
 use super::Compiler;
 use crate::config::schema;
-use crate::route::Slashes;
+use crate::route::{EscapedSlashes, Slashes};
 use crate::snapshot::{Listener, ListenerTimeouts};
 use sha2::{Digest, Sha256};
 use std::path::Path;
@@ -31,6 +31,7 @@ impl Compiler<'_> {
                         schema::Slashes::Keep => Slashes::Keep,
                         schema::Slashes::Merge => Slashes::Merge,
                     },
+                    escaped_slashes: escaped_slashes(written.escaped_slashes),
                     timeouts: ListenerTimeouts {
                         head: timeouts.head.get(),
                         body: timeouts.body.get(),
@@ -80,6 +81,14 @@ fn address(written: &schema::ListenAddress) -> Address {
     match written {
         schema::ListenAddress::Tcp(a) => Address::Tcp(*a),
         schema::ListenAddress::Unix(p) => Address::Unix(p.clone()),
+    }
+}
+
+pub(super) const fn escaped_slashes(written: schema::EscapedSlashes) -> EscapedSlashes {
+    match written {
+        schema::EscapedSlashes::Decode => EscapedSlashes::Decode,
+        schema::EscapedSlashes::Keep => EscapedSlashes::Keep,
+        schema::EscapedSlashes::Refuse => EscapedSlashes::Refuse,
     }
 }
 
