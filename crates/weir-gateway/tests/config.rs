@@ -62,6 +62,52 @@ fn diagnose(input: &str) -> String {
     if text.is_empty() { GOOD.to_owned() } else { text }
 }
 
+/// What a variable puts into a longer value is not told, whoever finds fault with the value: `check` and what it compiles.
+#[test]
+fn no_part_of_a_secret_is_told() {
+    const SECRET: &str = "zq9-hxdden{wqrd}-txil%zz-mqre";
+    let values = [
+        "filters: [ { headers: { request: { set: { x-a: \"Bearer ${SECRET} {oops\" } } } } ]",
+        "filters: [ { headers: { request: { set: { x-a: \"Bearer ${SECRET}\" } } } } ]",
+        "filters: [ { rewrite: { path: \"v2/${SECRET}\" } } ]",
+        "filters: [ { rewrite: { host: \"a b ${SECRET}\" } } ]",
+        "filters: [ { redirect: { to: \"ftp://${SECRET}\" } } ]",
+        "filters: [ { rate_limit: { requests: 1, per: 1s, by: \"x ${SECRET}\" } } ]",
+        "filters: [ { rate_limit: { requests: 1, per: \"${SECRET}s\" } } ]",
+        "filters: [ { key_auth: { header: \"x ${SECRET}\", scheme: \"a ${SECRET}\" } } ]",
+        "filters: [ { forward_auth: { upstream: \"to-${SECRET}\", path: \"a${SECRET}\" } } ]",
+        "match: { path: \"~/a(${SECRET}\" }",
+        "match: { path: \"/a/{${SECRET}\" }",
+        "match: { hosts: [ \"h_${SECRET}/\" ] }",
+        "match: { methods: [ \"GET ${SECRET}\" ] }",
+        "match: { headers: { x-a: \"~(${SECRET}\" } }",
+        "timeouts: { response: \"1${SECRET}\" }",
+        "escaped_slashes: \"no-${SECRET}\"",
+        "upstream: \"up${SECRET}\"",
+        "priority: \"1${SECRET}\"",
+    ];
+    let frame = |route: &str| {
+        let respond = if route.starts_with("upstream") { "" } else { "respond: { status: 200 }" };
+        format!(
+            "listeners: {{ web: {{ address: 127.0.0.1:0 }} }}\nroutes:\n  a:\n    {route}\n    {respond}\n"
+        )
+    };
+    let tied = "listeners: { web: { address: 127.0.0.1:0 } }\nroutes:\n  \
+         a: { match: { path: /a, headers: { x-key: \"k-${SECRET}\" } }, respond: { status: 200 } }\n  \
+         b: { match: { path: /a, query: { v: \"2\" } }, respond: { status: 200 } }\n";
+    for config in values.iter().map(|value| frame(value)).chain([tied.to_owned()]) {
+        let checked = weir_gateway::check(
+            &Source::text("weir.yaml", config.clone()).with_variable("SECRET", SECRET),
+            &[],
+        );
+        assert!(checked.diagnostics.errors() > 0, "nothing is wrong with: {config}");
+        let told = format!("{}{}", checked.diagnostics.to_text(), checked.diagnostics.to_json());
+        for part in ["zq9", "hxdden", "wqrd", "txil", "mqre", "%zz"] {
+            assert!(!told.contains(part), "{part} of the secret: {told}");
+        }
+    }
+}
+
 /// Half a file, a file without one of its lines, a file with a strange character: mistakes, never a panic.
 #[test]
 fn no_slip_of_the_keyboard_panics() {

@@ -87,7 +87,9 @@ impl<'a> Checker<'a> {
         let mut diagnostic = Diagnostic::error(code, message).on(self.tree, path);
         // A hint to write something else repeats the value, which may have come from outside.
         let repeats = hint.starts_with("write ") && self.find(path).is_some_and(|node| node.substituted);
-        diagnostic.hint = (!repeats).then_some(hint);
+        if !repeats {
+            diagnostic = diagnostic.hint(hint);
+        }
         self.diagnostics.push(diagnostic);
     }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde::ser::SerializeStruct;
 
+use super::conceal::conceal;
 use super::node::{Node, Place};
 
 /// Most diagnostics printed; the rest is counted.
@@ -40,6 +41,8 @@ pub struct Diagnostic {
     pub message: String,
     /// What to do.
     pub hint: Option<String>,
+    /// What may not be told of the values that this is about.
+    concealed: Vec<String>,
 }
 
 /// All mistakes found so far, with the text they point into.
@@ -62,6 +65,7 @@ impl Diagnostic {
             value: None,
             message: message.into(),
             hint: None,
+            concealed: Vec::new(),
         }
     }
 
@@ -85,22 +89,32 @@ impl Diagnostic {
             self.place = Some(if scalar { node.at.clone() } else { key.unwrap_or(&node.at).clone() });
             if tree.find(path).is_some() {
                 self.value = node.shown();
-                self.hide(node);
+                if let Some(text) = node.as_text().filter(|_| node.secret || node.substituted) {
+                    self.message = self.message.replace(&format!("`{text}`"), "the value");
+                }
             }
+            self = self.concealing(node);
         }
         self
     }
 
-    /// Takes a value that came from outside out of the message.
-    fn hide(&mut self, node: &Node) {
-        if let Some(text) = node.as_text().filter(|_| node.secret || node.substituted) {
-            self.message = self.message.replace(&format!("`{text}`"), "the value");
+    /// Takes secrets, and what came from the environment or a file, out of all that is told: it is about this value, or
+    /// one below it.
+    pub(crate) fn concealing(mut self, node: &Node) -> Self {
+        let mut values = Vec::new();
+        node.add_concealed(&mut values);
+        if !values.is_empty() {
+            self.message = conceal(&self.message, &values).into_owned();
+            self.hint = self.hint.map(|hint| conceal(&hint, &values).into_owned());
+            self.concealed.extend(values.into_iter().map(str::to_owned));
         }
+        self
     }
 
     /// Says what to do.
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
-        self.hint = Some(hint.into());
+        let values: Vec<&str> = self.concealed.iter().map(String::as_str).collect();
+        self.hint = Some(conceal(&hint.into(), &values).into_owned());
         self
     }
 }

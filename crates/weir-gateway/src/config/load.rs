@@ -229,7 +229,9 @@ impl Loaded {
 
     fn add(&mut self, diagnostic: Diagnostic, path: &str, hint: Option<String>) {
         let mut diagnostic = diagnostic.on(&self.tree, path);
-        diagnostic.hint = hint;
+        if let Some(hint) = hint {
+            diagnostic = diagnostic.hint(hint);
+        }
         self.diagnostics.push(diagnostic);
     }
 }

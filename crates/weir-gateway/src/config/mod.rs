@@ -7,6 +7,7 @@
 //! `schema` is what an operator may write; `load` is the way in. What the data plane runs is built from it elsewhere.
 
 pub mod check;
+mod conceal;
 pub mod de;
 pub mod diagnostic;
 pub mod load;

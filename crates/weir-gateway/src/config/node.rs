@@ -35,6 +35,8 @@ pub struct Node {
     pub secret: bool,
     /// Came wholly or partly from the environment or a file: never print it either.
     pub substituted: bool,
+    /// What came from there, piece by piece.
+    pub outside: Option<Box<[String]>>,
     /// Already reported as wrong: readers treat it as absent and stay silent about its absence.
     pub broken: bool,
 }
@@ -82,7 +84,7 @@ impl PartialEq for Key {
 impl Node {
     /// A node that is not secret and not broken.
     pub fn new(at: Place, value: Value, raw: &str) -> Self {
-        Self { at, value, raw: raw.into(), secret: false, substituted: false, broken: false }
+        Self { at, value, raw: raw.into(), secret: false, substituted: false, outside: None, broken: false }
     }
 
     /// An empty map that stands at `at`: the settings of something named without any.
@@ -138,6 +140,16 @@ impl Node {
             short.push('…');
         }
         Some(short.replace("\\\"", "\"").replace("\\'", "'"))
+    }
+
+    /// Adds what may not be printed of this value and of all below it.
+    pub fn add_concealed<'n>(&'n self, out: &mut Vec<&'n str>) {
+        if self.secret {
+            out.extend(self.as_text());
+        }
+        out.extend(self.outside.iter().flatten().map(String::as_str));
+        self.elements().iter().for_each(|node| node.add_concealed(out));
+        self.entries().iter().for_each(|(_, node)| node.add_concealed(out));
     }
 
     /// What kind of value it is, in words of the config.

@@ -50,6 +50,7 @@ fn fill_below(node: &mut Node, filler: &mut Filler<'_>) {
         Value::Str(text) if text.contains('$') => match filler.fill(text, node.at.file.parent()) {
             Ok(filled) => {
                 node.substituted = filled.substituted;
+                node.outside = filled.substituted.then(|| filled.outside.into());
                 node.raw = filled.text.as_str().into();
                 node.value = match plain(&filled.text) {
                     // `workers: ${N}` is a number; a text that happens to read `null` stays text.
@@ -72,6 +73,8 @@ struct Filled {
     text: String,
     /// Something came from outside.
     substituted: bool,
+    /// What came from there.
+    outside: Vec<String>,
     /// The scalar is one variable and nothing else.
     whole: bool,
 }
@@ -80,6 +83,7 @@ impl Filler<'_> {
     fn fill(&mut self, text: &str, folder: Option<&std::path::Path>) -> Result<Filled, Box<Diagnostic>> {
         let mut out = String::new();
         let mut substituted = false;
+        let mut outside = Vec::new();
         let mut whole = false;
         let mut rest = text;
         while let Some(dollar) = rest.find('$') {
@@ -95,7 +99,11 @@ impl Filler<'_> {
                 };
                 whole = dollar == 0 && rest.len() == text.len() && after.is_empty();
                 substituted = true;
-                out.push_str(&self.value_of(name, folder)?);
+                let value = self.value_of(name, folder)?;
+                out.push_str(&value);
+                if !value.is_empty() {
+                    outside.push(value);
+                }
                 rest = after;
             } else {
                 out.push('$');
@@ -103,7 +111,7 @@ impl Filler<'_> {
             }
         }
         out.push_str(rest);
-        Ok(Filled { text: out, substituted, whole })
+        Ok(Filled { text: out, substituted, outside, whole })
     }
 
     fn value_of(&mut self, name: &str, folder: Option<&std::path::Path>) -> Result<String, Box<Diagnostic>> {

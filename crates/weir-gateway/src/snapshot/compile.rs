@@ -280,7 +280,16 @@ impl Compiler<'_> {
                     let name = names.get(c.route).copied().unwrap_or_default();
                     let example = c.example.map(|e| format!("; see `weir explain {e}`")).unwrap_or_default();
                     let path = format!("routes.{name}.{}", c.field);
-                    self.error(&path, code, c.message, Some(format!("{}{example}", c.hint)));
+                    let hint = format!("{}{example}", c.hint);
+                    let mut diagnostic = Diagnostic::error(code, c.message).on(self.tree, &path).hint(hint);
+                    // The example is of both, whatever the field is.
+                    for route in [Some(c.route), c.other].into_iter().flatten() {
+                        let name = names.get(route).copied().unwrap_or_default();
+                        if let Some(node) = self.tree.find(&format!("routes.{name}.match")) {
+                            diagnostic = diagnostic.concealing(node);
+                        }
+                    }
+                    self.found.push(diagnostic);
                 }
                 None
             }

@@ -6,6 +6,7 @@ use serde::de::{Expected, Unexpected};
 
 use super::HINT;
 use super::cx::Cx;
+use crate::config::conceal::conceal;
 use crate::config::diagnostic::{Diagnostic, nearest_name};
 use crate::config::node::{Key, Node, Place};
 
@@ -70,6 +71,12 @@ impl Error {
             if node.secret || node.substituted {
                 // Hints repeat what was written.
                 self.0.hint = None;
+            }
+            let mut values = Vec::new();
+            node.add_concealed(&mut values);
+            if !values.is_empty() {
+                self.0.says = conceal(&self.0.says, &values).into_owned();
+                self.0.hint = self.0.hint.map(|hint| conceal(&hint, &values).into_owned());
             }
             if self.0.missing.is_none() {
                 let subject = match node.shown() {
