@@ -20,7 +20,8 @@ a cause came from the service behind. You find the code
 - in the header `x-weir-cause` and the body of the answer, if the config says `expose_causes: true`. By default it does not,
   because causes tell strangers about what is behind. An upstream's own `x-weir-cause` is dropped.
 
-The answer is `application/problem+json` (RFC 9457) with the meaning as `detail`, or a small HTML page for a browser. Where the
+The answer is `application/problem+json` (RFC 9457), or a small HTML page for a browser. Its `detail` (`grpc-message` for gRPC) is the
+meaning where causes are exposed, else the same neutral words for every cause of a status. Where the
 status below is —, there is no answer: it had begun already, or nobody is there to read it. Then the connection is cut, so that
 nothing that is incomplete looks complete.
 

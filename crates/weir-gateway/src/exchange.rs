@@ -444,7 +444,9 @@ impl<'c> Exchange<'c> {
     /// Ends a gRPC response that had begun by trailers that say why.
     async fn cut_grpc(&mut self, cause: &Cause) -> Next {
         let told = match self.client.stream.h2() {
-            Some(_) => self.client.finish(&grpc::trailers(cause)).await.is_ok(),
+            Some(_) => {
+                self.client.finish(&grpc::trailers(cause, self.local.snapshot.expose_causes)).await.is_ok()
+            }
             None => false, // chunks may be half written: a plain end tells
         };
         if told { Next::Close(record::closed_by(cause)) } else { self.cut(cause) }

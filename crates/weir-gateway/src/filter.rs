@@ -75,7 +75,7 @@ pub struct Answer {
 pub struct Refusal {
     /// Why.
     pub cause: &'static Cause,
-    /// What to tell the client instead of the cause's meaning.
+    /// What to tell the client instead of the cause's meaning, where `expose_causes` is on.
     pub detail: Option<String>,
     /// Fields for the answer, such as `Retry-After`.
     pub headers: Vec<(FieldName, Vec<u8>)>,

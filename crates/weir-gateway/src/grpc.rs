@@ -3,6 +3,7 @@
 //! Source: "gRPC over HTTP2" (PROTOCOL-HTTP2.md) and "HTTP to gRPC Status Code Mapping" of the gRPC project.
 
 use crate::error::Cause;
+use crate::respond;
 use std::time::Duration;
 use weir_h1::Fields;
 
@@ -65,8 +66,13 @@ pub(crate) const fn status(cause: &Cause) -> u8 {
 
 /// `grpc-message`: the cause and what it means, escaped as the protocol wants it.
 pub(crate) fn message(cause: &Cause, detail: &str) -> String {
-    let mut text = String::with_capacity(cause.code.len() + detail.len() + 2);
-    for b in cause.code.bytes().chain(*b": ").chain(detail.bytes()) {
+    escape(&format!("{}: {detail}", cause.code))
+}
+
+/// A text as `grpc-message` carries it.
+pub(crate) fn escape(message: &str) -> String {
+    let mut text = String::with_capacity(message.len());
+    for b in message.bytes() {
         if (0x20..0x7f).contains(&b) && b != b'%' {
             text.push(char::from(b));
         } else {
@@ -76,9 +82,10 @@ pub(crate) fn message(cause: &Cause, detail: &str) -> String {
     text
 }
 
-/// The trailers that end a response which the gateway cut: without them a client would see a reset and guess.
-pub(crate) fn trailers(cause: &Cause) -> Vec<u8> {
-    let message = message(cause, cause.meaning);
+/// The trailers that end a response which the gateway cut: without them a client would see a reset and guess. `expose`:
+/// the cause is named.
+pub(crate) fn trailers(cause: &Cause, expose: bool) -> Vec<u8> {
+    let message = if expose { message(cause, cause.meaning) } else { escape(respond::neutral(0)) };
     format!("grpc-status: {}\r\ngrpc-message: {message}\r\n", status(cause)).into_bytes()
 }
 
@@ -117,5 +124,13 @@ mod tests {
     #[test]
     fn messages_are_escaped() {
         assert_eq!(message(&error::NO_ROUTE, "50 % of é\n"), "no_route: 50 %25 of %C3%A9%0A");
+    }
+
+    #[test]
+    fn trailers_name_the_cause_only_where_it_is_exposed() {
+        let told = |cause, expose| String::from_utf8(trailers(cause, expose)).unwrap();
+        assert!(told(&error::TRUNCATED, true).contains("grpc-message: truncated: "));
+        assert_eq!(told(&error::TRUNCATED, false), told(&error::UPSTREAM_BODY_TIMEOUT, false));
+        assert!(!told(&error::TRUNCATED, false).contains("truncated"));
     }
 }

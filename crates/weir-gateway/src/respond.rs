@@ -23,7 +23,10 @@ pub(crate) fn refusal(
     expose: bool,
 ) -> LocalResponse {
     let cause = refusal.cause;
-    let detail = refusal.detail.as_deref().unwrap_or(cause.meaning);
+    let detail = match expose {
+        true => refusal.detail.as_deref().unwrap_or(cause.meaning),
+        false => neutral(cause.status),
+    };
     if request.is_some_and(grpc::is_grpc) {
         return refusal_of_grpc(refusal, request, detail, expose);
     }
@@ -54,7 +57,8 @@ fn refusal_of_grpc(refusal: &Refusal, request: Option<&Fields>, detail: &str, ex
     let media = request.and_then(|fields| fields.get_str("content-type")).unwrap_or(b"application/grpc");
     set(&mut head.headers, "content-type", media);
     set(&mut head.headers, "grpc-status", grpc::status(cause).to_string().as_bytes());
-    set(&mut head.headers, "grpc-message", grpc::message(cause, detail).as_bytes());
+    let message = if expose { grpc::message(cause, detail) } else { grpc::escape(detail) };
+    set(&mut head.headers, "grpc-message", message.as_bytes());
     if expose {
         set(&mut head.headers, "x-weir-cause", cause.code.as_bytes());
     }
@@ -74,6 +78,32 @@ pub(crate) fn answer(answer: &Answer) -> LocalResponse {
         set(&mut head.headers, "date", httpdate::fmt_http_date(SystemTime::now()).as_bytes());
     }
     LocalResponse { head, body: answer.body.clone() }
+}
+
+/// What a stranger is told, where causes are not exposed: the same words for every cause of a status, so that nobody
+/// learns from them what stands behind us and how it fares.
+pub(crate) const fn neutral(status: u16) -> &'static str {
+    match status {
+        0 => "The answer was cut short.",
+        400 => "The request was not understood.",
+        401 => "The request carries no valid credentials.",
+        403 => "The request is not allowed.",
+        404 => "There is nothing here.",
+        405 => "The method is not allowed here.",
+        408 => "The request took too long.",
+        413 => "The request is too large.",
+        414 => "The request target is too long.",
+        417 => "The expectation cannot be met.",
+        429 => "Too many requests.",
+        431 => "The request's header fields are too large.",
+        500 => "The request failed.",
+        501 => "The method is not supported.",
+        502 => "The service gave no valid answer.",
+        503 => "The service is not available now.",
+        504 => "The service gave no answer in time.",
+        505 => "The HTTP version is not supported.",
+        _ => "The request could not be served.",
+    }
 }
 
 /// The reason phrase of a status (RFC 9110 §15); empty for one that has none.

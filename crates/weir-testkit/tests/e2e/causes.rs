@@ -50,6 +50,44 @@ fn causes_are_shown_only_where_the_operator_says_so() {
     response.expect_status(BAD_HEAD.0).expect_no_header("x-weir-cause");
 }
 
+/// Whether the upstream refuses, hangs up or does not exist is nobody's business but the operator's.
+#[test]
+fn strangers_do_not_learn_the_cause_from_words() {
+    const ASKED: [(&str, &str); 3] = [
+        ("problem", "GET / HTTP/1.1\r\nHost: h\r\n\r\n"),
+        ("page", "GET / HTTP/1.1\r\nHost: h\r\nAccept: text/html\r\n\r\n"),
+        (
+            "gRPC",
+            "POST /a.B/C HTTP/1.1\r\nHost: h\r\nContent-Type: application/grpc\r\nContent-Length: 0\r\n\r\n",
+        ),
+    ];
+    let (_closed, refusing) = refusing_address();
+    let hanging = Upstream::script(|conn| drop(conn.next_request()));
+    let garbling = Upstream::fixed("garbage\r\n\r\n");
+    let weirs = [refusing, hanging.address(), garbling.address()].map(|address| {
+        Weir::start(&format!("{}expose_causes: false\n", config(&format!("endpoints: [{address}]"))))
+    });
+    for (what, ask) in ASKED {
+        let told = weirs.each_ref().map(|weir| {
+            let answer = weir.client().ask(ask);
+            answer.expect_no_header("x-weir-cause");
+            let fields =
+                ["grpc-status", "grpc-message", "content-type"].map(|n| answer.header(n).map(str::to_owned));
+            (answer.status, fields, answer.text())
+        });
+        assert_eq!(told[0], told[1], "{what}");
+        assert_eq!(told[0], told[2], "{what}");
+        let all = format!("{:?}", told[0]).to_ascii_lowercase();
+        assert!(
+            ["upstream", "refused", "connect", "_"].iter().all(|word| !all.contains(word)),
+            "{what}: {all}"
+        );
+    }
+    let bad = |ask: &str| weirs[0].client().ask(ask).expect_status(400).text();
+    let path = bad("GET /a%2F..%2Fb HTTP/1.1\r\nHost: h\r\n\r\n");
+    assert_eq!(path, bad("GET / HTTP/1.1\nHost: h\n\n"), "paths and heads");
+}
+
 #[test]
 fn an_upstreams_own_error_has_no_cause() {
     let upstream = Upstream::fixed("HTTP/1.1 502 Bad Gateway\r\nContent-Length: 4\r\n\r\nmine");
