@@ -38,7 +38,7 @@ def commit(root):
 
 
 def write(result, folder, context):
-    """Writes <date>-<commit>-<suite>.json and .md, and returns the text of the latter."""
+    """Writes <date>-<commit>-<suite>.json and .md in place of what the same suite left on such a machine; returns the text of the latter."""
     day = datetime.date.today().isoformat()
     stem = folder / f"{day}-{context['commit']}-{result.suite}"
     folder.mkdir(parents=True, exist_ok=True)
@@ -48,7 +48,19 @@ def write(result, folder, context):
     stem.with_suffix(".json").write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n")
     text = markdown(result, context, day)
     stem.with_suffix(".md").write_text(text)
+    for old in superseded(folder, data, stem.with_suffix(".json")):
+        old.unlink()
+        old.with_suffix(".md").unlink(missing_ok=True)
     return text
+
+
+def superseded(folder, data, kept):
+    """The other results of this suite on a machine of this kind: the same processor, and as many cores. History is in git."""
+
+    def kind(result):
+        return result.get("suite"), result["machine"]["processor"], result["machine"]["cores"]
+
+    return [p for p in sorted(folder.glob(f"*-{data['suite']}.json")) if p != kept and kind(json.loads(p.read_text())) == kind(data)]
 
 
 def markdown(result, context, day):

@@ -7,7 +7,7 @@ usage: run.py [--bin WEIR] [-d TIME] [--commit C] [FILE.yaml ...]     runs the f
 The generator has the last core to itself where there is more than one; what the files start runs on the first (`taskset` in each of them). So a
 result says what one core of gateway and origin carries, and the generator never waits for them.
 
-Results go to ../results/published/DATE-COMMIT-FILE.json (every round) and .md (what was printed).
+Results go to ../results/published/DATE-COMMIT-FILE.json (every round) and .md (what was printed), in place of older ones of the same file and processor.
 """
 import argparse, datetime, glob, json, os, re, subprocess, sys
 
@@ -50,12 +50,25 @@ def run(binary, file, duration, commit):
         json.dump(result, f, indent=1)
     with open(base + ".md", "w") as f:
         f.write(f"# {result['name']}\n\n{result['about']}\n\n```\n{done.stdout}```\n")
+    for path in glob.glob(os.path.join(RESULTS, f"*-{name}.json")):
+        if path != base + ".json" and name_of(path) == name and processors(path) == processors(base + ".json"):
+            os.remove(path)
+            os.path.exists(path[:-5] + ".md") and os.remove(path[:-5] + ".md")
+
+
+def name_of(path):
+    return re.sub(r"^\d+-\d+-\d+-[0-9a-f]+-(.*)\.json$", r"\1", os.path.basename(path))
+
+
+def processors(path):
+    with open(path) as f:
+        return {w["comparison"]["generator"]["cpu"] for w in json.load(f)["workloads"]}
 
 
 def newest():
     found = {}
     for path in sorted(glob.glob(os.path.join(RESULTS, "*.json")), key=os.path.getmtime):
-        found[re.sub(r"^\d+-\d+-\d+-[0-9a-f]+-(.*)\.json$", r"\1", os.path.basename(path))] = path
+        found[name_of(path)] = path
     return sorted(found.items())
 
 
