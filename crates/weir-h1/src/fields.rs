@@ -19,6 +19,15 @@ pub struct Fields {
     seen: u32,
 }
 
+/// A field of which all is known beforehand but the end of its value: checked once, looked up once, appended in one copy.
+#[derive(Clone, Debug)]
+pub struct Prepared {
+    /// The name, and behind it the beginning of the value.
+    text: Vec<u8>,
+    name_len: usize,
+    known: Known,
+}
+
 /// A value that may not be emitted: it holds CR, LF, NUL or another control byte (RFC 9110 §5.5), or is over 64 KiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InvalidValue;
@@ -123,6 +132,24 @@ impl Fields {
     pub fn append(&mut self, name: &FieldName, value: &[u8]) -> Result<(), InvalidValue> {
         check(value)?;
         self.push(name.as_str().as_bytes(), value);
+        Ok(())
+    }
+
+    /// Adds a prepared field whose value ends so, beside others of that name.
+    ///
+    /// # Errors
+    /// When the end may not be emitted, or the value became too long with it. The fields stay as they were.
+    pub fn append_prepared(&mut self, field: &Prepared, end: &[u8]) -> Result<(), InvalidValue> {
+        check(end)?;
+        let begin = field.value_begin().len();
+        if begin + end.len() > VALUE_BYTES {
+            return Err(InvalidValue);
+        }
+        let Text { at, .. } = self.keep(&field.text);
+        self.arena.extend_from_slice(end);
+        let name = Text { at, len: field.name_len as u32 };
+        let value = Text { at: at + name.len, len: (begin + end.len()) as u32 };
+        self.add(Entry { name, value, known: field.known, clean: false, dropped: false });
         Ok(())
     }
 
@@ -253,6 +280,23 @@ impl Fields {
     }
 }
 
+impl Prepared {
+    /// A field whose value begins so.
+    ///
+    /// # Errors
+    /// When the value may not be emitted.
+    pub fn new(name: &FieldName, value_begin: &[u8]) -> Result<Self, InvalidValue> {
+        check(value_begin)?;
+        let name = name.as_str().as_bytes();
+        Ok(Self { text: [name, value_begin].concat(), name_len: name.len(), known: Known::of(name) })
+    }
+
+    /// What each value begins with.
+    pub fn value_begin(&self) -> &[u8] {
+        self.text.get(self.name_len..).unwrap_or_default()
+    }
+}
+
 /// RFC 9110 §5.5, checked where a value is made, not only where one is parsed.
 fn check(value: &[u8]) -> Result<(), InvalidValue> {
     // Without an early end the compiler looks at sixteen bytes at a time; a bad value is the exception.
@@ -262,7 +306,7 @@ fn check(value: &[u8]) -> Result<(), InvalidValue> {
 
 #[cfg(test)]
 mod tests {
-    use crate::{FieldName, Known, Limits, NameSet, Progress, RequestHead, parse_request};
+    use crate::{FieldName, Known, Limits, NameSet, Prepared, Progress, RequestHead, parse_request};
 
     fn head(text: &str) -> RequestHead {
         let mut head = RequestHead::default();
@@ -313,6 +357,26 @@ mod tests {
         assert!(twins.headers.remove_twins(&NameSet::new([name("x-key"), name("my_id")])));
         assert!(!twins.headers.remove_twins(&NameSet::new([name("x-keys")])));
         assert_eq!(written(&twins), "Host: a\r\nX-Key: 1\r\nX-Keys: 3\r\nmy_id: 4\r\n");
+    }
+
+    #[test]
+    fn prepared_fields_are_as_if_appended() {
+        let mut head = head("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        let left = Prepared::new(&name("Left"), b"n=").unwrap();
+        head.headers.append_prepared(&left, b"12").unwrap();
+        head.headers.append_prepared(&left, b"").unwrap();
+        head.headers.append_prepared(&Prepared::new(&name("Expect"), b"").unwrap(), b"x").unwrap();
+        assert_eq!(written(&head), "Host: a\r\nLeft: n=12\r\nLeft: n=\r\nExpect: x\r\n");
+        assert_eq!(head.headers.get_known(Known::Expect), Some(&b"x"[..]));
+        assert!(head.headers.remove(&name("left")));
+        assert_eq!(written(&head), "Host: a\r\nExpect: x\r\n");
+        assert!(Prepared::new(&name("x"), b"a\r\nb").is_err());
+        assert!(head.headers.append_prepared(&left, b"\n").is_err());
+        assert!(
+            head.headers.append_prepared(&left, &[b'x'; 64 * 1024 - 1]).is_err(),
+            "two bytes are there already"
+        );
+        assert_eq!(written(&head), "Host: a\r\nExpect: x\r\n");
     }
 
     #[test]

@@ -18,7 +18,7 @@ mod section;
 
 pub use body::{BodyKind, BodyReader, CHUNK_LINE_BYTES, Step, TRAILER_BYTES, write_chunk, write_last_chunk};
 pub use error::{Error, Kind};
-pub use fields::{Fields, InvalidValue};
+pub use fields::{Fields, InvalidValue, Prepared};
 pub use head::{Connection, Method, RequestHead, ResponseHead, TargetForm, Version};
 pub use name::{FieldName, InvalidName, Known, NameSet, is_token};
 pub use parse::{Limits, Progress, parse_request, parse_response};

@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use weir_h1::FieldName;
+use weir_h1::{FieldName, Prepared};
 
 pub(super) static KIND: FilterKind =
     FilterKind::made_from::<RateLimitSettings>("rate_limit").with_causes(&[&RATE_LIMITED]);
@@ -72,6 +72,9 @@ struct Written {
     name: Option<String>,
 }
 
+const POLICY: &str = "RateLimit-Policy";
+const LIMIT: &str = "RateLimit";
+
 /// The settings with every default filled in.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(from = "Written")]
@@ -127,17 +130,15 @@ struct State {
     consumers: Mutex<HashMap<String, Weak<Cell>>>,
 }
 
-/// The fields that tell the client of the limit.
+/// The fields that tell the client of the limit, as far as they are known beforehand.
 struct Fields {
-    policy: FieldName,
-    policy_value: Vec<u8>,
-    limit: FieldName,
+    policy: Prepared,
     /// `"name";r=`
-    limit_begin: Vec<u8>,
+    limit: Prepared,
 }
 
-/// A value of `RateLimit` under way: on the stack unless the name is very long.
-type Value = SmallVec<[u8; 96]>;
+/// The end of a value of `RateLimit`: two numbers of at most 20 digits and what stands between them.
+type LimitEnd = SmallVec<[u8; 48]>;
 
 impl From<Written> for RateLimitSettings {
     fn from(mut written: Written) -> Self {
@@ -296,7 +297,7 @@ impl Filter for RateLimit {
 
     fn guards(&self) -> FieldGuards {
         let counted = if let ByState::Header(name) = &self.by { vec![name.clone()] } else { Vec::new() };
-        let told = self.fields.iter().flat_map(|f| [f.policy.clone(), f.limit.clone()]);
+        let told = self.fields.iter().flat_map(|_| [field_name(POLICY), field_name(LIMIT)]);
         FieldGuards { request: counted, response: told.collect() }
     }
 
@@ -314,11 +315,9 @@ impl Filter for RateLimit {
 
     fn on_response(&self, head: &mut ResponseHead, cx: &mut Cx) {
         let (Some(fields), used @ 1..) = (&self.fields, *cx.note()) else { return };
-        let mut value = Value::new();
-        fields.limit_value(&self.rate, used, &mut value);
         let sound = "digits and a checked name may be sent";
-        head.headers.append(&fields.policy, &fields.policy_value).expect(sound);
-        head.headers.append(&fields.limit, &value).expect(sound);
+        head.headers.append_prepared(&fields.policy, b"").expect(sound);
+        head.headers.append_prepared(&fields.limit, &limit_end(&self.rate, used)).expect(sound);
     }
 }
 
@@ -353,10 +352,9 @@ impl RateLimit {
     fn refuse(&self, used: Time, wait: Time) -> Flow {
         let mut headers = Vec::with_capacity(3);
         if let Some(fields) = &self.fields {
-            let mut value = Value::new();
-            fields.limit_value(&self.rate, used, &mut value);
-            headers.push((fields.policy.clone(), fields.policy_value.clone()));
-            headers.push((fields.limit.clone(), value.to_vec()));
+            let limit = [fields.limit.value_begin(), &limit_end(&self.rate, used)].concat();
+            headers.push((field_name(POLICY), fields.policy.value_begin().to_vec()));
+            headers.push((field_name(LIMIT), limit));
         }
         let seconds = itoa::Buffer::new().format(wait.div_ceil(SECOND)).as_bytes().to_vec();
         headers.push((self.retry_after.clone(), seconds));
@@ -373,20 +371,22 @@ impl Fields {
             (seconds @ 1.., 0) => format!(";w={seconds}"),
             _ => String::new(),
         };
+        let prepared = |field, value: String| {
+            Prepared::new(&field_name(field), value.as_bytes())
+                .expect("digits and a checked name may be sent")
+        };
         Self {
-            policy: field_name("RateLimit-Policy"),
-            policy_value: format!("\"{name}\";q={requests}{window}").into_bytes(),
-            limit: field_name("RateLimit"),
-            limit_begin: format!("\"{name}\";r=").into_bytes(),
+            policy: prepared(POLICY, format!("\"{name}\";q={requests}{window}")),
+            limit: prepared(LIMIT, format!("\"{name}\";r=")),
         }
     }
+}
 
-    /// `r`: requests that would pass now. `t`: seconds until the whole burst is there again.
-    fn limit_value(&self, rate: &Rate, used: Time, out: &mut Value) {
-        let mut digits = itoa::Buffer::new();
-        out.extend_from_slice(&self.limit_begin);
-        out.extend_from_slice(digits.format(rate.remaining(used)).as_bytes());
-        out.extend_from_slice(b";t=");
-        out.extend_from_slice(digits.format(used.div_ceil(SECOND)).as_bytes());
-    }
+/// `r`: requests that would pass now. `t`: seconds until the whole burst is there again.
+fn limit_end(rate: &Rate, used: Time) -> LimitEnd {
+    let mut digits = itoa::Buffer::new();
+    let mut end = LimitEnd::from_slice(digits.format(rate.remaining(used)).as_bytes());
+    end.extend_from_slice(b";t=");
+    end.extend_from_slice(digits.format(used.div_ceil(SECOND)).as_bytes());
+    end
 }
