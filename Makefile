@@ -8,10 +8,11 @@ TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
 TEST_TOOLS := cc curl grpcio nghttp nginx openssl prometheus promtool python3
 FUZZ_SECONDS ?= 30
 BENCH ?=
+BENCH_COUNT ?=
 BENCH_LOAD ?=
 CONFORMANCE ?=
 
-.PHONY: help run test check bench bench-load fuzz conformance fmt
+.PHONY: help run test check bench bench-count bench-load fuzz conformance fmt
 
 help:          ## this list
 	@sed -n 's/^\([a-z]*\): *## /\1\t/p' $(MAKEFILE_LIST) | awk -F'\t' '{ printf "make %-12s %s\n", $$1, $$2 }'
@@ -21,6 +22,7 @@ run:           ## the gateway, on ./weir.yaml or on its embedded default
 
 test:          ## installs the servers that tests speak to where missing, then runs every test
 	@scripts/ensure-tools.sh $(TEST_TOOLS)
+	python3 -B -m unittest discover -q -s bench/harness -t bench
 	cargo build --locked --profile ci --workspace --bins
 	cd fuzz && CARGO_TARGET_DIR='$(TARGET)/fuzz' cargo run --locked --release --no-default-features --bin smoke
 	WEIR_BIN='$(TARGET)/ci/weir' cargo test --locked --profile ci --workspace --no-fail-fast
@@ -34,6 +36,9 @@ check:         ## all that CI asks: format, lints, tests, documents, dependencie
 
 bench:         ## µs per request against nginx, HAProxy and a bare relay; BENCH='--suite h1-64'
 	bench/run.py $(BENCH)
+
+bench-count:   ## instructions, cache misses and system calls a request, against bench/counts.md; BENCH_COUNT='--row h1-64'
+	bench/count.py $(BENCH_COUNT)
 
 bench-load:    ## requests per core-second of the load tester, beside wrk; BENCH_LOAD='--rounds 15'
 	bench/load.py $(BENCH_LOAD)

@@ -23,7 +23,7 @@ import tempfile
 sys.dont_write_bytecode = True
 
 from harness import process  # noqa: E402
-from load import build_weir  # noqa: E402
+from harness.env import build_weir  # noqa: E402
 
 BENCH = pathlib.Path(__file__).resolve().parent
 NUMBER = re.compile(r"(?<![\w/.(])(-?\d[\d,]*\.?\d*)\s?(ns|us|µs|μs|ms|s|m|kB|KB|MB|GB|KiB|MiB|k|M|B|%)?(?![\w])")
@@ -42,7 +42,7 @@ http {
 
 def main():
     args = arguments()
-    weir = str(pathlib.Path(args.weir).resolve()) if args.weir else build_weir()
+    weir = str(pathlib.Path(args.weir).resolve()) if args.weir else build_weir("dist")
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
         sys.exit("needs two cores: one for the target, one for the generator")

@@ -23,14 +23,12 @@ import tempfile
 sys.dont_write_bytecode = True
 
 from harness import process  # noqa: E402
-
-BENCH = pathlib.Path(__file__).resolve().parent
-ROOT = BENCH.parent
+from harness.env import BENCH, ROOT, build_weir  # noqa: E402
 
 
 def main():
     args = arguments()
-    weir = args.weir or build_weir()
+    weir = args.weir or build_weir("dist")
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
         sys.exit("needs two cores: one for the origin, one for the generator")
@@ -134,11 +132,6 @@ def oha_requests(out):
 
 def weir_requests(out):
     return int(re.search(r"^responses\s+([\d,]+)", out, re.M)[1].replace(",", ""))
-
-
-def build_weir():
-    subprocess.run(["cargo", "build", "--locked", "--profile", "dist", "-p", "weirgate"], cwd=ROOT, check=True)
-    return pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "dist/weir"
 
 
 def arguments():

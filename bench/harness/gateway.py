@@ -46,8 +46,8 @@ class Gateway:
         out = subprocess.run(shlex.split(fill(command, values)), capture_output=True, text=True)
         return (out.stdout + out.stderr).strip().splitlines()[0]
 
-    def start(self, variant, env, origin_port, label=None, workers=1, **extra):
-        """Starts one instance and waits until it accepts. `env` is the run's environment (run.py)."""
+    def start(self, variant, env, origin_port, label=None, workers=1, under=None, **extra):
+        """Starts one instance and waits until it accepts. `env` is the run's environment; `under` is what counts it, if anything does."""
         label = label or self.name
         directory = env.scratch / re.sub(r"\W+", "-", f"{label}-{variant}")  # commands are split at spaces
         directory.mkdir(exist_ok=True)
@@ -58,8 +58,9 @@ class Gateway:
             rendered = directory / shared["config"]
             rendered.write_text(fill((self.folder / shared["config"]).read_text(), values))
             values["config"] = rendered
-        process = Process(label, fill(shared["command"], values), directory / "log")
-        process.wait_for_port(values["port"])
+        command = shlex.split(fill(shared["command"], values))
+        process = under.start(label, command, directory / "log") if under else Process(label, command, directory / "log")
+        process.wait_for_port(values["port"], under.patience if under else 20)
         return Instance(label, self.role, process, values["port"], values["admin_port"])
 
 

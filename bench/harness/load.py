@@ -1,11 +1,15 @@
 """The clients: wrk and h2load for requests, plain sockets for large bodies and idle connections, `dribble` for slow ones."""
 
+import json
+import pathlib
+import random
 import re
 import socket
 import subprocess
 import time
 
 CHUNK = 1 << 20
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 _UNITS = {"us": 1e-3, "ms": 1, "s": 1e3, "m": 6e4}
 
 
@@ -41,6 +45,43 @@ def h2load(port, *, seconds, connections, streams, path="/", data=None, headers=
         "max_ms": _ms(times[2]),
         "errors": int(done[4]) + int(done[5]) + int(done[6]),
     }
+
+
+def weir(env, port, requests, *, connections, streams=None, scheme="http", headers=(), post=0, keepalive=True, routes=0):
+    """Exactly so many requests, by `weir load` of the binary under test; raises unless each was answered with 200. Returns how many.
+
+    `routes` asks for each of so many in an order that was shuffled before, as `routes_script` does.
+    """
+    path, kept = "/", env.scratch / "load.json"
+    command = [str(env.weir), "load", "--threads", "1", "-n", str(requests), "-c", str(connections), "--timeout", "120s", "--no-live", "--save", str(kept)]
+    command += [word for h in headers for word in ("-H", h)]
+    command += ["--insecure"] if scheme.endswith("s") else []
+    command += ["-m", str(streams)] if streams else []
+    command += [] if keepalive else ["--no-keepalive"]
+    if scheme == "grpcs":
+        path = "/helloworld.v1.Greeter/SayHello"
+        command += ["--proto", str(ROOT / "crates/weir-origin/proto/greeter.proto"), "--data", '{"name": "weir"}', "--check", "grpc=OK"]
+    elif streams:
+        command += ["--http2"]
+    if post:
+        command += ["-H", "Content-Type: application/json", "--data", "x" * post]
+    if routes:
+        path = "/api/v{{data.v}}/thing{{data.i}}/42/detail"
+        command += ["--feed", str(_routes_feed(env.scratch, routes))]
+    out = subprocess.run([*command, f"{scheme}://127.0.0.1:{port}{path}"], capture_output=True, text=True, timeout=600)
+    counts = json.loads(kept.read_text())["counts"] if kept.exists() else {}
+    kept.unlink(missing_ok=True)
+    if out.returncode or counts.get("statuses") != {"200": requests} or counts["failed_checks"]:
+        raise RuntimeError(f"not every request was answered with 200: {counts}\n{out.stdout}{out.stderr}")
+    return requests
+
+
+def _routes_feed(folder, count):
+    path = folder / f"routes-{count}.csv"
+    asked = list(range(count))
+    random.Random(1).shuffle(asked)
+    path.write_text("v,i\n" + "".join(f"{i % 7},{i}\n" for i in asked))
+    return path
 
 
 def grpc_call(folder):

@@ -110,10 +110,13 @@ class Bystanders:
 
 
 class Process:
-    """A child that is ended with us. Its output goes to a log file, which is shown when it fails to start."""
+    """A child that is ended with us. Its output goes to a log file, which is shown when it fails to start.
 
-    def __init__(self, name, command, log):
-        self.name, self.log = name, log
+    `traced` says that the command is a tracer (strace) and what matters its only child. `patience` is how many seconds it has to end.
+    """
+
+    def __init__(self, name, command, log, *, traced=False, patience=5):
+        self.name, self.log, self.traced, self.patience = name, log, traced, patience
         argv = command if isinstance(command, list) else shlex.split(command)
         with open(log, "wb") as out:
             self.child = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True)
@@ -143,15 +146,19 @@ class Process:
         raise RuntimeError(f"{self.name} did not start listening on port {port}:\n{tail}")
 
     def stop(self):
-        """SIGTERM, five seconds of patience, then SIGKILL to it and to the children it had."""
+        """SIGTERM, some patience, then SIGKILL to it and to the children it had."""
         if self in _running:
             _running.remove(self)
         if self.child.poll() is not None:
             return
         family = self.pids()
-        self.child.send_signal(signal.SIGTERM)
         try:
-            self.child.wait(5)
+            # A tracer that is told to end lets go of what it traces; it ends by itself when that has ended.
+            os.kill(family[1] if self.traced and len(family) > 1 else self.pid, signal.SIGTERM)
+        except ProcessLookupError:
+            pass
+        try:
+            self.child.wait(self.patience)
         except subprocess.TimeoutExpired:
             for p in family:
                 try:

@@ -1,0 +1,184 @@
+#!/usr/bin/env python3
+"""Counts what a request costs: instructions, cache misses and system calls, which hardly differ between runs and machines.
+
+Each program is run under `valgrind --tool=cachegrind` and under strace, for two lengths of load; the difference is divided by the requests
+between them. The table of it is committed, bench/counts.json and bench/counts.md: docs/benchmarks.md says how to read it.
+
+  bench/count.py                   every row with the profile dist, nginx and wrk beside, compared with the table; ten minutes
+  bench/count.py --row h1-64       one of them
+  bench/count.py --gate            what CI does: the rows of HTTP/1.1 with the profile release; a figure that has grown exits 1
+  bench/count.py --gate --bless    the same, and takes what was measured into the table
+  bench/count.py --bless           the whole table anew: first the gate, then every row
+"""
+
+import argparse
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass, field
+
+sys.dont_write_bytecode = True
+
+from harness import counting, counts, gateway, load, process, report  # noqa: E402
+from harness.env import BENCH, ROOT, Env, build_weir  # noqa: E402
+from suites.filters import KEY  # noqa: E402
+from suites.routes import FEW, MANY, table_of  # noqa: E402
+
+TABLE = BENCH / "counts.json"
+
+
+@dataclass
+class Row:
+    """A load, and what is counted under it: a gateway, or the load generator itself."""
+
+    name: str
+    about: str
+    load: dict
+    variant: str = "plain"
+    origin: str = "answer"
+    config: dict = field(default_factory=dict)
+    peer: str | None = "nginx"
+    gate: bool = False
+    # Requests of the two runs. The first must do all that is done once: open each connection, fill each pool.
+    short: int = 4_000
+    long: int = 12_000
+    loader: bool = False
+
+
+H2 = {"connections": 50, "streams": 10, "scheme": "https"}
+ROWS = [
+    Row("h1-64", "HTTP/1.1 keep-alive, 64 connections, 1 KiB answer", {"connections": 64}, gate=True),
+    Row("h1-1000", "HTTP/1.1 keep-alive, 1,000 connections, 1 KiB answer", {"connections": 1000}, gate=True),
+    Row("post-144", "POST with a 144-byte body, 500 connections", {"connections": 500, "post": 144}, gate=True),
+    Row("nokeepalive", "the client closes after each request, 64 connections", {"connections": 64, "keepalive": False}, gate=True),
+    Row("tls13", "TLS 1.3 keep-alive, 64 connections", {"connections": 64, "scheme": "https"}, variant="tls"),
+    Row("h2-h1", "HTTP/2 over TLS to HTTP/1.1, 50 connections of 10 streams, 1 KiB answer", H2, variant="h2-h1"),
+    Row("h2-h2c", "HTTP/2 over TLS to HTTP/2, 50 connections of 10 streams, 1 KiB answer", H2, variant="h2-h2c", origin="h2c", peer=None),
+    Row("grpc", "unary gRPC over TLS to cleartext, 50 connections of 10 streams", {**H2, "scheme": "grpcs"}, variant="grpc", origin="builtin"),
+    Row("filters-none", "64 connections that send a key nobody asks for", {"connections": 64, "headers": [KEY]}, peer=None),
+    Row("filters-key", "the same, with `key_auth`", {"connections": 64, "headers": [KEY]}, variant="key", peer=None),
+    Row("filters", "the same, with `key_auth` and `rate_limit`", {"connections": 64, "headers": [KEY]}, variant="filters", peer=None),
+    *(
+        Row(f"routes-{count}", f"a request among {count:,} routes, every one asked for, 64 connections", {"connections": 64, "routes": count},
+            variant="routes", config={"routes": table_of(count), "count": count}, peer=None, long=24_000)
+        for count in (FEW, MANY)
+    ),  # fmt: skip
+    Row("load-h1", "`weir load` itself, 64 connections, 1 KiB answer", {"connections": 64}, peer="wrk", short=10_000, long=40_000, loader=True),
+    Row("load-h2", "`weir load` itself, HTTP/2 in cleartext, 10 connections of 10 streams", {"connections": 10, "streams": 10}, origin="h2c", peer="h2load", short=10_000, long=40_000, loader=True),
+]  # fmt: skip
+
+
+def main():
+    args = arguments()
+    stages = ["release", "dist"] if args.bless and not (args.gate or args.row or args.profile) else [args.profile or ("release" if args.gate else "dist")]
+    failed = False
+    for profile in stages:
+        gate = args.gate or (len(stages) == 2 and profile == "release")
+        chosen = [r for r in ROWS if (r.name in args.row if args.row else r.gate or not gate)]
+        failed |= stage(args, profile, chosen, gate)
+    return 1 if failed else 0
+
+
+def stage(args, profile, chosen, gate):
+    """Measures the rows with one profile; compares them, or keeps them. True when a figure has grown that must not."""
+    gateways = {g.name: g for g in gateway.all_gateways() if g.name == "weir" or not gate}
+    peers = set() if gate else {r.peer for r in chosen} & {"h2load", "nginx", "wrk"}
+    nginx = {"nginx"} if any(r.origin == "h2c" for r in chosen) else set()
+    subprocess.run([str(ROOT / "scripts/ensure-tools.sh"), *sorted({"cc", "openssl", "strace", "valgrind"} | peers | nginx)], check=True, stdin=subprocess.DEVNULL)
+    weir = pathlib.Path(args.bin or build_weir(profile)).resolve()
+    here = counting.made_with()
+    table = counts.read(TABLE)
+    known = table.get(profile, {})
+    comparable = not counts.differences(known.get("made_with", {}), here)
+    with tempfile.TemporaryDirectory(prefix="weir-count-") as scratch:
+        scratch = pathlib.Path(scratch)
+        scratch.chmod(0o755)  # nginx workers run as another user
+        env = Env(scratch, list(gateways.values()), weir, process.raise_descriptor_limit())
+        try:
+            measured = {row.name: measure(row, env, gateways) for row in chosen}
+            if gate and comparable and not args.bless:
+                again(measured, known.get("rows", {}), env, gateways)
+        finally:
+            process.stop_all()
+    print("\n".join(counts.columns(measured, {r.name: r.about for r in ROWS})), flush=True)
+    if args.bless:
+        counts.keep(table, profile, report.commit(ROOT), here, measured)
+        counts.write(table, TABLE, {r.name: r.about for r in ROWS})
+        print(f"The table of profile {profile} is new: commit bench/counts.json and bench/counts.md.")
+        return False
+    return judge(known, here, measured, "--gate --bless" if gate else "--bless") and gate
+
+
+def again(measured, known, env, gateways):
+    """What seems to have grown is measured twice more: a gate that trips by chance stops everybody."""
+    for _ in range(2):
+        grown = {c.row for c in counts.changes(known, measured) if c.grown}
+        for row in (r for r in ROWS if r.name in grown):
+            anew = measure(row, env, gateways)
+            measured[row.name] = {p: counts.least(f, anew.get(p, {})) for p, f in measured[row.name].items()}
+
+
+def judge(known, here, measured, bless):
+    """Says how the figures compare with the table; True when one has grown."""
+    how = f"Take them into the table, and commit it with what changed them: make bench-count BENCH_COUNT='{bless}'"
+    differing = counts.differences(known.get("made_with", {}), here)
+    if differing:
+        print("Not compared, as the table was made with something else:", *differing, sep="\n  ")
+        print(how)
+        return False
+    found = counts.changes(known["rows"], measured)
+    grown, shrunk, unknown = [c for c in found if c.grown], [c for c in found if c.shrunk], counts.missing(known["rows"], measured)
+    for title, what in (("Grown:", grown), ("Shrunk, which a new table would keep:", shrunk), ("Not in the table:", unknown)):
+        if what:
+            print(title, *what, sep="\n  ")
+    print(how if grown or shrunk or unknown else f"As in the table: no figure differs by more than {counts.GROWTH:.0%}.")
+    return bool(grown)
+
+
+def measure(row, env, gateways):
+    """Every figure of a row, of weir and of what is measured beside it."""
+    env.say(f"{row.name}: {row.about}")
+    counters = [counting.Cachegrind] + ([counting.Strace] if counting.Strace.works() else [])
+    origin = getattr(env, row.origin)()
+    found = {}
+    for name in ("weir", row.peer):
+        if row.loader and (name == "weir" or len(gateways) > 1):
+            found[name] = {k: v for c in counters for k, v in counting.of_loader(loader(name, row, env, origin), row, env, c).items()}
+        elif not row.loader and name in gateways and gateways[name].has(row.variant):
+            found[name] = {k: v for c in counters for k, v in counting.of_gateway(gateways[name], env, origin, row, c).items()}
+    return found
+
+
+def loader(name, row, env, port):
+    """How a generator of load is asked for so many requests, and where it says how many it made. wrk knows durations only."""
+    connections, streams, url = str(row.load["connections"]), row.load.get("streams"), f"http://127.0.0.1:{port}/"
+    h2 = ["--http2", "-m", str(streams)] if streams else []
+
+    def command(requests):
+        if name == "wrk":
+            seconds = max(1, requests // 10_000)
+            return ["wrk", "-t", "1", "-c", connections, "-d", f"{seconds}s", url], lambda out: int(re.search(r"(\d+) requests in", out)[1])
+        if name == "h2load":
+            return ["h2load", "-t", "1", "-c", connections, "-m", str(streams), "-n", str(requests), url], lambda out: int(re.search(r"(\d+) succeeded", out)[1])
+        return [env.weir, "load", "--threads", "1", "-c", connections, *h2, "-n", str(requests), "--no-live", url], lambda out: requests
+
+    return command
+
+
+def arguments():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--row", action="append", choices=[r.name for r in ROWS], help="only this one; may be given again")
+    p.add_argument("--profile", choices=["dist", "release"], help="build with it [default: dist, with --gate release]")
+    p.add_argument("--gate", action="store_true", help="what CI does")
+    p.add_argument("--bless", action="store_true", help="take what is measured into the table")
+    p.add_argument("--bin", metavar="PATH", help="this weir, instead of building one")
+    args = p.parse_args()
+    if args.bin and args.bless and not (args.gate or args.profile):
+        p.error("--bin with --bless: say which --profile it was built with")
+    return args
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,145 @@
+"""What a request costs in figures that hardly move: instructions, misses of a cache of stated size, system calls.
+
+A program is run twice, for a short load and for a long one. What it did in the second beyond the first, divided by the requests beyond
+the first, is what one request costs: start, end and the opening of connections are in both and drop out.
+"""
+
+import platform
+import re
+import subprocess
+
+from . import load
+from .process import Process
+
+# Size, ways, bytes of a line. The last level is what a core may call its own on a machine that is shared.
+CACHE = {"I1": "32768,8,64", "D1": "32768,8,64", "LL": "1048576,16,64"}
+
+# What valgrind passes on of the processor, and libraries choose their code by. It hides all else, SHA and AVX-512 instructions among it.
+FEATURES = ("abm", "aes", "avx", "avx2", "bmi1", "bmi2", "cx16", "f16c", "fma", "pclmulqdq", "rdrand", "rdseed", "sse4_2")
+
+# One wait finds as many ready as the machine was quick to bring: what a request has of them is chance.
+WAITS = ("epoll_pwait", "epoll_pwait2", "epoll_wait", "futex", "poll", "restart_syscall", "sched_yield")
+
+
+class Cachegrind:
+    """Instructions in user space, and lines fetched from memory because the last level did not hold them."""
+
+    patience = 120
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def command(self, command):
+        cache = [f"--{name}={size}" for name, size in CACHE.items()]
+        return ["valgrind", "--tool=cachegrind", "--cache-sim=yes", *cache, f"--cachegrind-out-file={self.folder}/cachegrind.%p", *map(str, command)]
+
+    def start(self, name, command, log):
+        return Process(name, self.command(command), log, patience=self.patience)
+
+    def read(self):
+        """The totals of all processes there were."""
+        files = list(self.folder.glob("cachegrind.*"))
+        if not files:
+            raise RuntimeError(f"valgrind wrote nothing into {self.folder}: did the program end in time?")
+        each = [cachegrind_totals(f.read_text()) for f in files]
+        return {figure: sum(one[figure] for one in each) for figure in each[0]}
+
+
+class Strace:
+    """Calls of the kernel that do something. Needs ptrace, which some containers forbid."""
+
+    patience = 60
+
+    def __init__(self, folder):
+        self.file = folder / "strace"
+
+    def command(self, command):
+        return ["strace", "-f", "-c", "-o", str(self.file), *map(str, command)]
+
+    def start(self, name, command, log):
+        return Process(name, self.command(command), log, traced=True, patience=self.patience)
+
+    def read(self):
+        return {"syscalls": strace_total(self.file.read_text())}
+
+    @staticmethod
+    def works():
+        return subprocess.run(["strace", "-o", "/dev/null", "true"], capture_output=True).returncode == 0
+
+
+def cachegrind_totals(text):
+    """Instructions and misses of the last level from what cachegrind wrote."""
+    events = re.search(r"(?m)^events: (.*)$", text)
+    summary = re.search(r"(?m)^summary: (.*)$", text)
+    if not events or not summary:
+        raise RuntimeError("this is no output of cachegrind with a summary")
+    totals = dict(zip(events[1].split(), map(int, summary[1].split())))
+    return {"instructions": totals["Ir"], "misses": totals["ILmr"] + totals["DLmr"] + totals["DLmw"]}
+
+
+def strace_total(text):
+    """The sum of the column `calls` of strace's summary, but for those that wait."""
+    lines = [line.split() for line in text.splitlines()]
+    calls = {words[-1]: int(words[3]) for words in lines if len(words) >= 5 and re.fullmatch(r"[\d.]+", words[0])}
+    if "total" not in calls:
+        raise RuntimeError("this is no summary of strace")
+    return sum(n for name, n in calls.items() if name not in WAITS and name != "total")
+
+
+def per_request(short, long):
+    """What each figure grew by between two runs, for each request more. A run is a pair: requests, figures."""
+    (few, before), (many, after) = short, long
+    return {figure: (after[figure] - before[figure]) / (many - few) for figure in after}
+
+
+def of_gateway(gateway, env, origin, row, counter):
+    """What a request through the gateway costs, as this counter sees it."""
+
+    def once(requests):
+        folder = _folder(env)
+        under = counter(folder)
+        instance = gateway.start(row.variant, env, origin, label=f"{gateway.name}-{row.name}", under=under, **row.config)
+        done = load.weir(env, instance.port, requests, **row.load)
+        instance.stop()
+        return done, under.read()
+
+    return per_request(once(row.short), once(row.long))
+
+
+def of_loader(command, row, env, counter):
+    """What a request costs the load generator. `command` makes its command line of a length, and reads the requests of its output."""
+
+    def once(length):
+        folder = _folder(env)
+        under = counter(folder)
+        arguments, requests = command(length)
+        out = subprocess.run(under.command(arguments), capture_output=True, text=True, timeout=600, check=True).stdout
+        return requests(out), under.read()
+
+    return per_request(once(row.short), once(row.long))
+
+
+def _folder(env):
+    """A new one, where processes that gave up their rights may write too."""
+    folder = env.scratch / f"count-{sum(1 for _ in env.scratch.glob('count-*'))}"
+    folder.mkdir()
+    folder.chmod(0o777)
+    return folder
+
+
+def made_with():
+    """All that must be the same for two counts to be comparable."""
+
+    def first_line(*command):
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[0]
+
+    flags = re.search(r"(?m)^flags\s*: (.*)$", open("/proc/cpuinfo").read())
+    known = set(flags[1].split()) if flags else set()
+    return {
+        "compiler": first_line("rustc", "--version"),
+        "valgrind": first_line("valgrind", "--version"),
+        "libc": "-".join(platform.libc_ver()),
+        "architecture": platform.machine(),
+        "processor": " ".join(f for f in FEATURES if f in known),
+        "cache": " ".join(f"{name}={size}" for name, size in CACHE.items()),
+    }
