@@ -6,20 +6,19 @@
 use crate::core::Core;
 use crate::error::{self, Cause};
 use crate::filter::{Answer, CALL_BODY_BYTES, Call, CallRequest, Waiting};
-use crate::upstream::{Active, Connection, LocalUpstream, Tried, Unmade, Wanted, connect};
+use crate::upstream::{Active, ConnectError, Connection, LocalUpstream, Tried, Wanted, connect};
 use std::future::poll_fn;
 use std::rc::{Rc, Weak};
 use std::time::Instant;
 use weir_h1::{BodyKind, BodyReader, FieldName, Method, Progress, ResponseHead, Step, parse_response};
 
-/// Reaches the upstreams of a core.
-pub(crate) struct Caller(Weak<Core>);
-
-impl Caller {
-    pub(crate) fn new(core: &Rc<Core>) -> Self {
-        Self(Rc::downgrade(core))
-    }
+/// How the filters of a core reach its upstreams.
+pub(crate) fn caller(core: &Weak<Core>) -> Rc<dyn Call> {
+    Rc::new(Caller(Weak::clone(core)))
 }
+
+/// Reaches the upstreams of a core.
+struct Caller(Weak<Core>);
 
 impl Call for Caller {
     fn call<'a>(
@@ -42,7 +41,7 @@ async fn call(
     upstream: &Rc<LocalUpstream>,
     request: &CallRequest,
 ) -> Result<Answer, &'static Cause> {
-    let endpoints = upstream.endpoints(&|key| core.pool(key));
+    let endpoints = upstream.endpoints();
     let mut tried = Tried::new();
     let mut fresh = false;
     let mut last = &error::NO_ENDPOINT;
@@ -50,14 +49,14 @@ async fn call(
         let Some(chosen) = upstream.pick(&endpoints, &tried) else { return Err(last) };
         let mut active = Active::new(&endpoints, chosen);
         let wanted = Wanted { fresh, once: false, left: None };
-        let mut connection = match connect(core, upstream, &mut active, wanted).await {
-            Ok(made) => made.connection,
-            Err(Unmade { cause, elsewhere: true }) => {
+        let mut connection = match connect(upstream, &mut active, wanted).await {
+            Ok(connected) => connected.connection,
+            Err(ConnectError { cause, elsewhere: true }) => {
                 tried.push(chosen);
                 last = cause;
                 continue;
             }
-            Err(Unmade { cause, .. }) => return Err(cause),
+            Err(ConnectError { cause, .. }) => return Err(cause),
         };
         let reused = connection.reused;
         let limit = upstream.spec.timeouts.response;

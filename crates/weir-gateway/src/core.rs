@@ -2,14 +2,13 @@
 //!
 //! Everything here belongs to one thread. Other threads reach a core only through its mailbox ([`Message`]).
 
-use crate::filter::RouteScope;
+use crate::filter::{Call, RouteScope};
 use crate::snapshot::{Handling, Listener, Snapshot};
 use crate::upstream::balance::Random;
-use crate::upstream::{LocalUpstream, Pool, PoolKey};
+use crate::upstream::{LocalUpstream, Resources};
 use slab::Slab;
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc as mpsc_std;
@@ -79,6 +78,17 @@ impl Shared {
     }
 }
 
+/// What a core is made of, but for what changes with a config.
+pub(crate) struct Parts {
+    pub(crate) index: usize,
+    pub(crate) causes: &'static [&'static str],
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) siblings: Vec<mpsc::UnboundedSender<Message>>,
+    pub(crate) seed: u64,
+    /// How its filters reach upstreams.
+    pub(crate) caller: fn(&Weak<Core>) -> Rc<dyn Call>,
+}
+
 /// One core.
 pub(crate) struct Core {
     pub(crate) index: usize,
@@ -92,7 +102,10 @@ pub(crate) struct Core {
     /// The second since 1970 that `date` was last asked for, and its text.
     date: Cell<(u64, [u8; 29])>,
     local: RefCell<Rc<Local>>,
-    pools: RefCell<HashMap<PoolKey, std::rc::Weak<Pool>>>,
+    /// What its upstreams have of it.
+    resources: Rc<Resources>,
+    /// How its filters reach upstreams.
+    caller: Rc<dyn Call>,
     handles: RefCell<Slab<Rc<ConnectionHandle>>>,
     #[allow(clippy::vec_box)]
     // the box is what is lent: a head of 200 bytes would be moved with every exchange
@@ -167,24 +180,20 @@ const KEPT_QUIET: usize = 64;
 const KEPT_BYTES: usize = 32 * 1024;
 
 impl Core {
-    pub(crate) fn new(
-        index: usize,
-        telemetry: &Arc<Telemetry>,
-        causes: &'static [&'static str],
-        shared: Arc<Shared>,
-        siblings: Vec<mpsc::UnboundedSender<Message>>,
-        snapshot: Arc<Snapshot>,
-        seed: u64,
-    ) -> Rc<Self> {
-        let core = Rc::new(Self {
+    pub(crate) fn new(parts: Parts, telemetry: &Arc<Telemetry>, snapshot: Arc<Snapshot>) -> Rc<Self> {
+        let Parts { index, causes, shared, siblings, seed, caller } = parts;
+        let mut random = Random::new(seed);
+        let core = Rc::new_cyclic(|core| Self {
             index,
+            resources: Resources::new(telemetry.core(index), random.next()),
+            caller: caller(core),
             cells: telemetry.core(index),
             causes,
             shared,
             siblings,
             draining: Cell::new(false),
             access_log: RefCell::new(None),
-            random: RefCell::new(Random::new(seed)),
+            random: RefCell::new(random),
             date: Cell::new((0, *b"Thu, 01 Jan 1970 00:00:00 GMT")),
             local: RefCell::new(Rc::new(Local {
                 snapshot: Arc::clone(&snapshot),
@@ -194,7 +203,6 @@ impl Core {
                 generation: 0,
                 unrouted: telemetry.core(index).route(&telemetry.route(UNROUTED)),
             })),
-            pools: RefCell::default(),
             handles: RefCell::default(),
             requests: RefCell::default(),
             responses: RefCell::default(),
@@ -211,14 +219,13 @@ impl Core {
 
     /// Takes the next snapshot. Exchanges under way end on theirs; connections of listeners that are gone end after their
     /// exchange.
-    pub(crate) fn adopt(self: &Rc<Self>, snapshot: Arc<Snapshot>) {
-        let caller: Rc<dyn crate::filter::Call> = Rc::new(crate::call::Caller::new(self));
+    pub(crate) fn adopt(&self, snapshot: Arc<Snapshot>) {
         let routes = snapshot.routes.iter().enumerate().map(|(i, route)| LocalRoute {
             scope: Rc::new(RouteScope {
                 name: Arc::clone(&route.name),
                 matched: Some((Arc::clone(&snapshot.table), crate::route::RouteId(i as u32))),
                 consumers: Arc::clone(&snapshot.consumers),
-                caller: Some(Rc::clone(&caller)),
+                caller: Some(Rc::clone(&self.caller)),
             }),
             cells: self.cells.route(&route.series),
             handling: Arc::clone(&route.handling),
@@ -229,11 +236,7 @@ impl Core {
             // An upstream that did not change keeps its balancer and its waiters; pools are kept by address anyway.
             match old.upstreams.iter().find(|u| Arc::ptr_eq(&u.spec, spec)) {
                 Some(same) => Rc::clone(same),
-                None => Rc::new(LocalUpstream::new(
-                    Arc::clone(spec),
-                    Arc::clone(&self.cells),
-                    self.random.borrow_mut().next(),
-                )),
+                None => Rc::new(LocalUpstream::new(Arc::clone(spec), &self.resources)),
             }
         });
         let upstreams = upstreams.collect();
@@ -247,7 +250,7 @@ impl Core {
             Local { snapshot, routes, upstreams, listeners, unrouted, generation: old.generation + 1 };
         // Pools are handed over before the old snapshot lets go of them.
         for upstream in &local.upstreams {
-            upstream.endpoints(&|key| self.pool(key));
+            upstream.endpoints();
         }
         let gone = |address: &Address| local.listener(address).is_none();
         for (_, handle) in self.handles.borrow().iter().filter(|(_, p)| gone(&p.listener)) {
@@ -255,7 +258,7 @@ impl Core {
         }
         *self.local.borrow_mut() = Rc::new(local);
         drop(old);
-        self.pools.borrow_mut().retain(|_, pool| pool.strong_count() > 0);
+        self.resources.forget_unused();
     }
 
     /// Ends every connection after its exchange.
@@ -299,27 +302,11 @@ impl Core {
         self.handles.borrow_mut().remove(number);
     }
 
-    /// The pool of a key. Kept while an upstream uses it.
-    pub(crate) fn pool(&self, key: PoolKey) -> Rc<Pool> {
-        let mut pools = self.pools.borrow_mut();
-        if let Some(pool) = pools.get(&key).and_then(std::rc::Weak::upgrade) {
-            return pool;
-        }
-        let pool = Rc::new(Pool::default());
-        pools.insert(key, Rc::downgrade(&pool));
-        pool
-    }
-
     /// Closes idle upstream connections that are too old, and one where another core waits for a place.
     pub(crate) fn sweep(&self) {
         let now = Instant::now();
         for upstream in &self.local().upstreams {
-            for endpoint in upstream.endpoints(&|key| self.pool(key)).iter() {
-                endpoint.pool.sweep(upstream.spec.keepalive, now);
-            }
-            if upstream.spec.gate.as_ref().is_some_and(|g| g.is_wanted()) {
-                upstream.close_one_idle();
-            }
+            upstream.sweep(now);
         }
     }
 

@@ -1,7 +1,8 @@
 //! One core: its thread, its mailbox, and the accept loop of each of its listening sockets.
 
+use crate::call::caller;
 use crate::connection;
-use crate::core::{Core, LocalListener, Message, Shared, detach};
+use crate::core::{Core, LocalListener, Message, Parts, Shared, detach};
 use crate::snapshot::Snapshot;
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -66,7 +67,8 @@ pub(crate) fn spawn(start: Start) -> io::Result<JoinHandle<()>> {
 
 async fn run(start: Start) {
     let Start { index, telemetry, causes, shared, siblings, mut mailbox, snapshot, seed } = start;
-    let core = Core::new(index, &telemetry, causes, shared, siblings, snapshot, seed);
+    let parts = Parts { index, causes, shared, siblings, seed, caller };
+    let core = Core::new(parts, &telemetry, snapshot);
     let doors = Doors::default();
     let mut ticks = 0u32;
     let mut tick = tokio::time::interval(TICK);

@@ -386,13 +386,12 @@ impl Names {
             let _in_runtime = self.runtime.enter();
             match dns::resolver(settings) {
                 Ok(resolver) => {
-                    let (upstream_, settings, telemetry) =
-                        (Arc::clone(upstream), settings.clone(), Arc::clone(telemetry));
                     let task = self.runtime.spawn(dns::keep(
-                        upstream_,
+                        Arc::clone(&upstream.names),
+                        Arc::clone(&upstream.published),
                         resolver,
-                        settings,
-                        telemetry,
+                        settings.clone(),
+                        Arc::clone(telemetry),
                         Some(first.clone()),
                     ));
                     self.tasks.insert(name, (Arc::clone(upstream), task.abort_handle()));

@@ -31,6 +31,25 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
 ];
 
+/// Folders of the gateway that must not know all of it: each with the modules of the crate that it may name.
+const ROOMS: &[(&str, &[&str])] = &[("crates/weir-gateway/src/upstream/", &["error", "upstream"])];
+
+/// The modules of `upstream/`, each above those that it may name: there is no circle among them.
+const UPSTREAM: &[&str] = &[
+    "connect",
+    "open",
+    "local",
+    "resources",
+    "spec",
+    "discover",
+    "gate",
+    "balance",
+    "endpoint",
+    "pool",
+    "shared",
+    "connection",
+];
+
 /// Dependencies that only these crates may have.
 const KEPT_TO: &[(&str, &[&str])] =
     &[("anyhow", &["weirgate"]), ("clap", &["weirgate"]), ("ratatui", &["weirgate"])];
@@ -161,6 +180,46 @@ fn weir_h1_reaches_no_socket_and_no_clock() {
             for (number, line) in code {
                 if NOT_IN_H1.iter().any(|word| line.contains(word)) {
                     broken.push(format!("{}:{}: {}", name(&file), number + 1, line.trim()));
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn rooms_know_only_whom_they_may() {
+    check("see ROOMS: pass what it needs in, or make it part of `Resources`", |broken| {
+        for (folder, allowed) in ROOMS {
+            for (place, line) in code_below(folder) {
+                for named in names_behind("crate::", &line) {
+                    if !allowed.contains(&named) {
+                        broken.push(format!("{place}: {}", line.trim()));
+                    }
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn upstreams_know_only_what_is_below_them() {
+    check("see UPSTREAM, which the first lines of upstream/mod.rs draw", |broken| {
+        let folder = ROOMS[0].0;
+        for (place, line) in code_below(folder) {
+            let file = place.trim_start_matches(folder).split(['/', '.']).next().unwrap_or_default();
+            if file == "mod" {
+                continue;
+            }
+            let Some(above) = UPSTREAM.iter().position(|known| *known == file) else {
+                broken.push(format!("{file} has no line in UPSTREAM"));
+                continue;
+            };
+            let beside =
+                if place.trim_start_matches(folder).contains('/') { "upstream::" } else { "super::" };
+            for named in names_behind(beside, &line) {
+                let below = UPSTREAM.iter().position(|known| *known == named);
+                if below.is_some_and(|below| below < above) {
+                    broken.push(format!("{place}: {}", line.trim()));
                 }
             }
         }
@@ -311,6 +370,31 @@ fn root() -> PathBuf {
 fn sources() -> Vec<PathBuf> {
     let files = files_below(&root().join("crates")).into_iter().map(PathBuf::from);
     files.filter(|file| file.extension().is_some_and(|extension| extension == "rs")).collect()
+}
+
+/// Every line of code of the Rust files below a folder, with its place; tests and comments are left out.
+fn code_below(folder: &str) -> Vec<(String, String)> {
+    let mut lines = Vec::new();
+    for file in
+        sources().into_iter().filter(|file| name(file).starts_with(folder) && !file.ends_with("tests.rs"))
+    {
+        let text = read(&file);
+        let code = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+        let code = code.lines().enumerate().filter(|(_, line)| !line.trim_start().starts_with("//"));
+        lines.extend(code.map(|(number, line)| (format!("{}:{}", name(&file), number + 1), line.to_owned())));
+    }
+    lines
+}
+
+/// The names that follow a prefix such as `crate::` in a line; behind a brace each of them.
+fn names_behind<'a>(prefix: &'a str, line: &'a str) -> impl Iterator<Item = &'a str> {
+    line.match_indices(prefix).flat_map(move |(at, _)| {
+        let rest = &line[at + prefix.len()..];
+        let list = rest.strip_prefix('{').map_or(rest, |list| list.split('}').next().unwrap_or_default());
+        let first = |part: &'a str| part.trim().split(|c: char| !c.is_alphanumeric() && c != '_').next();
+        let parts: Vec<&str> = if rest.starts_with('{') { list.split(',').collect() } else { vec![list] };
+        parts.into_iter().filter_map(first).collect::<Vec<_>>()
+    })
 }
 
 /// Every file below a folder, but for what builds and version control leave there.

@@ -10,7 +10,7 @@ use crate::error::{self, Cause};
 use crate::filter::Hooks;
 use crate::forward::{self, ForwardingFields};
 use crate::grpc;
-use crate::upstream::{Active, Connection, LocalUpstream, Tried, Unmade, Wanted, complain, connect};
+use crate::upstream::{Active, ConnectError, Connection, LocalUpstream, Tried, Wanted, complain, connect};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use weir_h1::{BodyKind, FieldName, ResponseHead, Version};
@@ -42,8 +42,7 @@ impl Exchange<'_> {
         index: usize,
     ) -> Result<Attempt, Stop> {
         self.record.upstream = Some(index);
-        let core = Rc::clone(&self.client.core);
-        let endpoints = upstream.endpoints(&|key| core.pool(key));
+        let endpoints = upstream.endpoints();
         let mut tried = Tried::new();
         let mut races = 0;
         let mut last = &error::NO_ENDPOINT;
@@ -58,12 +57,12 @@ impl Exchange<'_> {
             let connection =
                 match self.connect(upstream, &mut active, races > MAX_RACES && self.ended).await? {
                     Ok(connection) => connection,
-                    Err(Unmade { cause, elsewhere: true }) => {
+                    Err(ConnectError { cause, elsewhere: true }) => {
                         tried.push(chosen);
                         last = cause;
                         continue;
                     }
-                    Err(Unmade { cause, .. }) => return Err(Stop::refuse(cause)),
+                    Err(ConnectError { cause, .. }) => return Err(Stop::refuse(cause)),
                 };
             match self.send(upstream, active, connection).await {
                 Ok(attempt) => return Ok(attempt),
@@ -80,23 +79,22 @@ impl Exchange<'_> {
         upstream: &Rc<LocalUpstream>,
         active: &mut Active,
         fresh: bool,
-    ) -> Result<Result<Connection, Unmade>, Stop> {
+    ) -> Result<Result<Connection, ConnectError>, Stop> {
         let once = !self.head.method().is_idempotent();
         let end = self.end(upstream.spec.timeouts.exchange);
         let left = end.map(|(end, cause)| (end.saturating_duration_since(Instant::now()), cause));
         let wanted = Wanted { fresh, once, left };
-        let core = Rc::clone(&self.client.core);
-        let made = match unless_gone(self.client, connect(&core, upstream, active, wanted)).await {
-            Ok(Ok(made)) => made,
-            Ok(Err(unmade)) => return Ok(Err(unmade)),
+        let connected = match unless_gone(self.client, connect(upstream, active, wanted)).await {
+            Ok(Ok(connected)) => connected,
+            Ok(Err(why)) => return Ok(Err(why)),
             Err(gone) => {
                 upstream.cells.attempt(Outcome::Canceled);
                 return Err(gone);
             }
         };
         self.record.endpoint = Some(active.place()); // one that was handed over may lead elsewhere
-        (self.record.timing.connect, self.record.timing.tls) = (made.connect, made.tls);
-        Ok(Ok(made.connection))
+        (self.record.timing.connect, self.record.timing.tls) = (connected.connect, connected.tls);
+        Ok(Ok(connected.connection))
     }
 
     /// When the exchange must be over, and the cause if it is not, where its time is limited: by the config, or by a gRPC

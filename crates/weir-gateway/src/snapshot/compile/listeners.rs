@@ -107,11 +107,16 @@ pub(super) const fn alpn(protocol: schema::Protocol) -> &'static [u8] {
     }
 }
 
+/// The longest head by HTTP/2, from clients and upstreams alike.
+pub(super) fn header_bytes(limits: &schema::Limits) -> u32 {
+    u32::try_from(limits.header_bytes.as_usize()).unwrap_or(u32::MAX)
+}
+
 pub(super) fn h2_limits(limits: &schema::Limits) -> ServerLimits {
     let h2 = &limits.h2;
     ServerLimits {
         streams: h2.streams,
-        header_bytes: u32::try_from(limits.header_bytes.as_usize()).unwrap_or(u32::MAX),
+        header_bytes: header_bytes(limits),
         heads: u32::try_from(h2.heads.as_usize()).unwrap_or(u32::MAX),
         floods: FloodLimits {
             continuations: h2.continuations,

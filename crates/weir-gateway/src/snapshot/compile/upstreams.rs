@@ -1,6 +1,6 @@
 //! Upstreams, their TLS, and their endpoints.
 
-use super::listeners::alpn;
+use super::listeners::{alpn, header_bytes};
 use super::{Compiler, hex};
 use crate::config::schema;
 use crate::upstream::discover::dns::{Name, Names};
@@ -22,10 +22,12 @@ impl Compiler<'_> {
             None => (None, String::new()),
             Some(tls) => (Some(self.client_tls(name, tls, written.protocol)?), tls_key(tls)),
         };
+        let head_bytes = header_bytes(&self.config.limits);
         let old = self.carry.upstreams.get(name);
         if let Some((before, same)) = old
             && before == written
             && *same.tls_key == *tls_key
+            && same.head_bytes == head_bytes
         {
             let same = Arc::clone(same);
             self.carry.fresh.insert(name.to_owned(), (written.clone(), Arc::clone(&same)));
@@ -41,16 +43,16 @@ impl Compiler<'_> {
         });
         let (fixed, names) = self.endpoints(name, written, tls.is_some());
         // What a name resolved to is known already: it serves until DNS answers anew.
-        let names = Names { fixed, names };
+        let names = Names { upstream: name.into(), fixed, names };
         let known = old.map(|(_, old)| old.published.list());
         let known = known.as_deref().map_or(&[][..], Vec::as_slice);
         let published =
-            Published::new(names.endpoints(name, |n| n.known(known).collect(), known, &self.carry.telemetry));
+            Published::new(names.endpoints(|n| n.known(known).collect(), known, &self.carry.telemetry));
         let t = &written.timeouts;
         let upstream = Arc::new(Upstream {
             name: name.into(),
             published,
-            names,
+            names: Arc::new(names),
             tls,
             tls_key: tls_key.into(),
             protocol: match (written.protocol, &written.tls) {
@@ -75,6 +77,7 @@ impl Compiler<'_> {
             },
             keepalive: written.keepalive.get(),
             max_age: written.max_age.map(|t| t.get()),
+            head_bytes,
             gate,
             cells: self.carry.telemetry.upstream(name),
         });

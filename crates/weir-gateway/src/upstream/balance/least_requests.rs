@@ -2,7 +2,7 @@
 //! after the last chosen, so that idle endpoints take turns. Looks at all of them: for tens of endpoints, not thousands.
 
 use super::{Balance, Kind};
-use crate::upstream::{LocalEndpoint, Tried};
+use crate::upstream::endpoint::{LocalEndpoint, Tried};
 
 pub(super) static KIND: Kind =
     Kind { name: "least_requests", make: |seed| Box::new(LeastRequests { last: seed as usize }) };

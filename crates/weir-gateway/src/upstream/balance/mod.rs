@@ -7,7 +7,7 @@ mod p2c;
 mod random;
 mod round_robin;
 
-use super::{LocalEndpoint, Tried};
+use super::endpoint::{LocalEndpoint, Tried};
 
 /// Chooses among two or more endpoints.
 pub(crate) trait Balance {

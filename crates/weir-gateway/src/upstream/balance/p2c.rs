@@ -4,7 +4,7 @@
 //! that runs to whoever looks least busy (Mitzenmacher: The power of two choices in randomized load balancing, 2001).
 
 use super::{Balance, Kind, Random, weighted};
-use crate::upstream::{LocalEndpoint, Tried};
+use crate::upstream::endpoint::{LocalEndpoint, Tried};
 
 pub(super) static KIND: Kind = Kind { name: "p2c", make: |seed| Box::new(P2c(Random::new(seed))) };
 

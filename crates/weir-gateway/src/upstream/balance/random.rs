@@ -1,7 +1,7 @@
 //! `random`: each endpoint in proportion to its weight, whatever its load.
 
 use super::{Balance, Kind, Random, weighted};
-use crate::upstream::{LocalEndpoint, Tried};
+use crate::upstream::endpoint::{LocalEndpoint, Tried};
 
 pub(super) static KIND: Kind = Kind { name: "random", make: |seed| Box::new(Weighted(Random::new(seed))) };
 

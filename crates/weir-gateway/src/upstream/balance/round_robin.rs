@@ -4,7 +4,7 @@
 //! from it: with weights 5, 1, 1 the order is a a b a c a a, as nginx does it.
 
 use super::{Balance, Kind};
-use crate::upstream::{LocalEndpoint, Tried};
+use crate::upstream::endpoint::{LocalEndpoint, Tried};
 
 pub(super) static KIND: Kind = Kind { name: "round_robin", make: |seed| Box::new(RoundRobin { skip: seed }) };
 

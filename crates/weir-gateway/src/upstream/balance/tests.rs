@@ -1,7 +1,8 @@
 //! Balancers over made-up endpoints.
 
 use super::*;
-use crate::upstream::{Endpoint, Pool};
+use crate::upstream::endpoint::Endpoint;
+use crate::upstream::pool::Pool;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;

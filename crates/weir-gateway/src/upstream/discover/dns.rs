@@ -3,7 +3,7 @@
 //! The system's `getaddrinfo` tells no time to live, so a resolver of our own asks (hickory), with the system's servers
 //! and hosts file. The last good answer is kept for as long as there is no better one: a DNS outage takes nothing down.
 
-use crate::upstream::{Endpoint, Upstream};
+use crate::upstream::endpoint::{Endpoint, Published};
 use hickory_resolver::TokioResolver;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -14,6 +14,8 @@ use weir_wire::listen::Address;
 /// The endpoints of an upstream as written.
 #[derive(Debug)]
 pub(crate) struct Names {
+    /// The name of the upstream.
+    pub(crate) upstream: Arc<str>,
     pub(crate) fixed: Vec<Arc<Endpoint>>,
     pub(crate) names: Vec<Name>,
 }
@@ -73,26 +75,27 @@ pub(crate) fn resolver(settings: &Settings) -> Result<TokioResolver, String> {
 
 /// Keeps the endpoints of an upstream up to date until dropped. `first` hears when every name was asked for once.
 pub(crate) async fn keep(
-    upstream: Arc<Upstream>,
+    names: Arc<Names>,
+    published: Arc<Published>,
     resolver: TokioResolver,
     settings: Settings,
     telemetry: Arc<Telemetry>,
     mut first: Option<std::sync::mpsc::Sender<()>>,
 ) {
-    let published = upstream.published.list();
-    let mut answers: Vec<Vec<IpAddr>> =
-        upstream.names.names.iter().map(|n| sorted(n.known(&published))).collect();
+    let before = published.list();
+    let mut answers: Vec<Vec<IpAddr>> = names.names.iter().map(|n| sorted(n.known(&before))).collect();
+    drop(before);
     if answers.iter().all(|known| !known.is_empty()) {
         drop(first.take()); // what is known from before serves until then
     }
-    let mut due: Vec<Instant> = vec![Instant::now(); upstream.names.names.len()];
+    let mut due: Vec<Instant> = vec![Instant::now(); names.names.len()];
     loop {
         let mut changed = false;
-        for (i, name) in upstream.names.names.iter().enumerate() {
+        for (i, name) in names.names.iter().enumerate() {
             if due[i] > Instant::now() {
                 continue;
             }
-            let (fresh, wait) = look_up(&resolver, name, &upstream.name, &settings).await;
+            let (fresh, wait) = look_up(&resolver, name, &names.upstream, &settings).await;
             due[i] = Instant::now() + wait;
             if let Some(fresh) = fresh
                 && fresh != answers[i]
@@ -102,7 +105,7 @@ pub(crate) async fn keep(
             }
         }
         if changed {
-            publish(&upstream, &answers, &telemetry);
+            publish(&names, &published, &answers, &telemetry);
         }
         drop(first.take());
         let next = due.iter().min().copied().unwrap_or_else(Instant::now);
@@ -148,13 +151,13 @@ fn sorted(addresses: impl Iterator<Item = IpAddr>) -> Vec<IpAddr> {
     all
 }
 
-fn publish(upstream: &Upstream, answers: &[Vec<IpAddr>], telemetry: &Telemetry) {
+fn publish(names: &Names, published: &Published, answers: &[Vec<IpAddr>], telemetry: &Telemetry) {
     let mut answers = answers.iter();
-    let known = upstream.published.list();
+    let known = published.list();
     let answer = |_: &Name| answers.next().cloned().unwrap_or_default();
-    let list = upstream.names.endpoints(&upstream.name, answer, &known, telemetry);
-    log::info("endpoints changed", &[("upstream", &upstream.name), ("endpoints", &list.len())]);
-    upstream.published.publish(list);
+    let list = names.endpoints(answer, &known, telemetry);
+    log::info("endpoints changed", &[("upstream", &names.upstream), ("endpoints", &list.len())]);
+    published.publish(list);
 }
 
 // === impl Names ===
@@ -163,7 +166,6 @@ impl Names {
     /// The fixed endpoints and those that the names resolve to, each once. `answers` is asked for every name in turn.
     pub(crate) fn endpoints(
         &self,
-        upstream: &str,
         mut answers: impl FnMut(&Name) -> Vec<IpAddr>,
         known: &[Arc<Endpoint>],
         telemetry: &Telemetry,
@@ -182,7 +184,7 @@ impl Names {
                 list.push(same.cloned().unwrap_or_else(|| {
                     let label: Arc<str> = address.to_string().into();
                     Arc::new(Endpoint {
-                        cells: telemetry.endpoint(upstream, &label),
+                        cells: telemetry.endpoint(&self.upstream, &label),
                         address,
                         label,
                         authority: Arc::clone(&name.authority),
@@ -219,10 +221,14 @@ mod tests {
     fn another_weight_keeps_the_addresses() {
         let telemetry = Telemetry::new(Setup::default());
         let ips: [IpAddr; 2] = ["10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap()];
-        let old = Names { fixed: Vec::new(), names: vec![name("a.test", 1)] };
-        let old = old.endpoints("u", |_| ips.to_vec(), &[], &telemetry);
-        let new = Names { fixed: Vec::new(), names: vec![name("new.test", 1), name("a.test", 5)] };
-        let new = new.endpoints("u", |n| n.known(&old).collect(), &old, &telemetry);
+        let old = Names { upstream: "u".into(), fixed: Vec::new(), names: vec![name("a.test", 1)] };
+        let old = old.endpoints(|_| ips.to_vec(), &[], &telemetry);
+        let new = Names {
+            upstream: "u".into(),
+            fixed: Vec::new(),
+            names: vec![name("new.test", 1), name("a.test", 5)],
+        };
+        let new = new.endpoints(|n| n.known(&old).collect(), &old, &telemetry);
         let seen: Vec<_> = new.iter().map(|e| (e.label.to_string(), e.weight)).collect();
         assert_eq!(seen, [("10.0.0.1:80".to_owned(), 5), ("10.0.0.2:80".to_owned(), 5)]);
     }
@@ -230,10 +236,14 @@ mod tests {
     #[test]
     fn a_name_written_twice_is_one() {
         let telemetry = Telemetry::new(Setup::default());
-        let names = Names { fixed: Vec::new(), names: vec![name("a.test", 1), name("a.test", 1)] };
-        let list = names.endpoints("u", |_| vec!["10.0.0.1".parse().unwrap()], &[], &telemetry);
+        let names = Names {
+            upstream: "u".into(),
+            fixed: Vec::new(),
+            names: vec![name("a.test", 1), name("a.test", 1)],
+        };
+        let list = names.endpoints(|_| vec!["10.0.0.1".parse().unwrap()], &[], &telemetry);
         assert_eq!(list.len(), 1);
-        let again = names.endpoints("u", |n| n.known(&list).collect(), &list, &telemetry);
+        let again = names.endpoints(|n| n.known(&list).collect(), &list, &telemetry);
         assert!(Arc::ptr_eq(&list[0], &again[0]));
     }
 }

@@ -3,8 +3,7 @@
 //! A request goes on the connection with the fewest. Where all are fuller than [`SPREAD_AT`], another is opened, one at a
 //! time: a burst on a cold pool waits for one handshake and does not make five hundred.
 
-use super::connect::Unmade;
-use super::pool::{Connection, Opened, Pool};
+use super::connection::{ConnectError, Connection, Opened};
 use crate::error;
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -24,11 +23,11 @@ const AT_ONCE: Duration = Duration::from_millis(1);
 
 /// The connections.
 #[derive(Default)]
-pub(crate) struct Links {
+pub(crate) struct SharedConnections {
     list: RefCell<Vec<Held>>,
     dialling: Cell<bool>,
     /// How many attempts to connect have failed, and why the last did.
-    failed: Cell<(u64, Option<Unmade>)>,
+    failed: Cell<(u64, Option<ConnectError>)>,
     /// How long the last attempt took to connect, and for TLS.
     pub(super) took: Cell<(Duration, Duration)>,
     /// The endpoint was asked by ALPN and chose HTTP/1.1.
@@ -47,34 +46,34 @@ struct Held {
 }
 
 /// The right to connect; others wait meanwhile. Dropped, they look again.
-pub(crate) struct Dialling(Rc<Pool>);
+pub(super) struct Dialling(Rc<SharedConnections>);
 
 impl Dialling {
     /// Tells all who wait why there is no connection.
-    pub(crate) fn fail(self, unmade: Unmade) {
-        self.0.links.note_failure(unmade);
+    pub(super) fn fail(self, why: ConnectError) {
+        self.0.note_failure(why);
     }
 }
 
 impl Drop for Dialling {
     fn drop(&mut self) {
-        self.0.links.dialling.set(false);
-        self.0.links.changed.notify_waiters();
+        self.0.dialling.set(false);
+        self.0.changed.notify_waiters();
     }
 }
 
 /// How full a connection may be to be taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Room {
+pub(super) enum Room {
     /// So that none need be opened.
     Ample,
     /// Anything.
     Any,
 }
 
-impl Links {
+impl SharedConnections {
     /// A stream of the connection with the fewest requests, among those with room.
-    pub(crate) fn take(&self, room: Room) -> Option<Connection> {
+    pub(super) fn take(&self, room: Room) -> Option<Connection> {
         let mut list = self.list.borrow_mut();
         if list.is_empty() {
             return None;
@@ -101,43 +100,68 @@ impl Links {
     }
 
     /// Whether the endpoint chose HTTP/1.1 when it was asked.
-    pub(crate) const fn chose_http1(&self) -> bool {
+    pub(super) const fn chose_http1(&self) -> bool {
         self.chose_http1.get()
     }
 
     /// Notes what the endpoint chose.
-    pub(crate) fn choose_http1(&self, chose: bool) {
+    pub(super) fn choose_http1(&self, chose: bool) {
         self.chose_http1.set(chose);
     }
 
-    pub(crate) const fn is_dialling(&self) -> bool {
+    pub(super) const fn is_dialling(&self) -> bool {
         self.dialling.get()
     }
 
     /// How many attempts to connect have failed.
-    pub(crate) const fn failures(&self) -> u64 {
+    pub(super) const fn failures(&self) -> u64 {
         self.failed.get().0
     }
 
     /// Why the last one failed, if there were more than that.
-    pub(crate) fn failed_since(&self, failures: u64) -> Option<Unmade> {
-        let (now, unmade) = self.failed.get();
-        unmade.filter(|_| now != failures)
+    pub(super) fn failed_since(&self, failures: u64) -> Option<ConnectError> {
+        let (now, why) = self.failed.get();
+        why.filter(|_| now != failures)
     }
 
     /// Whether the endpoint has said that it takes no requests for now (RFC 9113 §6.5.2, a limit of 0).
-    pub(crate) fn is_paused(&self) -> bool {
+    pub(super) fn is_paused(&self) -> bool {
         self.list.borrow().iter().any(|held| held.link.capacity() == 0)
     }
 
+    /// Reserves the right to connect.
+    pub(super) fn begin_dialling(self: &Rc<Self>) -> Dialling {
+        self.dialling.set(true);
+        Dialling(Rc::clone(self))
+    }
+
+    /// Takes a connection in and keeps it moving. `silent` is called when its peer gives no sign of life.
+    pub(super) fn add(
+        self: &Rc<Self>,
+        link: Link,
+        driver: Driver,
+        opened: Opened,
+        keepalive: Keepalive,
+        silent: impl FnOnce() + 'static,
+    ) {
+        let id = self.next.replace(self.next.get() + 1);
+        self.list.borrow_mut().push(Held { id, link, used: false, expires: opened.expires });
+        let shared = Rc::downgrade(self);
+        drop(tokio::task::spawn_local(async move {
+            if let Ended::Silent = drive(&shared, id, driver, opened, keepalive).await {
+                silent();
+            }
+        }));
+    }
+
     /// Waits for a stream to end or a connection to be made.
-    pub(crate) async fn changed(&self) {
+    pub(super) async fn changed(&self) {
         self.changed.notified().await;
     }
 
     /// Called when a stream has ended: one who waits can have its place. The driver hears of it only where it must: see
     /// [`drive`].
-    pub(crate) fn freed(&self, driver: Option<Arc<Notify>>) -> Box<dyn Fn() + Send + Sync> {
+    pub(super) fn freed(&self, driver: Option<Arc<Notify>>) -> Box<dyn Fn() + Send + Sync> {
         let changed = Arc::clone(&self.changed);
         match driver {
             None => Box::new(move || changed.notify_one()),
@@ -149,7 +173,7 @@ impl Links {
     }
 
     /// Lets a connection without requests go; tells whether there was one.
-    pub(crate) fn close_idle(&self) -> bool {
+    pub(super) fn close_idle(&self) -> bool {
         let mut list = self.list.borrow_mut();
         let idle = list.iter().position(|held| held.link.streams() == 0);
         idle.map(|i| list.swap_remove(i)).is_some()
@@ -174,23 +198,17 @@ impl Links {
     /// over and over.
     fn note_end(&self, held: &Held) {
         if !held.used {
-            self.note_failure(Unmade { cause: &error::UPSTREAM_CLOSED, elsewhere: true });
+            self.note_failure(ConnectError { cause: &error::UPSTREAM_CLOSED, elsewhere: true });
         }
     }
 
-    fn note_failure(&self, why: Unmade) {
+    fn note_failure(&self, why: ConnectError) {
         self.failed.set((self.failures() + 1, Some(why)));
     }
 }
 
-/// Reserves the right to connect.
-pub(crate) fn begin(pool: &Rc<Pool>) -> Dialling {
-    pool.links.dialling.set(true);
-    Dialling(Rc::clone(pool))
-}
-
 /// When an idle connection ends.
-pub(crate) struct Keepalive {
+pub(super) struct Keepalive {
     limit: Duration,
     /// Rung when a stream has ended.
     ended: Option<Arc<Notify>>,
@@ -198,34 +216,14 @@ pub(crate) struct Keepalive {
 
 impl Keepalive {
     /// To be woken for each stream that ends costs; a look every few seconds is enough for all but short limits.
-    pub(crate) fn new(limit: Duration) -> Self {
+    pub(super) fn new(limit: Duration) -> Self {
         Self { limit, ended: (limit < LOOK).then(Arc::default) }
     }
 
-    /// For [`Links::freed`].
-    pub(crate) fn ended(&self) -> Option<Arc<Notify>> {
+    /// For [`SharedConnections::freed`].
+    pub(super) fn ended(&self) -> Option<Arc<Notify>> {
         self.ended.clone()
     }
-}
-
-/// Takes a connection in and keeps it moving. `silent` is called when its peer gives no sign of life.
-pub(crate) fn add(
-    pool: &Rc<Pool>,
-    link: Link,
-    driver: Driver,
-    opened: Opened,
-    keepalive: Keepalive,
-    silent: impl FnOnce() + 'static,
-) {
-    let links = &pool.links;
-    let id = links.next.replace(links.next.get() + 1);
-    links.list.borrow_mut().push(Held { id, link, used: false, expires: opened.expires });
-    let pool = Rc::downgrade(pool);
-    drop(tokio::task::spawn_local(async move {
-        if let Ended::Silent = drive(&pool, id, driver, opened, keepalive).await {
-            silent();
-        }
-    }));
 }
 
 /// How a connection ended.
@@ -238,7 +236,7 @@ enum Ended {
 
 /// Keeps a connection moving until it ends. While it does, its place under the upstream's limit is taken.
 async fn drive(
-    pool: &Weak<Pool>,
+    shared: &Weak<SharedConnections>,
     id: u64,
     mut driver: Driver,
     opened: Opened,
@@ -254,7 +252,7 @@ async fn drive(
                 return Poll::Ready(Some(fault));
             }
             if driver.take_settings() {
-                with(pool, |links| links.changed.notify_waiters());
+                with(shared, |it| it.changed.notify_waiters());
             }
             deadline.poll_passed(cx).map(|()| None)
         });
@@ -275,20 +273,20 @@ async fn drive(
             let since = *idle_since.get_or_insert_with(Instant::now);
             if since.elapsed() >= keepalive.limit {
                 // Without its link the connection ends as soon as nothing is under way.
-                with(pool, |links| links.remove(id));
+                with(shared, |it| it.remove(id));
             }
         } else {
             idle_since = None;
         }
     };
-    with(pool, |links| links.ended(id));
+    with(shared, |it| it.ended(id));
     drop((driver, opened)); // in this order: its requests fail before others take its place
-    with(pool, |links| links.changed.notify_waiters());
+    with(shared, |it| it.changed.notify_waiters());
     how
 }
 
-fn with(pool: &Weak<Pool>, act: impl FnOnce(&Links)) {
-    if let Some(pool) = pool.upgrade() {
-        act(&pool.links);
+fn with(shared: &Weak<SharedConnections>, act: impl FnOnce(&SharedConnections)) {
+    if let Some(shared) = shared.upgrade() {
+        act(&shared);
     }
 }

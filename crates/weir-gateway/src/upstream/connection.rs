@@ -1,0 +1,88 @@
+//! One connection to an endpoint, and why there is none.
+
+use crate::error::Cause;
+use std::sync::Arc;
+use std::time::Instant;
+use tokio::sync::OwnedSemaphorePermit;
+use weir_telemetry::UpstreamCells;
+use weir_wire::Stream;
+
+/// A connection to an endpoint, or one stream of a shared one.
+pub(crate) struct Connection {
+    pub(crate) stream: Stream,
+    /// Whether it, or the connection it is a stream of, has carried an exchange before.
+    pub(crate) reused: bool,
+    /// What it holds while it is open. A stream holds nothing: its connection does.
+    opened: Option<Opened>,
+}
+
+/// What an open connection holds: its place in the counts and under the upstream's limit.
+pub(crate) struct Opened {
+    pub(super) expires: Option<Instant>,
+    cells: Arc<UpstreamCells>,
+    _permit: Option<OwnedSemaphorePermit>,
+}
+
+/// Why there is no connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ConnectError {
+    pub(crate) cause: &'static Cause,
+    /// Another endpoint can be tried.
+    pub(crate) elsewhere: bool,
+}
+
+// === impl Connection ===
+
+impl Connection {
+    /// One that carries one exchange at a time.
+    pub(super) const fn exclusive(stream: Stream, opened: Opened) -> Self {
+        Self { stream, reused: false, opened: Some(opened) }
+    }
+
+    /// One stream of a connection that carries many.
+    pub(super) const fn shared(stream: Stream, reused: bool) -> Self {
+        Self { stream, reused, opened: None }
+    }
+
+    /// Whether it may carry another exchange: it is not too old, and its peer has neither closed it nor said anything.
+    pub(super) fn is_good(&mut self, now: Instant) -> bool {
+        self.is_young(now) && self.stream.is_quiet()
+    }
+
+    pub(super) fn is_young(&self, now: Instant) -> bool {
+        self.opened.as_ref().is_some_and(|o| o.expires.is_none_or(|end| end > now))
+    }
+
+    /// Where it is counted.
+    pub(super) fn cells(&self) -> Option<&UpstreamCells> {
+        self.opened.as_ref().map(|opened| &*opened.cells)
+    }
+}
+
+// === impl Opened ===
+
+impl Opened {
+    pub(super) fn new(
+        expires: Option<Instant>,
+        cells: &Arc<UpstreamCells>,
+        permit: Option<OwnedSemaphorePermit>,
+    ) -> Self {
+        cells.connections_open.inc();
+        Self { expires, cells: Arc::clone(cells), _permit: permit }
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        self.cells.connections_open.dec();
+    }
+}
+
+// === impl ConnectError ===
+
+impl ConnectError {
+    /// What no other endpoint would change.
+    pub(super) const fn here(cause: &'static Cause) -> Self {
+        Self { cause, elsewhere: false }
+    }
+}

@@ -1,0 +1,115 @@
+//! An endpoint: what all cores share of it, and what each core has of its own.
+
+use super::pool::Pool;
+use crate::error::Cause;
+use arc_swap::ArcSwap;
+use smallvec::SmallVec;
+use std::cell::Cell;
+use std::fmt;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use weir_telemetry::{EndpointCells, EndpointId, log};
+use weir_wire::listen::Address;
+
+/// One address of an upstream.
+#[derive(Debug)]
+pub(crate) struct Endpoint {
+    pub(crate) address: Address,
+    /// How logs and metrics call it: the address.
+    pub(crate) label: Arc<str>,
+    /// Host and port as written in the config.
+    pub(crate) authority: Arc<str>,
+    /// The host alone: what TLS asks for and verifies.
+    pub(crate) server_name: Arc<str>,
+    pub(crate) weight: u32,
+    pub(crate) cells: EndpointId,
+}
+
+/// The endpoints of an upstream as they are now.
+#[derive(Debug)]
+pub(crate) struct Published {
+    list: ArcSwap<Vec<Arc<Endpoint>>>,
+    generation: AtomicU64,
+}
+
+/// An endpoint as one core has it.
+pub(crate) struct LocalEndpoint {
+    pub(crate) endpoint: Arc<Endpoint>,
+    pub(crate) pool: Rc<Pool>,
+    pub(crate) cells: Arc<EndpointCells>,
+    /// Attempts of this core under way.
+    pub(crate) active: Cell<u32>,
+    /// The running weight of smooth round robin.
+    pub(crate) current: Cell<i64>,
+}
+
+/// Endpoints that an exchange has tried in vain, by index.
+pub(crate) type Tried = SmallVec<[usize; 4]>;
+
+/// Counts an attempt as under way at its endpoint.
+pub(crate) struct Active {
+    endpoints: Rc<[LocalEndpoint]>,
+    index: usize,
+}
+
+// === impl Published ===
+
+impl Published {
+    pub(crate) fn new(list: Vec<Arc<Endpoint>>) -> Arc<Self> {
+        Arc::new(Self { list: ArcSwap::from_pointee(list), generation: AtomicU64::new(1) })
+    }
+
+    /// Replaces the endpoints. Connections to the ones that stay are kept; those to the others end with their exchange.
+    pub(crate) fn publish(&self, list: Vec<Arc<Endpoint>>) {
+        self.list.store(Arc::new(list));
+        self.generation.fetch_add(1, Ordering::Release);
+    }
+
+    pub(crate) fn list(&self) -> Arc<Vec<Arc<Endpoint>>> {
+        self.list.load_full()
+    }
+
+    /// A number that changes with the list; never 0.
+    pub(super) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+}
+
+// === impl Active ===
+
+impl Active {
+    pub(crate) fn new(endpoints: &Rc<[LocalEndpoint]>, index: usize) -> Self {
+        let it = Self { endpoints: Rc::clone(endpoints), index };
+        it.get().active.set(it.get().active.get() + 1);
+        it.get().cells.active.inc();
+        it
+    }
+
+    /// Where it is counted.
+    pub(crate) fn place(&self) -> (Rc<[LocalEndpoint]>, usize) {
+        (Rc::clone(&self.endpoints), self.index)
+    }
+
+    pub(crate) fn get(&self) -> &LocalEndpoint {
+        &self.endpoints[self.index]
+    }
+}
+
+impl Drop for Active {
+    fn drop(&mut self) {
+        let endpoint = self.get();
+        endpoint.active.set(endpoint.active.get() - 1);
+        endpoint.cells.active.dec();
+    }
+}
+
+/// One line of the log for a failing endpoint; at most one a second, with a count of the others.
+pub(crate) fn complain(upstream: &str, endpoint: &str, cause: &Cause, e: &dyn fmt::Display) {
+    static SEEN: log::Every = log::every(Duration::from_secs(1));
+    SEEN.warn(
+        "upstream failed",
+        &[("upstream", &upstream), ("endpoint", &endpoint), ("cause", &cause.code), ("error", &e)],
+    );
+}

@@ -1,0 +1,191 @@
+//! An upstream as one core has it: its endpoints with their pools, its balancer, and those who wait for a connection.
+
+use super::balance::Balance;
+use super::connection::Connection;
+use super::endpoint::{Active, LocalEndpoint, Tried};
+use super::gate::Gate;
+use super::pool::PoolKey;
+use super::resources::Resources;
+use super::spec::Upstream;
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use weir_telemetry::UpstreamCells;
+
+/// An upstream as one core has it.
+pub(crate) struct LocalUpstream {
+    pub(crate) spec: Arc<Upstream>,
+    pub(crate) cells: Arc<UpstreamCells>,
+    pub(super) resources: Rc<Resources>,
+    seen: Cell<u64>,
+    endpoints: RefCell<Rc<[LocalEndpoint]>>,
+    balance: RefCell<Box<dyn Balance>>,
+    /// Whose turn it is where other cores wait too.
+    turn: Cell<bool>,
+    /// Exchanges of this core that wait for a connection under the limit.
+    waiters: RefCell<VecDeque<oneshot::Sender<Given>>>,
+}
+
+/// What waiting at the gate brought.
+pub(super) enum Waited {
+    /// A connection that was given back.
+    Given(Given),
+    /// The right to open one.
+    Permit(OwnedSemaphorePermit),
+    /// Too many wait already.
+    TooMany,
+    /// It took too long.
+    TooLong,
+}
+
+/// A connection handed from one exchange to the next, and where it leads.
+pub(super) struct Given {
+    pub(super) connection: Connection,
+    pub(super) endpoints: Rc<[LocalEndpoint]>,
+    pub(super) index: usize,
+}
+
+/// A place in the queue at the gate. Dropped, it is left.
+pub(super) struct Waiting<'a>(&'a LocalUpstream, &'a Gate);
+
+impl LocalUpstream {
+    pub(crate) fn new(spec: Arc<Upstream>, resources: &Rc<Resources>) -> Self {
+        let cells = resources.cells.upstream(&spec.cells);
+        let balance = (spec.balancer.make)(resources.seed());
+        Self {
+            spec,
+            cells,
+            resources: Rc::clone(resources),
+            seen: Cell::new(0),
+            endpoints: RefCell::new(Rc::new([])),
+            balance: RefCell::new(balance),
+            waiters: RefCell::default(),
+            turn: Cell::new(false),
+        }
+    }
+
+    /// The endpoints as they are now.
+    pub(crate) fn endpoints(&self) -> Rc<[LocalEndpoint]> {
+        let generation = self.spec.published.generation();
+        if self.seen.get() != generation {
+            let list = self.spec.published.list();
+            let fresh = list.iter().map(|endpoint| LocalEndpoint {
+                pool: self.resources.pool(PoolKey {
+                    address: endpoint.address.clone(),
+                    tls: Arc::clone(&self.spec.tls_key),
+                    server_name: if self.spec.tls.is_some() {
+                        Arc::clone(&endpoint.server_name)
+                    } else {
+                        Arc::from("")
+                    },
+                    gate: self.spec.gate.as_ref().map(|g| g.id()),
+                }),
+                cells: self.resources.cells.endpoint(&endpoint.cells),
+                endpoint: Arc::clone(endpoint),
+                active: Cell::new(0),
+                current: Cell::new(0),
+            });
+            *self.endpoints.borrow_mut() = fresh.collect();
+            self.seen.set(generation);
+        }
+        Rc::clone(&self.endpoints.borrow())
+    }
+
+    /// Chooses an endpoint that was not tried yet.
+    pub(crate) fn pick(&self, endpoints: &[LocalEndpoint], tried: &Tried) -> Option<usize> {
+        match endpoints {
+            [] => None,
+            [_] => tried.is_empty().then_some(0),
+            _ => self.balance.borrow_mut().pick(endpoints, tried),
+        }
+    }
+
+    /// Takes back a connection whose exchange is wholly over: to whoever waits for one, or into the pool.
+    pub(crate) fn give_back(&self, active: &Active, mut connection: Connection, now: Instant) {
+        if self.spec.keepalive.is_zero() || connection.stream.h2().is_some() {
+            return; // `keepalive: 0s` turns reuse off; a stream is over
+        }
+        connection.reused = true;
+        if let Some(gate) = &self.spec.gate
+            && gate.is_wanted()
+        {
+            if !connection.is_good(now) {
+                return; // closing it frees its place for whoever waits
+            }
+            // Whoever waits on another core gets every second place: a core that only served its own would keep the
+            // others waiting for as long as it is busy.
+            let elsewhere = gate.waiting() > self.waiters.borrow().len();
+            if elsewhere && self.turn.replace(!self.turn.get()) {
+                return;
+            }
+            let waiter = self.waiters.borrow_mut().pop_front();
+            if let Some(waiter) = waiter {
+                let (endpoints, index) = active.place();
+                // If the waiter has just left, the connection closes and its place is free for another.
+                let _ = waiter.send(Given { connection, endpoints, index });
+            }
+            return; // another core waits: closing it frees its place
+        }
+        active.get().pool.give(connection, now);
+    }
+
+    /// Closes idle connections that are too old, and one where another core waits for a place.
+    pub(crate) fn sweep(&self, now: Instant) {
+        for endpoint in self.endpoints().iter() {
+            endpoint.pool.sweep(self.spec.keepalive, now);
+        }
+        if self.spec.gate.as_ref().is_some_and(|g| g.is_wanted()) {
+            self.close_one_idle();
+        }
+    }
+
+    /// Closes one idle connection of this upstream, if there is one, so that its place under the limit is free.
+    fn close_one_idle(&self) -> bool {
+        self.endpoints.borrow().iter().any(|e| e.pool.close_oldest())
+    }
+
+    /// The right to open a connection; an idle one of this upstream makes room where there is no place.
+    pub(super) fn enter(&self, gate: &Gate) -> Option<OwnedSemaphorePermit> {
+        gate.enter().or_else(|| self.close_one_idle().then(|| gate.enter()).flatten())
+    }
+
+    /// A place in the queue; `None` when too many wait already.
+    pub(super) fn queue<'a>(&'a self, gate: &'a Gate) -> Option<Waiting<'a>> {
+        if !gate.join() {
+            return None;
+        }
+        self.cells.pending.inc();
+        Some(Waiting(self, gate))
+    }
+
+    /// Waits for a connection or a permit.
+    pub(super) async fn wait(&self, gate: &Gate, timeout: Duration) -> Waited {
+        let Some(_waiting) = self.queue(gate) else { return Waited::TooMany };
+        let (give, mut given) = oneshot::channel();
+        self.waiters.borrow_mut().push_back(give);
+        tokio::select! {
+            biased;
+            given = &mut given => match given {
+                Ok(given) => Waited::Given(given),
+                Err(_) => Waited::TooLong, // the upstream is gone with its snapshot
+            },
+            permit = gate.acquire() => match permit {
+                Some(permit) => Waited::Permit(permit),
+                None => Waited::TooLong,
+            },
+            () = tokio::time::sleep(timeout) => Waited::TooLong,
+        }
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let Self(upstream, gate) = self;
+        gate.leave();
+        upstream.cells.pending.dec();
+        upstream.waiters.borrow_mut().retain(|w| !w.is_closed());
+    }
+}

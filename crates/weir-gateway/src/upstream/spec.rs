@@ -1,0 +1,76 @@
+//! An upstream as compiled from the config: the same object on every core, and kept across reloads that do not change it.
+
+use super::balance;
+use super::discover::dns;
+use super::endpoint::Published;
+use super::gate::Gate;
+use std::sync::Arc;
+use std::time::Duration;
+use weir_telemetry::UpstreamId;
+use weir_wire::tls::ClientTls;
+
+/// A named group of endpoints, as run.
+#[derive(Debug)]
+pub(crate) struct Upstream {
+    pub(crate) name: Arc<str>,
+    pub(crate) published: Arc<Published>,
+    /// What discovery keeps `published` up to date from.
+    pub(crate) names: Arc<dns::Names>,
+    pub(crate) tls: Option<ClientTls>,
+    /// What tells this TLS policy from another: connections are shared only between equal ones.
+    pub(crate) tls_key: Arc<str>,
+    pub(crate) protocol: Protocol,
+    pub(crate) host: HostPolicy,
+    pub(crate) balancer: &'static balance::Kind,
+    pub(crate) timeouts: Timeouts,
+    /// How long a pooled connection may be idle.
+    pub(crate) keepalive: Duration,
+    /// How old a pooled connection may grow.
+    pub(crate) max_age: Option<Duration>,
+    /// Longest response head by HTTP/2, in bytes.
+    pub(crate) head_bytes: u32,
+    pub(crate) gate: Option<Arc<Gate>>,
+    pub(crate) cells: UpstreamId,
+}
+
+/// What an upstream speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    Http1,
+    Http2,
+    /// What each endpoint chooses when TLS begins.
+    Negotiated,
+}
+
+impl Protocol {
+    /// Its name in a config.
+    pub(crate) const fn name(self, tls: bool) -> &'static str {
+        match (self, tls) {
+            (Self::Http1, _) => "http1",
+            (Self::Http2, true) => "h2",
+            (Self::Http2, false) => "h2c",
+            (Self::Negotiated, _) => "auto",
+        }
+    }
+}
+
+/// The waits of an attempt. Zero means none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Timeouts {
+    pub(crate) connect: Duration,
+    pub(crate) response: Duration,
+    pub(crate) body: Duration,
+    pub(crate) tunnel: Duration,
+    pub(crate) exchange: Duration,
+}
+
+/// Which Host an upstream is sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum HostPolicy {
+    /// The endpoint's own, as written in the config.
+    Endpoint,
+    /// This one.
+    Literal(Box<str>),
+    /// The client's.
+    Preserve,
+}
