@@ -59,7 +59,10 @@ fn upstreams(page: &mut String, status: &Status) {
             let _ = writeln!(page, "<tr><td>{}<td class=\"down\">no endpoint<td><td>", escape(name));
         }
         for endpoint in endpoints {
-            let (class, health) = if endpoint.healthy { ("up", "healthy") } else { ("down", "unhealthy") };
+            let (class, health) = match &endpoint.out {
+                None => ("up", "healthy".to_owned()),
+                Some(out) => ("down", format!("{} since {}", escape(out.cause), escape(&out.since))),
+            };
             let (name, address) = (escape(name), escape(&endpoint.address));
             let weight = endpoint.weight;
             let _ = writeln!(

@@ -6,11 +6,12 @@
 use crate::core::Core;
 use crate::error::{self, Cause};
 use crate::filter::{Answer, CALL_BODY_BYTES, Call, CallRequest, Waiting};
-use crate::upstream::{Active, ConnectError, Connection, LocalUpstream, Tried, Wanted, connect};
+use crate::upstream::{Attempts, Connection, LocalUpstream, Race, connect};
 use std::future::poll_fn;
 use std::rc::{Rc, Weak};
 use std::time::Instant;
 use weir_h1::{BodyKind, BodyReader, FieldName, Method, Progress, ResponseHead, Step, parse_response};
+use weir_telemetry::Attempt as Outcome;
 
 /// How the filters of a core reach its upstreams.
 pub(crate) fn caller(core: &Weak<Core>) -> Rc<dyn Call> {
@@ -41,26 +42,21 @@ async fn call(
     upstream: &Rc<LocalUpstream>,
     request: &CallRequest,
 ) -> Result<Answer, &'static Cause> {
-    let endpoints = upstream.endpoints();
-    let mut tried = Tried::new();
-    let mut fresh = false;
-    let mut last = &error::NO_ENDPOINT;
+    let head = render(request)?;
+    let idempotent = Method::of(request.method.as_bytes()).is_idempotent();
+    let mut attempts = Attempts::new(upstream);
     loop {
-        let Some(chosen) = upstream.pick(&endpoints, &tried) else { return Err(last) };
-        let mut active = Active::new(&endpoints, chosen);
-        let wanted = Wanted { fresh, once: false, left: None };
-        let mut connection = match connect(upstream, &mut active, wanted).await {
+        let mut active = attempts.next(upstream)?;
+        let mut connection = match connect(upstream, &mut active, attempts.wanted(!idempotent)).await {
             Ok(connected) => connected.connection,
-            Err(ConnectError { cause, elsewhere: true }) => {
-                tried.push(chosen);
-                last = cause;
+            Err(e) => {
+                attempts.unreached(upstream, &active, e)?;
                 continue;
             }
-            Err(ConnectError { cause, .. }) => return Err(cause),
         };
-        let reused = connection.reused;
+        let mut sent = 0;
         let limit = upstream.spec.timeouts.response;
-        let work = exchange(core, upstream, &mut connection, request);
+        let work = exchange(core, &mut connection, request, &head, &mut sent);
         let outcome = if limit.is_zero() {
             work.await
         } else {
@@ -68,26 +64,41 @@ async fn call(
         };
         match outcome {
             Ok((answer, keep)) => {
+                upstream.cells.attempt(Outcome::Answered);
                 if keep {
                     upstream.give_back(&active, connection, Instant::now());
                 }
                 return Ok(answer);
             }
-            // The keep-alive race; a call has no body and asks, so it may be repeated.
-            Err(cause) if reused && *cause == error::UPSTREAM_CLOSED => fresh = true,
-            Err(cause) => return Err(cause),
+            Err(cause) => {
+                upstream.cells.attempt(outcome_of(cause));
+                // As in `exchange/attempt.rs`: the keep-alive race, and what HTTP/2 says was not looked at.
+                let h2 = connection.stream.h2();
+                let unseen = h2.as_ref().is_some_and(|stream| stream.is_refused());
+                let reset = h2.is_some_and(|stream| stream.is_reset_by_peer());
+                let ended = !reset && *cause == error::UPSTREAM_CLOSED;
+                let raced = unseen || (ended && connection.reused && (idempotent || sent == 0));
+                let race = if reset { Race::Stream } else { Race::Connection };
+                if !raced || !attempts.raced(&active, race) {
+                    return Err(cause);
+                }
+            }
         }
     }
 }
 
-/// One request and its answer; whether the connection can be kept.
-async fn exchange(
-    core: &Rc<Core>,
-    upstream: &LocalUpstream,
-    connection: &mut Connection,
-    request: &CallRequest,
-) -> Result<(Answer, bool), &'static Cause> {
-    // What a filter of another program asks is checked where it is emitted, as every generated value is.
+fn outcome_of(cause: &Cause) -> Outcome {
+    if *cause == error::BAD_RESPONSE {
+        Outcome::ProtocolError
+    } else if *cause == error::RESPONSE_TIMEOUT {
+        Outcome::ResponseTimeout
+    } else {
+        Outcome::Reset
+    }
+}
+
+/// The head of a request. What a filter of another program asks is checked here, as every generated value is.
+fn render(request: &CallRequest) -> Result<Vec<u8>, &'static Cause> {
     let target = |b: u8| b > 0x20 && b < 0x7f;
     let sound = !request.method.is_empty()
         && request.method.bytes().all(|b| b.is_ascii_alphabetic() || b == b'-')
@@ -108,16 +119,26 @@ async fn exchange(
         out.extend_from_slice(b"\r\n");
     }
     out.extend_from_slice(b"\r\n");
-    let mut written = 0;
-    while written < out.len() {
-        let rest = out.get(written..).unwrap_or_default();
+    Ok(out)
+}
+
+/// One request and its answer; whether the connection can be kept. `sent`: how much of the request was written.
+async fn exchange(
+    core: &Rc<Core>,
+    connection: &mut Connection,
+    request: &CallRequest,
+    out: &[u8],
+    sent: &mut usize,
+) -> Result<(Answer, bool), &'static Cause> {
+    while *sent < out.len() {
+        let rest = out.get(*sent..).unwrap_or_default();
         let n = poll_fn(|cx| connection.stream.poll_write(cx, rest))
             .await
             .map_err(|_| &error::UPSTREAM_CLOSED)?;
         if n == 0 {
             return Err(&error::UPSTREAM_CLOSED);
         }
-        written += n;
+        *sent += n;
     }
     poll_fn(|cx| connection.stream.poll_finish(cx, &[])).await.map_err(|_| &error::UPSTREAM_CLOSED)?;
 
@@ -137,7 +158,6 @@ async fn exchange(
                 }
                 let method = if request.method == "HEAD" { Method::Head } else { Method::Get };
                 let (body, clean) = read_body(connection, &head, method).await?;
-                upstream.cells.attempt(weir_telemetry::Attempt::Answered);
                 let keep = clean && head.connection() == weir_h1::Connection::KeepAlive;
                 return Ok((answer(&head, body), keep));
             }

@@ -80,6 +80,7 @@ causes! {
     INTERNAL "internal" 500 "The gateway failed." "nothing: please report it with the log line";
     METHOD_REFUSED "method_refused" 501 "The gateway is no forward proxy: CONNECT is refused." "nothing";
     NO_ENDPOINT "no_endpoint" 503 "The upstream has no endpoint that could be tried." "upstreams.*.endpoints, or the DNS name in it";
+    NO_HEALTHY_ENDPOINT "no_healthy_endpoint" 503 "Every endpoint of the upstream is out of rotation, and each was tried a moment ago." "upstreams.*.endpoints: `weir status` tells why each is out";
     NO_ROUTE "no_route" 404 "No route matches the request." "routes: `weir explain METHOD URL` tells why each did not";
     OUT_OF_DESCRIPTORS "out_of_descriptors" 503 "The gateway has no file descriptor left for a connection to the upstream." "the limit of open files (ulimit -n, LimitNOFILE=), or limits.connections";
     PENDING_LIMIT "pending_limit" 503 "Too many requests wait for a connection to the upstream." "upstreams.*.limits.pending";

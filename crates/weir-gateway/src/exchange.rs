@@ -109,8 +109,6 @@ pub(crate) struct Exchange<'c> {
     forwarded: Option<Vec<u8>>,
     /// What an attempt left that may be repeated: the body so far, and what follows it.
     unsent: Option<Box<Relay>>,
-    /// Whether the connection of the last attempt that failed has ended, and not its stream only.
-    ended: bool,
     phase: Phase,
     /// Whether the request is gRPC, and the deadline that its client set.
     grpc: bool,
@@ -182,7 +180,6 @@ impl<'c> Exchange<'c> {
             leftover: Vec::new(),
             forwarded: None,
             unsent: None,
-            ended: false,
             phase: Phase::Open,
             grpc,
             grpc_timeout,

@@ -17,7 +17,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::{mpsc, watch};
-use weir_telemetry::{Exposition, Setup, Telemetry, log};
+use weir_telemetry::{Exposition, Setup, Telemetry, log, timestamp};
 
 /// A running gateway. Cheap to clone; it runs until [`Gateway::stop`] or [`Gateway::drain`] ends it, whoever else is gone.
 #[derive(Clone)]
@@ -99,6 +99,20 @@ pub struct EndpointStatus {
     pub weight: u32,
     /// Whether it is in rotation.
     pub healthy: bool,
+    /// Why it is not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub out: Option<OutOfRotation>,
+}
+
+/// Why an endpoint is out of rotation.
+#[derive(Clone, Debug, Serialize)]
+pub struct OutOfRotation {
+    /// What happened last: the code of a cause.
+    pub cause: &'static str,
+    /// Since when, RFC 3339.
+    pub since: String,
+    /// When it is tried again, RFC 3339; what is past waits for the next request.
+    pub until: String,
 }
 
 impl fmt::Display for StartError {
@@ -433,6 +447,11 @@ fn endpoints(upstream: &crate::upstream::Upstream) -> Vec<EndpointStatus> {
         address: e.label.to_string(),
         weight: e.weight,
         healthy: e.cells.healthy(),
+        out: e.health.out().map(|out| OutOfRotation {
+            cause: out.cause.code,
+            since: timestamp(out.since),
+            until: timestamp(out.until),
+        }),
     };
     list.iter().map(status).collect()
 }

@@ -43,7 +43,8 @@ pub enum Method {
 }
 
 impl Method {
-    pub(crate) fn of(name: &[u8]) -> Self {
+    /// The method of that name, which is case-sensitive (RFC 9110 §9.1).
+    pub fn of(name: &[u8]) -> Self {
         match name {
             b"CONNECT" => Self::Connect,
             b"DELETE" => Self::Delete,

@@ -36,3 +36,4 @@ pub use series::{
     UpstreamCells, UpstreamId,
 };
 pub use sink::Output;
+pub use time::timestamp;

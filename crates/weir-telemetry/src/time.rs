@@ -37,6 +37,11 @@ impl Stamp {
     }
 }
 
+/// A moment as logs write it: UTC, RFC 3339, to the millisecond.
+pub fn timestamp(time: SystemTime) -> String {
+    String::from_utf8_lossy(Stamp::new().text(time)).into_owned()
+}
+
 fn digits(out: &mut [u8], mut value: u64) {
     for digit in out.iter_mut().rev() {
         *digit = b'0' + (value % 10) as u8;

@@ -1,7 +1,7 @@
 //! Phase 4: attempts at endpoints, until one answers with a response head.
 //!
-//! Repeated are only three things, and none can do harm: a connection that was refused (another endpoint is tried); the
-//! keep-alive race: a *reused* connection that ends before any byte of a response, when the request is idempotent or no
+//! `upstream/attempts.rs` knows which endpoint is next. Repeated are only three things, and none can do harm: a connect that
+//! failed (another endpoint is tried); the keep-alive race: a *reused* connection that ends before any byte of a response, when the request is idempotent or no
 //! byte of it was written (RFC 9112 §9.3.1); and what an upstream says by HTTP/2 that it has not looked at (RFC 9113 §8.7).
 
 use super::upload::{BodyWatch, Failure, Upload, Waits, await_head, client_fault, upstream_failure};
@@ -10,7 +10,9 @@ use crate::error::{self, Cause};
 use crate::filter::Hooks;
 use crate::forward::{self, ForwardingFields};
 use crate::grpc;
-use crate::upstream::{Active, ConnectError, Connection, LocalUpstream, Tried, Wanted, complain, connect};
+use crate::upstream::{
+    Active, Attempts, ConnectError, Connection, LocalUpstream, Race, Wanted, complain, connect,
+};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use weir_h1::{BodyKind, FieldName, ResponseHead, Version};
@@ -30,9 +32,12 @@ pub(super) struct Attempt {
 /// Most interim responses to one request, in case an upstream never comes to the final one.
 const MAX_INTERIM: u32 = 16;
 
-/// How often the keep-alive race is repeated on a pooled connection before a fresh one is made, which is the last. A
-/// stream that was refused has a connection that lives: to open another each time would answer load with load.
-const MAX_RACES: u32 = 1;
+/// A connection that brought a response head.
+struct Answered {
+    connection: Connection,
+    response: Box<ResponseHead>,
+    upload: Upload,
+}
 
 impl Exchange<'_> {
     /// Tries endpoints until one answers.
@@ -42,31 +47,27 @@ impl Exchange<'_> {
         index: usize,
     ) -> Result<Attempt, Stop> {
         self.record.upstream = Some(index);
-        let endpoints = upstream.endpoints();
-        let mut tried = Tried::new();
-        let mut races = 0;
-        let mut last = &error::NO_ENDPOINT;
+        let mut attempts = Attempts::new(upstream);
         loop {
-            let Some(chosen) = upstream.pick(&endpoints, &tried) else { return Err(Stop::refuse(last)) };
-            let mut active = Active::new(&endpoints, chosen);
-            self.record.endpoint = Some((Rc::clone(&endpoints), chosen));
+            let mut active = attempts.next(upstream).map_err(Stop::refuse)?;
+            self.record.endpoint = Some(active.place());
             self.record.attempts += 1;
             if self.record.attempts > 1 {
                 upstream.cells.retries.inc();
             }
-            let connection =
-                match self.connect(upstream, &mut active, races > MAX_RACES && self.ended).await? {
-                    Ok(connection) => connection,
-                    Err(ConnectError { cause, elsewhere: true }) => {
-                        tried.push(chosen);
-                        last = cause;
-                        continue;
-                    }
-                    Err(ConnectError { cause, .. }) => return Err(Stop::refuse(cause)),
-                };
-            match self.send(upstream, active, connection).await {
-                Ok(attempt) => return Ok(attempt),
-                Err(Failure::Upstream { raced: true, .. }) if races <= MAX_RACES => races += 1,
+            let connection = match self.connect(upstream, &mut active, &attempts).await? {
+                Ok(connection) => connection,
+                Err(e) => {
+                    attempts.unreached(upstream, &active, e).map_err(Stop::refuse)?;
+                    continue;
+                }
+            };
+            match self.send(upstream, &active, connection).await {
+                Ok(Answered { connection, response, upload }) => {
+                    let upstream = Rc::clone(upstream);
+                    return Ok(Attempt { upstream, active, connection, response, upload });
+                }
+                Err(Failure::Upstream { raced: Some(race), .. }) if attempts.raced(&active, race) => {}
                 Err(Failure::Upstream { cause, .. }) => return Err(Stop::refuse(cause)),
                 Err(Failure::Client(stop)) => return Err(stop),
             }
@@ -78,12 +79,12 @@ impl Exchange<'_> {
         &mut self,
         upstream: &Rc<LocalUpstream>,
         active: &mut Active,
-        fresh: bool,
+        attempts: &Attempts,
     ) -> Result<Result<Connection, ConnectError>, Stop> {
         let once = !self.head.method().is_idempotent();
         let end = self.end(upstream.spec.timeouts.exchange);
         let left = end.map(|(end, cause)| (end.saturating_duration_since(Instant::now()), cause));
-        let wanted = Wanted { fresh, once, left };
+        let wanted = Wanted { left, ..attempts.wanted(once) };
         let connected = match unless_gone(self.client, connect(upstream, active, wanted)).await {
             Ok(Ok(connected)) => connected,
             Ok(Err(why)) => return Ok(Err(why)),
@@ -126,13 +127,12 @@ impl Exchange<'_> {
     /// Sends the request and waits for a response head, passing interim responses on.
     async fn send(
         &mut self,
-        upstream: &Rc<LocalUpstream>,
-        active: Active,
+        upstream: &LocalUpstream,
+        active: &Active,
         mut connection: Connection,
-    ) -> Result<Attempt, Failure> {
-        let spec = Rc::clone(upstream);
-        let spec = &spec.spec;
-        let mut upload = self.begin_upload(spec, &active, &connection)?;
+    ) -> Result<Answered, Failure> {
+        let spec = &upstream.spec;
+        let mut upload = self.begin_upload(spec, active, &connection)?;
         let began = Instant::now();
         let wait = self.waits(spec, began, connection.stream.h2().is_some());
         let _waiting = self.client.handle.wait();
@@ -150,10 +150,9 @@ impl Exchange<'_> {
                     upstream.cells.attempt(Outcome::Answered);
                     self.record.body_in = self.record.body_in.max(upload.relay.taken());
                     if response.status() == 101 && (self.head.upgrade().is_none() || !upload.done) {
-                        return Err(Failure::Upstream { cause: &error::UPGRADE_REFUSED, raced: false });
+                        return Err(Failure::Upstream { cause: &error::UPGRADE_REFUSED, raced: None });
                     }
-                    let upstream = Rc::clone(upstream);
-                    return Ok(Attempt { upstream, active, connection, response, upload });
+                    return Ok(Answered { connection, response, upload });
                 }
                 Ok(()) => {
                     upload.expects_continue &= response.status() != 100;
@@ -170,13 +169,12 @@ impl Exchange<'_> {
             self.record.body_in = self.record.body_in.max(upload.relay.taken());
             self.keep_what_follows(&upload);
             self.client.core.give_response(response);
-            let failure = self.judge(failure, upstream, &active, &connection, &upload);
-            self.ended = !connection.stream.h2().is_some_and(H2Stream::is_reset_by_peer);
+            let failure = self.judge(failure, upstream, active, &connection, &upload);
             self.unsent =
-                matches!(failure, Failure::Upstream { raced: true, .. }).then(|| Box::new(upload.relay));
+                matches!(failure, Failure::Upstream { raced: Some(_), .. }).then(|| Box::new(upload.relay));
             return Err(failure);
         }
-        Err(Failure::Upstream { cause: &error::BAD_RESPONSE, raced: false })
+        Err(Failure::Upstream { cause: &error::BAD_RESPONSE, raced: None })
     }
 
     fn waits(&self, spec: &crate::upstream::Upstream, began: Instant, h2: bool) -> Waits {
@@ -226,7 +224,8 @@ impl Exchange<'_> {
         let unseen = connection.stream.h2().is_some_and(H2Stream::is_refused);
         let repeatable = upload.relay.is_repeatable() && !upload.heard;
         let raced = repeatable && (unseen || (ended && connection.reused && harmless));
-        if !raced {
+        let raced = raced.then_some(if reset { Race::Stream } else { Race::Connection });
+        if raced.is_none() {
             complain(&upstream.spec.name, &active.get().endpoint.label, cause, &cause.meaning);
         }
         Failure::Upstream { cause, raced }

@@ -8,7 +8,7 @@ use crate::client::Client;
 use crate::core::Local;
 use crate::error::{self, Cause};
 use crate::filter::{Cx, Flow, Hooks};
-use crate::upstream::Connection;
+use crate::upstream::{Connection, Race};
 use smallvec::SmallVec;
 use std::future::poll_fn;
 use std::io;
@@ -43,7 +43,7 @@ pub(super) enum Failure {
     /// The client's side is at fault, or a filter refused: no upstream can help.
     Client(Stop),
     /// The upstream's connection ended or failed. `raced`: the keep-alive race, and it may be repeated.
-    Upstream { cause: &'static Cause, raced: bool },
+    Upstream { cause: &'static Cause, raced: Option<Race> },
 }
 
 /// The waits of an attempt.
@@ -222,7 +222,7 @@ fn arm(client: &mut Client, relay: &Relay, waits: &Waits) -> On {
 }
 
 pub(super) const fn upstream_failure(cause: &'static Cause) -> Failure {
-    Failure::Upstream { cause, raced: false }
+    Failure::Upstream { cause, raced: None }
 }
 
 fn bad_response(e: &weir_h1::Error) -> Failure {

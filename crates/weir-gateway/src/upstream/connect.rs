@@ -1,7 +1,7 @@
 //! The way to a connection: from the pool, by waiting at the gate, or by dialling.
 
 use super::connection::{ConnectError, Connection};
-use super::endpoint::Active;
+use super::endpoint::{Active, LocalEndpoint};
 use super::gate::Gate;
 use super::local::{LocalUpstream, Waited};
 use super::open::{Opening, open};
@@ -80,6 +80,9 @@ pub(crate) async fn connect(
         // Boxed: dialling is rare, and its future would make that of every idle connection larger.
         Entered::Dial(permit) => {
             let at = active.get();
+            if is_avoided(at) {
+                return Err(ConnectError::AVOIDED);
+            }
             let Opening { exclusive, connect, tls } =
                 Box::pin(open(upstream, at, permit, wanted.left)).await?;
             // An endpoint that chose HTTP/1.1 before may choose otherwise now.
@@ -128,7 +131,7 @@ async fn enter_shared(
     let shared = Rc::clone(&active.get().pool.shared);
     let gate = upstream.spec.gate.as_deref();
     let failures = shared.failures();
-    let (mut dialled, mut end, mut waiting) = (false, None, None);
+    let (mut dialled, mut avoided, mut end, mut waiting) = (false, false, None, None);
     loop {
         let found = if wanted.fresh { None } else { shared.take(Room::Ample) };
         if let Some(connection) = found {
@@ -136,11 +139,14 @@ async fn enter_shared(
         }
         // Of an endpoint that takes no requests for now, more connections would not take any either.
         if !shared.is_dialling() && !shared.is_paused() {
+            avoided = is_avoided(active.get());
+        }
+        if !avoided && !shared.is_dialling() && !shared.is_paused() {
             // An idle one that makes room is not of this endpoint: it would have been taken.
             let permit = gate.map(|gate| upstream.enter(gate));
             if let None | Some(Some(_)) = &permit {
                 dialled = true;
-                open_shared(upstream, active, permit.flatten());
+                open_shared(upstream, active.place(), permit.flatten());
             }
         }
         // One that is to be fresh waits for the connection that is being made, whoever began it.
@@ -148,6 +154,9 @@ async fn enter_shared(
             && let Some(connection) = shared.take(Room::Any)
         {
             return Ok(Entered::stream(upstream, &shared, connection, dialled));
+        }
+        if avoided {
+            return Err(ConnectError::AVOIDED);
         }
         let (end, cause) = *end.get_or_insert_with(|| {
             let own = upstream.spec.timeouts.connect;
@@ -162,7 +171,7 @@ async fn enter_shared(
             () = shared.changed() => false,
             permit = acquire(gate), if !shared.is_dialling() && !shared.is_paused() => {
                 dialled = true;
-                open_shared(upstream, active, permit);
+                open_shared(upstream, active.place(), permit);
                 false
             }
             () = tokio::time::sleep_until(end) => true,
@@ -171,9 +180,12 @@ async fn enter_shared(
             return Err(e);
         }
         if late {
-            // While one connects nothing is full: it is the upstream that lets us wait.
-            let own = if shared.is_dialling() { &error::CONNECT_TIMEOUT } else { &error::PENDING_TIMEOUT };
-            return Err(ConnectError::here(cause.unwrap_or(own)));
+            return Err(match cause {
+                Some(cause) => ConnectError::here(cause),
+                // While one connects nothing is full: it is the upstream that lets us wait.
+                None if shared.is_dialling() => ConnectError::TIMED_OUT,
+                None => ConnectError::here(&error::PENDING_TIMEOUT),
+            });
         }
         if shared.chose_http1() {
             return enter_exclusive(upstream, active, wanted).await;
@@ -181,11 +193,39 @@ async fn enter_shared(
     }
 }
 
+/// Whether an endpoint is out of rotation, and was dialled a moment ago.
+fn is_avoided(at: &LocalEndpoint) -> bool {
+    let health = &at.endpoint.health;
+    health.is_out() && !health.may_dial(Instant::now())
+}
+
+/// Finds out in the background whether an endpoint that is out of rotation can be connected to again. The connection is
+/// kept for the requests that then come.
+pub(super) fn try_again(upstream: &Rc<LocalUpstream>, endpoints: &Rc<[LocalEndpoint]>, index: usize) {
+    let at = &endpoints[index];
+    if at.pool.shared.is_dialling() {
+        return;
+    }
+    let permit = match &upstream.spec.gate {
+        None => None,
+        Some(gate) => match upstream.enter(gate) {
+            Some(permit) => Some(permit),
+            // All places are taken, perhaps for good: a request that comes to have one finds out.
+            None => return at.endpoint.health.enter(Instant::now()),
+        },
+    };
+    open_shared(upstream, (Rc::clone(endpoints), index), permit);
+}
+
 /// Opens a connection in a task of its own: others wait for it too, so neither an exchange that is canceled nor one with
 /// little time left may cut it short.
-fn open_shared(upstream: &Rc<LocalUpstream>, active: &Active, permit: Option<OwnedSemaphorePermit>) {
-    let (upstream, (endpoints, index)) = (Rc::clone(upstream), active.place());
-    let dialling = active.get().pool.shared.begin_dialling();
+fn open_shared(
+    upstream: &Rc<LocalUpstream>,
+    (endpoints, index): (Rc<[LocalEndpoint]>, usize),
+    permit: Option<OwnedSemaphorePermit>,
+) {
+    let upstream = Rc::clone(upstream);
+    let dialling = endpoints[index].pool.shared.begin_dialling();
     drop(tokio::task::spawn_local(async move {
         let at = &endpoints[index];
         match open(&upstream, at, permit, None).await {

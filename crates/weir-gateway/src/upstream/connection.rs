@@ -1,10 +1,10 @@
 //! One connection to an endpoint, and why there is none.
 
-use crate::error::Cause;
+use crate::error::{self, Cause};
 use std::sync::Arc;
 use std::time::Instant;
 use tokio::sync::OwnedSemaphorePermit;
-use weir_telemetry::UpstreamCells;
+use weir_telemetry::{Attempt as Outcome, UpstreamCells};
 use weir_wire::Stream;
 
 /// A connection to an endpoint, or one stream of a shared one.
@@ -29,6 +29,8 @@ pub(crate) struct ConnectError {
     pub(crate) cause: &'static Cause,
     /// Another endpoint can be tried.
     pub(crate) elsewhere: bool,
+    /// How the attempt counts; one that waited in vain for a place, or did not dial, was none.
+    pub(crate) outcome: Option<Outcome>,
 }
 
 // === impl Connection ===
@@ -81,8 +83,16 @@ impl Drop for Opened {
 // === impl ConnectError ===
 
 impl ConnectError {
-    /// What no other endpoint would change.
+    /// What no other endpoint would change: there was no attempt.
     pub(super) const fn here(cause: &'static Cause) -> Self {
-        Self { cause, elsewhere: false }
+        Self { cause, elsewhere: false, outcome: None }
     }
+
+    /// Somebody connects, for as long as that may take.
+    pub(super) const TIMED_OUT: Self =
+        Self { cause: &error::CONNECT_TIMEOUT, elsewhere: true, outcome: Some(Outcome::ConnectTimeout) };
+
+    /// The endpoint is out of rotation and was dialled a moment ago.
+    pub(super) const AVOIDED: Self =
+        Self { cause: &error::NO_HEALTHY_ENDPOINT, elsewhere: true, outcome: None };
 }

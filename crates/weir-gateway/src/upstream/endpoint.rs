@@ -1,9 +1,9 @@
 //! An endpoint: what all cores share of it, and what each core has of its own.
 
+use super::health::Health;
 use super::pool::Pool;
 use crate::error::Cause;
 use arc_swap::ArcSwap;
-use smallvec::SmallVec;
 use std::cell::Cell;
 use std::fmt;
 use std::rc::Rc;
@@ -25,6 +25,8 @@ pub(crate) struct Endpoint {
     pub(crate) server_name: Arc<str>,
     pub(crate) weight: u32,
     pub(crate) cells: EndpointId,
+    /// Whether it is in rotation. The same object for the same address, in this snapshot and the next.
+    pub(crate) health: Arc<Health>,
 }
 
 /// The endpoints of an upstream as they are now.
@@ -44,9 +46,6 @@ pub(crate) struct LocalEndpoint {
     /// The running weight of smooth round robin.
     pub(crate) current: Cell<i64>,
 }
-
-/// Endpoints that an exchange has tried in vain, by index.
-pub(crate) type Tried = SmallVec<[usize; 4]>;
 
 /// Counts an attempt as under way at its endpoint.
 pub(crate) struct Active {
@@ -90,6 +89,11 @@ impl Active {
     /// Where it is counted.
     pub(crate) fn place(&self) -> (Rc<[LocalEndpoint]>, usize) {
         (Rc::clone(&self.endpoints), self.index)
+    }
+
+    /// Its index among the endpoints.
+    pub(super) const fn index(&self) -> usize {
+        self.index
     }
 
     pub(crate) fn get(&self) -> &LocalEndpoint {

@@ -2,10 +2,12 @@
 
 use super::balance::Balance;
 use super::connection::Connection;
-use super::endpoint::{Active, LocalEndpoint, Tried};
+use super::endpoint::{Active, LocalEndpoint};
+use super::excluded::Excluded;
 use super::gate::Gate;
 use super::pool::PoolKey;
 use super::resources::Resources;
+use super::rotation::Rotation;
 use super::spec::Upstream;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -23,6 +25,7 @@ pub(crate) struct LocalUpstream {
     seen: Cell<u64>,
     endpoints: RefCell<Rc<[LocalEndpoint]>>,
     balance: RefCell<Box<dyn Balance>>,
+    rotation: Rotation,
     /// Whose turn it is where other cores wait too.
     turn: Cell<bool>,
     /// Exchanges of this core that wait for a connection under the limit.
@@ -62,6 +65,7 @@ impl LocalUpstream {
             seen: Cell::new(0),
             endpoints: RefCell::new(Rc::new([])),
             balance: RefCell::new(balance),
+            rotation: Rotation::default(),
             waiters: RefCell::default(),
             turn: Cell::new(false),
         }
@@ -94,13 +98,34 @@ impl LocalUpstream {
         Rc::clone(&self.endpoints.borrow())
     }
 
-    /// Chooses an endpoint that was not tried yet.
-    pub(crate) fn pick(&self, endpoints: &[LocalEndpoint], tried: &Tried) -> Option<usize> {
-        match endpoints {
+    /// Chooses an endpoint that is not among those `tried`: one that is in rotation, unless none is.
+    pub(super) fn pick(&self, endpoints: &Rc<[LocalEndpoint]>, tried: &Excluded) -> Option<usize> {
+        let chosen = self.pick_in_rotation(endpoints, tried);
+        if chosen.is_some() || self.rotation.is_full() {
+            return chosen;
+        }
+        self.balance.borrow_mut().pick(endpoints, tried)
+    }
+
+    /// Chooses an endpoint in rotation that is not among those `tried`. The only one there is counts as one.
+    pub(super) fn pick_in_rotation(
+        &self,
+        endpoints: &Rc<[LocalEndpoint]>,
+        tried: &Excluded,
+    ) -> Option<usize> {
+        match &**endpoints {
             [] => None,
             [_] => tried.is_empty().then_some(0),
-            _ => self.balance.borrow_mut().pick(endpoints, tried),
+            _ => match self.rotation.out(endpoints, self.spec.timeouts.connect) {
+                None => self.balance.borrow_mut().pick(endpoints, tried),
+                Some(out) => self.balance.borrow_mut().pick(endpoints, &out.union(tried)),
+            },
         }
+    }
+
+    /// An endpoint that is to be tried in the background, by its index in the list now.
+    pub(super) fn take_trial(&self) -> Option<usize> {
+        self.rotation.take_trial()
     }
 
     /// Takes back a connection whose exchange is wholly over: to whoever waits for one, or into the pool.

@@ -5,36 +5,44 @@
 //! across reloads. A file uses those below it, and nothing here knows what a core, a route or an exchange is:
 //!
 //! ```text
-//! connect      from the pool, a stream of a shared connection, past the gate, or opened
-//!  open        dials, greets, counts what fails
-//!   local      the upstream as one core has it: endpoints, balancer, those who wait
-//!    spec      the upstream as compiled
-//!     balance/ which endpoint         discover/ which endpoints there are
+//! attempts     of one request: which endpoint is next, and whether there is a next one
+//!  connect     from the pool, a stream of a shared connection, past the gate, or opened
+//!   open       dials, greets, counts what fails
+//!    local     the upstream as one core has it: endpoints, balancer, those who wait
+//!     spec     the upstream as compiled      rotation   which endpoints are out, as one core knows it
 //!     gate     limits that are exact for the process
-//!    resources what a core lends: pools by key, cells, random numbers
+//!     balance/ which endpoint is chosen      discover/  which endpoints there are
+//!     resources  what a core lends: pools by key, cells, random numbers
 //!      endpoint   an address, shared by all cores; its pool and counts on one core
+//!       health    whether it is in rotation, exact for the process
 //!       pool      idle connections that carry one exchange at a time
 //!        shared   connections of HTTP/2
 //!         connection
 //! ```
 
+mod attempts;
 pub(crate) mod balance;
 mod connect;
 mod connection;
 pub(crate) mod discover;
 mod endpoint;
+mod excluded;
 mod gate;
+mod health;
 mod local;
 mod open;
 mod pool;
 mod resources;
+mod rotation;
 mod shared;
 mod spec;
 
+pub(crate) use attempts::{Attempts, Race};
 pub(crate) use connect::{Wanted, connect};
 pub(crate) use connection::{ConnectError, Connection};
-pub(crate) use endpoint::{Active, Endpoint, LocalEndpoint, Published, Tried, complain};
+pub(crate) use endpoint::{Active, Endpoint, LocalEndpoint, Published, complain};
 pub(crate) use gate::Gate;
+pub(crate) use health::Health;
 pub(crate) use local::LocalUpstream;
 pub(crate) use resources::Resources;
 pub(crate) use spec::{HostPolicy, Protocol, Timeouts, Upstream};

@@ -7,12 +7,14 @@ use super::shared::Keepalive;
 use super::spec::Protocol;
 use crate::error::{self, Cause};
 use std::fmt;
+use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::OwnedSemaphorePermit;
 use weir_telemetry::Attempt as Outcome;
 use weir_wire::dial::{self, DialError, dial};
 use weir_wire::h2::{Fault, Link, window_for};
+use weir_wire::limits::ran_out;
 
 /// A connection that was opened.
 pub(super) struct Opening {
@@ -22,54 +24,75 @@ pub(super) struct Opening {
     pub(super) tls: Duration,
 }
 
+/// Why no connection was opened.
+struct Failed {
+    cause: &'static Cause,
+    outcome: Outcome,
+    whose: Whose,
+    said: String,
+}
+
+/// Whose fault it is that no connection was opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Whose {
+    /// The endpoint cannot be connected to: it is avoided, and another is tried.
+    Endpoint,
+    /// It would be the same everywhere: the settings, our own limits, or no time is left.
+    Ours,
+}
+
 /// Opens a connection.
 ///
 /// # Errors
-/// Why there is none. It is counted and logged.
+/// Why there is none. It is counted, logged, and noted in the endpoint's health.
 pub(super) async fn open(
     upstream: &LocalUpstream,
     at: &LocalEndpoint,
     permit: Option<OwnedSemaphorePermit>,
     left: Option<(Duration, &'static Cause)>,
 ) -> Result<Opening, ConnectError> {
+    let endpoint = &at.endpoint;
+    let Failed { cause, outcome, whose, said } = match try_open(upstream, at, permit, left).await {
+        Ok(opening) => {
+            endpoint.health.connected(Instant::now());
+            return Ok(opening);
+        }
+        Err(failed) => failed,
+    };
+    upstream.cells.connect_failures.inc();
+    complain(&upstream.spec.name, &endpoint.label, cause, &said);
+    if whose == Whose::Endpoint {
+        endpoint.health.connect_failed(cause, Instant::now());
+    }
+    Err(ConnectError { cause, elsewhere: whose == Whose::Endpoint, outcome: Some(outcome) })
+}
+
+async fn try_open(
+    upstream: &LocalUpstream,
+    at: &LocalEndpoint,
+    permit: Option<OwnedSemaphorePermit>,
+    left: Option<(Duration, &'static Cause)>,
+) -> Result<Opening, Failed> {
     let spec = &upstream.spec;
     let (endpoint, pool) = (&at.endpoint, &at.pool);
     let tls = spec.tls.as_ref().map(|tls| (tls, &*endpoint.server_name));
-    let own = (spec.timeouts.connect, &error::CONNECT_TIMEOUT);
-    let (timeout, too_late) = left.filter(|(left, _)| *left < own.0).unwrap_or(own);
+    let own = (spec.timeouts.connect, &error::CONNECT_TIMEOUT, Whose::Endpoint);
+    let left = left.filter(|(left, _)| *left < own.0);
+    let (timeout, too_late, whose) = left.map_or(own, |(left, cause)| (left, cause, Whose::Ours));
     let started = Instant::now();
-    let failed = |cause: &'static Cause, outcome: Outcome, elsewhere: bool, e: &dyn fmt::Display| {
-        upstream.cells.connect_failures.inc();
-        upstream.cells.attempt(outcome);
-        complain(&spec.name, &endpoint.label, cause, e);
-        ConnectError { cause, elsewhere }
-    };
+    let late = |e: &dyn fmt::Display| Failed::new(too_late, Outcome::ConnectTimeout, whose, e);
     let dialled = match dial(&endpoint.address, tls, timeout).await {
         Ok(dialled) => dialled,
-        Err(e) => {
-            let (cause, outcome, elsewhere) = match &e {
-                // No endpoint is to blame, and none would take what we cannot send.
-                DialError::Failed(e) if weir_wire::limits::ran_out(e) => {
-                    (&error::OUT_OF_DESCRIPTORS, Outcome::ConnectFailed, false)
-                }
-                DialError::Failed(_) => (&error::CONNECT_FAILED, Outcome::ConnectFailed, true),
-                DialError::Refused(_) => (&error::CONNECT_REFUSED, Outcome::ConnectFailed, true),
-                DialError::TimedOut => (too_late, Outcome::ConnectTimeout, false),
-                DialError::Tls(_) => (&error::UPSTREAM_TLS, Outcome::TlsFailed, false),
-            };
-            return Err(failed(cause, outcome, elsewhere, &e));
-        }
+        Err(e @ DialError::TimedOut) => return Err(late(&e)),
+        Err(e) => return Err(Failed::to_dial(&e)),
     };
     upstream.cells.connects.inc();
     let dial::Dialled { stream, connect, round_trip, tls } = dialled;
     let expires = spec.max_age.map(|age| Instant::now() + upstream.resources.jittered(age));
     let opened = Opened::new(expires, &upstream.cells, permit);
-    let no_http2 = |e: &'static str, elsewhere| {
-        Err(failed(&error::UPSTREAM_PROTOCOL, Outcome::ProtocolError, elsewhere, &e))
-    };
     match (spec.protocol, stream.chose_h2()) {
         (Protocol::Http2, false) if spec.tls.is_some() => {
-            return no_http2("it did not choose h2 in the TLS handshake (ALPN)", false);
+            return Err(Failed::no_http2("it did not choose h2 in the TLS handshake (ALPN)", Whose::Ours));
         }
         (Protocol::Http2, _) => {}
         (Protocol::Negotiated, true) => pool.shared.choose_http1(false),
@@ -87,7 +110,7 @@ pub(super) async fn open(
     match tokio::time::timeout(rest, greeting).await {
         // It would be found closed by all who wait, and dialled anew by the first of them, over and over.
         Ok(Ok((link, _))) if !link.is_open() => {
-            Err(failed(&error::UPSTREAM_CLOSED, Outcome::Reset, true, &GOODBYE))
+            Err(Failed::new(&error::UPSTREAM_CLOSED, Outcome::Reset, Whose::Endpoint, &GOODBYE))
         }
         Ok(Ok((link, driver))) => {
             let (name, label) = (Arc::clone(&spec.name), Arc::clone(&endpoint.label));
@@ -95,12 +118,39 @@ pub(super) async fn open(
             pool.shared.add(link, driver, opened, keepalive, silent);
             Ok(Opening { exclusive: None, connect, tls })
         }
-        // Nothing of the request was sent.
         Ok(Err(Fault::Closed)) => {
-            no_http2("it closed the connection before it said anything in HTTP/2", true)
+            let said = "it closed the connection before it said anything in HTTP/2";
+            Err(Failed::no_http2(said, Whose::Endpoint))
         }
-        Ok(Err(_)) => no_http2("what it said is no HTTP/2", false),
-        Err(e) => Err(failed(too_late, Outcome::ConnectTimeout, false, &e)),
+        Ok(Err(_)) => Err(Failed::no_http2("what it said is no HTTP/2", Whose::Ours)),
+        Err(e) => Err(late(&e)),
+    }
+}
+
+impl Failed {
+    fn new(cause: &'static Cause, outcome: Outcome, whose: Whose, e: &dyn fmt::Display) -> Self {
+        Self { cause, outcome, whose, said: e.to_string() }
+    }
+
+    fn no_http2(said: &str, whose: Whose) -> Self {
+        Self::new(&error::UPSTREAM_PROTOCOL, Outcome::ProtocolError, whose, &said)
+    }
+
+    fn to_dial(e: &DialError) -> Self {
+        let (cause, outcome, whose) = match e {
+            // No endpoint is to blame, and none would take what we cannot send.
+            DialError::Failed(e) if ran_out(e) => {
+                (&error::OUT_OF_DESCRIPTORS, Outcome::ConnectFailed, Whose::Ours)
+            }
+            DialError::Failed(e) if e.kind() == io::ErrorKind::AddrNotAvailable => {
+                (&error::CONNECT_FAILED, Outcome::ConnectFailed, Whose::Ours) // our ports are used up
+            }
+            DialError::Failed(_) => (&error::CONNECT_FAILED, Outcome::ConnectFailed, Whose::Endpoint),
+            DialError::Refused(_) => (&error::CONNECT_REFUSED, Outcome::ConnectFailed, Whose::Endpoint),
+            DialError::TimedOut => (&error::CONNECT_TIMEOUT, Outcome::ConnectTimeout, Whose::Endpoint),
+            DialError::Tls(_) => (&error::UPSTREAM_TLS, Outcome::TlsFailed, Whose::Endpoint),
+        };
+        Self::new(cause, outcome, whose, e)
     }
 }
 

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
+use weir_telemetry::Attempt as Outcome;
 use weir_wire::h2::{Driver, LOOK, Link};
 use weir_wire::{Deadline, Stream};
 
@@ -198,7 +199,8 @@ impl SharedConnections {
     /// over and over.
     fn note_end(&self, held: &Held) {
         if !held.used {
-            self.note_failure(ConnectError { cause: &error::UPSTREAM_CLOSED, elsewhere: true });
+            let outcome = Some(Outcome::Reset);
+            self.note_failure(ConnectError { cause: &error::UPSTREAM_CLOSED, elsewhere: true, outcome });
         }
     }
 

@@ -20,6 +20,7 @@ mod examples;
 mod filters;
 mod forwarded;
 mod framing;
+mod health;
 mod http2;
 mod limits;
 mod load;

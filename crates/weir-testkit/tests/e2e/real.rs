@@ -171,5 +171,7 @@ fn stopped_and_started_again() {
     nginx.stop();
     client.get("/small.html").expect_cause(CONNECT_REFUSED);
     nginx.start_again();
+    // It was dialled a moment ago: the next dial is due within 100 ms.
+    eventually("it is found again", || client.get("/small.html").status == 200);
     client.get("/small.html").expect_status(200).expect_body("<p>small\n");
 }

@@ -45,10 +45,10 @@ pub struct Upstream {
     /// Default none. Set it where a load balancer behind us should get a fresh choice.
     #[serde(default)]
     pub max_age: Option<Duration>,
-    /// What is tried again. Default: only the keep-alive race and a refused connect.
+    /// What is tried again. Default: only the keep-alive race and a connect that failed.
     #[serde(default)]
     pub retry: Option<Retry>,
-    /// How endpoints are found to be unwell. Default: no probe, no ejection.
+    /// How endpoints are found to be unwell. Default: no probe, and only an endpoint that cannot be connected to is avoided.
     #[serde(default)]
     pub health: Option<Health>,
     /// How much one upstream may hold of us.

@@ -4,7 +4,7 @@ use super::listeners::{alpn, header_bytes};
 use super::{Compiler, hex};
 use crate::config::schema;
 use crate::upstream::discover::dns::{Name, Names};
-use crate::upstream::{Endpoint, Gate, HostPolicy, Protocol, Published, Timeouts, Upstream, balance};
+use crate::upstream::{Endpoint, Gate, Health, HostPolicy, Protocol, Published, Timeouts, Upstream, balance};
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,11 +41,11 @@ impl Compiler<'_> {
                 None => Arc::new(Gate::new(connections, pending)),
             }
         });
-        let (fixed, names) = self.endpoints(name, written, tls.is_some());
-        // What a name resolved to is known already: it serves until DNS answers anew.
-        let names = Names { upstream: name.into(), fixed, names };
         let known = old.map(|(_, old)| old.published.list());
         let known = known.as_deref().map_or(&[][..], Vec::as_slice);
+        let (fixed, names) = self.endpoints(name, written, tls.is_some(), known);
+        // What a name resolved to is known already: it serves until DNS answers anew.
+        let names = Names { upstream: name.into(), fixed, names };
         let published =
             Published::new(names.endpoints(|n| n.known(known).collect(), known, &self.carry.telemetry));
         let t = &written.timeouts;
@@ -118,8 +118,9 @@ impl Compiler<'_> {
         upstream: &str,
         written: &schema::Upstream,
         tls: bool,
+        known: &[Arc<Endpoint>],
     ) -> (Vec<Arc<Endpoint>>, Vec<Name>) {
-        let (mut fixed, mut names) = (Vec::new(), Vec::new());
+        let (mut fixed, mut names): (Vec<Arc<Endpoint>>, _) = (Vec::new(), Vec::new());
         for endpoint in &written.endpoints {
             let (address, authority, server_name) = match &endpoint.address {
                 schema::EndpointAddress::Name { host, port } => {
@@ -140,8 +141,14 @@ impl Compiler<'_> {
                 }
             };
             let label: Arc<str> = address.to_string().into();
+            let cells = self.carry.telemetry.endpoint(upstream, &label);
+            let of_address = known.iter().chain(&fixed).find(|e| e.address == address);
             fixed.push(Arc::new(Endpoint {
-                cells: self.carry.telemetry.endpoint(upstream, &label),
+                health: of_address.map_or_else(
+                    || Health::new(upstream.into(), Arc::clone(&label), cells.clone()),
+                    |e| Arc::clone(&e.health),
+                ),
+                cells,
                 address,
                 label,
                 authority: authority.into(),

@@ -2,7 +2,8 @@
 //! after the last chosen, so that idle endpoints take turns. Looks at all of them: for tens of endpoints, not thousands.
 
 use super::{Balance, Kind};
-use crate::upstream::endpoint::{LocalEndpoint, Tried};
+use crate::upstream::endpoint::LocalEndpoint;
+use crate::upstream::excluded::Excluded;
 
 pub(super) static KIND: Kind =
     Kind { name: "least_requests", make: |seed| Box::new(LeastRequests { last: seed as usize }) };
@@ -12,10 +13,10 @@ struct LeastRequests {
 }
 
 impl Balance for LeastRequests {
-    fn pick(&mut self, endpoints: &[LocalEndpoint], tried: &Tried) -> Option<usize> {
+    fn pick(&mut self, endpoints: &[LocalEndpoint], excluded: &Excluded) -> Option<usize> {
         let n = endpoints.len();
         let order = (1..=n).map(|step| self.last.wrapping_add(step) % n);
-        let chosen = order.filter(|i| !tried.contains(i)).min_by(|&a, &b| {
+        let chosen = order.filter(|i| !excluded.contains(*i)).min_by(|&a, &b| {
             let (a, b) = (&endpoints[a], &endpoints[b]);
             // a.active / a.weight < b.active / b.weight, without dividing
             let left = u64::from(a.active.get()) * u64::from(b.endpoint.weight);

@@ -7,12 +7,13 @@ mod p2c;
 mod random;
 mod round_robin;
 
-use super::endpoint::{LocalEndpoint, Tried};
+use super::endpoint::LocalEndpoint;
+use super::excluded::Excluded;
 
 /// Chooses among two or more endpoints.
 pub(crate) trait Balance {
-    /// The index of an endpoint that is not in `tried`, or `None` when all are.
-    fn pick(&mut self, endpoints: &[LocalEndpoint], tried: &Tried) -> Option<usize>;
+    /// The index of an endpoint that is not excluded, or `None` when all are.
+    fn pick(&mut self, endpoints: &[LocalEndpoint], excluded: &Excluded) -> Option<usize>;
 }
 
 /// A balancer by its name in a config.
@@ -53,9 +54,13 @@ impl Random {
     }
 }
 
-/// A random endpoint that was not tried, in proportion to its weight.
-pub(crate) fn weighted(random: &mut Random, endpoints: &[LocalEndpoint], tried: &Tried) -> Option<usize> {
-    let open = || endpoints.iter().enumerate().filter(|(i, _)| !tried.contains(i));
+/// A random endpoint that is not excluded, in proportion to its weight.
+pub(crate) fn weighted(
+    random: &mut Random,
+    endpoints: &[LocalEndpoint],
+    excluded: &Excluded,
+) -> Option<usize> {
+    let open = || endpoints.iter().enumerate().filter(|(i, _)| !excluded.contains(*i));
     let total: u32 = open().map(|(_, e)| e.endpoint.weight).fold(0, u32::saturating_add);
     let mut at = random.below(total);
     for (i, e) in open() {

@@ -4,17 +4,18 @@
 //! that runs to whoever looks least busy (Mitzenmacher: The power of two choices in randomized load balancing, 2001).
 
 use super::{Balance, Kind, Random, weighted};
-use crate::upstream::endpoint::{LocalEndpoint, Tried};
+use crate::upstream::endpoint::LocalEndpoint;
+use crate::upstream::excluded::Excluded;
 
 pub(super) static KIND: Kind = Kind { name: "p2c", make: |seed| Box::new(P2c(Random::new(seed))) };
 
 struct P2c(Random);
 
 impl Balance for P2c {
-    fn pick(&mut self, endpoints: &[LocalEndpoint], tried: &Tried) -> Option<usize> {
-        let a = weighted(&mut self.0, endpoints, tried)?;
-        let mut without_a = tried.clone();
-        without_a.push(a);
+    fn pick(&mut self, endpoints: &[LocalEndpoint], excluded: &Excluded) -> Option<usize> {
+        let a = weighted(&mut self.0, endpoints, excluded)?;
+        let mut without_a = excluded.clone();
+        without_a.insert(a);
         let Some(b) = weighted(&mut self.0, endpoints, &without_a) else { return Some(a) };
         // Weights already decided how often each is drawn; the load is compared for equal shares of it.
         let load = |i: usize| {

@@ -4,7 +4,8 @@
 //! from it: with weights 5, 1, 1 the order is a a b a c a a, as nginx does it.
 
 use super::{Balance, Kind};
-use crate::upstream::endpoint::{LocalEndpoint, Tried};
+use crate::upstream::endpoint::LocalEndpoint;
+use crate::upstream::excluded::Excluded;
 
 pub(super) static KIND: Kind = Kind { name: "round_robin", make: |seed| Box::new(RoundRobin { skip: seed }) };
 
@@ -14,18 +15,18 @@ struct RoundRobin {
 }
 
 impl Balance for RoundRobin {
-    fn pick(&mut self, endpoints: &[LocalEndpoint], tried: &Tried) -> Option<usize> {
+    fn pick(&mut self, endpoints: &[LocalEndpoint], excluded: &Excluded) -> Option<usize> {
         for _ in 0..std::mem::take(&mut self.skip) % endpoints.len().max(1) as u64 {
-            turn(endpoints, tried);
+            turn(endpoints, excluded);
         }
-        turn(endpoints, tried)
+        turn(endpoints, excluded)
     }
 }
 
-fn turn(endpoints: &[LocalEndpoint], tried: &Tried) -> Option<usize> {
+fn turn(endpoints: &[LocalEndpoint], excluded: &Excluded) -> Option<usize> {
     let mut total = 0;
     let mut best: Option<usize> = None;
-    for (i, e) in endpoints.iter().enumerate().filter(|(i, _)| !tried.contains(i)) {
+    for (i, e) in endpoints.iter().enumerate().filter(|(i, _)| !excluded.contains(*i)) {
         let weight = i64::from(e.endpoint.weight);
         total += weight;
         e.current.set(e.current.get() + weight);

@@ -4,6 +4,7 @@
 //! and hosts file. The last good answer is kept for as long as there is no better one: a DNS outage takes nothing down.
 
 use crate::upstream::endpoint::{Endpoint, Published};
+use crate::upstream::health::Health;
 use hickory_resolver::TokioResolver;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -183,8 +184,14 @@ impl Names {
                 let same = known.iter().find(|e| is_same(e) && e.weight == name.weight);
                 list.push(same.cloned().unwrap_or_else(|| {
                     let label: Arc<str> = address.to_string().into();
+                    let cells = telemetry.endpoint(&self.upstream, &label);
+                    let of_address = known.iter().chain(&list).find(|e| e.address == address);
                     Arc::new(Endpoint {
-                        cells: telemetry.endpoint(&self.upstream, &label),
+                        health: of_address.map_or_else(
+                            || Health::new(Arc::clone(&self.upstream), Arc::clone(&label), cells.clone()),
+                            |e| Arc::clone(&e.health),
+                        ),
+                        cells,
                         address,
                         label,
                         authority: Arc::clone(&name.authority),

@@ -1,0 +1,114 @@
+//! The attempts of one request: which endpoint gets the next one, and whether there is a next one.
+//!
+//! Repeated without being asked is only what can do no harm: a connect that failed, for any method, at another endpoint; and
+//! the keep-alive race. Whoever attempts says what came of it; nothing here reads or writes a connection.
+
+use super::connect::{Wanted, try_again};
+use super::connection::ConnectError;
+use super::endpoint::{Active, LocalEndpoint};
+use super::excluded::Excluded;
+use super::local::LocalUpstream;
+use crate::error::{self, Cause};
+use std::rc::Rc;
+
+/// The attempts of one request.
+pub(crate) struct Attempts {
+    endpoints: Rc<[LocalEndpoint]>,
+    /// Could not be connected to.
+    unreached: Excluded,
+    /// Where an attempt failed; taken again only when there is no other.
+    failed: Excluded,
+    /// Why the last endpoint could not be connected to.
+    last: &'static Cause,
+    timed_out: u32,
+    races: u32,
+    /// Whether the next connection must not be from the pool.
+    fresh: bool,
+}
+
+/// A connection that ended before any byte of a response, or a stream that the upstream has not looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Race {
+    /// The connection has ended.
+    Connection,
+    /// A stream of it was refused (RFC 9113 §8.7).
+    Stream,
+}
+
+/// How often the keep-alive race is repeated on a pooled connection before a fresh one is made, which is the last. A
+/// stream that was refused has a connection that lives: to open another each time would answer load with load.
+const MAX_RACES: u32 = 1;
+
+/// How many endpoints of one request may let a connect time out: each costs its whole `timeouts.connect`.
+const MAX_TIMED_OUT: u32 = 3;
+
+impl Attempts {
+    pub(crate) fn new(upstream: &LocalUpstream) -> Self {
+        Self {
+            endpoints: upstream.endpoints(),
+            unreached: Excluded::default(),
+            failed: Excluded::default(),
+            last: &error::NO_ENDPOINT,
+            timed_out: 0,
+            races: 0,
+            fresh: false,
+        }
+    }
+
+    /// Where the next attempt goes.
+    ///
+    /// # Errors
+    /// Why there is none: no endpoint is left.
+    pub(crate) fn next(&self, upstream: &Rc<LocalUpstream>) -> Result<Active, &'static Cause> {
+        let mut chosen = None;
+        if !self.failed.is_empty() {
+            chosen = upstream.pick_in_rotation(&self.endpoints, &self.failed.union(&self.unreached));
+        }
+        let chosen = chosen.or_else(|| upstream.pick(&self.endpoints, &self.unreached));
+        while let Some(index) = upstream.take_trial() {
+            try_again(upstream, &self.endpoints, index);
+        }
+        chosen.map(|index| Active::new(&self.endpoints, index)).ok_or(self.last)
+    }
+
+    /// What the next attempt needs of a connection. `once`: the request must not be sent twice.
+    pub(crate) const fn wanted(&self, once: bool) -> Wanted {
+        Wanted { fresh: self.fresh, once, left: None }
+    }
+
+    /// Notes that there was no connection.
+    ///
+    /// # Errors
+    /// Why the request fails, if no other endpoint is to be tried.
+    pub(crate) fn unreached(
+        &mut self,
+        upstream: &LocalUpstream,
+        active: &Active,
+        e: ConnectError,
+    ) -> Result<(), &'static Cause> {
+        if let Some(outcome) = e.outcome {
+            upstream.cells.attempt(outcome);
+        }
+        // What was tried says more than that something was not.
+        if e.outcome.is_some() || *self.last == error::NO_ENDPOINT {
+            self.last = e.cause;
+        }
+        self.timed_out += u32::from(*e.cause == error::CONNECT_TIMEOUT);
+        if !e.elsewhere || self.timed_out >= MAX_TIMED_OUT {
+            return Err(e.cause);
+        }
+        self.unreached.insert(active.index());
+        Ok(())
+    }
+
+    /// Notes a race; tells whether the attempt is repeated.
+    #[must_use]
+    pub(crate) fn raced(&mut self, active: &Active, race: Race) -> bool {
+        self.races += 1;
+        self.fresh = self.races > MAX_RACES && race == Race::Connection;
+        if race == Race::Connection {
+            self.failed.insert(active.index());
+        }
+        self.races <= MAX_RACES + 1
+    }
+}

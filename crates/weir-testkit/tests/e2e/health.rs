@@ -1,0 +1,209 @@
+//! Endpoints that cannot be connected to: what requests see, what an operator sees, and how they come back.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::time::Instant;
+
+use weir_testkit::{Upstream, Weir, black_hole, eventually, refusing_address};
+
+use crate::cause::{CONNECT_REFUSED, CONNECT_TIMEOUT, NO_HEALTHY_ENDPOINT};
+use crate::support::config;
+
+const POST: &str = "POST /order HTTP/1.1\r\nHost: weir.test\r\nContent-Length: 4\r\n\r\nbody";
+
+/// One page of the admin listener.
+fn admin(weir: &Weir, path: &str) -> String {
+    let host = weir.admin();
+    weir.admin_client().ask(format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n")).text()
+}
+
+/// The value of the first sample whose line contains all of these.
+fn metric(weir: &Weir, parts: &[&str]) -> Option<f64> {
+    let text = admin(weir, "/metrics");
+    let mut samples = text.lines().filter(|line| !line.starts_with('#'));
+    let line = samples.find(|line| parts.iter().all(|part| line.contains(part)))?;
+    line.rsplit(' ').next()?.parse().ok()
+}
+
+fn is_healthy(weir: &Weir, endpoint: SocketAddr) -> bool {
+    metric(weir, &["weir_endpoint_healthy", &endpoint.to_string()]) == Some(1.0)
+}
+
+/// Two endpoints, the first of which is this.
+fn beside(endpoint: SocketAddr, good: &Upstream, more: &str) -> String {
+    config(&format!("endpoints: [{endpoint}, {}], {more}", good.address()))
+}
+
+#[test]
+fn a_connect_that_times_out_goes_to_another_endpoint() {
+    let (_full, hole) = black_hole();
+    let good = Upstream::named("good");
+    let weir = Weir::start(&beside(hole, &good, "balancer: round_robin, timeouts: { connect: 150ms }"));
+    let mut client = weir.client();
+    // A POST as well: nothing of it was sent.
+    for _ in 0..4 {
+        client.ask(POST).expect_status(200).expect_body("good");
+    }
+    assert!(!is_healthy(&weir, hole), "a connect that timed out counts at once");
+    assert_eq!(good.requests().len(), 4);
+}
+
+#[test]
+fn the_deadline_of_an_exchange_ends_connecting_too() {
+    let (_full, hole) = black_hole();
+    let weir = Weir::start(&config(&format!(
+        "endpoints: [{hole}], timeouts: {{ connect: 60s, exchange: 200ms, response: 100ms }}"
+    )));
+    weir.client().get("/").expect_status(504).expect_cause(crate::cause::EXCHANGE_TIMEOUT);
+    assert!(is_healthy(&weir, hole), "it was our time that ended, not its");
+}
+
+#[test]
+fn an_endpoint_that_refuses_is_avoided() {
+    let (_closed, refusing) = refusing_address();
+    let good = Upstream::named("good");
+    let weir = Weir::start(&beside(refusing, &good, "balancer: round_robin"));
+    let mut client = weir.client();
+    let began = Instant::now();
+    for _ in 0..50 {
+        client.ask(POST).expect_status(200).expect_body("good");
+    }
+    let failures = metric(&weir, &["weir_upstream_connect_failures_total"]).unwrap();
+    // Once, and again after 1 s, 2 s and so on, if this machine is that slow.
+    assert!(failures <= 1.0 + began.elapsed().as_secs_f64(), "{failures} dials");
+    assert!(!is_healthy(&weir, refusing) && is_healthy(&weir, good.address()));
+    let line = weir.wait_log("endpoint out of rotation");
+    assert_eq!(line.field("endpoint"), Some(&*refusing.to_string()));
+    assert_eq!(line.field("cause"), Some(CONNECT_REFUSED.1));
+    let status = admin(&weir, "/status");
+    for part in ["\"cause\": \"connect_refused\"", "\"since\": \"20", "\"until\": \"20"] {
+        assert!(status.contains(part), "{status}");
+    }
+}
+
+#[test]
+fn an_endpoint_that_comes_back_is_found_in_the_background() {
+    let (closed, address) = refusing_address();
+    let good = Upstream::named("good");
+    let weir = Weir::start(&beside(address, &good, "balancer: round_robin"));
+    let mut client = weir.client();
+    client.get("/").expect_body("good");
+    client.get("/").expect_body("good");
+    assert!(!is_healthy(&weir, address));
+    serve(closed, "back");
+    eventually("it is in rotation again", || {
+        // No request waits for the trial, or fails by it.
+        client.get("/").expect_status(200);
+        is_healthy(&weir, address)
+    });
+    let bodies: Vec<String> = (0..4).map(|_| client.get("/").text()).collect();
+    assert!(bodies.iter().any(|body| body == "back"), "{bodies:?}");
+    assert_eq!(weir.wait_log("endpoint back in rotation").field("endpoint"), Some(&*address.to_string()));
+}
+
+#[test]
+fn where_all_are_dead_few_are_dialled() {
+    let ((one, first), (_two, second)) = (refusing_address(), refusing_address());
+    let weir = Weir::start(&config(&format!("endpoints: [{first}, {second}]")));
+    let mut client = weir.client();
+    let began = Instant::now();
+    client.get("/").expect_cause(CONNECT_REFUSED);
+    let mut dialled = 1;
+    let mut refused = 0;
+    for _ in 0..200 {
+        let response = client.get("/");
+        match response.status {
+            502 => dialled += 1,
+            503 => {
+                response.expect_cause(NO_HEALTHY_ENDPOINT);
+                refused += 1;
+            }
+            other => panic!("{other}"),
+        }
+    }
+    let most = 2.0 * (1.0 + began.elapsed().as_secs_f64() / 0.1);
+    let failures = metric(&weir, &["weir_upstream_connect_failures_total"]).unwrap();
+    assert!(failures <= most, "{failures} dials, {most} are allowed");
+    assert!(refused > 0 && f64::from(dialled) <= failures, "{dialled} dialled, {refused} refused");
+    // One that comes back is found by the next request that may dial.
+    serve(one, "back");
+    eventually("it answers", || client.get("/").status == 200);
+    client.get("/").expect_body("back");
+}
+
+#[test]
+fn a_pooled_connection_serves_while_new_ones_are_refused() {
+    let (closed, address) = refusing_address();
+    closed.listen(16).unwrap();
+    let weir = Weir::start(&config(&format!("endpoints: [{address}]")));
+    let (mut one, mut two) = (weir.client(), weir.client());
+    one.send(crate::support::GET);
+    let (mut conn, _) = closed.accept().unwrap();
+    read_head(&mut conn);
+    drop(closed); // nobody listens any more; what is open stays
+    two.get("/").expect_cause(CONNECT_REFUSED);
+    conn.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\none").unwrap();
+    one.read_response().expect_body("one");
+    two.send(crate::support::GET);
+    read_head(&mut conn);
+    conn.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\ntwo").unwrap();
+    two.read_response().expect_body("two");
+}
+
+#[test]
+fn what_is_known_survives_a_reload() {
+    let (_closed, refusing) = refusing_address();
+    let good = Upstream::named("good");
+    let weir = Weir::start(&beside(refusing, &good, "balancer: round_robin"));
+    let mut client = weir.client();
+    client.get("/");
+    client.get("/");
+    let before = metric(&weir, &["weir_upstream_connect_failures_total"]).unwrap();
+    assert!(!is_healthy(&weir, refusing));
+    weir.reload_with(&beside(refusing, &good, "balancer: random, keepalive: 59s")).unwrap();
+    let reloaded = Instant::now();
+    assert!(!is_healthy(&weir, refusing));
+    for _ in 0..20 {
+        client.get("/").expect_body("good");
+    }
+    let after = metric(&weir, &["weir_upstream_connect_failures_total"]).unwrap();
+    assert!(after <= before + reloaded.elapsed().as_secs_f64().ceil(), "{before} dials, then {after}");
+    weir.client().get("/").expect_status(200);
+}
+
+#[test]
+fn a_lone_endpoint_that_times_out_is_said_so() {
+    let (_full, hole) = black_hole();
+    let weir = Weir::start(&config(&format!("endpoints: [{hole}], timeouts: {{ connect: 150ms }}")));
+    weir.client().get("/").expect_cause(CONNECT_TIMEOUT);
+}
+
+/// Begins to listen on a socket that refused until now, and answers each request with this.
+fn serve(socket: socket2::Socket, body: &'static str) {
+    socket.listen(16).unwrap();
+    let listener = TcpListener::from(socket);
+    std::thread::spawn(move || {
+        while let Ok((mut conn, _)) = listener.accept() {
+            std::thread::spawn(move || {
+                while read_head(&mut conn) {
+                    let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+                    if conn.write_all(answer.as_bytes()).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+}
+
+/// Reads a request without a body; false at the end of the connection.
+fn read_head(conn: &mut impl Read) -> bool {
+    let (mut head, mut byte) = (Vec::new(), [0]);
+    while !head.ends_with(b"\r\n\r\n") {
+        match conn.read(&mut byte) {
+            Ok(1) => head.push(byte[0]),
+            _ => return false,
+        }
+    }
+    true
+}
