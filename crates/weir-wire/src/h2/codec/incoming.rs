@@ -108,6 +108,7 @@ impl Codec {
         if block.len() > KEPT_TEXT || text.len() > KEPT_TEXT {
             self.scratch.trim();
             self.decoder.trim();
+            text.shrink_to(KEPT_TEXT); // so that it holds what it counts
         }
         decoded
     }
@@ -158,7 +159,7 @@ impl Codec {
         let slot = self.streams.add();
         let mut text = std::mem::take(&mut self.streams.at(slot).text);
         let decoded = self.decode(head::Kind::Request, block, &mut text, room);
-        let held = footprint(&text);
+        let held = text.len();
         self.streams.at(slot).text = text;
         let told = match decoded {
             Ok(Ok(_)) if room < self.bounds.text && held > room => {
@@ -255,7 +256,7 @@ impl Codec {
             self.reset_provoked(slot, code::PROTOCOL, rule);
             return Ok(());
         }
-        let held = footprint(&text);
+        let held = text.len();
         record.trailers = text;
         self.charge(slot, held);
         self.ended_by_peer(slot);
@@ -414,12 +415,6 @@ impl Codec {
             self.write_frame(Kind::WINDOW_UPDATE, 0, 0, &told.to_be_bytes());
         }
     }
-}
-
-/// What a text counts of what a connection may hold: its memory. Small ones lie in buffers that are used again, and count
-/// what they are, so that a hundred small requests at a time are no burden.
-const fn footprint(text: &Vec<u8>) -> usize {
-    if text.capacity() > KEPT_TEXT { text.capacity() } else { text.len() }
 }
 
 /// Takes the text of a stream; returns how long it was.
