@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
+use crate::alone;
 use crate::h2::H2;
 use crate::output::{LogLine, Output};
 use crate::wire::DEADLINE;
@@ -317,6 +318,7 @@ pub fn run_weir(dir: &Path, args: &[&str]) -> Finished {
 ///
 /// The binary is the one that `WEIR_BIN` names, or else the one beside the test executable in the target folder.
 pub fn weir_command(dir: &Path) -> Command {
+    alone::join_crowd();
     let mut command = Command::new(binary());
     command.current_dir(dir).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     for (name, _) in std::env::vars_os() {

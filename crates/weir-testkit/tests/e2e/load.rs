@@ -30,7 +30,7 @@ use tempfile::TempDir;
 use weir_load::Report;
 use weir_load::report::{End, Grade};
 use weir_origin::{Handle, Options, Origin};
-use weir_testkit::{Authority, Finished, ServerTls, Upstream, run_weir, weir_command};
+use weir_testkit::{Authority, Finished, ServerTls, Upstream, alone, run_weir, weir_command};
 
 use crate::support::{OK, OK_BODY};
 
@@ -445,6 +445,7 @@ fn checks_and_thresholds_decide_the_exit_code() {
 
 #[test]
 fn a_condition_ends_the_run() {
+    let _alone = alone();
     let upstream = Upstream::fixed("HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n");
     let begun = Instant::now();
     let r = report(&["-d60s", "-c1", "--abort-on", "failed>50%", &url(&upstream)]);

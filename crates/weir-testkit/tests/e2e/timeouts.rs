@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use weir_testkit::{Client, Upstream, Weir, black_hole};
+use weir_testkit::{Client, Upstream, Weir, alone, black_hole};
 
 use crate::cause::{BODY_TIMEOUT, CONNECT_TIMEOUT, EXCHANGE_TIMEOUT, HEAD_TIMEOUT, RESPONSE_TIMEOUT};
 use crate::support::{GET, OK, config, weir_with};
@@ -114,6 +114,7 @@ fn a_connect_that_is_not_answered() {
 
 #[test]
 fn an_answer_that_does_not_come() {
+    let _alone = alone();
     let upstream = Upstream::listen();
     let weir = weir_with(&upstream, "timeouts: { response: 150ms }");
     let mut client = weir.client();

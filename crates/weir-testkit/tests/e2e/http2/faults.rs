@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use weir_testkit::h2::{End, Frame, H2, H2Origin, Options, code, setting};
-use weir_testkit::{Upstream, refusing_address};
+use weir_testkit::{Upstream, alone, refusing_address};
 
 use super::{H2C, metrics, weir, weir_with};
 use crate::cause::{BAD_CHUNK, CONNECT_REFUSED, CONNECT_TIMEOUT, NO_HEALTHY_ENDPOINT, RESPONSE_TIMEOUT};
@@ -85,6 +85,7 @@ fn an_upstream_that_stops_in_the_middle() {
 
 #[test]
 fn an_upstream_that_never_greets() {
+    let _alone = alone();
     let upstream = Upstream::listen();
     let weir = weir(upstream.address(), "protocol: h2c, timeouts: { connect: 200ms }");
     let mut client = weir.h2();

@@ -7,7 +7,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use weir_testkit::h2::{Frame, H2, H2Origin, Kind, Options, code, flag, setting};
-use weir_testkit::{Client, Upstream, Weir, table};
+use weir_testkit::{Client, Upstream, Weir, alone, table};
 
 use super::{H2C, ask, counted, get, weir_with};
 
@@ -159,6 +159,7 @@ fn each_kind_has_its_limit_and_its_cause() {
             many(attacker, |stream| vec![Frame::headers(stream, &get(&[("connection", "close")]), true)])
         }),
     ];
+    let _alone = alone();
     let upstream = Upstream::listen();
     table(
         rows,
@@ -238,6 +239,7 @@ fn pings_at_full_speed() {
 /// With the limits that everybody has, and a client that writes as fast as it can.
 #[track_caller]
 fn full_speed(cause: &str, frames: impl Fn(u32) -> Vec<u8>) {
+    let _alone = alone();
     let upstream = Upstream::listen();
     let weir = target(upstream.address(), ", protocol: h2c", "");
     let honest = Honest::begin(&weir);

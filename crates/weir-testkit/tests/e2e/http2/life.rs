@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use weir_testkit::h2::{Frame, H2, Kind, code, flag, setting};
-use weir_testkit::{Client, Upstream, Weir, eventually};
+use weir_testkit::{Client, Upstream, Weir, alone, eventually};
 
 use super::{BOTH, H2C, get, weir};
 use crate::cause::VERSION;
@@ -87,6 +87,7 @@ fn h2_alone_refuses_http1() {
 
 #[test]
 fn half_a_preface_is_cut() {
+    let _alone = alone();
     for listener in ["protocols: [h2]", "protocols: [http1, h2]"] {
         let weir = listening(&format!("{listener}, timeouts: {{ head: 100ms }}"));
         let mut client = weir.client();
@@ -111,6 +112,7 @@ fn a_preface_and_nothing_more_is_cut() {
 
 #[test]
 fn a_head_that_does_not_end_is_cut() {
+    let _alone = alone();
     let weir = listening("protocols: [h2], timeouts: { head: 200ms }");
     for flags in [0, flag::END_STREAM] {
         let mut client = weir.h2();
@@ -130,6 +132,7 @@ fn a_head_that_does_not_end_is_cut() {
 
 #[test]
 fn an_idle_connection_says_goodbye() {
+    let _alone = alone();
     let weir = listening("protocols: [h2], timeouts: { keepalive: 100ms }");
     let mut client = weir.h2();
     let started = Instant::now();

@@ -5,7 +5,7 @@ use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use weir_testkit::h2::{End, Frame, H2, H2Origin, Options, code, setting};
-use weir_testkit::{Client, Conn, Upstream, Weir, eventually};
+use weir_testkit::{Client, Conn, Upstream, Weir, alone, eventually};
 
 use super::{H2C, ask, weir, weir_with};
 use crate::cause::{PENDING_TIMEOUT, UPSTREAM_CLOSED, UPSTREAM_RESET};
@@ -409,6 +409,7 @@ fn a_ping_of_the_upstream_is_answered() {
 #[test]
 fn five_hundred_streams_and_one_that_stalls() {
     const STREAMS: usize = 500;
+    let _alone = alone();
     let body = vec![b'x'; 20_000];
     let origin = H2Origin::answering(move |request| {
         if request.header(":path") == Some("/stall") { vec![b'x'; 2_000_000] } else { body.clone() }
@@ -420,7 +421,7 @@ fn five_hundred_streams_and_one_that_stalls() {
     );
     let stalled = client.get("/stall");
     client.wait(stalled, "its head", |message| message.status() == 200);
-    // A machine that is busy with other tests may be slow once; a stall comes each time.
+    // A machine that is busy with something else may be slow once; a stall comes each time.
     let took = [(); 3].map(|()| {
         let started = Instant::now();
         let streams: Vec<u32> = (0..STREAMS)
