@@ -1,6 +1,6 @@
 //! Connections to upstreams: reused, raced, refused, and what is tried again.
 
-use weir_testkit::{Client, Upstream, Weir, eventually, refusing_address};
+use weir_testkit::{Client, Conn, Upstream, Weir, eventually, refusing_address, table};
 
 use crate::cause::{CONNECT_REFUSED, NO_ENDPOINT, NO_HEALTHY_ENDPOINT, UPSTREAM_CLOSED, UPSTREAM_RESET};
 use crate::support::{GET, OK, OK_BODY, config, weir_with};
@@ -87,6 +87,37 @@ fn a_connection_that_the_upstream_closed_is_forgotten() {
     conn.read_request();
     conn.send(OK_BODY);
     client.read_response().expect_body("ok");
+}
+
+/// A connection is looked at before it is used: also one that was good until this very moment, before anybody noticed.
+#[test]
+fn a_connection_that_is_no_longer_good_is_not_taken() {
+    type End = fn(&mut Conn);
+    let ends: [(&str, End); 3] = [
+        ("closed", |conn| conn.half_close()),
+        ("an answer to nothing", |conn| conn.send("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil")),
+        ("a byte", |conn| conn.send("\n")),
+    ];
+    table(
+        &ends,
+        |(name, _)| *name,
+        |(_, end)| {
+            let upstream = Upstream::listen();
+            let weir = Weir::in_front_of(&upstream);
+            let mut client = weir.client();
+            client.send(GET);
+            let mut conn = upstream.accept();
+            conn.read_request();
+            conn.send(OK);
+            client.read_response().expect_status(200);
+            end(&mut conn);
+            client.send(POST); // which cannot be tried again
+            let mut fresh = upstream.accept();
+            fresh.read_request();
+            fresh.send(OK_BODY);
+            client.read_response().expect_status(200).expect_body("ok");
+        },
+    );
 }
 
 #[test]
