@@ -11,8 +11,10 @@ BENCH ?=
 BENCH_COUNT ?=
 BENCH_LOAD ?=
 CONFORMANCE ?=
+# Where a change that no test notices would be a request on the wrong way.
+MUTANTS ?= $(foreach f,route/*.rs upstream/pool.rs upstream/balance/*.rs upstream/discover/*.rs reload.rs,-f 'crates/weir-gateway/src/$(f)')
 
-.PHONY: help run test check bench bench-count bench-load fuzz conformance fmt
+.PHONY: help run test check bench bench-count bench-load fuzz mutants conformance fmt
 
 help:          ## this list
 	@sed -n 's/^\([a-z]*\): *## /\1\t/p' $(MAKEFILE_LIST) | awk -F'\t' '{ printf "make %-12s %s\n", $$1, $$2 }'
@@ -46,6 +48,10 @@ bench-load:    ## requests per core-second of the load tester, beside wrk; BENCH
 fuzz:          ## each fuzz target for FUZZ_SECONDS (30)
 	@cargo fuzz --version >/dev/null 2>&1 || { echo 'Missing cargo-fuzz. Run: cargo install cargo-fuzz --locked' >&2; exit 1; }
 	@for t in $$(cargo fuzz list | grep -v smoke); do echo "fuzz $$t"; mkdir -p fuzz/corpus/$$t; RUSTC_BOOTSTRAP=1 cargo fuzz run --sanitizer none $$t fuzz/corpus/$$t fuzz/seeds/$$t -- -max_total_time=$(FUZZ_SECONDS) -verbosity=0 || exit 1; done
+
+mutants:       ## changes to routes, pools, balancers, names and reload that no unit test notices; MUTANTS="-f 'FILE'"
+	@cargo mutants --version >/dev/null 2>&1 || { echo 'Missing cargo-mutants. Run: cargo install cargo-mutants --locked' >&2; exit 1; }
+	cargo mutants --in-place --profile ci --timeout 60 -p weir-gateway $(MUTANTS) -- --lib
 
 conformance:   ## public test suites pointed at weir; CONFORMANCE='websocket tls'
 	conformance/run.sh $(CONFORMANCE)
