@@ -20,6 +20,7 @@ pub use set::{ComparisonSet, LeftOut, Published, Workload};
 pub use stats::Interval;
 
 use crate::report::{Generator, Grade, PlanAsRun, Report};
+use crate::work::{self, Work};
 use crate::{Histogram, Interrupt, Mistake, Options, Plan, clock, verdict};
 use condition::Condition;
 use figures::{FIGURES, Measured, Unit};
@@ -49,6 +50,7 @@ pub struct Compare {
     /// Half the width of intervals that ends it.
     until: Option<f64>,
     conditions: Vec<Condition>,
+    unequal_ok: bool,
     seed: u64,
 }
 
@@ -76,8 +78,12 @@ enum Way {
 pub struct Comparison {
     /// Version of the data model: `weir.compare/1`.
     pub schema: String,
-    /// The worst verdict of any block. Too few responses in one block do not count.
+    /// The worst verdict of any block, and INVALID where the work is not equal. Too few responses in one block do not count.
     pub grade: Grade,
+    /// How the work of the others differs from that of the first.
+    pub unequal: Vec<String>,
+    /// Whether that was said to be meant.
+    pub unequal_ok: bool,
     /// The load, the same on each target; that of the first block.
     pub load: PlanAsRun,
     /// The order of blocks in a round; request by request where there is one block.
@@ -139,6 +145,8 @@ pub struct TargetResult {
     pub added: BTreeMap<String, Interval>,
     /// Latency of all rounds: response time, and with a direct upstream service time.
     pub latency: Histogram,
+    /// What it was made to do.
+    pub work: Work,
 }
 
 /// What became of a condition on one target.
@@ -239,6 +247,7 @@ impl Compare {
                 break CompareEnd::Time;
             }
         };
+        result.weigh();
         result.conditions = self.judge(&result);
         Ok(result)
     }
@@ -274,6 +283,7 @@ impl Compare {
             block_ns: clock::nanos(self.block),
             warmup_ns: clock::nanos(self.warmup),
             seed: self.seed,
+            unequal_ok: self.unequal_ok,
             targets: self.before.iter().cloned().chain(live).collect(),
             ..Comparison::default()
         }
@@ -320,6 +330,26 @@ impl Comparison {
                 *target.reasons.entry(reason.code.clone()).or_default() += 1;
             }
         }
+    }
+
+    /// Holds the work of all targets against that of the first; one that a saved result of an older version says nothing of has no responses.
+    fn weigh(&mut self) {
+        self.unequal = work::unequal(self.targets.iter().map(|t| (t.name.as_str(), &t.work)));
+        if !self.unequal.is_empty() && !self.unequal_ok {
+            self.grade = Grade::Invalid;
+        }
+    }
+
+    /// What is told of unequal work, each in one line.
+    fn unequal_told(&self) -> impl Iterator<Item = String> {
+        let meant = if self.unequal_ok { ", as --unequal ok allows" } else { "" };
+        self.unequal.iter().map(move |text| format!("unequal_work: {text}{meant}"))
+    }
+
+    /// Whether it fails whoever asked: a condition is broken, a target gave no answer, or a condition is asked of work that is not the same.
+    pub fn has_failed(&self) -> bool {
+        let is_unequal = !self.unequal.is_empty() && !self.unequal_ok;
+        self.conditions.iter().any(|c| !c.passed || is_unequal) || self.end == CompareEnd::NoResponse
     }
 
     /// Reasons against its blocks, those that weigh most first: the target, the code, and in how many blocks it was found.
@@ -388,6 +418,7 @@ impl TargetResult {
         self.responses += measured.responses;
         self.errors += measured.errors;
         self.latency.add(&measured.latency);
+        self.work.add(&measured.work);
         for figure in FIGURES {
             if let Some(value) = figure.of(measured) {
                 self.rounds.entry(figure.name.to_owned()).or_default().push(value);

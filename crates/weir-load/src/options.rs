@@ -3,6 +3,7 @@
 mod address;
 pub(crate) mod body;
 mod call;
+mod odd;
 mod proxy;
 mod request;
 
@@ -83,6 +84,8 @@ pub struct Options {
     pub timeout: Option<String>,
     /// One request for each connection.
     pub no_keepalive: bool,
+    /// Targets at several places may be given unequal work.
+    pub unequal: bool,
     /// `host:port:address[,address]`, as curl has it.
     pub resolve: Vec<String>,
     /// Connect to this Unix socket whatever the URLs say.
@@ -252,8 +255,10 @@ impl Reader<'_> {
             connections: clients,
             threads,
             streams,
+            streams_given: o.streams.is_some(),
             pipeline,
             keepalive: !o.no_keepalive,
+            unequal_ok: o.unequal,
             protocol: match () {
                 () if is_websocket => Protocol::WebSocket,
                 () if self.is_h2() => Protocol::Http2,

@@ -53,6 +53,27 @@ impl Text {
         self.0.iter().all(|p| matches!(p, Part::Literal(_)))
     }
 
+    /// Its parts that are always the same.
+    pub(crate) fn literals(&self) -> impl Iterator<Item = &[u8]> {
+        self.0.iter().filter_map(|p| if let Part::Literal(bytes) = p { Some(&bytes[..]) } else { None })
+    }
+
+    /// The columns of the data that stand in quotes, as text does.
+    pub(crate) fn quoted_columns(&self) -> impl Iterator<Item = usize> {
+        let literal = |at: Option<usize>| match at.and_then(|at| self.0.get(at)) {
+            Some(Part::Literal(bytes)) => &bytes[..],
+            _ => &[],
+        };
+        self.0.iter().enumerate().filter_map(move |(i, part)| match part {
+            Part::Data(column)
+                if literal(i.checked_sub(1)).ends_with(b"\"") && literal(Some(i + 1)).starts_with(b"\"") =>
+            {
+                Some(*column)
+            }
+            _ => None,
+        })
+    }
+
     /// The columns of the data that it takes.
     pub(crate) fn columns(&self) -> impl Iterator<Item = usize> {
         self.0.iter().filter_map(|p| if let Part::Data(column) = p { Some(*column) } else { None })
@@ -249,6 +270,8 @@ pub(crate) struct Data {
     columns: Vec<String>,
     /// Never empty, each as long as `columns`.
     rows: Vec<Vec<String>>,
+    /// For each column, the first row (from 1) where it holds an object or a list: that is JSON, and no text.
+    nested: Vec<Option<usize>>,
 }
 
 impl Data {
@@ -284,6 +307,17 @@ impl Data {
         self.rows.len()
     }
 
+    /// The name of a column, and the first row (from 1) where it holds an object or a list.
+    pub(crate) fn nested(&self, column: usize) -> Option<(&str, usize)> {
+        let row = self.nested.get(column).copied().flatten()?;
+        Some((self.columns.get(column)?, row))
+    }
+
+    /// The cells of a column.
+    pub(crate) fn cells(&self, column: usize) -> impl Iterator<Item = &str> {
+        self.rows.iter().filter_map(move |row| row.get(column)).map(String::as_str)
+    }
+
     /// The row (from 1) whose cell in this column holds a control character.
     pub(crate) fn row_with_control(&self, column: usize) -> Option<usize> {
         let control = |r: &Vec<String>| r.get(column).is_some_and(|c| c.chars().any(char::is_control));
@@ -297,6 +331,13 @@ impl Data {
                 serde_json::from_str(line).map_err(|e| format!("line {}: {e}", i + 1))?;
             if data.columns.is_empty() {
                 data.columns = row.keys().cloned().collect();
+                data.nested = vec![None; data.columns.len()];
+            }
+            for (column, nested) in data.columns.iter().zip(&mut data.nested) {
+                if matches!(row.get(column), Some(serde_json::Value::Array(_) | serde_json::Value::Object(_)))
+                {
+                    nested.get_or_insert(data.rows.len() + 1);
+                }
             }
             let cell = |column: &String| match row.get(column) {
                 Some(serde_json::Value::String(s)) => Ok(s.clone()),

@@ -4,8 +4,8 @@
 //! stands in docs/verdict.md.
 
 use crate::Report;
-use crate::report::{End, Grade, Pace, Reason, Verdict};
-use crate::units::{grouped, time};
+use crate::report::{End, Grade, Pace, Protocol, Reason, Verdict};
+use crate::units::{counted, grouped, time};
 
 /// What may speak against a result, those that weigh most first.
 pub static REASONS: &[Rule] = &[
@@ -14,6 +14,7 @@ pub static REASONS: &[Rule] = &[
     Rule { code: "not_grpc", side: Side::Answers, grade: Grade::Invalid, look: not_grpc },
     Rule { code: "mostly_errors", side: Side::Run, grade: Grade::Invalid, look: mostly_errors },
     Rule { code: "mostly_refused", side: Side::Answers, grade: Grade::Invalid, look: mostly_refused },
+    Rule { code: "unequal_work", side: Side::Answers, grade: Grade::Invalid, look: unequal_work },
     Rule { code: "starved_connections", side: Side::Run, grade: Grade::Invalid, look: starved_connections },
     Rule { code: "out_of_ports", side: Side::Generator, grade: Grade::Invalid, look: out_of_ports },
     Rule {
@@ -32,6 +33,8 @@ pub static REASONS: &[Rule] = &[
     Rule { code: "littles_law", side: Side::Run, grade: Grade::Suspect, look: littles_law },
     Rule { code: "errors", side: Side::Run, grade: Grade::Suspect, look: errors },
     Rule { code: "status_mix", side: Side::Answers, grade: Grade::Suspect, look: status_mix },
+    Rule { code: "redirects", side: Side::Answers, grade: Grade::Suspect, look: redirects },
+    Rule { code: "odd_values", side: Side::Run, grade: Grade::Suspect, look: odd_values },
     Rule { code: "failed_checks", side: Side::Answers, grade: Grade::Suspect, look: failed_checks },
     Rule {
         code: "body_length_changed",
@@ -40,10 +43,14 @@ pub static REASONS: &[Rule] = &[
         look: body_length_changed,
     },
     Rule { code: "not_kept_alive", side: Side::Run, grade: Grade::Suspect, look: not_kept_alive },
+    Rule { code: "syn_retransmits", side: Side::Run, grade: Grade::Suspect, look: syn_retransmits },
+    Rule { code: "one_stream", side: Side::Run, grade: Grade::Suspect, look: one_stream },
     Rule { code: "sessions_differ", side: Side::Run, grade: Grade::Suspect, look: sessions_differ },
     Rule { code: "unsolicited", side: Side::Answers, grade: Grade::Suspect, look: unsolicited },
     Rule { code: "too_short", side: Side::Run, grade: Grade::Suspect, look: too_short },
     Rule { code: "ended_early", side: Side::Run, grade: Grade::Suspect, look: ended_early },
+    // What was asked for, and must be known to whoever reads the figures.
+    Rule { code: "no_keepalive", side: Side::Run, grade: Grade::Valid, look: no_keepalive },
 ];
 
 /// One thing that may speak against a result.
@@ -227,6 +234,34 @@ fn mostly_refused(r: &Report) -> Option<String> {
     })
 }
 
+fn unequal_work(r: &Report) -> Option<String> {
+    let told = crate::work::unequal_places(r);
+    (!r.plan.unequal_ok && !told.is_empty())
+        .then(|| format!("{}: `--unequal ok` if that is meant", told.join("; ")))
+}
+
+/// Statuses that send the client elsewhere (RFC 9110 §15.4). 304 is an answer.
+const REDIRECTS: [u16; 5] = [301, 302, 303, 307, 308];
+
+fn redirects(r: &Report) -> Option<String> {
+    let n: u64 = REDIRECTS.iter().filter_map(|status| r.counts.statuses.get(status)).sum();
+    (!has_status_check(r) && n * 2 > r.counts.responses).then(|| {
+        format!(
+            "{} of the responses are redirects, which are not followed: ask where they lead to",
+            percent(share(n, r.counts.responses))
+        )
+    })
+}
+
+fn odd_values(r: &Report) -> Option<String> {
+    let mut all: Vec<String> =
+        r.plan.targets.iter().flat_map(|t| &t.odd_values).map(|v| format!("`{v}`")).collect();
+    all.sort_unstable();
+    all.dedup();
+    (!all.is_empty())
+        .then(|| format!("what is sent holds {}, as if a value had not been filled in", all.join(", ")))
+}
+
 fn starved_connections(r: &Report) -> Option<String> {
     let clients = &r.connections.responses_by_client;
     let starved = clients.iter().filter(|n| **n == 0).count() as u64;
@@ -385,6 +420,33 @@ fn needed_connections(r: &Report) -> u64 {
         false => listed.iter().filter(|n| **n > 0).count() as u64,
     };
     at_work * origins.len().max(1) as u64
+}
+
+fn syn_retransmits(r: &Report) -> Option<String> {
+    let n = r.connections.syn_again;
+    (n > 0).then(|| {
+        format!(
+            "{} had to ask a second time, a second later: the target, or something before it, dropped the first packet",
+            counted(n, "connection")
+        )
+    })
+}
+
+fn one_stream(r: &Report) -> Option<String> {
+    let p = &r.plan;
+    let is_default = p.protocol == Protocol::Http2 && p.streams == 1 && !p.streams_given && !r.is_grpc();
+    // A report of an older version does not say what was written.
+    (is_default && r.counts.responses > 0 && p.pace.is_closed()).then(|| {
+        format!(
+            "HTTP/2 had one stream at a time on each of {}: say how many with -m, or -m 1 if that is meant",
+            counted(p.connections, "connection")
+        )
+    })
+}
+
+fn no_keepalive(r: &Report) -> Option<String> {
+    (!r.plan.keepalive && r.counts.responses > 0)
+        .then(|| "each request opened a connection of its own, as --no-keepalive says".to_owned())
 }
 
 fn sessions_differ(r: &Report) -> Option<String> {

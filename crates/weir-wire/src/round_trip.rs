@@ -9,6 +9,18 @@ use tokio::net::TcpStream;
 /// The round trip to the peer; nothing where the kernel does not tell.
 #[cfg(target_os = "linux")]
 pub(crate) fn round_trip(stream: &TcpStream) -> Option<Duration> {
+    let rtt = info(stream)?.tcpi_rtt;
+    (rtt > 0).then(|| Duration::from_micros(rtt.into()))
+}
+
+/// Whether anything was sent twice on it, the SYN among it.
+#[cfg(target_os = "linux")]
+pub(crate) fn has_retransmitted(stream: &TcpStream) -> bool {
+    info(stream).is_some_and(|info| info.tcpi_total_retrans > 0)
+}
+
+#[cfg(target_os = "linux")]
+fn info(stream: &TcpStream) -> Option<libc::tcp_info> {
     use std::os::fd::AsRawFd;
     // SAFETY: tcp_info is made of numbers only, of which zero is one.
     let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
@@ -23,13 +35,19 @@ pub(crate) fn round_trip(stream: &TcpStream) -> Option<Duration> {
             &raw mut len,
         )
     };
-    (told == 0 && info.tcpi_rtt > 0).then(|| Duration::from_micros(info.tcpi_rtt.into()))
+    (told == 0).then_some(info)
 }
 
 /// The round trip to the peer; nothing where the kernel does not tell.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn round_trip(_: &TcpStream) -> Option<Duration> {
     None
+}
+
+/// Whether anything was sent twice on it; not told here.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn has_retransmitted(_: &TcpStream) -> bool {
+    false
 }
 
 #[cfg(all(test, target_os = "linux"))]

@@ -1,7 +1,7 @@
 //! One connection of any kind, read into and written from plain byte vectors.
 
 use crate::h2::H2Stream;
-use crate::round_trip::round_trip;
+use crate::round_trip::{has_retransmitted, round_trip};
 use crate::tls;
 use bytes::BufMut;
 use std::future::Future;
@@ -277,6 +277,15 @@ impl Stream {
             Self::Tcp(s) => round_trip(s),
             Self::Tls(s) => s.tcp().and_then(round_trip),
             Self::H2(_) | Self::Unix(_) => None,
+        }
+    }
+
+    /// Whether the kernel has sent anything twice on it, the first packet of the connection among it (one system call).
+    pub fn has_retransmitted(&self) -> bool {
+        match self {
+            Self::Tcp(s) => has_retransmitted(s),
+            Self::Tls(s) => s.tcp().is_some_and(has_retransmitted),
+            Self::H2(_) | Self::Unix(_) => false,
         }
     }
 

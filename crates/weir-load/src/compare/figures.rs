@@ -1,6 +1,6 @@
 //! The figures that are compared, each from what one target did in one round.
 
-use crate::{Histogram, Report};
+use crate::{Histogram, Report, Work};
 
 /// One of them.
 #[derive(Debug)]
@@ -63,6 +63,7 @@ pub(super) struct Measured {
     pub(super) responses: u64,
     pub(super) errors: u64,
     pub(super) latency: Histogram,
+    pub(super) work: Work,
     /// What its rate is of.
     in_window: u64,
     window_ns: u64,
@@ -78,6 +79,7 @@ impl Measured {
         self.in_window += report.rated().responses;
         self.window_ns += report.rated().length_ns;
         self.latency.add(&report.latency.response);
+        self.work.add(&Work::of(report));
         if let Some(cost) = &report.target_cost {
             self.cpu_ns += cost.cpu_ns;
             self.cost_responses += cost.responses;
@@ -92,5 +94,6 @@ impl Measured {
         self.in_window += if report.window.is_some() { target.in_window } else { target.responses };
         self.window_ns += report.rated().length_ns;
         self.latency.add(&target.service);
+        self.work.add(&Work::of_target(report, index));
     }
 }

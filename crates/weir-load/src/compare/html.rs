@@ -45,7 +45,8 @@ fn sections(c: &Comparison) -> String {
     let reasons = c.reasons().into_iter().map(|(name, code, n)| {
         format!("<code>{}</code>: {} in {}", escaped(code), escaped(name), counted(n, "block"))
     });
-    let mut out = verdict(c.grade, reasons);
+    let unequal = c.unequal_told().map(|text| escaped(&text));
+    let mut out = verdict(c.grade, unequal.chain(reasons));
     out += &format!(
         "<p class=\"dim\">{} of {} (each {}, after {} of warm-up), {}; {}</p>\n",
         counted(c.rounds, "round"),

@@ -32,6 +32,8 @@ pub struct CompareOptions {
     pub direct: Option<String>,
     /// `auto`, or `NAME=PID` for some.
     pub pids: Vec<String>,
+    /// Unequal work is meant, and no reason against the result.
+    pub unequal: bool,
     /// Seed of the bootstrap. Default 1.
     pub seed: Option<u64>,
 }
@@ -119,6 +121,7 @@ impl Reader<'_> {
         let timed = |options: &Options| Options {
             duration: Some(format!("{}ns", block.as_nanos())),
             warmup: Some(format!("{}ns", warmup.as_nanos())),
+            unequal: true, // within a block nothing is held against another; the comparison does it
             ..options.clone()
         };
         let mut contenders = self.contenders(named, &timed(&o.load));
@@ -130,7 +133,18 @@ impl Reader<'_> {
             plans.flatten().for_each(|m| self.mistakes.push(m));
         }
         let seed = o.seed.unwrap_or(1);
-        Compare { contenders, way, before, block, warmup, time, until, conditions, seed }
+        Compare {
+            contenders,
+            way,
+            before,
+            block,
+            warmup,
+            time,
+            until,
+            conditions,
+            unequal_ok: o.unequal,
+            seed,
+        }
     }
 
     /// Names and URLs.

@@ -51,6 +51,23 @@ fn ratios_see_through_what_drifts() {
 }
 
 #[test]
+fn work_that_is_not_equal_makes_it_invalid() {
+    let mut c = rounds(1);
+    let work = |bytes: u64| Work { responses: 100, body_bytes: 100 * bytes, ..Work::default() };
+    (c.targets[0].work, c.targets[1].work) = (work(137), work(65_536));
+    c.conditions = vec![ConditionResult { passed: true, ..ConditionResult::default() }];
+    let mut meant = c.clone();
+    c.weigh();
+    assert!(c.grade == Grade::Invalid && c.has_failed(), "{:?}", c.unequal);
+    assert!(c.to_text().starts_with("INVALID  unequal_work: b differs from a: bodies of"), "{}", c.to_text());
+    assert!(c.to_html().contains("unequal_work: b differs"), "{}", c.to_html());
+    meant.unequal_ok = true;
+    meant.weigh();
+    assert!(meant.grade == Grade::Valid && !meant.has_failed());
+    assert!(meant.to_text().contains("as --unequal ok allows"), "{}", meant.to_text());
+}
+
+#[test]
 fn a_page_shows_all_of_it() {
     let mut c = rounds(2);
     c.targets[1].name = "<b>".to_owned();

@@ -7,13 +7,15 @@ use std::fmt::Write;
 
 pub(super) fn print(c: &Comparison) -> String {
     let mut out = format!("{}", c.grade);
-    let reasons = c.reasons();
-    if reasons.is_empty() {
+    let reasons = c.reasons().into_iter();
+    let reasons = reasons.map(|(name, code, n)| format!("{name}: {code} in {}", counted(n, "block")));
+    let told: Vec<String> = c.unequal_told().chain(reasons).collect();
+    if told.is_empty() {
         out.push('\n');
     }
-    for (i, (name, code, n)) in reasons.into_iter().enumerate() {
+    for (i, text) in told.into_iter().enumerate() {
         let lead = if i == 0 { "  " } else { "         " };
-        let _ = writeln!(out, "{lead}{name}: {code} in {}", counted(n, "block"));
+        let _ = writeln!(out, "{lead}{text}");
     }
     let _ = writeln!(
         out,

@@ -21,6 +21,9 @@ mod stream;
 /// Longest pause of a client that can not connect. It begins with 1 ms and doubles, so that a dead target costs no core.
 const BACKOFF_MOST: Duration = Duration::from_millis(100);
 
+/// A connection that took so long may have had to ask twice: the kernel repeats a SYN after a second (RFC 6298 §2). A little less, for the clocks.
+const SYN_AGAIN: Duration = Duration::from_millis(900);
+
 /// How long a connection that the target is to close may take for it, so that the port waits there and not here.
 const CLOSE: Duration = Duration::from_secs(1);
 
@@ -190,6 +193,7 @@ impl Client {
             self.batch.items.push((target, at));
         }
         self.render(&plan);
+        self.keep_first(&plan);
     }
 
     /// Writes the bytes of the batch, unless they are those of one target as they stand, and counts what begins.
@@ -226,6 +230,17 @@ impl Client {
             } else {
                 self.sent_uncounted += head + body;
             }
+        }
+    }
+
+    /// Keeps the first request of the batch for the ledger, where it was made for the occasion.
+    fn keep_first(&mut self, plan: &Plan) {
+        if !self.batch.is_capturing() {
+            return;
+        }
+        let made = self.batch.items.first().is_some_and(|(i, _)| plan.targets[*i].template.is_some());
+        if let Some(end) = self.ends.first().filter(|_| made) {
+            self.batch.keep_request(self.out.get(..*end).unwrap_or_default());
         }
     }
 
@@ -275,6 +290,9 @@ impl Client {
             worker.tally.borrow_mut().opened += 1;
         }
         worker.shared.saw(&dialled.stream, to.proxy.as_ref());
+        if dialled.connect >= SYN_AGAIN && dialled.stream.has_retransmitted() {
+            worker.tally.borrow_mut().syn_again += u64::from(worker.counts(worker.clock.now()));
+        }
         let times = [blocked, clock::nanos(dialled.connect), clock::nanos(dialled.tls)];
         Ok((dialled.stream, times))
     }

@@ -76,6 +76,8 @@ pub(super) struct Batch {
     pub(super) last: u64,
     /// What is received, until the first response of the run is complete.
     capture: Option<Vec<u8>>,
+    /// What the request was that this is the response to, where it is not what the plan holds.
+    request: Option<Vec<u8>>,
 }
 
 /// What is left of the connection after a batch.
@@ -89,6 +91,16 @@ impl Batch {
     /// A batch; `captures` says whether the first response on it is kept for the ledger.
     pub(super) fn capturing(captures: bool) -> Self {
         Self { capture: captures.then(Vec::new), ..Self::default() }
+    }
+
+    /// Keeps the first request of the batch, where its response is kept.
+    pub(super) fn keep_request(&mut self, bytes: &[u8]) {
+        self.request = Some(bytes.to_vec());
+    }
+
+    /// Whether the next response is kept.
+    pub(super) const fn is_capturing(&self) -> bool {
+        self.capture.is_some()
     }
 
     /// Counts what was received of a response that is none.
@@ -256,7 +268,7 @@ impl Conn {
         if let Some(bytes) = batch.capture.take() {
             worker.shared.captured(Captured {
                 target,
-                request: None,
+                request: batch.request.take(),
                 bytes,
                 response: *response,
                 fields: None,

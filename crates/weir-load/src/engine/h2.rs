@@ -44,6 +44,8 @@ pub(super) struct Ask<'a> {
     /// When the client turned to it; 0 when it has waited since.
     pub(super) turned: u64,
     pub(super) head: &'a Rendered,
+    /// Its text, where it was made for the occasion.
+    pub(super) text: Option<&'a [u8]>,
     /// What holds the body, and where in it that begins.
     pub(super) body: Option<(&'a Arc<[u8]>, usize)>,
     pub(super) is_head: bool,
@@ -216,6 +218,9 @@ impl Link {
                 }
                 let started = if waited || ask.turned == 0 { worker.clock.now() } else { ask.turned };
                 let id = io.codec.request(key, ask.head, ask.body, ask.is_head);
+                if io.codec.is_captured(id) {
+                    *worker.first_text.borrow_mut() = ask.text.map(<[u8]>::to_vec);
+                }
                 let Ask { target, intended, .. } = *ask;
                 *exchange = Exchange { target, id, intended, started, sent: 0, phase: Phase::Open };
                 io.unsent.push(key);
@@ -365,7 +370,7 @@ impl Link {
                         let fields = Some((c.server, c.content_type));
                         worker.shared.captured(Captured {
                             target: exchange.target,
-                            request: None,
+                            request: worker.first_text.take(),
                             bytes: c.bytes,
                             response,
                             fields,

@@ -3,7 +3,7 @@
 use super::h2::request::Rendered;
 use super::{Shared, ThreadEnd, TickPart};
 use crate::grpc::CODES;
-use crate::plan::{Plan, Target};
+use crate::plan::Plan;
 use crate::progress::SoFar;
 use crate::report::{
     CheckResult, ConnectionStats, Counts, End, Health, Ledger, Percentiles, Protocol, Report, SCHEMA, Series,
@@ -276,6 +276,7 @@ fn add_thread(r: &mut Report, thread: &ThreadEnd) {
     c.opened += thread.opened;
     c.opened_measured += t.opened;
     c.reused += t.reused;
+    c.syn_again += t.syn_again;
     let room = ConnectionStats::CLIENTS_MOST.saturating_sub(c.responses_by_client.len());
     c.responses_by_client.extend(thread.responses_by_client.iter().take(room));
     for (all, one) in r.targets.iter_mut().zip(&t.targets) {
@@ -285,6 +286,12 @@ fn add_thread(r: &mut Report, thread: &ThreadEnd) {
         all.errors += one.errors;
         all.in_window += one.in_window;
         all.service.add(&one.service);
+        one.statuses.iter().for_each(|(status, n)| *all.statuses.entry(*status).or_default() += n);
+        for (name, n) in Protocol::ALL.iter().zip(one.protocols).filter(|(_, n)| *n > 0) {
+            *all.protocols.entry(name.to_string()).or_default() += n;
+        }
+        all.received_head += one.received.0;
+        all.received_body += one.received.1;
         all.body_bytes = match (all.body_bytes, one.body_bytes) {
             (Some((a, b)), Some((c, d))) => Some((a.min(c), b.max(d))),
             (a, b) => a.or(b),
@@ -365,12 +372,16 @@ fn ledger(plan: &Plan, shared: &Shared, protocols: [u64; Protocol::ALL.len()]) -
     l.protocols.extend(names.into_iter().zip(protocols));
     l.protocols.retain(|_, n| *n > 0);
     let Some(first) = shared.first.get() else { return l };
-    if let Some(target) = plan.targets.get(first.target) {
-        (l.first_request, l.first_request_bytes) = first_request(target, first.fields.is_some());
+    if let Some(target) = plan.targets.get(first.target).filter(|_| first.request.is_none()) {
+        let scheme = target.h2.as_ref().filter(|_| first.fields.is_some()).map(|_| target.scheme);
+        (l.first_request, l.first_request_bytes) = shown_request(&target.bytes, target.head_bytes, scheme);
     }
-    if let Some(request) = &first.request {
-        l.first_request = without_secrets(request).escape_ascii().to_string();
-        l.first_request_bytes = request.len() as u64;
+    if let Some((request, scheme)) =
+        first.request.as_ref().zip(plan.targets.get(first.target).map(|t| t.scheme))
+    {
+        let end = memchr::memmem::find(request, b"\r\n\r\n").map_or(request.len(), |at| at + 4);
+        let scheme = first.fields.is_some().then_some(scheme);
+        (l.first_request, l.first_request_bytes) = shown_request(request, end, scheme);
     }
     let f = &first.response;
     l.first_response_bytes = f.head_bytes + f.body_bytes + f.framing_bytes;
@@ -388,21 +399,19 @@ fn ledger(plan: &Plan, shared: &Shared, protocols: [u64; Protocol::ALL.len()]) -
     l
 }
 
-/// The first request as shown, and its length.
-fn first_request(target: &Target, is_h2: bool) -> (String, u64) {
-    let shown = target.bytes.get(..super::CAPTURE_BYTES).unwrap_or(&target.bytes);
-    let shown = without_secrets(shown);
-    let Some(h2) = target.h2.as_ref().filter(|_| is_h2) else {
-        return (shown.escape_ascii().to_string(), target.bytes.len() as u64);
-    };
-    let body = target.bytes.get(target.head_bytes..).unwrap_or_default();
-    let len = h2.bytes().len() + super::h2::request::body_bytes(body.len());
+/// A request as shown, and its length on the wire. With a `scheme` it went by HTTP/2: what is kept is its text, of which the frames are made again.
+fn shown_request(bytes: &[u8], head_bytes: usize, scheme: Option<&'static str>) -> (String, u64) {
+    let shown = without_secrets(bytes.get(..super::CAPTURE_BYTES).unwrap_or(bytes));
+    let Some(scheme) = scheme else { return (shown.escape_ascii().to_string(), bytes.len() as u64) };
+    let (head, body) = bytes.split_at_checked(head_bytes).unwrap_or((bytes, &[]));
+    let len = Rendered::new(head, scheme, body.is_empty()).bytes().len()
+        + super::h2::request::body_bytes(body.len());
     let end = memchr::memmem::find(&shown, b"\r\n\r\n").map_or(shown.len(), |at| at + 4);
-    let mut bytes =
-        Rendered::new(shown.get(..end).unwrap_or(&shown), target.scheme, body.is_empty()).bytes().to_vec();
-    bytes.extend_from_slice(shown.get(end..).unwrap_or_default());
-    bytes.truncate(super::CAPTURE_BYTES);
-    (bytes.escape_ascii().to_string(), len as u64)
+    let mut frames =
+        Rendered::new(shown.get(..end).unwrap_or(&shown), scheme, body.is_empty()).bytes().to_vec();
+    frames.extend_from_slice(shown.get(end..).unwrap_or_default());
+    frames.truncate(super::CAPTURE_BYTES);
+    (frames.escape_ascii().to_string(), len as u64)
 }
 
 /// A request as shown: what tells who asks is hidden.

@@ -49,6 +49,8 @@ pub(crate) struct Tally {
     pub(crate) busy_ns: u64,
     pub(crate) out_of_ports: u64,
     pub(crate) out_of_descriptors: u64,
+    /// Connections whose SYN had to be sent again.
+    pub(crate) syn_again: u64,
     pub(crate) longest_silence_ns: u64,
     pub(crate) backlog_max: u64,
     /// When the last counted response came.
@@ -115,6 +117,24 @@ pub(crate) struct TargetTally {
     pub(crate) in_window: u64,
     pub(crate) service: Histogram,
     pub(crate) body_bytes: Option<(u64, u64)>,
+    /// Of several targets: responses by status, and by protocol, and bytes of heads and bodies.
+    pub(crate) statuses: Vec<(u16, u64)>,
+    pub(crate) protocols: [u64; Protocol::ALL.len()],
+    pub(crate) received: (u64, u64),
+}
+
+impl TargetTally {
+    fn note_work(&mut self, r: &Response) {
+        match self.statuses.iter_mut().find(|(status, _)| *status == r.status) {
+            Some((_, n)) => *n += 1,
+            None => self.statuses.push((r.status, 1)), // no more than there are statuses
+        }
+        if let Some(n) = self.protocols.get_mut(r.protocol as usize) {
+            *n += 1;
+        }
+        self.received.0 += r.head_bytes;
+        self.received.1 += r.body_bytes;
+    }
 }
 
 /// One complete exchange. Moments in nanoseconds of the run's clock, `intended <= started <= sent`, `first <= done`.
@@ -189,6 +209,7 @@ impl Tally {
             t.unexpected += u64::from(!expected);
             if !alone {
                 t.service.record(service);
+                t.note_work(r);
             }
             if r.is_good() {
                 let n = r.body_bytes;

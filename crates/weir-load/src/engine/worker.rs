@@ -63,6 +63,8 @@ pub(super) struct Worker {
     pub(super) values: RefCell<Values>,
     /// For each set of clients that share a connection of HTTP/2, and each origin.
     pub(super) places: Vec<Place>,
+    /// The text of the request of HTTP/2 whose response is kept for the ledger, where the plan does not hold it.
+    pub(super) first_text: RefCell<Option<Vec<u8>>>,
     /// Connections that nobody has used yet.
     pub(super) ahead: RefCell<Ahead>,
     index: usize,
@@ -208,6 +210,7 @@ pub(super) fn run(
         turn: Cell::new(index * plan.order.len() / threads),
         index,
         first_client: first,
+        first_text: RefCell::default(),
         ahead: RefCell::new(ahead),
         next: RefCell::new(NextStart { k: index as u64, at: NEVER, taken: 0 }),
         starts_in_warmup,

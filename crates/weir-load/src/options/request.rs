@@ -2,6 +2,7 @@
 
 use super::Reader;
 use super::body::{multipart_type, read_at_most};
+use super::odd::{Place, odd};
 use crate::engine::addresses::Addresses;
 use crate::engine::h2::request::Rendered;
 use crate::engine::websocket::Kind;
@@ -179,6 +180,7 @@ impl Reader<'_> {
         };
         let parts = [line.as_bytes(), lines.as_bytes(), body];
         let mut template = self.template(place, parts, length, data.map(Arc::as_ref));
+        plan.odd_values = self.odd_values(parts, template.as_ref(), data.map(Arc::as_ref));
         let mut framed = Vec::new();
         if let Some(call) = &call {
             if let Some(template) = &mut template {
@@ -285,8 +287,37 @@ impl Reader<'_> {
                 self.wrong("--feed", &format!("row {row} would put a control character into a header field"));
             }
         }
+        let quoted = body.quoted_columns();
+        let as_text = [&line, &fields].into_iter().flat_map(Text::columns).chain(quoted);
+        if let Some((name, row)) =
+            data.and_then(|data| as_text.filter_map(|column| data.nested(column)).next())
+        {
+            let hint = format!(
+                "row {row} has an object or a list as `{name}`, where {{{{data.{name}}}}} stands for text: take a value out of it, or leave away the quotes around it in a body of JSON"
+            );
+            self.wrong("--feed", &hint);
+        }
         let fixed = [&line, &fields, &body].iter().all(|t| t.is_fixed());
         (!fixed).then_some(Template { line, fields, body, length, call: None })
+    }
+
+    /// What is sent though nobody means to send it. With `--raw` braces are meant.
+    fn odd_values(&self, parts: [&[u8]; 3], template: Option<&Template>, data: Option<&Data>) -> Vec<String> {
+        let mut found = Vec::new();
+        let braces = !self.options.raw;
+        let places = [Place::Line, Place::Fields, Place::Body];
+        match template {
+            None => parts.iter().zip(places).for_each(|(part, place)| odd(part, place, braces, &mut found)),
+            Some(t) => {
+                for (text, place) in [&t.line, &t.fields, &t.body].into_iter().zip(places) {
+                    text.literals().for_each(|part| odd(part, place, braces, &mut found));
+                    let cells = data.into_iter().flat_map(|data| text.columns().flat_map(|c| data.cells(c)));
+                    // A cell is a value by itself.
+                    cells.for_each(|cell| odd(cell.as_bytes(), Place::Line, braces, &mut found));
+                }
+            }
+        }
+        found
     }
 
     pub(super) fn feed(&mut self) -> Option<Data> {

@@ -92,6 +92,8 @@ pub struct ConnectionStats {
     pub opened_measured: u64,
     /// Requests that went over a connection used before.
     pub reused: u64,
+    /// Connections opened while measuring whose first packet had to be sent again: a second late at least.
+    pub syn_again: u64,
     /// Complete responses of each client, in order of their numbers; at most 65,536 of them. 0 means starved.
     pub responses_by_client: Vec<u64>,
     /// Times to connect, TLS included, of all connections opened, warm-up included (oha `DNSDialup`).
@@ -123,6 +125,14 @@ pub struct TargetStats {
     pub document_bytes: Option<u64>,
     /// Smallest and largest body of a good response.
     pub body_bytes: Option<(u64, u64)>,
+    /// Complete responses by status. Empty with a single target, as the next three.
+    pub statuses: BTreeMap<u16, u64>,
+    /// Complete responses by protocol.
+    pub protocols: BTreeMap<String, u64>,
+    /// Bytes of the heads of complete responses.
+    pub received_head: u64,
+    /// Bytes of their bodies.
+    pub received_body: u64,
 }
 
 /// What was really on the wire.

@@ -21,11 +21,15 @@ pub struct PlanAsRun {
     pub threads: u64,
     /// Streams at a time on one connection: 1 with HTTP/1.1.
     pub streams: u64,
+    /// Whether that was written, and is no default.
+    pub streams_given: bool,
     /// Requests written ahead of their responses on an HTTP/1.1 connection; 1 is no pipelining. With more, the requests of a batch start
     /// together and each has a latency of its own.
     pub pipeline: u64,
     /// Whether a connection serves more than one request.
     pub keepalive: bool,
+    /// Whether unequal work of several targets was said to be wanted.
+    pub unequal_ok: bool,
     /// The protocol asked for.
     pub protocol: Protocol,
     /// Longest wait for a response, and for a connection. Default 30 s.
@@ -62,6 +66,8 @@ pub struct TargetPlan {
     pub headers: Vec<(String, String)>,
     /// Bytes of the request body, or of the message; of the first request, where bodies differ.
     pub body_bytes: u64,
+    /// Values in what is sent that nobody means to send, such as `undefined` or `{id}`; the first four.
+    pub odd_values: Vec<String>,
     /// The method that is called; none without gRPC.
     pub call: Option<CallPlan>,
 }

@@ -52,6 +52,18 @@ fn each_reason_is_found_alone() {
             r.counts.not_grpc = 1;
             r.counts.grpc.insert("OK".to_owned(), 100_000);
         }),
+        ("unequal_work", Grade::Invalid, &|r| two_places(r, 137, 65_536)),
+        ("redirects", Grade::Suspect, &|r| r.counts.statuses = [(302, 60_000), (200, 40_000)].into()),
+        ("odd_values", Grade::Suspect, &|r| {
+            r.plan.targets =
+                vec![TargetPlan { odd_values: vec!["undefined".to_owned()], ..TargetPlan::default() }];
+        }),
+        ("syn_retransmits", Grade::Suspect, &|r| r.connections.syn_again = 1),
+        ("one_stream", Grade::Suspect, &|r| {
+            (r.plan.protocol, r.plan.streams) = (Protocol::Http2, 1);
+            r.ledger.protocols = [("HTTP/2".to_owned(), 100_000)].into();
+        }),
+        ("no_keepalive", Grade::Valid, &|r| r.plan.keepalive = false),
         ("starved_connections", Grade::Invalid, &|r| r.connections.responses_by_client[3] = 0),
         ("out_of_ports", Grade::Invalid, &|r| r.health.out_of_ports = 1),
         ("out_of_descriptors", Grade::Invalid, &|r| r.health.out_of_descriptors = 1),
@@ -97,6 +109,42 @@ fn each_reason_is_found_alone() {
     ];
     for (code, grade, change) in cases {
         assert_eq!(codes(change), (*grade, vec![(*code).to_owned()]), "{code}");
+    }
+}
+
+/// Two places that each had half of the responses, with bodies of these lengths.
+fn two_places(r: &mut Report, one: u64, other: u64) {
+    let target = |port| TargetPlan { host: "a".to_owned(), port, ..TargetPlan::default() };
+    r.plan.targets = vec![target(1), target(2)];
+    let stats = |bytes: u64| TargetStats {
+        responses: 50_000,
+        received_body: 50_000 * bytes,
+        statuses: [(200, 50_000)].into(),
+        ..TargetStats::default()
+    };
+    r.targets = vec![stats(one), stats(other)];
+}
+
+#[test]
+fn what_was_said_to_be_meant_is_fine() {
+    let quiet: &[&dyn Fn(&mut Report)] = &[
+        &|r| {
+            two_places(r, 137, 65_536);
+            r.plan.unequal_ok = true;
+        },
+        &|r| two_places(r, 137, 140),
+        &|r| {
+            (r.plan.protocol, r.plan.streams, r.plan.streams_given) = (Protocol::Http2, 1, true);
+            r.ledger.protocols = [("HTTP/2".to_owned(), 100_000)].into();
+        },
+        &|r| r.counts.statuses = [(304, 100_000)].into(),
+        &|r| {
+            r.counts.statuses = [(301, 100_000)].into();
+            r.checks = vec![CheckResult { check: "status=301".to_owned(), passed: 100_000, failed: 0 }];
+        },
+    ];
+    for (i, change) in quiet.iter().enumerate() {
+        assert_eq!(codes(change), (Grade::Valid, vec![]), "{i}");
     }
 }
 

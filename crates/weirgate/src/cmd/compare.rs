@@ -6,7 +6,7 @@ mod file;
 mod run;
 
 use super::kept::Kept;
-use super::load::{ConnectionArgs, RequestArgs, end_on_ctrl_c};
+use super::load::{ConnectionArgs, RequestArgs, Unequal, end_on_ctrl_c};
 use super::{Format, print};
 use anyhow::Result;
 use clap::Args;
@@ -14,9 +14,8 @@ use file::BenchFile;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use weir_load::compare::CompareEnd;
 use weir_load::units::counted;
-use weir_load::{Compare as Ready, CompareOptions, Comparison, Interrupt, Mistake, Options};
+use weir_load::{Compare as Ready, CompareOptions, Interrupt, Mistake, Options};
 
 #[derive(Args)]
 pub(super) struct Compare {
@@ -96,6 +95,10 @@ struct LineArgs {
     #[arg(long = "fail-if", value_name = "CONDITION", help_heading = "Judgement")]
     fail_if: Vec<String>,
 
+    /// Let the targets do unequal work, which makes the result INVALID otherwise
+    #[arg(long, value_enum, value_name = "ok", help_heading = "Judgement")]
+    unequal: Option<Unequal>,
+
     /// Tell what it cost the targets' processes: `auto` for whoever listens there, or NAME=PID; may be repeated
     #[arg(long = "pid", value_name = "auto|NAME=PID", help_heading = "Report")]
     pids: Vec<String>,
@@ -134,7 +137,7 @@ impl Compare {
             Format::Text => result.to_text(),
         });
         kept.write(&result.to_json(), || result.to_html())?;
-        Ok(ExitCode::from(exit_code(&result)))
+        Ok(ExitCode::from(u8::from(result.has_failed())))
     }
 
     /// Runs a bench file.
@@ -214,6 +217,7 @@ impl Compare {
             against: line.against.clone(),
             direct: line.direct.clone(),
             pids: line.pids.clone(),
+            unequal: line.unequal.is_some(),
             seed: Some(line.seed),
         })
     }
@@ -240,12 +244,6 @@ impl Files {
     }
 }
 
-/// A target that does not answer cannot be better or worse.
-fn exit_code(result: &Comparison) -> u8 {
-    let broken = result.conditions.iter().any(|c| !c.passed);
-    u8::from(broken || result.end == CompareEnd::NoResponse)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -269,7 +267,9 @@ mod tests {
             let mut line = vec!["compare".to_owned(), "-f".to_owned(), "bench.yaml".to_owned()];
             line.extend(arg.get_long().map(|long| format!("--{long}")));
             if !matches!(arg.get_action(), ArgAction::SetTrue) {
-                line.push("1".to_owned());
+                let value =
+                    arg.get_possible_values().first().map_or("1".to_owned(), |v| v.get_name().to_owned());
+                line.push(value);
             }
             let refused = Line::try_parse_from(&line).err().map(|e| e.kind());
             assert_eq!(refused, Some(ErrorKind::ArgumentConflict), "{line:?}");

@@ -85,6 +85,9 @@ pub(super) struct Load {
     /// Exit with 1 when the verdict is less than this
     #[arg(long, value_enum, value_name = "GRADE", help_heading = "Judgement")]
     require: Option<Require>,
+    /// Let targets at several places be given unequal work, which makes the result INVALID otherwise
+    #[arg(long, value_enum, value_name = "ok", help_heading = "Judgement")]
+    unequal: Option<Unequal>,
     /// Which exit codes: 1 for a broken threshold, or k6's 99
     #[arg(long, value_enum, default_value_t, value_name = "WHOSE", help_heading = "Judgement")]
     exit_codes: ExitCodes,
@@ -140,6 +143,14 @@ enum Require {
     Suspect,
     /// VALID
     Valid,
+}
+
+/// What is said of unequal work.
+#[derive(Clone, Copy, Debug, ValueEnum, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Unequal {
+    /// It is meant
+    Ok,
 }
 
 /// Whose exit codes.
@@ -305,6 +316,7 @@ impl Load {
             abort_on: self.abort_on.clone(),
             pid: self.pid.clone(),
             name: self.name.clone(),
+            unequal: self.unequal.is_some(),
             ..Options::default()
         };
         self.connection.fill(&mut options);

@@ -54,6 +54,7 @@ impl Client {
                 intended,
                 turned,
                 head,
+                text: whole.template.as_ref().map(|_| self.out.as_slice()),
                 body: (body > 0).then_some((bytes, head_bytes)),
                 is_head: whole.is_head,
             };

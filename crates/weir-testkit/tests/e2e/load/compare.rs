@@ -9,7 +9,7 @@ use weir_load::report::Grade;
 use weir_testkit::{Finished, Upstream, Weir, run_weir, unused_address};
 
 fn compare(dir: &TempDir, args: &[&str]) -> Finished {
-    run_weir(dir.path(), &[&["compare", "-c1", "--threads=1"], args].concat())
+    run_weir(dir.path(), &[&["compare", "-c1", "--threads=1", "--unequal", "ok"], args].concat())
 }
 
 #[track_caller]

@@ -1,5 +1,6 @@
 //! A bench file as written, and what is wrong with it. docs/compare.md tells it to users.
 
+use crate::cmd::load::Unequal;
 use serde::Deserialize;
 use serde::de::Deserializer;
 use std::collections::BTreeMap;
@@ -110,6 +111,8 @@ pub(super) struct Workload {
     warmup: Option<Duration>,
     until: Option<String>,
     fail_if: Vec<String>,
+    /// `ok` where targets are meant to do unequal work.
+    unequal: Option<Unequal>,
     seed: Option<u64>,
     published: Vec<Published>,
 }
@@ -304,6 +307,7 @@ impl BenchFile {
             warmup: ns(workload.warmup).filter(|_| time.is_none()),
             until: workload.until.clone(),
             fail_if: workload.fail_if.clone(),
+            unequal: workload.unequal.is_some(),
             seed: workload.seed,
             ..CompareOptions::default()
         }

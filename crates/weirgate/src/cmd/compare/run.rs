@@ -8,7 +8,7 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
-use weir_load::compare::{CompareEnd, ComparisonSet, LeftOut, Workload};
+use weir_load::compare::{ComparisonSet, LeftOut, Workload};
 use weir_load::{Compare, Interrupt, Options, Plan};
 
 /// How long a process may take until it serves, and a command that prepares one, where the file does not say.
@@ -232,7 +232,5 @@ fn is_ready(ready: &Ready, interrupt: &Interrupt) -> bool {
 
 /// Whether a condition is broken, or a target gave no answer.
 pub(super) fn has_failed(set: &ComparisonSet) -> bool {
-    set.workloads.iter().any(|w| {
-        w.comparison.conditions.iter().any(|c| !c.passed) || w.comparison.end == CompareEnd::NoResponse
-    })
+    set.workloads.iter().any(|w| w.comparison.has_failed())
 }
