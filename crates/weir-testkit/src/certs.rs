@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
-    KeyUsagePurpose, PKCS_RSA_SHA256,
+    KeyUsagePurpose, PKCS_RSA_SHA256, date_time_ymd,
 };
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use tempfile::TempDir;
@@ -53,6 +53,22 @@ impl Authority {
         self.sign(params(names[0], names), KeyPair::from_pem(rsa_key()).unwrap())
     }
 
+    /// A server certificate for these names that has expired.
+    pub fn expired_leaf(&self, names: &[&str]) -> Certificate {
+        let mut params = params(names[0], names);
+        (params.not_before, params.not_after) = (date_time_ymd(2000, 1, 1), date_time_ymd(2001, 1, 1));
+        self.sign(params, KeyPair::generate().unwrap())
+    }
+
+    /// A server certificate for these names that is its own authority, as `openssl req -x509` makes it.
+    pub fn self_signed(&self, names: &[&str]) -> Certificate {
+        let mut params = params(names[0], names);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.self_signed(&key).unwrap();
+        self.keep(&certificate, &key)
+    }
+
     /// A client certificate with this common name.
     pub fn client(&self, name: &str) -> Certificate {
         let mut params = params(name, &[]);
@@ -62,6 +78,10 @@ impl Authority {
 
     fn sign(&self, params: CertificateParams, key: KeyPair) -> Certificate {
         let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        self.keep(&certificate, &key)
+    }
+
+    fn keep(&self, certificate: &rcgen::Certificate, key: &KeyPair) -> Certificate {
         let number = self.made.fetch_add(1, Ordering::Relaxed);
         let file = |end: &str| self.dir.path().join(format!("{number}.{end}"));
         let made = Certificate {

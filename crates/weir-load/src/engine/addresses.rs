@@ -2,7 +2,7 @@
 //!
 //! A name has often an address of each family, and a server that listens on one of them only. What each address did is counted for the ledger.
 
-use super::h1::Failure;
+use super::h1::{Failure, Wait};
 use crate::report::AddressUse;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -82,7 +82,7 @@ impl Addresses {
                 }
             }
         }
-        Err(told.map_or(Failure::Timeout, |(failure, _)| failure))
+        Err(told.map_or(Failure::Timeout(Wait::Connect), |(failure, _)| failure))
     }
 
     /// In which order connection `number` tries them: those that accept, from its own on, then those that are passed over.
@@ -112,7 +112,7 @@ impl One {
         }
         // One that worked before and is only slow, or out of ports, is not dead: passing over it would load the others in its place.
         let is_dead = match failure {
-            Failure::Timeout | Failure::Ports(_) => !self.has_worked(),
+            Failure::Timeout(_) | Failure::Ports(_) => !self.has_worked(),
             Failure::Descriptors(_) => false,
             _ => true,
         };
@@ -147,7 +147,7 @@ mod tests {
         let all = three();
         all.0[0].opened.store(1, Ordering::Relaxed);
         for one in &all.0 {
-            one.note(&Failure::Timeout);
+            one.note(&Failure::Timeout(Wait::Connect));
         }
         assert_eq!(tried(&all, 0), ["127.0.0.1:80", "127.0.0.2:80", "127.0.0.3:80"]);
         assert_eq!(all.0.iter().map(One::is_down).collect::<Vec<_>>(), [false, true, true]);

@@ -11,6 +11,7 @@ use std::io;
 use std::task::{Context, Poll};
 use weir_wire::Stream;
 use weir_wire::dial::DialError;
+use weir_wire::tls::{TlsFault, explained, fault_of};
 
 /// Why a request came to no response.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,18 +29,70 @@ pub(super) enum Failure {
     /// The connection ended first.
     Reset(String),
     /// It took too long.
-    Timeout,
+    Timeout(Wait),
     /// The TLS handshake failed.
     Tls(String),
     /// The request could not be written.
     Write(String),
 }
 
+/// What was waited for when it took too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wait {
+    /// The rest of a response.
+    Body,
+    /// A connection.
+    Connect,
+    /// The head of a response.
+    Head,
+    /// A stream of a connection that takes no more.
+    Stream,
+    /// The TLS handshake.
+    Tls,
+}
+
+impl Wait {
+    /// As it is told.
+    pub(super) const fn text(self) -> &'static str {
+        match self {
+            Self::Body => "timeout in the middle of a response",
+            Self::Connect => "timeout while connecting",
+            Self::Head => "timeout before a response began",
+            Self::Stream => "timeout while all streams that the target takes were in use",
+            Self::Tls => "timeout in the TLS handshake",
+        }
+    }
+}
+
+impl Failure {
+    /// A TLS handshake that failed, with the option that helps.
+    pub(super) fn of_tls(e: &io::Error) -> Self {
+        let hint = match fault_of(e) {
+            Some(TlsFault::Date) => "; --insecure accepts it all the same",
+            Some(TlsFault::Name) => "; --server-name says what to ask for",
+            Some(TlsFault::OurCertificate) => "; --cert and --key name one",
+            Some(TlsFault::Stranger) => "; --cacert FILE trusts it, --insecure accepts any",
+            Some(TlsFault::Other) | None => "",
+        };
+        Self::Tls(format!("{e}{hint}"))
+    }
+
+    /// A connection that ended while it was read. With TLS 1.3 a peer may refuse our certificate only then.
+    pub(super) fn of_read(e: io::Error) -> Self {
+        let e = explained(e);
+        let hint = match fault_of(&e) {
+            Some(TlsFault::OurCertificate) => "; --cert and --key name one",
+            _ => "",
+        };
+        Self::Reset(format!("{e}{hint}"))
+    }
+}
+
 impl From<DialError> for Failure {
     fn from(e: DialError) -> Self {
         match e {
-            DialError::TimedOut => Self::Timeout,
-            DialError::Tls(e) => Self::Tls(e.to_string()),
+            DialError::TimedOut => Self::Timeout(Wait::Connect),
+            DialError::Tls(e) => Self::of_tls(&e),
             DialError::Refused(e) => Self::Connect(e.to_string()),
             DialError::Failed(e) if weir_wire::limits::ran_out(&e) => Self::Descriptors(e.to_string()),
             DialError::Failed(e) if e.kind() == io::ErrorKind::AddrNotAvailable => Self::Ports(e.to_string()),
@@ -47,6 +100,9 @@ impl From<DialError> for Failure {
         }
     }
 }
+
+/// What is wrong with bytes that were there before a request was written.
+const EARLY: &str = "the target answered before it was asked: what came is the answer to nothing";
 
 /// What is wrong with a response that goes on behind its end.
 const SURPLUS: &str =
@@ -59,6 +115,8 @@ pub(super) struct Conn {
     reader: Reader,
     /// What dialling took, until the first request on it has been counted: blocked, connecting, TLS.
     dialled: Option<[u64; 3]>,
+    /// Whether the last read filled its buffer: then the socket may look readable and not be.
+    may_be_stale: bool,
 }
 
 /// Requests that are written together, each with its target and its intended start.
@@ -126,7 +184,7 @@ impl Batch {
 
 impl Conn {
     pub(super) fn new(stream: Stream, keeps_bodies: bool, dialled: [u64; 3]) -> Self {
-        Self { stream, reader: Reader::new(keeps_bodies), dialled: Some(dialled) }
+        Self { stream, reader: Reader::new(keeps_bodies), dialled: Some(dialled), may_be_stale: false }
     }
 
     /// Whether the target has left it alone while it was idle.
@@ -162,9 +220,11 @@ impl Conn {
         if let Some(end) = slot.end.take() {
             return Poll::Ready(Err(match end {
                 EndReason::Cut => Failure::Cut,
-                EndReason::Timeout => Failure::Timeout,
+                EndReason::Timeout if self.reader.is_in_body() => Failure::Timeout(Wait::Body),
+                EndReason::Timeout => Failure::Timeout(Wait::Head),
             }));
         }
+        let unwritten = batch.sent == 0 && batch.written == 0;
         if batch.sent == 0 {
             match self.poll_write(cx, batch, bytes) {
                 Poll::Ready(Ok(())) => batch.sent = worker.clock.now(),
@@ -172,7 +232,9 @@ impl Conn {
                 Poll::Pending => {}
             }
         }
-        self.poll_responses(cx, worker, slot, batch)
+        // The runtime has not looked at sockets since: what can be read now came before the request. After a read that filled its buffer nobody knows.
+        let is_early = unwritten && !self.may_be_stale && !matches!(self.stream, Stream::Tls(_));
+        self.poll_responses(cx, worker, slot, batch, is_early)
     }
 
     fn poll_write(&mut self, cx: &mut Context<'_>, batch: &mut Batch, bytes: &[u8]) -> Poll<io::Result<()>> {
@@ -193,6 +255,7 @@ impl Conn {
         worker: &Worker,
         slot: &Slot,
         batch: &mut Batch,
+        is_early: bool,
     ) -> Poll<Result<After, Failure>> {
         let mut scratch = worker.scratch.borrow_mut();
         loop {
@@ -200,9 +263,14 @@ impl Conn {
             let n = match self.stream.poll_read(cx, &mut scratch) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Ok(n)) => n,
-                Poll::Ready(Err(e)) => return Poll::Ready(Err(Failure::Reset(e.to_string()))),
+                Poll::Ready(Err(e)) => return Poll::Ready(Err(Failure::of_read(e))),
             };
+            self.may_be_stale = n == scratch.capacity();
             let now = worker.clock.now();
+            if is_early && n > 0 {
+                batch.leave(worker, &Response { framing_bytes: n as u64, ..Response::default() }, now);
+                return Poll::Ready(Err(Failure::Protocol(EARLY.to_owned())));
+            }
             if batch.first == 0 {
                 batch.first = now;
             }
@@ -260,7 +328,8 @@ impl Conn {
     ) -> Result<(), Failure> {
         if Worker::is_late(slot, now) {
             batch.leave(worker, response, now);
-            return Err(Failure::Timeout);
+            let began_late = batch.first > slot.deadline.get();
+            return Err(Failure::Timeout(if began_late { Wait::Head } else { Wait::Body }));
         }
         let Some(&(target, intended)) = batch.items.get(batch.done) else { return Ok(()) };
         batch.done += 1;

@@ -14,7 +14,7 @@ pub(crate) mod once;
 pub(crate) mod request;
 
 use super::Captured;
-use super::h1::Failure;
+use super::h1::{Failure, Wait};
 use super::reader::Response;
 use super::tally::Sample;
 use super::worker::{EndReason, Slot, Worker};
@@ -174,9 +174,11 @@ impl Link {
             return Poll::Ready(outcome);
         }
         if let Some(end) = slot.end.take() {
+            let mut wait = Wait::Stream;
             if let Phase::Open = exchange.phase {
                 let mut io = self.io.borrow_mut();
                 let received = io.codec.cancel(exchange.id);
+                wait = if received.head_bytes > 0 { Wait::Body } else { Wait::Head };
                 io.codec.recapture(exchange.id);
                 drop(io);
                 worker.received(exchange.intended, &received, worker.clock.now());
@@ -188,7 +190,7 @@ impl Link {
             self.call_next(worker, room);
             return Poll::Ready(Err(match end {
                 EndReason::Cut => Failure::Cut,
-                EndReason::Timeout => Failure::Timeout,
+                EndReason::Timeout => Failure::Timeout(wait),
             }));
         }
         match &exchange.phase {
@@ -282,7 +284,7 @@ impl Link {
                 Poll::Ready(Ok(0)) => {
                     Failure::Reset("the connection was closed before a response".to_owned())
                 }
-                Poll::Ready(Err(e)) => Failure::Reset(e.to_string()),
+                Poll::Ready(Err(e)) => Failure::of_read(e),
                 Poll::Ready(Ok(_)) => {
                     let now = worker.clock.now();
                     let fed = io.codec.feed(&scratch, now, &mut io.answers);
@@ -357,7 +359,9 @@ impl Link {
             let outcome = match answer.result {
                 Ok(response) if worker.slots.get(client).is_some_and(|slot| Worker::is_late(slot, now)) => {
                     worker.received(exchange.intended, &response, now);
-                    Err(Failure::Timeout)
+                    let began_late =
+                        worker.slots.get(client).is_some_and(|s| answer.first > s.deadline.get());
+                    Err(Failure::Timeout(if began_late { Wait::Head } else { Wait::Body }))
                 }
                 Ok(mut response) => {
                     let mut text = answer.text;

@@ -3,8 +3,9 @@
 //! With `http` the requests themselves go to the proxy, in absolute form, and opening is dialling it. All else goes through a tunnel that
 //! is asked for here; TLS is spoken inside of it, with the origin.
 
-use super::h1::Failure;
+use super::h1::{Failure, Wait};
 use crate::plan::{Origin, Proxy};
+use std::cell::Cell;
 use std::future::poll_fn;
 use std::time::{Duration, Instant};
 use weir_h1::{Limits, Progress, ResponseHead, parse_response};
@@ -29,21 +30,22 @@ pub(super) async fn open(to: &Origin, number: usize, timeout: Duration) -> Resul
         return Ok(dialled);
     }
     let (rest, lost) = (timeout.saturating_sub(begun.elapsed()), begun.elapsed() - dialled.connect);
+    let wait = Cell::new(if asked.is_some() { Wait::Connect } else { Wait::Tls });
     let through = async {
         let stream = match asked {
             None => dialled.stream,
             Some((proxy, connect)) => tunnel(dialled.stream, proxy, connect).await?,
         };
+        wait.set(Wait::Tls);
         let connected = begun.elapsed();
         let stream = match to.tls() {
             None => stream,
-            Some((policy, name)) => {
-                policy.connect(stream, name).await.map_err(|e| Failure::Tls(e.to_string()))?
-            }
+            Some((policy, name)) => policy.connect(stream, name).await.map_err(|e| Failure::of_tls(&e))?,
         };
         Ok((stream, connected))
     };
-    let (stream, connected) = tokio::time::timeout(rest, through).await.unwrap_or(Err(Failure::Timeout))?;
+    let (stream, connected) =
+        tokio::time::timeout(rest, through).await.unwrap_or_else(|_| Err(Failure::Timeout(wait.get())))?;
     (dialled.stream, dialled.connect, dialled.tls) = (stream, connected - lost, begun.elapsed() - connected);
     Ok(dialled)
 }

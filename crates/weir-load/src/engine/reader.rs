@@ -102,6 +102,11 @@ pub(crate) enum Fed {
 pub(crate) type Broken = String;
 
 impl Reader {
+    /// Whether the head of a response has come, and not all of its body.
+    pub(crate) const fn is_in_body(&self) -> bool {
+        !matches!(self.state, State::Head)
+    }
+
     pub(crate) fn new(keeps_bodies: bool) -> Self {
         Self {
             state: State::Head,

@@ -8,7 +8,7 @@
 mod frame;
 
 use super::Captured;
-use super::h1::{Batch, Failure};
+use super::h1::{Batch, Failure, Wait};
 use super::reader::Response;
 use super::tally::Sample;
 use super::worker::{EndReason, Slot, Worker};
@@ -269,7 +269,8 @@ impl Socket {
             };
             if Worker::is_late(slot, now) {
                 worker.received(intended, &response, now);
-                return Poll::Ready(Err(Failure::Timeout));
+                let began_late = asked.first > slot.deadline.get();
+                return Poll::Ready(Err(Failure::Timeout(if began_late { Wait::Head } else { Wait::Body })));
             }
             if worker.counts(intended) {
                 worker.tally.borrow_mut().sessions.received += 1;
@@ -465,7 +466,7 @@ fn ended(slot: &Slot) -> Result<(), Failure> {
     match slot.end.take() {
         None => Ok(()),
         Some(EndReason::Cut) => Err(Failure::Cut),
-        Some(EndReason::Timeout) => Err(Failure::Timeout),
+        Some(EndReason::Timeout) => Err(Failure::Timeout(Wait::Head)),
     }
 }
 

@@ -110,11 +110,15 @@ fn calls(report: &Report) -> (BTreeMap<String, u64>, BTreeMap<String, u64>) {
     }
     let told = |text: &String| match text.as_str() {
         "…" => text.clone(),
-        "timeout" => "rpc error: code = DeadlineExceeded desc = context deadline exceeded".to_owned(),
+        text if text.starts_with("timeout") => {
+            "rpc error: code = DeadlineExceeded desc = context deadline exceeded".to_owned()
+        }
         other if other.starts_with("rpc error: ") => text.clone(),
         other => format!("rpc error: code = Unavailable desc = {other}"),
     };
-    (codes, report.counts.error_texts.iter().map(|(text, n)| (told(text), *n)).collect())
+    let mut texts = BTreeMap::new();
+    report.counts.error_texts.iter().for_each(|(text, n)| *texts.entry(told(text)).or_default() += n);
+    (codes, texts)
 }
 
 /// Two columns, each three blanks wider than its widest cell; the second is filled up too.

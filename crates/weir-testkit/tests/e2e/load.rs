@@ -17,6 +17,7 @@ mod rate;
 mod http2;
 mod proxy;
 mod statistics;
+mod told;
 mod unequal;
 mod verdict;
 mod websocket;

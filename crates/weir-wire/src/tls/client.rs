@@ -1,10 +1,13 @@
 //! TLS towards upstreams: verified by default.
 
+use super::fault::{explained, is_authority};
 use super::{TlsError, TlsStream, read_certificates, read_key, socket_of};
 use crate::Stream;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{WebPkiServerVerifier, verify_server_name};
 use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::ParsedCertificate;
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 use std::fmt;
 use std::io;
@@ -28,7 +31,7 @@ impl fmt::Debug for ClientTls {
 impl ClientTls {
     /// Reads the files and makes the policy.
     ///
-    /// `ca` replaces the system's roots. `identity` is a certificate and its key to show. `server_name` is asked for and
+    /// `ca` replaces the system's roots; a certificate in it is accepted too where a server shows it as its own. `identity` is a certificate and its key to show. `server_name` is asked for and
     /// verified instead of the endpoint's own name. `verify: false` accepts any certificate. `alpn` lists
     /// protocols in order of preference.
     ///
@@ -45,10 +48,18 @@ impl ClientTls {
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(super::server::versions(false))
             .map_err(|e| TlsError(e.to_string()))?;
-        let builder = if verify {
-            builder.with_root_certificates(roots(ca)?)
-        } else {
-            builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyCertificate(provider)))
+        let builder = match (verify, ca) {
+            (false, _) => {
+                builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyCertificate(provider)))
+            }
+            (true, None) => builder.with_root_certificates(roots(None)?),
+            (true, Some(path)) => {
+                let usual = WebPkiServerVerifier::builder_with_provider(Arc::new(roots(ca)?), provider)
+                    .build()
+                    .map_err(|e| TlsError(format!("{}: {e}", path.display())))?;
+                let certificates = read_certificates(path)?;
+                builder.dangerous().with_custom_certificate_verifier(Arc::new(Given { usual, certificates }))
+            }
         };
         let mut config = match identity {
             None => builder.with_no_client_auth(),
@@ -75,19 +86,60 @@ impl ClientTls {
                 io::Error::other(format!("`{name}` can not be verified: set tls.server_name"))
             })?,
         };
-        let stream = self.connector.connect(name, socket_of(stream)?).await.map_err(plainly)?;
+        let stream = self.connector.connect(name, socket_of(stream)?).await.map_err(explained)?;
         Ok(Stream::Tls(Box::new(TlsStream(stream.into()))))
     }
 }
 
-/// Says what rustls means by "corrupt message" when the first bytes were no TLS at all, which is mostly a peer that speaks cleartext there.
-fn plainly(e: io::Error) -> io::Error {
-    let inner = e.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
-    match inner {
-        Some(rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType)) => {
-            io::Error::new(e.kind(), format!("what came is not TLS: is this port one for cleartext? ({e})"))
+/// Verifies as usual, and accepts a certificate that was itself given as trusted, as curl does: one that is signed by itself is an authority to
+/// rustls, which no server may show.
+#[derive(Debug)]
+struct Given {
+    usual: Arc<WebPkiServerVerifier>,
+    certificates: Vec<CertificateDer<'static>>,
+}
+
+impl ServerCertVerifier for Given {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        ocsp: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        match self.usual.verify_server_cert(end_entity, intermediates, name, ocsp, now) {
+            // Its dates were looked at before this, its name was not.
+            Err(rustls::Error::InvalidCertificate(e))
+                if is_authority(&e) && self.certificates.iter().any(|given| given == end_entity) =>
+            {
+                verify_server_name(&ParsedCertificate::try_from(end_entity)?, name)?;
+                Ok(ServerCertVerified::assertion())
+            }
+            told => told,
         }
-        _ => e,
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.usual.verify_tls12_signature(message, cert, signed)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.usual.verify_tls13_signature(message, cert, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.usual.supported_verify_schemes()
     }
 }
 

@@ -1,13 +1,15 @@
 //! TLS by rustls: the only place that knows it.
 //!
 //! `server` holds certificates chosen by name and the policy of a listener; `client` holds the policy towards an
-//! upstream; `der` looks into certificates. Both policies are built when a config is compiled and shared by all cores.
+//! upstream; `der` looks into certificates, `fault` says what failed. Both policies are built when a config is compiled and shared by all cores.
 
 mod client;
 mod der;
+mod fault;
 mod server;
 
 pub use client::ClientTls;
+pub use fault::{TlsFault, explained, fault_of};
 pub use server::{ClientAuth, Identity, ServerTls, Tickets, versions};
 
 use rustls::ProtocolVersion;

@@ -207,12 +207,33 @@ impl Load {
         }
         show(&report, self.format);
         outputs.end(&report)?;
+        if let Some(why) = self.is_too_bad(&report) {
+            eprintln!("weir load: {why}");
+        }
         Ok(ExitCode::from(self.exit_code(&report)))
     }
 
     /// The files that the report goes to, each with its layout.
     const fn files(&self) -> [(&Option<PathBuf>, &'static str); 3] {
         [(&self.save, "json"), (&self.html, "html"), (&self.summary_export, "k6-json")]
+    }
+
+    /// Why the result is less than what was required, or nothing at all.
+    fn is_too_bad(&self, report: &Report) -> Option<String> {
+        let (name, most) = match self.require {
+            None => ("", Grade::Invalid),
+            Some(Require::Suspect) => ("suspect", Grade::Suspect),
+            Some(Require::Valid) => ("valid", Grade::Valid),
+        };
+        let verdict = &report.verdict;
+        if verdict.grade > most {
+            let against = verdict.reasons.iter().filter(|r| r.grade > most).map(|r| r.code.as_str());
+            let codes: Vec<&str> = against.collect();
+            return Some(format!("--require {name}: the result is {}: {}", verdict.grade, codes.join(", ")));
+        }
+        // k6 says nothing of that.
+        let nothing = report.counts.responses == 0 && self.exit_codes == ExitCodes::Weir;
+        nothing.then(|| "there was not one response".to_owned())
     }
 
     /// The live view, where one is wanted and can be.
@@ -287,11 +308,7 @@ impl Load {
         let aborted = matches!(report.end, weir_load::report::End::Aborted { .. });
         let broken = aborted || report.thresholds.iter().any(|t| !t.passed);
         let interrupted = report.end == weir_load::report::End::Interrupted;
-        let too_bad = match self.require {
-            None => false,
-            Some(Require::Suspect) => report.verdict.grade > Grade::Suspect,
-            Some(Require::Valid) => report.verdict.grade > Grade::Valid,
-        };
+        let too_bad = self.is_too_bad(report).is_some();
         match self.exit_codes {
             ExitCodes::K6 if broken => 99,
             ExitCodes::K6 if interrupted => 105,

@@ -40,7 +40,7 @@ impl Once {
             | Failure::Protocol(text)
             | Failure::Reset(text)
             | Failure::Write(text) => format!("no connection: {text}"),
-            Failure::Cut | Failure::Timeout => "no connection in time".to_owned(),
+            Failure::Cut | Failure::Timeout(_) => "no connection in time".to_owned(),
             Failure::Tls(text) => format!("TLS: {text}"),
         })?;
         if dialled.stream.tls().is_some() && !dialled.stream.chose_h2() {

@@ -157,7 +157,7 @@ impl Worker {
             }
             Failure::Protocol(text) => (&mut e.protocol, text.as_str()),
             Failure::Reset(text) => (&mut e.reset, text.as_str()),
-            Failure::Timeout => (&mut e.timeout, "timeout"),
+            Failure::Timeout(wait) => (&mut e.timeout, wait.text()),
             Failure::Tls(text) => (&mut e.tls, text.as_str()),
             Failure::Write(text) => (&mut e.write, text.as_str()),
             Failure::Cut => return,

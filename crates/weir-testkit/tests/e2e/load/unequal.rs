@@ -33,7 +33,7 @@ fn a_comparison_of_unequal_work_is_invalid() {
     let moved = Upstream::fixed("HTTP/1.1 302 Found\r\nLocation: /x\r\nContent-Length: 0\r\n\r\n");
     let dir = TempDir::new().unwrap();
     let (page, moved) = (format!("page={base}/body/137"), format!("moved={}", url(&moved)));
-    let args = ["compare", "-c1", "-t1", "-d400ms", "--block", "60ms", "--format", "json", &page, &moved];
+    let args = ["compare", "-c1", "--threads=1", "-d400ms", "--block", "60ms", "--format", "json", &page, &moved];
     let run = |more: &[&str]| run_weir(dir.path(), &[&args[..], more].concat());
     let told = run(&[]);
     let c: Comparison = serde_json::from_str(&told.expect_code(0).stdout).unwrap();

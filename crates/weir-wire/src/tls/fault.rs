@@ -1,0 +1,164 @@
+//! Why a TLS connection failed, in words that say what to do. rustls names the rule that was broken; whoever reads it wants to know which certificate
+//! is wrong, and the same words for the same mistake.
+
+use rustls::{AlertDescription, CertificateError, Error, InvalidMessage};
+use std::fmt;
+use std::io;
+
+/// Whose certificate or setting it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TlsFault {
+    /// The peer's certificate is not valid yet, or any more.
+    Date,
+    /// It is for another name.
+    Name,
+    /// The peer wants a certificate of ours, or another one.
+    OurCertificate,
+    /// Anything else.
+    Other,
+    /// It is signed by nobody that is trusted.
+    Stranger,
+}
+
+/// Why TLS failed: the inner error of an [`io::Error`].
+#[derive(Debug)]
+struct Explained {
+    fault: TlsFault,
+    text: String,
+}
+
+impl fmt::Display for Explained {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for Explained {}
+
+/// The error in words, where it is one of TLS; else as it is.
+pub fn explained(e: io::Error) -> io::Error {
+    let inner = e.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
+    let (fault, text) = match inner {
+        Some(error) => words(error),
+        None if e.kind() == io::ErrorKind::UnexpectedEof => {
+            (TlsFault::Other, "the connection was closed in the middle of the TLS handshake".to_owned())
+        }
+        None => return e,
+    };
+    io::Error::new(e.kind(), Explained { fault, text })
+}
+
+/// Whose fault an [`explained`] error tells of; none where it is not one of TLS.
+pub fn fault_of(e: &io::Error) -> Option<TlsFault> {
+    e.get_ref().and_then(|inner| inner.downcast_ref::<Explained>()).map(|explained| explained.fault)
+}
+
+fn words(error: &Error) -> (TlsFault, String) {
+    match error {
+        Error::InvalidCertificate(certificate) => of_certificate(certificate),
+        Error::AlertReceived(alert) => of_alert(*alert),
+        Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
+            (TlsFault::Other, format!("what came is not TLS: is this port one for cleartext? ({error})"))
+        }
+        Error::PeerIncompatible(why) => {
+            (TlsFault::Other, format!("no version or cipher of TLS suits both sides ({why:?})"))
+        }
+        other => (TlsFault::Other, other.to_string()),
+    }
+}
+
+fn of_certificate(error: &CertificateError) -> (TlsFault, String) {
+    use CertificateError as E;
+    match error {
+        // Their texts hold the time of the look: each would be another.
+        E::Expired | E::ExpiredContext { .. } => (TlsFault::Date, "the certificate has expired".to_owned()),
+        E::NotValidYet | E::NotValidYetContext { .. } => {
+            (TlsFault::Date, "the certificate is not valid yet: is one of the clocks wrong?".to_owned())
+        }
+        E::NotValidForName => (TlsFault::Name, "the certificate is for another name".to_owned()),
+        E::NotValidForNameContext { expected, presented } => {
+            let wanted = expected.to_str();
+            let text = match presented.len() {
+                0 => format!("the certificate names no host, so it is not for {wanted}"),
+                _ => format!("the certificate is for {}, not for {wanted}", plain(presented)),
+            };
+            (TlsFault::Name, text)
+        }
+        E::UnknownIssuer => {
+            (TlsFault::Stranger, "the certificate is signed by nobody that is trusted here".to_owned())
+        }
+        other if is_authority(other) => {
+            (TlsFault::Stranger, "the certificate is its own authority, which is not trusted here".to_owned())
+        }
+        other => (TlsFault::Other, format!("the certificate was not accepted: {other}")),
+    }
+}
+
+/// The names of a certificate as people write them: rustls has `DnsName("a.example")`.
+fn plain(presented: &[String]) -> String {
+    let name = |text: &String| match text.split_once('(') {
+        Some((_, name)) => name.trim_end_matches(')').trim_matches('"').to_owned(),
+        None => text.clone(),
+    };
+    presented.iter().map(name).collect::<Vec<_>>().join(", ")
+}
+
+/// Whether the peer shows the certificate of an authority as its own. rustls has no name of its own for this.
+pub(super) fn is_authority(error: &CertificateError) -> bool {
+    matches!(error, CertificateError::Other(other) if format!("{other:?}").contains("CaUsedAsEndEntity"))
+}
+
+/// What a peer says of us (RFC 9846 §6).
+fn of_alert(alert: AlertDescription) -> (TlsFault, String) {
+    use AlertDescription as A;
+    let (fault, text) = match alert {
+        A::CertificateRequired => (TlsFault::OurCertificate, "the peer wants a client certificate"),
+        A::BadCertificate
+        | A::UnsupportedCertificate
+        | A::CertificateRevoked
+        | A::CertificateExpired
+        | A::CertificateUnknown
+        | A::UnknownCA
+        | A::AccessDenied => {
+            (TlsFault::OurCertificate, "the peer does not accept the client certificate, or wants one")
+        }
+        A::HandshakeFailure | A::InsufficientSecurity => {
+            (TlsFault::Other, "the peer found no cipher in common, or wants a client certificate")
+        }
+        A::NoApplicationProtocol => {
+            (TlsFault::Other, "the peer speaks none of the protocols asked for by ALPN")
+        }
+        A::ProtocolVersion => (TlsFault::Other, "the peer speaks neither TLS 1.2 nor 1.3"),
+        A::UnrecognizedName => (TlsFault::Name, "the peer has no certificate for this name"),
+        _ => (TlsFault::Other, "the peer ended the connection"),
+    };
+    (fault, format!("{text} ({alert:?})"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustls::pki_types::UnixTime;
+    use std::time::Duration;
+
+    fn told(error: Error) -> (Option<TlsFault>, String) {
+        let e = explained(io::Error::new(io::ErrorKind::InvalidData, error));
+        (fault_of(&e), e.to_string())
+    }
+
+    #[test]
+    fn the_same_mistake_has_the_same_words() {
+        let at = |s| UnixTime::since_unix_epoch(Duration::from_secs(s));
+        let expired = |s| CertificateError::ExpiredContext { time: at(s), not_after: at(5) };
+        let want = (Some(TlsFault::Date), "the certificate has expired".to_owned());
+        assert_eq!(told(expired(10).into()), want);
+        assert_eq!(told(expired(11).into()), want);
+        let names = ["DnsName(\"a.example\")", "IpAddress(::1)", "b"].map(str::to_owned);
+        assert_eq!(plain(&names), "a.example, ::1, b");
+        let alert = told(Error::AlertReceived(AlertDescription::NoApplicationProtocol));
+        assert!(alert.1.ends_with("(NoApplicationProtocol)"), "the verdict looks for it: {alert:?}");
+        assert_eq!(told(CertificateError::UnknownIssuer.into()).0, Some(TlsFault::Stranger));
+        let other = io::Error::from(io::ErrorKind::ConnectionReset);
+        assert_eq!(fault_of(&explained(other)), None);
+    }
+}
