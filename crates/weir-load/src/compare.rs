@@ -78,7 +78,7 @@ enum Way {
 pub struct Comparison {
     /// Version of the data model: `weir.compare/1`.
     pub schema: String,
-    /// The worst verdict of any block, and INVALID where the work is not equal. Too few responses in one block do not count.
+    /// The worst verdict of any block, and INVALID where the work is not equal.
     pub grade: Grade,
     /// How the work of the others differs from that of the first.
     pub unequal: Vec<String>,
@@ -321,9 +321,7 @@ impl Comparison {
             self.load = PlanAsRun { targets: Vec::new(), name: String::new(), ..report.plan.clone() };
             self.generator = report.generator.clone();
         }
-        // Blocks are short by design.
-        let reasons = report.verdict.reasons.iter().filter(|reason| reason.code != "too_short");
-        for reason in reasons {
+        for reason in &report.verdict.reasons {
             self.grade = self.grade.max(reason.grade);
             let of = if way == Way::Blocks { target..target + 1 } else { 0..self.targets.len() };
             for target in &mut self.targets[of] {

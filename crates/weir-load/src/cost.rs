@@ -147,7 +147,7 @@ impl Sample {
 }
 
 /// A process and its descendants.
-fn tree(root: u32) -> Vec<u32> {
+pub(crate) fn tree(root: u32) -> Vec<u32> {
     let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     for pid in numbers("/proc") {
         if let Some(s) = stat(pid) {

@@ -18,6 +18,7 @@ pub(crate) mod websocket;
 mod worker;
 
 use crate::clock::{Clock, NEVER};
+use crate::cores;
 use crate::cost::{Begun, Watch};
 use crate::grpc::CODES;
 use crate::plan::{Plan, Proxy};
@@ -117,6 +118,8 @@ pub(crate) struct ThreadEnd {
     pub(crate) measured_ns: u64,
     pub(crate) cpu_ns: u64,
     pub(crate) waited_ns: u64,
+    /// Processor time since the thread began.
+    pub(crate) cpu_all_ns: u64,
     pub(crate) think_ns: u64,
     pub(crate) available_ns: u64,
     pub(crate) responses_by_client: Vec<u64>,
@@ -254,6 +257,10 @@ impl Plan {
     pub fn run(self, interrupt: &Interrupt, mut look: impl FnMut(&Progress<'_>)) -> std::io::Result<Report> {
         let _ = weir_wire::limits::raise_descriptors(); // fewer connections then, and the report says so
         let plan = Arc::new(self);
+        // A run that is not judged by what the processor did need not know who had it. Before there are threads: those that wait for this would begin one after
+        // the other.
+        let is_judged = plan.stop_ns.is_none_or(|ns| ns >= crate::verdict::JUDGED_NS);
+        let before = is_judged.then(cores::Look::now).flatten();
         let (out, inbox) = mpsc::channel();
         interrupt.ends(&out);
         let shared = Arc::new(Shared::new(&plan));
@@ -330,7 +337,7 @@ impl Plan {
         }
         let stepped = stepped(wall, SystemTime::now(), begun.elapsed());
         let end = end.unwrap_or_else(|| merge.natural_end());
-        Ok(merge.report(&shared, wall, end, stepped, cost))
+        Ok(merge.report(&shared, wall, end, stepped, cost, before.as_ref()))
     }
 }
 

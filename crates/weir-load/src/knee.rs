@@ -171,10 +171,10 @@ impl Knee {
                 whole(step.rate),
                 whole(step.responses_per_s),
                 time(step.response.p50 as f64),
-                time(step.response.p99 as f64),
+                step.p99(),
                 step.failed_share * 100.0,
                 if step.held { "held" } else { "BROKEN" },
-                bar(step.response.p99),
+                bar(if step.knows_p99() { step.response.p99 } else { step.response.p50 }),
                 step.told().join(" ")
             );
         }

@@ -9,8 +9,10 @@ use crate::pace::Rhythm;
 use crate::report::{PlanAsRun, Protocol};
 use crate::template::{Data, Template};
 use crate::threshold::Threshold;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
+use weir_wire::listen::Address;
 use weir_wire::tls::ClientTls;
 
 /// How long the pause is that connections are opened ahead for. Our guess: a scheduler's turn or two.
@@ -135,6 +137,12 @@ impl Plan {
     /// Whether calls of gRPC are made: all targets are, or none.
     pub(crate) fn is_grpc(&self) -> bool {
         self.targets.iter().any(|t| t.call.is_some())
+    }
+
+    /// The addresses of all targets, or of their proxies.
+    pub(crate) fn tcp_addresses(&self) -> Vec<SocketAddr> {
+        let all = self.origins.iter().flat_map(|o| o.addresses.iter());
+        all.filter_map(|a| if let Address::Tcp(address) = a { Some(*address) } else { None }).collect()
     }
 
     /// Whether messages are sent over WebSocket.

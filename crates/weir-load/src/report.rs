@@ -27,8 +27,8 @@ mod wrk2;
 pub use figures::{Distribution, Figures, PhaseFigures};
 pub use json::schema;
 pub use parts::{
-    AddressUse, CheckResult, ConnectionStats, Generator, Health, Ledger, TargetCost, TargetStats,
-    ThreadStats, ThresholdResult, WebSocketStats, Window,
+    AddressUse, CheckResult, ConnectionStats, CoreUse, CoreUser, Generator, Health, Ledger, TargetCost,
+    TargetStats, ThreadStats, ThresholdResult, WebSocketStats, Window,
 };
 pub use plan::{CallKind, CallPlan, End, Pace, PlanAsRun, Protocol, Stage, StageUnit, Stop, TargetPlan};
 pub use saved::read;

@@ -3,6 +3,8 @@
 //! Each reason is a function from a [`Report`] to a sentence, or nothing. What each code means and what to do about it
 //! stands in docs/verdict.md.
 
+mod contention;
+
 use crate::Report;
 use crate::report::{End, Grade, Pace, Protocol, Reason, Verdict};
 use crate::units::{counted, grouped, time};
@@ -50,6 +52,7 @@ pub static REASONS: &[Rule] = &[
     Rule { code: "too_short", side: Side::Run, grade: Grade::Suspect, look: too_short },
     Rule { code: "ended_early", side: Side::Run, grade: Grade::Suspect, look: ended_early },
     // What was asked for, and must be known to whoever reads the figures.
+    Rule { code: "shared_cores", side: Side::Generator, grade: Grade::Valid, look: shared_cores },
     Rule { code: "no_keepalive", side: Side::Run, grade: Grade::Valid, look: no_keepalive },
 ];
 
@@ -117,9 +120,6 @@ pub const REOPENED: f64 = 0.01;
 
 /// A step of the clock that is no drift: NTP slews by 0.05 % at most, so this is ten times that, and never less than 10 ms.
 pub const CLOCK_SHARE: f64 = 0.005;
-
-/// The percentile that every report quotes and that needs the most responses.
-pub const QUOTED: f64 = 0.999;
 
 /// Judges a report by its own figures.
 pub fn judge(report: &Report) -> Verdict {
@@ -326,12 +326,19 @@ fn generator_busy(r: &Report) -> Option<String> {
 }
 
 fn generator_waited(r: &Report) -> Option<String> {
+    waited(r).filter(|_| contention::matters(r))
+}
+
+fn shared_cores(r: &Report) -> Option<String> {
+    waited(r).filter(|_| !contention::matters(r))
+}
+
+/// How long the generator waited for a processor, and who had it.
+fn waited(r: &Report) -> Option<String> {
     let share = r.longest_wait().min(1.0); // two clocks
     (share > WAITED && r.duration_ns >= JUDGED_NS).then(|| {
-        format!(
-            "a thread of the generator waited {} of the time for a processor that others used",
-            percent(share)
-        )
+        let who = contention::who(r).map_or_else(|| " that others used".to_owned(), |who| format!("; {who}"));
+        format!("a thread of the generator waited {} of the time for a processor{who}", percent(share))
     })
 }
 
@@ -468,15 +475,18 @@ fn unsolicited(r: &Report) -> Option<String> {
 }
 
 fn too_short(r: &Report) -> Option<String> {
+    // What nobody asked for is left out of the report where there are too few for it.
     let asked = r.thresholds.iter().filter_map(|t| crate::threshold::quantile_of(&t.threshold));
-    let quoted = asked.fold(QUOTED, f64::max);
-    let needed = crate::threshold::responses_for(quoted);
     let n = r.counts.responses;
-    (n > 0 && n < needed).then(|| {
-        let p = format!("{:.4}", quoted * 100.0);
-        let p = p.trim_end_matches('0').trim_end_matches('.');
-        format!("{} responses are too few for a p{p}, which needs {}", grouped(n), grouped(needed))
-    })
+    let needed = |quantile: &f64| crate::threshold::responses_for(*quantile);
+    let quoted = asked.max_by_key(needed).filter(|quantile| n > 0 && n < needed(quantile))?;
+    let p = format!("{:.4}", quoted * 100.0);
+    let p = p.trim_end_matches('0').trim_end_matches('.');
+    Some(format!(
+        "{} responses are too few for the p{p} that was asked for, which needs {}",
+        grouped(n),
+        grouped(needed(&quoted))
+    ))
 }
 
 fn ended_early(r: &Report) -> Option<String> {

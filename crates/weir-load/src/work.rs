@@ -166,7 +166,7 @@ mod tests {
             (Work::default(), &[]),
             (Work { statuses: [(200, 96), (503, 4)].into(), ..first.clone() }, &[]),
             (work(302, 150, 0), &["status 302, not 200", "bodies of 0 B, not 137 B"]),
-            (work(200, 150, 65_536), &["bodies of 65.54 kB, not 137 B"]),
+            (work(200, 150, 65_536), &["bodies of 64.00 KiB, not 137 B"]),
             (work(200, 500, 137), &["heads of 500 B, not 150 B"]),
             (Work { tls: true, ..first.clone() }, &["TLS, not cleartext"]),
             (by_h2, &["protocol HTTP/2, not HTTP/1.1"]),
@@ -194,7 +194,7 @@ mod tests {
                 ..Default::default()
             });
         }
-        assert_eq!(unequal_places(&r), ["http://a:3 differs from http://a:1: bodies of 1 B, not 4.550 kB"]);
+        assert_eq!(unequal_places(&r), ["http://a:3 differs from http://a:1: bodies of 1 B, not 4.44 KiB"]);
         r.plan.targets.truncate(3);
         assert!(unequal_places(&r).is_empty());
     }

@@ -2,6 +2,7 @@
 
 use super::h2::request::Rendered;
 use super::{Shared, ThreadEnd, TickPart};
+use crate::cores::{self, Look};
 use crate::grpc::CODES;
 use crate::plan::Plan;
 use crate::progress::SoFar;
@@ -167,6 +168,7 @@ impl Merge {
         end: End,
         clock_step_ns: i64,
         target_cost: Option<TargetCost>,
+        look: Option<&Look>,
     ) -> Report {
         self.threads.sort_by_key(|(index, _)| *index);
         let plan = Arc::clone(&self.plan);
@@ -198,6 +200,13 @@ impl Merge {
         r.window = Some(window(&plan, shared.stop_at.load(Ordering::Relaxed), &self.threads));
         r.health.clock_step_ns = clock_step_ns;
         r.health.rss_bytes_max = os::rss_bytes_max();
+        // Finding the targets' processes takes milliseconds: where nobody waited nobody needs to know.
+        if r.longest_wait() > verdict::WAITED {
+            r.health.cores = look.and_then(|look| {
+                let own: u64 = self.threads.iter().map(|(_, t)| t.cpu_all_ns).sum();
+                look.until_now(own, &cores::of_targets(plan.pid, &plan.tcp_addresses()))
+            });
+        }
         r.ledger = ledger(&plan, shared, protocols);
         r.thresholds = plan.thresholds.iter().map(|t| t.judge(&r)).collect();
         r.verdict = verdict::judge(&r);

@@ -19,7 +19,7 @@ pub(super) fn print(knee: &Knee) -> String {
             whole(s.rate),
             whole(s.responses_per_s),
             time(s.response.p50 as f64),
-            time(s.response.p99 as f64),
+            s.p99(),
             time(s.response.p999 as f64),
             format!("{:.2} %", s.failed_share * 100.0),
             if s.held { "held".to_owned() } else { "<span class=\"bad\">broken</span>".to_owned() },

@@ -5,6 +5,7 @@
 
 use crate::report::{Grade, Percentiles, Report, ThresholdResult};
 use crate::threshold::{Threshold, quantile_of};
+use crate::units::time;
 use crate::verdict::{self, Side};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -84,6 +85,16 @@ impl Step {
             thresholds,
             reasons,
         }
+    }
+
+    /// Whether it has enough responses for a p99.
+    pub(super) fn knows_p99(&self) -> bool {
+        Percentiles::are_known(0.99, self.responses)
+    }
+
+    /// Its p99 as shown.
+    pub(super) fn p99(&self) -> String {
+        if self.knows_p99() { time(self.response.p99 as f64) } else { "-".to_owned() }
     }
 
     /// What broke it, then what else speaks against it.

@@ -283,6 +283,48 @@ pub struct Health {
     pub out_of_descriptors: u64,
     /// Largest resident memory of the generator.
     pub rss_bytes_max: u64,
+    /// Who used the processors of its machine, warm-up included; none where that is not told, and for runs that are too short for it.
+    pub cores: Option<CoreUse>,
+}
+
+/// Who used the processors of the generator's machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct CoreUse {
+    /// How long was looked.
+    pub length_ns: u64,
+    /// Cores of the machine.
+    pub cores: u64,
+    /// Time that all of them together were at work.
+    pub busy_ns: u64,
+    /// Time that the machine below took away from this one.
+    pub stolen_ns: u64,
+    /// Of the busy time, that of the generator's threads.
+    pub generator_ns: u64,
+    /// That of the targets' processes; none where they are on another machine, or not ours to look at.
+    pub target_ns: Option<u64>,
+    /// The others that used the most, at most three.
+    pub others: Vec<CoreUser>,
+}
+
+/// A process and the processor time it used.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct CoreUser {
+    /// Its number.
+    pub pid: u32,
+    /// Its name.
+    pub command: String,
+    /// Processor time.
+    pub cpu_ns: u64,
+}
+
+impl CoreUse {
+    /// Time of whoever is neither generator nor target, and what was taken away from the machine.
+    pub(crate) fn others_ns(&self) -> u64 {
+        let known = self.generator_ns + self.target_ns.unwrap_or(0);
+        self.busy_ns.saturating_sub(known) + self.stolen_ns
+    }
 }
 
 /// The machine and version that made the load.

@@ -128,19 +128,21 @@ fn latency(r: &Report, out: &mut String) {
     );
     for (name, h) in [("service time", &r.latency.service), ("response time", &r.latency.response)] {
         let p = Percentiles::of(h);
+        let known = |quantile, ns: u64| (ns as f64, Percentiles::are_known(quantile, h.count()));
         let row = [
-            p.min as f64,
-            p.mean,
-            p.p50 as f64,
-            p.p90 as f64,
-            p.p99 as f64,
-            p.p999 as f64,
-            p.max as f64,
-            h.stdev(),
+            (p.min as f64, true),
+            (p.mean, true),
+            known(0.5, p.p50),
+            known(0.9, p.p90),
+            known(0.99, p.p99),
+            known(0.999, p.p999),
+            (p.max as f64, true),
+            (h.stdev(), true),
         ];
         let _ = write!(out, "{name:<14}");
-        row.iter().for_each(|ns| {
-            let shown = if h.is_empty() { "-".to_owned() } else { time(*ns) }; // not 0 ns: nothing was measured
+        row.iter().for_each(|(ns, is_known)| {
+            // Not 0 ns where nothing was measured, and no percentile that so few say nothing of.
+            let shown = if h.is_empty() || !is_known { "-".to_owned() } else { time(*ns) };
             let _ = write!(out, "{shown:>10}");
         });
         out.push('\n');
@@ -195,7 +197,10 @@ fn phases(r: &Report, out: &mut String) {
         ("receiving", &p.receiving),
     ];
     for (name, h) in all.iter().filter(|(_, h)| h.max() > 0) {
-        let row = [h.mean(), h.quantile(0.5) as f64, h.quantile(0.99) as f64, h.max() as f64].map(time);
+        let mut row = [h.mean(), h.quantile(0.5) as f64, h.quantile(0.99) as f64, h.max() as f64].map(time);
+        if !Percentiles::are_known(0.99, h.count()) {
+            row[2] = "-".to_owned();
+        }
         let _ = writeln!(out, "{name:<14}{:>10}{:>10}{:>10}{:>10}", row[0], row[1], row[2], row[3]);
     }
     out.push('\n');
@@ -405,8 +410,8 @@ mod tests {
         for line in [
             "GET http://a/",
             "responses             3,000          1,500/s",
-            "service time    1.000 ms  1.000 ms  1.000 ms  1.000 ms  1.000 ms  1.000 ms  1.000 ms      0 ns",
-            "response time   2.000 ms  2.000 ms  2.000 ms  2.000 ms  2.000 ms  2.000 ms  2.000 ms      0 ns",
+            "service time    1.000 ms  1.000 ms  1.000 ms  1.000 ms  1.000 ms         -  1.000 ms      0 ns",
+            "response time   2.000 ms  2.000 ms  2.000 ms  2.000 ms  2.000 ms         -  2.000 ms      0 ns",
             "threshold    held   p99<20ms: 2.000 ms",
         ] {
             assert!(text.lines().any(|l| l == line), "{line}\n{text}");

@@ -109,6 +109,11 @@ pub struct Percentiles {
 }
 
 impl Percentiles {
+    /// Whether so many values are enough for this percentile, 0 to 1: else it is left out where people read it. The median always is.
+    pub(crate) fn are_known(quantile: f64, count: u64) -> bool {
+        quantile <= 0.5 || count >= crate::threshold::responses_for(quantile)
+    }
+
     /// Those of a histogram.
     pub fn of(h: &Histogram) -> Self {
         Self {

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::Histogram;
-use crate::report::{CheckResult, Protocol, TargetPlan, TargetStats, ThreadStats, ThresholdResult};
+use crate::report::{CheckResult, CoreUse, Protocol, TargetPlan, TargetStats, ThreadStats, ThresholdResult};
 
 /// A report of 100,000 responses in 10 s that nothing speaks against.
 fn good() -> Report {
@@ -99,7 +99,19 @@ fn each_reason_is_found_alone() {
         ("sessions_differ", Grade::Suspect, &|r| {
             r.ledger.sessions.insert("TLSv1.2 x".to_owned(), 1);
         }),
+        ("shared_cores", Grade::Valid, &|r| {
+            r.threads[0].waited_ns = 600_000_000;
+            r.health.cores = Some(CoreUse {
+                length_ns: 10_000_000_000,
+                busy_ns: 15_000_000_000,
+                generator_ns: 5_000_000_000,
+                target_ns: Some(10_000_000_000),
+                ..CoreUse::default()
+            });
+        }),
         ("too_short", Grade::Suspect, &|r| {
+            let threshold = "p99.9<1s".to_owned();
+            r.thresholds = vec![ThresholdResult { threshold, passed: true, ..ThresholdResult::default() }];
             r.counts.responses = 9_999;
             r.counts.kept_alive = 9_999;
             r.counts.statuses = [(200, 9_999)].into();

@@ -347,8 +347,7 @@ fn every_request_of_a_count_is_made_and_counted_once() {
     // k6: duration is sending, waiting and receiving; blocked is not in it.
     assert_eq!(r.latency.service.sum(), p.sending.sum() + p.waiting.sum() + p.receiving.sum());
     assert_eq!(r.series.ticks.iter().map(|t| t.responses).sum::<u64>(), 1000);
-    // Whatever else this machine is busy with.
-    assert!(codes(&r).contains(&"too_short") && r.verdict.grade == Grade::Suspect, "{:?}", r.verdict);
+    assert!(!codes(&r).contains(&"too_short"), "{:?}", r.verdict);
 }
 
 #[test]
@@ -442,7 +441,7 @@ fn checks_and_thresholds_decide_the_exit_code() {
         .expect_text("FAILED body~nope: 0 of 10")
         .expect_text("failed_checks");
     run(&["--require", "suspect"]).expect_code(0);
-    run(&["--require", "valid"]).expect_code(1).expect_text("too_short");
+    run(&["--require", "valid", "--threshold", "p99.9<10s"]).expect_code(1).expect_text("too_short");
 }
 
 #[test]

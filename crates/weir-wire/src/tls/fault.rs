@@ -129,7 +129,7 @@ fn of_alert(alert: AlertDescription) -> (TlsFault, String) {
             (TlsFault::Other, "the peer speaks none of the protocols asked for by ALPN")
         }
         A::ProtocolVersion => (TlsFault::Other, "the peer speaks neither TLS 1.2 nor 1.3"),
-        A::UnrecognizedName => (TlsFault::Name, "the peer has no certificate for this name"),
+        A::UnrecognisedName => (TlsFault::Name, "the peer has no certificate for this name"),
         _ => (TlsFault::Other, "the peer ended the connection"),
     };
     (fault, format!("{text} ({alert:?})"))

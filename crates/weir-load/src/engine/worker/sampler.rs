@@ -261,6 +261,7 @@ impl Sampler {
             measured_ns: last.at.saturating_sub(first.at),
             cpu_ns: last.cpu.saturating_sub(first.cpu),
             waited_ns: last.waited.saturating_sub(first.waited),
+            cpu_all_ns: os::thread_cpu_ns(),
             think_ns: worker.slots.iter().map(|s| s.think_ns.get()).sum(),
             available_ns: worker.slots.iter().map(|s| s.available_ns.get()).sum(),
             responses_by_client: worker

@@ -105,7 +105,7 @@ fn what_was_said_of_a_run_follows_from_it() {
     let text = render(&report, Format::named("json").unwrap());
     let found = verify(&text).unwrap();
     assert_eq!(found.len(), 1, "{found:?}");
-    assert_eq!((found[0].saved.as_str(), last.grade), ("no such reason", Grade::Suspect));
+    assert_eq!((found[0].saved.as_str(), last.grade), ("no such reason", Grade::Valid));
 }
 
 #[test]

@@ -33,7 +33,7 @@ fn stdout_holds_only_the_layout_and_stderr_the_verdict() {
     ];
     assert_eq!(begins.map(|(name, _)| name).to_vec(), FORMATS.iter().map(|f| f.name).collect::<Vec<_>>());
     for (name, begin) in &begins {
-        let run = load(&["-n20", "-c2", "--format", name, &url]);
+        let run = load(&["-n20", "-c2", "--no-keepalive", "--format", name, &url]);
         run.expect_code(0);
         assert!(
             run.stdout.trim_start_matches('\n').starts_with(begin.trim_start_matches('\n')),
@@ -41,12 +41,12 @@ fn stdout_holds_only_the_layout_and_stderr_the_verdict() {
             run.stdout
         );
         let foreign = *name != "text";
-        assert_eq!(run.stderr.contains("too_short"), foreign, "{}", run.stderr);
+        assert_eq!(run.stderr.contains("no_keepalive"), foreign, "{}", run.stderr);
         if foreign && !["html", "json"].contains(name) {
-            assert!(!run.stdout.contains("too_short"), "{}", run.stdout);
+            assert!(!run.stdout.contains("no_keepalive"), "{}", run.stdout);
         }
     }
-    load(&["-n20", "--format", "wrk", "--require", "valid", &url])
+    load(&["-n20", "--format", "wrk", "--require", "valid", "--threshold", "p99<10s", &url])
         .expect_code(1)
         .expect_text("Requests/sec:");
     load(&["-n20", "--format", "hey", &url]).expect_code(2).expect_text("there is no report format `hey`");
@@ -170,7 +170,7 @@ fn a_prometheus_that_is_gone_fails_no_run() {
     let (_origin, url) = origin("/body/1KiB");
     let to = format!("prometheus=http://{}", unused_address());
     let run = load(&["-n20", "-o", &to, &url]);
-    run.expect_code(0).expect_text("20 responses");
+    run.expect_code(0).expect_text("status       200: 20");
     run.expect_text("weir load: prometheus:").expect_text("writes failed, the first because:");
 }
 

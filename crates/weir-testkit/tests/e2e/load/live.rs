@@ -104,7 +104,8 @@ fn a_second_ctrl_c_ends_it_at_once() {
 fn other_layouts_stay_whole() {
     let (_origin, url) = origin("/body/100");
     let pty = Pty::open();
-    let child = start(&pty, &["-c1", "--threads=1", "-n20", "--format", "json", &url]);
+    let child =
+        start(&pty, &["-c1", "--threads=1", "-n20", "--format", "json", "--threshold", "p99<10s", &url]);
     let taken = pty.wait_for(0, TAKEN);
     assert_eq!(ended(child).code(), Some(0));
     pty.wait_for(taken, "too_short"); // the verdict, on stderr after the layout

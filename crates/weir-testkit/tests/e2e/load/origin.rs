@@ -22,7 +22,7 @@ fn it_says_where_and_what_and_ends_when_told() {
     let address = url.strip_prefix("http://").unwrap();
     let load =
         run_weir(dir.path(), &["load", "-n20", "-c4", "--check", "size<2KiB", &format!("{url}/body/1KiB")]);
-    load.expect_code(0).expect_text("20 responses");
+    load.expect_code(0).expect_text("status       200: 20");
     run_weir(dir.path(), &["origin", "--http", address])
         .expect_code(1)
         .expect_text(&format!("--http {address}: process {} listens there", origin.id()));

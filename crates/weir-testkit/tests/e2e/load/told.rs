@@ -64,8 +64,7 @@ fn a_bad_certificate_is_told_in_words_that_help() {
         r.counts.error_texts.into_keys().collect()
     };
     let good = serve(ServerTls::new(&authority.leaf(&["localhost"])));
-    let hint =
-        "the certificate is signed by nobody that is trusted here; --cacert FILE trusts it, --insecure accepts any";
+    let hint = "the certificate is signed by nobody that is trusted here; --cacert FILE trusts it, --insecure accepts any";
     assert_eq!(told(&good, &[]), [hint]);
     let expired = serve(ServerTls::new(&authority.expired_leaf(&["localhost"])));
     assert_eq!(

@@ -18,7 +18,7 @@ fn targets_at_two_places_that_do_unequal_work_are_noticed() {
     let (_other, large) = origin("/body/64KiB");
     let r = report(&["-n20", "-c2", &small, &large]);
     expect_reason(&r, "unequal_work", Grade::Invalid);
-    assert!(r.verdict.reasons[0].text.contains("bodies of 65.54 kB, not 137 B"), "{:?}", r.verdict);
+    assert!(r.verdict.reasons[0].text.contains("bodies of 64.00 KiB, not 137 B"), "{:?}", r.verdict);
     assert_eq!(r.targets[1].received_body, 10 * 65_536);
     let meant = report(&["-n20", "-c2", "--unequal", "ok", &small, &large]);
     assert!(!codes(&meant).contains(&"unequal_work"), "{:?}", meant.verdict);
@@ -33,7 +33,8 @@ fn a_comparison_of_unequal_work_is_invalid() {
     let moved = Upstream::fixed("HTTP/1.1 302 Found\r\nLocation: /x\r\nContent-Length: 0\r\n\r\n");
     let dir = TempDir::new().unwrap();
     let (page, moved) = (format!("page={base}/body/137"), format!("moved={}", url(&moved)));
-    let args = ["compare", "-c1", "--threads=1", "-d400ms", "--block", "60ms", "--format", "json", &page, &moved];
+    let args =
+        ["compare", "-c1", "--threads=1", "-d400ms", "--block", "60ms", "--format", "json", &page, &moved];
     let run = |more: &[&str]| run_weir(dir.path(), &[&args[..], more].concat());
     let told = run(&[]);
     let c: Comparison = serde_json::from_str(&told.expect_code(0).stdout).unwrap();

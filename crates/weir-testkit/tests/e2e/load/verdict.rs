@@ -16,10 +16,10 @@ use super::{codes, expect_reason, origin, report};
 use crate::support::OK;
 
 /// Reasons that no end-to-end test provokes, each with why.
-const NOT_PROVOKED: &[(&str, &str)] = &[(
-    "clock_step",
-    "a test may not move the clock of the machine; engine.rs and verdict/tests.rs have tests",
-)];
+const NOT_PROVOKED: &[(&str, &str)] = &[
+    ("clock_step", "a test may not move the clock of the machine; engine.rs and verdict/tests.rs have tests"),
+    ("shared_cores", "it takes a machine that nobody else uses; verdict/contention.rs has tests"),
+];
 
 #[test]
 fn every_reason_is_provoked() {
@@ -109,7 +109,8 @@ fn a_generator_out_of_ports_is_noticed() {
 fn connections_that_can_not_be_made_leave_clients_idle() {
     // Each second request finds nobody and makes its client pause, ever longer.
     let (_origin, good) = origin("/body/1KiB");
-    let r = report(&["-c4", "-d500ms", &good, &format!("http://{}/", unused_address())]);
+    let dead = format!("http://{}/", unused_address());
+    let r = report(&["-c4", "-d500ms", "--threshold", "p99.999<10s", &good, &dead]);
     expect_reason(&r, "littles_law", Grade::Suspect);
     assert!(r.counts.responses > 0 && r.counts.errors.connect > 0, "{:?}", r.counts);
     expect_reason(&r, "too_short", Grade::Suspect);
@@ -135,7 +136,8 @@ fn a_rate_above_what_the_generator_can_do_is_noticed() {
         let r = report(&["--rate", "500000/s", "-d400ms", "--threads=1", "--graceful-stop", "1s", &url]);
         expect_reason(&r, "rate_missed", Grade::Invalid);
         // On a machine that others use it has less than 80 % of a core: then it says that.
-        if codes(&r).contains(&"generator_waited") && !codes(&r).contains(&"generator_busy") {
+        let waited = ["generator_waited", "shared_cores"].iter().any(|code| codes(&r).contains(code));
+        if waited && !codes(&r).contains(&"generator_busy") {
             continue;
         }
         busy = Some(r);
@@ -153,6 +155,10 @@ fn a_generator_that_shares_its_core_starts_late_and_says_so() {
     let r = beside_a_spinner(&["--threads=1", "-c50", "-d1s", "--rate", "1000/s", &url]);
     expect_reason(&r, "generator_waited", Grade::Suspect);
     expect_reason(&r, "late_starts", Grade::Suspect);
+    let cores = r.health.cores.as_ref().unwrap();
+    assert!(cores.busy_ns > 0 && cores.generator_ns > 0 && cores.target_ns.is_some(), "{cores:?}");
+    let told = r.verdict.reasons.iter().find(|reason| reason.code == "generator_waited").unwrap();
+    assert!(told.text.contains("cores the target used") && told.text.contains("its own threads"), "{told:?}");
 }
 
 /// Runs the load on one core, of which something that spins takes its half.

@@ -1,0 +1,170 @@
+//! Who used the processors of this machine while a run lasted: what `/proc` counted at its beginning and at its end.
+//!
+//! A generator that waited for a core says so by itself; who had the core meanwhile is told from here. Processes that began and ended in between are
+//! among nobody's, and time is counted in ticks of 10 ms: enough to name who took a share that matters.
+
+use crate::report::{CoreUse, CoreUser};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::net::{SocketAddr, UdpSocket};
+use std::time::Instant;
+
+/// Most processes that are looked at, so that a look takes milliseconds.
+const PROCESSES_MOST: usize = 4096;
+
+/// How many others are named.
+const NAMED: usize = 3;
+
+/// What the machine and its processes had spent at a moment.
+pub(crate) struct Look {
+    at: Instant,
+    machine: Machine,
+    processes: BTreeMap<u32, Process>,
+}
+
+/// Of all cores, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Machine {
+    cores: u64,
+    busy: u64,
+    stolen: u64,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Process {
+    command: String,
+    cpu_ns: u64,
+}
+
+impl Look {
+    /// Looks now; none where there is no `/proc` that tells.
+    pub(crate) fn now() -> Option<Self> {
+        let machine = machine(&fs::read_to_string("/proc/stat").ok()?)?;
+        let pids = fs::read_dir("/proc").ok()?.flatten().filter_map(|e| e.file_name().to_str()?.parse().ok());
+        let read = |pid: u32| Some((pid, process(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?));
+        let processes = pids.take(PROCESSES_MOST).filter_map(read).collect();
+        Some(Self { at: Instant::now(), machine, processes })
+    }
+
+    /// What was spent since, of it `generator_ns` by the threads of this run, and some by the processes of its targets.
+    pub(crate) fn until_now(&self, generator_ns: u64, targets: &BTreeSet<u32>) -> Option<CoreUse> {
+        Some(Self::now()?.since(self, generator_ns, targets))
+    }
+
+    fn since(&self, earlier: &Self, generator_ns: u64, targets: &BTreeSet<u32>) -> CoreUse {
+        let mut spent: Vec<CoreUser> = Vec::new();
+        for (pid, process) in &self.processes {
+            let before = earlier.processes.get(pid).map_or(0, |p| p.cpu_ns);
+            let mut cpu_ns = process.cpu_ns.saturating_sub(before);
+            if *pid == std::process::id() {
+                cpu_ns = cpu_ns.saturating_sub(generator_ns); // whatever else runs in here
+            }
+            spent.push(CoreUser { pid: *pid, command: process.command.clone(), cpu_ns });
+        }
+        let (of_targets, mut others): (Vec<_>, Vec<_>) =
+            spent.into_iter().partition(|user| targets.contains(&user.pid));
+        others.retain(|user| user.cpu_ns > 0 && user.pid != std::process::id());
+        others.sort_by_key(|user| std::cmp::Reverse(user.cpu_ns));
+        others.truncate(NAMED);
+        CoreUse {
+            length_ns: crate::clock::nanos(self.at.duration_since(earlier.at)),
+            cores: self.machine.cores,
+            busy_ns: self.machine.busy.saturating_sub(earlier.machine.busy),
+            stolen_ns: self.machine.stolen.saturating_sub(earlier.machine.stolen),
+            generator_ns,
+            target_ns: (!targets.is_empty()).then(|| of_targets.iter().map(|user| user.cpu_ns).sum()),
+            others,
+        }
+    }
+}
+
+/// The processes of the targets at these addresses, and that of `pid` with its descendants; empty where they are on another machine or not ours
+/// to look at.
+pub(crate) fn of_targets(pid: Option<u32>, addresses: &[SocketAddr]) -> BTreeSet<u32> {
+    let mut roots: Vec<u32> = pid.into_iter().collect();
+    // Only an address of this machine can be bound here.
+    let here = addresses.iter().filter(|a| UdpSocket::bind((a.ip(), 0)).is_ok());
+    let mut asked: Vec<SocketAddr> = here.copied().collect();
+    asked.sort_unstable();
+    asked.dedup();
+    roots.extend(asked.iter().filter_map(|address| crate::cost::find("auto", &[*address]).ok()));
+    roots.into_iter().flat_map(crate::cost::tree).collect()
+}
+
+/// A tick of the clock that processor time is counted in, in nanoseconds: 10 ms on every Linux.
+const TICK_NS: u64 = 10_000_000;
+
+/// The lines of `/proc/stat`: all cores together, then each.
+fn machine(text: &str) -> Option<Machine> {
+    let all = text.lines().next()?.strip_prefix("cpu ")?;
+    let ticks: Vec<u64> = all.split_ascii_whitespace().map_while(|n| n.parse().ok()).collect();
+    let [user, nice, system, _idle, _iowait, irq, softirq, ..] = ticks[..] else { return None };
+    let is_core = |line: &&str| {
+        line.strip_prefix("cpu").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+    };
+    Some(Machine {
+        cores: text.lines().filter(is_core).count() as u64,
+        busy: (user + nice + system + irq + softirq) * TICK_NS,
+        stolen: ticks.get(7).copied().unwrap_or(0) * TICK_NS,
+    })
+}
+
+/// `/proc/PID/stat`: the command stands in brackets and may hold any of them.
+fn process(text: &str) -> Option<Process> {
+    let (before, after) = text.rsplit_once(')')?;
+    let command = before.split_once('(')?.1.to_owned();
+    let mut fields = after.split_ascii_whitespace().skip(11).map_while(|n| n.parse::<u64>().ok());
+    Some(Process { command, cpu_ns: (fields.next()? + fields.next()?) * TICK_NS })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_proc_says_is_read() {
+        let stat = "cpu  100 5 50 900 7 1 2 3 0 0\ncpu0 50 5 25 450 7 1 2 3 0 0\ncpu1 50 0 25 450 0 0 0 0 0 0\nintr 5\n";
+        assert_eq!(machine(stat), Some(Machine { cores: 2, busy: 158 * TICK_NS, stolen: 3 * TICK_NS }));
+        let line = "42 (a (b) c) S 1 42 42 0 -1 4194304 1 2 3 4 70 30 0 0 20 0 1 0 5 6 7";
+        assert_eq!(process(line), Some(Process { command: "a (b) c".to_owned(), cpu_ns: 100 * TICK_NS }));
+        assert_eq!((machine("cpu x\n"), process("42 (a S")), (None, None));
+    }
+
+    #[test]
+    fn who_used_the_cores_is_told_apart() {
+        let look = |busy: u64, spent: &[(u32, &str, u64)]| Look {
+            at: Instant::now(),
+            machine: Machine { cores: 2, busy, stolen: 0 },
+            processes: spent
+                .iter()
+                .map(|(pid, name, ns)| (*pid, Process { command: (*name).to_owned(), cpu_ns: *ns }))
+                .collect(),
+        };
+        let own = std::process::id();
+        let begin = look(1_000, &[(own, "weir", 100), (u32::MAX, "target", 50), (u32::MAX - 1, "sh", 10)]);
+        let end = look(
+            2_000,
+            &[
+                (own, "weir", 500),
+                (u32::MAX, "target", 350),
+                (u32::MAX - 1, "sh", 110),
+                (u32::MAX - 2, "idle", 0),
+            ],
+        );
+        let used = end.since(&begin, 400, &BTreeSet::from([u32::MAX]));
+        assert_eq!((used.busy_ns, used.generator_ns, used.target_ns), (1_000, 400, Some(300)));
+        assert_eq!(used.others_ns(), 300);
+        let names: Vec<&str> = used.others.iter().map(|user| user.command.as_str()).collect();
+        assert_eq!(names, ["sh"]);
+        assert_eq!(end.since(&begin, 400, &BTreeSet::new()).target_ns, None);
+    }
+
+    #[test]
+    fn this_machine_tells() {
+        let look = Look::now().unwrap();
+        assert!(look.machine.cores > 0 && look.processes.contains_key(&std::process::id()));
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        assert!(!of_targets(None, &[listener.local_addr().unwrap()]).is_empty());
+        assert!(of_targets(None, &["192.0.2.1:80".parse().unwrap()]).is_empty());
+    }
+}
