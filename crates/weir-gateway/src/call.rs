@@ -1,32 +1,34 @@
-//! A filter's own request to an upstream: one request without a body, its whole answer.
+//! What a core does for its filters; above all their own requests to an upstream: one request, its whole answer.
 //!
 //! The pools, limits and timeouts are those of the upstream; the only simplification is that an answer is read whole,
-//! up to [`CALL_BODY_BYTES`].
+//! up to the limit that the filter names.
 
 use crate::core::Core;
 use crate::error::{self, Cause};
-use crate::filter::{Answer, CALL_BODY_BYTES, Call, CallRequest, Waiting};
+use crate::filter::{CallAnswer, CallRequest, CoreHandle, Job, Services, Task, Waiting};
 use crate::upstream::{Attempts, Connection, LocalUpstream, Race, connect};
+use std::any::Any;
 use std::future::poll_fn;
 use std::rc::{Rc, Weak};
+use std::sync::Arc;
 use std::time::Instant;
 use weir_h1::{BodyKind, BodyReader, FieldName, Method, Progress, ResponseHead, Step, parse_response};
 use weir_telemetry::Attempt as Outcome;
 
-/// How the filters of a core reach its upstreams.
-pub(crate) fn caller(core: &Weak<Core>) -> Rc<dyn Call> {
-    Rc::new(Caller(Weak::clone(core)))
+/// What a core is for its filters.
+pub(crate) fn handle(core: &Weak<Core>) -> CoreHandle {
+    CoreHandle::new(Rc::new(Caller(Weak::clone(core))))
 }
 
 /// Reaches the upstreams of a core.
 struct Caller(Weak<Core>);
 
-impl Call for Caller {
+impl Services for Caller {
     fn call<'a>(
         &'a self,
         upstream: &'a str,
         request: CallRequest,
-    ) -> Waiting<'a, Result<Answer, &'static Cause>> {
+    ) -> Waiting<'a, Result<CallAnswer, &'static Cause>> {
         Box::pin(async move {
             let core = self.0.upgrade().ok_or(&error::NO_ENDPOINT)?;
             let local = core.local();
@@ -35,13 +37,55 @@ impl Call for Caller {
             call(&core, upstream, &request).await
         })
     }
+
+    fn spawn(&self, task: Task) -> bool {
+        let Some(core) = self.0.upgrade().filter(|core| core.tasks.get() < MAX_TASKS) else { return false };
+        let running = Running::new(&core);
+        drop(tokio::task::spawn_local(async move {
+            task.await;
+            drop(running);
+        }));
+        true
+    }
+
+    fn block(&self, job: Job) -> bool {
+        self.0.upgrade().is_some_and(|core| core.shared.blocking.run(job))
+    }
+
+    fn local(&self, key: &Arc<()>, make: &mut dyn FnMut() -> Rc<dyn Any>) -> Rc<dyn Any> {
+        match self.0.upgrade() {
+            Some(core) => core.local_state(key, make),
+            None => make(), // the core is gone, and what asks for it soon will be
+        }
+    }
+}
+
+/// Most tasks that filters run beside exchanges, on one core.
+const MAX_TASKS: usize = 1024;
+
+/// Counts such a task, however it ends.
+struct Running(Weak<Core>);
+
+impl Running {
+    fn new(core: &Rc<Core>) -> Self {
+        core.tasks.set(core.tasks.get() + 1);
+        Self(Rc::downgrade(core))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(core) = self.0.upgrade() {
+            core.tasks.set(core.tasks.get() - 1);
+        }
+    }
 }
 
 async fn call(
     core: &Rc<Core>,
     upstream: &Rc<LocalUpstream>,
     request: &CallRequest,
-) -> Result<Answer, &'static Cause> {
+) -> Result<CallAnswer, &'static Cause> {
     let head = render(request)?;
     let idempotent = Method::of(request.method.as_bytes()).is_idempotent();
     let mut attempts = Attempts::new(upstream);
@@ -118,7 +162,11 @@ fn render(request: &CallRequest) -> Result<Vec<u8>, &'static Cause> {
         out.extend_from_slice(value);
         out.extend_from_slice(b"\r\n");
     }
+    if !request.body.is_empty() || matches!(&*request.method, "PATCH" | "POST" | "PUT") {
+        out.extend_from_slice(format!("content-length: {}\r\n", request.body.len()).as_bytes());
+    }
     out.extend_from_slice(b"\r\n");
+    out.extend_from_slice(&request.body);
     Ok(out)
 }
 
@@ -129,7 +177,7 @@ async fn exchange(
     request: &CallRequest,
     out: &[u8],
     sent: &mut usize,
-) -> Result<(Answer, bool), &'static Cause> {
+) -> Result<(CallAnswer, bool), &'static Cause> {
     while *sent < out.len() {
         let rest = out.get(*sent..).unwrap_or_default();
         let n = poll_fn(|cx| connection.stream.poll_write(cx, rest))
@@ -157,7 +205,7 @@ async fn exchange(
                     head.came_by_http2(stream.is_over());
                 }
                 let method = if request.method == "HEAD" { Method::Head } else { Method::Get };
-                let (body, clean) = read_body(connection, &head, method).await?;
+                let (body, clean) = read_body(connection, &head, method, request.limit).await?;
                 let keep = clean && head.connection() == weir_h1::Connection::KeepAlive;
                 return Ok((answer(&head, body), keep));
             }
@@ -170,6 +218,7 @@ async fn read_body(
     connection: &mut Connection,
     head: &ResponseHead,
     method: Method,
+    limit: usize,
 ) -> Result<(Vec<u8>, bool), &'static Cause> {
     let kind = head.body(method);
     let mut reader = BodyReader::new(kind);
@@ -180,7 +229,7 @@ async fn read_body(
             Step::Data { skip, len } => {
                 body.extend_from_slice(input.get(at + skip..at + skip + len).unwrap_or_default());
                 at += skip + len;
-                if body.len() > CALL_BODY_BYTES {
+                if body.len() > limit {
                     return Err(&error::BAD_RESPONSE);
                 }
             }
@@ -198,12 +247,12 @@ async fn read_body(
     }
 }
 
-fn answer(head: &ResponseHead, body: Vec<u8>) -> Answer {
+fn answer(head: &ResponseHead, body: Vec<u8>) -> CallAnswer {
     let fields = head.headers.iter().filter_map(|(name, value)| {
         let name = std::str::from_utf8(name).ok()?;
         // Framing is written anew for whoever gets this answer.
         let framing = name.eq_ignore_ascii_case("content-length");
         if framing { None } else { Some((FieldName::new(name).ok()?, value.to_vec())) }
     });
-    Answer { status: head.status(), headers: fields.collect(), body }
+    CallAnswer { status: head.status(), headers: fields.collect(), body: body.into() }
 }

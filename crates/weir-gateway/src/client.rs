@@ -67,20 +67,30 @@ impl Client {
     /// Writes all of `out` within [`SEND_TIMEOUT`] between steps. A stream of HTTP/2 keeps the end of it until it is known
     /// whether more follows: [`Client::finish`] sends it.
     pub(crate) async fn write_all(&mut self, out: Vec<u8>) -> Result<(), &'static Cause> {
+        self.write_all_of(out, &[]).await
+    }
+
+    /// The same, with bytes behind it that are written from where they are.
+    pub(crate) async fn write_all_of(&mut self, out: Vec<u8>, apart: &[u8]) -> Result<(), &'static Cause> {
         let mut at = 0;
         let mut waiting_at = None;
         let result = poll_fn(|cx| {
             loop {
                 let rest = out.get(at..).unwrap_or_default();
-                let over = rest.is_empty();
+                let behind = apart.get(at.saturating_sub(out.len())..).unwrap_or_default();
+                let over = rest.is_empty() && behind.is_empty();
                 if over && self.stream.h2().is_some() {
                     return Poll::Ready(Ok(()));
                 }
                 // TLS takes more than it has sent: the flush can wait for the client as well.
                 let step = if over {
                     self.stream.poll_flush(cx).map_ok(|()| usize::MAX)
-                } else {
+                } else if behind.is_empty() {
                     self.stream.poll_write(cx, rest)
+                } else if rest.is_empty() {
+                    self.stream.poll_write(cx, behind)
+                } else {
+                    self.stream.poll_write_two(cx, rest, behind)
                 };
                 match step {
                     Poll::Ready(Ok(_)) if over => return Poll::Ready(Ok(())),

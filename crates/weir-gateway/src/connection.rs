@@ -9,9 +9,10 @@ use crate::client::Client;
 use crate::core::{ConnectionHandle, Core, LocalListener};
 use crate::error::{self, Cause};
 use crate::exchange::{self, Next};
-use crate::filter::Refusal;
+use crate::filter::{Body, Refusal};
 use crate::forward::Forwarding;
 use crate::respond;
+use bytes::Bytes;
 use std::cell::Cell;
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -145,7 +146,9 @@ async fn turn_away(mut stream: Stream, listener: &LocalListener, expose: bool) {
         Refusal { cause: &error::CONNECTION_LIMIT, detail: None, headers: retry.into_iter().collect() };
     let mut response = respond::refusal(&refusal, None, None, expose);
     let mut out = Vec::new();
-    exchange::write_answer(&mut response, b"connection: close\r\n", false, &mut out);
+    let body = if let Body::Bytes(body) = response.body { body } else { Bytes::new() };
+    exchange::write_answer(&mut response.head, body.len(), b"connection: close\r\n", &mut out);
+    out.extend_from_slice(&body);
     // It may be gone already. The request is left unread, so the end is said first: a reset would eat the answer.
     let _ = poll_fn(|cx| stream.poll_write(cx, &out)).await;
     let _ = poll_fn(|cx| stream.poll_shutdown(cx)).await;

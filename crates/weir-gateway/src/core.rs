@@ -2,12 +2,15 @@
 //!
 //! Everything here belongs to one thread. Other threads reach a core only through its mailbox ([`Message`]).
 
-use crate::filter::{Call, RouteScope};
+use crate::blocking::Blocking;
+use crate::filter::{CoreHandle, RouteScope};
 use crate::snapshot::{Handling, Listener, Snapshot};
 use crate::upstream::balance::Random;
 use crate::upstream::{LocalUpstream, Resources};
 use slab::Slab;
+use std::any::Any;
 use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -48,6 +51,8 @@ pub(crate) struct Shared {
     arriving: AtomicUsize,
     /// Client connections of each core, for the hand-over of new ones.
     pub(crate) by_core: Box<[CoreCount]>,
+    /// The threads for work that blocks.
+    pub(crate) blocking: Blocking,
 }
 
 /// A count that one core writes. On a cache line of its own (two, which the prefetcher fetches together), so that cores do
@@ -85,8 +90,8 @@ pub(crate) struct Parts {
     pub(crate) shared: Arc<Shared>,
     pub(crate) siblings: Vec<mpsc::UnboundedSender<Message>>,
     pub(crate) seed: u64,
-    /// How its filters reach upstreams.
-    pub(crate) caller: fn(&Weak<Core>) -> Rc<dyn Call>,
+    /// What it is for its filters.
+    pub(crate) handle: fn(&Weak<Core>) -> CoreHandle,
 }
 
 /// One core.
@@ -104,8 +109,8 @@ pub(crate) struct Core {
     local: RefCell<Rc<Local>>,
     /// What its upstreams have of it.
     resources: Rc<Resources>,
-    /// How its filters reach upstreams.
-    caller: Rc<dyn Call>,
+    /// What it is for its filters.
+    pub(crate) handle: CoreHandle,
     handles: RefCell<Slab<Rc<ConnectionHandle>>>,
     #[allow(clippy::vec_box)]
     // the box is what is lent: a head of 200 bytes would be moved with every exchange
@@ -113,7 +118,14 @@ pub(crate) struct Core {
     #[allow(clippy::vec_box)] // as above
     responses: RefCell<Vec<Box<ResponseHead>>>,
     buffers: RefCell<Vec<Vec<u8>>>,
+    /// Tasks that filters run beside exchanges.
+    pub(crate) tasks: Cell<usize>,
+    /// State of filters that is this core's, by the place of its key, which the weak reference keeps from another.
+    locals: RefCell<HashMap<usize, FilterState>>,
 }
+
+/// State of a filter on one core, for as long as its key is held.
+type FilterState = (std::sync::Weak<()>, Rc<dyn Any>);
 
 /// A snapshot as one core uses it.
 pub(crate) struct Local {
@@ -181,12 +193,12 @@ const KEPT_BYTES: usize = 32 * 1024;
 
 impl Core {
     pub(crate) fn new(parts: Parts, telemetry: &Arc<Telemetry>, snapshot: Arc<Snapshot>) -> Rc<Self> {
-        let Parts { index, causes, shared, siblings, seed, caller } = parts;
+        let Parts { index, causes, shared, siblings, seed, handle } = parts;
         let mut random = Random::new(seed);
         let core = Rc::new_cyclic(|core| Self {
             index,
             resources: Resources::new(telemetry.core(index), random.next()),
-            caller: caller(core),
+            handle: handle(core),
             cells: telemetry.core(index),
             causes,
             shared,
@@ -207,6 +219,8 @@ impl Core {
             requests: RefCell::default(),
             responses: RefCell::default(),
             buffers: RefCell::default(),
+            tasks: Cell::new(0),
+            locals: RefCell::default(),
         });
         core.adopt(snapshot);
         core
@@ -220,12 +234,13 @@ impl Core {
     /// Takes the next snapshot. Exchanges under way end on theirs; connections of listeners that are gone end after their
     /// exchange.
     pub(crate) fn adopt(&self, snapshot: Arc<Snapshot>) {
+        self.locals.borrow_mut().retain(|_, (key, _)| key.strong_count() > 0);
         let routes = snapshot.routes.iter().enumerate().map(|(i, route)| LocalRoute {
             scope: Rc::new(RouteScope {
                 name: Arc::clone(&route.name),
                 matched: Some((Arc::clone(&snapshot.table), crate::route::RouteId(i as u32))),
                 consumers: Arc::clone(&snapshot.consumers),
-                caller: Some(Rc::clone(&self.caller)),
+                core: self.handle.clone(),
             }),
             cells: self.cells.route(&route.series),
             handling: Arc::clone(&route.handling),
@@ -340,6 +355,17 @@ impl Core {
         text
     }
 
+    /// State that is this core's, made where there is none under that key.
+    pub(crate) fn local_state(&self, key: &Arc<()>, make: &mut dyn FnMut() -> Rc<dyn Any>) -> Rc<dyn Any> {
+        let at = Arc::as_ptr(key).addr();
+        if let Some((_, state)) = self.locals.borrow().get(&at) {
+            return Rc::clone(state);
+        }
+        let state = make(); // not while the map is borrowed: it is a filter's own code
+        self.locals.borrow_mut().insert(at, (Arc::downgrade(key), Rc::clone(&state)));
+        state
+    }
+
     /// Counts a cause.
     pub(crate) fn count(&self, cause: &crate::error::Cause) {
         let index = self.causes.iter().position(|c| *c == cause.code).unwrap_or(usize::MAX);
@@ -397,7 +423,7 @@ impl Local {
             name: Arc::clone(&of.scope.name),
             matched: None,
             consumers: Arc::clone(&of.scope.consumers),
-            caller: None,
+            core: of.scope.core.clone(),
         };
         let snapshot = self.snapshot.only(route, upstream, filters);
         let route = LocalRoute {

@@ -51,6 +51,7 @@ causes! {
     BAD_PATH "bad_path" 400 "The request path has no canonical form." "nothing: see docs/routing.md for what is refused";
     BAD_RESPONSE "bad_response" 502 "The upstream's response is malformed or ambiguous." "nothing: the upstream is at fault; the log line names the rule";
     BAD_TARGET "bad_target" 400 "The request target is malformed." "nothing: the client is at fault (RFC 9112 §3.2)";
+    BLOCKING_LIMIT "blocking_limit" 503 "Too much work waits for the threads that may block." "nothing: 1,024 jobs is the limit; see which filter gives them so much to do";
     BODY_TIMEOUT "body_timeout" 408 "The request body stopped arriving." "listeners.*.timeouts.body";
     BODY_TOO_LARGE "body_too_large" 413 "The request body is larger than allowed." "limits.body_bytes, or the filter body_limit";
     BODY_TOO_SLOW "body_too_slow" 408 "The request body arrived too slowly." "listeners.*.timeouts.rate";
@@ -87,7 +88,9 @@ causes! {
     PENDING_TIMEOUT "pending_timeout" 503 "No connection to the upstream became free in time." "upstreams.*.limits.connections, or upstreams.*.timeouts.connect";
     PROXY_HEADER "proxy_header" 0 "The PROXY header is missing, malformed, or from an address that is not trusted." "trusted_proxies, or listeners.*.proxy_protocol";
     RESPONSE_TIMEOUT "response_timeout" 504 "The upstream took too long to answer." "upstreams.*.timeouts.response";
+    RESPONSE_TOO_LARGE "response_too_large" 502 "The response is larger than a filter can hold that needs all of it." "the filter that reads responses whole";
     SHUTDOWN "shutdown" 0 "The gateway ended before the exchange was over." "shutdown.drain";
+    SOURCE_FAILED "source_failed" 0 "The body of an answer of our own could not be read to its end." "the file or the filter that it comes from";
     TARGET_TOO_LONG "target_too_long" 414 "The request target is longer than allowed." "nothing: 8 KiB is the limit";
     TOO_MANY_HEADERS "too_many_headers" 431 "The request has more fields than allowed." "limits.headers";
     TRUNCATED "truncated" 0 "The upstream's response ended before it was complete." "nothing: the upstream is at fault";

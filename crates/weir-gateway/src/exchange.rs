@@ -2,11 +2,11 @@
 //!
 //! ```text
 //!  1 match      one route of the table, by the canonical path
-//!  2 filters    in the order written; the plan's behind the filter that named the consumer
+//!  2 filters    in the order written; the plan's behind the filter that named the consumer (hooks.rs)
 //!  3 pick       an upstream of the split, an endpoint of the upstream
 //!  4 attempt    a connection, the request head and body, the response head      (attempt.rs)
-//!  5 filters    in reverse, on the response head
-//!  6 write      the response, both bodies at once if need be                    (transfer.rs)
+//!  5 filters    in reverse, on the response head                                (hooks.rs)
+//!  6 write      the response, both bodies at once if need be                    (transfer.rs, local.rs)
 //!  7 record     log line, counters, `on_end`
 //! ```
 //!
@@ -14,20 +14,23 @@
 //! connections; an exchange ends on the snapshot it began with.
 
 mod attempt;
+mod hooks;
+mod local;
 mod record;
 mod transfer;
 mod upload;
 
-pub(crate) use transfer::write_answer;
+pub(crate) use local::write_answer;
 
 use crate::client::Client;
 use crate::core::Local;
 use crate::error::{self, Cause};
-use crate::filter::{Answer, Cx, Filter, Flow, Hooks, Piece, Refusal};
+use crate::filter::{Answer, Cx, Refusal};
 use crate::respond::{self, LocalResponse};
 use crate::route::{self, Ambiguity, Canonical, NoTrace};
 use crate::snapshot::Target;
-use crate::{forward, grpc, snapshot};
+use crate::{forward, grpc};
+use hooks::Reply;
 use record::{Record, Recorded};
 use smallvec::SmallVec;
 use std::any::Any;
@@ -215,16 +218,23 @@ impl<'c> Exchange<'c> {
         }
         let local = Rc::clone(&self.local);
         let upstream = match &local.routes[route].handling.target {
-            Target::Respond(answer) => return Ok(self.write_local(respond::answer(answer)).await),
+            Target::Respond(fixed) => return Ok(self.write_local(respond::fixed(fixed)).await),
             Target::Upstream(upstream) => *upstream,
             Target::Split(shares) => self.pick_upstream(shares),
         };
-        let mut attempt = self.attempt(&local.upstreams[upstream], upstream).await?;
-        self.filter_response(&mut attempt.response);
-        if attempt.response.status() == 101 {
-            return self.tunnel(attempt).await;
+        let mut attempt = Some(self.attempt(&local.upstreams[upstream], upstream).await?);
+        if self.cx.is_some() {
+            let mut reply = Reply::Upstream(&mut attempt);
+            self.filter_response(&mut reply).await?;
+            if let Reply::Local(instead) = reply {
+                return Ok(self.send_local(instead).await);
+            }
         }
-        self.transfer(attempt).await
+        match attempt {
+            Some(attempt) if attempt.response.status() == 101 => self.tunnel(attempt).await,
+            Some(attempt) => self.transfer(attempt).await,
+            None => Err(Stop::refuse(&error::INTERNAL)), // only a reply of our own takes it away
+        }
     }
 
     // === 1 match ===
@@ -308,78 +318,12 @@ impl<'c> Exchange<'c> {
         self.record.client.unwrap_or_else(|| self.client.peer.ip().to_canonical())
     }
 
-    // === 2 request filters ===
-
-    /// Runs the route's filters, and behind the one that names the consumer those of the consumer's plan.
-    async fn filter_request(&mut self, route: usize) -> Result<(), Stop> {
-        let local = Rc::clone(&self.local);
-        let snapshot = &local.snapshot;
-        let route = &local.routes[route].handling;
-        for &filter in &route.chain {
-            let known = self.cx.as_ref().and_then(Cx::consumer_index);
-            if let Flow::Wait = self.filter_one(snapshot, filter)? {
-                self.filter_wait(snapshot, filter).await?;
-            }
-            let Some(cx) = &self.cx else { continue };
-            if cx.consumer_index() == known {
-                continue;
-            }
-            let Some(plan) = cx.consumer().and_then(|c| c.plan) else { continue };
-            let of_plan: SmallVec<[u32; 8]> = snapshot.plan_filters(plan, route).collect();
-            for filter in of_plan {
-                if let Flow::Wait = self.filter_one(snapshot, filter)? {
-                    self.filter_wait(snapshot, filter).await?;
-                }
-            }
-        }
-        self.record.filtered(self.ran.len(), self.client.core.access_log.borrow().is_some());
-        Ok(())
-    }
-
-    /// Runs one filter; `Flow::Wait` when it must wait, else `Flow::Continue`.
-    fn filter_one(&mut self, snapshot: &snapshot::Snapshot, index: u32) -> Result<Flow, Stop> {
-        let instance = &snapshot.filters[index as usize];
-        self.ran.push(index);
-        self.head.headers.remove_twins(&instance.guards.request);
-        let Some(cx) = self.cx.as_mut().filter(|_| instance.hooks.has(Hooks::REQUEST)) else {
-            return Ok(Flow::Continue);
-        };
-        cx.filter = index;
-        go_on(instance.filter.on_request(&mut self.head, cx))
-    }
-
-    async fn filter_wait(&mut self, snapshot: &snapshot::Snapshot, index: u32) -> Result<(), Stop> {
-        let Some(cx) = &mut self.cx else { return Ok(()) };
-        let waited = snapshot.filters[index as usize].filter.wait(&mut self.head, cx);
-        go_on(unless_gone(self.client, waited).await?).map(drop)
-    }
-
     // === 3 pick ===
 
     fn pick_upstream(&self, shares: &[(u32, usize)]) -> usize {
         let total = shares.last().map_or(0, |(total, _)| *total);
         let at = self.client.core.random.borrow_mut().below(total);
         shares.iter().find(|(upto, _)| at < *upto).map_or(0, |(_, upstream)| *upstream)
-    }
-
-    // === 5 response filters ===
-
-    /// Runs `on_response` of every filter that saw the request, in reverse.
-    fn filter_response(&mut self, head: &mut weir_h1::ResponseHead) {
-        self.phase = Phase::Filtered;
-        let Some(cx) = &mut self.cx else { return };
-        for &index in self.ran.iter().rev() {
-            let instance = &self.local.snapshot.filters[index as usize];
-            if instance.hooks.has(Hooks::RESPONSE) {
-                cx.filter = index;
-                instance.filter.on_response(head, cx);
-            }
-        }
-    }
-
-    /// Whether a filter that saw the request has this hook.
-    fn any_ran_with(&self, hook: Hooks) -> bool {
-        self.ran.iter().any(|&f| self.local.snapshot.filters[f as usize].hooks.has(hook))
     }
 
     // === the other ways out ===
@@ -394,7 +338,7 @@ impl<'c> Exchange<'c> {
                 self.record.cause = Some(cause);
                 self.cut(cause)
             }
-            Stop::Answer(answer) => self.write_local(respond::answer(&answer)).await,
+            Stop::Answer(answer) => self.write_local(respond::answer(*answer)).await,
             Stop::Refuse(refusal) => {
                 let response = self.refused(&refusal);
                 self.write_local(response).await
@@ -447,29 +391,6 @@ impl<'c> Exchange<'c> {
             None => false, // chunks may be half written: a plain end tells
         };
         if told { Next::Close(record::closed_by(cause)) } else { self.cut(cause) }
-    }
-
-    /// Writes an answer of the gateway's own through the response filters.
-    async fn write_local(&mut self, mut response: LocalResponse) -> Next {
-        self.read_off_body();
-        if self.cx.is_some() && self.phase == Phase::Open {
-            self.filter_response(&mut response.head);
-            self.filter_local_body(&mut response);
-        }
-        self.send_local(response).await
-    }
-
-    fn filter_local_body(&mut self, response: &mut LocalResponse) {
-        let Some(cx) = &mut self.cx else { return };
-        for &index in self.ran.iter().rev() {
-            let instance = &self.local.snapshot.filters[index as usize];
-            if instance.hooks.has(Hooks::RESPONSE_BODY) {
-                cx.filter = index;
-                let mut piece = Piece::new(&response.body, true);
-                instance.filter.on_response_body(&mut piece, cx);
-                response.body = piece.data().to_vec();
-            }
-        }
     }
 
     /// Takes the request's body off the connection if it has come already; otherwise the connection cannot be kept: what
@@ -530,15 +451,6 @@ fn can_be_told(cause: &Cause) -> bool {
     *cause != error::CLIENT_CLOSED && *cause != error::CLIENT_TOO_SLOW
 }
 
-/// Takes apart what a filter decided.
-fn go_on(flow: Flow) -> Result<Flow, Stop> {
-    match flow {
-        Flow::Continue | Flow::Wait => Ok(flow),
-        Flow::Answer(answer) => Err(Stop::Answer(answer)),
-        Flow::Refuse(refusal) => Err(Stop::Refuse(refusal)),
-    }
-}
-
 /// Fields of the request, as the table asks for them.
 #[derive(Clone, Copy)]
 struct Received<'a>(&'a Fields);
@@ -547,32 +459,4 @@ impl route::Headers for Received<'_> {
     fn get_all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
         self.0.get_all(name)
     }
-}
-
-/// Runs a body hook of the filters that ran, in the given order; `Err` when one refuses.
-fn run_body_hook(
-    filters: &[std::sync::Arc<snapshot::Instance>],
-    order: impl Iterator<Item = u32>,
-    hook: Hooks,
-    cx: &mut Cx,
-    data: &[u8],
-    last: bool,
-    mut call: impl FnMut(&dyn Filter, &mut Piece<'_>, &mut Cx) -> Flow,
-) -> Result<Option<Vec<u8>>, Flow> {
-    let mut changed: Option<Vec<u8>> = None;
-    for index in order {
-        let instance = &filters[index as usize];
-        if !instance.hooks.has(hook) {
-            continue;
-        }
-        cx.filter = index;
-        let before = changed.take();
-        let mut piece = Piece::new(before.as_deref().unwrap_or(data), last);
-        match call(&*instance.filter, &mut piece, cx) {
-            Flow::Continue | Flow::Wait => {}
-            stop => return Err(stop),
-        }
-        changed = piece.into_replaced().or(before);
-    }
-    Ok(changed)
 }

@@ -2,72 +2,64 @@
 //!
 //! A filter is one file in `filters/`: its settings, its documentation, its behaviour and its tests. One instance serves
 //! all cores for the life of a snapshot, so it holds settings and shared state only; what belongs to one exchange lives in
-//! [`Cx::state`]. Hooks run in place on the core that serves the connection: none of them may block. Only
-//! [`Filter::wait`] is async, and it runs only after `on_request` returned [`Flow::Wait`].
+//! [`Cx::state`], what belongs to a core in a [`PerCore`]. Hooks run in place on the core that serves the connection: none
+//! of them may block. [`Filter::wait`] and [`Filter::wait_response`] are async, and run only after [`Flow::Wait`].
 //!
 //! ```text
 //!  request head ─► on_request ─(Wait)─► wait ─► … next filter …        response: the same filters in reverse
-//!  request body ─► on_request_body, piece by piece        response head ─► on_response
-//!                                                         response body ─► on_response_body, piece by piece
+//!  request body ─► on_request_body, piece by piece        response head ─► on_response ─(Wait)─► wait_response
+//!  each attempt ─► on_attempt … on_attempt_end            response body ─► on_response_body, piece by piece
 //!  the end, also of an aborted exchange ─► on_end, exactly once for each filter that saw the request
 //! ```
 //!
-//! `filter/kind.rs` is how settings become a filter.
+//! Before a filter sees a head it says what it does with the body behind it ([`BodyUse`]). `body.rs` has what bodies are
+//! made of, `context.rs` what a filter knows of its exchange, `core_handle.rs` what its core does for it, and `kind.rs` how
+//! settings become a filter.
 
+mod body;
+mod context;
+mod core_handle;
 mod kind;
 
+pub use body::{Answer, Body, BodySource, BodyUse, FileRange, Mark, Piece};
+pub use context::{Consumer, Consumers, Cx, RouteScope};
+pub use core_handle::{CALL_BODY_BYTES, CallAnswer, CallRequest, CoreHandle, Job, PerCore, Services, Task};
 pub use kind::{Build, Built, FilterKind, HeaderName, IntoFilter, Kept, Mistake, Settings};
 
+pub(crate) use body::BodyHooks;
+
 use crate::error::Cause;
-use crate::route::{Captures, RouteId, Table};
-use smallvec::SmallVec;
-use std::any::Any;
-use std::collections::HashMap;
-use std::fmt;
 use std::future::Future;
-use std::net::IpAddr;
 use std::ops::BitOr;
 use std::pin::Pin;
-use std::rc::Rc;
-use std::sync::Arc;
+use std::time::Duration;
 use weir_h1::FieldName;
 pub use weir_h1::{RequestHead, ResponseHead};
 
 /// What happens next with an exchange.
 #[derive(Debug)]
 pub enum Flow {
-    /// The filter answers: redirect, cached response. Later filters do not run; the ones that ran see the answer in
-    /// their `on_response`.
+    /// The filter answers: redirect, cached response. On the request, later filters do not run, and the ones that ran see
+    /// the answer in their `on_response`. On the response, the answer takes its place for the filters that are left.
     Answer(Box<Answer>),
     /// On to the next filter.
     Continue,
     /// The filter refuses with a cause; `respond.rs` makes the answer.
     Refuse(Box<Refusal>),
-    /// Call [`Filter::wait`] next. Only from `on_request`.
+    /// Call [`Filter::wait`] next, or [`Filter::wait_response`]. Only from `on_request` and `on_response`.
     Wait,
 }
 
 impl Flow {
     /// Refuses with a cause.
     pub fn refuse(cause: &'static Cause) -> Self {
-        Self::Refuse(Box::new(Refusal { cause, detail: None, headers: Vec::new() }))
+        Self::Refuse(Refusal::new(cause))
     }
 
     /// Refuses with a cause and a field on the answer.
     pub fn refuse_with(cause: &'static Cause, headers: Vec<(FieldName, Vec<u8>)>) -> Self {
         Self::Refuse(Box::new(Refusal { cause, detail: None, headers }))
     }
-}
-
-/// A response that a filter made.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answer {
-    /// Status code, 200 to 599.
-    pub status: u16,
-    /// Fields, without framing ones: Content-Length is written by the gateway.
-    pub headers: Vec<(FieldName, Vec<u8>)>,
-    /// The whole body.
-    pub body: Vec<u8>,
 }
 
 /// A refusal: the status and the body come from the cause.
@@ -81,6 +73,40 @@ pub struct Refusal {
     pub headers: Vec<(FieldName, Vec<u8>)>,
 }
 
+impl Refusal {
+    /// A refusal that says what its cause says.
+    pub fn new(cause: &'static Cause) -> Box<Self> {
+        Box::new(Self { cause, detail: None, headers: Vec::new() })
+    }
+}
+
+/// What a hook returns that can only go on or refuse.
+pub type HookResult = Result<(), Box<Refusal>>;
+
+/// One try at one endpoint.
+#[derive(Clone, Copy, Debug)]
+pub struct Attempt<'a> {
+    /// Name of the upstream.
+    pub upstream: &'a str,
+    /// The endpoint's address.
+    pub endpoint: &'a str,
+    /// 1 for the first attempt of the exchange.
+    pub number: u32,
+}
+
+/// How an attempt ended.
+#[derive(Clone, Copy, Debug)]
+pub struct AttemptEnd<'a> {
+    /// The attempt. A connection that was handed over may lead to another endpoint than the one that was picked.
+    pub attempt: Attempt<'a>,
+    /// The status that the upstream answered with; 0 when it did not.
+    pub status: u16,
+    /// Why it did not.
+    pub cause: Option<&'static Cause>,
+    /// From the moment the endpoint was picked to the head of the response, or to the failure.
+    pub took: Duration,
+}
+
 /// Which hooks a filter has. A hook that no filter of a route has costs one bit test.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hooks(u8);
@@ -90,16 +116,18 @@ impl Hooks {
     pub const NONE: Self = Self(0);
     /// `on_request` (and `wait`).
     pub const REQUEST: Self = Self(1);
-    /// `on_request_body`.
+    /// `request_body` and `on_request_body`.
     pub const REQUEST_BODY: Self = Self(2);
-    /// `on_response`.
+    /// `on_response` (and `wait_response`).
     pub const RESPONSE: Self = Self(4);
-    /// `on_response_body`.
+    /// `response_body` and `on_response_body`.
     pub const RESPONSE_BODY: Self = Self(8);
     /// `on_end`.
     pub const END: Self = Self(16);
+    /// `on_attempt` and `on_attempt_end`.
+    pub const ATTEMPT: Self = Self(32);
     /// All of them.
-    pub const ALL: Self = Self(31);
+    pub const ALL: Self = Self(63);
 
     /// Whether all hooks of `other` are among these.
     pub const fn has(self, other: Self) -> bool {
@@ -143,6 +171,14 @@ pub trait Filter: Send + Sync + 'static {
         FieldGuards::default()
     }
 
+    /// What this filter does with the body of this request, where there is one. Asked right before `on_request`.
+    ///
+    /// The default is right for every filter that has the hook; one that only looks says [`BodyUse::Watch`] and costs less.
+    fn request_body(&self, head: &RequestHead, cx: &mut Cx) -> BodyUse {
+        let _ = (head, cx);
+        BodyUse::Change
+    }
+
     /// Sees, and may change, the request head before an upstream is chosen.
     fn on_request(&self, head: &mut RequestHead, cx: &mut Cx) -> Flow {
         let _ = (head, cx);
@@ -155,60 +191,62 @@ pub trait Filter: Send + Sync + 'static {
         Box::pin(std::future::ready(Flow::Continue))
     }
 
-    /// Sees, and may change, each piece of the request body. `Flow::Wait` is not possible here.
-    fn on_request_body(&self, piece: &mut Piece<'_>, cx: &mut Cx) -> Flow {
+    /// Sees each piece of the request body, its pauses and its trailers, and may change them if it said
+    /// [`BodyUse::Change`].
+    ///
+    /// # Errors
+    /// A refusal ends the exchange. The piece does not reach the upstream, so no upstream sees a whole message of which the
+    /// last piece was refused.
+    fn on_request_body(&self, piece: &mut Piece<'_>, cx: &mut Cx) -> HookResult {
         let _ = (piece, cx);
+        Ok(())
+    }
+
+    /// Sees, and may change, the request head as it goes to one endpoint; the changes stay for the attempts that follow.
+    ///
+    /// # Errors
+    /// A refusal ends the exchange: no other endpoint is tried.
+    fn on_attempt(&self, head: &mut RequestHead, attempt: &Attempt<'_>, cx: &mut Cx) -> HookResult {
+        let _ = (head, attempt, cx);
+        Ok(())
+    }
+
+    /// Learns how an attempt ended: once for each `on_attempt`, unless the exchange itself is dropped.
+    fn on_attempt_end(&self, end: &AttemptEnd<'_>, cx: &mut Cx) {
+        let _ = (end, cx);
+    }
+
+    /// What this filter does with the body of this response, where there is one. Asked right before `on_response`.
+    fn response_body(&self, head: &ResponseHead, cx: &mut Cx) -> BodyUse {
+        let _ = (head, cx);
+        BodyUse::Change
+    }
+
+    /// Sees, and may change, the response head: the upstream's or the gateway's own. Once for each exchange.
+    fn on_response(&self, head: &mut ResponseHead, cx: &mut Cx) -> Flow {
+        let _ = (head, cx);
         Flow::Continue
     }
 
-    /// Sees, and may change, the response head: the upstream's or the gateway's own.
-    fn on_response(&self, head: &mut ResponseHead, cx: &mut Cx) {
+    /// Waits for something outside, after `on_response` returned [`Flow::Wait`]. Dropped when the client goes away.
+    fn wait_response<'a>(&'a self, head: &'a mut ResponseHead, cx: &'a mut Cx) -> Waiting<'a> {
         let _ = (head, cx);
+        Box::pin(std::future::ready(Flow::Continue))
     }
 
-    /// Sees, and may change, each piece of the response body.
-    fn on_response_body(&self, piece: &mut Piece<'_>, cx: &mut Cx) {
+    /// Sees each piece of the response body, its pauses and its trailers, and may change them if it said
+    /// [`BodyUse::Change`].
+    ///
+    /// # Errors
+    /// A refusal cuts the response, which has begun: the client must not take it for whole.
+    fn on_response_body(&self, piece: &mut Piece<'_>, cx: &mut Cx) -> HookResult {
         let _ = (piece, cx);
+        Ok(())
     }
 
     /// Learns how the exchange ended. Exactly once for each filter whose `on_request` ran, also when it was aborted.
     fn on_end(&self, end: &End, cx: &mut Cx) {
         let _ = (end, cx);
-    }
-}
-
-/// A piece of a body on its way through: as it was read, or replaced.
-#[derive(Debug)]
-pub struct Piece<'a> {
-    data: &'a [u8],
-    replaced: Option<Vec<u8>>,
-    last: bool,
-}
-
-impl<'a> Piece<'a> {
-    /// A piece as read; `last` when the message ends with it (it may then be empty).
-    pub const fn new(data: &'a [u8], last: bool) -> Self {
-        Self { data, replaced: None, last }
-    }
-
-    /// The bytes.
-    pub fn data(&self) -> &[u8] {
-        self.replaced.as_deref().unwrap_or(self.data)
-    }
-
-    /// Whether the message ends with this piece.
-    pub const fn is_last(&self) -> bool {
-        self.last
-    }
-
-    pub(crate) fn into_replaced(self) -> Option<Vec<u8>> {
-        self.replaced
-    }
-
-    /// Replaces the bytes; an empty vector swallows them. The message is then sent in chunks, because its length is no
-    /// longer known.
-    pub fn replace(&mut self, data: Vec<u8>) {
-        self.replaced = Some(data);
     }
 }
 
@@ -223,195 +261,4 @@ pub struct End {
     pub bytes_in: u64,
     /// Bytes of the response body sent.
     pub bytes_out: u64,
-}
-
-/// Who calls, as written under `consumers`.
-#[derive(Debug, Default)]
-pub struct Consumer {
-    /// The key under `consumers`.
-    pub name: String,
-    /// Index of its plan among the plans of the snapshot.
-    pub plan: Option<usize>,
-    /// Networks it may call from; empty for anywhere.
-    pub allow_ips: Vec<ipnet::IpNet>,
-    /// Its credentials, under the name of the filter that reads them.
-    pub credentials: HashMap<String, Vec<String>>,
-}
-
-/// All consumers of a snapshot, in the order written.
-pub type Consumers = Arc<[Consumer]>;
-
-/// What all exchanges of one route on one core share with its filters.
-pub struct RouteScope {
-    /// Name of the route.
-    pub name: Arc<str>,
-    /// The table it stands in, and where: for captures.
-    pub matched: Option<(Arc<Table>, RouteId)>,
-    /// All consumers.
-    pub consumers: Consumers,
-    /// How filters reach an upstream.
-    pub caller: Option<Rc<dyn Call>>,
-}
-
-/// How a filter reaches an upstream while it waits.
-pub trait Call {
-    /// Sends one request without a body to an upstream and reads its whole answer, within the upstream's timeouts and
-    /// [`CALL_BODY_BYTES`].
-    fn call<'a>(
-        &'a self,
-        upstream: &'a str,
-        request: CallRequest,
-    ) -> Waiting<'a, Result<Answer, &'static Cause>>;
-}
-
-/// Longest body that a filter's own call may be answered with, in bytes.
-pub const CALL_BODY_BYTES: usize = 64 * 1024;
-
-/// A filter's own request.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CallRequest {
-    /// Method, such as `GET`.
-    pub method: String,
-    /// Path and query.
-    pub target: String,
-    /// Host and port.
-    pub authority: Vec<u8>,
-    /// Fields beside Host.
-    pub headers: Vec<(FieldName, Vec<u8>)>,
-}
-
-/// What a filter knows of the exchange beside the heads.
-pub struct Cx {
-    /// The client's address: the peer's, or the one that a trusted proxy told.
-    pub client: IpAddr,
-    /// Whether the client's connection is TLS.
-    pub tls: bool,
-    /// The id of the request, once `request_id` has given one: for the log.
-    pub request_id: Option<String>,
-    pub(crate) scope: Rc<RouteScope>,
-    pub(crate) consumer: Option<usize>,
-    pub(crate) filter: u32,
-    states: Vec<(u32, Box<dyn Any>)>,
-    notes: SmallVec<[(u32, u64); 4]>,
-    random: u64,
-}
-
-impl fmt::Debug for Cx {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cx")
-            .field("client", &self.client)
-            .field("route", &self.scope.name)
-            .finish_non_exhaustive()
-    }
-}
-
-impl Cx {
-    /// What an exchange knows when it begins. `random` seeds [`Cx::new_id`].
-    pub fn new(scope: Rc<RouteScope>, client: IpAddr, tls: bool, random: u64) -> Self {
-        Self {
-            client,
-            tls,
-            request_id: None,
-            scope,
-            consumer: None,
-            filter: 0,
-            states: Vec::new(),
-            notes: SmallVec::new(),
-            random,
-        }
-    }
-
-    /// Name of the route.
-    pub fn route(&self) -> &str {
-        &self.scope.name
-    }
-
-    /// The parts of the path that the route's pattern captured, from the path by which it was matched.
-    pub fn captures<'a>(&'a self, head: &'a RequestHead) -> Option<Captures<'a, 'a>> {
-        self.scope.matched.as_ref().map(|(table, route)| table.captures(*route, head.routed_path()))
-    }
-
-    /// All consumers of the config.
-    pub fn consumers(&self) -> &Consumers {
-        &self.scope.consumers
-    }
-
-    /// Who calls, once a filter has said so.
-    pub fn consumer(&self) -> Option<&Consumer> {
-        self.consumer.and_then(|i| self.scope.consumers.get(i))
-    }
-
-    /// The index of who calls among [`Cx::consumers`].
-    pub const fn consumer_index(&self) -> Option<usize> {
-        self.consumer
-    }
-
-    /// Says who calls. The filters of the consumer's plan run next.
-    pub const fn set_consumer(&mut self, index: usize) {
-        self.consumer = Some(index);
-    }
-
-    /// This filter's state in this exchange, made on first use.
-    pub fn state<T: Default + 'static>(&mut self) -> &mut T {
-        let filter = self.filter;
-        let at = match self.states.iter().position(|(f, s)| *f == filter && s.is::<T>()) {
-            Some(at) => at,
-            None => {
-                self.states.push((filter, Box::<T>::default()));
-                self.states.len() - 1
-            }
-        };
-        self.states[at].1.downcast_mut().expect("the position was found by this very type")
-    }
-
-    /// This filter's number in this exchange, at first 0: state that needs no allocation.
-    pub fn note(&mut self) -> &mut u64 {
-        let filter = self.filter;
-        let at = self.notes.iter().position(|(f, _)| *f == filter).unwrap_or_else(|| {
-            self.notes.push((filter, 0));
-            self.notes.len() - 1
-        });
-        &mut self.notes[at].1
-    }
-
-    /// The filters have new indexes: their position in `old`.
-    pub(crate) fn renumber(&mut self, scope: Rc<RouteScope>, old: &[u32]) {
-        let new = |index: &mut u32| *index = old.iter().position(|o| o == index).unwrap_or(old.len()) as u32;
-        self.states.iter_mut().for_each(|(index, _)| new(index));
-        self.notes.iter_mut().for_each(|(index, _)| new(index));
-        self.scope = scope;
-    }
-
-    /// A new id: 128 random bits as 32 hexadecimal digits. Unique, not secret.
-    pub fn new_id(&mut self) -> [u8; 32] {
-        let mut id = [0u8; 32];
-        for half in id.chunks_exact_mut(16) {
-            let mut bits = self.next_random();
-            for digit in half {
-                *digit = b"0123456789abcdef"[(bits & 15) as usize];
-                bits >>= 4;
-            }
-        }
-        id
-    }
-
-    /// Sends a request of the filter's own to an upstream. Only from [`Filter::wait`].
-    ///
-    /// # Errors
-    /// The cause for which there was no answer.
-    pub async fn call(&self, upstream: &str, request: CallRequest) -> Result<Answer, &'static Cause> {
-        match &self.scope.caller {
-            Some(caller) => caller.call(upstream, request).await,
-            None => Err(&crate::error::NO_ENDPOINT),
-        }
-    }
-
-    /// SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
-    fn next_random(&mut self) -> u64 {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.random;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
 }

@@ -51,6 +51,7 @@ pub mod rehearsal;
 pub mod route;
 pub mod snapshot;
 
+mod blocking;
 mod call;
 mod client;
 mod connection;

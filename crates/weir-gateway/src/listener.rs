@@ -1,6 +1,6 @@
 //! One core: its thread, its mailbox, and the accept loop of each of its listening sockets.
 
-use crate::call::caller;
+use crate::call;
 use crate::connection;
 use crate::core::{Core, LocalListener, Message, Parts, Shared, detach};
 use crate::snapshot::Snapshot;
@@ -67,7 +67,7 @@ pub(crate) fn spawn(start: Start) -> io::Result<JoinHandle<()>> {
 
 async fn run(start: Start) {
     let Start { index, telemetry, causes, shared, siblings, mut mailbox, snapshot, seed } = start;
-    let parts = Parts { index, causes, shared, siblings, seed, caller };
+    let parts = Parts { index, causes, shared, siblings, seed, handle: call::handle };
     let core = Core::new(parts, &telemetry, snapshot);
     let doors = Doors::default();
     let mut ticks = 0u32;

@@ -3,16 +3,17 @@
 //! `application/problem+json` (RFC 9457), or a small HTML page for a client that prefers it: a browser.
 
 use crate::error::Cause;
-use crate::filter::{Answer, Refusal};
+use crate::filter::{Answer, Body, Refusal};
 use crate::grpc;
+use crate::snapshot::Fixed;
 use std::fmt::Write;
 use std::time::SystemTime;
 use weir_h1::{FieldName, Fields, ResponseHead};
 
-/// An answer ready to be written: a head without framing fields, and its whole body.
+/// An answer ready to be written: a head without framing fields, and its body.
 pub(crate) struct LocalResponse {
     pub(crate) head: ResponseHead,
-    pub(crate) body: Vec<u8>,
+    pub(crate) body: Body,
 }
 
 /// The answer for a refusal.
@@ -47,7 +48,7 @@ pub(crate) fn refusal(
     for (name, value) in &refusal.headers {
         let _ = head.headers.append(name, value); // made by our own filters, which emit no control bytes
     }
-    LocalResponse { head, body: body.into_bytes() }
+    LocalResponse { head, body: body.into() }
 }
 
 /// The answer for a refusal as gRPC wants it: a head without a body, whose status is 200 because gRPC has its own.
@@ -65,19 +66,28 @@ fn refusal_of_grpc(refusal: &Refusal, request: Option<&Fields>, detail: &str, ex
     for (name, value) in &refusal.headers {
         let _ = head.headers.append(name, value); // as for other refusals
     }
-    LocalResponse { head, body: Vec::new() }
+    LocalResponse { head, body: Body::default() }
 }
 
-/// The answer that a filter or `respond:` gives.
-pub(crate) fn answer(answer: &Answer) -> LocalResponse {
-    let mut head = ResponseHead::made(answer.status);
-    for (name, value) in &answer.headers {
+/// The answer that a filter gives.
+pub(crate) fn answer(answer: Answer) -> LocalResponse {
+    with_fields(answer.status, &answer.headers, answer.body)
+}
+
+/// The answer of a route that has no upstream.
+pub(crate) fn fixed(fixed: &Fixed) -> LocalResponse {
+    with_fields(fixed.status, &fixed.headers, Body::Bytes(fixed.body.clone()))
+}
+
+fn with_fields(status: u16, fields: &[(FieldName, Vec<u8>)], body: Body) -> LocalResponse {
+    let mut head = ResponseHead::made(status);
+    for (name, value) in fields {
         let _ = head.headers.append(name, value); // checked when the config was compiled or the answer was read
     }
     if head.headers.get_str("date").is_none() {
         set(&mut head.headers, "date", httpdate::fmt_http_date(SystemTime::now()).as_bytes());
     }
-    LocalResponse { head, body: answer.body.clone() }
+    LocalResponse { head, body }
 }
 
 /// What a stranger is told, where causes are not exposed: the same words for every cause of a status, so that nobody

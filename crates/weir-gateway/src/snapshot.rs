@@ -7,13 +7,14 @@ mod compile;
 
 pub(crate) use compile::{Carry, compile};
 
-use crate::filter::{Answer, Consumers, Filter, Hooks};
+use crate::filter::{Consumers, Filter, Hooks};
 use crate::route::{EscapedSlashes, RouteId, Slashes, Table};
 use crate::upstream::Upstream;
+use bytes::Bytes;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use weir_h1::NameSet;
+use weir_h1::{FieldName, NameSet};
 use weir_telemetry::{ListenerId, RouteId as RouteSeries};
 use weir_wire::h2::{FloodLimits, ServerLimits};
 use weir_wire::listen::Address;
@@ -95,7 +96,7 @@ pub(crate) type Chain = Box<[u32]>;
 /// Where the requests of a route go.
 pub(crate) enum Target {
     /// Answered here.
-    Respond(Box<Answer>),
+    Respond(Box<Fixed>),
     /// To an upstream, by index.
     Upstream(usize),
     /// To one of several, by weight: running totals and indexes.
@@ -107,6 +108,13 @@ pub(crate) enum Target {
 pub(crate) struct Guards {
     pub(crate) request: NameSet,
     pub(crate) response: NameSet,
+}
+
+/// The answer of a route that has no upstream.
+pub(crate) struct Fixed {
+    pub(crate) status: u16,
+    pub(crate) headers: Vec<(FieldName, Vec<u8>)>,
+    pub(crate) body: Bytes,
 }
 
 /// A filter as run.

@@ -5,8 +5,8 @@
 use std::collections::HashMap;
 use std::sync::Mutex;
 use weir_gateway::filters::prelude::*;
-use weir_gateway::{Gateway, config::Source};
-use weir_testkit::{Client, Upstream, eventually};
+use weir_gateway::{Builder, Gateway, config::Source};
+use weir_testkit::{Client, Upstream, eventually, refusing_address};
 
 static PANICS: FilterKind = FilterKind::of::<Panics>("panics");
 static COUNTS: FilterKind = FilterKind::of::<Counts>("counts");
@@ -38,17 +38,35 @@ impl Filter for Panics {
         })
     }
 
-    fn on_request_body(&self, _: &mut Piece<'_>, _: &mut Cx) -> Flow {
+    fn on_request_body(&self, _: &mut Piece<'_>, _: &mut Cx) -> HookResult {
         self.hook("request body");
-        Flow::Continue
+        Ok(())
     }
 
-    fn on_response(&self, _: &mut ResponseHead, _: &mut Cx) {
+    fn on_attempt(&self, _: &mut RequestHead, _: &Attempt<'_>, _: &mut Cx) -> HookResult {
+        self.hook("attempt");
+        Ok(())
+    }
+
+    fn on_attempt_end(&self, _: &AttemptEnd<'_>, _: &mut Cx) {
+        self.hook("attempt end");
+    }
+
+    fn on_response(&self, _: &mut ResponseHead, _: &mut Cx) -> Flow {
         self.hook("response");
+        Flow::Wait
     }
 
-    fn on_response_body(&self, _: &mut Piece<'_>, _: &mut Cx) {
+    fn wait_response<'a>(&'a self, _: &'a mut ResponseHead, _: &'a mut Cx) -> Waiting<'a> {
+        Box::pin(async {
+            self.hook("wait response");
+            Flow::Continue
+        })
+    }
+
+    fn on_response_body(&self, _: &mut Piece<'_>, _: &mut Cx) -> HookResult {
         self.hook("response body");
+        Ok(())
     }
 
     fn on_end(&self, _: &End, _: &mut Cx) {
@@ -89,8 +107,9 @@ impl Filter for Counts {
         Hooks::RESPONSE | Hooks::END
     }
 
-    fn on_response(&self, _: &mut ResponseHead, _: &mut Cx) {
+    fn on_response(&self, _: &mut ResponseHead, _: &mut Cx) -> Flow {
         self.counted(|counted| counted.responses += 1);
+        Flow::Continue
     }
 
     fn on_end(&self, end: &End, _: &mut Cx) {
@@ -100,14 +119,18 @@ impl Filter for Counts {
 
 /// A gateway with these filters in front of an upstream.
 fn gateway(upstream: &Upstream, filters: &str) -> Gateway {
+    gateway_to(upstream.address(), filters)
+}
+
+fn gateway_to(address: std::net::SocketAddr, filters: &str) -> Gateway {
     let config = format!(
         "listeners: {{ web: {{ address: 127.0.0.1:0 }} }}\nworkers: 1\naccess_log: {{ output: \"off\" }}\n\
-         upstreams: {{ up: {{ endpoints: [{}] }} }}\n\
+         upstreams: {{ up: {{ endpoints: [{address}] }} }}\n\
          routes: {{ all: {{ match: {{ path: \"/*\" }}, filters: [ {filters} ], upstream: up }} }}\n",
-        upstream.address()
     );
     let builder = Gateway::builder(Source::text("test.yaml", &config));
-    builder.filter(&PANICS).filter(&COUNTS).start().expect("the config is good")
+    let kinds = [&PANICS, &COUNTS, &SHOUTS, &LISTENS, &READS, &ANSWERS, &NUMBERS, &TALLIES];
+    kinds.into_iter().fold(builder, Builder::filter).start().expect("the config is good")
 }
 
 fn client(gateway: &Gateway) -> Client {
@@ -129,7 +152,10 @@ fn a_panic_in_a_filter_ends_one_exchange() {
         ("request", 500),
         ("wait", 500),
         ("request body", 500),
+        ("attempt", 500),
+        ("attempt end", 500),
         ("response", 500),
+        ("wait response", 500),
         ("response body", 200), // its head may have left by then
         ("end", 200),
     ] {
@@ -170,5 +196,501 @@ fn response_filters_run_once() {
     client(&gateway).ask("GET / HTTP/1.1\r\nHost: h\r\n\r\n").expect_status(502);
     eventually("the exchange is over", || counted("once").ends.len() == 1);
     assert_eq!(counted("once"), Counted { responses: 1, ends: vec![(502, "bad_response")] });
+    gateway.stop();
+}
+
+// === Bodies ===
+
+/// Upper-cases both bodies, and lets go of what it holds back only at a pause or the end.
+#[derive(Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Shouts {}
+
+static SHOUTS: FilterKind = FilterKind::of::<Shouts>("shouts");
+
+impl Filter for Shouts {
+    fn on_request_body(&self, piece: &mut Piece<'_>, _: &mut Cx) -> HookResult {
+        piece.replace(piece.data().to_ascii_uppercase());
+        Ok(())
+    }
+
+    fn on_response_body(&self, piece: &mut Piece<'_>, cx: &mut Cx) -> HookResult {
+        let held = cx.state::<Vec<u8>>();
+        held.extend_from_slice(&piece.data().to_ascii_uppercase());
+        let all = if piece.is_last() || piece.is_pause() { std::mem::take(held) } else { Vec::new() };
+        piece.replace(all);
+        Ok(())
+    }
+}
+
+/// Counts the bytes of both bodies, and refuses those that hold a word.
+#[derive(Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Listens {
+    /// The word.
+    word: String,
+}
+
+static LISTENS: FilterKind = FilterKind::of::<Listens>("listens").with_causes(&[&RUDE]);
+static RUDE: Cause = Cause { code: "rude", status: 400, meaning: "No such words here.", change: "nothing" };
+
+impl Listens {
+    fn hear(&self, piece: &Piece<'_>) -> HookResult {
+        let text = String::from_utf8_lossy(piece.data());
+        if text.contains(&self.word) { Err(Refusal::new(&RUDE)) } else { Ok(()) }
+    }
+}
+
+impl Filter for Listens {
+    fn request_body(&self, _: &RequestHead, _: &mut Cx) -> BodyUse {
+        BodyUse::Watch
+    }
+
+    fn on_request_body(&self, piece: &mut Piece<'_>, _: &mut Cx) -> HookResult {
+        self.hear(piece)
+    }
+
+    fn response_body(&self, _: &ResponseHead, _: &mut Cx) -> BodyUse {
+        BodyUse::Watch
+    }
+
+    fn on_response_body(&self, piece: &mut Piece<'_>, _: &mut Cx) -> HookResult {
+        self.hear(piece)
+    }
+}
+
+/// Has both bodies whole before it lets anything pass, and says in a field what it read.
+#[derive(Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Reads {
+    /// Longest body, in bytes.
+    limit: usize,
+    /// What it makes of both bodies, if anything.
+    #[serde(default)]
+    instead: Option<String>,
+}
+
+static READS: FilterKind = FilterKind::of::<Reads>("reads");
+
+impl Reads {
+    fn told(&self, cx: &mut Cx) -> Vec<u8> {
+        let told = cx.whole().trim_ascii().to_vec(); // a field ends in no newline
+        if let Some(instead) = &self.instead {
+            cx.set_whole(instead.clone().into_bytes());
+        }
+        told
+    }
+}
+
+impl Filter for Reads {
+    fn request_body(&self, _: &RequestHead, _: &mut Cx) -> BodyUse {
+        BodyUse::Whole(self.limit)
+    }
+
+    fn on_request(&self, head: &mut RequestHead, cx: &mut Cx) -> Flow {
+        let told = self.told(cx);
+        head.headers.insert(&HeaderName::fixed("x-read"), &told).unwrap();
+        Flow::Continue
+    }
+
+    fn response_body(&self, _: &ResponseHead, _: &mut Cx) -> BodyUse {
+        BodyUse::Whole(self.limit)
+    }
+
+    fn on_response(&self, head: &mut ResponseHead, cx: &mut Cx) -> Flow {
+        let told = self.told(cx);
+        head.headers.insert(&HeaderName::fixed("x-read"), &told).unwrap();
+        Flow::Continue
+    }
+}
+
+const CHUNKED: &str =
+    "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n3\r\ndef\r\n0\r\n\r\n";
+
+#[test]
+fn only_a_filter_that_changes_bodies_takes_the_length_away() {
+    for (filter, length) in [("listens: { word: none }", true), ("shouts: {}", false)] {
+        let upstream = Upstream::fixed(OK);
+        let gateway = gateway(&upstream, &format!("{{ {filter} }}"));
+        let response = client(&gateway).ask(POST);
+        assert_eq!(response.header("content-length").is_some(), length, "{filter}");
+        let request = upstream.take_request();
+        assert_eq!(request.head.header("content-length").is_some(), length, "{filter}");
+        let expected = if length { ("abc", "ok") } else { ("ABC", "OK") };
+        response.expect_status(200).expect_body(expected.1);
+        assert_eq!(String::from_utf8_lossy(&request.body.bytes), expected.0, "{filter}");
+        gateway.stop();
+    }
+}
+
+#[test]
+fn a_watching_filter_refuses_before_the_last_piece_leaves() {
+    let upstream = Upstream::listen();
+    let gateway = gateway(&upstream, "{ listens: { word: def } }");
+    let mut client = client(&gateway);
+    client.send("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 6\r\n\r\nabc");
+    let mut conn = upstream.accept();
+    conn.read_until("abc");
+    client.send("def");
+    client.read_response().expect_status(400);
+    conn.expect_close();
+    gateway.stop();
+}
+
+#[test]
+fn a_response_that_a_filter_refuses_is_cut() {
+    let upstream = Upstream::listen();
+    let gateway = gateway(&upstream, "{ counts: { name: cut } }, { listens: { word: def } }");
+    let mut client = client(&gateway);
+    client.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+    let mut conn = upstream.accept();
+    conn.read_request();
+    conn.send("HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nabc");
+    client.read_until("abc");
+    conn.send("def");
+    client.expect_close();
+    eventually("the exchange is over", || counted("cut").ends == [(200, "rude")]);
+    gateway.stop();
+}
+
+#[test]
+fn what_a_filter_holds_back_leaves_when_the_upstream_pauses() {
+    let upstream = Upstream::listen();
+    let gateway = gateway(&upstream, "{ shouts: {} }");
+    let mut client = client(&gateway);
+    client.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+    let mut conn = upstream.accept();
+    conn.read_request();
+    conn.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n");
+    client.read_until("ABC"); // although more is to come
+    conn.send("3\r\ndef\r\n0\r\n\r\n");
+    client.read_until("DEF");
+    client.read_until("0\r\n\r\n");
+    gateway.stop();
+}
+
+#[test]
+fn a_body_is_had_whole_and_goes_on() {
+    for ask in [POST.replace("Length: 3\r\n\r\nabc", "Length: 6\r\n\r\nabcdef"), CHUNKED.to_owned()] {
+        let upstream =
+            Upstream::fixed("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n");
+        let gateway = gateway(&upstream, "{ reads: { limit: 6 } }");
+        let mut client = client(&gateway);
+        for _ in 0..2 {
+            let response = client.ask(&ask);
+            response.expect_status(200).expect_body("ok").expect_header("x-read", "ok");
+            response.expect_header("content-length", "2");
+            let request = upstream.take_request();
+            assert_eq!(request.head.all("x-read"), ["abcdef"]);
+            assert_eq!(request.head.all("content-length"), ["6"]);
+            assert_eq!(request.body.bytes, b"abcdef");
+        }
+        assert_eq!(upstream.connections(), 1, "the connection is used again");
+        gateway.stop();
+    }
+}
+
+#[test]
+fn filters_around_one_that_has_it_whole_see_it_in_turn() {
+    let upstream = Upstream::fixed(OK);
+    // Outside in: the request as the client sent it, then as SHOUTS left it; the response the other way about.
+    let filters = "{ reads: { limit: 9 } }, { shouts: {} }, { reads: { limit: 9, instead: Word } }";
+    let gateway = gateway(&upstream, filters);
+    client(&gateway).ask(POST).expect_status(200).expect_body("WORD").expect_header("x-read", "WORD");
+    let request = upstream.take_request();
+    assert_eq!((request.head.all("x-read"), &request.body.bytes[..]), (vec!["ABC"], &b"Word"[..]));
+    gateway.stop();
+}
+
+#[test]
+fn a_body_longer_than_can_be_held_is_refused() {
+    let upstream = Upstream::fixed("HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nlonger");
+    let gateway = gateway(&upstream, "{ counts: { name: held } }, { reads: { limit: 5 } }");
+    client(&gateway).ask(CHUNKED).expect_status(413);
+    client(&gateway).ask(POST).expect_status(502);
+    let told = [(413, "body_too_large"), (502, "response_too_large")];
+    eventually("both are over", || counted("held").ends == told);
+    gateway.stop();
+}
+
+#[test]
+fn who_waits_to_be_told_is_told_to_send_the_body() {
+    let upstream = Upstream::fixed(OK);
+    let gateway = gateway(&upstream, "{ reads: { limit: 9 } }");
+    let mut client = client(&gateway);
+    client.send("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n");
+    client.expect("HTTP/1.1 100 Continue\r\n\r\n");
+    client.send("abc");
+    client.read_response().expect_status(200).expect_body("ok");
+    let request = upstream.take_request();
+    assert_eq!((request.head.header("expect"), &request.body.bytes[..]), (None, &b"abc"[..]));
+    gateway.stop();
+}
+
+#[test]
+fn a_whole_body_is_sent_again() {
+    // The first connection ends as soon as it has been used once: the keep-alive race.
+    let upstream = Upstream::listen();
+    let gateway = gateway(&upstream, "{ reads: { limit: 100000 } }");
+    let body = "x".repeat(60_000); // more than is kept of a body that is only passed on
+    let put = format!("PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+    let mut client = client(&gateway);
+    client.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+    let mut first = upstream.accept();
+    first.read_request();
+    first.send(OK);
+    client.read_response().expect_status(200);
+    client.send(&put);
+    first.read_until("\r\n\r\n");
+    first.close();
+    let mut second = upstream.accept();
+    assert_eq!(second.read_request().body.bytes.len(), body.len());
+    second.send(OK);
+    client.read_response().expect_status(200);
+    gateway.stop();
+}
+
+// === Responses ===
+
+/// Answers in the place of upstreams.
+#[derive(Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Answers {
+    /// `bytes`, `file`, `stream`, `endless`, `short`, `refuse`, or `call` (the upstream again, with a body).
+    with: String,
+    /// Already on the request.
+    #[serde(default)]
+    at_once: bool,
+}
+
+static ANSWERS: FilterKind = FilterKind::of::<Answers>("answers").with_causes(&[&RUDE]);
+
+/// A body in pieces of three bytes.
+struct Pieces {
+    left: usize,
+    length: Option<u64>,
+}
+
+impl BodySource for Pieces {
+    fn length(&self) -> Option<u64> {
+        self.length
+    }
+
+    fn poll_piece(
+        &mut self,
+        _: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Result<Option<Bytes>, &'static Cause>> {
+        let piece = self.left.checked_sub(1).map(|left| {
+            self.left = left;
+            Bytes::from_static(b"abc")
+        });
+        std::task::Poll::Ready(Ok(piece))
+    }
+}
+
+impl Answers {
+    fn flow(&self) -> Flow {
+        let file = || {
+            let path = std::env::temp_dir().join(format!("weir-hooks-{}", std::process::id()));
+            std::fs::write(&path, "0123456789".repeat(20_000)).unwrap();
+            let file = std::fs::File::open(&path).unwrap();
+            let _ = std::fs::remove_file(&path); // another test may have removed it
+            FileRange { file: std::sync::Arc::new(file), offset: 5, length: 150_000 }
+        };
+        let body = match &*self.with {
+            "bytes" => Body::from("bytes ".repeat(10_000)),
+            "file" => Body::File(file()),
+            "stream" => Body::Stream(Box::new(Pieces { left: 3, length: Some(9) })),
+            "endless" => Body::Stream(Box::new(Pieces { left: 3, length: None })),
+            "short" => Body::Stream(Box::new(Pieces { left: 3, length: Some(10) })),
+            "refuse" => return Flow::refuse(&RUDE),
+            _ => return Flow::Wait,
+        };
+        Flow::Answer(Box::new(Answer { status: 203, headers: Vec::new(), body }))
+    }
+}
+
+impl Filter for Answers {
+    fn hooks(&self) -> Hooks {
+        Hooks::REQUEST | Hooks::RESPONSE
+    }
+
+    fn on_request(&self, _: &mut RequestHead, _: &mut Cx) -> Flow {
+        if self.at_once { self.flow() } else { Flow::Continue }
+    }
+
+    fn on_response(&self, _: &mut ResponseHead, _: &mut Cx) -> Flow {
+        if self.at_once { Flow::Continue } else { self.flow() }
+    }
+
+    fn wait_response<'a>(&'a self, _: &'a mut ResponseHead, cx: &'a mut Cx) -> Waiting<'a> {
+        Box::pin(async move {
+            let request = CallRequest {
+                method: "POST".to_owned(),
+                target: "/called".to_owned(),
+                authority: b"h".to_vec(),
+                headers: Vec::new(),
+                body: Bytes::from_static(b"question"),
+                limit: CALL_BODY_BYTES,
+            };
+            let sum = cx.core().blocking(|| 2 + 2).await;
+            match (cx.call("up", request).await, sum) {
+                (Ok(CallAnswer { body, .. }), Ok(4)) => {
+                    Flow::Answer(Box::new(Answer { status: 203, headers: Vec::new(), body: body.into() }))
+                }
+                (Err(cause), _) => Flow::refuse(cause),
+                _ => Flow::refuse(&RUDE),
+            }
+        })
+    }
+}
+
+#[test]
+fn an_answer_is_bytes_a_file_or_a_stream() {
+    let file = "5678901234".repeat(15_000);
+    for at_once in [true, false] {
+        for (with, body, framing) in [
+            ("bytes", &"bytes ".repeat(10_000), "content-length"),
+            ("file", &file, "content-length"),
+            ("stream", &"abcabcabc".to_owned(), "content-length"),
+            ("endless", &"abcabcabc".to_owned(), "transfer-encoding"),
+            ("call", &"ok".to_owned(), "content-length"),
+        ] {
+            if at_once && with == "call" {
+                continue; // the request has a hook of its own to wait in
+            }
+            let upstream = Upstream::fixed(OK);
+            let filters = format!(
+                "{{ counts: {{ name: {with}{at_once} }} }}, {{ answers: {{ with: {with}, at_once: {at_once} }} }}"
+            );
+            let gateway = gateway(&upstream, &filters);
+            let mut client = client(&gateway);
+            for round in 1..=2 {
+                let response = client.ask("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+                response.expect_status(203).expect_body(body);
+                assert!(response.header(framing).is_some(), "{with}");
+                eventually("it is over", || counted(&format!("{with}{at_once}")).ends.len() == round);
+            }
+            assert_eq!(counted(&format!("{with}{at_once}")).responses, 2, "{with}");
+            if with == "call" {
+                let called = upstream.requests().into_iter().find(|r| r.head.line.contains("/called"));
+                assert_eq!(called.map(|r| r.body.bytes), Some(b"question".to_vec()));
+            }
+            let head = client.request("HEAD", "/");
+            head.expect_status(203).expect_body("");
+            gateway.stop();
+        }
+    }
+}
+
+#[test]
+fn an_answer_that_comes_short_is_cut() {
+    let upstream = Upstream::fixed(OK);
+    let gateway = gateway(&upstream, "{ counts: { name: short } }, { answers: { with: short } }");
+    let mut client = client(&gateway);
+    client.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+    client.read_to_close();
+    eventually("it is over", || counted("short").ends == [(203, "source_failed")]);
+    gateway.stop();
+}
+
+#[test]
+fn a_response_filter_refuses() {
+    let upstream = Upstream::fixed(OK);
+    let gateway = gateway(&upstream, "{ counts: { name: refused } }, { answers: { with: refuse } }");
+    client(&gateway).ask("GET / HTTP/1.1\r\nHost: h\r\n\r\n").expect_status(400);
+    eventually("it is over", || counted("refused").ends == [(400, "rude")]);
+    assert_eq!(counted("refused").responses, 1);
+    gateway.stop();
+}
+
+// === Attempts ===
+
+/// Writes the number of the attempt on the request, and remembers how each ended.
+#[derive(Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Numbers {}
+
+static NUMBERS: FilterKind = FilterKind::of::<Numbers>("numbers");
+static NUMBERED: Mutex<Vec<(u32, u16, &str)>> = Mutex::new(Vec::new());
+
+impl Filter for Numbers {
+    fn hooks(&self) -> Hooks {
+        Hooks::ATTEMPT
+    }
+
+    fn on_attempt(&self, head: &mut RequestHead, attempt: &Attempt<'_>, _: &mut Cx) -> HookResult {
+        let number = format!("{} {}", attempt.upstream, attempt.number);
+        head.headers.insert(&HeaderName::fixed("x-attempt"), number.as_bytes()).unwrap();
+        Ok(())
+    }
+
+    fn on_attempt_end(&self, end: &AttemptEnd<'_>, _: &mut Cx) {
+        let ended = (end.attempt.number, end.status, end.cause.map_or("", |cause| cause.code));
+        NUMBERED.lock().unwrap().push(ended);
+    }
+}
+
+#[test]
+fn each_attempt_is_shown() {
+    let upstream = Upstream::fixed(OK);
+    let good = gateway(&upstream, "{ numbers: {} }");
+    client(&good).get("/").expect_status(200);
+    assert_eq!(upstream.take_request().head.all("x-attempt"), ["up 1"]);
+    good.stop();
+    let (_held, nobody) = refusing_address();
+    let bad = gateway_to(nobody, "{ numbers: {} }");
+    client(&bad).get("/").expect_status(502);
+    bad.stop();
+    assert_eq!(*NUMBERED.lock().unwrap(), [(1, 200, ""), (1, 0, "connect_refused")]);
+}
+
+// === The core ===
+
+/// Counts requests on each core, and beside the exchange.
+#[derive(Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct TalliesSettings {}
+
+static TALLIES: FilterKind = FilterKind::made_from::<TalliesSettings>("tallies");
+
+impl IntoFilter for TalliesSettings {
+    type Filter = Tallies;
+
+    fn into_filter(self, _: &mut Build<'_>) -> Option<Tallies> {
+        Some(Tallies { seen: PerCore::new() })
+    }
+}
+
+struct Tallies {
+    seen: PerCore<std::cell::Cell<u32>>,
+}
+
+impl Filter for Tallies {
+    fn hooks(&self) -> Hooks {
+        Hooks::REQUEST
+    }
+
+    fn on_request(&self, head: &mut RequestHead, cx: &mut Cx) -> Flow {
+        let seen = self.seen.get(cx.core());
+        let count = seen.get().to_string();
+        head.headers.insert(&HeaderName::fixed("x-count"), count.as_bytes()).unwrap();
+        let spawned = cx.core().spawn(async move { seen.set(seen.get() + 1) });
+        assert!(spawned, "one task is no crowd");
+        Flow::Continue
+    }
+}
+
+#[test]
+fn a_core_keeps_state_and_runs_tasks() {
+    let upstream = Upstream::fixed(OK);
+    let gateway = gateway(&upstream, "{ tallies: {} }");
+    let mut client = client(&gateway);
+    client.get("/").expect_status(200);
+    eventually("the task ran", || {
+        client.get("/").expect_status(200);
+        let count = upstream.requests().last().and_then(|r| r.head.header("x-count").map(str::to_owned));
+        count.is_some_and(|count| count != "0")
+    });
     gateway.stop();
 }

@@ -123,6 +123,11 @@ impl BodyReader {
         }
     }
 
+    /// The same to be edited: field lines, each with its CRLF.
+    pub const fn trailers_mut(&mut self) -> &mut Vec<u8> {
+        &mut self.trailers
+    }
+
     /// Takes the next piece of body out of `input`.
     ///
     /// # Errors

@@ -265,7 +265,7 @@ impl Fields {
         value
     }
 
-    fn push(&mut self, name: &[u8], value: &[u8]) {
+    pub(crate) fn push(&mut self, name: &[u8], value: &[u8]) {
         let (name, value, known) = (self.keep(name), self.keep(value), Known::of(name));
         self.add(Entry { name, value, known, clean: false, dropped: false });
     }

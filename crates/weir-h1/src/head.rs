@@ -1,5 +1,6 @@
 //! A parsed head: the start line, the fields, and what the fields say about the message and the connection.
 
+use crate::Known;
 use crate::body::BodyKind;
 use crate::fields::{Fields, InvalidValue, Text, VALUE_BYTES};
 
@@ -289,6 +290,16 @@ impl RequestHead {
             Common { content_length: Some(0) | None, .. } => BodyKind::Empty,
             Common { content_length: Some(n), .. } => BodyKind::Length(n),
         }
+    }
+
+    /// The body was read whole, and goes on with this length: nothing of it is behind the head any more.
+    pub fn set_whole_body(&mut self, length: u64) {
+        self.headers.remove_known(Known::ContentLength);
+        self.headers.remove_known(Known::Expect);
+        self.headers.push(b"content-length", length.to_string().as_bytes());
+        self.common.content_length = Some(length);
+        (self.common.chunked, self.common.outside) = (false, None);
+        self.expects_continue = false;
     }
 
     /// Bytes of the head on the wire.

@@ -28,6 +28,8 @@ pub enum RelayError {
     Read(io::Error),
     /// The watcher of pieces refused.
     Stopped,
+    /// A body that is gathered is longer than it may be.
+    TooLarge,
     /// The sender ended before the body did.
     Truncated,
     /// Writing to the receiver failed.
@@ -38,6 +40,34 @@ pub enum RelayError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stopped;
 
+/// A piece of a body as a watcher sees it.
+#[derive(Debug)]
+pub struct Seen<'a> {
+    /// Its bytes. May be empty at the end, and always is at a pause.
+    pub data: &'a [u8],
+    /// What it means.
+    pub mark: Mark,
+    /// The trailers, each a line with its CRLF, to be read or edited; with a last piece that comes behind the data.
+    pub trailers: Option<&'a mut Vec<u8>>,
+}
+
+/// Where in a body a piece stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mark {
+    /// The body ends with it.
+    Last,
+    /// More may follow at once.
+    More,
+    /// The sender pauses: whoever holds bytes back lets them go now. Once for each pause.
+    Pause,
+}
+
+impl<'a> Seen<'a> {
+    const fn data(data: &'a [u8], last: bool) -> Self {
+        Self { data, mark: if last { Mark::Last } else { Mark::More }, trailers: None }
+    }
+}
+
 /// Sees a body on its way: body filters, limits, and who answers for fields.
 pub trait Watch {
     /// Whether it looks at pieces, and not at trailers only.
@@ -46,11 +76,11 @@ pub trait Watch {
     /// Whether a trailer of this name may pass.
     fn may_trail(&self, name: &[u8]) -> bool;
 
-    /// Looks at a piece. `last` pieces may be empty. `Ok(Some(..))` replaces it.
+    /// Looks at a piece. `Ok(Some(..))` replaces it, which is possible only where the framing is not [`Framing::Length`].
     ///
     /// # Errors
     /// `Err` stops the relay.
-    fn piece(&mut self, data: &[u8], last: bool) -> Result<Option<Vec<u8>>, Stopped>;
+    fn piece(&mut self, seen: Seen<'_>) -> Result<Option<Vec<u8>>, Stopped>;
 }
 
 /// Largest buffer of one direction, in bytes. Reads begin at 16 KiB and grow to this while they are filled.
@@ -81,6 +111,11 @@ pub struct Relay {
     head: u64,
     /// What was written stays in `out`, so that it can be sent again.
     keeps: bool,
+    /// Nothing is written: the whole body, at most so long, stays in `out`.
+    gathers: Option<usize>,
+    /// The watcher knows of the end, or of the pause that there is.
+    told_end: bool,
+    told_pause: bool,
     finished: bool,
     /// Bytes of body taken from the sender.
     taken: u64,
@@ -105,12 +140,21 @@ impl Relay {
             written: 0,
             direct: (0, 0),
             keeps: false,
+            gathers: None,
+            told_end: matches!(kind, BodyKind::Empty), // of no body it hears nothing
+            told_pause: true,
             finished: false,
             taken: 0,
             sent: 0,
             steps: 0,
             waits_for_writer: false,
         }
+    }
+
+    /// Writes nothing, and keeps the whole body as sent, without its framing, for [`Relay::take_buffer`]. The framing must
+    /// be [`Framing::Close`]. A body longer than `limit` is [`RelayError::TooLarge`].
+    pub const fn gather(&mut self, limit: usize) {
+        self.gathers = Some(limit);
     }
 
     /// Keeps what is written, while it is at most 16 KiB, for [`Relay::again`].
@@ -158,7 +202,10 @@ impl Relay {
                     let piece = rest.get(used + skip..used + skip + len).unwrap_or_default();
                     used += skip + len;
                     self.taken += len as u64;
-                    let last = self.reader.is_done();
+                    let last = self.reader.is_done() && self.framing == Framing::Length;
+                    if sees_pieces(&watch) {
+                        (self.told_end, self.told_pause) = (self.told_end || last, false);
+                    }
                     frame(self.framing, piece, last, reborrow(&mut watch), &mut self.out)?;
                 }
                 Step::End { used: end } => {
@@ -196,7 +243,54 @@ impl Relay {
             // Bytes that TLS still holds must not wait for the sender's next ones.
             ready!(to.poll_flush(cx)).map_err(RelayError::Write)?;
             self.waits_for_writer = false;
+            if let Poll::Ready(read) = self.poll_read_in(cx, from, reborrow(&mut watch)) {
+                read?;
+            } else if !self.pause(reborrow(&mut watch))? {
+                return Poll::Pending;
+            }
+        }
+    }
+
+    /// Takes in as much of a body that is [gathered](Relay::gather) as there is. Ready when all of it is there.
+    ///
+    /// # Errors
+    /// As [`Relay::poll`], and [`RelayError::TooLarge`].
+    pub fn poll_gather(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: &mut Stream,
+        mut watch: Option<&mut dyn Watch>,
+    ) -> Poll<Result<(), RelayError>> {
+        loop {
+            self.take(reborrow(&mut watch))?;
+            if self.gathers.is_some_and(|limit| self.out.len() > limit) {
+                return Poll::Ready(Err(RelayError::TooLarge));
+            }
+            if self.finished {
+                return Poll::Ready(Ok(()));
+            }
             ready!(self.poll_read_in(cx, from, reborrow(&mut watch)))?;
+        }
+    }
+
+    /// Whether it gathers.
+    pub const fn is_gathering(&self) -> bool {
+        self.gathers.is_some()
+    }
+
+    /// Tells the watcher that the sender pauses; whether it has let something go that is to be written.
+    fn pause(&mut self, watch: Option<&mut dyn Watch>) -> Result<bool, RelayError> {
+        let Some(watch) = watch.filter(|watch| watch.sees_pieces() && !self.told_pause) else {
+            return Ok(false);
+        };
+        self.told_pause = true;
+        let held = watch.piece(Seen { data: &[], mark: Mark::Pause, trailers: None });
+        match held.map_err(|Stopped| RelayError::Stopped)? {
+            Some(held) if !held.is_empty() && self.framing != Framing::Length => {
+                frame(self.framing, &held, false, None, &mut self.out)?;
+                Ok(true)
+            }
+            _ => Ok(false),
         }
     }
 
@@ -276,8 +370,8 @@ impl Relay {
 
     /// Takes pieces out of what was read until something large waits to be written or more is needed.
     fn take(&mut self, mut watch: Option<&mut dyn Watch>) -> Result<(), RelayError> {
-        while !self.finished && self.direct.0 == self.direct.1 && self.out.len() - self.written < BUFFER_BYTES
-        {
+        let room = self.gathers.map_or(BUFFER_BYTES, |limit| limit.saturating_add(1));
+        while !self.finished && self.direct.0 == self.direct.1 && self.out.len() - self.written < room {
             let input = self.input.get(self.used..).unwrap_or_default();
             match self.reader.step(input).map_err(RelayError::Malformed)? {
                 Step::Data { skip, len } => {
@@ -286,18 +380,29 @@ impl Relay {
                     self.taken += len as u64;
                     let last = self.reader.is_done();
                     self.keeps &= self.taken <= KEPT_BYTES as u64;
-                    let seen = watch.as_ref().is_some_and(|watch| watch.sees_pieces());
-                    if !seen && self.framing != Framing::Chunked && len > COPY_BYTES && !self.keeps {
+                    let ends = last && self.framing == Framing::Length;
+                    let seen = sees_pieces(&watch);
+                    if seen {
+                        (self.told_end, self.told_pause) = (self.told_end || ends, false);
+                    }
+                    // Where a length was promised a watcher only looks on. Elsewhere it may add to what it sees.
+                    let as_read =
+                        self.framing == Framing::Length || (!seen && self.framing == Framing::Close);
+                    if as_read && len > COPY_BYTES && !self.keeps && self.gathers.is_none() {
+                        if let Some(watch) = watch.as_mut().filter(|_| seen) {
+                            let piece = self.input.get(from..to).unwrap_or_default();
+                            watch.piece(Seen::data(piece, ends)).map_err(|Stopped| RelayError::Stopped)?;
+                        }
                         self.direct = (from, to);
                         // The end of a body of known length needs no further byte: without this the relay would
                         // read on, and wait for a message that nobody owes it.
                         if last {
-                            self.finish(None)?;
+                            self.finish(reborrow(&mut watch))?;
                         }
                         continue;
                     }
                     let piece = self.input.get(from..to).unwrap_or_default();
-                    frame(self.framing, piece, last, reborrow(&mut watch), &mut self.out)?;
+                    frame(self.framing, piece, ends, reborrow(&mut watch), &mut self.out)?;
                 }
                 Step::End { used } => {
                     self.used += used;
@@ -350,19 +455,19 @@ impl Relay {
 
     /// The body was read whole: frames its end.
     fn finish(&mut self, watch: Option<&mut dyn Watch>) -> Result<(), RelayError> {
-        // Where the length is known the last piece was announced with its data; elsewhere the end comes alone. Of no body
-        // a watch hears nothing: what it would add has no frame.
         if let Some(watch) = &watch
             && !self.reader.trailers().is_empty()
         {
             self.reader.retain_trailers(|name| watch.may_trail(name));
         }
-        if let Some(watch) = watch
-            && watch.sees_pieces()
-            && self.framing != Framing::Length
-            && let Some(tail) = watch.piece(&[], true).map_err(|Stopped| RelayError::Stopped)?
-        {
-            frame(self.framing, &tail, false, None, &mut self.out)?;
+        // Where the length was told the last piece was announced with its data; elsewhere the end comes alone.
+        if let Some(watch) = watch.filter(|watch| watch.sees_pieces() && !self.told_end) {
+            self.told_end = true;
+            let seen = Seen { data: &[], mark: Mark::Last, trailers: Some(self.reader.trailers_mut()) };
+            let tail = watch.piece(seen).map_err(|Stopped| RelayError::Stopped)?;
+            if let Some(tail) = tail.filter(|_| self.framing != Framing::Length) {
+                frame(self.framing, &tail, false, None, &mut self.out)?;
+            }
         }
         if self.framing == Framing::Chunked {
             write_last_chunk(self.reader.trailers(), &mut self.out);
@@ -379,6 +484,10 @@ fn reborrow<'a>(watch: &'a mut Option<&mut dyn Watch>) -> Option<&'a mut dyn Wat
     }
 }
 
+fn sees_pieces(watch: &Option<&mut dyn Watch>) -> bool {
+    watch.as_ref().is_some_and(|watch| watch.sees_pieces())
+}
+
 /// Frames one piece behind what waits in `out`.
 fn frame(
     framing: Framing,
@@ -389,7 +498,7 @@ fn frame(
 ) -> Result<(), RelayError> {
     let replaced = match watch {
         Some(watch) if watch.sees_pieces() => {
-            watch.piece(piece, last && framing == Framing::Length).map_err(|Stopped| RelayError::Stopped)?
+            watch.piece(Seen::data(piece, last)).map_err(|Stopped| RelayError::Stopped)?
         }
         _ => None,
     };

@@ -4,10 +4,10 @@
 //! failed (another endpoint is tried); the keep-alive race: a *reused* connection that ends before any byte of a response, when the request is idempotent or no
 //! byte of it was written (RFC 9112 §9.3.1); and what an upstream says by HTTP/2 that it has not looked at (RFC 9113 §8.7).
 
-use super::upload::{BodyWatch, Failure, Upload, Waits, await_head, client_fault, upstream_failure};
+use super::hooks::BodyWatch;
+use super::upload::{Failure, Upload, Waits, await_head, client_fault, upstream_failure};
 use super::{Exchange, Stop, unless_gone};
 use crate::error::{self, Cause};
-use crate::filter::Hooks;
 use crate::forward::{self, ForwardingFields};
 use crate::grpc;
 use crate::upstream::{
@@ -27,6 +27,8 @@ pub(super) struct Attempt {
     pub(super) connection: Connection,
     pub(super) response: Box<ResponseHead>,
     pub(super) upload: Upload,
+    /// The connection can carry another exchange: known when the response is over.
+    pub(super) reusable: bool,
 }
 
 /// Most interim responses to one request, in case an upstream never comes to the final one.
@@ -55,17 +57,24 @@ impl Exchange<'_> {
             if self.record.attempts > 1 {
                 upstream.cells.retries.inc();
             }
+            self.attempt_begins(upstream, active.get())?;
             let connection = match self.connect(upstream, &mut active, &attempts).await? {
                 Ok(connection) => connection,
                 Err(e) => {
+                    self.attempt_ends(0, Some(e.cause));
                     attempts.unreached(upstream, &active, e).map_err(Stop::refuse)?;
                     continue;
                 }
             };
-            match self.send(upstream, &active, connection).await {
+            let sent = self.send(upstream, &active, connection).await;
+            match &sent {
+                Ok(answered) => self.attempt_ends(answered.response.status(), None),
+                Err(failure) => self.attempt_ends(0, Some(failure.cause())),
+            }
+            match sent {
                 Ok(Answered { connection, response, upload }) => {
                     let upstream = Rc::clone(upstream);
-                    return Ok(Attempt { upstream, active, connection, response, upload });
+                    return Ok(Attempt { upstream, active, connection, response, upload, reusable: false });
                 }
                 Err(Failure::Upstream { raced: Some(race), .. }) if attempts.raced(&active, race) => {}
                 Err(Failure::Upstream { cause, .. }) => return Err(Stop::refuse(cause)),
@@ -89,6 +98,7 @@ impl Exchange<'_> {
             Ok(Ok(connected)) => connected,
             Ok(Err(why)) => return Ok(Err(why)),
             Err(gone) => {
+                self.attempt_ends(0, Some(gone.cause()));
                 upstream.cells.attempt(Outcome::Canceled);
                 return Err(gone);
             }
@@ -239,12 +249,12 @@ impl Exchange<'_> {
         connection: &Connection,
     ) -> Result<Upload, Failure> {
         let kind = self.head.body();
-        let hooked = self.any_ran_with(Hooks::REQUEST_BODY);
+        let changed = self.cx.as_ref().is_some_and(|cx| cx.request_bodies.change());
         let h2 = connection.stream.h2().is_some();
         let framing = match (kind, self.head.content_length()) {
             (BodyKind::Empty, _) => Framing::Length,
             // A filter may change the length; whether it will is known only at the end.
-            (BodyKind::Length(_) | BodyKind::UntilClose, Some(_)) if !hooked => Framing::Length,
+            (BodyKind::Length(_) | BodyKind::UntilClose, Some(_)) if !changed => Framing::Length,
             _ if h2 => Framing::Close,
             _ => Framing::Chunked,
         };
@@ -257,15 +267,23 @@ impl Exchange<'_> {
             self.forwarded.as_deref().map_or(ForwardingFields::Own(client), ForwardingFields::Chained);
         forward::write_head(&mut self.head, fields, &spec.host, endpoint, framing, &mut out);
         let expects_continue = self.head.expects_continue();
-        let relay = match self.unsent.take() {
+        let whole = self.cx.as_ref().and_then(|cx| cx.request_whole.clone());
+        let relay = match (self.unsent.take(), whole) {
+            // What a filter had whole is sent from where it is held, as often as need be.
+            (_, Some(body)) => {
+                out.extend_from_slice(&body);
+                let mut relay = Relay::new(BodyKind::Empty, Framing::Length, out);
+                let _ = relay.prime(&[], None); // nothing of it can be malformed
+                relay
+            }
             // The filters have seen this body: a repeat sends the same bytes.
-            Some(mut relay) => {
+            (Some(mut relay), _) => {
                 if !relay.again(framing, out) {
                     return Err(upstream_failure(&error::UPSTREAM_RESET));
                 }
                 *relay
             }
-            None => {
+            (None, _) => {
                 let mut relay = Relay::new(kind, framing, out);
                 // Whatever may be sent again: see `judge`.
                 if kind != BodyKind::Empty
@@ -284,14 +302,15 @@ impl Exchange<'_> {
             }
         };
         self.request_over = relay.is_finished();
-        self.record.body_in = relay.taken();
+        self.record.body_in = self.record.body_in.max(relay.taken());
         Ok(Upload { relay, done: false, failed: false, heard: false, expects_continue })
     }
 
     /// Remembers what was read behind the request's body.
     pub(super) fn keep_what_follows(&mut self, upload: &Upload) {
         self.request_over |= upload.relay.is_finished();
-        if self.request_over {
+        let whole = self.cx.as_ref().is_some_and(|cx| cx.request_whole.is_some());
+        if self.request_over && !whole {
             self.leftover = upload.relay.leftover().to_vec();
         }
     }

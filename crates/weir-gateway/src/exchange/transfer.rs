@@ -1,100 +1,56 @@
-//! Phase 6: the response on its way to the client, beside what is left of the request; answers of our own; tunnels.
+//! Phase 6: an upstream's response on its way to the client, beside what is left of the request; tunnels.
 
 use super::attempt::Attempt;
-use super::upload::{BodyWatch, Upload};
-use super::{Exchange, Next, Phase, Stop, can_be_told, run_body_hook};
+use super::hooks::{BodyWatch, ResponseWatch};
+use super::upload::Upload;
+use super::{Exchange, Next, Phase, Stop, can_be_told};
 use crate::client::SEND_TIMEOUT;
-use crate::core::Local;
 use crate::error::{self, Cause};
-use crate::filter::{Cx, Flow, Hooks};
 use crate::grpc;
-use crate::respond::{LocalResponse, reason};
-use smallvec::SmallVec;
+use crate::respond::reason;
+use bytes::Bytes;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 use weir_h1::{BodyKind, Connection as Wish, Known, Method, ResponseHead, Version};
 use weir_telemetry::Closed;
-use weir_wire::relay::{Framing, Relay, RelayError, Stopped, Tunnel, Watch};
+use weir_wire::relay::{Framing, Relay, RelayError, Tunnel};
 
 /// How long the rest of a request may take to move on once its answer is over.
 const AFTERMATH: Duration = Duration::from_secs(5);
 
 impl Exchange<'_> {
     /// Relays the response, and meanwhile the rest of the request.
-    pub(super) async fn transfer(&mut self, attempt: Attempt) -> Result<Next, Stop> {
-        let Attempt { upstream, active, mut connection, mut response, mut upload } = attempt;
+    pub(super) async fn transfer(&mut self, mut attempt: Attempt) -> Result<Next, Stop> {
+        let response = &mut attempt.response;
         response.headers.remove_known(Known::XWeirCause); // ours alone: an upstream's would be a lie
         let kind = response.body(self.head.method());
-        let hooked = self.any_ran_with(Hooks::RESPONSE_BODY) && kind != BodyKind::Empty;
+        let changed = self.cx.as_ref().is_some_and(|cx| cx.response_bodies.change());
         // Over HTTP/2 a body may have a length, which its stream keeps, and be followed by trailers all the same.
         let has_length = matches!(kind, BodyKind::Length(_)) || response.content_length().is_some();
         let framing = match (kind, self.head.version()) {
             (BodyKind::Empty, _) => Framing::Length,
-            (BodyKind::Length(_) | BodyKind::UntilClose, _) if has_length && !hooked => Framing::Length,
+            (BodyKind::Length(_) | BodyKind::UntilClose, _) if has_length && !changed => Framing::Length,
             (_, Version::Http10 | Version::Http2) => Framing::Close,
             (_, Version::Http11) => Framing::Chunked,
         };
         // An answer before the end of the request: whether the rest comes is the client's business, so the connection is
         // not promised. (nginx and HAProxy read it off; a client that must send 1 GiB to be told 413 has not won.)
-        self.can_keep &= framing != Framing::Close && upload.done;
+        self.can_keep &= framing != Framing::Close && attempt.upload.done;
         self.record.status = response.status();
         self.phase = Phase::Begun;
         self.ends_with_connection = framing == Framing::Close;
         let mut out = self.client.core.take_buffer();
-        self.write_head(&mut response, framing, &mut out);
+        self.write_head(response, framing, &mut out);
         let mut download = Relay::new(kind, framing, out);
-        let response_timeouts = upstream.spec.timeouts;
-        let end = self.end(response_timeouts.exchange);
-
-        let primed = {
-            let mut watch = ResponseWatch::new(&self.local, &self.ran, self.cx.as_mut(), hooked);
-            download.prime(response.rest(), watch.active())
-        };
-        let extra = match &primed {
-            Ok(used) => response.rest().len() > *used,
-            Err(_) => true,
-        };
-        let sent = self.record.sent;
-        let result = match primed {
-            Ok(_) => {
-                let body = if is_stream(&response, kind) {
-                    response_timeouts.tunnel
-                } else {
-                    response_timeouts.body
-                };
-                self.pump(&mut connection, &mut upload, &mut download, hooked, body, end.map(|(at, _)| at))
-                    .await
-            }
-            Err(e) => Err(Broken::Download(e)),
-        };
-        self.record.body_out = download.taken();
-        self.record.body_in = self.record.body_in.max(upload.relay.taken());
-        self.record.sent = sent + download.sent();
-        self.keep_what_follows(&upload);
-        let fault = result.err().map(|broken| match broken {
-            Broken::Download(e) => {
-                let cause = transfer_fault(&e, &download, self.client.deadline.at(), end);
-                let told = download.sent() == 0 && can_be_told(cause);
-                if told { Stop::refuse(&error::BAD_RESPONSE) } else { Stop::Cut(cause) }
-            }
-            Broken::Upload(stop) => stop,
-        });
-        let reusable = fault.is_none()
-            && upload.done
-            && !extra
-            && kind != BodyKind::UntilClose
-            && download.leftover().is_empty()
-            && response.connection() == Wish::KeepAlive;
+        let fault = self.relay_response(&mut attempt, &mut download, kind).await;
         let untold = download.sent() == 0;
-        self.client.core.give_response(response);
         if let Some(buffer) = download.take_buffer() {
             self.client.core.give_buffer(buffer);
         }
-        if reusable {
-            upstream.give_back(&active, connection, Instant::now());
-        }
+        let response = self.release(attempt, fault.is_none());
+        self.client.core.give_response(response);
         match fault {
             Some(stop) => {
                 // Nothing of the broken response has left yet: it can still be told.
@@ -109,13 +65,91 @@ impl Exchange<'_> {
         }
     }
 
+    /// Reads the whole body of a response, for a filter that decides by it.
+    pub(super) async fn gather_response(
+        &mut self,
+        mut attempt: Attempt,
+        limit: usize,
+    ) -> Result<(Box<ResponseHead>, Bytes), Stop> {
+        attempt.response.headers.remove_known(Known::XWeirCause); // as above
+        let kind = attempt.response.body(self.head.method());
+        let mut download = Relay::new(kind, Framing::Close, Vec::new());
+        download.gather(limit);
+        let fault = self.relay_response(&mut attempt, &mut download, kind).await;
+        let response = self.release(attempt, fault.is_none());
+        match fault {
+            Some(stop) => Err(stop),
+            None => Ok((response, download.take_buffer().unwrap_or_default().into())),
+        }
+    }
+
+    /// Moves both bodies until the response is over; tells what broke it. Whether the upstream's connection is good for
+    /// another exchange is noted in the attempt.
+    async fn relay_response(
+        &mut self,
+        attempt: &mut Attempt,
+        download: &mut Relay,
+        kind: BodyKind,
+    ) -> Option<Stop> {
+        let timeouts = attempt.upstream.spec.timeouts;
+        let end = self.end(timeouts.exchange);
+        let (primed, refused) = {
+            let mut watch = ResponseWatch::new(&self.local, &self.ran, self.cx.as_mut());
+            let primed = download.prime(attempt.response.rest(), watch.active());
+            (primed, watch.refused)
+        };
+        let extra = match &primed {
+            Ok(used) => attempt.response.rest().len() > *used,
+            Err(_) => true,
+        };
+        let sent = self.record.sent;
+        let result = match primed {
+            Ok(_) => {
+                let silent = is_stream(&attempt.response, kind);
+                let body = if silent { timeouts.tunnel } else { timeouts.body };
+                let Attempt { connection, upload, .. } = attempt;
+                self.pump(connection, upload, download, body, end.map(|(at, _)| at)).await
+            }
+            Err(e) => Err(Broken::Download(e, refused)),
+        };
+        self.record.body_out = download.taken();
+        self.record.body_in = self.record.body_in.max(attempt.upload.relay.taken());
+        self.record.sent = sent + download.sent();
+        self.keep_what_follows(&attempt.upload);
+        let fault = result.err().map(|broken| match broken {
+            Broken::Download(RelayError::Stopped, Some(cause)) => Stop::refuse(cause),
+            Broken::Download(e, _) => {
+                let cause = transfer_fault(&e, download, self.client.deadline.at(), end);
+                let told = download.sent() == 0 && can_be_told(cause);
+                let as_status = if cause.status == 0 { &error::BAD_RESPONSE } else { cause };
+                if told { Stop::refuse(as_status) } else { Stop::Cut(cause) }
+            }
+            Broken::Upload(stop) => stop,
+        });
+        attempt.reusable = fault.is_none()
+            && attempt.upload.done
+            && !extra
+            && kind != BodyKind::UntilClose
+            && download.leftover().is_empty()
+            && attempt.response.connection() == Wish::KeepAlive;
+        fault
+    }
+
+    /// Lets go of an upstream; gives back the head of its response.
+    fn release(&mut self, attempt: Attempt, good: bool) -> Box<ResponseHead> {
+        let Attempt { upstream, active, connection, response, reusable, .. } = attempt;
+        if good && reusable {
+            upstream.give_back(&active, connection, Instant::now());
+        }
+        response
+    }
+
     /// Drives both bodies until the response is over. The request's may be left unfinished.
     async fn pump(
         &mut self,
         connection: &mut crate::upstream::Connection,
         upload: &mut Upload,
         download: &mut Relay,
-        hooked: bool,
         body: Duration,
         end: Option<Instant>,
     ) -> Result<(), Broken> {
@@ -145,11 +179,16 @@ impl Exchange<'_> {
                         Poll::Pending => {}
                     }
                 }
-                let mut watch = ResponseWatch::new(local, ran, cx.as_deref_mut(), hooked);
                 if !over {
-                    match download.poll(task, &mut connection.stream, &mut client.stream, watch.active()) {
+                    let mut watch = ResponseWatch::new(local, ran, cx.as_deref_mut());
+                    let moved = if download.is_gathering() {
+                        download.poll_gather(task, &mut connection.stream, watch.active())
+                    } else {
+                        download.poll(task, &mut connection.stream, &mut client.stream, watch.active())
+                    };
+                    match moved {
                         Poll::Ready(Ok(())) => over = true,
-                        Poll::Ready(Err(e)) => return Poll::Ready(Err(Broken::Download(e))),
+                        Poll::Ready(Err(e)) => return Poll::Ready(Err(Broken::Download(e, watch.refused))),
                         Poll::Pending => {}
                     }
                 }
@@ -160,16 +199,14 @@ impl Exchange<'_> {
                 if passed {
                     // The deadline has passed and nothing moved: whoever is waited for is to blame.
                     let late = std::io::Error::from(std::io::ErrorKind::TimedOut);
-                    return Poll::Ready(Err(Broken::Download(if download.waits_for_writer() {
-                        RelayError::Write(late)
-                    } else {
-                        RelayError::Read(late)
-                    })));
+                    let waited_for_client = download.waits_for_writer();
+                    let e = if waited_for_client { RelayError::Write(late) } else { RelayError::Read(late) };
+                    return Poll::Ready(Err(Broken::Download(e, None)));
                 }
                 let watched = upload.done || client.stream.h2().is_some();
                 if !over && !download.waits_for_writer() && watched && client.stream.is_reset(task) {
                     let reset = std::io::ErrorKind::ConnectionReset.into();
-                    return Poll::Ready(Err(Broken::Download(RelayError::Write(reset))));
+                    return Poll::Ready(Err(Broken::Download(RelayError::Write(reset), None)));
                 }
                 let moved = download.steps() + upload.relay.steps();
                 if (first || moved != steps) && !ending {
@@ -193,37 +230,9 @@ impl Exchange<'_> {
         .await
     }
 
-    /// Writes an answer of the gateway's own.
-    pub(super) async fn send_local(&mut self, mut response: LocalResponse) -> Next {
-        self.can_keep &=
-            self.request_over && !(self.head.expects_continue() && self.head.body() != BodyKind::Empty);
-        self.record.status = response.head.status();
-        self.phase = Phase::Begun;
-        let empty = self.head.method() == Method::Head || matches!(response.head.status(), 204 | 304);
-        let mut out = self.client.core.take_buffer();
-        let mut connection = Vec::new();
-        self.write_connection(&mut connection);
-        write_answer(&mut response, &connection, empty, &mut out);
-        if !empty {
-            self.record.body_out = response.body.len() as u64;
-        }
-        self.record.sent += out.len() as u64;
-        let written = match self.client.write_all(out).await {
-            Ok(()) => self.client.finish(&[]).await,
-            Err(cause) => Err(cause),
-        };
-        match written {
-            Ok(()) => self.next(),
-            Err(cause) => {
-                self.record.cause.get_or_insert(cause);
-                self.cut(cause)
-            }
-        }
-    }
-
     /// Switches to a tunnel. From here on the exchange holds its route but not the snapshot.
     pub(super) async fn tunnel(&mut self, attempt: Attempt) -> Result<Next, Stop> {
-        let Attempt { upstream, active, mut connection, response, upload } = attempt;
+        let Attempt { upstream, active, mut connection, response, upload, .. } = attempt;
         self.record.status = 101;
         self.phase = Phase::Begun;
         self.record.tunnel = true;
@@ -316,7 +325,7 @@ impl Exchange<'_> {
     }
 
     /// What the client is told about its connection (RFC 9112 §9.3).
-    fn write_connection(&self, out: &mut Vec<u8>) {
+    pub(super) fn write_connection(&self, out: &mut Vec<u8>) {
         if !self.keeps() {
             out.extend_from_slice(b"connection: close\r\n");
         } else if self.head.version() == Version::Http10 {
@@ -331,7 +340,7 @@ impl Exchange<'_> {
     }
 
     /// What becomes of the connection after a response that was written whole.
-    fn next(&self) -> Next {
+    pub(super) fn next(&self) -> Next {
         match (self.keeps(), self.request_over) {
             (true, _) => Next::Keep,
             (false, false) => Next::Linger(Closed::Finished),
@@ -339,28 +348,6 @@ impl Exchange<'_> {
             (false, true) if !self.can_keep && self.record.cause.is_some() => Next::Linger(Closed::Refused),
             (false, true) => Next::Close(Closed::Finished),
         }
-    }
-}
-
-/// An answer of the gateway's own, whole; `connection` is what it says about the connection.
-pub(crate) fn write_answer(
-    response: &mut LocalResponse,
-    connection: &[u8],
-    without_body: bool,
-    out: &mut Vec<u8>,
-) {
-    write_status(&response.head, out);
-    response.head.headers.remove_known(Known::ContentLength);
-    response.head.headers.write_to(out);
-    if !matches!(response.head.status(), 204 | 304) {
-        out.extend_from_slice(b"content-length: ");
-        out.extend_from_slice(itoa::Buffer::new().format(response.body.len()).as_bytes());
-        out.extend_from_slice(b"\r\n");
-    }
-    out.extend_from_slice(connection);
-    out.extend_from_slice(b"\r\n");
-    if !without_body {
-        out.extend_from_slice(&response.body);
     }
 }
 
@@ -393,6 +380,7 @@ fn transfer_fault(
         RelayError::Write(e) if late(e) => &error::CLIENT_TOO_SLOW,
         RelayError::Write(_) => &error::CLIENT_CLOSED,
         RelayError::Read(e) if late(e) => whole.unwrap_or(&error::UPSTREAM_BODY_TIMEOUT),
+        RelayError::TooLarge => &error::RESPONSE_TOO_LARGE,
         RelayError::Malformed(_) if download.sent() == 0 => &error::BAD_RESPONSE,
         RelayError::Malformed(_) | RelayError::Read(_) | RelayError::Stopped | RelayError::Truncated => {
             &error::TRUNCATED
@@ -402,52 +390,8 @@ fn transfer_fault(
 
 /// Why the bodies stopped before the response was over.
 enum Broken {
-    /// The response broke off, or the client takes no more of it.
-    Download(RelayError),
+    /// The response broke off, the client takes no more of it, or a filter refused it.
+    Download(RelayError, Option<&'static Cause>),
     /// The request's body was refused.
     Upload(Stop),
-}
-
-/// Shows the response's body to the filters that want it, last one first.
-struct ResponseWatch<'a> {
-    local: &'a Local,
-    ran: &'a SmallVec<[u32; 8]>,
-    cx: Option<&'a mut Cx>,
-    hooked: bool,
-}
-
-impl<'a> ResponseWatch<'a> {
-    const fn new(
-        local: &'a Local,
-        ran: &'a SmallVec<[u32; 8]>,
-        cx: Option<&'a mut Cx>,
-        hooked: bool,
-    ) -> Self {
-        Self { local, ran, cx, hooked }
-    }
-
-    fn active(&mut self) -> Option<&mut dyn Watch> {
-        if self.ran.is_empty() { None } else { Some(self) }
-    }
-}
-
-impl Watch for ResponseWatch<'_> {
-    fn sees_pieces(&self) -> bool {
-        self.hooked
-    }
-
-    fn may_trail(&self, name: &[u8]) -> bool {
-        let mut ran = self.ran.iter().map(|&f| &self.local.snapshot.filters[f as usize]);
-        !ran.any(|f| f.guards.response.reads(name))
-    }
-
-    fn piece(&mut self, data: &[u8], last: bool) -> Result<Option<Vec<u8>>, Stopped> {
-        let Some(cx) = &mut self.cx else { return Ok(None) };
-        let (filters, order) = (&self.local.snapshot.filters, self.ran.iter().rev().copied());
-        run_body_hook(filters, order, Hooks::RESPONSE_BODY, cx, data, last, |filter, piece, cx| {
-            filter.on_response_body(piece, cx);
-            Flow::Continue
-        })
-        .map_err(|_| Stopped)
-    }
 }

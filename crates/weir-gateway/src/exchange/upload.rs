@@ -3,20 +3,18 @@
 //! Both at once: an upstream may answer before it has read everything, and a client may wait for `100 Continue` before it
 //! sends anything.
 
-use super::{Stop, run_body_hook};
+use super::hooks::{BodyWatch, Direction};
+use super::{Exchange, Stop};
 use crate::client::Client;
-use crate::core::Local;
 use crate::error::{self, Cause};
-use crate::filter::{Cx, Flow, Hooks};
 use crate::upstream::{Connection, Race};
-use smallvec::SmallVec;
 use std::future::poll_fn;
 use std::io;
 use std::task::Poll;
 use std::time::{Duration, Instant};
-use weir_h1::{Progress, ResponseHead, parse_response};
+use weir_h1::{Progress, ResponseHead, Version, parse_response};
 use weir_telemetry::log;
-use weir_wire::relay::{Relay, RelayError, Stopped, Watch};
+use weir_wire::relay::{Framing, Relay, RelayError};
 
 /// The request on its way to the upstream.
 pub(super) struct Upload {
@@ -44,6 +42,15 @@ pub(super) enum Failure {
     Client(Stop),
     /// The upstream's connection ended or failed. `raced`: the keep-alive race, and it may be repeated.
     Upstream { cause: &'static Cause, raced: Option<Race> },
+}
+
+impl Failure {
+    pub(super) fn cause(&self) -> &'static Cause {
+        match self {
+            Self::Client(stop) => stop.cause(),
+            Self::Upstream { cause, .. } => cause,
+        }
+    }
 }
 
 /// The waits of an attempt.
@@ -179,6 +186,67 @@ pub(super) async fn await_head(
     .await
 }
 
+impl Exchange<'_> {
+    /// Reads the whole body of the request, for a filter that decides by it. A client that waits to be told so is told to
+    /// send it.
+    pub(super) async fn gather_request(&mut self, limit: usize) -> Result<(), Stop> {
+        if self.request_over && self.cx.as_ref().is_some_and(|cx| cx.whole.is_some()) {
+            self.settle_whole(Direction::Request)?;
+        } else {
+            let body = self.read_whole(limit).await?;
+            let Some(cx) = &mut self.cx else { return Ok(()) };
+            cx.request_bodies.clear(); // they have seen it
+            cx.whole = Some(body.into());
+        }
+        match &self.cx {
+            Some(cx) if cx.whole().len() > limit => Err(Stop::refuse(&error::BODY_TOO_LARGE)),
+            _ => Ok(()),
+        }
+    }
+
+    async fn read_whole(&mut self, limit: usize) -> Result<Vec<u8>, Stop> {
+        if self.head.expects_continue() && self.head.version() != Version::Http10 {
+            let mut out = self.client.core.take_buffer();
+            out.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
+            self.record.sent += out.len() as u64;
+            self.client.write_all(out).await.map_err(Stop::Cut)?;
+        }
+        let mut relay = Relay::new(self.head.body(), Framing::Close, Vec::new());
+        relay.gather(limit);
+        let of_client = &self.client.listener.spec.timeouts;
+        let waits = Waits {
+            response: Duration::ZERO,
+            body: of_client.body,
+            rate: of_client.rate,
+            upstream_body: Duration::ZERO,
+            began: Instant::now(),
+            end: None,
+            limits: self.local.snapshot.head_limits,
+        };
+        let mut watch = BodyWatch::new(&self.local, &self.ran, self.cx.as_mut(), 0);
+        let primed = relay.prime(self.head.rest(), watch.active());
+        self.used = primed.map_err(|e| client_fault(e, watch.refused.take()))?;
+        let client = &mut *self.client;
+        let (mut steps, mut on) = (None, On::Body);
+        poll_fn(|cx| {
+            if let Poll::Ready(done) = relay.poll_gather(cx, &mut client.stream, watch.active()) {
+                return Poll::Ready(done.map_err(|e| client_fault(e, watch.refused.take())));
+            }
+            if steps.replace(relay.steps()) != Some(relay.steps()) {
+                on = arm(client, &relay, &waits);
+            }
+            client.deadline.poll_passed(cx).map(|()| {
+                Err(Stop::refuse(if on == On::Rate { &error::BODY_TOO_SLOW } else { &error::BODY_TIMEOUT }))
+            })
+        })
+        .await?;
+        self.request_over = true;
+        self.leftover = relay.leftover().to_vec();
+        self.record.body_in = relay.taken();
+        Ok(relay.take_buffer().unwrap_or_default())
+    }
+}
+
 /// Gives the buffer of a request back that was sent, and need not be sent again.
 fn give_back(client: &Client, upload: &mut Upload) {
     if upload.done
@@ -235,77 +303,10 @@ fn bad_response(e: &weir_h1::Error) -> Failure {
 pub(super) fn client_fault(e: RelayError, refused: Option<Stop>) -> Stop {
     match e {
         RelayError::Malformed(_) => Stop::refuse(&error::BAD_CHUNK),
+        RelayError::TooLarge => Stop::refuse(&error::BODY_TOO_LARGE),
         RelayError::Stopped => refused.unwrap_or_else(|| Stop::refuse(&error::INTERNAL)),
         RelayError::Read(_) | RelayError::Truncated | RelayError::Write(_) => {
             Stop::Cut(&error::CLIENT_CLOSED)
         }
-    }
-}
-
-/// Watches the request's body for filters and for `limits.body_bytes`, and keeps its trailers from naming what the route
-/// answers for.
-pub(super) struct BodyWatch<'a> {
-    local: &'a Local,
-    ran: &'a SmallVec<[u32; 8]>,
-    cx: Option<&'a mut Cx>,
-    hooked: bool,
-    left: Option<u64>,
-    pub(super) refused: Option<Stop>,
-}
-
-impl<'a> BodyWatch<'a> {
-    /// `taken`: bytes of the body that were watched before.
-    pub(super) fn new(
-        local: &'a Local,
-        ran: &'a SmallVec<[u32; 8]>,
-        cx: Option<&'a mut Cx>,
-        taken: u64,
-    ) -> Self {
-        let filters = &local.snapshot.filters;
-        let hooked = ran.iter().any(|&f| filters[f as usize].hooks.has(Hooks::REQUEST_BODY));
-        let left = local.snapshot.body_bytes.map(|limit| limit.saturating_sub(taken));
-        Self { local, ran, cx, hooked, left, refused: None }
-    }
-
-    /// Itself, if there is anything to watch for.
-    pub(super) fn active(&mut self) -> Option<&mut dyn Watch> {
-        let guarded = !self.ran.is_empty() || !self.local.snapshot.matched_fields.is_empty();
-        if self.hooked || self.left.is_some() || guarded { Some(self) } else { None }
-    }
-}
-
-impl Watch for BodyWatch<'_> {
-    fn sees_pieces(&self) -> bool {
-        self.hooked || self.left.is_some()
-    }
-
-    fn may_trail(&self, name: &[u8]) -> bool {
-        let snapshot = &self.local.snapshot;
-        let mut ran = self.ran.iter().map(|&f| &snapshot.filters[f as usize]);
-        !snapshot.matched_fields.reads(name) && !ran.any(|f| f.guards.request.reads(name))
-    }
-
-    fn piece(&mut self, data: &[u8], last: bool) -> Result<Option<Vec<u8>>, Stopped> {
-        if let Some(left) = &mut self.left {
-            let Some(rest) = left.checked_sub(data.len() as u64) else {
-                self.refused = Some(Stop::refuse(&error::BODY_TOO_LARGE));
-                return Err(Stopped);
-            };
-            *left = rest;
-        }
-        let (true, Some(cx)) = (self.hooked, &mut self.cx) else { return Ok(None) };
-        let order = self.ran.iter().copied();
-        let filters = &self.local.snapshot.filters;
-        run_body_hook(filters, order, Hooks::REQUEST_BODY, cx, data, last, |f, p, cx| {
-            f.on_request_body(p, cx)
-        })
-        .map_err(|flow| {
-            self.refused = Some(match flow {
-                Flow::Answer(answer) => Stop::Answer(answer),
-                Flow::Refuse(refusal) => Stop::Refuse(refusal),
-                Flow::Continue | Flow::Wait => Stop::refuse(&error::INTERNAL),
-            });
-            Stopped
-        })
     }
 }

@@ -27,6 +27,10 @@ impl Filter for BodyLimit {
         Hooks::REQUEST | Hooks::REQUEST_BODY
     }
 
+    fn request_body(&self, _: &RequestHead, _: &mut Cx) -> BodyUse {
+        BodyUse::Watch
+    }
+
     fn on_request(&self, head: &mut RequestHead, _: &mut Cx) -> Flow {
         match head.body() {
             weir_h1::BodyKind::Length(n) if n > self.max.get() => Flow::refuse(&BODY_TOO_LARGE),
@@ -34,10 +38,10 @@ impl Filter for BodyLimit {
         }
     }
 
-    fn on_request_body(&self, piece: &mut Piece<'_>, cx: &mut Cx) -> Flow {
+    fn on_request_body(&self, piece: &mut Piece<'_>, cx: &mut Cx) -> HookResult {
         let seen = cx.note();
         *seen = seen.saturating_add(piece.data().len() as u64);
-        if *seen > self.max.get() { Flow::refuse(&BODY_TOO_LARGE) } else { Flow::Continue }
+        if *seen > self.max.get() { Err(Refusal::new(&BODY_TOO_LARGE)) } else { Ok(()) }
     }
 }
 

@@ -155,7 +155,7 @@ impl Filter for ForwardAuth {
             let question = self.question(head, cx);
             match cx.call(&self.settings.upstream, question).await {
                 Ok(answer) if (200..300).contains(&answer.status) => self.pass(head, &answer),
-                Ok(answer) if (300..600).contains(&answer.status) => Flow::Answer(Box::new(told(answer))),
+                Ok(answer) if (300..600).contains(&answer.status) => Flow::Answer(told(answer)),
                 _ => Flow::refuse(&AUTH_UNAVAILABLE),
             }
         })
@@ -193,10 +193,12 @@ impl ForwardAuth {
             target: settings.path.clone(),
             authority: authority.to_vec(),
             headers,
+            body: Bytes::new(),
+            limit: CALL_BODY_BYTES,
         }
     }
 
-    fn pass(&self, head: &mut RequestHead, answer: &Answer) -> Flow {
+    fn pass(&self, head: &mut RequestHead, answer: &CallAnswer) -> Flow {
         for name in &self.settings.copy {
             head.headers.remove(name);
             for (_, value) in answer.headers.iter().filter(|(n, _)| *n == **name) {
@@ -210,9 +212,10 @@ impl ForwardAuth {
 }
 
 /// What the client gets of a refusal.
-fn told(mut answer: Answer) -> Answer {
-    answer.headers.retain(|(name, _)| ANSWERED.iter().any(|a| a.eq_ignore_ascii_case(name.as_str())));
-    answer
+fn told(answer: CallAnswer) -> Box<Answer> {
+    let CallAnswer { status, mut headers, body } = answer;
+    headers.retain(|(name, _)| ANSWERED.iter().any(|a| a.eq_ignore_ascii_case(name.as_str())));
+    Box::new(Answer { status, headers, body: body.into() })
 }
 
 #[cfg(test)]
@@ -226,9 +229,9 @@ mod tests {
         Stand::new(&KIND, settings).upstream("auth")
     }
 
-    fn answer(status: u16, headers: &[(&str, &str)]) -> Answer {
+    fn answer(status: u16, headers: &[(&str, &str)]) -> CallAnswer {
         let field = |(n, v): &(&str, &str)| (FieldName::new(n).unwrap(), v.as_bytes().to_vec());
-        Answer { status, headers: headers.iter().map(field).collect(), body: b"body".to_vec() }
+        CallAnswer { status, headers: headers.iter().map(field).collect(), body: "body".into() }
     }
 
     #[tokio::test]
@@ -286,7 +289,9 @@ mod tests {
                 .expect_header("location", "/login")
                 .expect_header("set-cookie", "s=1");
             exchange.expect_no_header("x-secret").expect_no_header("connection");
-            assert!(matches!(&exchange.flow, Flow::Answer(a) if a.body == b"body"));
+            assert!(
+                matches!(&exchange.flow, Flow::Answer(a) if matches!(&a.body, Body::Bytes(b) if b == "body"))
+            );
         }
     }
 

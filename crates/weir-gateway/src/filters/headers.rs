@@ -207,7 +207,7 @@ impl Filter for Headers {
         Flow::Continue
     }
 
-    fn on_response(&self, head: &mut ResponseHead, cx: &mut Cx) {
+    fn on_response(&self, head: &mut ResponseHead, cx: &mut Cx) -> Flow {
         let kept = match self.keep.is_empty() {
             true => Vec::new(),
             false => std::mem::take(&mut cx.state::<Kept>().0),
@@ -215,6 +215,7 @@ impl Filter for Headers {
         let values = Values { cx, head: None, kept: (&self.keep, &kept) };
         let rendered = self.response.render(&values);
         self.response.apply(&mut head.headers, &rendered);
+        Flow::Continue
     }
 }
 

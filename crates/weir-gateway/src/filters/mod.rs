@@ -22,9 +22,12 @@ pub mod prelude {
     pub use crate::config::units::{ByteSize, Duration};
     pub use crate::error::Cause;
     pub use crate::filter::{
-        Answer, Build, CallRequest, Consumer, Consumers, Cx, End, FieldGuards, Filter, FilterKind, Flow,
-        HeaderName, Hooks, IntoFilter, Piece, Refusal, RequestHead, ResponseHead, Waiting,
+        Answer, Attempt, AttemptEnd, Body, BodySource, BodyUse, Build, CALL_BODY_BYTES, CallAnswer,
+        CallRequest, Consumer, Consumers, CoreHandle, Cx, End, FieldGuards, FileRange, Filter, FilterKind,
+        Flow, HeaderName, HookResult, Hooks, IntoFilter, PerCore, Piece, Refusal, RequestHead, ResponseHead,
+        Waiting,
     };
+    pub use bytes::Bytes;
     pub use schemars::JsonSchema;
     pub use serde::{Deserialize, Serialize};
 }

@@ -177,7 +177,7 @@ impl Filter for Redirect {
         Flow::Answer(Box::new(Answer {
             status: self.status,
             headers: vec![(self.location.clone(), to)],
-            body: Vec::new(),
+            body: Body::default(),
         }))
     }
 }

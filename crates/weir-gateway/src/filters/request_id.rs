@@ -64,10 +64,11 @@ impl Filter for RequestId {
         Flow::Continue
     }
 
-    fn on_response(&self, head: &mut ResponseHead, cx: &mut Cx) {
+    fn on_response(&self, head: &mut ResponseHead, cx: &mut Cx) -> Flow {
         if let Some(id) = &cx.request_id {
             head.headers.insert(&self.header, id.as_bytes()).expect("the id was checked when it was taken");
         }
+        Flow::Continue
     }
 }
 

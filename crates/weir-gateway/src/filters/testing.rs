@@ -13,13 +13,14 @@
 
 use crate::error::Cause;
 use crate::filter::{
-    Answer, Build, Call, CallRequest, Consumer, Cx, End, Filter, FilterKind, Flow, Hooks, Kept, Piece,
-    RouteScope, Settings, Waiting,
+    Build, CallAnswer, CallRequest, Consumer, CoreHandle, Cx, End, Filter, FilterKind, Flow, Hooks, Job,
+    Kept, Piece, RouteScope, Services, Settings, Task, Waiting,
 };
 use crate::route::{Canonical, RouteId, RouteSpec, Slashes, Table, canonical};
 use serde_json::Value;
+use std::any::Any;
 use std::cell::RefCell;
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 use std::rc::Rc;
@@ -77,11 +78,16 @@ pub struct Response {
     pub head: ResponseHead,
 }
 
+/// State under its key, which it holds: no other has the same place.
+type CoreState = (Arc<()>, Rc<dyn Any>);
+
 /// Upstreams that answer by script.
 #[derive(Default)]
 struct Script {
-    answers: RefCell<VecDeque<Result<Answer, &'static Cause>>>,
+    answers: RefCell<VecDeque<Result<CallAnswer, &'static Cause>>>,
     calls: RefCell<Vec<(String, CallRequest)>>,
+    tasks: RefCell<Vec<Task>>,
+    locals: RefCell<HashMap<usize, CoreState>>,
 }
 
 // === impl Stand ===
@@ -168,7 +174,7 @@ impl Stand {
 
     /// What the filter's next call of its own is answered with.
     #[must_use]
-    pub fn answer(self, answer: Result<Answer, &'static Cause>) -> Self {
+    pub fn answer(self, answer: Result<CallAnswer, &'static Cause>) -> Self {
         self.script.answers.borrow_mut().push_back(answer);
         self
     }
@@ -212,7 +218,7 @@ impl Stand {
                 name: self.spec.name.as_str().into(),
                 matched: Some((Arc::new(table), RouteId(0))),
                 consumers,
-                caller: Some(Rc::clone(&self.script) as Rc<dyn Call>),
+                core: CoreHandle::new(Rc::clone(&self.script) as Rc<dyn Services>),
             }),
             client: self.client,
             tls: self.tls,
@@ -250,7 +256,7 @@ impl Running {
         let mut cx = self.context();
         let flow = self.filter.on_request(request, &mut cx);
         if self.filter.hooks().has(Hooks::RESPONSE) {
-            self.filter.on_response(response, &mut cx);
+            let _ = self.filter.on_response(response, &mut cx); // what it does is measured, not what it says
         }
         flow
     }
@@ -365,9 +371,8 @@ impl Exchange {
     pub fn body(&mut self, data: &[u8], last: bool) -> Result<Vec<u8>, &'static Cause> {
         let mut piece = Piece::new(data, last);
         match self.filter.on_request_body(&mut piece, &mut self.cx) {
-            Flow::Continue => Ok(piece.data().to_vec()),
-            Flow::Refuse(refusal) => Err(refusal.cause),
-            other => panic!("a body piece cannot lead to {other:?}"),
+            Ok(()) => Ok(piece.data().to_vec()),
+            Err(refusal) => Err(refusal.cause),
         }
     }
 
@@ -383,15 +388,29 @@ impl Exchange {
         let mut head = ResponseHead::default();
         head.buffer_mut().extend_from_slice(bytes.as_bytes());
         assert_eq!(parse_response(&mut head, &Limits::default()), Ok(Progress::Complete), "{text}");
-        self.filter.on_response(&mut head, &mut self.cx);
+        let flow = self.filter.on_response(&mut head, &mut self.cx);
+        assert!(matches!(flow, Flow::Continue), "expected Continue, got {flow:?}");
         Response { head }
     }
 
     /// Passes a piece of the response body; gives what would be sent on.
-    pub fn response_body(&mut self, data: &[u8], last: bool) -> Vec<u8> {
+    ///
+    /// # Errors
+    /// The cause of the refusal.
+    pub fn response_body(&mut self, data: &[u8], last: bool) -> Result<Vec<u8>, &'static Cause> {
         let mut piece = Piece::new(data, last);
-        self.filter.on_response_body(&mut piece, &mut self.cx);
-        piece.data().to_vec()
+        match self.filter.on_response_body(&mut piece, &mut self.cx) {
+            Ok(()) => Ok(piece.data().to_vec()),
+            Err(refusal) => Err(refusal.cause),
+        }
+    }
+
+    /// Runs what the filter left to run beside the exchange.
+    pub async fn tasks(&mut self) {
+        let tasks = std::mem::take(&mut *self.script.tasks.borrow_mut());
+        for task in tasks {
+            task.await;
+        }
     }
 
     /// Ends the exchange.
@@ -432,15 +451,34 @@ fn texts(fields: &Fields, name: &str) -> Vec<String> {
     fields.get_all(name).map(|value| String::from_utf8_lossy(value).into_owned()).collect()
 }
 
-impl Call for Script {
+impl Services for Script {
     fn call<'a>(
         &'a self,
         upstream: &'a str,
         request: CallRequest,
-    ) -> Waiting<'a, Result<Answer, &'static Cause>> {
+    ) -> Waiting<'a, Result<CallAnswer, &'static Cause>> {
         self.calls.borrow_mut().push((upstream.to_owned(), request));
         let answer = self.answers.borrow_mut().pop_front();
         Box::pin(std::future::ready(answer.unwrap_or(Err(&crate::error::NO_ENDPOINT))))
+    }
+
+    /// Keeps the task for [`Exchange::tasks`].
+    fn spawn(&self, task: Task) -> bool {
+        self.tasks.borrow_mut().push(task);
+        true
+    }
+
+    /// Does the job at once: a test has a thread of its own to block.
+    fn block(&self, job: Job) -> bool {
+        job();
+        true
+    }
+
+    fn local(&self, key: &Arc<()>, make: &mut dyn FnMut() -> Rc<dyn Any>) -> Rc<dyn Any> {
+        let at = Arc::as_ptr(key).addr();
+        let mut locals = self.locals.borrow_mut();
+        let (_, state) = locals.entry(at).or_insert_with(|| (Arc::clone(key), make()));
+        Rc::clone(state)
     }
 }
 

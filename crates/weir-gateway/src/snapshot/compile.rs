@@ -5,11 +5,11 @@
 mod listeners;
 mod upstreams;
 
-use super::{Chain, Guards, Handling, Instance, Plan, Route, Snapshot, Target};
+use super::{Chain, Fixed, Guards, Handling, Instance, Plan, Route, Snapshot, Target};
 use crate::config::diagnostic::nearest_name;
 use crate::config::schema;
 use crate::config::{Diagnostic, Diagnostics, Loaded, Node};
-use crate::filter::{Answer, Build, Consumer, Consumers, FieldGuards, FilterKind, Kept, Settings};
+use crate::filter::{Build, Consumer, Consumers, FieldGuards, FilterKind, Kept, Settings};
 use crate::route::{ConflictKind, EscapedSlashes, Pattern, RouteSpec, Table};
 use crate::upstream::Upstream;
 use sha2::{Digest, Sha256};
@@ -332,7 +332,7 @@ impl Compiler<'_> {
         Arc::clone(self.handlings.entry(key).or_insert_with(|| Arc::new(handling)))
     }
 
-    fn answer(&mut self, route: &str, written: &schema::Respond) -> Option<Answer> {
+    fn answer(&mut self, route: &str, written: &schema::Respond) -> Option<Fixed> {
         let mut headers = Vec::new();
         let mut typed = false;
         for (name, value) in &written.headers.0 {
@@ -348,7 +348,7 @@ impl Compiler<'_> {
         if !typed && !written.body.is_empty() {
             headers.push((FieldName::new("content-type").ok()?, b"text/plain; charset=utf-8".to_vec()));
         }
-        Some(Answer { status: written.status, headers, body: written.body.clone().into_bytes() })
+        Some(Fixed { status: written.status, headers, body: written.body.clone().into() })
     }
 }
 

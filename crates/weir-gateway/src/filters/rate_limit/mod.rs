@@ -313,11 +313,12 @@ impl Filter for RateLimit {
         }
     }
 
-    fn on_response(&self, head: &mut ResponseHead, cx: &mut Cx) {
-        let (Some(fields), used @ 1..) = (&self.fields, *cx.note()) else { return };
+    fn on_response(&self, head: &mut ResponseHead, cx: &mut Cx) -> Flow {
+        let (Some(fields), used @ 1..) = (&self.fields, *cx.note()) else { return Flow::Continue };
         let sound = "digits and a checked name may be sent";
         head.headers.append_prepared(&fields.policy, b"").expect(sound);
         head.headers.append_prepared(&fields.limit, &limit_end(&self.rate, used)).expect(sound);
+        Flow::Continue
     }
 }
 

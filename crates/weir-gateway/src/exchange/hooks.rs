@@ -1,0 +1,477 @@
+//! Phases 2 and 5: the filters of an exchange, on heads and on bodies.
+//!
+//! A filter that has to wait, or wants a body whole, is rare: what most do runs without a future of its own.
+
+use super::attempt::Attempt;
+use super::{Exchange, Phase, Stop, unless_gone};
+use crate::core::Local;
+use crate::error::{self, Cause};
+use crate::filter::{self, Answer, Body, BodyUse, Cx, Flow, Hooks, Piece, Refusal};
+use crate::respond::{self, LocalResponse};
+use crate::snapshot::Snapshot;
+use crate::upstream::{LocalEndpoint, LocalUpstream};
+use bytes::Bytes;
+use smallvec::SmallVec;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+use weir_h1::{BodyKind, Method, ResponseHead};
+use weir_wire::relay::{Mark, Seen, Stopped, Watch};
+
+/// What a filter must wait for before the next one runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Due {
+    /// The whole body, at most so long. Then its hook runs.
+    Gather(usize),
+    /// Something of its own.
+    Wait,
+}
+
+/// A response as its filters see it: of our own, or an upstream's, whose body is still on its way.
+#[allow(clippy::large_enum_variant)] // it lives for the moment in which filters see it
+pub(super) enum Reply<'a> {
+    Local(LocalResponse),
+    /// `None` once its body was gathered, or another response took its place.
+    Upstream(&'a mut Option<Attempt>),
+}
+
+/// Which of the two messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Direction {
+    Request,
+    Response,
+}
+
+// === The request ===
+
+impl Exchange<'_> {
+    /// Runs the route's filters, and behind the one that names the consumer those of the consumer's plan.
+    pub(super) async fn filter_request(&mut self, route: usize) -> Result<(), Stop> {
+        let local = Rc::clone(&self.local);
+        let snapshot = &local.snapshot;
+        let route = &local.routes[route].handling;
+        for &filter in &route.chain {
+            let known = self.cx.as_ref().and_then(Cx::consumer_index);
+            if let Some(due) = self.filter_one(snapshot, filter)? {
+                self.filter_wait(snapshot, filter, due).await?;
+            }
+            let Some(cx) = &self.cx else { continue };
+            if cx.consumer_index() == known {
+                continue;
+            }
+            let Some(plan) = cx.consumer().and_then(|c| c.plan) else { continue };
+            let of_plan: SmallVec<[u32; 8]> = snapshot.plan_filters(plan, route).collect();
+            for filter in of_plan {
+                if let Some(due) = self.filter_one(snapshot, filter)? {
+                    self.filter_wait(snapshot, filter, due).await?;
+                }
+            }
+        }
+        self.adopt_whole_request()?;
+        self.record.filtered(self.ran.len(), self.client.core.access_log.borrow().is_some());
+        Ok(())
+    }
+
+    /// Runs one filter, or says what it must have first.
+    fn filter_one(&mut self, snapshot: &Snapshot, index: u32) -> Result<Option<Due>, Stop> {
+        let instance = &snapshot.filters[index as usize];
+        self.ran.push(index);
+        self.head.headers.remove_twins(&instance.guards.request);
+        if instance.hooks.has(Hooks::REQUEST_BODY)
+            && self.head.body() != BodyKind::Empty
+            && let Some(cx) = &mut self.cx
+        {
+            cx.filter = index;
+            match instance.filter.request_body(&self.head, cx) {
+                BodyUse::Whole(limit) => return Ok(Some(Due::Gather(limit))),
+                body => cx.request_bodies.add(index, body),
+            }
+        }
+        self.on_request(snapshot, index)
+    }
+
+    fn on_request(&mut self, snapshot: &Snapshot, index: u32) -> Result<Option<Due>, Stop> {
+        let instance = &snapshot.filters[index as usize];
+        let Some(cx) = self.cx.as_mut().filter(|_| instance.hooks.has(Hooks::REQUEST)) else {
+            return Ok(None);
+        };
+        cx.filter = index;
+        go_on(instance.filter.on_request(&mut self.head, cx))
+    }
+
+    async fn filter_wait(&mut self, snapshot: &Snapshot, index: u32, due: Due) -> Result<(), Stop> {
+        if let Due::Gather(limit) = due {
+            Box::pin(self.gather_request(limit)).await?;
+            if self.on_request(snapshot, index)?.is_none() {
+                return Ok(());
+            }
+        }
+        let Some(cx) = &mut self.cx else { return Ok(()) };
+        let waited = snapshot.filters[index as usize].filter.wait(&mut self.head, cx);
+        go_on(unless_gone(self.client, waited).await?).map(drop)
+    }
+
+    /// A body that a filter had whole goes on as the filters left it, with the length that it has now.
+    fn adopt_whole_request(&mut self) -> Result<(), Stop> {
+        if self.cx.as_ref().is_none_or(|cx| cx.whole.is_none()) {
+            return Ok(());
+        }
+        self.settle_whole(Direction::Request)?;
+        let Some(cx) = &mut self.cx else { return Ok(()) };
+        cx.request_whole = cx.whole.take();
+        self.head.set_whole_body(cx.request_whole.as_ref().map_or(0, Bytes::len) as u64);
+        Ok(())
+    }
+
+    /// Passes a whole body through the filters that saw its head since it was whole.
+    pub(super) fn settle_whole(&mut self, direction: Direction) -> Result<(), Stop> {
+        let Some(cx) = &mut self.cx else { return Ok(()) };
+        let Some(whole) = cx.whole.take() else { return Ok(()) };
+        let seen = Seen { data: &whole, mark: Mark::Last, trailers: None };
+        let changed = run_body_hooks(&self.local, cx, direction, seen).map_err(Stop::Refuse)?;
+        cx.whole = Some(changed.map_or(whole, Bytes::from));
+        match direction {
+            Direction::Request => cx.request_bodies.clear(),
+            Direction::Response => cx.response_bodies.clear(),
+        }
+        Ok(())
+    }
+
+    // === Attempts ===
+
+    /// Shows an attempt that begins to the filters that ask for it.
+    pub(super) fn attempt_begins(
+        &mut self,
+        upstream: &LocalUpstream,
+        at: &LocalEndpoint,
+    ) -> Result<(), Stop> {
+        let Some(cx) = &mut self.cx else { return Ok(()) };
+        let filters = &self.local.snapshot.filters;
+        let number = self.record.attempts;
+        let (name, label) = (&upstream.spec.name, &at.endpoint.label);
+        for &index in self.ran.iter().filter(|&&f| filters[f as usize].hooks.has(Hooks::ATTEMPT)) {
+            cx.filter = index;
+            if cx.attempt.is_none() {
+                cx.attempt = Some((Instant::now(), number, Arc::clone(name), Arc::clone(label)));
+            }
+            let attempt = filter::Attempt { upstream: name, endpoint: label, number };
+            let checked = filters[index as usize].filter.on_attempt(&mut self.head, &attempt, cx);
+            if let Err(refusal) = checked {
+                self.attempt_ends(0, Some(refusal.cause));
+                return Err(Stop::Refuse(refusal));
+            }
+        }
+        Ok(())
+    }
+
+    /// The same for its end.
+    pub(super) fn attempt_ends(&mut self, status: u16, cause: Option<&'static Cause>) {
+        let Some(cx) = &mut self.cx else { return };
+        let Some((began, number, upstream, endpoint)) = cx.attempt.take() else { return };
+        let attempt = filter::Attempt { upstream: &upstream, endpoint: &endpoint, number };
+        let end = filter::AttemptEnd { attempt, status, cause, took: began.elapsed() };
+        let filters = &self.local.snapshot.filters;
+        for &index in self.ran.iter().rev().filter(|&&f| filters[f as usize].hooks.has(Hooks::ATTEMPT)) {
+            cx.filter = index;
+            filters[index as usize].filter.on_attempt_end(&end, cx);
+        }
+    }
+
+    // === The response ===
+
+    /// Runs `on_response` of every filter that saw the request, in reverse. One of them may put another response in place
+    /// of this one; those that are left see that.
+    pub(super) async fn filter_response(&mut self, reply: &mut Reply<'_>) -> Result<(), Stop> {
+        self.phase = Phase::Filtered;
+        if let Some(cx) = &mut self.cx {
+            cx.whole = None; // a request's, that was answered before it went on
+        }
+        let mut next = 0;
+        while let Some((at, due)) = self.filter_response_from(reply, next) {
+            Box::pin(self.filter_response_wait(reply, self.ran_last(at), due)).await?;
+            next = at + 1;
+        }
+        if let Reply::Local(local) = reply {
+            self.settle_whole(Direction::Response)?;
+            if let Some(whole) = self.cx.as_mut().and_then(|cx| cx.whole.take()) {
+                local.body = Body::Bytes(whole);
+            }
+        }
+        Ok(())
+    }
+
+    /// The index of a filter that ran, counted from the last.
+    fn ran_last(&self, at: usize) -> u32 {
+        self.ran[self.ran.len() - 1 - at]
+    }
+
+    /// Runs the filters from one on, to the one that must wait.
+    fn filter_response_from(&mut self, reply: &mut Reply<'_>, from: usize) -> Option<(usize, Due)> {
+        (from..self.ran.len()).find_map(|at| {
+            let due = self.filter_response_one(reply, self.ran_last(at))?;
+            Some((at, due))
+        })
+    }
+
+    fn filter_response_one(&mut self, reply: &mut Reply<'_>, index: u32) -> Option<Due> {
+        let method = self.head.method();
+        let instance = &self.local.snapshot.filters[index as usize];
+        if instance.hooks.has(Hooks::RESPONSE_BODY) && reply.has_body(method) {
+            let (cx, head) = (self.cx.as_mut()?, reply.head()?);
+            cx.filter = index;
+            match instance.filter.response_body(head, cx) {
+                BodyUse::Whole(limit) => return Some(Due::Gather(limit)),
+                body => cx.response_bodies.add(index, body),
+            }
+        }
+        self.on_response(reply, index)
+    }
+
+    fn on_response(&mut self, reply: &mut Reply<'_>, index: u32) -> Option<Due> {
+        let instance = &self.local.snapshot.filters[index as usize];
+        if !instance.hooks.has(Hooks::RESPONSE) {
+            return None;
+        }
+        let (cx, head) = (self.cx.as_mut()?, reply.head()?);
+        cx.filter = index;
+        match instance.filter.on_response(head, cx) {
+            Flow::Continue => None,
+            Flow::Wait => Some(Due::Wait),
+            Flow::Answer(answer) => {
+                self.replace(reply, Ok(answer));
+                None
+            }
+            Flow::Refuse(refusal) => {
+                self.replace(reply, Err(refusal));
+                None
+            }
+        }
+    }
+
+    async fn filter_response_wait(
+        &mut self,
+        reply: &mut Reply<'_>,
+        index: u32,
+        due: Due,
+    ) -> Result<(), Stop> {
+        if let Due::Gather(limit) = due {
+            match self.gather_reply(reply, limit).await {
+                Ok(()) => {}
+                Err(Stop::Refuse(refusal)) => self.replace(reply, Err(refusal)),
+                Err(stop) => return Err(stop),
+            }
+            if self.on_response(reply, index).is_none() {
+                return Ok(());
+            }
+        }
+        let local = Rc::clone(&self.local);
+        let (Some(cx), Some(head)) = (&mut self.cx, reply.head()) else { return Ok(()) };
+        let waited = local.snapshot.filters[index as usize].filter.wait_response(head, cx);
+        match unless_gone(self.client, waited).await? {
+            Flow::Continue | Flow::Wait => {}
+            Flow::Answer(answer) => self.replace(reply, Ok(answer)),
+            Flow::Refuse(refusal) => self.replace(reply, Err(refusal)),
+        }
+        Ok(())
+    }
+
+    /// Has the body of a response whole before its filter sees the head.
+    async fn gather_reply(&mut self, reply: &mut Reply<'_>, limit: usize) -> Result<(), Stop> {
+        match reply {
+            Reply::Upstream(attempt) => {
+                let Some(attempt) = attempt.take() else { return Ok(()) };
+                let (head, body) = self.gather_response(attempt, limit).await?;
+                *reply = Reply::Local(LocalResponse { head: *head, body: Body::default() });
+                if let Some(cx) = &mut self.cx {
+                    cx.response_bodies.clear(); // they have seen it
+                    cx.whole = Some(body);
+                }
+                Ok(())
+            }
+            Reply::Local(local) => {
+                if self.cx.as_ref().is_some_and(|cx| cx.whole.is_none()) {
+                    let body = self.gather_local(std::mem::take(&mut local.body), limit).await?;
+                    if let Some(cx) = &mut self.cx {
+                        cx.whole = Some(body);
+                    }
+                }
+                self.settle_whole(Direction::Response)
+            }
+        }
+    }
+
+    /// Puts another response in place of the one that filters have seen so far. Nothing of that one has left.
+    fn replace(&mut self, reply: &mut Reply<'_>, by: Result<Box<Answer>, Box<Refusal>>) {
+        if let Reply::Upstream(attempt) = reply
+            && let Some(attempt) = attempt.take()
+        {
+            self.keep_what_follows(&attempt.upload);
+        }
+        if let Some(cx) = &mut self.cx {
+            cx.response_bodies.clear();
+            cx.whole = None;
+        }
+        *reply = Reply::Local(match by {
+            Ok(answer) => respond::answer(*answer),
+            Err(refusal) => self.refused(&refusal),
+        });
+    }
+}
+
+impl Reply<'_> {
+    fn head(&mut self) -> Option<&mut ResponseHead> {
+        match self {
+            Self::Local(local) => Some(&mut local.head),
+            Self::Upstream(attempt) => (**attempt).as_mut().map(|attempt| &mut *attempt.response),
+        }
+    }
+
+    fn has_body(&self, method: Method) -> bool {
+        match self {
+            Self::Local(local) => method != Method::Head && !matches!(local.head.status(), 204 | 304),
+            Self::Upstream(attempt) => (**attempt).as_ref().is_some_and(|attempt| {
+                attempt.response.status() != 101 && attempt.response.body(method) != BodyKind::Empty
+            }),
+        }
+    }
+}
+
+/// Takes apart what a filter decided about the request.
+fn go_on(flow: Flow) -> Result<Option<Due>, Stop> {
+    match flow {
+        Flow::Continue => Ok(None),
+        Flow::Wait => Ok(Some(Due::Wait)),
+        Flow::Answer(answer) => Err(Stop::Answer(answer)),
+        Flow::Refuse(refusal) => Err(Stop::Refuse(refusal)),
+    }
+}
+
+// === Bodies ===
+
+/// Shows a piece to the filters that want it, in their order; gives what it has become, if it was changed.
+pub(super) fn run_body_hooks(
+    local: &Local,
+    cx: &mut Cx,
+    direction: Direction,
+    seen: Seen<'_>,
+) -> Result<Option<Vec<u8>>, Box<Refusal>> {
+    let Seen { data, mark, mut trailers } = seen;
+    let mut changed: Option<Vec<u8>> = None;
+    for at in 0.. {
+        let hook = match direction {
+            Direction::Request => cx.request_bodies.get(at),
+            Direction::Response => cx.response_bodies.get(at),
+        };
+        let Some((index, body)) = hook else { break };
+        cx.filter = index;
+        let before = changed.take();
+        let data = before.as_deref().unwrap_or(data);
+        let mut piece = Piece::seen(Seen { data, mark, trailers: trailers.as_deref_mut() });
+        let filter = &local.snapshot.filters[index as usize].filter;
+        match direction {
+            Direction::Request => filter.on_request_body(&mut piece, cx)?,
+            Direction::Response => filter.on_response_body(&mut piece, cx)?,
+        }
+        let replaced = piece.into_replaced();
+        changed = if body == BodyUse::Change { replaced.or(before) } else { before };
+    }
+    Ok(changed)
+}
+
+/// Watches the request's body for filters and for `limits.body_bytes`, and keeps its trailers from naming what the route
+/// answers for.
+pub(super) struct BodyWatch<'a> {
+    local: &'a Local,
+    ran: &'a SmallVec<[u32; 8]>,
+    cx: Option<&'a mut Cx>,
+    hooked: bool,
+    left: Option<u64>,
+    pub(super) refused: Option<Stop>,
+}
+
+impl<'a> BodyWatch<'a> {
+    /// `taken`: bytes of the body that were watched before.
+    pub(super) fn new(
+        local: &'a Local,
+        ran: &'a SmallVec<[u32; 8]>,
+        cx: Option<&'a mut Cx>,
+        taken: u64,
+    ) -> Self {
+        let hooked = cx.as_ref().is_some_and(|cx| !cx.request_bodies.is_empty());
+        let left = local.snapshot.body_bytes.map(|limit| limit.saturating_sub(taken));
+        Self { local, ran, cx, hooked, left, refused: None }
+    }
+
+    /// Itself, if there is anything to watch for.
+    pub(super) fn active(&mut self) -> Option<&mut dyn Watch> {
+        let guarded = !self.ran.is_empty() || !self.local.snapshot.matched_fields.is_empty();
+        if self.hooked || self.left.is_some() || guarded { Some(self) } else { None }
+    }
+}
+
+impl Watch for BodyWatch<'_> {
+    fn sees_pieces(&self) -> bool {
+        self.hooked || self.left.is_some()
+    }
+
+    fn may_trail(&self, name: &[u8]) -> bool {
+        let snapshot = &self.local.snapshot;
+        let mut ran = self.ran.iter().map(|&f| &snapshot.filters[f as usize]);
+        !snapshot.matched_fields.reads(name) && !ran.any(|f| f.guards.request.reads(name))
+    }
+
+    fn piece(&mut self, seen: Seen<'_>) -> Result<Option<Vec<u8>>, Stopped> {
+        if let Some(left) = &mut self.left {
+            let Some(rest) = left.checked_sub(seen.data.len() as u64) else {
+                self.refused = Some(Stop::refuse(&error::BODY_TOO_LARGE));
+                return Err(Stopped);
+            };
+            *left = rest;
+        }
+        let (true, Some(cx)) = (self.hooked, &mut self.cx) else { return Ok(None) };
+        run_body_hooks(self.local, cx, Direction::Request, seen).map_err(|refusal| {
+            self.refused = Some(Stop::Refuse(refusal));
+            Stopped
+        })
+    }
+}
+
+/// Shows the response's body to the filters that want it, last one first, and keeps its trailers from naming what a filter
+/// answers for.
+pub(super) struct ResponseWatch<'a> {
+    local: &'a Local,
+    ran: &'a SmallVec<[u32; 8]>,
+    cx: Option<&'a mut Cx>,
+    hooked: bool,
+    pub(super) refused: Option<&'static Cause>,
+}
+
+impl<'a> ResponseWatch<'a> {
+    pub(super) fn new(local: &'a Local, ran: &'a SmallVec<[u32; 8]>, cx: Option<&'a mut Cx>) -> Self {
+        let hooked = cx.as_ref().is_some_and(|cx| !cx.response_bodies.is_empty());
+        Self { local, ran, cx, hooked, refused: None }
+    }
+
+    pub(super) fn active(&mut self) -> Option<&mut dyn Watch> {
+        if self.ran.is_empty() { None } else { Some(self) }
+    }
+}
+
+impl Watch for ResponseWatch<'_> {
+    fn sees_pieces(&self) -> bool {
+        self.hooked
+    }
+
+    fn may_trail(&self, name: &[u8]) -> bool {
+        let mut ran = self.ran.iter().map(|&f| &self.local.snapshot.filters[f as usize]);
+        !ran.any(|f| f.guards.response.reads(name))
+    }
+
+    fn piece(&mut self, seen: Seen<'_>) -> Result<Option<Vec<u8>>, Stopped> {
+        let Some(cx) = &mut self.cx else { return Ok(None) };
+        run_body_hooks(self.local, cx, Direction::Response, seen).map_err(|refusal| {
+            self.refused = Some(refusal.cause);
+            Stopped
+        })
+    }
+}

@@ -1,0 +1,299 @@
+//! Phase 6 for answers of our own: whole, from a file, or made while they are sent.
+
+use super::hooks::{Direction, Reply, run_body_hooks};
+use super::transfer::write_status;
+use super::{Exchange, Next, Phase, Stop, unless_gone};
+use crate::error::{self, Cause};
+use crate::filter::{Body, BodySource, CoreHandle, FileRange, Mark, Waiting};
+use crate::respond::LocalResponse;
+use bytes::Bytes;
+use std::future::poll_fn;
+use std::os::unix::fs::FileExt;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use weir_h1::{BodyKind, Known, Method, ResponseHead, Version, write_chunk, write_last_chunk};
+use weir_wire::relay::{Framing, Seen};
+
+/// How long the body of an answer may bring nothing. As long as a client may take nothing.
+const SOURCE_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// How much of a file is read at once, in bytes.
+const FILE_BYTES: u64 = 64 * 1024;
+
+/// A body up to this size leaves in one write with its head; a larger one is written from where it is shared.
+const COPY_BYTES: usize = 4 * 1024;
+
+impl Exchange<'_> {
+    /// Writes an answer of the gateway's own through the response filters.
+    pub(super) async fn write_local(&mut self, response: LocalResponse) -> Next {
+        self.read_off_body();
+        let mut response = response;
+        if self.cx.is_some() && self.phase == Phase::Open {
+            let mut reply = Reply::Local(response);
+            if let Err(stop) = self.filter_response(&mut reply).await {
+                self.record.cause = Some(stop.cause());
+                return self.cut(stop.cause());
+            }
+            let Reply::Local(filtered) = reply else { return self.cut(&error::INTERNAL) };
+            response = filtered;
+        }
+        self.send_local(response).await
+    }
+
+    /// Writes an answer of the gateway's own that has passed the filters; its body passes them here.
+    pub(super) async fn send_local(&mut self, response: LocalResponse) -> Next {
+        self.can_keep &=
+            self.request_over && !(self.head.expects_continue() && self.head.body() != BodyKind::Empty);
+        let LocalResponse { mut head, body } = response;
+        let empty = self.head.method() == Method::Head || matches!(head.status(), 204 | 304);
+        let body = match body {
+            Body::Bytes(body) => body,
+            Body::File(range) => {
+                let core = self.client.core.handle.clone();
+                return Box::pin(self.send_stream(head, Box::new(FileSource::new(range, core)), empty)).await;
+            }
+            Body::Stream(source) => return Box::pin(self.send_stream(head, source, empty)).await,
+        };
+        let body = match self.change_local(body, empty) {
+            Ok(body) => body,
+            Err(cause) => {
+                self.record.cause = Some(cause);
+                return self.cut(cause); // nothing was sent, and what was to be sent is refused
+            }
+        };
+        self.record.status = head.status();
+        self.phase = Phase::Begun;
+        let mut out = self.client.core.take_buffer();
+        let mut connection = Vec::new();
+        self.write_connection(&mut connection);
+        write_answer(&mut head, body.len(), &connection, &mut out);
+        let body = if empty { Bytes::new() } else { body };
+        self.record.body_out = body.len() as u64;
+        self.record.sent += (out.len() + body.len()) as u64;
+        let apart = if body.len() > COPY_BYTES {
+            body
+        } else {
+            out.extend_from_slice(&body);
+            Bytes::new()
+        };
+        let written = match self.client.write_all_of(out, &apart).await {
+            Ok(()) => self.client.finish(&[]).await,
+            Err(cause) => Err(cause),
+        };
+        match written {
+            Ok(()) => self.next(),
+            Err(cause) => {
+                self.record.cause.get_or_insert(cause);
+                self.cut(cause)
+            }
+        }
+    }
+
+    /// Passes a whole body of our own through the filters that look at bodies.
+    fn change_local(&mut self, body: Bytes, empty: bool) -> Result<Bytes, &'static Cause> {
+        let Some(cx) = self.cx.as_mut().filter(|cx| !empty && !cx.response_bodies.is_empty()) else {
+            return Ok(body);
+        };
+        let seen = Seen { data: &body, mark: Mark::Last, trailers: None };
+        let changed = run_body_hooks(&self.local, cx, Direction::Response, seen).map_err(|r| r.cause)?;
+        Ok(changed.map_or(body, Bytes::from))
+    }
+
+    /// Writes an answer whose body is made while it is sent.
+    async fn send_stream(
+        &mut self,
+        mut head: ResponseHead,
+        mut source: Box<dyn BodySource>,
+        empty: bool,
+    ) -> Next {
+        let changed = self.cx.as_ref().is_some_and(|cx| cx.response_bodies.change());
+        let length = source.length().filter(|_| !changed);
+        let framing = match (length, self.head.version()) {
+            (Some(_), _) => Framing::Length,
+            (None, Version::Http11) => Framing::Chunked,
+            (None, _) => Framing::Close,
+        };
+        self.can_keep &= framing != Framing::Close || empty;
+        self.ends_with_connection = framing == Framing::Close;
+        self.record.status = head.status();
+        self.phase = Phase::Begun;
+        let mut out = self.client.core.take_buffer();
+        write_status(&head, &mut out);
+        head.headers.remove_known(Known::ContentLength);
+        head.headers.write_to(&mut out);
+        if matches!(head.status(), 204 | 304) {
+            // Neither has a body, nor a field that describes one (RFC 9110 §8.6).
+        } else if let Some(length) = length {
+            out.extend_from_slice(b"content-length: ");
+            out.extend_from_slice(itoa::Buffer::new().format(length).as_bytes());
+            out.extend_from_slice(b"\r\n");
+        } else if framing == Framing::Chunked {
+            out.extend_from_slice(b"transfer-encoding: chunked\r\n");
+        }
+        self.write_connection(&mut out);
+        out.extend_from_slice(b"\r\n");
+        let sent = if empty {
+            self.send_piece(out, Bytes::new()).await
+        } else {
+            self.send_pieces(out, &mut *source, framing).await
+        };
+        let sent = match sent {
+            Ok(()) => self.client.finish(&[]).await,
+            Err(cause) => Err(cause),
+        };
+        match sent {
+            Ok(()) => self.next(),
+            Err(cause) => self.broken_off(cause).await,
+        }
+    }
+
+    /// Writes pieces, behind `out`, until the source ends.
+    async fn send_pieces(
+        &mut self,
+        mut out: Vec<u8>,
+        source: &mut dyn BodySource,
+        framing: Framing,
+    ) -> Result<(), &'static Cause> {
+        let mut left = source.length();
+        loop {
+            let piece = self.next_piece(source).await?;
+            let (data, mark) = match piece {
+                Some(data) => (data, Mark::More),
+                None => (Bytes::new(), Mark::Last),
+            };
+            if let Some(left) = &mut left {
+                *left = left.checked_sub(data.len() as u64).ok_or(&error::SOURCE_FAILED)?;
+            }
+            self.record.body_out += data.len() as u64;
+            let changed = match &mut self.cx {
+                Some(cx) if !cx.response_bodies.is_empty() => {
+                    let seen = Seen { data: &data, mark, trailers: None };
+                    run_body_hooks(&self.local, cx, Direction::Response, seen).map_err(|r| r.cause)?
+                }
+                _ => None,
+            };
+            let data = changed.map_or(data, Bytes::from);
+            let apart = if framing == Framing::Chunked {
+                write_chunk(&data, &mut out);
+                Bytes::new()
+            } else {
+                data
+            };
+            if mark == Mark::Last {
+                if left.is_some_and(|left| left > 0) {
+                    return Err(&error::SOURCE_FAILED);
+                }
+                if framing == Framing::Chunked {
+                    write_last_chunk(&[], &mut out);
+                }
+                return self.send_piece(out, apart).await;
+            }
+            self.send_piece(std::mem::take(&mut out), apart).await?;
+            out = self.client.core.take_buffer();
+        }
+    }
+
+    async fn send_piece(&mut self, out: Vec<u8>, apart: Bytes) -> Result<(), &'static Cause> {
+        self.record.sent += (out.len() + apart.len()) as u64;
+        self.client.write_all_of(out, &apart).await
+    }
+
+    async fn next_piece(&mut self, source: &mut dyn BodySource) -> Result<Option<Bytes>, &'static Cause> {
+        let piece = poll_fn(|cx| source.poll_piece(cx));
+        let piece = unless_gone(self.client, tokio::time::timeout(SOURCE_TIMEOUT, piece)).await;
+        match piece {
+            Ok(Ok(piece)) => piece,
+            Ok(Err(_)) => Err(&error::SOURCE_FAILED),
+            Err(gone) => Err(gone.cause()),
+        }
+    }
+
+    /// Reads the whole body of an answer of our own, for a filter that decides by it. One that is in memory already costs
+    /// none: the limit is not for it.
+    pub(super) async fn gather_local(&mut self, body: Body, limit: usize) -> Result<Bytes, Stop> {
+        let mut source: Box<dyn BodySource> = match body {
+            Body::Bytes(body) => return Ok(body),
+            Body::File(range) => {
+                let core = self.client.core.handle.clone();
+                Box::new(FileSource::new(range, core))
+            }
+            Body::Stream(source) => source,
+        };
+        let mut whole = Vec::new();
+        loop {
+            match self.next_piece(&mut *source).await {
+                Ok(Some(piece)) => whole.extend_from_slice(&piece),
+                Ok(None) => return Ok(whole.into()),
+                Err(cause) if cause.status == 0 && *cause != error::SOURCE_FAILED => {
+                    return Err(Stop::Cut(cause));
+                }
+                Err(_) => return Err(Stop::refuse(&error::INTERNAL)),
+            }
+            if whole.len() > limit {
+                return Err(Stop::refuse(&error::RESPONSE_TOO_LARGE));
+            }
+        }
+    }
+}
+
+/// The head of an answer of our own with a body of that length; `connection` is what it says about the connection.
+pub(crate) fn write_answer(head: &mut ResponseHead, length: usize, connection: &[u8], out: &mut Vec<u8>) {
+    write_status(head, out);
+    head.headers.remove_known(Known::ContentLength);
+    head.headers.write_to(out);
+    if !matches!(head.status(), 204 | 304) {
+        out.extend_from_slice(b"content-length: ");
+        out.extend_from_slice(itoa::Buffer::new().format(length).as_bytes());
+        out.extend_from_slice(b"\r\n");
+    }
+    out.extend_from_slice(connection);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// A read under way.
+type Reading = Waiting<'static, Result<std::io::Result<Vec<u8>>, &'static Cause>>;
+
+/// Reads a part of a file off the core's thread, a piece ahead of the client at most.
+struct FileSource {
+    range: FileRange,
+    core: CoreHandle,
+    reading: Option<Reading>,
+}
+
+impl FileSource {
+    fn new(range: FileRange, core: CoreHandle) -> Self {
+        Self { range, core, reading: None }
+    }
+
+    fn read(&self) -> Reading {
+        let (core, file, offset) = (self.core.clone(), self.range.file.clone(), self.range.offset);
+        let length = self.range.length.min(FILE_BYTES) as usize;
+        let read = move || {
+            let mut piece = vec![0; length];
+            file.read_exact_at(&mut piece, offset).map(|()| piece)
+        };
+        Box::pin(async move { core.blocking(read).await })
+    }
+}
+
+impl BodySource for FileSource {
+    fn length(&self) -> Option<u64> {
+        Some(self.range.length)
+    }
+
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, &'static Cause>> {
+        if self.range.length == 0 {
+            return Poll::Ready(Ok(None));
+        }
+        if self.reading.is_none() {
+            self.reading = Some(self.read());
+        }
+        let Some(reading) = &mut self.reading else { return Poll::Ready(Ok(None)) };
+        let read = ready!(reading.as_mut().poll(cx));
+        self.reading = None;
+        let piece = read?.map_err(|_| &error::SOURCE_FAILED)?;
+        self.range.offset += piece.len() as u64;
+        self.range.length -= piece.len() as u64;
+        Poll::Ready(Ok(Some(piece.into())))
+    }
+}

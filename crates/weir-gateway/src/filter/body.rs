@@ -1,0 +1,212 @@
+//! What bodies are made of: what a filter does with one, its pieces, and the answers that filters give.
+
+use bytes::Bytes;
+use smallvec::SmallVec;
+use std::fmt;
+use std::fs::File;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use weir_h1::FieldName;
+pub use weir_wire::relay::Mark;
+use weir_wire::relay::Seen;
+
+use crate::error::Cause;
+
+/// What a filter does with a body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BodyUse {
+    /// It may replace pieces: the message goes on without a length, in chunks or as long as its stream.
+    Change,
+    /// It does not look.
+    Pass,
+    /// It looks at each piece, and may refuse. A length stays.
+    Watch,
+    /// It wants all of it, at most so many bytes, before it sees the head: [`Cx::whole`](super::Cx::whole). A longer one is
+    /// refused: 413 from a client, 502 from an upstream.
+    Whole(usize),
+}
+
+/// The filters that see a body, in the order in which they do. Empty for most exchanges.
+#[derive(Debug, Default)]
+pub(crate) struct BodyHooks(SmallVec<[(u32, BodyUse); 2]>);
+
+impl BodyHooks {
+    /// One more. What has its body whole sees no pieces.
+    pub(crate) fn add(&mut self, filter: u32, body: BodyUse) {
+        if matches!(body, BodyUse::Change | BodyUse::Watch) {
+            self.0.push((filter, body));
+        }
+    }
+
+    /// One of them, copied out, so that its hook can have the context that holds this.
+    pub(crate) fn get(&self, at: usize) -> Option<(u32, BodyUse)> {
+        self.0.get(at).copied()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether one of them may replace pieces.
+    pub(crate) fn change(&self) -> bool {
+        self.0.iter().any(|(_, body)| *body == BodyUse::Change)
+    }
+
+    /// They have seen all of it.
+    pub(crate) fn clear(&mut self) {
+        self.0.clear();
+    }
+}
+
+/// A piece of a body on its way through: as it was read, or replaced.
+#[derive(Debug)]
+pub struct Piece<'a> {
+    data: &'a [u8],
+    replaced: Option<Vec<u8>>,
+    mark: Mark,
+    trailers: Option<&'a mut Vec<u8>>,
+}
+
+impl<'a> Piece<'a> {
+    /// A piece as read; `last` when the message ends with it (it may then be empty).
+    pub const fn new(data: &'a [u8], last: bool) -> Self {
+        Self { data, replaced: None, mark: if last { Mark::Last } else { Mark::More }, trailers: None }
+    }
+
+    /// The place where the sender pauses.
+    pub const fn pause() -> Self {
+        Self { data: &[], replaced: None, mark: Mark::Pause, trailers: None }
+    }
+
+    pub(crate) const fn seen(seen: Seen<'a>) -> Self {
+        Self { data: seen.data, replaced: None, mark: seen.mark, trailers: seen.trailers }
+    }
+
+    /// The bytes.
+    pub fn data(&self) -> &[u8] {
+        self.replaced.as_deref().unwrap_or(self.data)
+    }
+
+    /// Whether the message ends with this piece.
+    pub const fn is_last(&self) -> bool {
+        matches!(self.mark, Mark::Last)
+    }
+
+    /// Whether the sender pauses here: there is no data but what a filter before this one lets go. One that holds some back
+    /// lets it go too, by [`Piece::replace`].
+    pub const fn is_pause(&self) -> bool {
+        matches!(self.mark, Mark::Pause)
+    }
+
+    /// A trailer of the message; only with the last piece.
+    pub fn trailer(&self, name: &str) -> Option<&[u8]> {
+        let lines = self.trailers.as_deref()?.split(|&b| b == b'\n');
+        let mut fields = lines.filter_map(|line| {
+            let colon = line.iter().position(|&b| b == b':')?;
+            Some((line.get(..colon)?, line.get(colon + 1..)?.trim_ascii()))
+        });
+        fields.find(|(n, _)| n.eq_ignore_ascii_case(name.as_bytes())).map(|(_, value)| value)
+    }
+
+    /// Replaces the trailers of the message; only with the last piece of a body that this filter said it changes. Values
+    /// that may not be emitted are left out.
+    pub fn set_trailers(&mut self, fields: &[(FieldName, Vec<u8>)]) {
+        let Some(trailers) = &mut self.trailers else { return };
+        trailers.clear();
+        for (name, value) in fields {
+            if value.iter().all(|&b| b == b'\t' || (b >= 0x20 && b != 0x7f)) {
+                trailers.extend_from_slice(name.as_str().as_bytes());
+                trailers.extend_from_slice(b": ");
+                trailers.extend_from_slice(value);
+                trailers.extend_from_slice(b"\r\n");
+            }
+        }
+    }
+
+    pub(crate) fn into_replaced(self) -> Option<Vec<u8>> {
+        self.replaced
+    }
+
+    /// Replaces the bytes; an empty vector swallows them. Counts only where the filter said [`BodyUse::Change`].
+    pub fn replace(&mut self, data: Vec<u8>) {
+        self.replaced = Some(data);
+    }
+}
+
+/// A response that a filter made.
+#[derive(Debug)]
+pub struct Answer {
+    /// Status code, 200 to 599.
+    pub status: u16,
+    /// Fields, without framing ones: Content-Length is written by the gateway.
+    pub headers: Vec<(FieldName, Vec<u8>)>,
+    /// The body.
+    pub body: Body,
+}
+
+/// The body of an answer.
+pub enum Body {
+    /// Bytes, shared: many answers at once can have the same, and none copies them.
+    Bytes(Bytes),
+    /// A part of a file, read as it is sent, off the core's thread.
+    File(FileRange),
+    /// Made while it is sent.
+    Stream(Box<dyn BodySource>),
+}
+
+/// A part of a file.
+#[derive(Clone, Debug)]
+pub struct FileRange {
+    /// The file.
+    pub file: Arc<File>,
+    /// Where the part begins.
+    pub offset: u64,
+    /// How long it is. A file that has become shorter cuts the response.
+    pub length: u64,
+}
+
+/// Where the body of an answer comes from, piece by piece.
+pub trait BodySource {
+    /// The whole length, if it is known: it is promised to the client, and a source that brings more or less is cut.
+    fn length(&self) -> Option<u64>;
+
+    /// The next piece; `None` at the end.
+    ///
+    /// # Errors
+    /// The cause for which the response is cut.
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, &'static Cause>>;
+}
+
+impl Default for Body {
+    fn default() -> Self {
+        Self::Bytes(Bytes::new())
+    }
+}
+
+impl From<Bytes> for Body {
+    fn from(bytes: Bytes) -> Self {
+        Self::Bytes(bytes)
+    }
+}
+
+impl From<String> for Body {
+    fn from(text: String) -> Self {
+        Self::Bytes(text.into())
+    }
+}
+
+impl From<Vec<u8>> for Body {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self::Bytes(bytes.into())
+    }
+}
+
+impl fmt::Debug for Body {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bytes(bytes) => f.debug_tuple("Bytes").field(bytes).finish(),
+            Self::File(range) => f.debug_tuple("File").field(range).finish(),
+            Self::Stream(source) => f.debug_tuple("Stream").field(&source.length()).finish(),
+        }
+    }
+}

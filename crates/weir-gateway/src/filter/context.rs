@@ -1,0 +1,214 @@
+//! What a filter knows of its exchange beside the heads: the context, the route, the consumers.
+
+use super::{BodyHooks, CallAnswer, CallRequest, CoreHandle};
+use crate::error::Cause;
+use crate::route::{Captures, RouteId, Table};
+use bytes::Bytes;
+use smallvec::SmallVec;
+use std::any::Any;
+use std::collections::HashMap;
+use std::fmt;
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+use weir_h1::RequestHead;
+
+/// Who calls, as written under `consumers`.
+#[derive(Debug, Default)]
+pub struct Consumer {
+    /// The key under `consumers`.
+    pub name: String,
+    /// Index of its plan among the plans of the snapshot.
+    pub plan: Option<usize>,
+    /// Networks it may call from; empty for anywhere.
+    pub allow_ips: Vec<ipnet::IpNet>,
+    /// Its credentials, under the name of the filter that reads them.
+    pub credentials: HashMap<String, Vec<String>>,
+}
+
+/// All consumers of a snapshot, in the order written.
+pub type Consumers = Arc<[Consumer]>;
+
+/// What all exchanges of one route on one core share with its filters.
+pub struct RouteScope {
+    /// Name of the route.
+    pub name: Arc<str>,
+    /// The table it stands in, and where: for captures.
+    pub matched: Option<(Arc<Table>, RouteId)>,
+    /// All consumers.
+    pub consumers: Consumers,
+    /// What the core does for filters.
+    pub core: CoreHandle,
+}
+
+/// What a filter knows of the exchange beside the heads.
+pub struct Cx {
+    /// The client's address: the peer's, or the one that a trusted proxy told.
+    pub client: IpAddr,
+    /// Whether the client's connection is TLS.
+    pub tls: bool,
+    /// The id of the request, once `request_id` has given one: for the log.
+    pub request_id: Option<String>,
+    pub(crate) scope: Rc<RouteScope>,
+    pub(crate) consumer: Option<usize>,
+    pub(crate) filter: u32,
+    /// Who sees the body of the request, and of the response.
+    pub(crate) request_bodies: BodyHooks,
+    pub(crate) response_bodies: BodyHooks,
+    /// The body of the message that is looked at, where a filter asked for all of it.
+    pub(crate) whole: Option<Bytes>,
+    /// The request's, once all filters have seen its head: what every attempt sends.
+    pub(crate) request_whole: Option<Bytes>,
+    /// The attempt that filters were shown: when it began, its number, its upstream and endpoint.
+    pub(crate) attempt: Option<(Instant, u32, Arc<str>, Arc<str>)>,
+    states: Vec<(u32, Box<dyn Any>)>,
+    notes: SmallVec<[(u32, u64); 4]>,
+    random: u64,
+}
+
+impl fmt::Debug for Cx {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cx")
+            .field("client", &self.client)
+            .field("route", &self.scope.name)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Cx {
+    /// What an exchange knows when it begins. `random` seeds [`Cx::new_id`].
+    pub fn new(scope: Rc<RouteScope>, client: IpAddr, tls: bool, random: u64) -> Self {
+        Self {
+            client,
+            tls,
+            request_id: None,
+            scope,
+            consumer: None,
+            filter: 0,
+            request_bodies: BodyHooks::default(),
+            response_bodies: BodyHooks::default(),
+            whole: None,
+            request_whole: None,
+            attempt: None,
+            states: Vec::new(),
+            notes: SmallVec::new(),
+            random,
+        }
+    }
+
+    /// Name of the route.
+    pub fn route(&self) -> &str {
+        &self.scope.name
+    }
+
+    /// The parts of the path that the route's pattern captured, from the path by which it was matched.
+    pub fn captures<'a>(&'a self, head: &'a RequestHead) -> Option<Captures<'a, 'a>> {
+        self.scope.matched.as_ref().map(|(table, route)| table.captures(*route, head.routed_path()))
+    }
+
+    /// All consumers of the config.
+    pub fn consumers(&self) -> &Consumers {
+        &self.scope.consumers
+    }
+
+    /// Who calls, once a filter has said so.
+    pub fn consumer(&self) -> Option<&Consumer> {
+        self.consumer.and_then(|i| self.scope.consumers.get(i))
+    }
+
+    /// The index of who calls among [`Cx::consumers`].
+    pub const fn consumer_index(&self) -> Option<usize> {
+        self.consumer
+    }
+
+    /// Says who calls. The filters of the consumer's plan run next.
+    pub const fn set_consumer(&mut self, index: usize) {
+        self.consumer = Some(index);
+    }
+
+    /// This filter's state in this exchange, made on first use.
+    pub fn state<T: Default + 'static>(&mut self) -> &mut T {
+        let filter = self.filter;
+        let at = match self.states.iter().position(|(f, s)| *f == filter && s.is::<T>()) {
+            Some(at) => at,
+            None => {
+                self.states.push((filter, Box::<T>::default()));
+                self.states.len() - 1
+            }
+        };
+        self.states[at].1.downcast_mut().expect("the position was found by this very type")
+    }
+
+    /// This filter's number in this exchange, at first 0: state that needs no allocation.
+    pub fn note(&mut self) -> &mut u64 {
+        let filter = self.filter;
+        let at = self.notes.iter().position(|(f, _)| *f == filter).unwrap_or_else(|| {
+            self.notes.push((filter, 0));
+            self.notes.len() - 1
+        });
+        &mut self.notes[at].1
+    }
+
+    /// The filters have new indexes: their position in `old`.
+    pub(crate) fn renumber(&mut self, scope: Rc<RouteScope>, old: &[u32]) {
+        let new = |index: &mut u32| *index = old.iter().position(|o| o == index).unwrap_or(old.len()) as u32;
+        self.states.iter_mut().for_each(|(index, _)| new(index));
+        self.notes.iter_mut().for_each(|(index, _)| new(index));
+        self.request_bodies.clear(); // a tunnel has no bodies
+        self.response_bodies.clear();
+        self.scope = scope;
+    }
+
+    /// A new id: 128 random bits as 32 hexadecimal digits. Unique, not secret.
+    pub fn new_id(&mut self) -> [u8; 32] {
+        let mut id = [0u8; 32];
+        for half in id.chunks_exact_mut(16) {
+            let mut bits = self.next_random();
+            for digit in half {
+                *digit = b"0123456789abcdef"[(bits & 15) as usize];
+                bits >>= 4;
+            }
+        }
+        id
+    }
+
+    /// The whole body of the message whose head this filter sees, if it said [`BodyUse::Whole`].
+    pub fn whole(&self) -> &[u8] {
+        self.whole.as_deref().unwrap_or_default()
+    }
+
+    /// The same, shared: to be kept or sent elsewhere without a copy.
+    pub fn share_whole(&self) -> Bytes {
+        self.whole.clone().unwrap_or_default()
+    }
+
+    /// Replaces a body that this filter asked for whole. The head's length follows.
+    pub fn set_whole(&mut self, body: impl Into<Bytes>) {
+        if let Some(whole) = &mut self.whole {
+            *whole = body.into();
+        }
+    }
+
+    /// The core that this exchange runs on, for calls, tasks and blocking work.
+    pub fn core(&self) -> &CoreHandle {
+        &self.scope.core
+    }
+
+    /// Sends a request of the filter's own to an upstream. Only from [`Filter::wait`](super::Filter::wait).
+    ///
+    /// # Errors
+    /// The cause for which there was no answer.
+    pub async fn call(&self, upstream: &str, request: CallRequest) -> Result<CallAnswer, &'static Cause> {
+        self.scope.core.call(upstream, request).await
+    }
+
+    /// SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
+    fn next_random(&mut self) -> u64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.random;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}
