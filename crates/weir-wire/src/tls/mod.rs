@@ -1,16 +1,18 @@
 //! TLS by rustls: the only place that knows it.
 //!
 //! `server` holds certificates chosen by name and the policy of a listener; `client` holds the policy towards an
-//! upstream; `der` looks into certificates, `fault` says what failed. Both policies are built when a config is compiled and shared by all cores.
+//! upstream; `tickets` the keys by which clients resume; `der` looks into certificates, `fault` says what failed. Both policies are built when a config is compiled and shared by all cores.
 
 mod client;
 mod der;
 mod fault;
 mod server;
+mod tickets;
 
 pub use client::ClientTls;
 pub use fault::{TlsFault, explained, fault_of};
-pub use server::{ClientAuth, Identity, ServerTls, Tickets, versions};
+pub use server::{ClientAuth, Identity, ServerTls, versions};
+pub use tickets::Tickets;
 
 use rustls::ProtocolVersion;
 use rustls::pki_types::pem::PemObject;

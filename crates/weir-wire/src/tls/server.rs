@@ -1,14 +1,12 @@
 //! TLS towards clients: certificates by name, client certificates, tickets.
 
 use super::der::element;
-use super::{TlsError, TlsStream, read_certificates, read_key, socket_of};
+use super::{Tickets, TlsError, TlsStream, read_certificates, read_key, socket_of};
 use crate::Stream;
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::{
-    ClientHello, NoServerSessionStorage, ProducesTickets, ResolvesServerCert, WebPkiClientVerifier,
-};
+use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
 use rustls::{RootCertStore, ServerConfig, SignatureAlgorithm, SupportedProtocolVersion};
 use std::collections::HashMap;
@@ -37,30 +35,6 @@ pub enum ClientAuth {
     Optional(PathBuf),
     /// Without a valid one the handshake fails.
     Required(PathBuf),
-}
-
-/// The keys of session tickets: the same on every core and after a reload, so that a client can resume there; shared only
-/// between equal policies, because who resumes shows no certificate again.
-/// Rotated every six hours by rustls; a key is accepted for twice that. (A ticket key kept longer would put past
-/// sessions at risk: RFC 8446 appendix E.6.)
-#[derive(Clone)]
-pub struct Tickets(Arc<dyn ProducesTickets>);
-
-impl Tickets {
-    /// Fresh keys.
-    ///
-    /// # Errors
-    /// When the system gives no randomness.
-    pub fn new() -> Result<Self, TlsError> {
-        let made = aws_lc_rs::Ticketer::new().map_err(|e| TlsError(format!("session tickets: {e}")))?;
-        Ok(Self(made))
-    }
-}
-
-impl fmt::Debug for Tickets {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Tickets")
-    }
 }
 
 /// The TLS policy of a listener.
@@ -133,7 +107,7 @@ impl ServerTls {
         };
         let mut config = builder.with_cert_resolver(Arc::new(Certificates::new(loaded)?));
         config.alpn_protocols = alpn.iter().map(|p| p.to_vec()).collect();
-        config.ticketer = Arc::clone(&tickets.0);
+        config.ticketer = tickets.producer();
         config.session_storage = Arc::new(NoServerSessionStorage {}); // tickets do it without memory of ours
         config.send_tls13_tickets = 2;
         config.max_fragment_size = None;
