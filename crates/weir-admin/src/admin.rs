@@ -1,18 +1,19 @@
 //! The admin listener's thread: starts it, follows the config, ends it.
 
 use crate::api::Api;
-use crate::server::Server;
+use crate::server::{Server, SocketFile};
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::runtime::Runtime;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{mpsc as mpsc_tokio, oneshot, watch};
+use tokio::task::JoinSet;
 use weir_gateway::Gateway;
 use weir_gateway::config::Config;
 use weir_gateway::config::schema::{AdminAddress, ListenAddress};
 use weir_telemetry::log;
-use weir_wire::listen::Address;
+use weir_wire::listen::{Address, BoundSocket};
 
 /// Most threads for calls that block, such as a reload. Further ones wait in line.
 const BLOCKING_THREADS: usize = 4;
@@ -27,9 +28,36 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Admin {
     address: Shown,
+    orders: mpsc_tokio::UnboundedSender<Order>,
     end: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
+
+/// What the process can do beside what the gateway can, and what it began with.
+#[derive(Default)]
+pub struct Process {
+    /// The sockets of the address that the process before this one had, and the address.
+    pub inherited: Option<(Address, Vec<BoundSocket>)>,
+    /// Puts another process in the place of this one, and returns its id; `None` where there is no such thing.
+    pub upgrade: Option<Upgrade>,
+}
+
+/// See [`Process::upgrade`]. May block until the other process is ready.
+pub type Upgrade = Arc<dyn Fn() -> Result<u32, String> + Send + Sync>;
+
+/// A way to a running admin listener, from any thread.
+#[derive(Clone, Debug)]
+pub struct Handle(mpsc_tokio::UnboundedSender<Order>);
+
+/// What the listener's thread is told.
+#[derive(Debug)]
+enum Order {
+    Leave { done: mpsc::Sender<()> },
+    Lend { to: mpsc::Sender<(Address, Address, BoundSocket)> },
+}
+
+/// How long an order may take.
+const ORDER_WAIT: Duration = Duration::from_secs(2);
 
 /// The address as bound, shared with whoever asks.
 type Shown = Arc<Mutex<Option<Address>>>;
@@ -43,6 +71,14 @@ impl Admin {
     /// # Errors
     /// Why it cannot listen; names the process that does.
     pub fn start(gateway: Gateway) -> Result<Self, String> {
+        Self::start_in(gateway, Process::default())
+    }
+
+    /// As [`Admin::start`], for a process that began with open sockets, or can be replaced.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn start_in(gateway: Gateway, process: Process) -> Result<Self, String> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .max_blocking_threads(BLOCKING_THREADS)
@@ -50,18 +86,24 @@ impl Admin {
             .build()
             .map_err(|e| format!("admin: {e}"))?;
         let (end, ended) = oneshot::channel();
+        let (orders, ordered) = mpsc_tokio::unbounded_channel();
         let (started, start) = mpsc::channel();
         let address = Shown::default();
         let shown = Arc::clone(&address);
         let thread = std::thread::Builder::new()
             .name("weir-admin".to_owned())
-            .spawn(move || run(runtime, gateway, &shown, &started, ended))
+            .spawn(move || run(runtime, gateway, process, &shown, &started, ordered, ended))
             .map_err(|e| format!("admin: {e}"))?;
         match start.recv() {
-            Ok(Ok(())) => Ok(Self { address, end: Some(end), thread: Some(thread) }),
+            Ok(Ok(())) => Ok(Self { address, orders, end: Some(end), thread: Some(thread) }),
             Ok(Err(e)) => Err(format!("admin.address: {e}")),
             Err(mpsc::RecvError) => Err("admin: its thread ended".to_owned()),
         }
+    }
+
+    /// A way to it from other threads.
+    pub fn handle(&self) -> Handle {
+        Handle(self.orders.clone())
     }
 
     /// Where it listens now, with the real port; `None` while it is off.
@@ -79,20 +121,46 @@ impl Drop for Admin {
     }
 }
 
+// === impl Handle ===
+
+impl Handle {
+    /// The listening socket once more, for the process that takes this one's place: the address as written, the address
+    /// as bound, and the socket. `None` while the listener is off.
+    pub fn lend(&self) -> Option<(Address, Address, BoundSocket)> {
+        let (to, lent) = mpsc::channel();
+        self.0.send(Order::Lend { to }).ok()?;
+        lent.recv_timeout(ORDER_WAIT).ok()
+    }
+
+    /// Stops listening, because another process does on the same socket. What is under way is answered.
+    pub fn leave(&self) {
+        let (done, left) = mpsc::channel();
+        if self.0.send(Order::Leave { done }).is_ok() {
+            let _ = left.recv_timeout(ORDER_WAIT); // hung up on when it is done
+        }
+    }
+}
+
 // === the thread ===
 
 fn run(
     runtime: Runtime,
     gateway: Gateway,
+    process: Process,
     shown: &Shown,
     started: &mpsc::Sender<io::Result<()>>,
+    ordered: mpsc_tokio::UnboundedReceiver<Order>,
     ended: oneshot::Receiver<()>,
 ) {
     runtime.block_on(async {
         let mut configs = gateway.configs();
-        let api = Arc::new(Api::new(gateway));
+        let api = Arc::new(Api::new(gateway, process.upgrade));
         let first = wanted(&configs.borrow_and_update());
-        let server = match first.map(|address| Server::start(&address, &api)).transpose() {
+        let begin = |address: Address| match process.inherited {
+            Some((actual, sockets)) => Server::take_over(address, actual, sockets, &api),
+            None => Server::start(&address, &api),
+        };
+        let server = match first.map(begin).transpose() {
             Ok(server) => server,
             Err(e) => {
                 let _ = started.send(Err(e)); // `start` waits for it
@@ -101,12 +169,13 @@ fn run(
         };
         show(shown, server.as_ref());
         let _ = started.send(Ok(()));
-        if let Some(server) = follow(server, configs, &api, shown, ended).await {
+        let mut under_way = JoinSet::new();
+        if let Some(server) = follow(server, configs, &api, shown, ordered, ended, &mut under_way).await {
             show(shown, None);
-            let mut connections = server.close().await;
-            let finish = async { while connections.join_next().await.is_some() {} };
-            let _ = tokio::time::timeout(LAST_WORDS, finish).await;
+            leave(Some(server), SocketFile::Remove, &mut under_way).await;
         }
+        let finish = async { while under_way.join_next().await.is_some() {} };
+        let _ = tokio::time::timeout(LAST_WORDS, finish).await;
     });
     // A reload that still runs is not waited for.
     runtime.shutdown_background();
@@ -129,18 +198,25 @@ fn show(shown: &Shown, server: Option<&Server>) {
     *shown.lock().unwrap_or_else(PoisonError::into_inner) = now;
 }
 
-/// Moves to another address whenever the config says so. Returns what serves when the end comes.
+/// Moves to another address whenever the config says so. Returns what serves when the end comes; `under_way` gets the
+/// connections of what was closed before.
 async fn follow(
     mut server: Option<Server>,
     mut configs: watch::Receiver<Arc<Config>>,
     api: &Arc<Api>,
     shown: &Shown,
+    mut ordered: mpsc_tokio::UnboundedReceiver<Order>,
     mut ended: oneshot::Receiver<()>,
+    under_way: &mut JoinSet<()>,
 ) -> Option<Server> {
     loop {
         tokio::select! {
             biased;
             _ = &mut ended => return server,
+            Some(order) = ordered.recv() => {
+                server = obey(order, server, shown, under_way).await;
+                continue;
+            }
             changed = configs.changed() => if changed.is_err() { return server },
         }
         let wanted = wanted(&configs.borrow_and_update());
@@ -148,23 +224,50 @@ async fn follow(
             continue;
         }
         let before = server.as_ref().map(|server| server.actual.clone());
-        server = rebind(server, wanted, api).await;
+        server = rebind(server, wanted, api, under_way).await;
         if server.as_ref().map(|server| &server.actual) != before.as_ref() {
             show(shown, server.as_ref());
         }
     }
 }
 
+async fn obey(
+    order: Order,
+    server: Option<Server>,
+    shown: &Shown,
+    under_way: &mut JoinSet<()>,
+) -> Option<Server> {
+    match order {
+        Order::Lend { to } => {
+            if let Some(Ok(lent)) = server.as_ref().map(Server::lend) {
+                let _ = to.send(lent); // whoever asked may have given up
+            }
+            server
+        }
+        Order::Leave { done } => {
+            show(shown, None);
+            leave(server, SocketFile::Keep, under_way).await;
+            drop(done);
+            None
+        }
+    }
+}
+
 /// Serves the new address instead of the old one; the old one still, if the new one cannot be bound.
-async fn rebind(old: Option<Server>, wanted: Option<Address>, api: &Arc<Api>) -> Option<Server> {
+async fn rebind(
+    old: Option<Server>,
+    wanted: Option<Address>,
+    api: &Arc<Api>,
+    under_way: &mut JoinSet<()>,
+) -> Option<Server> {
     let Some(wanted) = wanted else {
         log::info("admin is off", &[]);
-        leave(old).await;
+        leave(old, SocketFile::Remove, under_way).await;
         return None;
     };
     match Server::start(&wanted, api) {
         Ok(new) => {
-            leave(old).await;
+            leave(old, SocketFile::Remove, under_way).await;
             return Some(new);
         }
         // 127.0.0.1:9180 → 0.0.0.0:9180: it may be ourselves who hold it.
@@ -177,7 +280,7 @@ async fn rebind(old: Option<Server>, wanted: Option<Address>, api: &Arc<Api>) ->
         }
     }
     let before = old.as_ref().map(|old| old.asked.clone());
-    leave(old).await;
+    leave(old, SocketFile::Remove, under_way).await;
     match Server::start(&wanted, api) {
         Ok(new) => Some(new),
         Err(e) => {
@@ -199,9 +302,10 @@ fn overlap(old: &Server, wanted: &Address) -> bool {
 }
 
 /// Frees the address. What is under way there ends by itself.
-async fn leave(old: Option<Server>) {
+async fn leave(old: Option<Server>, file: SocketFile, under_way: &mut JoinSet<()>) {
+    while under_way.try_join_next().is_some() {} // what has ended meanwhile
     if let Some(old) = old {
-        let mut connections = old.close().await;
-        tokio::spawn(async move { while connections.join_next().await.is_some() {} });
+        let mut connections = old.close(file).await;
+        under_way.spawn(async move { while connections.join_next().await.is_some() {} });
     }
 }

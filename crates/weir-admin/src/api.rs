@@ -1,5 +1,6 @@
 //! The endpoints of the admin listener: one row each in [`ENDPOINTS`], one arm each in [`Api::run`].
 
+use crate::admin::Upgrade;
 use crate::answer::{self, Answer};
 use crate::guard::{self, Access, Caller};
 use crate::page;
@@ -41,6 +42,7 @@ enum Action {
     Readyz,
     Reload,
     Status,
+    Upgrade,
 }
 
 /// All of them, as the page lists them.
@@ -82,6 +84,12 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         action: Action::Drain,
         access: Access::Guarded,
     },
+    Endpoint {
+        path: "/upgrade",
+        meaning: "starts the program that lies at its path now, and gives way to it",
+        action: Action::Upgrade,
+        access: Access::Guarded,
+    },
 ];
 
 /// What the endpoints work on.
@@ -89,6 +97,7 @@ pub(crate) struct Api {
     gateway: Gateway,
     configs: watch::Receiver<Arc<Config>>,
     drain_asked: AtomicBool,
+    upgrade: Option<Upgrade>,
 }
 
 // === impl Endpoint ===
@@ -97,7 +106,7 @@ impl Endpoint {
     /// The methods it takes, as in Allow.
     pub(crate) const fn methods(&self) -> &'static str {
         match self.action {
-            Action::Drain | Action::Reload => "POST",
+            Action::Drain | Action::Reload | Action::Upgrade => "POST",
             Action::Healthz | Action::Metrics | Action::Page | Action::Readyz | Action::Status => "GET, HEAD",
         }
     }
@@ -110,8 +119,8 @@ impl Endpoint {
 // === impl Api ===
 
 impl Api {
-    pub(crate) fn new(gateway: Gateway) -> Self {
-        Self { configs: gateway.configs(), gateway, drain_asked: AtomicBool::new(false) }
+    pub(crate) fn new(gateway: Gateway, upgrade: Option<Upgrade>) -> Self {
+        Self { configs: gateway.configs(), gateway, drain_asked: AtomicBool::new(false), upgrade }
     }
 
     /// Answers one request. HEAD is answered like GET; the server leaves the body out.
@@ -165,6 +174,7 @@ impl Api {
             Action::Status => {
                 self.with_status(|status| answer::json(StatusCode::OK, &document(status))).await
             }
+            Action::Upgrade => self.upgrade(peer).await,
         }
     }
 
@@ -196,6 +206,19 @@ impl Api {
                 let detail = "the config has errors; the one before runs on";
                 answer::problem_with(StatusCode::UNPROCESSABLE_ENTITY, detail, members)
             }
+        })
+        .await
+    }
+
+    /// Answers when the new process serves, or when it is known why it does not.
+    async fn upgrade(&self, peer: Peer) -> Answer {
+        log::info("upgrade asked for", &[("peer", &peer)]);
+        let Some(upgrade) = self.upgrade.clone() else {
+            return answer::problem(StatusCode::NOT_IMPLEMENTED, "this program cannot replace itself");
+        };
+        elsewhere(move || match upgrade() {
+            Ok(pid) => answer::json(StatusCode::OK, &json!({ "pid": pid, "was": std::process::id() })),
+            Err(why) => answer::problem(StatusCode::CONFLICT, &why),
         })
         .await
     }

@@ -17,6 +17,9 @@ const QUICK: Duration = Duration::from_secs(10);
 /// How long a reload may take: names may have to be resolved and large files read.
 const RELOAD: Duration = Duration::from_secs(60);
 
+/// How long an upgrade may take: a little longer than the old process waits for the new one.
+const UPGRADE: Duration = Duration::from_secs(75);
+
 /// How long a connection may take to come about.
 const CONNECT: Duration = Duration::from_secs(3);
 
@@ -77,6 +80,15 @@ pub fn status(address: &str, token: Option<&str>) -> Result<Answer, ClientError>
 /// As with [`status`].
 pub fn reload(address: &str, token: Option<&str>) -> Result<Answer, ClientError> {
     call(address, "POST /reload", token, RELOAD)
+}
+
+/// Has the Weir at `address` give way to the program that lies at its path now: `POST /upgrade`. Returns when that serves.
+/// An answer of 409 says why it does not.
+///
+/// # Errors
+/// As with [`status`].
+pub fn upgrade(address: &str, token: Option<&str>) -> Result<Answer, ClientError> {
+    call(address, "POST /upgrade", token, UPGRADE)
 }
 
 /// Has the Weir at `address` finish what is under way and end: `POST /drain`. Returns when that has begun.

@@ -21,4 +21,4 @@ mod guard;
 mod page;
 mod server;
 
-pub use admin::Admin;
+pub use admin::{Admin, Handle, Process, Upgrade};

@@ -48,7 +48,16 @@ pub(crate) struct Server {
     /// The address as bound: with the real port.
     pub(crate) actual: Address,
     close: watch::Sender<bool>,
-    accepting: JoinHandle<JoinSet<()>>,
+    listeners: Vec<Arc<Listener>>,
+    accepting: Vec<JoinHandle<JoinSet<()>>>,
+}
+
+/// What becomes of the file of a Unix socket when it is closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SocketFile {
+    /// Another process listens on it.
+    Keep,
+    Remove,
 }
 
 /// What was accepted, without the streams that stay with their thread.
@@ -86,24 +95,44 @@ impl Server {
         if let Address::Unix(path) = &bound.address {
             only_for_owner(path)?;
         }
-        let socket = bound.sockets.into_iter().next();
-        let socket = socket.ok_or_else(|| io::Error::other("no socket was bound"))?;
-        Self::serve(asked.clone(), bound.address, socket, Arc::clone(api))
+        Self::take_over(asked.clone(), bound.address, bound.sockets, api)
     }
 
-    fn serve(asked: Address, actual: Address, socket: BoundSocket, api: Arc<Api>) -> io::Result<Self> {
-        let listener = Listener::new(socket)?;
+    /// Serves sockets that are open already. Within the runtime.
+    ///
+    /// # Errors
+    /// When the runtime cannot take them.
+    pub(crate) fn take_over(
+        asked: Address,
+        actual: Address,
+        sockets: Vec<BoundSocket>,
+        api: &Arc<Api>,
+    ) -> io::Result<Self> {
+        let listeners = sockets.into_iter().map(|s| Listener::new(s).map(Arc::new));
+        let listeners: Vec<_> = listeners.collect::<io::Result<_>>()?;
         let (close, closing) = watch::channel(false);
-        let accepting = tokio::spawn(accept(listener, api, closing));
-        Ok(Self { asked, actual, close, accepting })
+        let accepting =
+            listeners.iter().map(|l| tokio::spawn(accept(Arc::clone(l), Arc::clone(api), closing.clone())));
+        let accepting = accepting.collect();
+        Ok(Self { asked, actual, close, listeners, accepting })
+    }
+
+    /// The address as written, the address as bound, and the socket once more.
+    pub(crate) fn lend(&self) -> io::Result<(Address, Address, BoundSocket)> {
+        let listener = self.listeners.first().ok_or(io::ErrorKind::NotFound)?;
+        Ok((self.asked.clone(), self.actual.clone(), listener.lend()?))
     }
 
     /// Stops listening and returns as soon as the address is free. Exchanges under way may end; idle connections are
     /// closed. The set holds what is left.
-    pub(crate) async fn close(self) -> JoinSet<()> {
+    pub(crate) async fn close(self, file: SocketFile) -> JoinSet<()> {
         self.close.send_replace(true);
-        let connections = self.accepting.await.unwrap_or_default();
-        if let Address::Unix(path) = &self.actual {
+        let mut connections = JoinSet::new();
+        for accepting in self.accepting {
+            let mut left = accepting.await.unwrap_or_default();
+            connections.spawn(async move { while left.join_next().await.is_some() {} });
+        }
+        if let (Address::Unix(path), SocketFile::Remove) = (&self.actual, file) {
             let _ = std::fs::remove_file(path); // it may have been taken away already
         }
         connections
@@ -116,7 +145,7 @@ fn only_for_owner(path: &std::path::Path) -> io::Result<()> {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))
 }
 
-async fn accept(listener: Listener, api: Arc<Api>, mut closing: watch::Receiver<bool>) -> JoinSet<()> {
+async fn accept(listener: Arc<Listener>, api: Arc<Api>, mut closing: watch::Receiver<bool>) -> JoinSet<()> {
     let mut connections = JoinSet::new();
     let mut held: VecDeque<Held> = VecDeque::new();
     loop {

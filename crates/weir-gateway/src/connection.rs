@@ -6,7 +6,7 @@
 mod h2;
 
 use crate::client::Client;
-use crate::core::{ConnectionHandle, Core, LocalListener};
+use crate::core::{ConnectionHandle, Core, Leaving, LocalListener};
 use crate::error::{self, Cause};
 use crate::exchange::{self, Next};
 use crate::filter::{Body, Refusal};
@@ -45,7 +45,7 @@ pub(crate) async fn serve(core: Rc<Core>, listener: Rc<LocalListener>, stream: S
     let waker = poll_fn(|cx| Poll::Ready(cx.waker().clone())).await;
     let address = listener.spec.address.clone();
     // One that was still in the queue of a listener that is gone, or of a drained core, gets one answer.
-    let ends = core.draining.get() || core.local().listener(&address).is_none();
+    let ends = core.leaving.get().is_some() || core.local().listener(&address).is_none();
     let handle = Rc::new(ConnectionHandle {
         closing: Cell::new(ends),
         waiting: Cell::new(0),
@@ -292,7 +292,11 @@ impl Client {
                     Poll::Ready(Err(_)) => return Poll::Ready(Err(Unread::Ended)),
                     Poll::Pending => {}
                 }
-                if head.is_none() && reused && self.handle.closing.get() {
+                if head.is_none()
+                    && reused
+                    && self.handle.closing.get()
+                    && self.core.leaving.get() != Some(Leaving::Successor)
+                {
                     return Poll::Ready(Err(Unread::Ended));
                 }
                 // Set anew when what is waited for changes: the first byte, or the rest of a head. Never by each byte.

@@ -37,9 +37,21 @@ pub(crate) enum Message {
     },
     /// Accept nothing more and end every connection after its exchange. `done` is hung up when all that waited to be
     /// accepted were.
-    Drain { done: mpsc_std::Sender<()> },
+    Drain { leaving: Leaving, done: mpsc_std::Sender<()> },
+    /// Give each listening socket once more, for the process that takes this one's place.
+    Lend { to: mpsc_std::Sender<(Address, BoundSocket)> },
     /// End now.
     Stop,
+}
+
+/// How a core drains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Leaving {
+    /// The gateway ends: an idle connection is closed at once, so that the end comes soon.
+    End,
+    /// Another process listens already. Nothing hurries, so an idle connection may bring one more request, and is closed
+    /// with its answer: a client that was just about to send one does not find it closed.
+    Successor,
 }
 
 /// The process-wide facts that cores may touch on accept, never on a request.
@@ -101,7 +113,8 @@ pub(crate) struct Core {
     pub(crate) causes: &'static [&'static str],
     pub(crate) shared: Arc<Shared>,
     pub(crate) siblings: Vec<mpsc::UnboundedSender<Message>>,
-    pub(crate) draining: Cell<bool>,
+    /// Whether this core drains, and how.
+    pub(crate) leaving: Cell<Option<Leaving>>,
     pub(crate) access_log: RefCell<Option<AccessLog>>,
     pub(crate) random: RefCell<Random>,
     /// The second since 1970 that `date` was last asked for, and its text.
@@ -203,7 +216,7 @@ impl Core {
             causes,
             shared,
             siblings,
-            draining: Cell::new(false),
+            leaving: Cell::new(None),
             access_log: RefCell::new(None),
             random: RefCell::new(random),
             date: Cell::new((0, *b"Thu, 01 Jan 1970 00:00:00 GMT")),
@@ -277,8 +290,8 @@ impl Core {
     }
 
     /// Ends every connection after its exchange.
-    pub(crate) fn drain(&self) {
-        self.draining.set(true);
+    pub(crate) fn drain(&self, leaving: Leaving) {
+        self.leaving.set(Some(leaving));
         for (_, handle) in self.handles.borrow().iter() {
             handle.close();
         }

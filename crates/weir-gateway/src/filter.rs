@@ -24,7 +24,7 @@ mod kind;
 pub use body::{Answer, Body, BodySource, BodyUse, FileRange, Mark, Piece};
 pub use context::{Consumer, Consumers, Cx, RouteScope};
 pub use core_handle::{CALL_BODY_BYTES, CallAnswer, CallRequest, CoreHandle, Job, PerCore, Services, Task};
-pub use kind::{Build, Built, FilterKind, HeaderName, IntoFilter, Kept, Mistake, Settings};
+pub use kind::{Build, Built, FilterKind, HeaderName, IntoFilter, Kept, Mistake, Portable, Settings};
 
 pub(crate) use body::BodyHooks;
 

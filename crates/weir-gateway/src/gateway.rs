@@ -2,8 +2,9 @@
 
 use crate::config::schema::Config;
 use crate::config::{Diagnostics, Loaded, Source, load};
-use crate::core::{LIMITS, Message, Shared};
+use crate::core::{LIMITS, Leaving, Message, Shared};
 use crate::filter::FilterKind;
+use crate::handover::{Handover, Inheritance};
 use crate::listener::{self, Start};
 use crate::reload::{Control, Refused, Reloaded, Watching};
 use crate::snapshot::{Carry, Snapshot, compile};
@@ -46,6 +47,7 @@ pub struct Builder {
     kinds: Vec<&'static FilterKind>,
     version: &'static str,
     commit: &'static str,
+    inherited: Inheritance,
 }
 
 /// Why a gateway did not start.
@@ -159,11 +161,18 @@ impl Builder {
         self
     }
 
+    /// Begins with sockets that are open already, and with what the process before this one knew.
+    #[must_use]
+    pub fn inherit(mut self, inherited: Inheritance) -> Self {
+        self.inherited = inherited;
+        self
+    }
+
     /// Loads the config, binds every listener and starts to serve.
     ///
     /// # Errors
     /// See [`StartError`]. Nothing runs then.
-    pub fn start(self) -> Result<Gateway, StartError> {
+    pub fn start(mut self) -> Result<Gateway, StartError> {
         let system = |e: &dyn fmt::Display| StartError::System(e.to_string());
         let mut loaded = load(&self.source).map_err(|e| StartError::Config(e.diagnostics))?;
         let cores = loaded.config.workers.count();
@@ -185,11 +194,12 @@ impl Builder {
             ..Setup::default()
         });
         let mut carry = Carry::new(Arc::clone(&telemetry));
+        carry.inherit(self.inherited.take_state());
         let Some(snapshot) = compile(&mut loaded, &self.kinds, &mut carry) else {
             return Err(StartError::Config(loaded.diagnostics));
         };
-        let control =
-            Control::new(self.source, self.kinds, carry, Arc::clone(&telemetry), loaded.config.clone());
+        let (telemetry_, config) = (Arc::clone(&telemetry), loaded.config.clone());
+        let control = Control::new(self.source, self.kinds, carry, telemetry_, config, self.inherited);
         let mut control = control.map_err(|e| system(&e))?;
         let prepared = control.prepare(loaded, snapshot, cores).map_err(|e| system(&e))?;
 
@@ -242,7 +252,13 @@ fn seed(index: usize) -> u64 {
 impl Gateway {
     /// A gateway to be built from a config.
     pub fn builder(source: Source) -> Builder {
-        Builder { source, kinds: kinds_with(&[]), version: env!("CARGO_PKG_VERSION"), commit: "" }
+        Builder {
+            source,
+            kinds: kinds_with(&[]),
+            version: env!("CARGO_PKG_VERSION"),
+            commit: "",
+            inherited: Inheritance::default(),
+        }
     }
 
     /// Starts a gateway with the filters that come with it.
@@ -288,11 +304,62 @@ impl Gateway {
         let shutdown = self.control().config.shutdown.clone();
         log::info("draining", &[("delay", &shutdown.delay), ("deadline", &shutdown.drain)]);
         std::thread::sleep(shutdown.delay.get()); // a blocking call that says so
-        let deadline = Instant::now() + shutdown.drain.get();
+        self.close_doors(Leaving::End);
+        self.finish(shutdown.drain.get());
+    }
+
+    /// What the process that takes this one's place is to have: the listening sockets, ticket keys, counters. This one
+    /// serves on.
+    pub fn hand_over(&self) -> Handover {
+        let (to, sockets) = mpsc_std::channel();
+        self.tell_all(|| Message::Lend { to: to.clone() });
+        drop(to);
+        let by = Instant::now() + DOORS;
+        let mut lent = Vec::new();
+        while let Ok(socket) = sockets.recv_timeout(by.saturating_duration_since(Instant::now())) {
+            lent.push(socket);
+        }
+        self.control().hand_over(lent)
+    }
+
+    /// The sockets of `admin.address` and their address, where they were open when this process began: for the admin
+    /// listener, once. What else nobody uses of that [inheritance](Builder::inherit) is closed.
+    pub fn take_admin_sockets(
+        &self,
+    ) -> Option<(weir_wire::listen::Address, Vec<weir_wire::listen::BoundSocket>)> {
+        self.control().take_admin_sockets()
+    }
+
+    /// Drains behind the process that took what was [handed over](Self::hand_over) and serves now: accepts nothing more,
+    /// ends every connection after its next exchange, and the gateway when all are done or `shutdown.drain` is over.
+    /// Blocks until then; calls `stopped` once it accepts nothing more.
+    pub fn give_way(&self, stopped: impl FnOnce()) {
+        if self.inner.draining.swap(true, Ordering::Relaxed) {
+            return self.wait();
+        }
+        let drain = {
+            let mut control = self.control();
+            control.handed_over();
+            control.config.shutdown.drain
+        };
+        *self.inner.watching.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        log::info("another process serves: finishing what is under way", &[("deadline", &drain)]);
+        self.close_doors(Leaving::Successor);
+        stopped();
+        self.finish(drain.get());
+    }
+
+    /// Accepts nothing more, and has every connection end after its exchange.
+    fn close_doors(&self, leaving: Leaving) {
         let (done, closed) = mpsc_std::channel();
-        self.tell_all(|| Message::Drain { done: done.clone() });
+        self.tell_all(|| Message::Drain { leaving, done: done.clone() });
         drop(done);
         let _ = closed.recv_timeout(DOORS); // hung up on, or too late to wait for
+    }
+
+    /// Ends when all connections have ended, or are cut after `limit`.
+    fn finish(&self, limit: Duration) {
+        let deadline = Instant::now() + limit;
         while !self.inner.shared.is_empty() && Instant::now() < deadline {
             std::thread::sleep(DRAIN_POLL);
         }

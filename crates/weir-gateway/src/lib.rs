@@ -37,7 +37,7 @@
 //! - [`snapshot`] is the config as run, [`route`] decides which route wins.
 //! - Private: `exchange.rs` is the life of one request, top to bottom: read it first. `listener`, `connection` and `core` are
 //!   what a core does and owns; `upstream`, `forward` and `call` the way to the services; `respond` makes our own answers;
-//!   `reload` swaps snapshots. ARCHITECTURE.md tells how they go together.
+//!   `reload` swaps snapshots, `handover` is what one process gives to the next. ARCHITECTURE.md tells how they go together.
 //!
 //! *Architecture Invariant:* only `exchange.rs` sees all; a filter sees `filter.rs` and nothing else.
 
@@ -60,10 +60,12 @@ mod exchange;
 mod forward;
 mod gateway;
 mod grpc;
+mod handover;
 mod listener;
 mod reload;
 mod respond;
 mod upstream;
 
 pub use gateway::{Builder, Checked, Gateway, StartError, Status, check};
+pub use handover::{Handover, Inheritance};
 pub use reload::{Refused, Reloaded};

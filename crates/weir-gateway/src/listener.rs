@@ -5,7 +5,6 @@ use crate::connection;
 use crate::core::{Core, LocalListener, Message, Parts, Shared, detach};
 use crate::snapshot::Snapshot;
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -102,18 +101,26 @@ async fn run(start: Start) {
                 }
                 let _ = done.send(()); // whoever asked may have stopped waiting
             }
-            Some(Message::Drain { done }) => {
+            Some(Message::Drain { leaving, done }) => {
                 doors.close_all(&done);
-                core.drain();
+                core.drain(leaving);
             }
+            Some(Message::Lend { to }) => doors.lend(&to),
             Some(Message::Stop) | None => return,
         }
     }
 }
 
-/// The listening sockets of a core, each with the bell that ends its loop.
+/// The listening sockets of a core. Of one address there are several where the process before this one had more cores.
 #[derive(Default)]
-struct Doors(RefCell<HashMap<Address, Rc<Bell>>>);
+struct Doors(RefCell<Vec<Door>>);
+
+/// A listening socket, with the bell that ends its loop.
+struct Door {
+    address: Address,
+    listener: Rc<Listener>,
+    bell: Rc<Bell>,
+}
 
 /// Ends an accept loop. The loop holds it to its own end, and `done` with it.
 #[derive(Default)]
@@ -125,36 +132,50 @@ struct Bell {
 
 impl Doors {
     fn open(&self, core: &Rc<Core>, address: Address, socket: BoundSocket) {
+        let listener = match Listener::new(socket) {
+            Ok(listener) => Rc::new(listener),
+            Err(e) => return log::error("a core could not listen", &[("address", &address), ("error", &e)]),
+        };
         let bell = Rc::new(Bell::default());
-        self.0.borrow_mut().insert(address.clone(), Rc::clone(&bell));
-        match Listener::new(socket) {
-            Ok(listener) => drop(tokio::task::spawn_local(accept(Rc::clone(core), address, listener, bell))),
-            Err(e) => log::error("a core could not listen", &[("address", &address), ("error", &e)]),
+        let accepting = accept(Rc::clone(core), address.clone(), Rc::clone(&listener), Rc::clone(&bell));
+        drop(tokio::task::spawn_local(accepting));
+        self.0.borrow_mut().push(Door { address, listener, bell });
+    }
+
+    /// Gives each socket once more.
+    fn lend(&self, to: &mpsc_std::Sender<(Address, BoundSocket)>) {
+        for door in self.0.borrow().iter() {
+            match door.listener.lend() {
+                Ok(socket) => drop(to.send((door.address.clone(), socket))), // whoever asked may have given up
+                Err(e) => {
+                    log::error("a socket is not handed over", &[("address", &door.address), ("error", &e)])
+                }
+            }
         }
     }
 
     /// Closes what the current snapshot does not listen on.
     fn close_unused(&self, core: &Core) {
         let local = core.local();
-        self.0.borrow_mut().retain(|address, bell| {
-            let used = local.listener(address).is_some();
+        self.0.borrow_mut().retain(|door| {
+            let used = local.listener(&door.address).is_some();
             if !used {
-                bell.ring.notify_one();
+                door.bell.ring.notify_one();
             }
             used
         });
     }
 
     fn close_all(&self, done: &mpsc_std::Sender<()>) {
-        for (_, bell) in self.0.borrow_mut().drain() {
-            *bell.done.borrow_mut() = Some(done.clone());
-            bell.ring.notify_one();
+        for door in self.0.borrow_mut().drain(..) {
+            *door.bell.done.borrow_mut() = Some(done.clone());
+            door.bell.ring.notify_one();
         }
     }
 }
 
 /// Accepts until the bell rings, then serves what is still in the kernel's queue: closing a listening socket resets it.
-async fn accept(core: Rc<Core>, address: Address, listener: Listener, bell: Rc<Bell>) {
+async fn accept(core: Rc<Core>, address: Address, listener: Rc<Listener>, bell: Rc<Bell>) {
     let Some(mut last) = core.local().listener(&address).cloned() else { return };
     loop {
         let accepted = tokio::select! {
@@ -177,6 +198,8 @@ async fn accept(core: Rc<Core>, address: Address, listener: Listener, bell: Rc<B
             Err(_) => {} // this one connection failed before it was ours
         }
     }
+    // Whoever rang has let go of it: nobody else holds it.
+    let Some(listener) = Rc::into_inner(listener) else { return };
     for (stream, peer) in listener.close() {
         core.shared.arrive();
         serve(&core, &last, stream, peer);

@@ -11,6 +11,7 @@ use crate::config::schema::{self, Config};
 use crate::config::{Diagnostics, Loaded, Source, load};
 use crate::core::Message;
 use crate::filter::FilterKind;
+use crate::handover::{Handover, Inheritance};
 use crate::snapshot::{Carry, Snapshot, compile};
 use crate::upstream::Upstream;
 use crate::upstream::discover::dns;
@@ -68,6 +69,10 @@ pub(crate) struct Control {
     bound: Vec<BoundListener>,
     access_log: Option<AccessLogWriter>,
     names: Names,
+    /// What the process before this one, or systemd, opened already. Empty once the first snapshot runs.
+    inherited: Inheritance,
+    /// Another process listens on the same sockets: their files are its own now.
+    handed_over: bool,
 }
 
 /// A listener whose sockets are open on every core.
@@ -99,8 +104,11 @@ impl Control {
         carry: Carry,
         telemetry: Arc<Telemetry>,
         config: Config,
+        inherited: Inheritance,
     ) -> Result<Self, String> {
         Ok(Self {
+            inherited,
+            handed_over: false,
             source,
             kinds,
             carry,
@@ -116,13 +124,14 @@ impl Control {
 
     /// Does everything that can fail: binds new addresses, opens a new log.
     pub(crate) fn prepare(
-        &self,
+        &mut self,
         loaded: Loaded,
         mut snapshot: Snapshot,
         cores: usize,
     ) -> Result<Prepared, String> {
         let mut bound = Vec::new();
-        let beside = if self.bound.is_empty() { Beside::Nobody } else { Beside::Ourselves };
+        let alone = self.bound.is_empty() && self.inherited.is_empty();
+        let beside = if alone { Beside::Nobody } else { Beside::Ourselves };
         let mut sockets: Vec<Vec<(Address, BoundSocket)>> = (0..cores).map(|_| Vec::new()).collect();
         for listener in &mut snapshot.listeners {
             let asked = listener.address.clone();
@@ -131,12 +140,18 @@ impl Control {
             let actual = match self.bound.iter().find(same) {
                 Some(open) => open.actual.clone(),
                 None => {
-                    let new = listen::bind(&asked, cores, beside)
-                        .map_err(|e| format!("listeners.{}: {e}", listener.name))?;
-                    for (core, socket) in sockets.iter_mut().zip(new.sockets) {
-                        core.push((new.address.clone(), socket));
+                    let wrong = |e| format!("listeners.{}: {e}", listener.name);
+                    let (address, opened) = match self.inherited.take_listener(&listener.name, &asked) {
+                        Some(inherited) => inherited,
+                        None => listen::bind(&asked, cores, beside)
+                            .map(|b| (b.address, b.sockets))
+                            .map_err(wrong)?,
+                    };
+                    let spread = listen::spread(opened, cores).map_err(wrong)?;
+                    for (core, opened) in sockets.iter_mut().zip(spread) {
+                        core.extend(opened.into_iter().map(|socket| (address.clone(), socket)));
                     }
-                    new.address
+                    address
                 }
             };
             bound.push(BoundListener { name: listener.name.to_string(), asked, actual: actual.clone() });
@@ -291,6 +306,44 @@ impl Control {
         }
     }
 
+    /// What the process that takes this one's place is to have. `sockets` are those of all cores, by address.
+    pub(crate) fn hand_over(&self, sockets: Vec<(Address, BoundSocket)>) -> Handover {
+        let mut handover = Handover::new(self.carry.save());
+        let mut by_address: HashMap<Address, Vec<BoundSocket>> = HashMap::new();
+        for (address, socket) in sockets {
+            by_address.entry(address).or_default().push(socket);
+        }
+        for bound in &self.bound {
+            if let Some(sockets) = by_address.remove(&bound.actual) {
+                handover.add_listener(&bound.name, &bound.asked, bound.actual.clone(), sockets);
+            }
+        }
+        handover
+    }
+
+    /// The sockets of the admin listener, where they were open when this process began. What nobody took is closed.
+    pub(crate) fn take_admin_sockets(&mut self) -> Option<(Address, Vec<BoundSocket>)> {
+        let mut inherited = std::mem::take(&mut self.inherited);
+        let taken = match &self.config.admin.address {
+            schema::AdminAddress::At(schema::ListenAddress::Tcp(asked)) => {
+                inherited.take_admin(&Address::Tcp(*asked))
+            }
+            schema::AdminAddress::At(schema::ListenAddress::Unix(path)) => {
+                inherited.take_admin(&Address::Unix(path.clone()))
+            }
+            schema::AdminAddress::Off => None,
+        };
+        for unused in inherited.left() {
+            log::info("not taken over: nothing listens there any more", &[("address", unused)]);
+        }
+        taken
+    }
+
+    /// Another process serves now: what it was given is not taken away when this one ends.
+    pub(crate) const fn handed_over(&mut self) {
+        self.handed_over = true;
+    }
+
     /// The listeners' names and addresses as bound.
     pub(crate) fn addresses(&self) -> Vec<(String, Address)> {
         self.bound.iter().map(|b| (b.name.clone(), b.actual.clone())).collect()
@@ -299,7 +352,7 @@ impl Control {
     /// The cores have ended: writes what is left of the logs, and removes the sockets' files.
     pub(crate) fn end(&mut self) {
         for bound in self.bound.drain(..) {
-            if let Address::Unix(path) = bound.actual {
+            if let (Address::Unix(path), false) = (bound.actual, self.handed_over) {
                 let _ = std::fs::remove_file(path); // it may have been taken away already
             }
         }

@@ -54,7 +54,7 @@ pub use table::table;
 pub use tls::{ServerTls, Tls, TlsSeen};
 pub use upstream::{Conn, Request, Upstream, black_hole, refusing_address, unused_address};
 pub use wait::eventually;
-pub use weir::{Finished, Weir, run_weir, weir_command};
+pub use weir::{Finished, Weir, command_for, install, run_weir, weir_command};
 pub use wire::{DEADLINE, Wire};
 
 #[cfg(test)]

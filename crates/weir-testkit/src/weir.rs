@@ -11,6 +11,7 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tempfile::TempDir;
@@ -37,6 +38,8 @@ pub struct Weir {
     dir: TempDir,
     stdout: Output,
     stderr: Output,
+    /// Processes that took the place of the first, in order.
+    successors: Mutex<Vec<u32>>,
 }
 
 /// How a process ended.
@@ -79,6 +82,26 @@ impl Weir {
         Self::run(weir_command(dir.path()).args(["run", "-c", "weir.yaml"]), dir)
     }
 
+    /// As [`Self::start`], by a link to the binary in its own folder, `{dir}/weir`, which a test may replace.
+    #[track_caller]
+    pub fn start_installed(yaml: &str) -> Self {
+        let dir = TempDir::new().unwrap();
+        write_config(dir.path(), yaml);
+        let installed = dir.path().join("weir");
+        install(&installed);
+        let command = &mut command_for(&installed, dir.path());
+        Self::run(command.args(["run", "-c", "weir.yaml"]), dir)
+    }
+
+    /// Starts `weir run` by this command, which must end in it, in a folder with this config.
+    #[track_caller]
+    pub fn start_by(yaml: &str, command: impl FnOnce(&Path) -> Command) -> Self {
+        let dir = TempDir::new().unwrap();
+        write_config(dir.path(), yaml);
+        let mut command = command(dir.path());
+        Self::run(&mut command, dir)
+    }
+
     /// A gateway with one listener `web` and one route, `/*`, to an upstream `up` with these endpoints.
     #[track_caller]
     pub fn in_front_of(upstream: &Upstream) -> Self {
@@ -101,7 +124,7 @@ impl Weir {
     fn run(command: &mut Command, dir: TempDir) -> Self {
         let mut child = spawn(command);
         let (stdout, stderr) = outputs(&mut child);
-        let weir = Self { child, dir, stdout, stderr };
+        let weir = Self { child, dir, stdout, stderr, successors: Mutex::default() };
         if weir.stderr.wait_for(DEADLINE, |text| find(text, "ready")).is_none() {
             panic!("weir did not become ready:\n{}", weir.stderr());
         }
@@ -236,11 +259,53 @@ impl Weir {
         verdict.unwrap_or_else(|| panic!("no verdict on the reload:\n{}", self.stderr()))
     }
 
+    /// Sends SIGUSR2 to the process that serves now, and waits for the verdict; returns the process that serves then.
+    ///
+    /// # Errors
+    /// Why there was no upgrade.
+    #[track_caller]
+    pub fn upgrade(&self) -> Result<u32, String> {
+        let before = self.stderr().len();
+        send_signal(self.serving(), libc::SIGUSR2);
+        self.wait_upgrade_after(before)
+    }
+
+    /// Sends SIGUSR2 and waits until the next process was started.
+    #[track_caller]
+    pub fn upgrade_begin(&self) {
+        send_signal(self.serving(), libc::SIGUSR2);
+        self.wait_log("upgrade begun");
+    }
+
+    /// Waits for the verdict of an upgrade, looking only at what was logged after the first `before` bytes.
+    ///
+    /// # Errors
+    /// Why there was none.
+    #[track_caller]
+    pub fn wait_upgrade_after(&self, before: usize) -> Result<u32, String> {
+        let verdict = self.stderr.wait_for(RUN_DEADLINE, |text| {
+            let text = &text[before..];
+            match (find(text, "upgraded"), find(text, "not upgraded: this process serves on")) {
+                (Some(line), _) => Some(Ok(line.field("pid")?.parse().ok()?)),
+                (_, Some(_)) => Some(Err(text.to_owned())),
+                _ => None,
+            }
+        });
+        let verdict = verdict.unwrap_or_else(|| panic!("no verdict on the upgrade:\n{}", self.stderr()));
+        if let Ok(pid) = verdict {
+            self.successors.lock().unwrap().push(pid);
+        }
+        verdict
+    }
+
+    /// The process that serves: the last one that an upgrade started, else the first.
+    pub fn serving(&self) -> u32 {
+        self.successors.lock().unwrap().last().copied().unwrap_or_else(|| self.pid())
+    }
+
     /// Sends a signal, such as `libc::SIGTERM`.
     pub fn signal(&self, signal: i32) {
-        // SAFETY: kill touches no memory of ours, and the child is not reaped before `self` is gone, so its pid is its own.
-        let sent = unsafe { libc::kill(self.pid().cast_signed(), signal) };
-        assert_eq!(sent, 0, "kill: {}", io::Error::last_os_error());
+        send_signal(self.pid(), signal);
     }
 
     /// Waits for its end.
@@ -290,10 +355,31 @@ impl Drop for Weir {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        // They are nobody's children here. A pid could be another process's by now, so it must run our binary.
+        for pid in self.successors.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+            let runs_here = fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|cwd| cwd == self.dir.path());
+            if runs_here {
+                send_signal(pid, libc::SIGKILL);
+            }
+        }
         if std::thread::panicking() {
             eprintln!("--- the log of weir\n{}---", self.stderr());
         }
     }
+}
+
+fn send_signal(pid: u32, signal: i32) {
+    // SAFETY: kill touches no memory of ours.
+    let sent = unsafe { libc::kill(pid.cast_signed(), signal) };
+    assert_eq!(sent, 0, "kill {pid}: {}", io::Error::last_os_error());
+}
+
+/// Puts the binary at this path, in place of what is there.
+pub fn install(path: &Path) {
+    // A link: a copy is open for writing for a moment, and another test that forks just then keeps it so (ETXTBSY).
+    let beside = path.with_extension("new");
+    std::os::unix::fs::symlink(binary(), &beside).unwrap();
+    fs::rename(beside, path).unwrap();
 }
 
 /// How long a command may take: some measure for seconds, on a machine that runs other tests beside.
@@ -318,8 +404,13 @@ pub fn run_weir(dir: &Path, args: &[&str]) -> Finished {
 ///
 /// The binary is the one that `WEIR_BIN` names, or else the one beside the test executable in the target folder.
 pub fn weir_command(dir: &Path) -> Command {
+    command_for(&binary(), dir)
+}
+
+/// As [`weir_command`], for a program of the test's own.
+pub fn command_for(program: &Path, dir: &Path) -> Command {
     alone::join_crowd();
-    let mut command = Command::new(binary());
+    let mut command = Command::new(program);
     command.current_dir(dir).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("WEIR_") || name == "NOTIFY_SOCKET" {

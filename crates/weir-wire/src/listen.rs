@@ -5,6 +5,7 @@ use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixListener as StdUnixListener;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -71,7 +72,8 @@ pub enum Listener {
 pub enum Beside {
     /// No.
     Nobody,
-    /// Yes: a reload moves a listener from `127.0.0.1:80` to `0.0.0.0:80` before it closes the first.
+    /// Yes: a reload moves a listener from `127.0.0.1:80` to `0.0.0.0:80` before it closes the first; and so does the
+    /// process that an upgrade started, beside the one that started it.
     Ourselves,
 }
 
@@ -102,7 +104,7 @@ fn bind_tcp(asked: SocketAddr, cores: usize, beside: Beside) -> io::Result<Bound
     if asked.port() != 0 {
         let probe = tcp_socket(asked)?;
         if let Err(e) = probe.bind(&asked.into()) {
-            let ours = beside == Beside::Ourselves && holder::of(asked) == Some(std::process::id());
+            let ours = beside == Beside::Ourselves && holder::of(asked).is_some_and(is_ours);
             if e.kind() != io::ErrorKind::AddrInUse || !ours {
                 return Err(taken(e));
             }
@@ -123,6 +125,11 @@ fn bind_tcp(asked: SocketAddr, cores: usize, beside: Beside) -> io::Result<Bound
         sockets.push(BoundSocket::Tcp(listener));
     }
     Ok(Bound { address: Address::Tcp(address), sockets })
+}
+
+/// Whether a process is this one, or the one whose place it takes.
+fn is_ours(pid: u32) -> bool {
+    pid == std::process::id() || pid == std::os::unix::process::parent_id()
 }
 
 fn tcp_socket(address: SocketAddr) -> io::Result<Socket> {
@@ -157,7 +164,86 @@ pub(crate) fn keep_alive(socket: &SockRef<'_>) -> io::Result<()> {
     socket.set_tcp_keepalive(&probes)
 }
 
+impl BoundSocket {
+    /// A listening socket that another process opened, and its address.
+    ///
+    /// # Errors
+    /// When it is no socket, or neither TCP nor a Unix socket with a path.
+    pub fn of(descriptor: OwnedFd) -> io::Result<(Self, Address)> {
+        let socket = Socket::from(descriptor);
+        let address = socket.local_addr()?;
+        socket.set_nonblocking(true)?;
+        if let Some(tcp) = address.as_socket() {
+            // What `bind` sets; whoever opened it may not have.
+            keep_alive(&SockRef::from(&socket))?;
+            socket.set_tcp_nodelay(true)?;
+            return Ok((Self::Tcp(socket.into()), Address::Tcp(tcp)));
+        }
+        match address.as_pathname() {
+            Some(path) => {
+                let path = path.to_owned();
+                Ok((Self::Unix(StdUnixListener::from(OwnedFd::from(socket))), Address::Unix(path)))
+            }
+            None => Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "it is neither a TCP socket nor a Unix socket with a path",
+            )),
+        }
+    }
+
+    /// The same socket once more.
+    ///
+    /// # Errors
+    /// When descriptors have run out.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        match self {
+            Self::Tcp(s) => s.try_clone().map(Self::Tcp),
+            Self::Unix(s) => s.try_clone().map(Self::Unix),
+        }
+    }
+}
+
+impl AsFd for BoundSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tcp(s) => s.as_fd(),
+            Self::Unix(s) => s.as_fd(),
+        }
+    }
+}
+
+/// Spreads sockets that another process opened over `cores` cores, so that every accept queue is served: a core may get
+/// several where there are more sockets than cores, and shares one with others where there are fewer.
+///
+/// # Errors
+/// When descriptors have run out.
+pub fn spread(sockets: Vec<BoundSocket>, cores: usize) -> io::Result<Vec<Vec<BoundSocket>>> {
+    let count = sockets.len();
+    let mut of_core: Vec<Vec<BoundSocket>> = (0..cores).map(|_| Vec::new()).collect();
+    if count == 0 || cores == 0 {
+        return Ok(of_core);
+    }
+    for (core, its) in of_core.iter_mut().enumerate().skip(count) {
+        its.push(sockets[core % count].try_clone()?);
+    }
+    for (number, socket) in sockets.into_iter().enumerate() {
+        of_core[number % cores].push(socket);
+    }
+    Ok(of_core)
+}
+
 impl Listener {
+    /// The socket once more, for another process.
+    ///
+    /// # Errors
+    /// When descriptors have run out.
+    pub fn lend(&self) -> io::Result<BoundSocket> {
+        Ok(match self {
+            Self::Tcp(l) => BoundSocket::Tcp(l.as_fd().try_clone_to_owned()?.into()),
+            Self::Unix(l) => BoundSocket::Unix(l.as_fd().try_clone_to_owned()?.into()),
+        })
+    }
+
     /// Gives a bound socket to the runtime of the calling thread.
     ///
     /// # Errors
@@ -230,6 +316,19 @@ mod tests {
         assert!(bind(&bound.address, 1, Beside::Ourselves).is_ok());
         assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
         assert!(error.to_string().contains(&format!("process {}", std::process::id())), "{error}");
+    }
+
+    #[test]
+    fn every_inherited_socket_is_served() {
+        let any = Address::Tcp("127.0.0.1:0".parse().unwrap());
+        let counts = |sockets, cores| {
+            let bound = bind(&any, sockets, Beside::Nobody).unwrap();
+            spread(bound.sockets, cores).unwrap().iter().map(Vec::len).collect::<Vec<_>>()
+        };
+        assert_eq!(counts(4, 4), [1, 1, 1, 1]);
+        assert_eq!(counts(5, 2), [3, 2]);
+        assert_eq!(counts(1, 3), [1, 1, 1]);
+        assert_eq!(spread(Vec::new(), 2).unwrap().len(), 2);
     }
 
     #[test]

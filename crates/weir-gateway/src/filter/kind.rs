@@ -149,10 +149,37 @@ impl Build<'_> {
     /// State that outlives a reload as long as this filter's settings, its place and `key` stay the same: counters of a
     /// limit, a cache. Made by `make` where there is none yet.
     pub fn keep<T: Send + Sync + 'static>(&mut self, key: &str, make: impl FnOnce() -> T) -> Arc<T> {
-        let key = format!("{}\0{}\0{}\0{key}", self.scope, self.kind, self.settings);
-        self.kept.get_or_make(key, make)
+        let key = self.key(key);
+        self.kept.get_or_make(key, None, make)
+    }
+
+    /// As [`Build::keep`], for state that outlives the process too: an upgrade hands it to the next one. `load` makes it
+    /// of what [`Portable::save`] returned there, or returns `None` where it cannot; then `make` makes it anew.
+    pub fn keep_portable<T: Portable>(
+        &mut self,
+        key: &str,
+        load: impl FnOnce(&[u8]) -> Option<T>,
+        make: impl FnOnce() -> T,
+    ) -> Arc<T> {
+        let key = self.key(key);
+        let inherited = self.kept.inherited.remove(&key);
+        let save: Save = |state| state.downcast_ref::<T>().map(Portable::save);
+        self.kept
+            .get_or_make(key, Some(save), || inherited.and_then(|saved| load(&saved)).unwrap_or_else(make))
+    }
+
+    fn key(&self, key: &str) -> String {
+        format!("{}\0{}\0{}\0{key}", self.scope, self.kind, self.settings)
     }
 }
+
+/// State that can be written down, for the process that an upgrade starts.
+pub trait Portable: Send + Sync + 'static {
+    /// All of it, in a form that its filter of this or another version can read or refuse. Called while requests go on.
+    fn save(&self) -> Vec<u8>;
+}
+
+type Save = fn(&(dyn Any + Send + Sync)) -> Option<Vec<u8>>;
 
 /// State of filters that outlives a reload, by place, kind and settings of its filter.
 ///
@@ -160,7 +187,15 @@ impl Build<'_> {
 /// (`sweep`), so that memory does not grow with the number of reloads.
 #[derive(Default)]
 pub struct Kept {
-    states: HashMap<String, (Arc<dyn Any + Send + Sync>, bool)>,
+    states: HashMap<String, KeptState>,
+    /// What the process before this one saved, until the first snapshot has taken its part.
+    inherited: HashMap<String, Vec<u8>>,
+}
+
+struct KeptState {
+    state: Arc<dyn Any + Send + Sync>,
+    used: bool,
+    save: Option<Save>,
 }
 
 impl fmt::Debug for Kept {
@@ -170,21 +205,37 @@ impl fmt::Debug for Kept {
 }
 
 impl Kept {
-    fn get_or_make<T: Send + Sync + 'static>(&mut self, key: String, make: impl FnOnce() -> T) -> Arc<T> {
+    fn get_or_make<T: Send + Sync + 'static>(
+        &mut self,
+        key: String,
+        save: Option<Save>,
+        make: impl FnOnce() -> T,
+    ) -> Arc<T> {
         let entry = self.states.entry(key);
-        let (state, used) = entry.or_insert_with(|| (Arc::new(make()), true));
-        *used = true;
-        Arc::clone(state).downcast().expect("the key holds kind and settings, which decide the type")
+        let kept = entry.or_insert_with(|| KeptState { state: Arc::new(make()), used: true, save });
+        kept.used = true;
+        Arc::clone(&kept.state).downcast().expect("the key holds kind and settings, which decide the type")
     }
 
     /// Begins the building of a snapshot: nothing is used yet.
     pub(crate) fn begin(&mut self) {
-        self.states.values_mut().for_each(|(_, used)| *used = false);
+        self.states.values_mut().for_each(|kept| kept.used = false);
     }
 
     /// Forgets what the snapshot that was just adopted does not use.
     pub(crate) fn sweep(&mut self) {
-        self.states.retain(|_, (_, used)| *used);
+        self.states.retain(|_, kept| kept.used);
+        self.inherited.clear();
+    }
+
+    /// What the process before this one saved, for the first snapshot.
+    pub(crate) fn inherit(&mut self, key: String, saved: Vec<u8>) {
+        self.inherited.insert(key, saved);
+    }
+
+    /// What can be handed to the next process, by key.
+    pub(crate) fn save(&self) -> impl Iterator<Item = (&str, Vec<u8>)> {
+        self.states.iter().filter_map(|(key, kept)| Some((key.as_str(), kept.save?(&*kept.state)?)))
     }
 }
 

@@ -24,8 +24,8 @@ pub mod prelude {
     pub use crate::filter::{
         Answer, Attempt, AttemptEnd, Body, BodySource, BodyUse, Build, CALL_BODY_BYTES, CallAnswer,
         CallRequest, Consumer, Consumers, CoreHandle, Cx, End, FieldGuards, FileRange, Filter, FilterKind,
-        Flow, HeaderName, HookResult, Hooks, IntoFilter, PerCore, Piece, Refusal, RequestHead, ResponseHead,
-        Waiting,
+        Flow, HeaderName, HookResult, Hooks, IntoFilter, PerCore, Piece, Portable, Refusal, RequestHead,
+        ResponseHead, Waiting,
     };
     pub use bytes::Bytes;
     pub use schemars::JsonSchema;

@@ -10,6 +10,7 @@ use crate::config::diagnostic::nearest_name;
 use crate::config::schema;
 use crate::config::{Diagnostic, Diagnostics, Loaded, Node};
 use crate::filter::{Build, Consumer, Consumers, FieldGuards, FilterKind, Kept, Settings};
+use crate::handover::{Kind, State};
 use crate::route::{ConflictKind, EscapedSlashes, Pattern, RouteSpec, Table};
 use crate::upstream::Upstream;
 use sha2::{Digest, Sha256};
@@ -44,6 +45,33 @@ impl Carry {
         }
     }
 
+    /// What the process before this one knew, for the first snapshot.
+    pub(crate) fn inherit(&mut self, state: Vec<State>) {
+        for State { kind, key, bytes } in state {
+            match kind {
+                Kind::Filter => self.kept.inherit(key, bytes),
+                Kind::Tickets => {
+                    if let (Some(policy), Some(tickets)) = (policy_of(&key), Tickets::load(&bytes)) {
+                        self.tickets.insert(policy, tickets);
+                    }
+                }
+                Kind::Unknown => {}
+            }
+        }
+    }
+
+    /// What the next process is to know.
+    pub(crate) fn save(&self) -> Vec<State> {
+        let tickets = self.tickets.iter().map(|(policy, tickets)| State {
+            kind: Kind::Tickets,
+            key: policy.iter().map(|byte| format!("{byte:02x}")).collect(),
+            bytes: tickets.save(),
+        });
+        let filters =
+            self.kept.save().map(|(key, bytes)| State { kind: Kind::Filter, key: key.to_owned(), bytes });
+        tickets.chain(filters).collect()
+    }
+
     /// The keys of the tickets of a policy: the ones that run already, so that clients resume after a reload.
     fn tickets(&mut self, key: [u8; 32]) -> Result<Tickets, tls::TlsError> {
         if let Some(known) = self.fresh_tickets.get(&key).or_else(|| self.tickets.get(&key)) {
@@ -62,6 +90,18 @@ impl Carry {
         self.tickets = std::mem::take(&mut self.fresh_tickets);
         self.upstreams = std::mem::take(&mut self.fresh);
     }
+}
+
+/// A key of [`Carry::tickets`] as [`Carry::save`] writes it.
+fn policy_of(hex: &str) -> Option<[u8; 32]> {
+    let mut policy = [0; 32];
+    if hex.len() != 2 * policy.len() {
+        return None;
+    }
+    for (at, byte) in policy.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(hex.get(2 * at..2 * at + 2)?, 16).ok()?;
+    }
+    Some(policy)
 }
 
 /// Compiles a config. Mistakes go to its diagnostics; with any error among them there is no snapshot.

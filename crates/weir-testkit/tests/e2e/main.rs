@@ -11,6 +11,7 @@ mod support;
 
 mod admin;
 mod balance;
+mod binary_upgrade;
 mod bodies;
 mod causes;
 mod cli;

@@ -15,6 +15,7 @@ mod report;
 mod run;
 mod schema;
 mod status;
+mod upgrade;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
@@ -61,6 +62,8 @@ enum Command {
     Schema,
     /// Show what a running Weir says about itself
     Status(status::Status),
+    /// Put the program that lies at the path of a running Weir in its place, without losing a connection
+    Upgrade(upgrade::Upgrade),
 }
 
 /// Which config.
@@ -131,6 +134,7 @@ pub(crate) fn run() -> ExitCode {
         Some(Command::Run(config)) => run::run(&config),
         Some(Command::Schema) => schema::run(),
         Some(Command::Status(status)) => status.run(),
+        Some(Command::Upgrade(upgrade)) => upgrade.run(),
     };
     match outcome {
         Ok(_) if LOST.load(Relaxed) => ExitCode::from(1),

@@ -1,21 +1,54 @@
-//! `weir run`: the gateway in the foreground, its signals, and the notes to systemd.
+//! `weir run`: the gateway in the foreground, its signals, and the notes to systemd. `upgrade` is how another takes its place.
+
+mod upgrade;
 
 use super::ConfigArgs;
 use anyhow::{Context, Result, anyhow};
 use std::io::Write;
 use std::os::unix::net::UnixDatagram;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::thread;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use weir_admin::Admin;
+use upgrade::{Predecessor, Upgrader};
+use weir_admin::{Admin, Process};
 use weir_gateway::config::load::ORIGIN_VARIABLE;
 use weir_gateway::config::schema::{AdminAddress, Config};
-use weir_gateway::{Gateway, StartError};
+use weir_gateway::{Gateway, Inheritance, StartError};
 use weir_origin::{Options, Origin};
 use weir_telemetry::log;
 
 /// Runs until a signal or the admin API ends it.
 pub(super) fn run(args: &ConfigArgs) -> Result<ExitCode> {
+    let (mut predecessor, inherited) = Predecessor::find()?;
+    let outcome = serve(args, inherited, &mut predecessor);
+    // Still here: it was never told that this process is ready.
+    if let (Some(predecessor), Err(e)) = (predecessor, &outcome) {
+        predecessor.failed(&format!("{e:#}"));
+    }
+    match outcome {
+        Err(e) if e.is::<Told>() => Ok(ExitCode::from(1)),
+        outcome => outcome,
+    }
+}
+
+/// A config with mistakes, which were printed already.
+#[derive(Debug)]
+struct Told(String);
+
+impl std::fmt::Display for Told {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Told {}
+
+fn serve(
+    args: &ConfigArgs,
+    inherited: Inheritance,
+    predecessor: &mut Option<Predecessor>,
+) -> Result<ExitCode> {
     let descriptors = weir_wire::limits::raise_descriptors();
     let mut source = args.source();
     let embedded = source.is_embedded();
@@ -27,11 +60,13 @@ pub(super) fn run(args: &ConfigArgs) -> Result<ExitCode> {
     } else {
         None
     };
-    let gateway = match Gateway::builder(source).version(env!("CARGO_PKG_VERSION"), commit()).start() {
+    let builder = Gateway::builder(source).version(env!("CARGO_PKG_VERSION"), commit()).inherit(inherited);
+    let gateway = match builder.start() {
         Ok(gateway) => gateway,
         Err(StartError::Config(diagnostics)) => {
-            let _ = write!(std::io::stderr(), "{}", diagnostics.to_text());
-            return Ok(ExitCode::from(1));
+            let text = diagnostics.to_text();
+            let _ = write!(std::io::stderr(), "{text}");
+            return Err(Told(text).into());
         }
         Err(e) => return Err(anyhow!("{e}")),
     };
@@ -41,13 +76,20 @@ pub(super) fn run(args: &ConfigArgs) -> Result<ExitCode> {
         let _in_runtime = runtime.enter();
         Signals::new()?
     };
-    let admin = match Admin::start(gateway.clone()) {
+    let upgrader = Arc::new(Upgrader::new(gateway.clone()));
+    let upgrade: weir_admin::Upgrade = {
+        let upgrader = Arc::clone(&upgrader);
+        Arc::new(move || upgrader.upgrade())
+    };
+    let process = Process { inherited: gateway.take_admin_sockets(), upgrade: Some(upgrade) };
+    let admin = match Admin::start_in(gateway.clone(), process) {
         Ok(admin) => admin,
         Err(e) => {
             gateway.stop();
             return Err(anyhow!("admin: {e}"));
         }
     };
+    let _ = upgrader.admin.set(admin.handle()); // the first and only time
     let config = gateway.configs().borrow().clone();
     match descriptors {
         Ok(limit) => warn_of_few_descriptors(limit, &config),
@@ -63,6 +105,10 @@ pub(super) fn run(args: &ConfigArgs) -> Result<ExitCode> {
             ("revision", &status.revision),
         ],
     );
+    if let Some(predecessor) = predecessor.take() {
+        predecessor.ready();
+        notify(&format!("MAINPID={}", std::process::id()));
+    }
     notify("READY=1");
     if embedded {
         welcome(&gateway, &config);
@@ -70,7 +116,7 @@ pub(super) fn run(args: &ConfigArgs) -> Result<ExitCode> {
     let signalled = gateway.clone();
     thread::Builder::new()
         .name("weir-signals".to_owned())
-        .spawn(move || runtime.block_on(signals.serve(&signalled)))?;
+        .spawn(move || runtime.block_on(signals.serve(&signalled, &upgrader)))?;
     gateway.wait();
     drop(admin);
     if let Some(origin) = origin {
@@ -149,6 +195,7 @@ struct Signals {
     interrupt: Signal,
     terminate: Signal,
     user1: Signal,
+    user2: Signal,
 }
 
 impl Signals {
@@ -158,11 +205,12 @@ impl Signals {
             interrupt: signal(SignalKind::interrupt())?,
             terminate: signal(SignalKind::terminate())?,
             user1: signal(SignalKind::user_defined1())?,
+            user2: signal(SignalKind::user_defined2())?,
         })
     }
 
-    /// SIGHUP reloads, SIGUSR1 reopens logs, SIGTERM and SIGINT drain; the second SIGINT ends at once.
-    async fn serve(mut self, gateway: &Gateway) {
+    /// SIGHUP reloads, SIGUSR1 reopens logs, SIGUSR2 upgrades, SIGTERM and SIGINT drain; the second SIGINT ends at once.
+    async fn serve(mut self, gateway: &Gateway, upgrader: &Arc<Upgrader>) {
         let mut interrupted = false;
         loop {
             tokio::select! {
@@ -174,6 +222,10 @@ impl Signals {
                     notify("READY=1");
                 }
                 _ = self.user1.recv() => gateway.reopen_logs(),
+                _ = self.user2.recv() => {
+                    let upgrader = Arc::clone(upgrader);
+                    drop(tokio::task::spawn_blocking(move || drop(upgrader.upgrade()))); // it logs what it did
+                }
                 _ = self.terminate.recv() => drain(gateway),
                 _ = self.interrupt.recv() => {
                     if interrupted {

@@ -81,6 +81,16 @@ impl Rate {
 pub(super) struct Cell(AtomicU64);
 
 impl Cell {
+    /// One whose bucket is empty again at this time.
+    pub(super) const fn at(tat: Time) -> Self {
+        Self(AtomicU64::new(tat))
+    }
+
+    /// How far the TAT lies ahead.
+    pub(super) fn debt(&self, now: Time) -> Time {
+        self.0.load(Relaxed).saturating_sub(now)
+    }
+
     /// Charges one request. Exact however many cores do so at once: the new TAT is written only over the very one it was
     /// made from. The cell orders nothing else, so relaxed is enough.
     pub(super) fn charge(&self, rate: &Rate, now: Time) -> Decision {

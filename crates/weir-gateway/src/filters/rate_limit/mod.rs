@@ -3,6 +3,7 @@
 //! `gcra` decides, `table` keeps what is known of keys that clients choose; here are the settings and the fields.
 
 mod gcra;
+mod saved;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -30,8 +31,9 @@ static RATE_LIMITED: Cause = Cause {
 /// Lets so many requests pass in so much time, and refuses the others with 429 and `Retry-After`.
 ///
 /// The limit is exact for the whole process, whatever the number of cores: a bucket of `burst` requests that refills
-/// evenly (GCRA), so that there is no window at whose edge twice the limit passes. Counters survive a reload as long as
-/// the settings stay; they are lost when the process ends. Refused requests are not counted.
+/// evenly (GCRA), so that there is no window at whose edge twice the limit passes. Counters survive a reload and an
+/// upgrade as long as the settings stay; they are lost when the process ends otherwise. After an upgrade, what the old
+/// process still answers counts there alone. Refused requests are not counted.
 ///
 /// In a plan the limit is each consumer's for all its routes together; under `filters` it is one for all routes.
 ///
@@ -128,6 +130,8 @@ struct State {
     /// The counters of consumers that some snapshot uses, by name: positions change with the config. Locked while a
     /// snapshot is built, never by a request.
     consumers: Mutex<HashMap<String, Weak<Cell>>>,
+    /// Counters of consumers that came from the process before this one, until the first snapshot has taken them.
+    inherited: Mutex<Vec<Arc<Cell>>>,
 }
 
 /// The fields that tell the client of the limit, as far as they are known beforehand.
@@ -234,7 +238,7 @@ impl IntoFilter for RateLimitSettings {
         if build.mistakes.len() > before {
             return None;
         }
-        let state = build.keep("", || State::new(keys));
+        let state = build.keep_portable("", |saved| saved::load(saved, keys), || State::new(keys));
         let by = match by {
             By::Address => ByState::Address,
             By::Consumer => ByState::Consumer(state.cells_of(build.consumers)),
@@ -269,7 +273,12 @@ fn field_name(name: &str) -> FieldName {
 
 impl State {
     fn new(keys: u32) -> Self {
-        Self { route: Cell::default(), table: Table::new(keys as usize), consumers: Mutex::default() }
+        Self {
+            route: Cell::default(),
+            table: Table::new(keys as usize),
+            consumers: Mutex::default(),
+            inherited: Mutex::default(),
+        }
     }
 
     /// A counter for each consumer: the one it had, where it had one.
@@ -283,8 +292,15 @@ impl State {
             })
         };
         let cells = consumers.iter().map(&mut cell_of).collect();
+        self.inherited.lock().unwrap_or_else(PoisonError::into_inner).clear();
         known.retain(|_, cell| cell.strong_count() > 0);
         cells
+    }
+}
+
+impl Portable for State {
+    fn save(&self) -> Vec<u8> {
+        saved::save(self)
     }
 }
 

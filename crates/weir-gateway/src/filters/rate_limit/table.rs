@@ -21,8 +21,9 @@
 //! Invariant: but for that, no key has two slots.
 
 use super::gcra::{Decision, NEVER, Rate, Time};
-use foldhash::quality::RandomState;
-use std::hash::{BuildHasher, Hash};
+use foldhash::SharedSeed;
+use foldhash::quality::SeedableRandomState;
+use std::hash::{BuildHasher, Hash, RandomState};
 use std::hint::spin_loop;
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;
@@ -49,10 +50,19 @@ const SPINS: u32 = 64;
 pub(super) struct Key(u64);
 
 pub(super) struct Table {
-    seed: RandomState,
+    seeds: Seeds,
+    hasher: SeedableRandomState,
     buckets: usize,
     segments: Box<[OnceLock<Box<[Bucket]>>]>,
     patience: u32,
+}
+
+/// What keys are hashed with. Random, and known to this process and to the one that it hands its counters to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Seeds {
+    /// Of all tables of a process: foldhash wants it to live as long.
+    pub(super) shared: u64,
+    pub(super) own: u64,
 }
 
 #[derive(Default)]
@@ -73,9 +83,41 @@ struct Moved;
 impl Table {
     /// A table for `keys` keys. Memory: 16 bytes a key once it is in use, in steps of 16 KiB.
     pub(super) fn new(keys: usize) -> Self {
+        let (shared, seed) = shared_seed(random);
+        Self::of(keys, Seeds { shared: *shared, own: random() }, seed)
+    }
+
+    /// A table for keys that were hashed in another process; `None` where this one has hashed keys of its own already.
+    pub(super) fn with_seeds(keys: usize, seeds: Seeds) -> Option<Self> {
+        let (shared, seed) = shared_seed(|| seeds.shared);
+        (*shared == seeds.shared).then(|| Self::of(keys, seeds, seed))
+    }
+
+    fn of(keys: usize, seeds: Seeds, shared: &'static SharedSeed) -> Self {
         let buckets = keys.div_ceil(SLOTS).max(1);
         let segments = (0..buckets.div_ceil(SEGMENT)).map(|_| OnceLock::new()).collect();
-        Self { seed: RandomState::default(), buckets, segments, patience: PATIENCE }
+        let hasher = SeedableRandomState::with_seed(seeds.own, shared);
+        Self { seeds, hasher, buckets, segments, patience: PATIENCE }
+    }
+
+    pub(super) const fn seeds(&self) -> Seeds {
+        self.seeds
+    }
+
+    /// The keys with a debt, and how large it is. Requests may go on meanwhile.
+    pub(super) fn debts(&self, now: Time) -> Vec<(u64, Time)> {
+        let buckets = self.segments.iter().filter_map(OnceLock::get).flat_map(|segment| segment.iter());
+        let slots = buckets.flat_map(|bucket| &bucket.0);
+        let debts = slots.map(|slot| (slot.key.load(Acquire), slot.tat.load(Acquire).saturating_sub(now)));
+        debts.filter(|(key, debt)| *key > CLAIMED && *debt > 0).collect()
+    }
+
+    /// Gives a key its TAT, in a table that no request uses yet. One too many in its bucket is forgotten.
+    pub(super) fn restore(&self, key: u64, tat: Time, now: Time) {
+        let slots = &self.bucket(Key(key)).0;
+        let Some(slot) = slots.iter().find(|slot| slot.tat.load(Relaxed) <= now) else { return };
+        slot.tat.store(tat, Relaxed);
+        slot.key.store(key.max(CLAIMED + 1), Release);
     }
 
     /// The same with another number of waits before a claim is given up on.
@@ -92,7 +134,7 @@ impl Table {
     }
 
     pub(super) fn key(&self, of: impl Hash) -> Key {
-        Key(self.seed.hash_one(of).max(CLAIMED + 1))
+        Key(self.hasher.hash_one(of).max(CLAIMED + 1))
     }
 
     /// Charges one request to `key`.
@@ -118,6 +160,20 @@ impl Table {
         let make = || (0..SEGMENT).map(|_| Bucket::default()).collect();
         &self.segments[at / SEGMENT].get_or_init(make)[at % SEGMENT]
     }
+}
+
+/// The seed that all tables of this process share, and the number it is made of: `choose` is asked once.
+fn shared_seed(choose: impl FnOnce() -> u64) -> &'static (u64, SharedSeed) {
+    static SHARED: OnceLock<(u64, SharedSeed)> = OnceLock::new();
+    SHARED.get_or_init(|| {
+        let number = choose();
+        (number, SharedSeed::from_u64(number))
+    })
+}
+
+/// A number that nobody outside can know: the standard library takes it from the system.
+fn random() -> u64 {
+    RandomState::new().hash_one(0)
 }
 
 fn pause(tries: u32) {

@@ -1,0 +1,351 @@
+//! What a gateway hands to the process that takes its place, and what a gateway may begin with: sockets and state.
+//!
+//! ```text
+//!   payload: │ length of the header (u32) │ header, JSON: `Header` │ bytes of the first state │ of the second │ …
+//! ```
+//! Sockets are worth more than state. A header that cannot be read, because the other program is older or newer, costs the
+//! state: what the sockets are they say themselves.
+
+use serde::{Deserialize, Serialize};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use weir_telemetry::log;
+use weir_wire::handover;
+use weir_wire::listen::{Address, BoundSocket};
+
+/// The form of the header. Another number means that the header is not for us.
+const FORMAT: u32 = 1;
+
+/// What a gateway begins with that another process opened or knew.
+///
+/// Either everything that the process before it had, or the sockets that systemd opened.
+#[derive(Debug, Default)]
+pub struct Inheritance {
+    sockets: Vec<Inherited>,
+    state: Vec<State>,
+}
+
+/// What a gateway gives to the process that takes its place. Made by [`Gateway::hand_over`](crate::Gateway::hand_over).
+#[derive(Debug)]
+pub struct Handover {
+    sockets: Vec<Inherited>,
+    state: Vec<State>,
+}
+
+/// The sockets of one address.
+#[derive(Debug)]
+struct Inherited {
+    owner: Owner,
+    /// The address as written in a config, which differs from `actual` where the port is 0.
+    asked: String,
+    actual: Address,
+    sockets: Vec<BoundSocket>,
+}
+
+/// Whose sockets they are.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Owner {
+    Admin,
+    /// Whoever asks for the address.
+    Any,
+    Listener(String),
+}
+
+/// Something that is worth keeping: ticket keys, counters.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct State {
+    /// What it is, which says how to read it.
+    pub(crate) kind: Kind,
+    /// Whose it is: what a new process computes from the same config.
+    pub(crate) key: String,
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// Kinds of state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Kind {
+    /// State of a filter, by [`Build::keep`](crate::filter::Build::keep)'s key.
+    Filter,
+    /// Keys of session tickets, by TLS policy.
+    Tickets,
+    /// Of a later version. It is passed over.
+    #[serde(other)]
+    Unknown,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Header {
+    format: u32,
+    sockets: Vec<SocketsHeader>,
+    state: Vec<StateHeader>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct SocketsHeader {
+    owner: Owner,
+    asked: String,
+    count: usize,
+}
+
+#[derive(Serialize, Deserialize)]
+struct StateHeader {
+    kind: Kind,
+    key: String,
+    bytes: usize,
+}
+
+// === impl Inheritance ===
+
+impl Inheritance {
+    /// Receives what the process before this one hands over. Waits at most for the stream's read timeout.
+    ///
+    /// # Errors
+    /// When no sockets come. State that cannot be read is no error: the log tells.
+    pub fn receive(from: &UnixStream) -> io::Result<Self> {
+        let (payload, descriptors) = handover::receive(from)?;
+        let Some((header, states)) = Header::read(&payload, descriptors.len()) else {
+            log::warn(
+                "the process before this one is of another version: only its sockets are taken over, without ticket keys and counters",
+                &[],
+            );
+            return Self::of_sockets(descriptors);
+        };
+        let mut descriptors = descriptors.into_iter();
+        let mut sockets = Vec::with_capacity(header.sockets.len());
+        for SocketsHeader { owner, asked, count } in header.sockets {
+            let opened = descriptors.by_ref().take(count).map(BoundSocket::of);
+            let opened: Vec<_> = opened.collect::<io::Result<_>>()?;
+            let Some(actual) = opened.first().map(|(_, address)| address.clone()) else { continue };
+            let opened = opened.into_iter().map(|(socket, _)| socket).collect();
+            sockets.push(Inherited { owner, asked, actual, sockets: opened });
+        }
+        let mut states = states;
+        let mut state = Vec::with_capacity(header.state.len());
+        for StateHeader { kind, key, bytes } in header.state {
+            let Some((its, rest)) = states.split_at_checked(bytes) else { break };
+            state.push(State { kind, key, bytes: its.to_vec() });
+            states = rest;
+        }
+        Ok(Self { sockets, state })
+    }
+
+    /// Sockets of which nothing is known but what they say themselves: those that systemd opened (sd_listen_fds(3)).
+    ///
+    /// # Errors
+    /// When one is no socket, or neither TCP nor a Unix socket with a path.
+    pub fn of_sockets(descriptors: Vec<OwnedFd>) -> io::Result<Self> {
+        let mut sockets: Vec<Inherited> = Vec::new();
+        for descriptor in descriptors {
+            let (socket, actual) = BoundSocket::of(descriptor)?;
+            match sockets.iter_mut().find(|known| known.actual == actual) {
+                Some(known) => known.sockets.push(socket),
+                None => sockets.push(Inherited {
+                    owner: Owner::Any,
+                    asked: actual.to_string(),
+                    actual,
+                    sockets: vec![socket],
+                }),
+            }
+        }
+        Ok(Self { sockets, state: Vec::new() })
+    }
+
+    /// Whether there is nothing.
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.sockets.is_empty() && self.state.is_empty()
+    }
+
+    /// The sockets for the admin listener, and their address.
+    pub(crate) fn take_admin(&mut self, asked: &Address) -> Option<(Address, Vec<BoundSocket>)> {
+        self.take(&Owner::Admin, asked)
+    }
+
+    /// The sockets of a listener, and their address.
+    pub(crate) fn take_listener(
+        &mut self,
+        name: &str,
+        asked: &Address,
+    ) -> Option<(Address, Vec<BoundSocket>)> {
+        self.take(&Owner::Listener(name.to_owned()), asked)
+    }
+
+    fn take(&mut self, owner: &Owner, asked: &Address) -> Option<(Address, Vec<BoundSocket>)> {
+        let any_port = matches!(asked, Address::Tcp(address) if address.port() == 0);
+        let text = asked.to_string();
+        // A listener may have been renamed; but of ports that the system chose, the name tells which is whose.
+        let fits = |i: &Inherited| {
+            i.asked == text
+                && (i.owner == *owner || !any_port && (i.owner == Owner::Any || is_listener(&i.owner, owner)))
+        };
+        let at = self.sockets.iter().position(fits)?;
+        let found = self.sockets.swap_remove(at);
+        Some((found.actual, found.sockets))
+    }
+
+    pub(crate) fn take_state(&mut self) -> Vec<State> {
+        std::mem::take(&mut self.state)
+    }
+
+    /// The addresses of sockets that nobody took.
+    pub(crate) fn left(&self) -> impl Iterator<Item = &Address> {
+        self.sockets.iter().map(|left| &left.actual)
+    }
+}
+
+/// Whether both are listeners.
+fn is_listener(one: &Owner, other: &Owner) -> bool {
+    matches!((one, other), (Owner::Listener(_), Owner::Listener(_)))
+}
+
+// === impl Handover ===
+
+impl Handover {
+    pub(crate) const fn new(state: Vec<State>) -> Self {
+        Self { sockets: Vec::new(), state }
+    }
+
+    pub(crate) fn add_listener(
+        &mut self,
+        name: &str,
+        asked: &Address,
+        actual: Address,
+        sockets: Vec<BoundSocket>,
+    ) {
+        let owner = Owner::Listener(name.to_owned());
+        self.sockets.push(Inherited { owner, asked: asked.to_string(), actual, sockets });
+    }
+
+    /// Adds the socket of the admin listener.
+    pub fn add_admin(&mut self, asked: &Address, actual: Address, socket: BoundSocket) {
+        self.sockets.push(Inherited {
+            owner: Owner::Admin,
+            asked: asked.to_string(),
+            actual,
+            sockets: vec![socket],
+        });
+    }
+
+    /// Sends all of it. Waits at most for the stream's write timeout.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn send(mut self, to: &UnixStream) -> io::Result<()> {
+        self.shed();
+        let header = Header {
+            format: FORMAT,
+            sockets: self.sockets.iter().map(Inherited::header).collect(),
+            state: self.state.iter().map(State::header).collect(),
+        };
+        let header = serde_json::to_vec(&header)?;
+        let length = u32::try_from(header.len()).map_err(io::Error::other)?;
+        let mut payload = length.to_be_bytes().to_vec();
+        payload.extend_from_slice(&header);
+        self.state.iter().for_each(|state| payload.extend_from_slice(&state.bytes));
+        let sockets: Vec<BoundSocket> = self.sockets.into_iter().flat_map(|i| i.sockets).collect();
+        handover::send(to, &payload, &sockets)
+    }
+
+    /// Leaves out the largest states until the rest fits.
+    fn shed(&mut self) {
+        const HEADER_BYTES: usize = 4 << 20;
+        let limit = handover::PAYLOAD_BYTES - HEADER_BYTES;
+        self.state.sort_by_key(|state| state.bytes.len());
+        while self.state.iter().map(|s| s.bytes.len() + s.key.len()).sum::<usize>() > limit {
+            let Some(largest) = self.state.pop() else { return };
+            let (bytes, whose) = (largest.bytes.len(), largest.key.replace('\0', " "));
+            log::warn("too large to be handed over: it begins anew", &[("bytes", &bytes), ("of", &whose)]);
+        }
+    }
+}
+
+impl Inherited {
+    fn header(&self) -> SocketsHeader {
+        SocketsHeader { owner: self.owner.clone(), asked: self.asked.clone(), count: self.sockets.len() }
+    }
+}
+
+impl State {
+    fn header(&self) -> StateHeader {
+        StateHeader { kind: self.kind, key: self.key.clone(), bytes: self.bytes.len() }
+    }
+}
+
+impl Header {
+    /// The header and the bytes behind it; `None` where it is not for us, or does not agree with what came.
+    fn read(payload: &[u8], sockets: usize) -> Option<(Self, &[u8])> {
+        let (length, rest) = payload.split_first_chunk()?;
+        let (header, states) = rest.split_at_checked(u32::from_be_bytes(*length) as usize)?;
+        let header: Self = serde_json::from_slice(header).ok()?;
+        let count = header.sockets.iter().try_fold(0usize, |sum, s| sum.checked_add(s.count))?;
+        (header.format == FORMAT && count == sockets).then_some((header, states))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_wire::listen::{Beside, bind};
+
+    fn any() -> Address {
+        Address::Tcp("127.0.0.1:0".parse().unwrap())
+    }
+
+    fn sent(handover: Handover) -> UnixStream {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        handover.send(&ours).unwrap();
+        theirs
+    }
+
+    fn with_two_listeners() -> (Handover, Address, Address) {
+        let (web, admin) =
+            (bind(&any(), 2, Beside::Nobody).unwrap(), bind(&any(), 1, Beside::Nobody).unwrap());
+        let tickets = State { kind: Kind::Tickets, key: "k".into(), bytes: b"keys".to_vec() };
+        let filter = State { kind: Kind::Filter, key: "a\0b".into(), bytes: b"".to_vec() };
+        let mut handover = Handover::new(vec![tickets, filter]);
+        let addresses = (web.address.clone(), admin.address.clone());
+        handover.add_listener("web", &any(), web.address, web.sockets);
+        handover.add_admin(&any(), admin.address, admin.sockets.into_iter().next().unwrap());
+        (handover, addresses.0, addresses.1)
+    }
+
+    #[test]
+    fn everything_arrives_and_goes_to_its_owner() {
+        let (handover, web, admin) = with_two_listeners();
+        let mut got = Inheritance::receive(&sent(handover)).unwrap();
+        let state = got.take_state();
+        assert!(state.contains(&State { kind: Kind::Tickets, key: "k".into(), bytes: b"keys".to_vec() }));
+        assert_eq!(state.len(), 2);
+        assert!(got.take_listener("other", &any()).is_none(), "whose port 0 it is, its name tells");
+        let (address, sockets) = got.take_listener("web", &any()).unwrap();
+        assert_eq!((address, sockets.len()), (web, 2));
+        assert_eq!(got.left().collect::<Vec<_>>(), [&admin]);
+        assert_eq!(got.take_admin(&any()).unwrap().0, admin);
+        assert!(got.is_empty());
+    }
+
+    #[test]
+    fn of_another_version_only_the_sockets_are_taken() {
+        let bound = bind(&any(), 2, Beside::Nobody).unwrap();
+        for payload in
+            [&b"\0\0\0\x02{}"[..], b"", b"\xff\xff\xff\xff", br#"....{"format":2,"sockets":[],"state":[]}"#]
+        {
+            let (ours, theirs) = UnixStream::pair().unwrap();
+            handover::send(&ours, payload, &bound.sockets).unwrap();
+            let mut got = Inheritance::receive(&theirs).unwrap();
+            assert!(got.take_state().is_empty());
+            let (address, sockets) = got.take_listener("web", &bound.address).unwrap();
+            assert_eq!((&address, sockets.len()), (&bound.address, 2));
+        }
+    }
+
+    #[test]
+    fn what_is_too_large_is_left_out_and_the_rest_travels() {
+        let of = |key: &str, bytes| State { kind: Kind::Filter, key: key.into(), bytes: vec![0; bytes] };
+        let mut handover = Handover::new(vec![of("huge", handover::PAYLOAD_BYTES), of("small", 10)]);
+        handover.shed();
+        assert_eq!(handover.state, [of("small", 10)]);
+    }
+}

@@ -1,0 +1,221 @@
+//! SIGUSR2 and `weir upgrade`: the program is replaced, and nobody notices.
+
+use std::net::TcpListener;
+use std::os::fd::OwnedFd;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::{fs, thread};
+
+use weir_testkit::{Authority, Client, Tls, Upstream, Weir, command_for, eventually, install, run_weir};
+
+use crate::support::{GET, OK_BODY, WEB, config_for};
+use crate::upgrade::tunnel;
+
+fn saying(text: &str) -> String {
+    format!("{WEB}\nroutes: {{ all: {{ match: {{ path: \"/*\" }}, respond: {{ body: {text} }} }} }}\n")
+}
+
+/// Puts a program of its own at the path that this gateway was started by.
+fn replace_by(weir: &Weir, script: &str) {
+    // Written by another process: see `install`.
+    let write = "printf %s \"$1\" >weir.new && chmod +x weir.new && mv weir.new weir";
+    let status = Command::new("/bin/sh").args(["-c", write, "sh", script]).current_dir(weir.dir()).status();
+    assert!(status.unwrap().success());
+}
+
+// === Nothing is lost ===
+
+#[test]
+fn under_load_every_request_is_answered() {
+    let weir = Weir::start_installed(&format!("{}workers: 2", saying("hello")));
+    let address = weir.address("web");
+    let (over, answered) = (AtomicBool::new(false), AtomicUsize::new(0));
+    thread::scope(|scope| {
+        for requests in [1, 3, 1000] {
+            let (over, answered, address) = (&over, &answered, &address);
+            scope.spawn(move || {
+                while !over.load(Relaxed) {
+                    let mut client = Client::connect(address);
+                    for _ in 0..requests {
+                        // Panics, with what was said, where there is no answer.
+                        let response = client.get("/");
+                        response.expect_status(200).expect_body("hello");
+                        answered.fetch_add(1, Relaxed);
+                        if response.header("connection") == Some("close") || over.load(Relaxed) {
+                            break;
+                        }
+                    }
+                }
+            });
+        }
+        for _ in 0..5 {
+            let before = answered.load(Relaxed);
+            weir.upgrade().unwrap();
+            eventually("the new process answers", || answered.load(Relaxed) > before + 50);
+        }
+        over.store(true, Relaxed);
+    });
+    assert_eq!(weir.address("web"), address);
+}
+
+#[test]
+fn an_idle_connection_brings_one_more_request_and_a_tunnel_lives_on() {
+    let upstream = Upstream::listen();
+    let mut weir = Weir::start_installed(&config_for(&upstream, ""));
+    let (mut client, mut conn) = tunnel(&weir, &upstream);
+    let mut idle = weir.client();
+    idle.send(GET);
+    let mut service = upstream.accept();
+    service.read_request();
+    service.send(OK_BODY);
+    idle.read_response().expect_status(200).expect_no_header("connection");
+
+    let new = weir.upgrade().unwrap();
+    assert_ne!(new, weir.pid());
+    client.send("still here?");
+    conn.expect("still here?");
+    conn.send("yes");
+    client.expect("yes");
+    // The old process answers it, and says that it is the last.
+    idle.send(GET);
+    service.read_request();
+    service.send(OK_BODY);
+    idle.read_response().expect_status(200).expect_header("connection", "close");
+    idle.expect_close();
+    assert!(weir.is_running());
+    client.close();
+    conn.close();
+    eventually("the old process ends", || !weir.is_running());
+}
+
+#[test]
+fn what_was_counted_counts_on_and_sessions_resume() {
+    let authority = Authority::new();
+    let leaf = authority.leaf(&["weir.test"]).yaml();
+    let weir = Weir::start_installed(&format!(
+        "listeners: {{ web: {{ address: 127.0.0.1:0, tls: {{ certificates: [ {leaf} ] }} }} }}\n\
+         routes: {{ all: {{ match: {{ path: \"/*\" }}, respond: {{ body: hello }}, \
+         filters: [ {{ rate_limit: {{ requests: 3, per: 1h, by: address }} }} ] }} }}\n",
+    ));
+    let tls = Tls::new(&authority, "weir.test");
+    let get = || {
+        let mut client = Client::connect_tls(weir.address("web"), &tls);
+        (client.get("/").status, client.tls().resumed)
+    };
+    assert_eq!((get(), get()), ((200, false), (200, true)));
+    weir.upgrade().unwrap();
+    assert_eq!((get(), get()), ((200, true), (429, true)));
+}
+
+#[test]
+fn fewer_workers_serve_every_queue_and_more_do_too() {
+    let weir = Weir::start_installed(&format!("{}workers: 4", saying("four")));
+    for (workers, text) in [(1, "one"), (3, "three")] {
+        weir.write_config(&format!("{}workers: {workers}", saying(text)));
+        weir.upgrade().unwrap();
+        // The kernel spreads them over all queues by hash: 64 leave none out.
+        for _ in 0..64 {
+            weir.client().get("/").expect_body(text);
+        }
+    }
+}
+
+#[test]
+fn a_unix_socket_keeps_its_file() {
+    let mut weir = Weir::start_installed(
+        "listeners: { web: { address: \"unix:{dir}/web.sock\" } }\n\
+         admin: { address: \"unix:{dir}/admin.sock\" }\n\
+         routes: { all: { match: { path: \"/*\" }, respond: { body: hello } } }\n",
+    );
+    weir.upgrade().unwrap();
+    eventually("the old process ends", || !weir.is_running());
+    assert!(weir.dir().join("web.sock").exists());
+    let admin = format!("unix:{}", weir.dir().join("admin.sock").display());
+    run_weir(weir.dir(), &["status", "--admin", &admin]).expect_code(0).expect_text("running");
+}
+
+// === By the admin API ===
+
+#[test]
+fn the_command_says_which_process_serves() {
+    let mut weir = Weir::start_installed(&saying("hello"));
+    let before = weir.stderr().len();
+    let told = run_weir(weir.dir(), &["upgrade", "--admin", &weir.admin()]);
+    let pid = weir.wait_upgrade_after(before).unwrap();
+    told.expect_code(0).expect_text(&pid.to_string());
+    eventually("the old process ends", || !weir.is_running());
+    // The admin listener moved too, to the same address.
+    run_weir(weir.dir(), &["status", "--admin", &weir.admin()]).expect_code(0).expect_text("running");
+    weir.client().get("/").expect_body("hello");
+    // And the new process can be replaced in its turn.
+    weir.upgrade().unwrap();
+    weir.client().get("/").expect_body("hello");
+}
+
+// === What goes wrong changes nothing ===
+
+#[test]
+fn a_program_that_does_not_come_up_changes_nothing() {
+    let weir = Weir::start_installed(&saying("old"));
+    let mut client = weir.client();
+    client.get("/").expect_body("old");
+    for (script, why) in [
+        ("#!/bin/sh\nexit 3\n", "ended before it was ready (exit status: 3)"),
+        ("#!/nowhere\n", "cannot be started"),
+        ("#!/bin/sh\nexec 0<&-\nexec sleep 60\n", "hung up before it was ready"),
+    ] {
+        replace_by(&weir, script);
+        let refused = weir.upgrade().unwrap_err();
+        assert!(refused.contains(why), "{script:?}:\n{refused}");
+    }
+    fs::remove_file(weir.dir().join("weir")).unwrap();
+    assert!(weir.upgrade().unwrap_err().contains("cannot be started"));
+    client.get("/").expect_body("old");
+    weir.client().get("/").expect_body("old");
+
+    install(&weir.dir().join("weir"));
+    weir.upgrade().unwrap();
+}
+
+#[test]
+fn a_second_upgrade_waits_for_the_first() {
+    let weir = Weir::start_installed(&saying("old"));
+    replace_by(&weir, "#!/bin/sh\nexec sleep 3\n"); // silent, and gone before the test could be
+    weir.upgrade_begin();
+    let refused = weir.upgrade().unwrap_err();
+    assert!(refused.contains("an upgrade is under way"), "{refused}");
+    weir.client().get("/").expect_body("old");
+}
+
+#[test]
+fn a_refused_config_changes_nothing_and_is_told() {
+    let weir = Weir::start_installed(&saying("old"));
+    weir.write_config(&saying("new").replace("respond", "repsond"));
+    let told = run_weir(weir.dir(), &["upgrade", "--admin", &weir.admin()]);
+    told.expect_code(1).expect_text("repsond").expect_text("weir.yaml:");
+    weir.client().get("/").expect_body("old");
+    weir.write_config(&saying("new"));
+    weir.upgrade().unwrap();
+    weir.client().get("/").expect_body("new");
+}
+
+// === Sockets that systemd opened ===
+
+#[test]
+fn sockets_of_systemd_are_served() {
+    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = socket.local_addr().unwrap();
+    let config = saying("hello").replace("127.0.0.1:0 }", &format!("{address} }}"));
+    let weir = Weir::start_by(&config, |dir| {
+        // What systemd does: descriptors from 3 on, and a pid that says whom they are for.
+        let mut command = command_for("/bin/sh".as_ref(), dir);
+        let script = "exec 3<&0 0</dev/null; LISTEN_FDS=1 LISTEN_PID=$$ exec \"$0\" run -c weir.yaml";
+        command.args(["-c", script]).arg(weir_testkit::weir_command(dir).get_program());
+        command.stdin(Stdio::from(OwnedFd::from(socket)));
+        command
+    });
+    assert_eq!(weir.address("web"), address.to_string());
+    weir.client().get("/").expect_body("hello");
+    weir.upgrade().unwrap();
+    weir.client().get("/").expect_body("hello");
+}

@@ -1,0 +1,271 @@
+//! SIGUSR2 and `weir upgrade`: another program takes the place of this one, and no connection is lost.
+//!
+//! ```text
+//!   this process                                     the next one
+//!   starts the file at the path it was started by ─► finds a socket as its stdin
+//!   sockets, ticket keys, counters ────────────────► loads the config, starts on them
+//!   drains  ◄──────────────────────────── `ready` ── serves
+//!   serves on, and says why  ◄──── `failed: …`, its end, or silence for too long
+//! ```
+//! Both accept from the same sockets until this one stops, so nothing that waits to be accepted is lost.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, OnceLock, TryLockError, mpsc};
+use std::time::{Duration, Instant};
+use weir_admin::Handle;
+use weir_gateway::{Gateway, Inheritance};
+use weir_telemetry::log;
+
+/// Tells a process that its stdin is the socket of the one whose place it takes.
+const VARIABLE: &str = "WEIR_HANDOVER";
+
+/// How long the next process may take until it is ready. A config with many routes takes seconds, names that do not
+/// resolve three.
+const READY_WAIT: Duration = Duration::from_secs(60);
+
+/// How long it may leave what is sent to it unread, and how long it waits for it.
+const SEND_WAIT: Duration = Duration::from_secs(10);
+
+/// Most bytes of a reason that are read.
+const REASON_BYTES: u64 = 64 * 1024;
+
+const READY: u8 = b'R';
+const FAILED: u8 = b'F';
+
+// === the side of the process that serves ===
+
+/// Starts the next process and makes room for it.
+pub(super) struct Upgrader {
+    gateway: Gateway,
+    program: Option<PathBuf>,
+    /// The admin listener, once there is one.
+    pub(super) admin: OnceLock<Handle>,
+    /// One upgrade at a time. Never given back by one that succeeded.
+    turn: Mutex<()>,
+}
+
+impl Upgrader {
+    pub(super) fn new(gateway: Gateway) -> Self {
+        Self { gateway, program: program(), admin: OnceLock::new(), turn: Mutex::new(()) }
+    }
+
+    /// Starts the file that now lies at the path Weir was started by, hands everything over, and drains once that is
+    /// ready. Blocks until then; returns its process id.
+    ///
+    /// # Errors
+    /// Why it did not come to that. This process serves on.
+    pub(super) fn upgrade(&self) -> Result<u32, String> {
+        let upgraded = self.try_upgrade();
+        if let Err(why) = &upgraded {
+            // The first line: of a config that is all that fits into a line, and the new process has printed it whole.
+            let first = why.lines().next().unwrap_or_default();
+            log::error("not upgraded: this process serves on", &[("reason", &first)]);
+        }
+        upgraded
+    }
+
+    fn try_upgrade(&self) -> Result<u32, String> {
+        if std::process::id() == 1 {
+            return Err(
+                "this is process 1 of a container, which ends with it: replace the container".to_owned()
+            );
+        }
+        let _turn = match self.turn.try_lock() {
+            Ok(turn) => turn,
+            Err(TryLockError::Poisoned(turn)) => turn.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                return Err("an upgrade is under way: wait until the new process is ready".to_owned());
+            }
+        };
+        if !self.gateway.is_ready() {
+            return Err("this process drains already".to_owned());
+        }
+        let program = self.program.as_deref().ok_or("it is not known where the program lies")?;
+        let (mut child, stream) = start(program)?;
+        let pid = child.id();
+        log::info("upgrade begun", &[("program", &program.display()), ("pid", &pid)]);
+        let ready = self.hand_over(&stream).and_then(|()| wait_ready(&stream, READY_WAIT));
+        if let Err(why) = ready {
+            return Err(ended(&mut child, program, &why));
+        }
+        if let Some(admin) = self.admin.get() {
+            admin.leave();
+        }
+        super::notify(&format!("MAINPID={pid}"));
+        let gateway = self.gateway.clone();
+        let (stopped, wait) = mpsc::channel::<()>();
+        let draining = std::thread::Builder::new().name("weir-drain".to_owned());
+        match draining.spawn(move || gateway.give_way(|| drop(stopped))) {
+            Ok(_) => drop(wait.recv()), // hung up on: from now on only the new process accepts
+            Err(_) => self.gateway.stop(), // no thread to be had; the new process serves
+        }
+        log::info("upgraded", &[("pid", &pid)]);
+        Ok(pid)
+    }
+
+    fn hand_over(&self, stream: &UnixStream) -> Result<(), String> {
+        let mut handover = self.gateway.hand_over();
+        if let Some((asked, actual, socket)) = self.admin.get().and_then(Handle::lend) {
+            handover.add_admin(&asked, actual, socket);
+        }
+        handover.send(stream).map_err(|e| match e.kind() {
+            io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => String::new(), // how it ended says more
+            _ => format!("it did not take what it was handed: {e}"),
+        })
+    }
+}
+
+/// The path by which this process was started, which another file may lie at by now. A link stays a link: it is what an
+/// operator moves to another version.
+fn program() -> Option<PathBuf> {
+    let called = PathBuf::from(std::env::args_os().next()?);
+    if called.components().count() > 1 {
+        return Some(std::env::current_dir().ok()?.join(called));
+    }
+    let runs = |path: &PathBuf| {
+        std::fs::metadata(path).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
+    };
+    let path = std::env::var_os("PATH")?;
+    let found = std::env::split_paths(&path).map(|folder| folder.join(&called)).find(runs);
+    found.or_else(|| std::env::current_exe().ok())
+}
+
+/// Starts the program as this one was started.
+fn start(program: &Path) -> Result<(Child, UnixStream), String> {
+    let (ours, theirs) = UnixStream::pair().map_err(|e| format!("no socket to hand over by: {e}"))?;
+    ours.set_write_timeout(Some(SEND_WAIT)).map_err(|e| e.to_string())?;
+    let child = Command::new(program)
+        .args(std::env::args_os().skip(1))
+        .env(VARIABLE, "stdin")
+        .stdin(Stdio::from(std::os::fd::OwnedFd::from(theirs)))
+        .spawn()
+        .map_err(|e| format!("{} cannot be started: {e}", program.display()))?;
+    Ok((child, ours))
+}
+
+/// Waits until the next process says that it is ready, or why it is not.
+fn wait_ready(stream: &UnixStream, limit: Duration) -> Result<(), String> {
+    let late = || format!("it was not ready within {} s", limit.as_secs());
+    stream.set_read_timeout(Some(limit)).map_err(|e| e.to_string())?;
+    let mut said = [0];
+    match (&*stream).read(&mut said) {
+        Ok(1) if said[0] == READY => Ok(()),
+        Ok(1) if said[0] == FAILED => {
+            let mut why = String::new();
+            let _ = stream.take(REASON_BYTES).read_to_string(&mut why); // as far as it came
+            Err(why)
+        }
+        Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => Err(late()),
+        _ => Err(String::new()),
+    }
+}
+
+/// Ends a process that did not become ready; says why.
+fn ended(child: &mut Child, program: &Path, why: &str) -> String {
+    // It may be about to end by itself, and how it does is news.
+    let by = Instant::now() + Duration::from_millis(200);
+    while why.is_empty() && Instant::now() < by && matches!(child.try_wait(), Ok(None)) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let status = child.try_wait();
+    let _ = child.kill(); // it may have ended
+    let _ = child.wait();
+    match (why, status) {
+        ("", Ok(Some(status))) => format!("{} ended before it was ready ({status})", program.display()),
+        ("", _) => format!("{} hung up before it was ready", program.display()),
+        (why, _) => why.to_owned(),
+    }
+}
+
+// === the side of the process that begins ===
+
+/// The process whose place this one takes.
+pub(super) struct Predecessor(UnixStream);
+
+impl Predecessor {
+    /// The process that started this one to take its place, and what it hands over; without one, what systemd opened.
+    ///
+    /// # Errors
+    /// When what should be there does not come.
+    pub(super) fn find() -> anyhow::Result<(Option<Self>, Inheritance)> {
+        if std::env::var_os(VARIABLE).is_none_or(|value| value != "stdin") {
+            return Ok((None, activated()?));
+        }
+        let received = || -> io::Result<_> {
+            let stream = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
+            rustix::stdio::dup2_stdin(File::open("/dev/null")?)?;
+            stream.set_read_timeout(Some(SEND_WAIT))?;
+            let inheritance = Inheritance::receive(&stream)?;
+            Ok((Some(Self(stream)), inheritance))
+        };
+        received().map_err(|e| {
+            anyhow::anyhow!(
+                "{VARIABLE} is set, but nothing was handed over on stdin: {e}. Unset it to start afresh"
+            )
+        })
+    }
+
+    /// This process serves.
+    pub(super) fn ready(mut self) {
+        let _ = self.0.write_all(&[READY]); // one that is gone needs no telling
+    }
+
+    /// This process does not come to serve.
+    pub(super) fn failed(mut self, why: &str) {
+        let _ = self.0.write_all(&[FAILED]).and_then(|()| self.0.write_all(why.as_bytes())); // as above
+    }
+}
+
+/// The sockets that systemd opened (sd_listen_fds(3)).
+fn activated() -> anyhow::Result<Inheritance> {
+    use anyhow::Context;
+    use std::os::fd::OwnedFd;
+    let mut opened = listenfd::ListenFd::from_env();
+    let mut sockets: Vec<OwnedFd> = Vec::new();
+    for index in 0..opened.len() {
+        let tcp = opened.take_tcp_listener(index).ok().flatten().map(OwnedFd::from);
+        let socket = match tcp {
+            Some(socket) => socket,
+            None => {
+                match opened.take_unix_listener(index).context("a socket of LISTEN_FDS cannot be served")? {
+                    Some(socket) => socket.into(),
+                    None => continue,
+                }
+            }
+        };
+        sockets.push(socket);
+    }
+    Inheritance::of_sockets(sockets).context("a socket of LISTEN_FDS cannot be served")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_next_process_says_is_understood() {
+        let said = |bytes: &[u8]| {
+            let (ours, mut theirs) = UnixStream::pair().unwrap();
+            theirs.write_all(bytes).unwrap();
+            drop(theirs);
+            wait_ready(&ours, READY_WAIT)
+        };
+        assert_eq!(said(b"R"), Ok(()));
+        assert_eq!(said(b"Fno such file"), Err("no such file".to_owned()));
+        assert_eq!(said(b"?"), Err(String::new()));
+        assert_eq!(said(b""), Err(String::new()));
+    }
+
+    #[test]
+    fn silence_ends_the_wait() {
+        let (ours, _theirs) = UnixStream::pair().unwrap();
+        let why = wait_ready(&ours, Duration::from_millis(10)).unwrap_err();
+        assert!(why.contains("not ready within"), "{why}");
+    }
+}
