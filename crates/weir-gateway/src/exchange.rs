@@ -84,6 +84,13 @@ impl Stop {
     }
 }
 
+/// What was routed, and where to: indexes in the snapshot that the exchange began with.
+#[derive(Clone, Copy, Debug)]
+struct Routed {
+    route: usize,
+    upstream: usize,
+}
+
 /// How far the response is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
@@ -222,7 +229,7 @@ impl<'c> Exchange<'c> {
             Target::Upstream(upstream) => *upstream,
             Target::Split(shares) => self.pick_upstream(shares),
         };
-        let mut attempt = Some(self.attempt(&local.upstreams[upstream], upstream).await?);
+        let mut attempt = Some(self.attempt(Routed { route, upstream }).await?);
         if self.cx.is_some() {
             let mut reply = Reply::Upstream(&mut attempt);
             self.filter_response(&mut reply).await?;

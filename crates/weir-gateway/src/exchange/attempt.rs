@@ -6,7 +6,7 @@
 
 use super::hooks::BodyWatch;
 use super::upload::{Failure, Upload, Waits, await_head, client_fault, upstream_failure};
-use super::{Exchange, Stop, unless_gone};
+use super::{Exchange, Routed, Stop, unless_gone};
 use crate::error::{self, Cause};
 use crate::forward::{self, ForwardingFields};
 use crate::grpc;
@@ -22,6 +22,7 @@ use weir_wire::relay::{Framing, Relay};
 
 /// An attempt that was answered.
 pub(super) struct Attempt {
+    pub(super) routed: Routed,
     pub(super) upstream: Rc<LocalUpstream>,
     pub(super) active: Active,
     pub(super) connection: Connection,
@@ -43,12 +44,9 @@ struct Answered {
 
 impl Exchange<'_> {
     /// Tries endpoints until one answers.
-    pub(super) async fn attempt(
-        &mut self,
-        upstream: &Rc<LocalUpstream>,
-        index: usize,
-    ) -> Result<Attempt, Stop> {
-        self.record.upstream = Some(index);
+    pub(super) async fn attempt(&mut self, routed: Routed) -> Result<Attempt, Stop> {
+        self.record.upstream = Some(routed.upstream);
+        let upstream = &Rc::clone(&self.local.upstreams[routed.upstream]);
         let mut attempts = Attempts::new(upstream);
         loop {
             let mut active = attempts.next(upstream).map_err(Stop::refuse)?;
@@ -58,7 +56,7 @@ impl Exchange<'_> {
                 upstream.cells.retries.inc();
             }
             self.attempt_begins(upstream, active.get())?;
-            let connection = match self.connect(upstream, &mut active, &attempts).await? {
+            let connection = match self.connect(routed, upstream, &mut active, &attempts).await? {
                 Ok(connection) => connection,
                 Err(e) => {
                     self.attempt_ends(0, Some(e.cause));
@@ -66,7 +64,7 @@ impl Exchange<'_> {
                     continue;
                 }
             };
-            let sent = self.send(upstream, &active, connection).await;
+            let sent = self.send(routed, upstream, &active, connection).await;
             match &sent {
                 Ok(answered) => self.attempt_ends(answered.response.status(), None),
                 Err(failure) => self.attempt_ends(0, Some(failure.cause())),
@@ -74,7 +72,15 @@ impl Exchange<'_> {
             match sent {
                 Ok(Answered { connection, response, upload }) => {
                     let upstream = Rc::clone(upstream);
-                    return Ok(Attempt { upstream, active, connection, response, upload, reusable: false });
+                    return Ok(Attempt {
+                        routed,
+                        upstream,
+                        active,
+                        connection,
+                        response,
+                        upload,
+                        reusable: false,
+                    });
                 }
                 Err(Failure::Upstream { raced: Some(race), .. }) if attempts.raced(&active, race) => {}
                 Err(Failure::Upstream { cause, .. }) => return Err(Stop::refuse(cause)),
@@ -86,12 +92,13 @@ impl Exchange<'_> {
     /// A pooled connection, or a new one.
     async fn connect(
         &mut self,
+        routed: Routed,
         upstream: &Rc<LocalUpstream>,
         active: &mut Active,
         attempts: &Attempts,
     ) -> Result<Result<Connection, ConnectError>, Stop> {
         let once = !self.head.method().is_idempotent();
-        let end = self.end(upstream.spec.timeouts.exchange);
+        let end = self.end(routed, upstream.spec.timeouts.exchange);
         let left = end.map(|(end, cause)| (end.saturating_duration_since(Instant::now()), cause));
         let wanted = Wanted { left, ..attempts.wanted(once) };
         let connected = match unless_gone(self.client, connect(upstream, active, wanted)).await {
@@ -110,22 +117,24 @@ impl Exchange<'_> {
 
     /// When the exchange must be over, and the cause if it is not, where its time is limited: by the config, or by a gRPC
     /// client.
-    pub(super) fn end(&self, of_upstream: Duration) -> Option<(Instant, &'static Cause)> {
+    pub(super) fn end(&self, routed: Routed, of_upstream: Duration) -> Option<(Instant, &'static Cause)> {
         let asked = self.grpc_timeout.map(|limit| (limit, &error::GRPC_TIMEOUT));
-        let own = self.own_limit(of_upstream).map(|limit| (limit, &error::EXCHANGE_TIMEOUT));
+        let own = self.own_limit(routed, of_upstream).map(|limit| (limit, &error::EXCHANGE_TIMEOUT));
         // Of two that are equal the first.
         let (limit, cause) = asked.into_iter().chain(own).min_by_key(|(limit, _)| *limit)?;
         Some((self.record.started.checked_add(limit)?, cause))
     }
 
-    fn own_limit(&self, of_upstream: Duration) -> Option<Duration> {
-        let route = &self.local.routes[self.record.route.unwrap_or_default()].handling;
+    fn own_limit(&self, routed: Routed, of_upstream: Duration) -> Option<Duration> {
+        let route = &self.local.routes[routed.route].handling;
         Some(route.exchange_timeout.unwrap_or(of_upstream)).filter(|limit| !limit.is_zero())
     }
 
     /// Tells a gRPC upstream of our own deadline, where that is shorter than the client's.
-    fn shorten_grpc_timeout(&mut self, of_upstream: Duration) {
-        let (Some(asked), Some(own)) = (self.grpc_timeout, self.own_limit(of_upstream)) else { return };
+    fn shorten_grpc_timeout(&mut self, routed: Routed, of_upstream: Duration) {
+        let (Some(asked), Some(own)) = (self.grpc_timeout, self.own_limit(routed, of_upstream)) else {
+            return;
+        };
         if own < asked
             && let Ok(name) = FieldName::new("grpc-timeout")
         {
@@ -137,14 +146,15 @@ impl Exchange<'_> {
     /// Sends the request and waits for a response head, passing interim responses on.
     async fn send(
         &mut self,
+        routed: Routed,
         upstream: &LocalUpstream,
         active: &Active,
         mut connection: Connection,
     ) -> Result<Answered, Failure> {
         let spec = &upstream.spec;
-        let mut upload = self.begin_upload(spec, active, &connection)?;
+        let mut upload = self.begin_upload(routed, spec, active, &connection)?;
         let began = Instant::now();
-        let wait = self.waits(spec, began, connection.stream.h2().is_some());
+        let wait = self.waits(routed, spec, began, connection.stream.h2().is_some());
         let _waiting = self.client.handle.wait();
         let mut slot: Option<Box<ResponseHead>> = None;
         for _ in 0..MAX_INTERIM {
@@ -187,8 +197,8 @@ impl Exchange<'_> {
         Err(Failure::Upstream { cause: &error::BAD_RESPONSE, raced: None })
     }
 
-    fn waits(&self, spec: &crate::upstream::Upstream, began: Instant, h2: bool) -> Waits {
-        let route = &self.local.routes[self.record.route.unwrap_or_default()].handling;
+    fn waits(&self, routed: Routed, spec: &crate::upstream::Upstream, began: Instant, h2: bool) -> Waits {
+        let route = &self.local.routes[routed.route].handling;
         let of_client = &self.client.listener.spec.timeouts;
         let waits = Waits {
             response: route.response_timeout.unwrap_or(spec.timeouts.response),
@@ -197,7 +207,7 @@ impl Exchange<'_> {
             upstream_body: spec.timeouts.body,
             began,
             limits: self.local.snapshot.head_limits,
-            end: self.end(spec.timeouts.exchange),
+            end: self.end(routed, spec.timeouts.exchange),
         };
         if !(self.grpc && h2) {
             return waits; // who only says that it is gRPC gets no longer waits
@@ -244,6 +254,7 @@ impl Exchange<'_> {
     /// Writes the head into the upload and takes what came of the body already.
     fn begin_upload(
         &mut self,
+        routed: Routed,
         spec: &crate::upstream::Upstream,
         active: &Active,
         connection: &Connection,
@@ -258,7 +269,7 @@ impl Exchange<'_> {
             _ if h2 => Framing::Close,
             _ => Framing::Chunked,
         };
-        self.shorten_grpc_timeout(spec.timeouts.exchange);
+        self.shorten_grpc_timeout(routed, spec.timeouts.exchange);
         let mut out = self.client.core.take_buffer();
         let endpoint = &active.get().endpoint;
         let client = &self.client.forwarding;

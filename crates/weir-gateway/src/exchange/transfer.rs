@@ -3,7 +3,7 @@
 use super::attempt::Attempt;
 use super::hooks::{BodyWatch, ResponseWatch};
 use super::upload::Upload;
-use super::{Exchange, Next, Phase, Stop, can_be_told};
+use super::{Exchange, Next, Phase, Routed, Stop, can_be_told};
 use crate::client::SEND_TIMEOUT;
 use crate::error::{self, Cause};
 use crate::grpc;
@@ -92,7 +92,7 @@ impl Exchange<'_> {
         kind: BodyKind,
     ) -> Option<Stop> {
         let timeouts = attempt.upstream.spec.timeouts;
-        let end = self.end(timeouts.exchange);
+        let end = self.end(attempt.routed, timeouts.exchange);
         let (primed, refused) = {
             let mut watch = ResponseWatch::new(&self.local, &self.ran, self.cx.as_mut());
             let primed = download.prime(attempt.response.rest(), watch.active());
@@ -232,7 +232,7 @@ impl Exchange<'_> {
 
     /// Switches to a tunnel. From here on the exchange holds its route but not the snapshot.
     pub(super) async fn tunnel(&mut self, attempt: Attempt) -> Result<Next, Stop> {
-        let Attempt { upstream, active, mut connection, response, upload, .. } = attempt;
+        let Attempt { routed, upstream, active, mut connection, response, upload, .. } = attempt;
         self.record.status = 101;
         self.phase = Phase::Begun;
         self.record.tunnel = true;
@@ -252,7 +252,7 @@ impl Exchange<'_> {
         let idle = upstream.spec.timeouts.tunnel;
         drop(active);
         drop(upstream);
-        self.let_go_of_snapshot();
+        self.let_go_of_snapshot(routed);
 
         let (client, record) = (&mut *self.client, &mut self.record);
         let mut moved = (0, 0);
@@ -279,10 +279,8 @@ impl Exchange<'_> {
     }
 
     /// Keeps of the snapshot only what `record` will ask for.
-    fn let_go_of_snapshot(&mut self) {
-        let (route, upstream) =
-            (self.record.route.unwrap_or_default(), self.record.upstream.unwrap_or_default());
-        self.local = self.local.only(route, upstream, &self.ran);
+    fn let_go_of_snapshot(&mut self, routed: Routed) {
+        self.local = self.local.only(routed.route, routed.upstream, &self.ran);
         (self.record.route, self.record.upstream) = (Some(0), Some(0));
         if let Some(cx) = &mut self.cx {
             cx.renumber(Rc::clone(&self.local.routes[0].scope), &self.ran);
