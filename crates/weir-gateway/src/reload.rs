@@ -284,12 +284,15 @@ impl Control {
         let Some(output) = output(&wanted.output) else {
             return Ok(if self.access_log.is_some() { LogChange::New(None) } else { LogChange::Keep });
         };
-        let format = match &wanted.format {
-            schema::AccessFormat::Json => LineFormat::Json,
+        let mut format = match &wanted.format {
+            schema::AccessFormat::Json => LineFormat::json(),
             schema::AccessFormat::Template(text) => {
                 LineFormat::parse(text).map_err(|e| format!("access_log.format: {e}"))?
             }
         };
+        for field in &wanted.fields {
+            format.add(field).map_err(|e| format!("access_log.fields: {e}"))?;
+        }
         if self.access_log.as_ref().is_some_and(|w| w.is(&output, &format)) {
             return Ok(LogChange::Keep);
         }

@@ -99,7 +99,7 @@ fn lines() {
     let template =
         "{time} {client} \"{method} {uri} {protocol}\" {status} {bytes_out} {total_us} {route} {upstream}";
     for (name, format) in [
-        ("access log, JSON line", LineFormat::Json),
+        ("access log, JSON line", LineFormat::json()),
         ("access log, template line", LineFormat::parse(template).expect("the template is valid")),
     ] {
         let output = Output::parse("/dev/null");

@@ -17,14 +17,14 @@ mod entry;
 mod format;
 
 pub use entry::{Entry, Field, LONG_FIELD_BYTES, SHORT_FIELD_BYTES, Timing};
-pub use format::LineFormat;
+pub use format::{Header, LineFormat, MAX_HEADERS};
 
 /// A core hands its buffer over once it holds this much.
 pub const HAND_OVER_BYTES: usize = 32 * 1024;
 
 /// How many buffers may wait for the writer thread; the lines of further ones are dropped and counted.
 ///
-/// About 2 MiB per output; 7 MiB if each buffer ends in the longest line that a hostile client can cause.
+/// About 2 MiB per output; 14 MiB if each buffer ends in the longest line that a hostile client can cause.
 pub const WAITING_BUFFERS: usize = 64;
 
 /// One output of the access log and the thread that writes to it.
@@ -99,6 +99,23 @@ pub struct AccessLog {
 }
 
 impl AccessLog {
+    /// The fields of requests and responses that a line tells, beside those that every line can: [`Entry::headers`] has their values.
+    pub fn headers(&self) -> &[Header] {
+        self.format.headers()
+    }
+
+    /// Whether fields of responses are among [`AccessLog::headers`].
+    #[inline]
+    pub fn wants_responses(&self) -> bool {
+        self.format.wants_responses()
+    }
+
+    /// Whether a line tells the id of its request.
+    #[inline]
+    pub fn names_requests(&self) -> bool {
+        self.format.names_requests()
+    }
+
     /// Adds a line. Never waits and makes no system call, except for waking the thread once in [`HAND_OVER_BYTES`].
     #[inline]
     pub fn record(&mut self, entry: &Entry<'_>) {

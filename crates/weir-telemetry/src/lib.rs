@@ -26,7 +26,7 @@ mod sink;
 mod text;
 mod time;
 
-pub use access_log::{AccessLog, AccessLogWriter, Entry, LineFormat, Timing};
+pub use access_log::{AccessLog, AccessLogWriter, Entry, Header, LineFormat, Timing};
 pub use cell::{Counter, Gauge, Histogram, StatusCounts};
 pub use error::{Error, Result};
 pub use exposition::{Exposition, negotiate};

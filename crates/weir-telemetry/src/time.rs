@@ -1,20 +1,27 @@
-//! The time of a log line: RFC 3339, UTC, milliseconds; all but the milliseconds kept for a second.
+//! The time of a log line: RFC 3339, UTC, milliseconds, or as Apache's logs have it; all but the milliseconds kept for a second.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Formats times. `2026-03-01T12:00:00.000Z`: 24 bytes.
+/// Formats times.
 #[derive(Debug)]
 pub(crate) struct Stamp {
     second: u64,
     text: [u8; 24],
+    clf_second: u64,
+    clf: [u8; 26],
 }
 
 impl Stamp {
     pub(crate) const fn new() -> Self {
-        Self { second: 0, text: *b"1970-01-01T00:00:00.000Z" }
+        Self {
+            second: 0,
+            text: *b"1970-01-01T00:00:00.000Z",
+            clf_second: 0,
+            clf: *b"01/Jan/1970:00:00:00 +0000",
+        }
     }
 
-    /// The text of `time`. Times before 1970 show as 1970, years after 9999 as their last four digits.
+    /// `2026-03-01T12:00:00.000Z`: 24 bytes. Times before 1970 show as 1970, years after 9999 as their last four digits.
     pub(crate) fn text(&mut self, time: SystemTime) -> &[u8; 24] {
         let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
         if since.as_secs() != self.second {
@@ -25,21 +32,43 @@ impl Stamp {
         &self.text
     }
 
+    /// `01/Mar/2026:12:00:00 +0000`, as the Common Log Format has it.
+    pub(crate) fn clf(&mut self, time: SystemTime) -> &[u8; 26] {
+        let since = time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        if since != self.clf_second {
+            self.clf_second = since;
+            let (year, month, day) = date(since / 86_400);
+            digits(&mut self.clf[0..2], day);
+            self.clf[3..6].copy_from_slice(MONTHS[(month - 1) as usize % 12]);
+            digits(&mut self.clf[7..11], year);
+            clock(&mut self.clf[12..20], since);
+        }
+        &self.clf
+    }
+
     fn renew(&mut self) {
         let (year, month, day) = date(self.second / 86_400);
-        let second = self.second % 86_400;
         digits(&mut self.text[0..4], year);
         digits(&mut self.text[5..7], month);
         digits(&mut self.text[8..10], day);
-        digits(&mut self.text[11..13], second / 3600);
-        digits(&mut self.text[14..16], second / 60 % 60);
-        digits(&mut self.text[17..19], second % 60);
+        clock(&mut self.text[11..19], self.second);
     }
 }
 
 /// A moment as logs write it: UTC, RFC 3339, to the millisecond.
 pub fn timestamp(time: SystemTime) -> String {
     String::from_utf8_lossy(Stamp::new().text(time)).into_owned()
+}
+
+const MONTHS: [&[u8; 3]; 12] =
+    [b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec"];
+
+/// `12:00:00`, into eight bytes that have the colons.
+fn clock(out: &mut [u8], second: u64) {
+    let second = second % 86_400;
+    digits(&mut out[0..2], second / 3600);
+    digits(&mut out[3..5], second / 60 % 60);
+    digits(&mut out[6..8], second % 60);
 }
 
 fn digits(out: &mut [u8], mut value: u64) {
@@ -86,5 +115,9 @@ mod tests {
             assert_eq!(std::str::from_utf8(stamp.text(time)).unwrap(), text);
         }
         assert_eq!(stamp.text(UNIX_EPOCH - Duration::from_secs(9)), b"1970-01-01T00:00:00.000Z");
+        assert_eq!(stamp.clf(UNIX_EPOCH), b"01/Jan/1970:00:00:00 +0000");
+        let leap = UNIX_EPOCH + Duration::from_secs(951_782_400 + 3_723);
+        assert_eq!(stamp.clf(leap), b"29/Feb/2000:01:02:03 +0000");
+        assert_eq!(stamp.clf(UNIX_EPOCH + Duration::from_secs(1_735_689_599)), b"31/Dec/2024:23:59:59 +0000");
     }
 }

@@ -62,6 +62,7 @@ impl Exchange<'_> {
             }
         };
         self.record.status = head.status();
+        self.keep_fields(&head);
         self.phase = Phase::Begun;
         let mut out = self.client.core.take_buffer();
         let mut connection = Vec::new();
@@ -116,6 +117,7 @@ impl Exchange<'_> {
         self.can_keep &= framing != Framing::Close || empty;
         self.ends_with_connection = framing == Framing::Close;
         self.record.status = head.status();
+        self.keep_fields(&head);
         self.phase = Phase::Begun;
         let mut out = self.client.core.take_buffer();
         write_status(&head, &mut out);

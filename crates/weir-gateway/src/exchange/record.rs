@@ -4,11 +4,12 @@ use super::{Exchange, Next, Phase};
 use crate::error::{self, Cause};
 use crate::filter::{Cx, End, Hooks};
 use crate::upstream::LocalEndpoint;
+use smallvec::SmallVec;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime};
-use weir_h1::{RequestHead, Version};
-use weir_telemetry::{Closed, Entry, Timing, log};
+use weir_h1::{RequestHead, ResponseHead, Version};
+use weir_telemetry::{Closed, Entry, Header, Timing, log};
 
 /// What is known of an exchange when it ends.
 pub(super) struct Record {
@@ -27,6 +28,8 @@ pub(super) struct Record {
     pub(super) body_out: u64,
     pub(super) sent: u64,
     pub(super) tunnel: bool,
+    /// The fields of the response that the access log asks for, by name.
+    response_fields: Vec<(String, Vec<u8>)>,
     pub(super) timing: Timing,
 }
 
@@ -45,6 +48,7 @@ impl Record {
             body_out: 0,
             sent: 0,
             tunnel: false,
+            response_fields: Vec::new(),
             timing: Timing::default(),
         }
     }
@@ -110,9 +114,36 @@ impl Exchange<'_> {
         self.end_filters();
         self.count(total);
         if let Some(log) = &mut *self.client.core.access_log.borrow_mut() {
-            log.record(&self.entry());
+            let headers: SmallVec<[&[u8]; 8]> = log.headers().iter().map(|h| self.logged(h)).collect();
+            log.record(&Entry { headers: &headers, ..self.entry() });
         }
     }
+
+    // === fields for the log ===
+
+    /// Keeps the fields of a response that the access log asks for: the head is gone when its line is written.
+    pub(super) fn keep_fields(&mut self, response: &ResponseHead) {
+        let log = self.client.core.access_log.borrow();
+        let Some(log) = log.as_ref().filter(|log| log.wants_responses()) else { return };
+        let names = log.headers().iter().filter_map(|header| match header {
+            Header::Response(name) => Some(name),
+            Header::Request(_) => None,
+        });
+        let kept = names.filter_map(|name| Some((name.clone(), response.headers.get_str(name)?.to_vec())));
+        self.record.response_fields = kept.collect();
+    }
+
+    fn logged(&self, header: &Header) -> &[u8] {
+        match header {
+            Header::Request(name) => self.head.headers.get_str(name).unwrap_or_default(),
+            Header::Response(name) => {
+                let mut kept = self.record.response_fields.iter();
+                kept.find(|(known, _)| known == name).map_or(b"", |(_, value)| value)
+            }
+        }
+    }
+
+    // === the rest ===
 
     /// The head, for the next request: what came of it already is in its buffer.
     pub(super) fn into_head(self) -> Box<RequestHead> {
@@ -202,12 +233,15 @@ impl Exchange<'_> {
             cause: record.cause.map_or("", |cause| cause.code),
             bytes_in: self.head.wire_len() as u64 + record.body_in,
             bytes_out: record.sent,
+            body_bytes_out: record.body_out,
             consumer: cx.and_then(Cx::consumer).map_or("", |c| &c.name),
+            referer: self.head.headers.get_str("referer").unwrap_or_default(),
             user_agent: self.head.headers.get_str("user-agent").unwrap_or_default(),
             tls_version: self.client.stream.tls().map_or("", |tls| tls.version),
             tls_cipher: self.client.stream.tls().map_or("", |tls| tls.cipher),
             tunnel: record.tunnel,
             timing: record.timing,
+            headers: &[],
         }
     }
 }

@@ -41,6 +41,7 @@ impl Exchange<'_> {
         self.record.status = response.status();
         self.phase = Phase::Begun;
         self.ends_with_connection = framing == Framing::Close;
+        self.keep_fields(response);
         let mut out = self.client.core.take_buffer();
         self.write_head(response, framing, &mut out);
         let mut download = Relay::new(kind, framing, out);
@@ -236,6 +237,7 @@ impl Exchange<'_> {
         self.record.status = 101;
         self.phase = Phase::Begun;
         self.record.tunnel = true;
+        self.keep_fields(&response);
         let mut first = self.client.core.take_buffer();
         write_status(&response, &mut first);
         response.headers.write_to(&mut first);

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// How much of a path, query or User-Agent a line keeps, in bytes before escaping.
+/// How much of a path, query, Referer or User-Agent a line keeps, in bytes before escaping.
 pub const LONG_FIELD_BYTES: usize = 2048;
 
 /// How much of any other text a line keeps, in bytes before escaping.
@@ -51,8 +51,12 @@ pub struct Entry<'a> {
     pub bytes_in: u64,
     /// Bytes of the response sent: head and body.
     pub bytes_out: u64,
+    /// Bytes of the response's body.
+    pub body_bytes_out: u64,
     /// The consumer that a filter named.
     pub consumer: &'a str,
+    /// The Referer, as received.
+    pub referer: &'a [u8],
     /// The User-Agent, as received.
     pub user_agent: &'a [u8],
     /// The version of TLS with the client: `TLSv1.3`.
@@ -63,6 +67,8 @@ pub struct Entry<'a> {
     pub tunnel: bool,
     /// Where the time went.
     pub timing: Timing,
+    /// The values of the fields that the format asks for, in the order of [`super::AccessLog::headers`].
+    pub headers: &'a [&'a [u8]],
 }
 
 /// Where the time of an exchange went. Zero means "did not happen" or "less than a microsecond".
@@ -103,12 +109,15 @@ impl Default for Entry<'_> {
             cause: "",
             bytes_in: 0,
             bytes_out: 0,
+            body_bytes_out: 0,
             consumer: "",
+            referer: b"",
             user_agent: b"",
             tls_version: "",
             tls_cipher: "",
             tunnel: false,
             timing: Timing::default(),
+            headers: &[],
         }
     }
 }
@@ -118,6 +127,7 @@ impl Default for Entry<'_> {
 #[allow(missing_docs, reason = "docs/access-log.md and the fields of `Entry` say what each is")]
 pub enum Field {
     Time,
+    TimeClf,
     RequestId,
     Client,
     Peer,
@@ -136,7 +146,9 @@ pub enum Field {
     Cause,
     BytesIn,
     BytesOut,
+    BodyBytesOut,
     Consumer,
+    Referer,
     UserAgent,
     TlsVersion,
     TlsCipher,
@@ -150,9 +162,11 @@ pub enum Field {
 }
 
 impl Field {
-    /// Every field, in the order of a JSON line. JSON has no `path` and no `query`: `uri` is both.
-    pub const ALL: [(Self, &'static str); 30] = [
+    /// Every field, in the order of a JSON line. JSON has no `path` and no `query`: `uri` is both. Nor has it `time_clf` and
+    /// `body_bytes_out`, which are there for the preset `combined`.
+    pub const ALL: [(Self, &'static str); 33] = [
         (Self::Time, "time"),
+        (Self::TimeClf, "time_clf"),
         (Self::RequestId, "request_id"),
         (Self::Client, "client"),
         (Self::Peer, "peer"),
@@ -171,7 +185,9 @@ impl Field {
         (Self::Cause, "cause"),
         (Self::BytesIn, "bytes_in"),
         (Self::BytesOut, "bytes_out"),
+        (Self::BodyBytesOut, "body_bytes_out"),
         (Self::Consumer, "consumer"),
+        (Self::Referer, "referer"),
         (Self::UserAgent, "user_agent"),
         (Self::TlsVersion, "tls_version"),
         (Self::TlsCipher, "tls_cipher"),
@@ -189,14 +205,16 @@ impl Field {
 pub(super) enum Value<'a> {
     Absent,
     Address(IpAddr, Option<u16>),
+    /// Text that is long by nature.
+    Long(&'a [u8]),
     Number(u64),
     /// From a config or from us: short.
     Text(&'a [u8]),
     Time(SystemTime),
+    TimeClf(SystemTime),
     True,
     /// A path, a query, or both.
     Uri(&'a [u8], &'a [u8]),
-    UserAgent(&'a [u8]),
 }
 
 impl Entry<'_> {
@@ -204,6 +222,7 @@ impl Entry<'_> {
     pub(super) fn value(&self, field: Field) -> Value<'_> {
         match field {
             Field::Time => Value::Time(self.time),
+            Field::TimeClf => Value::TimeClf(self.time),
             Field::RequestId => text(self.request_id),
             Field::Client => self.client.map_or(Value::Absent, |ip| Value::Address(ip, None)),
             Field::Peer => {
@@ -224,9 +243,10 @@ impl Entry<'_> {
             Field::Cause => text(self.cause.as_bytes()),
             Field::BytesIn => Value::Number(self.bytes_in),
             Field::BytesOut => Value::Number(self.bytes_out),
+            Field::BodyBytesOut => Value::Number(self.body_bytes_out),
             Field::Consumer => text(self.consumer.as_bytes()),
-            Field::UserAgent if self.user_agent.is_empty() => Value::Absent,
-            Field::UserAgent => Value::UserAgent(self.user_agent),
+            Field::Referer => long(self.referer),
+            Field::UserAgent => long(self.user_agent),
             Field::TlsVersion => text(self.tls_version.as_bytes()),
             Field::TlsCipher => text(self.tls_cipher.as_bytes()),
             Field::Tunnel if self.tunnel => Value::True,
@@ -239,6 +259,18 @@ impl Entry<'_> {
             Field::TotalUs => Value::Number(micros(self.timing.total)),
         }
     }
+}
+
+impl Entry<'_> {
+    /// The value of one of the format's own fields.
+    pub(super) fn header(&self, index: usize) -> Value<'_> {
+        text(self.headers.get(index).copied().unwrap_or_default())
+    }
+}
+
+#[inline]
+fn long(value: &[u8]) -> Value<'_> {
+    if value.is_empty() { Value::Absent } else { Value::Long(value) }
 }
 
 #[inline]

@@ -8,41 +8,67 @@ use crate::error::{Error, Result};
 use crate::text::{self, Style};
 use crate::time::Stamp;
 
+/// The preset `combined`: what Apache and nginx call so, and what tools for their logs read.
+const COMBINED: &str = "{client} - {consumer} [{time_clf}] \"{method} {uri} {protocol}\" {status} {body_bytes_out} \
+                        \"{referer}\" \"{user_agent}\"";
+
+/// How many fields of requests and responses one format may ask for.
+pub const MAX_HEADERS: usize = 32;
+
 /// The format of access log lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LineFormat {
-    /// One JSON object per line, without the fields that are absent. The default.
-    Json,
-    /// Fields and the text between them; see [`LineFormat::parse`].
-    Template(Template),
+pub struct LineFormat {
+    layout: Layout,
+    headers: Vec<Header>,
 }
 
-/// A compiled template.
+/// A field of a message that a line tells.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Template {
-    parts: Vec<Part>,
+pub enum Header {
+    /// A field of the request: `header:NAME`.
+    Request(String),
+    /// A field of the response: `response_header:NAME`.
+    Response(String),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Layout {
+    /// One JSON object per line, without the fields that are absent; with the keys of `headers` as they are written.
+    Json(Vec<Vec<u8>>),
+    Template(Vec<Part>),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Part {
     Field(Field),
+    /// By its place among the format's headers.
+    Header(usize),
     Literal(String),
 }
 
 impl LineFormat {
-    /// Reads the config's value: `json`, or a template like `{time} {client} "{method} {uri}" {status}`.
+    /// One JSON object per line. The default.
+    pub const fn json() -> Self {
+        Self { layout: Layout::Json(Vec::new()), headers: Vec::new() }
+    }
+
+    /// Reads the config's value: `json`, `combined`, or a template like `{time} {client} "{method} {uri}" {status}`.
     ///
     /// `{{` and `}}` stand for braces. Line breaks and other control characters are refused.
     ///
     /// # Errors
-    /// For an unknown field (lists the fields), a brace without its partner, or a text without any field.
+    /// For an unknown field (lists the fields), a brace without its partner, a text without any field, or more than [`MAX_HEADERS`]
+    /// fields of messages.
     pub fn parse(value: &str) -> Result<Self> {
-        if value == "json" {
-            return Ok(Self::Json);
+        match value {
+            "json" => return Ok(Self::json()),
+            "combined" => return Self::parse(COMBINED),
+            _ => {}
         }
         if value.chars().any(char::is_control) {
             return Err(Error::new("an access log template is one line without control characters"));
         }
+        let mut format = Self { layout: Layout::Template(Vec::new()), headers: Vec::new() };
         let mut parts = Vec::new();
         let mut literal = String::new();
         let mut rest = value;
@@ -63,49 +89,125 @@ impl LineFormat {
                 if !literal.is_empty() {
                     parts.push(Part::Literal(std::mem::take(&mut literal)));
                 }
-                parts.push(Part::Field(field(name)?));
+                parts.push(match format.header(name)? {
+                    Some(index) => Part::Header(index),
+                    None => Part::Field(field(name)?),
+                });
                 rest = after;
             }
         }
         literal.push_str(rest);
-        if !parts.iter().any(|part| matches!(part, Part::Field(_))) {
+        if !parts.iter().any(|part| !matches!(part, Part::Literal(_))) {
             return Err(Error::new(format!(
-                "unknown access log format `{value}`: expected json, or a template with fields like {{time}}"
+                "unknown access log format `{value}`: expected json, combined, or a template with fields like {{time}}"
             )));
         }
         if !literal.is_empty() {
             parts.push(Part::Literal(literal));
         }
-        Ok(Self::Template(Template { parts }))
+        format.layout = Layout::Template(parts);
+        Ok(format)
+    }
+
+    /// Adds a field of requests or responses (`header:NAME`, `response_header:NAME`) to a JSON line, under that key.
+    ///
+    /// # Errors
+    /// For anything else, for a format that is not JSON, or for more than [`MAX_HEADERS`].
+    pub fn add(&mut self, name: &str) -> Result<()> {
+        let before = self.headers.len();
+        if matches!(self.layout, Layout::Template(_)) {
+            return Err(Error::new(format!(
+                "only format json takes more fields; write {{{name}}} into the template"
+            )));
+        }
+        if self.header(name)?.is_none() {
+            return Err(Error::new(format!("`{name}`: expected header:NAME or response_header:NAME")));
+        }
+        if let (Layout::Json(keys), Some(header)) = (&mut self.layout, self.headers.get(before)) {
+            let (kind, name) = match header {
+                Header::Request(name) => (REQUEST, name),
+                Header::Response(name) => (RESPONSE, name),
+            };
+            keys.push(format!(",\"{kind}{name}\":\"").into_bytes()); // a token needs no escape
+        }
+        Ok(())
+    }
+
+    /// The place of the field of a message that is called so; `None` where it is no such name.
+    fn header(&mut self, name: &str) -> Result<Option<usize>> {
+        let header = if let Some(name) = name.strip_prefix(REQUEST) {
+            Header::Request(field_name(name)?)
+        } else if let Some(name) = name.strip_prefix(RESPONSE) {
+            Header::Response(field_name(name)?)
+        } else {
+            return Ok(None);
+        };
+        if let Some(at) = self.headers.iter().position(|known| *known == header) {
+            return Ok(Some(at));
+        }
+        if self.headers.len() == MAX_HEADERS {
+            return Err(Error::new(format!("an access log line tells at most {MAX_HEADERS} header fields")));
+        }
+        self.headers.push(header);
+        Ok(Some(self.headers.len() - 1))
+    }
+
+    /// The fields of messages that a line tells.
+    pub(super) fn headers(&self) -> &[Header] {
+        &self.headers
+    }
+
+    #[inline]
+    pub(super) fn wants_responses(&self) -> bool {
+        self.headers.iter().any(|header| matches!(header, Header::Response(_)))
+    }
+
+    #[inline]
+    pub(super) fn names_requests(&self) -> bool {
+        match &self.layout {
+            Layout::Json(_) => true,
+            Layout::Template(parts) => parts.contains(&Part::Field(Field::RequestId)),
+        }
     }
 
     /// Appends the line of `entry`, its break included.
     #[inline]
     pub(super) fn write(&self, entry: &Entry<'_>, stamp: &mut Stamp, out: &mut Vec<u8>) {
-        match self {
-            Self::Json => json(entry, stamp, out),
-            Self::Template(template) => template.write(entry, stamp, out),
+        match &self.layout {
+            Layout::Json(keys) => json(entry, keys, stamp, out),
+            Layout::Template(parts) => template(parts, entry, stamp, out),
         }
     }
 }
 
-impl Template {
-    fn write(&self, entry: &Entry<'_>, stamp: &mut Stamp, out: &mut Vec<u8>) {
-        for part in &self.parts {
-            match part {
-                Part::Field(field) => plain(entry.value(*field), stamp, out),
-                Part::Literal(literal) => out.extend_from_slice(literal.as_bytes()),
-            }
-        }
-        out.push(b'\n');
+const REQUEST: &str = "header:";
+const RESPONSE: &str = "response_header:";
+
+/// The name of a field (RFC 9110 §5.1), in lower case.
+fn field_name(name: &str) -> Result<String> {
+    let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    if name.is_empty() || !name.bytes().all(is_token) {
+        return Err(Error::new(format!("access log: `{name}` is no name of a header field")));
     }
+    Ok(name.to_ascii_lowercase())
+}
+
+fn template(parts: &[Part], entry: &Entry<'_>, stamp: &mut Stamp, out: &mut Vec<u8>) {
+    for part in parts {
+        match part {
+            Part::Field(field) => plain(entry.value(*field), stamp, out),
+            Part::Header(index) => plain(entry.header(*index), stamp, out),
+            Part::Literal(literal) => out.extend_from_slice(literal.as_bytes()),
+        }
+    }
+    out.push(b'\n');
 }
 
 fn field(name: &str) -> Result<Field> {
     Field::ALL.iter().find(|(_, known)| *known == name).map(|(field, _)| *field).ok_or_else(|| {
         let known: Vec<&str> = Field::ALL.iter().map(|(_, name)| *name).collect();
         Error::new(format!(
-            "access log template: unknown field {{{name}}}; the fields are {}",
+            "access log template: unknown field {{{name}}}; the fields are {}, header:NAME and response_header:NAME",
             known.join(", ")
         ))
     })
@@ -116,23 +218,24 @@ fn plain(value: Value<'_>, stamp: &mut Stamp, out: &mut Vec<u8>) {
     match value {
         Value::Absent => out.push(b'-'),
         Value::Address(ip, port) => address(out, ip, port),
+        Value::Long(text) => text::escape(out, text, LONG_FIELD_BYTES, Style::Plain),
         Value::Number(n) => number(out, n),
         Value::Text(text) => text::escape(out, text, SHORT_FIELD_BYTES, Style::Plain),
         Value::Time(time) => out.extend_from_slice(stamp.text(time)),
+        Value::TimeClf(time) => out.extend_from_slice(stamp.clf(time)),
         Value::True => out.extend_from_slice(b"true"),
         Value::Uri(path, query) => uri(out, path, query, Style::Plain),
-        Value::UserAgent(text) => text::escape(out, text, LONG_FIELD_BYTES, Style::Plain),
     }
 }
 
-fn json(entry: &Entry<'_>, stamp: &mut Stamp, out: &mut Vec<u8>) {
+fn json(entry: &Entry<'_>, headers: &[Vec<u8>], stamp: &mut Stamp, out: &mut Vec<u8>) {
     // `time` is the first field and always there: all others follow a comma.
     out.extend_from_slice(b"{\"time\":\"");
     out.extend_from_slice(stamp.text(entry.time));
     out.push(b'"');
     for (field, key) in &KEYS {
         match entry.value(*field) {
-            Value::Absent | Value::Time(_) => continue,
+            Value::Absent | Value::Time(_) | Value::TimeClf(_) => continue,
             Value::Number(n) => {
                 out.extend_from_slice(&key[..key.len() - 1]);
                 number(out, n);
@@ -155,18 +258,25 @@ fn json(entry: &Entry<'_>, stamp: &mut Stamp, out: &mut Vec<u8>) {
                 out.extend_from_slice(key);
                 uri(out, path, query, Style::Json);
             }
-            Value::UserAgent(text) => {
+            Value::Long(text) => {
                 out.extend_from_slice(key);
                 text::escape(out, text, LONG_FIELD_BYTES, Style::Json);
             }
         }
         out.push(b'"');
     }
+    for (index, key) in headers.iter().enumerate() {
+        if let Value::Text(text) = entry.header(index) {
+            out.extend_from_slice(key);
+            text::escape(out, text, SHORT_FIELD_BYTES, Style::Json);
+            out.push(b'"');
+        }
+    }
     out.extend_from_slice(b"}\n");
 }
 
 /// The fields of a JSON line after `time`, with their keys as they are written before a text; a number has no quote.
-static KEYS: [(Field, &[u8]); 27] = [
+static KEYS: [(Field, &[u8]); 28] = [
     (Field::RequestId, b",\"request_id\":\""),
     (Field::Client, b",\"client\":\""),
     (Field::Peer, b",\"peer\":\""),
@@ -184,6 +294,7 @@ static KEYS: [(Field, &[u8]); 27] = [
     (Field::BytesIn, b",\"bytes_in\":\""),
     (Field::BytesOut, b",\"bytes_out\":\""),
     (Field::Consumer, b",\"consumer\":\""),
+    (Field::Referer, b",\"referer\":\""),
     (Field::UserAgent, b",\"user_agent\":\""),
     (Field::TlsVersion, b",\"tls_version\":\""),
     (Field::TlsCipher, b",\"tls_cipher\":\""),

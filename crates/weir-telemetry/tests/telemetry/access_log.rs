@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
-use weir_telemetry::access_log::{Field, LONG_FIELD_BYTES};
+use weir_telemetry::access_log::{Field, LONG_FIELD_BYTES, MAX_HEADERS};
 use weir_telemetry::{AccessLogWriter, Entry, LineFormat, Output, Setup, Telemetry, Timing};
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -68,7 +68,9 @@ fn full() -> Entry<'static> {
         cause: "connect_refused",
         bytes_in: 120,
         bytes_out: 0,
+        body_bytes_out: 7,
         consumer: "shop",
+        referer: b"https://a.example/?q=\"",
         user_agent: b"curl/8",
         tls_version: "TLSv1.3",
         tls_cipher: "TLS_AES_128_GCM_SHA256",
@@ -81,6 +83,7 @@ fn full() -> Entry<'static> {
             first_byte: Duration::from_micros(5),
             total: Duration::from_millis(61_000),
         },
+        headers: &[],
     }
 }
 
@@ -92,7 +95,7 @@ fn a_full_json_line() {
          \"peer\":\"10.0.0.9:51234\",\"listener\":\"web\",\"method\":\"GET\",\"host\":\"api.example.com\",\
          \"uri\":\"/a b?x=1\",\"protocol\":\"HTTP/1.1\",\"route\":\"orders\",\"upstream\":\"orders_v1\",\
          \"endpoint\":\"127.0.0.1:8000\",\"attempts\":2,\"status\":502,\"cause\":\"connect_refused\",\"bytes_in\":120,\
-         \"bytes_out\":0,\"consumer\":\"shop\",\"user_agent\":\"curl/8\",\"tls_version\":\"TLSv1.3\",\
+         \"bytes_out\":0,\"consumer\":\"shop\",\"referer\":\"https://a.example/?q=\\\"\",\"user_agent\":\"curl/8\",\"tls_version\":\"TLSv1.3\",\
          \"tls_cipher\":\"TLS_AES_128_GCM_SHA256\",\"tunnel\":true,\"head_us\":1,\"filters_us\":2,\"connect_us\":3,\
          \"tls_us\":4,\"first_byte_us\":5,\"total_us\":61000000}\n"
     );
@@ -121,6 +124,11 @@ fn templates() {
     ] {
         assert_eq!(line(template, &full), format!("{expected}\n"), "{template}");
     }
+    assert_eq!(
+        line("combined", &full),
+        "2001:db8::1 - shop [29/Feb/2024:00:00:00 +0000] \"GET /a b?x=1 HTTP/1.1\" 502 7 \
+         \"https://a.example/?q=\\x22\" \"curl/8\"\n"
+    );
     let peer = Some("[2001:db8::1]:443".parse().unwrap());
     assert_eq!(
         line("{peer} {client} {status} {uri}", &Entry { peer, ..Entry::default() }),
@@ -135,14 +143,19 @@ fn templates_that_are_refused() {
     for (template, expected) in [
         (
             "{time} {statsu}",
-            "access log template: unknown field {statsu}; the fields are time, request_id, client,",
+            "access log template: unknown field {statsu}; the fields are time, time_clf, request_id, client,",
         ),
         (
             "{time",
             "access log template: a brace without its partner at `{time`; write {{ or }} for a brace itself",
         ),
         ("{time} }x", "access log template: a brace without its partner at `}x`"),
-        ("jsno", "unknown access log format `jsno`: expected json, or a template with fields like {time}"),
+        (
+            "jsno",
+            "unknown access log format `jsno`: expected json, combined, or a template with fields like {time}",
+        ),
+        ("{header:a b}", "access log: `a b` is no name of a header field"),
+        ("{response_header:}", "access log: `` is no name of a header field"),
         ("", "unknown access log format ``"),
         ("{{time}}", "unknown access log format"),
         ("{time}\n{status}", "an access log template is one line without control characters"),
@@ -150,6 +163,48 @@ fn templates_that_are_refused() {
         let error = LineFormat::parse(template).unwrap_err().to_string();
         assert!(error.starts_with(expected), "{template}: {error}");
     }
+}
+
+/// What is written for these fields of messages.
+fn line_with(format: LineFormat, values: &[&[u8]]) -> String {
+    static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+    let place = Place::new(&format!("with{}", NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed)));
+    let path = place.file("access.log");
+    let telemetry = Telemetry::new(Setup::default());
+    let writer = AccessLogWriter::open(&telemetry, Output::File(path.clone()), format).unwrap();
+    let mut log = writer.core(0);
+    log.record(&Entry { headers: values, ..Entry::default() });
+    log.flush_tick();
+    assert!(writer.flush(PATIENCE));
+    fs::read_to_string(path).unwrap()
+}
+
+#[test]
+fn fields_of_messages() {
+    let template = LineFormat::parse("{header:X-A}|{response_header:x-a}|{header:x-b}|{header:x-a}").unwrap();
+    assert_eq!(line_with(template, &[b"a\r\n", b"b", b""]), "a\\x0d\\x0a|b|-|a\\x0d\\x0a\n");
+
+    let mut json = LineFormat::json();
+    for name in ["header:X-A", "response_header:x-a", "header:x-b", "header:x-a"] {
+        json.add(name).unwrap();
+    }
+    assert_eq!(
+        line_with(json, &[b"a\"", b"b", b""]),
+        "{\"time\":\"1970-01-01T00:00:00.000Z\",\"bytes_in\":0,\"bytes_out\":0,\"total_us\":0,\
+         \"header:x-a\":\"a\\\"\",\"response_header:x-a\":\"b\"}\n"
+    );
+
+    let mut format = LineFormat::parse("{time}").unwrap();
+    let error = format.add("header:x-a").unwrap_err().to_string();
+    assert_eq!(error, "only format json takes more fields; write {header:x-a} into the template");
+    let mut format = LineFormat::json();
+    for wrong in ["x-a", "headers:x-a", "header:", "header:a\"b"] {
+        assert!(format.add(wrong).is_err(), "{wrong}");
+    }
+    for number in 0..MAX_HEADERS {
+        format.add(&format!("header:h{number}")).unwrap();
+    }
+    assert!(format.add("header:h0").is_ok() && format.add("header:more").is_err());
 }
 
 #[test]
@@ -197,7 +252,7 @@ fn a_pipe_that_nobody_reads_drops_and_never_blocks() {
     let (mut reader, writing_end) = std::io::pipe().unwrap();
     let output = Output::File(format!("/proc/self/fd/{}", writing_end.as_raw_fd()).into());
     let telemetry = Telemetry::new(Setup::default());
-    let writer = AccessLogWriter::open(&telemetry, output, LineFormat::Json).unwrap();
+    let writer = AccessLogWriter::open(&telemetry, output, LineFormat::json()).unwrap();
     drop(writing_end);
     let mut log = writer.core(0);
     let start = Instant::now();
@@ -221,7 +276,7 @@ fn a_pipe_that_nobody_reads_drops_and_never_blocks() {
 #[test]
 fn a_full_disk_is_counted() {
     let telemetry = Telemetry::new(Setup::default());
-    let writer = AccessLogWriter::open(&telemetry, Output::parse("/dev/full"), LineFormat::Json).unwrap();
+    let writer = AccessLogWriter::open(&telemetry, Output::parse("/dev/full"), LineFormat::json()).unwrap();
     let mut log = writer.core(0);
     (0..5).for_each(|_| log.record(&full()));
     drop(log);
@@ -234,7 +289,7 @@ fn reopening_after_a_rotation() {
     let place = Place::new("rotation");
     let (path, old) = (place.file("access.log"), place.file("access.log.1"));
     let telemetry = Telemetry::new(Setup::default());
-    let writer = AccessLogWriter::open(&telemetry, Output::File(path.clone()), LineFormat::Json).unwrap();
+    let writer = AccessLogWriter::open(&telemetry, Output::File(path.clone()), LineFormat::json()).unwrap();
     let mut log = writer.core(0);
     let mut write = |n: usize| {
         (0..n).for_each(|_| log.record(&full()));
@@ -261,9 +316,9 @@ fn an_existing_file_is_appended_to() {
     let path = place.file("access.log");
     fs::write(&path, "before\n").unwrap();
     let telemetry = Telemetry::new(Setup::default());
-    let writer = AccessLogWriter::open(&telemetry, Output::File(path.clone()), LineFormat::Json).unwrap();
-    assert!(writer.is(&Output::File(path.clone()), &LineFormat::Json));
-    assert!(!writer.is(&Output::Stdout, &LineFormat::Json));
+    let writer = AccessLogWriter::open(&telemetry, Output::File(path.clone()), LineFormat::json()).unwrap();
+    assert!(writer.is(&Output::File(path.clone()), &LineFormat::json()));
+    assert!(!writer.is(&Output::Stdout, &LineFormat::json()));
     writer.core(0).record(&full());
     assert!(writer.flush(PATIENCE));
     assert!(fs::read_to_string(path).unwrap().starts_with("before\n{\"time\""));
@@ -273,7 +328,7 @@ fn an_existing_file_is_appended_to() {
 fn a_missing_directory_is_an_error() {
     let telemetry = Telemetry::new(Setup::default());
     let error =
-        AccessLogWriter::open(&telemetry, Output::parse("/no/such/a.log"), LineFormat::Json).err().unwrap();
+        AccessLogWriter::open(&telemetry, Output::parse("/no/such/a.log"), LineFormat::json()).err().unwrap();
     assert_eq!(error.to_string(), "cannot open log file /no/such/a.log: there is no directory /no/such");
 }
 
@@ -283,7 +338,7 @@ fn cores_share_a_file_by_whole_lines() {
     let path = place.file("access.log");
     let telemetry = Telemetry::new(Setup { cores: 4, ..Setup::default() });
     let writer =
-        Arc::new(AccessLogWriter::open(&telemetry, Output::File(path.clone()), LineFormat::Json).unwrap());
+        Arc::new(AccessLogWriter::open(&telemetry, Output::File(path.clone()), LineFormat::json()).unwrap());
     std::thread::scope(|scope| {
         for index in 0..4 {
             let writer = Arc::clone(&writer);

@@ -59,6 +59,39 @@ fn a_template() {
 }
 
 #[test]
+fn the_preset_combined() {
+    let upstream = Upstream::fixed(OK_BODY);
+    let weir = Weir::in_front_of_with(&upstream, "access_log: { output: stdout, format: combined }");
+    let request = "GET /t HTTP/1.1\r\nHost: weir.test\r\nReferer: http://a/\r\nUser-Agent: me\r\n\r\n";
+    let body = weir.client().ask(request).text().len();
+    let line = weir.wait_stdout("/t");
+    assert!(line.starts_with("127.0.0.1 - - [") && line.contains(" +0000] "), "{line}");
+    let rest = format!("\"GET /t HTTP/1.1\" 200 {body} \"http://a/\" \"me\"");
+    assert!(body > 0 && line.ends_with(&rest), "{line}");
+}
+
+#[test]
+fn fields_of_messages() {
+    let upstream = Upstream::fixed("HTTP/1.1 200 OK\r\nX-Version: 7\r\nContent-Length: 0\r\n\r\n");
+    let request = "GET /t HTTP/1.1\r\nHost: weir.test\r\nX-Tenant: a\"b\r\n\r\n";
+    let weir = Weir::in_front_of_with(
+        &upstream,
+        "access_log: { output: stdout, fields: [ header:X-Tenant, header:x-none, response_header:x-version ] }",
+    );
+    weir.client().ask(request).expect_status(200);
+    let line: serde_json::Value = serde_json::from_str(&weir.wait_stdout("/t")).unwrap();
+    assert_eq!((&line["header:x-tenant"], &line["response_header:x-version"]), (&"a\"b".into(), &"7".into()));
+    assert!(line.get("header:x-none").is_none(), "{line}");
+
+    let weir = Weir::in_front_of_with(
+        &upstream,
+        "access_log: { output: stdout, format: \"{uri} {header:x-tenant} {response_header:X-Version}\" }",
+    );
+    weir.client().ask(request).expect_status(200);
+    assert_eq!(weir.wait_stdout("/t"), "/t a\\x22b 7");
+}
+
+#[test]
 fn what_was_refused_has_a_line_too() {
     let upstream = Upstream::fixed(OK_BODY);
     let weir = Weir::in_front_of_with(&upstream, LOG);

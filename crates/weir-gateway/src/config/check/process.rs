@@ -2,6 +2,7 @@
 
 use super::Checker;
 use crate::config::schema::{AccessFormat, AdminAddress, ListenAddress, Output};
+use weir_telemetry::LineFormat;
 
 impl Checker<'_> {
     pub(super) fn process(&mut self) {
@@ -46,10 +47,17 @@ impl Checker<'_> {
     /// Where lines go and what they look like: all that opening the logs would refuse.
     fn logs(&mut self) {
         let config = self.config;
-        if let AccessFormat::Template(text) = &config.access_log.format
-            && let Err(e) = weir_telemetry::LineFormat::parse(text)
-        {
-            self.error("access_log.format", "bad-format", e.to_string());
+        let mut format = match &config.access_log.format {
+            AccessFormat::Json => LineFormat::json(),
+            AccessFormat::Template(text) => LineFormat::parse(text).unwrap_or_else(|e| {
+                self.error("access_log.format", "bad-format", e.to_string());
+                LineFormat::json()
+            }),
+        };
+        for (number, field) in config.access_log.fields.iter().enumerate() {
+            if let Err(e) = format.add(field) {
+                self.error(&format!("access_log.fields[{number}]"), "bad-format", e.to_string());
+            }
         }
         for (path, output) in
             [("access_log.output", &config.access_log.output), ("log.output", &config.log.output)]

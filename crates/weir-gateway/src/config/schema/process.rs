@@ -30,8 +30,12 @@ pub enum Workers {
 pub struct AccessLog {
     /// Where lines go: `stdout`, `stderr`, `"off"` or a file, which SIGUSR1 reopens. Default `stdout`.
     pub output: Output,
-    /// `json`, or a template with fields in braces, such as `{time} {method} {path} {status}`. Default `json`.
+    /// `json`, `combined` (as Apache and nginx call it), or a template with fields in braces, such as `{time} {method} {path}
+    /// {status}`. Default `json`.
     pub format: AccessFormat,
+    /// Fields of requests and responses that a JSON line tells too: `header:NAME` and `response_header:NAME`. A template has
+    /// them in braces. Default none.
+    pub fields: Vec<String>,
 }
 
 /// How a line of the access log looks.
@@ -40,7 +44,7 @@ pub enum AccessFormat {
     /// One JSON object with every field.
     #[default]
     Json,
-    /// Text with fields in braces.
+    /// `combined`, or text with fields in braces.
     Template(String),
 }
 
@@ -193,13 +197,13 @@ pub struct DnsServer(pub SocketAddr);
 impl AccessLog {
     /// What applies where the section is missing.
     pub fn off() -> Self {
-        Self { output: Output::Off, format: AccessFormat::Json }
+        Self { output: Output::Off, ..Self::default() }
     }
 }
 
 impl Default for AccessLog {
     fn default() -> Self {
-        Self { output: Output::Stdout, format: AccessFormat::Json }
+        Self { output: Output::Stdout, format: AccessFormat::Json, fields: Vec::new() }
     }
 }
 
@@ -307,11 +311,11 @@ impl JsonSchema for Workers {
 impl<'de> Deserialize<'de> for AccessFormat {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         const EXPECTED: &str =
-            "a format; expected json, or a template such as `{time} {method} {path} {status}`";
+            "a format; expected json, combined, or a template such as `{time} {method} {path} {status}`";
         let text = de::text(deserializer, EXPECTED)?;
         match text.as_str() {
             "json" => Ok(Self::Json),
-            _ if text.contains('{') => Ok(Self::Template(text)),
+            _ if text == "combined" || text.contains('{') => Ok(Self::Template(text)),
             _ => Err(de::refuse(EXPECTED, None)),
         }
     }
@@ -319,8 +323,8 @@ impl<'de> Deserialize<'de> for AccessFormat {
 
 super::values::text_schema!(
     AccessFormat,
-    "json, or a template with fields in braces.",
-    ["json", "{time} {method} {path} {status}"]
+    "json, combined, or a template with fields in braces.",
+    ["json", "combined", "{time} {method} {path} {status}"]
 );
 
 impl Serialize for AccessFormat {
