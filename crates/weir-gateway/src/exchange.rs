@@ -376,9 +376,9 @@ impl<'c> Exchange<'c> {
         self.record.cause = Some(refusal.cause);
         // Whoever sends what can be read in two ways may mean another message by what follows it.
         self.can_keep &= !matches!(refusal.cause.status, 400 | 501);
-        let id = self.cx.as_ref().and_then(|cx| cx.request_id.as_deref());
+        self.make_id();
         let expose = self.local.snapshot.expose_causes;
-        respond::refusal(refusal, Some(&self.head.headers), id, expose)
+        respond::refusal(refusal, Some(&self.head.headers), self.id(), expose)
     }
 
     /// Ends a connection so that a response that was cut short looks so. Where a length or chunks tell, a plain end does,

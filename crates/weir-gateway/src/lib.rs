@@ -61,6 +61,7 @@ mod forward;
 mod gateway;
 mod grpc;
 mod handover;
+mod id;
 mod listener;
 mod reload;
 mod respond;

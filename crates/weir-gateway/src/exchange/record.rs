@@ -3,6 +3,7 @@
 use super::{Exchange, Next, Phase};
 use crate::error::{self, Cause};
 use crate::filter::{Cx, End, Hooks};
+use crate::id;
 use crate::upstream::LocalEndpoint;
 use smallvec::SmallVec;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -28,6 +29,8 @@ pub(super) struct Record {
     pub(super) body_out: u64,
     pub(super) sent: u64,
     pub(super) tunnel: bool,
+    /// The id that the client was told where no filter had given one. Boxed: nearly all exchanges have none.
+    id: Option<Box<[u8; 32]>>,
     /// The fields of the response that the access log asks for, by name.
     response_fields: Vec<(String, Vec<u8>)>,
     pub(super) timing: Timing,
@@ -48,6 +51,7 @@ impl Record {
             body_out: 0,
             sent: 0,
             tunnel: false,
+            id: None,
             response_fields: Vec::new(),
             timing: Timing::default(),
         }
@@ -114,9 +118,32 @@ impl Exchange<'_> {
         self.end_filters();
         self.count(total);
         if let Some(log) = &mut *self.client.core.access_log.borrow_mut() {
+            let made = if log.names_requests() && self.id().is_none() { Some(self.new_id()) } else { None };
+            let id = made.as_ref().map(<[u8; 32]>::as_slice);
             let headers: SmallVec<[&[u8]; 8]> = log.headers().iter().map(|h| self.logged(h)).collect();
-            log.record(&Entry { headers: &headers, ..self.entry() });
+            let entry = self.entry(id.or(self.id().map(str::as_bytes)).unwrap_or_default());
+            log.record(&Entry { headers: &headers, ..entry });
         }
+    }
+
+    // === the id ===
+
+    /// The id of the request: the one that the filter `request_id` gave, or else the one that was made for an answer.
+    pub(super) fn id(&self) -> Option<&str> {
+        let given = self.cx.as_ref().and_then(|cx| cx.request_id.as_deref());
+        given.or_else(|| self.record.id.as_deref().and_then(|id| str::from_utf8(id).ok()))
+    }
+
+    /// Makes sure that there is one, for an answer that tells it.
+    pub(super) fn make_id(&mut self) {
+        if self.id().is_none() {
+            self.record.id = Some(Box::new(self.new_id()));
+        }
+    }
+
+    fn new_id(&self) -> [u8; 32] {
+        let mut random = self.client.core.random.borrow_mut();
+        id::digits([random.next(), random.next()])
     }
 
     // === fields for the log ===
@@ -203,7 +230,7 @@ impl Exchange<'_> {
         listener.sent_bytes.add(record.sent);
     }
 
-    fn entry(&self) -> Entry<'_> {
+    fn entry<'a>(&'a self, request_id: &'a [u8]) -> Entry<'a> {
         let (record, snapshot) = (&self.record, &self.local.snapshot);
         let peer = match self.client.peer {
             weir_wire::Peer::Address(address) => Some(address),
@@ -212,7 +239,7 @@ impl Exchange<'_> {
         let cx = self.cx.as_ref();
         Entry {
             time: SystemTime::now().checked_sub(record.timing.total).unwrap_or(SystemTime::UNIX_EPOCH),
-            request_id: cx.and_then(|cx| cx.request_id.as_deref()).unwrap_or_default().as_bytes(),
+            request_id,
             client: Some(cx.map_or_else(|| self.client_address(), |cx| cx.client)),
             peer,
             listener: &self.client.listener.spec.name,

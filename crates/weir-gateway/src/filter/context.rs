@@ -162,15 +162,7 @@ impl Cx {
 
     /// A new id: 128 random bits as 32 hexadecimal digits. Unique, not secret.
     pub fn new_id(&mut self) -> [u8; 32] {
-        let mut id = [0u8; 32];
-        for half in id.chunks_exact_mut(16) {
-            let mut bits = self.next_random();
-            for digit in half {
-                *digit = b"0123456789abcdef"[(bits & 15) as usize];
-                bits >>= 4;
-            }
-        }
-        id
+        crate::id::digits([self.next_random(), self.next_random()])
     }
 
     /// The whole body of the message whose head this filter sees, if it said [`BodyUse::Whole`].

@@ -17,7 +17,7 @@ pub const SHORT_FIELD_BYTES: usize = 512;
 pub struct Entry<'a> {
     /// When the request began.
     pub time: SystemTime,
-    /// The id that the `request_id` filter gave or took over.
+    /// The id of the request, by which its line is found.
     pub request_id: &'a [u8],
     /// Who asks: the address after trusted forwarding was taken into account.
     pub client: Option<IpAddr>,

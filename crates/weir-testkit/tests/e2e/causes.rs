@@ -50,6 +50,21 @@ fn causes_are_shown_only_where_the_operator_says_so() {
     response.expect_status(BAD_HEAD.0).expect_no_header("x-weir-cause");
 }
 
+/// A body without the id of its request, which no two have in common.
+fn without_id(body: &str) -> String {
+    match serde_json::from_str::<serde_json::Value>(body) {
+        Ok(mut problem) => {
+            problem
+                .as_object_mut()
+                .unwrap()
+                .remove("request_id")
+                .expect("a problem has the id of its request");
+            problem.to_string()
+        }
+        Err(_) => body.lines().filter(|line| !line.starts_with("<p>Request:")).collect(),
+    }
+}
+
 /// Whether the upstream refuses, hangs up or does not exist is nobody's business but the operator's.
 #[test]
 fn strangers_do_not_learn_the_cause_from_words() {
@@ -64,16 +79,19 @@ fn strangers_do_not_learn_the_cause_from_words() {
     let (_closed, refusing) = refusing_address();
     let hanging = Upstream::script(|conn| drop(conn.next_request()));
     let garbling = Upstream::fixed("garbage\r\n\r\n");
-    let weirs = [refusing, hanging.address(), garbling.address()].map(|address| {
-        Weir::start(&format!("{}expose_causes: false\n", config(&format!("endpoints: [{address}]"))))
-    });
+    // A gateway of its own for each question: an endpoint that failed is not asked again at once.
+    let start = || {
+        [refusing, hanging.address(), garbling.address()].map(|address| {
+            Weir::start(&format!("{}expose_causes: false\n", config(&format!("endpoints: [{address}]"))))
+        })
+    };
     for (what, ask) in ASKED {
-        let told = weirs.each_ref().map(|weir| {
+        let told = start().map(|weir| {
             let answer = weir.client().ask(ask);
             answer.expect_no_header("x-weir-cause");
             let fields =
                 ["grpc-status", "grpc-message", "content-type"].map(|n| answer.header(n).map(str::to_owned));
-            (answer.status, fields, answer.text())
+            (answer.status, fields, without_id(&answer.text()))
         });
         assert_eq!(told[0], told[1], "{what}");
         assert_eq!(told[0], told[2], "{what}");
@@ -83,7 +101,8 @@ fn strangers_do_not_learn_the_cause_from_words() {
             "{what}: {all}"
         );
     }
-    let bad = |ask: &str| weirs[0].client().ask(ask).expect_status(400).text();
+    let weir = nothing(false);
+    let bad = |ask: &str| without_id(&weir.client().ask(ask).expect_status(400).text());
     let path = bad("GET /a%2F..%2Fb HTTP/1.1\r\nHost: h\r\n\r\n");
     assert_eq!(path, bad("GET / HTTP/1.1\nHost: h\n\n"), "paths and heads");
 }

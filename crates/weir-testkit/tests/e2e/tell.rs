@@ -91,6 +91,28 @@ fn fields_of_messages() {
     assert_eq!(weir.wait_stdout("/t"), "/t a\\x22b 7");
 }
 
+/// Without the filter `request_id`: what the client is told finds the line.
+#[test]
+fn a_problem_has_the_id_of_its_line() {
+    let upstream = Upstream::fixed(OK_BODY);
+    let weir = Weir::in_front_of_with(&upstream, LOG);
+    let refused = weir.client().ask("GET /x HTTP/1.1\r\n\r\n");
+    let problem: serde_json::Value = serde_json::from_str(&refused.text()).unwrap();
+    let line: serde_json::Value = serde_json::from_str(&weir.wait_stdout("bad_host")).unwrap();
+    let id = line["request_id"].as_str().unwrap_or_default();
+    assert!(id.len() == 32 && id.bytes().all(|b| b.is_ascii_hexdigit()), "{line}");
+    assert_eq!(problem["request_id"], id, "{problem}");
+
+    let page = weir.client().ask("GET /y HTTP/1.1\r\nAccept: text/html\r\n\r\n").text();
+    let line: serde_json::Value = serde_json::from_str(&weir.wait_stdout("\"/y\"")).unwrap();
+    let other = line["request_id"].as_str().unwrap_or_default();
+    assert!(other != id && page.contains(other), "{page} {line}");
+
+    weir.client().get("/fine").expect_status(200);
+    let line: serde_json::Value = serde_json::from_str(&weir.wait_stdout("/fine")).unwrap();
+    assert_eq!(line["request_id"].as_str().map(str::len), Some(32), "{line}");
+}
+
 #[test]
 fn what_was_refused_has_a_line_too() {
     let upstream = Upstream::fixed(OK_BODY);
