@@ -201,6 +201,7 @@ impl Builder {
         let (telemetry_, config) = (Arc::clone(&telemetry), loaded.config.clone());
         let control = Control::new(self.source, self.kinds, carry, telemetry_, config, self.inherited);
         let mut control = control.map_err(|e| system(&e))?;
+        let diagnostics = loaded.diagnostics.clone();
         let prepared = control.prepare(loaded, snapshot, cores).map_err(|e| system(&e))?;
 
         let shared = Arc::new(Shared::new(cores));
@@ -220,6 +221,7 @@ impl Builder {
             threads.push(listener::spawn(start).map_err(|e| system(&e))?);
         }
         control.commit(prepared, &senders, true);
+        Control::log_warnings(&diagnostics);
         let config = Arc::clone(&control.config);
         let gateway = Gateway {
             inner: Arc::new(Inner {

@@ -8,7 +8,7 @@ mod watch;
 pub(crate) use watch::Watching;
 
 use crate::config::schema::{self, Config};
-use crate::config::{Diagnostics, Loaded, Source, load};
+use crate::config::{Diagnostics, Loaded, Place, Severity, Source, load};
 use crate::core::Message;
 use crate::filter::FilterKind;
 use crate::handover::{Handover, Inheritance};
@@ -213,6 +213,20 @@ impl Control {
         }
     }
 
+    /// Writes the warnings about a config to the log, so that who never runs `weir check` sees them too.
+    pub(crate) fn log_warnings(diagnostics: &Diagnostics) {
+        /// Most of them; `weir check` prints all.
+        const MOST: usize = 20;
+        for warning in diagnostics.iter().filter(|d| d.severity == Severity::Warning).take(MOST) {
+            let place = warning.place.as_ref().map_or_else(String::new, Place::to_string);
+            let hint = warning.hint.as_deref().unwrap_or_default();
+            log::warn(
+                "config",
+                &[("at", &place), ("key", &warning.path), ("warning", &warning.message), ("hint", &hint)],
+            );
+        }
+    }
+
     /// Loads, compiles, prepares and commits; or refuses and says why.
     pub(crate) fn reload(&mut self, cores: &[mpsc::UnboundedSender<Message>]) -> Result<Reloaded, Refused> {
         let began = Instant::now();
@@ -221,6 +235,7 @@ impl Control {
             Ok(diagnostics) => {
                 let took = began.elapsed().as_millis();
                 log::info("reloaded", &[("revision", &self.snapshot.revision), ("ms", &took)]);
+                Self::log_warnings(&diagnostics);
                 if self.config.workers != before {
                     log::warn("workers changed: that needs a restart", &[]);
                 }

@@ -1,8 +1,13 @@
 //! Golden tests of the config: each `config/*.case` holds a config, a line of dashes, and the diagnostics it gives.
 //! Adding a case is adding a file. `WEIR_BLESS=1` rewrites what is expected, and docs/config.md.
 
-use std::path::{Path, PathBuf};
+#![allow(clippy::unwrap_used, reason = "this is test code: a panic is how a test fails")]
 
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use rcgen::{CertificateParams, KeyPair};
 use weir_gateway::config::{Source, load, reference};
 
 const DASHES: &str = "--------------------\n";
@@ -18,8 +23,10 @@ fn folder() -> PathBuf {
 
 #[test]
 fn each_mistake_is_told_as_written() {
+    let files = tempfile::tempdir().unwrap();
+    lay_out(files.path());
     // Configs name their files relative to this folder, so that no path of this machine is in what is expected.
-    std::env::set_current_dir(folder().join("files")).unwrap();
+    std::env::set_current_dir(files.path()).unwrap();
     let mut cases: Vec<PathBuf> =
         std::fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().path()).collect();
     cases.retain(|path| path.extension().is_some_and(|extension| extension == "case"));
@@ -44,16 +51,54 @@ fn each_mistake_is_told_as_written() {
     assert!(failures.is_empty(), "{failures}");
 }
 
+/// The files that configs name: those of `config/files`, and certificates, which are made anew because they expire.
+fn lay_out(to: &Path) {
+    copy(&folder().join("files"), to);
+    let day = Duration::from_secs(24 * 60 * 60);
+    let now = SystemTime::now();
+    let half = day / 2; // in the middle between two numbers of days, whatever the time of this run
+    pair(to, "api", now - 300 * day, now + 300 * day);
+    pair(to, "other", now - 300 * day, now + 300 * day);
+    pair(to, "expired", now - 300 * day, now - 3 * day - half);
+    pair(to, "early", now + 3 * day + half, now + 300 * day);
+    pair(to, "ending", now - 300 * day, now + 3 * day + half);
+    std::fs::copy(to.join("api.pem"), to.join("ca.pem")).unwrap();
+    std::fs::write(to.join("no-certificate.pem"), "nothing\n").unwrap();
+    let open = to.join("open.key");
+    std::fs::copy(to.join("api.key"), &open).unwrap();
+    std::fs::set_permissions(open, std::fs::Permissions::from_mode(0o644)).unwrap();
+}
+
+fn copy(from: &Path, to: &Path) {
+    for entry in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
+        let to = to.join(entry.file_name());
+        if entry.path().is_dir() {
+            std::fs::create_dir(&to).unwrap();
+            copy(&entry.path(), &to);
+        } else {
+            std::fs::copy(entry.path(), to).unwrap();
+        }
+    }
+}
+
+/// Writes `NAME.pem` and `NAME.key`, a certificate that signs itself and the key that only its owner may read.
+fn pair(folder: &Path, name: &str, from: SystemTime, to: SystemTime) {
+    let key = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::new([format!("{name}.example.com")]).unwrap();
+    (params.not_before, params.not_after) = (from.into(), to.into());
+    std::fs::write(folder.join(format!("{name}.pem")), params.self_signed(&key).unwrap().pem()).unwrap();
+    let file = folder.join(format!("{name}.key"));
+    std::fs::write(&file, key.serialize_pem()).unwrap();
+    std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o600)).unwrap();
+}
+
 fn diagnose(input: &str) -> String {
     let source = Source::text("weir.yaml", input.replace("(BOM)", "\u{feff}"))
         .with_variable("SHOP_KEY", "a-key-from-outside")
+        .with_variable("EMPTY", "")
         .with_variable("WORKERS", "2")
         .with_variable("BAD_TIMEOUT", "never-print-this");
-    let diagnostics = match load(&source) {
-        Ok(loaded) => loaded.diagnostics,
-        Err(unreadable) => unreadable.diagnostics,
-    };
-    let text = diagnostics.to_text();
+    let text = weir_gateway::check(&source, &[]).diagnostics.to_text();
     assert!(
         !text.contains("never-print-this") && !text.contains("a-key-from-outside"),
         "a secret is shown: {text}"

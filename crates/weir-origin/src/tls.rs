@@ -4,7 +4,7 @@ use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use weir_wire::tls::{ClientAuth, Identity, ServerTls, Tickets, TlsError, versions};
+use weir_wire::tls::{Certificate, ClientAuth, Identity, ServerTls, Tickets, TlsError, versions};
 
 /// The protocols that are offered in the handshake, the preferred one first.
 const ALPN: &[&[u8]] = &[b"h2", b"http/1.1"];
@@ -31,10 +31,9 @@ impl Tls {
     pub(crate) fn policy(&self, address: IpAddr) -> io::Result<Option<ServerTls>> {
         let made = match self {
             Self::Off => return Ok(None),
-            Self::Files { cert, key } => Tickets::new().and_then(|tickets| {
-                let identity = Identity { cert: cert.clone(), key: key.clone() };
-                ServerTls::new(&[identity], &ClientAuth::Off, ALPN, versions(false), &tickets)
-            }),
+            Self::Files { cert, key } => {
+                Certificate::read(&Identity { cert: cert.clone(), key: key.clone() }).and_then(policy_of)
+            }
             Self::SelfSigned => self_signed(address),
         };
         made.map(Some).map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))
@@ -47,6 +46,10 @@ fn self_signed(address: IpAddr) -> Result<ServerTls, TlsError> {
         names.push(address.to_string());
     }
     let made = rcgen::generate_simple_self_signed(names)
-        .map_err(|e| TlsError(format!("no certificate could be made: {e}")))?;
-    ServerTls::of_pem(&made.cert.pem(), &made.signing_key.serialize_pem(), ALPN)
+        .map_err(|e| TlsError::policy(format!("no certificate could be made: {e}")))?;
+    policy_of(Certificate::of_pem(&made.cert.pem(), &made.signing_key.serialize_pem())?)
+}
+
+fn policy_of(certificate: Certificate) -> Result<ServerTls, TlsError> {
+    ServerTls::new(&[certificate], &ClientAuth::Off, ALPN, versions(false), &Tickets::new()?)
 }

@@ -1,6 +1,7 @@
 //! Certificates made for one test: an authority, and leaves that it signed, as files and as bytes.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -92,6 +93,7 @@ impl Authority {
         };
         fs::write(&made.cert_file, certificate.pem()).unwrap();
         fs::write(&made.key_file, key.serialize_pem()).unwrap();
+        fs::set_permissions(&made.key_file, fs::Permissions::from_mode(0o600)).unwrap();
         made
     }
 }

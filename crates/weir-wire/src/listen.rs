@@ -99,6 +99,9 @@ fn bind_tcp(asked: SocketAddr, cores: usize, beside: Beside) -> io::Result<Bound
         (io::ErrorKind::AddrInUse, None) => {
             io::Error::new(e.kind(), format!("{asked} is taken by another process"))
         }
+        (io::ErrorKind::PermissionDenied, _) => {
+            io::Error::new(e.kind(), format!("cannot listen on {asked}: {e}{}", privileged(asked.port())))
+        }
         _ => io::Error::new(e.kind(), format!("cannot listen on {asked}: {e}")),
     };
     if asked.port() != 0 {
@@ -130,6 +133,19 @@ fn bind_tcp(asked: SocketAddr, cores: usize, beside: Beside) -> io::Result<Bound
 /// Whether a process is this one, or the one whose place it takes.
 fn is_ours(pid: u32) -> bool {
     pid == std::process::id() || pid == std::os::unix::process::parent_id()
+}
+
+/// What lets a process without root listen on a low port, where that is what it lacks (capabilities(7), ip(7)).
+fn privileged(port: u16) -> String {
+    let first = std::fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start");
+    let first: u16 = first.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(1024);
+    if port >= first {
+        return String::new();
+    }
+    format!(
+        "; ports below {first} need CAP_NET_BIND_SERVICE: `AmbientCapabilities=CAP_NET_BIND_SERVICE` in a systemd unit, \
+         `setcap cap_net_bind_service=+ep` on the program, or `sysctl net.ipv4.ip_unprivileged_port_start={port}`"
+    )
 }
 
 fn tcp_socket(address: SocketAddr) -> io::Result<Socket> {

@@ -4,18 +4,42 @@
 //! and its absence is no second mistake. Ambiguous routes are found in `route`, settings of filters by their registry.
 
 mod consumers;
+mod filters;
 mod listeners;
 mod process;
 mod routes;
 mod upstreams;
+mod user;
 
 use std::collections::{HashMap, HashSet};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use super::diagnostic::{Diagnostic, Diagnostics, nearest_name};
-use super::node::Node;
+use super::node::{Key, Node};
 use super::schema::{Config, FilterNode};
 use super::units::Duration;
+
+/// The keys that stand at the top of a config.
+const SECTIONS: &[&str] = &[
+    "access_log",
+    "admin",
+    "consumers",
+    "dns",
+    "expose_causes",
+    "filters",
+    "include",
+    "limits",
+    "listeners",
+    "log",
+    "plans",
+    "routes",
+    "shutdown",
+    "trusted_proxies",
+    "upstreams",
+    "watch",
+    "workers",
+];
 
 /// Longest path of a Unix socket. Source: unix(7), `sun_path` holds 108 bytes with the closing NUL.
 const MAX_UNIX_PATH: usize = 107;
@@ -29,6 +53,7 @@ pub fn check(config: &Config, tree: &Node, credentials: &[&str], diagnostics: &m
     checker.upstreams();
     checker.consumers();
     checker.routes();
+    checker.filter_lists();
     checker.process();
     // What a refused value would have used cannot be known.
     if checker.diagnostics.errors() == 0 {
@@ -117,6 +142,9 @@ impl<'a> Checker<'a> {
         if self.named.get(section).is_some_and(|things| things.contains_key(name)) {
             return;
         }
+        if self.is_mistyped(section) {
+            return; // told already, and all the names stand there
+        }
         let names = self.names(section);
         let kind = section.trim_end_matches('s');
         let hint = match nearest_name(name, names.iter().copied()) {
@@ -127,14 +155,57 @@ impl<'a> Checker<'a> {
         self.error_hint(path, code, format!("there is no {kind} `{name}`"), hint);
     }
 
-    fn must_be_file(&mut self, path: &str, file: &Path) {
+    /// Whether a section is absent because its name was mistyped.
+    fn is_mistyped(&self, section: &str) -> bool {
+        let near =
+            |key: &Key| nearest_name(&key.text, [section]).is_some() && !SECTIONS.contains(&&*key.text);
+        self.tree.get(section).is_none() && self.tree.entries().iter().any(|(key, _)| near(key))
+    }
+
+    /// An error unless we can read the file. Tells whether we can.
+    fn must_be_file(&mut self, path: &str, file: &Path) -> bool {
         let problem = match std::fs::metadata(file) {
-            Ok(meta) if meta.is_file() => return,
-            Ok(_) => "is not a file".to_owned(),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => "does not exist".to_owned(),
-            Err(error) => format!("cannot be read: {error}"),
+            Ok(meta) if meta.is_file() => match std::fs::File::open(file) {
+                Ok(_) => return true,
+                Err(error) => Err(error),
+            },
+            Ok(_) => Ok("is not a file"),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok("does not exist"),
+            Err(error) => Err(error),
         };
-        self.error(path, "file-missing", format!("{} {problem}", file.display()));
+        let file_shown = file.display();
+        match problem {
+            Ok(problem) => self.error(path, "file-missing", format!("{file_shown} {problem}")),
+            Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+                let us = user::ourselves();
+                let hint = format!(
+                    "let {us} read it, and enter the folders above it: chgrp and chmod g+r, or run as its owner"
+                );
+                self.error_hint(
+                    path,
+                    "file-unreadable",
+                    format!("{file_shown} may not be read by {us}"),
+                    hint,
+                );
+            }
+            Err(error) => {
+                self.error(path, "file-unreadable", format!("{file_shown} cannot be read: {error}"));
+            }
+        }
+        false
+    }
+
+    /// Like [`must_be_file`](Self::must_be_file), with a warning where everyone on this machine may read it.
+    fn must_be_key(&mut self, path: &str, file: &Path) {
+        const OTHERS_MAY_READ: u32 = 0o004;
+        if !self.must_be_file(path, file) {
+            return;
+        }
+        let mode = std::fs::metadata(file).map_or(0, |meta| meta.permissions().mode());
+        if mode & OTHERS_MAY_READ != 0 {
+            let message = format!("every user of this machine can read the private key {}", file.display());
+            self.warn(path, "readable-key", message, format!("chmod o-rwx {}", file.display()));
+        }
     }
 
     fn check_unix_path(&mut self, path: &str, file: &Path) {
@@ -149,7 +220,11 @@ impl<'a> Checker<'a> {
     /// A number that its type allows and its meaning does not.
     fn must_be_within(&mut self, path: &str, value: u64, min: u64, max: u64) {
         if !(min..=max).contains(&value) && self.is_written(path) {
-            self.error(path, "out-of-range", format!("`{value}` is out of range; expected {min} to {max}"));
+            let expected = match max {
+                max if max >= u32::MAX.into() => format!("at least {min}"),
+                max => format!("{min} to {max}"),
+            };
+            self.error(path, "out-of-range", format!("`{value}` is out of range; expected {expected}"));
         }
     }
 

@@ -80,6 +80,39 @@ pub fn text<'de, D: Deserializer<'de>>(deserializer: D, expected: &'static str) 
     deserializer.deserialize_string(TextVisitor(expected))
 }
 
+/// Reads a number that `fits`; whatever else stands there "is not `expected`".
+pub fn whole_number<'de, D: Deserializer<'de>>(
+    deserializer: D,
+    expected: &'static str,
+    fits: fn(&u16) -> bool,
+) -> Result<u16, D::Error> {
+    struct NumberVisitor(&'static str, fn(&u16) -> bool);
+
+    impl Visitor<'_> for NumberVisitor {
+        type Value = u16;
+
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str(self.0)
+        }
+
+        fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<u16, E> {
+            let small = u16::try_from(number).ok().filter(self.1);
+            small.ok_or_else(|| E::invalid_value(serde::de::Unexpected::Signed(number), &self))
+        }
+
+        fn visit_u64<E: serde::de::Error>(self, number: u64) -> Result<u16, E> {
+            self.visit_i64(i64::try_from(number).unwrap_or(i64::MAX))
+        }
+
+        fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<u16, E> {
+            let quoted = text.parse::<u16>().is_ok_and(|number| self.1(&number));
+            Err(refuse(self.0, quoted.then(|| format!("write {text} without quotes")).as_deref()))
+        }
+    }
+
+    deserializer.deserialize_any(NumberVisitor(expected, fits))
+}
+
 /// A node of the tree as it is, with its path: for settings that are read later or by hand.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Raw {

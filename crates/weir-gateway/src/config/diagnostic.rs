@@ -89,7 +89,9 @@ impl Diagnostic {
             self.place = Some(if scalar { node.at.clone() } else { key.unwrap_or(&node.at).clone() });
             if tree.find(path).is_some() {
                 self.value = node.shown();
-                if let Some(text) = node.as_text().filter(|_| node.secret || node.substituted) {
+                if let Some(variable) = node.empty_variable() {
+                    self.message.push_str(&format!(" ({variable} is empty)"));
+                } else if let Some(text) = node.as_text().filter(|_| node.secret || node.substituted) {
                     self.message = self.message.replace(&format!("`{text}`"), "the value");
                 }
             }
@@ -176,6 +178,11 @@ impl Diagnostics {
         self.found.len() - self.errors()
     }
 
+    /// All of them, as they were found.
+    pub fn iter(&self) -> impl Iterator<Item = &Diagnostic> {
+        self.found.iter()
+    }
+
     /// Whether nothing was found at all.
     pub fn is_empty(&self) -> bool {
         self.found.is_empty()
@@ -250,7 +257,7 @@ impl Diagnostics {
 
 /// Whether a line stands in a section with secrets, or names one. Guessed from the text, since a file that cannot be
 /// parsed has no tree to ask; where all stands on one line, as in JSON, there is no telling.
-fn may_hold_secrets(text: &str, index: usize) -> bool {
+pub(super) fn may_hold_secrets(text: &str, index: usize) -> bool {
     const SECTIONS: &[&str] = &["consumers", "admin"];
     const WORDS: &[&str] = &["token", "secret", "password", "credential"];
     let is_top = |line: &&str| line.starts_with(|c: char| c.is_ascii_alphabetic() || "\"'{[".contains(c));

@@ -472,7 +472,7 @@ mod tests {
         }
         text.push_str("upstreams:\n");
         for i in 0..3_000 {
-            text.push_str(&format!("  u{i}: {{ endpoints: [ 127.0.0.1:1 ] }}\n"));
+            text.push_str(&format!("  u{i}: {{ endpoints: [ 127.0.0.1:2 ] }}\n"));
         }
         let loaded = load(&Source::text("t.yaml", text)).unwrap();
         assert!(loaded.diagnostics.is_empty(), "{}", loaded.diagnostics.to_text());

@@ -10,11 +10,13 @@ pub mod check;
 mod conceal;
 pub mod de;
 pub mod diagnostic;
+mod foreign;
 pub mod load;
 pub mod node;
 pub mod parse;
 pub mod reference;
 pub mod schema;
+mod slip;
 mod substitute;
 pub mod units;
 

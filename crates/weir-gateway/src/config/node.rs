@@ -29,7 +29,8 @@ pub struct Node {
     pub at: Place,
     /// The value.
     pub value: Value,
-    /// A scalar as it was written (`1.20`, not 1.2); empty for lists, maps and blanks.
+    /// A scalar as it was written (`1.20`, not 1.2), variables filled in; empty for lists, maps and blanks. Where a variable
+    /// left nothing, what was written for it.
     pub raw: Box<str>,
     /// Stands where secrets stand: never print it.
     pub secret: bool,
@@ -125,6 +126,20 @@ impl Node {
     /// Nothing was written, as in `key:`; unlike `null`, which says so.
     pub fn is_blank(&self) -> bool {
         self.value == Value::Null && self.raw.is_empty()
+    }
+
+    /// The `${VAR}` that left nothing as the value.
+    pub fn empty_variable(&self) -> Option<&str> {
+        let empty = self.substituted && self.value == Value::Str(String::new());
+        empty.then_some(&*self.raw)
+    }
+
+    /// Whether this is what YAML makes of a `{name}` without quotes: a map of one key without a value.
+    pub(super) fn unquoted_word(&self) -> Option<&str> {
+        match self.entries() {
+            [(key, value)] if value.is_blank() => Some(&key.text),
+            _ => None,
+        }
     }
 
     /// How the value is named in a message; a secret and a long value are not spelled out.

@@ -10,7 +10,9 @@ use std::sync::Arc;
 use serde_saphyr::granit_parser::{Event, Marker, Parser, ScalarStyle};
 
 use super::diagnostic::{Diagnostic, Diagnostics};
+use super::foreign;
 use super::node::{Key, Node, Place, Value};
+use super::slip::{self, Slip};
 
 /// Largest file read. A config of 10,000 routes has about 2 MiB.
 pub const MAX_BYTES: usize = 16 << 20;
@@ -29,6 +31,10 @@ pub fn parse(text: &str, file: &Path, diagnostics: &mut Diagnostics) -> Option<N
     diagnostics.add_source(&file, text);
     let mut builder = Builder::new(file.clone());
     match builder.run(text) {
+        Ok(Some(root)) if matches!(root.value, Value::Str(_)) && foreign::recognise(text).is_some() => {
+            diagnostics.push(at_start(foreign::recognise(text)?, file));
+            None
+        }
         Ok(root) => {
             for duplicate in builder.duplicates {
                 diagnostics.push(duplicate);
@@ -40,10 +46,14 @@ pub fn parse(text: &str, file: &Path, diagnostics: &mut Diagnostics) -> Option<N
             })
         }
         Err(diagnostic) => {
-            diagnostics.push(*diagnostic);
+            diagnostics.push(foreign::recognise(text).map_or(*diagnostic, |foreign| at_start(foreign, file)));
             None
         }
     }
+}
+
+fn at_start(diagnostic: Diagnostic, file: Arc<Path>) -> Diagnostic {
+    diagnostic.at(Place { file, line: 1, column: 1 })
 }
 
 /// Puts events together to a tree without recursion, so that nesting costs no stack.
@@ -231,41 +241,12 @@ impl Builder {
     }
 
     fn syntax(&self, text: &str, marker: &Marker, info: &str) -> Refusal {
-        let place = self.place(marker);
-        let (message, hint) = explain(text, &place, info);
-        let diagnostic = refuse("syntax", place, message);
-        match hint {
-            Some(hint) => diagnostic.hinted(&hint),
-            None => diagnostic,
-        }
+        let at = self.place(marker);
+        let Slip { line, column, message, hint } = slip::explain(text, at.line, at.column, info);
+        let mut diagnostic = refuse("syntax", Place { line, column, ..at }, message);
+        diagnostic.hint = hint;
+        diagnostic
     }
-}
-
-/// Says what a reader of YAML would have said of the line, where we recognise the slip.
-fn explain(text: &str, place: &Place, info: &str) -> (String, Option<String>) {
-    let line_number = (place.line as usize).saturating_sub(1);
-    let line = text.lines().nth(line_number).unwrap_or("");
-    let before = text.lines().take(line_number + 1).filter(|l| !l.trim().is_empty());
-    let indent = |line: &str| line.len() - line.trim_start().len();
-    if before.clone().any(|l| l[..indent(l)].contains('\t')) {
-        return (format!("this is not YAML: {info}"), Some("indent with spaces, not tabs".to_owned()));
-    }
-    let trimmed = line.trim_start();
-    let value = trimmed.split_once(": ").map_or(trimmed, |(_, value)| value);
-    let hint = if info.contains("anchor") {
-        Some("put text that begins with `*` into quotes".to_owned())
-    } else if value.starts_with(['*', '&', '@', '%', '`', '!']) {
-        Some(format!("put text that begins with `{}` into quotes", &value[..1]))
-    } else if value.matches(": ").count() > 0 && !value.starts_with(['{', '[', '"', '\'']) {
-        Some("put text with `: ` in it into quotes".to_owned())
-    } else if info.contains("indent") || info.contains("block mapping") || info.contains("simple key") {
-        Some("keys of one map begin in the same column, each followed by `: `".to_owned())
-    } else if info.contains("flow") || info.contains("EOF") || info.contains("end of") {
-        Some("look for a `}`, `]` or quote that is missing".to_owned())
-    } else {
-        None
-    };
-    (format!("this is not YAML: {info}"), hint)
 }
 
 fn refuse(code: &'static str, at: Place, message: String) -> Refusal {

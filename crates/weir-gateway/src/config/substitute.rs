@@ -51,7 +51,10 @@ fn fill_below(node: &mut Node, filler: &mut Filler<'_>) {
             Ok(filled) => {
                 node.substituted = filled.substituted;
                 node.outside = filled.substituted.then(|| filled.outside.into());
-                node.raw = filled.text.as_str().into();
+                // Of an empty value only what was written tells a reader which variable it was.
+                if !filled.text.is_empty() {
+                    node.raw = filled.text.as_str().into();
+                }
                 node.value = match plain(&filled.text) {
                     // `workers: ${N}` is a number; a text that happens to read `null` stays text.
                     typed @ (Value::Bool(_) | Value::Int(_) | Value::Float(_)) if filled.whole => typed,

@@ -2,6 +2,7 @@
 
 use super::prelude::*;
 use super::shared::template::{Escape, Template, Values, Var};
+use crate::config::de::whole_number;
 use crate::error::BAD_HOST;
 use weir_h1::FieldName;
 
@@ -33,8 +34,8 @@ struct RedirectSettings {
 
 /// A status that redirects (RFC 9110 §15.4): permanent 301 and 308, temporary 302, 303 and 307; 307 and 308 keep the
 /// method, 303 makes it GET.
-#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
-#[serde(try_from = "u16", into = "u16")]
+#[derive(Clone, Copy, Debug, Serialize)]
+#[serde(into = "u16")]
 struct Status(u16);
 
 const STATUSES: [u16; 5] = [301, 302, 303, 307, 308];
@@ -54,14 +55,10 @@ impl Default for RedirectSettings {
     }
 }
 
-impl TryFrom<u16> for Status {
-    type Error = String;
-
-    fn try_from(status: u16) -> Result<Self, String> {
-        if STATUSES.contains(&status) {
-            return Ok(Self(status));
-        }
-        Err(format!("{status} does not redirect; expected one of 301, 302, 303, 307, 308"))
+impl<'de> Deserialize<'de> for Status {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let expected = "a status that redirects; expected 301, 302, 303, 307 or 308";
+        whole_number(deserializer, expected, |status| STATUSES.contains(status)).map(Self)
     }
 }
 

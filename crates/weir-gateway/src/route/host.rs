@@ -62,7 +62,7 @@ impl HostPattern {
         if labels.contains('*') {
             return error(
                 format!("`{text}` has a `*` in a place of its own"),
-                "`*` stands for the first labels: `*.example.com`; or alone, for any host",
+                "`*` stands for the first labels: `*.example.com`",
             );
         }
         let label_ok = |label: &str| {
@@ -72,7 +72,7 @@ impl HostPattern {
         if name.len() > HOST_BYTES || !labels.split('.').all(label_ok) {
             return error(
                 format!("`{text}` is no host name"),
-                "expected `api.example.com`, `*.example.com`, `[::1]` or `*`; labels of 1 to 63 letters, digits, `-`, `_`",
+                "expected `api.example.com`, `*.example.com` or `[::1]`; labels of 1 to 63 letters, digits, `-`, `_`",
             );
         }
         Ok(match wildcard {

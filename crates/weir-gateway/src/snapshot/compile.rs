@@ -2,29 +2,34 @@
 //!
 //! All mistakes are collected, each with its place in the file; a snapshot comes out only when there are none.
 
+mod certificates;
 mod listeners;
+mod redirects;
 mod upstreams;
 
 use super::{Chain, Fixed, Guards, Handling, Instance, Plan, Route, Snapshot, Target};
 use crate::config::diagnostic::nearest_name;
 use crate::config::schema;
-use crate::config::{Diagnostic, Diagnostics, Loaded, Node};
-use crate::filter::{Build, Consumer, Consumers, FieldGuards, FilterKind, Kept, Settings};
+use crate::config::{Diagnostic, Diagnostics, Loaded, Node, Severity};
+use crate::filter::{Build, Consumer, Consumers, FieldGuards, FilterKind, Kept, Mistake, Settings};
 use crate::handover::{Kind, State};
-use crate::route::{ConflictKind, EscapedSlashes, Pattern, RouteSpec, Table};
+use crate::route::{Conflict, ConflictKind, EscapedSlashes, Pattern, RouteSpec, Table};
 use crate::upstream::Upstream;
 use sha2::{Digest, Sha256};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 use weir_h1::{FieldName, NameSet};
 use weir_telemetry::Telemetry;
-use weir_wire::tls::{self, Tickets};
+use weir_wire::tls::{self, Certificate, Identity, Tickets};
 
 /// What goes from one snapshot to the next.
 pub(crate) struct Carry {
     pub(crate) telemetry: Arc<Telemetry>,
     pub(crate) kept: Kept,
+    /// The certificates of listeners, by their files.
+    certificates: HashMap<Identity, Certificate>,
+    fresh_certificates: HashMap<Identity, Certificate>,
     /// The keys of session tickets, by the policy that they resume under: see [`tickets_key`].
     tickets: HashMap<[u8; 32], Tickets>,
     fresh_tickets: HashMap<[u8; 32], Tickets>,
@@ -38,6 +43,8 @@ impl Carry {
         Self {
             telemetry,
             kept: Kept::default(),
+            certificates: HashMap::new(),
+            fresh_certificates: HashMap::new(),
             tickets: HashMap::new(),
             fresh_tickets: HashMap::new(),
             upstreams: HashMap::new(),
@@ -87,6 +94,7 @@ impl Carry {
     /// The snapshot just compiled runs now: forgets what only its predecessor used.
     pub(crate) fn adopted(&mut self) {
         self.kept.sweep();
+        self.certificates = std::mem::take(&mut self.fresh_certificates);
         self.tickets = std::mem::take(&mut self.fresh_tickets);
         self.upstreams = std::mem::take(&mut self.fresh);
     }
@@ -112,6 +120,7 @@ pub(crate) fn compile(
 ) -> Option<Snapshot> {
     let mut diagnostics = std::mem::take(&mut loaded.diagnostics);
     carry.kept.begin();
+    carry.fresh_certificates.clear();
     carry.fresh_tickets.clear();
     carry.fresh.clear();
     let snapshot = Compiler {
@@ -153,7 +162,7 @@ impl Compiler<'_> {
     /// missing since then is an error like any other: without it there is no TLS, and no clear text in its stead.
     fn misses_file(&self, path: &str) -> bool {
         let within = |d: &Diagnostic| d.path.strip_prefix(path).is_some_and(|rest| rest.starts_with('.'));
-        self.found.sorted().into_iter().any(|d| d.code == "file-missing" && within(d))
+        self.found.iter().any(|d| matches!(d.code, "file-missing" | "file-unreadable") && within(d))
     }
 
     fn run(mut self) -> Option<Snapshot> {
@@ -262,11 +271,14 @@ impl Compiler<'_> {
         let built = (kind.build)(&mut settings, &mut build);
         let mistakes = build.mistakes;
         for mistake in &mistakes {
+            if self.is_of_consumers(kind.name, mistake) {
+                continue;
+            }
             let at =
                 if mistake.field.is_empty() { path.clone() } else { format!("{path}.{}", mistake.field) };
             self.error(&at, "filter-setting", mistake.message.clone(), mistake.hint.clone());
         }
-        if built.is_none() && self.found.errors() == before {
+        if built.is_none() && mistakes.is_empty() && self.found.errors() == before {
             self.error(path, "filter-setting", "the filter refused its settings", None);
         }
         let mut built = built.filter(|_| mistakes.is_empty())?;
@@ -282,6 +294,20 @@ impl Compiler<'_> {
             settings: built.settings,
         }));
         u32::try_from(filters.made.len() - 1).ok()
+    }
+
+    /// Whether a filter that reads credentials only repeats what was said of the consumers, where they stand.
+    fn is_of_consumers(&self, filter: &str, mistake: &Mistake) -> bool {
+        let mut credentials = self.config.consumers.iter().flat_map(|(_, consumer)| &consumer.credentials);
+        let told = |d: &Diagnostic| d.severity == Severity::Error && d.path.starts_with("consumers.");
+        mistake.field.is_empty() && credentials.any(|c| c.filter == filter) && self.found.iter().any(told)
+    }
+
+    /// An error, unless there is one for the same value already.
+    fn error_once(&mut self, path: &str, code: &'static str, message: impl Into<String>) {
+        if !self.found.iter().any(|d| d.path == path) {
+            self.error(path, code, message, None);
+        }
     }
 
     // === routes ===
@@ -304,10 +330,19 @@ impl Compiler<'_> {
             }
         });
         match Table::build(specs.collect()) {
-            Ok(table) => Some(table),
+            Ok(table) => {
+                self.endless_redirects(&table);
+                Some(table)
+            }
             Err(conflicts) => {
                 let names: Vec<&str> = self.config.routes.names().collect();
-                for c in conflicts {
+                let told: HashSet<String> = self
+                    .found
+                    .iter()
+                    .filter(|d| d.severity == Severity::Error)
+                    .map(|d| d.path.clone())
+                    .collect();
+                for c in conflicts.into_iter().filter(|c| !is_consequence(c, &names, &told)) {
                     let code = match c.kind {
                         ConflictKind::Ambiguous => "ambiguous-routes",
                         ConflictKind::Unreachable => "unreachable-route",
@@ -381,14 +416,31 @@ impl Compiler<'_> {
             let fine = value.bytes().all(|b| b == b'\t' || (b >= 0x20 && b != 0x7f));
             match FieldName::new(name) {
                 Ok(name) if fine => headers.push((name, value.clone().into_bytes())),
-                Ok(_) => self.error(&path, "bad-header", "the value holds a control character", None),
-                Err(e) => self.error(&path, "bad-header", e.to_string(), None),
+                Ok(_) => self.error_once(&path, "bad-header", "the value holds a control character"),
+                Err(e) => self.error_once(&path, "bad-header", e.to_string()),
             }
         }
         if !typed && !written.body.is_empty() {
             headers.push((FieldName::new("content-type").ok()?, b"text/plain; charset=utf-8".to_vec()));
         }
         Some(Fixed { status: written.status, headers, body: written.body.clone().into() })
+    }
+}
+
+/// Whether a conflict only follows from what was told already: the same value is wrong, or a `match` was not understood and
+/// stands for every request.
+fn is_consequence(conflict: &Conflict, names: &[&str], told: &HashSet<String>) -> bool {
+    let is_told = |route: usize, field: &str| {
+        let name = names.get(route).copied().unwrap_or_default();
+        told.contains(&format!("routes.{name}{field}"))
+    };
+    match conflict.kind {
+        ConflictKind::Ambiguous | ConflictKind::Unreachable => {
+            [Some(conflict.route), conflict.other].into_iter().flatten().any(|route| {
+                ["", ".match", ".match.path", ".match.hosts"].iter().any(|field| is_told(route, field))
+            })
+        }
+        _ => is_told(conflict.route, &format!(".{}", conflict.field)),
     }
 }
 

@@ -26,6 +26,7 @@ mod health;
 mod http2;
 mod limits;
 mod load;
+mod mistakes;
 mod names;
 mod pool;
 mod proxy;

@@ -1,7 +1,7 @@
 //! TLS towards upstreams: verified by default.
 
 use super::fault::{explained, is_authority};
-use super::{TlsError, TlsStream, read_certificates, read_key, socket_of};
+use super::{Part, TlsError, TlsStream, Validity, der, read_certificates, read_key, socket_of};
 use crate::Stream;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{WebPkiServerVerifier, verify_server_name};
@@ -20,6 +20,7 @@ use tokio_rustls::TlsConnector;
 pub struct ClientTls {
     connector: TlsConnector,
     server_name: Option<ServerName<'static>>,
+    validity: Option<Validity>,
 }
 
 impl fmt::Debug for ClientTls {
@@ -47,7 +48,7 @@ impl ClientTls {
         let provider = Arc::new(aws_lc_rs::default_provider());
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(super::server::versions(false))
-            .map_err(|e| TlsError(e.to_string()))?;
+            .map_err(|e| TlsError::policy(e.to_string()))?;
         let builder = match (verify, ca) {
             (false, _) => {
                 builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyCertificate(provider)))
@@ -56,23 +57,35 @@ impl ClientTls {
             (true, Some(path)) => {
                 let usual = WebPkiServerVerifier::builder_with_provider(Arc::new(roots(ca)?), provider)
                     .build()
-                    .map_err(|e| TlsError(format!("{}: {e}", path.display())))?;
-                let certificates = read_certificates(path)?;
+                    .map_err(|e| TlsError::of(Part::Authority, format!("{}: {e}", path.display())))?;
+                let certificates = read_certificates(path, Part::Authority)?;
                 builder.dangerous().with_custom_certificate_verifier(Arc::new(Given { usual, certificates }))
             }
         };
+        let mut validity = None;
         let mut config = match identity {
             None => builder.with_no_client_auth(),
-            Some((cert, key)) => builder
-                .with_client_auth_cert(read_certificates(cert)?, read_key(key)?)
-                .map_err(|e| TlsError(format!("{}: {e}", cert.display())))?,
+            Some((cert, key)) => {
+                let chain = read_certificates(cert, Part::Certificate)?;
+                validity = chain.first().and_then(|leaf| der::validity(leaf));
+                let mismatch = format!("{} is not the key of {}", key.display(), cert.display());
+                builder.with_client_auth_cert(chain, read_key(key)?).map_err(|e| match e {
+                    rustls::Error::InconsistentKeys(_) => TlsError::of(Part::Key, mismatch),
+                    e => TlsError::of(Part::Certificate, format!("{}: {e}", cert.display())),
+                })?
+            }
         };
         config.alpn_protocols = alpn.iter().map(|p| p.to_vec()).collect();
         let server_name = server_name
             .map(|name| ServerName::try_from(name.to_owned()))
             .transpose()
-            .map_err(|_| TlsError("server_name is neither a DNS name nor an address".to_owned()))?;
-        Ok(Self { connector: TlsConnector::from(Arc::new(config)), server_name })
+            .map_err(|_| TlsError::of(Part::ServerName, "the name is neither a DNS name nor an address"))?;
+        Ok(Self { connector: TlsConnector::from(Arc::new(config)), server_name, validity })
+    }
+
+    /// When the certificate that is shown is valid.
+    pub const fn validity(&self) -> Option<Validity> {
+        self.validity
     }
 
     /// Shakes hands with an upstream known by `name` (a DNS name or an address).
@@ -147,16 +160,18 @@ fn roots(ca: Option<&Path>) -> Result<RootCertStore, TlsError> {
     let mut roots = RootCertStore::empty();
     match ca {
         Some(path) => {
-            for cert in read_certificates(path)? {
-                roots.add(cert).map_err(|e| TlsError(format!("{}: {e}", path.display())))?;
+            for cert in read_certificates(path, Part::Authority)? {
+                roots
+                    .add(cert)
+                    .map_err(|e| TlsError::of(Part::Authority, format!("{}: {e}", path.display())))?;
             }
         }
         None => {
             let found = rustls_native_certs::load_native_certs();
             roots.add_parsable_certificates(found.certs);
             if roots.is_empty() {
-                return Err(TlsError(
-                    "the system has no root certificates: install ca-certificates or set `ca`".to_owned(),
+                return Err(TlsError::policy(
+                    "the system has no root certificates: install ca-certificates or set `ca`",
                 ));
             }
         }

@@ -1,5 +1,7 @@
-//! The little of DER (X.690) that is looked at: elements one after another, and how strong the key of a certificate is.
+//! The little of DER (X.690) that is looked at: elements one after another, how strong the key of a certificate is, and its
+//! dates.
 
+use super::certificate::Validity;
 use rustls::pki_types::CertificateDer;
 use rustls::server::ParsedCertificate;
 
@@ -54,6 +56,54 @@ fn bits_of(info: &[u8]) -> Option<u32> {
     }
 }
 
+/// When a certificate is valid (RFC 5280 §4.1): the fourth of what its signature covers, after a version that may be left out.
+pub(super) fn validity(certificate: &[u8]) -> Option<Validity> {
+    let (certificate, _) = element(certificate, SEQUENCE)?;
+    let (signed, _) = element(certificate, SEQUENCE)?;
+    let after_version = element(signed, VERSION).map_or(signed, |(_, rest)| rest);
+    let (_, rest) = element(after_version, INTEGER)?; // serial number
+    let (_, rest) = element(rest, SEQUENCE)?; // algorithm of the signature
+    let (_, rest) = element(rest, SEQUENCE)?; // issuer
+    let (dates, _) = element(rest, SEQUENCE)?;
+    let (not_before, rest) = time(dates)?;
+    let (not_after, _) = time(rest)?;
+    Some(Validity { not_before, not_after })
+}
+
+/// A time in UTC, to the second (RFC 5280 §4.1.2.5), and what follows it.
+fn time(der: &[u8]) -> Option<(i64, &[u8])> {
+    let ((digits, rest), short) = match element(der, UTC_TIME) {
+        Some(found) => (found, true),
+        None => (element(der, GENERALIZED_TIME)?, false),
+    };
+    let number = |digits: &[u8]| {
+        digits.iter().try_fold(0i64, |n, d| d.is_ascii_digit().then(|| n * 10 + i64::from(d - b'0')))
+    };
+    let (year, digits) = digits.split_at_checked(if short { 2 } else { 4 })?;
+    let mut pairs = digits.strip_suffix(b"Z")?.chunks(2).map(number);
+    let mut next = || pairs.next().flatten();
+    let (month, day, hour, minute, second) = (next()?, next()?, next()?, next()?, next()?);
+    // Two digits mean 1950 to 2049.
+    let year = match (number(year)?, short) {
+        (year, true) if year < 50 => year + 2000,
+        (year, true) => year + 1900,
+        (year, false) => year,
+    };
+    Some((((days(year, month, day) * 24 + hour) * 60 + minute) * 60 + second, rest))
+}
+
+/// Days from 1970-01-01 to a date of the Gregorian calendar. Years are counted from March, so that a leap day is their last.
+const fn days(year: i64, month: i64, day: i64) -> i64 {
+    let year = if month <= 2 { year - 1 } else { year };
+    let month = (month + 9) % 12;
+    let leaps = year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);
+    // 153 days are the five months from March on, whose lengths repeat; 719,468 days lie before 1970-03-01 and after 0000-03-01.
+    year * 365 + leaps + (month * 153 + 2) / 5 + day - 1 - 719_468
+}
+
+const VERSION: u8 = 0xa0;
+const UTC_TIME: u8 = 0x17;
+const GENERALIZED_TIME: u8 = 0x18;
 const INTEGER: u8 = 0x02;
 const BIT_STRING: u8 = 0x03;
 const OBJECT: u8 = 0x06;
@@ -69,6 +119,22 @@ mod tests {
         assert_eq!(element(&[0x04, 0x81, 1, 7], 0x04), Some((&[7][..], &[][..])));
         for bad in [&[][..], &[0x04], &[0x04, 2, 7], &[0x05, 0], &[0x04, 0x89, 1, 1, 1, 1, 1, 1, 1, 1, 1]] {
             assert_eq!(element(bad, 0x04), None, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn times_are_counted_from_1970() {
+        for (tag, text, seconds) in [
+            (UTC_TIME, "700101000000Z", Some(0)),
+            (UTC_TIME, "491231235959Z", Some(2_524_607_999)),
+            (UTC_TIME, "500101000000Z", Some(-631_152_000)),
+            (GENERALIZED_TIME, "20000229120000Z", Some(951_825_600)),
+            (GENERALIZED_TIME, "20500101000000Z", Some(2_524_608_000)),
+            (UTC_TIME, "7001010000Z", None),
+            (UTC_TIME, "70010100000xZ", None),
+        ] {
+            let der = [&[tag, text.len() as u8][..], text.as_bytes()].concat();
+            assert_eq!(time(&der).map(|(seconds, _)| seconds), seconds, "{text}");
         }
     }
 

@@ -1,17 +1,20 @@
 //! TLS by rustls: the only place that knows it.
 //!
-//! `server` holds certificates chosen by name and the policy of a listener; `client` holds the policy towards an
-//! upstream; `tickets` the keys by which clients resume; `der` looks into certificates, `fault` says what failed. Both policies are built when a config is compiled and shared by all cores.
+//! `certificate` is a certificate with its key; `server` chooses among them by name and holds the policy of a listener; `client` holds
+//! the policy towards an upstream; `tickets` the keys by which clients resume; `der` looks into certificates, `fault` says what failed. Both policies are built when a config is
+//! compiled and shared by all cores.
 
+mod certificate;
 mod client;
 mod der;
 mod fault;
 mod server;
 mod tickets;
 
+pub use certificate::{Certificate, Identity, Validity};
 pub use client::ClientTls;
 pub use fault::{TlsFault, explained, fault_of};
-pub use server::{ClientAuth, Identity, ServerTls, versions};
+pub use server::{ClientAuth, ServerTls, versions};
 pub use tickets::Tickets;
 
 use rustls::ProtocolVersion;
@@ -39,11 +42,42 @@ pub(crate) enum Socket {
 
 /// Why TLS could not be set up: which file, and what is wrong with it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TlsError(pub String);
+pub struct TlsError {
+    /// What is wrong, with the file where it is one.
+    pub text: String,
+    /// Which of the things that were given.
+    pub part: Part,
+}
+
+/// What of a TLS policy is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// The authorities that a peer is verified by.
+    Authority,
+    /// A certificate.
+    Certificate,
+    /// The key of a certificate.
+    Key,
+    /// All of it, or the system.
+    Policy,
+    /// The name that a peer is verified by.
+    ServerName,
+}
+
+impl TlsError {
+    /// An error of the policy as a whole.
+    pub fn policy(text: impl Into<String>) -> Self {
+        Self::of(Part::Policy, text)
+    }
+
+    fn of(part: Part, text: impl Into<String>) -> Self {
+        Self { text: text.into(), part }
+    }
+}
 
 impl fmt::Display for TlsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.text)
     }
 }
 
@@ -167,21 +201,27 @@ fn socket_of(stream: crate::Stream) -> io::Result<Socket> {
 }
 
 /// Reads a PEM file of certificates, leaf first.
-fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let pem = std::fs::read(path).map_err(|e| TlsError(format!("{}: {e}", path.display())))?;
+fn read_certificates(path: &Path, part: Part) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let wrong = |text: String| TlsError::of(part, format!("{}: {text}", path.display()));
+    let pem = std::fs::read(path).map_err(|e| wrong(e.to_string()))?;
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
-    let chain = chain.map_err(|e| TlsError(format!("{}: no valid PEM: {e}", path.display())))?;
+    let chain = chain.map_err(|e| wrong(format!("no valid PEM: {e}")))?;
     if chain.is_empty() {
-        return Err(TlsError(format!(
-            "{}: holds no certificate; expected PEM with `-----BEGIN CERTIFICATE-----`",
-            path.display()
-        )));
+        let text = "holds no certificate; expected PEM with `-----BEGIN CERTIFICATE-----`";
+        return Err(wrong(text.to_owned()));
     }
     Ok(chain)
 }
 
 /// Reads the first private key of a PEM file.
 fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
-    PrivateKeyDer::from_pem_file(path)
-        .map_err(|e| TlsError(format!("{}: holds no private key that can be read: {e}", path.display())))
+    let wrong = |text: String| TlsError::of(Part::Key, format!("{}: {text}", path.display()));
+    let pem = std::fs::read(path).map_err(|e| wrong(e.to_string()))?;
+    PrivateKeyDer::from_pem_slice(&pem).map_err(|e| match e {
+        rustls::pki_types::pem::Error::NoItemsFound => {
+            let text = "holds no private key; expected PEM with `-----BEGIN PRIVATE KEY-----`";
+            wrong(text.to_owned())
+        }
+        e => wrong(format!("no valid PEM: {e}")),
+    })
 }

@@ -60,7 +60,7 @@ impl Tickets {
 
     fn at(now: fn() -> u64) -> Result<Self, TlsError> {
         let current =
-            Key::fresh(now()).ok_or_else(|| TlsError("session tickets: no randomness".to_owned()))?;
+            Key::fresh(now()).ok_or_else(|| TlsError::policy("session tickets: no randomness"))?;
         Ok(Self(Arc::new(Ring { keys: RwLock::new(Keys { current, previous: None }), now })))
     }
 

@@ -1,7 +1,6 @@
 //! Checks of listeners.
 
 use super::Checker;
-use crate::config::diagnostic::Diagnostic;
 use crate::config::node::{Node, Value};
 use crate::config::schema::{AdminAddress, FilePath, ListenAddress, Listener};
 
@@ -17,6 +16,7 @@ impl Checker<'_> {
             if let ListenAddress::Unix(file) = &listener.address {
                 self.check_unix_path(&format!("{path}.address"), file);
             }
+            self.port(&path, listener);
             self.protocols(&path, listener);
             if listener.proxy_protocol && !self.is_written("trusted_proxies") {
                 let message = "nobody may send the PROXY header: `trusted_proxies` is empty";
@@ -34,9 +34,32 @@ impl Checker<'_> {
             Value::Map(entries) => entries.is_empty(),
             other => *other == Value::Null,
         });
-        let mistyped = |d: &&Diagnostic| d.hint.as_deref() == Some("did you mean listeners?");
-        let is_map = matches!(self.tree.value, Value::Map(_));
-        is_map && unwritten && !self.diagnostics.sorted().iter().any(mistyped)
+        matches!(self.tree.value, Value::Map(_)) && unwritten && !self.is_mistyped("listeners")
+    }
+
+    /// Ports that clients cannot know, or take for something else.
+    fn port(&mut self, listener_path: &str, listener: &Listener) {
+        let ListenAddress::Tcp(address) = &listener.address else { return };
+        let path = format!("{listener_path}.address");
+        let tls = self.is_written(&format!("{listener_path}.tls"));
+        match (address.port(), tls) {
+            (0, _) => {
+                let message =
+                    "port 0 lets the system choose a new port at each start, which clients cannot know";
+                self.warn(&path, "port-zero", message, "write a port from 1 to 65535, such as 8080");
+            }
+            (443, false) => {
+                let message = "clients speak TLS on port 443, and this listener has no `tls`";
+                let hint =
+                    "add `tls: { certificates: [ { cert: api.pem, key: api.key } ] }`, or take another port";
+                self.warn(&path, "no-tls", message, hint);
+            }
+            (80, true) => {
+                let message = "clients speak cleartext on port 80, and this listener has `tls`";
+                self.warn(&path, "tls-on-80", message, "listen on port 443, or remove `tls`");
+            }
+            _ => {}
+        }
     }
 
     fn protocols(&mut self, listener_path: &str, listener: &Listener) {
@@ -67,7 +90,12 @@ impl Checker<'_> {
         for (index, pair) in pairs.iter().enumerate() {
             for key in ["cert", "key"] {
                 if let Some(file) = pair.get(key).filter(|node| !node.broken).and_then(FilePath::of) {
-                    self.must_be_file(&format!("{list}[{index}].{key}"), &file.0);
+                    let path = format!("{list}[{index}].{key}");
+                    if key == "key" {
+                        self.must_be_key(&path, &file.0);
+                    } else {
+                        self.must_be_file(&path, &file.0);
+                    }
                 }
             }
         }

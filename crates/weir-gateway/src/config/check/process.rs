@@ -8,6 +8,7 @@ impl Checker<'_> {
     pub(super) fn process(&mut self) {
         self.admin();
         self.logs();
+        self.trusted_proxies();
         let config = self.config;
         let limits = &config.limits;
         self.must_be_within("limits.headers", limits.headers.into(), 1, 1000);
@@ -41,6 +42,18 @@ impl Checker<'_> {
             let message =
                 format!("min_ttl ({}) is longer than max_ttl ({})", config.dns.min_ttl, config.dns.max_ttl);
             self.error(path, "out-of-range", message);
+        }
+    }
+
+    fn trusted_proxies(&mut self) {
+        let networks = &self.config.trusted_proxies;
+        let whole = self.is_whole("trusted_proxies", networks.len());
+        for (index, network) in networks.iter().enumerate().filter(|_| whole) {
+            if network.0.prefix_len() == 0 {
+                let message = format!("`{}` is everyone: any client may claim to be any address", network.0);
+                let hint = "name the networks of your own load balancers, such as 10.0.0.0/8";
+                self.warn(&format!("trusted_proxies[{index}]"), "trusts-everyone", message, hint);
+            }
         }
     }
 

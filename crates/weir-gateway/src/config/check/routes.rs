@@ -1,9 +1,55 @@
 //! Checks of routes, each for itself. Which routes stand in each other's way is found in `route`.
 
 use super::{Checker, is_field_value, is_token};
+use crate::config::diagnostic::nearest_name;
 use crate::config::node::Value;
 use crate::config::schema::{EscapedSlashes, Pairs, Respond, Route};
 use crate::config::units::Duration;
+
+/// Methods that have a meaning, the usual ones first. Source: IANA's registry of HTTP methods; PURGE is what caches take.
+const METHODS: &[&str] = &[
+    "GET",
+    "POST",
+    "PUT",
+    "DELETE",
+    "PATCH",
+    "HEAD",
+    "OPTIONS",
+    "TRACE",
+    "CONNECT",
+    "QUERY",
+    "PURGE",
+    "ACL",
+    "BASELINE-CONTROL",
+    "BIND",
+    "CHECKIN",
+    "CHECKOUT",
+    "COPY",
+    "LABEL",
+    "LINK",
+    "LOCK",
+    "MERGE",
+    "MKACTIVITY",
+    "MKCALENDAR",
+    "MKCOL",
+    "MKREDIRECTREF",
+    "MKWORKSPACE",
+    "MOVE",
+    "ORDERPATCH",
+    "PRI",
+    "PROPFIND",
+    "PROPPATCH",
+    "REBIND",
+    "REPORT",
+    "SEARCH",
+    "UNBIND",
+    "UNCHECKOUT",
+    "UNLINK",
+    "UNLOCK",
+    "UPDATE",
+    "UPDATEREDIRECTREF",
+    "VERSION-CONTROL",
+];
 
 impl Checker<'_> {
     pub(super) fn routes(&mut self) {
@@ -41,6 +87,7 @@ impl Checker<'_> {
     fn answer(&mut self, path: &str, route: &Route) {
         let written = |key: &str| self.is_written(&format!("{path}.{key}"));
         match (written("upstream"), written("respond")) {
+            (false, false) if self.mistyped_answer(path) => {}
             (false, false) => {
                 let hint = "add `upstream: NAME` or `respond: { status: 200 }`";
                 self.error_hint(path, "no-answer", "the route has neither `upstream` nor `respond`", hint);
@@ -68,8 +115,13 @@ impl Checker<'_> {
         }
     }
 
+    /// Whether `upstream` or `respond` is there under a mistyped key, which was told.
+    fn mistyped_answer(&self, path: &str) -> bool {
+        let keys = self.find(path).map_or(&[][..], |node| node.entries());
+        keys.iter().any(|(key, _)| nearest_name(&key.text, ["upstream", "respond"]).is_some())
+    }
+
     fn respond(&mut self, path: &str, respond: &Respond) {
-        self.must_be_within(&format!("{path}.status"), respond.status.into(), 200, 599);
         if matches!(respond.status, 204 | 205 | 304) && !respond.body.is_empty() {
             let message = format!("a response of status {} has no body", respond.status);
             self.error(&format!("{path}.body"), "bad-value", message);
@@ -118,6 +170,11 @@ impl Checker<'_> {
             } else if *method != upper {
                 let message = format!("`{method}` is not a method: they are written in capitals");
                 self.error_hint(&path, "bad-value", message, format!("write {upper}"));
+            } else if !METHODS.contains(&method.as_str())
+                && let Some(near) = nearest_name(method, METHODS.iter().copied())
+            {
+                let message = format!("there is no method `{method}`, so no usual client sends it");
+                self.warn(&path, "unknown-method", message, format!("did you mean {near}?"));
             }
         }
         for (index, listener) in matches.listeners.iter().enumerate() {
@@ -151,7 +208,8 @@ impl Checker<'_> {
             return self.error_hint(path, "bad-value", message, format!("write {bare}"));
         }
         if host == "*" {
-            return self.error_hint(path, "bad-value", message, "leave `hosts` out to match any host");
+            let message = "`*` is no host name: a wildcard stands for the first label, such as *.example.com";
+            return self.error_hint(path, "bad-value", message, "for any host leave `hosts` out");
         }
         // An IPv6 address in brackets is a host, too.
         let address = host.strip_prefix('[').and_then(|h| h.strip_suffix(']'));

@@ -1,7 +1,7 @@
 //! Checks of upstreams.
 
 use super::Checker;
-use crate::config::schema::{Balancer, EndpointAddress, Upstream, UpstreamProtocol};
+use crate::config::schema::{Balancer, EndpointAddress, ListenAddress, Upstream, UpstreamProtocol};
 
 impl Checker<'_> {
     pub(super) fn upstreams(&mut self) {
@@ -9,6 +9,7 @@ impl Checker<'_> {
         for (name, upstream) in config.upstreams.iter() {
             let path = format!("upstreams.{name}");
             self.endpoints(&path, upstream);
+            self.not_ourselves(&path, upstream);
             self.upstream_tls(&path, upstream);
             self.protocol(&path, upstream);
             self.later_versions(&path, upstream);
@@ -45,6 +46,26 @@ impl Checker<'_> {
         }
     }
 
+    /// A warning for an endpoint that is a listener of ours: a request that is sent there comes back.
+    fn not_ourselves(&mut self, upstream_path: &str, upstream: &Upstream) {
+        let list = format!("{upstream_path}.endpoints");
+        if !self.is_whole(&list, upstream.endpoints.len()) {
+            return;
+        }
+        let config = self.config;
+        for (index, endpoint) in upstream.endpoints.iter().enumerate() {
+            let own = config.listeners.iter().find(|(_, own)| leads_to(&endpoint.address, &own.address));
+            if let Some((listener, _)) = own {
+                let message = format!(
+                    "{} is our own listener `{listener}`: a request that comes in there and goes here never ends",
+                    endpoint.address
+                );
+                let hint = "write the address of the service behind us";
+                self.warn(&format!("{list}[{index}]"), "own-listener", message, hint);
+            }
+        }
+    }
+
     fn upstream_tls(&mut self, upstream_path: &str, upstream: &Upstream) {
         let Some(tls) = &upstream.tls else { return };
         let path = format!("{upstream_path}.tls");
@@ -52,7 +73,12 @@ impl Checker<'_> {
             [("ca", &tls.ca), ("client_cert", &tls.client_cert), ("client_key", &tls.client_key)]
         {
             if let Some(file) = file {
-                self.must_be_file(&format!("{path}.{key}"), &file.0);
+                let path = format!("{path}.{key}");
+                if key == "client_key" {
+                    self.must_be_key(&path, &file.0);
+                } else {
+                    self.must_be_file(&path, &file.0);
+                }
             }
         }
         let pair = ["client_cert", "client_key"];
@@ -153,5 +179,20 @@ impl Checker<'_> {
         if self.is_written(&format!("{path}.body")) {
             self.must_fit(&path, ("body", times.body), ("exchange", exchange));
         }
+    }
+}
+
+/// Whether a connection to the endpoint comes out at the listener. Of names only `localhost` is known.
+fn leads_to(endpoint: &EndpointAddress, listener: &ListenAddress) -> bool {
+    match (endpoint, listener) {
+        (EndpointAddress::Tcp(to), ListenAddress::Tcp(at)) => {
+            let everywhere = at.ip().is_unspecified() && to.ip().is_loopback();
+            to.port() == at.port() && (to.ip() == at.ip() || everywhere || to.ip().is_unspecified())
+        }
+        (EndpointAddress::Name { host, port }, ListenAddress::Tcp(at)) => {
+            host == "localhost" && *port == at.port() && (at.ip().is_loopback() || at.ip().is_unspecified())
+        }
+        (EndpointAddress::Unix(to), ListenAddress::Unix(at)) => to == at,
+        _ => false,
     }
 }

@@ -40,6 +40,15 @@ pub(super) fn one_of(names: &[&str]) -> String {
     }
 }
 
+/// What serde calls by the names of Rust's types, as an operator would call it.
+fn in_words(expected: &dyn Expected) -> String {
+    let expected = expected.to_string();
+    match expected.strip_prefix("a nonzero ") {
+        Some(_) => "a whole number above zero".to_owned(),
+        None => expected,
+    }
+}
+
 // === impl Error ===
 
 impl Error {
@@ -79,8 +88,19 @@ impl Error {
                 self.0.hint = self.0.hint.map(|hint| conceal(&hint, &values).into_owned());
             }
             if self.0.missing.is_none() {
+                if self.0.hint.is_none()
+                    && !node.secret
+                    && let Some(word) = node.unquoted_word()
+                {
+                    self.0.hint = Some(format!("write \"{{{word}}}\" in quotes if that is meant as text"));
+                }
+                let empty = node.empty_variable();
+                if empty.is_some() {
+                    self.0.hint = Some("set the variable, or give it a default: ${NAME:-default}".to_owned());
+                }
                 let subject = match node.shown() {
                     Some(shown) => format!("`{shown}`"),
+                    None if let Some(written) = empty => format!("{written} is empty, which"),
                     None if node.secret || node.substituted => "the value".to_owned(),
                     None if node.is_blank() => "an empty value".to_owned(),
                     None => node.kind().to_owned(),
@@ -139,11 +159,11 @@ impl serde::de::Error for Error {
     }
 
     fn invalid_type(_: Unexpected<'_>, expected: &dyn Expected) -> Self {
-        Self::new("bad-type", format!("is not {expected}"))
+        Self::new("bad-type", format!("is not {}", in_words(expected)))
     }
 
     fn invalid_value(_: Unexpected<'_>, expected: &dyn Expected) -> Self {
-        Self::new("bad-value", format!("is not {expected}"))
+        Self::new("bad-value", format!("is not {}", in_words(expected)))
     }
 
     fn unknown_variant(variant: &str, expected: &'static [&'static str]) -> Self {

@@ -57,8 +57,8 @@ impl<'n> NodeReader<'n> {
         match self.node.value {
             Value::Int(number) if (min..=max).contains(&i128::from(number)) => Ok(number),
             _ => self.refuse(&match (min, max) {
-                (min, _) if min <= i128::from(i64::MIN) => "a whole number".to_owned(),
-                (_, max) if max >= i128::from(i64::MAX) => format!("a whole number of at least {min}"),
+                (min, _) if min <= i128::from(i32::MIN) => "a whole number".to_owned(),
+                (_, max) if max >= i128::from(u32::MAX) => format!("a whole number of at least {min}"),
                 _ => format!("a whole number from {min} to {max}"),
             }),
         }

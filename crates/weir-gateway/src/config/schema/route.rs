@@ -86,6 +86,7 @@ pub struct Share {
 #[serde(deny_unknown_fields, default)]
 pub struct Respond {
     /// Status, 200 to 599. Default 200.
+    #[serde(deserialize_with = "status")]
     #[schemars(range(min = 200, max = 599))]
     pub status: u16,
     /// Body, sent as written. Default empty.
@@ -139,6 +140,11 @@ pub struct Plan {
     /// Filters that run directly after the one that found out who calls. A filter of the same name on the route
     /// replaces the plan's.
     pub filters: Vec<FilterNode>,
+}
+
+/// A status that a final response may have.
+fn status<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u16, D::Error> {
+    de::whole_number(deserializer, "a status; expected 200 to 599", |number| (200..=599).contains(number))
 }
 
 // === impl Split ===

@@ -351,7 +351,8 @@ super::values::text_schema!(
 
 // === impl Balancer ===
 
-const BALANCERS: &[&str] = &["p2c", "round_robin", "random", "least_requests", "ewma", "hash"];
+/// What is there. `ewma` and `hash` are recognised only to say that they are not.
+const BALANCERS: &[&str] = &["p2c", "round_robin", "random", "least_requests"];
 
 impl<'de> Deserialize<'de> for Balancer {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -367,10 +368,7 @@ impl<'de> Deserialize<'de> for Balancer {
             fn visit_str<E: serde_de::Error>(self, text: &str) -> Result<Balancer, E> {
                 match text {
                     "ewma" => Ok(Balancer::Ewma),
-                    "hash" => Err(de::refuse(
-                        "a balancer without `by`",
-                        Some("write { hash: { by: header:x-user } }"),
-                    )),
+                    "hash" => Ok(Balancer::Hash { by: String::new() }),
                     "least_requests" => Ok(Balancer::LeastRequests),
                     "p2c" => Ok(Balancer::P2c),
                     "random" => Ok(Balancer::Random),

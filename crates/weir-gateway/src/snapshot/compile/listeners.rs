@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use weir_wire::h2::{FloodLimits, ServerLimits};
 use weir_wire::listen::Address;
-use weir_wire::tls::{self, ClientAuth, Identity, ServerTls};
+use weir_wire::tls::{self, Certificate, ClientAuth, Part, ServerTls};
 
 impl Compiler<'_> {
     pub(super) fn listeners(&mut self) -> Vec<Arc<Listener>> {
@@ -20,12 +20,22 @@ impl Compiler<'_> {
             .map(|(name, written)| {
                 let timeouts = &written.timeouts;
                 let protocols = protocols(written);
+                let tls = written.tls.as_ref().and_then(|tls| self.server_tls(name, tls, &protocols));
+                if written.tls.is_some() && tls.is_none() && self.found.errors() == 0 {
+                    // Whatever the reason: never clear text where TLS was asked for.
+                    self.error(
+                        &format!("listeners.{name}.tls"),
+                        "tls-unusable",
+                        "TLS could not be set up",
+                        None,
+                    );
+                }
                 Arc::new(Listener {
                     http1: protocols.contains(&schema::Protocol::Http1),
                     h2: protocols.contains(&schema::Protocol::H2),
                     name: name.into(),
                     address: address(&written.address),
-                    tls: written.tls.as_ref().and_then(|tls| self.server_tls(name, tls, &protocols)),
+                    tls,
                     proxy_protocol: written.proxy_protocol,
                     slashes: match written.slashes {
                         schema::Slashes::Keep => Slashes::Keep,
@@ -52,11 +62,6 @@ impl Compiler<'_> {
         protocols: &[schema::Protocol],
     ) -> Option<ServerTls> {
         let alpn: Vec<&[u8]> = protocols.iter().map(|protocol| alpn(*protocol)).collect();
-        let identities: Vec<Identity> = written
-            .certificates
-            .iter()
-            .map(|c| Identity { cert: c.cert.0.clone(), key: c.key.0.clone() })
-            .collect();
         let client_auth = match &written.client_auth {
             None => ClientAuth::Off,
             Some(auth) => match auth.mode {
@@ -67,13 +72,17 @@ impl Compiler<'_> {
         };
         let only_13 = written.min_version == schema::TlsVersion::Tls13;
         let path = format!("listeners.{name}.tls");
-        if self.misses_file(&path) {
-            return None;
+        let certificates = self.certificates(&path, &written.certificates)?;
+        if certificates.is_empty() || self.misses_file(&format!("{path}.client_auth")) {
+            return None; // reported when the config was checked
         }
-        let made = self.carry.tickets(tickets_key(&identities, &client_auth, only_13)).and_then(|tickets| {
-            ServerTls::new(&identities, &client_auth, &alpn, tls::versions(only_13), &tickets)
-        });
-        made.map_err(|e| self.error(&path, "tls-unusable", e.to_string(), None)).ok()
+        let made =
+            self.carry.tickets(tickets_key(&certificates, &client_auth, only_13)).and_then(|tickets| {
+                ServerTls::new(&certificates, &client_auth, &alpn, tls::versions(only_13), &tickets)
+            });
+        let place =
+            |part| if part == Part::Authority { format!("{path}.client_auth.ca") } else { path.clone() };
+        made.map_err(|e| self.error(&place(e.part), "tls-unusable", e.text, None)).ok()
     }
 }
 
@@ -133,14 +142,14 @@ pub(super) fn h2_limits(limits: &schema::Limits) -> ServerLimits {
 
 /// What two listeners must have in common to share tickets. Whoever resumes shows no certificate and is shown none, so a
 /// ticket must be worth nothing where the full handshake would have asked for more, or answered with another name.
-fn tickets_key(identities: &[Identity], client_auth: &ClientAuth, only_13: bool) -> [u8; 32] {
+fn tickets_key(certificates: &[Certificate], client_auth: &ClientAuth, only_13: bool) -> [u8; 32] {
     let mut hash = Sha256::new();
-    let mut file = |path: &Path| {
-        let bytes = std::fs::read(path).unwrap_or_default(); // unreadable: there is no listener then
+    let mut add = |bytes: &[u8]| {
         hash.update((bytes.len() as u64).to_be_bytes());
         hash.update(bytes);
     };
-    identities.iter().for_each(|i| file(&i.cert));
+    certificates.iter().flat_map(Certificate::chain).for_each(&mut add);
+    let mut file = |path: &Path| add(&std::fs::read(path).unwrap_or_default()); // unreadable: there is no listener then
     let mode = match client_auth {
         ClientAuth::Off => 0,
         ClientAuth::Optional(ca) => {
@@ -162,14 +171,17 @@ mod tests {
 
     #[test]
     fn only_equal_policies_share_tickets() {
-        let dir = std::env::temp_dir().join(format!("weir-tickets-{}", std::process::id()));
-        std::fs::create_dir_all(&dir).unwrap();
+        let dir = tempfile::tempdir().unwrap();
         let file = |name: &str| {
-            std::fs::write(dir.join(name), name).unwrap();
-            dir.join(name)
+            let path = dir.path().join(name);
+            std::fs::write(&path, name).unwrap();
+            path
         };
-        let identity = |name: &str| Identity { cert: file(name), key: file("key") };
-        let (one, two) = ([identity("one")], [identity("two")]);
+        let certificate = || {
+            let made = rcgen::generate_simple_self_signed(["a.test".to_owned()]).unwrap();
+            [Certificate::of_pem(&made.cert.pem(), &made.signing_key.serialize_pem()).unwrap()]
+        };
+        let (one, two) = (certificate(), certificate());
         let (ca, other) = (file("ca"), file("other"));
         let keys = [
             tickets_key(&one, &ClientAuth::Off, false),
@@ -182,6 +194,5 @@ mod tests {
         let distinct: std::collections::HashSet<_> = keys.iter().collect();
         assert_eq!(distinct.len(), keys.len());
         assert_eq!(tickets_key(&one, &ClientAuth::Off, false), keys[0]);
-        std::fs::remove_dir_all(dir).unwrap();
     }
 }

@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use std::sync::Arc;
 use std::time::Duration;
 use weir_wire::listen::Address;
-use weir_wire::tls::ClientTls;
+use weir_wire::tls::{ClientTls, Part};
 
 impl Compiler<'_> {
     pub(super) fn upstreams(&mut self) -> Option<Vec<Arc<Upstream>>> {
@@ -108,9 +108,25 @@ impl Compiler<'_> {
         if self.misses_file(&path) {
             return None;
         }
-        ClientTls::new(ca, identity, written.server_name.as_deref(), written.verify, alpn)
-            .map_err(|e| self.error(&path, "tls-unusable", e.to_string(), None))
-            .ok()
+        match ClientTls::new(ca, identity, written.server_name.as_deref(), written.verify, alpn) {
+            Ok(tls) => {
+                if let Some(cert) = &written.client_cert {
+                    self.dates(&format!("{path}.client_cert"), &cert.0, tls.validity(), "");
+                }
+                Some(tls)
+            }
+            Err(e) => {
+                let key = match e.part {
+                    Part::Authority => ".ca",
+                    Part::Certificate => ".client_cert",
+                    Part::Key => ".client_key",
+                    Part::Policy => "",
+                    Part::ServerName => ".server_name",
+                };
+                self.error(&format!("{path}{key}"), "tls-unusable", e.text, None);
+                None
+            }
+        }
     }
 
     fn endpoints(

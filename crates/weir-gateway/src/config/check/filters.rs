@@ -1,0 +1,60 @@
+//! Checks of lists of filters: what one filter needs of those before it. Settings are checked by each filter for itself.
+
+use super::Checker;
+use crate::config::schema::FilterNode;
+
+/// Filters of which a second in the same list does nothing that the first has not done.
+const ONCE: &[&str] = &["body_limit", "key_auth", "request_id"];
+
+impl<'a> Checker<'a> {
+    pub(super) fn filter_lists(&mut self) {
+        let config = self.config;
+        self.filter_list(&[], &config.filters);
+        for (_, plan) in config.plans.iter() {
+            self.twice(&[], &plan.filters);
+        }
+        for (_, route) in config.routes.iter().filter(|(_, route)| !route.filters.is_empty()) {
+            self.filter_list(&config.filters, &route.filters);
+        }
+    }
+
+    /// Checks filters that run behind those of all routes.
+    fn filter_list(&mut self, global: &'a [FilterNode], own: &'a [FilterNode]) {
+        self.twice(global, own);
+        for (index, filter) in own.iter().enumerate().filter(|(_, filter)| filter.name == "rate_limit") {
+            let by = filter.node.get("by").and_then(|node| node.as_text());
+            let names = |f: &FilterNode| self.credentials.contains(&f.name.as_str());
+            if by != Some("consumer") || global.iter().chain(&own[..index]).any(names) {
+                continue;
+            }
+            let known = self.credentials.join(" or ");
+            let (message, hint) = if own[index..].iter().any(names) {
+                let message =
+                    "nobody has named a consumer yet when this filter runs, so it counts by address";
+                (message, format!("put {known} before it"))
+            } else {
+                let message = "no filter before this one names a consumer, so it counts by address";
+                (message, format!("put {known} before it, or write `by: address`"))
+            };
+            self.warn(&format!("{}.by", filter.path), "no-consumer", message, hint);
+        }
+    }
+
+    /// Warns of a filter that is written again with the same settings, or of which one is enough.
+    fn twice(&mut self, global: &'a [FilterNode], own: &'a [FilterNode]) {
+        for (index, filter) in own.iter().enumerate() {
+            let before = &own[..index];
+            let once = ONCE.contains(&filter.name.as_str());
+            let same = |f: &&FilterNode| f.name == filter.name && f.node == filter.node;
+            let twin = before.iter().find(|f| same(f) || once && f.name == filter.name);
+            let message = match (twin, global.iter().find(same)) {
+                (Some(_), _) => format!("the filter `{}` stands twice in this list", filter.name),
+                (None, Some(_)) => {
+                    format!("the filter `{}` with these settings runs for every route already", filter.name)
+                }
+                (None, None) => continue,
+            };
+            self.warn(&filter.path, "filter-twice", message, "remove one of them");
+        }
+    }
+}

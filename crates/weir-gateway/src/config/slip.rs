@@ -1,0 +1,171 @@
+//! What a syntax error of YAML most likely comes from: the parser says where it stopped, a reader wants to know where the slip is.
+
+use super::diagnostic::may_hold_secrets;
+
+/// A syntax error as a reader of YAML would tell it.
+pub(super) struct Slip {
+    pub(super) line: u32,
+    pub(super) column: u32,
+    pub(super) message: String,
+    pub(super) hint: Option<String>,
+}
+
+/// Says what is wrong, and where, of a text that the parser gave up on at a line and column with `info`.
+pub(super) fn explain(text: &str, line: u32, column: u32, info: &str) -> Slip {
+    let index = (line as usize).saturating_sub(1);
+    let here = text.lines().nth(index).unwrap_or("");
+    let language = if text.trim_start().starts_with(['{', '[']) { "JSON" } else { "YAML" };
+    let plain = format!("this is not {language}: {info}");
+    let at = |message: String, hint: Option<String>| Slip { line, column, message, hint };
+    let before = text.lines().take(index + 1).filter(|l| !l.trim().is_empty());
+    let indent = |line: &str| line.len() - line.trim_start().len();
+    if before.clone().any(|l| l[..indent(l)].contains('\t')) && !text.trim_start().starts_with('{') {
+        return at(plain, Some("indent with spaces, not tabs".to_owned()));
+    }
+    if info.contains("flow")
+        && let Some(word) = braced_word(here, column)
+    {
+        let word = if may_hold_secrets(text, index) && !word.starts_with("${") { "{ or }" } else { word };
+        return at(plain, Some(format!("put the value with {word} in it into quotes")));
+    }
+    if info.contains("flow") || info.contains("unclosed") {
+        let open = unclosed(text);
+        // At the start of a line a new key begins: not the line is wrong, but what was left open before it.
+        if let Some(open) = open.filter(|_| info.contains("unclosed") || column == 1) {
+            return open.slip(language);
+        }
+    }
+    let trimmed = here.trim_start();
+    let value = trimmed.split_once(": ").map_or(trimmed, |(_, value)| value);
+    let hint = if info.contains("anchor") {
+        Some("put text that begins with `*` into quotes".to_owned())
+    } else if value.starts_with(['*', '&', '@', '%', '`', '!']) {
+        Some(format!("put text that begins with `{}` into quotes", &value[..1]))
+    } else if value.matches(": ").count() > 0 && !value.starts_with(['{', '[', '"', '\'']) {
+        Some("put text with `: ` in it into quotes".to_owned())
+    } else if info.contains("indent") || info.contains("block mapping") || info.contains("simple key") {
+        Some("keys of one map begin in the same column, each followed by `: `".to_owned())
+    } else if info.contains("flow") || info.contains("EOF") || info.contains("end of") {
+        Some("look for a `}`, `]` or quote that is missing".to_owned())
+    } else {
+        None
+    };
+    at(plain, hint)
+}
+
+/// The `${NAME}` or `{name}` without quotes that begins at a column of a line, or just before it: within `{ … }` or `[ … ]` its
+/// brace is one of YAML.
+fn braced_word(line: &str, column: u32) -> Option<&str> {
+    let at = line.char_indices().nth((column as usize).saturating_sub(1))?.0;
+    let brace = if line[at..].starts_with('{') { at } else { return None };
+    let length = line[brace..].find('}')? + 1;
+    let word = &line[brace..brace + length];
+    let name = word.trim_matches(['{', '}']).trim_end_matches('*');
+    let is_word = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "_:-./".contains(c));
+    let glued = line[..brace].chars().next_back().is_some_and(|c| !c.is_whitespace() && !"{[,:".contains(c));
+    let from = if line[..brace].ends_with('$') { brace - 1 } else { brace };
+    (is_word && glued).then(|| &line[from..brace + length])
+}
+
+/// A bracket that no other closes.
+#[derive(Clone, Copy)]
+struct Open {
+    bracket: char,
+    line: u32,
+    column: u32,
+    indent: usize,
+    /// Where something else was closed in its stead.
+    taken: Option<u32>,
+}
+
+impl Open {
+    fn slip(self, language: &str) -> Slip {
+        let closing = closing(self.bracket);
+        let message =
+            format!("this is not {language}: nothing closes the `{}` that is opened here", self.bracket);
+        let hint = match self.taken {
+            Some(line) => format!("a `{closing}` is missing before line {line}"),
+            None => format!("add the `{closing}` that is missing"),
+        };
+        Slip { line: self.line, column: self.column, message, hint: Some(hint) }
+    }
+}
+
+/// The bracket that is left open. Where lines are indented as their brackets are, that is the one whose closing bracket
+/// is missing; elsewhere the innermost at the end of the text.
+fn unclosed(text: &str) -> Option<Open> {
+    let mut open: Vec<Open> = Vec::new();
+    let mut suspect = None;
+    let mut quote = None;
+    for (number, line) in (1u32..).zip(text.lines()) {
+        let indent = line.len() - line.trim_start().len();
+        let mut previous = ' ';
+        let mut escaped = false;
+        for (column, c) in (1u32..).zip(line.chars()) {
+            match (quote, c) {
+                _ if std::mem::take(&mut escaped) => {}
+                (Some('"'), '\\') => escaped = true,
+                (Some(q), c) if q == c => quote = None,
+                (Some(_), _) => {}
+                // Right behind a quote, a second one is a quote within the text.
+                (None, '"' | '\'') if " \t{[,:-".contains(previous) || (previous, c) == ('\'', '\'') => {
+                    quote = Some(c)
+                }
+                (None, '#') if previous.is_whitespace() => break,
+                // Within plain text of a block a brace is text.
+                (None, '{' | '[') if !open.is_empty() || " \t{[,:".contains(previous) => {
+                    open.push(Open { bracket: c, line: number, column, indent, taken: None });
+                }
+                (None, '}' | ']') => {
+                    let of = open.pop()?;
+                    let first_of_line = line.trim_start().starts_with(c) && column as usize == indent + 1;
+                    if suspect.is_none() && first_of_line && of.indent > indent && of.line != number {
+                        suspect = Some(Open { taken: Some(number), ..of });
+                    }
+                }
+                _ => {}
+            }
+            previous = c;
+        }
+    }
+    let innermost = open.pop()?;
+    Some(suspect.unwrap_or(innermost))
+}
+
+const fn closing(bracket: char) -> char {
+    if bracket == '[' { ']' } else { '}' }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bracket_that_was_left_open_is_found() {
+        for (text, at) in [
+            ("{\n  \"a\": { \"b\": 1,\n  \"c\": { \"d\": 2 }\n}\n", Some((2, 8))),
+            ("{\n  \"a\": 1\n", Some((1, 1))),
+            ("a: { b: 1\nc: 2\n", Some((1, 4))),
+            ("a: \"{\"\nb: 'it''s ['\n", None),
+            ("a: [ 1, # ]\nb: 2\n", Some((1, 4))),
+            ("a: x{y\n", None),
+            ("a: }\n", None),
+        ] {
+            assert_eq!(unclosed(text).map(|open| (open.line, open.column)), at, "{text}");
+        }
+    }
+
+    #[test]
+    fn words_in_braces_are_found() {
+        for (line, column, word) in [
+            ("{ path: /x/{id} }", 12, Some("{id}")),
+            ("{ token: ${X:-y} }", 11, Some("${X:-y}")),
+            ("[${N}]", 3, Some("${N}")),
+            ("{ a: {b: 1 }", 6, None),
+            ("{ a }", 5, None),
+            ("ü{x}", 2, Some("{x}")),
+        ] {
+            assert_eq!(braced_word(line, column), word, "{line}");
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Certificates of listeners: each mistake at its entry, and their dates. A certificate out of date is no error: one that has
+//! lapsed must not keep twenty hosts from starting. It does not take the place of a valid one either.
+
+use super::Compiler;
+use crate::config::{Diagnostic, schema};
+use std::path::Path;
+use std::time::SystemTime;
+use weir_wire::tls::{Certificate, Identity, Part, Validity};
+
+/// How long before its end a certificate is warned about. Renewals by ACME happen 30 days before it: by now one has failed.
+const SOON: i64 = 14 * DAY;
+
+const DAY: i64 = 24 * 60 * 60;
+
+impl Compiler<'_> {
+    /// The certificates of the `tls` at a path; none where any of them cannot be used.
+    pub(super) fn certificates(
+        &mut self,
+        tls: &str,
+        written: &[schema::CertificateFiles],
+    ) -> Option<Vec<Certificate>> {
+        let list = format!("{tls}.certificates");
+        let whole = self.tree.find(&list).is_none_or(|node| node.elements().len() == written.len());
+        let made: Vec<_> = written
+            .iter()
+            .enumerate()
+            .filter(|_| whole) // of a list of which a part was refused, the places are not known
+            .map(|(index, files)| {
+                let identity = Identity { cert: files.cert.0.clone(), key: files.key.0.clone() };
+                self.certificate(&format!("{list}[{index}]"), &identity)
+            })
+            .collect();
+        made.into_iter().collect()
+    }
+
+    fn certificate(&mut self, path: &str, identity: &Identity) -> Option<Certificate> {
+        if self.misses_file(path) {
+            return None;
+        }
+        let new = match Certificate::read(identity) {
+            Ok(new) => new,
+            Err(e) => {
+                let at = if e.part == Part::Key { "key" } else { "cert" };
+                self.error(&format!("{path}.{at}"), "tls-unusable", e.text, None);
+                return None;
+            }
+        };
+        let now = now();
+        let holds = |c: &Certificate| c.validity().is_none_or(|validity| validity.holds(now));
+        let running = self.carry.certificates.get(identity).filter(|running| !holds(&new) && holds(running));
+        let (chosen, instead) = match running {
+            Some(running) => (running.clone(), "; the one before it stays"),
+            None => (new.clone(), ""),
+        };
+        self.dates(&format!("{path}.cert"), &identity.cert, new.validity(), instead);
+        self.carry.fresh_certificates.insert(identity.clone(), chosen.clone());
+        Some(chosen)
+    }
+
+    /// Warns of a certificate that is out of date, or soon will be.
+    pub(super) fn dates(&mut self, path: &str, file: &Path, validity: Option<Validity>, instead: &str) {
+        let Some(wrong) = validity.and_then(|validity| wrong_dates(validity, now())) else { return };
+        let message = format!("the certificate {} {wrong}{instead}", file.display());
+        let warning = Diagnostic::warning("certificate-dates", message).on(self.tree, path);
+        self.found.push(warning.hint("renew it: peers refuse a certificate that is out of date"));
+    }
+}
+
+fn wrong_dates(validity: Validity, now: i64) -> Option<String> {
+    let days = |seconds: i64| match seconds / DAY {
+        0 => "less than a day".to_owned(),
+        1 => "1 day".to_owned(),
+        days => format!("{days} days"),
+    };
+    let Validity { not_before, not_after } = validity;
+    if now > not_after {
+        Some(format!("expired {} ago", days(now - not_after)))
+    } else if now < not_before {
+        Some(format!("is not valid for another {}", days(not_before - now)))
+    } else if not_after - now < SOON {
+        Some(format!("expires in {}", days(not_after - now)))
+    } else {
+        None
+    }
+}
+
+/// Seconds since 1970.
+fn now() -> i64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_are_judged() {
+        let validity = Validity { not_before: 10 * DAY, not_after: 100 * DAY };
+        for (now, wrong) in [
+            (50 * DAY, None),
+            (86 * DAY, None),
+            (86 * DAY + 1, Some("expires in 13 days")),
+            (100 * DAY, Some("expires in less than a day")),
+            (101 * DAY, Some("expired 1 day ago")),
+            (103 * DAY, Some("expired 3 days ago")),
+            (8 * DAY, Some("is not valid for another 2 days")),
+        ] {
+            assert_eq!(wrong_dates(validity, now).as_deref(), wrong, "{now}");
+        }
+    }
+}

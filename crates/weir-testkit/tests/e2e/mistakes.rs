@@ -1,0 +1,52 @@
+//! Mistakes that only a system shows: files that may not be read, ports that may not be taken.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
+
+use tempfile::TempDir;
+use weir_testkit::{Authority, Finished, weir_command};
+
+/// The user without rights that every system has. Source: nobody of the Linux Standard Base.
+const NOBODY: u32 = 65534;
+
+/// Runs `weir` as a user without rights: as `nobody` where the tests run as root, else as who runs them. Nothing where that
+/// user may not run the binary.
+fn run_unprivileged(dir: &TempDir, args: &[&str]) -> Option<Finished> {
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let mut command = weir_command(dir.path());
+    if fs::metadata("/proc/self").unwrap().uid() == 0 {
+        command.uid(NOBODY).gid(NOBODY);
+    }
+    let output = command.args(args).output().ok()?;
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    Some(Finished { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) })
+}
+
+#[test]
+fn a_key_that_may_not_be_read_names_the_user() {
+    let (dir, authority) = (TempDir::new().unwrap(), Authority::new());
+    let leaf = authority.leaf(&["a.test"]);
+    fs::copy(&leaf.cert_file, dir.path().join("a.pem")).unwrap();
+    fs::copy(&leaf.key_file, dir.path().join("a.key")).unwrap();
+    fs::set_permissions(dir.path().join("a.key"), fs::Permissions::from_mode(0o000)).unwrap();
+    let config = "listeners: { a: { address: 127.0.0.1:0, tls: { certificates: [ { cert: a.pem, key: a.key } ] } } }\n\
+                  routes: { a: { respond: {} } }\n";
+    fs::write(dir.path().join("weir.yaml"), config).unwrap();
+    let Some(checked) = run_unprivileged(&dir, &["check"]) else { return };
+    checked.expect_code(1).expect_text("a.key may not be read by").expect_text("uid ");
+    checked.expect_text("certificates[0].key").expect_text("1 error");
+}
+
+#[test]
+fn a_low_port_says_what_it_needs() {
+    let first = fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start").unwrap_or_default();
+    if first.trim().parse().unwrap_or(1024) <= 81 {
+        return; // no port is low here
+    }
+    let dir = TempDir::new().unwrap();
+    let config = "listeners: { a: { address: 127.0.0.1:81 } }\nadmin: { address: off }\nroutes: { a: { respond: {} } }\n";
+    fs::write(dir.path().join("weir.yaml"), config).unwrap();
+    let Some(ran) = run_unprivileged(&dir, &["run", "-c", "weir.yaml"]) else { return };
+    ran.expect_code(1).expect_text("CAP_NET_BIND_SERVICE").expect_text("ip_unprivileged_port_start");
+}
