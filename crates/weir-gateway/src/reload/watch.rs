@@ -14,9 +14,12 @@ use std::time::{Duration, Instant};
 /// How long files must be quiet before they are looked at: an editor writes in several steps, a deploy in several files.
 const QUIET: Duration = Duration::from_millis(500);
 
+/// How long a burst is waited for at most. With the reload after it, a renewed certificate is live within a second.
+const BURST: Duration = Duration::from_millis(800);
+
 /// How often files are looked at without an event: a folder above them may have been swapped, which the watch of the old
 /// one does not tell. A look is one `stat` a file.
-const LOOK: Duration = Duration::from_secs(2);
+const LOOK: Duration = Duration::from_millis(750);
 
 /// Files being watched. Dropping it ends the watching.
 pub(crate) struct Watching {
@@ -49,8 +52,11 @@ impl Watching {
                 match receive.recv_timeout(LOOK) {
                     Ok(_) => {
                         // A log that is written into the same folder must not keep us waiting for quiet.
-                        let end = Instant::now() + LOOK;
-                        while Instant::now() < end && receive.recv_timeout(QUIET).is_ok() {}
+                        let end = Instant::now() + BURST;
+                        while let left = end.saturating_duration_since(Instant::now())
+                            && !left.is_zero()
+                            && receive.recv_timeout(QUIET.min(left)).is_ok()
+                        {}
                     }
                     Err(mpsc::RecvTimeoutError::Timeout) => {}
                     Err(mpsc::RecvTimeoutError::Disconnected) => return,
