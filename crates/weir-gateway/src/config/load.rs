@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 
 use serde::de::DeserializeOwned;
 
@@ -40,7 +41,12 @@ pub struct Source {
 enum Origin {
     Embedded,
     File(PathBuf),
-    Text { name: PathBuf, text: String },
+    /// The embedded default, until one of [`SEARCH`] appears; from then on that file, even if it goes away again.
+    Search(Arc<OnceLock<PathBuf>>),
+    Text {
+        name: PathBuf,
+        text: String,
+    },
 }
 
 /// A config that could be read.
@@ -107,12 +113,12 @@ pub fn read_document<T: DeserializeOwned>(path: &Path) -> (Option<(T, Node)>, Di
 // === impl Source ===
 
 impl Source {
-    /// The file given, else the first of [`SEARCH`] that exists, else the embedded default.
+    /// The file given, else the first of [`SEARCH`] that exists, else the embedded default until one of them does: each load
+    /// looks again.
     pub fn find(given: Option<&Path>) -> Self {
-        let found = SEARCH.iter().map(Path::new).find(|path| path.exists());
-        Self::new(match given.or(found) {
+        Self::new(match given.or(found()) {
             Some(path) => Origin::File(path.to_owned()),
-            None => Origin::Embedded,
+            None => Origin::Search(Arc::default()),
         })
     }
 
@@ -149,13 +155,18 @@ impl Source {
 
     /// Whether this is the embedded default, which needs the built-in origin.
     pub fn is_embedded(&self) -> bool {
-        matches!(self.origin, Origin::Embedded)
+        match &self.origin {
+            Origin::Embedded => true,
+            Origin::Search(appeared) => appeared.get().is_none(),
+            Origin::File(_) | Origin::Text { .. } => false,
+        }
     }
 
     /// The file, where it is one.
     pub fn path(&self) -> Option<&Path> {
         match &self.origin {
             Origin::File(path) => Some(path),
+            Origin::Search(appeared) => appeared.get().map(PathBuf::as_path),
             Origin::Embedded | Origin::Text { .. } => None,
         }
     }
@@ -169,17 +180,35 @@ impl Source {
         match &self.origin {
             Origin::Embedded => parse(EMBEDDED, Path::new("(embedded default)"), diagnostics),
             Origin::Text { name, text } => parse(text, name, diagnostics),
-            Origin::File(path) => {
-                files.push(path.clone());
-                match read_text(path) {
-                    Ok(text) => parse(&text, path, diagnostics),
-                    Err(error) => {
-                        let message = format!("cannot read {}: {error}", path.display());
-                        diagnostics.push(Diagnostic::error("file-unreadable", message));
-                        None
-                    }
+            Origin::File(path) => read_file(path, files, diagnostics),
+            Origin::Search(appeared) => {
+                // Watched also where they are not there yet.
+                files.extend(SEARCH.iter().map(PathBuf::from));
+                if let Some(path) = found() {
+                    appeared.get_or_init(|| path.to_owned());
+                }
+                match appeared.get() {
+                    Some(path) => read_file(path, files, diagnostics),
+                    None => parse(EMBEDDED, Path::new("(embedded default)"), diagnostics),
                 }
             }
+        }
+    }
+}
+
+/// The first of [`SEARCH`] that exists.
+fn found() -> Option<&'static Path> {
+    SEARCH.iter().map(Path::new).find(|path| path.exists())
+}
+
+fn read_file(path: &Path, files: &mut Vec<PathBuf>, diagnostics: &mut Diagnostics) -> Option<Node> {
+    files.push(path.to_owned());
+    match read_text(path) {
+        Ok(text) => parse(&text, path, diagnostics),
+        Err(error) => {
+            let message = format!("cannot read {}: {error}", path.display());
+            diagnostics.push(Diagnostic::error("file-unreadable", message));
+            None
         }
     }
 }

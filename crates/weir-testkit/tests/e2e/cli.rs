@@ -277,3 +277,38 @@ fn a_stdout_that_can_not_be_written_is_told() {
     drop(reader);
     assert_eq!(to(writer.into()), (Some(0), String::new()));
 }
+
+// === -c before the command, and where the admin listener is ===
+
+#[test]
+fn a_config_before_the_command_is_the_commands() {
+    let dir = TempDir::new().unwrap();
+    fs::write(dir.path().join("good.yaml"), GOOD).unwrap();
+    fs::write(dir.path().join("bad.yaml"), BAD).unwrap();
+    run_weir(dir.path(), &["-c", "good.yaml", "check"]).expect_code(0).expect_text("good.yaml: good");
+    run_weir(dir.path(), &["-c", "bad.yaml", "check"]).expect_code(1).expect_text("bad.yaml:2:10");
+    let explain = ["-c", "good.yaml", "explain", "GET", "http://api.test/orders/1"];
+    run_weir(dir.path(), &explain).expect_code(0).expect_text("orders");
+    run_weir(dir.path(), &["-c", "bad.yaml", "run"]).expect_code(1).expect_text("bad.yaml:2:10");
+    run_weir(dir.path(), &["-c", "good.yaml", "check", "-c", "bad.yaml"]).expect_code(2).expect_text("once");
+    run_weir(dir.path(), &["-c", "good.yaml", "filters"]).expect_code(2).expect_text("no effect");
+}
+
+#[test]
+fn the_admin_listener_is_found_in_the_config() {
+    let weir = Weir::start(&format!("{WEB}\nadmin: {{ address: unix:admin.sock, token: sesame }}"));
+    for command in [&["status"][..], &["-c", "weir.yaml", "status"], &["status", "-c", "weir.yaml"]] {
+        run_weir(weir.dir(), command).expect_code(0).expect_text("revision");
+    }
+    run_weir(weir.dir(), &["reload"]).expect_code(0).expect_text("reloaded: revision");
+    fs::write(
+        weir.dir().join("weir.yaml"),
+        format!("{BAD}admin: {{ address: unix:admin.sock, token: sesame }}\n"),
+    )
+    .unwrap();
+    let refused = run_weir(weir.dir(), &["reload"]);
+    refused.expect_code(1).expect_text("weir.yaml:2:10: listeners.web.adress");
+    assert!(!refused.stdout.starts_with('{'), "{refused:#?}");
+    json(run_weir(weir.dir(), &["reload", "--format", "json"]).expect_code(1));
+    run("admin: { address: off }", &["status"]).expect_code(1).expect_text("turns its admin listener off");
+}

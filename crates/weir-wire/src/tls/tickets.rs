@@ -59,8 +59,7 @@ impl Tickets {
     }
 
     fn at(now: fn() -> u64) -> Result<Self, TlsError> {
-        let current =
-            Key::fresh(now()).ok_or_else(|| TlsError::policy("session tickets: no randomness"))?;
+        let current = Key::fresh(now()).ok_or_else(|| TlsError::policy("session tickets: no randomness"))?;
         Ok(Self(Arc::new(Ring { keys: RwLock::new(Keys { current, previous: None }), now })))
     }
 

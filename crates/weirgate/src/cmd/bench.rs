@@ -39,7 +39,7 @@ const TRY: &str = "5s";
 #[derive(Args)]
 pub(super) struct Bench {
     #[command(flatten)]
-    config: ConfigArgs,
+    pub(super) config: ConfigArgs,
     /// Measure the generator against a sink that answers without looking, instead of a config
     #[arg(long = "self", conflicts_with_all = ["config", "routes", "connections", "rate", "threads", "format"])]
     generator: bool,

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 #[derive(Args)]
 pub(super) struct Check {
     #[command(flatten)]
-    config: ConfigArgs,
+    pub(super) config: ConfigArgs,
     /// How to print
     #[arg(long, value_enum, default_value_t)]
     format: Format,

@@ -8,14 +8,14 @@ use std::process::ExitCode;
 #[derive(Args)]
 pub(super) struct Drain {
     #[command(flatten)]
-    admin: AdminArgs,
+    pub(super) admin: AdminArgs,
 }
 
 impl Drain {
     pub(super) fn run(&self) -> Result<ExitCode> {
-        let token = self.admin.token();
+        let place = self.admin.place()?;
         let answer =
-            weir_admin::client::drain(&self.admin.admin, token.as_deref()).map_err(|e| anyhow!("{e}"))?;
+            weir_admin::client::drain(&place.address, place.token.as_deref()).map_err(|e| anyhow!("{e}"))?;
         print(&answer.body);
         Ok(ExitCode::from(u8::from(answer.status >= 300)))
     }

@@ -21,7 +21,7 @@ pub(super) struct Explain {
     #[arg(long, value_enum, default_value_t)]
     format: Format,
     #[command(flatten)]
-    config: ConfigArgs,
+    pub(super) config: ConfigArgs,
 }
 
 impl Explain {

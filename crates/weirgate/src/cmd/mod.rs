@@ -17,12 +17,15 @@ mod schema;
 mod status;
 mod upgrade;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use anyhow::{Result, bail};
+use clap::error::ErrorKind;
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
-use weir_gateway::config::Source;
+use weir_gateway::config::schema::{Admin, AdminAddress, ListenAddress};
+use weir_gateway::config::{self, Diagnostic, Severity, Source};
 
 /// An API gateway that costs less than a hop should.
 #[derive(Parser)]
@@ -87,12 +90,20 @@ pub(crate) enum Format {
 /// Which running Weir.
 #[derive(Args, Clone)]
 pub(crate) struct AdminArgs {
-    /// Address of the admin listener: HOST:PORT or unix:PATH
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9180")]
-    pub(crate) admin: String,
-    /// Token of the admin listener [default: the variable ADMIN_TOKEN]
+    /// Address of the admin listener: HOST:PORT or unix:PATH [default: that of the config, else 127.0.0.1:9180]
+    #[arg(long, value_name = "ADDR")]
+    admin: Option<String>,
+    /// Token of the admin listener [default: the variable ADMIN_TOKEN, else that of the config]
     #[arg(long, value_name = "TOKEN")]
     token: Option<String>,
+    #[command(flatten)]
+    config: ConfigArgs,
+}
+
+/// Where a running Weir can be asked.
+pub(crate) struct AdminPlace {
+    pub(crate) address: String,
+    pub(crate) token: Option<String>,
 }
 
 impl ConfigArgs {
@@ -103,8 +114,81 @@ impl ConfigArgs {
 }
 
 impl AdminArgs {
-    pub(crate) fn token(&self) -> Option<String> {
-        self.token.clone().or_else(|| std::env::var("ADMIN_TOKEN").ok().filter(|t| !t.is_empty()))
+    /// The admin listener to ask: the one named, else that of the config, else where it listens by default.
+    pub(crate) fn place(&self) -> Result<AdminPlace> {
+        let token =
+            self.token.clone().or_else(|| std::env::var("ADMIN_TOKEN").ok().filter(|t| !t.is_empty()));
+        if let Some(address) = &self.admin {
+            return Ok(AdminPlace { address: address.clone(), token });
+        }
+        let written = self.written()?;
+        let address = match &written.address {
+            AdminAddress::At(address) => reachable(address),
+            AdminAddress::Off => bail!("the config turns its admin listener off, so nobody can be asked"),
+        };
+        Ok(AdminPlace { address, token: token.or_else(|| written.token.map(|t| t.reveal().to_owned())) })
+    }
+
+    /// The section `admin` of the config. One that has mistakes elsewhere will do; of one that cannot be read at all, only a
+    /// file that was named is an error.
+    fn written(&self) -> Result<Admin> {
+        let wrong = |d: &Diagnostic| d.severity == Severity::Error && d.path.starts_with("admin");
+        match config::load(&self.config.source()) {
+            Ok(loaded) if !loaded.diagnostics.iter().any(wrong) => Ok(loaded.config.admin),
+            Ok(loaded) => bail!("{}", loaded.diagnostics.to_text().trim_end()),
+            Err(unreadable) if self.config.config.is_some() => {
+                bail!("{}", unreadable.diagnostics.to_text().trim_end())
+            }
+            Err(_) => Ok(Admin::default()),
+        }
+    }
+}
+
+/// Where a listener is reached from this machine.
+fn reachable(address: &ListenAddress) -> String {
+    match address {
+        ListenAddress::Tcp(address) if address.ip().is_unspecified() => {
+            let loopback = if address.is_ipv4() { "127.0.0.1" } else { "[::1]" };
+            format!("{loopback}:{}", address.port())
+        }
+        address => address.to_string(),
+    }
+}
+
+impl Command {
+    /// Where the command keeps its own `-c`, if it reads a config.
+    fn config(&mut self) -> Option<&mut ConfigArgs> {
+        match self {
+            Self::Bench(bench) => Some(&mut bench.config),
+            Self::Check(check) => Some(&mut check.config),
+            Self::Drain(drain) => Some(&mut drain.admin.config),
+            Self::Explain(explain) => Some(&mut explain.config),
+            Self::Reload(reload) => Some(&mut reload.admin.config),
+            Self::Run(config) => Some(config),
+            Self::Status(status) => Some(&mut status.admin.config),
+            Self::Upgrade(upgrade) => Some(&mut upgrade.admin.config),
+            Self::Compare(_)
+            | Self::Filters(_)
+            | Self::Load(_)
+            | Self::Origin(_)
+            | Self::Report(_)
+            | Self::Schema => None,
+        }
+    }
+}
+
+impl Cli {
+    /// Gives a `-c` that stands before the command to it. One that would have no effect ends the program.
+    fn hand_down(&mut self) {
+        let (Some(file), Some(command)) = (&self.config.config, &mut self.command) else { return };
+        let refuse = |why: &str| Self::command().error(ErrorKind::ArgumentConflict, why).exit();
+        match command.config() {
+            Some(own) if own.config.is_some() => {
+                refuse("-c stands before the command and behind it: write it once")
+            }
+            Some(own) => own.config = Some(file.clone()),
+            None => refuse("this command reads no config: `-c FILE` before it would have no effect"),
+        }
     }
 }
 
@@ -118,7 +202,8 @@ pub(crate) fn run() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let cli = Cli::parse_from(args);
+    let mut cli = Cli::parse_from(args);
+    cli.hand_down();
     let outcome = match cli.command {
         None => run::run(&cli.config),
         Some(Command::Bench(bench)) => bench.run(),

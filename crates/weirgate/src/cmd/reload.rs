@@ -1,22 +1,43 @@
 //! `weir reload`: makes a running Weir load its config again.
 
-use super::{AdminArgs, print};
+use super::{AdminArgs, Format, print};
 use anyhow::{Result, anyhow};
 use clap::Args;
 use std::process::ExitCode;
+use weir_admin::client::Answer;
 
 #[derive(Args)]
 pub(super) struct Reload {
     #[command(flatten)]
-    admin: AdminArgs,
+    pub(super) admin: AdminArgs,
+    /// How to print
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
 }
 
 impl Reload {
     pub(super) fn run(&self) -> Result<ExitCode> {
-        let token = self.admin.token();
+        let place = self.admin.place()?;
         let answer =
-            weir_admin::client::reload(&self.admin.admin, token.as_deref()).map_err(|e| anyhow!("{e}"))?;
-        print(&answer.body);
+            weir_admin::client::reload(&place.address, place.token.as_deref()).map_err(|e| anyhow!("{e}"))?;
+        match self.format {
+            Format::Json => print(&answer.body),
+            Format::Text => print(&in_words(&answer)),
+        }
         Ok(ExitCode::from(u8::from(answer.status >= 300)))
     }
+}
+
+/// What was refused and why, as `weir check` prints it; of what runs now, its revision and its warnings.
+fn in_words(answer: &Answer) -> String {
+    let mut text = answer.explanation();
+    if !text.is_empty() {
+        text.push('\n');
+    }
+    if answer.is_success() {
+        let document = answer.json();
+        let revision = document.get("revision").and_then(|revision| revision.as_str()).unwrap_or("unknown");
+        text.push_str(&format!("reloaded: revision {revision}\n"));
+    }
+    text
 }
