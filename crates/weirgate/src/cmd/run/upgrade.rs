@@ -101,11 +101,16 @@ impl Upgrader {
         let gateway = self.gateway.clone();
         let (stopped, wait) = mpsc::channel::<()>();
         let draining = std::thread::Builder::new().name("weir-drain".to_owned());
-        match draining.spawn(move || gateway.give_way(|| drop(stopped))) {
+        let drain = move || {
+            gateway.give_way(|| {
+                log::info("upgraded", &[("pid", &pid)]); // before the end, which may come at once
+                drop(stopped);
+            });
+        };
+        match draining.spawn(drain) {
             Ok(_) => drop(wait.recv()), // hung up on: from now on only the new process accepts
             Err(_) => self.gateway.stop(), // no thread to be had; the new process serves
         }
-        log::info("upgraded", &[("pid", &pid)]);
         Ok(pid)
     }
 
