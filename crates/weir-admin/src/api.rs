@@ -260,11 +260,8 @@ fn document(status: &Status) -> Value {
         .iter()
         .map(|(name, address)| (name.clone(), json!({ "address": address })))
         .collect();
-    let upstreams: serde_json::Map<_, _> = status
-        .upstreams
-        .iter()
-        .map(|(name, endpoints)| (name.clone(), json!({ "endpoints": endpoints })))
-        .collect();
+    let upstreams: serde_json::Map<_, _> =
+        status.upstreams.iter().map(|(name, upstream)| (name.clone(), json!(upstream))).collect();
     json!({
         "version": status.version,
         "revision": status.revision,
@@ -273,6 +270,9 @@ fn document(status: &Status) -> Value {
         "workers": status.workers,
         "connections": status.connections,
         "requests": status.requests,
+        "requests_per_second": status.requests_per_second,
+        "last_reload": status.last_reload,
+        "causes": status.causes,
         "routes": status.routes,
         "listeners": listeners,
         "upstreams": upstreams,

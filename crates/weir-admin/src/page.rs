@@ -17,6 +17,8 @@ pub(crate) fn render(status: &Status) -> String {
         escape(&status.version)
     );
     about(&mut page, status);
+    last_reload(&mut page, status);
+    causes(&mut page, status);
     listeners(&mut page, status);
     upstreams(&mut page, status);
     endpoints(&mut page);
@@ -25,7 +27,7 @@ pub(crate) fn render(status: &Status) -> String {
 }
 
 fn about(page: &mut String, status: &Status) {
-    let rows: [(&str, &dyn Display); 7] = [
+    let rows: [(&str, &dyn Display); 8] = [
         ("State", &status.state),
         ("Config revision", &status.revision),
         ("Up for", &format_args!("{} s", status.uptime_seconds)),
@@ -33,10 +35,31 @@ fn about(page: &mut String, status: &Status) {
         ("Routes", &status.routes),
         ("Connections", &status.connections),
         ("Requests", &status.requests),
+        ("Requests a second", &format_args!("{:.1}", status.requests_per_second)),
     ];
     page.push_str("<table>\n");
     for (name, value) in rows {
         let _ = writeln!(page, "<tr><th>{name}<td>{}", escape(value)); // a String takes all
+    }
+    page.push_str("</table>\n");
+}
+
+fn last_reload(page: &mut String, status: &Status) {
+    let Some(reload) = &status.last_reload else { return };
+    let (class, at) = (if reload.error.is_some() { "down" } else { "up" }, escape(&reload.at));
+    let _ = writeln!(page, "<h2>Last reload</h2>\n<p class=\"{class}\">{} at {at}", escape(reload.result));
+    if let Some(error) = &reload.error {
+        let _ = writeln!(page, "<pre>{}</pre>", escape(error));
+    }
+}
+
+fn causes(page: &mut String, status: &Status) {
+    if status.causes.is_empty() {
+        return;
+    }
+    page.push_str("<h2>Answers of the gateway's own</h2>\n<table>\n<tr><th>Cause<th>Count\n");
+    for cause in &status.causes {
+        let _ = writeln!(page, "<tr><td><code>{}</code><td>{}", escape(cause.cause), cause.count);
     }
     page.push_str("</table>\n");
 }
@@ -53,23 +76,56 @@ fn upstreams(page: &mut String, status: &Status) {
     if status.upstreams.is_empty() {
         return;
     }
-    page.push_str("<h2>Upstreams</h2>\n<table>\n<tr><th>Name<th>Endpoint<th>Weight<th>Health\n");
-    for (name, endpoints) in &status.upstreams {
-        if endpoints.is_empty() {
+    page.push_str(
+        "<h2>Upstreams</h2>\n<table>\n<tr><th>Name<th>Endpoint<th>Weight<th>Health<th>Answered<th>Failed\
+         <th>First byte<th>Last error\n",
+    );
+    for (name, upstream) in &status.upstreams {
+        if upstream.endpoints.is_empty() {
             let _ = writeln!(page, "<tr><td>{}<td class=\"down\">no endpoint<td><td>", escape(name));
         }
-        for endpoint in endpoints {
-            let (class, health) = match &endpoint.out {
+        for at in &upstream.endpoints {
+            let (class, health) = match &at.out {
                 None => ("up", "healthy".to_owned()),
                 Some(out) => ("down", format!("{} since {}", escape(out.cause), escape(&out.since))),
             };
-            let (name, address) = (escape(name), escape(&endpoint.address));
-            let weight = endpoint.weight;
+            let first_byte = at.first_byte_ms.map_or_else(String::new, |ms| format!("{ms} ms"));
+            let error =
+                at.last_error.as_ref().map_or_else(String::new, |e| format!("{} at {}", e.cause, e.at));
             let _ = writeln!(
                 page,
-                "<tr><td>{name}<td><code>{address}</code><td>{weight}<td class=\"{class}\">{health}"
+                "<tr><td>{}<td><code>{}</code><td>{}<td class=\"{class}\">{health}<td>{}<td>{}<td>{}<td>{}",
+                escape(name),
+                escape(&at.address),
+                at.weight,
+                at.answered,
+                at.failed,
+                escape(first_byte),
+                escape(error)
             );
         }
+    }
+    page.push_str("</table>\n");
+    names(page, status);
+}
+
+/// What the names among the endpoints resolved to.
+fn names(page: &mut String, status: &Status) {
+    let all = || status.upstreams.iter().flat_map(|(_, upstream)| &upstream.names);
+    if all().next().is_none() {
+        return;
+    }
+    page.push_str("<h2>Names</h2>\n<table>\n<tr><th>Name<th>Addresses<th>Resolved<th>Error\n");
+    for name in all() {
+        let age = name.age_seconds.map_or_else(|| "never".to_owned(), |age| format!("{age} s ago"));
+        let error = name.error.as_deref().unwrap_or_default();
+        let _ = writeln!(
+            page,
+            "<tr><td>{}<td><code>{}</code><td>{age}<td class=\"down\">{}",
+            escape(&name.name),
+            escape(name.addresses.join(" ")),
+            escape(error)
+        );
     }
     page.push_str("</table>\n");
 }
@@ -100,10 +156,17 @@ fn escape(text: impl Display) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weir_gateway::{NameStatus, ReloadStatus, UpstreamStatus};
 
     #[test]
     fn names_can_not_break_out() {
         let evil = "<script>alert('1')</script>\"&";
+        let name = NameStatus {
+            name: evil.to_owned(),
+            addresses: vec![evil.to_owned()],
+            age_seconds: None,
+            error: Some(evil.to_owned()),
+        };
         let status = Status {
             version: evil.to_owned(),
             revision: evil.to_owned(),
@@ -112,8 +175,15 @@ mod tests {
             workers: 1,
             connections: 0,
             requests: 0,
+            requests_per_second: 0.0,
+            last_reload: Some(ReloadStatus {
+                at: String::new(),
+                result: "refused",
+                error: Some(evil.to_owned()),
+            }),
+            causes: Vec::new(),
             listeners: vec![(evil.to_owned(), evil.to_owned())],
-            upstreams: vec![(evil.to_owned(), Vec::new())],
+            upstreams: vec![(evil.to_owned(), UpstreamStatus { endpoints: Vec::new(), names: vec![name] })],
             routes: 1,
         };
         let page = render(&status);

@@ -98,7 +98,6 @@ impl Shared {
 /// What a core is made of, but for what changes with a config.
 pub(crate) struct Parts {
     pub(crate) index: usize,
-    pub(crate) causes: &'static [&'static str],
     pub(crate) shared: Arc<Shared>,
     pub(crate) siblings: Vec<mpsc::UnboundedSender<Message>>,
     pub(crate) seed: u64,
@@ -110,7 +109,6 @@ pub(crate) struct Parts {
 pub(crate) struct Core {
     pub(crate) index: usize,
     pub(crate) cells: Arc<CoreCells>,
-    pub(crate) causes: &'static [&'static str],
     pub(crate) shared: Arc<Shared>,
     pub(crate) siblings: Vec<mpsc::UnboundedSender<Message>>,
     /// Whether this core drains, and how.
@@ -206,14 +204,13 @@ const KEPT_BYTES: usize = 32 * 1024;
 
 impl Core {
     pub(crate) fn new(parts: Parts, telemetry: &Arc<Telemetry>, snapshot: Arc<Snapshot>) -> Rc<Self> {
-        let Parts { index, causes, shared, siblings, seed, handle } = parts;
+        let Parts { index, shared, siblings, seed, handle } = parts;
         let mut random = Random::new(seed);
         let core = Rc::new_cyclic(|core| Self {
             index,
             resources: Resources::new(telemetry.core(index), random.next()),
             handle: handle(core),
             cells: telemetry.core(index),
-            causes,
             shared,
             siblings,
             leaving: Cell::new(None),
@@ -381,11 +378,17 @@ impl Core {
 
     /// Counts a cause.
     pub(crate) fn count(&self, cause: &crate::error::Cause) {
-        let index = self.causes.iter().position(|c| *c == cause.code).unwrap_or(usize::MAX);
+        self.count_indexed(cause);
+    }
+
+    /// Counts a cause, and tells its index among the causes.
+    pub(crate) fn count_indexed(&self, cause: &crate::error::Cause) -> usize {
+        let index = self.cells.cause_index(cause.code);
         self.cells.cause(index).inc();
         if let Some(limit) = LIMITS.iter().position(|(_, causes)| causes.contains(&cause.code)) {
             self.cells.limit(limit).inc();
         }
+        index
     }
 
     pub(crate) fn take_request(&self) -> Box<RequestHead> {

@@ -8,8 +8,8 @@ use crate::handover::{Handover, Inheritance};
 use crate::listener::{self, Start};
 use crate::reload::{Control, Refused, Reloaded, Watching};
 use crate::snapshot::{Carry, Snapshot, compile};
+use crate::status::{self, CauseCount, Status, UpstreamStatus};
 use crate::{error, filters};
-use serde::Serialize;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +18,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::{mpsc, watch};
-use weir_telemetry::{Exposition, Setup, Telemetry, log, timestamp};
+use weir_telemetry::{Exposition, Setup, Telemetry, log};
 
 /// A running gateway. Cheap to clone; it runs until [`Gateway::stop`] or [`Gateway::drain`] ends it, whoever else is gone.
 #[derive(Clone)]
@@ -65,56 +65,6 @@ pub struct Checked {
     pub diagnostics: Diagnostics,
     /// The config and what it compiles to, unless there are errors.
     pub compiled: Option<(Loaded, Snapshot)>,
-}
-
-/// What a gateway says about itself.
-#[derive(Clone, Debug, Serialize)]
-pub struct Status {
-    /// Version of the program.
-    pub version: String,
-    /// Revision of the config that runs.
-    pub revision: String,
-    /// `running` or `draining`.
-    pub state: &'static str,
-    /// Seconds since the start.
-    pub uptime_seconds: u64,
-    /// Data-plane threads.
-    pub workers: usize,
-    /// Client connections open now.
-    pub connections: usize,
-    /// Requests answered since the start.
-    pub requests: u64,
-    /// Listeners by name, with the address as bound.
-    pub listeners: Vec<(String, String)>,
-    /// Upstreams by name, with the endpoints as they are now.
-    pub upstreams: Vec<(String, Vec<EndpointStatus>)>,
-    /// Number of routes.
-    pub routes: usize,
-}
-
-/// One endpoint of an upstream.
-#[derive(Clone, Debug, Serialize)]
-pub struct EndpointStatus {
-    /// Its address.
-    pub address: String,
-    /// Its weight.
-    pub weight: u32,
-    /// Whether it is in rotation.
-    pub healthy: bool,
-    /// Why it is not.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub out: Option<OutOfRotation>,
-}
-
-/// Why an endpoint is out of rotation.
-#[derive(Clone, Debug, Serialize)]
-pub struct OutOfRotation {
-    /// What happened last: the code of a cause.
-    pub cause: &'static str,
-    /// Since when, RFC 3339.
-    pub since: String,
-    /// When it is tried again, RFC 3339; what is past waits for the next request.
-    pub until: String,
 }
 
 impl fmt::Display for StartError {
@@ -211,7 +161,6 @@ impl Builder {
             let start = Start {
                 index,
                 telemetry: Arc::clone(&telemetry),
-                causes: codes,
                 shared: Arc::clone(&shared),
                 siblings: senders.clone(),
                 mailbox,
@@ -430,6 +379,8 @@ impl Gateway {
     pub fn status(&self) -> Status {
         let control = self.control();
         let snapshot = &control.snapshot;
+        let telemetry = &self.inner.telemetry;
+        let requests = telemetry.requests_total();
         Status {
             version: self.inner.version.to_owned(),
             revision: snapshot.revision.clone(),
@@ -437,13 +388,20 @@ impl Gateway {
             uptime_seconds: self.inner.started.elapsed().unwrap_or_default().as_secs(),
             workers: self.inner.cores.len(),
             connections: self.connections(),
-            requests: self.inner.telemetry.requests_total(),
+            requests,
+            requests_per_second: control.rate.per_second(Instant::now(), requests),
+            last_reload: control.last_reload.clone(),
+            causes: telemetry.causes().into_iter().take(status::TOP_CAUSES).map(CauseCount::from).collect(),
             listeners: control
                 .addresses()
                 .into_iter()
                 .map(|(name, address)| (name, address.to_string()))
                 .collect(),
-            upstreams: snapshot.upstreams.iter().map(|u| (u.name.to_string(), endpoints(u))).collect(),
+            upstreams: snapshot
+                .upstreams
+                .iter()
+                .map(|u| (u.name.to_string(), UpstreamStatus::of(u, telemetry)))
+                .collect(),
             routes: snapshot.routes.len(),
         }
     }
@@ -509,18 +467,3 @@ const DOORS: Duration = Duration::from_secs(1);
 
 /// How often a drain looks whether it is done.
 const DRAIN_POLL: Duration = Duration::from_millis(10);
-
-fn endpoints(upstream: &crate::upstream::Upstream) -> Vec<EndpointStatus> {
-    let list = upstream.published.list();
-    let status = |e: &Arc<crate::upstream::Endpoint>| EndpointStatus {
-        address: e.label.to_string(),
-        weight: e.weight,
-        healthy: e.cells.healthy(),
-        out: e.health.out().map(|out| OutOfRotation {
-            cause: out.cause.code,
-            since: timestamp(out.since),
-            until: timestamp(out.until),
-        }),
-    };
-    list.iter().map(status).collect()
-}

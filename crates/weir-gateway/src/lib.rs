@@ -65,8 +65,12 @@ mod id;
 mod listener;
 mod reload;
 mod respond;
+mod status;
 mod upstream;
 
-pub use gateway::{Builder, Checked, Gateway, StartError, Status, check};
+pub use gateway::{Builder, Checked, Gateway, StartError, check};
 pub use handover::{Handover, Inheritance};
 pub use reload::{Refused, Reloaded};
+pub use status::{
+    CauseCount, EndpointStatus, LastError, NameStatus, OutOfRotation, ReloadStatus, Status, UpstreamStatus,
+};

@@ -22,7 +22,6 @@ use weir_wire::{Peer, Stream};
 pub(crate) struct Start {
     pub(crate) index: usize,
     pub(crate) telemetry: Arc<Telemetry>,
-    pub(crate) causes: &'static [&'static str],
     pub(crate) shared: Arc<Shared>,
     pub(crate) siblings: Vec<mpsc::UnboundedSender<Message>>,
     pub(crate) mailbox: mpsc::UnboundedReceiver<Message>,
@@ -65,8 +64,8 @@ pub(crate) fn spawn(start: Start) -> io::Result<JoinHandle<()>> {
 }
 
 async fn run(start: Start) {
-    let Start { index, telemetry, causes, shared, siblings, mut mailbox, snapshot, seed } = start;
-    let parts = Parts { index, causes, shared, siblings, seed, handle: call::handle };
+    let Start { index, telemetry, shared, siblings, mut mailbox, snapshot, seed } = start;
+    let parts = Parts { index, shared, siblings, seed, handle: call::handle };
     let core = Core::new(parts, &telemetry, snapshot);
     let doors = Doors::default();
     let mut ticks = 0u32;

@@ -13,6 +13,7 @@ use crate::core::Message;
 use crate::filter::FilterKind;
 use crate::handover::{Handover, Inheritance};
 use crate::snapshot::{Carry, Snapshot, compile};
+use crate::status::{self, Rate, ReloadStatus};
 use crate::upstream::Upstream;
 use crate::upstream::discover::dns;
 use std::collections::HashMap;
@@ -73,6 +74,8 @@ pub(crate) struct Control {
     inherited: Inheritance,
     /// Another process listens on the same sockets: their files are its own now.
     handed_over: bool,
+    pub(crate) rate: Arc<Rate>,
+    pub(crate) last_reload: Option<ReloadStatus>,
 }
 
 /// A listener whose sockets are open on every core.
@@ -106,6 +109,9 @@ impl Control {
         config: Config,
         inherited: Inheritance,
     ) -> Result<Self, String> {
+        let names = Names::start()?;
+        let rate = Arc::new(Rate::new(Instant::now()));
+        names.runtime.spawn(status::sample(Arc::clone(&telemetry), Arc::clone(&rate)));
         Ok(Self {
             inherited,
             handed_over: false,
@@ -118,7 +124,9 @@ impl Control {
             files: Vec::new(),
             bound: Vec::new(),
             access_log: None,
-            names: Names::start()?,
+            names,
+            rate,
+            last_reload: None,
         })
     }
 
@@ -233,6 +241,7 @@ impl Control {
         let before = self.config.workers;
         match self.try_reload(cores) {
             Ok(diagnostics) => {
+                self.last_reload = Some(ReloadStatus::new(Ok(()), SystemTime::now()));
                 let took = began.elapsed().as_millis();
                 log::info("reloaded", &[("revision", &self.snapshot.revision), ("ms", &took)]);
                 Self::log_warnings(&diagnostics);
@@ -243,6 +252,7 @@ impl Control {
             }
             Err(diagnostics) => {
                 self.telemetry.reload_refused();
+                self.last_reload = Some(ReloadStatus::new(Err(&diagnostics), SystemTime::now()));
                 let text = diagnostics.to_text();
                 let first = text.lines().next().unwrap_or_default();
                 let file = self.source.path().map_or_else(String::new, |p| p.display().to_string());

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, UNIX_EPOCH};
 
-use crate::cell::Counter;
+use crate::cell::{Counter, StatusCounts};
 use crate::log;
 use crate::process::Process;
 use crate::registry::{CoreCells, SeriesTables, Telemetry};
@@ -79,8 +79,8 @@ pub(crate) fn page(telemetry: &Telemetry, format: Exposition) -> String {
     about(&mut page, telemetry);
     totals(&mut page, telemetry);
     listeners(&mut page, &lists);
-    routes(&mut page, &lists);
-    upstreams(&mut page, &lists);
+    routes(&mut page, telemetry, &lists);
+    upstreams(&mut page, telemetry, &lists);
     process(&mut page, &Process::read());
     drop(lists);
     telemetry.retire();
@@ -188,7 +188,7 @@ fn listeners(page: &mut Page, lists: &Lists) {
     page.counters_by(handshakes, all, &results, |c, i| [&c.handshakes_ok, &c.handshakes_failed][i]);
 }
 
-fn routes(page: &mut Page, lists: &Lists) {
+fn routes(page: &mut Page, telemetry: &Telemetry, lists: &Lists) {
     let all = &lists.routes;
     page.family(Kind::Counter(""), "weir_requests", "Responses sent to clients, by status code.");
     let mut codes = Vec::new();
@@ -204,14 +204,25 @@ fn routes(page: &mut Page, lists: &Lists) {
     page.counters(request, all, |c| &c.request_bytes);
     let response = ("weir_response_body_bytes", "bytes", "Bytes of response bodies.");
     page.counters(response, all, |c| &c.response_bytes);
+    let help = "Answers of a route that the gateway made itself, by cause code.";
+    page.family(Kind::Counter(""), "weir_route_causes", help);
+    for series in all {
+        route_causes(page, telemetry, series, &mut codes);
+    }
 }
 
-/// The codes of one route, lowest first, `other` last. `codes` is scratch space.
-fn status_counts(page: &mut Page, series: &Series<RouteCells>, codes: &mut Vec<(u16, u64)>) {
-    const OTHER: u16 = u16::MAX;
+/// What stands for all codes beyond the limit: after all others.
+const OTHER: u16 = u16::MAX;
+
+/// The counts of one route by code, lowest first, [`OTHER`] last.
+fn add_up(
+    series: &Series<RouteCells>,
+    pick: impl Fn(&RouteCells) -> &StatusCounts,
+    codes: &mut Vec<(u16, u64)>,
+) {
     codes.clear();
     for cells in &series.cores {
-        cells.requests.each(|code, n| {
+        pick(cells).each(|code, n| {
             let code = code.unwrap_or(OTHER);
             match codes.iter_mut().find(|(known, _)| *known == code) {
                 Some((_, sum)) => *sum += n,
@@ -220,6 +231,25 @@ fn status_counts(page: &mut Page, series: &Series<RouteCells>, codes: &mut Vec<(
         });
     }
     codes.sort_unstable();
+}
+
+/// The causes of one route. `codes` is scratch space.
+fn route_causes(
+    page: &mut Page,
+    telemetry: &Telemetry,
+    series: &Series<RouteCells>,
+    codes: &mut Vec<(u16, u64)>,
+) {
+    add_up(series, |cells| &cells.causes, codes);
+    for (code, n) in codes {
+        let name = if *code == OTHER { "other" } else { telemetry.cause_name(usize::from(*code) - 1) };
+        page.sample(&series.labels, &pair("cause", name), *n);
+    }
+}
+
+/// The status codes of one route. `codes` is scratch space.
+fn status_counts(page: &mut Page, series: &Series<RouteCells>, codes: &mut Vec<(u16, u64)>) {
+    add_up(series, |cells| &cells.requests, codes);
     let mut label = String::new();
     for (code, n) in codes {
         label.clear();
@@ -230,7 +260,7 @@ fn status_counts(page: &mut Page, series: &Series<RouteCells>, codes: &mut Vec<(
     }
 }
 
-fn upstreams(page: &mut Page, lists: &Lists) {
+fn upstreams(page: &mut Page, telemetry: &Telemetry, lists: &Lists) {
     let all = &lists.upstreams;
     let outcomes = Attempt::ALL.map(|outcome| pair("outcome", outcome.name()));
     let attempts = ("weir_upstream_attempts", "", "Tries of a request at an endpoint, by outcome.");
@@ -257,6 +287,26 @@ fn upstreams(page: &mut Page, lists: &Lists) {
     page.family(Kind::Gauge(""), "weir_endpoint_healthy", healthy);
     for series in all.iter().filter(|series| !series.overflow) {
         page.sample(&series.labels, "", u8::from(series.healthy()));
+    }
+    endpoint_attempts(page, telemetry, all);
+}
+
+fn endpoint_attempts(page: &mut Page, telemetry: &Telemetry, all: &[Arc<Series<EndpointCells>>]) {
+    let outcomes = ["answered", "failed"].map(|outcome| pair("outcome", outcome));
+    let attempts = ("weir_endpoint_attempts", "", "Attempts at the endpoint that have ended, by outcome.");
+    page.counters_by(attempts, all, &outcomes, |c, i| [&c.answered, &c.failed][i]);
+    let help = "From sending a request to the endpoint to the first byte of its answer, over all answers.";
+    page.family(Kind::Counter("seconds"), "weir_endpoint_first_byte_seconds", help);
+    for series in all {
+        page.seconds(&series.labels, ns(series.totals().first_byte));
+    }
+    let help = "When an attempt at the endpoint failed last, in Unix time, and why.";
+    page.family(Kind::Gauge("seconds"), "weir_endpoint_last_failure_timestamp_seconds", help);
+    for series in all {
+        if let Some((cause, at)) = series.totals().last_failure {
+            let labels = format!("{},{}", series.labels, pair("cause", telemetry.cause_name(cause)));
+            page.seconds(&labels, ns(at.duration_since(UNIX_EPOCH).unwrap_or_default()));
+        }
     }
 }
 

@@ -32,8 +32,8 @@ pub use error::{Error, Result};
 pub use exposition::{Exposition, negotiate};
 pub use registry::{CoreCells, Setup, Telemetry};
 pub use series::{
-    Attempt, Closed, EndpointCells, EndpointId, ListenerCells, ListenerId, RouteCells, RouteId,
-    UpstreamCells, UpstreamId,
+    Attempt, Closed, EndpointCells, EndpointId, EndpointTotals, ListenerCells, ListenerId, RouteCells,
+    RouteId, UpstreamCells, UpstreamId,
 };
 pub use sink::Output;
 pub use time::timestamp;

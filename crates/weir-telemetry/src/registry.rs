@@ -28,7 +28,7 @@ pub struct Setup {
     pub version: &'static str,
     /// The commit it was built from, for `weir_build_info`.
     pub commit: &'static str,
-    /// How many routes have series of their own; further ones share `route="overflow"`. Default 1000; about 1 KiB each and core.
+    /// How many routes have series of their own; further ones share `route="overflow"`. Default 1000; about 1.3 KiB each and core.
     pub route_cap: usize,
     /// How many upstreams have series of their own. Default 1000; 256 bytes each and core.
     pub upstream_cap: usize,
@@ -189,6 +189,22 @@ impl Telemetry {
         routes.iter().flat_map(|series| &series.cores).map(|cells| cells.requests.total()).sum()
     }
 
+    /// The causes that were counted, the most frequent first.
+    pub fn causes(&self) -> Vec<(&'static str, u64)> {
+        let names = self.setup.causes.iter().copied().chain(["unknown"]).enumerate();
+        let mut all: Vec<(&str, u64)> = names
+            .map(|(index, name)| (name, self.cores.iter().map(|core| core.cause(index).get()).sum()))
+            .filter(|(_, count)| *count > 0)
+            .collect();
+        all.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        all
+    }
+
+    /// The code of the cause with this index in [`Setup::causes`].
+    pub fn cause_name(&self, index: usize) -> &'static str {
+        self.setup.causes.get(index).copied().unwrap_or("unknown")
+    }
+
     /// Lines of the access log lost so far, because the sink was slow or failed.
     pub fn access_log_dropped(&self) -> u64 {
         let slow: u64 = self.cores.iter().map(|core| core.access_log_dropped.get()).sum();
@@ -221,6 +237,7 @@ impl ConfigState {
 pub struct CoreCells {
     index: usize,
     causes: Indexed,
+    cause_names: &'static [&'static str],
     limits: Indexed,
     /// Lines of the access log dropped because its writer was behind; [`crate::AccessLog`] counts them.
     pub access_log_dropped: Counter,
@@ -231,6 +248,7 @@ impl CoreCells {
         Self {
             index,
             causes: Indexed::new(setup.causes.len()),
+            cause_names: setup.causes,
             limits: Indexed::new(setup.limits.len()),
             access_log_dropped: Counter::new(),
         }
@@ -245,6 +263,11 @@ impl CoreCells {
     #[inline]
     pub fn cause(&self, index: usize) -> &Counter {
         self.causes.at(index)
+    }
+
+    /// The index of the cause of this code in [`Setup::causes`]; for any other code one that stands for `unknown`.
+    pub fn cause_index(&self, code: &str) -> usize {
+        self.cause_names.iter().position(|name| *name == code).unwrap_or(usize::MAX)
     }
 
     /// The counter of the limit with this index in [`Setup::limits`]; of `unknown` for any other index.

@@ -5,7 +5,8 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::cell::{Counter, Gauge, Histogram, StatusCounts};
 use crate::text;
@@ -118,7 +119,7 @@ impl Closed {
     }
 }
 
-/// What one core counts for one route. About 1 KiB.
+/// What one core counts for one route. About 1.3 KiB.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct RouteCells {
@@ -134,6 +135,18 @@ pub struct RouteCells {
     pub response_bytes: Counter,
     /// Exchanges under way, tunnels included.
     pub active: Gauge,
+    /// Answers that the gateway made itself, by cause: counted by the cause's index in [`crate::Setup::causes`] plus one, so that only
+    /// causes that were seen take a place.
+    pub causes: StatusCounts,
+}
+
+impl RouteCells {
+    /// Counts an answer of the gateway's own, by the index of its cause.
+    #[inline]
+    pub fn cause(&self, index: usize) {
+        // 0, the code that has no place of its own, for whatever has no such index.
+        self.causes.record(u16::try_from(index).ok().and_then(|index| index.checked_add(1)).unwrap_or(0));
+    }
 }
 
 /// What one core counts for one upstream.
@@ -221,8 +234,55 @@ impl Attempt {
 pub struct EndpointCells {
     /// Attempts under way.
     pub active: Gauge,
+    /// Attempts that a response head came of, whatever its status.
+    pub answered: Counter,
+    /// Attempts that the endpoint failed: no connection, or no valid response.
+    pub failed: Counter,
+    /// From sending the request to the first byte of the answer, over all that were answered.
+    first_byte_ns: Counter,
+    /// The last failure: its second since 1970, and in the low 16 bits the index of its cause. 0: none.
+    last_failure: AtomicU64,
     /// Whether it is out of rotation. One flag for the process: only the first core's is used, through [`EndpointId::set_healthy`].
     unhealthy: AtomicBool,
+}
+
+impl EndpointCells {
+    /// Counts an attempt that was answered.
+    #[inline]
+    pub fn answer(&self, first_byte: Duration) {
+        self.answered.inc();
+        self.first_byte_ns
+            .add(first_byte.as_secs().saturating_mul(1_000_000_000) + u64::from(first_byte.subsec_nanos()));
+    }
+
+    /// Counts an attempt that failed, by the index of the cause in [`crate::Setup::causes`].
+    #[cold]
+    pub fn fail(&self, cause: usize, at: SystemTime) {
+        self.failed.inc();
+        let second = at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let cause = u16::try_from(cause).unwrap_or(u16::MAX);
+        self.last_failure.store(second << 16 | u64::from(cause), Relaxed);
+    }
+}
+
+/// What all cores counted for one endpoint.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EndpointTotals {
+    /// Attempts that were answered.
+    pub answered: u64,
+    /// Attempts that the endpoint failed.
+    pub failed: u64,
+    /// From sending the request to the first byte of the answer, over all that were answered.
+    pub first_byte: Duration,
+    /// The index of the cause of the last failure, and when it was, to the second.
+    pub last_failure: Option<(usize, SystemTime)>,
+}
+
+impl EndpointTotals {
+    /// The mean time to the first byte of an answer, once there was one.
+    pub fn mean_first_byte(&self) -> Option<Duration> {
+        (self.answered > 0).then(|| self.first_byte.div_f64(self.answered as f64))
+    }
 }
 
 /// The name of one series and its cells, one per core. Cheap to clone; keep it in the snapshot for as long as the series may be used.
@@ -291,11 +351,27 @@ impl EndpointId {
     pub fn healthy(&self) -> bool {
         self.series.healthy()
     }
+
+    /// What all cores counted; of the endpoints beyond the cap together.
+    pub fn totals(&self) -> EndpointTotals {
+        self.series.totals()
+    }
 }
 
 impl Series<EndpointCells> {
     pub(crate) fn healthy(&self) -> bool {
         !self.cores[0].unhealthy.load(Relaxed)
+    }
+
+    pub(crate) fn totals(&self) -> EndpointTotals {
+        let last = self.cores.iter().map(|cells| cells.last_failure.load(Relaxed)).max().unwrap_or(0);
+        let at = UNIX_EPOCH + Duration::from_secs(last >> 16);
+        EndpointTotals {
+            answered: self.cores.iter().map(|cells| cells.answered.get()).sum(),
+            failed: self.cores.iter().map(|cells| cells.failed.get()).sum(),
+            first_byte: Duration::from_nanos(self.cores.iter().map(|cells| cells.first_byte_ns.get()).sum()),
+            last_failure: (last != 0).then_some(((last & 0xffff) as usize, at)),
+        }
     }
 }
 

@@ -14,7 +14,7 @@ use crate::upstream::{
     Active, Attempts, ConnectError, Connection, LocalUpstream, Race, Wanted, complain, connect,
 };
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 use weir_h1::{BodyKind, FieldName, ResponseHead, Version};
 use weir_telemetry::Attempt as Outcome;
 use weir_wire::h2::H2Stream;
@@ -168,6 +168,7 @@ impl Exchange<'_> {
                 Ok(()) if response.status() >= 200 || response.status() == 101 => {
                     self.record.timing.first_byte = began.elapsed();
                     upstream.cells.attempt(Outcome::Answered);
+                    active.get().cells.answer(self.record.timing.first_byte);
                     self.record.body_in = self.record.body_in.max(upload.relay.taken());
                     if response.status() == 101 && (self.head.upgrade().is_none() || !upload.done) {
                         return Err(Failure::Upstream { cause: &error::UPGRADE_REFUSED, raced: None });
@@ -246,6 +247,8 @@ impl Exchange<'_> {
         let raced = repeatable && (unseen || (ended && connection.reused && harmless));
         let raced = raced.then_some(if reset { Race::Stream } else { Race::Connection });
         if raced.is_none() {
+            let index = self.client.core.cells.cause_index(cause.code);
+            active.get().cells.fail(index, SystemTime::now());
             complain(&upstream.spec.name, &active.get().endpoint.label, cause, &cause.meaning);
         }
         Failure::Upstream { cause, raced }

@@ -112,11 +112,9 @@ impl Exchange<'_> {
         let total = self.record.started.elapsed();
         let now_total = Timing { total, ..self.record.timing };
         self.record.timing = now_total;
-        if let Some(cause) = self.record.cause {
-            self.client.core.count(cause);
-        }
+        let cause = self.record.cause.map(|cause| self.client.core.count_indexed(cause));
         self.end_filters();
-        self.count(total);
+        self.count(total, cause);
         if let Some(log) = &mut *self.client.core.access_log.borrow_mut() {
             let made = if log.names_requests() && self.id().is_none() { Some(self.new_id()) } else { None };
             let id = made.as_ref().map(<[u8; 32]>::as_slice);
@@ -205,7 +203,8 @@ impl Exchange<'_> {
         }
     }
 
-    fn count(&self, total: Duration) {
+    /// `cause`: its index.
+    fn count(&self, total: Duration, cause: Option<usize>) {
         let record = &self.record;
         let cells = match record.route {
             Some(route) => &self.local.routes[route].cells,
@@ -216,6 +215,9 @@ impl Exchange<'_> {
         }
         if record.status != 0 {
             cells.requests.record(record.status);
+        }
+        if let Some(cause) = cause {
+            cells.cause(cause);
         }
         if !record.tunnel {
             cells.duration.observe(total);

@@ -9,7 +9,7 @@ use crate::error::{self, Cause};
 use std::fmt;
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::OwnedSemaphorePermit;
 use weir_telemetry::Attempt as Outcome;
 use weir_wire::dial::{self, DialError, dial};
@@ -61,6 +61,9 @@ pub(super) async fn open(
     };
     upstream.cells.connect_failures.inc();
     complain(&upstream.spec.name, &endpoint.label, cause, &said);
+    if whose == Whose::Endpoint || outcome == Outcome::ProtocolError {
+        at.cells.fail(upstream.resources.cells.cause_index(cause.code), SystemTime::now());
+    }
     if whose == Whose::Endpoint {
         endpoint.health.connect_failed(cause, Instant::now());
     }

@@ -41,12 +41,17 @@ fn sample() -> std::sync::Arc<Telemetry> {
         route.duration.observe(Duration::from_millis(ms));
         route.upstream_duration.observe(Duration::from_micros(ms));
         route.response_bytes.add(7);
+        route.cause(1);
+        route.cause(usize::MAX);
         core.route(&telemetry.route("idle"));
         let upstream = core.upstream(&telemetry.upstream("orders"));
         upstream.attempt(Attempt::Answered);
         upstream.connections_open.inc();
         let endpoint = telemetry.endpoint("orders", "127.0.0.1:80");
         core.endpoint(&endpoint).active.inc();
+        core.endpoint(&endpoint).answer(Duration::from_millis(250));
+        let at = UNIX_EPOCH + Duration::from_secs(1_700_000_000 + ms);
+        core.endpoint(&endpoint).fail(core.cause_index("no_route"), at);
         endpoint.set_healthy(index == 0);
     }
     telemetry
@@ -63,6 +68,7 @@ fn both_formats_are_well_formed_and_tell_the_same() {
         assert_eq!(*value, open.value(series), "{series}");
     }
     let route = "route=\"a \\\\ \\\"route\\\"\\nof two lines\"";
+    let endpoint = "upstream=\"orders\",endpoint=\"127.0.0.1:80\"";
     for (series, value) in [
         ("weir_build_info{version=\"1.2.3\",commit=\"abc\\\"def\"}".to_owned(), 1.0),
         ("weir_config_info{revision=\"r1\"}".into(), 1.0),
@@ -93,6 +99,15 @@ fn both_formats_are_well_formed_and_tell_the_same() {
         ("weir_upstream_attempts_total{upstream=\"orders\",outcome=\"answered\"}".into(), 2.0),
         ("weir_upstream_connections_open{upstream=\"orders\"}".into(), 2.0),
         ("weir_endpoint_attempts_active{upstream=\"orders\",endpoint=\"127.0.0.1:80\"}".into(), 2.0),
+        (format!("weir_route_causes_total{{{route},cause=\"no_route\"}}"), 2.0),
+        (format!("weir_route_causes_total{{{route},cause=\"other\"}}"), 2.0),
+        (format!("weir_endpoint_attempts_total{{{endpoint},outcome=\"answered\"}}"), 2.0),
+        (format!("weir_endpoint_attempts_total{{{endpoint},outcome=\"failed\"}}"), 2.0),
+        (format!("weir_endpoint_first_byte_seconds_total{{{endpoint}}}"), 0.5),
+        (
+            format!("weir_endpoint_last_failure_timestamp_seconds{{{endpoint},cause=\"no_route\"}}"),
+            1_700_000_040.0,
+        ),
         ("weir_endpoint_healthy{upstream=\"orders\",endpoint=\"127.0.0.1:80\"}".into(), 0.0),
     ] {
         assert_eq!(text.value(&series), value, "{series}");

@@ -1,7 +1,7 @@
 //! The admin listener: what it tells, and to whom.
 
 use tempfile::TempDir;
-use weir_testkit::{Client, Response, Upstream, Weir, table};
+use weir_testkit::{Client, Response, Upstream, Weir, eventually, refusing_address, table};
 
 use crate::support::{OK, WEB};
 
@@ -38,6 +38,57 @@ fn status_is_json() {
     let status = ask(&weir, "GET /status", "");
     status.expect_status(200).expect_header("content-type", "application/json");
     assert!(status.json().is_object());
+}
+
+#[test]
+fn status_tells_of_reloads_causes_and_endpoints() {
+    let upstream = Upstream::fixed(OK);
+    let (_closed, refusing) = refusing_address();
+    let weir = Weir::start(&format!(
+        "{WEB}\nadmin: {{ address: 127.0.0.1:0 }}\nupstreams:\n  up: {{ endpoints: [ \"localhost:{}\" ] }}\n  \
+         down: {{ endpoints: [ {refusing} ] }}\nroutes:\n  up: {{ match: {{ path: /up }}, upstream: up }}\n  \
+         down: {{ match: {{ path: /down }}, upstream: down }}\n",
+        upstream.address().port()
+    ));
+    let status = || ask(&weir, "GET /status", "").json();
+    let before = status();
+    assert!(before["last_reload"].is_null() && before["causes"] == serde_json::json!([]), "{before}");
+
+    weir.client().get("/up").expect_status(200);
+    weir.client().get("/down").expect_status(502);
+    weir.client().get("/nowhere").expect_status(404);
+    eventually("the causes are counted", || status()["causes"].as_array().map(Vec::len) == Some(2));
+    let now = status();
+    assert_eq!(now["causes"][0], serde_json::json!({ "cause": "connect_refused", "count": 1 }));
+    assert!(now["requests_per_second"].as_f64() > Some(0.0), "{now}");
+    let up = &now["upstreams"]["up"];
+    let answered: u64 =
+        up["endpoints"].as_array().unwrap().iter().filter_map(|e| e["answered"].as_u64()).sum();
+    assert_eq!(answered, 1, "{up}");
+    let name = &up["names"][0];
+    assert_eq!(name["name"], format!("localhost:{}", upstream.address().port()));
+    assert!(name["age_seconds"].is_u64(), "{name}");
+    assert!(name["addresses"].as_array().unwrap().contains(&"127.0.0.1".into()), "{name}");
+    let down = &now["upstreams"]["down"]["endpoints"][0];
+    assert_eq!((&down["answered"], &down["failed"]), (&0.into(), &1.into()), "{down}");
+    assert_eq!(down["last_error"]["cause"], "connect_refused", "{down}");
+
+    weir.reload().unwrap();
+    assert_eq!(status()["last_reload"]["result"], "ok");
+    weir.write_config("listeners: { web: { adress: 127.0.0.1:0 } }");
+    ask(&weir, "POST /reload", "").expect_status(422);
+    let refused = &status()["last_reload"];
+    assert_eq!(refused["result"], "refused");
+    assert!(refused["error"].as_str().is_some_and(|error| error.contains("adress")), "{refused}");
+    let page = ask(&weir, "GET /", "").text();
+    for told in ["Last reload", "adress", "connect_refused", "Requests a second"] {
+        assert!(page.contains(told), "{told}: {page}");
+    }
+    let metrics = ask(&weir, "GET /metrics", "").text();
+    assert!(
+        metrics.contains("weir_route_causes_total{route=\"down\",cause=\"connect_refused\"} 1"),
+        "{metrics}"
+    );
 }
 
 #[test]

@@ -6,7 +6,7 @@ use crate::config::schema;
 use crate::upstream::discover::dns::{Name, Names};
 use crate::upstream::{Endpoint, Gate, Health, HostPolicy, Protocol, Published, Timeouts, Upstream, balance};
 use sha2::{Digest, Sha256};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use weir_wire::listen::Address;
 use weir_wire::tls::{ClientTls, Part};
@@ -145,6 +145,7 @@ impl Compiler<'_> {
                         port: *port,
                         weight: endpoint.weight,
                         authority: authority(host, *port, tls).into(),
+                        resolved: Mutex::default(),
                     });
                     continue;
                 }

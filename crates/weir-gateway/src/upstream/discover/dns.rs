@@ -7,7 +7,7 @@ use crate::upstream::endpoint::{Endpoint, Published};
 use crate::upstream::health::Health;
 use hickory_resolver::TokioResolver;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use weir_telemetry::{Telemetry, log};
 use weir_wire::listen::Address;
@@ -28,6 +28,16 @@ pub(crate) struct Name {
     pub(crate) port: u16,
     pub(crate) weight: u32,
     pub(crate) authority: Arc<str>,
+    pub(crate) resolved: Mutex<Resolved>,
+}
+
+/// What a name resolved to, for people.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Resolved {
+    pub(crate) addresses: Vec<IpAddr>,
+    pub(crate) at: Option<Instant>,
+    /// Why the last try brought nothing better.
+    pub(crate) error: Option<String>,
 }
 
 /// How names are asked for.
@@ -132,6 +142,7 @@ async fn look_up(
                 addresses.truncate(MAX_ADDRESSES);
             }
             let usable = !addresses.is_empty();
+            name.note(if usable { Ok(&addresses) } else { Err("the answer has no address".to_owned()) });
             (usable.then_some(addresses), ttl.clamp(settings.min_ttl, settings.max_ttl))
         }
         Err(e) => {
@@ -140,6 +151,7 @@ async fn look_up(
                 "name did not resolve",
                 &[("upstream", &upstream), ("name", &name.host), ("error", &e)],
             );
+            name.note(Err(e.to_string()));
             (None, RETRY)
         }
     }
@@ -206,6 +218,16 @@ impl Names {
 }
 
 impl Name {
+    fn note(&self, answer: Result<&[IpAddr], String>) {
+        let mut resolved = self.resolved.lock().unwrap_or_else(PoisonError::into_inner);
+        match answer {
+            Ok(addresses) => {
+                *resolved = Resolved { addresses: addresses.to_vec(), at: Some(Instant::now()), error: None };
+            }
+            Err(error) => resolved.error = Some(error),
+        }
+    }
+
     /// The addresses that it has among these endpoints.
     pub(crate) fn known<'a>(&'a self, endpoints: &'a [Arc<Endpoint>]) -> impl Iterator<Item = IpAddr> + 'a {
         endpoints.iter().filter(|e| *e.server_name == *self.host).filter_map(|e| match e.address {
@@ -221,7 +243,7 @@ mod tests {
     use weir_telemetry::Setup;
 
     fn name(host: &str, weight: u32) -> Name {
-        Name { host: host.to_owned(), port: 80, weight, authority: host.into() }
+        Name { host: host.to_owned(), port: 80, weight, authority: host.into(), resolved: Mutex::default() }
     }
 
     #[test]

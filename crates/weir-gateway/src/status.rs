@@ -1,0 +1,283 @@
+//! What a gateway says about itself: `GET /status` and the page of the admin listener.
+
+use crate::config::Diagnostics;
+use crate::upstream::discover::dns::Name;
+use crate::upstream::{Endpoint, Upstream};
+use serde::Serialize;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+use weir_telemetry::{Telemetry, timestamp};
+
+/// How many causes a status tells: the most frequent ones.
+pub(crate) const TOP_CAUSES: usize = 10;
+
+/// How much of the errors of a refused reload a status tells, in bytes.
+const ERROR_BYTES: usize = 4096;
+
+/// What a gateway says about itself.
+#[derive(Clone, Debug, Serialize)]
+pub struct Status {
+    /// Version of the program.
+    pub version: String,
+    /// Revision of the config that runs.
+    pub revision: String,
+    /// `running` or `draining`.
+    pub state: &'static str,
+    /// Seconds since the start.
+    pub uptime_seconds: u64,
+    /// Data-plane threads.
+    pub workers: usize,
+    /// Client connections open now.
+    pub connections: usize,
+    /// Requests answered since the start.
+    pub requests: u64,
+    /// Requests answered a second, over the last ten.
+    pub requests_per_second: f64,
+    /// What became of the last reload; `None` before the first.
+    pub last_reload: Option<ReloadStatus>,
+    /// Why the gateway itself answered since the start: the ten most frequent causes, the first one first.
+    pub causes: Vec<CauseCount>,
+    /// Listeners by name, with the address as bound.
+    pub listeners: Vec<(String, String)>,
+    /// Upstreams by name.
+    pub upstreams: Vec<(String, UpstreamStatus)>,
+    /// Number of routes.
+    pub routes: usize,
+}
+
+/// What became of a reload.
+#[derive(Clone, Debug, Serialize)]
+pub struct ReloadStatus {
+    /// When: RFC 3339.
+    pub at: String,
+    /// `ok` or `refused`.
+    pub result: &'static str,
+    /// The errors for which it was refused, as `weir check` tells them; at most 4 KiB.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// How often a cause was met.
+#[derive(Clone, Debug, Serialize)]
+pub struct CauseCount {
+    /// Its code.
+    pub cause: &'static str,
+    /// How often, since the start.
+    pub count: u64,
+}
+
+/// An upstream as it is now.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct UpstreamStatus {
+    /// Its endpoints.
+    pub endpoints: Vec<EndpointStatus>,
+    /// The names among its endpoints, and what they resolved to.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub names: Vec<NameStatus>,
+}
+
+/// One endpoint of an upstream.
+#[derive(Clone, Debug, Serialize)]
+pub struct EndpointStatus {
+    /// Its address.
+    pub address: String,
+    /// Its weight.
+    pub weight: u32,
+    /// Whether it is in rotation.
+    pub healthy: bool,
+    /// Why it is not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub out: Option<OutOfRotation>,
+    /// Attempts that it answered.
+    pub answered: u64,
+    /// Attempts that it failed: no connection, or no valid response.
+    pub failed: u64,
+    /// Mean milliseconds from sending a request to the first byte of the answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_byte_ms: Option<f64>,
+    /// Its last failure.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_error: Option<LastError>,
+}
+
+/// Why an endpoint is out of rotation.
+#[derive(Clone, Debug, Serialize)]
+pub struct OutOfRotation {
+    /// What happened last: the code of a cause.
+    pub cause: &'static str,
+    /// Since when, RFC 3339.
+    pub since: String,
+    /// When it is tried again, RFC 3339; what is past waits for the next request.
+    pub until: String,
+}
+
+/// The last failure of an endpoint.
+#[derive(Clone, Debug, Serialize)]
+pub struct LastError {
+    /// The code of its cause.
+    pub cause: &'static str,
+    /// When: RFC 3339.
+    pub at: String,
+}
+
+/// A name among the endpoints of an upstream.
+#[derive(Clone, Debug, Serialize)]
+pub struct NameStatus {
+    /// The name, with its port.
+    pub name: String,
+    /// The addresses that it resolved to last.
+    pub addresses: Vec<String>,
+    /// How long ago that was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub age_seconds: Option<u64>,
+    /// Why the last try brought nothing better.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+// === impl ReloadStatus, CauseCount ===
+
+impl ReloadStatus {
+    pub(crate) fn new(result: Result<(), &Diagnostics>, at: SystemTime) -> Self {
+        let error = result.err().map(|diagnostics| cut(diagnostics.to_text()));
+        Self { at: timestamp(at), result: if error.is_none() { "ok" } else { "refused" }, error }
+    }
+}
+
+/// The beginning of a text that is too long, in whole lines.
+fn cut(mut text: String) -> String {
+    if text.len() > ERROR_BYTES {
+        let fits = (0..=ERROR_BYTES).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+        text.truncate(fits);
+        text.truncate(text.rfind('\n').map_or(fits, |at| at + 1));
+        text.push_str("… (`weir check` tells all)\n");
+    }
+    text
+}
+
+impl From<(&'static str, u64)> for CauseCount {
+    fn from((cause, count): (&'static str, u64)) -> Self {
+        Self { cause, count }
+    }
+}
+
+// === impl UpstreamStatus ===
+
+impl UpstreamStatus {
+    pub(crate) fn of(upstream: &Upstream, telemetry: &Telemetry) -> Self {
+        let list = upstream.published.list();
+        Self {
+            endpoints: list.iter().map(|endpoint| EndpointStatus::of(endpoint, telemetry)).collect(),
+            names: upstream.names.names.iter().map(NameStatus::of).collect(),
+        }
+    }
+}
+
+impl EndpointStatus {
+    fn of(endpoint: &Arc<Endpoint>, telemetry: &Telemetry) -> Self {
+        let totals = endpoint.cells.totals();
+        Self {
+            address: endpoint.label.to_string(),
+            weight: endpoint.weight,
+            healthy: endpoint.cells.healthy(),
+            out: endpoint.health.out().map(|out| OutOfRotation {
+                cause: out.cause.code,
+                since: timestamp(out.since),
+                until: timestamp(out.until),
+            }),
+            answered: totals.answered,
+            failed: totals.failed,
+            first_byte_ms: totals.mean_first_byte().map(|mean| (mean.as_secs_f64() * 1e6).round() / 1e3),
+            last_error: totals
+                .last_failure
+                .map(|(cause, at)| LastError { cause: telemetry.cause_name(cause), at: timestamp(at) }),
+        }
+    }
+}
+
+impl NameStatus {
+    fn of(name: &Name) -> Self {
+        let resolved = name.resolved.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Self {
+            name: name.authority.to_string(),
+            addresses: resolved.addresses.iter().map(ToString::to_string).collect(),
+            age_seconds: resolved.at.map(|at| at.elapsed().as_secs()),
+            error: resolved.error,
+        }
+    }
+}
+
+// === Rate ===
+
+/// Requests answered, looked at once a second.
+#[derive(Debug)]
+pub(crate) struct Rate {
+    samples: Mutex<VecDeque<(Instant, u64)>>,
+}
+
+/// How many seconds a rate looks back.
+const WINDOW: usize = 10;
+
+impl Rate {
+    pub(crate) fn new(at: Instant) -> Self {
+        Self { samples: Mutex::new([(at, 0)].into()) }
+    }
+
+    fn add(&self, at: Instant, total: u64) {
+        let mut samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
+        if samples.len() == WINDOW {
+            samples.pop_front();
+        }
+        samples.push_back((at, total));
+    }
+
+    /// Requests a second since the oldest sample, to one decimal place.
+    pub(crate) fn per_second(&self, at: Instant, total: u64) -> f64 {
+        let samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((since, before)) = samples.front() else { return 0.0 };
+        // Routes that a reload took away have taken their counts with them.
+        let requests = total.saturating_sub(*before) as f64;
+        let seconds = at.saturating_duration_since(*since).as_secs_f64();
+        if seconds > 0.0 { (requests / seconds * 10.0).round() / 10.0 } else { 0.0 }
+    }
+}
+
+/// Looks at the requests once a second.
+pub(crate) async fn sample(telemetry: Arc<Telemetry>, rate: Arc<Rate>) {
+    loop {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        rate.add(Instant::now(), telemetry.requests_total());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_looks_ten_seconds_back() {
+        let start = Instant::now();
+        let at = |seconds: u64| start + Duration::from_secs(seconds);
+        let rate = Rate::new(start);
+        assert_eq!(rate.per_second(start, 0), 0.0);
+        assert_eq!(rate.per_second(at(2), 5), 2.5);
+        for second in 1..=30 {
+            rate.add(at(second), second * 100);
+        }
+        assert_eq!(rate.per_second(at(31), 3100), 100.0);
+        assert_eq!(rate.per_second(at(41), 3100), 50.0);
+        assert_eq!(rate.per_second(at(41), 7), 0.0);
+    }
+
+    #[test]
+    fn long_errors_are_cut_between_lines() {
+        assert_eq!(cut("short\n".to_owned()), "short\n");
+        let long = "ä line\n".repeat(1000);
+        let kept = cut(long);
+        assert!(
+            kept.len() < ERROR_BYTES + 40 && kept.ends_with("line\n… (`weir check` tells all)\n"),
+            "{kept}"
+        );
+    }
+}
