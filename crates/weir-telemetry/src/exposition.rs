@@ -198,7 +198,7 @@ fn routes(page: &mut Page, telemetry: &Telemetry, lists: &Lists) {
     page.gauges("weir_requests_active", "Exchanges under way, tunnels included.", all, |c| &c.active);
     let duration = "From the first byte of a request to the last byte of its response. Without tunnels.";
     page.histograms("weir_request_duration_seconds", duration, all, |c| &c.duration);
-    let first_byte = "From sending a request to an upstream to the first byte of its answer.";
+    let first_byte = "From the last byte of a request to the first byte of the answer of the upstream.";
     page.histograms("weir_upstream_first_byte_seconds", first_byte, all, |c| &c.upstream_duration);
     let request = ("weir_request_body_bytes", "bytes", "Bytes of request bodies.");
     page.counters(request, all, |c| &c.request_bytes);
@@ -295,7 +295,8 @@ fn endpoint_attempts(page: &mut Page, telemetry: &Telemetry, all: &[Arc<Series<E
     let outcomes = ["answered", "failed"].map(|outcome| pair("outcome", outcome));
     let attempts = ("weir_endpoint_attempts", "", "Attempts at the endpoint that have ended, by outcome.");
     page.counters_by(attempts, all, &outcomes, |c, i| [&c.answered, &c.failed][i]);
-    let help = "From sending a request to the endpoint to the first byte of its answer, over all answers.";
+    let help =
+        "From the last byte of a request to the first byte of the answer of the endpoint, over all answers.";
     page.family(Kind::Counter("seconds"), "weir_endpoint_first_byte_seconds", help);
     for series in all {
         page.seconds(&series.labels, ns(series.totals().first_byte));

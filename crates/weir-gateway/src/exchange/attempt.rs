@@ -166,7 +166,7 @@ impl Exchange<'_> {
             let mut response = slot.take().unwrap_or_default();
             let failure = match waited {
                 Ok(()) if response.status() >= 200 || response.status() == 101 => {
-                    self.record.timing.first_byte = began.elapsed();
+                    self.record.timing.first_byte = upload.ended.unwrap_or(began).elapsed();
                     upstream.cells.attempt(Outcome::Answered);
                     active.get().cells.answer(self.record.timing.first_byte);
                     self.record.body_in = self.record.body_in.max(upload.relay.taken());
@@ -317,7 +317,7 @@ impl Exchange<'_> {
         };
         self.request_over = relay.is_finished();
         self.record.body_in = self.record.body_in.max(relay.taken());
-        Ok(Upload { relay, done: false, failed: false, heard: false, expects_continue })
+        Ok(Upload { relay, done: false, failed: false, heard: false, expects_continue, ended: None })
     }
 
     /// Remembers what was read behind the request's body.

@@ -27,6 +27,8 @@ pub(super) struct Upload {
     pub(super) heard: bool,
     /// The client waits for `100 Continue`, and none has been passed on.
     pub(super) expects_continue: bool,
+    /// When the last byte was written, if that took more than one go.
+    pub(super) ended: Option<Instant>,
 }
 
 impl Upload {
@@ -113,7 +115,9 @@ pub(super) async fn await_head(
                 }
                 if (upload.done || upload.failed) && steps.take().is_some() {
                     on = On::Response;
-                    client.deadline.set_within(Instant::now(), waits.response, waits.end_at());
+                    let now = Instant::now();
+                    upload.ended = upload.done.then_some(now);
+                    client.deadline.set_within(now, waits.response, waits.end_at());
                 }
             }
             // Lent only while there is something in it: a thousand exchanges that wait hold no buffer.

@@ -82,7 +82,8 @@ pub struct Timing {
     pub connect: Duration,
     /// In the TLS handshake with the endpoint. Of the last attempt.
     pub tls: Duration,
-    /// From sending the request to the first byte of the answer. Of the last attempt.
+    /// From the last byte of the request to the first byte of the answer; from its first byte where the answer came earlier. Of the
+    /// last attempt.
     pub first_byte: Duration,
     /// From the first byte of the request to the last byte of the response.
     pub total: Duration,

@@ -1,5 +1,6 @@
 //! What the gateway tells of itself: the access log and the metrics.
 
+use std::time::Instant;
 use weir_testkit::{Upstream, Weir, eventually};
 
 use crate::support::{OK_BODY, config_for};
@@ -45,6 +46,27 @@ fn one_line_for_each_exchange() {
     assert_eq!(line["endpoint"], upstream.address().to_string());
     assert_eq!((&line["status"], &line["attempts"]), (&200.into(), &1.into()), "{line}");
     assert!(line["total_us"].as_u64() >= line["first_byte_us"].as_u64(), "{line}");
+}
+
+#[test]
+fn a_slow_upload_is_no_slow_upstream() {
+    let upstream = Upstream::fixed(OK_BODY);
+    let weir = Weir::in_front_of_with(&upstream, LOG);
+    let mut client = weir.client();
+    client.send("POST /slow HTTP/1.1\r\nHost: weir.test\r\nContent-Length: 6\r\n\r\nabc");
+    eventually("the first half is on its way", || upstream.connections() == 1);
+    let paused = Instant::now();
+    let mut other = weir.client();
+    for _ in 0..50 {
+        other.get("/other").expect_status(200);
+    }
+    let pause = paused.elapsed().as_micros() as u64;
+    client.send("def");
+    client.read_response().expect_status(200);
+    let line: serde_json::Value = serde_json::from_str(&weir.wait_stdout("/slow")).unwrap();
+    let us = |field: &str| line[field].as_u64().unwrap_or_default();
+    // However slow the machine: the pause is in the total, and not in the time to the first byte.
+    assert!(us("first_byte_us") > 0 && us("total_us") - us("first_byte_us") >= pause, "{pause} in {line}");
 }
 
 #[test]
