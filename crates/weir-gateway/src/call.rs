@@ -6,7 +6,7 @@
 use crate::core::Core;
 use crate::error::{self, Cause};
 use crate::filter::{CallAnswer, CallRequest, CoreHandle, Job, Services, Task, Waiting};
-use crate::upstream::{Attempts, Connection, LocalUpstream, Race, connect};
+use crate::upstream::{Attempts, Connection, Failed, LocalUpstream, Race, Request, connect};
 use std::any::Any;
 use std::future::poll_fn;
 use std::rc::{Rc, Weak};
@@ -109,6 +109,7 @@ async fn call(
         match outcome {
             Ok((answer, keep)) => {
                 upstream.cells.attempt(Outcome::Answered);
+                upstream.note(&active, answer.status < 500);
                 if keep {
                     upstream.give_back(&active, connection, Instant::now());
                 }
@@ -116,6 +117,7 @@ async fn call(
             }
             Err(cause) => {
                 upstream.cells.attempt(outcome_of(cause));
+                upstream.note(&active, false);
                 // As in `exchange/attempt.rs`: the keep-alive race, and what HTTP/2 says was not looked at.
                 let h2 = connection.stream.h2();
                 let unseen = h2.as_ref().is_some_and(|stream| stream.is_refused());
@@ -123,9 +125,17 @@ async fn call(
                 let ended = !reset && *cause == error::UPSTREAM_CLOSED;
                 let raced = unseen || (ended && connection.reused && (idempotent || sent == 0));
                 let race = if reset { Race::Stream } else { Race::Connection };
-                if !raced || !attempts.raced(&active, race) {
-                    return Err(cause);
+                if raced && attempts.raced(&active, race) {
+                    continue;
                 }
+                let failed = match outcome_of(cause) {
+                    _ if unseen => Failed::RefusedStream,
+                    Outcome::Reset => Failed::Reset,
+                    Outcome::ResponseTimeout => Failed::Timeout,
+                    _ => return Err(cause),
+                };
+                let request = Request { idempotent, unseen: unseen || sent == 0, kept: true };
+                tokio::time::sleep(attempts.again(upstream, &active, failed, request).ok_or(cause)?).await;
             }
         }
     }

@@ -13,6 +13,7 @@
 //! Whatever stops an exchange on its way is a [`Stop`]; `respond.rs` alone turns it into an answer. One task drives both
 //! connections; an exchange ends on the snapshot it began with.
 
+mod again;
 mod attempt;
 mod hooks;
 mod local;

@@ -104,7 +104,9 @@ pub struct EndpointStatus {
 /// Why an endpoint is out of rotation.
 #[derive(Clone, Debug, Serialize)]
 pub struct OutOfRotation {
-    /// What happened last: the code of a cause.
+    /// `unreachable` or `ejected`.
+    pub reason: &'static str,
+    /// What happened last: the code of a cause, or the rule that ejected it.
     pub cause: &'static str,
     /// Since when, RFC 3339.
     pub since: String,
@@ -182,7 +184,8 @@ impl EndpointStatus {
             weight: endpoint.weight,
             healthy: endpoint.cells.healthy(),
             out: endpoint.health.out().map(|out| OutOfRotation {
-                cause: out.cause.code,
+                reason: out.reason.name(),
+                cause: out.cause,
                 since: timestamp(out.since),
                 until: timestamp(out.until),
             }),

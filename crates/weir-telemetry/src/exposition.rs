@@ -267,6 +267,9 @@ fn upstreams(page: &mut Page, telemetry: &Telemetry, lists: &Lists) {
     page.counters_by(attempts, all, &outcomes, |c, i| &c.attempts[i]);
     let retries = ("weir_upstream_retries", "", "Attempts after the first one of an exchange.");
     page.counters(retries, all, |c| &c.retries);
+    let refused =
+        ("weir_upstream_retries_refused", "", "Attempts that were wanted, and the budget was spent.");
+    page.counters(refused, all, |c| &c.retries_refused);
     let open = "Connections to the upstream open now, idle ones included.";
     page.gauges("weir_upstream_connections_open", open, all, |c| &c.connections_open);
     let idle = "Connections to the upstream that wait in the pool.";

@@ -169,6 +169,8 @@ pub struct UpstreamCells {
     pub pending: Gauge,
     /// Attempts after the first one of an exchange.
     pub retries: Counter,
+    /// Attempts that were wanted and not made: the budget was spent.
+    pub retries_refused: Counter,
 }
 
 impl UpstreamCells {

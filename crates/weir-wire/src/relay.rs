@@ -90,10 +90,6 @@ const BUFFER_BYTES: usize = 64 * 1024;
 /// written from where they were read.
 const COPY_BYTES: usize = 4 * 1024;
 
-/// How much of a body is kept for another attempt, in bytes. Of a larger one the beginning is gone when an upstream says
-/// that it has not looked at it. Small requests, calls of gRPC among them, fit.
-const KEPT_BYTES: usize = 16 * 1024;
-
 /// One direction of an exchange.
 #[derive(Debug)]
 pub struct Relay {
@@ -109,8 +105,9 @@ pub struct Relay {
     /// Where the body begins in `out`, and how long the head was.
     body: usize,
     head: u64,
-    /// What was written stays in `out`, so that it can be sent again.
+    /// What was written stays in `out`, so that it can be sent again, up to so many bytes.
     keeps: bool,
+    keeps_at_most: usize,
     /// Nothing is written: the whole body, at most so long, stays in `out`.
     gathers: Option<usize>,
     /// The watcher knows of the end, or of the pause that there is.
@@ -140,6 +137,7 @@ impl Relay {
             written: 0,
             direct: (0, 0),
             keeps: false,
+            keeps_at_most: 0,
             gathers: None,
             told_end: matches!(kind, BodyKind::Empty), // of no body it hears nothing
             told_pause: true,
@@ -157,9 +155,10 @@ impl Relay {
         self.gathers = Some(limit);
     }
 
-    /// Keeps what is written, while it is at most 16 KiB, for [`Relay::again`].
-    pub const fn keep(&mut self) {
+    /// Keeps what is written, while it is at most so many bytes, for [`Relay::again`].
+    pub const fn keep(&mut self, at_most: usize) {
         self.keeps = true;
+        self.keeps_at_most = at_most;
     }
 
     /// Keeps no longer.
@@ -316,7 +315,7 @@ impl Relay {
             self.direct.0 += wrote - of_out;
         }
         self.direct = (0, 0);
-        self.keeps &= self.out.len() - self.body <= KEPT_BYTES;
+        self.keeps &= self.out.len() - self.body <= self.keeps_at_most;
         if !self.keeps {
             self.out.clear();
             (self.written, self.body) = (0, 0);
@@ -379,7 +378,7 @@ impl Relay {
                     self.used = to;
                     self.taken += len as u64;
                     let last = self.reader.is_done();
-                    self.keeps &= self.taken <= KEPT_BYTES as u64;
+                    self.keeps &= self.taken <= self.keeps_at_most as u64;
                     let ends = last && self.framing == Framing::Length;
                     let seen = sees_pieces(&watch);
                     if seen {

@@ -24,8 +24,8 @@ pub use process::{
 };
 pub use route::{Consumer, Credentials, Match, Plan, Respond, Route, RouteTimeouts, Share, Split};
 pub use upstream::{
-    Balancer, Endpoint, Health, HostPolicy, Outlier, Probe, Retry, RetryOn, Upstream, UpstreamLimits,
-    UpstreamProtocol, UpstreamTimeouts, UpstreamTls,
+    Balancer, Endpoint, Health, HostPolicy, Outlier, Probe, Retry, RetryMethods, RetryOn, Upstream,
+    UpstreamLimits, UpstreamProtocol, UpstreamTimeouts, UpstreamTls,
 };
 pub use values::{FilePath, FilterNode, Named, Network, Output, Pairs};
 

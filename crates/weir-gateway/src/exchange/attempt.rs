@@ -1,17 +1,19 @@
 //! Phase 4: attempts at endpoints, until one answers with a response head.
 //!
-//! `upstream/attempts.rs` knows which endpoint is next. Repeated are only three things, and none can do harm: a connect that
+//! `upstream/attempts.rs` knows which endpoint is next. Repeated without a policy (`again.rs`) are only three things, and none can do harm: a connect that
 //! failed (another endpoint is tried); the keep-alive race: a *reused* connection that ends before any byte of a response, when the request is idempotent or no
 //! byte of it was written (RFC 9112 §9.3.1); and what an upstream says by HTTP/2 that it has not looked at (RFC 9113 §8.7).
 
+use super::again::is_well;
 use super::hooks::BodyWatch;
-use super::upload::{Failure, Upload, Waits, await_head, client_fault, upstream_failure};
+use super::upload::{Failure, Upload, Waits, await_head, client_fault, give_back, upstream_failure};
 use super::{Exchange, Routed, Stop, unless_gone};
 use crate::error::{self, Cause};
 use crate::forward::{self, ForwardingFields};
 use crate::grpc;
 use crate::upstream::{
-    Active, Attempts, ConnectError, Connection, LocalUpstream, Race, Wanted, complain, connect,
+    Active, Attempts, ConnectError, Connection, Failed, LocalUpstream, Protocol, Race, Request, Wanted,
+    complain, connect,
 };
 use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime};
@@ -35,11 +37,15 @@ pub(super) struct Attempt {
 /// Most interim responses to one request, in case an upstream never comes to the final one.
 const MAX_INTERIM: u32 = 16;
 
+/// How much of a request body is kept for what can be repeated without a policy. Small requests, calls of gRPC among
+/// them, fit.
+const KEPT_BYTES: usize = 16 * 1024;
+
 /// A connection that brought a response head.
-struct Answered {
-    connection: Connection,
-    response: Box<ResponseHead>,
-    upload: Upload,
+pub(super) struct Answered {
+    pub(super) connection: Connection,
+    pub(super) response: Box<ResponseHead>,
+    pub(super) upload: Upload,
 }
 
 impl Exchange<'_> {
@@ -49,6 +55,7 @@ impl Exchange<'_> {
         let upstream = &Rc::clone(&self.local.upstreams[routed.upstream]);
         let mut attempts = Attempts::new(upstream);
         loop {
+            let began = Instant::now();
             let mut active = attempts.next(upstream).map_err(Stop::refuse)?;
             self.record.endpoint = Some(active.place());
             self.record.attempts += 1;
@@ -60,30 +67,50 @@ impl Exchange<'_> {
                 Ok(connection) => connection,
                 Err(e) => {
                     self.attempt_ends(0, Some(e.cause));
+                    self.record.attempt_failed(&active, &e.cause.code, began);
                     attempts.unreached(upstream, &active, e).map_err(Stop::refuse)?;
                     continue;
                 }
             };
-            let sent = self.send(routed, upstream, &active, connection).await;
+            let sent = self.send(routed, upstream, &active, connection, began).await;
             match &sent {
                 Ok(answered) => self.attempt_ends(answered.response.status(), None),
                 Err(failure) => self.attempt_ends(0, Some(failure.cause())),
             }
             match sent {
-                Ok(Answered { connection, response, upload }) => {
-                    let upstream = Rc::clone(upstream);
-                    return Ok(Attempt {
-                        routed,
-                        upstream,
-                        active,
-                        connection,
-                        response,
-                        upload,
-                        reusable: false,
-                    });
+                Ok(mut answered) => {
+                    let pause = self.wants_another(routed, upstream, &active, &mut attempts, &answered);
+                    let Some(pause) = pause else {
+                        if answered.upload.keeps {
+                            answered.upload.relay.forget();
+                            give_back(self.client, &mut answered.upload);
+                        }
+                        let Answered { connection, response, upload } = answered;
+                        let (upstream, reusable) = (Rc::clone(upstream), false);
+                        return Ok(Attempt {
+                            routed,
+                            upstream,
+                            active,
+                            connection,
+                            response,
+                            upload,
+                            reusable,
+                        });
+                    };
+                    self.record.attempt_failed(&active, &answered.response.status(), began);
+                    self.discard(upstream, &active, answered);
+                    self.pause(pause).await?;
                 }
-                Err(Failure::Upstream { raced: Some(race), .. }) if attempts.raced(&active, race) => {}
-                Err(Failure::Upstream { cause, .. }) => return Err(Stop::refuse(cause)),
+                Err(Failure::Upstream { raced: Some(race), cause, .. }) if attempts.raced(&active, race) => {
+                    self.record.attempt_failed(&active, &cause.code, began);
+                }
+                Err(Failure::Upstream { cause, lost, .. }) => {
+                    self.record.attempt_failed(&active, &cause.code, began);
+                    let again =
+                        lost.and_then(|(failed, sent)| attempts.again(upstream, &active, failed, sent));
+                    let pause = again.and_then(|pause| self.in_time(routed, upstream, pause));
+                    self.pause(pause.ok_or_else(|| Stop::refuse(cause))?).await?;
+                }
                 Err(Failure::Client(stop)) => return Err(stop),
             }
         }
@@ -130,15 +157,14 @@ impl Exchange<'_> {
         Some(route.exchange_timeout.unwrap_or(of_upstream)).filter(|limit| !limit.is_zero())
     }
 
-    /// Tells a gRPC upstream of our own deadline, where that is shorter than the client's.
+    /// Tells a gRPC upstream what is left of the deadline, where that is our own or where time was spent on other attempts.
     fn shorten_grpc_timeout(&mut self, routed: Routed, of_upstream: Duration) {
-        let (Some(asked), Some(own)) = (self.grpc_timeout, self.own_limit(routed, of_upstream)) else {
-            return;
-        };
-        if own < asked
+        let Some(asked) = self.grpc_timeout else { return };
+        let limit = self.own_limit(routed, of_upstream).map_or(asked, |own| own.min(asked));
+        if (limit < asked || self.record.attempts > 1)
             && let Ok(name) = FieldName::new("grpc-timeout")
         {
-            let left = own.saturating_sub(self.record.started.elapsed());
+            let left = limit.saturating_sub(self.record.started.elapsed());
             let _ = self.head.headers.insert(&name, grpc::write_timeout(left).as_bytes()); // digits and a letter
         }
     }
@@ -150,11 +176,14 @@ impl Exchange<'_> {
         upstream: &LocalUpstream,
         active: &Active,
         mut connection: Connection,
+        attempt: Instant,
     ) -> Result<Answered, Failure> {
         let spec = &upstream.spec;
         let mut upload = self.begin_upload(routed, spec, active, &connection)?;
-        let began = Instant::now();
-        let wait = self.waits(routed, spec, began, connection.stream.h2().is_some());
+        // A connection from the pool took no time: one look at the clock is enough.
+        let pooled = spec.protocol == Protocol::Http1 && spec.gate.is_none() && connection.reused;
+        let began = if pooled { attempt } else { Instant::now() };
+        let wait = self.waits(routed, spec, (attempt, began), connection.stream.h2().is_some());
         let _waiting = self.client.handle.wait();
         let mut slot: Option<Box<ResponseHead>> = None;
         for _ in 0..MAX_INTERIM {
@@ -169,9 +198,10 @@ impl Exchange<'_> {
                     self.record.timing.first_byte = upload.ended.unwrap_or(began).elapsed();
                     upstream.cells.attempt(Outcome::Answered);
                     active.get().cells.answer(self.record.timing.first_byte);
+                    upstream.note(active, is_well(response.status(), &response.headers, self.grpc));
                     self.record.body_in = self.record.body_in.max(upload.relay.taken());
                     if response.status() == 101 && (self.head.upgrade().is_none() || !upload.done) {
-                        return Err(Failure::Upstream { cause: &error::UPGRADE_REFUSED, raced: None });
+                        return Err(upstream_failure(&error::UPGRADE_REFUSED));
                     }
                     return Ok(Answered { connection, response, upload });
                 }
@@ -191,14 +221,25 @@ impl Exchange<'_> {
             self.keep_what_follows(&upload);
             self.client.core.give_response(response);
             let failure = self.judge(failure, upstream, active, &connection, &upload);
-            self.unsent =
-                matches!(failure, Failure::Upstream { raced: Some(_), .. }).then(|| Box::new(upload.relay));
+            let may_repeat = |raced: &Option<Race>| raced.is_some() || spec.retry.is_some();
+            let repeat = matches!(&failure, Failure::Upstream { raced, .. } if may_repeat(raced));
+            self.unsent = repeat.then(|| Box::new(upload.relay));
             return Err(failure);
         }
-        Err(Failure::Upstream { cause: &error::BAD_RESPONSE, raced: None })
+        Err(upstream_failure(&error::BAD_RESPONSE))
     }
 
-    fn waits(&self, routed: Routed, spec: &crate::upstream::Upstream, began: Instant, h2: bool) -> Waits {
+    /// `attempt` and `began`: when the attempt began, and when there was a connection.
+    fn waits(
+        &self,
+        routed: Routed,
+        spec: &crate::upstream::Upstream,
+        (attempt, began): (Instant, Instant),
+        h2: bool,
+    ) -> Waits {
+        let per_try = spec.retry.as_ref().and_then(|retry| attempt.checked_add(retry.per_try?));
+        let per_try = per_try.map(|at| (at, &error::RESPONSE_TIMEOUT));
+        let end = self.end(routed, spec.timeouts.exchange);
         let route = &self.local.routes[routed.route].handling;
         let of_client = &self.client.listener.spec.timeouts;
         let waits = Waits {
@@ -208,7 +249,7 @@ impl Exchange<'_> {
             upstream_body: spec.timeouts.body,
             began,
             limits: self.local.snapshot.head_limits,
-            end: self.end(routed, spec.timeouts.exchange),
+            end: end.into_iter().chain(per_try).min_by_key(|(at, _)| *at),
         };
         if !(self.grpc && h2) {
             return waits; // who only says that it is gRPC gets no longer waits
@@ -246,12 +287,27 @@ impl Exchange<'_> {
         let repeatable = upload.relay.is_repeatable() && !upload.heard;
         let raced = repeatable && (unseen || (ended && connection.reused && harmless));
         let raced = raced.then_some(if reset { Race::Stream } else { Race::Connection });
+        let failed = match cause.code {
+            _ if unseen => Some(Failed::RefusedStream),
+            "response_timeout" => Some(Failed::Timeout),
+            "upstream_closed" | "upstream_reset" => Some(Failed::Reset),
+            _ => None,
+        };
+        let sent = Request {
+            idempotent: self.head.method().is_idempotent(),
+            unseen: unseen || upload.relay.sent() == 0,
+            kept: repeatable,
+        };
+        // The client's own deadline blames nobody.
+        if raced.is_none() && *cause != error::GRPC_TIMEOUT {
+            upstream.note(active, false);
+        }
         if raced.is_none() {
             let index = self.client.core.cells.cause_index(cause.code);
             active.get().cells.fail(index, SystemTime::now());
             complain(&upstream.spec.name, &active.get().endpoint.label, cause, &cause.meaning);
         }
-        Failure::Upstream { cause, raced }
+        Failure::Upstream { cause, raced, lost: failed.map(|failed| (failed, sent)) }
     }
 
     /// Writes the head into the upload and takes what came of the body already.
@@ -281,6 +337,8 @@ impl Exchange<'_> {
             self.forwarded.as_deref().map_or(ForwardingFields::Own(client), ForwardingFields::Chained);
         forward::write_head(&mut self.head, fields, &spec.host, endpoint, framing, &mut out);
         let expects_continue = self.head.expects_continue();
+        let idempotent = self.head.method().is_idempotent();
+        let keeps = spec.retry.as_ref().is_some_and(|retry| idempotent || retry.all_methods);
         let whole = self.cx.as_ref().and_then(|cx| cx.request_whole.clone());
         let relay = match (self.unsent.take(), whole) {
             // What a filter had whole is sent from where it is held, as often as need be.
@@ -300,10 +358,12 @@ impl Exchange<'_> {
             (None, _) => {
                 let mut relay = Relay::new(kind, framing, out);
                 // Whatever may be sent again: see `judge`.
-                if kind != BodyKind::Empty
-                    && (h2 || (connection.reused && self.head.method().is_idempotent()))
-                {
-                    relay.keep();
+                if kind != BodyKind::Empty {
+                    let kept = spec.retry.as_ref().filter(|_| keeps).map(|retry| retry.body);
+                    let raced = h2 || (connection.reused && self.head.method().is_idempotent());
+                    if let Some(bytes) = kept.or(raced.then_some(KEPT_BYTES)) {
+                        relay.keep(bytes);
+                    }
                 }
                 let mut watch = BodyWatch::new(&self.local, &self.ran, self.cx.as_mut(), 0);
                 let primed = relay.prime(self.head.rest(), watch.active());
@@ -317,7 +377,7 @@ impl Exchange<'_> {
         };
         self.request_over = relay.is_finished();
         self.record.body_in = self.record.body_in.max(relay.taken());
-        Ok(Upload { relay, done: false, failed: false, heard: false, expects_continue, ended: None })
+        Ok(Upload { relay, done: false, failed: false, heard: false, keeps, expects_continue, ended: None })
     }
 
     /// Remembers what was read behind the request's body.

@@ -4,8 +4,9 @@ use super::{Exchange, Next, Phase};
 use crate::error::{self, Cause};
 use crate::filter::{Cx, End, Hooks};
 use crate::id;
-use crate::upstream::LocalEndpoint;
+use crate::upstream::{Active, LocalEndpoint};
 use smallvec::SmallVec;
+use std::fmt::{self, Write as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime};
@@ -21,6 +22,8 @@ pub(super) struct Record {
     pub(super) upstream: Option<usize>,
     pub(super) endpoint: Option<(Rc<[LocalEndpoint]>, usize)>,
     pub(super) attempts: u32,
+    /// Those that failed: endpoint, cause or status, and time of each.
+    pub(super) failed_attempts: String,
     pub(super) status: u16,
     pub(super) cause: Option<&'static Cause>,
     /// Bytes of the request's body.
@@ -45,6 +48,7 @@ impl Record {
             upstream: None,
             endpoint: None,
             attempts: 0,
+            failed_attempts: String::new(),
             status: 0,
             cause: None,
             body_in: 0,
@@ -55,6 +59,14 @@ impl Record {
             response_fields: Vec::new(),
             timing: Timing::default(),
         }
+    }
+
+    /// Notes an attempt that failed.
+    pub(super) fn attempt_failed(&mut self, active: &Active, what: &dyn fmt::Display, began: Instant) {
+        let comma = if self.failed_attempts.is_empty() { "" } else { ", " };
+        let ms = began.elapsed().as_secs_f32() * 1000.0;
+        let label = &active.get().endpoint.label;
+        let _ = write!(self.failed_attempts, "{comma}{label} {what} {ms:.1}ms"); // a String takes all
     }
 
     /// Notes the time that filters took, for the access log; without either it is not worth a look at the clock.
@@ -258,6 +270,7 @@ impl Exchange<'_> {
             upstream: record.upstream.map_or("", |upstream| &snapshot.upstreams[upstream].name),
             endpoint: record.endpoint.as_ref().map_or("", |(list, i)| &list[*i].endpoint.label),
             attempts: record.attempts,
+            failed_attempts: &record.failed_attempts,
             status: record.status,
             cause: record.cause.map_or("", |cause| cause.code),
             bytes_in: self.head.wire_len() as u64 + record.body_in,

@@ -7,7 +7,7 @@ use super::hooks::{BodyWatch, Direction};
 use super::{Exchange, Stop};
 use crate::client::Client;
 use crate::error::{self, Cause};
-use crate::upstream::{Connection, Race};
+use crate::upstream::{Connection, Failed, Race, Request};
 use std::future::poll_fn;
 use std::io;
 use std::task::Poll;
@@ -25,6 +25,8 @@ pub(super) struct Upload {
     pub(super) failed: bool,
     /// A byte of a response came: the attempt can no more be taken for one that the upstream never saw.
     pub(super) heard: bool,
+    /// The request may be sent again after an answer too: what was sent of it is kept until then.
+    pub(super) keeps: bool,
     /// The client waits for `100 Continue`, and none has been passed on.
     pub(super) expects_continue: bool,
     /// When the last byte was written, if that took more than one go.
@@ -42,8 +44,9 @@ impl Upload {
 pub(super) enum Failure {
     /// The client's side is at fault, or a filter refused: no upstream can help.
     Client(Stop),
-    /// The upstream's connection ended or failed. `raced`: the keep-alive race, and it may be repeated.
-    Upstream { cause: &'static Cause, raced: Option<Race> },
+    /// The upstream's connection ended or failed. `raced`: the keep-alive race, and it may be repeated. `lost`: what a policy
+    /// of retries must know.
+    Upstream { cause: &'static Cause, raced: Option<Race>, lost: Option<(Failed, Request)> },
 }
 
 impl Failure {
@@ -141,7 +144,7 @@ pub(super) async fn await_head(
                 }
                 Poll::Ready(Ok(0)) => return Poll::Ready(Err(upstream_failure(&error::BAD_RESPONSE))),
                 Poll::Ready(Ok(_)) => {
-                    if !std::mem::replace(&mut upload.heard, true) {
+                    if !std::mem::replace(&mut upload.heard, true) && !upload.keeps {
                         upload.relay.forget();
                         give_back(client, upload);
                     }
@@ -252,7 +255,7 @@ impl Exchange<'_> {
 }
 
 /// Gives the buffer of a request back that was sent, and need not be sent again.
-fn give_back(client: &Client, upload: &mut Upload) {
+pub(super) fn give_back(client: &Client, upload: &mut Upload) {
     if upload.done
         && let Some(buffer) = upload.relay.take_buffer()
     {
@@ -294,7 +297,7 @@ fn arm(client: &mut Client, relay: &Relay, waits: &Waits) -> On {
 }
 
 pub(super) const fn upstream_failure(cause: &'static Cause) -> Failure {
-    Failure::Upstream { cause, raced: None }
+    Failure::Upstream { cause, raced: None, lost: None }
 }
 
 fn bad_response(e: &weir_h1::Error) -> Failure {

@@ -1,15 +1,17 @@
 //! The attempts of one request: which endpoint gets the next one, and whether there is a next one.
 //!
 //! Repeated without being asked is only what can do no harm: a connect that failed, for any method, at another endpoint; and
-//! the keep-alive race. Whoever attempts says what came of it; nothing here reads or writes a connection.
+//! the keep-alive race. What else is repeated `retry` decides. Whoever attempts says what came of it; nothing here reads or writes a connection.
 
 use super::connect::{Wanted, try_again};
 use super::connection::ConnectError;
 use super::endpoint::{Active, LocalEndpoint};
 use super::excluded::Excluded;
 use super::local::LocalUpstream;
+use super::retry::{Counted, Failed, Granted, Request};
 use crate::error::{self, Cause};
 use std::rc::Rc;
+use std::time::Duration;
 
 /// The attempts of one request.
 pub(crate) struct Attempts {
@@ -24,6 +26,13 @@ pub(crate) struct Attempts {
     races: u32,
     /// Whether the next connection must not be from the pool.
     fresh: bool,
+    /// Attempts that reached an endpoint, but for races.
+    made: u32,
+    retries: u32,
+    /// Where the next attempt goes, if that is known already.
+    next: Option<usize>,
+    granted: Option<Granted>,
+    _counted: Option<Counted>,
 }
 
 /// A connection that ended before any byte of a response, or a stream that the upstream has not looked at.
@@ -52,6 +61,11 @@ impl Attempts {
             timed_out: 0,
             races: 0,
             fresh: false,
+            made: 0,
+            retries: 0,
+            next: None,
+            granted: None,
+            _counted: upstream.spec.retry.as_ref().map(|retry| retry.budget.enter()),
         }
     }
 
@@ -59,16 +73,18 @@ impl Attempts {
     ///
     /// # Errors
     /// Why there is none: no endpoint is left.
-    pub(crate) fn next(&self, upstream: &Rc<LocalUpstream>) -> Result<Active, &'static Cause> {
-        let mut chosen = None;
-        if !self.failed.is_empty() {
+    pub(crate) fn next(&mut self, upstream: &Rc<LocalUpstream>) -> Result<Active, &'static Cause> {
+        let mut chosen = self.next.take();
+        if chosen.is_none() && !self.failed.is_empty() {
             chosen = upstream.pick_in_rotation(&self.endpoints, &self.failed.union(&self.unreached));
         }
         let chosen = chosen.or_else(|| upstream.pick(&self.endpoints, &self.unreached));
         while let Some(index) = upstream.take_trial() {
             try_again(upstream, &self.endpoints, index);
         }
-        chosen.map(|index| Active::new(&self.endpoints, index)).ok_or(self.last)
+        let index = chosen.ok_or(self.last)?;
+        self.made += 1;
+        Ok(Active::new(&self.endpoints, index))
     }
 
     /// What the next attempt needs of a connection. `once`: the request must not be sent twice.
@@ -86,6 +102,7 @@ impl Attempts {
         active: &Active,
         e: ConnectError,
     ) -> Result<(), &'static Cause> {
+        self.made -= 1;
         if let Some(outcome) = e.outcome {
             upstream.cells.attempt(outcome);
         }
@@ -105,10 +122,42 @@ impl Attempts {
     #[must_use]
     pub(crate) fn raced(&mut self, active: &Active, race: Race) -> bool {
         self.races += 1;
+        self.made -= 1;
         self.fresh = self.races > MAX_RACES && race == Race::Connection;
         if race == Race::Connection {
             self.failed.insert(active.index());
         }
         self.races <= MAX_RACES + 1
+    }
+
+    /// Notes that an attempt failed; tells after which pause the next one follows, if one does.
+    pub(crate) fn again(
+        &mut self,
+        upstream: &LocalUpstream,
+        active: &Active,
+        failed: Failed,
+        request: Request,
+    ) -> Option<Duration> {
+        let retry = upstream.spec.retry.as_ref()?;
+        if !retry.wants(failed, request, self.made) {
+            return None;
+        }
+        self.failed.insert(active.index());
+        // At another endpoint there is nothing to wait for.
+        let other = upstream.pick_in_rotation(&self.endpoints, &self.failed.union(&self.unreached));
+        let pause = match other {
+            Some(_) => Duration::ZERO,
+            None => retry.pause(failed, self.retries, upstream.resources.random())?,
+        };
+        self.granted = None; // its place is free for the next
+        self.granted = retry.budget.grant();
+        if self.granted.is_none() {
+            upstream.cells.retries_refused.inc();
+            return None;
+        }
+        self.next = other;
+        self.retries += 1;
+        self.fresh = false;
+        Some(pause)
     }
 }

@@ -12,11 +12,14 @@
 //!                                    └──────│─── failed: twice as long ──┘   (at most 30 s)
 //! ```
 //!
+//! One that answers badly is ejected where there is a policy for it (`outlier`), and comes back when its time is over.
+//!
 //! Where all endpoints of an upstream are avoided, requests dial themselves, but an endpoint at most once in
 //! [`BETWEEN_DIALS`]: whoever comes between is refused at once, and a service that comes back is found within that time.
 
+use super::outlier::{Outlier, Tally};
 use crate::error::Cause;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 use weir_telemetry::{EndpointId, log};
@@ -41,6 +44,9 @@ pub(crate) struct Health {
     due: AtomicU64,
     /// Until then nobody dials it while it is out, on [`clock`].
     no_dial_before: AtomicU64,
+    /// Whether it is out for its answers: it can be connected to.
+    ejected: AtomicBool,
+    tally: Tally,
     state: Mutex<State>,
     upstream: Arc<str>,
     label: Arc<str>,
@@ -52,19 +58,39 @@ struct State {
     out: Option<Out>,
     /// How often in a row it was avoided, and when it was last well again.
     failures: u32,
+    ejections: u32,
     well_since: Option<Instant>,
 }
 
 /// Why an endpoint is out of rotation.
 #[derive(Clone, Debug)]
 pub(crate) struct Out {
-    /// What happened last.
-    pub(crate) cause: &'static Cause,
+    pub(crate) reason: Reason,
+    /// What happened last: the code of a cause, or the rule that ejected it.
+    pub(crate) cause: &'static str,
     pub(crate) since: SystemTime,
     /// When it is tried again.
     pub(crate) until: SystemTime,
     began: Instant,
     due: Instant,
+}
+
+/// Why an endpoint is out of rotation, in a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reason {
+    /// It answered badly.
+    Ejected,
+    /// It cannot be connected to.
+    Unreachable,
+}
+
+impl Reason {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Ejected => "ejected",
+            Self::Unreachable => "unreachable",
+        }
+    }
 }
 
 /// A number that grows whenever any endpoint leaves or enters rotation. On a line of its own.
@@ -88,8 +114,8 @@ pub(super) fn clock(now: Instant) -> u64 {
 impl Health {
     pub(crate) fn new(upstream: Arc<str>, label: Arc<str>, cells: EndpointId) -> Arc<Self> {
         clock(Instant::now()); // so that it started before whatever is measured by it
-        let (due, no_dial_before, state) = Default::default();
-        Arc::new(Self { due, no_dial_before, state, upstream, label, cells })
+        let (due, no_dial_before, ejected, tally, state) = Default::default();
+        Arc::new(Self { due, no_dial_before, ejected, tally, state, upstream, label, cells })
     }
 
     /// Why it is out of rotation, if it is.
@@ -110,9 +136,14 @@ impl Health {
         self.due.load(Ordering::Acquire) != 0
     }
 
+    /// Whether it is out for its answers only.
+    pub(super) fn is_ejected(&self) -> bool {
+        self.is_out() && self.ejected.load(Ordering::Relaxed)
+    }
+
     /// Whether it may be dialled now. While it is avoided, one in [`BETWEEN_DIALS`] may.
     pub(super) fn may_dial(&self, now: Instant) -> bool {
-        !self.is_out() || self.claim(now, BETWEEN_DIALS)
+        !self.is_out() || self.is_ejected() || self.claim(now, BETWEEN_DIALS)
     }
 
     /// The right to find out whether it can be connected to again: once its time is over, one at a time, each for as long
@@ -137,9 +168,65 @@ impl Health {
     /// A connection was made: it is back.
     #[inline]
     pub(super) fn connected(&self, now: Instant) {
-        if self.is_out() {
+        if self.is_out() && !self.is_ejected() {
             self.enter(now);
         }
+    }
+
+    /// Counts an answer where there is a policy for it. `others`: how many endpoints are out, and of how many.
+    pub(super) fn answered(
+        &self,
+        ok: bool,
+        policy: &Outlier,
+        now: Instant,
+        others: impl FnOnce() -> (usize, usize),
+    ) {
+        let Some(rule) = self.tally.note(ok, policy, clock(now)) else { return };
+        if self.is_out() {
+            return;
+        }
+        let (out, of) = others();
+        if !policy.may_eject(out, of) {
+            return;
+        }
+        let mut state = self.state();
+        if state.out.is_some() {
+            return; // another core was first
+        }
+        self.tally.clear();
+        state.forgive(now);
+        state.ejections += 1;
+        let wait = policy.ejected_for(state.ejections);
+        self.ejected.store(true, Ordering::Relaxed);
+        self.leave(&mut state, Reason::Ejected, rule, (SystemTime::now(), now), now + wait);
+    }
+
+    /// Takes it out, or changes until when.
+    fn leave(
+        &self,
+        state: &mut State,
+        reason: Reason,
+        cause: &'static str,
+        (since, began): (SystemTime, Instant),
+        due: Instant,
+    ) {
+        let was_in = state.out.is_none();
+        let until = SystemTime::now() + due.saturating_duration_since(Instant::now());
+        state.out = Some(Out { reason, cause, since, until, began, due });
+        self.due.store(clock(due), Ordering::Release);
+        if was_in {
+            self.cells.set_healthy(false);
+            log::warn(
+                "endpoint out of rotation",
+                &[
+                    ("upstream", &self.upstream),
+                    ("endpoint", &self.label),
+                    ("reason", &reason.name()),
+                    ("cause", &cause),
+                ],
+            );
+        }
+        CHANGES.0.fetch_add(1, Ordering::Release);
     }
 
     /// No connection could be made.
@@ -148,34 +235,25 @@ impl Health {
         self.no_dial_before.store(clock(now + BETWEEN_DIALS), Ordering::Relaxed);
         let began = match &mut state.out {
             // Others dialled at the same time, or all endpoints are out: that is no further failure.
-            Some(out) if now < out.due => return out.cause = cause,
+            Some(out) if now < out.due && out.reason == Reason::Unreachable => return out.cause = cause.code,
             Some(out) => (out.since, out.began),
             None => (SystemTime::now(), now),
         };
-        let forgiven = state.well_since.is_some_and(|since| now.duration_since(since) >= FORGIVEN);
-        if state.out.is_none() && forgiven {
-            state.failures = 0;
+        if state.out.is_none() {
+            state.forgive(now);
         }
         let wait = AVOIDED.saturating_mul(1 << state.failures.min(16)).min(AVOIDED_AT_MOST);
         state.failures += 1;
-        let was_in = state.out.is_none();
-        let until = SystemTime::now() + wait;
-        state.out = Some(Out { cause, since: began.0, until, began: began.1, due: now + wait });
-        self.due.store(clock(now + wait), Ordering::Release);
-        if was_in {
-            self.cells.set_healthy(false);
-            log::warn(
-                "endpoint out of rotation",
-                &[("upstream", &self.upstream), ("endpoint", &self.label), ("cause", &cause.code)],
-            );
-        }
-        CHANGES.0.fetch_add(1, Ordering::Release);
+        self.ejected.store(false, Ordering::Relaxed);
+        self.leave(&mut state, Reason::Unreachable, cause.code, began, now + wait);
     }
 
     /// Puts it back into rotation.
     pub(super) fn enter(&self, now: Instant) {
         let mut state = self.state();
         let Some(out) = state.out.take() else { return };
+        self.tally.clear();
+        self.ejected.store(false, Ordering::Relaxed);
         state.well_since = Some(now);
         self.due.store(0, Ordering::Release);
         self.no_dial_before.store(0, Ordering::Relaxed);
@@ -194,6 +272,15 @@ impl Health {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// What was long ago is forgotten.
+    fn forgive(&mut self, now: Instant) {
+        if self.well_since.is_some_and(|since| now.saturating_duration_since(since) >= FORGIVEN) {
+            (self.failures, self.ejections) = (0, 0);
+        }
     }
 }
 
@@ -262,5 +349,28 @@ mod tests {
         let out = changes();
         health.connected(now);
         assert!(out > before && changes() > out);
+    }
+
+    #[test]
+    fn one_that_is_ejected_comes_back_in_time_and_not_by_a_connect() {
+        let (health, now) = (health(), Instant::now());
+        let policy =
+            Outlier { errors: 2, window: AVOIDED_AT_MOST, rate: None, eject: 10 * AVOIDED, max: 0.5 };
+        let fail = || health.answered(false, &policy, now, || (0, 3));
+        fail();
+        assert!(!health.is_out());
+        fail();
+        assert!(health.is_ejected() && health.may_dial(now) && health.may_dial(now));
+        assert_eq!(
+            health.out().map(|out| (out.reason, out.cause)),
+            Some((Reason::Ejected, "errors_in_a_row"))
+        );
+        health.connected(now);
+        assert!(health.is_ejected(), "it takes connections, and answers badly");
+        health.enter(now);
+        assert!(!health.is_out());
+        fail();
+        fail();
+        assert_eq!((health.due().unwrap() - clock(now)) / 1000, 20, "twice as long");
     }
 }

@@ -123,6 +123,15 @@ impl LocalUpstream {
         }
     }
 
+    /// Notes whether an endpoint answered well, where somebody wants to know.
+    pub(crate) fn note(&self, active: &Active, ok: bool) {
+        let Some(policy) = &self.spec.outlier else { return };
+        active.get().endpoint.health.answered(ok, policy, Instant::now(), || {
+            let list = self.spec.published.list();
+            (list.iter().filter(|e| e.health.is_out()).count(), list.len())
+        });
+    }
+
     /// An endpoint that is to be tried in the background, by its index in the list now.
     pub(super) fn take_trial(&self) -> Option<usize> {
         self.rotation.take_trial()

@@ -10,11 +10,13 @@
 //!   open       dials, greets, counts what fails
 //!    local     the upstream as one core has it: endpoints, balancer, those who wait
 //!     spec     the upstream as compiled      rotation   which endpoints are out, as one core knows it
+//!     retry    whether a failed attempt is made again, and the budget for that
 //!     gate     limits that are exact for the process
 //!     balance/ which endpoint is chosen      discover/  which endpoints there are
 //!     resources  what a core lends: pools by key, cells, random numbers
 //!      endpoint   an address, shared by all cores; its pool and counts on one core
 //!       health    whether it is in rotation, exact for the process
+//!        outlier  when an endpoint that answers badly is ejected
 //!       pool      idle connections that carry one exchange at a time
 //!        shared   connections of HTTP/2
 //!         connection
@@ -31,8 +33,10 @@ mod gate;
 mod health;
 mod local;
 mod open;
+mod outlier;
 mod pool;
 mod resources;
+mod retry;
 mod rotation;
 mod shared;
 mod spec;
@@ -44,5 +48,7 @@ pub(crate) use endpoint::{Active, Endpoint, LocalEndpoint, Published, complain};
 pub(crate) use gate::Gate;
 pub(crate) use health::Health;
 pub(crate) use local::LocalUpstream;
+pub(crate) use outlier::Outlier;
 pub(crate) use resources::Resources;
+pub(crate) use retry::{Budget, Conditions, Failed, Request, Retry};
 pub(crate) use spec::{HostPolicy, Protocol, Timeouts, Upstream};

@@ -39,6 +39,11 @@ impl Resources {
         self.pools.borrow_mut().retain(|_, pool| pool.strong_count() > 0);
     }
 
+    /// Any number.
+    pub(super) fn random(&self) -> u32 {
+        (self.random.borrow_mut().next() >> 32) as u32
+    }
+
     /// A seed for random numbers of somebody else's.
     pub(super) fn seed(&self) -> u64 {
         self.random.borrow_mut().next()

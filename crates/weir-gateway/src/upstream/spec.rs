@@ -4,6 +4,8 @@ use super::balance;
 use super::discover::dns;
 use super::endpoint::Published;
 use super::gate::Gate;
+use super::outlier::Outlier;
+use super::retry::Retry;
 use std::sync::Arc;
 use std::time::Duration;
 use weir_telemetry::UpstreamId;
@@ -30,6 +32,8 @@ pub(crate) struct Upstream {
     /// Longest response head by HTTP/2, in bytes.
     pub(crate) head_bytes: u32,
     pub(crate) gate: Option<Arc<Gate>>,
+    pub(crate) retry: Option<Retry>,
+    pub(crate) outlier: Option<Outlier>,
     pub(crate) cells: UpstreamId,
 }
 

@@ -43,6 +43,8 @@ pub struct Entry<'a> {
     pub endpoint: &'a str,
     /// How many attempts were made.
     pub attempts: u32,
+    /// The attempts that failed: endpoint, cause or status, and time of each.
+    pub failed_attempts: &'a str,
     /// The status sent to the client; 0 if none was.
     pub status: u16,
     /// Why the gateway itself answered.
@@ -106,6 +108,7 @@ impl Default for Entry<'_> {
             upstream: "",
             endpoint: "",
             attempts: 0,
+            failed_attempts: "",
             status: 0,
             cause: "",
             bytes_in: 0,
@@ -143,6 +146,7 @@ pub enum Field {
     Upstream,
     Endpoint,
     Attempts,
+    FailedAttempts,
     Status,
     Cause,
     BytesIn,
@@ -165,7 +169,7 @@ pub enum Field {
 impl Field {
     /// Every field, in the order of a JSON line. JSON has no `path` and no `query`: `uri` is both. Nor has it `time_clf` and
     /// `body_bytes_out`, which are there for the preset `combined`.
-    pub const ALL: [(Self, &'static str); 33] = [
+    pub const ALL: [(Self, &'static str); 34] = [
         (Self::Time, "time"),
         (Self::TimeClf, "time_clf"),
         (Self::RequestId, "request_id"),
@@ -182,6 +186,7 @@ impl Field {
         (Self::Upstream, "upstream"),
         (Self::Endpoint, "endpoint"),
         (Self::Attempts, "attempts"),
+        (Self::FailedAttempts, "failed_attempts"),
         (Self::Status, "status"),
         (Self::Cause, "cause"),
         (Self::BytesIn, "bytes_in"),
@@ -240,6 +245,7 @@ impl Entry<'_> {
             Field::Upstream => text(self.upstream.as_bytes()),
             Field::Endpoint => text(self.endpoint.as_bytes()),
             Field::Attempts => some(self.attempts.into()),
+            Field::FailedAttempts => text(self.failed_attempts.as_bytes()),
             Field::Status => some(self.status.into()),
             Field::Cause => text(self.cause.as_bytes()),
             Field::BytesIn => Value::Number(self.bytes_in),

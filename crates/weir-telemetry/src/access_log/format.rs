@@ -276,7 +276,7 @@ fn json(entry: &Entry<'_>, headers: &[Vec<u8>], stamp: &mut Stamp, out: &mut Vec
 }
 
 /// The fields of a JSON line after `time`, with their keys as they are written before a text; a number has no quote.
-static KEYS: [(Field, &[u8]); 28] = [
+static KEYS: [(Field, &[u8]); 29] = [
     (Field::RequestId, b",\"request_id\":\""),
     (Field::Client, b",\"client\":\""),
     (Field::Peer, b",\"peer\":\""),
@@ -289,6 +289,7 @@ static KEYS: [(Field, &[u8]); 28] = [
     (Field::Upstream, b",\"upstream\":\""),
     (Field::Endpoint, b",\"endpoint\":\""),
     (Field::Attempts, b",\"attempts\":\""),
+    (Field::FailedAttempts, b",\"failed_attempts\":\""),
     (Field::Status, b",\"status\":\""),
     (Field::Cause, b",\"cause\":\""),
     (Field::BytesIn, b",\"bytes_in\":\""),

@@ -64,6 +64,7 @@ fn full() -> Entry<'static> {
         upstream: "orders_v1",
         endpoint: "127.0.0.1:8000",
         attempts: 2,
+        failed_attempts: "127.0.0.1:3000 503 1.2ms",
         status: 502,
         cause: "connect_refused",
         bytes_in: 120,
@@ -94,7 +95,7 @@ fn a_full_json_line() {
         "{\"time\":\"2024-02-29T00:00:00.042Z\",\"request_id\":\"01JAZ\",\"client\":\"2001:db8::1\",\
          \"peer\":\"10.0.0.9:51234\",\"listener\":\"web\",\"method\":\"GET\",\"host\":\"api.example.com\",\
          \"uri\":\"/a b?x=1\",\"protocol\":\"HTTP/1.1\",\"route\":\"orders\",\"upstream\":\"orders_v1\",\
-         \"endpoint\":\"127.0.0.1:8000\",\"attempts\":2,\"status\":502,\"cause\":\"connect_refused\",\"bytes_in\":120,\
+         \"endpoint\":\"127.0.0.1:8000\",\"attempts\":2,\"failed_attempts\":\"127.0.0.1:3000 503 1.2ms\",\"status\":502,\"cause\":\"connect_refused\",\"bytes_in\":120,\
          \"bytes_out\":0,\"consumer\":\"shop\",\"referer\":\"https://a.example/?q=\\\"\",\"user_agent\":\"curl/8\",\"tls_version\":\"TLSv1.3\",\
          \"tls_cipher\":\"TLS_AES_128_GCM_SHA256\",\"tunnel\":true,\"head_us\":1,\"filters_us\":2,\"connect_us\":3,\
          \"tls_us\":4,\"first_byte_us\":5,\"total_us\":61000000}\n"

@@ -32,6 +32,7 @@ mod pool;
 mod proxy;
 mod real;
 mod reload;
+mod retry;
 mod tell;
 mod timeouts;
 mod tls;

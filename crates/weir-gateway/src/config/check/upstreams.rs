@@ -1,7 +1,8 @@
 //! Checks of upstreams.
 
 use super::Checker;
-use crate::config::schema::{Balancer, EndpointAddress, ListenAddress, Upstream, UpstreamProtocol};
+use crate::config::schema::{Balancer, EndpointAddress, ListenAddress, Retry, Upstream, UpstreamProtocol};
+use crate::config::units::Duration;
 
 impl Checker<'_> {
     pub(super) fn upstreams(&mut self) {
@@ -135,14 +136,13 @@ impl Checker<'_> {
                 "this balancer is not there yet; expected p2c, round_robin, random or least_requests";
             self.error(&format!("{path}.balancer"), "not-yet", message);
         }
-        let written = [("retry", upstream.retry.is_some()), ("health", upstream.health.is_some())];
-        for (key, _) in written.into_iter().filter(|(_, written)| *written) {
-            let message = format!("`{key}` is read and checked, but this version does not act on it");
+        if upstream.health.as_ref().is_some_and(|health| health.probe.is_some()) {
+            let message = "`probe` is read and checked, but this version does not act on it";
             let hint = "leave it for a later version, or remove it";
-            self.warn(&format!("{path}.{key}"), "no-effect-yet", message, hint);
+            self.warn(&format!("{path}.health.probe"), "no-effect-yet", message, hint);
         }
         if let Some(retry) = &upstream.retry {
-            self.must_be_within(&format!("{path}.retry.attempts"), retry.attempts.into(), 1, 10);
+            self.retry(path, retry, upstream.timeouts.exchange);
         }
         let Some(health) = &upstream.health else { return };
         if let Some(probe) = &health.probe {
@@ -161,6 +161,21 @@ impl Checker<'_> {
             );
             self.must_last(&format!("{path}.health.outlier.window"), outlier.window);
             self.must_last(&format!("{path}.health.outlier.eject"), outlier.eject);
+        }
+    }
+
+    fn retry(&mut self, path: &str, retry: &Retry, exchange: Option<Duration>) {
+        self.must_be_within(&format!("{path}.retry.attempts"), retry.attempts.into(), 1, 10);
+        let Some(per_try) = retry.per_try else { return };
+        self.must_last(&format!("{path}.retry.per_try"), per_try);
+        let all = per_try.get().saturating_mul(retry.attempts);
+        if let Some(exchange) = exchange.filter(|exchange| exchange.get() < all) {
+            let message = format!(
+                "{} attempts of {per_try} take longer than the {exchange} of `timeouts.exchange`",
+                retry.attempts
+            );
+            let hint = "the last attempts are cut short: lower `per_try`, or raise `exchange`";
+            self.warn(&format!("{path}.retry.per_try"), "beyond-deadline", message, hint);
         }
     }
 

@@ -11,7 +11,7 @@ use super::addresses::EndpointAddress;
 use super::process::Workers;
 use super::values::FilePath;
 use crate::config::de;
-use crate::config::units::{Duration, Percent};
+use crate::config::units::{ByteSize, Duration, Percent};
 
 /// A named group of endpoints that serve the same thing.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
@@ -164,22 +164,48 @@ impl Default for UpstreamTimeouts {
     }
 }
 
-/// What is tried again at another endpoint.
+/// What is tried again. A connect that failed and the keep-alive race are repeated in any case, and are not counted here.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Retry {
     /// Attempts in all, the first included; 1 to 10. Default 2.
     pub attempts: u32,
-    /// What is tried again: `connect`, `reset` or a status of 500 to 599. Default `[connect, reset, 502, 503]`.
+    /// What is tried again: `connect` (always is), `reset`, `refused_stream`, `timeout`, a status of 429 or 500 to 599, or a status of gRPC such as
+    /// `grpc:unavailable`. Default `[connect, reset, refused_stream, 502, 503]`.
     pub on: Vec<RetryOn>,
-    /// Retries may be at most this share of requests. Default `20%`, so that retries cannot multiply an overload.
+    /// `idempotent`: requests that may arrive twice (GET, HEAD, PUT, DELETE, OPTIONS, TRACE), and those of which no byte was written.
+    /// `all`: every request, also those whose effect may be doubled. Default `idempotent`.
+    pub methods: RetryMethods,
+    /// How long one attempt may take until the head of its response, connecting included. Default none: only
+    /// `timeouts` count.
+    pub per_try: Option<Duration>,
+    /// The pause before the same endpoint is asked again, doubled each time, with jitter. Another one is asked at once. Default `25ms`.
+    pub backoff: Duration,
+    /// Retries may be at most this share of requests, over all workers. Default `20%`, so that retries cannot multiply an overload. While there are few
+    /// requests, 3 retries at a time are always allowed.
     pub budget: Percent,
+    /// How much of a request body is kept for another attempt; a longer one is sent once. Default `64KiB`.
+    pub body: ByteSize,
 }
 
 impl Default for Retry {
     fn default() -> Self {
-        let on = vec![RetryOn::Connect, RetryOn::Reset, RetryOn::Status(502), RetryOn::Status(503)];
-        Self { attempts: 2, on, budget: Percent::new(20) }
+        let on = vec![
+            RetryOn::Connect,
+            RetryOn::Reset,
+            RetryOn::RefusedStream,
+            RetryOn::Status(502),
+            RetryOn::Status(503),
+        ];
+        Self {
+            attempts: 2,
+            on,
+            methods: RetryMethods::Idempotent,
+            per_try: None,
+            backoff: Duration::from_millis(25),
+            budget: Percent::new(20),
+            body: ByteSize(64 * 1024),
+        }
     }
 }
 
@@ -188,14 +214,31 @@ impl Default for Retry {
 pub enum RetryOn {
     /// The connect failed or timed out.
     Connect,
+    /// gRPC answered with this status and no message.
+    Grpc(u8),
+    /// A stream of HTTP/2 was refused.
+    RefusedStream,
     /// The connection broke before a response.
     Reset,
     /// The response had this status.
     Status(u16),
+    /// No response came in time.
+    Timeout,
+}
+
+/// Which requests are tried again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum RetryMethods {
+    /// Every request.
+    All,
+    /// Those that may arrive twice.
+    #[default]
+    Idempotent,
 }
 
 /// How endpoints are found to be unwell.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Health {
     /// Active: ask each endpoint at intervals. Default none.
@@ -221,20 +264,31 @@ impl Default for Probe {
 }
 
 /// Passive health checks.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Outlier {
-    /// Errors within `window` that eject an endpoint. Default 5.
+    /// Errors in a row within `window` that eject an endpoint: a status of 500 or more, a reset, no answer in time, or a gRPC status that
+    /// says so. Default 5.
     pub errors: u32,
+    /// The share of errors within `window`, of at least 20 requests, that ejects too. Default none.
+    pub rate: Option<Percent>,
     /// The window in which errors are counted. Default `10s`.
     pub window: Duration,
-    /// How long an endpoint stays ejected. Default `30s`.
+    /// How long an endpoint stays ejected the first time; the second time twice as long, and so on up to ten times. Default `30s`.
     pub eject: Duration,
+    /// The share of the endpoints that may be out when one is ejected. Default `50%`. The only endpoint is never ejected.
+    pub max: Percent,
 }
 
 impl Default for Outlier {
     fn default() -> Self {
-        Self { errors: 5, window: Duration::from_secs(10), eject: Duration::from_secs(30) }
+        Self {
+            errors: 5,
+            rate: None,
+            window: Duration::from_secs(10),
+            eject: Duration::from_secs(30),
+            max: Percent::new(50),
+        }
     }
 }
 
@@ -411,15 +465,32 @@ impl JsonSchema for Balancer {
 
 // === impl RetryOn ===
 
+/// The statuses of gRPC that may mean that another try helps.
+const GRPC: &[(&str, u8)] = &[
+    ("cancelled", 1),
+    ("unknown", 2),
+    ("deadline_exceeded", 4),
+    ("resource_exhausted", 8),
+    ("aborted", 10),
+    ("internal", 13),
+    ("unavailable", 14),
+];
+
 impl<'de> Deserialize<'de> for RetryOn {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        const EXPECTED: &str = "a reason to retry; expected connect, reset or a status from 500 to 599";
+        const EXPECTED: &str = "a reason to retry; expected connect, reset, refused_stream, timeout, 429, a status from 500 to 599, or grpc:unavailable and the like";
         let text = de::text(deserializer, EXPECTED)?;
         match (text.as_str(), text.parse::<u16>()) {
             ("connect", _) => Ok(Self::Connect),
+            ("refused_stream", _) => Ok(Self::RefusedStream),
             ("reset", _) => Ok(Self::Reset),
-            (_, Ok(status @ 500..=599)) => Ok(Self::Status(status)),
-            _ => Err(de::refuse(EXPECTED, None)),
+            ("timeout", _) => Ok(Self::Timeout),
+            (_, Ok(status @ (429 | 500..=599))) => Ok(Self::Status(status)),
+            (text, _) => text
+                .strip_prefix("grpc:")
+                .and_then(|name| GRPC.iter().find(|(known, _)| *known == name))
+                .map(|(_, status)| Self::Grpc(*status))
+                .ok_or_else(|| de::refuse(EXPECTED, None)),
         }
     }
 }
@@ -433,8 +504,9 @@ impl JsonSchema for RetryOn {
         schemars::json_schema!({
             "description": "A reason to retry.",
             "anyOf": [
-                { "enum": ["connect", "reset"] },
-                { "type": "integer", "minimum": 500, "maximum": 599 },
+                { "enum": ["connect", "reset", "refused_stream", "timeout"] },
+                { "type": "string", "pattern": "^grpc:[a-z_]+$" },
+                { "type": "integer", "minimum": 429, "maximum": 599 },
             ],
         })
     }

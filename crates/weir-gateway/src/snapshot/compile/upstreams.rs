@@ -4,7 +4,10 @@ use super::listeners::{alpn, header_bytes};
 use super::{Compiler, hex};
 use crate::config::schema;
 use crate::upstream::discover::dns::{Name, Names};
-use crate::upstream::{Endpoint, Gate, Health, HostPolicy, Protocol, Published, Timeouts, Upstream, balance};
+use crate::upstream::{
+    Budget, Conditions, Endpoint, Gate, Health, HostPolicy, Outlier, Protocol, Published, Retry, Timeouts,
+    Upstream, balance,
+};
 use sha2::{Digest, Sha256};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -48,6 +51,7 @@ impl Compiler<'_> {
         let names = Names { upstream: name.into(), fixed, names };
         let published =
             Published::new(names.endpoints(|n| n.known(known).collect(), known, &self.carry.telemetry));
+        let retry = written.retry.as_ref().map(|r| retry(r, old.and_then(|(_, old)| old.retry.as_ref())));
         let t = &written.timeouts;
         let upstream = Arc::new(Upstream {
             name: name.into(),
@@ -69,7 +73,8 @@ impl Compiler<'_> {
             },
             balancer: balancer(&written.balancer),
             timeouts: Timeouts {
-                connect: t.connect.get(),
+                // An attempt that takes too long to connect is as late as any other.
+                connect: t.connect.get().min(retry.as_ref().and_then(|r| r.per_try).unwrap_or(Duration::MAX)),
                 response: t.response.get(),
                 body: t.body.get(),
                 tunnel: t.tunnel.get(),
@@ -79,6 +84,8 @@ impl Compiler<'_> {
             max_age: written.max_age.map(|t| t.get()),
             head_bytes,
             gate,
+            retry,
+            outlier: written.health.as_ref().and_then(|health| health.outlier.as_ref()).map(outlier),
             cells: self.carry.telemetry.upstream(name),
         });
         self.carry.fresh.insert(name.to_owned(), (written.clone(), Arc::clone(&upstream)));
@@ -180,6 +187,42 @@ impl Compiler<'_> {
 /// Host and port as Host wants them: without the scheme's own port.
 fn authority(host: &str, port: u16, tls: bool) -> String {
     if port == if tls { 443 } else { 80 } { host.to_owned() } else { format!("{host}:{port}") }
+}
+
+/// A policy; its budget goes on where its share is the same.
+fn retry(written: &schema::Retry, old: Option<&Retry>) -> Retry {
+    let mut on = Conditions::default();
+    for condition in &written.on {
+        match condition {
+            schema::RetryOn::Connect => {} // is repeated in any case
+            schema::RetryOn::Grpc(status) => on.grpc.push(*status),
+            schema::RetryOn::RefusedStream => on.refused_stream = true,
+            schema::RetryOn::Reset => on.reset = true,
+            schema::RetryOn::Status(status) => on.statuses.push(*status),
+            schema::RetryOn::Timeout => on.timeout = true,
+        }
+    }
+    let share = written.budget.ratio();
+    let budget = old.map(|old| &old.budget).filter(|budget| budget.is(share));
+    Retry {
+        attempts: written.attempts,
+        on,
+        all_methods: written.methods == schema::RetryMethods::All,
+        per_try: written.per_try.map(|t| t.get()),
+        backoff: written.backoff.get(),
+        body: written.body.as_usize(),
+        budget: budget.map_or_else(|| Budget::new(share), Arc::clone),
+    }
+}
+
+fn outlier(written: &schema::Outlier) -> Outlier {
+    Outlier {
+        errors: written.errors,
+        window: written.window.get(),
+        rate: written.rate.map(|rate| rate.ratio()),
+        eject: written.eject.get(),
+        max: written.max.ratio(),
+    }
 }
 
 fn balancer(written: &schema::Balancer) -> &'static balance::Kind {

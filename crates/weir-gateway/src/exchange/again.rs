@@ -1,0 +1,89 @@
+//! What an answer or a failure means for the next attempt: facts for `upstream/retry.rs`, and the log's account of them.
+
+use super::attempt::Answered;
+use super::{Exchange, Routed, Stop, unless_gone};
+use crate::upstream::{Active, Attempts, Failed, LocalUpstream, Request};
+use std::time::{Duration, Instant, SystemTime};
+use weir_h1::{BodyReader, Connection as Wish, Fields, Step};
+
+impl Exchange<'_> {
+    /// Whether the answer is to be forgotten and the request sent again, and after which pause.
+    pub(super) fn wants_another(
+        &self,
+        routed: Routed,
+        upstream: &LocalUpstream,
+        active: &Active,
+        attempts: &mut Attempts,
+        answered: &Answered,
+    ) -> Option<Duration> {
+        upstream.spec.retry.as_ref()?;
+        let fields = &answered.response.headers;
+        let failed = match grpc_status(fields).filter(|_| self.grpc) {
+            Some(status) => Failed::Grpc(status),
+            None => Failed::Status(answered.response.status(), retry_after(fields)),
+        };
+        let request = Request {
+            idempotent: self.head.method().is_idempotent(),
+            unseen: false,
+            kept: answered.upload.relay.is_repeatable(),
+        };
+        self.in_time(routed, upstream, attempts.again(upstream, active, failed, request)?)
+    }
+
+    /// A pause, if it ends before the exchange must.
+    pub(super) fn in_time(
+        &self,
+        routed: Routed,
+        upstream: &LocalUpstream,
+        pause: Duration,
+    ) -> Option<Duration> {
+        let end = self.end(routed, upstream.spec.timeouts.exchange);
+        end.is_none_or(|(at, _)| Instant::now() + pause < at).then_some(pause)
+    }
+
+    /// Waits before the next attempt, unless the client leaves.
+    pub(super) async fn pause(&mut self, pause: Duration) -> Result<(), Stop> {
+        if pause.is_zero() { Ok(()) } else { unless_gone(self.client, tokio::time::sleep(pause)).await }
+    }
+
+    /// Lets an answer go that nobody will see. Its connection is kept only if all of the answer is here.
+    pub(super) fn discard(&mut self, upstream: &LocalUpstream, active: &Active, answered: Answered) {
+        let Answered { connection, response, upload } = answered;
+        let mut reader = BodyReader::new(response.body(self.head.method()));
+        let (rest, mut at) = (response.rest(), 0);
+        let over = loop {
+            match reader.step(rest.get(at..).unwrap_or_default()) {
+                Ok(Step::Data { skip, len }) => at += skip + len,
+                Ok(Step::End { used }) => break at + used == rest.len(),
+                Ok(Step::More) | Err(_) => break false,
+            }
+        };
+        let reusable = over && upload.done && response.connection() == Wish::KeepAlive;
+        self.client.core.give_response(response);
+        self.keep_what_follows(&upload);
+        self.unsent = Some(Box::new(upload.relay));
+        if reusable {
+            upstream.give_back(active, connection, Instant::now());
+        }
+    }
+}
+
+/// Whether an answer says that its endpoint is well.
+pub(super) fn is_well(status: u16, fields: &Fields, grpc: bool) -> bool {
+    // UNKNOWN, INTERNAL, UNAVAILABLE: the others blame the request.
+    status < 500 && !(grpc && matches!(grpc_status(fields), Some(2 | 13 | 14)))
+}
+
+/// The status of a gRPC answer that has no message: it stands in the head then.
+fn grpc_status(fields: &Fields) -> Option<u8> {
+    std::str::from_utf8(fields.get_str("grpc-status")?).ok()?.parse().ok().filter(|status| *status != 0)
+}
+
+/// How long an answer asks to wait: seconds, or until a date (RFC 9110 §10.2.3).
+fn retry_after(fields: &Fields) -> Option<Duration> {
+    let text = std::str::from_utf8(fields.get_str("retry-after")?).ok()?.trim();
+    match text.parse() {
+        Ok(seconds) => Some(Duration::from_secs(seconds)),
+        Err(_) => httpdate::parse_http_date(text).ok()?.duration_since(SystemTime::now()).ok(),
+    }
+}

@@ -1,0 +1,168 @@
+//! What a policy of retries sends again, counted at the origin; and endpoints that are ejected for their answers.
+
+use weir_testkit::{Upstream, Weir, eventually};
+
+use crate::cause::{RESPONSE_TIMEOUT, UPSTREAM_RESET};
+use crate::support::{GET, OK_BODY, config};
+
+const POST: &str = "POST /order HTTP/1.1\r\nHost: weir.test\r\nContent-Length: 4\r\n\r\nbody";
+const PUT: &str = "PUT /order HTTP/1.1\r\nHost: weir.test\r\nContent-Length: 4\r\n\r\nbody";
+const UNAVAILABLE: &str = "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 3\r\n\r\nbad";
+
+/// A gateway that asks these two in turn, the first one first or second.
+fn in_front_of(bad: &Upstream, good: &Upstream, more: &str) -> Weir {
+    let (bad, good) = (bad.address(), good.address());
+    Weir::start(&config(&format!("endpoints: [{bad}, {good}], balancer: round_robin, {more}")))
+}
+
+#[test]
+fn a_listed_status_goes_to_another_endpoint() {
+    let (bad, good) = (Upstream::fixed(UNAVAILABLE), Upstream::named("good"));
+    let (at_bad, at_good) = (bad.address(), good.address());
+    let upstream = format!("endpoints: [{at_bad}, {at_good}], balancer: round_robin, retry: {{ on: [503] }}");
+    let weir = Weir::start(&format!("{}access_log: {{ output: stdout }}\n", config(&upstream)));
+    let mut client = weir.client();
+    for _ in 0..6 {
+        client.get("/").expect_status(200).expect_body("good");
+    }
+    assert_eq!((bad.requests().len(), good.requests().len()), (3, 6));
+    assert_eq!(bad.connections(), 1, "what answers whole keeps its connection");
+    let line = weir.wait_stdout("failed_attempts");
+    assert!(line.contains(&format!("\"failed_attempts\":\"{} 503 ", bad.address())), "{line}");
+}
+
+#[test]
+fn a_body_is_sent_again_whole_and_a_post_is_not() {
+    let (bad, good) = (Upstream::fixed(UNAVAILABLE), Upstream::named("good"));
+    let weir = in_front_of(&bad, &good, "retry: { on: [503] }");
+    let mut client = weir.client();
+    for _ in 0..4 {
+        client.ask(PUT).expect_status(200);
+    }
+    let seen = good.requests();
+    assert!(seen.len() == 4 && seen.iter().all(|request| request.body.bytes == b"body"), "{seen:?}");
+    let mut statuses: Vec<u16> = (0..2).map(|_| client.ask(POST).status).collect();
+    statuses.sort_unstable();
+    assert_eq!(statuses, [200, 503], "one of the two POSTs met the bad one");
+    let all = in_front_of(&bad, &good, "retry: { on: [503], methods: all }");
+    let mut client = all.client();
+    assert!((0..4).all(|_| client.ask(POST).status == 200));
+}
+
+#[test]
+fn a_body_beyond_its_cap_is_sent_once() {
+    let (bad, good) = (Upstream::fixed(UNAVAILABLE), Upstream::named("good"));
+    let weir = in_front_of(&bad, &good, "retry: { on: [503], body: 3B }");
+    let mut client = weir.client();
+    let mut statuses: Vec<u16> = (0..2).map(|_| client.ask(PUT).status).collect();
+    statuses.sort_unstable();
+    assert_eq!(statuses, [200, 503]);
+}
+
+#[test]
+fn the_last_answer_is_passed_on_when_attempts_are_spent() {
+    let bad = Upstream::fixed(UNAVAILABLE);
+    let weir = Weir::start(&config(&format!(
+        "endpoints: [{}], retry: {{ attempts: 3, backoff: 1ms, on: [503] }}",
+        bad.address()
+    )));
+    weir.client().get("/").expect_status(503).expect_body("bad");
+    assert_eq!(bad.requests().len(), 3);
+}
+
+#[test]
+fn a_connection_that_ends_is_a_reset() {
+    let bad = Upstream::script(|conn| {
+        conn.next_request();
+    });
+    let good = Upstream::named("good");
+    let weir = in_front_of(&bad, &good, "retry: { on: [reset] }");
+    let mut client = weir.client();
+    for _ in 0..4 {
+        client.get("/").expect_status(200).expect_body("good");
+    }
+    let statuses: Vec<u16> = (0..2).map(|_| client.ask(POST).status).collect();
+    assert!(statuses.contains(&502), "a POST may have been seen: {statuses:?}");
+}
+
+#[test]
+fn one_attempt_has_its_own_time() {
+    let (stuck, good) = (Upstream::listen(), Upstream::named("good"));
+    let weir = in_front_of(&stuck, &good, "retry: { on: [timeout], per_try: 100ms }");
+    let mut client = weir.client();
+    for _ in 0..2 {
+        client.get("/").expect_status(200).expect_body("good");
+    }
+    // Without a retry left it is the response that was late.
+    let alone = Weir::start(&config(&format!(
+        "endpoints: [{}], retry: {{ attempts: 1, per_try: 50ms }}",
+        stuck.address()
+    )));
+    alone.client().get("/").expect_cause(RESPONSE_TIMEOUT);
+}
+
+#[test]
+fn an_answer_that_asks_to_wait_for_long_is_passed_on() {
+    let busy = Upstream::fixed("HTTP/1.1 503 Busy\r\nRetry-After: 3600\r\nContent-Length: 0\r\n\r\n");
+    let weir = Weir::start(&config(&format!("endpoints: [{}], retry: {{ on: [503] }}", busy.address())));
+    weir.client().get("/").expect_status(503).expect_header("retry-after", "3600");
+    assert_eq!(busy.requests().len(), 1);
+}
+
+#[test]
+fn without_a_policy_nothing_of_this_happens() {
+    let upstream = Upstream::listen();
+    let weir = Weir::in_front_of(&upstream);
+    let mut client = weir.client();
+    client.send(GET);
+    let mut conn = upstream.accept();
+    conn.read_request();
+    conn.reset();
+    client.read_response().expect_cause(UPSTREAM_RESET);
+    client.send(GET);
+    let mut conn = upstream.accept();
+    conn.read_request();
+    conn.send(OK_BODY);
+    client.read_response().expect_body("ok");
+}
+
+// === Ejection ===
+
+#[test]
+fn an_endpoint_that_answers_badly_is_ejected() {
+    let (bad, good) = (Upstream::fixed(UNAVAILABLE), Upstream::named("good"));
+    let weir = in_front_of(&bad, &good, "health: { outlier: { errors: 3, eject: 1h } }");
+    let mut client = weir.client();
+    let statuses: Vec<u16> = (0..20).map(|_| client.get("/").status).collect();
+    assert_eq!(statuses.iter().filter(|status| **status == 503).count(), 3, "{statuses:?}");
+    assert_eq!(bad.requests().len(), 3);
+    let line = weir.wait_log("endpoint out of rotation");
+    assert_eq!((line.field("reason"), line.field("cause")), (Some("ejected"), Some("errors_in_a_row")));
+}
+
+#[test]
+fn an_endpoint_comes_back_when_its_time_is_over() {
+    let (bad, good) = (Upstream::fixed(UNAVAILABLE), Upstream::named("good"));
+    let weir = in_front_of(&bad, &good, "health: { outlier: { errors: 1, eject: 50ms } }");
+    let mut client = weir.client();
+    while client.get("/").status != 503 {}
+    let before = bad.requests().len();
+    eventually("it is asked again", || {
+        client.get("/");
+        bad.requests().len() > before
+    });
+}
+
+#[test]
+fn the_only_endpoint_is_never_ejected() {
+    let bad = Upstream::fixed(UNAVAILABLE);
+    let weir = Weir::start(&config(&format!(
+        "endpoints: [{}], health: {{ outlier: {{ errors: 1, max: 100% }} }}",
+        bad.address()
+    )));
+    let mut client = weir.client();
+    for _ in 0..10 {
+        client.get("/").expect_status(503).expect_body("bad");
+    }
+    assert_eq!(bad.requests().len(), 10);
+}
