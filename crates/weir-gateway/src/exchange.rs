@@ -407,19 +407,22 @@ impl<'c> Exchange<'c> {
         if self.request_over || self.used > 0 {
             return;
         }
-        let mut reader = BodyReader::new(self.head.body());
-        let rest = self.head.rest();
-        let mut at = 0;
-        loop {
-            match reader.step(rest.get(at..).unwrap_or_default()) {
-                Ok(Step::Data { skip, len }) => at += skip + len,
-                Ok(Step::End { used }) => {
-                    self.used = at + used;
-                    self.request_over = true;
-                    return;
-                }
-                Ok(Step::More) | Err(_) => return,
-            }
+        if let Some(used) = end_of_body(self.head.body(), self.head.rest()) {
+            self.used = used;
+            self.request_over = true;
+        }
+    }
+}
+
+/// Where a body ends, if all of it is here already.
+fn end_of_body(kind: BodyKind, bytes: &[u8]) -> Option<usize> {
+    let mut reader = BodyReader::new(kind);
+    let mut at = 0;
+    loop {
+        match reader.step(bytes.get(at..).unwrap_or_default()) {
+            Ok(Step::Data { skip, len }) => at += skip + len,
+            Ok(Step::End { used }) => return Some(at + used),
+            Ok(Step::More) | Err(_) => return None,
         }
     }
 }

@@ -1,10 +1,10 @@
 //! What an answer or a failure means for the next attempt: facts for `upstream/retry.rs`, and the log's account of them.
 
 use super::attempt::Answered;
-use super::{Exchange, Routed, Stop, unless_gone};
+use super::{Exchange, Routed, Stop, end_of_body, unless_gone};
 use crate::upstream::{Active, Attempts, Failed, LocalUpstream, Request};
 use std::time::{Duration, Instant, SystemTime};
-use weir_h1::{BodyReader, Connection as Wish, Fields, Step};
+use weir_h1::{Connection as Wish, Fields};
 
 impl Exchange<'_> {
     /// Whether the answer is to be forgotten and the request sent again, and after which pause.
@@ -49,15 +49,8 @@ impl Exchange<'_> {
     /// Lets an answer go that nobody will see. Its connection is kept only if all of the answer is here.
     pub(super) fn discard(&mut self, upstream: &LocalUpstream, active: &Active, answered: Answered) {
         let Answered { connection, response, upload } = answered;
-        let mut reader = BodyReader::new(response.body(self.head.method()));
-        let (rest, mut at) = (response.rest(), 0);
-        let over = loop {
-            match reader.step(rest.get(at..).unwrap_or_default()) {
-                Ok(Step::Data { skip, len }) => at += skip + len,
-                Ok(Step::End { used }) => break at + used == rest.len(),
-                Ok(Step::More) | Err(_) => break false,
-            }
-        };
+        let rest = response.rest();
+        let over = end_of_body(response.body(self.head.method()), rest) == Some(rest.len());
         let reusable = over && upload.done && response.connection() == Wish::KeepAlive;
         self.client.core.give_response(response);
         self.keep_what_follows(&upload);
