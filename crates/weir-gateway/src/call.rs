@@ -6,13 +6,13 @@
 use crate::core::Core;
 use crate::error::{self, Cause};
 use crate::filter::{CallAnswer, CallRequest, CoreHandle, Job, Services, Task, Waiting};
+use crate::talk::{self, render, talk};
 use crate::upstream::{Attempts, Connection, Failed, LocalUpstream, Race, Request, connect};
 use std::any::Any;
-use std::future::poll_fn;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Instant;
-use weir_h1::{BodyKind, BodyReader, FieldName, Method, Progress, ResponseHead, Step, parse_response};
+use weir_h1::Method;
 use weir_telemetry::Attempt as Outcome;
 
 /// What a core is for its filters.
@@ -86,7 +86,7 @@ async fn call(
     upstream: &Rc<LocalUpstream>,
     request: &CallRequest,
 ) -> Result<CallAnswer, &'static Cause> {
-    let head = render(request)?;
+    let head = render(request).ok_or(&error::INTERNAL)?;
     let idempotent = Method::of(request.method.as_bytes()).is_idempotent();
     let mut attempts = Attempts::new(upstream);
     loop {
@@ -151,35 +151,6 @@ fn outcome_of(cause: &Cause) -> Outcome {
     }
 }
 
-/// The head of a request. What a filter of another program asks is checked here, as every generated value is.
-fn render(request: &CallRequest) -> Result<Vec<u8>, &'static Cause> {
-    let target = |b: u8| b > 0x20 && b < 0x7f;
-    let sound = !request.method.is_empty()
-        && request.method.bytes().all(|b| b.is_ascii_alphabetic() || b == b'-')
-        && request.target.starts_with('/')
-        && request.target.bytes().all(target)
-        && request.authority.iter().copied().all(target)
-        && request.headers.iter().all(|(_, v)| v.iter().all(|&b| b == b'\t' || (b >= 0x20 && b != 0x7f)));
-    if !sound {
-        return Err(&error::INTERNAL);
-    }
-    let mut out = format!("{} {} HTTP/1.1\r\nhost: ", request.method, request.target).into_bytes();
-    out.extend_from_slice(&request.authority);
-    out.extend_from_slice(b"\r\n");
-    for (name, value) in &request.headers {
-        out.extend_from_slice(name.as_str().as_bytes());
-        out.extend_from_slice(b": ");
-        out.extend_from_slice(value);
-        out.extend_from_slice(b"\r\n");
-    }
-    if !request.body.is_empty() || matches!(&*request.method, "PATCH" | "POST" | "PUT") {
-        out.extend_from_slice(format!("content-length: {}\r\n", request.body.len()).as_bytes());
-    }
-    out.extend_from_slice(b"\r\n");
-    out.extend_from_slice(&request.body);
-    Ok(out)
-}
-
 /// One request and its answer; whether the connection can be kept. `sent`: how much of the request was written.
 async fn exchange(
     core: &Rc<Core>,
@@ -188,81 +159,9 @@ async fn exchange(
     out: &[u8],
     sent: &mut usize,
 ) -> Result<(CallAnswer, bool), &'static Cause> {
-    while *sent < out.len() {
-        let rest = out.get(*sent..).unwrap_or_default();
-        let n = poll_fn(|cx| connection.stream.poll_write(cx, rest))
-            .await
-            .map_err(|_| &error::UPSTREAM_CLOSED)?;
-        if n == 0 {
-            return Err(&error::UPSTREAM_CLOSED);
-        }
-        *sent += n;
-    }
-    poll_fn(|cx| connection.stream.poll_finish(cx, &[])).await.map_err(|_| &error::UPSTREAM_CLOSED)?;
-
     let limits = core.local().snapshot.head_limits;
-    let mut head = ResponseHead::default();
-    loop {
-        let read = poll_fn(|cx| connection.stream.poll_read(cx, head.buffer_mut())).await;
-        match read {
-            Ok(0) | Err(_) if head.buffer_mut().is_empty() => return Err(&error::UPSTREAM_CLOSED),
-            Ok(0) | Err(_) => return Err(&error::BAD_RESPONSE),
-            Ok(_) => {}
-        }
-        while let Progress::Complete = parse_response(&mut head, &limits).map_err(|_| &error::BAD_RESPONSE)? {
-            if head.status() >= 200 {
-                if let Some(stream) = connection.stream.h2() {
-                    head.came_by_http2(stream.is_over());
-                }
-                let method = if request.method == "HEAD" { Method::Head } else { Method::Get };
-                let (body, clean) = read_body(connection, &head, method, request.limit).await?;
-                let keep = clean && head.connection() == weir_h1::Connection::KeepAlive;
-                return Ok((answer(&head, body), keep));
-            }
-            head.recycle(0); // an interim response
-        }
-    }
-}
-
-async fn read_body(
-    connection: &mut Connection,
-    head: &ResponseHead,
-    method: Method,
-    limit: usize,
-) -> Result<(Vec<u8>, bool), &'static Cause> {
-    let kind = head.body(method);
-    let mut reader = BodyReader::new(kind);
-    let mut input = head.rest().to_vec();
-    let (mut at, mut body) = (0, Vec::new());
-    loop {
-        match reader.step(input.get(at..).unwrap_or_default()).map_err(|_| &error::BAD_RESPONSE)? {
-            Step::Data { skip, len } => {
-                body.extend_from_slice(input.get(at + skip..at + skip + len).unwrap_or_default());
-                at += skip + len;
-                if body.len() > limit {
-                    return Err(&error::BAD_RESPONSE);
-                }
-            }
-            Step::End { used } => return Ok((body, at + used == input.len())),
-            Step::More => {
-                input.clear();
-                at = 0;
-                match poll_fn(|cx| connection.stream.poll_read(cx, &mut input)).await {
-                    Ok(0) if kind == BodyKind::UntilClose => return Ok((body, false)),
-                    Ok(0) | Err(_) => return Err(&error::BAD_RESPONSE),
-                    Ok(_) => {}
-                }
-            }
-        }
-    }
-}
-
-fn answer(head: &ResponseHead, body: Vec<u8>) -> CallAnswer {
-    let fields = head.headers.iter().filter_map(|(name, value)| {
-        let name = std::str::from_utf8(name).ok()?;
-        // Framing is written anew for whoever gets this answer.
-        let framing = name.eq_ignore_ascii_case("content-length");
-        if framing { None } else { Some((FieldName::new(name).ok()?, value.to_vec())) }
-    });
-    CallAnswer { status: head.status(), headers: fields.collect(), body: body.into() }
+    talk(&mut connection.stream, request, out, sent, &limits).await.map_err(|failed| match failed {
+        talk::Failed::Closed => &error::UPSTREAM_CLOSED,
+        talk::Failed::Malformed | talk::Failed::TooLong => &error::BAD_RESPONSE,
+    })
 }

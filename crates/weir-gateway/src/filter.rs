@@ -21,10 +21,14 @@ mod context;
 mod core_handle;
 mod kind;
 
+pub use crate::config::schema::FilePath;
+pub use crate::fetch::{FetchError, FetchRequest, Fetcher, Trust, Url};
 pub use body::{Answer, Body, BodySource, BodyUse, FileRange, Mark, Piece};
 pub use context::{Consumer, Consumers, Cx, RouteScope};
 pub use core_handle::{CALL_BODY_BYTES, CallAnswer, CallRequest, CoreHandle, Job, PerCore, Services, Task};
-pub use kind::{Build, Built, FilterKind, HeaderName, IntoFilter, Kept, Mistake, Portable, Settings};
+pub use kind::{
+    Build, Built, FilterKind, HeaderName, IntoFilter, Kept, Mistake, Portable, Settings, Tended, Tending,
+};
 
 pub(crate) use body::BodyHooks;
 

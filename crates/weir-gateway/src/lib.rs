@@ -36,7 +36,8 @@
 //! - [`error`] holds the causes; [`catalogue`] and [`filters::manual`] make pages of the documentation.
 //! - [`snapshot`] is the config as run, [`route`] decides which route wins.
 //! - Private: `exchange.rs` is the life of one request, top to bottom: read it first. `listener`, `connection` and `core` are
-//!   what a core does and owns; `upstream`, `forward` and `call` the way to the services; `respond` makes our own answers;
+//!   what a core does and owns; `upstream`, `forward` and `call` the way to the services,
+//!   `fetch` to those that are no upstream; `respond` makes our own answers;
 //!   `reload` swaps snapshots, `handover` is what one process gives to the next. ARCHITECTURE.md tells how they go together.
 //!
 //! *Architecture Invariant:* only `exchange.rs` sees all; a filter sees `filter.rs` and nothing else.
@@ -57,6 +58,7 @@ mod client;
 mod connection;
 mod core;
 mod exchange;
+mod fetch;
 mod forward;
 mod gateway;
 mod grpc;
@@ -66,6 +68,7 @@ mod listener;
 mod reload;
 mod respond;
 mod status;
+mod talk;
 mod upstream;
 
 pub use gateway::{Builder, Checked, Gateway, StartError, check};

@@ -10,6 +10,7 @@ pub(crate) use watch::Watching;
 use crate::config::schema::{self, Config};
 use crate::config::{Diagnostics, Loaded, Place, Severity, Source, load};
 use crate::core::Message;
+use crate::fetch::{self, Fetcher, Surroundings};
 use crate::filter::FilterKind;
 use crate::handover::{Handover, Inheritance};
 use crate::snapshot::{Carry, Snapshot, compile};
@@ -211,7 +212,7 @@ impl Control {
         self.snapshot = snapshot;
         self.files = loaded.files;
         self.config = Arc::new(loaded.config);
-        self.carry.adopted();
+        self.carry.adopted(&self.names.runtime, &self.names.fetcher);
         self.telemetry.retire();
         let now = SystemTime::now();
         if first {
@@ -419,9 +420,11 @@ fn dns_settings(written: &schema::Dns) -> dns::Settings {
     dns::Settings { servers, min_ttl: written.min_ttl.get(), max_ttl: written.max_ttl.get() }
 }
 
-/// The tasks that keep names resolved, on a thread of their own.
+/// The tasks that keep names resolved, on a thread of their own, which is also the one that fetches.
 struct Names {
     runtime: tokio::runtime::Handle,
+    fetcher: Fetcher,
+    surroundings: Arc<Surroundings>,
     tasks: HashMap<String, (Arc<Upstream>, tokio::task::AbortHandle)>,
     settings: Option<dns::Settings>,
     _end: tokio::sync::oneshot::Sender<()>,
@@ -433,11 +436,19 @@ impl Names {
         let runtime = runtime.map_err(|e| format!("the control runtime: {e}"))?;
         let handle = runtime.handle().clone();
         let (end, ended) = tokio::sync::oneshot::channel::<()>();
+        let (fetcher, asked) = Fetcher::channel();
+        let surroundings: Arc<Surroundings> = Arc::default();
+        let served = Arc::clone(&surroundings);
+        let work = move || {
+            let local = tokio::task::LocalSet::new();
+            drop(local.spawn_local(fetch::serve(asked, served)));
+            drop(local.block_on(&runtime, ended));
+        };
         std::thread::Builder::new()
             .name("weir-control".to_owned())
-            .spawn(move || drop(runtime.block_on(ended)))
+            .spawn(work)
             .map_err(|e| format!("the control thread: {e}"))?;
-        Ok(Self { runtime: handle, tasks: HashMap::new(), settings: None, _end: end })
+        Ok(Self { runtime: handle, fetcher, surroundings, tasks: HashMap::new(), settings: None, _end: end })
     }
 
     /// Resolves the names of these upstreams and of no others. The receiver is hung up on when all were asked for
@@ -459,6 +470,10 @@ impl Names {
             keep
         });
         self.settings = Some(settings.clone());
+        {
+            let _in_runtime = self.runtime.enter();
+            self.surroundings.set(dns::resolver(settings).ok()); // upstreams with names tell what is wrong
+        }
         for upstream in upstreams.iter().filter(|u| !u.names.names.is_empty()) {
             let name = upstream.name.to_string();
             if self.tasks.contains_key(&name) {

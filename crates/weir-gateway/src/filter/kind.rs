@@ -1,15 +1,24 @@
 //! How settings become a filter: kinds, what stands in the registry, and what settings can ask for while they are built.
 
 use super::{Consumers, Filter};
+use crate::config::schema::FilePath;
 use crate::error::Cause;
+use crate::fetch::Fetcher;
 use schemars::{JsonSchema, Schema};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::any::Any;
 use std::collections::HashMap;
 use std::fmt;
+use std::fs::File;
+use std::future::Future;
+use std::io::Read;
 use std::ops::Deref;
+use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::Arc;
+use tokio::runtime::Handle;
+use tokio::task::AbortHandle;
 use weir_h1::FieldName;
 
 /// A kind of filter: what stands in the registry.
@@ -124,6 +133,8 @@ pub struct Build<'a> {
     pub captures: Option<&'a [String]>,
     /// State of earlier snapshots.
     pub kept: &'a mut Kept,
+    /// Files that a change of makes a new snapshot: see [`Build::read_file`].
+    pub(crate) files: &'a mut Vec<PathBuf>,
     pub(crate) kind: &'static str,
     pub(crate) settings: String,
     pub(crate) mistakes: Vec<Mistake>,
@@ -150,7 +161,38 @@ impl Build<'_> {
     /// limit, a cache. Made by `make` where there is none yet.
     pub fn keep<T: Send + Sync + 'static>(&mut self, key: &str, make: impl FnOnce() -> T) -> Arc<T> {
         let key = self.key(key);
-        self.kept.get_or_make(key, None, make)
+        self.kept.get_or_make(key, Hooked::default(), make)
+    }
+
+    /// State that work on the control thread keeps up to date, such as keys that are fetched: shared by all filters of this
+    /// kind that name the same `key`, wherever they stand and whatever else they are set to. The work begins when a
+    /// snapshot with such a filter runs, and ends when none is left.
+    pub fn keep_tended<T: Tended>(&mut self, key: &str, make: impl FnOnce() -> T) -> Arc<T> {
+        let key = format!("\0{}\0{key}", self.kind);
+        let tend: Tend = |state, fetcher| {
+            let state: Arc<T> = state.downcast().expect("the key holds the kind, which decides the type");
+            state.tend(fetcher)
+        };
+        self.kept.get_or_make(key, Hooked { tend: Some(tend), ..Hooked::default() }, make)
+    }
+
+    /// Reads a file of at most `limit` bytes that the settings name. From now on it is watched, and a change builds the filter
+    /// anew.
+    ///
+    /// # Errors
+    /// What is wrong, as a mistake says it.
+    pub fn read_file(&mut self, path: &FilePath, limit: usize) -> Result<Vec<u8>, String> {
+        let path = &path.0;
+        self.files.push(path.clone());
+        let shown = path.display();
+        let file = File::open(path).map_err(|e| format!("{shown} cannot be read: {e}"))?;
+        let mut bytes = Vec::new();
+        let most = limit as u64 + 1;
+        file.take(most).read_to_end(&mut bytes).map_err(|e| format!("{shown} cannot be read: {e}"))?;
+        if bytes.len() > limit {
+            return Err(format!("{shown} is longer than {limit} bytes"));
+        }
+        Ok(bytes)
     }
 
     /// As [`Build::keep`], for state that outlives the process too: an upgrade hands it to the next one. `load` makes it
@@ -164,8 +206,9 @@ impl Build<'_> {
         let key = self.key(key);
         let inherited = self.kept.inherited.remove(&key);
         let save: Save = |state| state.downcast_ref::<T>().map(Portable::save);
-        self.kept
-            .get_or_make(key, Some(save), || inherited.and_then(|saved| load(&saved)).unwrap_or_else(make))
+        self.kept.get_or_make(key, Hooked { save: Some(save), ..Hooked::default() }, || {
+            inherited.and_then(|saved| load(&saved)).unwrap_or_else(make)
+        })
     }
 
     fn key(&self, key: &str) -> String {
@@ -179,7 +222,33 @@ pub trait Portable: Send + Sync + 'static {
     fn save(&self) -> Vec<u8>;
 }
 
+/// State that work on the control thread keeps up to date.
+pub trait Tended: Send + Sync + 'static {
+    /// The work, until it is dropped. It must not block: all of the control side shares one thread.
+    fn tend(self: Arc<Self>, fetcher: Fetcher) -> Tending;
+}
+
+/// What [`Tended::tend`] returns.
+pub type Tending = Pin<Box<dyn Future<Output = ()> + Send>>;
+
 type Save = fn(&(dyn Any + Send + Sync)) -> Option<Vec<u8>>;
+type Tend = fn(Arc<dyn Any + Send + Sync>, Fetcher) -> Tending;
+
+/// What else is done with kept state than to keep it.
+#[derive(Clone, Copy, Default)]
+struct Hooked {
+    save: Option<Save>,
+    tend: Option<Tend>,
+}
+
+/// Ends the work on a state with it.
+struct Working(AbortHandle);
+
+impl Drop for Working {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
 
 /// State of filters that outlives a reload, by place, kind and settings of its filter.
 ///
@@ -195,7 +264,8 @@ pub struct Kept {
 struct KeptState {
     state: Arc<dyn Any + Send + Sync>,
     used: bool,
-    save: Option<Save>,
+    hooked: Hooked,
+    working: Option<Working>,
 }
 
 impl fmt::Debug for Kept {
@@ -208,11 +278,12 @@ impl Kept {
     fn get_or_make<T: Send + Sync + 'static>(
         &mut self,
         key: String,
-        save: Option<Save>,
+        hooked: Hooked,
         make: impl FnOnce() -> T,
     ) -> Arc<T> {
         let entry = self.states.entry(key);
-        let kept = entry.or_insert_with(|| KeptState { state: Arc::new(make()), used: true, save });
+        let kept =
+            entry.or_insert_with(|| KeptState { state: Arc::new(make()), used: true, hooked, working: None });
         kept.used = true;
         Arc::clone(&kept.state).downcast().expect("the key holds kind and settings, which decide the type")
     }
@@ -222,10 +293,16 @@ impl Kept {
         self.states.values_mut().for_each(|kept| kept.used = false);
     }
 
-    /// Forgets what the snapshot that was just adopted does not use.
-    pub(crate) fn sweep(&mut self) {
+    /// Forgets what the snapshot that was just adopted does not use, and begins the work on what is new in it.
+    pub(crate) fn sweep(&mut self, control: &Handle, fetcher: &Fetcher) {
         self.states.retain(|_, kept| kept.used);
         self.inherited.clear();
+        for kept in self.states.values_mut().filter(|kept| kept.working.is_none()) {
+            if let Some(tend) = kept.hooked.tend {
+                let work = tend(Arc::clone(&kept.state), fetcher.clone());
+                kept.working = Some(Working(control.spawn(work).abort_handle()));
+            }
+        }
     }
 
     /// What the process before this one saved, for the first snapshot.
@@ -235,7 +312,7 @@ impl Kept {
 
     /// What can be handed to the next process, by key.
     pub(crate) fn save(&self) -> impl Iterator<Item = (&str, Vec<u8>)> {
-        self.states.iter().filter_map(|(key, kept)| Some((key.as_str(), kept.save?(&*kept.state)?)))
+        self.states.iter().filter_map(|(key, kept)| Some((key.as_str(), kept.hooked.save?(&*kept.state)?)))
     }
 }
 

@@ -23,9 +23,10 @@ pub mod prelude {
     pub use crate::error::Cause;
     pub use crate::filter::{
         Answer, Attempt, AttemptEnd, Body, BodySource, BodyUse, Build, CALL_BODY_BYTES, CallAnswer,
-        CallRequest, Consumer, Consumers, CoreHandle, Cx, End, FieldGuards, FileRange, Filter, FilterKind,
-        Flow, HeaderName, HookResult, Hooks, IntoFilter, PerCore, Piece, Portable, Refusal, RequestHead,
-        ResponseHead, Waiting,
+        CallRequest, Consumer, Consumers, CoreHandle, Cx, End, FetchError, FetchRequest, Fetcher,
+        FieldGuards, FilePath, FileRange, Filter, FilterKind, Flow, HeaderName, HookResult, Hooks,
+        IntoFilter, PerCore, Piece, Portable, Refusal, RequestHead, ResponseHead, Tended, Tending, Trust,
+        Url, Waiting,
     };
     pub use bytes::Bytes;
     pub use schemars::JsonSchema;

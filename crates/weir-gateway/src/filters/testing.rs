@@ -13,8 +13,8 @@
 
 use crate::error::Cause;
 use crate::filter::{
-    Build, CallAnswer, CallRequest, Consumer, CoreHandle, Cx, End, Filter, FilterKind, Flow, Hooks, Job,
-    Kept, Piece, RouteScope, Services, Settings, Task, Waiting,
+    Build, CallAnswer, CallRequest, Consumer, CoreHandle, Cx, End, Fetcher, Filter, FilterKind, Flow, Hooks,
+    Job, Kept, Piece, RouteScope, Services, Settings, Task, Waiting,
 };
 use crate::route::{Canonical, RouteId, RouteSpec, Slashes, Table, canonical};
 use serde_json::Value;
@@ -23,6 +23,7 @@ use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use weir_h1::{Fields, Limits, Progress, RequestHead, ResponseHead, parse_request, parse_response};
@@ -46,6 +47,7 @@ pub struct Stand {
     upstreams: Vec<String>,
     script: Rc<Script>,
     kept: Kept,
+    files: Vec<PathBuf>,
 }
 
 /// A filter ready to take requests.
@@ -108,6 +110,7 @@ impl Stand {
             upstreams: Vec::new(),
             script: Rc::default(),
             kept: Kept::default(),
+            files: Vec::new(),
         }
     }
 
@@ -184,6 +187,16 @@ impl Stand {
         self.try_build().unwrap_or_else(|mistakes| panic!("the settings are refused: {mistakes:#?}"))
     }
 
+    /// The files that the filter had watched when it was built.
+    pub fn watched(&self) -> &[PathBuf] {
+        &self.files
+    }
+
+    /// Begins the work on the state that the filter left to the control side, on the runtime of the test.
+    pub fn tend(&mut self, fetcher: &Fetcher) {
+        self.kept.sweep(&tokio::runtime::Handle::current(), fetcher);
+    }
+
     /// What building the filter is refused for, each as `key: message; hint`.
     pub fn mistakes(&mut self) -> Vec<String> {
         self.try_build().map(|_| ()).expect_err("the settings should be refused")
@@ -198,6 +211,7 @@ impl Stand {
             upstreams: &self.upstreams,
             captures,
             kept: &mut self.kept,
+            files: &mut self.files,
             kind: self.kind.name,
             settings: String::new(),
             mistakes: Vec::new(),

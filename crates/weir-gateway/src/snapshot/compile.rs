@@ -11,14 +11,17 @@ use super::{Chain, Fixed, Guards, Handling, Instance, Plan, Route, Snapshot, Tar
 use crate::config::diagnostic::nearest_name;
 use crate::config::schema;
 use crate::config::{Diagnostic, Diagnostics, Loaded, Node, Severity};
+use crate::fetch::Fetcher;
 use crate::filter::{Build, Consumer, Consumers, FieldGuards, FilterKind, Kept, Mistake, Settings};
 use crate::handover::{Kind, State};
 use crate::route::{Conflict, ConflictKind, EscapedSlashes, Pattern, RouteSpec, Table};
 use crate::upstream::Upstream;
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::runtime::Handle;
 use weir_h1::{FieldName, NameSet};
 use weir_telemetry::Telemetry;
 use weir_wire::tls::{self, Certificate, Identity, Tickets};
@@ -92,8 +95,8 @@ impl Carry {
     }
 
     /// The snapshot just compiled runs now: forgets what only its predecessor used.
-    pub(crate) fn adopted(&mut self) {
-        self.kept.sweep();
+    pub(crate) fn adopted(&mut self, control: &Handle, fetcher: &Fetcher) {
+        self.kept.sweep(control, fetcher);
         self.certificates = std::mem::take(&mut self.fresh_certificates);
         self.tickets = std::mem::take(&mut self.fresh_tickets);
         self.upstreams = std::mem::take(&mut self.fresh);
@@ -129,9 +132,12 @@ pub(crate) fn compile(
         kinds,
         carry,
         found: &mut diagnostics,
+        files: &mut loaded.files,
         handlings: HashMap::new(),
     }
     .run();
+    loaded.files.sort();
+    loaded.files.dedup();
     loaded.diagnostics = diagnostics;
     if loaded.errors() == 0 { snapshot } else { None }
 }
@@ -142,6 +148,8 @@ struct Compiler<'a> {
     kinds: &'a [&'static FilterKind],
     carry: &'a mut Carry,
     found: &'a mut Diagnostics,
+    /// Files that the config names.
+    files: &'a mut Vec<PathBuf>,
     /// What routes have in common whose requests all go to one upstream.
     handlings: HashMap<Alike, Arc<Handling>>,
 }
@@ -263,6 +271,7 @@ impl Compiler<'_> {
             upstreams: filters.upstreams,
             captures,
             kept: &mut self.carry.kept,
+            files: self.files,
             kind: kind.name,
             settings: String::new(),
             mistakes: Vec::new(),

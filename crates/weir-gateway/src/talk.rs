@@ -1,0 +1,135 @@
+//! One request and its whole answer over an open connection: what a filter's call to an upstream (`call.rs`) and a request of
+//! the control side (`fetch.rs`) have in common.
+
+use crate::filter::{CallAnswer, CallRequest};
+use std::future::poll_fn;
+use weir_h1::{
+    BodyKind, BodyReader, Connection, FieldName, Limits, Method, Progress, ResponseHead, Step, parse_response,
+};
+use weir_wire::Stream;
+
+/// Why there was no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Failed {
+    /// The connection ended before the answer began.
+    Closed,
+    /// What came is no HTTP, or it ended in the middle.
+    Malformed,
+    /// The body is longer than the limit of the request.
+    TooLong,
+}
+
+/// The request as it is written. What a filter of another program asks is checked here, as every generated value is:
+/// `None` where it cannot be sent.
+pub(crate) fn render(request: &CallRequest) -> Option<Vec<u8>> {
+    let target = |b: u8| b > 0x20 && b < 0x7f;
+    let sound = !request.method.is_empty()
+        && request.method.bytes().all(|b| b.is_ascii_alphabetic() || b == b'-')
+        && request.target.starts_with('/')
+        && request.target.bytes().all(target)
+        && request.authority.iter().copied().all(target)
+        && request.headers.iter().all(|(_, v)| v.iter().all(|&b| b == b'\t' || (b >= 0x20 && b != 0x7f)));
+    if !sound {
+        return None;
+    }
+    let mut out = format!("{} {} HTTP/1.1\r\nhost: ", request.method, request.target).into_bytes();
+    out.extend_from_slice(&request.authority);
+    out.extend_from_slice(b"\r\n");
+    for (name, value) in &request.headers {
+        out.extend_from_slice(name.as_str().as_bytes());
+        out.extend_from_slice(b": ");
+        out.extend_from_slice(value);
+        out.extend_from_slice(b"\r\n");
+    }
+    if !request.body.is_empty() || matches!(&*request.method, "PATCH" | "POST" | "PUT") {
+        out.extend_from_slice(format!("content-length: {}\r\n", request.body.len()).as_bytes());
+    }
+    out.extend_from_slice(b"\r\n");
+    out.extend_from_slice(&request.body);
+    Some(out)
+}
+
+/// Writes `out`, which [`render`] made of `request`, and reads the answer; tells whether the connection can be kept. `sent`:
+/// how much was written.
+pub(crate) async fn talk(
+    stream: &mut Stream,
+    request: &CallRequest,
+    out: &[u8],
+    sent: &mut usize,
+    limits: &Limits,
+) -> Result<(CallAnswer, bool), Failed> {
+    while *sent < out.len() {
+        let rest = out.get(*sent..).unwrap_or_default();
+        let n = poll_fn(|cx| stream.poll_write(cx, rest)).await.map_err(|_| Failed::Closed)?;
+        if n == 0 {
+            return Err(Failed::Closed);
+        }
+        *sent += n;
+    }
+    poll_fn(|cx| stream.poll_finish(cx, &[])).await.map_err(|_| Failed::Closed)?;
+
+    let mut head = ResponseHead::default();
+    loop {
+        let read = poll_fn(|cx| stream.poll_read(cx, head.buffer_mut())).await;
+        match read {
+            Ok(0) | Err(_) if head.buffer_mut().is_empty() => return Err(Failed::Closed),
+            Ok(0) | Err(_) => return Err(Failed::Malformed),
+            Ok(_) => {}
+        }
+        while let Progress::Complete = parse_response(&mut head, limits).map_err(|_| Failed::Malformed)? {
+            if head.status() >= 200 {
+                if let Some(h2) = stream.h2() {
+                    head.came_by_http2(h2.is_over());
+                }
+                let method = if request.method == "HEAD" { Method::Head } else { Method::Get };
+                let (body, clean) = read_body(stream, &head, method, request.limit).await?;
+                let keep = clean && head.connection() == Connection::KeepAlive;
+                return Ok((answer(&head, body), keep));
+            }
+            head.recycle(0); // an interim response
+        }
+    }
+}
+
+async fn read_body(
+    stream: &mut Stream,
+    head: &ResponseHead,
+    method: Method,
+    limit: usize,
+) -> Result<(Vec<u8>, bool), Failed> {
+    let kind = head.body(method);
+    let mut reader = BodyReader::new(kind);
+    let mut input = head.rest().to_vec();
+    let (mut at, mut body) = (0, Vec::new());
+    loop {
+        match reader.step(input.get(at..).unwrap_or_default()).map_err(|_| Failed::Malformed)? {
+            Step::Data { skip, len } => {
+                body.extend_from_slice(input.get(at + skip..at + skip + len).unwrap_or_default());
+                at += skip + len;
+                if body.len() > limit {
+                    return Err(Failed::TooLong);
+                }
+            }
+            Step::End { used } => return Ok((body, at + used == input.len())),
+            Step::More => {
+                input.clear();
+                at = 0;
+                match poll_fn(|cx| stream.poll_read(cx, &mut input)).await {
+                    Ok(0) if kind == BodyKind::UntilClose => return Ok((body, false)),
+                    Ok(0) | Err(_) => return Err(Failed::Malformed),
+                    Ok(_) => {}
+                }
+            }
+        }
+    }
+}
+
+fn answer(head: &ResponseHead, body: Vec<u8>) -> CallAnswer {
+    let fields = head.headers.iter().filter_map(|(name, value)| {
+        let name = std::str::from_utf8(name).ok()?;
+        // Framing is written anew for whoever gets this answer.
+        let framing = name.eq_ignore_ascii_case("content-length");
+        if framing { None } else { Some((FieldName::new(name).ok()?, value.to_vec())) }
+    });
+    CallAnswer { status: head.status(), headers: fields.collect(), body: body.into() }
+}
