@@ -7,7 +7,7 @@ use crate::core::Core;
 use crate::error::{self, Cause};
 use crate::filter::{CallAnswer, CallRequest, CoreHandle, Job, Services, Task, Waiting};
 use crate::talk::{self, render, talk};
-use crate::upstream::{Attempts, Connection, Failed, LocalUpstream, Race, Request, connect};
+use crate::upstream::{Attempts, Connection, Failed, LocalUpstream, Measurement, Race, Request, connect};
 use std::any::Any;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
@@ -98,6 +98,7 @@ async fn call(
                 continue;
             }
         };
+        let measured = active.measure(Instant::now, true);
         let mut sent = 0;
         let limit = upstream.spec.timeouts.response;
         let work = exchange(core, &mut connection, request, &head, &mut sent);
@@ -108,6 +109,7 @@ async fn call(
         };
         match outcome {
             Ok((answer, keep)) => {
+                measured.into_iter().for_each(Measurement::answered);
                 upstream.cells.attempt(Outcome::Answered);
                 upstream.note(&active, answer.status < 500);
                 if keep {
@@ -128,6 +130,7 @@ async fn call(
                 if raced && attempts.raced(&active, race) {
                     continue;
                 }
+                measured.into_iter().for_each(Measurement::failed);
                 let failed = match outcome_of(cause) {
                     _ if unseen => Failed::RefusedStream,
                     Outcome::Reset => Failed::Reset,

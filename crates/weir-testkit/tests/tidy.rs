@@ -51,6 +51,7 @@ const UPSTREAM: &[&str] = &[
     "excluded",
     "health",
     "outlier",
+    "latency",
     "pool",
     "shared",
     "connection",

@@ -12,8 +12,8 @@ use crate::error::{self, Cause};
 use crate::forward::{self, ForwardingFields};
 use crate::grpc;
 use crate::upstream::{
-    Active, Attempts, ConnectError, Connection, Failed, LocalUpstream, Protocol, Race, Request, Wanted,
-    complain, connect,
+    Active, Attempts, ConnectError, Connection, Failed, LocalUpstream, Measurement, Protocol, Race, Request,
+    Wanted, complain, connect,
 };
 use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime};
@@ -183,6 +183,7 @@ impl Exchange<'_> {
         // A connection from the pool took no time: one look at the clock is enough.
         let pooled = spec.protocol == Protocol::Http1 && spec.gate.is_none() && connection.reused;
         let began = if pooled { attempt } else { Instant::now() };
+        let measured = active.measure(|| began, self.request_over);
         let wait = self.waits(routed, spec, (attempt, began), connection.stream.h2().is_some());
         let _waiting = self.client.handle.wait();
         let mut slot: Option<Box<ResponseHead>> = None;
@@ -196,6 +197,7 @@ impl Exchange<'_> {
             let failure = match waited {
                 Ok(()) if response.status() >= 200 || response.status() == 101 => {
                     self.record.timing.first_byte = upload.ended.unwrap_or(began).elapsed();
+                    measured.into_iter().for_each(Measurement::answered);
                     upstream.cells.attempt(Outcome::Answered);
                     active.get().cells.answer(self.record.timing.first_byte);
                     upstream.note(active, is_well(response.status(), &response.headers, self.grpc));
@@ -221,6 +223,11 @@ impl Exchange<'_> {
             self.keep_what_follows(&upload);
             self.client.core.give_response(response);
             let failure = self.judge(failure, upstream, active, &connection, &upload);
+            // A race is nobody's fault, and the time that a gRPC client gives is its own affair.
+            if matches!(failure, Failure::Upstream { cause, raced: None, .. } if *cause != error::GRPC_TIMEOUT)
+            {
+                measured.into_iter().for_each(Measurement::failed);
+            }
             let may_repeat = |raced: &Option<Race>| raced.is_some() || spec.retry.is_some();
             let repeat = matches!(&failure, Failure::Upstream { raced, .. } if may_repeat(raced));
             self.unsent = repeat.then(|| Box::new(upload.relay));

@@ -1,6 +1,7 @@
 //! An endpoint: what all cores share of it, and what each core has of its own.
 
 use super::health::Health;
+use super::latency::{Latency, Measurement};
 use super::pool::Pool;
 use crate::error::Cause;
 use arc_swap::ArcSwap;
@@ -9,7 +10,7 @@ use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use weir_telemetry::{EndpointCells, EndpointId, log};
 use weir_wire::listen::Address;
 
@@ -45,6 +46,8 @@ pub(crate) struct LocalEndpoint {
     pub(crate) active: Cell<u32>,
     /// The running weight of smooth round robin.
     pub(crate) current: Cell<i64>,
+    /// How long it takes to answer, where the balancer asks for it.
+    pub(crate) latency: Option<Rc<Latency>>,
 }
 
 /// Counts an attempt as under way at its endpoint.
@@ -94,6 +97,12 @@ impl Active {
     /// Its index among the endpoints.
     pub(super) const fn index(&self) -> usize {
         self.index
+    }
+
+    /// Measures how long the endpoint takes to answer, where its balancer asks for it. `is_whole`: all of the request is
+    /// there to be sent.
+    pub(crate) fn measure(&self, began: impl FnOnce() -> Instant, is_whole: bool) -> Option<Measurement> {
+        self.get().latency.as_ref().map(|latency| Measurement::new(latency, began(), is_whole))
     }
 
     pub(crate) fn get(&self) -> &LocalEndpoint {

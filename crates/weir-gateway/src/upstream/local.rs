@@ -2,7 +2,7 @@
 
 use super::balance::Balance;
 use super::connection::Connection;
-use super::endpoint::{Active, LocalEndpoint};
+use super::endpoint::{Active, Endpoint, LocalEndpoint};
 use super::excluded::Excluded;
 use super::gate::Gate;
 use super::pool::PoolKey;
@@ -10,12 +10,13 @@ use super::resources::Resources;
 use super::rotation::Rotation;
 use super::spec::Upstream;
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use weir_telemetry::UpstreamCells;
+use weir_wire::listen::Address;
 
 /// An upstream as one core has it.
 pub(crate) struct LocalUpstream {
@@ -76,6 +77,13 @@ impl LocalUpstream {
         let generation = self.spec.published.generation();
         if self.seen.get() != generation {
             let list = self.spec.published.list();
+            let before = Rc::clone(&self.endpoints.borrow());
+            let known: HashMap<&Address, &LocalEndpoint> =
+                before.iter().map(|e| (&e.endpoint.address, e)).collect();
+            let latency = |endpoint: &Endpoint| match known.get(&endpoint.address) {
+                Some(known) => known.latency.clone(),
+                None => self.spec.balancer.measures.then(Rc::default),
+            };
             let fresh = list.iter().map(|endpoint| LocalEndpoint {
                 pool: self.resources.pool(PoolKey {
                     address: endpoint.address.clone(),
@@ -91,8 +99,11 @@ impl LocalUpstream {
                 endpoint: Arc::clone(endpoint),
                 active: Cell::new(0),
                 current: Cell::new(0),
+                latency: latency(endpoint),
             });
-            *self.endpoints.borrow_mut() = fresh.collect();
+            let fresh: Rc<[LocalEndpoint]> = fresh.collect();
+            self.balance.borrow_mut().update(&fresh);
+            *self.endpoints.borrow_mut() = fresh;
             self.seen.set(generation);
         }
         Rc::clone(&self.endpoints.borrow())

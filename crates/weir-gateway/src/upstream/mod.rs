@@ -17,6 +17,7 @@
 //!      endpoint   an address, shared by all cores; its pool and counts on one core
 //!       health    whether it is in rotation, exact for the process
 //!        outlier  when an endpoint that answers badly is ejected
+//!       latency   how long it takes to answer, where the balancer asks
 //!       pool      idle connections that carry one exchange at a time
 //!        shared   connections of HTTP/2
 //!         connection
@@ -31,6 +32,7 @@ mod endpoint;
 mod excluded;
 mod gate;
 mod health;
+mod latency;
 mod local;
 mod open;
 mod outlier;
@@ -47,6 +49,7 @@ pub(crate) use connection::{ConnectError, Connection};
 pub(crate) use endpoint::{Active, Endpoint, LocalEndpoint, Published, complain};
 pub(crate) use gate::Gate;
 pub(crate) use health::Health;
+pub(crate) use latency::Measurement;
 pub(crate) use local::LocalUpstream;
 pub(crate) use outlier::Outlier;
 pub(crate) use resources::Resources;

@@ -68,6 +68,19 @@ fn p2c_avoids_the_busy_one() {
 }
 
 #[test]
+fn ewma_avoids_the_one_that_fails_fast() {
+    let (broken, good) = (Upstream::fixed("no response at all\r\n\r\n"), Upstream::named("good"));
+    let weir = Weir::start(&config(&format!(
+        "endpoints: [{}, {}], balancer: ewma",
+        broken.address(),
+        good.address()
+    )));
+    let answers = answers(&weir, 40);
+    // Each is tried while nothing is known of it.
+    assert_eq!(count(&answers, "good"), 39, "{answers:?}");
+}
+
+#[test]
 fn upstreams_are_split_by_weight() {
     let (old, new) = (Upstream::named("old"), Upstream::named("new"));
     let weir = Weir::start(&format!(

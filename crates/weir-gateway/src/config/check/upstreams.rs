@@ -131,9 +131,9 @@ impl Checker<'_> {
 
     /// What is read but not done yet, so that a config may be ahead of its version without surprise.
     fn later_versions(&mut self, path: &str, upstream: &Upstream) {
-        if matches!(upstream.balancer, Balancer::Ewma | Balancer::Hash { .. }) {
+        if matches!(upstream.balancer, Balancer::Hash { .. }) {
             let message =
-                "this balancer is not there yet; expected p2c, round_robin, random or least_requests";
+                "this balancer is not there yet; expected p2c, round_robin, random, least_requests or ewma";
             self.error(&format!("{path}.balancer"), "not-yet", message);
         }
         if upstream.health.as_ref().is_some_and(|health| health.probe.is_some()) {

@@ -31,7 +31,7 @@ pub struct Upstream {
     #[serde(default)]
     pub host: HostPolicy,
     /// How an endpoint is chosen for an attempt. Default `p2c`: of two taken at random the one with fewer requests,
-    /// which needs no shared state and evens out slow endpoints.
+    /// which needs no shared state and evens out slow endpoints. `ewma` goes by how long each took to answer of late.
     #[serde(default)]
     pub balancer: Balancer,
     /// How long the upstream may take.
@@ -117,7 +117,7 @@ pub enum HostPolicy {
 /// How an endpoint is chosen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Balancer {
-    /// Peak moving average of latency. Not in this version.
+    /// Of two taken at random the one that is expected to answer sooner, by what it took of late.
     Ewma,
     /// The same endpoint for the same key. Not in this version.
     Hash {
@@ -405,8 +405,8 @@ super::values::text_schema!(
 
 // === impl Balancer ===
 
-/// What is there. `ewma` and `hash` are recognised only to say that they are not.
-const BALANCERS: &[&str] = &["p2c", "round_robin", "random", "least_requests"];
+/// What is there. `hash` is recognised only to say that it is not.
+const BALANCERS: &[&str] = &["p2c", "round_robin", "random", "least_requests", "ewma"];
 
 impl<'de> Deserialize<'de> for Balancer {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -416,7 +416,7 @@ impl<'de> Deserialize<'de> for Balancer {
             type Value = Balancer;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a balancer; expected p2c, round_robin, random or least_requests")
+                f.write_str("a balancer; expected p2c, round_robin, random, least_requests or ewma")
             }
 
             fn visit_str<E: serde_de::Error>(self, text: &str) -> Result<Balancer, E> {
@@ -458,7 +458,7 @@ impl JsonSchema for Balancer {
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         schemars::json_schema!({
             "description": "How an endpoint is chosen.",
-            "enum": ["p2c", "round_robin", "random", "least_requests"],
+            "enum": ["p2c", "round_robin", "random", "least_requests", "ewma"],
         })
     }
 }

@@ -227,6 +227,7 @@ fn outlier(written: &schema::Outlier) -> Outlier {
 
 fn balancer(written: &schema::Balancer) -> &'static balance::Kind {
     let name = match written {
+        schema::Balancer::Ewma => "ewma",
         schema::Balancer::LeastRequests => "least_requests",
         schema::Balancer::Random => "random",
         schema::Balancer::RoundRobin => "round_robin",

@@ -5,8 +5,11 @@ use super::{Balance, Kind};
 use crate::upstream::endpoint::LocalEndpoint;
 use crate::upstream::excluded::Excluded;
 
-pub(super) static KIND: Kind =
-    Kind { name: "least_requests", make: |seed| Box::new(LeastRequests { last: seed as usize }) };
+pub(super) static KIND: Kind = Kind {
+    name: "least_requests",
+    measures: false,
+    make: |seed| Box::new(LeastRequests { last: seed as usize }),
+};
 
 struct LeastRequests {
     last: usize,

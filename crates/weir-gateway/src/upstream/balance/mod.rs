@@ -2,6 +2,8 @@
 //!
 //! State is per core: every core sees its own share of the traffic, and no cache line is shared to choose.
 
+mod draw;
+mod ewma;
 mod least_requests;
 mod p2c;
 mod random;
@@ -14,17 +16,24 @@ use super::excluded::Excluded;
 pub(crate) trait Balance {
     /// The index of an endpoint that is not excluded, or `None` when all are.
     fn pick(&mut self, endpoints: &[LocalEndpoint], excluded: &Excluded) -> Option<usize>;
+
+    /// The endpoints are others now: time to build what makes picking cheap. An exchange under way may still pick from
+    /// those before.
+    fn update(&mut self, _endpoints: &[LocalEndpoint]) {}
 }
 
 /// A balancer by its name in a config.
 #[derive(Debug)]
 pub(crate) struct Kind {
     pub(crate) name: &'static str,
+    /// Whether it chooses by latency, which is measured only then.
+    pub(crate) measures: bool,
     pub(crate) make: fn(u64) -> Box<dyn Balance>,
 }
 
 /// Every balancer, by name.
-pub(crate) static KINDS: &[&Kind] = &[&least_requests::KIND, &p2c::KIND, &random::KIND, &round_robin::KIND];
+pub(crate) static KINDS: &[&Kind] =
+    &[&ewma::KIND, &least_requests::KIND, &p2c::KIND, &random::KIND, &round_robin::KIND];
 
 /// The balancer of that name.
 pub(crate) fn named(name: &str) -> Option<&'static Kind> {

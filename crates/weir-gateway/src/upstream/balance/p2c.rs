@@ -7,7 +7,8 @@ use super::{Balance, Kind, Random, weighted};
 use crate::upstream::endpoint::LocalEndpoint;
 use crate::upstream::excluded::Excluded;
 
-pub(super) static KIND: Kind = Kind { name: "p2c", make: |seed| Box::new(P2c(Random::new(seed))) };
+pub(super) static KIND: Kind =
+    Kind { name: "p2c", measures: false, make: |seed| Box::new(P2c(Random::new(seed))) };
 
 struct P2c(Random);
 

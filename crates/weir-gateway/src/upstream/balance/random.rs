@@ -4,7 +4,8 @@ use super::{Balance, Kind, Random, weighted};
 use crate::upstream::endpoint::LocalEndpoint;
 use crate::upstream::excluded::Excluded;
 
-pub(super) static KIND: Kind = Kind { name: "random", make: |seed| Box::new(Weighted(Random::new(seed))) };
+pub(super) static KIND: Kind =
+    Kind { name: "random", measures: false, make: |seed| Box::new(Weighted(Random::new(seed))) };
 
 struct Weighted(Random);
 

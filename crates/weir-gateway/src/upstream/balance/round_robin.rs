@@ -7,7 +7,8 @@ use super::{Balance, Kind};
 use crate::upstream::endpoint::LocalEndpoint;
 use crate::upstream::excluded::Excluded;
 
-pub(super) static KIND: Kind = Kind { name: "round_robin", make: |seed| Box::new(RoundRobin { skip: seed }) };
+pub(super) static KIND: Kind =
+    Kind { name: "round_robin", measures: false, make: |seed| Box::new(RoundRobin { skip: seed }) };
 
 /// `skip` turns are taken at the first pick, so that the cores do not all begin with the same endpoint.
 struct RoundRobin {
