@@ -46,6 +46,9 @@ use weir_h1::{BodyKind, BodyReader, Fields, Known, Method, RequestHead, Step, Ta
 use weir_telemetry::{Closed, log};
 use weir_wire::relay::Relay;
 
+/// The field by which a browser's preflight tells the method that it asks about (Fetch §3.3.2).
+pub(crate) const PREFLIGHT: &str = "access-control-request-method";
+
 /// What becomes of the client's connection after an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
@@ -124,6 +127,8 @@ pub(crate) struct Exchange<'c> {
     /// Whether the request is gRPC, and the deadline that its client set.
     grpc: bool,
     grpc_timeout: Option<Duration>,
+    /// Whether it took the route of another method, that a browser asks about.
+    preflight: bool,
     /// Whether only the end of the connection tells the client where the response ends.
     ends_with_connection: bool,
     /// Whether the request was read to its end.
@@ -194,6 +199,7 @@ impl<'c> Exchange<'c> {
             phase: Phase::Open,
             grpc,
             grpc_timeout,
+            preflight: false,
             ends_with_connection: false,
             request_over,
             can_keep: true,
@@ -223,6 +229,9 @@ impl<'c> Exchange<'c> {
         let route = self.find_route()?;
         if self.cx.is_some() {
             self.filter_request(route).await?;
+            if self.preflight {
+                return Err(Stop::refuse(&error::NO_ROUTE)); // its route need not take OPTIONS: a filter had to answer
+            }
         }
         let local = Rc::clone(&self.local);
         let upstream = match &local.routes[route].handling.target {
@@ -282,7 +291,7 @@ impl<'c> Exchange<'c> {
                 head.set_path(&canonical).map_err(|_| Stop::refuse(&error::BAD_PATH))?;
             }
         }
-        let request = route::Request {
+        let mut request = route::Request {
             listener: self.client.listener.number,
             host: head.authority(),
             method: head.method_name(),
@@ -291,6 +300,14 @@ impl<'c> Exchange<'c> {
             headers: Received(&head.headers),
         };
         let snapshot = &self.local.snapshot;
+        if snapshot.preflights
+            && head.method() == Method::Options
+            && let Some(asked) = head.headers.get_str(PREFLIGHT)
+            && snapshot.takes_preflight(&request, asked)
+        {
+            request.method = asked;
+            self.preflight = true;
+        }
         let mut found = snapshot.table.find(&request, &mut NoTrace);
         if ambiguity != Ambiguity::default() {
             let setting = |route| snapshot.escaped_slashes(route, spec);

@@ -1,10 +1,11 @@
 //! `weir explain`: what would happen to a request, told by the very code that routes live traffic.
 
+use crate::exchange::PREFLIGHT;
 use crate::route::{self, Ambiguity, Decision, EscapedSlashes, NEAR_MISSES, NoTrace, RouteId};
 use crate::snapshot::{Listener, Snapshot, Target};
 use serde::Serialize;
 use std::fmt::{self, Write};
-use weir_h1::{Limits, Progress, RequestHead, TargetForm, parse_request};
+use weir_h1::{Limits, Method, Progress, RequestHead, TargetForm, parse_request};
 
 /// What would happen to a request.
 #[derive(Clone, Debug, Serialize)]
@@ -125,7 +126,17 @@ pub fn explain(
         query: head.query(),
         headers: &fields[..],
     };
+    let asked = head.headers.get_str(PREFLIGHT).filter(|_| head.method() == Method::Options);
+    let asked = asked.filter(|asked| snapshot.takes_preflight(&request, asked));
+    request.method = asked.unwrap_or(request.method);
     let (note, decoded) = readings_of(snapshot, shown, &request, ambiguity)?;
+    let preflight = asked.map(|asked| {
+        format!(
+            "a preflight: it takes the route of the {} that it asks about",
+            String::from_utf8_lossy(asked)
+        )
+    });
+    let note = note.into_iter().chain(preflight).reduce(|a, b| format!("{a}; {b}"));
     request.path = decoded.as_deref().unwrap_or(path);
     let path = request.path;
     let decision = route::explain(&snapshot.table, &request, NEAR_MISSES);

@@ -132,6 +132,9 @@ impl Hooks {
     pub const ATTEMPT: Self = Self(32);
     /// All of them.
     pub const ALL: Self = Self(63);
+    /// Not a hook: `on_request` answers every preflight of a browser. So a preflight takes the route of the request that it asks
+    /// about, whatever methods that route has; one that no filter answers there is refused.
+    pub const PREFLIGHT: Self = Self(64);
 
     /// Whether all hooks of `other` are among these.
     pub const fn has(self, other: Self) -> bool {

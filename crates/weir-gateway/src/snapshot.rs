@@ -8,7 +8,7 @@ mod compile;
 pub(crate) use compile::{Carry, compile};
 
 use crate::filter::{Consumers, Filter, Hooks};
-use crate::route::{EscapedSlashes, RouteId, Slashes, Table};
+use crate::route::{EscapedSlashes, Headers, NoTrace, Request, RouteId, Slashes, Table};
 use crate::upstream::Upstream;
 use bytes::Bytes;
 use std::net::IpAddr;
@@ -39,6 +39,8 @@ pub struct Snapshot {
     pub(crate) expose_causes: bool,
     /// The header fields that some route's `match` asks for.
     pub(crate) matched_fields: NameSet,
+    /// Whether some filter answers preflights.
+    pub(crate) preflights: bool,
 }
 
 /// A listener as run.
@@ -153,6 +155,7 @@ impl Snapshot {
             trusted: Vec::new(),
             expose_causes: false,
             matched_fields: NameSet::default(),
+            preflights: false,
         }
     }
 
@@ -184,6 +187,20 @@ impl Snapshot {
     pub(crate) fn escaped_slashes(&self, route: Option<RouteId>, listener: &Listener) -> EscapedSlashes {
         let route = route.and_then(|route| self.routes.get(route.index()));
         route.and_then(|route| route.handling.escaped_slashes).unwrap_or(listener.escaped_slashes)
+    }
+
+    /// Whether this is a preflight (Fetch §4.9) that goes where the request goes that it asks about: `asked` is the method of that.
+    pub(crate) fn takes_preflight<H: Headers + Copy>(
+        &self,
+        preflight: &Request<'_, H>,
+        asked: &[u8],
+    ) -> bool {
+        let request = Request { method: asked, ..*preflight };
+        let found = self.table.find(&request, &mut NoTrace);
+        let chain = found.and_then(|route| self.routes.get(route.index())).map(|route| &route.handling.chain);
+        chain.is_some_and(|chain| {
+            chain.iter().any(|&filter| self.filters[filter as usize].hooks.has(Hooks::PREFLIGHT))
+        })
     }
 
     /// Whether a peer's forwarding headers are believed.

@@ -5,6 +5,7 @@
 use crate::filter::FilterKind;
 
 mod body_limit;
+mod cors;
 mod forward_auth;
 mod headers;
 mod key_auth;
@@ -12,6 +13,7 @@ mod rate_limit;
 mod redirect;
 mod request_id;
 mod rewrite;
+mod security_headers;
 
 pub mod manual;
 mod shared;
@@ -36,6 +38,7 @@ pub mod prelude {
 /// Every kind of filter, by name.
 pub static KINDS: &[&FilterKind] = &[
     &body_limit::KIND,
+    &cors::KIND,
     &forward_auth::KIND,
     &headers::KIND,
     &key_auth::KIND,
@@ -43,6 +46,7 @@ pub static KINDS: &[&FilterKind] = &[
     &redirect::KIND,
     &request_id::KIND,
     &rewrite::KIND,
+    &security_headers::KIND,
 ];
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use crate::config::diagnostic::nearest_name;
 use crate::config::schema;
 use crate::config::{Diagnostic, Diagnostics, Loaded, Node, Severity};
 use crate::fetch::Fetcher;
-use crate::filter::{Build, Consumer, Consumers, FieldGuards, FilterKind, Kept, Mistake, Settings};
+use crate::filter::{Build, Consumer, Consumers, FieldGuards, FilterKind, Hooks, Kept, Mistake, Settings};
 use crate::handover::{Kind, State};
 use crate::route::{Conflict, ConflictKind, EscapedSlashes, Pattern, RouteSpec, Table};
 use crate::upstream::Upstream;
@@ -202,6 +202,7 @@ impl Compiler<'_> {
             listeners,
             table: Arc::new(table?),
             routes: routes.into_iter().collect::<Option<_>>()?,
+            preflights: filters.made.iter().any(|filter| filter.hooks.has(Hooks::PREFLIGHT)),
             filters: filters.made,
             plans,
             upstreams: upstreams?,

@@ -24,6 +24,8 @@ pub(crate) const VERSION: Cause = (505, "version");
 
 // What the config says.
 pub(crate) const CONNECTION_LIMIT: Cause = (503, "connection_limit");
+pub(crate) const CORS_METHOD: Cause = (403, "cors_method");
+pub(crate) const CORS_ORIGIN: Cause = (403, "cors_origin");
 pub(crate) const KEY_MISSING: Cause = (401, "key_missing");
 pub(crate) const KEY_UNKNOWN: Cause = (401, "key_unknown");
 pub(crate) const NO_ROUTE: Cause = (404, "no_route");

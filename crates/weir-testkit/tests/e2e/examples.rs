@@ -15,6 +15,7 @@ use crate::upgrade::tunnel_to;
 
 const EXAMPLES: &[&str] = &[
     "api-keys.yaml",
+    "browser-app.yaml",
     "canary.yaml",
     "forward-auth.yaml",
     "hello.yaml",
@@ -144,6 +145,27 @@ fn forward_auth() {
     client.ask(asked).expect_status(200);
     assert_eq!(orders.take_request().head.all("x-user"), ["ann"]);
     auth.verify();
+}
+
+#[test]
+fn browser_app() {
+    let (orders, app) = (Upstream::fixed(OK_BODY), Upstream::fixed(OK));
+    let weir = start("browser-app.yaml", &[&orders, &app]);
+    let mut client = weir.client();
+    let preflight = "OPTIONS /orders/7 HTTP/1.1\r\nHost: weir.test\r\nOrigin: https://app.example.com\r\n\
+         Access-Control-Request-Method: DELETE\r\nAccess-Control-Request-Headers: apikey\r\n\r\n";
+    client
+        .ask(preflight)
+        .expect_status(204)
+        .expect_header("access-control-allow-origin", "https://app.example.com");
+    assert_eq!(orders.connections(), 0);
+    let get = "GET /orders/7 HTTP/1.1\r\nHost: weir.test\r\nOrigin: https://app.example.com\r\n\r\n";
+    client
+        .ask(get)
+        .expect_cause(KEY_MISSING)
+        .expect_header("access-control-allow-origin", "https://app.example.com");
+    client.get("/").expect_status(200).expect_header("x-frame-options", "DENY");
+    client.get("/orders/7").expect_header("x-frame-options", "DENY");
 }
 
 #[test]

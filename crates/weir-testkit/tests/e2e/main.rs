@@ -13,6 +13,7 @@ mod admin;
 mod balance;
 mod binary_upgrade;
 mod bodies;
+mod browsers;
 mod causes;
 mod cli;
 mod cores;

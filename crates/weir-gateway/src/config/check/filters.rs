@@ -4,7 +4,16 @@ use super::Checker;
 use crate::config::schema::FilterNode;
 
 /// Filters of which a second in the same list does nothing that the first has not done.
-const ONCE: &[&str] = &["body_limit", "key_auth", "request_id"];
+const ONCE: &[&str] = &["body_limit", "cors", "key_auth", "request_id", "security_headers"];
+
+/// Filters beside those called `…_auth` that let nothing pass without credentials.
+const ASK: &[&str] = &["acl", "any", "jwt", "oidc"];
+
+/// Whether a filter turns away whoever brings no credentials.
+fn asks_for_credentials(filter: &FilterNode) -> bool {
+    let optional = filter.node.get("optional").and_then(|node| node.as_text()) == Some("true");
+    (filter.name.ends_with("_auth") || ASK.contains(&filter.name.as_str())) && !optional
+}
 
 impl<'a> Checker<'a> {
     pub(super) fn filter_lists(&mut self) {
@@ -12,6 +21,16 @@ impl<'a> Checker<'a> {
         self.filter_list(&[], &config.filters);
         for (_, plan) in config.plans.iter() {
             self.twice(&[], &plan.filters);
+            for cors in plan.filters.iter().filter(|filter| filter.name == "cors") {
+                let message =
+                    "a plan's filters run once the consumer is known, and no preflight tells who calls";
+                self.error_hint(
+                    &cors.path,
+                    "cors-behind-auth",
+                    message,
+                    "put it first among the filters of the route",
+                );
+            }
         }
         for (_, route) in config.routes.iter().filter(|(_, route)| !route.filters.is_empty()) {
             self.filter_list(&config.filters, &route.filters);
@@ -21,6 +40,7 @@ impl<'a> Checker<'a> {
     /// Checks filters that run behind those of all routes.
     fn filter_list(&mut self, global: &'a [FilterNode], own: &'a [FilterNode]) {
         self.twice(global, own);
+        self.preflights(global, own);
         for (index, filter) in own.iter().enumerate().filter(|(_, filter)| filter.name == "rate_limit") {
             let by = filter.node.get("by").and_then(|node| node.as_text());
             let names = |f: &FilterNode| self.credentials.contains(&f.name.as_str());
@@ -37,6 +57,28 @@ impl<'a> Checker<'a> {
                 (message, format!("put {known} before it, or write `by: address`"))
             };
             self.warn(&format!("{}.by", filter.path), "no-consumer", message, hint);
+        }
+    }
+
+    /// Refuses a `cors` that no preflight would reach.
+    fn preflights(&mut self, global: &'a [FilterNode], own: &'a [FilterNode]) {
+        for (index, cors) in own.iter().enumerate().filter(|(_, filter)| filter.name == "cors") {
+            let mut before = global.iter().chain(&own[..index]);
+            if let Some(asks) = before.clone().find(|filter| asks_for_credentials(filter)) {
+                let message = format!(
+                    "`{}` runs before it and turns every preflight away: browsers send no credentials with one",
+                    asks.name
+                );
+                let hint = if global.iter().any(|filter| std::ptr::eq(filter, asks)) {
+                    "put cors first among the filters of all routes (`filters`)"
+                } else {
+                    "put cors first"
+                };
+                self.error_hint(&cors.path, "cors-behind-auth", message, hint);
+            } else if before.any(|filter| filter.name == "cors") && index == 0 {
+                let message = "the cors of all routes answers every preflight before this one";
+                self.warn(&cors.path, "filter-twice", message, "keep one of them");
+            }
         }
     }
 

@@ -1,0 +1,346 @@
+//! `cors`: says which pages of other origins may call, and answers the preflights of their browsers.
+//!
+//! The rules are those of the Fetch standard, §3.3 (CORS protocol) and §4.9 (CORS-preflight fetch).
+
+mod origin;
+
+use super::prelude::*;
+use origin::Origins;
+use weir_h1::{FieldName, Fields, Method, Prepared};
+
+pub(super) static KIND: FilterKind =
+    FilterKind::made_from::<CorsSettings>("cors").with_causes(&[&CORS_HEADER, &CORS_METHOD, &CORS_ORIGIN]);
+
+static CORS_HEADER: Cause = Cause {
+    code: "cors_header",
+    status: 403,
+    meaning: "A preflight asked for a request header that pages of other origins may not send.",
+    change: "`headers` of the filter cors",
+};
+
+static CORS_METHOD: Cause = Cause {
+    code: "cors_method",
+    status: 403,
+    meaning: "A preflight asked for a method that pages of other origins may not use.",
+    change: "`methods` of the filter cors",
+};
+
+static CORS_ORIGIN: Cause = Cause {
+    code: "cors_origin",
+    status: 403,
+    meaning: "A preflight came from an origin that may not call.",
+    change: "`origins` of the filter cors",
+};
+
+/// Says which pages of other origins may call, and answers the preflights of their browsers.
+///
+/// A preflight (OPTIONS with `Access-Control-Request-Method`) takes the route of the request that it asks about, also where that
+/// route's `methods` leave OPTIONS out, and is answered here: 204, or 403 with the cause that tells what was not allowed. Any
+/// other request goes on, whatever its origin: it is the browser that keeps the answer from the page. Answers get the
+/// fields of an allowed origin, those that the gateway makes itself too; what the upstream says about CORS is replaced.
+///
+/// Put it first. Only what runs behind it gives answers that a page can read, and `weir check` refuses it behind a filter that
+/// asks for credentials, because browsers send none with a preflight.
+///
+/// ```yaml
+/// - cors: { origins: [ "https://app.example.com", "https://*.preview.example.com" ], credentials: true }
+/// - cors: { origins: [ "*" ], headers: [ x-version ], expose: [ x-total ] }
+/// ```
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct CorsSettings {
+    /// Who may call: origins (`https://app.example.com`), origins with any subdomain (`https://*.example.com`, which is not
+    /// `https://example.com`) or any port (`http://localhost:*`), or `*` for every page. `null` is what sandboxed frames and local
+    /// files send. Neither `*` nor `null` goes with `credentials`.
+    origins: Vec<String>,
+    /// Methods that a preflight may ask for; `*` for any. Default GET, HEAD, POST, PUT, PATCH and DELETE.
+    #[serde(default = "methods")]
+    methods: Vec<String>,
+    /// Request headers that a preflight may ask for; `*` for any. Default `authorization` and `content-type`.
+    #[serde(default = "headers")]
+    headers: Vec<String>,
+    /// Response headers that pages may read beside the six that they always may; `*` for all, without `credentials` only. Default
+    /// none.
+    #[serde(default)]
+    expose: Vec<String>,
+    /// Whether pages may send cookies and other credentials of the browser, and read the answer. Default false.
+    #[serde(default)]
+    credentials: bool,
+    /// How long a browser may keep the answer to a preflight; browsers have a limit of their own, of 2 to 24 hours. Default 10m.
+    #[serde(default = "ten_minutes")]
+    max_age: Duration,
+    /// Whether public pages may call a gateway that stands in a private network
+    /// (`Access-Control-Request-Private-Network`). Default false.
+    #[serde(default)]
+    private_network: bool,
+}
+
+struct Cors {
+    origins: Origins,
+    methods: Names,
+    headers: Names,
+    /// What each answer to an allowed origin has beside it.
+    shared: Vec<Prepared>,
+    allow_origin: Prepared,
+    credentials: bool,
+    max_age: Vec<u8>,
+    private_network: bool,
+    vary: Prepared,
+}
+
+/// What a preflight may ask for.
+enum Names {
+    /// Whatever it asks for, as it asks: a `*` would leave out `Authorization`, and is taken literally with credentials.
+    Any,
+    /// These, and all of them as they are told.
+    Listed(Vec<String>, String),
+}
+
+/// What [`Cx::note`] says of a request: 0 for no allowed origin, one of these, or from [`LISTED`] on a place among the listed ones.
+const PREFLIGHT: u64 = 1;
+const BY_PATTERN: u64 = 2;
+const LISTED: u64 = 3;
+
+/// The origin that a pattern allowed, for the answer.
+#[derive(Default)]
+struct Reflected(Vec<u8>);
+
+fn methods() -> Vec<String> {
+    ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"].map(str::to_owned).to_vec()
+}
+
+fn headers() -> Vec<String> {
+    ["authorization", "content-type"].map(str::to_owned).to_vec()
+}
+
+fn ten_minutes() -> Duration {
+    Duration::from_secs(600)
+}
+
+impl IntoFilter for CorsSettings {
+    type Filter = Cors;
+
+    fn into_filter(self, build: &mut Build<'_>) -> Option<Cors> {
+        let before = build.mistakes.len();
+        let origins = Origins::read(&self.origins, self.credentials, build);
+        let upper: Vec<String> = self.methods.iter().map(|m| m.to_ascii_uppercase()).collect();
+        for (i, (method, upper)) in self.methods.iter().zip(&upper).enumerate() {
+            if method != upper {
+                let message = format!("`{method}` is no method: they are told apart by case");
+                build.refuse(&format!("methods[{i}]"), message, Some(format!("write {upper}")));
+            }
+        }
+        let methods = Names::read("methods", upper, build);
+        let lower = self.headers.iter().map(|h| h.to_ascii_lowercase()).collect();
+        let headers = Names::read("headers", lower, build);
+        let expose = Names::read("expose", self.expose, build);
+        let mut shared = Vec::new();
+        if self.credentials {
+            shared.push(prepared("access-control-allow-credentials", b"true"));
+        }
+        match &expose {
+            Names::Any if self.credentials => {
+                let hint = "list them, or leave `credentials` out".to_owned();
+                let message =
+                    "`*` stands beside credentials: true, where browsers take it for a header called `*`";
+                build.refuse("expose", message, Some(hint));
+            }
+            Names::Any => shared.push(prepared("access-control-expose-headers", b"*")),
+            Names::Listed(_, all) if all.is_empty() => {}
+            Names::Listed(_, all) => shared.push(prepared("access-control-expose-headers", all.as_bytes())),
+        }
+        (build.mistakes.len() == before).then(|| Cors {
+            origins,
+            methods,
+            headers,
+            shared,
+            allow_origin: prepared("access-control-allow-origin", b""),
+            credentials: self.credentials,
+            max_age: self.max_age.get().as_secs().to_string().into_bytes(),
+            private_network: self.private_network,
+            vary: prepared("vary", b"Origin"),
+        })
+    }
+}
+
+/// A field of ours.
+fn prepared(name: &'static str, value: &[u8]) -> Prepared {
+    let name = FieldName::new(name).expect("a name in the source is a token");
+    Prepared::new(&name, value).expect("the value is made of tokens that were checked")
+}
+
+// === impl Names ===
+
+impl Names {
+    fn read(key: &str, names: Vec<String>, build: &mut Build<'_>) -> Self {
+        if names.iter().any(|name| name == "*") {
+            if names.len() > 1 {
+                build.refuse(
+                    key,
+                    "`*` stands beside names, which it holds already",
+                    Some("write [ \"*\" ]".to_owned()),
+                );
+            }
+            return Self::Any;
+        }
+        for (i, name) in names.iter().enumerate() {
+            let field = format!("{key}[{i}]");
+            if FieldName::new(name).is_err() {
+                let hint = Some("one name in each element of the list".to_owned());
+                build.refuse(&field, format!("`{name}` is no name"), hint);
+            } else if names.iter().take(i).any(|other| other == name) {
+                build.refuse(&field, format!("`{name}` stands here twice"), None);
+            }
+        }
+        let all = names.join(", ");
+        Self::Listed(names, all)
+    }
+
+    fn allows(&self, same: impl Fn(&[u8]) -> bool) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Listed(names, _) => names.iter().any(|name| same(name.as_bytes())),
+        }
+    }
+
+    /// What an answer tells: all, or what was asked for.
+    fn told(&self, asked: &[u8]) -> Vec<u8> {
+        match self {
+            Self::Any => asked.to_vec(),
+            Self::Listed(_, all) => all.clone().into_bytes(),
+        }
+    }
+}
+
+/// Whether an element of `Access-Control-Request-Headers` is a name at all.
+fn is_token(name: &[u8]) -> bool {
+    std::str::from_utf8(name).is_ok_and(|name| FieldName::new(name).is_ok())
+}
+
+// === impl Cors ===
+
+impl Filter for Cors {
+    fn hooks(&self) -> Hooks {
+        Hooks::REQUEST | Hooks::RESPONSE | Hooks::PREFLIGHT
+    }
+
+    fn guards(&self) -> FieldGuards {
+        let response = ["allow-origin", "allow-credentials", "expose-headers"];
+        let name = |name| FieldName::new(&format!("access-control-{name}")).ok();
+        FieldGuards { request: Vec::new(), response: response.into_iter().filter_map(name).collect() }
+    }
+
+    fn on_request(&self, head: &mut RequestHead, cx: &mut Cx) -> Flow {
+        let origin = one(&head.headers, "origin");
+        if head.method() == Method::Options
+            && let Some(method) = head.headers.get_str("access-control-request-method")
+        {
+            return self.preflight(&head.headers, origin, method, cx);
+        }
+        let Some(origin) = origin else { return Flow::Continue };
+        if let Some(at) = self.origins.listed(origin) {
+            *cx.note() = LISTED + at as u64;
+        } else if self.origins.has_pattern_for(origin) {
+            *cx.note() = BY_PATTERN;
+            cx.state::<Reflected>().0 = origin.to_vec();
+        }
+        Flow::Continue
+    }
+
+    fn on_response(&self, head: &mut ResponseHead, cx: &mut Cx) -> Flow {
+        let note = *cx.note();
+        if note == PREFLIGHT {
+            return Flow::Continue;
+        }
+        let fields = &mut head.headers;
+        // Two such fields, one of them the upstream's, are none to a browser.
+        fields.remove_where(|name, _| is_ours(name));
+        let everyone: &[u8] = b"*";
+        let reflected;
+        let allowed = if self.origins.any {
+            Some(everyone)
+        } else if note == BY_PATTERN {
+            reflected = std::mem::take(&mut cx.state::<Reflected>().0);
+            Some(reflected.as_slice())
+        } else {
+            note.checked_sub(LISTED).and_then(|at| self.origins.at(at as usize))
+        };
+        if !self.origins.any && !varies_by_origin(fields) {
+            let _ = fields.append_prepared(&self.vary, b""); // checked when it was prepared
+        }
+        let Some(allowed) = allowed else { return Flow::Continue };
+        if fields.append_prepared(&self.allow_origin, allowed).is_ok() {
+            for field in &self.shared {
+                let _ = fields.append_prepared(field, b""); // as above
+            }
+        }
+        Flow::Continue
+    }
+}
+
+impl Cors {
+    fn preflight(&self, fields: &Fields, origin: Option<&[u8]>, method: &[u8], cx: &mut Cx) -> Flow {
+        *cx.note() = PREFLIGHT;
+        let allowed = origin.filter(|origin| {
+            self.origins.any || self.origins.listed(origin).is_some() || self.origins.has_pattern_for(origin)
+        });
+        let Some(origin) = allowed else { return Flow::refuse(&CORS_ORIGIN) };
+        // Methods are told apart by case (RFC 9110 §9.1), header names are not.
+        if !is_token(method) || !self.methods.allows(|m| m == method) {
+            return Flow::refuse(&CORS_METHOD);
+        }
+        let asked: Vec<&[u8]> = fields
+            .get_all("access-control-request-headers")
+            .flat_map(|line| line.split(|&b| b == b','))
+            .map(<[u8]>::trim_ascii)
+            .filter(|name| !name.is_empty())
+            .collect();
+        let fine = |name: &&[u8]| is_token(name) && self.headers.allows(|h| h.eq_ignore_ascii_case(name));
+        if !asked.iter().all(fine) {
+            return Flow::refuse(&CORS_HEADER);
+        }
+        let origin: &[u8] = if self.origins.any { b"*" } else { origin };
+        let mut told = vec![
+            ("access-control-allow-origin", origin.to_vec()),
+            ("access-control-allow-methods", self.methods.told(method)),
+        ];
+        let headers = self.headers.told(&asked.join(&b", "[..]));
+        if !headers.is_empty() {
+            told.push(("access-control-allow-headers", headers));
+        }
+        if self.credentials {
+            told.push(("access-control-allow-credentials", b"true".to_vec()));
+        }
+        told.push(("access-control-max-age", self.max_age.clone()));
+        let private = "access-control-request-private-network";
+        if self.private_network && fields.get_str(private) == Some(b"true") {
+            told.push(("access-control-allow-private-network", b"true".to_vec()));
+        }
+        // Nothing keeps an answer to OPTIONS by the standard, but some do.
+        let vary = "Origin, Access-Control-Request-Method, Access-Control-Request-Headers, Access-Control-Request-Private-Network";
+        told.push(("vary", vary.as_bytes().to_vec()));
+        let name = |(name, value)| Some((FieldName::new(name).ok()?, value));
+        let headers = told.into_iter().filter_map(name).collect();
+        Flow::Answer(Box::new(Answer { status: 204, headers, body: Body::default() }))
+    }
+}
+
+/// The value of a field that stands there once: two Origins are none.
+fn one<'a>(fields: &'a Fields, name: &'a str) -> Option<&'a [u8]> {
+    let mut all = fields.get_all(name);
+    all.next().filter(|_| all.next().is_none())
+}
+
+fn is_ours(name: &[u8]) -> bool {
+    const BEGIN: &[u8] = b"access-control-";
+    name.get(..BEGIN.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(BEGIN))
+}
+
+fn varies_by_origin(fields: &Fields) -> bool {
+    let mut elements = fields.get_all("vary").flat_map(|line| line.split(|&b| b == b','));
+    elements
+        .any(|name| matches!(name.trim_ascii(), b"*") || name.trim_ascii().eq_ignore_ascii_case(b"origin"))
+}
+
+#[cfg(test)]
+mod tests;
