@@ -5,6 +5,7 @@
 use crate::core::{ConnectionHandle, Core, LocalListener};
 use crate::error::{self, Cause};
 use crate::forward::Forwarding;
+use crate::upstream::Owner;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
@@ -37,6 +38,11 @@ impl Client {
     /// A stream of HTTP/2 tells at once and for nothing; a socket is asked only after a while (see [`ConnectionHandle::wait`]).
     pub(crate) fn is_gone(&mut self, cx: &mut Context<'_>) -> bool {
         (self.stream.h2().is_some() || self.handle.is_watched()) && self.stream.is_reset(cx)
+    }
+
+    /// The client as the owner of connections to upstreams; none where it came by a Unix socket.
+    pub(crate) fn owner(&self) -> Option<&Rc<Owner>> {
+        self.forwarding.owner(self.peer, || self.stream.local_address())
     }
 
     /// Takes the listener as the current snapshot has it. A request that arrived as its listener was taken away is still

@@ -15,6 +15,7 @@
 
 mod again;
 mod attempt;
+mod deadline;
 mod hooks;
 mod local;
 mod record;

@@ -4,10 +4,14 @@
 //! (RFC 7239 §8.1: such headers are a client's claim).
 
 use crate::snapshot::Snapshot;
-use crate::upstream::{Endpoint, HostPolicy};
+use crate::upstream::{Endpoint, HostPolicy, Owner};
+use std::cell::OnceCell;
 use std::io::Write;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::rc::Rc;
 use weir_h1::{BodyKind, Known, RequestHead};
+use weir_wire::Peer;
+use weir_wire::proxy_protocol::Ends;
 use weir_wire::relay::Framing;
 
 const FORWARDING: [Known; 6] = [
@@ -37,6 +41,8 @@ pub(crate) struct Forwarding {
     /// `CRLF forwarded: for=ADDRESS;proto=SCHEME;host=`
     middle: Box<[u8]>,
     scheme: &'static str,
+    /// What upstreams with `proxy_protocol` are told, once one is asked.
+    owner: OnceCell<Option<Rc<Owner>>>,
 }
 
 impl Forwarding {
@@ -54,7 +60,20 @@ impl Forwarding {
             start: start.into_bytes().into(),
             middle: middle.into_bytes().into(),
             scheme,
+            owner: OnceCell::new(),
         }
+    }
+
+    /// The client as the owner of connections. `here`: what it connected to.
+    pub(crate) fn owner(&self, peer: Peer, here: impl FnOnce() -> Option<SocketAddr>) -> Option<&Rc<Owner>> {
+        let told = self.owner.get_or_init(|| match peer {
+            Peer::Address(source) => {
+                let unknown = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0);
+                Some(Rc::new(Owner(Ends { source, destination: here().unwrap_or(unknown) })))
+            }
+            Peer::Local => None,
+        });
+        told.as_ref()
     }
 }
 
@@ -88,7 +107,7 @@ pub(crate) fn client_address(head: &RequestHead, peer: IpAddr, snapshot: &Snapsh
 /// An address with or without port and brackets.
 fn parse_node(text: &str) -> Option<IpAddr> {
     let bare = text.strip_prefix('[').and_then(|t| t.split_once(']')).map(|(a, _)| a);
-    bare.unwrap_or(text).parse().ok().or_else(|| text.parse::<std::net::SocketAddr>().ok().map(|a| a.ip()))
+    bare.unwrap_or(text).parse().ok().or_else(|| text.parse::<SocketAddr>().ok().map(|a| a.ip()))
 }
 
 /// The fields that tell the next hop about the client.

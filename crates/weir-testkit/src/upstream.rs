@@ -211,6 +211,12 @@ pub struct Conn {
 }
 
 impl Conn {
+    /// The address that it came from.
+    #[track_caller]
+    pub fn peer_address(&self) -> SocketAddr {
+        self.wire.io().tcp().expect("a TCP connection").peer_addr().unwrap()
+    }
+
     /// Reads a whole request.
     #[track_caller]
     pub fn read_request(&mut self) -> Request {

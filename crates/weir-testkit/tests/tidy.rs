@@ -53,6 +53,7 @@ const UPSTREAM: &[&str] = &[
     "outlier",
     "latency",
     "pool",
+    "owned",
     "shared",
     "connection",
 ];

@@ -1,13 +1,18 @@
 //! Connections to endpoints.
 
+#![allow(unsafe_code)] // one system call that no safe crate of ours wraps
+
 use crate::Stream;
 use crate::listen::{Address, keep_alive};
 use crate::tls::ClientTls;
 use socket2::SockRef;
 use std::fmt;
+use std::future::poll_fn;
 use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::{TcpSocket, TcpStream, UnixStream};
 
 /// Why an endpoint was not reached. Nothing of a request was sent.
 #[derive(Debug)]
@@ -46,6 +51,15 @@ pub struct Dialled {
     pub tls: Duration,
 }
 
+/// How a connection is made, beyond where to.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct How<'a> {
+    /// Our own address, where it is not the kernel's choice. A Unix socket has none.
+    pub source: Option<IpAddr>,
+    /// What is said before anything else, TLS included.
+    pub preface: &'a [u8],
+}
+
 /// Connects within `timeout`, which covers the TLS handshake too. `name` is what the endpoint was called in the config:
 /// TLS asks for it and verifies it.
 ///
@@ -56,12 +70,26 @@ pub async fn dial(
     tls: Option<(&ClientTls, &str)>,
     timeout: Duration,
 ) -> Result<Dialled, DialError> {
+    dial_as(How::default(), address, tls, timeout).await
+}
+
+/// The same, in a way of the caller's choice.
+///
+/// # Errors
+/// See [`DialError`].
+pub async fn dial_as(
+    how: How<'_>,
+    address: &Address,
+    tls: Option<(&ClientTls, &str)>,
+    timeout: Duration,
+) -> Result<Dialled, DialError> {
     let start = Instant::now();
     let work = async {
-        let stream = match address {
-            Address::Tcp(address) => Stream::Tcp(tcp(*address).await?),
+        let mut stream = match address {
+            Address::Tcp(address) => Stream::Tcp(tcp(*address, how.source).await?),
             Address::Unix(path) => Stream::Unix(UnixStream::connect(path).await.map_err(refused_or_failed)?),
         };
+        say(&mut stream, how.preface).await.map_err(refused_or_failed)?;
         let connect = start.elapsed();
         let round_trip = stream.round_trip().unwrap_or_default();
         match tls {
@@ -75,14 +103,69 @@ pub async fn dial(
     tokio::time::timeout(timeout, work).await.unwrap_or(Err(DialError::TimedOut))
 }
 
-async fn tcp(address: std::net::SocketAddr) -> Result<TcpStream, DialError> {
-    let stream = TcpStream::connect(address).await.map_err(refused_or_failed)?;
+async fn say(stream: &mut Stream, mut preface: &[u8]) -> io::Result<()> {
+    while !preface.is_empty() {
+        let wrote = poll_fn(|cx| stream.poll_write(cx, preface)).await?;
+        match preface.get(wrote..) {
+            Some(rest) if wrote > 0 => preface = rest,
+            _ => return Err(io::ErrorKind::WriteZero.into()),
+        }
+    }
+    Ok(())
+}
+
+async fn tcp(address: SocketAddr, source: Option<IpAddr>) -> Result<TcpStream, DialError> {
+    let stream = match source {
+        None => TcpStream::connect(address).await.map_err(refused_or_failed)?,
+        Some(source) => {
+            let socket = bound(address, source).map_err(|e| {
+                DialError::Failed(io::Error::new(e.kind(), format!("from the source address {source}: {e}")))
+            })?;
+            socket.connect(address).await.map_err(refused_or_failed)?
+        }
+    };
     let set = || {
         stream.set_nodelay(true)?;
         keep_alive(&SockRef::from(&stream))
     };
     set().map_err(DialError::Failed)?;
     Ok(stream)
+}
+
+/// A socket that will connect from `source`.
+fn bound(to: SocketAddr, source: IpAddr) -> io::Result<TcpSocket> {
+    let socket = match (to, source) {
+        (SocketAddr::V4(_), IpAddr::V4(_)) => TcpSocket::new_v4()?,
+        (SocketAddr::V6(_), IpAddr::V6(_)) => TcpSocket::new_v6()?,
+        _ => return Err(io::Error::new(io::ErrorKind::InvalidInput, "the endpoint is of the other family")),
+    };
+    choose_port_late(&socket)?;
+    socket.bind(SocketAddr::new(source, 0))?;
+    Ok(socket)
+}
+
+/// Leaves the port to `connect`, which may use one again that is taken towards other peers. `bind` would need one that is
+/// free altogether, and run out after some 28,000 connections (ip(7), IP_BIND_ADDRESS_NO_PORT).
+#[cfg(target_os = "linux")]
+fn choose_port_late(socket: &TcpSocket) -> io::Result<()> {
+    let on: libc::c_int = 1;
+    // SAFETY: the descriptor is open, and the kernel reads `len` bytes of `on`, which has as many.
+    let set = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_IP,
+            libc::IP_BIND_ADDRESS_NO_PORT,
+            (&raw const on).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
+    if set == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Only Linux can.
+#[cfg(not(target_os = "linux"))]
+fn choose_port_late(_: &TcpSocket) -> io::Result<()> {
+    Ok(())
 }
 
 fn refused_or_failed(e: io::Error) -> DialError {

@@ -1,6 +1,7 @@
-//! The PROXY protocol, versions 1 and 2: a balancer in front tells who its client is before the first byte of HTTP or TLS.
+//! The PROXY protocol, versions 1 and 2: whoever stands in front tells who its client is before the first byte of HTTP or TLS.
 //!
-//! Source: HAProxy, "The PROXY protocol", versions 1 & 2, 2020. Read byte-exact, so that nothing of what follows is taken.
+//! [`read`] takes what a balancer in front of us says, [`header`] is what we say to an endpoint. Read byte-exact, so that nothing of what follows is taken.
+//! Source: HAProxy, "The PROXY protocol", versions 1 & 2, 2020.
 
 use crate::Stream;
 use std::future::poll_fn;
@@ -14,6 +15,62 @@ const V1_BYTES: usize = 107;
 const V2_BYTES: usize = 2048;
 
 const V2_SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
+
+/// In which form a header is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Version {
+    /// A line of text.
+    V1,
+    /// Binary.
+    V2,
+}
+
+/// The two ends of a client's connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ends {
+    /// The client.
+    pub source: SocketAddr,
+    /// What it connected to.
+    pub destination: SocketAddr,
+}
+
+/// The header for a connection on behalf of a client; without one, for a connection of our own (`UNKNOWN`, `LOCAL`).
+pub fn header(version: Version, client: Option<Ends>) -> Vec<u8> {
+    let (source, destination) = match client {
+        Some(Ends { source, destination }) => same_family(source, destination),
+        None if version == Version::V1 => return b"PROXY UNKNOWN\r\n".to_vec(),
+        None => return [&V2_SIGNATURE[..], &[0x20, 0x00, 0, 0]].concat(),
+    };
+    if version == Version::V1 {
+        let family = if source.is_ipv4() { "TCP4" } else { "TCP6" };
+        let (from, to) = (source.ip(), destination.ip());
+        return format!("PROXY {family} {from} {to} {} {}\r\n", source.port(), destination.port())
+            .into_bytes();
+    }
+    let mut out = V2_SIGNATURE.to_vec();
+    // Version 2, command PROXY; then the family over TCP, and how long the addresses are.
+    out.extend_from_slice(if source.is_ipv4() { &[0x21, 0x11, 0, 12] } else { &[0x21, 0x21, 0, 36] });
+    for ip in [source.ip(), destination.ip()] {
+        match ip {
+            IpAddr::V4(ip) => out.extend_from_slice(&ip.octets()),
+            IpAddr::V6(ip) => out.extend_from_slice(&ip.octets()),
+        }
+    }
+    out.extend_from_slice(&source.port().to_be_bytes());
+    out.extend_from_slice(&destination.port().to_be_bytes());
+    out
+}
+
+/// A header has room for one family: IPv4 where both addresses are, IPv6 otherwise.
+fn same_family(a: SocketAddr, b: SocketAddr) -> (SocketAddr, SocketAddr) {
+    let plain = |at: SocketAddr| SocketAddr::new(at.ip().to_canonical(), at.port());
+    let (a, b) = (plain(a), plain(b));
+    let mapped = |at: SocketAddr| match at.ip() {
+        IpAddr::V4(ip) => SocketAddr::new(ip.to_ipv6_mapped().into(), at.port()),
+        IpAddr::V6(_) => at,
+    };
+    if a.is_ipv4() == b.is_ipv4() { (a, b) } else { (mapped(a), mapped(b)) }
+}
 
 /// Reads the header. `None` when the balancer speaks for itself (`LOCAL`, `UNKNOWN`: its health checks).
 ///
@@ -114,6 +171,40 @@ mod tests {
         {
             assert!(version1(bad.as_bytes()).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let at = |text: &str| text.parse::<SocketAddr>().unwrap();
+        for (source, destination, line, told) in [
+            (
+                "203.0.113.7:51234",
+                "198.51.100.1:443",
+                "PROXY TCP4 203.0.113.7 198.51.100.1 51234 443\r\n",
+                "203.0.113.7:51234",
+            ),
+            ("[2001:db8::1]:1", "[::1]:2", "PROXY TCP6 2001:db8::1 ::1 1 2\r\n", "[2001:db8::1]:1"),
+            // A socket of both families tells IPv4 so.
+            ("[::ffff:192.0.2.1]:1", "192.0.2.2:2", "PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n", "192.0.2.1:1"),
+            (
+                "192.0.2.1:1",
+                "[2001:db8::1]:2",
+                "PROXY TCP6 ::ffff:192.0.2.1 2001:db8::1 1 2\r\n",
+                "[::ffff:192.0.2.1]:1",
+            ),
+        ] {
+            let ends = Some(Ends { source: at(source), destination: at(destination) });
+            let first = header(Version::V1, ends);
+            assert_eq!(String::from_utf8_lossy(&first), line);
+            assert_eq!(version1(&first).unwrap(), Some(at(told)), "{line}");
+            let second = header(Version::V2, ends);
+            let length = usize::from(u16::from_be_bytes([second[14], second[15]]));
+            assert_eq!((&second[..12], second.len()), (&V2_SIGNATURE[..], 16 + length));
+            assert_eq!(version2(second[12], second[13], &second[16..]).unwrap(), Some(at(told)), "{line}");
+        }
+        assert_eq!(version1(&header(Version::V1, None)).unwrap(), None);
+        let local = header(Version::V2, None);
+        assert_eq!(version2(local[12], local[13], &local[16..]).unwrap(), None);
     }
 
     #[test]

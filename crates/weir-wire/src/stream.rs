@@ -271,6 +271,15 @@ impl Stream {
         }
     }
 
+    /// Our own end of the connection; none for a Unix socket, nor for a stream of HTTP/2, which has no socket of its own.
+    pub fn local_address(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Tcp(s) => s.local_addr().ok(),
+            Self::Tls(s) => s.tcp().and_then(|s| s.local_addr().ok()),
+            Self::H2(_) | Self::Unix(_) => None,
+        }
+    }
+
     /// How far the peer is, where the kernel tells: not for Unix sockets.
     pub fn round_trip(&self) -> Option<Duration> {
         match self {

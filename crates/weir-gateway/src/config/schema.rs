@@ -7,6 +7,7 @@ mod addresses;
 mod listener;
 mod process;
 mod route;
+mod sending;
 mod upstream;
 mod values;
 
@@ -23,6 +24,7 @@ pub use process::{
     Shutdown, Workers,
 };
 pub use route::{Consumer, Credentials, Match, Plan, Respond, Route, RouteTimeouts, Share, Split};
+pub use sending::{DeadlineHeader, ProxyVersion, SourceAddress};
 pub use upstream::{
     Balancer, Endpoint, Health, HostPolicy, Outlier, Probe, Retry, RetryMethods, RetryOn, Upstream,
     UpstreamLimits, UpstreamProtocol, UpstreamTimeouts, UpstreamTls,

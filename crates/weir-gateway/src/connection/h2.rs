@@ -78,6 +78,7 @@ enum Event {
 
 /// Serves a connection to its end. `early`: what was read of it already.
 pub(super) async fn serve(client: Client, early: Vec<u8>) -> Closed {
+    let _ = client.owner(); // its streams have no socket to ask what the client connected to
     let Client { core, listener, stream, peer, tls, forwarding, trusted, handle, mut deadline, generation } =
         client;
     let cells = std::sync::Arc::clone(&listener.cells);

@@ -8,16 +8,15 @@ use super::again::is_well;
 use super::hooks::BodyWatch;
 use super::upload::{Failure, Upload, Waits, await_head, client_fault, give_back, upstream_failure};
 use super::{Exchange, Routed, Stop, unless_gone};
-use crate::error::{self, Cause};
+use crate::error;
 use crate::forward::{self, ForwardingFields};
-use crate::grpc;
 use crate::upstream::{
     Active, Attempts, ConnectError, Connection, Failed, LocalUpstream, Measurement, Protocol, Race, Request,
     Wanted, complain, connect,
 };
 use std::rc::Rc;
-use std::time::{Duration, Instant, SystemTime};
-use weir_h1::{BodyKind, FieldName, ResponseHead, Version};
+use std::time::{Instant, SystemTime};
+use weir_h1::{BodyKind, ResponseHead, Version};
 use weir_telemetry::Attempt as Outcome;
 use weir_wire::h2::H2Stream;
 use weir_wire::relay::{Framing, Relay};
@@ -127,7 +126,8 @@ impl Exchange<'_> {
         let once = !self.head.method().is_idempotent();
         let end = self.end(routed, upstream.spec.timeouts.exchange);
         let left = end.map(|(end, cause)| (end.saturating_duration_since(Instant::now()), cause));
-        let wanted = Wanted { left, ..attempts.wanted(once) };
+        let owner = upstream.spec.way.proxy_protocol.and_then(|_| self.client.owner().cloned());
+        let wanted = Wanted { left, owner, ..attempts.wanted(once) };
         let connected = match unless_gone(self.client, connect(upstream, active, wanted)).await {
             Ok(Ok(connected)) => connected,
             Ok(Err(why)) => return Ok(Err(why)),
@@ -140,33 +140,6 @@ impl Exchange<'_> {
         self.record.endpoint = Some(active.place()); // one that was handed over may lead elsewhere
         (self.record.timing.connect, self.record.timing.tls) = (connected.connect, connected.tls);
         Ok(Ok(connected.connection))
-    }
-
-    /// When the exchange must be over, and the cause if it is not, where its time is limited: by the config, or by a gRPC
-    /// client.
-    pub(super) fn end(&self, routed: Routed, of_upstream: Duration) -> Option<(Instant, &'static Cause)> {
-        let asked = self.grpc_timeout.map(|limit| (limit, &error::GRPC_TIMEOUT));
-        let own = self.own_limit(routed, of_upstream).map(|limit| (limit, &error::EXCHANGE_TIMEOUT));
-        // Of two that are equal the first.
-        let (limit, cause) = asked.into_iter().chain(own).min_by_key(|(limit, _)| *limit)?;
-        Some((self.record.started.checked_add(limit)?, cause))
-    }
-
-    fn own_limit(&self, routed: Routed, of_upstream: Duration) -> Option<Duration> {
-        let route = &self.local.routes[routed.route].handling;
-        Some(route.exchange_timeout.unwrap_or(of_upstream)).filter(|limit| !limit.is_zero())
-    }
-
-    /// Tells a gRPC upstream what is left of the deadline, where that is our own or where time was spent on other attempts.
-    fn shorten_grpc_timeout(&mut self, routed: Routed, of_upstream: Duration) {
-        let Some(asked) = self.grpc_timeout else { return };
-        let limit = self.own_limit(routed, of_upstream).map_or(asked, |own| own.min(asked));
-        if (limit < asked || self.record.attempts > 1)
-            && let Ok(name) = FieldName::new("grpc-timeout")
-        {
-            let left = limit.saturating_sub(self.record.started.elapsed());
-            let _ = self.head.headers.insert(&name, grpc::write_timeout(left).as_bytes()); // digits and a letter
-        }
     }
 
     /// Sends the request and waits for a response head, passing interim responses on.
@@ -335,7 +308,7 @@ impl Exchange<'_> {
             _ if h2 => Framing::Close,
             _ => Framing::Chunked,
         };
-        self.shorten_grpc_timeout(routed, spec.timeouts.exchange);
+        self.tell_deadline(routed, spec);
         let mut out = self.client.core.take_buffer();
         let endpoint = &active.get().endpoint;
         let client = &self.client.forwarding;

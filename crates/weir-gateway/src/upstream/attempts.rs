@@ -89,7 +89,7 @@ impl Attempts {
 
     /// What the next attempt needs of a connection. `once`: the request must not be sent twice.
     pub(crate) const fn wanted(&self, once: bool) -> Wanted {
-        Wanted { fresh: self.fresh, once, left: None }
+        Wanted { fresh: self.fresh, once, left: None, owner: None }
     }
 
     /// Notes that there was no connection.

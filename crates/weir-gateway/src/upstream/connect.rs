@@ -1,6 +1,6 @@
 //! The way to a connection: from the pool, by waiting at the gate, or by dialling.
 
-use super::connection::{ConnectError, Connection};
+use super::connection::{ConnectError, Connection, Owner};
 use super::endpoint::{Active, LocalEndpoint};
 use super::gate::Gate;
 use super::local::{LocalUpstream, Waited};
@@ -48,7 +48,7 @@ impl Entered {
 }
 
 /// What an attempt needs of a connection.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Wanted {
     /// Not from the pool.
     pub(crate) fresh: bool,
@@ -56,6 +56,8 @@ pub(crate) struct Wanted {
     pub(crate) once: bool,
     /// What is left of the exchange's time, and the cause when nothing is.
     pub(crate) left: Option<(Duration, &'static Cause)>,
+    /// The client, where the connection is to be its own.
+    pub(crate) owner: Option<Rc<Owner>>,
 }
 
 /// A connection to the endpoint of the attempt, pooled or new. The attempt may be counted elsewhere afterwards: at the
@@ -69,11 +71,11 @@ pub(crate) async fn connect(
     wanted: Wanted,
 ) -> Result<Connected, ConnectError> {
     let entered = match upstream.spec.protocol {
-        Protocol::Http1 => enter_exclusive(upstream, active, wanted).await?,
+        Protocol::Http1 => enter_exclusive(upstream, active, &wanted).await?,
         Protocol::Negotiated if active.get().pool.shared.chose_http1() => {
-            enter_exclusive(upstream, active, wanted).await?
+            enter_exclusive(upstream, active, &wanted).await?
         }
-        Protocol::Http2 | Protocol::Negotiated => Box::pin(enter_shared(upstream, active, wanted)).await?,
+        Protocol::Http2 | Protocol::Negotiated => Box::pin(enter_shared(upstream, active, &wanted)).await?,
     };
     match entered {
         Entered::Connected(connected) => Ok(connected),
@@ -84,7 +86,7 @@ pub(crate) async fn connect(
                 return Err(ConnectError::AVOIDED);
             }
             let Opening { exclusive, connect, tls } =
-                Box::pin(open(upstream, at, permit, wanted.left)).await?;
+                Box::pin(open(upstream, at, permit, wanted.left, wanted.owner.as_ref())).await?;
             // An endpoint that chose HTTP/1.1 before may choose otherwise now.
             let connection = exclusive.or_else(|| at.pool.shared.take(Room::Any));
             let connection = connection.ok_or(ConnectError::here(&error::PENDING_TIMEOUT))?;
@@ -97,13 +99,18 @@ pub(crate) async fn connect(
 async fn enter_exclusive(
     upstream: &LocalUpstream,
     active: &mut Active,
-    wanted: Wanted,
+    wanted: &Wanted,
 ) -> Result<Entered, ConnectError> {
-    if !wanted.fresh
-        && let Some(connection) = active.get().pool.take(wanted.once)
-    {
-        upstream.cells.reused.inc();
-        return Ok(Entered::pooled(connection));
+    if !wanted.fresh {
+        let pool = &active.get().pool;
+        let pooled = match &wanted.owner {
+            None => pool.take(wanted.once),
+            Some(owner) => pool.owned.take(owner, wanted.once),
+        };
+        if let Some(connection) = pooled {
+            upstream.cells.reused.inc();
+            return Ok(Entered::pooled(connection));
+        }
     }
     let Some(gate) = &upstream.spec.gate else { return Ok(Entered::Dial(None)) };
     if let Some(permit) = upstream.enter(gate) {
@@ -126,14 +133,15 @@ async fn enter_exclusive(
 async fn enter_shared(
     upstream: &Rc<LocalUpstream>,
     active: &mut Active,
-    mut wanted: Wanted,
+    wanted: &Wanted,
 ) -> Result<Entered, ConnectError> {
+    let mut fresh = wanted.fresh;
     let shared = Rc::clone(&active.get().pool.shared);
     let gate = upstream.spec.gate.as_deref();
     let failures = shared.failures();
     let (mut dialled, mut avoided, mut end, mut waiting) = (false, false, None, None);
     loop {
-        let found = if wanted.fresh { None } else { shared.take(Room::Ample) };
+        let found = if fresh { None } else { shared.take(Room::Ample) };
         if let Some(connection) = found {
             return Ok(Entered::stream(upstream, &shared, connection, dialled));
         }
@@ -150,7 +158,7 @@ async fn enter_shared(
             }
         }
         // One that is to be fresh waits for the connection that is being made, whoever began it.
-        if !std::mem::take(&mut wanted.fresh)
+        if !std::mem::take(&mut fresh)
             && let Some(connection) = shared.take(Room::Any)
         {
             return Ok(Entered::stream(upstream, &shared, connection, dialled));
@@ -228,7 +236,7 @@ fn open_shared(
     let dialling = endpoints[index].pool.shared.begin_dialling();
     drop(tokio::task::spawn_local(async move {
         let at = &endpoints[index];
-        match open(&upstream, at, permit, None).await {
+        match open(&upstream, at, permit, None, None).await {
             Ok(Opening { exclusive, connect, tls }) => {
                 at.pool.shared.took.set((connect, tls));
                 if let Some(connection) = exclusive {

@@ -1,11 +1,13 @@
 //! One connection to an endpoint, and why there is none.
 
 use crate::error::{self, Cause};
+use std::rc::Weak;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::sync::OwnedSemaphorePermit;
 use weir_telemetry::{Attempt as Outcome, UpstreamCells};
 use weir_wire::Stream;
+use weir_wire::proxy_protocol::Ends;
 
 /// A connection to an endpoint, or one stream of a shared one.
 pub(crate) struct Connection {
@@ -19,8 +21,20 @@ pub(crate) struct Connection {
 /// What an open connection holds: its place in the counts and under the upstream's limit.
 pub(crate) struct Opened {
     pub(super) expires: Option<Instant>,
+    /// The client that it was opened for, where no other may use it.
+    pub(super) owner: Option<Weak<Owner>>,
     cells: Arc<UpstreamCells>,
     _permit: Option<OwnedSemaphorePermit>,
+}
+
+/// A client's connection, as the PROXY header tells it. Two that are told the same are still two.
+#[derive(Debug)]
+pub(crate) struct Owner(pub(crate) Ends);
+
+/// A connection that waits for its next exchange.
+pub(super) struct Idle {
+    pub(super) connection: Connection,
+    pub(super) since: Instant,
 }
 
 /// Why there is no connection.
@@ -55,9 +69,34 @@ impl Connection {
         self.opened.as_ref().is_some_and(|o| o.expires.is_none_or(|end| end > now))
     }
 
+    /// The client that it serves, where it serves one alone.
+    pub(super) fn owner(&self) -> Option<&Weak<Owner>> {
+        self.opened.as_ref()?.owner.as_ref()
+    }
+
     /// Where it is counted.
     pub(super) fn cells(&self) -> Option<&UpstreamCells> {
         self.opened.as_ref().map(|opened| &*opened.cells)
+    }
+}
+
+// === impl Idle ===
+
+impl Idle {
+    /// Whether it is kept; if not, it is counted no more.
+    pub(super) fn stays(&mut self, keepalive: Duration, now: Instant) -> bool {
+        let stays = now.duration_since(self.since) < keepalive && self.connection.is_good(now);
+        if !stays {
+            note_taken(&self.connection);
+        }
+        stays
+    }
+}
+
+/// Counts a connection as idle no more.
+pub(super) fn note_taken(connection: &Connection) {
+    if let Some(cells) = connection.cells() {
+        cells.connections_idle.dec();
     }
 }
 
@@ -70,7 +109,7 @@ impl Opened {
         permit: Option<OwnedSemaphorePermit>,
     ) -> Self {
         cells.connections_open.inc();
-        Self { expires, cells: Arc::clone(cells), _permit: permit }
+        Self { expires, owner: None, cells: Arc::clone(cells), _permit: permit }
     }
 }
 

@@ -93,6 +93,7 @@ impl LocalUpstream {
                     } else {
                         Arc::from("")
                     },
+                    way: self.spec.way,
                     gate: self.spec.gate.as_ref().map(|g| g.id()),
                 }),
                 cells: self.resources.cells.endpoint(&endpoint.cells),
@@ -157,7 +158,7 @@ impl LocalUpstream {
         if let Some(gate) = &self.spec.gate
             && gate.is_wanted()
         {
-            if !connection.is_good(now) {
+            if !connection.is_good(now) || connection.owner().is_some() {
                 return; // closing it frees its place for whoever waits
             }
             // Whoever waits on another core gets every second place: a core that only served its own would keep the

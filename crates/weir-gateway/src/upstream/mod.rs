@@ -19,6 +19,7 @@
 //!        outlier  when an endpoint that answers badly is ejected
 //!       latency   how long it takes to answer, where the balancer asks
 //!       pool      idle connections that carry one exchange at a time
+//!        owned    those of one client each
 //!        shared   connections of HTTP/2
 //!         connection
 //! ```
@@ -36,6 +37,7 @@ mod latency;
 mod local;
 mod open;
 mod outlier;
+mod owned;
 mod pool;
 mod resources;
 mod retry;
@@ -45,13 +47,14 @@ mod spec;
 
 pub(crate) use attempts::{Attempts, Race};
 pub(crate) use connect::{Wanted, connect};
-pub(crate) use connection::{ConnectError, Connection};
+pub(crate) use connection::{ConnectError, Connection, Owner};
 pub(crate) use endpoint::{Active, Endpoint, LocalEndpoint, Published, complain};
 pub(crate) use gate::Gate;
 pub(crate) use health::Health;
 pub(crate) use latency::Measurement;
 pub(crate) use local::LocalUpstream;
 pub(crate) use outlier::Outlier;
+pub(crate) use pool::Way;
 pub(crate) use resources::Resources;
 pub(crate) use retry::{Budget, Conditions, Failed, Request, Retry};
 pub(crate) use spec::{HostPolicy, Protocol, Timeouts, Upstream};

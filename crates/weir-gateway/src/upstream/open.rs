@@ -1,6 +1,6 @@
 //! Opens a connection to an endpoint: TCP or a Unix socket, TLS, and the first words of HTTP/2.
 
-use super::connection::{ConnectError, Connection, Opened};
+use super::connection::{ConnectError, Connection, Opened, Owner};
 use super::endpoint::{LocalEndpoint, complain};
 use super::local::LocalUpstream;
 use super::shared::Keepalive;
@@ -8,13 +8,15 @@ use super::spec::Protocol;
 use crate::error::{self, Cause};
 use std::fmt;
 use std::io;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::OwnedSemaphorePermit;
 use weir_telemetry::Attempt as Outcome;
-use weir_wire::dial::{self, DialError, dial};
+use weir_wire::dial::{self, DialError, How, dial_as};
 use weir_wire::h2::{Fault, Link, window_for};
 use weir_wire::limits::ran_out;
+use weir_wire::proxy_protocol;
 
 /// A connection that was opened.
 pub(super) struct Opening {
@@ -41,7 +43,7 @@ enum Whose {
     Ours,
 }
 
-/// Opens a connection.
+/// Opens a connection; `owner`: for which client, where it is to be its own.
 ///
 /// # Errors
 /// Why there is none. It is counted, logged, and noted in the endpoint's health.
@@ -50,9 +52,10 @@ pub(super) async fn open(
     at: &LocalEndpoint,
     permit: Option<OwnedSemaphorePermit>,
     left: Option<(Duration, &'static Cause)>,
+    owner: Option<&Rc<Owner>>,
 ) -> Result<Opening, ConnectError> {
     let endpoint = &at.endpoint;
-    let Failed { cause, outcome, whose, said } = match try_open(upstream, at, permit, left).await {
+    let Failed { cause, outcome, whose, said } = match try_open(upstream, at, permit, left, owner).await {
         Ok(opening) => {
             endpoint.health.connected(Instant::now());
             return Ok(opening);
@@ -75,6 +78,7 @@ async fn try_open(
     at: &LocalEndpoint,
     permit: Option<OwnedSemaphorePermit>,
     left: Option<(Duration, &'static Cause)>,
+    owner: Option<&Rc<Owner>>,
 ) -> Result<Opening, Failed> {
     let spec = &upstream.spec;
     let (endpoint, pool) = (&at.endpoint, &at.pool);
@@ -84,7 +88,9 @@ async fn try_open(
     let (timeout, too_late, whose) = left.map_or(own, |(left, cause)| (left, cause, Whose::Ours));
     let started = Instant::now();
     let late = |e: &dyn fmt::Display| Failed::new(too_late, Outcome::ConnectTimeout, whose, e);
-    let dialled = match dial(&endpoint.address, tls, timeout).await {
+    let told = spec.way.proxy_protocol.map(|v| proxy_protocol::header(v, owner.map(|owner| owner.0)));
+    let how = How { source: spec.way.source, preface: told.as_deref().unwrap_or_default() };
+    let dialled = match dial_as(how, &endpoint.address, tls, timeout).await {
         Ok(dialled) => dialled,
         Err(e @ DialError::TimedOut) => return Err(late(&e)),
         Err(e) => return Err(Failed::to_dial(&e)),
@@ -92,7 +98,8 @@ async fn try_open(
     upstream.cells.connects.inc();
     let dial::Dialled { stream, connect, round_trip, tls } = dialled;
     let expires = spec.max_age.map(|age| Instant::now() + upstream.resources.jittered(age));
-    let opened = Opened::new(expires, &upstream.cells, permit);
+    let mut opened = Opened::new(expires, &upstream.cells, permit);
+    opened.owner = owner.map(Rc::downgrade);
     match (spec.protocol, stream.chose_h2()) {
         (Protocol::Http2, false) if spec.tls.is_some() => {
             return Err(Failed::no_http2("it did not choose h2 in the TLS handshake (ALPN)", Whose::Ours));

@@ -4,13 +4,16 @@
 //! and are closed. A connection that became readable while idle is closed, never used: its peer closed it, or sent bytes
 //! that no request asked for (RFC 9112 §9.2).
 
-use super::connection::Connection;
+use super::connection::{Connection, Idle, note_taken};
+use super::owned::Owned;
 use super::shared::SharedConnections;
 use std::cell::RefCell;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weir_wire::listen::Address;
+use weir_wire::proxy_protocol;
 
 /// What makes two connections interchangeable.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -18,21 +21,28 @@ pub(crate) struct PoolKey {
     pub(crate) address: Address,
     pub(crate) tls: Arc<str>,
     pub(crate) server_name: Arc<str>,
+    pub(crate) way: Way,
     /// The gate whose permits they hold, by [`Gate::id`](super::Gate::id): one upstream's place is not another's.
     pub(crate) gate: Option<u64>,
+}
+
+/// How connections are made, beyond where to: those of different ways are not interchangeable.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Way {
+    /// From which address of ours.
+    pub(crate) source: Option<IpAddr>,
+    /// With which PROXY header. A connection that begins with one serves one client.
+    pub(crate) proxy_protocol: Option<proxy_protocol::Version>,
 }
 
 /// The idle connections.
 #[derive(Default)]
 pub(crate) struct Pool {
     idle: RefCell<Vec<Idle>>,
+    /// Those that only their client's requests may use.
+    pub(super) owned: Owned,
     /// Those of HTTP/2, which requests share.
     pub(crate) shared: Rc<SharedConnections>,
-}
-
-struct Idle {
-    connection: Connection,
-    since: Instant,
 }
 
 impl Pool {
@@ -59,25 +69,24 @@ impl Pool {
         if let Some(cells) = connection.cells() {
             cells.connections_idle.inc();
         }
-        self.idle.borrow_mut().push(Idle { connection, since: now });
+        let idle = Idle { connection, since: now };
+        if idle.connection.owner().is_some() {
+            return self.owned.give(idle);
+        }
+        self.idle.borrow_mut().push(idle);
     }
 
     /// Closes what has been idle for longer than `keepalive`, is too old, or was closed by its peer.
     pub(crate) fn sweep(&self, keepalive: Duration, now: Instant) {
-        self.idle.borrow_mut().retain_mut(|i| {
-            let keep = now.duration_since(i.since) < keepalive && i.connection.is_good(now);
-            if !keep {
-                note_taken(&i.connection);
-            }
-            keep
-        });
+        self.idle.borrow_mut().retain_mut(|i| i.stays(keepalive, now));
+        self.owned.sweep(keepalive, now);
     }
 
     /// Closes the connection that has been idle longest; tells whether there was one.
     pub(crate) fn close_oldest(&self) -> bool {
         let mut idle = self.idle.borrow_mut();
         if idle.is_empty() {
-            return self.shared.close_idle();
+            return self.owned.close_one() || self.shared.close_idle();
         }
         note_taken(&idle.remove(0).connection);
         true
@@ -89,12 +98,5 @@ impl Drop for Pool {
         for i in self.idle.get_mut() {
             note_taken(&i.connection);
         }
-    }
-}
-
-/// Counts a connection as idle no more.
-fn note_taken(connection: &Connection) {
-    if let Some(cells) = connection.cells() {
-        cells.connections_idle.dec();
     }
 }

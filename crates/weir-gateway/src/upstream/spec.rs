@@ -5,9 +5,11 @@ use super::discover::dns;
 use super::endpoint::Published;
 use super::gate::Gate;
 use super::outlier::Outlier;
+use super::pool::Way;
 use super::retry::Retry;
 use std::sync::Arc;
 use std::time::Duration;
+use weir_h1::FieldName;
 use weir_telemetry::UpstreamId;
 use weir_wire::tls::ClientTls;
 
@@ -34,6 +36,10 @@ pub(crate) struct Upstream {
     pub(crate) gate: Option<Arc<Gate>>,
     pub(crate) retry: Option<Retry>,
     pub(crate) outlier: Option<Outlier>,
+    /// The header that tells what is left of an exchange's time.
+    pub(crate) deadline: Option<FieldName>,
+    /// How connections are made.
+    pub(crate) way: Way,
     pub(crate) cells: UpstreamId,
 }
 

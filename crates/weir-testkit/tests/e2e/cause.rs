@@ -36,6 +36,7 @@ pub(crate) const RATE_LIMITED: Cause = (429, "rate_limited");
 
 // The upstream's fault.
 pub(crate) const BAD_RESPONSE: Cause = (502, "bad_response");
+pub(crate) const CONNECT_FAILED: Cause = (502, "connect_failed");
 pub(crate) const CONNECT_REFUSED: Cause = (502, "connect_refused");
 pub(crate) const CONNECT_TIMEOUT: Cause = (504, "connect_timeout");
 pub(crate) const EXCHANGE_TIMEOUT: Cause = (504, "exchange_timeout");

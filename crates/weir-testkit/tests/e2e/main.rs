@@ -34,6 +34,7 @@ mod proxy;
 mod real;
 mod reload;
 mod retry;
+mod sending;
 mod tell;
 mod timeouts;
 mod tls;

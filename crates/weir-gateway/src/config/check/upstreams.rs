@@ -1,7 +1,9 @@
 //! Checks of upstreams.
 
 use super::Checker;
-use crate::config::schema::{Balancer, EndpointAddress, ListenAddress, Retry, Upstream, UpstreamProtocol};
+use crate::config::schema::{
+    Balancer, EndpointAddress, ListenAddress, Retry, SourceAddress, Upstream, UpstreamProtocol,
+};
 use crate::config::units::Duration;
 
 impl Checker<'_> {
@@ -15,6 +17,7 @@ impl Checker<'_> {
             self.protocol(&path, upstream);
             self.later_versions(&path, upstream);
             self.upstream_timeouts(&path, upstream);
+            self.sending(&path, upstream);
             if let Some(connections) = upstream.limits.connections {
                 self.must_be_within(
                     &format!("{path}.limits.connections"),
@@ -176,6 +179,34 @@ impl Checker<'_> {
             );
             let hint = "the last attempts are cut short: lower `per_try`, or raise `exchange`";
             self.warn(&format!("{path}.retry.per_try"), "beyond-deadline", message, hint);
+        }
+    }
+
+    /// What is told to endpoints, and from where.
+    fn sending(&mut self, path: &str, upstream: &Upstream) {
+        let shares = match upstream.protocol {
+            UpstreamProtocol::Auto => upstream.tls.is_some(),
+            UpstreamProtocol::H2 | UpstreamProtocol::H2c => true,
+            UpstreamProtocol::Http1 => false,
+        };
+        if upstream.proxy_protocol.is_some() && shares {
+            let message = "a connection that begins with a PROXY header is of one client, and by HTTP/2 all clients share it";
+            let hint = "write `protocol: http1`, or let X-Forwarded-For tell the client";
+            self.error_hint(&format!("{path}.proxy_protocol"), "proxy-over-h2", message, hint);
+        }
+        let Some(SourceAddress(source)) = upstream.source else { return };
+        let list = format!("{path}.endpoints");
+        if !self.is_whole(&list, upstream.endpoints.len()) {
+            return;
+        }
+        for (index, endpoint) in upstream.endpoints.iter().enumerate() {
+            if let EndpointAddress::Tcp(to) = &endpoint.address
+                && to.is_ipv4() != source.is_ipv4()
+            {
+                let message =
+                    format!("{to} cannot be reached from `source`, {source}: it is of the other family");
+                self.error(&format!("{list}[{index}]"), "other-family", message);
+            }
         }
     }
 

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::addresses::EndpointAddress;
 use super::process::Workers;
+use super::sending::{DeadlineHeader, ProxyVersion, SourceAddress};
 use super::values::FilePath;
 use crate::config::de;
 use crate::config::units::{ByteSize, Duration, Percent};
@@ -54,6 +55,17 @@ pub struct Upstream {
     /// How much one upstream may hold of us.
     #[serde(default)]
     pub limits: UpstreamLimits,
+    /// A header that tells the endpoint how many milliseconds are left of the exchange, where `timeouts.exchange` or a client of gRPC limits
+    /// it. A smaller number from the client stays. Default none; `grpc-timeout` is passed on in any case.
+    #[serde(default)]
+    pub deadline_header: Option<DeadlineHeader>,
+    /// The PROXY header, `v1` or `v2`, that each connection to an endpoint begins with: it tells the address of the client. A
+    /// connection is then used for this client's connection only. Needs HTTP/1.1. Default none.
+    #[serde(default)]
+    pub proxy_protocol: Option<ProxyVersion>,
+    /// The address of this machine that connections are made from. Default: what the kernel chooses.
+    #[serde(default)]
+    pub source: Option<SourceAddress>,
 }
 
 /// One endpoint, written as its address or as `{ address, weight }`.

@@ -6,12 +6,13 @@ use crate::config::schema;
 use crate::upstream::discover::dns::{Name, Names};
 use crate::upstream::{
     Budget, Conditions, Endpoint, Gate, Health, HostPolicy, Outlier, Protocol, Published, Retry, Timeouts,
-    Upstream, balance,
+    Upstream, Way, balance,
 };
 use sha2::{Digest, Sha256};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use weir_wire::listen::Address;
+use weir_wire::proxy_protocol;
 use weir_wire::tls::{ClientTls, Part};
 
 impl Compiler<'_> {
@@ -86,6 +87,14 @@ impl Compiler<'_> {
             gate,
             retry,
             outlier: written.health.as_ref().and_then(|health| health.outlier.as_ref()).map(outlier),
+            deadline: written.deadline_header.as_ref().map(|header| header.0.clone()),
+            way: Way {
+                source: written.source.map(|source| source.0),
+                proxy_protocol: written.proxy_protocol.map(|version| match version {
+                    schema::ProxyVersion::V1 => proxy_protocol::Version::V1,
+                    schema::ProxyVersion::V2 => proxy_protocol::Version::V2,
+                }),
+            },
             cells: self.carry.telemetry.upstream(name),
         });
         self.carry.fresh.insert(name.to_owned(), (written.clone(), Arc::clone(&upstream)));

@@ -1,0 +1,56 @@
+//! When an exchange must be over, and how its upstream learns of it.
+
+use super::{Exchange, Routed};
+use crate::error::{self, Cause};
+use crate::grpc;
+use crate::upstream::Upstream;
+use std::time::{Duration, Instant};
+use weir_h1::FieldName;
+
+impl Exchange<'_> {
+    /// When the exchange must be over, and the cause if it is not, where its time is limited: by the config, or by a gRPC
+    /// client.
+    pub(super) fn end(&self, routed: Routed, of_upstream: Duration) -> Option<(Instant, &'static Cause)> {
+        let asked = self.grpc_timeout.map(|limit| (limit, &error::GRPC_TIMEOUT));
+        let own = self.own_limit(routed, of_upstream).map(|limit| (limit, &error::EXCHANGE_TIMEOUT));
+        // Of two that are equal the first.
+        let (limit, cause) = asked.into_iter().chain(own).min_by_key(|(limit, _)| *limit)?;
+        Some((self.record.started.checked_add(limit)?, cause))
+    }
+
+    fn own_limit(&self, routed: Routed, of_upstream: Duration) -> Option<Duration> {
+        let route = &self.local.routes[routed.route].handling;
+        Some(route.exchange_timeout.unwrap_or(of_upstream)).filter(|limit| !limit.is_zero())
+    }
+
+    /// Tells the upstream what is left of the exchange's time.
+    pub(super) fn tell_deadline(&mut self, routed: Routed, spec: &Upstream) {
+        self.shorten_grpc_timeout(routed, spec.timeouts.exchange);
+        let Some(name) = &spec.deadline else { return };
+        let Some((end, _)) = self.end(routed, spec.timeouts.exchange) else { return };
+        let left = end.saturating_duration_since(Instant::now()).as_millis();
+        // Who asked may have less patience than we.
+        let asked = self.head.headers.get_str(name.as_str());
+        if asked.and_then(milliseconds).is_none_or(|asked| asked > left) {
+            let _ = self.head.headers.insert(name, left.to_string().as_bytes()); // digits alone
+        }
+    }
+
+    /// Tells a gRPC upstream what is left of the deadline, where that is our own or where time was spent on other attempts.
+    fn shorten_grpc_timeout(&mut self, routed: Routed, of_upstream: Duration) {
+        let Some(asked) = self.grpc_timeout else { return };
+        let limit = self.own_limit(routed, of_upstream).map_or(asked, |own| own.min(asked));
+        if (limit < asked || self.record.attempts > 1)
+            && let Ok(name) = FieldName::new("grpc-timeout")
+        {
+            let left = limit.saturating_sub(self.record.started.elapsed());
+            let _ = self.head.headers.insert(&name, grpc::write_timeout(left).as_bytes()); // digits and a letter
+        }
+    }
+}
+
+/// A number of milliseconds as a client may write it.
+fn milliseconds(text: &[u8]) -> Option<u128> {
+    let digits = str::from_utf8(text).ok()?;
+    digits.bytes().all(|b| b.is_ascii_digit()).then(|| digits.parse().ok()).flatten()
+}
