@@ -10,6 +10,7 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
+use weir_wire::tls::PeerCertificate;
 use weir_wire::{Deadline, Peer, Stream};
 
 /// How long a peer may take none of what is sent to it before it is given up. 60 s, as nginx's `send_timeout`.
@@ -23,6 +24,8 @@ pub(crate) struct Client {
     pub(crate) stream: Stream,
     pub(crate) peer: Peer,
     pub(crate) tls: bool,
+    /// What the client showed of itself in the TLS handshake.
+    pub(crate) certificate: Option<Rc<PeerCertificate>>,
     pub(crate) forwarding: Rc<Forwarding>,
     /// Whether its forwarding headers are believed.
     pub(crate) trusted: bool,

@@ -71,12 +71,14 @@ pub(crate) async fn serve(core: Rc<Core>, listener: Rc<LocalListener>, stream: S
             let forwarding = Rc::new(Forwarding::new(peer.ip(), tls));
             let (core, deadline) = (Rc::clone(&core), Deadline::new());
             let chose_h2 = stream.chose_h2();
+            let certificate = stream.peer_certificate().map(Rc::new);
             let client = Client {
                 core,
                 listener,
                 stream,
                 peer,
                 tls,
+                certificate,
                 forwarding,
                 trusted,
                 handle,

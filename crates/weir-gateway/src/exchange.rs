@@ -336,7 +336,9 @@ impl<'c> Exchange<'c> {
         // redirect to https would otherwise never end.
         let said = self.head.headers.get_known(Known::XForwardedProto).filter(|_| self.client.trusted);
         let tls = said.map_or(self.client.tls, |proto| proto.eq_ignore_ascii_case(b"https"));
-        Cx::new(Rc::clone(&self.local.routes[route].scope), self.client_address(), tls, random)
+        let mut cx = Cx::new(Rc::clone(&self.local.routes[route].scope), self.client_address(), tls, random);
+        cx.certificate.clone_from(&self.client.certificate);
+        cx
     }
 
     /// The client's address: the peer's, unless a trusted proxy says better.

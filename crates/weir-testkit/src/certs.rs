@@ -72,7 +72,12 @@ impl Authority {
 
     /// A client certificate with this common name.
     pub fn client(&self, name: &str) -> Certificate {
-        let mut params = params(name, &[]);
+        self.client_for(name, &[])
+    }
+
+    /// A client certificate with this common name and these alternative names.
+    pub fn client_for(&self, name: &str, names: &[&str]) -> Certificate {
+        let mut params = params(name, names);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         self.sign(params, KeyPair::generate().unwrap())
     }

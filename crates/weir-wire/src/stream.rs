@@ -280,6 +280,15 @@ impl Stream {
         }
     }
 
+    /// The certificate that the peer showed in the handshake, if it did. Reads and hashes it: some microseconds, so once a
+    /// connection.
+    pub fn peer_certificate(&self) -> Option<tls::PeerCertificate> {
+        match self {
+            Self::Tls(s) => s.peer_certificate(),
+            Self::H2(_) | Self::Tcp(_) | Self::Unix(_) => None,
+        }
+    }
+
     /// How far the peer is, where the kernel tells: not for Unix sockets.
     pub fn round_trip(&self) -> Option<Duration> {
         match self {

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use weir_h1::{Progress, RequestHead, parse_request};
 use weir_telemetry::Closed;
 use weir_wire::h2::{Arrival, Fault, Flood, H2Stream, LOOK, Server};
+use weir_wire::tls::PeerCertificate;
 use weir_wire::{Deadline, Peer, Stream};
 
 /// How many tasks there may be for each stream that is allowed: one whose request was canceled ends when it next looks, and
@@ -33,6 +34,7 @@ const TOO_LARGE: u16 = 431;
 struct Shared {
     core: Rc<crate::core::Core>,
     handle: Rc<crate::core::ConnectionHandle>,
+    certificate: Option<Rc<PeerCertificate>>,
     forwarding: Rc<Forwarding>,
     peer: Peer,
     tls: bool,
@@ -79,8 +81,19 @@ enum Event {
 /// Serves a connection to its end. `early`: what was read of it already.
 pub(super) async fn serve(client: Client, early: Vec<u8>) -> Closed {
     let _ = client.owner(); // its streams have no socket to ask what the client connected to
-    let Client { core, listener, stream, peer, tls, forwarding, trusted, handle, mut deadline, generation } =
-        client;
+    let Client {
+        core,
+        listener,
+        stream,
+        peer,
+        tls,
+        certificate,
+        forwarding,
+        trusted,
+        handle,
+        mut deadline,
+        generation,
+    } = client;
     let cells = std::sync::Arc::clone(&listener.cells);
     let limits = core.local().snapshot.h2;
     deadline.set(Instant::now(), listener.spec.timeouts.head);
@@ -99,6 +112,7 @@ pub(super) async fn serve(client: Client, early: Vec<u8>) -> Closed {
     let shared = Rc::new(Shared {
         core,
         handle,
+        certificate,
         forwarding,
         peer,
         tls,
@@ -338,6 +352,7 @@ impl Shared {
                 listener,
                 peer: self.peer,
                 tls: self.tls,
+                certificate: self.certificate.clone(),
                 forwarding: Rc::clone(&self.forwarding),
                 trusted,
                 handle: Rc::clone(&self.handle),

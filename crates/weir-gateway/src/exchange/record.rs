@@ -251,6 +251,7 @@ impl Exchange<'_> {
             weir_wire::Peer::Local => None,
         };
         let cx = self.cx.as_ref();
+        let certificate = self.client.certificate.as_deref();
         Entry {
             time: SystemTime::now().checked_sub(record.timing.total).unwrap_or(SystemTime::UNIX_EPOCH),
             request_id,
@@ -281,6 +282,9 @@ impl Exchange<'_> {
             user_agent: self.head.headers.get_str("user-agent").unwrap_or_default(),
             tls_version: self.client.stream.tls().map_or("", |tls| tls.version),
             tls_cipher: self.client.stream.tls().map_or("", |tls| tls.cipher),
+            tls_client_subject: certificate.map_or("", |c| &c.subject),
+            tls_client_san: certificate.map_or("", |c| &c.san),
+            tls_client_fingerprint: certificate.map_or("", |c| &c.fingerprint),
             tunnel: record.tunnel,
             timing: record.timing,
             headers: &[],

@@ -13,6 +13,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 use weir_h1::RequestHead;
+use weir_wire::tls::PeerCertificate;
 
 /// Who calls, as written under `consumers`.
 #[derive(Debug, Default)]
@@ -48,6 +49,8 @@ pub struct Cx {
     pub client: IpAddr,
     /// Whether the client's connection is TLS.
     pub tls: bool,
+    /// The certificate that the client showed in the TLS handshake with this gateway, where `client_auth` asks for one.
+    pub certificate: Option<Rc<PeerCertificate>>,
     /// The id of the request, once `request_id` has given one: for the log.
     pub request_id: Option<String>,
     pub(crate) scope: Rc<RouteScope>,
@@ -82,6 +85,7 @@ impl Cx {
         Self {
             client,
             tls,
+            certificate: None,
             request_id: None,
             scope,
             consumer: None,

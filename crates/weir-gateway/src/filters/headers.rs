@@ -224,6 +224,7 @@ mod tests {
     use super::super::testing::{Stand, run};
     use super::*;
     use serde_json::json;
+    use weir_wire::tls::PeerCertificate;
 
     #[tokio::test]
     async fn edits_requests() {
@@ -260,6 +261,23 @@ mod tests {
             .expect_header("a", "10.0.0.1 https://a:81/x~?q=1 POST")
             .expect_header("b", "a/test/{}")
             .expect_no_header("c");
+    }
+
+    #[tokio::test]
+    async fn what_the_client_showed() {
+        let settings = json!({ "request": { "set": {
+            "a": "{tls_client_subject}|{tls_client_san}|{tls_client_fingerprint}", "b": "{tls_client_subject}"
+        } } });
+        let mut anonymous = Stand::new(&KIND, settings.clone());
+        anonymous.build().request("GET /\nb: forged").await.expect_header("a", "||").expect_no_header("b");
+        let certificate = PeerCertificate {
+            subject: "CN=shop".to_owned(),
+            san: "dns:a,dns:b".to_owned(),
+            fingerprint: "0a".to_owned(),
+            ..PeerCertificate::default()
+        };
+        let mut stand = Stand::new(&KIND, settings).tls().certificate(certificate);
+        stand.build().request("GET /").await.expect_header("a", "CN=shop|dns:a,dns:b|0a");
     }
 
     #[tokio::test]

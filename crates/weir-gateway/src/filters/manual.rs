@@ -33,6 +33,9 @@ Texts of `headers`, `redirect` and `rewrite` may hold placeholders:
 | `{request_id}` | the id that `request_id` gave; else nothing |
 | `{route}` | the name of the route |
 | `{scheme}` | `http` or `https`, as the client's connection is |
+| `{tls_client_fingerprint}` | SHA-256 of the client's certificate, in lower-case hexadecimal digits; nothing if it showed none |
+| `{tls_client_san}` | its alternative names with their kinds, separated by commas: `dns:shop.internal,uri:spiffe://a/b` |
+| `{tls_client_subject}` | its subject as RFC 4514 writes it: `CN=shop,O=Example` |
 | `{NAME}` | what the route's path captures under that name, in canonical form: `/users/{id}`, `/files/{rest*}` |
 
 On a route, a capture hides a placeholder of the same name, and a name that is neither is a mistake. Under `filters` and in

@@ -27,6 +27,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use weir_h1::{Fields, Limits, Progress, RequestHead, ResponseHead, parse_request, parse_response};
+use weir_wire::tls::PeerCertificate;
 
 /// Builds a filter from its settings and sends it one request: `GET /a?b=1`, or a whole head whose lines end in `\n`.
 pub async fn run(kind: &'static FilterKind, settings: Value, request: &str) -> Exchange {
@@ -42,6 +43,7 @@ pub struct Stand {
     captures: Vec<String>,
     client: IpAddr,
     tls: bool,
+    certificate: Option<Rc<PeerCertificate>>,
     named: Option<usize>,
     consumers: Vec<Consumer>,
     upstreams: Vec<String>,
@@ -58,6 +60,7 @@ pub struct Running {
     scope: Rc<RouteScope>,
     client: IpAddr,
     tls: bool,
+    certificate: Option<Rc<PeerCertificate>>,
     named: Option<usize>,
     script: Rc<Script>,
 }
@@ -105,6 +108,7 @@ impl Stand {
             captures: Vec::new(),
             client: Ipv4Addr::new(192, 0, 2, 1).into(),
             tls: false,
+            certificate: None,
             named: None,
             consumers: Vec::new(),
             upstreams: Vec::new(),
@@ -144,6 +148,13 @@ impl Stand {
     #[must_use]
     pub const fn tls(mut self) -> Self {
         self.tls = true;
+        self
+    }
+
+    /// The client showed this certificate.
+    #[must_use]
+    pub fn certificate(mut self, certificate: PeerCertificate) -> Self {
+        self.certificate = Some(Rc::new(certificate));
         self
     }
 
@@ -236,6 +247,7 @@ impl Stand {
             }),
             client: self.client,
             tls: self.tls,
+            certificate: self.certificate.clone(),
             named: self.named,
             script: Rc::clone(&self.script),
         })
@@ -261,7 +273,8 @@ impl Running {
         let (filter, scope, script) =
             (Rc::clone(&self.filter), Rc::clone(&self.scope), Rc::clone(&self.script));
         let settings = self.settings.clone();
-        Self { filter, settings, scope, client, tls: self.tls, named: self.named, script }
+        let certificate = self.certificate.clone();
+        Self { filter, settings, scope, client, tls: self.tls, certificate, named: self.named, script }
     }
 
     /// Passes a parsed request and the response to it, as the gateway does on its quick way: for measurements. The
@@ -277,6 +290,7 @@ impl Running {
 
     fn context(&self) -> Cx {
         let mut cx = Cx::new(Rc::clone(&self.scope), self.client, self.tls, 1);
+        cx.certificate.clone_from(&self.certificate);
         if let Some(consumer) = self.named {
             cx.set_consumer(consumer);
         }

@@ -65,6 +65,12 @@ pub struct Entry<'a> {
     pub tls_version: &'a str,
     /// The cipher suite with the client.
     pub tls_cipher: &'a str,
+    /// The subject of the certificate that the client showed.
+    pub tls_client_subject: &'a str,
+    /// The alternative names in it.
+    pub tls_client_san: &'a str,
+    /// Its SHA-256.
+    pub tls_client_fingerprint: &'a str,
     /// Whether the exchange became a tunnel (WebSocket, upgrade).
     pub tunnel: bool,
     /// Where the time went.
@@ -119,6 +125,9 @@ impl Default for Entry<'_> {
             user_agent: b"",
             tls_version: "",
             tls_cipher: "",
+            tls_client_subject: "",
+            tls_client_san: "",
+            tls_client_fingerprint: "",
             tunnel: false,
             timing: Timing::default(),
             headers: &[],
@@ -157,6 +166,9 @@ pub enum Field {
     UserAgent,
     TlsVersion,
     TlsCipher,
+    TlsClientSubject,
+    TlsClientSan,
+    TlsClientFingerprint,
     Tunnel,
     HeadUs,
     FiltersUs,
@@ -169,7 +181,7 @@ pub enum Field {
 impl Field {
     /// Every field, in the order of a JSON line. JSON has no `path` and no `query`: `uri` is both. Nor has it `time_clf` and
     /// `body_bytes_out`, which are there for the preset `combined`.
-    pub const ALL: [(Self, &'static str); 34] = [
+    pub const ALL: [(Self, &'static str); 37] = [
         (Self::Time, "time"),
         (Self::TimeClf, "time_clf"),
         (Self::RequestId, "request_id"),
@@ -197,6 +209,9 @@ impl Field {
         (Self::UserAgent, "user_agent"),
         (Self::TlsVersion, "tls_version"),
         (Self::TlsCipher, "tls_cipher"),
+        (Self::TlsClientSubject, "tls_client_subject"),
+        (Self::TlsClientSan, "tls_client_san"),
+        (Self::TlsClientFingerprint, "tls_client_fingerprint"),
         (Self::Tunnel, "tunnel"),
         (Self::HeadUs, "head_us"),
         (Self::FiltersUs, "filters_us"),
@@ -256,6 +271,9 @@ impl Entry<'_> {
             Field::UserAgent => long(self.user_agent),
             Field::TlsVersion => text(self.tls_version.as_bytes()),
             Field::TlsCipher => text(self.tls_cipher.as_bytes()),
+            Field::TlsClientSubject => text(self.tls_client_subject.as_bytes()),
+            Field::TlsClientSan => text(self.tls_client_san.as_bytes()),
+            Field::TlsClientFingerprint => text(self.tls_client_fingerprint.as_bytes()),
             Field::Tunnel if self.tunnel => Value::True,
             Field::Tunnel => Value::Absent,
             Field::HeadUs => some(micros(self.timing.head)),

@@ -276,7 +276,7 @@ fn json(entry: &Entry<'_>, headers: &[Vec<u8>], stamp: &mut Stamp, out: &mut Vec
 }
 
 /// The fields of a JSON line after `time`, with their keys as they are written before a text; a number has no quote.
-static KEYS: [(Field, &[u8]); 29] = [
+static KEYS: [(Field, &[u8]); 32] = [
     (Field::RequestId, b",\"request_id\":\""),
     (Field::Client, b",\"client\":\""),
     (Field::Peer, b",\"peer\":\""),
@@ -299,6 +299,9 @@ static KEYS: [(Field, &[u8]); 29] = [
     (Field::UserAgent, b",\"user_agent\":\""),
     (Field::TlsVersion, b",\"tls_version\":\""),
     (Field::TlsCipher, b",\"tls_cipher\":\""),
+    (Field::TlsClientSubject, b",\"tls_client_subject\":\""),
+    (Field::TlsClientSan, b",\"tls_client_san\":\""),
+    (Field::TlsClientFingerprint, b",\"tls_client_fingerprint\":\""),
     (Field::Tunnel, b",\"tunnel\":\""),
     (Field::HeadUs, b",\"head_us\":\""),
     (Field::FiltersUs, b",\"filters_us\":\""),

@@ -1,5 +1,6 @@
 //! TLS on both sides: which certificate, which version, who may come in, and whom we believe.
 
+use weir_testkit::h2::H2;
 use weir_testkit::{Authority, Client, ServerTls, Tls, Upstream, Weir, table};
 
 use crate::cause::UPSTREAM_TLS;
@@ -203,6 +204,52 @@ fn a_certificate_is_optional() {
         .expect_status(200);
     // Shown, it must be good.
     not_served(&weir, &tls().identity(&Authority::new().client("shop")));
+}
+
+#[test]
+fn what_a_certificate_says_is_passed_on_and_logged() {
+    let (authority, clients) = (Authority::new(), Authority::new());
+    let upstream = Upstream::fixed(OK);
+    let weir = Weir::start(&format!(
+        "listeners: {{ web: {{ address: 127.0.0.1:0, tls: {{ certificates: [ {} ], \
+         client_auth: {{ ca: {}, mode: optional }} }} }} }}\n\
+         upstreams: {{ up: {{ endpoints: [{}] }} }}\n\
+         filters: [ {{ headers: {{ request: {{ set: {{ x-subject: \"{{tls_client_subject}}\", \
+         x-san: \"{{tls_client_san}}\", x-print: \"{{tls_client_fingerprint}}\" }} }} }} }} ]\n{}\n",
+        authority.leaf(&["weir.test"]).yaml(),
+        clients.file().display(),
+        upstream.address(),
+        crate::support::ALL_TO_UP
+    ));
+    let tls = Tls::new(&authority, "weir.test").identity(&clients.client_for("shop", &["shop.internal"]));
+    for resumed in [false, true] {
+        let mut client = Client::connect_tls(weir.address("web"), &tls);
+        client.get("/").expect_status(200);
+        assert_eq!(client.tls().resumed, resumed);
+    }
+    let h2 = Tls::new(&authority, "weir.test").alpn(&["h2"]).identity(&clients.client("both"));
+    let mut client = H2::client(Client::connect_tls(weir.address("web"), &h2));
+    let stream = client.get("/");
+    client.message(stream).expect_status(200);
+    let line = weir.wait_stdout("CN=both");
+    assert!(!line.contains("tls_client_san"), "it has none: {line}");
+    let requests = upstream.wait_requests(3);
+    for request in &requests[..2] {
+        assert_eq!(request.head.all("x-subject"), ["CN=shop"]);
+        assert_eq!(request.head.all("x-san"), ["dns:shop.internal"]);
+        let [print] = request.head.all("x-print")[..] else { panic!("{:?}", request.head) };
+        assert!(print.len() == 64 && print.bytes().all(|b| b.is_ascii_hexdigit()), "{print}");
+        weir.wait_stdout(&format!(
+            "\"tls_client_subject\":\"CN=shop\",\"tls_client_san\":\"dns:shop.internal\",\
+             \"tls_client_fingerprint\":\"{print}\""
+        ));
+    }
+    assert_eq!(requests[2].head.all("x-subject"), ["CN=both"]);
+    // Who shows none cannot claim one.
+    let mut client = Client::connect_tls(weir.address("web"), &Tls::new(&authority, "weir.test"));
+    client.ask("GET /anonymous HTTP/1.1\r\nHost: weir.test\r\nX-Subject: CN=shop\r\n\r\n").expect_status(200);
+    assert!(upstream.wait_requests(4)[3].head.all("x-subject").is_empty());
+    assert!(!weir.wait_stdout("/anonymous").contains("tls_client"));
 }
 
 /// The handshake fails, or (in TLS 1.3, where the server says so afterwards) the first request does.

@@ -1,6 +1,6 @@
 //! A certificate with its key, read and found to belong together, and what is asked of it: for which names, and how long.
 
-use super::der::{self, element};
+use super::der;
 use super::{Part, TlsError, read_certificates, read_key};
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::PemObject;
@@ -116,32 +116,12 @@ impl Validity {
     }
 }
 
-/// Walks the DER for the subjectAltName extension (RFC 5280 §4.2.1.6; its object identifier is 2.5.29.17) and takes its
-/// dNSName entries. rustls has checked the structure; anything unexpected ends the walk. An address has no SNI (RFC 6066 §3).
-fn dns_names(der: &[u8]) -> Vec<String> {
-    const SAN: &[u8] = &[0x06, 0x03, 0x55, 0x1d, 0x11];
-    let Some(at) = memfind(der, SAN) else { return Vec::new() };
-    let mut rest = der.get(at + SAN.len()..).unwrap_or_default();
-    if let [0x01, 0x01, 0xff, after @ ..] = rest {
-        rest = after; // critical
-    }
-    let names = element(rest, 0x04).and_then(|(octets, _)| element(octets, 0x30));
-    let mut list = names.map(|(list, _)| list).unwrap_or_default();
-    let mut found = Vec::new();
-    while let Some(&tag) = list.first() {
-        let Some((value, after)) = element(list, tag) else { break };
-        if tag == 0x82
-            && let Ok(name) = std::str::from_utf8(value)
-        {
-            found.push(name.to_ascii_lowercase());
-        }
-        list = after;
-    }
+/// The DNS names of a certificate. An address is left out: it has no SNI (RFC 6066 §3).
+fn dns_names(certificate: &[u8]) -> Vec<String> {
+    let names = der::alternative_names(certificate).into_iter().filter(|(tag, _)| *tag == der::DNS_NAME);
+    let texts = names.filter_map(|(_, name)| std::str::from_utf8(name).ok());
+    let mut found: Vec<String> = texts.map(str::to_ascii_lowercase).collect();
     found.sort();
     found.dedup();
     found
-}
-
-fn memfind(haystack: &[u8], needle: &[u8]) -> Option<usize> {
-    haystack.windows(needle.len()).position(|w| w == needle)
 }

@@ -1,5 +1,5 @@
-//! The little of DER (X.690) that is looked at: elements one after another, how strong the key of a certificate is, and its
-//! dates.
+//! The little of DER (X.690) that is looked at: elements one after another, and of a certificate its dates, its names, and how
+//! strong its key is.
 
 use super::certificate::Validity;
 use rustls::pki_types::CertificateDer;
@@ -16,6 +16,16 @@ pub(super) fn element(der: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
         rest = after;
     }
     (found == tag).then(|| rest.split_at_checked(len)).flatten()
+}
+
+/// The elements of a list, each with its tag, up to the first that is malformed.
+pub(super) fn elements(mut list: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
+    std::iter::from_fn(move || {
+        let &tag = list.first()?;
+        let (value, rest) = element(list, tag)?;
+        list = rest;
+        Some((tag, value))
+    })
 }
 
 /// Bits of the public key of a certificate, as OpenSSL counts them; none where the kind of key is not known.
@@ -56,18 +66,54 @@ fn bits_of(info: &[u8]) -> Option<u32> {
     }
 }
 
-/// When a certificate is valid (RFC 5280 §4.1): the fourth of what its signature covers, after a version that may be left out.
-pub(super) fn validity(certificate: &[u8]) -> Option<Validity> {
+/// What stands in a certificate (RFC 5280 §4.1), as far as it is looked at.
+struct Parts<'a> {
+    dates: &'a [u8],
+    subject: &'a [u8],
+    extensions: &'a [u8],
+}
+
+/// Walks what the signature covers from its beginning: a search for an identifier would also find one that somebody has put
+/// into a name.
+fn parts(certificate: &[u8]) -> Option<Parts<'_>> {
     let (certificate, _) = element(certificate, SEQUENCE)?;
     let (signed, _) = element(certificate, SEQUENCE)?;
-    let after_version = element(signed, VERSION).map_or(signed, |(_, rest)| rest);
-    let (_, rest) = element(after_version, INTEGER)?; // serial number
+    let skip = |from, tag| element(from, tag).map_or(from, |(_, rest)| rest);
+    let (_, rest) = element(skip(signed, VERSION), INTEGER)?; // serial number
     let (_, rest) = element(rest, SEQUENCE)?; // algorithm of the signature
     let (_, rest) = element(rest, SEQUENCE)?; // issuer
-    let (dates, _) = element(rest, SEQUENCE)?;
-    let (not_before, rest) = time(dates)?;
+    let (dates, rest) = element(rest, SEQUENCE)?;
+    let (subject, rest) = element(rest, SEQUENCE)?;
+    let (_, rest) = element(rest, SEQUENCE)?; // public key
+    let rest = skip(skip(rest, ISSUER_ID), SUBJECT_ID);
+    let extensions = element(rest, EXTENSIONS).and_then(|(list, _)| element(list, SEQUENCE));
+    Some(Parts { dates, subject, extensions: extensions.map_or(&[], |(list, _)| list) })
+}
+
+/// When a certificate is valid.
+pub(super) fn validity(certificate: &[u8]) -> Option<Validity> {
+    let (not_before, rest) = time(parts(certificate)?.dates)?;
     let (not_after, _) = time(rest)?;
     Some(Validity { not_before, not_after })
+}
+
+/// Whom a certificate is for: a distinguished name.
+pub(super) fn subject(certificate: &[u8]) -> Option<&[u8]> {
+    parts(certificate).map(|parts| parts.subject)
+}
+
+/// The subjectAltName of a certificate (RFC 5280 §4.2.1.6): names, each with the tag of its kind.
+pub(super) fn alternative_names(certificate: &[u8]) -> Vec<(u8, &[u8])> {
+    const SUBJECT_ALT_NAME: &[u8] = &[0x55, 0x1d, 0x11];
+    let Some(parts) = parts(certificate) else { return Vec::new() };
+    let found = elements(parts.extensions).find_map(|(_, extension)| {
+        let (kind, rest) = element(extension, OBJECT)?;
+        let value = element(rest, BOOLEAN).map_or(rest, |(_, rest)| rest); // whether it is critical
+        let (value, _) = element(value, OCTETS)?;
+        (kind == SUBJECT_ALT_NAME).then_some(value)
+    });
+    let names = found.and_then(|value| element(value, SEQUENCE));
+    names.map_or_else(Vec::new, |(list, _)| elements(list).collect())
 }
 
 /// A time in UTC, to the second (RFC 5280 §4.1.2.5), and what follows it.
@@ -101,13 +147,21 @@ const fn days(year: i64, month: i64, day: i64) -> i64 {
     year * 365 + leaps + (month * 153 + 2) / 5 + day - 1 - 719_468
 }
 
-const VERSION: u8 = 0xa0;
-const UTC_TIME: u8 = 0x17;
-const GENERALIZED_TIME: u8 = 0x18;
+const BOOLEAN: u8 = 0x01;
 const INTEGER: u8 = 0x02;
 const BIT_STRING: u8 = 0x03;
-const OBJECT: u8 = 0x06;
-const SEQUENCE: u8 = 0x30;
+const OCTETS: u8 = 0x04;
+pub(super) const OBJECT: u8 = 0x06;
+const UTC_TIME: u8 = 0x17;
+const GENERALIZED_TIME: u8 = 0x18;
+pub(super) const SEQUENCE: u8 = 0x30;
+pub(super) const SET: u8 = 0x31;
+const ISSUER_ID: u8 = 0x81;
+const SUBJECT_ID: u8 = 0x82;
+/// A host among the alternative names.
+pub(super) const DNS_NAME: u8 = 0x82;
+const VERSION: u8 = 0xa0;
+const EXTENSIONS: u8 = 0xa3;
 
 #[cfg(test)]
 mod tests {

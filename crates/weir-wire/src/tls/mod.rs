@@ -1,19 +1,22 @@
 //! TLS by rustls: the only place that knows it.
 //!
 //! `certificate` is a certificate with its key; `server` chooses among them by name and holds the policy of a listener; `client` holds
-//! the policy towards an upstream; `tickets` the keys by which clients resume; `der` looks into certificates, `fault` says what failed. Both policies are built when a config is
-//! compiled and shared by all cores.
+//! the policy towards an upstream; `tickets` the keys by which clients resume; `peer` is the certificate that the other side
+//! showed; `der` looks into certificates, `fault` says what failed. Both policies are built when a config is compiled and shared by
+//! all cores.
 
 mod certificate;
 mod client;
 mod der;
 mod fault;
+mod peer;
 mod server;
 mod tickets;
 
 pub use certificate::{Certificate, Identity, Validity};
 pub use client::ClientTls;
 pub use fault::{TlsFault, explained, fault_of};
+pub use peer::PeerCertificate;
 pub use server::{ClientAuth, ServerTls, versions};
 pub use tickets::Tickets;
 
@@ -129,6 +132,12 @@ impl TlsStream {
             group: session.negotiated_key_exchange_group().and_then(|g| g.name().as_str()),
             certificate_bits: session.peer_certificates().and_then(|c| der::key_bits(c.first()?)),
         }
+    }
+
+    /// The certificate that the peer showed.
+    pub(crate) fn peer_certificate(&self) -> Option<PeerCertificate> {
+        let chain = self.0.get_ref().1.peer_certificates()?;
+        Some(PeerCertificate::of(chain.first()?))
     }
 
     /// The protocol that was agreed on.

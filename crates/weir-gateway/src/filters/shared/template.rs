@@ -43,10 +43,16 @@ pub(crate) enum Var {
     Route,
     /// `http` or `https`.
     Scheme,
+    /// SHA-256 of the client's certificate; empty where it showed none, as the two below.
+    TlsClientFingerprint,
+    /// The alternative names in it.
+    TlsClientSan,
+    /// Whom it is for.
+    TlsClientSubject,
 }
 
 /// The placeholders that are always there.
-const FIXED: [(&str, Var); 10] = [
+const FIXED: [(&str, Var); 13] = [
     ("authority", Var::Authority),
     ("client", Var::Client),
     ("consumer", Var::Consumer),
@@ -57,6 +63,9 @@ const FIXED: [(&str, Var); 10] = [
     ("request_id", Var::RequestId),
     ("route", Var::Route),
     ("scheme", Var::Scheme),
+    ("tls_client_fingerprint", Var::TlsClientFingerprint),
+    ("tls_client_san", Var::TlsClientSan),
+    ("tls_client_subject", Var::TlsClientSubject),
 ];
 
 /// What has to be escaped in a value.
@@ -265,6 +274,7 @@ impl<'a> Values<'a> {
             return out.extend_from_slice(self.kept.1.get(at).map_or(b"", Vec::as_slice));
         }
         let of_head = |get: fn(&RequestHead) -> &[u8]| self.head.map_or(&b""[..], get);
+        let certificate = self.cx.certificate.as_deref();
         let text = match var {
             Var::Authority => of_head(RequestHead::asked_authority),
             Var::Capture(name) => {
@@ -284,6 +294,9 @@ impl<'a> Values<'a> {
             Var::Route => self.cx.route().as_bytes(),
             Var::Scheme if self.cx.tls => b"https",
             Var::Scheme => b"http",
+            Var::TlsClientFingerprint => certificate.map_or(&b""[..], |c| c.fingerprint.as_bytes()),
+            Var::TlsClientSan => certificate.map_or(&b""[..], |c| c.san.as_bytes()),
+            Var::TlsClientSubject => certificate.map_or(&b""[..], |c| c.subject.as_bytes()),
         };
         out.extend_from_slice(text);
     }
