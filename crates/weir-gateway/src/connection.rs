@@ -14,6 +14,7 @@ use crate::forward::Forwarding;
 use crate::respond;
 use bytes::Bytes;
 use std::cell::Cell;
+use std::fmt::Display;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
@@ -22,7 +23,7 @@ use std::time::{Duration, Instant};
 use weir_h1::{FieldName, Kind, Progress, RequestHead, parse_request};
 use weir_telemetry::{Closed, log};
 use weir_wire::h2::{Opening, opening};
-use weir_wire::{Deadline, Peer, Stream, proxy_protocol};
+use weir_wire::{Deadline, Peer, Stream, proxy_protocol, tls};
 
 /// How long is read from a client that was answered before it had sent everything, in all and without a byte. RFC 9112
 /// §9.6; the times are nginx's `lingering_time` and `lingering_timeout`.
@@ -65,7 +66,7 @@ pub(crate) async fn serve(core: Rc<Core>, listener: Rc<LocalListener>, stream: S
         return;
     }
     left.closed = Some(match greet(&listener, stream, peer, &core).await {
-        Ok((stream, peer)) => {
+        Ok(Greeted { stream, peer, plain }) => {
             let tls = stream.tls().is_some();
             let trusted = core.local().snapshot.trusts(peer.ip());
             let forwarding = Rc::new(Forwarding::new(peer.ip(), tls));
@@ -86,7 +87,13 @@ pub(crate) async fn serve(core: Rc<Core>, listener: Rc<LocalListener>, stream: S
                 generation: 0,
             };
             // Boxed: a connection of HTTP/1.1 need not be as large as one of HTTP/2.
-            if chose_h2 { Box::pin(h2::serve(client, Vec::new())).await } else { client.requests().await }
+            if chose_h2 {
+                Box::pin(h2::serve(client, Vec::new())).await
+            } else if plain {
+                Box::pin(client.point_to_https()).await
+            } else {
+                client.requests().await
+            }
         }
         Err(cause) => {
             core.count(cause);
@@ -95,15 +102,23 @@ pub(crate) async fn serve(core: Rc<Core>, listener: Rc<LocalListener>, stream: S
     });
 }
 
+/// A connection of which the first request can come.
+struct Greeted {
+    stream: Stream,
+    peer: Peer,
+    /// It speaks plain HTTP where TLS is spoken.
+    plain: bool,
+}
+
 /// What comes before HTTP: a PROXY header from a trusted balancer, a TLS handshake.
 async fn greet(
     listener: &LocalListener,
     mut stream: Stream,
     mut peer: Peer,
     core: &Rc<Core>,
-) -> Result<(Stream, Peer), &'static Cause> {
+) -> Result<Greeted, &'static Cause> {
     if !listener.spec.proxy_protocol && listener.spec.tls.is_none() {
-        return Ok((stream, peer));
+        return Ok(Greeted { stream, peer, plain: false });
     }
     // Boxed: a handshake's future is large, and the connection outlives it by far.
     let work = Box::pin(async {
@@ -115,15 +130,26 @@ async fn greet(
                 peer = Peer::Address(said);
             }
         }
-        let Some(tls) = &listener.spec.tls else { return Ok((stream, peer)) };
+        let Some(tls) = &listener.spec.tls else { return Ok(Greeted { stream, peer, plain: false }) };
+        // A record of TLS begins with 22, a request of HTTP with a letter.
+        let first = poll_fn(|cx| stream.poll_first(cx)).await;
+        if matches!(first, Ok(Some(letter)) if letter.is_ascii_alphabetic()) {
+            handshake_failed(listener, peer, &"the client speaks plain HTTP");
+            return Ok(Greeted { stream, peer, plain: true });
+        }
+        let silent = matches!(first, Ok(None));
         match tls.accept(stream).await {
             Ok(stream) => {
                 listener.cells.handshakes_ok.inc();
-                Ok((stream, peer))
+                Ok(Greeted { stream, peer, plain: false })
+            }
+            // Balancers look this way whether somebody listens.
+            Err(_) if silent => {
+                listener.cells.handshakes_failed.inc();
+                Err(&error::HANDSHAKE_FAILED)
             }
             Err(e) => {
-                listener.cells.handshakes_failed.inc();
-                log::debug("TLS handshake failed", &[("peer", &peer), ("error", &e)]);
+                handshake_failed(listener, peer, &tls::why_client_failed(&e));
                 Err(&error::HANDSHAKE_FAILED)
             }
         }
@@ -133,9 +159,18 @@ async fn greet(
         return work.await;
     }
     tokio::time::timeout(limit, work).await.unwrap_or_else(|_| {
-        listener.cells.handshakes_failed.inc();
+        handshake_failed(listener, peer, &"it took longer than timeouts.handshake");
         Err(&error::HANDSHAKE_TIMEOUT)
     })
+}
+
+/// Counts a handshake that failed and says why.
+fn handshake_failed(listener: &LocalListener, peer: Peer, reason: &dyn Display) {
+    /// A scanner must not fill the log.
+    static SEEN: log::Every = log::a_few(20, Duration::from_secs(1));
+    listener.cells.handshakes_failed.inc();
+    let fields: log::Fields<'_> = &[("listener", &listener.spec.name), ("peer", &peer), ("reason", reason)];
+    SEEN.write(log::Level::Info, "TLS handshake failed", fields);
 }
 
 /// Says why and closes. Not over TLS: a handshake would cost what the limit is there to save.
@@ -192,6 +227,23 @@ impl Drop for Left<'_> {
 }
 
 impl Client {
+    /// Answers the one request of a client that speaks plain HTTP where TLS is spoken. Returns why the connection ends.
+    async fn point_to_https(mut self) -> Closed {
+        match self.read_head(None, false).await {
+            Ok((head, started, _)) | Err(NoRequest::Refused(head, started, ..)) => {
+                let refusal = refused_for(&error::PLAIN_HTTP, None);
+                exchange::refuse_head(&mut self, head, started, refusal).await;
+                self.linger().await;
+            }
+            Err(NoRequest::Http2(head)) => {
+                self.core.give_request(head);
+                self.core.count(&error::HANDSHAKE_FAILED);
+            }
+            Err(NoRequest::Closed(_)) => {}
+        }
+        Closed::Handshake
+    }
+
     /// Request after request. Returns why the connection ends.
     async fn requests(mut self) -> Closed {
         let mut kept: Option<Box<RequestHead>> = None;

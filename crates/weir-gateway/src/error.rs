@@ -86,6 +86,7 @@ causes! {
     OUT_OF_DESCRIPTORS "out_of_descriptors" 503 "The gateway has no file descriptor left for a connection to the upstream." "the limit of open files (ulimit -n, LimitNOFILE=), or limits.connections";
     PENDING_LIMIT "pending_limit" 503 "Too many requests wait for a connection to the upstream." "upstreams.*.limits.pending";
     PENDING_TIMEOUT "pending_timeout" 503 "No connection to the upstream became free in time." "upstreams.*.limits.connections, or upstreams.*.timeouts.connect";
+    PLAIN_HTTP "plain_http" 400 "This port speaks TLS only: ask for https:// instead." "the client's URL; or listeners.*.tls, if the port is meant for plain HTTP";
     PROXY_HEADER "proxy_header" 0 "The PROXY header is missing, malformed, or from an address that is not trusted." "trusted_proxies, or listeners.*.proxy_protocol";
     RESPONSE_TIMEOUT "response_timeout" 504 "The upstream took too long to answer." "upstreams.*.timeouts.response";
     RESPONSE_TOO_LARGE "response_too_large" 502 "The response is larger than a filter can hold that needs all of it." "the filter that reads responses whole";

@@ -2,7 +2,7 @@
 //!
 //! `application/problem+json` (RFC 9457), or a small HTML page for a client that prefers it: a browser.
 
-use crate::error::Cause;
+use crate::error::{self, Cause};
 use crate::filter::{Answer, Body, Refusal};
 use crate::grpc;
 use crate::snapshot::Fixed;
@@ -26,6 +26,8 @@ pub(crate) fn refusal(
     let cause = refusal.cause;
     let detail = match expose {
         true => refusal.detail.as_deref().unwrap_or(cause.meaning),
+        // Who asks the wrong way has to be told, and learns nothing of what is behind.
+        false if *cause == error::PLAIN_HTTP => cause.meaning,
         false => neutral(cause.status),
     };
     if request.is_some_and(grpc::is_grpc) {
@@ -232,7 +234,7 @@ mod tests {
 
     #[test]
     fn details_can_not_break_out_of_the_page() {
-        let text = page(&crate::error::NO_ROUTE, "<script>", Some("\"><b>"), true);
+        let text = page(&error::NO_ROUTE, "<script>", Some("\"><b>"), true);
         assert!(!text.contains("<script>") && !text.contains("<b>"), "{text}");
     }
 }

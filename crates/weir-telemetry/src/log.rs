@@ -176,21 +176,28 @@ pub fn write(level: Level, message: &str, fields: Fields<'_>) {
     }
 }
 
-/// Lets one line through per interval and counts the others: for warnings that every request might cause.
+/// Lets one line through per interval, after a few at once, and counts the others: for warnings that every request might cause.
 ///
 /// Put one in a static beside the place that warns:
 /// `static FULL: log::Every = log::every(Duration::from_secs(10));` … `FULL.warn("accept failed", &[("error", &e)]);`
 #[derive(Debug)]
 pub struct Every {
     interval: Duration,
-    /// When the next line may pass, in ns since `started`, plus one; zero before the first line.
+    /// How many pass at once.
+    burst: u32,
+    /// When the next line may pass if there is no burst, in ns since `started`, plus one; zero before the first line.
     next_ns: AtomicU64,
     suppressed: AtomicU64,
 }
 
 /// An [`Every`] that lets the first line through, and then one per `interval`.
 pub const fn every(interval: Duration) -> Every {
-    Every { interval, next_ns: AtomicU64::new(0), suppressed: AtomicU64::new(0) }
+    a_few(1, interval)
+}
+
+/// An [`Every`] that lets `burst` lines through at once, and then one per `interval`: for lines of which each says something else.
+pub const fn a_few(burst: u32, interval: Duration) -> Every {
+    Every { interval, burst, next_ns: AtomicU64::new(0), suppressed: AtomicU64::new(0) }
 }
 
 impl Every {
@@ -217,9 +224,13 @@ impl Every {
     pub fn pass(&self, now: Duration) -> Option<u64> {
         let now_ns = now.as_nanos() as u64 + 1;
         let next_ns = self.next_ns.load(Relaxed);
-        let after = now_ns.saturating_add(self.interval.as_nanos() as u64);
+        let interval_ns = self.interval.as_nanos() as u64;
+        let ahead_ns = interval_ns.saturating_mul(u64::from(self.burst.saturating_sub(1)));
+        let after = now_ns.max(next_ns).saturating_add(interval_ns);
         // Of several threads at the same moment one wins.
-        if now_ns < next_ns || self.next_ns.compare_exchange(next_ns, after, Relaxed, Relaxed).is_err() {
+        if now_ns.saturating_add(ahead_ns) < next_ns
+            || self.next_ns.compare_exchange(next_ns, after, Relaxed, Relaxed).is_err()
+        {
             self.suppressed.fetch_add(1, Relaxed);
             return None;
         }
@@ -341,5 +352,14 @@ mod tests {
         let at = |s| every.pass(Duration::from_secs(s));
         let seen = [at(0), at(1), at(9), at(10), at(10), at(25), at(26), at(27), at(36)];
         assert_eq!(seen, [Some(0), None, None, Some(2), None, Some(1), None, None, Some(2)]);
+    }
+
+    #[test]
+    fn a_few_lines_pass_at_once() {
+        let few = a_few(3, Duration::from_secs(10));
+        let at = |s| few.pass(Duration::from_secs(s));
+        let seen = [at(0), at(0), at(1), at(2), at(9), at(10), at(11), at(100), at(100), at(100), at(100)];
+        let (yes, no) = (Some(0), None);
+        assert_eq!(seen, [yes, yes, yes, no, no, Some(2), no, Some(1), yes, yes, no]);
     }
 }

@@ -4,13 +4,14 @@ use crate::h2::H2Stream;
 use crate::round_trip::{has_retransmitted, round_trip};
 use crate::tls;
 use bytes::BufMut;
+use rustix::net::RecvFlags;
 use std::future::Future;
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::pin::{Pin, pin};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
 /// A connection: cleartext TCP, a Unix socket, or TLS over either, in either role; or one stream of an HTTP/2 connection,
@@ -118,6 +119,28 @@ impl Stream {
         }
     }
 
+    /// The first byte that came, which stays for the next reader; none at the end. Of a socket, before anything was read.
+    pub fn poll_first(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<u8>>> {
+        let mut byte = [0];
+        let waiting = match self {
+            Self::H2(_) | Self::Tls(_) => return Poll::Ready(Err(io::ErrorKind::Unsupported.into())),
+            Self::Tcp(s) => {
+                let mut first = ReadBuf::new(&mut byte);
+                return s.poll_peek(cx, &mut first).map_ok(|_| first.filled().first().copied());
+            }
+            Self::Unix(s) => s,
+        };
+        loop {
+            ready!(waiting.poll_read_ready(cx))?;
+            let peek = || Ok(rustix::net::recv(&*waiting, &mut byte, RecvFlags::PEEK)?.1);
+            match waiting.try_io(Interest::READABLE, peek) {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                Err(e) => return Poll::Ready(Err(e)),
+                Ok(came) => return Poll::Ready(Ok(byte.first().copied().filter(|_| came > 0))),
+            }
+        }
+    }
+
     /// Writes some of `data`.
     pub fn poll_write(&mut self, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
         match self {
@@ -222,7 +245,7 @@ impl Stream {
             Poll::Ready(Err(_)) => true,
             Poll::Ready(Ok(())) => {
                 let peek = || socket2::SockRef::from(socket).peek(&mut [std::mem::MaybeUninit::uninit()]);
-                let seen = socket.try_io(tokio::io::Interest::READABLE, peek);
+                let seen = socket.try_io(Interest::READABLE, peek);
                 matches!(seen, Err(e) if e.kind() != io::ErrorKind::WouldBlock)
             }
         }

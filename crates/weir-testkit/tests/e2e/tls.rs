@@ -1,9 +1,9 @@
 //! TLS on both sides: which certificate, which version, who may come in, and whom we believe.
 
 use weir_testkit::h2::H2;
-use weir_testkit::{Authority, Client, ServerTls, Tls, Upstream, Weir, table};
+use weir_testkit::{Authority, Client, ServerTls, Tls, Upstream, Weir, eventually, table};
 
-use crate::cause::UPSTREAM_TLS;
+use crate::cause::{PLAIN_HTTP, UPSTREAM_TLS};
 use crate::support::{OK, config, expect_lines};
 
 /// A gateway that answers `ok` by itself, over TLS with these settings.
@@ -142,13 +142,68 @@ fn a_ticket_is_no_client_certificate() {
 }
 
 #[test]
-fn clear_text_on_a_tls_listener_is_not_served() {
+fn clear_text_on_a_tls_listener_is_told_so() {
     let authority = Authority::new();
     let weir = listening(&format!("certificates: [ {} ]", authority.leaf(&["weir.test"]).yaml()));
     let mut client = weir.client();
-    client.send("GET / HTTP/1.1\r\nHost: weir.test\r\n\r\n");
-    let answer = client.read_to_close();
-    assert!(!answer.windows(4).any(|bytes| bytes == b" 200"), "{}", answer.escape_ascii());
+    client.get("/").expect_cause(PLAIN_HTTP).expect_body_with("https://");
+    client.read_to_close();
+    let browser = "GET /page HTTP/1.1\r\nHost: weir.test\r\nAccept: text/html\r\n\r\n";
+    let page = weir.client().ask(browser);
+    page.expect_cause(PLAIN_HTTP).expect_body_with("<h1>400");
+    // A request that is malformed too, and one that would be HTTP/2.
+    weir.client().ask("GET / HTTP/1.1\r\n\r\n").expect_cause(PLAIN_HTTP);
+    let mut client = weir.client();
+    client.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+    assert!(client.read_to_close().is_empty());
+    let line = weir.wait_log("TLS handshake failed");
+    assert_eq!(
+        (line.field("listener"), line.field("reason")),
+        (Some("web"), Some("the client speaks plain HTTP"))
+    );
+}
+
+#[test]
+fn clear_text_on_a_tls_listener_is_told_so_where_causes_are_not() {
+    let authority = Authority::new();
+    let weir = Weir::start(&format!(
+        "listeners: {{ web: {{ address: \"unix:{{dir}}/s\", tls: {{ certificates: [ {} ] }} }} }}\n\
+         routes: {{ all: {{ match: {{ path: \"/*\" }}, respond: {{ status: 200, body: ok }} }} }}\nexpose_causes: false\n",
+        authority.leaf(&["weir.test"]).yaml()
+    ));
+    let page = weir.client().get("/");
+    page.expect_status(400).expect_no_header("x-weir-cause").expect_body_with("https://");
+}
+
+#[test]
+fn a_handshake_that_fails_is_logged_with_its_reason() {
+    let (authority, clients) = (Authority::new(), Authority::new());
+    let weir = listening(&format!(
+        "certificates: [ {} ], client_auth: {{ ca: {}, mode: required }}",
+        authority.leaf(&["weir.test"]).yaml(),
+        clients.file().display()
+    ));
+    let tls = || Tls::new(&authority, "weir.test");
+    not_served(&weir, &tls());
+    not_served(&weir, &tls().identity(&Authority::new().client("shop")));
+    not_served(&weir, &Tls::new(&clients, "weir.test").identity(&clients.client("shop")));
+    weir.client().close(); // says nothing: a balancer that looks whether somebody listens
+    let mut halfway = weir.client();
+    halfway.send(b"\x16\x03\x01");
+    halfway.close();
+    eventually("all are told", || {
+        let lines = weir.logged("TLS handshake failed");
+        let mut reasons: Vec<_> = lines.iter().filter_map(|line| line.field("reason")).collect();
+        reasons.sort_unstable();
+        let wanted = [
+            "the client closed the connection during the handshake",
+            "the client does not trust the issuer of our certificate (UnknownCA)",
+            "the client showed no certificate, which client_auth requires",
+            "the client's certificate is signed by nobody that is trusted here",
+        ];
+        reasons == wanted
+    });
+    assert_eq!(weir.logged("TLS handshake failed")[0].level, "info");
 }
 
 #[test]
@@ -215,7 +270,8 @@ fn what_a_certificate_says_is_passed_on_and_logged() {
          client_auth: {{ ca: {}, mode: optional }} }} }} }}\n\
          upstreams: {{ up: {{ endpoints: [{}] }} }}\n\
          filters: [ {{ headers: {{ request: {{ set: {{ x-subject: \"{{tls_client_subject}}\", \
-         x-san: \"{{tls_client_san}}\", x-print: \"{{tls_client_fingerprint}}\" }} }} }} }} ]\n{}\n",
+         x-san: \"{{tls_client_san}}\", x-print: \"{{tls_client_fingerprint}}\" }} }} }} }} ]\n{}\n\
+         access_log: {{ output: stdout }}\n",
         authority.leaf(&["weir.test"]).yaml(),
         clients.file().display(),
         upstream.address(),

@@ -135,6 +135,47 @@ fn of_alert(alert: AlertDescription) -> (TlsFault, String) {
     (fault, format!("{text} ({alert:?})"))
 }
 
+/// Why the handshake with a client failed, for whoever runs the server.
+pub fn why_client_failed(e: &io::Error) -> String {
+    match e.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
+        Some(Error::AlertReceived(alert)) => alert_of_client(*alert),
+        Some(Error::InvalidCertificate(certificate)) => {
+            of_certificate(certificate).1.replacen("the certificate", "the client's certificate", 1)
+        }
+        Some(Error::InvalidMessage(why)) => format!("what came is no valid TLS ({why:?})"),
+        Some(Error::NoApplicationProtocol) => {
+            "the client speaks none of the protocols that it can have here (ALPN)".to_owned()
+        }
+        Some(Error::NoCertificatesPresented) => {
+            "the client showed no certificate, which client_auth requires".to_owned()
+        }
+        Some(other) => words(other).1,
+        None if e.kind() == io::ErrorKind::UnexpectedEof => {
+            "the client closed the connection during the handshake".to_owned()
+        }
+        None => e.to_string(),
+    }
+}
+
+/// What a client says of us (RFC 9846 §6).
+fn alert_of_client(alert: AlertDescription) -> String {
+    use AlertDescription as A;
+    let text = match alert {
+        A::UnknownCA => "the client does not trust the issuer of our certificate",
+        A::CertificateExpired => "our certificate has expired, says the client",
+        A::AccessDenied
+        | A::BadCertificate
+        | A::CertificateRevoked
+        | A::CertificateUnknown
+        | A::UnsupportedCertificate => "the client does not accept our certificate",
+        A::HandshakeFailure | A::InsufficientSecurity | A::ProtocolVersion => {
+            "the client accepts neither our versions nor our ciphers"
+        }
+        _ => "the client ended the handshake",
+    };
+    format!("{text} ({alert:?})")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -144,6 +185,16 @@ mod tests {
     fn told(error: Error) -> (Option<TlsFault>, String) {
         let e = explained(io::Error::new(io::ErrorKind::InvalidData, error));
         (fault_of(&e), e.to_string())
+    }
+
+    #[test]
+    fn a_server_hears_what_its_client_did_wrong() {
+        let why = |error: Error| why_client_failed(&io::Error::new(io::ErrorKind::InvalidData, error));
+        assert!(why(Error::AlertReceived(AlertDescription::UnknownCA)).contains("does not trust the issuer"));
+        assert!(why(Error::NoCertificatesPresented).contains("client_auth"));
+        assert_eq!(why(CertificateError::Expired.into()), "the client's certificate has expired");
+        let closed = io::Error::from(io::ErrorKind::UnexpectedEof);
+        assert_eq!(why_client_failed(&closed), "the client closed the connection during the handshake");
     }
 
     #[test]

@@ -15,7 +15,7 @@ mod tickets;
 
 pub use certificate::{Certificate, Identity, Validity};
 pub use client::ClientTls;
-pub use fault::{TlsFault, explained, fault_of};
+pub use fault::{TlsFault, explained, fault_of, why_client_failed};
 pub use peer::PeerCertificate;
 pub use server::{ClientAuth, ServerTls, versions};
 pub use tickets::Tickets;
