@@ -275,6 +275,7 @@ fn document(status: &Status) -> Value {
         "causes": status.causes,
         "routes": status.routes,
         "listeners": listeners,
+        "certificates": status.certificates,
         "upstreams": upstreams,
     })
 }

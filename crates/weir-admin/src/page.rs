@@ -8,6 +8,9 @@ const STYLE: &str = "body{font:16px/1.5 system-ui,sans-serif;margin:2rem auto;ma
 h1,h2{line-height:1.2}table{border-collapse:collapse}th,td{text-align:left;padding:.2rem 1.5rem .2rem 0;vertical-align:top}\
 th{font-weight:600}code{font-family:ui-monospace,monospace}.down{color:#b00020}";
 
+/// From how few days on a certificate is shown as a trouble: from then on `weir check` warns of it.
+const SOON_DAYS: i64 = 14;
+
 /// The page.
 pub(crate) fn render(status: &Status) -> String {
     let mut page = format!(
@@ -20,6 +23,7 @@ pub(crate) fn render(status: &Status) -> String {
     last_reload(&mut page, status);
     causes(&mut page, status);
     listeners(&mut page, status);
+    certificates(&mut page, status);
     upstreams(&mut page, status);
     endpoints(&mut page);
     page.push_str("</html>\n");
@@ -68,6 +72,25 @@ fn listeners(page: &mut String, status: &Status) {
     page.push_str("<h2>Listeners</h2>\n<table>\n<tr><th>Name<th>Address\n");
     for (name, address) in &status.listeners {
         let _ = writeln!(page, "<tr><td>{}<td><code>{}</code>", escape(name), escape(address));
+    }
+    page.push_str("</table>\n");
+}
+
+fn certificates(page: &mut String, status: &Status) {
+    if status.certificates.is_empty() {
+        return;
+    }
+    page.push_str("<h2>Certificates</h2>\n<table>\n<tr><th>File<th>Names<th>Days left<th>Until\n");
+    for certificate in &status.certificates {
+        let class = if certificate.days_left < SOON_DAYS { "down" } else { "up" };
+        let _ = writeln!(
+            page,
+            "<tr><td><code>{}</code><td>{}<td class=\"{class}\">{}<td>{}",
+            escape(&certificate.cert),
+            escape(certificate.names.join(" ")),
+            certificate.days_left,
+            escape(&certificate.not_after)
+        );
     }
     page.push_str("</table>\n");
 }
@@ -156,7 +179,7 @@ fn escape(text: impl Display) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_gateway::{NameStatus, ReloadStatus, UpstreamStatus};
+    use weir_gateway::{CertificateStatus, NameStatus, ReloadStatus, UpstreamStatus};
 
     #[test]
     fn names_can_not_break_out() {
@@ -183,6 +206,12 @@ mod tests {
             }),
             causes: Vec::new(),
             listeners: vec![(evil.to_owned(), evil.to_owned())],
+            certificates: vec![CertificateStatus {
+                cert: evil.to_owned(),
+                names: vec![evil.to_owned()],
+                not_after: evil.to_owned(),
+                days_left: 1,
+            }],
             upstreams: vec![(evil.to_owned(), UpstreamStatus { endpoints: Vec::new(), names: vec![name] })],
             routes: 1,
         };

@@ -397,6 +397,7 @@ impl Gateway {
                 .into_iter()
                 .map(|(name, address)| (name, address.to_string()))
                 .collect(),
+            certificates: control.certificates(),
             upstreams: snapshot
                 .upstreams
                 .iter()

@@ -75,5 +75,6 @@ pub use gateway::{Builder, Checked, Gateway, StartError, check};
 pub use handover::{Handover, Inheritance};
 pub use reload::{Refused, Reloaded};
 pub use status::{
-    CauseCount, EndpointStatus, LastError, NameStatus, OutOfRotation, ReloadStatus, Status, UpstreamStatus,
+    CauseCount, CertificateStatus, EndpointStatus, LastError, NameStatus, OutOfRotation, ReloadStatus,
+    Status, UpstreamStatus,
 };

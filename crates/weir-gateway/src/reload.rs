@@ -14,7 +14,7 @@ use crate::fetch::{self, Fetcher, Surroundings};
 use crate::filter::FilterKind;
 use crate::handover::{Handover, Inheritance};
 use crate::snapshot::{Carry, Snapshot, compile};
-use crate::status::{self, Rate, ReloadStatus};
+use crate::status::{self, CertificateStatus, Rate, ReloadStatus};
 use crate::upstream::Upstream;
 use crate::upstream::discover::dns;
 use std::collections::HashMap;
@@ -25,8 +25,9 @@ use std::sync::Arc;
 use std::sync::mpsc as std_mpsc;
 use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::mpsc;
-use weir_telemetry::{AccessLog, AccessLogWriter, LineFormat, Output, Telemetry, log};
+use weir_telemetry::{AccessLog, AccessLogWriter, CertificateEnd, LineFormat, Output, Telemetry, log};
 use weir_wire::listen::{self, Address, Beside, BoundSocket};
+use weir_wire::tls::{Certificate, Identity};
 
 /// A reload that was done.
 #[derive(Clone, Debug)]
@@ -213,6 +214,7 @@ impl Control {
         self.files = loaded.files;
         self.config = Arc::new(loaded.config);
         self.carry.adopted(&self.names.runtime, &self.names.fetcher);
+        self.telemetry.show_certificates(self.certificate_ends());
         self.telemetry.retire();
         let now = SystemTime::now();
         if first {
@@ -220,6 +222,26 @@ impl Control {
         } else {
             self.telemetry.reloaded(&self.snapshot.revision, now);
         }
+    }
+
+    /// When each certificate ends, where its dates can be read.
+    fn certificate_ends(&self) -> Vec<CertificateEnd> {
+        let end = |(identity, certificate): (&Identity, &Certificate)| {
+            Some(CertificateEnd {
+                cert: identity.cert.display().to_string(),
+                name: certificate.names().first().cloned().unwrap_or_default(),
+                not_after: certificate.validity()?.not_after,
+            })
+        };
+        self.carry.certificates().into_iter().filter_map(end).collect()
+    }
+
+    /// The certificates of listeners.
+    pub(crate) fn certificates(&self) -> Vec<CertificateStatus> {
+        let certificates = self.carry.certificates().into_iter();
+        let status =
+            |(identity, certificate)| CertificateStatus::of(identity, certificate, SystemTime::now());
+        certificates.filter_map(status).collect()
     }
 
     /// Writes the warnings about a config to the log, so that who never runs `weir check` sees them too.

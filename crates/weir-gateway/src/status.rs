@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 use weir_telemetry::{Telemetry, timestamp};
+use weir_wire::tls::{Certificate, Identity};
 
 /// How many causes a status tells: the most frequent ones.
 pub(crate) const TOP_CAUSES: usize = 10;
@@ -40,6 +41,8 @@ pub struct Status {
     pub causes: Vec<CauseCount>,
     /// Listeners by name, with the address as bound.
     pub listeners: Vec<(String, String)>,
+    /// The certificates of listeners.
+    pub certificates: Vec<CertificateStatus>,
     /// Upstreams by name.
     pub upstreams: Vec<(String, UpstreamStatus)>,
     /// Number of routes.
@@ -65,6 +68,19 @@ pub struct CauseCount {
     pub cause: &'static str,
     /// How often, since the start.
     pub count: u64,
+}
+
+/// A certificate that clients are shown.
+#[derive(Clone, Debug, Serialize)]
+pub struct CertificateStatus {
+    /// Its file.
+    pub cert: String,
+    /// The DNS names that it is for.
+    pub names: Vec<String>,
+    /// Its last second: RFC 3339.
+    pub not_after: String,
+    /// Whole days until then; negative once it has expired.
+    pub days_left: i64,
 }
 
 /// An upstream as it is now.
@@ -161,6 +177,24 @@ fn cut(mut text: String) -> String {
 impl From<(&'static str, u64)> for CauseCount {
     fn from((cause, count): (&'static str, u64)) -> Self {
         Self { cause, count }
+    }
+}
+
+// === impl CertificateStatus ===
+
+impl CertificateStatus {
+    /// None where its dates cannot be read.
+    pub(crate) fn of(identity: &Identity, certificate: &Certificate, now: SystemTime) -> Option<Self> {
+        let not_after = certificate.validity()?.not_after;
+        let now = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+        let left = not_after.saturating_sub(i64::try_from(now).unwrap_or(i64::MAX));
+        let end = Duration::from_secs(u64::try_from(not_after).unwrap_or(0));
+        Some(Self {
+            cert: identity.cert.display().to_string(),
+            names: certificate.names().to_vec(),
+            not_after: timestamp(SystemTime::UNIX_EPOCH + end),
+            days_left: left.div_euclid(24 * 60 * 60),
+        })
     }
 }
 

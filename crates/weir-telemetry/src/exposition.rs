@@ -131,6 +131,12 @@ fn about(page: &mut Page, telemetry: &Telemetry) {
     page.family(Kind::Counter(""), "weir_reloads", "Reloads of the config, by result.");
     page.sample("", "result=\"ok\"", config.reloads_ok);
     page.sample("", "result=\"refused\"", config.reloads_failed);
+    let help = "When a certificate of a listener expires, in Unix time.";
+    page.family(Kind::Gauge("seconds"), "weir_certificate_expiry_timestamp_seconds", help);
+    for certificate in &config.certificates {
+        let labels = format!("{},{}", pair("cert", &certificate.cert), pair("name", &certificate.name));
+        page.sample(&labels, "", certificate.not_after);
+    }
     page.family(Kind::Gauge(""), "weir_workers", "Data-plane threads, one per core.");
     page.sample("", "", telemetry.cores.len());
 }

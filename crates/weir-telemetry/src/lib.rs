@@ -30,7 +30,7 @@ pub use access_log::{AccessLog, AccessLogWriter, Entry, Header, LineFormat, Timi
 pub use cell::{Counter, Gauge, Histogram, StatusCounts};
 pub use error::{Error, Result};
 pub use exposition::{Exposition, negotiate};
-pub use registry::{CoreCells, Setup, Telemetry};
+pub use registry::{CertificateEnd, CoreCells, Setup, Telemetry};
 pub use series::{
     Attempt, Closed, EndpointCells, EndpointId, EndpointTotals, ListenerCells, ListenerId, RouteCells,
     RouteId, UpstreamCells, UpstreamId,

@@ -72,6 +72,17 @@ pub(crate) struct SeriesTables {
     pub(crate) endpoints: Table<EndpointCells>,
 }
 
+/// A certificate that clients are shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CertificateEnd {
+    /// Its file.
+    pub cert: String,
+    /// The first of the names that it is for; empty where it has none.
+    pub name: String,
+    /// Its last second, in Unix time.
+    pub not_after: i64,
+}
+
 /// What became of the configs so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ConfigState {
@@ -80,6 +91,7 @@ pub(crate) struct ConfigState {
     pub(crate) last_success: Option<SystemTime>,
     pub(crate) reloads_ok: u64,
     pub(crate) reloads_failed: u64,
+    pub(crate) certificates: Vec<CertificateEnd>,
 }
 
 impl Telemetry {
@@ -155,6 +167,11 @@ impl Telemetry {
         let mut config = self.config();
         config.succeeded(revision, at);
         config.reloads_ok += 1;
+    }
+
+    /// Notes the certificates that are shown from now on.
+    pub fn show_certificates(&self, certificates: Vec<CertificateEnd>) {
+        self.config().certificates = certificates;
     }
 
     /// Notes a reload that was refused; the config before it goes on.

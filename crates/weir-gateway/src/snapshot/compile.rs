@@ -94,6 +94,13 @@ impl Carry {
         Ok(made)
     }
 
+    /// The certificates of listeners as they are shown to clients, by their files.
+    pub(crate) fn certificates(&self) -> Vec<(&Identity, &Certificate)> {
+        let mut all: Vec<_> = self.certificates.iter().collect();
+        all.sort_unstable_by_key(|(identity, _)| (&identity.cert, &identity.key));
+        all
+    }
+
     /// The snapshot just compiled runs now: forgets what only its predecessor used.
     pub(crate) fn adopted(&mut self, control: &Handle, fetcher: &Fetcher) {
         self.kept.sweep(control, fetcher);

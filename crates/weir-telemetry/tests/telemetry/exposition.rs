@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, UNIX_EPOCH};
 
 use weir_telemetry::series::Closed;
-use weir_telemetry::{Attempt, Exposition, Setup, Telemetry};
+use weir_telemetry::{Attempt, CertificateEnd, Exposition, Setup, Telemetry};
 
 use crate::parser::parse;
 
@@ -23,6 +23,11 @@ fn sample() -> std::sync::Arc<Telemetry> {
     });
     telemetry.started("r1", UNIX_EPOCH + Duration::from_millis(1_700_000_000_500));
     telemetry.reload_refused();
+    telemetry.show_certificates(vec![CertificateEnd {
+        cert: "/etc/weir/a.pem".to_owned(),
+        name: "*.example.com".to_owned(),
+        not_after: 1_800_000_000,
+    }]);
     for (index, ms) in [(0, 3), (1, 40)] {
         let core = telemetry.core(index);
         core.cause(0).inc();
@@ -74,6 +79,11 @@ fn both_formats_are_well_formed_and_tell_the_same() {
         ("weir_config_info{revision=\"r1\"}".into(), 1.0),
         ("weir_config_last_reload_successful".into(), 0.0),
         ("weir_config_last_reload_success_timestamp_seconds".into(), 1_700_000_000.5),
+        (
+            "weir_certificate_expiry_timestamp_seconds{cert=\"/etc/weir/a.pem\",name=\"*.example.com\"}"
+                .into(),
+            1_800_000_000.0,
+        ),
         ("weir_reloads_total{result=\"ok\"}".into(), 0.0),
         ("weir_reloads_total{result=\"refused\"}".into(), 1.0),
         ("weir_causes_total{cause=\"connect_refused\"}".into(), 2.0),

@@ -95,6 +95,51 @@ fn by_a_renewed_certificate() {
     before.get("/").expect_status(200);
 }
 
+/// A renewal that went wrong must not take down what still works.
+#[test]
+fn an_expired_certificate_does_not_replace_a_valid_one() {
+    let authority = Authority::new();
+    let names = &["weir.test"];
+    let (good, expired, renewed) =
+        (authority.leaf(names), authority.expired_leaf(names), authority.leaf(names));
+    let weir = Weir::start(&format!(
+        "listeners: {{ web: {{ address: 127.0.0.1:0, tls: {{ certificates: [ {} ] }} }} }}\n\
+         routes: {{ all: {{ match: {{ path: \"/*\" }}, respond: {{ status: 200, body: ok }} }} }}\n",
+        good.yaml()
+    ));
+    let shown =
+        || Client::connect_tls(weir.address("web"), &Tls::new(&authority, "weir.test")).tls().certificate;
+    let admin =
+        |path: &str| weir.admin_client().ask(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+    let days_left = || {
+        let status = admin("/status").json();
+        assert_eq!(status["certificates"][0]["names"], serde_json::json!(names));
+        status["certificates"][0]["days_left"].as_i64().unwrap()
+    };
+    let until = || {
+        let metrics = admin("/metrics").text();
+        let line =
+            metrics.lines().find(|l| l.starts_with("weir_certificate_expiry_timestamp_seconds")).unwrap();
+        assert!(
+            line.contains(&*good.cert_file.to_string_lossy()) && line.contains("name=\"weir.test\""),
+            "{line}"
+        );
+        line.rsplit(' ').next().unwrap().to_owned()
+    };
+    let (first_days, first_end) = (days_left(), until());
+    assert!(first_days > 14, "{first_days}");
+    good.replace_files_by(&expired);
+    weir.reload().unwrap();
+    assert_eq!(shown(), good.der);
+    assert_eq!((days_left(), until()), (first_days, first_end));
+    let warned =
+        weir.stderr().lines().any(|l| l.contains("expired") && l.contains("the one before it stays"));
+    assert!(warned, "{}", weir.stderr());
+    good.replace_files_by(&renewed);
+    weir.reload().unwrap();
+    assert_eq!(shown(), renewed.der);
+}
+
 #[test]
 fn by_the_command() {
     let weir = Weir::start(&saying("one"));
