@@ -2,12 +2,13 @@
 
 use crate::admin::Upgrade;
 use crate::answer::{self, Answer};
+use crate::by_hand;
 use crate::guard::{self, Access, Caller};
 use crate::page;
 use http_body_util::{BodyExt, Limited};
 use hyper::body::{Body, Incoming};
 use hyper::header;
-use hyper::{Method, Request, StatusCode};
+use hyper::{Method, Request, StatusCode, Uri};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -36,6 +37,7 @@ pub(crate) struct Endpoint {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Action {
     Drain,
+    Endpoint,
     Healthz,
     Metrics,
     Page,
@@ -85,6 +87,12 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         access: Access::Guarded,
     },
     Endpoint {
+        path: by_hand::PATH,
+        meaning: "drains an endpoint, puts it out, or puts it back in; `?for=10m` says for how long",
+        action: Action::Endpoint,
+        access: Access::Guarded,
+    },
+    Endpoint {
         path: "/upgrade",
         meaning: "starts the program that lies at its path now, and gives way to it",
         action: Action::Upgrade,
@@ -106,9 +114,13 @@ impl Endpoint {
     /// The methods it takes, as in Allow.
     pub(crate) const fn methods(&self) -> &'static str {
         match self.action {
-            Action::Drain | Action::Reload | Action::Upgrade => "POST",
+            Action::Drain | Action::Endpoint | Action::Reload | Action::Upgrade => "POST",
             Action::Healthz | Action::Metrics | Action::Page | Action::Readyz | Action::Status => "GET, HEAD",
         }
+    }
+
+    fn is_at(&self, path: &str) -> bool {
+        self.path == path || self.action == Action::Endpoint && by_hand::is_at(path)
     }
 
     fn takes(&self, method: &Method) -> bool {
@@ -125,7 +137,7 @@ impl Api {
 
     /// Answers one request. HEAD is answered like GET; the server leaves the body out.
     pub(crate) async fn answer(&self, peer: Peer, request: Request<Incoming>) -> Answer {
-        let endpoint = ENDPOINTS.iter().find(|endpoint| endpoint.path == request.uri().path());
+        let endpoint = ENDPOINTS.iter().find(|endpoint| endpoint.is_at(request.uri().path()));
         // An unknown path is guarded too: what exists here is nobody's business who may not know.
         let access = endpoint.map_or(Access::Guarded, |endpoint| endpoint.access);
         let caller =
@@ -145,7 +157,7 @@ impl Api {
         if !endpoint.takes(request.method()) {
             return answer::wrong_method(endpoint.methods());
         }
-        let accept = accept(&request);
+        let (accept, uri) = (accept(&request), request.uri().clone());
         // Of GET a body means nothing (RFC 9110 §9.3.1), and no stranger shall keep us waiting for one: what POST does is
         // guarded.
         if request.method() == Method::POST
@@ -153,12 +165,13 @@ impl Api {
         {
             return refused;
         }
-        self.run(endpoint.action, peer, &accept).await
+        self.run(endpoint.action, peer, &accept, &uri).await
     }
 
-    async fn run(&self, action: Action, peer: Peer, accept: &str) -> Answer {
+    async fn run(&self, action: Action, peer: Peer, accept: &str, uri: &Uri) -> Answer {
         match action {
             Action::Drain => self.drain(peer),
+            Action::Endpoint => self.endpoint(peer, uri).await,
             Action::Healthz => answer::of(StatusCode::OK, answer::TEXT, "ok\n"),
             Action::Metrics => {
                 let (media, text) = self.gateway.metrics(accept);
@@ -219,6 +232,32 @@ impl Api {
         elsewhere(move || match upgrade() {
             Ok(pid) => answer::json(StatusCode::OK, &json!({ "pid": pid, "was": std::process::id() })),
             Err(why) => answer::problem(StatusCode::CONFLICT, &why),
+        })
+        .await
+    }
+
+    async fn endpoint(&self, peer: Peer, uri: &Uri) -> Answer {
+        let asked = match by_hand::read(uri) {
+            Ok(asked) => asked,
+            Err(why) => return answer::problem(StatusCode::BAD_REQUEST, &why),
+        };
+        log::info(
+            "endpoint change asked for",
+            &[
+                ("peer", &peer),
+                ("upstream", &asked.upstream),
+                ("endpoint", &asked.endpoint),
+                ("what", &asked.verb),
+            ],
+        );
+        let gateway = self.gateway.clone();
+        // Elsewhere, because it waits for a reload under way.
+        elsewhere(move || match gateway.put_endpoint(&asked.upstream, &asked.endpoint, asked.by_hand) {
+            Ok(endpoints) => {
+                let document = json!({ "upstream": asked.upstream, "endpoints": endpoints });
+                answer::json(StatusCode::OK, &document)
+            }
+            Err(why) => answer::problem(StatusCode::NOT_FOUND, &why),
         })
         .await
     }

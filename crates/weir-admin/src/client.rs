@@ -3,6 +3,7 @@
 //! Blocks, over plain sockets, with a deadline for the whole call: a runtime would be more than the rest of the command.
 
 use crate::answer::SIGN;
+use crate::by_hand;
 use serde_json::Value;
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -97,6 +98,37 @@ pub fn upgrade(address: &str, token: Option<&str>) -> Result<Answer, ClientError
 /// As with [`status`].
 pub fn drain(address: &str, token: Option<&str>) -> Result<Answer, ClientError> {
     call(address, "POST /drain", token, QUICK)
+}
+
+/// Has the Weir at `address` drain an endpoint, put it out, or put it back `in`: `POST /api/v1/endpoints/…`. An answer of
+/// 404 says which upstreams or endpoints there are.
+///
+/// # Errors
+/// As with [`status`].
+pub fn endpoint(
+    address: &str,
+    token: Option<&str>,
+    (upstream, endpoint): (&str, &str),
+    verb: &str,
+    time: Option<&str>,
+) -> Result<Answer, ClientError> {
+    let time = time.map_or_else(String::new, |time| format!("?for={}", escaped(time)));
+    let line = format!("POST {}{}/{}:{verb}{time}", by_hand::PREFIX, escaped(upstream), escaped(endpoint));
+    call(address, &line, token, QUICK)
+}
+
+/// A part of a path: all but what stands for itself there (RFC 3986 §3.3) is escaped.
+fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b':' => {
+                out.push(char::from(byte));
+            }
+            _ => out.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    out
 }
 
 // === impl Answer ===

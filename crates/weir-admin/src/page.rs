@@ -2,7 +2,7 @@
 
 use crate::api::ENDPOINTS;
 use std::fmt::{Display, Write};
-use weir_gateway::Status;
+use weir_gateway::{EndpointStatus, Status};
 
 const STYLE: &str = "body{font:16px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:60rem;padding:0 1rem;color:#1b2a33}\
 h1,h2{line-height:1.2}table{border-collapse:collapse}th,td{text-align:left;padding:.2rem 1.5rem .2rem 0;vertical-align:top}\
@@ -107,11 +107,12 @@ fn upstreams(page: &mut String, status: &Status) {
         if upstream.endpoints.is_empty() {
             let _ = writeln!(page, "<tr><td>{}<td class=\"down\">no endpoint<td><td>", escape(name));
         }
+        if upstream.panic {
+            let said = "too few endpoints in rotation: unwell ones are used too";
+            let _ = writeln!(page, "<tr><td>{}<td class=\"down\" colspan=\"7\">{said}", escape(name));
+        }
         for at in &upstream.endpoints {
-            let (class, health) = match &at.out {
-                None => ("up", "healthy".to_owned()),
-                Some(out) => ("down", format!("{} since {}", escape(out.cause), escape(&out.since))),
-            };
+            let (class, health) = if at.healthy { ("up", "healthy".to_owned()) } else { ("down", why(at)) };
             let first_byte = at.first_byte_ms.map_or_else(String::new, |ms| format!("{ms} ms"));
             let error =
                 at.last_error.as_ref().map_or_else(String::new, |e| format!("{} at {}", e.cause, e.at));
@@ -130,6 +131,16 @@ fn upstreams(page: &mut String, status: &Status) {
     }
     page.push_str("</table>\n");
     names(page, status);
+}
+
+/// Every reason why an endpoint is out of rotation.
+fn why(endpoint: &EndpointStatus) -> String {
+    let each = endpoint.reasons.iter().map(|why| {
+        let until = why.until.as_ref().map_or_else(String::new, |until| format!(", until {until}"));
+        let detail = why.detail.as_ref().map_or_else(String::new, |detail| format!(": {detail}"));
+        escape(format!("{} ({}{detail}) since {}{until}", why.reason, why.cause, why.since))
+    });
+    each.collect::<Vec<_>>().join("<br>")
 }
 
 /// What the names among the endpoints resolved to.
@@ -179,7 +190,7 @@ fn escape(text: impl Display) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_gateway::{CertificateStatus, NameStatus, ReloadStatus, UpstreamStatus};
+    use weir_gateway::{CertificateStatus, NameStatus, OutOfRotation, ReloadStatus, UpstreamStatus};
 
     #[test]
     fn names_can_not_break_out() {
@@ -190,6 +201,25 @@ mod tests {
             age_seconds: None,
             error: Some(evil.to_owned()),
         };
+        let reason = OutOfRotation {
+            reason: "probe_failed",
+            cause: evil.to_owned(),
+            detail: Some(evil.to_owned()),
+            since: String::new(),
+            until: None,
+        };
+        let endpoint = EndpointStatus {
+            address: evil.to_owned(),
+            weight: 1,
+            healthy: false,
+            state: "probe_failed",
+            reasons: vec![reason],
+            answered: 0,
+            failed: 0,
+            first_byte_ms: None,
+            last_error: None,
+        };
+        let upstream = UpstreamStatus { panic: true, endpoints: vec![endpoint], names: vec![name] };
         let status = Status {
             version: evil.to_owned(),
             revision: evil.to_owned(),
@@ -212,7 +242,7 @@ mod tests {
                 not_after: evil.to_owned(),
                 days_left: 1,
             }],
-            upstreams: vec![(evil.to_owned(), UpstreamStatus { endpoints: Vec::new(), names: vec![name] })],
+            upstreams: vec![(evil.to_owned(), upstream)],
             routes: 1,
         };
         let page = render(&status);

@@ -8,7 +8,8 @@ use crate::handover::{Handover, Inheritance};
 use crate::listener::{self, Start};
 use crate::reload::{Control, Refused, Reloaded, Watching};
 use crate::snapshot::{Carry, Snapshot, compile};
-use crate::status::{self, CauseCount, Status, UpstreamStatus};
+use crate::status::{self, CauseCount, EndpointStatus, Status, UpstreamStatus};
+use crate::upstream::ByHand;
 use crate::{error, filters};
 use std::fmt;
 use std::path::PathBuf;
@@ -407,6 +408,37 @@ impl Gateway {
         }
     }
 
+    /// Drains an endpoint, puts it out, or puts it back in, as an operator asks; returns what it is then. `endpoint` is an
+    /// address as `/status` has it, or host and port as written in the config, which may be several addresses. It lasts
+    /// through reloads and upgrades, and not through a restart.
+    ///
+    /// # Errors
+    /// There is no such upstream, or it has no such endpoint: in words, with those that there are.
+    pub fn put_endpoint(
+        &self,
+        upstream: &str,
+        endpoint: &str,
+        by_hand: ByHand,
+    ) -> Result<Vec<EndpointStatus>, String> {
+        let snapshot = Arc::clone(&self.control().snapshot);
+        let Some(found) = snapshot.upstreams.iter().find(|known| *known.name == *upstream) else {
+            let names: Vec<&str> = snapshot.upstreams.iter().map(|known| &*known.name).collect();
+            return Err(format!("there is no upstream `{upstream}`; there are: {}", few(&names)));
+        };
+        let list = found.published.list();
+        let is_it = |label: &str| label == endpoint;
+        let all = list.iter().filter(|known| is_it(&known.label) || is_it(&known.authority));
+        let all: Vec<_> = all.collect();
+        if all.is_empty() {
+            let labels: Vec<&str> = list.iter().map(|known| &*known.label).collect();
+            let there = few(&labels);
+            return Err(format!("upstream `{upstream}` has no endpoint `{endpoint}`; it has: {there}"));
+        }
+        let now = Instant::now();
+        all.iter().for_each(|endpoint| endpoint.health.put(by_hand, now));
+        Ok(all.iter().map(|endpoint| EndpointStatus::of(endpoint, &self.inner.telemetry)).collect())
+    }
+
     /// Opens the log files anew, after they were moved away.
     pub fn reopen_logs(&self) {
         if let Err(e) = log::reopen() {
@@ -461,6 +493,13 @@ impl fmt::Debug for Gateway {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Gateway").field("ready", &self.is_ready()).finish_non_exhaustive()
     }
+}
+
+/// The first few names of a list.
+fn few(names: &[&str]) -> String {
+    const FEW: usize = 10;
+    let more = if names.len() > FEW { ", …" } else { "" };
+    format!("{}{more}", names[..names.len().min(FEW)].join(", "))
 }
 
 /// How long a drain waits for the accept loops to end.

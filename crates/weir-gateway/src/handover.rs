@@ -69,6 +69,8 @@ pub(crate) struct State {
 pub(crate) enum Kind {
     /// State of a filter, by [`Build::keep`](crate::filter::Build::keep)'s key.
     Filter,
+    /// Why endpoints are out of rotation.
+    Health,
     /// Keys of session tickets, by TLS policy.
     Tickets,
     /// Of a later version. It is passed over.

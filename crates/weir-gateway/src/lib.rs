@@ -78,3 +78,4 @@ pub use status::{
     CauseCount, CertificateStatus, EndpointStatus, LastError, NameStatus, OutOfRotation, ReloadStatus,
     Status, UpstreamStatus,
 };
+pub use upstream::ByHand;

@@ -15,8 +15,8 @@ use crate::filter::FilterKind;
 use crate::handover::{Handover, Inheritance};
 use crate::snapshot::{Carry, Snapshot, compile};
 use crate::status::{self, CertificateStatus, Rate, ReloadStatus};
-use crate::upstream::Upstream;
 use crate::upstream::discover::dns;
+use crate::upstream::{Upstream, Watched, watch};
 use std::collections::HashMap;
 use std::fmt;
 use std::net::SocketAddr;
@@ -72,6 +72,8 @@ pub(crate) struct Control {
     bound: Vec<BoundListener>,
     access_log: Option<AccessLogWriter>,
     names: Names,
+    /// What is looked at once a second.
+    watched: Watched,
     /// What the process before this one, or systemd, opened already. Empty once the first snapshot runs.
     inherited: Inheritance,
     /// Another process listens on the same sockets: their files are its own now.
@@ -114,6 +116,8 @@ impl Control {
         let names = Names::start()?;
         let rate = Arc::new(Rate::new(Instant::now()));
         names.runtime.spawn(status::sample(Arc::clone(&telemetry), Arc::clone(&rate)));
+        let watched = Watched::default();
+        names.runtime.spawn(watch(Arc::clone(&watched)));
         Ok(Self {
             inherited,
             handed_over: false,
@@ -127,6 +131,7 @@ impl Control {
             bound: Vec::new(),
             access_log: None,
             names,
+            watched,
             rate,
             last_reload: None,
         })
@@ -210,6 +215,7 @@ impl Control {
             }
         }
         self.bound = bound;
+        self.watched.store(Arc::new(snapshot.upstreams.clone()));
         self.snapshot = snapshot;
         self.files = loaded.files;
         self.config = Arc::new(loaded.config);

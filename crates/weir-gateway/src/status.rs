@@ -2,7 +2,7 @@
 
 use crate::config::Diagnostics;
 use crate::upstream::discover::dns::Name;
-use crate::upstream::{Endpoint, Upstream};
+use crate::upstream::{Endpoint, Upstream, Why};
 use serde::Serialize;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -86,6 +86,8 @@ pub struct CertificateStatus {
 /// An upstream as it is now.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct UpstreamStatus {
+    /// Whether so few of its endpoints are in rotation that unwell ones are used too.
+    pub panic: bool,
     /// Its endpoints.
     pub endpoints: Vec<EndpointStatus>,
     /// The names among its endpoints, and what they resolved to.
@@ -102,9 +104,11 @@ pub struct EndpointStatus {
     pub weight: u32,
     /// Whether it is in rotation.
     pub healthy: bool,
-    /// Why it is not.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub out: Option<OutOfRotation>,
+    /// `healthy`, or the reason that weighs most for which it is out of rotation.
+    pub state: &'static str,
+    /// Every reason for which it is out of rotation, the one that weighs most first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub reasons: Vec<OutOfRotation>,
     /// Attempts that it answered.
     pub answered: u64,
     /// Attempts that it failed: no connection, or no valid response.
@@ -117,17 +121,22 @@ pub struct EndpointStatus {
     pub last_error: Option<LastError>,
 }
 
-/// Why an endpoint is out of rotation.
+/// One reason why an endpoint is out of rotation.
 #[derive(Clone, Debug, Serialize)]
 pub struct OutOfRotation {
-    /// `unreachable` or `ejected`.
+    /// `draining`, `ejected`, `out`, `probe_failed` or `unreachable`.
     pub reason: &'static str,
-    /// What happened last: the code of a cause, or the rule that ejected it.
-    pub cause: &'static str,
+    /// What happened last: the code of a cause, the rule that ejected it, what its probe failed at, or `by_hand`.
+    pub cause: String,
+    /// More about it, for people.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
     /// Since when, RFC 3339.
     pub since: String,
-    /// When it is tried again, RFC 3339; what is past waits for the next request.
-    pub until: String,
+    /// When it ends, or the endpoint is tried again, RFC 3339; a trial that is due waits for the next request. None where
+    /// probes decide.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub until: Option<String>,
 }
 
 /// The last failure of an endpoint.
@@ -204,6 +213,7 @@ impl UpstreamStatus {
     pub(crate) fn of(upstream: &Upstream, telemetry: &Telemetry) -> Self {
         let list = upstream.published.list();
         Self {
+            panic: upstream.is_panicking(),
             endpoints: list.iter().map(|endpoint| EndpointStatus::of(endpoint, telemetry)).collect(),
             names: upstream.names.names.iter().map(NameStatus::of).collect(),
         }
@@ -211,24 +221,33 @@ impl UpstreamStatus {
 }
 
 impl EndpointStatus {
-    fn of(endpoint: &Arc<Endpoint>, telemetry: &Telemetry) -> Self {
+    pub(crate) fn of(endpoint: &Endpoint, telemetry: &Telemetry) -> Self {
+        let whys = endpoint.health.whys();
         let totals = endpoint.cells.totals();
         Self {
             address: endpoint.label.to_string(),
             weight: endpoint.weight,
-            healthy: endpoint.cells.healthy(),
-            out: endpoint.health.out().map(|out| OutOfRotation {
-                reason: out.reason.name(),
-                cause: out.cause,
-                since: timestamp(out.since),
-                until: timestamp(out.until),
-            }),
+            healthy: whys.is_empty(),
+            state: whys.first().map_or("healthy", |why| why.reason.name()),
+            reasons: whys.into_iter().map(OutOfRotation::from).collect(),
             answered: totals.answered,
             failed: totals.failed,
             first_byte_ms: totals.mean_first_byte().map(|mean| (mean.as_secs_f64() * 1e6).round() / 1e3),
             last_error: totals
                 .last_failure
                 .map(|(cause, at)| LastError { cause: telemetry.cause_name(cause), at: timestamp(at) }),
+        }
+    }
+}
+
+impl From<Why> for OutOfRotation {
+    fn from(why: Why) -> Self {
+        Self {
+            reason: why.reason.name(),
+            cause: why.cause.into_owned(),
+            detail: why.detail.map(String::from),
+            since: timestamp(why.since),
+            until: why.until.map(timestamp),
         }
     }
 }

@@ -289,6 +289,11 @@ fn upstreams(page: &mut Page, telemetry: &Telemetry, lists: &Lists) {
     page.counters(reused, all, |c| &c.reused);
     let pending = "Requests that wait for a connection to the upstream.";
     page.gauges("weir_upstream_requests_pending", pending, all, |c| &c.pending);
+    let panic = "Whether too few endpoints are in rotation, so that unwell ones are used too.";
+    page.family(Kind::Gauge(""), "weir_upstream_panic", panic);
+    for series in all.iter().filter(|series| !series.overflow) {
+        page.sample(&series.labels, "", u8::from(series.panicking()));
+    }
 
     let all = &lists.endpoints;
     page.gauges("weir_endpoint_attempts_active", "Attempts under way at the endpoint.", all, |c| &c.active);
@@ -298,6 +303,32 @@ fn upstreams(page: &mut Page, telemetry: &Telemetry, lists: &Lists) {
         page.sample(&series.labels, "", u8::from(series.healthy()));
     }
     endpoint_attempts(page, telemetry, all);
+    endpoint_health(page, all);
+}
+
+/// Why endpoints are out of rotation. Only what was ever seen is shown: most endpoints are well.
+fn endpoint_health(page: &mut Page, all: &[Arc<Series<EndpointCells>>]) {
+    let known = || all.iter().filter_map(|series| Some((&series.labels, series.health()?)));
+    let help = "Since when the endpoint is out of rotation, in Unix time, by reason.";
+    page.family(Kind::Gauge("seconds"), "weir_endpoint_out_since_timestamp_seconds", help);
+    for (labels, health) in known() {
+        health.holding().for_each(|(reason, since)| page.sample(labels, &pair("reason", reason), since));
+    }
+    let help = "How often the endpoint left rotation, by reason.";
+    page.family(Kind::Counter(""), "weir_endpoint_out", help);
+    for (labels, health) in known() {
+        health.left().for_each(|(reason, n)| page.sample(labels, &pair("reason", reason), n));
+    }
+    let help = "How often the endpoint was ejected, by the rule that did.";
+    page.family(Kind::Counter(""), "weir_endpoint_ejections", help);
+    for (labels, health) in known() {
+        health.ejections().for_each(|(rule, n)| page.sample(labels, &pair("rule", rule), n));
+    }
+    let help = "Probes of the endpoint, by outcome.";
+    page.family(Kind::Counter(""), "weir_endpoint_probes", help);
+    for (labels, health) in known() {
+        health.probes().for_each(|(outcome, n)| page.sample(labels, &pair("outcome", outcome), n));
+    }
 }
 
 fn endpoint_attempts(page: &mut Page, telemetry: &Telemetry, all: &[Arc<Series<EndpointCells>>]) {

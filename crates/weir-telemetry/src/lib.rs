@@ -7,6 +7,7 @@
 //!
 //! - [`cell`]: the smallest parts, one number each: [`Counter`], [`Gauge`], [`Histogram`], [`StatusCounts`].
 //! - [`series`]: the cells that belong to one listener, route, upstream or endpoint, and the bounded tables of their names.
+//! - `health`: why an endpoint is out of rotation, and how often it was.
 //! - [`registry`]: [`Telemetry`], the process-wide table, and [`CoreCells`], a core's share of it.
 //! - [`exposition`]: `/metrics`, as Prometheus text or OpenMetrics.
 //! - [`access_log`]: a line per exchange, formatted on the core, written by one thread.
@@ -21,6 +22,7 @@ pub mod registry;
 pub mod series;
 
 mod error;
+mod health;
 mod process;
 mod sink;
 mod text;
@@ -30,6 +32,7 @@ pub use access_log::{AccessLog, AccessLogWriter, Entry, Header, LineFormat, Timi
 pub use cell::{Counter, Gauge, Histogram, StatusCounts};
 pub use error::{Error, Result};
 pub use exposition::{Exposition, negotiate};
+pub use health::{Ejection, OutReason};
 pub use registry::{CertificateEnd, CoreCells, Setup, Telemetry};
 pub use series::{
     Attempt, Closed, EndpointCells, EndpointId, EndpointTotals, ListenerCells, ListenerId, RouteCells,

@@ -4,11 +4,12 @@
 //! lives as long as somebody holds its id or a core's cells, that is: as long as a snapshot, stream or tunnel can still count on it.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::cell::{Counter, Gauge, Histogram, StatusCounts};
+use crate::health::{Ejection, HealthCells, OutReason};
 use crate::text;
 
 /// The name of the series that counts for all names beyond a table's cap.
@@ -171,6 +172,8 @@ pub struct UpstreamCells {
     pub retries: Counter,
     /// Attempts that were wanted and not made: the budget was spent.
     pub retries_refused: Counter,
+    /// Whether too few endpoints are in rotation. One flag for the process, as in [`EndpointCells`].
+    panicking: AtomicBool,
 }
 
 impl UpstreamCells {
@@ -246,6 +249,8 @@ pub struct EndpointCells {
     last_failure: AtomicU64,
     /// Whether it is out of rotation. One flag for the process: only the first core's is used, through [`EndpointId::set_healthy`].
     unhealthy: AtomicBool,
+    /// What is known of its health, in the first core's cells only; empty while it was always well.
+    health: OnceLock<Box<HealthCells>>,
 }
 
 impl EndpointCells {
@@ -354,13 +359,57 @@ impl EndpointId {
         self.series.healthy()
     }
 
+    /// A reason begins to hold for which the endpoint is out of rotation; `new`: it is counted.
+    pub fn begin_out(&self, reason: OutReason, since: SystemTime, new: bool) {
+        let cells = self.health_cells();
+        if new { cells.begin(reason, since) } else { cells.hold(reason, since) }
+    }
+
+    /// A reason holds no longer.
+    pub fn end_out(&self, reason: OutReason) {
+        self.health_cells().end(reason);
+    }
+
+    /// Counts an ejection.
+    pub fn eject(&self, rule: Ejection) {
+        self.health_cells().eject(rule);
+    }
+
+    /// Counts a probe.
+    pub fn probed(&self, passed: bool) {
+        self.health_cells().probed(passed);
+    }
+
+    fn health_cells(&self) -> &HealthCells {
+        self.series.adopted.store(true, Relaxed);
+        self.series.cores[0].health.get_or_init(Box::default)
+    }
+
     /// What all cores counted; of the endpoints beyond the cap together.
     pub fn totals(&self) -> EndpointTotals {
         self.series.totals()
     }
 }
 
+impl UpstreamId {
+    /// Says whether too few endpoints are in rotation; tells whether that is news.
+    pub fn set_panicking(&self, panicking: bool) -> bool {
+        self.series.cores[0].panicking.swap(panicking, Relaxed) != panicking
+    }
+}
+
+impl Series<UpstreamCells> {
+    pub(crate) fn panicking(&self) -> bool {
+        self.cores[0].panicking.load(Relaxed)
+    }
+}
+
 impl Series<EndpointCells> {
+    /// What is known of its health, once anything is.
+    pub(crate) fn health(&self) -> Option<&HealthCells> {
+        self.cores[0].health.get().map(|cells| &**cells)
+    }
+
     pub(crate) fn healthy(&self) -> bool {
         !self.cores[0].unhealthy.load(Relaxed)
     }

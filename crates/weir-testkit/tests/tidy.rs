@@ -36,6 +36,7 @@ const ROOMS: &[(&str, &[&str])] = &[("crates/weir-gateway/src/upstream/", &["err
 
 /// The modules of `upstream/`, each above those that it may name: there is no circle among them.
 const UPSTREAM: &[&str] = &[
+    "watch",
     "attempts",
     "connect",
     "open",

@@ -15,7 +15,7 @@ use crate::fetch::Fetcher;
 use crate::filter::{Build, Consumer, Consumers, FieldGuards, FilterKind, Hooks, Kept, Mistake, Settings};
 use crate::handover::{Kind, State};
 use crate::route::{Conflict, ConflictKind, EscapedSlashes, Pattern, RouteSpec, Table};
-use crate::upstream::Upstream;
+use crate::upstream::{Healths, Upstream};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::PathBuf;
@@ -30,6 +30,8 @@ use weir_wire::tls::{self, Certificate, Identity, Tickets};
 pub(crate) struct Carry {
     pub(crate) telemetry: Arc<Telemetry>,
     pub(crate) kept: Kept,
+    /// What is known of endpoints, by their names.
+    pub(crate) healths: Arc<Healths>,
     /// The certificates of listeners, by their files.
     certificates: HashMap<Identity, Certificate>,
     fresh_certificates: HashMap<Identity, Certificate>,
@@ -46,6 +48,7 @@ impl Carry {
         Self {
             telemetry,
             kept: Kept::default(),
+            healths: Arc::default(),
             certificates: HashMap::new(),
             fresh_certificates: HashMap::new(),
             tickets: HashMap::new(),
@@ -60,6 +63,7 @@ impl Carry {
         for State { kind, key, bytes } in state {
             match kind {
                 Kind::Filter => self.kept.inherit(key, bytes),
+                Kind::Health => self.healths.inherit(&bytes),
                 Kind::Tickets => {
                     if let (Some(policy), Some(tickets)) = (policy_of(&key), Tickets::load(&bytes)) {
                         self.tickets.insert(policy, tickets);
@@ -79,7 +83,9 @@ impl Carry {
         });
         let filters =
             self.kept.save().map(|(key, bytes)| State { kind: Kind::Filter, key: key.to_owned(), bytes });
-        tickets.chain(filters).collect()
+        let health = Some(self.healths.save()).filter(|bytes| !bytes.is_empty());
+        let health = health.map(|bytes| State { kind: Kind::Health, key: String::new(), bytes });
+        tickets.chain(filters).chain(health).collect()
     }
 
     /// The keys of the tickets of a policy: the ones that run already, so that clients resume after a reload.

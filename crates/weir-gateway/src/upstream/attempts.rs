@@ -82,9 +82,16 @@ impl Attempts {
         while let Some(index) = upstream.take_trial() {
             try_again(upstream, &self.endpoints, index);
         }
-        let index = chosen.ok_or(self.last)?;
+        let index = chosen.ok_or_else(|| self.none())?;
         self.made += 1;
         Ok(Active::new(&self.endpoints, index))
+    }
+
+    /// Why there is no endpoint to try.
+    #[cold]
+    fn none(&self) -> &'static Cause {
+        let untried = *self.last == error::NO_ENDPOINT && !self.endpoints.is_empty();
+        if untried { &error::NO_HEALTHY_ENDPOINT } else { self.last }
     }
 
     /// What the next attempt needs of a connection. `once`: the request must not be sent twice.

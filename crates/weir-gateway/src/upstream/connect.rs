@@ -201,10 +201,10 @@ async fn enter_shared(
     }
 }
 
-/// Whether an endpoint is out of rotation, and was dialled a moment ago.
+/// Whether an endpoint cannot be connected to, and was dialled a moment ago.
 fn is_avoided(at: &LocalEndpoint) -> bool {
     let health = &at.endpoint.health;
-    health.is_out() && !health.may_dial(Instant::now())
+    health.is_unreachable() && !health.may_dial(Instant::now())
 }
 
 /// Finds out in the background whether an endpoint that is out of rotation can be connected to again. The connection is
@@ -219,7 +219,7 @@ pub(super) fn try_again(upstream: &Rc<LocalUpstream>, endpoints: &Rc<[LocalEndpo
         Some(gate) => match upstream.enter(gate) {
             Some(permit) => Some(permit),
             // All places are taken, perhaps for good: a request that comes to have one finds out.
-            None => return at.endpoint.health.enter(Instant::now()),
+            None => return at.endpoint.health.connected(Instant::now()),
         },
     };
     open_shared(upstream, (Rc::clone(endpoints), index), permit);

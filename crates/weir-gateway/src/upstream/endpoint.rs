@@ -79,6 +79,16 @@ impl Published {
     }
 }
 
+// === impl LocalEndpoint ===
+
+impl LocalEndpoint {
+    /// Whether an operator took it out.
+    #[inline]
+    pub(super) fn is_by_hand(&self) -> bool {
+        self.endpoint.health.standing().is_by_hand()
+    }
+}
+
 // === impl Active ===
 
 impl Active {

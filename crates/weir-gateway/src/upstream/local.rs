@@ -116,7 +116,8 @@ impl LocalUpstream {
         if chosen.is_some() || self.rotation.is_full() {
             return chosen;
         }
-        self.balance.borrow_mut().pick(endpoints, tried)
+        let excluded = tried.union(&self.rotation.by_hand());
+        self.balance.borrow_mut().pick(endpoints, &excluded)
     }
 
     /// Chooses an endpoint in rotation that is not among those `tried`. The only one there is counts as one.
@@ -127,7 +128,7 @@ impl LocalUpstream {
     ) -> Option<usize> {
         match &**endpoints {
             [] => None,
-            [_] => tried.is_empty().then_some(0),
+            [only] => (tried.is_empty() && !only.is_by_hand()).then_some(0),
             _ => match self.rotation.out(endpoints, self.spec.timeouts.connect) {
                 None => self.balance.borrow_mut().pick(endpoints, tried),
                 Some(out) => self.balance.borrow_mut().pick(endpoints, &out.union(tried)),
@@ -182,6 +183,8 @@ impl LocalUpstream {
     pub(crate) fn sweep(&self, now: Instant) {
         for endpoint in self.endpoints().iter() {
             endpoint.pool.sweep(self.spec.keepalive, now);
+            // Of one that an operator took out nothing stays open for longer than it is used.
+            while endpoint.is_by_hand() && endpoint.pool.close_oldest() {}
         }
         if self.spec.gate.as_ref().is_some_and(|g| g.is_wanted()) {
             self.close_one_idle();

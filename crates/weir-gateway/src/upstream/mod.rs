@@ -5,6 +5,7 @@
 //! across reloads. A file uses those below it, and nothing here knows what a core, a route or an exchange is:
 //!
 //! ```text
+//! watch        what happens without a request, once a second
 //! attempts     of one request: which endpoint is next, and whether there is a next one
 //!  connect     from the pool, a stream of a shared connection, past the gate, or opened
 //!   open       dials, greets, counts what fails
@@ -44,13 +45,15 @@ mod retry;
 mod rotation;
 mod shared;
 mod spec;
+mod watch;
 
 pub(crate) use attempts::{Attempts, Race};
 pub(crate) use connect::{Wanted, connect};
 pub(crate) use connection::{ConnectError, Connection, Owner};
 pub(crate) use endpoint::{Active, Endpoint, LocalEndpoint, Published, complain};
 pub(crate) use gate::Gate;
-pub(crate) use health::Health;
+pub use health::ByHand;
+pub(crate) use health::{Healths, Why};
 pub(crate) use latency::Measurement;
 pub(crate) use local::LocalUpstream;
 pub(crate) use outlier::Outlier;
@@ -58,3 +61,4 @@ pub(crate) use pool::Way;
 pub(crate) use resources::Resources;
 pub(crate) use retry::{Budget, Conditions, Failed, Request, Retry};
 pub(crate) use spec::{HostPolicy, Protocol, Timeouts, Upstream};
+pub(crate) use watch::{Watched, watch};

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
+use weir_telemetry::Ejection;
 
 /// `upstreams.*.health.outlier`, as run.
 #[derive(Clone, Debug, PartialEq)]
@@ -46,7 +47,7 @@ impl Outlier {
 
 impl Tally {
     /// Counts an answer at this moment, in milliseconds; tells why the endpoint should be ejected, if it should.
-    pub(super) fn note(&self, ok: bool, policy: &Outlier, now: u64) -> Option<&'static str> {
+    pub(super) fn note(&self, ok: bool, policy: &Outlier, now: u64) -> Option<Ejection> {
         let window = u64::try_from(policy.window.as_millis()).unwrap_or(u64::MAX);
         let by_rate = policy.rate.is_some_and(|rate| self.note_in_window(ok, rate, window, now));
         if ok {
@@ -63,8 +64,8 @@ impl Tally {
             self.row_began.store(now, Ordering::Relaxed);
         }
         match (row >= policy.errors, by_rate) {
-            (true, _) => Some("errors_in_a_row"),
-            (false, true) => Some("error_rate"),
+            (true, _) => Some(Ejection::ErrorsInARow),
+            (false, true) => Some(Ejection::ErrorRate),
             (false, false) => None,
         }
     }

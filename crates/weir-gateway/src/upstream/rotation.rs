@@ -5,11 +5,10 @@
 
 use super::endpoint::LocalEndpoint;
 use super::excluded::Excluded;
-use super::health::{changes, clock};
+use super::health::{Standing, changes, clock};
 use std::cell::{Cell, Ref, RefCell};
 use std::rc::{Rc, Weak};
 use std::time::{Duration, Instant};
-use weir_telemetry::log;
 
 /// What one core knows of the endpoints of one upstream.
 #[derive(Default)]
@@ -18,15 +17,19 @@ pub(super) struct Rotation {
     seen: Cell<u64>,
     /// The list it was found for; weak, because a list that is gone must not keep its pools.
     list: RefCell<Option<Weak<[LocalEndpoint]>>>,
+    /// Those that are avoided.
     out: RefCell<Excluded>,
-    /// When one of those that are out can be tried again, on [`clock`]; 0 when none is out.
+    /// Those of them that an operator took out: they are not used where all are avoided either.
+    by_hand: RefCell<Excluded>,
+    /// When something may change by itself, on [`clock`]; 0 when none is out.
     due: Cell<u64>,
     /// Whose trials this core is to make.
     trials: RefCell<Vec<usize>>,
 }
 
 impl Rotation {
-    /// Those of the endpoints that are out; `None` when it is known that none is. A trial may take as long as `connect`.
+    /// Those of the endpoints that are avoided; `None` when it is known that none is out. A trial may take as long as
+    /// `connect`.
     pub(super) fn out(
         &self,
         endpoints: &Rc<[LocalEndpoint]>,
@@ -43,6 +46,11 @@ impl Rotation {
             self.seen.set(changes);
         }
         if self.is_full() { None } else { Some(self.out.borrow()) }
+    }
+
+    /// Those that an operator took out, when it was last looked at.
+    pub(super) fn by_hand(&self) -> Ref<'_, Excluded> {
+        self.by_hand.borrow()
     }
 
     /// Whether none was out when it was last looked at.
@@ -63,40 +71,42 @@ impl Rotation {
     }
 
     fn look(&self, endpoints: &Rc<[LocalEndpoint]>, now: Instant, connect: Duration) {
-        let health = |i: &usize| &endpoints[*i].endpoint.health;
-        for i in (0..endpoints.len()).filter(|i| health(i).is_ejected()) {
-            if health(&i).due().is_some_and(|due| due <= clock(now)) {
-                health(&i).enter(now); // its time is over
-            }
-        }
-        let out: Vec<usize> = (0..endpoints.len()).filter(|i| health(i).due().is_some()).collect();
+        let health = |i: usize| &endpoints[i].endpoint.health;
+        let all = 0..endpoints.len();
+        all.clone().for_each(|i| health(i).tick(now));
+        let standings: Vec<Standing> = all.clone().map(|i| health(i).standing()).collect();
+        let panics = is_panicking(standings.iter().copied());
+        let avoided = |i: &usize| match standings[*i] {
+            Standing::In => false,
+            Standing::Suspect => !panics,
+            Standing::Draining | Standing::Out | Standing::Unreachable => true,
+        };
         let mut trials = self.trials.borrow_mut();
         trials.clear();
         // Where all are out, requests dial themselves: a trial would only be in their way.
-        if out.len() < endpoints.len() {
-            let unreachable = out.iter().copied().filter(|i| !health(i).is_ejected());
-            trials.extend(unreachable.filter(|i| health(i).claim_trial(now, connect)));
+        if !all.clone().all(|i| avoided(&i)) {
+            let unreachable = all.clone().filter(|i| standings[*i] == Standing::Unreachable);
+            trials.extend(unreachable.filter(|i| health(*i).claim_trial(now, connect)));
         }
-        self.due.set(out.iter().filter_map(|i| health(i).due()).min().unwrap_or(0));
-        *self.out.borrow_mut() = avoided(out, endpoints.len(), |i| health(i).is_ejected());
+        self.due.set(all.clone().filter_map(|i| health(i).due()).min().unwrap_or(0));
+        *self.out.borrow_mut() = all.clone().filter(avoided).collect();
+        *self.by_hand.borrow_mut() = all.filter(|i| standings[*i].is_by_hand()).collect();
         if !self.is_for(endpoints) {
             *self.list.borrow_mut() = Some(Rc::downgrade(endpoints));
         }
     }
 }
 
-/// Those of the endpoints that are out which are avoided: with fewer than half in rotation, the ejected ones are used too.
-/// They would be too few for the load, and what all of them answer badly is hardly the fault of each.
-fn avoided(out: Vec<usize>, of: usize, is_ejected: impl Fn(&usize) -> bool) -> Excluded {
-    if (of - out.len()) * 2 >= of || !out.iter().any(&is_ejected) {
-        return out.into_iter().collect();
+/// Whether endpoints that are only unwell are used too, because fewer than half of those that no operator took out are in
+/// rotation: these would be too few for the load, and what all of them answer badly is hardly the fault of each.
+pub(super) fn is_panicking(standings: impl Iterator<Item = Standing>) -> bool {
+    let (mut well, mut suspect, mut of) = (0, 0, 0);
+    for standing in standings.filter(|standing| !standing.is_by_hand()) {
+        of += 1;
+        well += usize::from(standing == Standing::In);
+        suspect += usize::from(standing == Standing::Suspect);
     }
-    static SEEN: log::Every = log::every(Duration::from_secs(10));
-    SEEN.warn(
-        "too few endpoints in rotation: ejected ones are used too",
-        &[("out", &out.len()), ("of", &of)],
-    );
-    out.into_iter().filter(|i| !is_ejected(i)).collect()
+    well * 2 < of && suspect > 0
 }
 
 #[cfg(test)]
@@ -104,14 +114,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ejected_ones_are_used_when_too_few_are_left() {
-        let all = |out: &[usize], of, ejected: &[usize]| {
-            let found = avoided(out.to_vec(), of, |i| ejected.contains(i));
-            (0..of).filter(|i| found.contains(*i)).collect::<Vec<_>>()
-        };
-        assert_eq!(all(&[0, 1], 4, &[0, 1]), [0, 1]);
-        assert_eq!(all(&[0, 1, 2], 4, &[0, 1]), [2], "what cannot be connected to stays out");
-        assert_eq!(all(&[0, 1, 2], 4, &[]), [0, 1, 2]);
-        assert_eq!(all(&[0], 1, &[]), [0]);
+    fn unwell_ones_are_used_when_too_few_are_left() {
+        use Standing::{Draining, In, Out, Suspect, Unreachable};
+        for (standings, expected) in [
+            (&[Suspect, Suspect, In, In][..], false),
+            (&[Suspect, Suspect, Unreachable, In], true),
+            (&[Unreachable, Unreachable, Unreachable, In], false),
+            (&[Suspect], true),
+            (&[Suspect, Draining, In, Out], false),
+            (&[Draining, Out], false),
+        ] {
+            assert_eq!(is_panicking(standings.iter().copied()), expected, "{standings:?}");
+        }
     }
 }

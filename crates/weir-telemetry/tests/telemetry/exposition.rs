@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, UNIX_EPOCH};
 
 use weir_telemetry::series::Closed;
-use weir_telemetry::{Attempt, CertificateEnd, Exposition, Setup, Telemetry};
+use weir_telemetry::{Attempt, CertificateEnd, Ejection, Exposition, OutReason, Setup, Telemetry};
 
 use crate::parser::parse;
 
@@ -58,6 +58,13 @@ fn sample() -> std::sync::Arc<Telemetry> {
         let at = UNIX_EPOCH + Duration::from_secs(1_700_000_000 + ms);
         core.endpoint(&endpoint).fail(core.cause_index("no_route"), at);
         endpoint.set_healthy(index == 0);
+        endpoint.begin_out(OutReason::Ejected, at, true);
+        endpoint.begin_out(OutReason::Draining, at, false);
+        endpoint.begin_out(OutReason::Unreachable, at, true);
+        endpoint.end_out(OutReason::Unreachable);
+        endpoint.eject(Ejection::ErrorsInARow);
+        endpoint.probed(false);
+        telemetry.upstream("orders").set_panicking(index == 1);
     }
     telemetry
 }
@@ -118,11 +125,22 @@ fn both_formats_are_well_formed_and_tell_the_same() {
             format!("weir_endpoint_last_failure_timestamp_seconds{{{endpoint},cause=\"no_route\"}}"),
             1_700_000_040.0,
         ),
+        (format!("weir_endpoint_out_total{{{endpoint},reason=\"ejected\"}}"), 2.0),
+        (format!("weir_endpoint_out_total{{{endpoint},reason=\"unreachable\"}}"), 2.0),
+        (
+            format!("weir_endpoint_out_since_timestamp_seconds{{{endpoint},reason=\"draining\"}}"),
+            1_700_000_040.0,
+        ),
+        (format!("weir_endpoint_ejections_total{{{endpoint},rule=\"errors_in_a_row\"}}"), 2.0),
+        (format!("weir_endpoint_probes_total{{{endpoint},outcome=\"failed\"}}"), 2.0),
+        ("weir_upstream_panic{upstream=\"orders\"}".into(), 1.0),
         ("weir_endpoint_healthy{upstream=\"orders\",endpoint=\"127.0.0.1:80\"}".into(), 0.0),
     ] {
         assert_eq!(text.value(&series), value, "{series}");
     }
     assert!(!text.samples.contains_key("weir_request_duration_seconds_count{route=\"idle\"}"));
+    let over = format!("weir_endpoint_out_since_timestamp_seconds{{{endpoint},reason=\"unreachable\"}}");
+    assert!(!text.samples.contains_key(&over));
 }
 
 #[test]

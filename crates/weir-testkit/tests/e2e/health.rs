@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::time::Instant;
 
-use weir_testkit::{Upstream, Weir, black_hole, eventually, refusing_address};
+use weir_testkit::{Upstream, Weir, black_hole, eventually, refusing_address, run_weir};
 
 use crate::cause::{CONNECT_REFUSED, CONNECT_TIMEOUT, NO_HEALTHY_ENDPOINT};
 use crate::support::config;
@@ -206,4 +206,71 @@ fn read_head(conn: &mut impl Read) -> bool {
         }
     }
     true
+}
+
+/// What `weir endpoint` says and does.
+fn endpoint(weir: &Weir, args: &[&str]) -> weir_testkit::Finished {
+    let admin = weir.admin();
+    let args: Vec<&str> =
+        ["endpoint"].into_iter().chain(args.iter().copied()).chain(["--admin", &admin]).collect();
+    run_weir(weir.dir(), &args)
+}
+
+#[test]
+fn an_endpoint_is_drained_and_put_back_by_hand() {
+    let (one, two) = (Upstream::named("one"), Upstream::named("two"));
+    let weir = Weir::start(&beside(one.address(), &two, "balancer: round_robin"));
+    let mut client = weir.client();
+    let mut bodies = || -> Vec<String> { (0..4).map(|_| client.get("/").text()).collect() };
+    assert!(bodies().contains(&"one".to_owned()));
+    let address = one.address().to_string();
+    let said = endpoint(&weir, &["drain", "up", &address, "--for", "10m"]);
+    said.expect_code(0).expect_text("\"state\": \"draining\"").expect_text("\"until\"");
+    assert_eq!(bodies(), ["two"; 4]);
+    let line = weir.wait_log("endpoint out of rotation");
+    assert_eq!((line.field("reason"), line.field("cause")), (Some("draining"), Some("by_hand")));
+    let since = metric(&weir, &["weir_endpoint_out_since_timestamp_seconds", &address, "draining"]);
+    assert!(since > Some(1.7e9));
+    // Nothing of it is in the config, and a reload that changes the upstream changes nothing of it.
+    weir.reload_with(&beside(one.address(), &two, "balancer: random, keepalive: 59s")).unwrap();
+    assert_eq!(bodies(), ["two"; 4]);
+    endpoint(&weir, &["out", "up", &address]).expect_code(0).expect_text("\"state\": \"out\"");
+    assert_eq!(bodies(), ["two"; 4]);
+    // Also where there is no other.
+    endpoint(&weir, &["out", "up", &two.address().to_string()]).expect_code(0);
+    weir.client().get("/").expect_cause(NO_HEALTHY_ENDPOINT);
+    endpoint(&weir, &["in", "up", &address]).expect_code(0).expect_text("\"state\": \"healthy\"");
+    assert_eq!(bodies(), ["one"; 4]);
+}
+
+#[test]
+fn the_only_endpoint_can_be_put_out_and_comes_back_in_time() {
+    let good = Upstream::named("good");
+    let weir = Weir::in_front_of(&good);
+    let address = good.address().to_string();
+    weir.client().get("/").expect_body("good");
+    endpoint(&weir, &["out", "up", &address, "--for", "300ms"]).expect_code(0);
+    weir.client().get("/").expect_cause(NO_HEALTHY_ENDPOINT);
+    eventually("it is back", || weir.client().get("/").status == 200);
+    assert_eq!(weir.wait_log("endpoint back in rotation").field("reason"), Some("out"));
+}
+
+#[test]
+fn what_is_wrong_with_a_change_by_hand_is_said() {
+    let good = Upstream::named("good");
+    let weir = Weir::in_front_of(&good);
+    endpoint(&weir, &["drain", "app", "1.2.3.4:5"]).expect_code(1).expect_text("there are: up");
+    let unknown = endpoint(&weir, &["drain", "up", "1.2.3.4:5"]);
+    unknown.expect_code(1).expect_text(&format!("it has: {}", good.address()));
+    let time = endpoint(&weir, &["drain", "up", &good.address().to_string(), "--for", "10"]);
+    time.expect_code(1).expect_text("`10` is not a duration");
+    let host = weir.admin();
+    let path = format!("/api/v1/endpoints/up/{}:drain", good.address());
+    let get = weir.admin_client().ask(format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+    get.expect_status(405);
+    let foreign = weir.admin_client().ask(format!(
+        "POST {path} HTTP/1.1\r\nHost: {host}\r\nOrigin: http://evil.example\r\nContent-Length: 0\r\n\r\n"
+    ));
+    foreign.expect_status(403);
+    weir.client().get("/").expect_body("good");
 }

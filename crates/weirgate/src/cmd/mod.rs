@@ -4,6 +4,7 @@ mod bench;
 mod check;
 mod compare;
 mod drain;
+mod endpoint;
 mod explain;
 mod filters;
 mod kept;
@@ -47,6 +48,8 @@ enum Command {
     Compare(Box<compare::Compare>),
     /// Drain a running Weir: finish what is under way, then end
     Drain(drain::Drain),
+    /// Drain an endpoint of a running Weir, put it out, or put it back in
+    Endpoint(endpoint::Endpoint),
     /// Say which route a request takes and why, through which filters, to which upstream
     Explain(explain::Explain),
     /// List the filters, or show one with its settings
@@ -162,6 +165,7 @@ impl Command {
             Self::Bench(bench) => Some(&mut bench.config),
             Self::Check(check) => Some(&mut check.config),
             Self::Drain(drain) => Some(&mut drain.admin.config),
+            Self::Endpoint(endpoint) => Some(&mut endpoint.admin.config),
             Self::Explain(explain) => Some(&mut explain.config),
             Self::Reload(reload) => Some(&mut reload.admin.config),
             Self::Run(config) => Some(config),
@@ -210,6 +214,7 @@ pub(crate) fn run() -> ExitCode {
         Some(Command::Check(check)) => check.run(),
         Some(Command::Compare(compare)) => compare.run(),
         Some(Command::Drain(drain)) => drain.run(),
+        Some(Command::Endpoint(endpoint)) => endpoint.run(),
         Some(Command::Explain(explain)) => explain.run(),
         Some(Command::Filters(filters)) => filters.run(),
         Some(Command::Load(load)) => load.run(),

@@ -5,8 +5,8 @@ use super::{Compiler, hex};
 use crate::config::schema;
 use crate::upstream::discover::dns::{Name, Names};
 use crate::upstream::{
-    Budget, Conditions, Endpoint, Gate, Health, HostPolicy, Outlier, Protocol, Published, Retry, Timeouts,
-    Upstream, Way, balance,
+    Budget, Conditions, Endpoint, Gate, HostPolicy, Outlier, Protocol, Published, Retry, Timeouts, Upstream,
+    Way, balance,
 };
 use sha2::{Digest, Sha256};
 use std::sync::{Arc, Mutex};
@@ -47,9 +47,10 @@ impl Compiler<'_> {
         });
         let known = old.map(|(_, old)| old.published.list());
         let known = known.as_deref().map_or(&[][..], Vec::as_slice);
-        let (fixed, names) = self.endpoints(name, written, tls.is_some(), known);
+        let (fixed, names) = self.endpoints(name, written, tls.is_some());
         // What a name resolved to is known already: it serves until DNS answers anew.
-        let names = Names { upstream: name.into(), fixed, names };
+        let healths = Arc::clone(&self.carry.healths);
+        let names = Names { upstream: name.into(), healths, fixed, names };
         let published =
             Published::new(names.endpoints(|n| n.known(known).collect(), known, &self.carry.telemetry));
         let retry = written.retry.as_ref().map(|r| retry(r, old.and_then(|(_, old)| old.retry.as_ref())));
@@ -150,7 +151,6 @@ impl Compiler<'_> {
         upstream: &str,
         written: &schema::Upstream,
         tls: bool,
-        known: &[Arc<Endpoint>],
     ) -> (Vec<Arc<Endpoint>>, Vec<Name>) {
         let (mut fixed, mut names): (Vec<Arc<Endpoint>>, _) = (Vec::new(), Vec::new());
         for endpoint in &written.endpoints {
@@ -175,12 +175,8 @@ impl Compiler<'_> {
             };
             let label: Arc<str> = address.to_string().into();
             let cells = self.carry.telemetry.endpoint(upstream, &label);
-            let of_address = known.iter().chain(&fixed).find(|e| e.address == address);
             fixed.push(Arc::new(Endpoint {
-                health: of_address.map_or_else(
-                    || Health::new(upstream.into(), Arc::clone(&label), cells.clone()),
-                    |e| Arc::clone(&e.health),
-                ),
+                health: self.carry.healths.of(&upstream.into(), &label, &cells),
                 cells,
                 address,
                 label,

@@ -4,7 +4,7 @@
 //! and hosts file. The last good answer is kept for as long as there is no better one: a DNS outage takes nothing down.
 
 use crate::upstream::endpoint::{Endpoint, Published};
-use crate::upstream::health::Health;
+use crate::upstream::health::Healths;
 use hickory_resolver::TokioResolver;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,6 +17,8 @@ use weir_wire::listen::Address;
 pub(crate) struct Names {
     /// The name of the upstream.
     pub(crate) upstream: Arc<str>,
+    /// Where the health of their addresses is kept.
+    pub(crate) healths: Arc<Healths>,
     pub(crate) fixed: Vec<Arc<Endpoint>>,
     pub(crate) names: Vec<Name>,
 }
@@ -197,12 +199,8 @@ impl Names {
                 list.push(same.cloned().unwrap_or_else(|| {
                     let label: Arc<str> = address.to_string().into();
                     let cells = telemetry.endpoint(&self.upstream, &label);
-                    let of_address = known.iter().chain(&list).find(|e| e.address == address);
                     Arc::new(Endpoint {
-                        health: of_address.map_or_else(
-                            || Health::new(Arc::clone(&self.upstream), Arc::clone(&label), cells.clone()),
-                            |e| Arc::clone(&e.health),
-                        ),
+                        health: self.healths.of(&self.upstream, &label, &cells),
                         cells,
                         address,
                         label,
@@ -250,13 +248,10 @@ mod tests {
     fn another_weight_keeps_the_addresses() {
         let telemetry = Telemetry::new(Setup::default());
         let ips: [IpAddr; 2] = ["10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap()];
-        let old = Names { upstream: "u".into(), fixed: Vec::new(), names: vec![name("a.test", 1)] };
+        let of = |names| Names { upstream: "u".into(), healths: Arc::default(), fixed: Vec::new(), names };
+        let old = of(vec![name("a.test", 1)]);
         let old = old.endpoints(|_| ips.to_vec(), &[], &telemetry);
-        let new = Names {
-            upstream: "u".into(),
-            fixed: Vec::new(),
-            names: vec![name("new.test", 1), name("a.test", 5)],
-        };
+        let new = of(vec![name("new.test", 1), name("a.test", 5)]);
         let new = new.endpoints(|n| n.known(&old).collect(), &old, &telemetry);
         let seen: Vec<_> = new.iter().map(|e| (e.label.to_string(), e.weight)).collect();
         assert_eq!(seen, [("10.0.0.1:80".to_owned(), 5), ("10.0.0.2:80".to_owned(), 5)]);
@@ -267,6 +262,7 @@ mod tests {
         let telemetry = Telemetry::new(Setup::default());
         let names = Names {
             upstream: "u".into(),
+            healths: Arc::default(),
             fixed: Vec::new(),
             names: vec![name("a.test", 1), name("a.test", 1)],
         };

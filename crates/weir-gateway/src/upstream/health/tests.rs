@@ -1,0 +1,162 @@
+//! One endpoint's health, by a clock that is passed in.
+
+use super::*;
+use crate::error::CONNECT_REFUSED;
+use weir_telemetry::{Setup, Telemetry};
+
+const MS: Duration = Duration::from_millis(1);
+
+fn health() -> Arc<Health> {
+    Health::new("u".into(), "e".into(), Telemetry::new(Setup::default()).endpoint("u", "e"))
+}
+
+/// How many seconds until something changes by itself.
+fn seconds_to(health: &Health, now: Instant) -> u64 {
+    (health.due().unwrap() - clock(now)).div_ceil(1000)
+}
+
+fn reasons(health: &Health) -> Vec<&'static str> {
+    health.whys().iter().map(|why| why.reason.name()).collect()
+}
+
+fn policy(errors: u32) -> Outlier {
+    Outlier { errors, window: AVOIDED_AT_MOST, rate: None, eject: 10 * AVOIDED, max: 0.5 }
+}
+
+#[test]
+fn is_avoided_for_twice_as_long_each_time() {
+    let (health, mut now) = (health(), Instant::now());
+    let mut waits = Vec::new();
+    for _ in 0..7 {
+        health.connect_failed(&CONNECT_REFUSED, now);
+        let due = health.due().unwrap();
+        waits.push(seconds_to(&health, now));
+        now += Duration::from_millis(due - clock(now));
+        assert!(!health.claim_trial(now - 5 * MS, MS), "too early");
+        assert!(health.claim_trial(now + MS, 3 * AVOIDED));
+        assert!(!health.claim_trial(now + AVOIDED, MS), "one trial at a time");
+        now += 2 * AVOIDED;
+    }
+    assert_eq!(waits, [1, 2, 4, 8, 16, 30, 30]);
+    assert!(!health.cells.healthy());
+    health.connected(now);
+    assert!(health.cells.healthy() && health.whys().is_empty() && health.due().is_none());
+    // It has to stay well for a while to be forgiven.
+    health.connect_failed(&CONNECT_REFUSED, now + AVOIDED);
+    assert_eq!(seconds_to(&health, now + AVOIDED), 30);
+    health.connected(now + AVOIDED);
+    health.connect_failed(&CONNECT_REFUSED, now + AVOIDED + FORGIVEN);
+    assert_eq!(seconds_to(&health, now + AVOIDED + FORGIVEN), 1);
+}
+
+#[test]
+fn failures_at_the_same_time_count_once() {
+    let (health, now) = (health(), Instant::now());
+    for i in 0..100 {
+        health.connect_failed(&CONNECT_REFUSED, now + MS * i);
+    }
+    assert_eq!(seconds_to(&health, now), 1);
+}
+
+#[test]
+fn is_dialled_once_in_a_while_when_all_are_out() {
+    let (health, now) = (health(), Instant::now());
+    assert!(health.may_dial(now) && health.may_dial(now));
+    health.connect_failed(&CONNECT_REFUSED, now);
+    let dials = (0..500).filter(|i| health.may_dial(now + MS * *i)).count();
+    assert_eq!(dials, 4, "after 101, 202, 303 and 404 ms");
+    health.connected(now);
+    assert!(health.may_dial(now) && health.may_dial(now));
+}
+
+#[test]
+fn every_change_is_seen() {
+    let (health, now, before) = (health(), Instant::now(), changes());
+    health.connect_failed(&CONNECT_REFUSED, now);
+    let out = changes();
+    health.connected(now);
+    assert!(out > before && changes() > out);
+}
+
+#[test]
+fn one_that_is_ejected_comes_back_in_time_and_not_by_a_connect() {
+    let (health, now) = (health(), Instant::now());
+    let policy = policy(2);
+    let fail = || health.answered(false, &policy, now, || (0, 3));
+    fail();
+    assert!(!health.is_out());
+    fail();
+    assert_eq!(health.standing(), Standing::Suspect);
+    assert!(health.may_dial(now) && health.may_dial(now));
+    assert_eq!(health.whys()[0].cause, "errors_in_a_row");
+    health.connected(now);
+    health.tick(now + 9 * AVOIDED);
+    assert!(health.is_out(), "it takes connections, and answers badly");
+    let back = now + 11 * AVOIDED;
+    health.tick(back);
+    assert!(!health.is_out());
+    let fail = || health.answered(false, &policy, back, || (0, 3));
+    fail();
+    fail();
+    assert_eq!(seconds_to(&health, back), 20, "twice as long");
+}
+
+#[test]
+fn several_reasons_hold_side_by_side() {
+    let (health, now) = (health(), Instant::now());
+    health.connect_failed(&CONNECT_REFUSED, now);
+    health.put(ByHand::Drain(5 * AVOIDED), now);
+    assert_eq!(reasons(&health), ["draining", "unreachable"]);
+    assert_eq!(health.standing(), Standing::Draining);
+    health.connected(now);
+    assert_eq!(reasons(&health), ["draining"]);
+    health.put(ByHand::Out(20 * AVOIDED), now);
+    assert_eq!(
+        (reasons(&health), health.standing()),
+        (vec!["out"], Standing::Out),
+        "one takes the other's place"
+    );
+    health.tick(now + 19 * AVOIDED);
+    assert!(health.is_out() && !health.cells.healthy());
+    health.tick(now + 21 * AVOIDED);
+    assert!(!health.is_out() && health.cells.healthy(), "it ends by itself");
+}
+
+#[test]
+fn an_operator_ends_all_but_what_probes_say() {
+    let (health, now) = (health(), Instant::now());
+    health.connect_failed(&CONNECT_REFUSED, now);
+    health.probe_failed("probe_status", "it answered 503", now);
+    health.answered(false, &policy(1), now, || (0, 3));
+    health.put(ByHand::Drain(AVOIDED), now);
+    health.put(ByHand::In, now);
+    assert_eq!(reasons(&health), ["probe_failed"]);
+    health.probe_passed(now);
+    assert!(!health.is_out());
+}
+
+#[test]
+fn what_is_known_goes_to_the_next_process() {
+    let telemetry = Telemetry::new(Setup::default());
+    let cells = |endpoint: &str| telemetry.endpoint("u", endpoint);
+    let (now, upstream): (_, Arc<str>) = (Instant::now(), "u".into());
+    let (one, two): (Arc<str>, Arc<str>) = ("1".into(), "2".into());
+    let old = Healths::default();
+    let (a, b) = (old.of(&upstream, &one, &cells("1")), old.of(&upstream, &two, &cells("2")));
+    assert!(old.save().is_empty(), "all is well");
+    a.answered(false, &policy(1), now, || (0, 3));
+    a.put(ByHand::Drain(60 * AVOIDED), now);
+    b.probe_failed("probe_status", "it answered 503", now);
+    let new = Healths::default();
+    new.inherit(&old.save());
+    let again = new.of(&upstream, &one, &cells("1"));
+    assert_eq!(reasons(&again), ["draining", "ejected"]);
+    assert!((8..=10).contains(&seconds_to(&again, now)), "the rest of the ejection");
+    let (was, is) = (a.whys()[0].since, again.whys()[0].since);
+    assert!(was.duration_since(is).unwrap_or_default() < MS);
+    assert_eq!(reasons(&new.of(&upstream, &two, &cells("2"))), ["probe_failed"]);
+    assert!(Arc::ptr_eq(&again, &new.of(&upstream, &one, &cells("1"))), "there is one for each address");
+    drop(again);
+    assert!(reasons(&new.of(&upstream, &one, &cells("1"))).is_empty(), "it was forgotten with its endpoint");
+    new.inherit(b"[{]");
+}
