@@ -231,6 +231,16 @@ impl Fields {
         self.entries.push(entry);
     }
 
+    /// Forgets all fields and the first bytes of `base`.
+    pub(crate) fn forget(&mut self, gone: usize) {
+        if gone == self.base.len() {
+            self.base.clear();
+        } else {
+            self.base.drain(..gone);
+        }
+        self.clear();
+    }
+
     pub(crate) fn clear(&mut self) {
         self.seen = 0;
         self.entries.clear();

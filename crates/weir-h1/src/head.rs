@@ -339,12 +339,20 @@ impl RequestHead {
 
     /// Ends this message: forgets the head and the first `used` bytes behind it. What is left is the next message's.
     pub fn recycle(&mut self, used: usize) {
+        if self.is_blank() {
+            return; // an idle connection borrows a head for each look at its socket
+        }
         let gone = self.common.len.saturating_add(used).min(self.headers.base.len());
-        let base = std::mem::take(&mut self.headers.base);
         *self = Self { headers: std::mem::take(&mut self.headers), ..Self::default() };
-        self.headers.base = base;
-        self.headers.base.drain(..gone);
-        self.headers.clear();
+        self.headers.forget(gone);
+    }
+
+    /// Whether no byte was read into it, nor anything parsed, since it was recycled.
+    fn is_blank(&self) -> bool {
+        self.headers.base.is_empty()
+            && self.method_text.len == 0 // the first that is parsed
+            && self.common.len == 0
+            && self.common.seen.parsed == 0
     }
 }
 
@@ -437,8 +445,7 @@ impl ResponseHead {
     /// (an interim response's final one).
     pub fn recycle(&mut self, used: usize) {
         let gone = self.common.len.saturating_add(used).min(self.headers.base.len());
-        self.headers.base.drain(..gone);
-        self.headers.clear();
+        self.headers.forget(gone);
         (self.status, self.received_status) = (0, 0);
         (self.reason, self.common) = (Text::default(), Common::default());
     }
@@ -460,10 +467,10 @@ pub(crate) fn is_authority(text: &[u8]) -> bool {
         let (address, port) = rest.split_at(end);
         (is_ipv6(address), port.get(1..).unwrap_or_default())
     } else {
-        let end = text.iter().position(|&b| b == b':').unwrap_or(text.len());
+        // What follows the plain bytes must be the port: anything else is none.
+        let end = text.iter().position(|&b| !PLAIN[b as usize]).unwrap_or(text.len());
         let (name, port) = text.split_at(end);
-        let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_' | b'~');
-        (!name.is_empty() && name.len() <= HOST_BYTES && name.iter().all(|&b| plain(b)), port)
+        (!name.is_empty() && name.len() <= HOST_BYTES, port)
     };
     fine && match port {
         [] => true,
@@ -471,6 +478,18 @@ pub(crate) fn is_authority(text: &[u8]) -> bool {
         _ => false,
     }
 }
+
+/// The bytes of a host that is no bracketed address.
+static PLAIN: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut i = 0;
+    while i < 256 {
+        let b = i as u8;
+        table[i] = b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_' | b'~');
+        i += 1;
+    }
+    table
+};
 
 /// Longest host name: what fits into the DNS, with the final dot (RFC 1035 §2.3.4).
 const HOST_BYTES: usize = 254;
@@ -480,8 +499,8 @@ fn is_ipv6(text: &[u8]) -> bool {
 }
 
 fn is_port(digits: &[u8]) -> bool {
-    let number = |n: u32, b: &u8| n * 10 + u32::from(b - b'0');
-    digits.len() <= 5 && digits.iter().all(u8::is_ascii_digit) && digits.iter().fold(0, number) <= 65535
+    let number = |n: u32, b: &u8| b.is_ascii_digit().then(|| n * 10 + u32::from(b - b'0'));
+    digits.len() <= 5 && digits.iter().try_fold(0, number).is_some_and(|port| port <= 65535)
 }
 
 #[cfg(test)]

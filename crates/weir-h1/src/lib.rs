@@ -3,6 +3,7 @@
 //! *Layout.* `parse` (with `section` for the field lines) reads a head in one strict pass into a [`RequestHead`] or
 //! [`ResponseHead`] (`head`), whose fields stay where they were received: [`Fields`] is a list of ranges into the received
 //! bytes plus an arena for what filters add, and writes itself out again in as few copies as there are untouched runs.
+//! `scan` finds the ends of names and values.
 //! `body` finds where a message ends and re-frames chunks. `name` is the table of field names the gateway itself acts on.
 //! What is accepted and refused, and why, stands in `docs/framing.md`.
 //!
@@ -14,6 +15,7 @@ mod fields;
 mod head;
 mod name;
 mod parse;
+mod scan;
 mod section;
 
 pub use body::{BodyKind, BodyReader, CHUNK_LINE_BYTES, Step, TRAILER_BYTES, write_chunk, write_last_chunk};

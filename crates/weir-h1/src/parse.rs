@@ -10,8 +10,9 @@ use crate::fields::Text;
 use crate::head::{
     Common, Method, RequestHead, ResponseHead, Seen, TargetForm, Version, is_authority, is_target,
 };
-use crate::name::{Known, is_token};
-use crate::section::{Found, fields, skip_value};
+use crate::name::Known;
+use crate::scan::{end_of_token, end_of_value};
+use crate::section::{Found, fields};
 
 /// What a head may cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,6 +152,22 @@ impl<'a> Cursor<'a> {
         Err(Stop::More)
     }
 
+    /// Moves behind a token; returns the byte that ends it.
+    pub(crate) fn skip_token(&mut self) -> Result<u8, Stop> {
+        self.at = end_of_token(self.bytes, self.at);
+        self.peek()
+    }
+
+    /// Moves over the bytes of a field value or a reason phrase, to the CR behind them.
+    pub(crate) fn skip_value(&mut self) -> Result<(), Stop> {
+        self.at = end_of_value(self.bytes, self.at);
+        match self.peek()? {
+            b'\r' => Ok(()),
+            b'\n' => Err(self.broken(Kind::LineEnd)),
+            _ => Err(self.broken(Kind::ControlByte)),
+        }
+    }
+
     fn expect(&mut self, text: &[u8], kind: Kind) -> Result<(), Stop> {
         if self.ahead().starts_with(text) {
             self.at += text.len();
@@ -166,6 +183,10 @@ impl<'a> Cursor<'a> {
     }
 
     pub(crate) fn line_end(&mut self) -> Result<(), Stop> {
+        if self.bytes.get(self.at..self.at + 2) == Some(b"\r\n") {
+            self.at += 2;
+            return Ok(());
+        }
         self.expect(b"\r\n", Kind::LineEnd)
     }
 
@@ -210,7 +231,7 @@ fn request(mut c: Cursor<'_>, head: &mut RequestHead, limits: &Limits) -> Result
         c.line_end()?;
     }
     let start = c.at;
-    let end = c.skip(is_token);
+    let end = c.skip_token();
     if c.at - start > METHOD_BYTES || end? != b' ' || c.at == start {
         return Err(c.broken(Kind::StartLine));
     }
@@ -375,7 +396,7 @@ fn response(mut c: Cursor<'_>, head: &mut ResponseHead, limits: &Limits) -> Resu
         return Err(c.broken(Kind::StartLine));
     }
     let start = c.at;
-    skip_value(&mut c)?;
+    c.skip_value()?;
     head.reason = c.text(start);
     c.line_end()?;
     fields(&mut c, &mut head.headers, &mut head.common, limits)?;
