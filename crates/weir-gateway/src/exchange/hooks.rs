@@ -12,6 +12,7 @@ use crate::snapshot::Snapshot;
 use crate::upstream::{LocalEndpoint, LocalUpstream};
 use bytes::Bytes;
 use smallvec::SmallVec;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
@@ -108,7 +109,7 @@ impl Exchange<'_> {
         }
         let Some(cx) = &mut self.cx else { return Ok(()) };
         let waited = snapshot.filters[index as usize].filter.wait(&mut self.head, cx);
-        go_on(unless_gone(self.client, waited).await?).map(drop)
+        go_on(unless_gone(self.client, pin!(waited)).await?).map(drop)
     }
 
     /// A body that a filter had whole goes on as the filters left it, with the length that it has now.
@@ -267,7 +268,8 @@ impl Exchange<'_> {
         let local = Rc::clone(&self.local);
         let (Some(cx), Some(head)) = (&mut self.cx, reply.head()) else { return Ok(()) };
         let waited = local.snapshot.filters[index as usize].filter.wait_response(head, cx);
-        match unless_gone(self.client, waited).await? {
+        let flow = unless_gone(self.client, pin!(waited)).await?;
+        match flow {
             Flow::Continue | Flow::Wait => {}
             Flow::Answer(answer) => self.replace(reply, Ok(answer)),
             Flow::Refuse(refusal) => self.replace(reply, Err(refusal)),
@@ -305,7 +307,7 @@ impl Exchange<'_> {
         if let Reply::Upstream(attempt) = reply
             && let Some(attempt) = attempt.take()
         {
-            self.keep_what_follows(&attempt.upload);
+            self.keep_what_follows(&attempt.sent.upload);
         }
         if let Some(cx) = &mut self.cx {
             cx.response_bodies.clear();

@@ -9,6 +9,7 @@ use crate::respond::LocalResponse;
 use bytes::Bytes;
 use std::future::poll_fn;
 use std::os::unix::fs::FileExt;
+use std::pin::pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use weir_h1::{BodyKind, Known, Method, ResponseHead, Version, write_chunk, write_last_chunk};
@@ -202,7 +203,7 @@ impl Exchange<'_> {
 
     async fn next_piece(&mut self, source: &mut dyn BodySource) -> Result<Option<Bytes>, &'static Cause> {
         let piece = poll_fn(|cx| source.poll_piece(cx));
-        let piece = unless_gone(self.client, tokio::time::timeout(SOURCE_TIMEOUT, piece)).await;
+        let piece = unless_gone(self.client, pin!(tokio::time::timeout(SOURCE_TIMEOUT, piece))).await;
         match piece {
             Ok(Ok(piece)) => piece,
             Ok(Err(_)) => Err(&error::SOURCE_FAILED),

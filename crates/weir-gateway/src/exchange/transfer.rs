@@ -1,8 +1,7 @@
 //! Phase 6: an upstream's response on its way to the client, beside what is left of the request; tunnels.
 
-use super::attempt::Attempt;
+use super::attempt::{Attempt, Sent};
 use super::hooks::{BodyWatch, ResponseWatch};
-use super::upload::Upload;
 use super::{Exchange, Next, Phase, Routed, Stop, can_be_told};
 use crate::client::SEND_TIMEOUT;
 use crate::error::{self, Cause};
@@ -37,7 +36,7 @@ impl Exchange<'_> {
         };
         // An answer before the end of the request: whether the rest comes is the client's business, so the connection is
         // not promised. (nginx and HAProxy read it off; a client that must send 1 GiB to be told 413 has not won.)
-        self.can_keep &= framing != Framing::Close && attempt.upload.done;
+        self.can_keep &= framing != Framing::Close && attempt.sent.upload.done;
         self.record.status = response.status();
         self.phase = Phase::Begun;
         self.ends_with_connection = framing == Framing::Close;
@@ -108,15 +107,14 @@ impl Exchange<'_> {
             Ok(_) => {
                 let silent = is_stream(&attempt.response, kind);
                 let body = if silent { timeouts.tunnel } else { timeouts.body };
-                let Attempt { connection, upload, .. } = attempt;
-                self.pump(connection, upload, download, body, end.map(|(at, _)| at)).await
+                self.pump(&mut attempt.sent, download, body, end.map(|(at, _)| at)).await
             }
             Err(e) => Err(Broken::Download(e, refused)),
         };
         self.record.body_out = download.taken();
-        self.record.body_in = self.record.body_in.max(attempt.upload.relay.taken());
+        self.record.body_in = self.record.body_in.max(attempt.sent.upload.relay.taken());
         self.record.sent = sent + download.sent();
-        self.keep_what_follows(&attempt.upload);
+        self.keep_what_follows(&attempt.sent.upload);
         let fault = result.err().map(|broken| match broken {
             Broken::Download(RelayError::Stopped, Some(cause)) => Stop::refuse(cause),
             Broken::Download(e, _) => {
@@ -128,7 +126,7 @@ impl Exchange<'_> {
             Broken::Upload(stop) => stop,
         });
         attempt.reusable = fault.is_none()
-            && attempt.upload.done
+            && attempt.sent.upload.done
             && !extra
             && kind != BodyKind::UntilClose
             && download.leftover().is_empty()
@@ -138,9 +136,9 @@ impl Exchange<'_> {
 
     /// Lets go of an upstream; gives back the head of its response.
     fn release(&mut self, attempt: Attempt, good: bool) -> Box<ResponseHead> {
-        let Attempt { upstream, active, connection, response, reusable, .. } = attempt;
+        let Attempt { upstream, active, sent, response, reusable, .. } = attempt;
         if good && reusable {
-            upstream.give_back(&active, connection, Instant::now());
+            upstream.give_back(&active, sent.connection, Instant::now());
         }
         response
     }
@@ -148,12 +146,12 @@ impl Exchange<'_> {
     /// Drives both bodies until the response is over. The request's may be left unfinished.
     async fn pump(
         &mut self,
-        connection: &mut crate::upstream::Connection,
-        upload: &mut Upload,
+        sent: &mut Sent,
         download: &mut Relay,
         body: Duration,
         end: Option<Instant>,
     ) -> Result<(), Broken> {
+        let Sent { connection, upload } = sent;
         let client = &mut *self.client;
         let (local, ran, mut cx) = (&self.local, &self.ran, self.cx.as_mut());
         let sent = self.record.sent;
@@ -233,7 +231,8 @@ impl Exchange<'_> {
 
     /// Switches to a tunnel. From here on the exchange holds its route but not the snapshot.
     pub(super) async fn tunnel(&mut self, attempt: Attempt) -> Result<Next, Stop> {
-        let Attempt { routed, upstream, active, mut connection, response, upload, .. } = attempt;
+        let Attempt { routed, upstream, active, sent, response, .. } = attempt;
+        let Sent { mut connection, upload } = *sent;
         self.record.status = 101;
         self.phase = Phase::Begun;
         self.record.tunnel = true;

@@ -3,11 +3,12 @@
 //! Both at once: an upstream may answer before it has read everything, and a client may wait for `100 Continue` before it
 //! sends anything.
 
+use super::attempt::Sent;
 use super::hooks::{BodyWatch, Direction};
 use super::{Exchange, Stop};
 use crate::client::Client;
 use crate::error::{self, Cause};
-use crate::upstream::{Connection, Failed, Race, Request};
+use crate::upstream::{Failed, Race, Request};
 use std::future::poll_fn;
 use std::io;
 use std::task::Poll;
@@ -86,12 +87,12 @@ const RATE_GRACE: Duration = Duration::from_secs(10);
 /// Sends the request and reads until a response head, interim or final, is complete. `began`: when the attempt did.
 pub(super) async fn await_head(
     client: &mut Client,
-    connection: &mut Connection,
-    upload: &mut Upload,
+    sent: &mut Sent,
     slot: &mut Option<Box<ResponseHead>>,
     watch: &mut BodyWatch<'_>,
     waits: &Waits,
 ) -> Result<(), Failure> {
+    let Sent { connection, upload } = sent;
     client.deadline.set_within(Instant::now(), waits.response, waits.end_at());
     let mut on = On::Response;
     let mut steps = None;

@@ -60,6 +60,25 @@ pub(crate) struct Wanted {
     pub(crate) owner: Option<Rc<Owner>>,
 }
 
+/// A connection from the pool, for which nobody has to wait: nearly every attempt gets one.
+pub(crate) fn pooled(upstream: &LocalUpstream, active: &Active, wanted: &Wanted) -> Option<Connection> {
+    let pool = &active.get().pool;
+    let exclusive = match upstream.spec.protocol {
+        Protocol::Http1 => true,
+        Protocol::Negotiated => pool.shared.chose_http1(),
+        Protocol::Http2 => false,
+    };
+    if wanted.fresh || !exclusive {
+        return None;
+    }
+    let connection = match &wanted.owner {
+        None => pool.take(wanted.once),
+        Some(owner) => pool.owned.take(owner, wanted.once),
+    }?;
+    upstream.cells.reused.inc();
+    Some(connection)
+}
+
 /// A connection to the endpoint of the attempt, pooled or new. The attempt may be counted elsewhere afterwards: at the
 /// endpoint whose connection was handed over.
 ///
@@ -101,16 +120,8 @@ async fn enter_exclusive(
     active: &mut Active,
     wanted: &Wanted,
 ) -> Result<Entered, ConnectError> {
-    if !wanted.fresh {
-        let pool = &active.get().pool;
-        let pooled = match &wanted.owner {
-            None => pool.take(wanted.once),
-            Some(owner) => pool.owned.take(owner, wanted.once),
-        };
-        if let Some(connection) = pooled {
-            upstream.cells.reused.inc();
-            return Ok(Entered::pooled(connection));
-        }
+    if let Some(connection) = pooled(upstream, active, wanted) {
+        return Ok(Entered::pooled(connection));
     }
     let Some(gate) = &upstream.spec.gate else { return Ok(Entered::Dial(None)) };
     if let Some(permit) = upstream.enter(gate) {

@@ -48,7 +48,7 @@ mod spec;
 mod watch;
 
 pub(crate) use attempts::{Attempts, Race};
-pub(crate) use connect::{Wanted, connect};
+pub(crate) use connect::{Wanted, connect, pooled};
 pub(crate) use connection::{ConnectError, Connection, Owner};
 pub(crate) use endpoint::{Active, Endpoint, LocalEndpoint, Published, complain};
 pub(crate) use gate::Gate;
