@@ -3,6 +3,7 @@
 //! To add a target: its function here (one module per crate), a line in [`TARGETS`], `fuzz_targets/<name>.rs`, a `[[bin]]`
 //! in `Cargo.toml` and some seeds in `seeds/<name>/`. libFuzzer and the smoke runner call the same function.
 
+pub mod filters;
 pub mod h1;
 pub mod h2;
 mod websocket;
@@ -17,6 +18,7 @@ pub static TARGETS: &[Target] = &[
     ("h1_response", h1::response),
     ("h2_client", h2::client),
     ("h2_server", h2::server),
+    ("token", filters::token),
 ];
 
 /// xorshift64: the same numbers in every run. Never begun with 0, which it would not leave.

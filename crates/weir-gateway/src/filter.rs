@@ -21,7 +21,7 @@ mod context;
 mod core_handle;
 mod kind;
 
-pub use crate::config::schema::FilePath;
+pub use crate::config::schema::{FilePath, TextOrPath};
 pub use crate::fetch::{FetchError, FetchRequest, Fetcher, Trust, Url};
 pub use body::{Answer, Body, BodySource, BodyUse, FileRange, Mark, Piece};
 pub use context::{Consumer, Consumers, Cx, RouteScope};

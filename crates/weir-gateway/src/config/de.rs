@@ -80,6 +80,38 @@ pub fn text<'de, D: Deserializer<'de>>(deserializer: D, expected: &'static str) 
     deserializer.deserialize_string(TextVisitor(expected))
 }
 
+/// Reads a scalar together with its node, which relative paths need. Readers of JSON have a text and no node.
+pub fn text_and_node<'de, D: Deserializer<'de>>(
+    deserializer: D,
+    expected: &'static str,
+) -> Result<(String, Option<Node>), D::Error> {
+    struct NodeVisitor(&'static str);
+
+    impl<'de> Visitor<'de> for NodeVisitor {
+        type Value = (String, Option<Node>);
+
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str(self.0)
+        }
+
+        fn visit_unit<E: serde::de::Error>(self) -> Result<Self::Value, E> {
+            let raw = HANDOVER.with_borrow_mut(Option::take);
+            let node = raw.map(|raw| raw.node).ok_or_else(|| refuse(self.0, None))?;
+            let text = node.as_text().map(str::to_owned).ok_or_else(|| refuse(self.0, None))?;
+            Ok((text, Some(node)))
+        }
+
+        fn visit_newtype_struct<D: Deserializer<'de>>(
+            self,
+            deserializer: D,
+        ) -> Result<Self::Value, D::Error> {
+            Ok((String::deserialize(deserializer)?, None))
+        }
+    }
+
+    deserializer.deserialize_newtype_struct(RAW, NodeVisitor(expected))
+}
+
 /// Reads a number that `fits`; whatever else stands there "is not `expected`".
 pub fn whole_number<'de, D: Deserializer<'de>>(
     deserializer: D,

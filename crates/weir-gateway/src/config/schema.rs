@@ -29,7 +29,7 @@ pub use upstream::{
     Balancer, Endpoint, Health, HostPolicy, Outlier, Probe, Retry, RetryMethods, RetryOn, Upstream,
     UpstreamLimits, UpstreamProtocol, UpstreamTimeouts, UpstreamTls,
 };
-pub use values::{FilePath, FilterNode, Named, Network, Output, Pairs};
+pub use values::{FilePath, FilterNode, Named, Network, Output, Pairs, TextOrPath};
 
 /// The whole config.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]

@@ -16,7 +16,7 @@ pub(super) static KIND: FilterKind = FilterKind::made_from::<KeyAuthSettings>("k
     &KEY_UNKNOWN,
 ]);
 
-static CONSUMER_ADDRESS: Cause = Cause {
+pub(super) static CONSUMER_ADDRESS: Cause = Cause {
     code: "consumer_address",
     status: 403,
     meaning: "The consumer may not call from this address.",

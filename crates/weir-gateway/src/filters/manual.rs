@@ -194,7 +194,8 @@ mod tests {
             for filter in filters {
                 let (name, settings) = filter.into_iter().next().unwrap();
                 assert_eq!(name, kind.name);
-                let credentials = [("key_auth".to_owned(), vec!["k".to_owned()])].into();
+                let credentials =
+                    ["jwt", "key_auth"].map(|filter| (filter.to_owned(), vec!["k".to_owned()])).into();
                 let consumer = Consumer { credentials, ..Consumer::default() };
                 let stand = Stand::new(kind, settings).path("/api/{rest*}");
                 stand.upstream("auth").consumer(consumer).build();

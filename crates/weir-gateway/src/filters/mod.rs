@@ -8,6 +8,7 @@ mod body_limit;
 mod cors;
 mod forward_auth;
 mod headers;
+mod jwt;
 mod key_auth;
 mod rate_limit;
 mod redirect;
@@ -27,8 +28,8 @@ pub mod prelude {
         Answer, Attempt, AttemptEnd, Body, BodySource, BodyUse, Build, CALL_BODY_BYTES, CallAnswer,
         CallRequest, Consumer, Consumers, CoreHandle, Cx, End, FetchError, FetchRequest, Fetcher,
         FieldGuards, FilePath, FileRange, Filter, FilterKind, Flow, HeaderName, HookResult, Hooks,
-        IntoFilter, PerCore, Piece, Portable, Refusal, RequestHead, ResponseHead, Tended, Tending, Trust,
-        Url, Waiting,
+        IntoFilter, PerCore, Piece, Portable, Refusal, RequestHead, ResponseHead, Tended, Tending,
+        TextOrPath, Trust, Url, Waiting,
     };
     pub use bytes::Bytes;
     pub use schemars::JsonSchema;
@@ -41,6 +42,7 @@ pub static KINDS: &[&FilterKind] = &[
     &cors::KIND,
     &forward_auth::KIND,
     &headers::KIND,
+    &jwt::KIND,
     &key_auth::KIND,
     &rate_limit::KIND,
     &redirect::KIND,

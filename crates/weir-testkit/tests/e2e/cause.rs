@@ -34,6 +34,12 @@ pub(crate) const OUT_OF_DESCRIPTORS: Cause = (503, "out_of_descriptors");
 pub(crate) const PENDING_LIMIT: Cause = (503, "pending_limit");
 pub(crate) const PENDING_TIMEOUT: Cause = (503, "pending_timeout");
 pub(crate) const RATE_LIMITED: Cause = (429, "rate_limited");
+pub(crate) const TOKEN_CLAIMS: Cause = (403, "token_claims");
+pub(crate) const TOKEN_EXPIRED: Cause = (401, "token_expired");
+pub(crate) const TOKEN_KEY: Cause = (401, "token_key");
+pub(crate) const TOKEN_KEYS: Cause = (503, "token_keys");
+pub(crate) const TOKEN_MISSING: Cause = (401, "token_missing");
+pub(crate) const TOKEN_SIGNATURE: Cause = (401, "token_signature");
 
 // The upstream's fault.
 pub(crate) const BAD_RESPONSE: Cause = (502, "bad_response");

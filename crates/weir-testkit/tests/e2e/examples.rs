@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 use weir_testkit::{Authority, Client, Finished, Tls, Upstream, Weir, weir_command};
 
-use crate::cause::{KEY_MISSING, KEY_UNKNOWN, RATE_LIMITED};
+use crate::cause::{KEY_MISSING, KEY_UNKNOWN, RATE_LIMITED, TOKEN_CLAIMS, TOKEN_MISSING};
+use crate::jwt::{Signer, in_an_hour};
 use crate::support::{OK, OK_BODY};
 use crate::upgrade::tunnel_to;
 
@@ -19,6 +20,7 @@ const EXAMPLES: &[&str] = &[
     "canary.yaml",
     "forward-auth.yaml",
     "hello.yaml",
+    "jwt.yaml",
     "rewrite-redirect.yaml",
     "ten-lines.yaml",
     "tls.yaml",
@@ -166,6 +168,27 @@ fn browser_app() {
         .expect_header("access-control-allow-origin", "https://app.example.com");
     client.get("/").expect_status(200).expect_header("x-frame-options", "DENY");
     client.get("/orders/7").expect_header("x-frame-options", "DENY");
+}
+
+#[test]
+fn jwt() {
+    let orders = Upstream::fixed(OK_BODY);
+    let signer = Signer::new("2026");
+    let provider = signer.provider();
+    let weir = start("jwt.yaml", &[&orders, &provider]);
+    let mut client = weir.client();
+    let mut ask = |token: &str| {
+        let head = "GET /orders/1 HTTP/1.1\r\nHost: weir.test\r\nX-User: root\r\n";
+        client.ask(format!("{head}Authorization: Bearer {token}\r\n\r\n"))
+    };
+    let claims = |scope: &str| {
+        let who = r#""iss":"https://idp.example.com","aud":["orders"],"azp":"shop-web","sub":"ann""#;
+        format!(r#"{{{who},"scope":"{scope}","exp":{}}}"#, in_an_hour())
+    };
+    ask(&signer.token(&claims("openid orders"))).expect_status(200);
+    assert_eq!(orders.take_request().head.all("x-user"), ["ann"]);
+    ask(&signer.token(&claims("openid"))).expect_cause(TOKEN_CLAIMS);
+    weir.client().get("/orders/1").expect_cause(TOKEN_MISSING);
 }
 
 #[test]

@@ -25,6 +25,7 @@ mod forwarded;
 mod framing;
 mod health;
 mod http2;
+mod jwt;
 mod limits;
 mod load;
 mod mistakes;

@@ -25,6 +25,9 @@ impl Checker<'_> {
                     self.unknown_credentials(credentials);
                 } else if credentials.filter == "key_auth" {
                     self.keys(name, credentials, &mut owners);
+                } else if !matches!(credentials.node.value, Value::Seq(_)) {
+                    let message = format!("{} is not a list", credentials.node.kind());
+                    self.error_hint(&credentials.path, "bad-type", message, "write [ VALUE ]");
                 }
             }
         }

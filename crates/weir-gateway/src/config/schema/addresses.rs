@@ -10,8 +10,9 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Deserialize;
 use serde::de::Deserializer;
 
-use super::values::{beside, text_and_node, text_schema};
+use super::values::{beside, text_schema};
 use crate::config::de;
+use crate::config::de::text_and_node;
 
 /// Where a listener listens: `0.0.0.0:8080`, `[::]:8080` or `unix:/run/weir.sock`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -299,6 +299,11 @@ impl JsonSchema for Consumer {
                     "items": network,
                     "description": "Networks from which this consumer may call. Default: any.",
                 },
+                "jwt": {
+                    "type": "array",
+                    "items": { "type": "string" },
+                    "description": "Values of the claim that names this consumer in the filter jwt.",
+                },
                 "key_auth": {
                     "type": "array",
                     "items": { "type": "string" },

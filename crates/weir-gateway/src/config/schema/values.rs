@@ -10,7 +10,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 
-use crate::config::de;
+use crate::config::de::{self, text_and_node};
 use crate::config::node::{Node, Value};
 
 /// Things with a name, in the order written. Order never decides anything; it is kept so that lists read as written.
@@ -28,6 +28,15 @@ pub struct Pairs(pub Vec<(String, String)>);
 /// A path in the file system; relative to the file of the config that names it, absolute once it was read.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FilePath(pub PathBuf);
+
+/// A text that may name a file: as it is written, and the path that it would be.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct TextOrPath {
+    /// As written.
+    pub text: String,
+    /// Relative to the file of the config that names it.
+    pub path: FilePath,
+}
 
 /// A network such as `10.0.0.0/8`; a bare address is the network of this address alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -211,18 +220,6 @@ pub(super) fn beside(node: Option<&Node>, path: &str) -> PathBuf {
     folder.map_or_else(|| PathBuf::from(path), |folder| folder.join(path))
 }
 
-/// Reads a scalar together with its node, which relative paths need.
-pub(super) fn text_and_node<'de, D: Deserializer<'de>>(
-    deserializer: D,
-    expected: &'static str,
-) -> Result<(String, Option<Node>), D::Error> {
-    let raw = de::Raw::deserialize(deserializer)?;
-    match raw.node.as_text() {
-        Some(text) => Ok((text.to_owned(), Some(raw.node))),
-        None => Err(de::refuse(expected, None)),
-    }
-}
-
 macro_rules! text_schema {
     ($type:ident, $description:literal, $examples:expr) => {
         impl JsonSchema for $type {
@@ -239,6 +236,7 @@ macro_rules! text_schema {
 pub(super) use text_schema;
 
 text_schema!(FilePath, "A path, relative to the file that names it.", ["certs/api.pem", "/etc/weir/api.pem"]);
+text_schema!(TextOrPath, "A text, or the path of a file.", ["keys.json"]);
 text_schema!(Network, "A network or one address.", ["10.0.0.0/8", "192.0.2.7", "2001:db8::/32"]);
 text_schema!(Output, "Where to write.", ["stdout", "stderr", "off", "/var/log/weir/access.log"]);
 
@@ -257,6 +255,14 @@ impl<'de> Deserialize<'de> for FilePath {
             return Err(de::refuse(EXPECTED, None));
         }
         Ok(Self(beside(node.as_ref(), &text)))
+    }
+}
+
+impl<'de> Deserialize<'de> for TextOrPath {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let (text, node) = text_and_node(deserializer, "a text")?;
+        let path = FilePath(beside(node.as_ref(), &text));
+        Ok(Self { text, path })
     }
 }
 
@@ -293,6 +299,18 @@ impl<'de> Deserialize<'de> for Output {
             }
             path => Ok(Self::File(beside(node.as_ref(), path))),
         }
+    }
+}
+
+impl Serialize for FilePath {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&self.0.display())
+    }
+}
+
+impl Serialize for TextOrPath {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.text)
     }
 }
 

@@ -1,0 +1,105 @@
+//! Tokens that were verified, per core, so that the next request with one of them costs a look-up.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+/// Most bytes of tokens that a core remembers, in each of two generations.
+const BYTES: usize = 2 * 1024 * 1024;
+
+/// What a verified token means to a request.
+#[derive(Debug, Default)]
+pub(super) struct Verified {
+    /// The consumer that it names.
+    pub(super) consumer: Option<usize>,
+    /// The values for the fields that are set, in the order of the settings; `None` where the token has no such claim.
+    pub(super) headers: Vec<Option<Vec<u8>>>,
+    /// When it is no longer valid, in seconds since 1970, leeway included.
+    pub(super) until: Option<u64>,
+}
+
+/// Tokens that were verified with one key set.
+///
+/// Two generations: when the young one is full, it becomes the old one, which is forgotten then. What is used meanwhile moves
+/// back to the young one. A token is compared as a whole, so no other is taken for it.
+#[derive(Default)]
+pub(super) struct Cache {
+    key_set: u64,
+    young: Generation,
+    old: Generation,
+}
+
+#[derive(Default)]
+struct Generation {
+    tokens: HashMap<Box<[u8]>, Rc<Verified>, foldhash::fast::RandomState>,
+    bytes: usize,
+}
+
+impl Cache {
+    /// What a token means, if it was verified with this key set and is still valid.
+    pub(super) fn find(&mut self, key_set: u64, token: &[u8], now: u64) -> Option<Rc<Verified>> {
+        if self.key_set != key_set {
+            *self = Self { key_set, ..Self::default() };
+            return None;
+        }
+        let valid = |verified: &&Rc<Verified>| verified.until.is_none_or(|until| now < until);
+        if let Some(verified) = self.young.tokens.get(token) {
+            return Some(verified).filter(valid).cloned();
+        }
+        let verified = self.old.tokens.get(token).filter(valid).cloned()?;
+        self.add(token, Rc::clone(&verified));
+        Some(verified)
+    }
+
+    /// Remembers a token that was verified with this key set.
+    pub(super) fn remember(&mut self, key_set: u64, token: &[u8], verified: Rc<Verified>) {
+        if self.key_set != key_set {
+            *self = Self { key_set, ..Self::default() };
+        }
+        self.add(token, verified);
+    }
+
+    fn add(&mut self, token: &[u8], verified: Rc<Verified>) {
+        let fields: usize = verified.headers.iter().flatten().map(Vec::len).sum();
+        if self.young.bytes > BYTES {
+            self.old = std::mem::take(&mut self.young);
+        }
+        self.young.bytes += token.len() + fields + 128; // with what the map and the values need beside their bytes
+        self.young.tokens.insert(token.into(), verified);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn until(until: u64) -> Rc<Verified> {
+        Rc::new(Verified { until: Some(until), ..Verified::default() })
+    }
+
+    #[test]
+    fn until_it_expires_or_the_keys_change() {
+        let mut cache = Cache::default();
+        cache.remember(1, b"token", until(10));
+        assert!(cache.find(1, b"token", 9).is_some());
+        assert!(cache.find(1, b"token", 10).is_none());
+        assert!(cache.find(1, b"tokem", 9).is_none());
+        assert!(cache.find(2, b"token", 9).is_none());
+        assert!(cache.find(1, b"token", 9).is_none(), "the first set is not the one before");
+        cache.remember(3, b"token", Rc::new(Verified::default()));
+        assert!(cache.find(3, b"token", u64::MAX).is_some());
+    }
+
+    #[test]
+    fn it_has_an_end() {
+        let mut cache = Cache::default();
+        let token = |n: usize| format!("{n:01000}").into_bytes();
+        for n in 0..10_000 {
+            cache.remember(1, &token(n), until(10));
+            assert!(cache.find(1, &token(0), 9).is_some(), "what is used stays");
+        }
+        let held = cache.young.bytes + cache.old.bytes;
+        assert!(held < 2 * BYTES + 4096, "{held}");
+        assert!(cache.find(1, &token(9_999), 9).is_some());
+        assert!(cache.find(1, &token(1), 9).is_none());
+    }
+}

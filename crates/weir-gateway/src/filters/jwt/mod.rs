@@ -1,0 +1,610 @@
+//! `jwt`: asks every request for a signed token. `claims` says what a token must say, `cache` remembers those that were
+//! verified; how tokens and keys are read and verified is in `shared/jose`.
+
+mod cache;
+mod claims;
+
+use super::key_auth::CONSUMER_ADDRESS;
+use super::prelude::*;
+use super::shared::jose::algorithm::Algorithm;
+use super::shared::jose::key_set::{KEY_SET_BYTES, KeySet, Secrets, Verdict};
+use super::shared::jose::remote::{Keeping, Remote};
+use super::shared::jose::token::{Refused, Token, parse};
+use super::shared::{allow_name, cookies};
+use cache::{Cache, Verified};
+use claims::{Claims, Requirement, Untimely, as_text, check_time, claim, is_issued_by, is_meant_for};
+use sha2::{Digest as _, Sha256};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::SystemTime;
+use weir_h1::FieldName;
+
+pub(super) static KIND: FilterKind = FilterKind::made_from::<JwtSettings>("jwt").with_causes(&[
+    &CONSUMER_ADDRESS,
+    &TOKEN_ALGORITHM,
+    &TOKEN_AUDIENCE,
+    &TOKEN_CLAIMS,
+    &TOKEN_CONSUMER,
+    &TOKEN_EXPIRED,
+    &TOKEN_ISSUER,
+    &TOKEN_KEY,
+    &TOKEN_KEYS,
+    &TOKEN_MALFORMED,
+    &TOKEN_MISSING,
+    &TOKEN_REPEATED,
+    &TOKEN_SIGNATURE,
+    &TOKEN_TIME,
+]);
+
+macro_rules! causes {
+    ($($name:ident $code:literal $status:literal $meaning:literal $change:literal)*) => {$(
+        static $name: Cause = Cause { code: $code, status: $status, meaning: $meaning, change: $change };
+    )*};
+}
+
+causes! {
+    TOKEN_ALGORITHM "token_algorithm" 401
+        "The token is signed in a way that is not allowed here, or not signed." "`algorithms` and `keys` of the filter jwt"
+    TOKEN_AUDIENCE "token_audience" 401
+        "The token is meant for somebody else." "`audiences` of the filter jwt"
+    TOKEN_CLAIMS "token_claims" 403
+        "The token does not say what is required here." "`require` of the filter jwt"
+    TOKEN_CONSUMER "token_consumer" 403
+        "The token names no consumer." "consumers.*.jwt, and `consumer` of the filter jwt"
+    TOKEN_EXPIRED "token_expired" 401
+        "The token has expired." "the client must fetch another; `leeway` of the filter jwt"
+    TOKEN_ISSUER "token_issuer" 401
+        "The token is from another issuer." "`issuers` of the filter jwt"
+    TOKEN_KEY "token_key" 401
+        "The token is signed by a key that the provider does not publish." "`keys` of the filter jwt"
+    TOKEN_KEYS "token_keys" 503
+        "The keys that verify tokens could not be fetched." "`keys` of the filter jwt; the log says why"
+    TOKEN_MALFORMED "token_malformed" 401
+        "The token is malformed, or its header asks for what is not done." "the client must send a token that is sound"
+    TOKEN_MISSING "token_missing" 401
+        "The request carries no token." "the client must send one: see `header` and `cookie` of the filter jwt"
+    TOKEN_REPEATED "token_repeated" 400
+        "The request carries more than one token." "the client must send one"
+    TOKEN_SIGNATURE "token_signature" 401
+        "The token's signature is wrong." "`keys` of the filter jwt"
+    TOKEN_TIME "token_time" 401
+        "The token does not say until when it is valid, or is not valid yet."
+        "`allow_endless` and `leeway` of the filter jwt"
+}
+
+/// Lets only requests with a valid signed token pass (JWT, RFC 7519), and says who calls.
+///
+/// A token is sent as `Authorization: Bearer TOKEN`. Its signature is verified with the keys of `keys`, then its time, and
+/// what `issuers`, `audiences` and `require` ask for. Refused are tokens without a signature, with an algorithm that does
+/// not belong to the type of the key, with a header that brings a key of its own (`jwk`, `jku`, `x5c`, `x5u`) or extensions
+/// (`crit`, `b64`), and without an end; and requests with two tokens. The challenge says why (RFC 6750 §3).
+///
+/// Keys of a URL are fetched in the background and again when a token names one that is not known, at most every 30 s. While
+/// the provider is down, the last ones are used for `stale` longer. A set has at most 100 keys in 256 KiB; RSA keys have at
+/// least 2,048 bits, and shared secrets are not accepted from a URL.
+///
+/// Tokens that were verified are remembered by each core, in up to 4 MiB, until they expire or the keys change.
+///
+/// ```yaml
+/// - jwt: { keys: "https://idp.example/jwks.json", issuers: [ "https://idp.example" ], audiences: [ orders ] }
+/// - jwt:
+///     keys: https://idp.example/jwks.json
+///     consumer: azp
+///     require: { scope: read, tier: [ gold, silver ] }
+///     headers: { x-user: sub }
+/// ```
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+struct JwtSettings {
+    /// The public keys: the URL of a JWKS (`https://…`), a file with a JWKS or PEM, which is watched, or either as it is.
+    /// Required, unless there is a `secret`.
+    keys: Option<TextOrPath>,
+    /// A shared secret of at least 32 bytes, for HS256, HS384 and HS512. Default none.
+    secret: Option<String>,
+    /// How long keys of a URL are used before they are fetched again. Default 10m.
+    refresh: Duration,
+    /// How long they are used after that while the provider does not answer. Default 24h.
+    stale: Duration,
+    /// PEM file with the authorities that are believed for the URL. Default: those of the system.
+    ca: Option<FilePath>,
+    /// Allows a URL with `http://` that leaves this machine: whoever is on the way can then sign tokens. Default false.
+    insecure: bool,
+    /// Who may have issued tokens: values of `iss`. Default: not checked.
+    issuers: Vec<String>,
+    /// For whom tokens may be meant: values of `aud`, of which one must be there. Default: not checked, so that a token for
+    /// another service of the same provider passes.
+    audiences: Vec<String>,
+    /// Algorithms that are accepted. Default: all that the keys are for.
+    algorithms: Vec<Algorithm>,
+    /// How far clocks may differ. Default 30s.
+    leeway: Duration,
+    /// Accepts tokens without `exp`, which are valid until the keys change. Default false.
+    allow_endless: bool,
+    /// Values of the token's `typ` that are accepted, such as `at+jwt`. Default: not checked.
+    types: Vec<String>,
+    /// Claims and what they must be: a value; a list of which it must be one; or `{ contains: VALUE }` for a list, or a text
+    /// of words, that must hold it. `scope` is always taken as words. A dot leads into a claim: `realm_access.roles`.
+    /// Default none.
+    require: BTreeMap<String, Requirement>,
+    /// Header that carries the token. Default `authorization`.
+    header: HeaderName,
+    /// Word before the token in the header. Default `Bearer` for `authorization`, else none.
+    scheme: Option<String>,
+    /// Cookie that may carry the token instead. Default none: browsers send cookies with requests that other sites make.
+    cookie: Option<String>,
+    /// Whether the token is removed before the request goes to the upstream. Default false: many read it again.
+    hide: bool,
+    /// Claim that names the consumer, by one of the values under `consumers.NAME.jwt`. A token that names none is refused.
+    /// Default none: the consumer stays unnamed.
+    consumer: Option<String>,
+    /// Headers for the upstream, and the claims they are set to: texts, numbers, booleans, and lists of them with commas
+    /// between. What the client sent under these names is removed. Default none.
+    headers: BTreeMap<String, String>,
+    /// Lets requests without a token pass, unnamed. A token that is there must be valid. Default false.
+    optional: bool,
+}
+
+struct Jwt {
+    settings: JwtSettings,
+    scheme: Option<String>,
+    leeway: u64,
+    keys: Keys,
+    /// Fields and the claims they are set to.
+    headers: Vec<(FieldName, String)>,
+    /// Consumers by the value of the claim.
+    consumers: HashMap<String, usize>,
+    cache: PerCore<RefCell<Cache>>,
+    www_authenticate: FieldName,
+}
+
+/// Where the keys are.
+enum Keys {
+    Here(Arc<KeySet>),
+    Remote(Arc<Remote>),
+}
+
+/// What a request presents.
+enum Presented<'h> {
+    None,
+    One(&'h [u8]),
+    Several,
+}
+
+/// Why a request does not pass now.
+enum Stopped {
+    Refused(&'static Cause),
+    /// Other keys may help than those of this number.
+    Keys(Option<u64>, &'static Cause),
+}
+
+impl Default for JwtSettings {
+    fn default() -> Self {
+        Self {
+            keys: None,
+            secret: None,
+            refresh: Duration::from_secs(600),
+            stale: Duration::from_secs(24 * 3600),
+            ca: None,
+            insecure: false,
+            issuers: Vec::new(),
+            audiences: Vec::new(),
+            algorithms: Vec::new(),
+            leeway: Duration::from_secs(30),
+            allow_endless: false,
+            types: Vec::new(),
+            require: BTreeMap::new(),
+            header: HeaderName::fixed("authorization"),
+            scheme: None,
+            cookie: None,
+            hide: false,
+            consumer: None,
+            headers: BTreeMap::new(),
+            optional: false,
+        }
+    }
+}
+
+impl IntoFilter for JwtSettings {
+    type Filter = Jwt;
+
+    fn into_filter(self, build: &mut Build<'_>) -> Option<Jwt> {
+        let before = build.mistakes.len();
+        allow_name(build, "header", &self.header);
+        if self.scheme.as_ref().is_some_and(|scheme| FieldName::new(scheme).is_err()) {
+            build.refuse("scheme", "is no single word", Some("write Bearer".to_owned()));
+        }
+        if self.cookie.as_ref().is_some_and(|name| FieldName::new(name).is_err()) {
+            build.refuse("cookie", "is no name of a cookie", Some("name one, or leave it out".to_owned()));
+        }
+        if self.refresh.get().as_secs() == 0 {
+            build.refuse("refresh", "is under a second; expected e.g. 10m", None);
+        }
+        for (key, texts) in
+            [("issuers", &self.issuers), ("audiences", &self.audiences), ("types", &self.types)]
+        {
+            for at in texts.iter().enumerate().filter(|(_, text)| text.is_empty()).map(|(at, _)| at) {
+                build.refuse(&format!("{key}[{at}]"), "is empty", Some("leave it out".to_owned()));
+            }
+        }
+        let headers = self.fields(build);
+        let consumers = self.consumers(build);
+        let keys = self.keys(build);
+        if build.mistakes.len() > before {
+            return None;
+        }
+        let bearer =
+            *self.header == FieldName::new("authorization").expect("a name in the source is a token");
+        Some(Jwt {
+            scheme: self.scheme.clone().or_else(|| bearer.then(|| "Bearer".to_owned())),
+            leeway: self.leeway.get().as_secs(),
+            keys: keys?,
+            headers,
+            consumers,
+            cache: PerCore::new(),
+            www_authenticate: FieldName::new("www-authenticate").expect("a name in the source is a token"),
+            settings: self,
+        })
+    }
+}
+
+// === impl JwtSettings ===
+
+impl JwtSettings {
+    fn fields(&self, build: &mut Build<'_>) -> Vec<(FieldName, String)> {
+        let mut fields = Vec::new();
+        for (name, claim) in &self.headers {
+            let key = format!("headers.{name}");
+            match serde_json::from_value::<HeaderName>(name.clone().into()) {
+                Ok(name) if *name == *self.header => {
+                    build.refuse(&key, "is the header that carries the token", None);
+                }
+                Ok(name) if allow_name(build, &key, &name) => fields.push(((*name).clone(), claim.clone())),
+                Ok(_) => {}
+                Err(e) => build.refuse(&key, e.to_string(), None),
+            }
+        }
+        fields
+    }
+
+    fn consumers(&self, build: &mut Build<'_>) -> HashMap<String, usize> {
+        let mut by_value: HashMap<String, usize> = HashMap::new();
+        if self.consumer.is_none() {
+            return by_value;
+        }
+        let all = Consumers::clone(build.consumers);
+        for (index, consumer) in all.iter().enumerate() {
+            for value in consumer.credentials.get("jwt").into_iter().flatten() {
+                if let Some(other) = by_value.insert(value.clone(), index) {
+                    let other = all.get(other).map_or("", |c| &c.name);
+                    let message = format!(
+                        "a value of consumer `{}` stands at consumer `{other}` already",
+                        consumer.name
+                    );
+                    build.refuse("", message, Some("give each consumer its own".to_owned()));
+                }
+            }
+        }
+        if by_value.is_empty() {
+            let hint = "write consumers: { NAME: { jwt: [ VALUE ] } }, or leave `consumer` out";
+            build.refuse(
+                "consumer",
+                "no consumer has a value: every request would be refused",
+                Some(hint.to_owned()),
+            );
+        }
+        by_value
+    }
+
+    fn keys(&self, build: &mut Build<'_>) -> Option<Keys> {
+        let read = match (&self.keys, &self.secret) {
+            (Some(_), Some(_)) => {
+                build.refuse("secret", "there are `keys` too", Some("write one of them".to_owned()));
+                return None;
+            }
+            (None, None) => {
+                let hint = "write the URL of a JWKS, a file, or PEM";
+                build.refuse("keys", "is missing", Some(hint.to_owned()));
+                return None;
+            }
+            (None, Some(secret)) => KeySet::secret(secret.as_bytes()).map_err(|why| ("secret", why)),
+            (Some(keys), None) if is_url(&keys.text) => return self.remote(&keys.text, build),
+            (Some(keys), None) => self.read(keys, build).map_err(|why| ("keys", why)),
+        };
+        match read {
+            Ok(set) => {
+                if !self.algorithms.is_empty()
+                    && !self.algorithms.iter().any(|algorithm| set.fits(*algorithm))
+                {
+                    build.refuse(
+                        "algorithms",
+                        "no key is for one of them: every token would be refused",
+                        None,
+                    );
+                }
+                Some(Keys::Here(Arc::new(set)))
+            }
+            Err((key, why)) => {
+                build.refuse(key, why, None);
+                None
+            }
+        }
+    }
+
+    /// Keys of a file, or written as they are.
+    fn read(&self, keys: &TextOrPath, build: &mut Build<'_>) -> Result<KeySet, String> {
+        let inline = keys.text.trim_start().starts_with(['{', '-']);
+        let bytes = match inline {
+            true => keys.text.clone().into_bytes(),
+            false => build.read_file(&keys.path, KEY_SET_BYTES)?,
+        };
+        let (set, left_out) = KeySet::read(&bytes, Secrets::Allowed)?;
+        match left_out.first() {
+            None => Ok(set),
+            Some(why) => Err(why.clone()),
+        }
+    }
+
+    fn remote(&self, text: &str, build: &mut Build<'_>) -> Option<Keys> {
+        let url: Url = match text.parse() {
+            Ok(url) => url,
+            Err(e) => {
+                build.refuse(
+                    "keys",
+                    format!("is no URL: {e}"),
+                    Some("write https://idp.example/jwks.json".to_owned()),
+                );
+                return None;
+            }
+        };
+        if !url.is_safe() && !self.insecure {
+            let message = "is fetched in clear text: whoever is on the way can put in keys of their own";
+            build.refuse("keys", message, Some("write https://, or add `insecure: true`".to_owned()));
+        }
+        if self.algorithms.iter().any(|algorithm| algorithm.name().starts_with("HS")) {
+            let message = "HS256, HS384 and HS512 need a shared secret, which is not accepted from a URL";
+            build.refuse("algorithms", message, Some("leave them out, or write `secret`".to_owned()));
+        }
+        let (mut trust, mut trusted) = (Trust::default(), String::new());
+        if let Some(ca) = &self.ca {
+            // Read for its mistakes, to be watched, and so that other authorities are other keys.
+            match build.read_file(ca, KEY_SET_BYTES).and_then(|pem| Ok((Trust::file(&ca.0)?, pem))) {
+                Ok((read, pem)) => {
+                    trust = read;
+                    trusted = Sha256::digest(&pem).iter().map(|b| format!("{b:02x}")).collect();
+                }
+                Err(why) => build.refuse("ca", why, None),
+            }
+        }
+        let (refresh, stale) = (self.refresh.get(), self.stale.get());
+        let key = format!("{url} {refresh:?} {stale:?} {trusted}");
+        let keeping = Keeping { url, trust, refresh, stale };
+        Some(Keys::Remote(build.keep_tended(&key, || Remote::new(keeping))))
+    }
+}
+
+fn is_url(text: &str) -> bool {
+    let scheme = text.split_once("://").map_or("", |(scheme, _)| scheme);
+    ["http", "https"].iter().any(|known| scheme.eq_ignore_ascii_case(known))
+}
+
+// === impl Jwt ===
+
+impl Filter for Jwt {
+    fn hooks(&self) -> Hooks {
+        Hooks::REQUEST
+    }
+
+    fn guards(&self) -> FieldGuards {
+        let set = self.headers.iter().map(|(name, _)| name.clone());
+        let carried = std::iter::once((*self.settings.header).clone());
+        FieldGuards { request: set.chain(carried).collect(), response: Vec::new() }
+    }
+
+    fn on_request(&self, head: &mut RequestHead, cx: &mut Cx) -> Flow {
+        match self.decide(head, cx) {
+            Ok(flow) => flow,
+            Err(Stopped::Keys(..)) => Flow::Wait,
+            Err(Stopped::Refused(cause)) => self.refuse(cause),
+        }
+    }
+
+    fn wait<'a>(&'a self, head: &'a mut RequestHead, cx: &'a mut Cx) -> Waiting<'a> {
+        Box::pin(async move {
+            if let (Keys::Remote(remote), Err(Stopped::Keys(seen, _))) = (&self.keys, self.decide(head, cx)) {
+                remote.change(seen).await;
+            }
+            match self.decide(head, cx) {
+                Ok(flow) => flow,
+                Err(Stopped::Refused(cause) | Stopped::Keys(_, cause)) => self.refuse(cause),
+            }
+        })
+    }
+}
+
+impl Jwt {
+    /// What becomes of a request. Called again, it decides again.
+    fn decide(&self, head: &mut RequestHead, cx: &mut Cx) -> Result<Flow, Stopped> {
+        let token = match self.presented(head) {
+            Presented::None if self.settings.optional => {
+                for (name, _) in &self.headers {
+                    head.headers.remove(name);
+                }
+                return Ok(Flow::Continue);
+            }
+            Presented::None => return Err(Stopped::Refused(&TOKEN_MISSING)),
+            Presented::One(token) => token,
+            Presented::Several => return Err(Stopped::Refused(&TOKEN_REPEATED)),
+        };
+        let verified = self.verified(token, cx)?;
+        self.pass(&verified, head, cx)
+    }
+
+    fn presented<'h>(&'h self, head: &'h RequestHead) -> Presented<'h> {
+        let mut presented = Presented::None;
+        let mut fields = head.headers.get_all(self.settings.header.as_str());
+        if let Some(value) = fields.next() {
+            if fields.next().is_some() {
+                return Presented::Several;
+            }
+            if let Some(token) = self.token_of(value) {
+                presented = Presented::One(token);
+            }
+        }
+        // RFC 6750 §2: a client must not use more than one way at once.
+        for token in self.settings.cookie.iter().flat_map(|name| cookies::values(head, name)) {
+            match presented {
+                Presented::None => presented = Presented::One(token),
+                _ => return Presented::Several,
+            }
+        }
+        presented
+    }
+
+    /// The token in a header's value.
+    fn token_of<'h>(&self, value: &'h [u8]) -> Option<&'h [u8]> {
+        let token = match &self.scheme {
+            None => value,
+            Some(scheme) => {
+                let (word, token) = value.split_at_checked(scheme.len())?;
+                if !word.eq_ignore_ascii_case(scheme.as_bytes()) || token.first() != Some(&b' ') {
+                    return None;
+                }
+                token.trim_ascii_start()
+            }
+        };
+        (!token.is_empty()).then_some(token)
+    }
+
+    fn verified(&self, token: &[u8], cx: &Cx) -> Result<Rc<Verified>, Stopped> {
+        let keys = match &self.keys {
+            Keys::Here(keys) => Some(Arc::clone(keys)),
+            Keys::Remote(remote) => remote.current(),
+        };
+        let Some(keys) = keys else { return Err(self.stopped_by_keys(None, &TOKEN_KEYS)) };
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let cache = self.cache.get(cx.core());
+        if let Some(verified) = cache.borrow_mut().find(keys.number(), token, now) {
+            return Ok(verified);
+        }
+        let parsed = parse(token).map_err(|refused| match refused {
+            Refused::Algorithm => &TOKEN_ALGORITHM,
+            Refused::Header | Refused::Malformed => &TOKEN_MALFORMED,
+        });
+        let parsed = parsed.map_err(Stopped::Refused)?;
+        let allowed = &self.settings.algorithms;
+        if !allowed.is_empty() && !allowed.contains(&parsed.algorithm) {
+            return Err(Stopped::Refused(&TOKEN_ALGORITHM));
+        }
+        match keys.verify(&parsed) {
+            Verdict::Valid => {}
+            Verdict::Algorithm => return Err(Stopped::Refused(&TOKEN_ALGORITHM)),
+            Verdict::Unknown => return Err(self.stopped_by_keys(Some(keys.number()), &TOKEN_KEY)),
+            Verdict::Wrong => return Err(Stopped::Refused(&TOKEN_SIGNATURE)),
+        }
+        let verified = Rc::new(self.judge(&parsed, now).map_err(Stopped::Refused)?);
+        cache.borrow_mut().remember(keys.number(), token, Rc::clone(&verified));
+        Ok(verified)
+    }
+
+    /// Whether other keys may help.
+    fn stopped_by_keys(&self, seen: Option<u64>, cause: &'static Cause) -> Stopped {
+        match &self.keys {
+            Keys::Remote(remote) if remote.may_change() => Stopped::Keys(seen, cause),
+            _ => Stopped::Refused(cause),
+        }
+    }
+
+    /// What a token whose signature is right means.
+    fn judge(&self, token: &Token<'_>, now: u64) -> Result<Verified, &'static Cause> {
+        let settings = &self.settings;
+        // RFC 7515 §4.1.9: the media type `application/at+jwt` may be written without what is before the slash.
+        let media_type =
+            token.media_type.as_deref().map(|typ| typ.strip_prefix("application/").unwrap_or(typ));
+        let is_known = |typ: &str| settings.types.iter().any(|known| known.eq_ignore_ascii_case(typ));
+        if !settings.types.is_empty() && !media_type.is_some_and(is_known) {
+            return Err(&TOKEN_CLAIMS);
+        }
+        let claims = token.claims().ok_or(&TOKEN_MALFORMED)?;
+        let until =
+            check_time(&claims, now, self.leeway, settings.allow_endless).map_err(|why| match why {
+                Untimely::Expired => &TOKEN_EXPIRED,
+                Untimely::Early | Untimely::Endless => &TOKEN_TIME,
+                Untimely::Malformed => &TOKEN_MALFORMED,
+            })?;
+        if !settings.issuers.is_empty() && !is_issued_by(&claims, &settings.issuers) {
+            return Err(&TOKEN_ISSUER);
+        }
+        if !settings.audiences.is_empty() && !is_meant_for(&claims, &settings.audiences) {
+            return Err(&TOKEN_AUDIENCE);
+        }
+        if !settings.require.iter().all(|(name, wanted)| wanted.is_met_by(name, claim(&claims, name))) {
+            return Err(&TOKEN_CLAIMS);
+        }
+        let consumer = self.consumer(&claims)?;
+        let value =
+            |name: &str| claim(&claims, name).and_then(as_text).map(|text| text.into_owned().into_bytes());
+        Ok(Verified { consumer, headers: self.headers.iter().map(|(_, name)| value(name)).collect(), until })
+    }
+
+    fn consumer(&self, claims: &Claims) -> Result<Option<usize>, &'static Cause> {
+        let Some(name) = &self.settings.consumer else { return Ok(None) };
+        let value = claim(claims, name).and_then(serde_json::Value::as_str);
+        value.and_then(|value| self.consumers.get(value)).map(|index| Some(*index)).ok_or(&TOKEN_CONSUMER)
+    }
+
+    /// Tells the upstream, and everybody here, what the token says.
+    fn pass(&self, verified: &Verified, head: &mut RequestHead, cx: &mut Cx) -> Result<Flow, Stopped> {
+        if let Some(index) = verified.consumer {
+            cx.set_consumer(index);
+            let client = cx.client.to_canonical();
+            let allowed = cx.consumer().map_or(&[][..], |consumer| &consumer.allow_ips);
+            if !allowed.is_empty() && !allowed.iter().any(|net| net.contains(&client)) {
+                return Err(Stopped::Refused(&CONSUMER_ADDRESS));
+            }
+        }
+        for ((name, _), value) in self.headers.iter().zip(&verified.headers) {
+            head.headers.remove(name);
+            if let Some(value) = value
+                && head.headers.append(name, value).is_err()
+            {
+                return Err(Stopped::Refused(&TOKEN_CLAIMS)); // a value that may not be sent
+            }
+        }
+        if self.settings.hide {
+            head.headers.remove(&self.settings.header);
+            if let Some(name) = &self.settings.cookie {
+                cookies::remove(head, |own| own == name.as_bytes());
+            }
+        }
+        Ok(Flow::Continue)
+    }
+
+    /// RFC 6750 §3: the challenge names the error, but where the request carried no token at all.
+    fn refuse(&self, cause: &'static Cause) -> Flow {
+        if cause.status == 503 || *cause == CONSUMER_ADDRESS {
+            return Flow::refuse(cause);
+        }
+        let mut challenge = format!("{} realm=\"weir\"", self.scheme.as_deref().unwrap_or("Bearer"));
+        let error = match cause.status {
+            400 => "invalid_request",
+            403 => "insufficient_scope",
+            _ => "invalid_token",
+        };
+        if *cause != TOKEN_MISSING {
+            challenge.push_str(&format!(", error=\"{error}\", error_description=\"{}\"", cause.meaning));
+        }
+        if *cause == TOKEN_CLAIMS
+            && let Some(Requirement::OneOf(words) | Requirement::Contains(words)) =
+                self.settings.require.get("scope")
+        {
+            let words: Vec<&str> = words.iter().filter_map(serde_json::Value::as_str).collect();
+            challenge.push_str(&format!(", scope=\"{}\"", words.join(" ").replace(['"', '\\'], "")));
+        }
+        Flow::refuse_with(cause, vec![(self.www_authenticate.clone(), challenge.into_bytes())])
+    }
+}
+
+#[cfg(test)]
+mod tests;

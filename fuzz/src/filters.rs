@@ -1,0 +1,38 @@
+//! weir-gateway's reader of tokens, made here of its own files: so it stays what needs no key and no socket. A token has one
+//! spelling, and says what it says by one reading only.
+
+#![allow(dead_code)] // what settings and keys use
+
+#[path = "../../crates/weir-gateway/src/filters/shared/jose/algorithm.rs"]
+mod algorithm;
+#[path = "../../crates/weir-wire/src/base64.rs"]
+mod base64;
+#[path = "../../crates/weir-gateway/src/filters/shared/jose/json.rs"]
+mod json;
+#[path = "../../crates/weir-gateway/src/filters/shared/jose/token.rs"]
+mod jws;
+
+use serde_json::Value;
+
+/// A compact token: what is read of it makes the same bytes again, and its header and claims are what any other reader of
+/// JSON takes them for.
+pub fn token(data: &[u8]) {
+    let Ok(token) = jws::parse(data) else { return };
+    let again = [token.signed, b".", base64::encode_url(&token.signature).as_bytes()].concat();
+    assert_eq!(again, data, "one spelling");
+
+    let header = token.signed.split(|&b| b == b'.').next().unwrap_or_default();
+    let header: Value = serde_json::from_slice(&base64::decode_url(header).expect("it was decoded")).expect("it was read");
+    let named = header["alg"].as_str().and_then(algorithm::Algorithm::of);
+    assert_eq!(named, Some(token.algorithm));
+    assert_eq!(header["kid"].as_str(), token.key_id.as_deref());
+    for refused in ["crit", "jku", "jwk", "x5c", "x5u"] {
+        assert!(header.get(refused).is_none(), "{refused}");
+    }
+    assert_ne!(header["b64"], Value::Bool(false));
+
+    if let Some(claims) = token.claims() {
+        let payload = token.payload().expect("it was read");
+        assert_eq!(serde_json::from_slice::<Value>(&payload).ok(), Some(Value::Object(claims)));
+    }
+}
