@@ -313,6 +313,7 @@ fn document(status: &Status) -> Value {
         "last_reload": status.last_reload,
         "causes": status.causes,
         "routes": status.routes,
+        "filters": status.filters,
         "listeners": listeners,
         "certificates": status.certificates,
         "upstreams": upstreams,

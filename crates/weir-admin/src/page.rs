@@ -244,6 +244,7 @@ mod tests {
             }],
             upstreams: vec![(evil.to_owned(), upstream)],
             routes: 1,
+            filters: Vec::new(),
         };
         let page = render(&status);
         assert!(!page.contains("<script") && page.contains("&lt;script&gt;"), "{page}");

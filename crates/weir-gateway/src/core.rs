@@ -180,6 +180,7 @@ pub(crate) struct ConnectionHandle {
 /// The limits that metrics count, and the causes that mean one was hit.
 pub(crate) static LIMITS: &[(&str, &[&str])] = &[
     ("body_bytes", &["body_too_large"]),
+    ("concurrency", &["client_concurrency", "concurrency_limit", "concurrency_timeout"]),
     ("connections", &["connection_limit"]),
     ("header_bytes", &["header_too_large"]),
     ("headers", &["too_many_headers"]),

@@ -61,7 +61,7 @@ causes! {
     CONNECT_REFUSED "connect_refused" 502 "The upstream refused the connection." "upstreams.*.endpoints: is the service running?";
     CONNECT_TIMEOUT "connect_timeout" 504 "Connecting to the upstream took too long." "upstreams.*.timeouts.connect";
     CONNECTION_LIMIT "connection_limit" 503 "The gateway holds as many connections as it may." "limits.connections";
-    EXCHANGE_TIMEOUT "exchange_timeout" 504 "The exchange took longer than it may in all." "upstreams.*.timeouts.exchange";
+    EXCHANGE_TIMEOUT "exchange_timeout" 504 "The exchange took longer than it may in all." "upstreams.*.timeouts.exchange, routes.*.timeouts.exchange, or the filter timeout";
     EXPECTATION_FAILED "expectation_failed" 417 "The request expects something other than 100-continue." "nothing: the client is at fault (RFC 9110 §10.1.1)";
     GRPC_TIMEOUT "grpc_timeout" 504 "The deadline that the client set (grpc-timeout) has passed." "nothing: the client set it";
     H2_CONTINUATION_FLOOD "h2_continuation_flood" 0 "A head of HTTP/2 came in too many CONTINUATION frames." "limits.h2.continuations";
@@ -88,7 +88,7 @@ causes! {
     PENDING_TIMEOUT "pending_timeout" 503 "No connection to the upstream became free in time." "upstreams.*.limits.connections, or upstreams.*.timeouts.connect";
     PLAIN_HTTP "plain_http" 400 "This port speaks TLS only: ask for https:// instead." "the client's URL; or listeners.*.tls, if the port is meant for plain HTTP";
     PROXY_HEADER "proxy_header" 0 "The PROXY header is missing, malformed, or from an address that is not trusted." "trusted_proxies, or listeners.*.proxy_protocol";
-    RESPONSE_TIMEOUT "response_timeout" 504 "The upstream took too long to answer." "upstreams.*.timeouts.response";
+    RESPONSE_TIMEOUT "response_timeout" 504 "The upstream took too long to answer." "upstreams.*.timeouts.response, routes.*.timeouts.response, or the filter timeout";
     RESPONSE_TOO_LARGE "response_too_large" 502 "The response is larger than a filter can hold that needs all of it." "the filter that reads responses whole";
     SHUTDOWN "shutdown" 0 "The gateway ended before the exchange was over." "shutdown.drain";
     SOURCE_FAILED "source_failed" 0 "The body of an answer of our own could not be read to its end." "the file or the filter that it comes from";

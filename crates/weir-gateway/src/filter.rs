@@ -251,10 +251,27 @@ pub trait Filter: Send + Sync + 'static {
         Ok(())
     }
 
+    /// What an operator may want to know of its state now, for `/metrics` and `weir status`. Called by the admin listener,
+    /// off the cores.
+    fn readings(&self) -> Vec<Reading> {
+        Vec::new()
+    }
+
     /// Learns how the exchange ended. Exactly once for each filter whose `on_request` ran, also when it was aborted.
     fn on_end(&self, end: &End, cx: &mut Cx) {
         let _ = (end, cx);
     }
+}
+
+/// One figure of a filter's state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reading {
+    /// What it is: `state`, `limit`.
+    pub what: &'static str,
+    /// Of what it is, where the filter has several: the name of an upstream.
+    pub of: String,
+    /// The figure.
+    pub value: u64,
 }
 
 /// How an exchange ended.

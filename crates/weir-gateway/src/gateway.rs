@@ -19,7 +19,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::{mpsc, watch};
-use weir_telemetry::{Exposition, Setup, Telemetry, log};
+use weir_telemetry::{Exposition, FilterReading, Setup, Telemetry, log};
 
 /// A running gateway. Cheap to clone; it runs until [`Gateway::stop`] or [`Gateway::drain`] ends it, whoever else is gone.
 #[derive(Clone)]
@@ -373,7 +373,18 @@ impl Gateway {
     /// Everything counted, in a format negotiated from an `Accept` value; with its content type.
     pub fn metrics(&self, accept: &str) -> (&'static str, String) {
         let format: Exposition = weir_telemetry::negotiate(accept);
-        (format.content_type(), self.inner.telemetry.expose(format))
+        let snapshot = Arc::clone(&self.control().snapshot);
+        let readings: Vec<_> = snapshot
+            .readings()
+            .map(|r| FilterReading {
+                place: r.place,
+                filter: r.filter,
+                what: r.what,
+                of: r.of,
+                value: r.value,
+            })
+            .collect();
+        (format.content_type(), self.inner.telemetry.expose_with(format, &readings))
     }
 
     /// What the gateway says about itself.
@@ -405,6 +416,7 @@ impl Gateway {
                 .map(|u| (u.name.to_string(), UpstreamStatus::of(u, telemetry)))
                 .collect(),
             routes: snapshot.routes.len(),
+            filters: snapshot.readings().collect(),
         }
     }
 

@@ -75,7 +75,7 @@ pub use gateway::{Builder, Checked, Gateway, StartError, check};
 pub use handover::{Handover, Inheritance};
 pub use reload::{Refused, Reloaded};
 pub use status::{
-    CauseCount, CertificateStatus, EndpointStatus, LastError, NameStatus, OutOfRotation, ReloadStatus,
-    Status, UpstreamStatus,
+    CauseCount, CertificateStatus, EndpointStatus, FilterStatus, LastError, NameStatus, OutOfRotation,
+    ReloadStatus, Status, UpstreamStatus,
 };
 pub use upstream::ByHand;

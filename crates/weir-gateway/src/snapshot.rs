@@ -7,8 +7,9 @@ mod compile;
 
 pub(crate) use compile::{Carry, compile};
 
-use crate::filter::{Consumers, Filter, Hooks};
+use crate::filter::{Consumers, Filter, Hooks, Reading};
 use crate::route::{EscapedSlashes, Headers, NoTrace, Request, RouteId, Slashes, Table};
+use crate::status::FilterStatus;
 use crate::upstream::Upstream;
 use bytes::Bytes;
 use std::net::IpAddr;
@@ -122,6 +123,8 @@ pub(crate) struct Fixed {
 /// A filter as run.
 pub(crate) struct Instance {
     pub(crate) name: &'static str,
+    /// Where it stands: `routes.NAME`, `plans.NAME` or `filters`.
+    pub(crate) place: Box<str>,
     pub(crate) filter: Box<dyn Filter>,
     pub(crate) hooks: Hooks,
     pub(crate) guards: Guards,
@@ -208,6 +211,16 @@ impl Snapshot {
         // An IPv4 client of a dual-stack socket is the same client.
         let address = address.to_canonical();
         self.trusted.iter().any(|network| network.contains(&address))
+    }
+
+    /// What its filters tell of their state.
+    pub(crate) fn readings(&self) -> impl Iterator<Item = FilterStatus> + '_ {
+        self.filters.iter().flat_map(|instance| {
+            instance.filter.readings().into_iter().map(|Reading { what, of, value }| {
+                let place = instance.place.to_string();
+                FilterStatus { place, filter: instance.name, what, of, value }
+            })
+        })
     }
 
     /// The filters of a plan that run on a route: those whose name the route's own filters do not use.

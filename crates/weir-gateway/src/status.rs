@@ -47,6 +47,25 @@ pub struct Status {
     pub upstreams: Vec<(String, UpstreamStatus)>,
     /// Number of routes.
     pub routes: usize,
+    /// What filters tell of their state.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub filters: Vec<FilterStatus>,
+}
+
+/// One figure of a filter's state.
+#[derive(Clone, Debug, Serialize)]
+pub struct FilterStatus {
+    /// Where the filter stands: `routes.NAME`, `plans.NAME` or `filters`.
+    pub place: String,
+    /// Its name.
+    pub filter: &'static str,
+    /// What it is.
+    pub what: &'static str,
+    /// Of what it is, such as an upstream.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub of: String,
+    /// The figure.
+    pub value: u64,
 }
 
 /// What became of a reload.

@@ -188,6 +188,22 @@ fn a_panic_in_a_filter_ends_one_exchange() {
     }
 }
 
+/// A place that a panic took away for good would refuse the second request.
+#[test]
+fn a_panic_gives_a_place_back() {
+    for at in ["request", "wait", "attempt", "response", "end"] {
+        let upstream = Upstream::fixed(OK);
+        let filters = format!("{{ concurrency: {{ requests: 1 }} }}, {{ panics: {{ at: \"{at}\" }} }}");
+        let gateway = gateway(&upstream, &filters);
+        for _ in 0..2 {
+            let status = if at == "end" { 200 } else { 500 };
+            client(&gateway).ask("GET / HTTP/1.1\r\nHost: h\r\n\r\n").expect_status(status);
+            eventually("the exchange is over", || metric(&gateway, "weir_requests_active{") == "0");
+        }
+        gateway.stop();
+    }
+}
+
 #[test]
 fn response_filters_run_once() {
     // The head is good, what follows it is not: an answer of our own takes its place.

@@ -26,6 +26,21 @@ pub enum Exposition {
     Text,
 }
 
+/// One figure of a filter's state.
+#[derive(Clone, Debug)]
+pub struct FilterReading {
+    /// Where the filter stands: `routes.NAME`, `plans.NAME` or `filters`.
+    pub place: String,
+    /// Its name.
+    pub filter: &'static str,
+    /// What it is.
+    pub what: &'static str,
+    /// Of what it is, such as an upstream; empty where there is only one.
+    pub of: String,
+    /// The figure.
+    pub value: u64,
+}
+
 impl Exposition {
     /// The value of Content-Type.
     pub const fn content_type(self) -> &'static str {
@@ -69,7 +84,7 @@ pub fn negotiate(accept: &str) -> Exposition {
 }
 
 /// Writes the whole page, then drops the series that nobody uses any more: their last counts were on it.
-pub(crate) fn page(telemetry: &Telemetry, format: Exposition) -> String {
+pub(crate) fn page(telemetry: &Telemetry, format: Exposition, readings: &[FilterReading]) -> String {
     let lists = {
         let tables = telemetry.series();
         Lists::of(&tables)
@@ -81,6 +96,7 @@ pub(crate) fn page(telemetry: &Telemetry, format: Exposition) -> String {
     listeners(&mut page, &lists);
     routes(&mut page, telemetry, &lists);
     upstreams(&mut page, telemetry, &lists);
+    filters(&mut page, readings);
     process(&mut page, &Process::read());
     drop(lists);
     telemetry.retire();
@@ -348,6 +364,15 @@ fn endpoint_attempts(page: &mut Page, telemetry: &Telemetry, all: &[Arc<Series<E
             let labels = format!("{},{}", series.labels, pair("cause", telemetry.cause_name(cause)));
             page.seconds(&labels, ns(at.duration_since(UNIX_EPOCH).unwrap_or_default()));
         }
+    }
+}
+
+fn filters(page: &mut Page, readings: &[FilterReading]) {
+    let help = "What a filter tells of its state; docs/filters.md says what the figures mean.";
+    page.family(Kind::Gauge(""), "weir_filter_reading", help);
+    for r in readings {
+        let labels = [("place", &*r.place), ("filter", r.filter), ("what", r.what), ("of", &*r.of)];
+        page.sample(&labels.map(|(key, value)| pair(key, value)).join(","), "", r.value);
     }
 }
 

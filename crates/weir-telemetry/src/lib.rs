@@ -31,7 +31,7 @@ mod time;
 pub use access_log::{AccessLog, AccessLogWriter, Entry, Header, LineFormat, Timing};
 pub use cell::{Counter, Gauge, Histogram, StatusCounts};
 pub use error::{Error, Result};
-pub use exposition::{Exposition, negotiate};
+pub use exposition::{Exposition, FilterReading, negotiate};
 pub use health::{Ejection, OutReason};
 pub use registry::{CertificateEnd, CoreCells, Setup, Telemetry};
 pub use series::{

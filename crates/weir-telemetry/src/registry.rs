@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use crate::cell::Counter;
-use crate::exposition::{self, Exposition};
+use crate::exposition::{self, Exposition, FilterReading};
 use crate::series::{
     EndpointCells, EndpointId, ListenerCells, ListenerId, RouteCells, RouteId, Table, UpstreamCells,
     UpstreamId,
@@ -185,7 +185,12 @@ impl Telemetry {
     ///
     /// Runs on the control thread and takes no lock that a core ever takes. Cost: see docs/metrics.md.
     pub fn expose(&self, format: Exposition) -> String {
-        exposition::page(self, format)
+        self.expose_with(format, &[])
+    }
+
+    /// The same with what filters tell of their state.
+    pub fn expose_with(&self, format: Exposition, readings: &[FilterReading]) -> String {
+        exposition::page(self, format, readings)
     }
 
     /// Client connections open now, over all cores and listeners.

@@ -230,7 +230,7 @@ impl Exchange<'_> {
         let route = &self.local.routes[routed.route].handling;
         let of_client = &self.client.listener.spec.timeouts;
         let waits = Waits {
-            response: route.response_timeout.unwrap_or(spec.timeouts.response),
+            response: self.response_limit(route.response_timeout.unwrap_or(spec.timeouts.response)),
             body: of_client.body,
             rate: of_client.rate,
             upstream_body: spec.timeouts.body,
@@ -243,7 +243,7 @@ impl Exchange<'_> {
         }
         // A stream of gRPC may be silent for as long as a tunnel: its client between two messages, its server before the
         // first. Whoever wants less sets grpc-timeout, or `timeouts.exchange`.
-        let response = route.response_timeout.unwrap_or(spec.timeouts.tunnel);
+        let response = self.response_limit(route.response_timeout.unwrap_or(spec.timeouts.tunnel));
         Waits { response, body: spec.timeouts.tunnel, rate: 0, ..waits }
     }
 

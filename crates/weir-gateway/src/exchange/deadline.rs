@@ -20,7 +20,19 @@ impl Exchange<'_> {
 
     fn own_limit(&self, routed: Routed, of_upstream: Duration) -> Option<Duration> {
         let route = &self.local.routes[routed.route].handling;
-        Some(route.exchange_timeout.unwrap_or(of_upstream)).filter(|limit| !limit.is_zero())
+        let configured = Some(route.exchange_timeout.unwrap_or(of_upstream)).filter(|limit| !limit.is_zero());
+        match self.cx.as_ref().and_then(|cx| cx.limits.exchange) {
+            Some(limit) => Some(configured.map_or(limit, |other| other.min(limit))),
+            None => configured,
+        }
+    }
+
+    /// How long the head of a response may take, where a filter does not want it sooner.
+    pub(super) fn response_limit(&self, configured: Duration) -> Duration {
+        match self.cx.as_ref().and_then(|cx| cx.limits.response) {
+            Some(limit) if configured.is_zero() || limit < configured => limit,
+            _ => configured,
+        }
     }
 
     /// Tells the upstream what is left of the exchange's time.

@@ -6,7 +6,7 @@ use super::attempt::Attempt;
 use super::{Exchange, Phase, Stop, unless_gone};
 use crate::core::Local;
 use crate::error::{self, Cause};
-use crate::filter::{self, Answer, Body, BodyUse, Cx, Flow, Hooks, Piece, Refusal};
+use crate::filter::{self, Answer, Body, BodyUse, Cx, Flow, Hooks, Piece, Refusal, Waiting};
 use crate::respond::{self, LocalResponse};
 use crate::snapshot::Snapshot;
 use crate::upstream::{LocalEndpoint, LocalUpstream};
@@ -108,7 +108,12 @@ impl Exchange<'_> {
             }
         }
         let Some(cx) = &mut self.cx else { return Ok(()) };
+        let end = cx.limits.exchange.and_then(|limit| self.record.started.checked_add(limit));
         let waited = snapshot.filters[index as usize].filter.wait(&mut self.head, cx);
+        let waited = match end {
+            Some(end) => in_time(end, waited),
+            None => waited,
+        };
         go_on(unless_gone(self.client, pin!(waited)).await?).map(drop)
     }
 
@@ -336,6 +341,14 @@ impl Reply<'_> {
             }),
         }
     }
+}
+
+/// Ends a filter's wait with the exchange's time.
+fn in_time(end: Instant, waited: Waiting<'_>) -> Waiting<'_> {
+    Box::pin(async move {
+        let done = tokio::time::timeout_at(end.into(), waited).await;
+        done.unwrap_or_else(|_| Flow::refuse(&error::EXCHANGE_TIMEOUT))
+    })
 }
 
 /// Takes apart what a filter decided about the request.

@@ -11,7 +11,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use weir_h1::RequestHead;
 use weir_wire::tls::PeerCertificate;
 
@@ -43,6 +43,15 @@ pub struct RouteScope {
     pub core: CoreHandle,
 }
 
+/// How long filters let an exchange take.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct TimeLimits {
+    /// In all.
+    pub(crate) exchange: Option<Duration>,
+    /// To the head of the response, for each attempt.
+    pub(crate) response: Option<Duration>,
+}
+
 /// What a filter knows of the exchange beside the heads.
 pub struct Cx {
     /// The client's address: the peer's, or the one that a trusted proxy told.
@@ -65,6 +74,7 @@ pub struct Cx {
     pub(crate) request_whole: Option<Bytes>,
     /// The attempt that filters were shown: when it began, its number, its upstream and endpoint.
     pub(crate) attempt: Option<(Instant, u32, Arc<str>, Arc<str>)>,
+    pub(crate) limits: TimeLimits,
     states: Vec<(u32, Box<dyn Any>)>,
     notes: SmallVec<[(u32, u64); 4]>,
     random: u64,
@@ -95,6 +105,7 @@ impl Cx {
             whole: None,
             request_whole: None,
             attempt: None,
+            limits: TimeLimits::default(),
             states: Vec::new(),
             notes: SmallVec::new(),
             random,
@@ -162,6 +173,16 @@ impl Cx {
         self.request_bodies.clear(); // a tunnel has no bodies
         self.response_bodies.clear();
         self.scope = scope;
+    }
+
+    /// Limits how long the exchange may take in all. Of several limits, also those of the config, the shortest counts.
+    pub fn limit_exchange(&mut self, limit: Duration) {
+        self.limits.exchange = Some(self.limits.exchange.map_or(limit, |other| other.min(limit)));
+    }
+
+    /// The same for the time to the head of the response, for each attempt.
+    pub fn limit_response(&mut self, limit: Duration) {
+        self.limits.response = Some(self.limits.response.map_or(limit, |other| other.min(limit)));
     }
 
     /// A new id: 128 random bits as 32 hexadecimal digits. Unique, not secret.

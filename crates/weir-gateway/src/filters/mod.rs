@@ -5,6 +5,8 @@
 use crate::filter::FilterKind;
 
 mod body_limit;
+mod circuit_breaker;
+mod concurrency;
 mod cors;
 mod forward_auth;
 mod headers;
@@ -15,6 +17,7 @@ mod redirect;
 mod request_id;
 mod rewrite;
 mod security_headers;
+mod timeout;
 
 pub mod manual;
 mod shared;
@@ -28,7 +31,7 @@ pub mod prelude {
         Answer, Attempt, AttemptEnd, Body, BodySource, BodyUse, Build, CALL_BODY_BYTES, CallAnswer,
         CallRequest, Consumer, Consumers, CoreHandle, Cx, End, FetchError, FetchRequest, Fetcher,
         FieldGuards, FilePath, FileRange, Filter, FilterKind, Flow, HeaderName, HookResult, Hooks,
-        IntoFilter, PerCore, Piece, Portable, Refusal, RequestHead, ResponseHead, Tended, Tending,
+        IntoFilter, PerCore, Piece, Portable, Reading, Refusal, RequestHead, ResponseHead, Tended, Tending,
         TextOrPath, Trust, Url, Waiting,
     };
     pub use bytes::Bytes;
@@ -39,6 +42,8 @@ pub mod prelude {
 /// Every kind of filter, by name.
 pub static KINDS: &[&FilterKind] = &[
     &body_limit::KIND,
+    &circuit_breaker::KIND,
+    &concurrency::KIND,
     &cors::KIND,
     &forward_auth::KIND,
     &headers::KIND,
@@ -49,6 +54,7 @@ pub static KINDS: &[&FilterKind] = &[
     &request_id::KIND,
     &rewrite::KIND,
     &security_headers::KIND,
+    &timeout::KIND,
 ];
 
 #[cfg(test)]

@@ -13,8 +13,9 @@
 
 use crate::error::Cause;
 use crate::filter::{
-    Build, CallAnswer, CallRequest, Consumer, CoreHandle, Cx, End, Fetcher, Filter, FilterKind, Flow, Hooks,
-    Job, Kept, Piece, RouteScope, Services, Settings, Task, Waiting,
+    Attempt, AttemptEnd, Build, CallAnswer, CallRequest, Consumer, CoreHandle, Cx, End, Fetcher, Filter,
+    FilterKind, Flow, HookResult, Hooks, Job, Kept, Piece, Reading, RouteScope, Services, Settings, Task,
+    Waiting,
 };
 use crate::route::{Canonical, RouteId, RouteSpec, Slashes, Table, canonical};
 use serde_json::Value;
@@ -26,6 +27,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 use weir_h1::{Fields, Limits, Progress, RequestHead, ResponseHead, parse_request, parse_response};
 use weir_wire::tls::PeerCertificate;
 
@@ -288,6 +290,11 @@ impl Running {
         flow
     }
 
+    /// What the filter tells of its state.
+    pub fn readings(&self) -> Vec<Reading> {
+        self.filter.readings()
+    }
+
     fn context(&self) -> Cx {
         let mut cx = Cx::new(Rc::clone(&self.scope), self.client, self.tls, 1);
         cx.certificate.clone_from(&self.certificate);
@@ -390,6 +397,22 @@ impl Exchange {
         };
         let same = made.iter().filter(|(n, _)| n.as_str().eq_ignore_ascii_case(name));
         same.map(|(_, value)| String::from_utf8_lossy(value).into_owned()).collect()
+    }
+
+    /// Begins an attempt at an endpoint of this upstream.
+    ///
+    /// # Errors
+    /// The refusal of the filter.
+    pub fn attempt(&mut self, upstream: &str) -> HookResult {
+        let attempt = Attempt { upstream, endpoint: "192.0.2.200:80", number: 1 };
+        self.filter.on_attempt(&mut self.head, &attempt, &mut self.cx)
+    }
+
+    /// Ends it with a status, or with the cause for which there was none.
+    pub fn attempt_end(&mut self, upstream: &str, ends: Result<u16, &'static Cause>, took: Duration) {
+        let attempt = Attempt { upstream, endpoint: "192.0.2.200:80", number: 1 };
+        let (status, cause) = (ends.unwrap_or(0), ends.err());
+        self.filter.on_attempt_end(&AttemptEnd { attempt, status, cause, took }, &mut self.cx);
     }
 
     /// Passes a piece of the request body; gives what would be sent on, or why it was refused.

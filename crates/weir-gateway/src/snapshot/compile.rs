@@ -311,6 +311,7 @@ impl Compiler<'_> {
         let guards = Guards { request: NameSet::new(request), response: NameSet::new(response) };
         filters.made.push(Arc::new(Instance {
             name: kind.name,
+            place: scope.into(),
             filter: built.filter,
             hooks,
             guards,

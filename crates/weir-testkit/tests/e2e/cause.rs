@@ -24,6 +24,10 @@ pub(crate) const TOO_MANY_HEADERS: Cause = (431, "too_many_headers");
 pub(crate) const VERSION: Cause = (505, "version");
 
 // What the config says.
+pub(crate) const CIRCUIT_OPEN: Cause = (503, "circuit_open");
+pub(crate) const CLIENT_CONCURRENCY: Cause = (429, "client_concurrency");
+pub(crate) const CONCURRENCY_LIMIT: Cause = (503, "concurrency_limit");
+pub(crate) const CONCURRENCY_TIMEOUT: Cause = (503, "concurrency_timeout");
 pub(crate) const CONNECTION_LIMIT: Cause = (503, "connection_limit");
 pub(crate) const CORS_METHOD: Cause = (403, "cors_method");
 pub(crate) const CORS_ORIGIN: Cause = (403, "cors_origin");

@@ -9,7 +9,9 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 use weir_testkit::{Authority, Client, Finished, Tls, Upstream, Weir, weir_command};
 
-use crate::cause::{KEY_MISSING, KEY_UNKNOWN, RATE_LIMITED, TOKEN_CLAIMS, TOKEN_MISSING};
+use crate::cause::{
+    CIRCUIT_OPEN, CLIENT_CONCURRENCY, KEY_MISSING, KEY_UNKNOWN, RATE_LIMITED, TOKEN_CLAIMS, TOKEN_MISSING,
+};
 use crate::jwt::{Signer, in_an_hour};
 use crate::support::{OK, OK_BODY};
 use crate::upgrade::tunnel_to;
@@ -21,6 +23,7 @@ const EXAMPLES: &[&str] = &[
     "forward-auth.yaml",
     "hello.yaml",
     "jwt.yaml",
+    "protect.yaml",
     "rewrite-redirect.yaml",
     "ten-lines.yaml",
     "tls.yaml",
@@ -109,6 +112,27 @@ fn api_keys() {
     }
     ask("apikey: trial-7f3a\r\n").expect_cause(RATE_LIMITED);
     weir.client().get("/status").expect_status(200).expect_body("up\n");
+}
+
+#[test]
+fn protect() {
+    let ill = Upstream::fixed("HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n");
+    let (orders, reports) = (ill, Upstream::listen());
+    let weir = start("protect.yaml", &[&orders, &reports]);
+    for _ in 0..20 {
+        weir.client().get("/orders/1").expect_status(500);
+    }
+    weir.client().get("/orders/1").expect_cause(CIRCUIT_OPEN);
+    let mut first = weir.client();
+    first.send("GET /reports/1 HTTP/1.1\r\nHost: weir.test\r\n\r\n");
+    let mut conn = reports.accept();
+    conn.read_head();
+    let mut second = weir.client();
+    second.send("GET /reports/1 HTTP/1.1\r\nHost: weir.test\r\n\r\n");
+    let _other = reports.accept();
+    weir.client().get("/reports/2").expect_cause(CLIENT_CONCURRENCY);
+    conn.send(OK);
+    first.read_response().expect_status(200);
 }
 
 #[test]

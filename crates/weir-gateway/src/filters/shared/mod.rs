@@ -1,7 +1,9 @@
 //! What several filters share. Nothing here is a filter.
 //!
-//! `cookies` reads and removes cookies, `jose` reads and verifies signed tokens, `template` is a text with `{placeholders}`, `query` reads and edits query strings.
+//! `by` is who is counted, `cookies` reads and removes cookies, `jose` reads and verifies signed tokens, `template` is a text
+//! with `{placeholders}`, `query` reads and edits query strings.
 
+pub(super) mod by;
 pub(super) mod cookies;
 pub(super) mod jose;
 pub(super) mod query;

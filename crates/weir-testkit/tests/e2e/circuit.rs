@@ -1,0 +1,84 @@
+//! `circuit_breaker`: an upstream that fails is left alone, and asked again by probes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use weir_testkit::{Upstream, Weir, eventually};
+
+use crate::cause::{CIRCUIT_OPEN, CONNECT_REFUSED};
+use crate::support::{OK, WEB};
+
+const ERROR: &str = "HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n";
+
+/// An upstream that answers with 500 until it is told to be well.
+fn patient() -> (Upstream, Arc<AtomicBool>) {
+    let well = Arc::new(AtomicBool::new(false));
+    let seen = Arc::clone(&well);
+    let upstream = Upstream::script(move |conn| {
+        while conn.next_request().is_some() {
+            if conn.try_send(if seen.load(Relaxed) { OK } else { ERROR }).is_err() {
+                return;
+            }
+        }
+    });
+    (upstream, well)
+}
+
+#[track_caller]
+fn start(address: &str, settings: &str) -> Weir {
+    Weir::start(&format!(
+        "{WEB}\nadmin: {{ address: 127.0.0.1:0 }}\nworkers: 2\nupstreams: {{ up: {{ endpoints: [{address}] }} }}\nfilters: [ \
+         {{ circuit_breaker: {{ {settings} }} }} ]\nroutes:\n  one: {{ match: {{ path: /one }}, upstream: up }}\n  two: {{ match: {{ \
+         path: /two }}, upstream: up }}\n"
+    ))
+}
+
+fn told(weir: &Weir, page: &str) -> String {
+    weir.admin_client().ask(format!("GET {page} HTTP/1.1\r\nHost: localhost\r\n\r\n")).text()
+}
+
+#[track_caller]
+fn state(weir: &Weir) -> String {
+    let metrics = told(weir, "/metrics");
+    let line = metrics.lines().find(|line| line.starts_with("weir_filter_reading{"));
+    let Some(line) = line else { panic!("no reading in:\n{metrics}") };
+    line.rsplit(' ').next().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn opens_for_all_cores_and_routes_and_closes_by_probes() {
+    let (upstream, well) = patient();
+    let weir = start(&upstream.address().to_string(), "minimum: 6, open: 300ms, probes: 2");
+    for target in ["/one", "/two", "/one", "/two", "/one", "/two"] {
+        weir.client().get(target).expect_status(500);
+    }
+    // Another connection, most likely on the other core.
+    let refused = weir.client().get("/two");
+    refused.expect_cause(CIRCUIT_OPEN).expect_header("retry-after", "1");
+    assert_eq!(upstream.requests().len(), 6);
+    assert_eq!(weir.wait_log("the circuit is open").field("failed"), Some("6"));
+    assert_eq!(state(&weir), "2");
+    let status = told(&weir, "/status");
+    assert!(status.contains("circuit_breaker"), "{status}");
+
+    // Still ill: each probe opens it again.
+    eventually("a probe", || weir.client().get("/one").status == 500);
+    weir.wait_log("the circuit is open again: a probe failed");
+    well.store(true, Relaxed);
+    eventually("it is closed", || {
+        weir.client().get("/one");
+        state(&weir) == "0"
+    });
+    weir.wait_log("the circuit is closed");
+    weir.client().get("/two").expect_status(200);
+}
+
+#[test]
+fn what_cannot_be_reached_counts() {
+    let (_socket, address) = weir_testkit::refusing_address();
+    let weir = start(&address.to_string(), "minimum: 2, open: 1h");
+    weir.client().get("/one").expect_cause(CONNECT_REFUSED);
+    eventually("the circuit is open", || {
+        weir.client().get("/one").header("x-weir-cause") == Some(CIRCUIT_OPEN.1)
+    });
+}
