@@ -83,8 +83,21 @@ pub struct UpstreamShown {
     pub protocol: &'static str,
     /// How an endpoint is chosen.
     pub balancer: &'static str,
+    /// What `hash` goes by, and the percentage that bounds it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hash: Option<HashShown>,
     /// Its addresses; names that are resolved at run time as written.
     pub endpoints: Vec<String>,
+}
+
+/// The settings of the balancer `hash`.
+#[derive(Clone, Debug, Serialize)]
+pub struct HashShown {
+    /// What is hashed, such as `header:x-user`.
+    pub by: String,
+    /// The most that an endpoint may have under way beside the mean, in percent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bounded: Option<f64>,
 }
 
 /// Explains a request given as it would be written on the wire: method, target and header fields. A target that begins with
@@ -289,7 +302,11 @@ fn target_of(snapshot: &Snapshot, target: &Target) -> TargetShown {
             name: upstream.name.to_string(),
             share,
             protocol: upstream.protocol.name(upstream.tls.is_some()),
-            balancer: upstream.balancer.name,
+            balancer: upstream.balancer.kind.name,
+            hash: upstream.balancer.hash.as_ref().map(|hash| HashShown {
+                by: hash.by.to_string(),
+                bounded: hash.bounded.map(|ratio| (ratio * 10_000.0).round() / 100.0),
+            }),
             endpoints: fixed.chain(names).collect(),
         }
     };
@@ -306,6 +323,13 @@ fn target_of(snapshot: &Snapshot, target: &Target) -> TargetShown {
             });
             TargetShown::Upstreams(each.collect())
         }
+    }
+}
+
+impl fmt::Display for HashShown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, " by {}", self.by)?;
+        self.bounded.map_or(Ok(()), |bounded| write!(f, ", bounded by {bounded}%"))
     }
 }
 
@@ -332,9 +356,10 @@ impl fmt::Display for Explanation {
                 let share = if u.share < 100.0 { format!(" ({}%)", u.share) } else { String::new() };
                 let protocol =
                     if u.protocol == "http1" { String::new() } else { format!(", {}", u.protocol) };
+                let hash = u.hash.as_ref().map(HashShown::to_string).unwrap_or_default();
                 writeln!(
                     f,
-                    "upstream {}{share}, {}{protocol}: {}",
+                    "upstream {}{share}, {}{hash}{protocol}: {}",
                     u.name,
                     u.balancer,
                     u.endpoints.join(", ")

@@ -57,6 +57,7 @@ const UPSTREAM: &[&str] = &[
     "owned",
     "shared",
     "connection",
+    "cookie",
 ];
 
 /// Dependencies that only these crates may have.

@@ -92,7 +92,9 @@ fn section(root: &Value, schema: &Value, path: &str, out: &mut String) {
             let long = items.get("anyOf").and_then(Value::as_array).and_then(|forms| forms.last());
             section(root, long.map_or(items, |form| resolve(root, form)), &format!("{path}[]"), out);
         } else {
-            section(root, target, &path, out);
+            // Of several forms the last is the longest.
+            let long = target.get("anyOf").and_then(Value::as_array).and_then(|forms| forms.last());
+            section(root, long.map_or(target, |form| resolve(root, form)), &path, out);
         }
     }
 }

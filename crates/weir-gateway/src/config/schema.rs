@@ -4,6 +4,7 @@
 //! Reading these types checks each value alone; what concerns several values is in `check`.
 
 mod addresses;
+mod balance;
 mod listener;
 mod process;
 mod route;
@@ -15,6 +16,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 pub use addresses::{EndpointAddress, ListenAddress};
+pub use balance::{Balancer, Bound, Hash, HashBy};
 pub use listener::{
     CertificateFiles, ClientAuth, ClientAuthMode, EscapedSlashes, Listener, ListenerTimeouts, ListenerTls,
     Protocol, Slashes, TlsVersion,
@@ -26,8 +28,8 @@ pub use process::{
 pub use route::{Consumer, Credentials, Match, Plan, Respond, Route, RouteTimeouts, Share, Split};
 pub use sending::{DeadlineHeader, ProxyVersion, SourceAddress};
 pub use upstream::{
-    Balancer, Endpoint, Health, HostPolicy, Outlier, Probe, Retry, RetryMethods, RetryOn, Upstream,
-    UpstreamLimits, UpstreamProtocol, UpstreamTimeouts, UpstreamTls,
+    Endpoint, Health, HostPolicy, Outlier, Probe, Retry, RetryMethods, RetryOn, Upstream, UpstreamLimits,
+    UpstreamProtocol, UpstreamTimeouts, UpstreamTls,
 };
 pub use values::{FilePath, FilterNode, Named, Network, Output, Pairs, TextOrPath};
 

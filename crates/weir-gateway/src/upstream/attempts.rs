@@ -3,6 +3,7 @@
 //! Repeated without being asked is only what can do no harm: a connect that failed, for any method, at another endpoint; and
 //! the keep-alive race. What else is repeated `retry` decides. Whoever attempts says what came of it; nothing here reads or writes a connection.
 
+use super::balance::Key;
 use super::connect::{Wanted, try_again};
 use super::connection::ConnectError;
 use super::endpoint::{Active, LocalEndpoint};
@@ -16,6 +17,8 @@ use std::time::Duration;
 /// The attempts of one request.
 pub(crate) struct Attempts {
     endpoints: Rc<[LocalEndpoint]>,
+    /// What `hash` goes by.
+    key: Option<Key>,
     /// Could not be connected to.
     unreached: Excluded,
     /// Where an attempt failed; taken again only when there is no other.
@@ -52,9 +55,11 @@ const MAX_RACES: u32 = 1;
 const MAX_TIMED_OUT: u32 = 3;
 
 impl Attempts {
-    pub(crate) fn new(upstream: &LocalUpstream) -> Self {
+    /// `key`: see [`HashSettings`](super::balance::HashSettings).
+    pub(crate) fn new(upstream: &LocalUpstream, key: Option<Key>) -> Self {
         Self {
             endpoints: upstream.endpoints(),
+            key,
             unreached: Excluded::default(),
             failed: Excluded::default(),
             last: &error::NO_ENDPOINT,
@@ -76,9 +81,9 @@ impl Attempts {
     pub(crate) fn next(&mut self, upstream: &Rc<LocalUpstream>) -> Result<Active, &'static Cause> {
         let mut chosen = self.next.take();
         if chosen.is_none() && !self.failed.is_empty() {
-            chosen = upstream.pick_in_rotation(&self.endpoints, &self.failed.union(&self.unreached));
+            chosen = self.pick_another(upstream);
         }
-        let chosen = chosen.or_else(|| upstream.pick(&self.endpoints, &self.unreached));
+        let chosen = chosen.or_else(|| upstream.pick(&self.endpoints, &self.unreached, self.key));
         while let Some(index) = upstream.take_trial() {
             try_again(upstream, &self.endpoints, index);
         }
@@ -151,7 +156,7 @@ impl Attempts {
         }
         self.failed.insert(active.index());
         // At another endpoint there is nothing to wait for.
-        let other = upstream.pick_in_rotation(&self.endpoints, &self.failed.union(&self.unreached));
+        let other = self.pick_another(upstream);
         let pause = match other {
             Some(_) => Duration::ZERO,
             None => retry.pause(failed, self.retries, upstream.resources.random())?,
@@ -166,5 +171,10 @@ impl Attempts {
         self.retries += 1;
         self.fresh = false;
         Some(pause)
+    }
+
+    /// An endpoint in rotation where no attempt of this request has failed.
+    fn pick_another(&self, upstream: &LocalUpstream) -> Option<usize> {
+        upstream.pick_in_rotation(&self.endpoints, &self.failed.union(&self.unreached), self.key)
     }
 }

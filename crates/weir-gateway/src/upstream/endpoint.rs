@@ -44,8 +44,8 @@ pub(crate) struct LocalEndpoint {
     pub(crate) cells: Arc<EndpointCells>,
     /// Attempts of this core under way.
     pub(crate) active: Cell<u32>,
-    /// The running weight of smooth round robin.
-    pub(crate) current: Cell<i64>,
+    /// Attempts of this core under way at all endpoints that share the load, where the balancer asks for it.
+    pub(crate) load: Option<Rc<Cell<u32>>>,
     /// How long it takes to answer, where the balancer asks for it.
     pub(crate) latency: Option<Rc<Latency>>,
 }
@@ -87,6 +87,13 @@ impl LocalEndpoint {
     pub(super) fn is_by_hand(&self) -> bool {
         self.endpoint.health.standing().is_by_hand()
     }
+
+    /// Counts attempts that begin or end.
+    fn count(&self, change: i32) {
+        for count in [Some(&self.active), self.load.as_deref()].into_iter().flatten() {
+            count.set(count.get().wrapping_add_signed(change));
+        }
+    }
 }
 
 // === impl Active ===
@@ -94,7 +101,7 @@ impl LocalEndpoint {
 impl Active {
     pub(crate) fn new(endpoints: &Rc<[LocalEndpoint]>, index: usize) -> Self {
         let it = Self { endpoints: Rc::clone(endpoints), index };
-        it.get().active.set(it.get().active.get() + 1);
+        it.get().count(1);
         it.get().cells.active.inc();
         it
     }
@@ -123,7 +130,7 @@ impl Active {
 impl Drop for Active {
     fn drop(&mut self) {
         let endpoint = self.get();
-        endpoint.active.set(endpoint.active.get() - 1);
+        endpoint.count(-1);
         endpoint.cells.active.dec();
     }
 }

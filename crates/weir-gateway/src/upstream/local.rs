@@ -1,6 +1,6 @@
 //! An upstream as one core has it: its endpoints with their pools, its balancer, and those who wait for a connection.
 
-use super::balance::Balance;
+use super::balance::{Balance, Candidates, Key, Random, weighted};
 use super::connection::Connection;
 use super::endpoint::{Active, Endpoint, LocalEndpoint};
 use super::excluded::Excluded;
@@ -58,7 +58,7 @@ pub(super) struct Waiting<'a>(&'a LocalUpstream, &'a Gate);
 impl LocalUpstream {
     pub(crate) fn new(spec: Arc<Upstream>, resources: &Rc<Resources>) -> Self {
         let cells = resources.cells.upstream(&spec.cells);
-        let balance = (spec.balancer.make)(resources.seed());
+        let balance = spec.balancer.make(resources.seed());
         Self {
             spec,
             cells,
@@ -82,8 +82,9 @@ impl LocalUpstream {
                 before.iter().map(|e| (&e.endpoint.address, e)).collect();
             let latency = |endpoint: &Endpoint| match known.get(&endpoint.address) {
                 Some(known) => known.latency.clone(),
-                None => self.spec.balancer.measures.then(Rc::default),
+                None => self.spec.balancer.kind.measures.then(Rc::default),
             };
+            let load = self.spec.balancer.bound().map(|_| Rc::new(Cell::new(0)));
             let fresh = list.iter().map(|endpoint| LocalEndpoint {
                 pool: self.resources.pool(PoolKey {
                     address: endpoint.address.clone(),
@@ -99,7 +100,7 @@ impl LocalUpstream {
                 cells: self.resources.cells.endpoint(&endpoint.cells),
                 endpoint: Arc::clone(endpoint),
                 active: Cell::new(0),
-                current: Cell::new(0),
+                load: load.clone(),
                 latency: latency(endpoint),
             });
             let fresh: Rc<[LocalEndpoint]> = fresh.collect();
@@ -111,13 +112,18 @@ impl LocalUpstream {
     }
 
     /// Chooses an endpoint that is not among those `tried`: one that is in rotation, unless none is.
-    pub(super) fn pick(&self, endpoints: &Rc<[LocalEndpoint]>, tried: &Excluded) -> Option<usize> {
-        let chosen = self.pick_in_rotation(endpoints, tried);
+    pub(super) fn pick(
+        &self,
+        endpoints: &Rc<[LocalEndpoint]>,
+        tried: &Excluded,
+        key: Option<Key>,
+    ) -> Option<usize> {
+        let chosen = self.pick_in_rotation(endpoints, tried, key);
         if chosen.is_some() || self.rotation.is_full() {
             return chosen;
         }
-        let excluded = tried.union(&self.rotation.by_hand());
-        self.balance.borrow_mut().pick(endpoints, &excluded)
+        let by_hand = self.rotation.by_hand();
+        self.choose(endpoints, &Candidates::new(endpoints, Some(&*by_hand), tried, key))
     }
 
     /// Chooses an endpoint in rotation that is not among those `tried`. The only one there is counts as one.
@@ -125,15 +131,24 @@ impl LocalUpstream {
         &self,
         endpoints: &Rc<[LocalEndpoint]>,
         tried: &Excluded,
+        key: Option<Key>,
     ) -> Option<usize> {
         match &**endpoints {
             [] => None,
             [only] => (tried.is_empty() && !only.is_by_hand()).then_some(0),
-            _ => match self.rotation.out(endpoints, self.spec.timeouts.connect) {
-                None => self.balance.borrow_mut().pick(endpoints, tried),
-                Some(out) => self.balance.borrow_mut().pick(endpoints, &out.union(tried)),
-            },
+            _ => {
+                let out = self.rotation.out(endpoints, self.spec.timeouts.connect);
+                self.choose(endpoints, &Candidates::new(endpoints, out.as_deref(), tried, key))
+            }
         }
+    }
+
+    fn choose(&self, endpoints: &Rc<[LocalEndpoint]>, from: &Candidates<'_>) -> Option<usize> {
+        if Rc::ptr_eq(endpoints, &self.endpoints.borrow()) {
+            return self.balance.borrow_mut().pick(from);
+        }
+        // The endpoints have changed since the request began: the balancer does not know these.
+        weighted(&mut Random::new(self.resources.seed()), from)
     }
 
     /// Notes whether an endpoint answered well, where somebody wants to know.

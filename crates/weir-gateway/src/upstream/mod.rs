@@ -14,6 +14,7 @@
 //!     retry    whether a failed attempt is made again, and the budget for that
 //!     gate     limits that are exact for the process
 //!     balance/ which endpoint is chosen      discover/  which endpoints there are
+//!      cookie  a cookie of a request
 //!     resources  what a core lends: pools by key, cells, random numbers
 //!      endpoint   an address, shared by all cores; its pool and counts on one core
 //!       health    whether it is in rotation, exact for the process
@@ -29,6 +30,7 @@ mod attempts;
 pub(crate) mod balance;
 mod connect;
 mod connection;
+mod cookie;
 pub(crate) mod discover;
 mod endpoint;
 mod excluded;

@@ -1,6 +1,6 @@
 //! An upstream as compiled from the config: the same object on every core, and kept across reloads that do not change it.
 
-use super::balance;
+use super::balance::Balancer;
 use super::discover::dns;
 use super::endpoint::Published;
 use super::gate::Gate;
@@ -25,7 +25,7 @@ pub(crate) struct Upstream {
     pub(crate) tls_key: Arc<str>,
     pub(crate) protocol: Protocol,
     pub(crate) host: HostPolicy,
-    pub(crate) balancer: &'static balance::Kind,
+    pub(crate) balancer: Balancer,
     pub(crate) timeouts: Timeouts,
     /// How long a pooled connection may be idle.
     pub(crate) keepalive: Duration,

@@ -80,6 +80,104 @@ fn ewma_avoids_the_one_that_fails_fast() {
     assert_eq!(count(&answers, "good"), 39, "{answers:?}");
 }
 
+/// Asks once, with this line in the head, and returns the name of the endpoint that answered.
+fn answer(weir: &Weir, target: &str, line: &str) -> String {
+    weir.client().ask(format!("GET {target} HTTP/1.1\r\nHost: weir.test\r\n{line}\r\n")).text()
+}
+
+#[test]
+fn hash_sends_a_key_to_its_endpoint_and_moves_no_other() {
+    let all: Vec<Upstream> = ["a", "b", "c", "d"].map(Upstream::named).into();
+    let with = |endpoints: &[&Upstream]| {
+        let endpoints: Vec<String> = endpoints.iter().map(|u| u.address().to_string()).collect();
+        let hash = "balancer: { hash: { by: \"header:x-user\" } }";
+        format!("workers: 2\n{}", config(&format!("endpoints: [{}], {hash}", endpoints.join(", "))))
+    };
+    let weir = Weir::start(&with(&all.iter().collect::<Vec<_>>()));
+    let owners = || (0..60).map(|i| answer(&weir, "/", &format!("X-User: {i}\r\n"))).collect::<Vec<_>>();
+    let before = owners();
+    assert_eq!(before, owners(), "whichever core it is");
+    assert!(["a", "b", "c", "d"].iter().all(|name| count(&before, name) > 0), "{before:?}");
+    weir.reload_with(&with(&[&all[0], &all[1], &all[3]])).unwrap();
+    for (before, after) in before.iter().zip(owners()) {
+        assert!(after != "c" && (*before == after || before == "c"), "{before} to {after}");
+    }
+    // Who brings no key goes anywhere.
+    let keyless: Vec<String> = (0..60).map(|_| answer(&weir, "/", "")).collect();
+    assert!(["a", "b", "d"].iter().all(|name| count(&keyless, name) > 0), "{keyless:?}");
+}
+
+#[test]
+fn hash_goes_by_what_it_is_told() {
+    let (a, b) = (Upstream::named("a"), Upstream::named("b"));
+    for (by, in_the_key, not_in_it) in [
+        ("path", ("/KEY", ""), ("/x?KEY", "")),
+        ("query:id", ("/?a=1&id=KEY", ""), ("/KEY?id=", "")),
+        ("cookie:sid", ("/", "Cookie: a=b; sid=KEY\r\n"), ("/", "Cookie: sid2=KEY\r\n")),
+        ("address", ("/", "X: KEY\r\n"), ("/", "")),
+    ] {
+        let weir = Weir::start(&config(&format!(
+            "endpoints: [{}, {}], balancer: {{ hash: {{ by: \"{by}\" }} }}",
+            a.address(),
+            b.address()
+        )));
+        let ask = |(target, line): (&str, &str), key: &str| {
+            answer(&weir, &target.replace("KEY", key), &line.replace("KEY", key))
+        };
+        let of = |form| (0..40).map(|i| ask(form, &i.to_string())).collect::<Vec<_>>();
+        let (first, second) = (of(in_the_key), of(in_the_key));
+        assert_eq!(first, second, "{by}");
+        // All of them come from one address.
+        let expected = if by == "address" { 0..1 } else { 5..36 };
+        let fewer = count(&first, "a").min(count(&first, "b"));
+        assert!(expected.contains(&fewer), "{by}: {first:?}");
+        if by == "path" {
+            assert!(of(not_in_it).windows(2).all(|pair| pair[0] == pair[1]), "the query is no part of it");
+        } else if by != "address" {
+            assert_ne!(of(not_in_it), of(not_in_it), "{by}: no key, so anywhere");
+        }
+    }
+}
+
+#[test]
+fn hash_goes_elsewhere_while_the_endpoint_is_down() {
+    let (a, b) = (Upstream::named("a"), Upstream::named("b"));
+    let weir = Weir::start(&config(&format!(
+        "endpoints: [{}, {}, {}], balancer: {{ hash: {{ by: path }} }}",
+        a.address(),
+        b.address(),
+        weir_testkit::unused_address()
+    )));
+    let asked: Vec<String> = (0..40).map(|i| answer(&weir, &format!("/{i}"), "")).collect();
+    assert!(count(&asked, "a") > 5 && count(&asked, "b") > 5, "{asked:?}");
+    let again: Vec<String> = (0..40).map(|i| answer(&weir, &format!("/{i}"), "")).collect();
+    assert_eq!(asked, again);
+}
+
+#[test]
+fn bounded_hash_passes_a_busy_endpoint_over() {
+    let (a, b) = (Upstream::listen(), Upstream::listen());
+    let weir = Weir::start(&format!(
+        "workers: 1\n{}",
+        config(&format!(
+            "endpoints: [{}, {}], balancer: {{ hash: {{ by: path, bounded: 100% }} }}",
+            a.address(),
+            b.address()
+        ))
+    ));
+    // Four requests with one key wait at the same time: none of two endpoints has more than half of them.
+    let mut clients: Vec<_> = (0..4).map(|_| weir.client()).collect();
+    clients.iter_mut().for_each(|client| client.send(GET));
+    let held: Vec<_> = [&a, &a, &b, &b].map(Upstream::accept).into();
+    for mut conn in held {
+        conn.read_request();
+        conn.send(OK_BODY);
+    }
+    clients.iter_mut().for_each(|client| {
+        client.read_response().expect_body("ok");
+    });
+}
+
 #[test]
 fn upstreams_are_split_by_weight() {
     let (old, new) = (Upstream::named("old"), Upstream::named("new"));

@@ -2,7 +2,7 @@
 
 use super::Checker;
 use crate::config::schema::{
-    Balancer, EndpointAddress, ListenAddress, Retry, SourceAddress, Upstream, UpstreamProtocol,
+    EndpointAddress, ListenAddress, Retry, SourceAddress, Upstream, UpstreamProtocol,
 };
 use crate::config::units::Duration;
 
@@ -134,11 +134,6 @@ impl Checker<'_> {
 
     /// What is read but not done yet, so that a config may be ahead of its version without surprise.
     fn later_versions(&mut self, path: &str, upstream: &Upstream) {
-        if matches!(upstream.balancer, Balancer::Hash { .. }) {
-            let message =
-                "this balancer is not there yet; expected p2c, round_robin, random, least_requests or ewma";
-            self.error(&format!("{path}.balancer"), "not-yet", message);
-        }
         if upstream.health.as_ref().is_some_and(|health| health.probe.is_some()) {
             let message = "`probe` is read and checked, but this version does not act on it";
             let hint = "leave it for a later version, or remove it";

@@ -1,13 +1,13 @@
 //! `upstreams`: the services behind us.
 
 use std::borrow::Cow;
-use std::fmt;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
-use serde::de::{self as serde_de, Deserializer, MapAccess, Visitor};
+use serde::de::Deserializer;
 use serde::{Deserialize, Serialize};
 
 use super::addresses::EndpointAddress;
+use super::balance::Balancer;
 use super::process::Workers;
 use super::sending::{DeadlineHeader, ProxyVersion, SourceAddress};
 use super::values::FilePath;
@@ -32,7 +32,8 @@ pub struct Upstream {
     #[serde(default)]
     pub host: HostPolicy,
     /// How an endpoint is chosen for an attempt. Default `p2c`: of two taken at random the one with fewer requests,
-    /// which needs no shared state and evens out slow endpoints. `ewma` goes by how long each took to answer of late.
+    /// which needs no shared state and evens out slow endpoints. `ewma` goes by how long each took to answer of late; `hash`
+    /// sends the same key to the same endpoint.
     #[serde(default)]
     pub balancer: Balancer,
     /// How long the upstream may take.
@@ -124,27 +125,6 @@ pub enum HostPolicy {
     /// What the client sent.
     #[default]
     Preserve,
-}
-
-/// How an endpoint is chosen.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Balancer {
-    /// Of two taken at random the one that is expected to answer sooner, by what it took of late.
-    Ewma,
-    /// The same endpoint for the same key. Not in this version.
-    Hash {
-        /// What is hashed, such as `header:x-user`.
-        by: String,
-    },
-    /// The endpoint with the fewest requests.
-    LeastRequests,
-    /// Of two taken at random the one with fewer requests.
-    #[default]
-    P2c,
-    /// Any.
-    Random,
-    /// In turn, smoothly by weight.
-    RoundRobin,
 }
 
 /// How long an upstream may take. Each has its cause code; see the catalogue of causes.
@@ -414,66 +394,6 @@ super::values::text_schema!(
     "preserve, endpoint, or the literal Host to send.",
     ["preserve", "endpoint", "api.example.com"]
 );
-
-// === impl Balancer ===
-
-/// What is there. `hash` is recognised only to say that it is not.
-const BALANCERS: &[&str] = &["p2c", "round_robin", "random", "least_requests", "ewma"];
-
-impl<'de> Deserialize<'de> for Balancer {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct BalancerVisitor;
-
-        impl<'de> Visitor<'de> for BalancerVisitor {
-            type Value = Balancer;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a balancer; expected p2c, round_robin, random, least_requests or ewma")
-            }
-
-            fn visit_str<E: serde_de::Error>(self, text: &str) -> Result<Balancer, E> {
-                match text {
-                    "ewma" => Ok(Balancer::Ewma),
-                    "hash" => Ok(Balancer::Hash { by: String::new() }),
-                    "least_requests" => Ok(Balancer::LeastRequests),
-                    "p2c" => Ok(Balancer::P2c),
-                    "random" => Ok(Balancer::Random),
-                    "round_robin" => Ok(Balancer::RoundRobin),
-                    _ => Err(E::unknown_variant(text, BALANCERS)),
-                }
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Balancer, A::Error> {
-                #[derive(Deserialize)]
-                #[serde(deny_unknown_fields)]
-                struct Hash {
-                    by: String,
-                }
-
-                match map.next_key::<String>()?.as_deref() {
-                    Some("hash") => Ok(Balancer::Hash { by: map.next_value::<Hash>()?.by }),
-                    Some(other) => Err(serde_de::Error::unknown_variant(other, BALANCERS)),
-                    None => Err(serde_de::Error::invalid_value(serde_de::Unexpected::Map, &self)),
-                }
-            }
-        }
-
-        deserializer.deserialize_any(BalancerVisitor)
-    }
-}
-
-impl JsonSchema for Balancer {
-    fn schema_name() -> Cow<'static, str> {
-        "Balancer".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        schemars::json_schema!({
-            "description": "How an endpoint is chosen.",
-            "enum": ["p2c", "round_robin", "random", "least_requests", "ewma"],
-        })
-    }
-}
 
 // === impl RetryOn ===
 

@@ -3,10 +3,11 @@
 use super::listeners::{alpn, header_bytes};
 use super::{Compiler, hex};
 use crate::config::schema;
+use crate::upstream::balance::{self, Balancer, By, HashSettings};
 use crate::upstream::discover::dns::{Name, Names};
 use crate::upstream::{
     Budget, Conditions, Endpoint, Gate, HostPolicy, Outlier, Protocol, Published, Retry, Timeouts, Upstream,
-    Way, balance,
+    Way,
 };
 use sha2::{Digest, Sha256};
 use std::sync::{Arc, Mutex};
@@ -230,15 +231,28 @@ fn outlier(written: &schema::Outlier) -> Outlier {
     }
 }
 
-fn balancer(written: &schema::Balancer) -> &'static balance::Kind {
-    let name = match written {
-        schema::Balancer::Ewma => "ewma",
-        schema::Balancer::LeastRequests => "least_requests",
-        schema::Balancer::Random => "random",
-        schema::Balancer::RoundRobin => "round_robin",
-        _ => "p2c",
+fn balancer(written: &schema::Balancer) -> Balancer {
+    let (name, hash) = match written {
+        schema::Balancer::Ewma => ("ewma", None),
+        schema::Balancer::Hash(schema::Hash { by, bounded }) => {
+            ("hash", Some(HashSettings { by: hash_by(by), bounded: bounded.map(|bounded| bounded.ratio()) }))
+        }
+        schema::Balancer::LeastRequests => ("least_requests", None),
+        schema::Balancer::P2c => ("p2c", None),
+        schema::Balancer::Random => ("random", None),
+        schema::Balancer::RoundRobin => ("round_robin", None),
     };
-    balance::named(name).expect("every name above is registered")
+    Balancer { kind: balance::named(name).expect("every name above is registered"), hash }
+}
+
+fn hash_by(written: &schema::HashBy) -> By {
+    match written {
+        schema::HashBy::Address => By::Address,
+        schema::HashBy::Cookie(name) => By::Cookie(name.as_str().into()),
+        schema::HashBy::Header(name) => By::Header(name.clone()),
+        schema::HashBy::Path => By::Path,
+        schema::HashBy::Query(name) => By::Query(name.as_str().into()),
+    }
 }
 
 /// Tells TLS policies apart, also when a file's content changed under the same name.

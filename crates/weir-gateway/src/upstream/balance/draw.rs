@@ -1,9 +1,8 @@
 //! Draws endpoints by their weights in constant time, however many there are: Walker's alias method, with Vose's way to
 //! build it (A linear algorithm for generating random numbers with a given distribution, 1991).
 
-use super::{Random, weighted};
+use super::{Candidates, Random, weighted};
 use crate::upstream::endpoint::LocalEndpoint;
-use crate::upstream::excluded::Excluded;
 
 /// One column per endpoint, all equally likely. A column is its endpoint's own, or in part another's.
 #[derive(Debug, Default)]
@@ -15,24 +14,25 @@ pub(super) struct Draw {
 #[derive(Debug)]
 struct Column {
     /// The chance, of [`ALWAYS`], that the column's own endpoint is drawn.
-    own: u64,
-    other: usize,
+    own: u32,
+    other: u32,
 }
 
-const ALWAYS: u64 = 1 << 32;
+const ALWAYS: f64 = 4_294_967_296.0;
 
-/// How often an endpoint is drawn in search of one that may be picked, before all are looked at.
+/// How often an endpoint is drawn in search of one that is open, before all are looked at.
 const MAX_DRAWS: u32 = 8;
 
 impl Draw {
     pub(super) fn new(endpoints: &[LocalEndpoint]) -> Self {
         let mean = endpoints.iter().map(weight).sum::<f64>() / endpoints.len().max(1) as f64;
         let mut parts: Vec<f64> = endpoints.iter().map(|e| weight(e) / mean).collect();
-        let mut columns: Vec<Column> = (0..parts.len()).map(|other| Column { own: ALWAYS, other }).collect();
+        let own = |i: usize| Column { own: u32::MAX, other: i as u32 };
+        let mut columns: Vec<Column> = (0..parts.len()).map(own).collect();
         let (mut light, mut heavy): (Vec<usize>, Vec<usize>) =
             (0..parts.len()).partition(|i| parts[*i] < 1.0);
         while let (Some(i), Some(&from)) = (light.pop(), heavy.last()) {
-            columns[i] = Column { own: (parts[i] * ALWAYS as f64) as u64, other: from };
+            columns[i] = Column { own: (parts[i] * ALWAYS) as u32, other: from as u32 };
             parts[from] -= 1.0 - parts[i];
             if parts[from] < 1.0 {
                 heavy.pop();
@@ -42,23 +42,15 @@ impl Draw {
         Self { columns, mean }
     }
 
-    /// An endpoint that is not excluded, in proportion to its weight.
-    pub(super) fn draw(
-        &self,
-        random: &mut Random,
-        endpoints: &[LocalEndpoint],
-        excluded: &Excluded,
-    ) -> Option<usize> {
-        // A request that repeats its attempt may still hold the endpoints from before a change.
-        if self.columns.len() == endpoints.len() {
-            for _ in 0..MAX_DRAWS {
-                let Some(i) = self.any(random) else { break };
-                if !excluded.contains(i) {
-                    return Some(i);
-                }
+    /// An endpoint that is open, in proportion to its weight.
+    pub(super) fn draw(&self, random: &mut Random, from: &Candidates<'_>) -> Option<usize> {
+        for _ in 0..MAX_DRAWS {
+            let i = self.any(random)?;
+            if from.is_open(i) {
+                return Some(i);
             }
         }
-        weighted(random, endpoints, excluded)
+        weighted(random, from)
     }
 
     /// The mean of all weights.
@@ -67,13 +59,36 @@ impl Draw {
     }
 
     fn any(&self, random: &mut Random) -> Option<usize> {
-        let i = random.below(u32::try_from(self.columns.len()).ok()?) as usize;
-        let column = self.columns.get(i)?;
-        Some(if random.next() >> 32 < column.own { i } else { column.other })
+        // One number for both: its upper half says which column, its lower half whose.
+        let number = random.next();
+        let i = ((number >> 32) * self.columns.len() as u64) >> 32;
+        let column = self.columns.get(i as usize)?;
+        Some(if number as u32 <= column.own { i as usize } else { column.other as usize })
     }
 }
 
 /// The weight of an endpoint, to reckon with.
 pub(super) fn weight(endpoint: &LocalEndpoint) -> f64 {
     f64::from(endpoint.endpoint.weight.max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::upstream::balance::testing::endpoints;
+    use crate::upstream::excluded::Excluded;
+
+    #[test]
+    fn three_thousand_are_drawn_by_weight() {
+        let endpoints = endpoints(&(0..3000).map(|i| 1 + i % 3).collect::<Vec<_>>());
+        let (draw, tried) = (Draw::new(&endpoints), Excluded::default());
+        let (mut random, mut counts) = (Random::new(7), [0u32; 3]);
+        for _ in 0..60_000 {
+            let from = Candidates::new(&endpoints, None, &tried, None);
+            counts[draw.draw(&mut random, &from).unwrap() % 3] += 1;
+        }
+        for (n, expected) in counts.into_iter().zip([10_000u32, 20_000, 30_000]) {
+            assert!(n.abs_diff(expected) < 700, "{counts:?}");
+        }
+    }
 }

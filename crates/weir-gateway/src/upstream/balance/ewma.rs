@@ -5,15 +5,14 @@
 //! was fastest last.
 
 use super::draw::{Draw, weight};
-use super::{Balance, Kind, Random};
+use super::{Balance, Candidates, Kind, Random};
 use crate::upstream::endpoint::LocalEndpoint;
-use crate::upstream::excluded::Excluded;
 use std::time::Instant;
 
 pub(super) static KIND: Kind = Kind {
     name: "ewma",
     measures: true,
-    make: |seed| Box::new(Ewma { random: Random::new(seed), draw: Draw::default() }),
+    make: |_, seed| Box::new(Ewma { random: Random::new(seed), draw: Draw::default() }),
 };
 
 /// The second endpoint is taken if it costs less than this share of the first. Smaller differences are noise: if they
@@ -26,14 +25,12 @@ struct Ewma {
 }
 
 impl Balance for Ewma {
-    fn pick(&mut self, endpoints: &[LocalEndpoint], excluded: &Excluded) -> Option<usize> {
-        let a = self.draw.draw(&mut self.random, endpoints, excluded)?;
-        let mut without_a = excluded.clone();
-        without_a.insert(a);
-        let Some(b) = self.draw.draw(&mut self.random, endpoints, &without_a) else { return Some(a) };
+    fn pick(&mut self, from: &Candidates<'_>) -> Option<usize> {
+        let a = self.draw.draw(&mut self.random, from)?;
+        let Some(b) = self.draw.draw(&mut self.random, &from.without(a)) else { return Some(a) };
         let now = Instant::now();
         let cost = |i: usize| {
-            let e: &LocalEndpoint = &endpoints[i];
+            let e: &LocalEndpoint = &from.endpoints[i];
             let latency = e.latency.as_ref().map_or(0.0, |latency| latency.expected(now));
             latency * (1.0 + f64::from(e.active.get()) * self.draw.mean() / weight(e))
         };
@@ -42,5 +39,32 @@ impl Balance for Ewma {
 
     fn update(&mut self, endpoints: &[LocalEndpoint]) {
         self.draw = Draw::new(endpoints);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::upstream::balance::testing::{balance, counts, endpoints};
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn prefers_who_answers_sooner() {
+        let endpoints = endpoints(&[1, 1, 1]);
+        let observe = |i: usize, ms| {
+            let latency = endpoints[i].latency.as_ref().unwrap();
+            latency.observe(Duration::from_millis(ms), Instant::now());
+        };
+        let mut balance = balance("ewma", &endpoints);
+        let mut shares = || counts(&mut *balance, &endpoints, 3000);
+        (0..3).for_each(|i| observe(i, 100));
+        assert!(shares().iter().all(|n| (850..1150).contains(n)), "equals share alike");
+        observe(0, 1000);
+        let slow = shares();
+        // It loses against either of the others, but would be taken if both were out.
+        assert!(slow[0] == 0 && slow[1..].iter().all(|n| (1300..1700).contains(n)), "{slow:?}");
+        // A fast endpoint with many attempts under way is a slow one.
+        endpoints[1].active.set(50);
+        let busy = shares();
+        assert!(busy[1] == 0 && busy[0] > 800, "{busy:?}");
     }
 }

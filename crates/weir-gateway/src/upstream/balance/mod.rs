@@ -1,25 +1,62 @@
 //! Balancers: which endpoint gets the next attempt. One more is one new file and its two lines below.
 //!
-//! State is per core: every core sees its own share of the traffic, and no cache line is shared to choose.
+//! State is per core: every core sees its own share of the traffic, and no cache line is shared to choose. A pick costs the
+//! same for 3 endpoints and for 3,000: whatever depends on their number is built when they change.
 
 mod draw;
 mod ewma;
+mod hash;
+mod key;
 mod least_requests;
 mod p2c;
 mod random;
 mod round_robin;
+#[cfg(test)]
+mod testing;
+
+pub(crate) use key::{By, Key};
 
 use super::endpoint::LocalEndpoint;
 use super::excluded::Excluded;
 
-/// Chooses among two or more endpoints.
+/// Chooses among endpoints.
 pub(crate) trait Balance {
-    /// The index of an endpoint that is not excluded, or `None` when all are.
-    fn pick(&mut self, endpoints: &[LocalEndpoint], excluded: &Excluded) -> Option<usize>;
+    /// The index of a candidate that is open, or `None` when none is. The candidates are those of the last `update`.
+    fn pick(&mut self, from: &Candidates<'_>) -> Option<usize>;
 
-    /// The endpoints are others now: time to build what makes picking cheap. An exchange under way may still pick from
-    /// those before.
-    fn update(&mut self, _endpoints: &[LocalEndpoint]) {}
+    /// The endpoints are others now: time to build what makes picking cheap.
+    fn update(&mut self, endpoints: &[LocalEndpoint]);
+}
+
+/// What a balancer chooses from, and for whom.
+#[derive(Clone, Copy)]
+pub(crate) struct Candidates<'a> {
+    pub(super) endpoints: &'a [LocalEndpoint],
+    /// Out of rotation.
+    pub(super) out: Option<&'a Excluded>,
+    /// Not wanted again by this request.
+    pub(super) tried: &'a Excluded,
+    /// One more that is not wanted, so that a balancer can draw twice.
+    pub(super) except: usize,
+    /// What `hash` goes by, where the request has it.
+    pub(super) key: Option<Key>,
+}
+
+/// A balancer with its settings.
+#[derive(Debug)]
+pub(crate) struct Balancer {
+    pub(crate) kind: &'static Kind,
+    /// Those of `hash`.
+    pub(crate) hash: Option<HashSettings>,
+}
+
+/// The settings of `hash`.
+#[derive(Debug)]
+pub(crate) struct HashSettings {
+    /// What is hashed.
+    pub(crate) by: By,
+    /// How much load an endpoint may have beside the mean.
+    pub(crate) bounded: Option<f64>,
 }
 
 /// A balancer by its name in a config.
@@ -28,16 +65,49 @@ pub(crate) struct Kind {
     pub(crate) name: &'static str,
     /// Whether it chooses by latency, which is measured only then.
     pub(crate) measures: bool,
-    pub(crate) make: fn(u64) -> Box<dyn Balance>,
+    /// Makes one for one core, given its settings and a seed for its random numbers.
+    pub(crate) make: fn(&Balancer, u64) -> Box<dyn Balance>,
 }
 
 /// Every balancer, by name.
 pub(crate) static KINDS: &[&Kind] =
-    &[&ewma::KIND, &least_requests::KIND, &p2c::KIND, &random::KIND, &round_robin::KIND];
+    &[&ewma::KIND, &hash::KIND, &least_requests::KIND, &p2c::KIND, &random::KIND, &round_robin::KIND];
 
 /// The balancer of that name.
 pub(crate) fn named(name: &str) -> Option<&'static Kind> {
     KINDS.iter().copied().find(|k| k.name == name)
+}
+
+impl Balancer {
+    pub(crate) fn make(&self, seed: u64) -> Box<dyn Balance> {
+        (self.kind.make)(self, seed)
+    }
+
+    /// How much load an endpoint may have beside the mean, where it is bounded: then the load of all is counted.
+    pub(crate) fn bound(&self) -> Option<f64> {
+        self.hash.as_ref()?.bounded
+    }
+}
+
+impl<'a> Candidates<'a> {
+    pub(super) const fn new(
+        endpoints: &'a [LocalEndpoint],
+        out: Option<&'a Excluded>,
+        tried: &'a Excluded,
+        key: Option<Key>,
+    ) -> Self {
+        Self { endpoints, out, tried, except: usize::MAX, key }
+    }
+
+    /// Whether an endpoint may be picked.
+    fn is_open(&self, index: usize) -> bool {
+        index != self.except && !self.tried.contains(index) && self.out.is_none_or(|out| !out.contains(index))
+    }
+
+    /// All but one.
+    const fn without(self, except: usize) -> Self {
+        Self { except, ..self }
+    }
 }
 
 /// xorshift64* (Vigna: An experimental exploration of Marsaglia's xorshift generators, scrambled, 2016): a few cycles,
@@ -63,13 +133,9 @@ impl Random {
     }
 }
 
-/// A random endpoint that is not excluded, in proportion to its weight.
-pub(crate) fn weighted(
-    random: &mut Random,
-    endpoints: &[LocalEndpoint],
-    excluded: &Excluded,
-) -> Option<usize> {
-    let open = || endpoints.iter().enumerate().filter(|(i, _)| !excluded.contains(*i));
+/// A random endpoint that is open, in proportion to its weight. Looks at all of them: for the rare case.
+pub(super) fn weighted(random: &mut Random, from: &Candidates<'_>) -> Option<usize> {
+    let open = || from.endpoints.iter().enumerate().filter(|(i, _)| from.is_open(*i));
     let total: u32 = open().map(|(_, e)| e.endpoint.weight).fold(0, u32::saturating_add);
     let mut at = random.below(total);
     for (i, e) in open() {
@@ -82,4 +148,55 @@ pub(crate) fn weighted(
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::testing::{balance, counts, endpoints, pick};
+    use super::*;
+
+    #[test]
+    fn nothing_is_picked_from_nothing() {
+        for kind in KINDS {
+            assert_eq!(pick(&mut *balance(kind.name, &[]), &[], &[]), None, "{}", kind.name);
+        }
+    }
+
+    #[test]
+    fn every_balancer_respects_weights_and_what_was_tried() {
+        let endpoints = endpoints(&[3, 1]);
+        for kind in KINDS {
+            let mut balance = balance(kind.name, &endpoints);
+            let counts = counts(&mut *balance, &endpoints, 4000);
+            // With nothing under way it is the idle one's turn, whatever it weighs.
+            if kind.name != "least_requests" {
+                assert!((2800..3200).contains(&counts[0]), "{}: {counts:?}", kind.name);
+            }
+            assert_eq!(pick(&mut *balance, &endpoints, &[0]), Some(1), "{}", kind.name);
+            assert_eq!(pick(&mut *balance, &endpoints, &[0, 1]), None, "{}", kind.name);
+            let (out, tried) = (Excluded::from_iter([1]), Excluded::default());
+            let from = Candidates::new(&endpoints, Some(&out), &tried, Key::new(7));
+            assert_eq!(balance.pick(&from), Some(0), "{}", kind.name);
+        }
+    }
+
+    #[test]
+    fn the_last_one_of_three_thousand_is_found() {
+        let endpoints = endpoints(&vec![1; 3000]);
+        let all_but_one: Vec<usize> = (0..2999).collect();
+        for kind in KINDS {
+            let mut balance = balance(kind.name, &endpoints);
+            assert_eq!(pick(&mut *balance, &endpoints, &all_but_one), Some(2999), "{}", kind.name);
+        }
+    }
+
+    /// Prints what a pick costs, where that is asked for: `make bench BENCH='--suite pick'`.
+    #[test]
+    fn cost_of_a_pick() {
+        if std::env::var_os("WEIR_BENCH_PICK").is_none() {
+            return;
+        }
+        for kind in KINDS {
+            for n in [3, 3000] {
+                println!("pick {} {n} {:.1}", kind.name, testing::nanoseconds(kind.name, n));
+            }
+        }
+    }
+}

@@ -3,26 +3,58 @@
 //! The default: nearly as even as asking all of them, at a cost that does not grow with their number, and without the herd
 //! that runs to whoever looks least busy (Mitzenmacher: The power of two choices in randomized load balancing, 2001).
 
-use super::{Balance, Kind, Random, weighted};
+use super::draw::Draw;
+use super::{Balance, Candidates, Kind, Random};
 use crate::upstream::endpoint::LocalEndpoint;
-use crate::upstream::excluded::Excluded;
 
 pub(super) static KIND: Kind =
-    Kind { name: "p2c", measures: false, make: |seed| Box::new(P2c(Random::new(seed))) };
+    Kind { name: "p2c", measures: false, make: |_, seed| Box::new(P2c::new(seed)) };
 
-struct P2c(Random);
+pub(super) struct P2c {
+    random: Random,
+    draw: Draw,
+}
+
+impl P2c {
+    pub(super) fn new(seed: u64) -> Self {
+        Self { random: Random::new(seed), draw: Draw::default() }
+    }
+}
 
 impl Balance for P2c {
-    fn pick(&mut self, endpoints: &[LocalEndpoint], excluded: &Excluded) -> Option<usize> {
-        let a = weighted(&mut self.0, endpoints, excluded)?;
-        let mut without_a = excluded.clone();
-        without_a.insert(a);
-        let Some(b) = weighted(&mut self.0, endpoints, &without_a) else { return Some(a) };
-        // Weights already decided how often each is drawn; the load is compared for equal shares of it.
-        let load = |i: usize| {
-            let e = &endpoints[i];
-            u64::from(e.active.get()) * u64::from(u32::MAX) / u64::from(e.endpoint.weight.max(1))
-        };
-        Some(if load(b) < load(a) { b } else { a })
+    fn pick(&mut self, from: &Candidates<'_>) -> Option<usize> {
+        let a = self.draw.draw(&mut self.random, from)?;
+        let Some(b) = self.draw.draw(&mut self.random, &from.without(a)) else { return Some(a) };
+        // Weights already decided how often each is drawn; the load is compared for equal shares of it, by
+        // multiplying crosswise instead of dividing.
+        let (one, other) = (&from.endpoints[a], &from.endpoints[b]);
+        let load_of_one = u64::from(one.active.get()) * u64::from(other.endpoint.weight);
+        let load_of_other = u64::from(other.active.get()) * u64::from(one.endpoint.weight);
+        Some(if load_of_other < load_of_one { b } else { a })
+    }
+
+    fn update(&mut self, endpoints: &[LocalEndpoint]) {
+        self.draw = Draw::new(endpoints);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::upstream::balance::testing::{balance, counts, endpoints};
+
+    #[test]
+    fn avoids_the_busy_one() {
+        let endpoints = endpoints(&[1, 1]);
+        endpoints[0].active.set(10);
+        assert_eq!(counts(&mut *balance("p2c", &endpoints), &endpoints, 100), [0, 100]);
+    }
+
+    #[test]
+    fn spreads_by_weight_while_nothing_is_under_way() {
+        let endpoints = endpoints(&[1, 2, 3, 4]);
+        let counts = counts(&mut *balance("p2c", &endpoints), &endpoints, 10_000);
+        for (n, expected) in counts.iter().zip([1000u32, 2000, 3000, 4000]) {
+            assert!(n.abs_diff(expected) < 300, "{counts:?}");
+        }
     }
 }
