@@ -420,14 +420,15 @@ fn merge_section(tree: &mut Node, key: Key, section: Node, diagnostics: &mut Dia
 
 /// Marks what must never be printed: credentials of consumers, and whatever stands under a telling name.
 fn mark_secrets(node: &mut Node, path: &str, top: bool) {
+    /// What is known of a consumer that is no credential.
+    const PUBLIC: &[&str] = &["allow_ips", "groups", "plan"];
     const TELLING: &[&str] = &["token", "password", "secret", "client_secret"];
     let in_consumer = path == "consumers";
     if let Value::Map(entries) = &mut node.value {
         for (key, child) in entries {
             if in_consumer {
                 if let Value::Map(settings) = &mut child.value {
-                    let credentials =
-                        settings.iter_mut().filter(|(k, _)| k.text != "plan" && k.text != "allow_ips");
+                    let credentials = settings.iter_mut().filter(|(k, _)| !PUBLIC.contains(&k.text.as_str()));
                     credentials.for_each(|(_, node)| mark_all(node));
                 } else {
                     mark_all(child);

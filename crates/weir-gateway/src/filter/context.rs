@@ -22,6 +22,8 @@ pub struct Consumer {
     pub name: String,
     /// Index of its plan among the plans of the snapshot.
     pub plan: Option<usize>,
+    /// What `acl` knows it by beside its name: `plan:NAME` and a `group:NAME` for each of its groups.
+    pub labels: Vec<String>,
     /// Networks it may call from; empty for anywhere.
     pub allow_ips: Vec<ipnet::IpNet>,
     /// Its credentials, under the name of the filter that reads them.

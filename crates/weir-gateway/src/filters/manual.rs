@@ -196,7 +196,9 @@ mod tests {
                 assert_eq!(name, kind.name);
                 let credentials =
                     ["jwt", "key_auth"].map(|filter| (filter.to_owned(), vec!["k".to_owned()])).into();
-                let consumer = Consumer { credentials, ..Consumer::default() };
+                let labels = ["plan:gold", "group:trial"].map(str::to_owned).to_vec();
+                let consumer =
+                    Consumer { name: "shop".to_owned(), labels, credentials, ..Consumer::default() };
                 let stand = Stand::new(kind, settings).path("/api/{rest*}");
                 stand.upstream("auth").consumer(consumer).build();
             }

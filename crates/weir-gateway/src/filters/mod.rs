@@ -4,12 +4,14 @@
 
 use crate::filter::FilterKind;
 
+mod acl;
 mod body_limit;
 mod circuit_breaker;
 mod concurrency;
 mod cors;
 mod forward_auth;
 mod headers;
+mod ip;
 mod jwt;
 mod key_auth;
 mod rate_limit;
@@ -41,12 +43,14 @@ pub mod prelude {
 
 /// Every kind of filter, by name.
 pub static KINDS: &[&FilterKind] = &[
+    &acl::KIND,
     &body_limit::KIND,
     &circuit_breaker::KIND,
     &concurrency::KIND,
     &cors::KIND,
     &forward_auth::KIND,
     &headers::KIND,
+    &ip::KIND,
     &jwt::KIND,
     &key_auth::KIND,
     &rate_limit::KIND,

@@ -260,6 +260,7 @@ fn copy(consumer: &Consumer) -> Consumer {
     Consumer {
         name: consumer.name.clone(),
         plan: consumer.plan,
+        labels: consumer.labels.clone(),
         allow_ips: consumer.allow_ips.clone(),
         credentials: consumer.credentials.clone(),
     }

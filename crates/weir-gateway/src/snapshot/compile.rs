@@ -237,6 +237,7 @@ impl Compiler<'_> {
         let consumers = self.config.consumers.iter().map(|(name, written)| Consumer {
             name: name.to_owned(),
             plan: written.plan.as_deref().and_then(plan_index),
+            labels: labels(written),
             allow_ips: written.allow_ips.iter().map(|n| n.0).collect(),
             credentials: written
                 .credentials
@@ -473,6 +474,12 @@ struct Filters<'a> {
     made: Vec<Arc<Instance>>,
     consumers: &'a Consumers,
     upstreams: &'a [String],
+}
+
+/// What a consumer is known by beside its name.
+fn labels(consumer: &schema::Consumer) -> Vec<String> {
+    let plan = consumer.plan.iter().map(|plan| format!("plan:{plan}"));
+    plan.chain(consumer.groups.iter().map(|group| format!("group:{group}"))).collect()
 }
 
 /// The header fields that routes are chosen by.

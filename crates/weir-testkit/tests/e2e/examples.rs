@@ -10,7 +10,8 @@ use tempfile::TempDir;
 use weir_testkit::{Authority, Client, Finished, Tls, Upstream, Weir, weir_command};
 
 use crate::cause::{
-    CIRCUIT_OPEN, CLIENT_CONCURRENCY, KEY_MISSING, KEY_UNKNOWN, RATE_LIMITED, TOKEN_CLAIMS, TOKEN_MISSING,
+    ACL_DENIED, CIRCUIT_OPEN, CLIENT_CONCURRENCY, KEY_MISSING, KEY_UNKNOWN, RATE_LIMITED, TOKEN_CLAIMS,
+    TOKEN_MISSING,
 };
 use crate::jwt::{Signer, in_an_hour};
 use crate::support::{OK, OK_BODY};
@@ -28,6 +29,7 @@ const EXAMPLES: &[&str] = &[
     "ten-lines.yaml",
     "tls.yaml",
     "websocket.yaml",
+    "who-may-call.yaml",
 ];
 
 /// The key that `${SHOP_KEY}` stands for.
@@ -213,6 +215,19 @@ fn jwt() {
     assert_eq!(orders.take_request().head.all("x-user"), ["ann"]);
     ask(&signer.token(&claims("openid"))).expect_cause(TOKEN_CLAIMS);
     weir.client().get("/orders/1").expect_cause(TOKEN_MISSING);
+}
+
+#[test]
+fn who_may_call() {
+    let upstream = Upstream::fixed(OK_BODY);
+    let weir = start("who-may-call.yaml", &[&upstream]);
+    let mut client = weir.client();
+    let mut ask = |path: &str, key: &str| {
+        client.ask(format!("GET {path} HTTP/1.1\r\nHost: weir.test\r\nX-Api-Key: {key}\r\n\r\n"))
+    };
+    ask("/orders/7", SHOP_KEY).expect_status(200);
+    ask("/orders/7", "trial-7f3a").expect_cause(ACL_DENIED);
+    ask("/internal/stats", "").expect_status(200);
 }
 
 #[test]

@@ -34,7 +34,8 @@ impl Checker<'_> {
     }
 
     fn unknown_credentials(&mut self, credentials: &Credentials) {
-        let known: Vec<&str> = self.credentials.iter().copied().chain(["plan", "allow_ips"]).collect();
+        let known: Vec<&str> =
+            self.credentials.iter().copied().chain(["plan", "groups", "allow_ips"]).collect();
         let message =
             format!("no filter `{}` knows consumers; expected {}", credentials.filter, known.join(", "));
         let near = nearest_name(&credentials.filter, known.iter().copied());

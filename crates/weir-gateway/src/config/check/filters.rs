@@ -41,9 +41,17 @@ impl<'a> Checker<'a> {
     fn filter_list(&mut self, global: &'a [FilterNode], own: &'a [FilterNode]) {
         self.twice(global, own);
         self.preflights(global, own);
+        let readers = self.credentials;
+        let names = |f: &FilterNode| readers.contains(&f.name.as_str()) || f.name == "any";
+        for (index, acl) in own.iter().enumerate().filter(|(_, filter)| filter.name == "acl") {
+            if !global.iter().chain(&own[..index]).any(names) {
+                let message = "no filter before this one names a consumer: whoever calls is anonymous";
+                let hint = format!("put {} before it", self.credentials.join(" or "));
+                self.warn(&acl.path, "no-consumer", message, hint);
+            }
+        }
         for (index, filter) in own.iter().enumerate().filter(|(_, filter)| filter.name == "rate_limit") {
             let by = filter.node.get("by").and_then(|node| node.as_text());
-            let names = |f: &FilterNode| self.credentials.contains(&f.name.as_str());
             if by != Some("consumer") || global.iter().chain(&own[..index]).any(names) {
                 continue;
             }

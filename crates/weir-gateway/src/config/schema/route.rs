@@ -116,6 +116,8 @@ pub struct RouteTimeouts {
 pub struct Consumer {
     /// Name of the plan whose filters apply to this consumer. Default none.
     pub plan: Option<String>,
+    /// Groups that this consumer belongs to, for `acl`. Default none.
+    pub groups: Vec<String>,
     /// Networks from which this consumer may call. Default: any.
     pub allow_ips: Vec<Network>,
     /// Everything else: credentials under the name of their filter.
@@ -264,6 +266,7 @@ impl<'de> Deserialize<'de> for Consumer {
                 while let Some(key) = map.next_key::<String>()? {
                     match key.as_str() {
                         "allow_ips" => consumer.allow_ips = map.next_value()?,
+                        "groups" => consumer.groups = map.next_value()?,
                         "plan" => consumer.plan = Some(map.next_value()?),
                         _ => {
                             let de::Raw { node, path } = map.next_value()?;
@@ -293,6 +296,11 @@ impl JsonSchema for Consumer {
                 "plan": {
                     "type": "string",
                     "description": "Name of the plan whose filters apply to this consumer. Default none.",
+                },
+                "groups": {
+                    "type": "array",
+                    "items": { "type": "string" },
+                    "description": "Groups that this consumer belongs to, for the filter acl. Default none.",
                 },
                 "allow_ips": {
                     "type": "array",
