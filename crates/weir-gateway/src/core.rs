@@ -184,7 +184,7 @@ pub(crate) static LIMITS: &[(&str, &[&str])] = &[
     ("connections", &["connection_limit"]),
     ("header_bytes", &["header_too_large"]),
     ("headers", &["too_many_headers"]),
-    ("rate", &["rate_limited"]),
+    ("rate", &["quota_exceeded", "rate_limited"]),
     ("target_bytes", &["target_too_long"]),
     ("upstream_connections", &["pending_timeout"]),
     ("upstream_pending", &["pending_limit"]),

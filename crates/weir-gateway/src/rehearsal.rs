@@ -187,7 +187,9 @@ impl Rehearsal {
             if name_of(filter) == Some("rate_limit") {
                 tree::set(filter, "rate_limit.requests", RATE);
                 tree::set_text(filter, "rate_limit.per", "1s");
-                tree::remove(filter, "rate_limit.burst");
+                for key in ["burst", "limits", "store", "without_store", "strict", "lease"] {
+                    tree::remove(filter, &format!("rate_limit.{key}"));
+                }
                 raised.push(path);
             }
         }

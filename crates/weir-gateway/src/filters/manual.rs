@@ -141,8 +141,10 @@ fn type_of(root: &Value, value: &Value) -> String {
         Some("integer") => "number".to_owned(),
         Some("boolean") => "`true`, `false`".to_owned(),
         Some("array") => {
-            format!("list of {}s", value.get("items").map_or_else(String::new, |i| type_of(root, i)))
+            let items = value.get("items").map_or_else(String::new, |i| type_of(root, i));
+            if items == "settings" { format!("list of {items}") } else { format!("list of {items}s") }
         }
+        Some("object") if value.get("properties").is_some() => "settings".to_owned(),
         Some("object") => "map of names to texts".to_owned(),
         other => other.unwrap_or_default().to_owned(),
     }

@@ -39,6 +39,7 @@ pub(crate) const NO_ROUTE: Cause = (404, "no_route");
 pub(crate) const OUT_OF_DESCRIPTORS: Cause = (503, "out_of_descriptors");
 pub(crate) const PENDING_LIMIT: Cause = (503, "pending_limit");
 pub(crate) const PENDING_TIMEOUT: Cause = (503, "pending_timeout");
+pub(crate) const QUOTA_EXCEEDED: Cause = (429, "quota_exceeded");
 pub(crate) const RATE_LIMITED: Cause = (429, "rate_limited");
 pub(crate) const TOKEN_CLAIMS: Cause = (403, "token_claims");
 pub(crate) const TOKEN_EXPIRED: Cause = (401, "token_expired");

@@ -2,7 +2,7 @@
 
 use weir_testkit::{Response, Upstream, Weir, eventually};
 
-use crate::cause::{BODY_TOO_LARGE, KEY_MISSING, KEY_UNKNOWN, RATE_LIMITED};
+use crate::cause::{BODY_TOO_LARGE, KEY_MISSING, KEY_UNKNOWN, QUOTA_EXCEEDED, RATE_LIMITED};
 use crate::support::{OK, OK_BODY, WEB};
 
 /// A gateway with these filters on its only route, and more top-level config.
@@ -74,6 +74,34 @@ fn key_auth() {
     with(&weir, "apikey: wrong\r\n").expect_cause(KEY_UNKNOWN);
     assert_eq!(upstream.connections(), 0);
     with(&weir, "apikey: the-key\r\n").expect_status(200);
+}
+
+#[test]
+fn several_limits_costs_and_quotas() {
+    let upstream = Upstream::script(|conn| {
+        while conn.next_request().is_some() {
+            if conn.try_send("HTTP/1.1 200 OK\r\nX-Cost: 3\r\nContent-Length: 0\r\n\r\n").is_err() {
+                return;
+            }
+        }
+    });
+    let limits = "limits: [ { requests: 100, per: 1h }, { requests: 4, per: day } ]";
+    let weir = filtered(
+        &upstream,
+        &format!("{{ rate_limit: {{ {limits}, cost: \"header:x-cost\", by: \"{{path}}\" }} }}"),
+        "",
+    );
+    let first = with(&weir, "");
+    first.expect_status(200).expect_no_header("x-cost");
+    assert_eq!(first.head.all("ratelimit-policy"), ["\"default\";q=100;w=3600", "\"default-2\";q=4;w=86400"]);
+    assert!(
+        first.head.all("ratelimit")[1].starts_with("\"default-2\";r=1;t="),
+        "{:?}",
+        first.head.all("ratelimit")
+    );
+    with(&weir, "").expect_status(200);
+    with(&weir, "").expect_cause(QUOTA_EXCEEDED);
+    weir.client().get("/other").expect_status(200);
 }
 
 /// WSGI, CGI, PHP and Rack read `_` as `-`: what a route answers for has no second spelling.

@@ -2,7 +2,7 @@
 
 use super::{Checker, is_field_value, is_token};
 use crate::config::diagnostic::nearest_name;
-use crate::config::node::Value;
+use crate::config::node::{Node, Value};
 use crate::config::schema::{EscapedSlashes, Pairs, Respond, Route};
 use crate::config::units::Duration;
 
@@ -239,12 +239,15 @@ impl Checker<'_> {
 
     /// A limiter that lets through more in a second than the upstream has room for protects nothing.
     fn limiter_above_pool(&mut self, route: &Route) {
-        for filter in route.filters.iter().filter(|filter| filter.name == "rate_limit") {
-            let requests = filter.node.get("requests").and_then(|node| node.as_text()?.parse::<f64>().ok());
-            let per = filter.node.get("per").and_then(|node| node.as_text()?.parse::<Duration>().ok());
-            let (Some(requests), Some(per)) = (requests, per.or(Some(Duration::from_secs(1)))) else {
-                continue;
-            };
+        let limits = route.filters.iter().filter(|filter| filter.name == "rate_limit").flat_map(|filter| {
+            let several = filter.node.get("limits").map(Node::elements).unwrap_or_default();
+            std::iter::once(&filter.node).chain(several).map(|limit| (&filter.path, limit))
+        });
+        for (path, limit) in limits {
+            let requests = limit.get("requests").and_then(|node| node.as_text()?.parse::<f64>().ok());
+            // A quota of a day or month has no rate.
+            let per = limit.get("per").and_then(|node| node.as_text()?.parse::<Duration>().ok());
+            let (Some(requests), Some(per)) = (requests, per) else { continue };
             let rate = requests / per.get().as_secs_f64().max(f64::MIN_POSITIVE);
             let shares = route.upstream.iter().flat_map(|split| &split.0);
             for share in shares {
@@ -257,7 +260,7 @@ impl Checker<'_> {
                         "{rate:.0} requests a second are let through, but the upstream has room for {room} at once"
                     );
                     let hint = format!("lower it, or raise upstreams.{}.limits.connections", share.upstream);
-                    self.warn(&filter.path, "limiter-above-pool", message, hint);
+                    self.warn(path, "limiter-above-pool", message, hint);
                 }
             }
         }

@@ -8,11 +8,14 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// A point in time: sixteenths of a nanosecond since the process began. Enough for 36 years, and fine enough for the
-/// interval of 99,999 requests a second to be right to six digits.
+/// A point in time: sixteenths of a nanosecond since [`ORIGIN`] before the process began. Enough for 36 years, and fine enough
+/// for the interval of 99,999 requests a second to be right to six digits.
 pub(super) type Time = u64;
 
 pub(super) const SECOND: Time = 16 * 1_000_000_000;
+
+/// What the clock shows when the process begins: 40 days, so that the beginning of its month is a time too.
+pub(super) const ORIGIN: Time = 40 * 86_400 * SECOND;
 
 /// A time before every other: the TAT of a key that was never seen.
 pub(super) const NEVER: Time = 0;
@@ -20,11 +23,11 @@ pub(super) const NEVER: Time = 0;
 /// Longest time that a full burst may take to come back. 2^62 sixteenths: sums with any `Time` stay below 2^64.
 const WINDOW_MAX: u128 = 1 << 62;
 
-/// Now. The first clock read of the process is 1, so that `NEVER` is before it.
+/// Now.
 pub(super) fn now() -> Time {
     static START: LazyLock<Instant> = LazyLock::new(Instant::now);
     let nanos = u64::try_from(START.elapsed().as_nanos()).unwrap_or(u64::MAX);
-    nanos.saturating_mul(16).saturating_add(1)
+    nanos.saturating_mul(16).saturating_add(ORIGIN)
 }
 
 /// How fast, and how much at once.
@@ -34,7 +37,12 @@ pub(super) struct Rate {
     pub(super) interval: Time,
     /// Time that a full burst takes to come back.
     pub(super) window: Time,
+    /// What a request takes of the window: the interval times its cost.
+    pub(super) amount: Time,
 }
+
+/// The most that costs told afterwards can take, in windows: longer than that nobody is kept waiting.
+const DEBT_WINDOWS: u64 = 10;
 
 /// What became of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,18 +61,37 @@ impl Rate {
         if interval < 16 || burst == 0 {
             return None;
         }
-        Some(Self { interval: u64::try_from(interval).ok()?, window: u64::try_from(window).ok()? })
+        let interval = u64::try_from(interval).ok()?;
+        Some(Self { interval, window: u64::try_from(window).ok()?, amount: interval })
+    }
+
+    /// So many in each of some spans of time. What is used comes back when the next one begins: see `calendar`.
+    pub(super) fn quota(requests: u32, shortest: Duration) -> Self {
+        let interval = shortest.as_nanos() * 16 / u128::from(requests.max(1));
+        let interval = u64::try_from(interval).unwrap_or(1).max(1);
+        Self { interval, window: interval.saturating_mul(requests.max(1).into()), amount: interval }
+    }
+
+    /// The same for requests that cost more.
+    pub(super) fn costing(self, cost: u32) -> Self {
+        Self { amount: self.interval.saturating_mul(cost.into()), ..self }
     }
 
     /// Decides for a cell whose TAT is `tat`; `Ok` holds the new TAT.
     pub(super) fn decide(&self, tat: Time, now: Time) -> Result<(Time, Decision), Decision> {
         let from = tat.max(now);
-        let next = from.saturating_add(self.interval);
+        let next = from.saturating_add(self.amount);
         let used = next - now;
         if used <= self.window {
             return Ok((next, Decision::Allowed { used }));
         }
         Err(Decision::Denied { used: from - now, wait: used - self.window })
+    }
+
+    /// The TAT after `amount` more was taken, whether it fits or not.
+    pub(super) fn forced(&self, tat: Time, now: Time, amount: Time) -> Time {
+        let most = now.saturating_add(self.window.saturating_mul(DEBT_WINDOWS));
+        tat.max(now).saturating_add(amount).min(tat.max(most))
     }
 
     /// Requests that fit into what is left of the window.
@@ -89,6 +116,19 @@ impl Cell {
     /// How far the TAT lies ahead.
     pub(super) fn debt(&self, now: Time) -> Time {
         self.0.load(Relaxed).saturating_sub(now)
+    }
+
+    /// Gives back what a request was charged.
+    pub(super) fn refund(&self, amount: Time) {
+        let less = |tat: Time| Some(tat.saturating_sub(amount));
+        let _ = self.0.fetch_update(Relaxed, Relaxed, less); // it always wants a new value
+    }
+
+    /// Takes more, whether it fits or not; how much of the window is then taken.
+    pub(super) fn force(&self, rate: &Rate, amount: Time, now: Time) -> Time {
+        let more = |tat: Time| Some(rate.forced(tat, now, amount));
+        let before = self.0.fetch_update(Relaxed, Relaxed, more).unwrap_or_default();
+        rate.forced(before, now, amount) - now
     }
 
     /// Charges one request. Exact however many cores do so at once: the new TAT is written only over the very one it was

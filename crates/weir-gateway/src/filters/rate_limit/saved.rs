@@ -3,10 +3,13 @@
 //! ```text
 //!   saved at (ns since 1970) │ route's debt │ table: shared seed, own seed, n × (key, debt) │ n × (name, debt) of consumers
 //! ```
+//! A quota is saved as at the beginning of its day or month, so that its debts count on in the same one and in no other.
+//!
 //! All numbers are 64 bits, big-endian. A *debt* is how far a TAT lies ahead of the moment of saving: clocks that begin
 //! with a process mean nothing to the next one. Keys travel as hashes, and with them the seeds that they were made with.
 
 use super::State;
+use super::calendar::Calendar;
 use super::gcra::{self, Cell, Time};
 use super::table::{Seeds, Table};
 use std::collections::HashMap;
@@ -23,12 +26,22 @@ fn wall_clock() -> u64 {
 }
 
 pub(super) fn save(state: &State) -> Vec<u8> {
-    save_at(state, gcra::now(), wall_clock())
+    let (now, wall) = clocks(state.calendar.as_ref());
+    save_at(state, now, wall)
+}
+
+/// The moment that debts are counted from, on the clock of this process and on the wall's.
+fn clocks(calendar: Option<&Calendar>) -> (Time, u64) {
+    match calendar {
+        Some(calendar) => (calendar.span(gcra::now()).0, calendar.began().saturating_mul(1_000_000_000)),
+        None => (gcra::now(), wall_clock()),
+    }
 }
 
 /// `None` where it was not written by [`save`], or the table's seeds cannot be taken over.
-pub(super) fn load(saved: &[u8], keys: u32) -> Option<State> {
-    load_at(saved, keys, gcra::now(), wall_clock())
+pub(super) fn load(saved: &[u8], keys: u32, calendar: Option<Calendar>) -> Option<State> {
+    let (now, wall) = clocks(calendar.as_ref());
+    Some(State { calendar, ..load_at(saved, keys, now, wall)? })
 }
 
 fn save_at(state: &State, now: Time, wall: u64) -> Vec<u8> {
@@ -81,7 +94,7 @@ fn load_at(saved: &[u8], keys: u32, now: Time, wall: u64) -> Option<State> {
     }
     let known = consumers.iter().map(|(name, cell)| (name.clone(), Arc::downgrade(cell))).collect();
     let inherited = Mutex::new(consumers.into_values().collect());
-    rest.is_empty().then(|| State { route, table, consumers: Mutex::new(known), inherited })
+    rest.is_empty().then(|| State { calendar: None, route, table, consumers: Mutex::new(known), inherited })
 }
 
 fn number(rest: &mut &[u8]) -> Option<u64> {
@@ -106,7 +119,7 @@ mod tests {
     #[test]
     fn debts_travel_and_shrink_on_the_way() {
         let rate = Rate::new(10, Duration::from_secs(10), 10).unwrap();
-        let old = State::new(64);
+        let old = State::new(64, None);
         let consumers: Arc<[Consumer]> = [Consumer { name: "shop".into(), ..Consumer::default() }].into();
         let of_consumers = old.cells_of(&consumers);
         let key = old.table.key((b'h', b"tenant".as_slice()));
@@ -133,7 +146,7 @@ mod tests {
 
     #[test]
     fn what_is_cut_short_or_goes_on_is_refused() {
-        let old = State::new(64);
+        let old = State::new(64, None);
         let rate = Rate::new(1, Duration::from_secs(1), 1).unwrap();
         old.table.charge(old.table.key(1), &rate, NOW);
         let saved = save_at(&old, NOW, 0);

@@ -153,6 +153,28 @@ impl Table {
         Decision::Allowed { used: rate.interval }
     }
 
+    /// Gives back what a request of `key` was charged.
+    pub(super) fn refund(&self, key: Key, amount: Time) {
+        if let Some(slot) = self.bucket(key).find(key) {
+            slot.change(key, |tat| tat.saturating_sub(amount));
+        }
+    }
+
+    /// Takes more, whether it fits or not; how much of the window is then taken.
+    pub(super) fn force(&self, key: Key, rate: &Rate, amount: Time, now: Time) -> Time {
+        let bucket = self.bucket(key);
+        let forced = |slot: &Slot| slot.change(key, |tat| rate.forced(tat, now, amount));
+        let known = bucket.find(key).and_then(forced);
+        known
+            .or_else(|| {
+                // Its slot was needed for another key: it gets one again, with one request that is part of the amount.
+                self.charge(key, rate, now);
+                let rest = amount.saturating_sub(rate.amount);
+                bucket.find(key)?.change(key, |tat| rate.forced(tat, now, rest))
+            })
+            .map_or(0, |tat| tat.saturating_sub(now))
+    }
+
     fn bucket(&self, key: Key) -> &Bucket {
         // The high bits choose, by multiplication instead of division (Lemire: Fast random integer generation in an
         // interval, 2019).
@@ -254,6 +276,20 @@ impl Bucket {
 // === impl Slot ===
 
 impl Slot {
+    /// Changes the key's TAT; what it then is, or `None` if the slot is another's now.
+    fn change(&self, key: Key, to: impl Fn(Time) -> Time) -> Option<Time> {
+        loop {
+            let tat = self.tat.load(Acquire);
+            if self.key.load(Acquire) != key.0 {
+                return None;
+            }
+            let next = to(tat);
+            if self.tat.compare_exchange_weak(tat, next, Release, Relaxed).is_ok() {
+                return Some(next);
+            }
+        }
+    }
+
     fn charge(&self, key: Key, rate: &Rate, now: Time) -> Result<Decision, Moved> {
         loop {
             // In this order: if the slot is still the key's after its TAT was read, the TAT was the key's, and the swap

@@ -1,6 +1,8 @@
 //! Limits against a brute-force oracle, in settings, across cores and across reloads.
 
 use super::super::testing::Stand;
+use super::gcra::Rate;
+use super::table::Key;
 use super::*;
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -364,8 +366,8 @@ async fn counters_survive_a_reload() {
 fn the_resolved_settings_are_complete() {
     let settings = burst_of(json!({ "requests": 5, "per": "60s" })).build().settings;
     let expected = json!({
-        "requests": 5, "per": "1m", "burst": 5, "by": "consumer", "ipv6_prefix": 64, "keys": 65536, "headers": true,
-        "name": null
+        "requests": 5, "per": "1m", "burst": 5, "by": "consumer", "cost": 1, "ipv6_prefix": 64, "keys": 65536,
+        "headers": true, "name": null
     });
     assert_eq!(settings, expected);
 }
@@ -386,8 +388,140 @@ fn mistakes() {
         (json!({ "requests": 1, "per": "1s", "keys": 1 }), "65536"),
         (json!({ "requests": 1, "per": "1s", "name": "a\"b" }), "letters"),
         (json!({ "requests": 1, "per": "1s", "limit": 1 }), "unknown field"),
+        (json!({ "requests": 1, "per": "week" }), "day or month"),
+        (json!({ "requests": 1, "per": "day", "burst": 5 }), "quota has no burst"),
+        (json!({ "requests": 3, "per": "1s", "cost": 4 }), "at most 3"),
+        (json!({ "requests": 3, "per": "1s", "cost": 0 }), "header:NAME"),
+        (json!({ "requests": 3, "per": "1s", "cost": "x-cost" }), "header:NAME"),
+        (json!({ "limits": [] }), "limits nothing"),
+        (json!({ "requests": 1, "per": "1s", "limits": [{ "requests": 1, "per": "1s" }] }), "two places"),
+        (
+            json!({ "limits": [{ "requests": 1, "per": "1s", "name": "a" }, { "requests": 1, "per": "day", "name": "a" }] }),
+            "called `a`",
+        ),
+        (json!({ "limits": [{ "requests": 1, "per": "1s" }], "burst": 2 }), "into the list"),
+        (json!({ "requests": 1, "per": "1s", "by": "{usr}" }), "no placeholder"),
     ] {
         let mistakes = burst_of(settings.clone()).mistakes();
         assert!(mistakes[0].contains(expected), "{settings}: {mistakes:#?}");
     }
+}
+
+// === Several limits, costs, quotas ===
+
+#[tokio::test]
+async fn several_limits_take_all_or_nothing() {
+    let limits = json!([{ "requests": 3, "per": "1h", "name": "few" }, { "requests": 100, "per": "day" }]);
+    let running = burst_of(json!({ "limits": limits, "by": "address" })).build();
+    let mut exchange = running.request("GET /").await;
+    let response = exchange.expect_continue().response("200");
+    let policies: Vec<_> = response.head.headers.get_all("ratelimit-policy").collect();
+    assert_eq!(policies, [&b"\"few\";q=3;w=3600"[..], b"\"default-2\";q=100;w=86400"]);
+    let left = |response: &super::super::testing::Response| {
+        let all = response.head.headers.get_all("ratelimit");
+        all.map(|v| String::from_utf8_lossy(v).split(';').nth(1).unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(left(&response), ["r=2", "r=99"]);
+    for _ in 0..2 {
+        assert!(passes(&running, "GET /").await);
+    }
+    for _ in 0..10 {
+        let mut refused = running.request("GET /").await;
+        refused
+            .expect_status(429)
+            .expect_cause(&RATE_LIMITED)
+            .expect_header("ratelimit-policy", "\"few\";q=3;w=3600");
+    }
+    // What was refused took nothing of the other limit either.
+    let daily = &json!([{ "requests": 3, "per": "1h" }, { "requests": 4, "per": "month", "name": "m" }]);
+    let running = burst_of(json!({ "limits": daily, "by": "address", "cost": 2 })).build();
+    assert!(passes(&running, "GET /").await);
+    for _ in 0..5 {
+        running.request("GET /").await.expect_cause(&RATE_LIMITED);
+    }
+    let spot = running.from("192.0.2.200").request("GET /").await.response("200");
+    assert_eq!(left(&spot), ["r=1", "r=2"]);
+}
+
+#[tokio::test]
+async fn costs_are_taken_at_once_or_afterwards() {
+    let running = burst_of(json!({ "requests": 10, "per": "1h", "cost": 4 })).build();
+    running.request("GET /").await.response("200").expect_header("ratelimit", "\"default\";r=6;t=1440");
+    assert!(passes(&running, "GET /").await);
+    let mut refused = running.request("GET /").await;
+    refused.expect_status(429).expect_header("retry-after", "720"); // two more must come back
+
+    for by in ["address", "route"] {
+        let running =
+            burst_of(json!({ "requests": 10, "per": "1h", "cost": "header:x-cost", "by": by })).build();
+        let told = async |fields: &str| {
+            let mut exchange = running.request("GET /").await;
+            let response = exchange.expect_continue().response(&format!("200\n{fields}"));
+            response.expect_no_header("x-cost");
+            let limit = response.head.headers.get_str("ratelimit").unwrap().to_vec();
+            String::from_utf8(limit).unwrap().split(';').nth(1).unwrap().to_owned()
+        };
+        assert_eq!(told("X-Cost: 3").await, "r=7");
+        assert_eq!(told("x-cost: 0").await, "r=7", "it gives its one back");
+        assert_eq!(told("x-cost: nonsense").await, "r=6");
+        assert_eq!(told("").await, "r=5");
+        assert_eq!(told("x-cost: 8").await, "r=0", "more than there is");
+        let mut refused = running.request("GET /").await;
+        refused.expect_status(429).expect_header("retry-after", "1440"); // 13 of 10 are taken, one must fit
+        assert_eq!(refused.header("ratelimit"), ["\"default\";r=0;t=4680"]);
+    }
+}
+
+#[test]
+fn a_debt_has_an_end() {
+    let rate = rate(10, SECOND, 10);
+    let cell = Cell::default();
+    assert_eq!(cell.force(&rate, u64::MAX / 4, 5 * SECOND), 10 * SECOND);
+    let table = Table::new(8);
+    let key = table.key("a");
+    assert_eq!(table.force(key, &rate, u64::MAX / 4, 5 * SECOND), 10 * SECOND);
+}
+
+#[test]
+fn a_key_that_lost_its_slot_pays_all_the_same() {
+    let rate = rate(10, SECOND, 10);
+    let table = Table::new(8);
+    let key = table.key("slow");
+    assert_eq!(table.force(key, &rate, 5 * rate.interval, SECOND), 5 * rate.interval);
+    table.refund(table.key("nobody"), rate.interval);
+}
+
+#[test]
+fn a_quota_comes_back_with_its_span_and_not_before() {
+    let quota = Rate::quota(5, std::time::Duration::from_secs(86_400));
+    let (day, cell, table) = (86_400 * SECOND, Cell::default(), Table::new(8));
+    let key = table.key("a");
+    for begins in [40 * day, 41 * day, 42 * day] {
+        for nth in 0..9 {
+            assert_eq!(allowed(cell.charge(&quota, begins)), nth < 5, "{nth}");
+            assert_eq!(allowed(table.charge(key, &quota, begins)), nth < 5, "{nth}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn quotas_have_a_cause_of_their_own() {
+    for (per, window) in [("day", ";w=86400"), ("month", "")] {
+        let running = burst_of(json!({ "requests": 1, "per": per })).build();
+        assert!(passes(&running, "GET /").await);
+        let mut refused = running.request("GET /").await;
+        refused.expect_status(429).expect_cause(&QUOTA_EXCEEDED);
+        refused.expect_header("ratelimit-policy", &format!("\"default\";q=1{window}"));
+        let seconds: u64 = refused.header("retry-after")[0].parse().unwrap();
+        assert!((1..=31 * 86_400).contains(&seconds), "{seconds}");
+    }
+}
+
+#[tokio::test]
+async fn texts_with_placeholders_tell_clients_apart() {
+    let running = burst_of(json!({ "requests": 1, "per": "1h", "by": "{client} {path}" })).build();
+    assert!(passes(&running, "GET /a").await);
+    assert!(!passes(&running, "GET /a?b").await);
+    assert!(passes(&running, "GET /b").await);
+    assert!(passes(&running.from("192.0.2.9"), "GET /a").await);
 }

@@ -4,7 +4,6 @@ use super::template::{Escape, Template, Values};
 use crate::filter::{Build, Cx, RequestHead};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use smallvec::SmallVec;
 use std::net::{IpAddr, Ipv6Addr};
 use weir_h1::FieldName;
 
@@ -49,7 +48,7 @@ pub(in crate::filters) enum Counted<'a> {
 #[derive(Clone, Debug, Hash, PartialEq, Eq)]
 pub(in crate::filters) enum Key<'a> {
     Header(&'a [u8]),
-    Made(SmallVec<[u8; 64]>),
+    Made(Vec<u8>),
     Route(&'a str),
     V4(u32),
     V6(u128),
@@ -154,7 +153,7 @@ impl Who {
             Compiled::Template(template) => {
                 let mut made = Vec::new();
                 template.render(&Values::of(head, cx), Escape::Nothing, &mut made);
-                Counted::Key(Key::Made(SmallVec::from_vec(made)))
+                Counted::Key(Key::Made(made))
             }
         }
     }
