@@ -1,5 +1,5 @@
-//! weir-gateway's reader of tokens, made here of its own files: so it stays what needs no key and no socket. A token has one
-//! spelling, and says what it says by one reading only.
+//! weir-gateway's readers of tokens and structured fields, made here of their own files: so they stay what needs no key and no
+//! socket. A token has one spelling, and says what it says by one reading only; a structured field has one form.
 
 #![allow(dead_code)] // what settings and keys use
 
@@ -11,6 +11,8 @@ mod base64;
 mod json;
 #[path = "../../crates/weir-gateway/src/filters/shared/jose/token.rs"]
 mod jws;
+#[path = "../../crates/weir-gateway/src/filters/shared/sfv.rs"]
+mod sfv;
 
 use serde_json::Value;
 
@@ -35,4 +37,20 @@ pub fn token(data: &[u8]) {
         let payload = token.payload().expect("it was read");
         assert_eq!(serde_json::from_slice::<Value>(&payload).ok(), Some(Value::Object(claims)));
     }
+}
+
+/// A dictionary: what is read of it, written and read again, is the same.
+pub fn structured_field(data: &[u8]) {
+    let Some(members) = sfv::dictionary(data) else { return };
+    let mut text = String::new();
+    for (name, member) in &members {
+        text.push_str(if text.is_empty() { "" } else { ", " });
+        text.push_str(name);
+        text.push('=');
+        match member {
+            sfv::Member::Item(item) => sfv::write_item(item, &mut text),
+            sfv::Member::List(items, parameters) => sfv::write_list(items, parameters, &mut text),
+        }
+    }
+    assert_eq!(sfv::dictionary(text.as_bytes()), Some(members), "{text}");
 }

@@ -18,6 +18,7 @@ pub static TARGETS: &[Target] = &[
     ("h1_response", h1::response),
     ("h2_client", h2::client),
     ("h2_server", h2::server),
+    ("structured_field", filters::structured_field),
     ("token", filters::token),
 ];
 

@@ -96,6 +96,10 @@ pub struct Attempt<'a> {
     pub endpoint: &'a str,
     /// 1 for the first attempt of the exchange.
     pub number: u32,
+    /// The Host that the endpoint gets, where it is not that of the head. Known where the attempt begins.
+    pub host: Option<&'a str>,
+    /// Whether it goes there by TLS. Known where the attempt begins.
+    pub tls: bool,
 }
 
 /// How an attempt ended.

@@ -168,6 +168,19 @@ impl ForwardingFields<'_> {
     }
 }
 
+/// The Host that an endpoint gets; `None` for the head's own.
+pub(crate) fn host_for<'a>(
+    head: &RequestHead,
+    host: &'a HostPolicy,
+    endpoint: &'a Endpoint,
+) -> Option<&'a str> {
+    match host {
+        HostPolicy::Preserve if !head.authority().is_empty() => None,
+        HostPolicy::Preserve | HostPolicy::Endpoint => Some(&*endpoint.authority),
+        HostPolicy::Literal(text) => Some(&**text),
+    }
+}
+
 /// Writes the head of a request as it goes to an endpoint.
 pub(crate) fn write_head(
     head: &mut RequestHead,
@@ -185,12 +198,7 @@ pub(crate) fn write_head(
         out.extend_from_slice(query);
     }
     out.extend_from_slice(b" HTTP/1.1\r\n");
-    let host = match host {
-        HostPolicy::Preserve if !head.authority().is_empty() => None,
-        HostPolicy::Preserve | HostPolicy::Endpoint => Some(&*endpoint.authority),
-        HostPolicy::Literal(text) => Some(&**text),
-    };
-    if let Some(host) = host {
+    if let Some(host) = host_for(head, host, endpoint) {
         head.headers.remove_known(Known::Host);
         let _ = write!(out, "host: {host}\r\n"); // into a Vec
     } else if head.headers.get_known(Known::Host).is_none() {

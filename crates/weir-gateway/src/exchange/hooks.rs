@@ -7,6 +7,7 @@ use super::{Exchange, Phase, Stop, unless_gone};
 use crate::core::Local;
 use crate::error::{self, Cause};
 use crate::filter::{self, Answer, Body, BodyUse, Cx, Flow, Hooks, Piece, Refusal, Waiting};
+use crate::forward;
 use crate::respond::{self, LocalResponse};
 use crate::snapshot::Snapshot;
 use crate::upstream::{LocalEndpoint, LocalUpstream};
@@ -160,7 +161,9 @@ impl Exchange<'_> {
             if cx.attempt.is_none() {
                 cx.attempt = Some((Instant::now(), number, Arc::clone(name), Arc::clone(label)));
             }
-            let attempt = filter::Attempt { upstream: name, endpoint: label, number };
+            let host = forward::host_for(&self.head, &upstream.spec.host, &at.endpoint);
+            let tls = upstream.spec.tls.is_some();
+            let attempt = filter::Attempt { upstream: name, endpoint: label, number, host, tls };
             let checked = filters[index as usize].filter.on_attempt(&mut self.head, &attempt, cx);
             if let Err(refusal) = checked {
                 self.attempt_ends(0, Some(refusal.cause));
@@ -174,7 +177,8 @@ impl Exchange<'_> {
     pub(super) fn attempt_ends(&mut self, status: u16, cause: Option<&'static Cause>) {
         let Some(cx) = &mut self.cx else { return };
         let Some((began, number, upstream, endpoint)) = cx.attempt.take() else { return };
-        let attempt = filter::Attempt { upstream: &upstream, endpoint: &endpoint, number };
+        let attempt =
+            filter::Attempt { upstream: &upstream, endpoint: &endpoint, number, host: None, tls: false };
         let end = filter::AttemptEnd { attempt, status, cause, took: began.elapsed() };
         let filters = &self.local.snapshot.filters;
         for &index in self.ran.iter().rev().filter(|&&f| filters[f as usize].hooks.has(Hooks::ATTEMPT)) {

@@ -196,8 +196,9 @@ mod tests {
             for filter in filters {
                 let (name, settings) = filter.into_iter().next().unwrap();
                 assert_eq!(name, kind.name);
-                let credentials =
-                    ["jwt", "key_auth"].map(|filter| (filter.to_owned(), vec!["k".to_owned()])).into();
+                let signs = r#"{"key_id":"k","algorithm":"hmac-sha256","key":"a secret of thirty-two bytes or more"}"#;
+                let keys = [("jwt", "k"), ("key_auth", "k"), ("signature_auth", signs)];
+                let credentials = keys.map(|(filter, key)| (filter.to_owned(), vec![key.to_owned()])).into();
                 let labels = ["plan:gold", "group:trial"].map(str::to_owned).to_vec();
                 let consumer =
                     Consumer { name: "shop".to_owned(), labels, credentials, ..Consumer::default() };

@@ -19,6 +19,8 @@ mod redirect;
 mod request_id;
 mod rewrite;
 mod security_headers;
+mod sign;
+mod signature_auth;
 mod timeout;
 
 pub mod manual;
@@ -58,6 +60,8 @@ pub static KINDS: &[&FilterKind] = &[
     &request_id::KIND,
     &rewrite::KIND,
     &security_headers::KIND,
+    &sign::KIND,
+    &signature_auth::KIND,
     &timeout::KIND,
 ];
 

@@ -405,13 +405,13 @@ impl Exchange {
     /// # Errors
     /// The refusal of the filter.
     pub fn attempt(&mut self, upstream: &str) -> HookResult {
-        let attempt = Attempt { upstream, endpoint: "192.0.2.200:80", number: 1 };
+        let attempt = Attempt { upstream, endpoint: "192.0.2.200:80", number: 1, host: None, tls: false };
         self.filter.on_attempt(&mut self.head, &attempt, &mut self.cx)
     }
 
     /// Ends it with a status, or with the cause for which there was none.
     pub fn attempt_end(&mut self, upstream: &str, ends: Result<u16, &'static Cause>, took: Duration) {
-        let attempt = Attempt { upstream, endpoint: "192.0.2.200:80", number: 1 };
+        let attempt = Attempt { upstream, endpoint: "192.0.2.200:80", number: 1, host: None, tls: false };
         let (status, cause) = (ends.unwrap_or(0), ends.err());
         self.filter.on_attempt_end(&AttemptEnd { attempt, status, cause, took }, &mut self.cx);
     }
@@ -426,6 +426,15 @@ impl Exchange {
             Ok(()) => Ok(piece.data().to_vec()),
             Err(refusal) => Err(refusal.cause),
         }
+    }
+
+    /// Begins an attempt of which more than the upstream is told.
+    ///
+    /// # Errors
+    /// The cause of the refusal.
+    pub fn attempt_as(&mut self, attempt: &Attempt<'_>) -> Result<(), &'static Cause> {
+        let begun = self.filter.on_attempt(&mut self.head, attempt, &mut self.cx);
+        begun.map_err(|refusal| refusal.cause)
     }
 
     /// Passes a response: `200`, or a status and fields in lines that end in `\n`.

@@ -242,10 +242,7 @@ impl Compiler<'_> {
             credentials: written
                 .credentials
                 .iter()
-                .map(|c| {
-                    let texts = c.node.elements().iter().filter_map(|n| n.as_text().map(str::to_owned));
-                    (c.filter.clone(), texts.collect())
-                })
+                .map(|c| (c.filter.clone(), c.node.elements().iter().filter_map(credential).collect()))
                 .collect(),
         });
         consumers.collect()
@@ -450,6 +447,16 @@ impl Compiler<'_> {
         }
         Some(Fixed { status: written.status, headers, body: written.body.clone().into() })
     }
+}
+
+/// A credential as its filter gets it: a text as it is, a map as JSON.
+fn credential(node: &Node) -> Option<String> {
+    if let Some(text) = node.as_text() {
+        return Some(text.to_owned());
+    }
+    // What is wrong with it is told by its filter, which knows what it expects.
+    let map: Option<serde_json::Value> = crate::config::de::read(node, "", &mut Diagnostics::default());
+    map.map(|map| map.to_string())
 }
 
 /// Whether a conflict only follows from what was told already: the same value is wrong, or a `match` was not understood and

@@ -10,10 +10,11 @@ use tempfile::TempDir;
 use weir_testkit::{Authority, Client, Finished, Tls, Upstream, Weir, weir_command};
 
 use crate::cause::{
-    ACL_DENIED, CIRCUIT_OPEN, CLIENT_CONCURRENCY, KEY_MISSING, KEY_UNKNOWN, RATE_LIMITED, TOKEN_CLAIMS,
-    TOKEN_MISSING,
+    ACL_DENIED, CIRCUIT_OPEN, CLIENT_CONCURRENCY, KEY_MISSING, KEY_UNKNOWN, RATE_LIMITED, SIGNATURE_MISSING,
+    TOKEN_CLAIMS, TOKEN_MISSING,
 };
 use crate::jwt::{Signer, in_an_hour};
+use crate::signature::Signing;
 use crate::support::{OK, OK_BODY};
 use crate::upgrade::tunnel_to;
 
@@ -26,6 +27,7 @@ const EXAMPLES: &[&str] = &[
     "jwt.yaml",
     "protect.yaml",
     "rewrite-redirect.yaml",
+    "signatures.yaml",
     "ten-lines.yaml",
     "tls.yaml",
     "websocket.yaml",
@@ -244,6 +246,28 @@ fn rewrite_and_redirect() {
     assert_eq!((request.header("x-edge"), request.header("x-debug")), (Some("weir"), None));
     let moved = client.get("/old/page");
     moved.expect_status(308).expect_header("location", "https://archive.example.com/old/page");
+}
+
+#[test]
+fn signatures() {
+    let (orders, ledger) = (Upstream::fixed(OK_BODY), Upstream::fixed(OK_BODY));
+    let key = Signing::new("shop-2026");
+    let yaml = example("signatures.yaml");
+    let (before, rest) = yaml.split_once("-----BEGIN").unwrap();
+    let (_, after) = rest.split_once("-----END PUBLIC KEY-----\n").unwrap();
+    let pem = key.public_pem().trim().replace('\n', "\n          ");
+    let weir = start_text(&format!("{before}{pem}\n{after}"), &[&orders, &ledger]);
+    let mut client = weir.client();
+    client.ask(key.request("POST", "weir.test", "/orders/1?a=b", b"hello")).expect_status(200);
+    assert_eq!(orders.take_request().body.bytes, b"hello");
+    client.get("/orders/1").expect_cause(SIGNATURE_MISSING);
+    client.get("/ledger/1").expect_status(200);
+    let head = ledger.take_request().head;
+    let input = head.header("signature-input").unwrap();
+    assert!(
+        input.starts_with("sig=(\"@method\" \"@target-uri\");created=") && input.contains("keyid=\"weir\""),
+        "{input}"
+    );
 }
 
 #[test]

@@ -39,6 +39,7 @@ mod real;
 mod reload;
 mod retry;
 mod sending;
+mod signature;
 mod tell;
 mod timeouts;
 mod tls;

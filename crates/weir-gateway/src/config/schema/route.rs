@@ -317,6 +317,20 @@ impl JsonSchema for Consumer {
                     "items": { "type": "string" },
                     "description": "Keys of this consumer: `${VAR}`, `sha256:` and 64 hex digits, or literal (`check` warns).",
                 },
+                "signature_auth": {
+                    "type": "array",
+                    "items": {
+                        "type": "object",
+                        "properties": {
+                            "key_id": { "type": "string", "description": "The name that signatures call it by." },
+                            "algorithm": { "type": "string", "description": "Its algorithm, such as ed25519." },
+                            "key": { "type": "string", "description": "The public key in PEM, or the secret for hmac-sha256." },
+                        },
+                        "required": ["key_id", "algorithm", "key"],
+                        "additionalProperties": false,
+                    },
+                    "description": "Keys of this consumer for the filter signature_auth: `key_id`, `algorithm` and `key`.",
+                },
             },
         })
     }

@@ -1,16 +1,20 @@
 //! What several filters share. Nothing here is a filter.
 //!
-//! `by` is who is counted, `cookies` reads and removes cookies, `jose` reads and verifies signed tokens, `template` is a text
-//! with `{placeholders}`, `query` reads and edits query strings.
+//! `by` is who is counted, `cookies` reads and removes cookies, `jose` reads and verifies signed tokens, `sfv` reads structured
+//! fields, `signature` says what a signature of a request covers, `template` is a text with `{placeholders}`, `query` reads and
+//! edits query strings.
 
 pub(super) mod by;
 pub(super) mod cookies;
 pub(super) mod jose;
 pub(super) mod query;
+pub(super) mod sfv;
+pub(super) mod signature;
 pub(super) mod template;
 
 use crate::filter::{Build, HeaderName};
 use weir_h1::Known;
+use weir_wire::base64; // named here once, because `fuzz/` makes `sfv` of its own file
 
 /// Refuses header names that decide where a message ends, belong to one connection, or have a better place. Tells
 /// whether the name may be used.

@@ -1,9 +1,9 @@
 //! Keys that verify tokens: from a JWKS (RFC 7517 §5), PEM, or a single JWK.
 
 use super::algorithm::Algorithm;
-use super::base64;
 use super::json;
 use super::key::Key;
+use super::pem::blocks;
 use super::token::Token;
 use serde_json::{Map, Value};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -66,7 +66,7 @@ impl KeySet {
     /// When there is no key in it that can be used.
     pub(in crate::filters) fn read(bytes: &[u8], secrets: Secrets) -> Result<(Self, Vec<String>), String> {
         if bytes.trim_ascii_start().starts_with(b"-----BEGIN") {
-            let keys = pem(bytes)?;
+            let keys = read_pem(bytes)?;
             return bounded(keys).map(|keys| (Self::new(keys), Vec::new()));
         }
         let map = json::object(bytes).ok_or("it is neither PEM nor a JSON object with `keys`")?;
@@ -97,6 +97,11 @@ impl KeySet {
             return Err(format!("it has no key that verifies signatures{why}"));
         }
         Ok((Self::new(keys), left_out))
+    }
+
+    /// The key of a set that has no other.
+    pub(in crate::filters) fn into_only(mut self) -> Option<Key> {
+        if self.keys.len() == 1 { self.keys.pop() } else { None }
     }
 
     /// Whether one of its keys is for this algorithm.
@@ -141,15 +146,12 @@ fn bounded<T>(keys: Vec<T>) -> Result<Vec<T>, String> {
     }
 }
 
-/// The public keys of a PEM text (RFC 7468).
-fn pem(bytes: &[u8]) -> Result<Vec<Key>, String> {
-    let text = std::str::from_utf8(bytes).map_err(|_| "it is no text")?;
+/// The public keys of a PEM text.
+fn read_pem(bytes: &[u8]) -> Result<Vec<Key>, String> {
     let mut keys = Vec::new();
-    for block in text.split("-----BEGIN ").skip(1) {
-        let (label, rest) = block.split_once("-----").ok_or("a PEM block has no end")?;
-        let (body, _) = rest.split_once(&format!("-----END {label}-----")).ok_or("a PEM block has no end")?;
+    for (label, der) in blocks(bytes)? {
         match label {
-            "PUBLIC KEY" | "RSA PUBLIC KEY" => {}
+            "PUBLIC KEY" | "RSA PUBLIC KEY" => keys.push(Key::from_der(&der)?),
             "CERTIFICATE" => {
                 return Err(
                     "it is a certificate; expected its public key: openssl x509 -in FILE -pubkey -noout"
@@ -163,16 +165,13 @@ fn pem(bytes: &[u8]) -> Result<Vec<Key>, String> {
             }
             label => return Err(format!("it holds a {label}; expected a PUBLIC KEY")),
         }
-        let digits: Vec<u8> = body.bytes().filter(|b| !b.is_ascii_whitespace()).collect();
-        let der = base64::decode(&digits).ok_or("a PEM block is no base64")?;
-        keys.push(Key::from_der(&der)?);
     }
     Ok(keys)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::token;
+    use super::super::{base64, token};
     use super::*;
     use serde_json::json;
 

@@ -3,7 +3,7 @@
 //!
 //! `token` takes a compact token apart and knows bytes only, so it is fuzzed; `json` reads JSON without repeated names;
 //! `algorithm` names the algorithms; `key` is a key and its verification by aws-lc-rs; `key_set` is several of them, from a
-//! JWKS or PEM; `remote` keeps those of a URL fresh.
+//! JWKS or PEM; `pem` reads the latter; `remote` keeps those of a URL fresh.
 //!
 //! Invariant: a key is bound to the algorithms of its own type when it is read, so no token can have a public key taken
 //! for a secret.
@@ -12,6 +12,7 @@ pub(in crate::filters) mod algorithm;
 mod json;
 pub(in crate::filters) mod key;
 pub(in crate::filters) mod key_set;
+pub(in crate::filters) mod pem;
 pub(in crate::filters) mod remote;
 pub(in crate::filters) mod token;
 #[cfg(test)]
