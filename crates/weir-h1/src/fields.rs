@@ -15,9 +15,12 @@ pub struct Fields {
     pub(crate) base: Vec<u8>,
     pub(crate) entries: Vec<Entry>,
     arena: Vec<u8>,
-    /// The known names among the entries, dropped ones too, as bits.
+    /// The known names among the entries, dropped ones too, as bits; and [`UNDERSCORE`].
     seen: u32,
 }
+
+/// Some name may have a `_`. No known name has this bit.
+const UNDERSCORE: u32 = 1 << 31;
 
 /// A field of which all is known beforehand but the end of its value: checked once, looked up once, appended in one copy.
 #[derive(Clone, Debug)]
@@ -26,6 +29,7 @@ pub struct Prepared {
     text: Vec<u8>,
     name_len: usize,
     known: Known,
+    underscore: bool,
 }
 
 /// A value that may not be emitted: it holds CR, LF, NUL or another control byte (RFC 9110 §5.5), or is over 64 KiB.
@@ -149,7 +153,8 @@ impl Fields {
         self.arena.extend_from_slice(end);
         let name = Text { at, len: field.name_len as u32 };
         let value = Text { at: at + name.len, len: (begin + end.len()) as u32 };
-        self.add(Entry { name, value, known: field.known, clean: false, dropped: false });
+        let entry = Entry { name, value, known: field.known, clean: false, dropped: false };
+        self.add(entry, field.underscore);
         Ok(())
     }
 
@@ -166,7 +171,9 @@ impl Fields {
     /// for fields that decide something here and go on to an upstream that may read another one in their place. Tells
     /// whether there was one.
     pub fn remove_twins(&mut self, names: &NameSet) -> bool {
-        !names.is_empty() && self.remove_where(|n, _| names.has_twin(n))
+        // Of a name without `_` only one with it is a twin: nearly no request has one.
+        let possible = names.has_underscore() || self.seen & UNDERSCORE != 0;
+        possible && !names.is_empty() && self.remove_where(|n, _| names.has_twin(n))
     }
 
     /// Removes every field of a known name; tells whether there was one.
@@ -226,8 +233,9 @@ impl Fields {
 
     /// Adds an entry. Which known names there are is kept in one word, so that asking for one that is not there, as almost
     /// every question of the gateway does, is a bit test and no walk.
-    pub(crate) fn add(&mut self, entry: Entry) {
-        self.seen |= entry.known.bit();
+    /// `underscore`: its name may have a `_`.
+    pub(crate) fn add(&mut self, entry: Entry, underscore: bool) {
+        self.seen |= entry.known.bit() | if underscore { UNDERSCORE } else { 0 };
         self.entries.push(entry);
     }
 
@@ -276,8 +284,9 @@ impl Fields {
     }
 
     pub(crate) fn push(&mut self, name: &[u8], value: &[u8]) {
+        let underscore = name.contains(&b'_');
         let (name, value, known) = (self.keep(name), self.keep(value), Known::of(name));
-        self.add(Entry { name, value, known, clean: false, dropped: false });
+        self.add(Entry { name, value, known, clean: false, dropped: false }, underscore);
     }
 
     fn live(&self) -> impl Iterator<Item = &Entry> {
@@ -298,7 +307,8 @@ impl Prepared {
     pub fn new(name: &FieldName, value_begin: &[u8]) -> Result<Self, InvalidValue> {
         check(value_begin)?;
         let name = name.as_str().as_bytes();
-        Ok(Self { text: [name, value_begin].concat(), name_len: name.len(), known: Known::of(name) })
+        let (known, underscore) = (Known::of(name), name.contains(&b'_'));
+        Ok(Self { text: [name, value_begin].concat(), name_len: name.len(), known, underscore })
     }
 
     /// What each value begins with.

@@ -113,9 +113,19 @@ impl Known {
 /// Whether two names become one variable in CGI and what follows it (WSGI, PHP, Rack): `-` and `_` are one there, as are
 /// upper and lower case (RFC 3875 §4.1.18).
 pub(crate) fn reads_as(a: &[u8], b: &[u8]) -> bool {
-    let one = |b: u8| if b == b'_' { b'-' } else { b.to_ascii_lowercase() };
-    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| one(*a) == one(*b))
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| READ_AS[*a as usize] == READ_AS[*b as usize])
 }
+
+/// What a byte of a name becomes there.
+static READ_AS: [u8; 256] = {
+    let mut table = [0; 256];
+    let mut i = 0;
+    while i < 256 {
+        table[i] = if i as u8 == b'_' { b'-' } else { (i as u8).to_ascii_lowercase() };
+        i += 1;
+    }
+    table
+};
 
 /// A valid field name from a config or a program, kept as written and compared without regard to case.
 #[derive(Clone)]
@@ -179,6 +189,7 @@ pub struct NameSet {
     names: Box<[FieldName]>,
     /// A bit for each length modulo 64: most fields of a message are told apart by it.
     lengths: u64,
+    underscore: bool,
 }
 
 impl NameSet {
@@ -186,12 +197,18 @@ impl NameSet {
     pub fn new(names: impl IntoIterator<Item = FieldName>) -> Self {
         let names: Box<[FieldName]> = names.into_iter().collect();
         let lengths = names.iter().fold(0, |bits, name| bits | Self::bit(name.as_str().len()));
-        Self { names, lengths }
+        let underscore = names.iter().any(|name| name.as_str().contains('_'));
+        Self { names, lengths, underscore }
     }
 
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.names.is_empty()
+    }
+
+    /// Whether one of these has a `_`.
+    pub(crate) const fn has_underscore(&self) -> bool {
+        self.underscore
     }
 
     /// Whether a server may read `name` as one of these.

@@ -154,7 +154,7 @@ impl<'a> Cursor<'a> {
 
     /// Moves behind a token; returns the byte that ends it.
     pub(crate) fn skip_token(&mut self) -> Result<u8, Stop> {
-        self.at = end_of_token(self.bytes, self.at);
+        (self.at, _) = end_of_token(self.bytes, self.at);
         self.peek()
     }
 
@@ -191,8 +191,13 @@ impl<'a> Cursor<'a> {
     }
 
     pub(crate) const fn text(&self, from: usize) -> Text {
+        Self::text_of(from, self.at)
+    }
+
+    /// The bytes between two places.
+    pub(crate) const fn text_of(from: usize, to: usize) -> Text {
         // Both fit: `attempt` shows no byte beyond HEAD_BYTES_MOST.
-        Text { at: from as u32, len: (self.at - from) as u32 }
+        Text { at: from as u32, len: (to - from) as u32 }
     }
 
     pub(crate) fn slice(&self, t: Text) -> &'a [u8] {

@@ -9,7 +9,8 @@ const ONES: u64 = u64::MAX / 255;
 const HIGHS: u64 = ONES * 0x80;
 
 /// Where the token that begins at `at` ends: at the first byte that may not stand in one, or at the end of the bytes.
-pub(crate) fn end_of_token(bytes: &[u8], mut at: usize) -> usize {
+/// And whether it is known to be of letters and hyphens alone.
+pub(crate) fn end_of_token(bytes: &[u8], mut at: usize) -> (usize, bool) {
     while let Some(word) = word_at(bytes, at) {
         let other = !letters_and_hyphens(word) & HIGHS;
         if other != 0 {
@@ -19,10 +20,11 @@ pub(crate) fn end_of_token(bytes: &[u8], mut at: usize) -> usize {
         at += 8;
     }
     // Digits and the rarer marks of a token are looked at one by one.
+    let seen = at;
     while bytes.get(at).is_some_and(|&b| is_token(b)) {
         at += 1;
     }
-    at
+    (at, at == seen)
 }
 
 /// Where the value that begins at `at` ends: at the first control byte that is no tab, or at the end of the bytes.
@@ -48,7 +50,11 @@ pub(crate) fn end_of_value(bytes: &[u8], mut at: usize) -> usize {
 }
 
 fn word_at(bytes: &[u8], at: usize) -> Option<u64> {
-    Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk::<8>()?))
+    Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
+}
+
+const fn first_mark(marks: u64) -> usize {
+    marks.trailing_zeros() as usize / 8
 }
 
 /// The high bit of each byte that is a letter or a hyphen. No sum or difference leaves its byte.
@@ -59,10 +65,6 @@ const fn letters_and_hyphens(word: u64) -> u64 {
     let beyond_z = lower + ONES * (0x7f - b'z' as u64);
     let hyphen = HIGHS - (low ^ (ONES * b'-' as u64));
     ((from_a & !beyond_z) | hyphen) & !word
-}
-
-const fn first_mark(marks: u64) -> usize {
-    marks.trailing_zeros() as usize / 8
 }
 
 #[cfg(test)]
@@ -84,11 +86,13 @@ mod tests {
     fn a_token_ends_at_the_first_byte_that_is_none_of_it() {
         each_byte(|bytes, place, byte| {
             let expected = if is_token(byte) { bytes.len() } else { place };
-            assert_eq!(end_of_token(bytes, 0), expected, "byte {byte:#x} at {place}");
-            assert_eq!(end_of_token(bytes, place + 1), bytes.len());
+            let (end, plain) = end_of_token(bytes, 0);
+            assert_eq!(end, expected, "byte {byte:#x} at {place}");
+            assert!(!plain || !bytes[..end].contains(&b'_'), "byte {byte:#x} at {place}");
+            assert_eq!(end_of_token(bytes, place + 1).0, bytes.len());
         });
-        assert_eq!(end_of_token(b"", 0), 0);
-        assert_eq!(end_of_token(b"a", 9), 9);
+        assert_eq!(end_of_token(b"", 0), (0, true));
+        assert_eq!(end_of_token(b"content-length: 10", 0), (14, true));
     }
 
     #[test]

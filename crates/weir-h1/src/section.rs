@@ -7,6 +7,7 @@ use crate::fields::{Entry, Fields, Text};
 use crate::head::{Common, Connection, Version};
 use crate::name::Known;
 use crate::parse::{Cursor, Limits, Stop};
+use crate::scan::{end_of_token, end_of_value};
 
 /// What the fields of a head said, beside what `Common` keeps.
 #[derive(Default)]
@@ -30,11 +31,11 @@ pub(crate) fn fields(
 ) -> Result<Found, Stop> {
     let mut found = Found::default();
     loop {
-        if c.peek()? == b'\r' {
+        if c.bytes.get(c.at) == Some(&b'\r') {
             c.line_end()?;
             break;
         }
-        let mut entry = field_line(c)?;
+        let (mut entry, plain) = field_line(c)?;
         if out.entries.len() >= limits.fields {
             return Err(c.broken(Kind::TooManyFields));
         }
@@ -43,7 +44,7 @@ pub(crate) fn fields(
             entry.dropped =
                 found.read(entry.known, entry.value, c.slice(entry.value), common).map_err(refused)?;
         }
-        out.add(entry);
+        out.add(entry, !plain);
     }
     // §6.1 and §6.3: a message that says both, or that says chunked in HTTP/1.0, was made to be read in two ways.
     if common.chunked && (common.content_length.is_some() || common.version == Version::Http10) {
@@ -123,32 +124,53 @@ impl Found {
     }
 }
 
-/// One field line: `name ":" OWS value OWS CRLF` (§5).
-fn field_line(c: &mut Cursor<'_>) -> Result<Entry, Stop> {
-    let start = c.at;
-    let end = c.skip_token()?;
-    let name = c.text(start);
-    match end {
-        b':' if name.len > 0 => c.at += 1,
-        b' ' | b'\t' if name.len == 0 => return Err(c.broken(Kind::Fold)),
-        b'\n' => return Err(c.broken(Kind::LineEnd)),
-        _ => return Err(c.broken(Kind::FieldName)),
+/// One field line: `name ":" OWS value OWS CRLF` (§5). And whether its name has but letters and hyphens.
+fn field_line(c: &mut Cursor<'_>) -> Result<(Entry, bool), Stop> {
+    let (bytes, start) = (c.bytes, c.at);
+    let (colon, plain) = end_of_token(bytes, start);
+    if colon == start || bytes.get(colon) != Some(&b':') {
+        return Err(no_name(c, colon));
     }
-    let colon = c.at;
-    while matches!(c.peek()?, b' ' | b'\t') {
-        c.at += 1;
+    let mut first = colon + 1;
+    while matches!(bytes.get(first), Some(b' ' | b'\t')) {
+        first += 1;
     }
-    let first = c.at;
-    c.skip_value()?;
-    let raw = c.text(first);
-    c.line_end()?;
-    let mut value = raw;
-    while value.len > 0 && matches!(c.bytes.get((value.at + value.len) as usize - 1), Some(b' ' | b'\t')) {
-        value.len -= 1;
+    let end = end_of_value(bytes, first);
+    if bytes.get(end..end + 2) != Some(b"\r\n") {
+        return Err(no_end(c, end));
     }
-    let clean = first == colon + 1 && c.bytes.get(colon) == Some(&b' ') && value.len == raw.len;
+    let mut last = end;
+    while last > first && matches!(bytes.get(last - 1), Some(b' ' | b'\t')) {
+        last -= 1;
+    }
+    c.at = end + 2;
+    let name = Cursor::text_of(start, colon);
+    let clean = first == colon + 2 && last == end && bytes.get(colon + 1) == Some(&b' ');
     let known = Known::of(c.slice(name));
-    Ok(Entry { name, value, known, clean, dropped: false })
+    Ok((Entry { name, value: Cursor::text_of(first, last), known, clean, dropped: false }, plain))
+}
+
+/// Why there is no name at the beginning of a line, or none yet.
+#[cold]
+fn no_name(c: &mut Cursor<'_>, end: usize) -> Stop {
+    let empty = c.at == end;
+    c.at = end;
+    match c.peek() {
+        Err(more) => more,
+        Ok(b' ' | b'\t') if empty => c.broken(Kind::Fold),
+        Ok(b'\n') => c.broken(Kind::LineEnd),
+        Ok(_) => c.broken(Kind::FieldName),
+    }
+}
+
+/// Why a value does not end as it must, or not yet.
+#[cold]
+fn no_end(c: &mut Cursor<'_>, end: usize) -> Stop {
+    c.at = end;
+    match c.skip_value().and_then(|()| c.line_end()) {
+        Err(stop) => stop,
+        Ok(()) => Stop::More, // it does
+    }
 }
 
 /// §6.2: `1*DIGIT`, at most 2^63 - 1, and without zeros in front: some read `010` as eight, some compare lengths as text.
