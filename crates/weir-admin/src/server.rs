@@ -12,11 +12,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use weir_telemetry::log;
-use weir_wire::listen::{self, Address, BoundSocket, Listener};
-use weir_wire::{Peer, Stream};
+use weir_wire::Peer;
+use weir_wire::listen::{self, Accepted, Address, BoundSocket, Listener};
 
 /// Most connections at one time. A further one takes the place of the oldest that has no request under way, so that idle
 /// ones can not keep a probe out. Worst case 64 × (16 KiB + one answer).
@@ -58,23 +59,6 @@ pub(crate) enum SocketFile {
     /// Another process listens on it.
     Keep,
     Remove,
-}
-
-/// What was accepted, without the streams that stay with their thread.
-enum Accepted {
-    Tcp(tokio::net::TcpStream),
-    Unix(tokio::net::UnixStream),
-    Other,
-}
-
-impl Accepted {
-    fn of(stream: Stream) -> Self {
-        match stream {
-            Stream::Tcp(stream) => Self::Tcp(stream),
-            Stream::Unix(stream) => Self::Unix(stream),
-            Stream::H2(_) | Stream::Tls(_) => Self::Other,
-        }
-    }
 }
 
 /// A connection that may have to make room for another.
@@ -153,7 +137,7 @@ async fn accept(listener: Arc<Listener>, api: Arc<Api>, mut closing: watch::Rece
             biased;
             _ = closing.wait_for(|closing| *closing) => return connections,
             Some(_) = connections.join_next() => continue,
-            accepted = listener.accept() => accepted.map(|(stream, peer)| (Accepted::of(stream), peer)),
+            accepted = listener.accept() => accepted,
         };
         let (stream, peer) = match accepted {
             Ok(accepted) => accepted,
@@ -173,9 +157,14 @@ async fn accept(listener: Arc<Listener>, api: Arc<Api>, mut closing: watch::Rece
         let busy = Arc::new(AtomicBool::new(false));
         let (api, closing, working) = (Arc::clone(&api), closing.clone(), Arc::clone(&busy));
         let task = match stream {
-            Accepted::Tcp(stream) => connections.spawn(connection(stream, peer, api, working, closing)),
+            Accepted::Tcp(stream) => match TcpStream::from_std(stream) {
+                Ok(stream) => connections.spawn(connection(stream, peer, api, working, closing)),
+                Err(e) => {
+                    log::debug("admin accept failed", &[("error", &e)]);
+                    continue;
+                }
+            },
             Accepted::Unix(stream) => connections.spawn(connection(stream, peer, api, working, closing)),
-            Accepted::Other => continue, // a listener accepts cleartext
         };
         held.push_back(Held { task, busy });
     }

@@ -21,7 +21,7 @@ use tokio::sync::mpsc;
 use weir_h1::{RequestHead, ResponseHead};
 use weir_telemetry::{AccessLog, CoreCells, ListenerCells, RouteCells, Telemetry};
 use weir_wire::listen::{Address, BoundSocket};
-use weir_wire::{Peer, Stream};
+use weir_wire::{Peer, Sockets};
 
 /// What other threads tell a core.
 pub(crate) enum Message {
@@ -101,6 +101,7 @@ pub(crate) struct Parts {
     pub(crate) shared: Arc<Shared>,
     pub(crate) siblings: Vec<mpsc::UnboundedSender<Message>>,
     pub(crate) seed: u64,
+    pub(crate) sockets: Rc<Sockets>,
     /// What it is for its filters.
     pub(crate) handle: fn(&Weak<Core>) -> CoreHandle,
 }
@@ -111,6 +112,8 @@ pub(crate) struct Core {
     pub(crate) cells: Arc<CoreCells>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) siblings: Vec<mpsc::UnboundedSender<Message>>,
+    /// Its client connections by TCP.
+    pub(crate) sockets: Rc<Sockets>,
     /// Whether this core drains, and how.
     pub(crate) leaving: Cell<Option<Leaving>>,
     pub(crate) access_log: RefCell<Option<AccessLog>>,
@@ -205,7 +208,7 @@ const KEPT_BYTES: usize = 32 * 1024;
 
 impl Core {
     pub(crate) fn new(parts: Parts, telemetry: &Arc<Telemetry>, snapshot: Arc<Snapshot>) -> Rc<Self> {
-        let Parts { index, shared, siblings, seed, handle } = parts;
+        let Parts { index, shared, siblings, seed, sockets, handle } = parts;
         let mut random = Random::new(seed);
         let core = Rc::new_cyclic(|core| Self {
             index,
@@ -214,6 +217,7 @@ impl Core {
             cells: telemetry.core(index),
             shared,
             siblings,
+            sockets,
             leaving: Cell::new(None),
             access_log: RefCell::new(None),
             random: RefCell::new(random),
@@ -488,13 +492,5 @@ pub(crate) struct Waiting(Rc<ConnectionHandle>);
 impl Drop for Waiting {
     fn drop(&mut self) {
         self.0.waiting.set(0);
-    }
-}
-
-/// A stream that goes to another core: taken from this runtime.
-pub(crate) fn detach(stream: Stream) -> Option<std::net::TcpStream> {
-    match stream {
-        Stream::Tcp(s) => s.into_std().ok(),
-        Stream::H2(_) | Stream::Tls(_) | Stream::Unix(_) => None,
     }
 }

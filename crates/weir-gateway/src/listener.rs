@@ -2,7 +2,7 @@
 
 use crate::call;
 use crate::connection;
-use crate::core::{Core, LocalListener, Message, Parts, Shared, detach};
+use crate::core::{Core, LocalListener, Message, Parts, Shared};
 use crate::snapshot::Snapshot;
 use std::cell::RefCell;
 use std::io;
@@ -15,8 +15,8 @@ use std::time::Duration;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::{Notify, mpsc};
 use weir_telemetry::{Telemetry, log};
-use weir_wire::listen::{Address, BoundSocket, Listener};
-use weir_wire::{Peer, Stream};
+use weir_wire::listen::{Accepted, Address, BoundSocket, Listener};
+use weir_wire::{Peer, Poller, Stream};
 
 /// What a core begins with.
 pub(crate) struct Start {
@@ -65,8 +65,18 @@ pub(crate) fn spawn(start: Start) -> io::Result<JoinHandle<()>> {
 
 async fn run(start: Start) {
     let Start { index, telemetry, shared, siblings, mut mailbox, snapshot, seed } = start;
-    let parts = Parts { index, shared, siblings, seed, handle: call::handle };
+    let failed = |e: io::Error| log::error("a core cannot watch its clients", &[("error", &e)]);
+    let poller = match Poller::new() {
+        Ok(poller) => poller,
+        Err(e) => return failed(e),
+    };
+    let parts = Parts { index, shared, siblings, seed, sockets: poller.sockets(), handle: call::handle };
     let core = Core::new(parts, &telemetry, snapshot);
+    drop(tokio::task::spawn_local(async move {
+        if let Err(e) = poller.run().await {
+            failed(e);
+        }
+    }));
     let doors = Doors::default();
     let mut ticks = 0u32;
     let mut tick = tokio::time::interval(TICK);
@@ -206,17 +216,17 @@ async fn accept(core: Rc<Core>, address: Address, listener: Rc<Listener>, bell: 
 }
 
 /// Serves a new connection here, or on the core that has the fewest.
-fn admit(core: &Rc<Core>, listener: &Rc<LocalListener>, stream: Stream, peer: Peer) {
+fn admit(core: &Rc<Core>, listener: &Rc<LocalListener>, accepted: Accepted, peer: Peer) {
     core.shared.arrive();
-    // Every core accepts from the one queue of a Unix socket: there is nothing to even out.
-    let lightest = if matches!(stream, Stream::Tcp(_)) { lighter(core) } else { None };
-    let Some(lightest) = lightest else { return serve(core, listener, stream, peer) };
-    let listener = listener.spec.address.clone();
-    let sent = detach(stream).is_some_and(|stream| {
-        core.siblings[lightest].send(Message::Accepted { stream, peer, listener }).is_ok()
-    });
-    if !sent {
-        core.shared.arrived(); // closed: the system refused, or the whole process ends
+    match (accepted, lighter(core)) {
+        (Accepted::Tcp(stream), Some(lightest)) => {
+            let listener = listener.spec.address.clone();
+            if core.siblings[lightest].send(Message::Accepted { stream, peer, listener }).is_err() {
+                core.shared.arrived(); // closed: the whole process ends
+            }
+        }
+        // Every core accepts from the one queue of a Unix socket: there is nothing to even out.
+        (accepted, _) => serve(core, listener, accepted, peer),
     }
 }
 
@@ -234,16 +244,21 @@ fn lighter(core: &Core) -> Option<usize> {
 }
 
 fn take_over(core: &Rc<Core>, stream: std::net::TcpStream, peer: Peer, address: &Address) {
-    let local = core.local();
-    if let (Ok(stream), Some(listener)) = (tokio::net::TcpStream::from_std(stream), local.listener(address)) {
-        serve(core, listener, Stream::Tcp(stream), peer);
-    } else {
-        core.shared.arrived();
+    match core.local().listener(address) {
+        Some(listener) => serve(core, listener, Accepted::Tcp(stream), peer),
+        None => core.shared.arrived(),
     }
 }
 
 /// Serves one that has [arrived](Shared::arrive): its task counts it from its first poll on.
-fn serve(core: &Rc<Core>, listener: &Rc<LocalListener>, stream: Stream, peer: Peer) {
+fn serve(core: &Rc<Core>, listener: &Rc<LocalListener>, accepted: Accepted, peer: Peer) {
+    let stream = match accepted {
+        Accepted::Tcp(socket) => core.sockets.add(socket).map(Stream::Polled),
+        Accepted::Unix(socket) => Ok(Stream::Unix(socket)),
+    };
+    let Ok(stream) = stream else {
+        return core.shared.arrived(); // closed: the system cannot watch one more
+    };
     // Boxed here: on its way to where the runtime keeps it a task is copied several times, all its kilobytes.
     let serving = Box::pin(connection::serve(Rc::clone(core), Rc::clone(listener), stream, peer));
     drop(tokio::task::spawn_local(serving));

@@ -1,6 +1,9 @@
 //! Listening sockets: bound once a core, so that the kernel spreads connections and no lock is shared.
 
-use crate::{Peer, Stream, holder};
+#![allow(unsafe_code)] // the runtime is told that a descriptor stays open
+
+use crate::{Peer, holder};
+use rustix::net::{SocketFlags, acceptfrom_with};
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use std::fmt;
 use std::io;
@@ -9,7 +12,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixListener as StdUnixListener;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tokio::net::{TcpListener, UnixListener};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::net::{UnixListener, UnixStream};
 
 /// Where a listener listens, or an endpoint is reached.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -62,9 +67,18 @@ pub enum BoundSocket {
 #[derive(Debug)]
 pub enum Listener {
     /// TCP.
-    Tcp(TcpListener),
+    Tcp(AsyncFd<std::net::TcpListener>),
     /// Unix.
     Unix(UnixListener),
+}
+
+/// An accepted connection that no set of sockets has taken in yet.
+#[derive(Debug)]
+pub enum Accepted {
+    /// TCP.
+    Tcp(std::net::TcpStream),
+    /// A Unix socket, in the runtime's set.
+    Unix(UnixStream),
 }
 
 /// Whether an address may be bound beside one of our own that covers it.
@@ -255,7 +269,7 @@ impl Listener {
     /// When descriptors have run out.
     pub fn lend(&self) -> io::Result<BoundSocket> {
         Ok(match self {
-            Self::Tcp(l) => BoundSocket::Tcp(l.as_fd().try_clone_to_owned()?.into()),
+            Self::Tcp(l) => BoundSocket::Tcp(l.get_ref().try_clone()?),
             Self::Unix(l) => BoundSocket::Unix(l.as_fd().try_clone_to_owned()?.into()),
         })
     }
@@ -266,7 +280,11 @@ impl Listener {
     /// When the runtime cannot take it.
     pub fn new(socket: BoundSocket) -> io::Result<Self> {
         match socket {
-            BoundSocket::Tcp(s) => TcpListener::from_std(s).map(Self::Tcp),
+            BoundSocket::Tcp(s) => {
+                // SAFETY: the socket owns its descriptor, and the `AsyncFd` owns the socket.
+                let watched = unsafe { AsyncFd::register_with_interest(s, Interest::READABLE) }?;
+                Ok(Self::Tcp(watched))
+            }
             BoundSocket::Unix(s) => UnixListener::from_std(s).map(Self::Unix),
         }
     }
@@ -275,30 +293,26 @@ impl Listener {
     ///
     /// # Errors
     /// What the system says; see [`crate::limits::ran_out`].
-    pub async fn accept(&self) -> io::Result<(Stream, Peer)> {
+    pub async fn accept(&self) -> io::Result<(Accepted, Peer)> {
         match self {
-            Self::Tcp(l) => l.accept().await.map(|(s, a)| (Stream::Tcp(s), Peer::Address(a))),
-            Self::Unix(l) => l.accept().await.map(|(s, _)| (Stream::Unix(s), Peer::Local)),
+            Self::Tcp(l) => l.async_io(Interest::READABLE, accept_tcp).await,
+            Self::Unix(l) => l.accept().await.map(|(s, _)| (Accepted::Unix(s), Peer::Local)),
         }
     }
 
     /// Stops listening; returns what waits in the kernel's queue, which the close would reset. The system itself is asked:
     /// the runtime may not have heard of the last ones yet.
-    pub fn close(self) -> Vec<(Stream, Peer)> {
+    pub fn close(self) -> Vec<(Accepted, Peer)> {
         match self {
-            Self::Tcp(l) => match l.into_std() {
-                Ok(l) => queued(|| {
-                    let (stream, address) = l.accept()?;
-                    stream.set_nonblocking(true)?;
-                    Ok((Stream::Tcp(tokio::net::TcpStream::from_std(stream)?), Peer::Address(address)))
-                }),
-                Err(_) => Vec::new(),
-            },
+            Self::Tcp(l) => {
+                let l = l.into_inner();
+                queued(|| accept_tcp(&l))
+            }
             Self::Unix(l) => match l.into_std() {
                 Ok(l) => queued(|| {
                     let (stream, _) = l.accept()?;
                     stream.set_nonblocking(true)?;
-                    Ok((Stream::Unix(tokio::net::UnixStream::from_std(stream)?), Peer::Local))
+                    Ok((Accepted::Unix(UnixStream::from_std(stream)?), Peer::Local))
                 }),
                 Err(_) => Vec::new(),
             },
@@ -306,8 +320,17 @@ impl Listener {
     }
 }
 
+fn accept_tcp(listener: &std::net::TcpListener) -> io::Result<(Accepted, Peer)> {
+    // Non-blocking from the first: nothing more need be asked of the system.
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let (socket, peer) = acceptfrom_with(listener, flags)?;
+    let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
+    let peer = peer.ok_or(io::ErrorKind::AddrNotAvailable)?; // the kernel names the peer of each that it accepts
+    Ok((Accepted::Tcp(socket.into()), Peer::Address(peer)))
+}
+
 /// All that `accept` gives until the queue is empty or descriptors have run out.
-fn queued(accept: impl Fn() -> io::Result<(Stream, Peer)>) -> Vec<(Stream, Peer)> {
+fn queued(accept: impl Fn() -> io::Result<(Accepted, Peer)>) -> Vec<(Accepted, Peer)> {
     let mut all = Vec::new();
     for _ in 0..BACKLOG {
         match accept() {

@@ -3,25 +3,24 @@
 
 #![allow(unsafe_code)] // one system call that no safe crate of ours wraps
 
+use std::os::fd::AsRawFd;
 use std::time::Duration;
-use tokio::net::TcpStream;
 
 /// The round trip to the peer; nothing where the kernel does not tell.
 #[cfg(target_os = "linux")]
-pub(crate) fn round_trip(stream: &TcpStream) -> Option<Duration> {
+pub(crate) fn round_trip(stream: &impl AsRawFd) -> Option<Duration> {
     let rtt = info(stream)?.tcpi_rtt;
     (rtt > 0).then(|| Duration::from_micros(rtt.into()))
 }
 
 /// Whether anything was sent twice on it, the SYN among it.
 #[cfg(target_os = "linux")]
-pub(crate) fn has_retransmitted(stream: &TcpStream) -> bool {
+pub(crate) fn has_retransmitted(stream: &impl AsRawFd) -> bool {
     info(stream).is_some_and(|info| info.tcpi_total_retrans > 0)
 }
 
 #[cfg(target_os = "linux")]
-fn info(stream: &TcpStream) -> Option<libc::tcp_info> {
-    use std::os::fd::AsRawFd;
+fn info(stream: &impl AsRawFd) -> Option<libc::tcp_info> {
     // SAFETY: tcp_info is made of numbers only, of which zero is one.
     let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
     let mut len = size_of::<libc::tcp_info>() as libc::socklen_t;
@@ -40,19 +39,20 @@ fn info(stream: &TcpStream) -> Option<libc::tcp_info> {
 
 /// The round trip to the peer; nothing where the kernel does not tell.
 #[cfg(not(target_os = "linux"))]
-pub(crate) fn round_trip(_: &TcpStream) -> Option<Duration> {
+pub(crate) fn round_trip(_: &impl AsRawFd) -> Option<Duration> {
     None
 }
 
 /// Whether anything was sent twice on it; not told here.
 #[cfg(not(target_os = "linux"))]
-pub(crate) fn has_retransmitted(_: &TcpStream) -> bool {
+pub(crate) fn has_retransmitted(_: &impl AsRawFd) -> bool {
     false
 }
 
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
     use super::*;
+    use tokio::net::TcpStream;
 
     #[test]
     fn the_loopback_is_near() {

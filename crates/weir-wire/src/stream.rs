@@ -1,8 +1,9 @@
 //! One connection of any kind, read into and written from plain byte vectors.
 
 use crate::h2::H2Stream;
+use crate::poller::PolledTcp;
 use crate::round_trip::{has_retransmitted, round_trip};
-use crate::tls;
+use crate::tls::{self, Socket};
 use bytes::BufMut;
 use rustix::net::RecvFlags;
 use std::future::Future;
@@ -24,6 +25,8 @@ use tokio::net::{TcpStream, UnixStream};
 pub enum Stream {
     /// A stream of an HTTP/2 connection.
     H2(Box<H2Stream>),
+    /// TCP of a client, in its core's [`Poller`](crate::Poller).
+    Polled(PolledTcp),
     /// TCP.
     Tcp(TcpStream),
     /// TLS.
@@ -88,9 +91,18 @@ impl Stream {
         }
         match self {
             Self::H2(s) => s.poll_read(cx, buffer),
+            Self::Polled(s) => s.poll_read(cx, buffer),
             Self::Tcp(s) => pin!(s.read_buf(buffer)).poll(cx),
             Self::Tls(s) => s.poll_read(cx, buffer),
             Self::Unix(s) => pin!(s.read_buf(buffer)).poll(cx),
+        }
+    }
+
+    /// Whether a read may bring something, as far as that is known without one. If not, the task is woken when it may.
+    pub fn may_read(&self, cx: &Context<'_>) -> bool {
+        match self {
+            Self::Polled(s) => s.may_read(cx),
+            Self::H2(_) | Self::Tcp(_) | Self::Tls(_) | Self::Unix(_) => true,
         }
     }
 
@@ -98,6 +110,7 @@ impl Stream {
     pub fn poll_read_buf(&mut self, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::H2(_) => Poll::Ready(Err(io::ErrorKind::Unsupported.into())),
+            Self::Polled(s) => s.poll_read_buf(cx, buffer),
             Self::Tcp(s) => Pin::new(s).poll_read(cx, buffer),
             Self::Tls(s) => Pin::new(s.inner()).poll_read(cx, buffer),
             Self::Unix(s) => Pin::new(s).poll_read(cx, buffer),
@@ -111,10 +124,15 @@ impl Stream {
         buffer: &mut Vec<u8>,
         most: usize,
     ) -> Poll<io::Result<usize>> {
+        if let Self::Polled(s) = self {
+            return s.poll_read_at_most(cx, buffer, most);
+        }
         let mut limited = buffer.limit(most);
         match self {
             Self::Tcp(s) => pin!(s.read_buf(&mut limited)).poll(cx),
-            Self::H2(_) | Self::Tls(_) => Poll::Ready(Err(io::ErrorKind::Unsupported.into())),
+            Self::H2(_) | Self::Polled(_) | Self::Tls(_) => {
+                Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
+            }
             Self::Unix(s) => pin!(s.read_buf(&mut limited)).poll(cx),
         }
     }
@@ -124,6 +142,7 @@ impl Stream {
         let mut byte = [0];
         let waiting = match self {
             Self::H2(_) | Self::Tls(_) => return Poll::Ready(Err(io::ErrorKind::Unsupported.into())),
+            Self::Polled(s) => return s.poll_first(cx),
             Self::Tcp(s) => {
                 let mut first = ReadBuf::new(&mut byte);
                 return s.poll_peek(cx, &mut first).map_ok(|_| first.filled().first().copied());
@@ -145,6 +164,7 @@ impl Stream {
     pub fn poll_write(&mut self, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
         match self {
             Self::H2(s) => s.poll_write(cx, data),
+            Self::Polled(s) => s.poll_write(cx, data),
             Self::Tcp(s) => Pin::new(s).poll_write(cx, data),
             Self::Tls(s) => Pin::new(s.inner()).poll_write(cx, data),
             Self::Unix(s) => Pin::new(s).poll_write(cx, data),
@@ -157,6 +177,7 @@ impl Stream {
         let both = [IoSlice::new(a), IoSlice::new(b)];
         match self {
             Self::H2(s) => s.poll_write(cx, if a.is_empty() { b } else { a }),
+            Self::Polled(s) => s.poll_write_vectored(cx, &both),
             Self::Tcp(s) => Pin::new(s).poll_write_vectored(cx, &both),
             Self::Tls(s) => Pin::new(s.inner()).poll_write_vectored(cx, &both),
             Self::Unix(s) => Pin::new(s).poll_write_vectored(cx, &both),
@@ -169,7 +190,7 @@ impl Stream {
             // What was written is with the connection already.
             Self::H2(_) => Poll::Ready(Ok(())),
             Self::Tls(s) => Pin::new(s.inner()).poll_flush(cx),
-            Self::Tcp(_) | Self::Unix(_) => Poll::Ready(Ok(())),
+            Self::Polled(_) | Self::Tcp(_) | Self::Unix(_) => Poll::Ready(Ok(())),
         }
     }
 
@@ -202,6 +223,7 @@ impl Stream {
     pub fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::H2(s) => Poll::Ready(s.end(&[])),
+            Self::Polled(s) => Poll::Ready(s.shutdown()),
             Self::Tcp(s) => Pin::new(s).poll_shutdown(cx),
             Self::Tls(s) => Pin::new(s.inner()).poll_shutdown(cx),
             Self::Unix(s) => Pin::new(s).poll_shutdown(cx),
@@ -213,11 +235,13 @@ impl Stream {
     pub fn is_quiet_now(&mut self) -> bool {
         let socket = match self {
             Self::H2(_) => return true, // a stream is never used again
+            Self::Polled(s) => socket2::SockRef::from(s.socket()),
             Self::Tcp(s) => socket2::SockRef::from(&*s),
             Self::Unix(s) => socket2::SockRef::from(&*s),
-            Self::Tls(s) => match s.tcp() {
-                Some(s) => socket2::SockRef::from(s),
-                None => return self.is_quiet(),
+            Self::Tls(s) => match s.socket() {
+                Socket::Polled(s) => socket2::SockRef::from(s.socket()),
+                Socket::Tcp(s) => socket2::SockRef::from(s),
+                Socket::Unix(_) => return self.is_quiet(),
             },
         };
         match socket.peek(&mut [std::mem::MaybeUninit::uninit()]) {
@@ -231,23 +255,16 @@ impl Stream {
     /// Whether the peer has reset the connection; wakes the task when it does. Bytes and a half-close are no reset, and
     /// stay for the next reader.
     pub fn is_reset(&mut self, cx: &mut Context<'_>) -> bool {
-        let socket = match self {
-            Self::H2(s) => return s.is_reset(cx),
-            Self::Tcp(s) => s,
-            Self::Tls(s) => match s.tcp() {
-                Some(s) => s,
-                None => return false,
+        match self {
+            Self::H2(s) => s.is_reset(cx),
+            Self::Polled(s) => s.is_reset(cx),
+            Self::Tcp(s) => is_reset(s, cx),
+            Self::Tls(s) => match s.socket() {
+                Socket::Polled(s) => s.is_reset(cx),
+                Socket::Tcp(s) => is_reset(s, cx),
+                Socket::Unix(_) => false,
             },
-            Self::Unix(_) => return false,
-        };
-        match socket.poll_read_ready(cx) {
-            Poll::Pending => false,
-            Poll::Ready(Err(_)) => true,
-            Poll::Ready(Ok(())) => {
-                let peek = || socket2::SockRef::from(socket).peek(&mut [std::mem::MaybeUninit::uninit()]);
-                let seen = socket.try_io(Interest::READABLE, peek);
-                matches!(seen, Err(e) if e.kind() != io::ErrorKind::WouldBlock)
-            }
+            Self::Unix(_) => false,
         }
     }
 
@@ -256,9 +273,9 @@ impl Stream {
     pub fn abort(&mut self) {
         match self {
             Self::H2(s) => s.abort(),
-            Self::Tcp(s) => {
-                let _ = socket2::SockRef::from(&*s).set_linger(Some(Duration::ZERO)); // then it is a plain close
-            }
+            // Where it cannot be set it is a plain close.
+            Self::Polled(s) => drop(socket2::SockRef::from(s.socket()).set_linger(Some(Duration::ZERO))),
+            Self::Tcp(s) => drop(socket2::SockRef::from(&*s).set_linger(Some(Duration::ZERO))),
             Self::Tls(_) | Self::Unix(_) => {}
         }
     }
@@ -270,6 +287,7 @@ impl Stream {
         // buffer leaves it so.
         let probe = match self {
             Self::H2(_) => return true,
+            Self::Polled(_) => return self.is_quiet_now(),
             Self::Tcp(s) => s.try_read(&mut [0]),
             Self::Unix(s) => s.try_read(&mut [0]),
             Self::Tls(s) => return s.is_quiet(&mut Context::from_waker(Waker::noop())),
@@ -282,7 +300,7 @@ impl Stream {
         match self {
             Self::H2(s) => s.tls(),
             Self::Tls(s) => Some(s.facts()),
-            Self::Tcp(_) | Self::Unix(_) => None,
+            Self::Polled(_) | Self::Tcp(_) | Self::Unix(_) => None,
         }
     }
 
@@ -290,15 +308,20 @@ impl Stream {
     pub fn tls_keys(&self) -> Option<TlsKeys> {
         match self {
             Self::Tls(s) => Some(s.keys()),
-            Self::H2(_) | Self::Tcp(_) | Self::Unix(_) => None,
+            Self::H2(_) | Self::Polled(_) | Self::Tcp(_) | Self::Unix(_) => None,
         }
     }
 
     /// Our own end of the connection; none for a Unix socket, nor for a stream of HTTP/2, which has no socket of its own.
     pub fn local_address(&self) -> Option<SocketAddr> {
         match self {
+            Self::Polled(s) => s.socket().local_addr().ok(),
             Self::Tcp(s) => s.local_addr().ok(),
-            Self::Tls(s) => s.tcp().and_then(|s| s.local_addr().ok()),
+            Self::Tls(s) => match s.socket() {
+                Socket::Polled(s) => s.socket().local_addr().ok(),
+                Socket::Tcp(s) => s.local_addr().ok(),
+                Socket::Unix(_) => None,
+            },
             Self::H2(_) | Self::Unix(_) => None,
         }
     }
@@ -308,15 +331,20 @@ impl Stream {
     pub fn peer_certificate(&self) -> Option<tls::PeerCertificate> {
         match self {
             Self::Tls(s) => s.peer_certificate(),
-            Self::H2(_) | Self::Tcp(_) | Self::Unix(_) => None,
+            Self::H2(_) | Self::Polled(_) | Self::Tcp(_) | Self::Unix(_) => None,
         }
     }
 
     /// How far the peer is, where the kernel tells: not for Unix sockets.
     pub fn round_trip(&self) -> Option<Duration> {
         match self {
+            Self::Polled(s) => round_trip(s.socket()),
             Self::Tcp(s) => round_trip(s),
-            Self::Tls(s) => s.tcp().and_then(round_trip),
+            Self::Tls(s) => match s.socket() {
+                Socket::Polled(s) => round_trip(s.socket()),
+                Socket::Tcp(s) => round_trip(s),
+                Socket::Unix(_) => None,
+            },
             Self::H2(_) | Self::Unix(_) => None,
         }
     }
@@ -324,8 +352,13 @@ impl Stream {
     /// Whether the kernel has sent anything twice on it, the first packet of the connection among it (one system call).
     pub fn has_retransmitted(&self) -> bool {
         match self {
+            Self::Polled(s) => has_retransmitted(s.socket()),
             Self::Tcp(s) => has_retransmitted(s),
-            Self::Tls(s) => s.tcp().is_some_and(has_retransmitted),
+            Self::Tls(s) => match s.socket() {
+                Socket::Polled(s) => has_retransmitted(s.socket()),
+                Socket::Tcp(s) => has_retransmitted(s),
+                Socket::Unix(_) => false,
+            },
             Self::H2(_) | Self::Unix(_) => false,
         }
     }
@@ -340,6 +373,19 @@ impl Stream {
         match self {
             Self::Tls(s) => s.alpn(),
             _ => None,
+        }
+    }
+}
+
+/// See [`Stream::is_reset`].
+fn is_reset(socket: &TcpStream, cx: &mut Context<'_>) -> bool {
+    match socket.poll_read_ready(cx) {
+        Poll::Pending => false,
+        Poll::Ready(Err(_)) => true,
+        Poll::Ready(Ok(())) => {
+            let peek = || socket2::SockRef::from(socket).peek(&mut [std::mem::MaybeUninit::uninit()]);
+            let seen = socket.try_io(Interest::READABLE, peek);
+            matches!(seen, Err(e) if e.kind() != io::ErrorKind::WouldBlock)
         }
     }
 }

@@ -20,6 +20,7 @@ pub use peer::PeerCertificate;
 pub use server::{ClientAuth, ServerTls, versions};
 pub use tickets::Tickets;
 
+use crate::poller::PolledTcp;
 use rustls::ProtocolVersion;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -39,6 +40,7 @@ pub struct TlsStream(tokio_rustls::TlsStream<Socket>);
 /// What TLS runs over.
 #[derive(Debug)]
 pub(crate) enum Socket {
+    Polled(PolledTcp),
     Tcp(TcpStream),
     Unix(UnixStream),
 }
@@ -95,11 +97,8 @@ impl TlsStream {
         pin!(self.0.read_buf(buffer)).poll(cx)
     }
 
-    pub(crate) fn tcp(&self) -> Option<&TcpStream> {
-        match self.0.get_ref().0 {
-            Socket::Tcp(s) => Some(s),
-            Socket::Unix(_) => None,
-        }
+    pub(crate) fn socket(&self) -> &Socket {
+        self.0.get_ref().0
     }
 
     /// See [`crate::Stream::is_quiet`]. Session tickets may arrive while a connection is idle, so what came is given to
@@ -153,6 +152,7 @@ impl AsyncRead for Socket {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         match self.get_mut() {
+            Self::Polled(s) => s.poll_read_buf(cx, buf),
             Self::Tcp(s) => std::pin::Pin::new(s).poll_read(cx, buf),
             Self::Unix(s) => std::pin::Pin::new(s).poll_read(cx, buf),
         }
@@ -166,6 +166,7 @@ impl AsyncWrite for Socket {
         data: &[u8],
     ) -> Poll<io::Result<usize>> {
         match self.get_mut() {
+            Self::Polled(s) => s.poll_write(cx, data),
             Self::Tcp(s) => std::pin::Pin::new(s).poll_write(cx, data),
             Self::Unix(s) => std::pin::Pin::new(s).poll_write(cx, data),
         }
@@ -177,6 +178,7 @@ impl AsyncWrite for Socket {
         data: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         match self.get_mut() {
+            Self::Polled(s) => s.poll_write_vectored(cx, data),
             Self::Tcp(s) => std::pin::Pin::new(s).poll_write_vectored(cx, data),
             Self::Unix(s) => std::pin::Pin::new(s).poll_write_vectored(cx, data),
         }
@@ -192,6 +194,7 @@ impl AsyncWrite for Socket {
 
     fn poll_shutdown(self: std::pin::Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
+            Self::Polled(s) => Poll::Ready(s.shutdown()),
             Self::Tcp(s) => std::pin::Pin::new(s).poll_shutdown(cx),
             Self::Unix(s) => std::pin::Pin::new(s).poll_shutdown(cx),
         }
@@ -201,6 +204,7 @@ impl AsyncWrite for Socket {
 /// Gives a cleartext connection to TLS.
 fn socket_of(stream: crate::Stream) -> io::Result<Socket> {
     match stream {
+        crate::Stream::Polled(s) => Ok(Socket::Polled(s)),
         crate::Stream::Tcp(s) => Ok(Socket::Tcp(s)),
         crate::Stream::Unix(s) => Ok(Socket::Unix(s)),
         crate::Stream::H2(_) | crate::Stream::Tls(_) => {
