@@ -56,7 +56,7 @@ impl Exchange<'_> {
         let Sent { connection, upload } = *sent;
         let rest = response.rest();
         let over = end_of_body(response.body(self.head.method()), rest) == Some(rest.len());
-        let reusable = over && upload.done && response.connection() == Wish::KeepAlive;
+        let reusable = over && upload.is_done() && response.connection() == Wish::KeepAlive;
         self.client.core.give_response(response);
         self.keep_what_follows(&upload);
         self.unsent = Some(Box::new(upload.relay));

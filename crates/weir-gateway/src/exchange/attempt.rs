@@ -6,7 +6,7 @@
 
 use super::again::is_well;
 use super::hooks::BodyWatch;
-use super::upload::{Failure, Upload, Waits, await_head, client_fault, give_back, upstream_failure};
+use super::upload::{Failure, Sending, Upload, Waits, await_head, client_fault, give_back, upstream_failure};
 use super::{Exchange, Routed, Stop, unless_gone};
 use crate::error;
 use crate::forward::{self, ForwardingFields};
@@ -184,7 +184,7 @@ impl Exchange<'_> {
                     active.get().cells.answer(self.record.timing.first_byte);
                     upstream.note(active, is_well(response.status(), &response.headers, self.grpc));
                     self.record.body_in = self.record.body_in.max(sent.upload.relay.taken());
-                    if response.status() == 101 && (self.head.upgrade().is_none() || !sent.upload.done) {
+                    if response.status() == 101 && (self.head.upgrade().is_none() || !sent.upload.is_done()) {
                         return Err(upstream_failure(&error::UPGRADE_REFUSED));
                     }
                     return Ok(Answered { sent, response });
@@ -360,7 +360,7 @@ impl Exchange<'_> {
         };
         self.request_over = relay.is_finished();
         self.record.body_in = self.record.body_in.max(relay.taken());
-        Ok(Upload { relay, done: false, failed: false, heard: false, keeps, expects_continue, ended: None })
+        Ok(Upload { relay, state: Sending::Going, heard: false, keeps, expects_continue, ended: None })
     }
 
     /// Remembers what was read behind the request's body.

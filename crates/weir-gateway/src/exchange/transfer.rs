@@ -2,15 +2,20 @@
 
 use super::attempt::{Attempt, Sent};
 use super::hooks::{BodyWatch, ResponseWatch};
+use super::record::Record;
+use super::upload::Sending;
 use super::{Exchange, Next, Phase, Routed, Stop, can_be_told};
-use crate::client::SEND_TIMEOUT;
+use crate::client::{Client, SEND_TIMEOUT};
+use crate::core::Local;
 use crate::error::{self, Cause};
+use crate::filter::Cx;
 use crate::grpc;
 use crate::respond::reason;
 use bytes::Bytes;
+use smallvec::SmallVec;
 use std::future::poll_fn;
 use std::rc::Rc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use weir_h1::{BodyKind, Connection as Wish, Known, Method, ResponseHead, Version};
 use weir_telemetry::Closed;
@@ -36,7 +41,7 @@ impl Exchange<'_> {
         };
         // An answer before the end of the request: whether the rest comes is the client's business, so the connection is
         // not promised. (nginx and HAProxy read it off; a client that must send 1 GiB to be told 413 has not won.)
-        self.can_keep &= framing != Framing::Close && attempt.sent.upload.done;
+        self.can_keep &= framing != Framing::Close && attempt.sent.upload.is_done();
         self.record.status = response.status();
         self.phase = Phase::Begun;
         self.ends_with_connection = framing == Framing::Close;
@@ -126,7 +131,7 @@ impl Exchange<'_> {
             Broken::Upload(stop) => stop,
         });
         attempt.reusable = fault.is_none()
-            && attempt.sent.upload.done
+            && attempt.sent.upload.is_done()
             && !extra
             && kind != BodyKind::UntilClose
             && download.leftover().is_empty()
@@ -151,79 +156,33 @@ impl Exchange<'_> {
         body: Duration,
         end: Option<Instant>,
     ) -> Result<(), Broken> {
-        let Sent { connection, upload } = sent;
-        let client = &mut *self.client;
-        let (local, ran, mut cx) = (&self.local, &self.ran, self.cx.as_mut());
-        let sent = self.record.sent;
-        let record = &mut self.record;
-        let mut steps = 0;
-        let (mut first, mut over, mut ending) = (true, false, false);
+        let before = self.record.sent;
+        let mut pump = Pump {
+            client: &mut *self.client,
+            local: &self.local,
+            ran: &self.ran,
+            cx: self.cx.as_mut(),
+            record: &mut self.record,
+            sent,
+            download,
+            stage: Stage::Response,
+            armed: None,
+        };
         poll_fn(|task| {
-            let mut passed = false;
-            loop {
-                if !upload.done && !upload.failed {
-                    let taken = upload.relay.taken();
-                    let mut watch = BodyWatch::new(local, ran, cx.as_deref_mut(), taken);
-                    match upload.relay.poll(task, &mut client.stream, &mut connection.stream, watch.active())
-                    {
-                        Poll::Ready(Ok(())) => upload.done = true,
-                        Poll::Ready(Err(_)) => {
-                            upload.failed = true;
-                            match watch.refused.take() {
-                                Some(stop) if over => record.cause = Some(stop.cause()),
-                                Some(stop) => return Poll::Ready(Err(Broken::Upload(stop))),
-                                None => {}
-                            }
-                        }
-                        Poll::Pending => {}
-                    }
-                }
-                if !over {
-                    let mut watch = ResponseWatch::new(local, ran, cx.as_deref_mut());
-                    let moved = if download.is_gathering() {
-                        download.poll_gather(task, &mut connection.stream, watch.active())
-                    } else {
-                        download.poll(task, &mut connection.stream, &mut client.stream, watch.active())
-                    };
-                    match moved {
-                        Poll::Ready(Ok(())) => over = true,
-                        Poll::Ready(Err(e)) => return Poll::Ready(Err(Broken::Download(e, watch.refused))),
-                        Poll::Pending => {}
-                    }
-                }
-                // What the client still sends is the upstream's, also after its answer, while it takes it.
-                if over && (upload.done || upload.failed || passed) {
-                    return Poll::Ready(Ok(()));
-                }
-                if passed {
-                    // The deadline has passed and nothing moved: whoever is waited for is to blame.
-                    let late = std::io::Error::from(std::io::ErrorKind::TimedOut);
-                    let waited_for_client = download.waits_for_writer();
-                    let e = if waited_for_client { RelayError::Write(late) } else { RelayError::Read(late) };
-                    return Poll::Ready(Err(Broken::Download(e, None)));
-                }
-                let watched = upload.done || client.stream.h2().is_some();
-                if !over && !download.waits_for_writer() && watched && client.stream.is_reset(task) {
-                    let reset = std::io::ErrorKind::ConnectionReset.into();
-                    return Poll::Ready(Err(Broken::Download(RelayError::Write(reset), None)));
-                }
-                let moved = download.steps() + upload.relay.steps();
-                if (first || moved != steps) && !ending {
-                    ending = over; // the rest of a request gets its time once, however it dribbles
-                    (first, steps) = (false, moved);
-                    let wait = match (over, download.waits_for_writer()) {
-                        (true, _) => AFTERMATH,
-                        (false, true) => SEND_TIMEOUT,
-                        (false, false) => body,
-                    };
-                    client.deadline.set_within(Instant::now(), wait, end);
-                }
-                if client.deadline.poll_passed(task).is_pending() {
-                    // As far as it came, in case it comes no further.
-                    (record.body_out, record.sent) = (download.taken(), sent + download.sent());
-                    return Poll::Pending;
-                }
-                passed = true;
+            if let Poll::Ready(done) = pump.advance(task) {
+                return Poll::Ready(done);
+            }
+            pump.arm(body, end);
+            if pump.client.deadline.poll_passed(task).is_pending() {
+                // As far as it came, in case it comes no further.
+                pump.record.body_out = pump.download.taken();
+                pump.record.sent = before + pump.download.sent();
+                return Poll::Pending;
+            }
+            // What moves at the last moment counts.
+            match pump.advance(task) {
+                Poll::Pending => Poll::Ready(pump.late()),
+                done => done,
             }
         })
         .await
@@ -347,6 +306,117 @@ impl Exchange<'_> {
             (false, true) if !self.can_keep && self.record.cause.is_some() => Next::Linger(Closed::Refused),
             (false, true) => Next::Close(Closed::Finished),
         }
+    }
+}
+
+/// What of a message pair is still to be moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// The response, and what is left of the request.
+    Response,
+    /// What the client still sends is the upstream's, also after its answer, while it takes it.
+    Rest,
+}
+
+/// Both bodies of an exchange on their way.
+struct Pump<'a> {
+    client: &'a mut Client,
+    local: &'a Local,
+    ran: &'a SmallVec<[u32; 8]>,
+    cx: Option<&'a mut Cx>,
+    record: &'a mut Record,
+    sent: &'a mut Sent,
+    download: &'a mut Relay,
+    stage: Stage,
+    /// At which stage, and after how many steps, the deadline was last set.
+    armed: Option<(Stage, u64)>,
+}
+
+impl Pump<'_> {
+    /// Moves what can be moved. Ready when the response is over and the request settled, or when the response broke off.
+    fn advance(&mut self, task: &mut Context<'_>) -> Poll<Result<(), Broken>> {
+        if self.sent.upload.is_going() {
+            self.advance_request(task)?;
+        }
+        if self.stage == Stage::Response {
+            self.advance_response(task)?;
+        }
+        match self.stage {
+            Stage::Rest if !self.sent.upload.is_going() => return Poll::Ready(Ok(())),
+            Stage::Rest => return Poll::Pending,
+            Stage::Response => {}
+        }
+        let watched = self.sent.upload.is_done() || self.client.stream.h2().is_some();
+        if watched && !self.download.waits_for_writer() && self.client.stream.is_reset(task) {
+            let reset = std::io::ErrorKind::ConnectionReset.into();
+            return Poll::Ready(Err(Broken::Download(RelayError::Write(reset), None)));
+        }
+        Poll::Pending
+    }
+
+    fn advance_request(&mut self, task: &mut Context<'_>) -> Result<(), Broken> {
+        let Sent { connection, upload } = &mut *self.sent;
+        let taken = upload.relay.taken();
+        let mut watch = BodyWatch::new(self.local, self.ran, self.cx.as_deref_mut(), taken);
+        match upload.relay.poll(task, &mut self.client.stream, &mut connection.stream, watch.active()) {
+            Poll::Ready(Ok(())) => upload.state = Sending::Done,
+            Poll::Ready(Err(_)) => {
+                upload.state = Sending::Failed;
+                match (watch.refused.take(), self.stage) {
+                    (Some(stop), Stage::Rest) => self.record.cause = Some(stop.cause()),
+                    (Some(stop), Stage::Response) => return Err(Broken::Upload(stop)),
+                    (None, _) => {}
+                }
+            }
+            Poll::Pending => {}
+        }
+        Ok(())
+    }
+
+    fn advance_response(&mut self, task: &mut Context<'_>) -> Result<(), Broken> {
+        let mut watch = ResponseWatch::new(self.local, self.ran, self.cx.as_deref_mut());
+        let upstream = &mut self.sent.connection.stream;
+        let moved = if self.download.is_gathering() {
+            self.download.poll_gather(task, upstream, watch.active())
+        } else {
+            self.download.poll(task, upstream, &mut self.client.stream, watch.active())
+        };
+        match moved {
+            Poll::Ready(Ok(())) => self.stage = Stage::Rest,
+            Poll::Ready(Err(e)) => return Err(Broken::Download(e, watch.refused)),
+            Poll::Pending => {}
+        }
+        Ok(())
+    }
+
+    /// Sets the deadline anew when something has moved. The rest of a request gets its time once, however it dribbles.
+    fn arm(&mut self, body: Duration, end: Option<Instant>) {
+        let steps = self.download.steps() + self.sent.upload.relay.steps();
+        let armed = match (self.stage, self.armed) {
+            (Stage::Response, armed) => armed == Some((Stage::Response, steps)),
+            (Stage::Rest, armed) => matches!(armed, Some((Stage::Rest, _))),
+        };
+        if armed {
+            return;
+        }
+        self.armed = Some((self.stage, steps));
+        let wait = match self.stage {
+            Stage::Rest => AFTERMATH,
+            Stage::Response if self.download.waits_for_writer() => SEND_TIMEOUT,
+            Stage::Response => body,
+        };
+        self.client.deadline.set_within(Instant::now(), wait, end);
+    }
+
+    /// The deadline has passed and nothing moved: whoever is waited for is to blame.
+    fn late(&self) -> Result<(), Broken> {
+        if self.stage == Stage::Rest {
+            return Ok(());
+        }
+        let late = std::io::Error::from(std::io::ErrorKind::TimedOut);
+        let waits_for_client = self.download.waits_for_writer();
+        let e = if waits_for_client { RelayError::Write(late) } else { RelayError::Read(late) };
+        Err(Broken::Download(e, None))
     }
 }
 

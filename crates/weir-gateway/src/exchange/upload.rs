@@ -11,19 +11,17 @@ use crate::error::{self, Cause};
 use crate::upstream::{Failed, Race, Request};
 use std::future::poll_fn;
 use std::io;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use weir_h1::{Progress, ResponseHead, Version, parse_response};
 use weir_telemetry::log;
+use weir_wire::Stream;
 use weir_wire::relay::{Framing, Relay, RelayError};
 
 /// The request on its way to the upstream.
 pub(super) struct Upload {
     pub(super) relay: Relay,
-    /// The last byte was written.
-    pub(super) done: bool,
-    /// Writing failed, or the client's side did: nothing more will be sent.
-    pub(super) failed: bool,
+    pub(super) state: Sending,
     /// A byte of a response came: the attempt can no more be taken for one that the upstream never saw.
     pub(super) heard: bool,
     /// The request may be sent again after an answer too: what was sent of it is kept until then.
@@ -34,7 +32,25 @@ pub(super) struct Upload {
     pub(super) ended: Option<Instant>,
 }
 
+/// How far a request is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sending {
+    /// The last byte was written.
+    Done,
+    /// Writing failed, or the client's side did: nothing more will be sent.
+    Failed,
+    Going,
+}
+
 impl Upload {
+    pub(super) fn is_done(&self) -> bool {
+        self.state == Sending::Done
+    }
+
+    pub(super) fn is_going(&self) -> bool {
+        self.state == Sending::Going
+    }
+
     /// Whether the client sends nothing because it was not told to yet.
     const fn holds_back(&self) -> bool {
         self.expects_continue && self.relay.taken() == 0
@@ -84,7 +100,7 @@ impl Waits {
 /// After this time the floor of `timeouts.rate` counts for a request body.
 const RATE_GRACE: Duration = Duration::from_secs(10);
 
-/// Sends the request and reads until a response head, interim or final, is complete. `began`: when the attempt did.
+/// Sends the request and reads until a response head, interim or final, is complete.
 pub(super) async fn await_head(
     client: &mut Client,
     sent: &mut Sent,
@@ -92,43 +108,76 @@ pub(super) async fn await_head(
     watch: &mut BodyWatch<'_>,
     waits: &Waits,
 ) -> Result<(), Failure> {
-    let Sent { connection, upload } = sent;
     client.deadline.set_within(Instant::now(), waits.response, waits.end_at());
-    let mut on = On::Response;
-    let mut steps = None;
-    poll_fn(|cx| {
-        loop {
-            if !upload.done && !upload.failed {
-                match upload.relay.poll(cx, &mut client.stream, &mut connection.stream, watch.active()) {
-                    Poll::Ready(Ok(())) => {
-                        upload.done = true;
-                        give_back(client, upload);
-                    }
-                    // The upstream may have answered before it stopped reading: see what it said.
-                    Poll::Ready(Err(RelayError::Write(_))) => upload.failed = true,
-                    Poll::Ready(Err(e)) => {
-                        return Poll::Ready(Err(Failure::Client(client_fault(e, watch.refused.take()))));
-                    }
-                    // All of it is on its way, or none of it is due yet: the response's time counts.
-                    Poll::Pending if upload.relay.is_finished() || upload.holds_back() => {}
-                    Poll::Pending if steps == Some(upload.relay.steps()) => {}
-                    Poll::Pending => {
-                        steps = Some(upload.relay.steps());
-                        on = arm(client, &upload.relay, waits);
-                    }
-                }
-                if (upload.done || upload.failed) && steps.take().is_some() {
-                    on = On::Response;
-                    let now = Instant::now();
-                    upload.ended = upload.done.then_some(now);
-                    client.deadline.set_within(now, waits.response, waits.end_at());
-                }
+    let mut wait = HeadWait { client, sent, slot, watch, waits, on: On::Response, steps: None };
+    poll_fn(|cx| wait.poll(cx)).await
+}
+
+/// The wait for a response head, while the rest of the request is on its way.
+struct HeadWait<'a, 'w> {
+    client: &'a mut Client,
+    sent: &'a mut Sent,
+    slot: &'a mut Option<Box<ResponseHead>>,
+    watch: &'a mut BodyWatch<'w>,
+    waits: &'a Waits,
+    /// What the deadline stands for.
+    on: On,
+    /// How far the request was when the deadline was last set for it.
+    steps: Option<u64>,
+}
+
+impl HeadWait<'_, '_> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Failure>> {
+        if self.sent.upload.is_going() {
+            self.poll_request(cx)?;
+        }
+        if let Poll::Ready(came) = self.poll_response(cx) {
+            return Poll::Ready(came);
+        }
+        let watched = self.sent.upload.is_done() || self.client.stream.h2().is_some();
+        if watched && self.client.is_gone(cx) {
+            return Poll::Ready(Err(Failure::Client(Stop::Cut(&error::CLIENT_CLOSED))));
+        }
+        self.client.deadline.poll_passed(cx).map(|()| Err(self.late()))
+    }
+
+    /// Moves the request on, and sets the deadline for whoever is waited for.
+    fn poll_request(&mut self, cx: &mut Context<'_>) -> Result<(), Failure> {
+        let Sent { connection, upload } = &mut *self.sent;
+        match upload.relay.poll(cx, &mut self.client.stream, &mut connection.stream, self.watch.active()) {
+            Poll::Ready(Ok(())) => {
+                upload.state = Sending::Done;
+                give_back(self.client, upload);
             }
+            // The upstream may have answered before it stopped reading: see what it said.
+            Poll::Ready(Err(RelayError::Write(_))) => upload.state = Sending::Failed,
+            Poll::Ready(Err(e)) => return Err(Failure::Client(client_fault(e, self.watch.refused.take()))),
+            // All of it is on its way, or none of it is due yet: the response's time counts.
+            Poll::Pending if upload.relay.is_finished() || upload.holds_back() => {}
+            Poll::Pending if self.steps == Some(upload.relay.steps()) => {}
+            Poll::Pending => {
+                self.steps = Some(upload.relay.steps());
+                self.on = arm(self.client, &upload.relay, self.waits);
+            }
+        }
+        if !upload.is_going() && self.steps.take().is_some() {
+            self.on = On::Response;
+            let now = Instant::now();
+            upload.ended = upload.is_done().then_some(now);
+            self.client.deadline.set_within(now, self.waits.response, self.waits.end_at());
+        }
+        Ok(())
+    }
+
+    /// Reads until the head is complete.
+    fn poll_response(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Failure>> {
+        let Sent { connection, upload } = &mut *self.sent;
+        loop {
             // Lent only while there is something in it: a thousand exchanges that wait hold no buffer.
-            let response = slot.get_or_insert_with(|| client.core.take_response());
+            let response = self.slot.get_or_insert_with(|| self.client.core.take_response());
             // What follows an interim response may be here already.
             if !response.buffer().is_empty() {
-                match parse_response(response, &waits.limits) {
+                match parse_response(response, &self.waits.limits) {
                     Ok(Progress::Complete) => {
                         if let Some(stream) = connection.stream.h2() {
                             response.came_by_http2(stream.is_over());
@@ -147,51 +196,49 @@ pub(super) async fn await_head(
                 Poll::Ready(Ok(_)) => {
                     if !std::mem::replace(&mut upload.heard, true) && !upload.keeps {
                         upload.relay.forget();
-                        give_back(client, upload);
+                        give_back(self.client, upload);
                     }
                 }
-                // A host that HTTP/1.1 lets pass and HTTP/2 can not say.
-                Poll::Ready(Err(e)) if e.kind() == io::ErrorKind::InvalidInput => {
-                    return Poll::Ready(Err(Failure::Client(Stop::refuse(&error::BAD_HOST))));
-                }
-                Poll::Ready(Err(e)) => {
-                    return Poll::Ready(Err(upstream_failure(match e.kind() {
-                        io::ErrorKind::InvalidData if connection.stream.h2().is_some() => {
-                            static SEEN: log::Every = log::every(Duration::from_secs(1));
-                            SEEN.warn("upstream broke HTTP/2", &[("rule", &e)]);
-                            &error::BAD_RESPONSE
-                        }
-                        io::ErrorKind::UnexpectedEof => &error::UPSTREAM_CLOSED,
-                        io::ErrorKind::Unsupported => &error::UPSTREAM_PROTOCOL,
-                        _ => &error::UPSTREAM_RESET,
-                    })));
-                }
+                Poll::Ready(Err(e)) => return Poll::Ready(Err(unread(&e, &connection.stream))),
                 Poll::Pending => {
                     if response.buffer().is_empty()
-                        && let Some(empty) = slot.take()
+                        && let Some(empty) = self.slot.take()
                     {
-                        client.core.give_response(empty);
+                        self.client.core.give_response(empty);
                     }
-                    break;
+                    return Poll::Pending;
                 }
             }
         }
-        if (upload.done || client.stream.h2().is_some()) && client.is_gone(cx) {
-            return Poll::Ready(Err(Failure::Client(Stop::Cut(&error::CLIENT_CLOSED))));
+    }
+
+    /// The deadline has passed: whoever is waited for is to blame.
+    fn late(&self) -> Failure {
+        if let Some((_, cause)) = self.waits.end.filter(|(end, _)| Instant::now() >= *end) {
+            return upstream_failure(cause);
         }
-        if client.deadline.poll_passed(cx).is_pending() {
-            return Poll::Pending;
-        }
-        if let Some((_, cause)) = waits.end.filter(|(end, _)| Instant::now() >= *end) {
-            return Poll::Ready(Err(upstream_failure(cause)));
-        }
-        Poll::Ready(Err(match on {
+        match self.on {
             On::Body => Failure::Client(Stop::refuse(&error::BODY_TIMEOUT)),
             On::Rate => Failure::Client(Stop::refuse(&error::BODY_TOO_SLOW)),
             On::Response | On::Upstream => upstream_failure(&error::RESPONSE_TIMEOUT),
-        }))
+        }
+    }
+}
+
+/// What it means that a response could not be read.
+fn unread(e: &io::Error, stream: &Stream) -> Failure {
+    upstream_failure(match e.kind() {
+        // A host that HTTP/1.1 lets pass and HTTP/2 can not say.
+        io::ErrorKind::InvalidInput => return Failure::Client(Stop::refuse(&error::BAD_HOST)),
+        io::ErrorKind::InvalidData if stream.h2().is_some() => {
+            static SEEN: log::Every = log::every(Duration::from_secs(1));
+            SEEN.warn("upstream broke HTTP/2", &[("rule", e)]);
+            &error::BAD_RESPONSE
+        }
+        io::ErrorKind::UnexpectedEof => &error::UPSTREAM_CLOSED,
+        io::ErrorKind::Unsupported => &error::UPSTREAM_PROTOCOL,
+        _ => &error::UPSTREAM_RESET,
     })
-    .await
 }
 
 impl Exchange<'_> {
@@ -257,7 +304,7 @@ impl Exchange<'_> {
 
 /// Gives the buffer of a request back that was sent, and need not be sent again.
 pub(super) fn give_back(client: &Client, upload: &mut Upload) {
-    if upload.done
+    if upload.is_done()
         && let Some(buffer) = upload.relay.take_buffer()
     {
         client.core.give_buffer(buffer);
