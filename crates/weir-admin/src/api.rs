@@ -181,13 +181,26 @@ impl Api {
                 self.with_status(|status| answer::of(StatusCode::OK, answer::HTML, page::render(status)))
                     .await
             }
-            Action::Readyz if self.gateway.is_ready() => answer::of(StatusCode::OK, answer::TEXT, "ready\n"),
-            Action::Readyz => answer::of(StatusCode::SERVICE_UNAVAILABLE, answer::TEXT, "draining\n"),
+            Action::Readyz => self.readyz(),
             Action::Reload => self.reload(peer).await,
             Action::Status => {
                 self.with_status(|status| answer::json(StatusCode::OK, &document(status))).await
             }
             Action::Upgrade => self.upgrade(peer).await,
+        }
+    }
+
+    fn readyz(&self) -> Answer {
+        if !self.gateway.is_ready() {
+            return answer::of(StatusCode::SERVICE_UNAVAILABLE, answer::TEXT, "draining\n");
+        }
+        match self.gateway.awaited_probes() {
+            awaited if awaited.is_empty() => answer::of(StatusCode::OK, answer::TEXT, "ready\n"),
+            // Whose these are is nobody's business who may not know: anyone may ask this.
+            awaited => {
+                let said = format!("waiting for the probes of {} upstreams\n", awaited.len());
+                answer::of(StatusCode::SERVICE_UNAVAILABLE, answer::TEXT, said)
+            }
         }
     }
 

@@ -1,8 +1,12 @@
 //! `weir explain`: what would happen to a request, told by the very code that routes live traffic.
 
 use crate::exchange::PREFLIGHT;
+mod policies;
+
+pub use policies::{HealthShown, OutlierShown, PoliciesShown, ProbeShown, RetryShown};
+
 use crate::route::{self, Ambiguity, Decision, EscapedSlashes, NEAR_MISSES, NoTrace, RouteId};
-use crate::snapshot::{Listener, Snapshot, Target};
+use crate::snapshot::{Handling, Listener, Snapshot, Target};
 use serde::Serialize;
 use std::fmt::{self, Write};
 use weir_h1::{Limits, Method, Progress, RequestHead, TargetForm, parse_request};
@@ -88,6 +92,9 @@ pub struct UpstreamShown {
     pub hash: Option<HashShown>,
     /// Its addresses; names that are resolved at run time as written.
     pub endpoints: Vec<String>,
+    /// What is done for requests that fail, and about endpoints that are unwell.
+    #[serde(flatten)]
+    pub policies: PoliciesShown,
 }
 
 /// The settings of the balancer `hash`.
@@ -164,7 +171,7 @@ pub fn explain(
             .map(|f| FilterShown { name: f.name, settings: f.settings.clone() })
             .collect()
     });
-    let target = winner.map(|route| target_of(snapshot, &route.handling.target));
+    let target = winner.map(|route| target_of(snapshot, &route.handling));
     Ok(Explanation {
         grpc: crate::grpc::is_grpc(&head.headers)
             .then(|| grpc_of(&text(head.method_name()), &text(path), target.as_ref())),
@@ -293,7 +300,7 @@ fn grpc_of(method: &str, path: &str, target: Option<&TargetShown>) -> GrpcShown 
     GrpcShown { service: service.to_owned(), method: call.to_owned(), problems }
 }
 
-fn target_of(snapshot: &Snapshot, target: &Target) -> TargetShown {
+fn target_of(snapshot: &Snapshot, handling: &Handling) -> TargetShown {
     let shown = |index: usize, share: f64| {
         let upstream = &snapshot.upstreams[index];
         let fixed = upstream.names.fixed.iter().map(|e| e.label.to_string());
@@ -308,9 +315,10 @@ fn target_of(snapshot: &Snapshot, target: &Target) -> TargetShown {
                 bounded: hash.bounded.map(|ratio| (ratio * 10_000.0).round() / 100.0),
             }),
             endpoints: fixed.chain(names).collect(),
+            policies: PoliciesShown::of(upstream, handling.exchange_timeout),
         }
     };
-    match target {
+    match &handling.target {
         Target::Respond(answer) => TargetShown::Respond { status: answer.status },
         Target::Upstream(index) => TargetShown::Upstreams(vec![shown(*index, 100.0)]),
         Target::Split(shares) => {
@@ -363,7 +371,8 @@ impl fmt::Display for Explanation {
                     u.name,
                     u.balancer,
                     u.endpoints.join(", ")
-                )
+                )?;
+                write!(f, "{}", u.policies)
             }),
             None => Ok(()),
         }

@@ -9,7 +9,7 @@ use crate::listener::{self, Start};
 use crate::reload::{Control, Refused, Reloaded, Watching};
 use crate::snapshot::{Carry, Snapshot, compile};
 use crate::status::{self, CauseCount, EndpointStatus, Status, UpstreamStatus};
-use crate::upstream::ByHand;
+use crate::upstream::{ByHand, Watched};
 use crate::{error, filters};
 use std::fmt;
 use std::path::PathBuf;
@@ -39,6 +39,9 @@ struct Inner {
     version: &'static str,
     ended: (Mutex<bool>, Condvar),
     watching: Mutex<Option<Watching>>,
+    /// The upstreams that run, and whether readiness waits for the probes of any.
+    watched: Watched,
+    awaits_probes: AtomicBool,
 }
 
 /// A gateway that is not started yet.
@@ -185,6 +188,8 @@ impl Builder {
                 version: self.version,
                 ended: (Mutex::new(false), Condvar::new()),
                 watching: Mutex::new(None),
+                watched: control.watched(),
+                awaits_probes: AtomicBool::new(true),
                 control: Mutex::new(control),
             }),
         };
@@ -350,6 +355,21 @@ impl Gateway {
     /// Whether new requests are welcome: false from the first moment of a drain.
     pub fn is_ready(&self) -> bool {
         !self.inner.draining.load(Ordering::Relaxed)
+    }
+
+    /// The upstreams for whose probes readiness waits (`readyz: true`): none of their endpoints has passed one yet. Once all
+    /// have, readiness waits no more, whatever becomes of them or of the config.
+    pub fn awaited_probes(&self) -> Vec<String> {
+        if !self.inner.awaits_probes.load(Ordering::Relaxed) {
+            return Vec::new();
+        }
+        let upstreams = self.inner.watched.load();
+        let awaited = upstreams.iter().filter(|upstream| upstream.awaits_probes());
+        let names: Vec<String> = awaited.map(|upstream| upstream.name.to_string()).collect();
+        if names.is_empty() {
+            self.inner.awaits_probes.store(false, Ordering::Relaxed);
+        }
+        names
     }
 
     /// The config as it runs, and every later one.

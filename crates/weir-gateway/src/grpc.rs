@@ -64,6 +64,32 @@ pub(crate) const fn status(cause: &Cause) -> u8 {
     }
 }
 
+/// The names of the statuses, by their numbers.
+const NAMES: [&str; 17] = [
+    "ok",
+    "cancelled",
+    "unknown",
+    "invalid_argument",
+    "deadline_exceeded",
+    "not_found",
+    "already_exists",
+    "permission_denied",
+    "resource_exhausted",
+    "failed_precondition",
+    "aborted",
+    "out_of_range",
+    "unimplemented",
+    "internal",
+    "unavailable",
+    "data_loss",
+    "unauthenticated",
+];
+
+/// The name of a status, as a config writes it.
+pub(crate) fn name(status: u8) -> &'static str {
+    NAMES.get(usize::from(status)).copied().unwrap_or("unknown")
+}
+
 /// `grpc-message`: the cause and what it means, escaped as the protocol wants it.
 pub(crate) fn message(cause: &Cause, detail: &str) -> String {
     escape(&format!("{}: {detail}", cause.code))

@@ -16,7 +16,7 @@ use crate::handover::{Handover, Inheritance};
 use crate::snapshot::{Carry, Snapshot, compile};
 use crate::status::{self, CertificateStatus, Rate, ReloadStatus};
 use crate::upstream::discover::dns;
-use crate::upstream::{Upstream, Watched, watch};
+use crate::upstream::{Upstream, Watched, probe, watch};
 use std::collections::HashMap;
 use std::fmt;
 use std::net::SocketAddr;
@@ -401,6 +401,11 @@ impl Control {
         self.handed_over = true;
     }
 
+    /// The upstreams of the snapshot that runs, whichever that is.
+    pub(crate) fn watched(&self) -> Watched {
+        Arc::clone(&self.watched)
+    }
+
     /// The listeners' names and addresses as bound.
     pub(crate) fn addresses(&self) -> Vec<(String, Address)> {
         self.bound.iter().map(|b| (b.name.clone(), b.actual.clone())).collect()
@@ -453,6 +458,8 @@ struct Names {
     runtime: tokio::runtime::Handle,
     fetcher: Fetcher,
     surroundings: Arc<Surroundings>,
+    /// Tells the probes of a new snapshot.
+    probes: mpsc::UnboundedSender<Vec<Arc<Upstream>>>,
     tasks: HashMap<String, (Arc<Upstream>, tokio::task::AbortHandle)>,
     settings: Option<dns::Settings>,
     _end: tokio::sync::oneshot::Sender<()>,
@@ -467,16 +474,19 @@ impl Names {
         let (fetcher, asked) = Fetcher::channel();
         let surroundings: Arc<Surroundings> = Arc::default();
         let served = Arc::clone(&surroundings);
+        let (probes, orders) = mpsc::unbounded_channel();
         let work = move || {
             let local = tokio::task::LocalSet::new();
             drop(local.spawn_local(fetch::serve(asked, served)));
+            drop(local.spawn_local(probe(orders)));
             drop(local.block_on(&runtime, ended));
         };
         std::thread::Builder::new()
             .name("weir-control".to_owned())
             .spawn(work)
             .map_err(|e| format!("the control thread: {e}"))?;
-        Ok(Self { runtime: handle, fetcher, surroundings, tasks: HashMap::new(), settings: None, _end: end })
+        let (tasks, settings) = (HashMap::new(), None);
+        Ok(Self { runtime: handle, fetcher, surroundings, probes, tasks, settings, _end: end })
     }
 
     /// Resolves the names of these upstreams and of no others. The receiver is hung up on when all were asked for
@@ -487,6 +497,7 @@ impl Names {
         settings: &dns::Settings,
         telemetry: &Arc<Telemetry>,
     ) -> std_mpsc::Receiver<()> {
+        let _ = self.probes.send(upstreams.to_vec()); // the control thread lives for as long as we do
         let (first, asked) = std_mpsc::channel();
         let as_before = self.settings.as_ref() == Some(settings);
         let still = |u: &Arc<Upstream>| as_before && upstreams.iter().any(|now| Arc::ptr_eq(now, u));

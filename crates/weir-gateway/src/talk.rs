@@ -1,5 +1,5 @@
 //! One request and its whole answer over an open connection: what a filter's call to an upstream (`call.rs`) and a request of
-//! the control side (`fetch.rs`) have in common.
+//! the control side (`fetch.rs`) or a probe (`upstream/probes/`) have in common.
 
 use crate::filter::{CallAnswer, CallRequest};
 use std::future::poll_fn;
@@ -58,6 +58,19 @@ pub(crate) async fn talk(
     sent: &mut usize,
     limits: &Limits,
 ) -> Result<(CallAnswer, bool), Failed> {
+    send(stream, out, sent).await?;
+    let head = receive_head(stream, limits).await?;
+    let method = if request.method == "HEAD" { Method::Head } else { Method::Get };
+    let (body, end) = read_body(stream, &head, method, request.limit).await?;
+    if end == End::Cut {
+        return Err(Failed::TooLong);
+    }
+    let keep = end == End::Clean && head.connection() == Connection::KeepAlive;
+    Ok((answer(&head, body), keep))
+}
+
+/// Writes a request, head and body. `sent`: how much was written.
+pub(crate) async fn send(stream: &mut Stream, out: &[u8], sent: &mut usize) -> Result<(), Failed> {
     while *sent < out.len() {
         let rest = out.get(*sent..).unwrap_or_default();
         let n = poll_fn(|cx| stream.poll_write(cx, rest)).await.map_err(|_| Failed::Closed)?;
@@ -66,8 +79,11 @@ pub(crate) async fn talk(
         }
         *sent += n;
     }
-    poll_fn(|cx| stream.poll_finish(cx, &[])).await.map_err(|_| Failed::Closed)?;
+    poll_fn(|cx| stream.poll_finish(cx, &[])).await.map_err(|_| Failed::Closed)
+}
 
+/// Reads the head of the final response; interim ones are passed over.
+pub(crate) async fn receive_head(stream: &mut Stream, limits: &Limits) -> Result<ResponseHead, Failed> {
     let mut head = ResponseHead::default();
     loop {
         let read = poll_fn(|cx| stream.poll_read(cx, head.buffer_mut())).await;
@@ -81,22 +97,31 @@ pub(crate) async fn talk(
                 if let Some(h2) = stream.h2() {
                     head.came_by_http2(h2.is_over());
                 }
-                let method = if request.method == "HEAD" { Method::Head } else { Method::Get };
-                let (body, clean) = read_body(stream, &head, method, request.limit).await?;
-                let keep = clean && head.connection() == Connection::KeepAlive;
-                return Ok((answer(&head, body), keep));
+                return Ok(head);
             }
             head.recycle(0); // an interim response
         }
     }
 }
 
-async fn read_body(
+/// How a body ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// Where it should, and nothing follows.
+    Clean,
+    /// It is longer than the limit: this is its beginning.
+    Cut,
+    /// With the connection, or more follows.
+    Last,
+}
+
+/// Reads a body, or the beginning of one that is longer than `limit`.
+pub(crate) async fn read_body(
     stream: &mut Stream,
     head: &ResponseHead,
     method: Method,
     limit: usize,
-) -> Result<(Vec<u8>, bool), Failed> {
+) -> Result<(Vec<u8>, End), Failed> {
     let kind = head.body(method);
     let mut reader = BodyReader::new(kind);
     let mut input = head.rest().to_vec();
@@ -107,15 +132,17 @@ async fn read_body(
                 body.extend_from_slice(input.get(at + skip..at + skip + len).unwrap_or_default());
                 at += skip + len;
                 if body.len() > limit {
-                    return Err(Failed::TooLong);
+                    body.truncate(limit);
+                    return Ok((body, End::Cut));
                 }
             }
-            Step::End { used } => return Ok((body, at + used == input.len())),
+            Step::End { used } if at + used == input.len() => return Ok((body, End::Clean)),
+            Step::End { .. } => return Ok((body, End::Last)),
             Step::More => {
                 input.clear();
                 at = 0;
                 match poll_fn(|cx| stream.poll_read(cx, &mut input)).await {
-                    Ok(0) if kind == BodyKind::UntilClose => return Ok((body, false)),
+                    Ok(0) if kind == BodyKind::UntilClose => return Ok((body, End::Last)),
                     Ok(0) | Err(_) => return Err(Failed::Malformed),
                     Ok(_) => {}
                 }

@@ -32,11 +32,12 @@ const ARROWS: &[(&str, &[&str])] = &[
 ];
 
 /// Folders of the gateway that must not know all of it: each with the modules of the crate that it may name.
-const ROOMS: &[(&str, &[&str])] = &[("crates/weir-gateway/src/upstream/", &["error", "upstream"])];
+const ROOMS: &[(&str, &[&str])] = &[("crates/weir-gateway/src/upstream/", &["error", "talk", "upstream"])];
 
 /// The modules of `upstream/`, each above those that it may name: there is no circle among them.
 const UPSTREAM: &[&str] = &[
     "watch",
+    "probes",
     "attempts",
     "connect",
     "open",
@@ -45,6 +46,7 @@ const UPSTREAM: &[&str] = &[
     "spec",
     "discover",
     "gate",
+    "probe",
     "balance",
     "rotation",
     "retry",

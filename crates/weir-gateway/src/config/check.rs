@@ -5,6 +5,7 @@
 
 mod consumers;
 mod filters;
+mod health;
 mod listeners;
 mod process;
 mod routes;

@@ -5,6 +5,7 @@
 
 mod addresses;
 mod balance;
+mod health;
 mod listener;
 mod process;
 mod route;
@@ -17,6 +18,7 @@ use serde::Deserialize;
 
 pub use addresses::{EndpointAddress, ListenAddress};
 pub use balance::{Balancer, Bound, Hash, HashBy};
+pub use health::{Health, Outlier, Probe, ProbeKind, StatusRange};
 pub use listener::{
     CertificateFiles, ClientAuth, ClientAuthMode, EscapedSlashes, Listener, ListenerTimeouts, ListenerTls,
     Protocol, Slashes, TlsVersion,
@@ -28,8 +30,8 @@ pub use process::{
 pub use route::{Consumer, Credentials, Match, Plan, Respond, Route, RouteTimeouts, Share, Split};
 pub use sending::{DeadlineHeader, ProxyVersion, SourceAddress};
 pub use upstream::{
-    Endpoint, Health, HostPolicy, Outlier, Probe, Retry, RetryMethods, RetryOn, Upstream, UpstreamLimits,
-    UpstreamProtocol, UpstreamTimeouts, UpstreamTls,
+    Endpoint, HostPolicy, Retry, RetryMethods, RetryOn, Upstream, UpstreamLimits, UpstreamProtocol,
+    UpstreamTimeouts, UpstreamTls,
 };
 pub use values::{FilePath, FilterNode, Named, Network, Output, Pairs, TextOrPath};
 

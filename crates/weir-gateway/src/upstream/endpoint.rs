@@ -11,6 +11,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+use tokio::sync::watch;
 use weir_telemetry::{EndpointCells, EndpointId, log};
 use weir_wire::listen::Address;
 
@@ -35,6 +36,7 @@ pub(crate) struct Endpoint {
 pub(crate) struct Published {
     list: ArcSwap<Vec<Arc<Endpoint>>>,
     generation: AtomicU64,
+    changed: watch::Sender<()>,
 }
 
 /// An endpoint as one core has it.
@@ -60,13 +62,23 @@ pub(crate) struct Active {
 
 impl Published {
     pub(crate) fn new(list: Vec<Arc<Endpoint>>) -> Arc<Self> {
-        Arc::new(Self { list: ArcSwap::from_pointee(list), generation: AtomicU64::new(1) })
+        Arc::new(Self {
+            list: ArcSwap::from_pointee(list),
+            generation: AtomicU64::new(1),
+            changed: watch::Sender::new(()),
+        })
     }
 
     /// Replaces the endpoints. Connections to the ones that stay are kept; those to the others end with their exchange.
     pub(crate) fn publish(&self, list: Vec<Arc<Endpoint>>) {
         self.list.store(Arc::new(list));
         self.generation.fetch_add(1, Ordering::Release);
+        self.changed.send_replace(());
+    }
+
+    /// Hears of every list that is published from now on.
+    pub(super) fn watch(&self) -> watch::Receiver<()> {
+        self.changed.subscribe()
     }
 
     pub(crate) fn list(&self) -> Arc<Vec<Arc<Endpoint>>> {

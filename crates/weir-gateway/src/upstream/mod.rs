@@ -6,13 +6,14 @@
 //!
 //! ```text
 //! watch        what happens without a request, once a second
+//! probes/      asks endpoints at intervals, on the control thread
 //! attempts     of one request: which endpoint is next, and whether there is a next one
 //!  connect     from the pool, a stream of a shared connection, past the gate, or opened
 //!   open       dials, greets, counts what fails
 //!    local     the upstream as one core has it: endpoints, balancer, those who wait
 //!     spec     the upstream as compiled      rotation   which endpoints are out, as one core knows it
 //!     retry    whether a failed attempt is made again, and the budget for that
-//!     gate     limits that are exact for the process
+//!     gate     limits that are exact for the process      probe      what probes ask, and when
 //!     balance/ which endpoint is chosen      discover/  which endpoints there are
 //!      cookie  a cookie of a request
 //!     resources  what a core lends: pools by key, cells, random numbers
@@ -42,6 +43,8 @@ mod open;
 mod outlier;
 mod owned;
 mod pool;
+mod probe;
+mod probes;
 mod resources;
 mod retry;
 mod rotation;
@@ -60,6 +63,8 @@ pub(crate) use latency::Measurement;
 pub(crate) use local::LocalUpstream;
 pub(crate) use outlier::Outlier;
 pub(crate) use pool::Way;
+pub(crate) use probe::{Probe, ProbeKind};
+pub(crate) use probes::probe;
 pub(crate) use resources::Resources;
 pub(crate) use retry::{Budget, Conditions, Failed, Request, Retry};
 pub(crate) use spec::{HostPolicy, Protocol, Timeouts, Upstream};

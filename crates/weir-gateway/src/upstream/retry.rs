@@ -130,6 +130,11 @@ impl Budget {
         Arc::new(Self { share, saved, requests, retries })
     }
 
+    /// Retries per request, from 0 to 1.
+    pub(crate) const fn share(&self) -> f64 {
+        self.share
+    }
+
     /// Whether it has this share.
     pub(crate) fn is(&self, share: f64) -> bool {
         (self.share - share).abs() < f64::EPSILON

@@ -6,6 +6,7 @@ use super::endpoint::Published;
 use super::gate::Gate;
 use super::outlier::Outlier;
 use super::pool::Way;
+use super::probe::Probe;
 use super::retry::Retry;
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,6 +37,7 @@ pub(crate) struct Upstream {
     pub(crate) gate: Option<Arc<Gate>>,
     pub(crate) retry: Option<Retry>,
     pub(crate) outlier: Option<Outlier>,
+    pub(crate) probe: Option<Arc<Probe>>,
     /// The header that tells what is left of an exchange's time.
     pub(crate) deadline: Option<FieldName>,
     /// How connections are made.

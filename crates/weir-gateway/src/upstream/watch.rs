@@ -39,6 +39,12 @@ fn look(upstream: &Upstream, now: Instant) {
 }
 
 impl Upstream {
+    /// Whether readiness waits for an endpoint that passes its probe.
+    pub(crate) fn awaits_probes(&self) -> bool {
+        let wanted = self.probe.as_ref().is_some_and(|probe| probe.readyz);
+        wanted && !self.published.list().iter().any(|endpoint| endpoint.health.verdict() == Some(true))
+    }
+
     /// Whether so few of its endpoints are in rotation that unwell ones are used too.
     pub(crate) fn is_panicking(&self) -> bool {
         is_panicking(self.published.list().iter().map(|endpoint| endpoint.health.standing()))

@@ -2,8 +2,12 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
+use weir_testkit::h2::{H2Origin, Options};
 use weir_testkit::{Upstream, Weir, black_hole, eventually, refusing_address, run_weir};
 
 use crate::cause::{CONNECT_REFUSED, CONNECT_TIMEOUT, NO_HEALTHY_ENDPOINT};
@@ -18,7 +22,7 @@ fn admin(weir: &Weir, path: &str) -> String {
 }
 
 /// The value of the first sample whose line contains all of these.
-fn metric(weir: &Weir, parts: &[&str]) -> Option<f64> {
+pub(crate) fn metric(weir: &Weir, parts: &[&str]) -> Option<f64> {
     let text = admin(weir, "/metrics");
     let mut samples = text.lines().filter(|line| !line.starts_with('#'));
     let line = samples.find(|line| parts.iter().all(|part| line.contains(part)))?;
@@ -273,4 +277,131 @@ fn what_is_wrong_with_a_change_by_hand_is_said() {
     ));
     foreign.expect_status(403);
     weir.client().get("/").expect_body("good");
+}
+
+/// What an endpoint answers to probes and requests, to be changed while it runs.
+fn switchable(name: &'static str) -> (Upstream, Arc<AtomicBool>) {
+    let well = Arc::new(AtomicBool::new(true));
+    let asked = Arc::clone(&well);
+    let upstream = Upstream::script(move |conn| {
+        while let Some(request) = conn.next_request() {
+            let probe = request.head.line.starts_with("GET /healthz ");
+            let status = if !probe || asked.load(Relaxed) { "200 OK" } else { "503 Service Unavailable" };
+            conn.send(format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n{name}", name.len()));
+        }
+    });
+    (upstream, well)
+}
+
+const FAST: &str = "balancer: round_robin, health: { probe: { interval: 20ms, timeout: 5s, unhealthy: 2 } }";
+
+#[test]
+fn probes_take_an_endpoint_out_and_in_again() {
+    let ((one, well), good) = (switchable("one"), Upstream::named("good"));
+    let weir = Weir::start(&beside(one.address(), &good, FAST));
+    let mut client = weir.client();
+    eventually("it was probed", || metric(&weir, &["weir_endpoint_probes_total", "passed"]) > Some(1.0));
+    assert!(is_healthy(&weir, one.address()));
+    well.store(false, Relaxed);
+    eventually("it is out", || !is_healthy(&weir, one.address()));
+    let bodies: Vec<String> = (0..4).map(|_| client.get("/").text()).collect();
+    assert_eq!(bodies, ["good"; 4]);
+    let line = weir.wait_log("endpoint out of rotation");
+    assert_eq!((line.field("reason"), line.field("cause")), (Some("probe_failed"), Some("probe_status")));
+    let status = admin(&weir, "/status");
+    for part in ["\"state\": \"probe_failed\"", "\"detail\": \"it answered 503; expected 200-299\""] {
+        assert!(status.contains(part), "{status}");
+    }
+    let told = run_weir(weir.dir(), &["explain", "GET", "/", "-c", "weir.yaml", "--admin", &weir.admin()]);
+    told.expect_code(0)
+        .expect_text("probe    GET /healthz every 20ms")
+        .expect_text("probe_failed (probe_status");
+    assert!(admin(&weir, "/").contains("probe_failed (probe_status"));
+    // A reload that changes the upstream leaves the state, and one that takes the probe away ends it.
+    weir.reload_with(&beside(one.address(), &good, &format!("{FAST}, keepalive: 59s"))).unwrap();
+    assert!(!is_healthy(&weir, one.address()));
+    well.store(true, Relaxed);
+    eventually("it is back", || is_healthy(&weir, one.address()));
+    well.store(false, Relaxed);
+    eventually("it is out", || !is_healthy(&weir, one.address()));
+    weir.reload_with(&beside(one.address(), &good, "balancer: round_robin")).unwrap();
+    eventually("nobody asks any more", || is_healthy(&weir, one.address()));
+}
+
+#[test]
+fn an_endpoint_is_probed_once_however_many_workers_there_are() {
+    let good = Upstream::named("good");
+    let probe = "health: { probe: { interval: 1h, kind: http } }";
+    let yaml = format!("{}workers: 4\n", crate::support::config_for(&good, probe));
+    let weir = Weir::start(&yaml);
+    eventually("it was probed", || metric(&weir, &["weir_endpoint_probes_total"]) == Some(1.0));
+    // What did not change is not probed anew.
+    weir.reload_with(&format!("{yaml}expose_causes: false\n")).unwrap();
+    weir.client().get("/").expect_body("good");
+    assert_eq!(good.requests().len(), 2, "one probe and one request");
+}
+
+#[test]
+fn readiness_can_wait_for_probes() {
+    let (one, well) = switchable("one");
+    well.store(false, Relaxed);
+    let probe = "health: { probe: { interval: 20ms, timeout: 5s, healthy: 1, readyz: true } }";
+    let weir = Weir::start(&crate::support::config_for(&one, probe));
+    let host = weir.admin();
+    let ready = || weir.admin_client().ask(format!("GET /readyz HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+    eventually("it was probed", || metric(&weir, &["weir_endpoint_probes_total", "failed"]) > Some(0.0));
+    ready().expect_status(503);
+    assert!(ready().text().contains("waiting for the probes of 1 upstream"));
+    // Requests are served nevertheless: the only endpoint is used, well or not.
+    weir.client().get("/").expect_body("one");
+    assert_eq!(
+        weir.wait_log("too few endpoints in rotation: unwell ones are used too").field("upstream"),
+        Some("up")
+    );
+    assert_eq!(metric(&weir, &["weir_upstream_panic"]), Some(1.0));
+    well.store(true, Relaxed);
+    eventually("it is ready", || ready().status == 200);
+    well.store(false, Relaxed);
+    eventually("it is out again", || !is_healthy(&weir, one.address()));
+    ready().expect_status(200);
+}
+
+#[test]
+fn grpc_endpoints_are_probed() {
+    let serving = Arc::new(AtomicBool::new(true));
+    let asked = Arc::clone(&serving);
+    let origin = H2Origin::new(Options::default(), move |peer, stream, _| {
+        let status = if asked.load(Relaxed) { 1 } else { 2 };
+        peer.headers(stream, &[(":status", "200"), ("content-type", "application/grpc")], false);
+        peer.data(stream, [0, 0, 0, 0, 2, 8, status], false);
+        peer.headers(stream, &[("grpc-status", "0")], true);
+    });
+    let weir = Weir::start(&config(&format!(
+        "endpoints: [{}], protocol: h2c, health: {{ probe: {{ kind: grpc, interval: 20ms, timeout: 5s, unhealthy: 1 }} }}",
+        origin.address()
+    )));
+    eventually("it was probed", || metric(&weir, &["weir_endpoint_probes_total", "passed"]) > Some(1.0));
+    serving.store(false, Relaxed);
+    eventually("it is out", || !is_healthy(&weir, origin.address()));
+    assert!(
+        weir.wait_log("endpoint out of rotation")
+            .field("detail")
+            .is_some_and(|it| it.contains("NOT_SERVING"))
+    );
+    serving.store(true, Relaxed);
+    eventually("it is back", || is_healthy(&weir, origin.address()));
+}
+
+#[test]
+fn a_drain_goes_to_the_process_that_an_upgrade_starts() {
+    let (one, two) = (Upstream::named("one"), Upstream::named("two"));
+    let weir = Weir::start_installed(&beside(one.address(), &two, "balancer: round_robin"));
+    endpoint(&weir, &["drain", "up", &one.address().to_string()]).expect_code(0);
+    weir.upgrade().unwrap();
+    let bodies: Vec<String> = (0..4).map(|_| weir.client().get("/").text()).collect();
+    assert_eq!(bodies, ["two"; 4]);
+    assert!(admin(&weir, "/status").contains("\"state\": \"draining\""));
+    endpoint(&weir, &["in", "up", &one.address().to_string()]).expect_code(0);
+    let bodies: Vec<String> = (0..4).map(|_| weir.client().get("/").text()).collect();
+    assert!(bodies.contains(&"one".to_owned()), "{bodies:?}");
 }

@@ -23,6 +23,7 @@ mod cores;
 mod drain;
 mod escapes;
 mod examples;
+mod faults;
 mod filters;
 mod forwarded;
 mod framing;

@@ -1,9 +1,11 @@
 //! `weir explain`: which route a request takes, and why.
 
-use super::{ConfigArgs, Format, print};
+use super::{AdminArgs, ConfigArgs, Format, print};
 use anyhow::{Result, anyhow};
 use clap::Args;
+use serde_json::Value;
 use std::process::ExitCode;
+use weir_gateway::explain::{Explanation, TargetShown};
 
 #[derive(Args)]
 pub(super) struct Explain {
@@ -20,6 +22,12 @@ pub(super) struct Explain {
     /// How to print
     #[arg(long, value_enum, default_value_t)]
     format: Format,
+    /// Address of the admin listener of a running Weir, to be asked how the endpoints are
+    #[arg(long, value_name = "ADDR")]
+    admin: Option<String>,
+    /// Token of that admin listener [default: the variable ADMIN_TOKEN, else that of the config]
+    #[arg(long, value_name = "TOKEN", requires = "admin")]
+    token: Option<String>,
     #[command(flatten)]
     pub(super) config: ConfigArgs,
 }
@@ -51,9 +59,18 @@ impl Explain {
         };
         match weir_gateway::explain::explain(snapshot, listener, method, url, &headers?) {
             Ok(told) => {
+                let live = self.live(&told)?;
                 match self.format {
-                    Format::Json => print(&format!("{:#}\n", serde_json::to_value(&told)?)),
-                    Format::Text => print(&told.to_string()),
+                    Format::Json => {
+                        let mut document = serde_json::to_value(&told)?;
+                        if let Some(live) = live {
+                            document["live"] = live;
+                        }
+                        print(&format!("{document:#}\n"));
+                    }
+                    Format::Text => {
+                        print(&format!("{told}{}", live.as_ref().map_or_else(String::new, words)))
+                    }
                 }
                 Ok(ExitCode::from(u8::from(told.decision.winner.is_none())))
             }
@@ -66,4 +83,49 @@ impl Explain {
             }
         }
     }
+    /// The upstreams that the request may go to, as a running Weir has them, where one is to be asked.
+    fn live(&self, told: &Explanation) -> Result<Option<Value>> {
+        let (Some(address), Some(TargetShown::Upstreams(upstreams))) = (&self.admin, &told.target) else {
+            return Ok(None);
+        };
+        let (admin, token) = (Some(address.clone()), self.token.clone());
+        let place = AdminArgs { admin, token, config: self.config.clone() }.place()?;
+        let answer =
+            weir_admin::client::status(&place.address, place.token.as_deref()).map_err(|e| anyhow!("{e}"))?;
+        if !answer.is_success() {
+            return Err(anyhow!("{}", answer.explanation()));
+        }
+        let status = answer.json();
+        let of = |name: &String| (name.clone(), status["upstreams"][name].clone());
+        Ok(Some(Value::Object(upstreams.iter().map(|upstream| of(&upstream.name)).collect())))
+    }
+}
+
+/// What a running Weir said of upstreams, a line for each endpoint.
+fn words(live: &Value) -> String {
+    let mut text = String::new();
+    for (name, upstream) in live.as_object().into_iter().flatten() {
+        let Some(endpoints) = upstream["endpoints"].as_array() else {
+            text.push_str(&format!("live     the running Weir has no upstream {name}\n"));
+            continue;
+        };
+        if upstream["panic"] == true {
+            text.push_str(&format!(
+                "live     {name}: too few endpoints in rotation, unwell ones are used too\n"
+            ));
+        }
+        for endpoint in endpoints {
+            let said = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+            let reasons = endpoint["reasons"].as_array().map_or(&[][..], Vec::as_slice).iter().map(|why| {
+                let detail = why["detail"].as_str().map_or_else(String::new, |detail| format!(": {detail}"));
+                let until = why["until"].as_str().map_or_else(String::new, |until| format!(" until {until}"));
+                let (reason, cause, since) = (said(&why["reason"]), said(&why["cause"]), said(&why["since"]));
+                format!("{reason} ({cause}{detail}) since {since}{until}")
+            });
+            let reasons: Vec<String> = reasons.collect();
+            let state = if reasons.is_empty() { said(&endpoint["state"]) } else { reasons.join(", ") };
+            text.push_str(&format!("live     {name} {}: {state}\n", said(&endpoint["address"])));
+        }
+    }
+    text
 }

@@ -62,6 +62,7 @@ impl Checker<'_> {
                 let base = format!("{path}.timeouts");
                 self.must_fit(&base, ("response", response), ("exchange", exchange));
             }
+            self.deadline_of_route(&path, route);
             self.limiter_above_pool(route);
             self.escaped_slash(&path, route);
         }

@@ -2,7 +2,8 @@
 
 use super::Checker;
 use crate::config::schema::{
-    EndpointAddress, ListenAddress, Retry, SourceAddress, Upstream, UpstreamProtocol,
+    EndpointAddress, ListenAddress, Retry, RetryOn, Route, SourceAddress, Upstream, UpstreamProtocol,
+    UpstreamTimeouts,
 };
 use crate::config::units::Duration;
 
@@ -15,7 +16,7 @@ impl Checker<'_> {
             self.not_ourselves(&path, upstream);
             self.upstream_tls(&path, upstream);
             self.protocol(&path, upstream);
-            self.later_versions(&path, upstream);
+            self.policies(&path, upstream);
             self.upstream_timeouts(&path, upstream);
             self.sending(&path, upstream);
             if let Some(connections) = upstream.limits.connections {
@@ -132,48 +133,29 @@ impl Checker<'_> {
         }
     }
 
-    /// What is read but not done yet, so that a config may be ahead of its version without surprise.
-    fn later_versions(&mut self, path: &str, upstream: &Upstream) {
-        if upstream.health.as_ref().is_some_and(|health| health.probe.is_some()) {
-            let message = "`probe` is read and checked, but this version does not act on it";
-            let hint = "leave it for a later version, or remove it";
-            self.warn(&format!("{path}.health.probe"), "no-effect-yet", message, hint);
-        }
+    /// What is done for requests that fail, and about endpoints that are unwell.
+    fn policies(&mut self, path: &str, upstream: &Upstream) {
         if let Some(retry) = &upstream.retry {
-            self.retry(path, retry, upstream.timeouts.exchange);
+            self.retry(path, retry, &upstream.timeouts);
         }
-        let Some(health) = &upstream.health else { return };
-        if let Some(probe) = &health.probe {
-            self.must_last(&format!("{path}.health.probe.interval"), probe.interval);
-            if !probe.path.starts_with('/') {
-                let message = format!("`{}` is not a path; expected one that begins with /", probe.path);
-                self.error(&format!("{path}.health.probe.path"), "bad-value", message);
-            }
-        }
-        if let Some(outlier) = &health.outlier {
-            self.must_be_within(
-                &format!("{path}.health.outlier.errors"),
-                outlier.errors.into(),
-                1,
-                u32::MAX.into(),
-            );
-            self.must_last(&format!("{path}.health.outlier.window"), outlier.window);
-            self.must_last(&format!("{path}.health.outlier.eject"), outlier.eject);
+        if let Some(health) = &upstream.health {
+            self.health(path, upstream, health);
         }
     }
 
-    fn retry(&mut self, path: &str, retry: &Retry, exchange: Option<Duration>) {
+    fn retry(&mut self, path: &str, retry: &Retry, timeouts: &UpstreamTimeouts) {
         self.must_be_within(&format!("{path}.retry.attempts"), retry.attempts.into(), 1, 10);
-        let Some(per_try) = retry.per_try else { return };
-        self.must_last(&format!("{path}.retry.per_try"), per_try);
-        let all = per_try.get().saturating_mul(retry.attempts);
-        if let Some(exchange) = exchange.filter(|exchange| exchange.get() < all) {
-            let message = format!(
-                "{} attempts of {per_try} take longer than the {exchange} of `timeouts.exchange`",
-                retry.attempts
-            );
-            let hint = "the last attempts are cut short: lower `per_try`, or raise `exchange`";
-            self.warn(&format!("{path}.retry.per_try"), "beyond-deadline", message, hint);
+        if let Some(per_try) = retry.per_try {
+            self.must_last(&format!("{path}.retry.per_try"), per_try);
+        }
+        let Some((all, said)) = all_attempts(retry, timeouts.response) else { return };
+        if let Some(exchange) = timeouts.exchange.filter(|exchange| exchange.get() < all) {
+            let message = format!("{said} take longer than the {exchange} of `timeouts.exchange`");
+            let hint = "the last attempts are cut short: lower `retry.per_try`, or raise `timeouts.exchange`";
+            let key = if retry.per_try.is_some() { "per_try" } else { "attempts" };
+            let written = format!("{path}.retry.{key}");
+            let at = if self.is_written(&written) { written } else { format!("{path}.timeouts.exchange") };
+            self.warn(&at, "beyond-deadline", message, hint);
         }
     }
 
@@ -205,6 +187,23 @@ impl Checker<'_> {
         }
     }
 
+    /// A warning where a route's own deadline ends before the attempts that its upstream allows.
+    pub(super) fn deadline_of_route(&mut self, path: &str, route: &Route) {
+        let Some(exchange) = route.timeouts.exchange.filter(|exchange| !exchange.is_zero()) else { return };
+        let config = self.config;
+        for share in route.upstream.iter().flat_map(|split| &split.0) {
+            let Some(upstream) = config.upstreams.get(&share.upstream) else { continue };
+            let response = route.timeouts.response.unwrap_or(upstream.timeouts.response);
+            let all = upstream.retry.as_ref().and_then(|retry| all_attempts(retry, response));
+            let Some((_, said)) = all.filter(|(all, _)| *all > exchange.get()) else { continue };
+            let message =
+                format!("{said} of upstream `{}` take longer than this route's {exchange}", share.upstream);
+            let hint =
+                "the last attempts are cut short: lower `retry.per_try` of the upstream, or raise `exchange`";
+            self.warn(&format!("{path}.timeouts.exchange"), "beyond-deadline", message, hint);
+        }
+    }
+
     fn upstream_timeouts(&mut self, upstream_path: &str, upstream: &Upstream) {
         let path = format!("{upstream_path}.timeouts");
         let times = &upstream.timeouts;
@@ -221,6 +220,14 @@ impl Checker<'_> {
             self.must_fit(&path, ("body", times.body), ("exchange", exchange));
         }
     }
+}
+
+/// How long all attempts may take, and how that is said; `None` where an attempt that takes its time is not repeated.
+fn all_attempts(retry: &Retry, response: Duration) -> Option<(std::time::Duration, String)> {
+    let after_timeout = retry.on.contains(&RetryOn::Timeout);
+    let each = retry.per_try.or_else(|| after_timeout.then_some(response)).filter(|each| !each.is_zero())?;
+    let all = each.get().saturating_mul(retry.attempts);
+    Some((all, format!("{} attempts of {each}", retry.attempts)))
 }
 
 /// Whether a connection to the endpoint comes out at the listener. Of names only `localhost` is known.

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::addresses::EndpointAddress;
 use super::balance::Balancer;
+use super::health::Health;
 use super::process::Workers;
 use super::sending::{DeadlineHeader, ProxyVersion, SourceAddress};
 use super::values::FilePath;
@@ -227,61 +228,6 @@ pub enum RetryMethods {
     /// Those that may arrive twice.
     #[default]
     Idempotent,
-}
-
-/// How endpoints are found to be unwell.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct Health {
-    /// Active: ask each endpoint at intervals. Default none.
-    pub probe: Option<Probe>,
-    /// Passive: eject an endpoint whose answers fail. Default none.
-    pub outlier: Option<Outlier>,
-}
-
-/// Active health checks.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct Probe {
-    /// The path asked for. Default `/healthz`.
-    pub path: String,
-    /// Time between two probes of one endpoint. Default `5s`.
-    pub interval: Duration,
-}
-
-impl Default for Probe {
-    fn default() -> Self {
-        Self { path: "/healthz".to_owned(), interval: Duration::from_secs(5) }
-    }
-}
-
-/// Passive health checks.
-#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct Outlier {
-    /// Errors in a row within `window` that eject an endpoint: a status of 500 or more, a reset, no answer in time, or a gRPC status that
-    /// says so. Default 5.
-    pub errors: u32,
-    /// The share of errors within `window`, of at least 20 requests, that ejects too. Default none.
-    pub rate: Option<Percent>,
-    /// The window in which errors are counted. Default `10s`.
-    pub window: Duration,
-    /// How long an endpoint stays ejected the first time; the second time twice as long, and so on up to ten times. Default `30s`.
-    pub eject: Duration,
-    /// The share of the endpoints that may be out when one is ejected. Default `50%`. The only endpoint is never ejected.
-    pub max: Percent,
-}
-
-impl Default for Outlier {
-    fn default() -> Self {
-        Self {
-            errors: 5,
-            rate: None,
-            window: Duration::from_secs(10),
-            eject: Duration::from_secs(30),
-            max: Percent::new(50),
-        }
-    }
 }
 
 /// How much one upstream may hold of us.

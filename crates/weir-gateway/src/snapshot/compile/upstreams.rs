@@ -6,8 +6,8 @@ use crate::config::schema;
 use crate::upstream::balance::{self, Balancer, By, HashSettings};
 use crate::upstream::discover::dns::{Name, Names};
 use crate::upstream::{
-    Budget, Conditions, Endpoint, Gate, HostPolicy, Outlier, Protocol, Published, Retry, Timeouts, Upstream,
-    Way,
+    Budget, Conditions, Endpoint, Gate, HostPolicy, Outlier, Probe, ProbeKind, Protocol, Published, Retry,
+    Timeouts, Upstream, Way,
 };
 use sha2::{Digest, Sha256};
 use std::sync::{Arc, Mutex};
@@ -97,6 +97,7 @@ impl Compiler<'_> {
                     schema::ProxyVersion::V2 => proxy_protocol::Version::V2,
                 }),
             },
+            probe: written.health.as_ref().and_then(|health| health.probe.as_ref()).map(probe),
             cells: self.carry.telemetry.upstream(name),
         });
         self.carry.fresh.insert(name.to_owned(), (written.clone(), Arc::clone(&upstream)));
@@ -219,6 +220,28 @@ fn retry(written: &schema::Retry, old: Option<&Retry>) -> Retry {
         body: written.body.as_usize(),
         budget: budget.map_or_else(|| Budget::new(share), Arc::clone),
     }
+}
+
+fn probe(written: &schema::Probe) -> Arc<Probe> {
+    let boxed = |text: &String| text.as_str().into();
+    let kind = match written.kind {
+        schema::ProbeKind::Grpc => ProbeKind::Grpc { service: boxed(&written.service) },
+        schema::ProbeKind::Http => ProbeKind::Http {
+            path: boxed(&written.path),
+            expect: written.expect.iter().map(|range| (range.from, range.to)).collect(),
+            body: written.body.as_ref().map(boxed),
+        },
+        schema::ProbeKind::Tcp => ProbeKind::Tcp,
+    };
+    Arc::new(Probe {
+        kind,
+        host: written.host.as_ref().map(boxed),
+        interval: written.interval.get(),
+        timeout: written.timeout.get(),
+        healthy: written.healthy,
+        unhealthy: written.unhealthy,
+        readyz: written.readyz,
+    })
 }
 
 fn outlier(written: &schema::Outlier) -> Outlier {

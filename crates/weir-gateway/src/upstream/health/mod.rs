@@ -58,6 +58,8 @@ pub(crate) struct Health {
     trial: AtomicU64,
     /// When the first of the other reasons is over, on [`clock`]; [`NEVER`] where none is by itself.
     ends: AtomicU64,
+    /// What its probes decided last: [`UNKNOWN`], [`PASSED`] or [`FAILED`].
+    verdict: AtomicU8,
     /// Until then nobody dials it while it is unreachable, on [`clock`].
     no_dial_before: AtomicU64,
     tally: Tally,
@@ -66,6 +68,10 @@ pub(crate) struct Health {
     label: Arc<str>,
     cells: EndpointId,
 }
+
+const UNKNOWN: u8 = 0;
+const PASSED: u8 = 1;
+const FAILED: u8 = 2;
 
 /// A time that does not come.
 const NEVER: u64 = u64::MAX;
@@ -99,9 +105,9 @@ struct Begin {
 impl Health {
     pub(crate) fn new(upstream: Arc<str>, label: Arc<str>, cells: EndpointId) -> Arc<Self> {
         clock(Instant::now()); // so that it started before whatever is measured by it
-        let (reasons, trial, no_dial_before, tally, state) = Default::default();
+        let (reasons, verdict, trial, no_dial_before, tally, state) = Default::default();
         let ends = AtomicU64::new(NEVER);
-        Arc::new(Self { reasons, trial, ends, no_dial_before, tally, state, upstream, label, cells })
+        Arc::new(Self { reasons, verdict, trial, ends, no_dial_before, tally, state, upstream, label, cells })
     }
 
     // === what it is ===
@@ -228,17 +234,43 @@ impl Health {
         self.begin(&mut state, Begin { reason, cause, detail: None, due }, now);
     }
 
-    #[cfg(test)] // for now: probes are what will call these two
-    /// So many probes in a row failed that the endpoint is out.
-    pub(super) fn probe_failed(&self, cause: &'static str, detail: &str, now: Instant) {
-        let (reason, detail) = (OutReason::ProbeFailed, Some(detail.into()));
-        self.begin(&mut self.state(), Begin { reason, cause: cause.into(), detail, due: None }, now);
+    /// Counts a probe.
+    pub(super) fn probed(&self, passed: bool) {
+        self.cells.probed(passed);
     }
 
-    #[cfg(test)]
-    /// So many probes in a row passed that the endpoint is back.
+    /// What its probes decided last; `None` before the first.
+    pub(crate) fn verdict(&self) -> Option<bool> {
+        match self.verdict.load(Ordering::Relaxed) {
+            UNKNOWN => None,
+            verdict => Some(verdict == PASSED),
+        }
+    }
+
+    /// So many probes in a row failed that the endpoint is out, or stays out.
+    pub(super) fn probe_failed(&self, cause: &'static str, detail: &str, now: Instant) {
+        let mut state = self.state();
+        self.verdict.store(FAILED, Ordering::Relaxed);
+        if let Some(why) = state.get_mut(OutReason::ProbeFailed) {
+            (why.cause, why.detail) = (cause.into(), Some(detail.into()));
+            return;
+        }
+        let (reason, detail) = (OutReason::ProbeFailed, Some(detail.into()));
+        self.begin(&mut state, Begin { reason, cause: cause.into(), detail, due: None }, now);
+    }
+
+    /// So many probes in a row passed that the endpoint is back, or stays in.
     pub(super) fn probe_passed(&self, now: Instant) {
-        self.end(&mut self.state(), &[OutReason::ProbeFailed], now);
+        if self.verdict.swap(PASSED, Ordering::Relaxed) != PASSED {
+            self.end(&mut self.state(), &[OutReason::ProbeFailed], now);
+        }
+    }
+
+    /// It is probed no more: what probes said is forgotten.
+    pub(super) fn forget_probes(&self, now: Instant) {
+        if self.verdict.swap(UNKNOWN, Ordering::Relaxed) == FAILED {
+            self.end(&mut self.state(), &[OutReason::ProbeFailed], now);
+        }
     }
 
     // === operators and time ===
@@ -280,13 +312,14 @@ impl Health {
         let by_hand = matches!(reason, OutReason::Draining | OutReason::Out);
         if !known || by_hand {
             let until = until.map_or_else(String::new, timestamp);
-            let fields: [(&str, &dyn std::fmt::Display); 6] = [
+            let detail = detail.as_deref().unwrap_or_default();
+            let fields: [(&str, &dyn std::fmt::Display); 5] = [
                 ("upstream", &self.upstream),
                 ("endpoint", &self.label),
                 ("reason", &reason.name()),
                 ("cause", &cause),
-                ("detail", &detail.as_deref().unwrap_or_default()),
-                ("until", &until),
+                // A probe has more to tell, and no end; for the rest it is the other way round.
+                if detail.is_empty() { ("until", &until) } else { ("detail", &detail) },
             ];
             let said = if by_hand { log::info } else { log::warn };
             said("endpoint out of rotation", &fields);
@@ -349,6 +382,17 @@ impl Health {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Health {
+    /// The endpoint is gone. Should it come back, its metrics begin as those of one that is well.
+    fn drop(&mut self) {
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if state.whys().next().is_some() {
+            state.whys().for_each(|why| self.cells.end_out(why.reason));
+            self.cells.set_healthy(true);
+        }
     }
 }
 

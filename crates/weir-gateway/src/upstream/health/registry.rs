@@ -4,6 +4,7 @@ use super::Health;
 use super::reasons::Why;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use weir_telemetry::{EndpointId, OutReason};
@@ -102,6 +103,9 @@ impl Health {
             let Some(why) = why.read(at) else { continue };
             self.cells.begin_out(why.reason, why.since, false);
             self.cells.set_healthy(false);
+            if why.reason == OutReason::ProbeFailed {
+                self.verdict.store(super::FAILED, Ordering::Relaxed);
+            }
             state.insert(why);
         }
         self.publish(&state);

@@ -160,3 +160,13 @@ fn what_is_known_goes_to_the_next_process() {
     assert!(reasons(&new.of(&upstream, &one, &cells("1"))).is_empty(), "it was forgotten with its endpoint");
     new.inherit(b"[{]");
 }
+
+#[test]
+fn one_that_is_gone_is_not_counted_as_unwell() {
+    let cells = Telemetry::new(Setup::default()).endpoint("u", "e");
+    let health = Health::new("u".into(), "e".into(), cells.clone());
+    health.put(ByHand::Out(AVOIDED), Instant::now());
+    assert!(!cells.healthy());
+    drop(health);
+    assert!(cells.healthy());
+}

@@ -1,0 +1,49 @@
+//! What probes ask, and when: the policy, without any I/O. `probes` does it.
+
+use std::time::Duration;
+
+/// `upstreams.*.health.probe`, as run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Probe {
+    pub(crate) kind: ProbeKind,
+    /// The Host that is asked for; the endpoint's own where there is none.
+    pub(crate) host: Option<Box<str>>,
+    pub(crate) interval: Duration,
+    /// The longest that one may take, connecting included.
+    pub(crate) timeout: Duration,
+    /// How many must pass in a row to bring an endpoint back.
+    pub(crate) healthy: u32,
+    /// How many must fail in a row to take it out.
+    pub(crate) unhealthy: u32,
+    /// Whether readiness waits for an endpoint that passes.
+    pub(crate) readyz: bool,
+}
+
+/// What is asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ProbeKind {
+    /// `grpc.health.v1.Health/Check` for this service.
+    Grpc { service: Box<str> },
+    /// A GET.
+    Http {
+        path: Box<str>,
+        /// The statuses that pass, from and to.
+        expect: Box<[(u16, u16)]>,
+        /// What the body must contain.
+        body: Option<Box<str>>,
+    },
+    /// Whether it can be connected to, TLS included.
+    Tcp,
+}
+
+impl Probe {
+    /// What it asks, in a few words.
+    pub(crate) fn what(&self) -> String {
+        match &self.kind {
+            ProbeKind::Grpc { service } if service.is_empty() => "grpc health of the server".to_owned(),
+            ProbeKind::Grpc { service } => format!("grpc health of {service}"),
+            ProbeKind::Http { path, .. } => format!("GET {path}"),
+            ProbeKind::Tcp => "tcp connect".to_owned(),
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Endpoints that die, hang and come back under load: real processes, real signals.
+
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::process::{Child, Stdio};
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use weir_testkit::{Weir, alone, eventually, weir_command};
+
+use crate::cause::{CONNECT_REFUSED, NO_HEALTHY_ENDPOINT};
+use crate::support::config;
+
+/// Clients at a time. Enough for requests to be everywhere when the fault comes.
+const CLIENTS: usize = 16;
+
+/// An origin in a process of its own, which can be killed and stopped.
+struct Origin {
+    child: Child,
+    address: SocketAddr,
+}
+
+impl Origin {
+    fn start() -> Self {
+        let mut command = weir_command(std::env::temp_dir().as_path());
+        let mut child = command
+            .args(["origin", "--http", "127.0.0.1:0", "-t1", "--fixed", "1KiB"])
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let first = lines.next().unwrap().unwrap();
+        let address = first.rsplit("://").next().unwrap().parse().unwrap();
+        Self { child, address }
+    }
+
+    fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    fn stop(&self) {
+        let pid = self.child.id().to_string();
+        assert!(std::process::Command::new("kill").args(["-STOP", &pid]).status().unwrap().success());
+    }
+}
+
+impl Drop for Origin {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A gateway in front of three origins.
+fn three(more: &str) -> (Vec<Origin>, Weir) {
+    let origins: Vec<Origin> = (0..3).map(|_| Origin::start()).collect();
+    let list: Vec<String> = origins.iter().map(|origin| origin.address.to_string()).collect();
+    let weir =
+        Weir::start(&format!("{}workers: 2\n", config(&format!("endpoints: [{}]{more}", list.join(", ")))));
+    (origins, weir)
+}
+
+/// What a load saw: each answer that was no 200, and how long the slowest took.
+#[derive(Debug, Default)]
+struct Seen {
+    requests: usize,
+    failed: Vec<(u16, String)>,
+    slowest: Duration,
+}
+
+/// Sends so many GETs on each of many connections; `fault` comes when a quarter is answered.
+fn load(weir: &Weir, each: usize, fault: impl FnOnce() + Send) -> Seen {
+    let answered = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        let client = || {
+            let (mut client, mut seen) = (weir.client(), Seen::default());
+            for _ in 0..each {
+                let sent = Instant::now();
+                let response = client.get("/");
+                seen.slowest = seen.slowest.max(sent.elapsed());
+                if response.status != 200 {
+                    seen.failed.push((response.status, response.text()));
+                }
+                answered.fetch_add(1, Relaxed);
+            }
+            seen
+        };
+        let clients: Vec<_> = (0..CLIENTS).map(|_| scope.spawn(client)).collect();
+        eventually("a quarter is answered", || answered.load(Relaxed) >= CLIENTS * each / 4);
+        fault();
+        let all = clients.into_iter().map(|client| client.join().unwrap());
+        all.fold(Seen { requests: CLIENTS * each, ..Seen::default() }, |mut sum, one| {
+            sum.failed.extend(one.failed);
+            sum.slowest = sum.slowest.max(one.slowest);
+            sum
+        })
+    })
+}
+
+#[test]
+fn an_endpoint_that_is_killed_costs_no_request() {
+    let (mut origins, weir) = three("");
+    let mut dead = origins.remove(0);
+    let seen = load(&weir, 300, move || dead.kill());
+    assert!(seen.failed.is_empty(), "{seen:?}");
+    assert_eq!(weir.wait_log("endpoint out of rotation").field("reason"), Some("unreachable"));
+}
+
+#[test]
+fn an_endpoint_that_is_stopped_costs_a_try_each() {
+    let _alone = alone();
+    let per_try = Duration::from_millis(300);
+    let (origins, weir) = three(
+        ", retry: { on: [timeout, reset], attempts: 3, per_try: 300ms, budget: 100% }, \
+         health: { outlier: { errors: 3, eject: 30s } }",
+    );
+    let seen = load(&weir, 300, || origins[0].stop());
+    assert!(seen.failed.is_empty(), "{seen:?}");
+    // Two tries at most: after the first another endpoint is asked.
+    assert!(seen.slowest < 2 * per_try, "{seen:?}");
+    let ejected = weir.wait_log("endpoint out of rotation");
+    assert_eq!(ejected.field("reason"), Some("ejected"));
+    let after = load(&weir, 20, || {});
+    assert!(after.failed.is_empty() && after.slowest < per_try + Duration::from_millis(50), "{after:?}");
+}
+
+#[test]
+fn where_all_are_killed_few_are_dialled_and_all_are_answered() {
+    let _alone = alone();
+    let (mut origins, weir) = three("");
+    weir.client().get("/").expect_status(200);
+    origins.iter_mut().for_each(Origin::kill);
+    weir.client().get("/"); // finds out
+    let began = Instant::now();
+    let before = crate::health::metric(&weir, &["weir_upstream_connect_failures_total"]).unwrap();
+    let seen = load(&weir, 100, || {});
+    let dials = crate::health::metric(&weir, &["weir_upstream_connect_failures_total"]).unwrap() - before;
+    let most = 3.0 * (1.0 + began.elapsed().as_secs_f64() / 0.1);
+    assert!(dials <= most, "{dials} dials; {most} are allowed");
+    assert_eq!(seen.failed.len(), seen.requests);
+    for (status, text) in &seen.failed {
+        let expected = if *status == 502 { CONNECT_REFUSED } else { NO_HEALTHY_ENDPOINT };
+        assert!(*status == expected.0 && text.contains(expected.1), "{status} {text}");
+    }
+    assert!(seen.slowest < Duration::from_millis(50), "{:?}", seen.slowest);
+    assert!(seen.failed.iter().any(|(status, _)| *status == 503));
+    eventually("it is said", || weir.stderr().contains("endpoint out of rotation"));
+}
