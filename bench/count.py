@@ -23,6 +23,7 @@ sys.dont_write_bytecode = True
 
 from harness import counting, counts, gateway, load, process, report  # noqa: E402
 from harness.env import BENCH, ROOT, Env, build_weir  # noqa: E402
+from suites import each  # noqa: E402
 from suites.filters import KEY  # noqa: E402
 from suites.routes import FEW, MANY, table_of  # noqa: E402
 
@@ -60,6 +61,12 @@ ROWS = [
     Row("filters-none", "64 connections that send a key nobody asks for", {"connections": 64, "headers": [KEY]}, peer=None),
     Row("filters-key", "the same, with `key_auth`", {"connections": 64, "headers": [KEY]}, variant="key", peer=None),
     Row("filters", "the same, with `key_auth` and `rate_limit`", {"connections": 64, "headers": [KEY]}, variant="filters", peer=None),
+    Row("filter-none", "64 connections that send what the rows below ask for", {"connections": 64, "headers": each.HEADERS}, variant="routes", config=each.config(""), peer=None),
+    *(
+        Row("filter-" + "-".join(name.replace(",", "").split()), f"the same, with `{name}`", {"connections": 64, "headers": each.HEADERS},
+            variant="routes", config=each.config(written), peer=None)
+        for name, (written, _) in each.FILTERS.items()
+    ),
     *(
         Row(f"routes-{count}", f"a request among {count:,} routes, every one asked for, 64 connections", {"connections": 64, "routes": count},
             variant="routes", config={"routes": table_of(count), "count": count}, peer=None, long=24_000)

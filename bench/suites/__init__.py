@@ -1,6 +1,6 @@
 """The suites, one object each: `name`, `about`, `run(env) -> Result`. Adding one is adding a line to SUITES."""
 
-from . import body, filters, http2, idle, requests, routes, slow, workers
+from . import body, each, filters, http2, idle, requests, routes, slow, workers
 
 SUITES = [
     requests.Requests("h1-64", "HTTP/1.1 keep-alive, 64 connections, 1 KiB answer", connections=64, peer_target=0.88, floor_target=1.12),
@@ -12,6 +12,7 @@ SUITES = [
     http2.Http2("h2-h2c", "HTTP/2 over TLS to HTTP/2, 50 connections of 10 streams, 1 KiB answer", variant="h2-h2c", origin="h2c", target=1.0),
     http2.Http2("grpc", "unary gRPC over TLS to cleartext, 50 connections of 10 streams", variant="grpc", origin="greeter", target=1.0),
     filters.Filters(),
+    each.Each(),
     body.Body(),
     idle.Idle(),
     slow.Slow(),

@@ -1,0 +1,94 @@
+"""What each filter costs: one route with it minus the same route without, interleaved round by round."""
+
+import base64
+import hashlib
+import hmac
+import json
+import statistics as st
+import time
+
+from harness import rounds
+from harness.result import REQUEST_COLUMNS, Result, Target
+from .requests import sample
+
+API_KEY = "bench-key-of-plain-length-0123456789"
+SECRET = "a-secret-of-the-bench-with-32-bytes-and-more"
+
+
+def token():
+    """A JWT (HS256) that outlives the run."""
+
+    def part(data):
+        return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+    claims = {"iss": "bench", "sub": "shop", "exp": int(time.time()) + 86_400}
+    text = part(json.dumps({"alg": "HS256", "typ": "JWT"}).encode()) + "." + part(json.dumps(claims).encode())
+    return text + "." + part(hmac.new(SECRET.encode(), text.encode(), hashlib.sha256).digest())
+
+
+# Every arm sends all of it, so that all read the same bytes.
+HEADERS = [f"x-api-key: {API_KEY}", "origin: https://app.example", "x-tenant: acme", f"authorization: Bearer {token()}"]
+
+# A filter as written, and what it may cost: 0.25 µs or 1,000 instructions for those that most routes have. None: no target.
+FILTERS = {
+    "acl, with key_auth": ("{ key_auth: {} }, { acl: { allow: [ bench ] } }", None),
+    "body_limit": ("{ body_limit: { max: 1MiB } }", None),
+    "circuit_breaker": ("{ circuit_breaker: {} }", 0.25),
+    "concurrency": ("{ concurrency: { requests: 1000 } }", 0.25),
+    "concurrency, adaptive": ("{ concurrency: { adaptive: true, requests: 1000, minimum: 200 } }", None),
+    "concurrency, by address": ("{ concurrency: { requests: 1000, by: address } }", None),
+    "cors": ('{ cors: { origins: ["https://app.example"] } }', 0.25),
+    "headers": ("{ headers: { request: { set: { x-a: one } }, response: { remove: [ server ] } } }", 0.25),
+    "ip": ("{ ip: { allow: [ 127.0.0.0/8, 10.0.0.0/8 ] } }", 0.25),
+    "jwt, cached": (f'{{ jwt: {{ secret: "{SECRET}" }} }}', 0.5),
+    "key_auth": ("{ key_auth: {} }", 0.25),
+    "rate_limit": ("{ rate_limit: { requests: 10000000, per: 1s, by: address } }", 0.25),
+    "rate_limit, by header": ('{ rate_limit: { requests: 10000000, per: 1s, by: "header:x-tenant" } }', 0.25),
+    "rate_limit, two limits": (
+        "{ rate_limit: { limits: [ { requests: 10000000, per: 1s }, { requests: 1000000000, per: day } ], by: address } }",
+        None,
+    ),
+    "request_id": ("{ request_id: {} }", None),
+    "rewrite": ('{ rewrite: { path: "/new" } }', None),
+    "security_headers": ("{ security_headers: {} }", None),
+    "timeout": ("{ timeout: { exchange: 1m } }", None),
+}
+
+CONSUMERS = f'consumers: {{ bench: {{ key_auth: [ "{API_KEY}" ] }} }}'
+
+
+def config(filters):
+    """What a gateway's config is filled with: one route with these filters."""
+    chain = f", filters: [ {filters} ]" if filters else ""
+    consumers = CONSUMERS if "key_auth" in filters else ""
+    return {"consumers": consumers, "routes": f'{{ all: {{ match: {{ path: "/*" }}, upstream: origin{chain} }} }}'}
+
+
+class Each:
+    name, about = "each-filter", "each filter minus none, 64 connections"
+
+    def run(self, env):
+        origin = env.answer()
+        gateway = next((g for g in env.gateways if g.has("routes") and g.role == "subject"), None)
+        if not gateway:
+            return Result(self.name, self.about, REQUEST_COLUMNS, [], notes=["only Weir has these filters"])
+        arms = {"none": "", **{name: written for name, (written, _) in FILTERS.items()}}
+        instances = {name: gateway.start("routes", env, origin, label=f"weir-{name}", **config(written)) for name, written in arms.items()}
+
+        def once(label, warm_up):
+            return sample(instances[label], 1 if warm_up else env.seconds, connections=64, headers=HEADERS)
+
+        rows = rounds.drop_disturbed(rounds.interleave(list(instances), env.rounds, once, env.say))
+        for instance in instances.values():
+            instance.stop()
+        table, targets = [], []
+        for name in instances:
+            row = dict(rounds.medians(rows, name), name=name)
+            added = [r[name]["us"] - r["none"]["us"] for r in rows if r[name] and r["none"]]
+            if name != "none" and added:
+                row["added"], row["low"], row["high"] = st.median(added), min(added), max(added)
+                if FILTERS[name][1] is not None:
+                    targets.append(Target(f"{name}: µs added", row["added"], FILTERS[name][1]))
+            table.append(row)
+        columns = REQUEST_COLUMNS[:-2] + [("added", "µs added", "{:.2f}"), ("low", "least", "{:.2f}"), ("high", "most", "{:.2f}")]
+        return Result(self.name, self.about, columns, table, targets, rows, settings={"connections": 64})
