@@ -1,28 +1,31 @@
 //! One client connection: its handshake, its requests one after the other, its end. `h2` serves those that speak HTTP/2.
 //!
 //! An idle connection holds no buffer: a head's buffer is taken from the core when bytes arrive and given back when all
-//! of them are used.
+//! of them are used (`head`).
 
 mod h2;
+mod head;
+
+pub(crate) use head::cause_of;
 
 use crate::client::Client;
-use crate::core::{ConnectionHandle, Core, Leaving, LocalListener};
+use crate::core::{ConnectionHandle, Core, LocalListener};
 use crate::error::{self, Cause};
 use crate::exchange::{self, Next};
 use crate::filter::{Body, Refusal};
 use crate::forward::Forwarding;
 use crate::respond;
 use bytes::Bytes;
+use head::NoRequest;
 use std::cell::Cell;
 use std::fmt::Display;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
-use weir_h1::{FieldName, Kind, Progress, RequestHead, parse_request};
+use weir_h1::{FieldName, RequestHead};
 use weir_telemetry::{Closed, log};
-use weir_wire::h2::{Opening, opening};
 use weir_wire::{Deadline, Peer, Stream, proxy_protocol, tls};
 
 /// How long is read from a client that was answered before it had sent everything, in all and without a byte. RFC 9112
@@ -32,14 +35,6 @@ const LINGER_IDLE: Duration = Duration::from_secs(5);
 
 /// How long a client that was turned away may take to read why.
 const TURNED_AWAY: Duration = Duration::from_millis(250);
-
-/// Why no (further) request came.
-enum NoRequest {
-    Closed(Closed),
-    /// It begins as HTTP/2 does.
-    Http2(Box<RequestHead>),
-    Refused(Box<RequestHead>, Instant, &'static Cause, Option<weir_h1::Error>),
-}
 
 /// How the requests of HTTP/1.1 on a connection ended.
 enum Ended {
@@ -209,17 +204,6 @@ fn complain_of_limit() {
     SEEN.warn("limits.connections reached: new connections are turned away", &[]);
 }
 
-/// Why no head was read.
-enum Unread {
-    /// It broke a rule.
-    Broken(weir_h1::Error),
-    /// The client or its time is up.
-    Ended,
-    Http2,
-    /// It is HTTP/1.1, where only HTTP/2 is spoken.
-    NotSpoken,
-}
-
 /// Counts a connection's end, whatever ends it.
 struct Left<'a> {
     core: &'a Rc<Core>,
@@ -306,126 +290,6 @@ impl Client {
         }
     }
 
-    /// Reads the next head. `kept` holds bytes that came with the last request.
-    async fn read_head(
-        &mut self,
-        kept: Option<Box<RequestHead>>,
-        reused: bool,
-    ) -> Result<(Box<RequestHead>, Instant, Duration), NoRequest> {
-        let timeouts = self.listener.spec.timeouts;
-        let limits = self.core.local().snapshot.head_limits;
-        let mut started: Option<Instant> = None;
-        let mut head: Option<Box<RequestHead>> = kept;
-        let mut now = None;
-        let mut armed: Option<bool> = None;
-        let outcome = poll_fn(|cx| {
-            loop {
-                if let Some(some) = &mut head
-                    && !some.buffer().is_empty()
-                {
-                    let since = *started.get_or_insert_with(|| now.unwrap_or_else(Instant::now));
-                    let opening = if reused { Opening::Other } else { self.opening(some.buffer()) };
-                    match opening {
-                        Opening::Http2 => return Poll::Ready(Err(Unread::Http2)),
-                        Opening::Maybe => {}
-                        Opening::Other => match parse_request(some, &limits) {
-                            Ok(Progress::Complete) if !self.listener.spec.http1 => {
-                                return Poll::Ready(Err(Unread::NotSpoken));
-                            }
-                            Ok(Progress::Complete) => return Poll::Ready(Ok(since)),
-                            // It is neither: there is no telling what it would understand.
-                            Err(_) if !self.listener.spec.http1 => return Poll::Ready(Err(Unread::Ended)),
-                            Ok(Progress::Partial) => {}
-                            Err(e) => return Poll::Ready(Err(Unread::Broken(e))),
-                        },
-                    }
-                }
-                let mut buffer = head.take().unwrap_or_else(|| self.core.take_request());
-                let read = self.stream.poll_read(cx, buffer.buffer_mut());
-                if !buffer.buffer().is_empty() || read.is_ready() {
-                    head = Some(buffer);
-                } else {
-                    self.core.give_request(buffer);
-                }
-                match read {
-                    Poll::Ready(Ok(0)) => return Poll::Ready(Err(Unread::Ended)),
-                    Poll::Ready(Ok(_)) => {
-                        if started.is_none() {
-                            now = Some(Instant::now());
-                        }
-                        continue;
-                    }
-                    Poll::Ready(Err(_)) => return Poll::Ready(Err(Unread::Ended)),
-                    Poll::Pending => {}
-                }
-                if head.is_none()
-                    && reused
-                    && self.handle.closing.get()
-                    && self.core.leaving.get() != Some(Leaving::Successor)
-                {
-                    return Poll::Ready(Err(Unread::Ended));
-                }
-                // Set anew when what is waited for changes: the first byte, or the rest of a head. Never by each byte.
-                let begun = head.is_some();
-                if armed != Some(begun) && (reused || armed.is_none()) {
-                    armed = Some(begun);
-                    let limit = if reused && !begun { timeouts.keepalive } else { timeouts.head };
-                    self.deadline.set(Instant::now(), limit);
-                }
-                ready!(self.deadline.poll_passed(cx));
-                return Poll::Ready(Err(Unread::Ended));
-            }
-        })
-        .await;
-        match (outcome, head) {
-            (Ok(since), Some(head)) => {
-                self.adopt_listener();
-                // A head that came in one piece took no time worth a look at the clock.
-                let took = if armed == Some(true) { since.elapsed() } else { Duration::ZERO };
-                Ok((head, since, took))
-            }
-            (Err(Unread::Broken(e)), Some(head)) => {
-                let since = started.unwrap_or_else(Instant::now);
-                Err(NoRequest::Refused(head, since, cause_of(e.kind()), Some(e)))
-            }
-            (Err(Unread::NotSpoken), Some(head)) => {
-                let since = started.unwrap_or_else(Instant::now);
-                Err(NoRequest::Refused(head, since, &error::VERSION, None))
-            }
-            (Err(Unread::Http2), Some(head)) => Err(NoRequest::Http2(head)),
-            (_, Some(head)) if !head.buffer().is_empty() => {
-                let late = self.deadline.at().is_some_and(|at| at <= Instant::now());
-                let since = started.unwrap_or_else(Instant::now);
-                if late {
-                    return Err(NoRequest::Refused(head, since, &error::HEAD_TIMEOUT, None));
-                }
-                self.core.give_request(head); // half a head and then the end: nobody to tell
-                self.core.count(&error::CLIENT_CLOSED);
-                Err(NoRequest::Closed(Closed::Error))
-            }
-            (_, head) => {
-                if let Some(head) = head {
-                    self.core.give_request(head);
-                }
-                let late = self.deadline.at().is_some_and(|at| at <= Instant::now());
-                Err(NoRequest::Closed(match (self.handle.closing.get(), late, reused) {
-                    (true, ..) => Closed::Drain,
-                    (_, true, true) => Closed::Idle,
-                    (_, true, false) => {
-                        self.core.count(&error::HEAD_TIMEOUT);
-                        Closed::Timeout
-                    }
-                    _ => Closed::Client,
-                }))
-            }
-        }
-    }
-
-    /// What the first bytes of the connection say of its protocol.
-    fn opening(&self, first: &[u8]) -> Opening {
-        if self.listener.spec.h2 { opening(first) } else { Opening::Other }
-    }
-
     /// Ends the connection properly; a peer that takes not even the end of TLS is not waited for long.
     async fn close(&mut self) {
         if !self.tls {
@@ -473,20 +337,4 @@ impl Client {
 fn refused_for(cause: &'static Cause, e: Option<weir_h1::Error>) -> Refusal {
     let detail = e.map(|e| format!("{} It was refused for: {e}.", cause.meaning));
     Refusal { cause, detail, headers: Vec::new() }
-}
-
-/// The cause for a broken rule of the parser.
-pub(crate) const fn cause_of(kind: Kind) -> &'static Cause {
-    match kind {
-        Kind::Chunk | Kind::Trailers => &error::BAD_CHUNK,
-        Kind::ContentLength | Kind::Framing | Kind::TransferEncoding => &error::BAD_FRAMING,
-        Kind::Expect => &error::EXPECTATION_FAILED,
-        Kind::HeadTooLarge => &error::HEADER_TOO_LARGE,
-        Kind::Host => &error::BAD_HOST,
-        Kind::Target => &error::BAD_TARGET,
-        Kind::TargetTooLong => &error::TARGET_TOO_LONG,
-        Kind::TooManyFields => &error::TOO_MANY_HEADERS,
-        Kind::Version => &error::VERSION,
-        _ => &error::BAD_HEAD,
-    }
 }

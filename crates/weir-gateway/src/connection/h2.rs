@@ -1,6 +1,7 @@
 //! A client connection that speaks HTTP/2: each request is an exchange of its own, in a task of its own.
 
-use super::{cause_of, refused_for};
+use super::head::cause_of;
+use super::refused_for;
 use crate::client::{Client, SEND_TIMEOUT};
 use crate::core::LocalListener;
 use crate::error::{self, Cause};

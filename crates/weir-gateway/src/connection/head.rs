@@ -1,0 +1,201 @@
+//! The next request head of a connection: read, parsed as bytes come, and given up when its time is over.
+
+use crate::client::Client;
+use crate::core::Leaving;
+use crate::error::{self, Cause};
+use std::future::poll_fn;
+use std::io;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+use weir_h1::{Kind, Progress, RequestHead, parse_request};
+use weir_telemetry::Closed;
+use weir_wire::h2::{Opening, opening};
+
+/// Why no (further) request came.
+pub(super) enum NoRequest {
+    Closed(Closed),
+    /// It begins as HTTP/2 does.
+    Http2(Box<RequestHead>),
+    Refused(Box<RequestHead>, Instant, &'static Cause, Option<weir_h1::Error>),
+}
+
+/// Why no head was read.
+enum Unread {
+    /// It broke a rule.
+    Broken(weir_h1::Error),
+    /// The client or its time is up.
+    Ended,
+    Http2,
+    /// It is HTTP/1.1, where only HTTP/2 is spoken.
+    NotSpoken,
+}
+
+/// A head that is being read.
+struct HeadRead {
+    /// Lent by the core while there is a byte of it.
+    head: Option<Box<RequestHead>>,
+    /// Whether the connection has brought a request before.
+    reused: bool,
+    /// When its first byte was seen.
+    started: Option<Instant>,
+    /// What the deadline was last set for.
+    armed: Option<Awaited>,
+}
+
+/// What a client lets us wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Awaited {
+    FirstByte,
+    RestOfHead,
+}
+
+impl HeadRead {
+    /// Ready when the head is complete, with the time at which it began, or when there will be none.
+    fn poll(&mut self, client: &mut Client, cx: &mut Context<'_>) -> Poll<Result<Instant, Unread>> {
+        loop {
+            if let Some(read) = self.parse(client) {
+                return Poll::Ready(read);
+            }
+            match self.poll_read(client, cx) {
+                Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Err(Unread::Ended)),
+                Poll::Ready(Ok(_)) => _ = self.started.get_or_insert_with(Instant::now),
+                Poll::Pending => break,
+            }
+        }
+        let stays = client.core.leaving.get() == Some(Leaving::Successor);
+        if self.head.is_none() && self.reused && client.handle.closing.get() && !stays {
+            return Poll::Ready(Err(Unread::Ended));
+        }
+        self.arm(client);
+        client.deadline.poll_passed(cx).map(|()| Err(Unread::Ended))
+    }
+
+    /// What the bytes so far are, if that can be said.
+    fn parse(&mut self, client: &Client) -> Option<Result<Instant, Unread>> {
+        let head = self.head.as_mut().filter(|head| !head.buffer().is_empty())?;
+        let started = *self.started.get_or_insert_with(Instant::now);
+        let http1 = client.listener.spec.http1;
+        match if self.reused { Opening::Other } else { client.opening(head.buffer()) } {
+            Opening::Http2 => return Some(Err(Unread::Http2)),
+            Opening::Maybe => return None,
+            Opening::Other => {}
+        }
+        match parse_request(head, &client.core.local().snapshot.head_limits) {
+            Ok(Progress::Complete) if !http1 => Some(Err(Unread::NotSpoken)),
+            Ok(Progress::Complete) => Some(Ok(started)),
+            Ok(Progress::Partial) => None,
+            // It is neither: there is no telling what it would understand.
+            Err(_) if !http1 => Some(Err(Unread::Ended)),
+            Err(e) => Some(Err(Unread::Broken(e))),
+        }
+    }
+
+    fn poll_read(&mut self, client: &mut Client, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        // Nothing is borrowed only to see that a socket is silent.
+        if !client.stream.may_read(cx) {
+            return Poll::Pending;
+        }
+        let mut head = self.head.take().unwrap_or_else(|| client.core.take_request());
+        let read = client.stream.poll_read(cx, head.buffer_mut());
+        if !head.buffer().is_empty() || read.is_ready() {
+            self.head = Some(head);
+        } else {
+            client.core.give_request(head);
+        }
+        read
+    }
+
+    /// Sets the deadline when what is waited for changes. Never by each byte; and what the first head of a connection may
+    /// take counts from its beginning.
+    fn arm(&mut self, client: &mut Client) {
+        let awaited = if self.head.is_some() { Awaited::RestOfHead } else { Awaited::FirstByte };
+        if self.armed == Some(awaited) || (self.armed.is_some() && !self.reused) {
+            return;
+        }
+        self.armed = Some(awaited);
+        let timeouts = &client.listener.spec.timeouts;
+        let idle = self.reused && awaited == Awaited::FirstByte;
+        client.deadline.set(Instant::now(), if idle { timeouts.keepalive } else { timeouts.head });
+    }
+}
+
+impl Client {
+    /// Reads the next head. `kept` holds bytes that came with the last request.
+    pub(super) async fn read_head(
+        &mut self,
+        kept: Option<Box<RequestHead>>,
+        reused: bool,
+    ) -> Result<(Box<RequestHead>, Instant, Duration), NoRequest> {
+        let mut read = HeadRead { head: kept, reused, started: None, armed: None };
+        let outcome = poll_fn(|cx| read.poll(self, cx)).await;
+        let HeadRead { head, started, armed, .. } = read;
+        let since = || started.unwrap_or_else(Instant::now);
+        match (outcome, head) {
+            (Ok(since), Some(head)) => {
+                self.adopt_listener();
+                // A head that came in one piece took no time worth a look at the clock.
+                let slow = armed == Some(Awaited::RestOfHead);
+                Ok((head, since, if slow { since.elapsed() } else { Duration::ZERO }))
+            }
+            (Err(Unread::Broken(e)), Some(head)) => {
+                Err(NoRequest::Refused(head, since(), cause_of(e.kind()), Some(e)))
+            }
+            (Err(Unread::NotSpoken), Some(head)) => {
+                Err(NoRequest::Refused(head, since(), &error::VERSION, None))
+            }
+            (Err(Unread::Http2), Some(head)) => Err(NoRequest::Http2(head)),
+            (_, Some(head)) if !head.buffer().is_empty() => {
+                if self.is_late() {
+                    return Err(NoRequest::Refused(head, since(), &error::HEAD_TIMEOUT, None));
+                }
+                self.core.give_request(head); // half a head and then the end: nobody to tell
+                self.core.count(&error::CLIENT_CLOSED);
+                Err(NoRequest::Closed(Closed::Error))
+            }
+            (_, head) => {
+                if let Some(head) = head {
+                    self.core.give_request(head);
+                }
+                Err(NoRequest::Closed(self.why_none(reused)))
+            }
+        }
+    }
+
+    fn is_late(&self) -> bool {
+        self.deadline.at().is_some_and(|at| at <= Instant::now())
+    }
+
+    /// Why a connection ends without a byte of a request.
+    fn why_none(&self, reused: bool) -> Closed {
+        match (self.handle.closing.get(), self.is_late(), reused) {
+            (true, ..) => Closed::Drain,
+            (_, true, true) => Closed::Idle,
+            (_, true, false) => {
+                self.core.count(&error::HEAD_TIMEOUT);
+                Closed::Timeout
+            }
+            _ => Closed::Client,
+        }
+    }
+
+    /// What the first bytes of the connection say of its protocol.
+    fn opening(&self, first: &[u8]) -> Opening {
+        if self.listener.spec.h2 { opening(first) } else { Opening::Other }
+    }
+}
+
+/// The cause for a broken rule of the parser.
+pub(crate) const fn cause_of(kind: Kind) -> &'static Cause {
+    match kind {
+        Kind::Chunk | Kind::Trailers => &error::BAD_CHUNK,
+        Kind::ContentLength | Kind::Framing | Kind::TransferEncoding => &error::BAD_FRAMING,
+        Kind::Expect => &error::EXPECTATION_FAILED,
+        Kind::HeadTooLarge => &error::HEADER_TOO_LARGE,
+        Kind::Host => &error::BAD_HOST,
+        Kind::Target => &error::BAD_TARGET,
+        Kind::TargetTooLong => &error::TARGET_TOO_LONG,
+        Kind::TooManyFields => &error::TOO_MANY_HEADERS,
+        Kind::Version => &error::VERSION,
+        _ => &error::BAD_HEAD,
+    }
+}
