@@ -5,12 +5,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::error::Result;
 use crate::log;
 use crate::registry::{CoreCells, Telemetry};
-use crate::sink::{Output, Sink};
+use crate::sink::{Outcome, Output, Sink};
 use crate::time::Stamp;
 
 mod entry;
@@ -45,12 +45,25 @@ impl AccessLogWriter {
     pub fn open(telemetry: &Arc<Telemetry>, output: Output, format: LineFormat) -> Result<Self> {
         let counted = Arc::clone(telemetry);
         let shown = output.to_string();
-        let failed = Box::new(move |lines: u64, error: &std::io::Error| {
-            static FAILED: log::Every = log::every(Duration::from_secs(10));
-            counted.access_log_failed.fetch_add(lines, Relaxed);
-            FAILED.warn("access log not written", &[("output", &shown), ("lines", &lines), ("error", error)]);
+        let mut outage = Outage::default();
+        let watch = Box::new(move |outcome: Outcome<'_>| {
+            if let Outcome::Failed(lines, _) = outcome {
+                counted.access_log_failed.fetch_add(lines, Relaxed);
+            }
+            let Some(told) = outage.after(outcome, Instant::now()) else { return };
+            let Told { lines, lost, seconds } = told;
+            match outcome {
+                Outcome::Failed(_, error) => {
+                    let fields: log::Fields<'_> = &[("output", &shown), ("lines", &lines), ("error", error)];
+                    log::warn("access log not written", fields);
+                }
+                Outcome::Written => log::warn(
+                    "access log written again",
+                    &[("output", &shown), ("lines", &lines), ("lost", &lost), ("seconds", &seconds)],
+                ),
+            }
         });
-        let sink = Sink::start("weir-access-log", output, WAITING_BUFFERS, failed)?;
+        let sink = Sink::start("weir-access-log", output, WAITING_BUFFERS, watch)?;
         Ok(Self { telemetry: Arc::clone(telemetry), sink, format: Arc::new(format) })
     }
 
@@ -150,8 +163,94 @@ impl AccessLog {
     }
 }
 
+/// The lines that could not be written since the last one that could, and which of them the log has told of: the `lines` of
+/// all it says add up to what the metric counts.
+#[derive(Debug, Default)]
+struct Outage {
+    since: Option<Instant>,
+    lost: u64,
+    untold: u64,
+    /// When the next line about a failure may be written, and the next about its end.
+    next: [Option<Instant>; 2],
+}
+
+/// What the log tells.
+#[derive(Debug, PartialEq, Eq)]
+struct Told {
+    /// Lines lost since the last time.
+    lines: u64,
+    /// Lines lost since the outage began.
+    lost: u64,
+    /// How long it has lasted.
+    seconds: u64,
+}
+
+/// How often an outage is told of at most.
+const TELL: Duration = Duration::from_secs(10);
+
+impl Outage {
+    /// What to tell after a buffer. The end of an outage that follows another closely is told with the next one.
+    fn after(&mut self, outcome: Outcome<'_>, now: Instant) -> Option<Told> {
+        let over = match outcome {
+            Outcome::Failed(lines, _) => {
+                self.since.get_or_insert(now);
+                self.lost += lines;
+                self.untold += lines;
+                false
+            }
+            Outcome::Written => true,
+        };
+        let since = self.since?;
+        let next = &mut self.next[usize::from(over)];
+        if next.is_some_and(|next| now < next) {
+            return None;
+        }
+        *next = Some(now + TELL);
+        let seconds = now.saturating_duration_since(since).as_secs();
+        let told = Told { lines: std::mem::take(&mut self.untold), lost: self.lost, seconds };
+        if over {
+            (self.since, self.lost) = (None, 0);
+        }
+        Some(told)
+    }
+}
+
 impl Drop for AccessLog {
     fn drop(&mut self) {
         self.flush_tick();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_outage_is_told_of_so_that_the_counts_add_up() {
+        let full = std::io::Error::from(std::io::ErrorKind::StorageFull);
+        let start = Instant::now();
+        let mut outage = Outage::default();
+        let mut counted = 0;
+        let mut told = 0;
+        let mut after = |seconds, lines: Option<u64>| {
+            let outcome = lines.map_or(Outcome::Written, |lines| Outcome::Failed(lines, &full));
+            counted += lines.unwrap_or(0);
+            let said = outage.after(outcome, start + Duration::from_secs(seconds));
+            told += said.as_ref().map_or(0, |said| said.lines);
+            (said, counted - told)
+        };
+        let says = |lines, lost, seconds| Some(Told { lines, lost, seconds });
+        assert_eq!(after(0, None).0, None);
+        assert_eq!(after(1, Some(3)).0, says(3, 3, 0));
+        assert_eq!(after(2, Some(4)).0, None);
+        assert_eq!(after(12, Some(5)).0, says(9, 12, 11));
+        assert_eq!(after(13, Some(1)).0, None);
+        assert_eq!(after(14, None), (says(1, 13, 13), 0));
+        assert_eq!(after(15, None).0, None);
+        // It comes and goes.
+        assert_eq!(after(16, Some(2)).0, None);
+        assert_eq!(after(17, None).0, None);
+        assert_eq!(after(18, Some(2)).0, None);
+        assert_eq!(after(24, None), (says(4, 4, 8), 0));
     }
 }

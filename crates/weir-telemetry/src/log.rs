@@ -11,7 +11,7 @@ use std::sync::{OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::error::{Error, Result};
-use crate::sink::{Output, Sink};
+use crate::sink::{Outcome, Output, Sink};
 use crate::text::{self, Style};
 use crate::time::Stamp;
 
@@ -100,10 +100,18 @@ pub type Fields<'a> = &'a [(&'a str, &'a dyn Display)];
 pub fn configure(settings: &Settings) -> Result<()> {
     let mut global = LOG.sink.write().unwrap_or_else(PoisonError::into_inner);
     if global.as_ref().is_none_or(|sink| *sink.output() != settings.output) {
-        let failed = Box::new(|lines, _: &std::io::Error| {
-            LOG.dropped.fetch_add(lines, Relaxed);
+        let mut lost = 0;
+        let count = Box::new(move |outcome: Outcome<'_>| match outcome {
+            Outcome::Failed(lines, _) => {
+                LOG.dropped.fetch_add(lines, Relaxed);
+                lost += lines;
+            }
+            Outcome::Written if lost > 0 => {
+                warn("log written again", &[("lost", &std::mem::take(&mut lost))])
+            }
+            Outcome::Written => {}
         });
-        *global = Some(Sink::start("weir-log", settings.output.clone(), WAITING_LINES, failed)?);
+        *global = Some(Sink::start("weir-log", settings.output.clone(), WAITING_LINES, count)?);
     }
     LOG.level.store(settings.level as u8, Relaxed);
     LOG.format.store(settings.format as u8, Relaxed);

@@ -100,14 +100,23 @@ enum Message {
     Wake,
 }
 
-/// Called by the writer thread when lines could not be written.
-pub(crate) type OnFailure = Box<dyn Fn(u64, &io::Error) + Send>;
+/// What became of a buffer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Outcome<'a> {
+    /// So many of its lines could not be written.
+    Failed(u64, &'a io::Error),
+    /// All of it was written.
+    Written,
+}
+
+/// Called by the writer thread after each buffer.
+pub(crate) type OnOutcome = Box<dyn FnMut(Outcome<'_>) + Send>;
 
 impl Sink {
     /// Opens the output and starts its thread, with at most `depth` buffers waiting.
-    pub(crate) fn start(thread: &str, output: Output, depth: usize, on_failure: OnFailure) -> Result<Self> {
+    pub(crate) fn start(thread: &str, output: Output, depth: usize, on_outcome: OnOutcome) -> Result<Self> {
         let file = output.open()?;
-        Self::start_with(thread, output, file, depth, on_failure)
+        Self::start_with(thread, output, file, depth, on_outcome)
     }
 
     /// The same on a file that is already open.
@@ -116,12 +125,12 @@ impl Sink {
         output: Output,
         file: File,
         depth: usize,
-        on_failure: OnFailure,
+        on_outcome: OnOutcome,
     ) -> Result<Self> {
         let (sender, receiver) = sync_channel(depth);
         let reopened = Arc::new(Mutex::new(None));
         let together = matches!(output, Output::Stderr | Output::Stdout) && one_console();
-        let writer = Writer { file, reopened: Arc::clone(&reopened), on_failure, together, torn: false };
+        let writer = Writer { file, reopened: Arc::clone(&reopened), on_outcome, together, torn: false };
         std::thread::Builder::new()
             .name(thread.to_owned())
             .spawn(move || writer.run(&receiver))
@@ -176,7 +185,7 @@ impl Sink {
 struct Writer {
     file: File,
     reopened: Arc<Mutex<Option<File>>>,
-    on_failure: OnFailure,
+    on_outcome: OnOutcome,
     /// Whether the other log may be writing to the same pipe.
     together: bool,
     /// The last write stopped within a line; the next one begins with a line break, so that only one line is damaged.
@@ -202,10 +211,13 @@ impl Writer {
         if self.torn && self.write_some(b"\n").is_ok() {
             self.torn = false;
         }
-        if let Err((written, error)) = self.write_some(bytes) {
-            self.torn = written > 0 && bytes[written - 1] != b'\n';
-            let whole = bytes[..written].iter().filter(|byte| **byte == b'\n').count() as u64;
-            (self.on_failure)(lines.saturating_sub(whole), &error);
+        match self.write_some(bytes) {
+            Ok(()) => (self.on_outcome)(Outcome::Written),
+            Err((written, error)) => {
+                self.torn = written > 0 && bytes[written - 1] != b'\n';
+                let whole = bytes[..written].iter().filter(|byte| **byte == b'\n').count() as u64;
+                (self.on_outcome)(Outcome::Failed(lines.saturating_sub(whole), &error));
+            }
         }
     }
 
@@ -269,10 +281,11 @@ mod tests {
         let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
         let (report, reports) = std::sync::mpsc::channel();
         let report = Mutex::new(report);
-        let on_failure = Box::new(move |lines: u64, e: &io::Error| {
+        let on_outcome = Box::new(move |outcome: Outcome<'_>| {
+            let Outcome::Failed(lines, e) = outcome else { panic!("it was written") };
             report.lock().unwrap().send((lines, e.raw_os_error())).unwrap();
         });
-        let sink = Sink::start_with("test", Output::parse("/dev/full"), full, 4, on_failure).unwrap();
+        let sink = Sink::start_with("test", Output::parse("/dev/full"), full, 4, on_outcome).unwrap();
         sink.hand_over(b"a\nb\n".to_vec(), 2).unwrap();
         assert!(sink.flush(Duration::from_secs(5)));
         assert_eq!(reports.recv().unwrap(), (2, Some(28)));

@@ -22,6 +22,38 @@ fn has(text: &str, name: &str, labels: &[&str], value: &str) -> bool {
     })
 }
 
+/// `/dev/full` is a disk on which nothing has room.
+#[test]
+fn a_full_disk_is_told_with_what_it_cost() {
+    const LOST: u64 = 5;
+    let dir = tempfile::tempdir().unwrap();
+    let log = dir.path().join("access.log");
+    std::os::unix::fs::symlink("/dev/full", &log).unwrap();
+    let upstream = Upstream::fixed(OK_BODY);
+    let weir = Weir::in_front_of_with(&upstream, &format!("access_log: {{ output: {} }}", log.display()));
+    let mut client = weir.client();
+    for _ in 0..LOST {
+        client.get("/").expect_status(200);
+    }
+    let counted = || {
+        let metrics = weir.admin_client().ask("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").text();
+        let name = "weir_access_log_dropped_total{reason=\"failed\"} ";
+        metrics.lines().find_map(|line| line.strip_prefix(name)?.parse::<u64>().ok()).unwrap()
+    };
+    eventually("all are counted", || counted() == LOST);
+    std::fs::remove_file(&log).unwrap();
+    weir.signal(libc::SIGUSR1);
+    eventually("the file is there", || log.exists());
+    client.get("/after").expect_status(200);
+    let again = weir.wait_log("access log written again");
+    assert_eq!(again.field("lost"), Some("5"));
+    let told = weir.logged("access log not written").into_iter().chain([again]);
+    let told: u64 = told.map(|line| line.field("lines").unwrap().parse::<u64>().unwrap()).sum();
+    assert_eq!((told, counted()), (LOST, LOST));
+    let written = std::fs::read_to_string(&log).unwrap();
+    assert!(written.lines().count() == 1 && written.contains("/after"), "{written}");
+}
+
 #[test]
 fn one_line_for_each_exchange() {
     let upstream = Upstream::fixed(OK_BODY);
