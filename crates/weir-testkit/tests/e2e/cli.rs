@@ -221,7 +221,10 @@ fn status_of_a_running_one() {
     let weir = Weir::start(&format!(
         "{WEB}\nroutes: {{ all: {{ match: {{ path: \"/*\" }}, respond: {{ status: 200 }} }} }}\n"
     ));
-    run_weir(weir.dir(), &["status", "--admin", &weir.admin()]).expect_code(0).expect_text("web");
+    let page = run_weir(weir.dir(), &["status", "--admin", &weir.admin()]);
+    page.expect_code(0).expect_text(": running, up for").expect_text("\nlisteners\n  web  127.0.0.1:");
+    let status = json(run_weir(weir.dir(), &["status", "--json", "--admin", &weir.admin()]).expect_code(0));
+    assert_eq!(status["state"], "running");
     let nobody = weir_testkit::unused_address().to_string();
     run_weir(weir.dir(), &["status", "--admin", &nobody]).expect_code(1).expect_text(&nobody);
 }

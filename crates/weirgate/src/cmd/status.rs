@@ -1,14 +1,21 @@
-//! `weir status`: what a running Weir says about itself.
+//! `weir status`: what a running Weir says about itself, for people; `--json` prints the answer as it came.
+//!
+//! The page is made from the answer and not from its type: a Weir of another version may say more or less.
 
 use super::{AdminArgs, print};
 use anyhow::{Result, anyhow};
 use clap::Args;
+use serde_json::Value;
+use std::fmt::Write;
 use std::process::ExitCode;
 
 #[derive(Args)]
 pub(super) struct Status {
     #[command(flatten)]
     pub(super) admin: AdminArgs,
+    /// Print the answer as JSON
+    #[arg(long)]
+    json: bool,
 }
 
 impl Status {
@@ -16,7 +23,251 @@ impl Status {
         let place = self.admin.place()?;
         let answer =
             weir_admin::client::status(&place.address, place.token.as_deref()).map_err(|e| anyhow!("{e}"))?;
-        print(&answer.body);
+        if self.json {
+            print(&answer.body);
+        } else if answer.is_success() {
+            print(&page(&answer.json()));
+        } else {
+            print(&format!("{}\n", answer.explanation()));
+        }
         Ok(ExitCode::from(u8::from(answer.status >= 300)))
+    }
+}
+
+/// The whole page.
+fn page(status: &Value) -> String {
+    let mut out = String::new();
+    let version = text(status, "version");
+    let uptime = duration(number(status, "uptime_seconds"));
+    let _ = writeln!(out, "Weir {version}: {}, up for {uptime}", text(status, "state")); // a String takes all
+    let _ =
+        writeln!(out, "config revision {}, {} routes", text(status, "revision"), shown(&status["routes"]));
+    let _ = writeln!(
+        out,
+        "{} workers, {} connections, {} requests, {} a second",
+        shown(&status["workers"]),
+        shown(&status["connections"]),
+        shown(&status["requests"]),
+        shown(&status["requests_per_second"])
+    );
+    let reload = &status["last_reload"];
+    if !reload.is_null() {
+        let _ = writeln!(out, "last reload: {} at {}", text(reload, "result"), text(reload, "at"));
+        for line in text(reload, "error").lines() {
+            let _ = writeln!(out, "  {line}");
+        }
+    }
+    let listeners = entries(&status["listeners"]).map(|(name, l)| vec![name.clone(), text(l, "address")]);
+    section(&mut out, "listeners", listeners.collect());
+    section(&mut out, "certificates", elements(&status["certificates"]).map(certificate).collect());
+    section(&mut out, "upstreams", entries(&status["upstreams"]).flat_map(upstream).collect());
+    let names = entries(&status["upstreams"]).flat_map(|(_, upstream)| elements(&upstream["names"]));
+    section(&mut out, "names", names.map(name).collect());
+    let causes = elements(&status["causes"]).map(|c| vec![text(c, "cause"), shown(&c["count"])]);
+    section(&mut out, "causes: answers of the gateway's own", causes.collect());
+    out
+}
+
+fn certificate(certificate: &Value) -> Vec<String> {
+    let names: Vec<String> = elements(&certificate["names"]).map(shown).collect();
+    let left = match certificate["days_left"].as_i64() {
+        Some(days) if days < 0 => "EXPIRED".to_owned(),
+        Some(days) => format!("{days} days left"),
+        None => String::new(),
+    };
+    vec![
+        text(certificate, "cert"),
+        names.join(" "),
+        left,
+        format!("until {}", text(certificate, "not_after")),
+    ]
+}
+
+/// A row for each endpoint; the upstream's name stands in the first.
+fn upstream((name, upstream): (&String, &Value)) -> Vec<Vec<String>> {
+    let mut rows: Vec<Vec<String>> = elements(&upstream["endpoints"]).map(endpoint).collect();
+    if rows.is_empty() {
+        rows.push(vec![String::new(), "no endpoint".to_owned()]);
+    }
+    for (row, name) in
+        rows.iter_mut().zip(std::iter::once(name.clone()).chain(std::iter::repeat(String::new())))
+    {
+        row[0] = name;
+    }
+    rows
+}
+
+fn endpoint(endpoint: &Value) -> Vec<String> {
+    let reasons: Vec<String> = elements(&endpoint["reasons"]).map(reason).collect();
+    let health = match (text(endpoint, "state"), reasons.is_empty()) {
+        (state, true) => state,
+        (_, false) => format!("OUT: {}", reasons.join(", ")),
+    };
+    let first_byte = match endpoint["first_byte_ms"].as_f64() {
+        Some(ms) => format!("first byte after {ms} ms"),
+        None => String::new(),
+    };
+    let error = &endpoint["last_error"];
+    let error = match error.is_null() {
+        true => String::new(),
+        false => format!("last error {} at {}", text(error, "cause"), text(error, "at")),
+    };
+    vec![
+        String::new(),
+        text(endpoint, "address"),
+        health,
+        format!("answered {}", shown(&endpoint["answered"])),
+        format!("failed {}", shown(&endpoint["failed"])),
+        first_byte,
+        error,
+    ]
+}
+
+/// Why an endpoint is out of rotation, and until when.
+fn reason(reason: &Value) -> String {
+    let mut told = format!("{} ({}", text(reason, "reason"), text(reason, "cause"));
+    if let Some(detail) = reason["detail"].as_str() {
+        let _ = write!(told, ": {detail}");
+    }
+    let _ = write!(told, ") since {}", text(reason, "since"));
+    if let Some(until) = reason["until"].as_str() {
+        let _ = write!(told, " until {until}");
+    }
+    told
+}
+
+fn name(name: &Value) -> Vec<String> {
+    let addresses: Vec<String> = elements(&name["addresses"]).map(shown).collect();
+    let age = match name["age_seconds"].as_u64() {
+        Some(seconds) => format!("resolved {} ago", duration(seconds)),
+        None => "never resolved".to_owned(),
+    };
+    vec![text(name, "name"), addresses.join(" "), age, text(name, "error")]
+}
+
+// === layout ===
+
+/// Rows under a title, in columns; nothing where there is none.
+fn section(out: &mut String, title: &str, rows: Vec<Vec<String>>) {
+    if rows.is_empty() {
+        return;
+    }
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns)
+        .map(|at| rows.iter().filter_map(|row| Some(row.get(at)?.chars().count())).max().unwrap_or(0))
+        .collect();
+    let _ = writeln!(out, "\n{title}");
+    for row in &rows {
+        let cells = row.iter().zip(&widths).map(|(cell, &width)| format!("{cell:width$}"));
+        let _ = writeln!(out, "  {}", cells.collect::<Vec<_>>().join("  ").trim_end());
+    }
+}
+
+fn duration(seconds: u64) -> String {
+    match (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60, seconds % 60) {
+        (0, 0, 0, s) => format!("{s} s"),
+        (0, 0, m, s) => format!("{m} min {s} s"),
+        (0, h, m, _) => format!("{h} h {m} min"),
+        (d, h, ..) => format!("{d} d {h} h"),
+    }
+}
+
+fn number(of: &Value, key: &str) -> u64 {
+    of[key].as_u64().unwrap_or(0)
+}
+
+fn text(of: &Value, key: &str) -> String {
+    shown(&of[key])
+}
+
+/// A value as text that cannot steer a terminal.
+fn shown(value: &Value) -> String {
+    let text = match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    text.chars().filter(|c| *c == '\n' || !c.is_control()).collect()
+}
+
+fn elements(value: &Value) -> std::slice::Iter<'_, Value> {
+    value.as_array().map_or(&[][..], Vec::as_slice).iter()
+}
+
+fn entries(value: &Value) -> impl Iterator<Item = (&String, &Value)> {
+    value.as_object().into_iter().flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_page_for_people() {
+        let status = json!({
+            "version": "0.1.0", "revision": "f64bd9df9bf8", "state": "running", "uptime_seconds": 4380, "workers": 2,
+            "connections": 12, "requests": 40211, "requests_per_second": 612.4, "routes": 2,
+            "last_reload": { "at": "2026-03-01T12:00:00.000Z", "result": "refused", "error": "error: a\n  b\u{1b}[2J\n" },
+            "causes": [ { "cause": "no_route", "count": 17 } ],
+            "listeners": { "web": { "address": "0.0.0.0:8080" }, "admin-web": { "address": "[::]:1" } },
+            "certificates": [
+                { "cert": "a.pem", "names": ["a.test", "b.test"], "not_after": "2026-05-30T11:59:59.000Z", "days_left": 89 },
+                { "cert": "old.pem", "names": [], "not_after": "2020-05-30T11:59:59.000Z", "days_left": -3 }
+            ],
+            "upstreams": {
+                "empty": { "endpoints": [] },
+                "orders": {
+                    "endpoints": [
+                        { "address": "10.0.0.7:80", "healthy": true, "state": "healthy", "answered": 5, "failed": 0, "first_byte_ms": 2.75 },
+                        { "address": "10.0.0.8:80", "healthy": false, "state": "out", "answered": 0, "failed": 2, "reasons": [
+                            { "reason": "out", "cause": "by_hand", "since": "R" },
+                            { "reason": "unreachable", "cause": "connect_refused", "detail": "D", "since": "S", "until": "U" } ],
+                          "last_error": { "cause": "connect_refused", "at": "T" } }
+                    ],
+                    "names": [ { "name": "orders.internal:80", "addresses": ["10.0.0.7", "10.0.0.8"], "age_seconds": 90 } ]
+                }
+            }
+        });
+        let expected = "\
+Weir 0.1.0: running, up for 1 h 13 min
+config revision f64bd9df9bf8, 2 routes
+2 workers, 12 connections, 40211 requests, 612.4 a second
+last reload: refused at 2026-03-01T12:00:00.000Z
+  error: a
+    b[2J
+
+listeners
+  web        0.0.0.0:8080
+  admin-web  [::]:1
+
+certificates
+  a.pem    a.test b.test  89 days left  until 2026-05-30T11:59:59.000Z
+  old.pem                 EXPIRED       until 2020-05-30T11:59:59.000Z
+
+upstreams
+  empty   no endpoint
+  orders  10.0.0.7:80  healthy                                                       answered 5  failed 0  first byte after 2.75 ms
+          10.0.0.8:80  OUT: out (by_hand) since R, unreachable (connect_refused: D) since S until U  answered 0  failed 2                             last error connect_refused at T
+
+names
+  orders.internal:80  10.0.0.7 10.0.0.8  resolved 1 min 30 s ago
+
+causes: answers of the gateway's own
+  no_route  17
+";
+        let squeeze = |text: &str| {
+            let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+            text.lines().map(words).collect::<Vec<_>>()
+        };
+        let page = page(&status);
+        assert_eq!(squeeze(&page), squeeze(expected), "{page}");
+        assert!(page.contains("\n  web        0.0.0.0:8080\n  admin-web  [::]:1\n"), "{page}");
+    }
+
+    #[test]
+    fn what_is_missing_is_left_out() {
+        let page = page(&json!({}));
+        assert!(page.starts_with("Weir : , up for 0 s\n") && page.lines().count() == 3, "{page}");
     }
 }
