@@ -32,6 +32,12 @@ const RATES: (f64, f64) = (1.0, 10e6);
 /// Length of a step where nothing is said: the first, or as much longer as it takes for enough responses, up to the second.
 const STEP: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(60));
 
+/// After how many rates in a row at which no response met the conditions it is asked whether any ever does.
+const HOPELESS: u32 = 2;
+
+/// The rate at which that is asked, for as long as the first step is: a few responses say it.
+const PROBE_RATE: f64 = 4.0;
+
 /// Responses that are planned for, for each that is needed: some may be missing.
 const SPARE: f64 = 1.1;
 
@@ -61,6 +67,8 @@ pub struct Knee {
     pub rate_least: f64,
     /// Each rate tried, in the order of trying.
     pub steps: Vec<Step>,
+    /// Whether it ended early because no response met the conditions, not even at a rate far below.
+    pub hopeless: bool,
     /// Whether Ctrl-C ended it.
     pub interrupted: bool,
     /// The machine and version that made the load.
@@ -114,18 +122,21 @@ impl Knee {
             Err(e) => return Ok(Err(e)),
         };
         knee.closed_rate = report.rate();
+        let none_met = step::none_meets(&report, &asked);
         knee.generator = report.generator;
         knee.needed = asked.iter().map(Threshold::needs).max().unwrap_or_default();
         let told = options.duration.as_deref().and_then(units::duration);
         let planned = knee.needed as f64 * SPARE;
         knee.rate_least = (planned / told.unwrap_or(STEP.1).as_secs_f64()).clamp(RATES.0, RATES.1);
         // Where a closed loop got nothing, from the lowest rate: a target that hangs under all it can be given may hold a little.
-        let mut search = Search::begin(knee.closed_rate / 2.0, knee.rate_least);
+        let mut search = Search::begin(knee.closed_rate / 2.0, knee.rate_least, none_met);
         while let Some(rate) = search.next().filter(|_| !interrupt.is_ended()) {
             on_step(rate);
             let thresholds = knee.conditions.clone();
-            let length =
-                told.unwrap_or_else(|| Duration::from_secs_f64(planned / rate).clamp(STEP.0, STEP.1));
+            let length = told.unwrap_or_else(|| match search.probe {
+                true => STEP.0,
+                false => Duration::from_secs_f64(planned / rate).clamp(STEP.0, STEP.1),
+            });
             let plan = Plan::new(&Options {
                 rate: Some(format!("{rate:.3}/s")),
                 duration: Some(text_of(length)),
@@ -137,15 +148,19 @@ impl Knee {
                 Err(e) => return Ok(Err(e)),
             };
             if !interrupt.is_ended() {
+                let none_met = step::none_meets(&report, &asked);
                 let step = Step::of(rate, report, &asked);
+                // A look at a rate that showed a good response is no try of it.
+                let counts = step.held || none_met || !search.probe;
                 if step.limit != Some(Limit::Generator) || !search.excuse() {
-                    search.tell(step.held);
+                    search.tell(step.held, none_met);
                 }
-                knee.steps.push(step);
+                knee.steps.extend(counts.then_some(step));
             }
         }
         knee.interrupted = interrupt.is_ended();
         knee.rate = search.found;
+        knee.hopeless = search.hopeless;
         knee.limit = knee.first_broken().and_then(|step| step.limit);
         Ok(Ok(knee))
     }
@@ -214,6 +229,7 @@ impl Knee {
         let broken: Vec<String> = lowest
             .broken_by
             .iter()
+            .filter(|why| !self.hopeless || *why != step::TOO_FEW)
             .map(|why| match lowest.thresholds.iter().find(|t| t.threshold == *why) {
                 Some(t) => {
                     format!("{} is {}", t.threshold.split(['<', '>']).next().unwrap_or_default(), measured(t))
@@ -232,7 +248,9 @@ impl Knee {
                 lowest.of_generator().join(", ")
             );
         }
-        if lowest.rate <= self.rate_least && self.rate_least > RATES.0 {
+        if self.hopeless {
+            text.push_str("; no response met it at any rate tried, so the search ended early");
+        } else if lowest.rate <= self.rate_least && self.rate_least > RATES.0 {
             let needed = grouped(self.needed);
             let _ = write!(
                 text,
@@ -296,6 +314,13 @@ struct Search {
     /// The lowest that did not.
     broke: Option<f64>,
     tries: usize,
+    /// Rates in a row at which no response met the conditions.
+    none_met: u32,
+    /// Whether the rate is only looked at: does any response meet them?
+    probe: bool,
+    probed: bool,
+    /// None does.
+    hopeless: bool,
     /// The rate that was tried once more because it was the generator that failed.
     excused: Option<f64>,
     /// What was found: held in the search, and again at its end.
@@ -303,9 +328,16 @@ struct Search {
 }
 
 impl Search {
-    fn begin(rate: f64, least: f64) -> Self {
+    /// `none_met`: no response of the closed loop met the conditions.
+    fn begin(rate: f64, least: f64, none_met: bool) -> Self {
+        // From the lowest rate, which takes longest, not before it is known that there is something to be had.
+        let probe = none_met && rate <= least;
         Self {
-            at: Some(rate.max(least)),
+            at: Some(if probe { least.max(PROBE_RATE) } else { rate.max(least) }),
+            none_met: u32::from(none_met),
+            probe,
+            probed: probe,
+            hopeless: false,
             least,
             held: Vec::new(),
             broke: None,
@@ -328,10 +360,18 @@ impl Search {
         first
     }
 
-    /// What became of it.
-    fn tell(&mut self, held: bool) {
+    /// What became of it, and whether no response met the conditions.
+    fn tell(&mut self, held: bool, none_met: bool) {
         let Some(at) = self.at else { return };
         self.tries += 1;
+        if std::mem::take(&mut self.probe) && !held {
+            self.hopeless = none_met;
+            // Where there is something to be had the search goes on from where it was.
+            let goes_on = || self.broke.map_or(Some(self.least), |broke| self.below(broke));
+            self.at = if none_met { None } else { goes_on() };
+            return;
+        }
+        self.none_met = if none_met { self.none_met + 1 } else { 0 };
         let again = self.held.last() == Some(&at);
         if held && again {
             self.found = Some(at);
@@ -349,8 +389,22 @@ impl Search {
             (Some(low), Some(high)) if high / low <= NEAR => Some(*low),
             (Some(low), Some(high)) => Some((low * high).sqrt()),
             (Some(low), None) => Some((low * 2.0).min(RATES.1)),
-            (None, _) => Some((at / 2.0).max(self.least)).filter(|rate| *rate < at),
+            (None, _) => self.lower(at),
         };
+    }
+
+    /// The rate after one that did not hold where none has held yet.
+    fn lower(&mut self, at: f64) -> Option<f64> {
+        let look = self.least.max(PROBE_RATE);
+        if self.none_met >= HOPELESS && !self.probed && look < at {
+            (self.probe, self.probed) = (true, true);
+            return Some(look);
+        }
+        self.below(at)
+    }
+
+    fn below(&self, rate: f64) -> Option<f64> {
+        Some((rate / 2.0).max(self.least)).filter(|lower| *lower < rate)
     }
 }
 
@@ -361,9 +415,9 @@ mod tests {
 
     /// Searches a target for which `holds` decides; what was found, and the tries.
     fn search(begin: f64, mut holds: impl FnMut(f64) -> bool) -> (Option<f64>, usize) {
-        let mut search = Search::begin(begin, RATES.0);
+        let mut search = Search::begin(begin, RATES.0, false);
         while let Some(rate) = search.next() {
-            search.tell(holds(rate));
+            search.tell(holds(rate), false);
         }
         (search.found, search.tries)
     }
@@ -390,10 +444,10 @@ mod tests {
 
     #[test]
     fn a_generator_that_fails_once_is_tried_again() {
-        let mut search = Search::begin(1000.0, RATES.0);
+        let mut search = Search::begin(1000.0, RATES.0, false);
         assert!(search.excuse() && search.next() == Some(1000.0));
         assert!(!search.excuse(), "and not for ever");
-        search.tell(false);
+        search.tell(false, false);
         assert!(search.excuse() && search.tries == 3, "{search:?}");
 
         let step =
@@ -413,14 +467,36 @@ mod tests {
 
     #[test]
     fn no_rate_is_tried_that_has_too_few_responses() {
-        let mut search = Search::begin(700.0, 220.0);
+        let mut search = Search::begin(700.0, 220.0, false);
         let mut tried = Vec::new();
         while let Some(rate) = search.next() {
             tried.push(rate);
-            search.tell(false);
+            search.tell(false, false);
         }
         assert_eq!(tried, [700.0, 350.0, 220.0]);
-        assert_eq!(Search::begin(3.0, 220.0).next(), Some(220.0));
+        assert_eq!(Search::begin(3.0, 220.0, false).next(), Some(220.0));
+    }
+
+    #[test]
+    fn what_no_response_meets_is_given_up_early() {
+        /// The rates tried on a target of which the given rates have a good response, and whether it was given up.
+        fn tried(begin: f64, closed: bool, some_met: impl Fn(f64) -> bool) -> (Vec<f64>, bool) {
+            let mut search = Search::begin(begin, 10.0, closed);
+            let mut tried = Vec::new();
+            while let Some(rate) = search.next() {
+                tried.push(rate);
+                search.tell(false, !some_met(rate));
+            }
+            (tried, search.hopeless)
+        }
+        assert_eq!(tried(8000.0, false, |_| false), (vec![8000.0, 4000.0, 10.0], true));
+        assert_eq!(tried(8000.0, true, |_| false), (vec![8000.0, 10.0], true));
+        assert_eq!(tried(0.0, true, |_| false), (vec![10.0], true));
+        // Something is to be had: the search goes on from where it was, and looks only once.
+        let halved = vec![80.0, 40.0, 10.0, 20.0, 10.0];
+        assert_eq!(tried(80.0, false, |rate| rate < 20.0), (halved, false));
+        assert_eq!(tried(0.0, true, |_| true), (vec![10.0, 10.0], false));
+        assert_eq!(tried(15.0, false, |_| false), (vec![15.0, 10.0], false));
     }
 
     #[test]

@@ -123,6 +123,13 @@ fn breaks(code: &str, conditions: &[Threshold], hung: f64) -> bool {
     }
 }
 
+/// Whether not one response met the conditions: there was none, each failed, or the fastest is too slow already.
+pub(super) fn none_meets(report: &Report, conditions: &[Threshold]) -> bool {
+    report.counts.responses == 0
+        || report.failed_share() >= 1.0
+        || conditions.iter().any(|c| c.is_broken_by_the_fastest(report))
+}
+
 /// Whose limit it is. The generator is blamed on evidence alone: that it was short of something is none where the target would have failed all the
 /// same.
 fn whose(report: &Report, reasons: &[String], broken_by: &[String], conditions: &[Threshold]) -> Limit {

@@ -7,7 +7,7 @@
 //! The three lines of copyright at the top are left out: this is not ApacheBench. What ab has no row for counts where a
 //! reader of ab would look for it: TLS errors under Connect, timeouts and protocol errors under Exceptions.
 
-use super::{Format, Pace, Report, TargetStats};
+use super::{Format, Pace, Percentiles, Report, TargetStats};
 use crate::Histogram;
 use std::fmt::Write;
 
@@ -266,8 +266,10 @@ impl Rows {
             waiting: Row::of(&report.phases.waiting),
             total: Row::of(total),
             within: [50, 66, 75, 80, 90, 95, 98, 99, 100]
+                .into_iter()
+                .filter(|p| *p == 100 || Percentiles::are_known(*p as f64 / 100.0, done))
                 .map(|p| (p, total.at_rank(done * p / 100 + 1) / 1000))
-                .to_vec(),
+                .collect(),
         }
     }
 

@@ -4,7 +4,7 @@
 //! over good calls, the average over all; status codes come in no order there and sorted by name here. A run over plain HTTP
 //! has its statuses where a gRPC run has codes.
 
-use super::{Format, Report};
+use super::{Format, Percentiles, Report};
 use crate::Histogram;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -36,7 +36,9 @@ impl Sheet {
         let count = good.count();
         // ghz takes the place before where the share falls on a whole place.
         let place = |p: u64| (count * p).div_ceil(100).max(1);
-        let percentiles = [10, 25, 50, 75, 90, 95, 99].map(|p| (p, good.at_rank(place(p)))).to_vec();
+        let percentiles = [10, 25, 50, 75, 90, 95, 99].into_iter();
+        let percentiles = percentiles.filter(|p| Percentiles::are_known(*p as f64 / 100.0, count));
+        let percentiles: Vec<_> = percentiles.map(|p| (p, good.at_rank(place(p)))).collect();
         let (statuses, errors) = if report.is_grpc() {
             calls(report)
         } else {

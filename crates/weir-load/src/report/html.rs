@@ -50,7 +50,7 @@ fn tiles(r: &Report, figures: &Figures) -> String {
     let mut tiles = vec![
         ("responses a second", number(figures.responses_per_s)),
         ("response time, median", time(response.p50 as f64)),
-        ("response time, 99 %", time(response.p99 as f64)),
+        ("response time, 99 %", known(0.99, response.p99, r.latency.response.count())),
         ("failed", format!("{:.3} %", figures.failed_share * 100.0)),
     ];
     if let Some(rate) = figures.responses_per_target_core_s {
@@ -208,7 +208,8 @@ fn latencies(r: &Report, figures: &Figures) -> String {
     // Downwards, so that a narrow window shows all of it.
     let names =
         ["smallest", "mean", "50 %", "75 %", "90 %", "95 %", "99 %", "99.9 %", "largest", "deviation"];
-    let (service, response) = (column(&figures.service), column(&figures.response));
+    let service = column(&figures.service, r.latency.service.count());
+    let response = column(&figures.response, r.latency.response.count());
     let rows = names.into_iter().zip(service.into_iter().zip(response));
     let rows = rows.map(|(name, (service, response))| [name.to_owned(), service, response]);
     let head = ["", "service time<br>from the send", "response time<br>from the intended start"];
@@ -222,11 +223,19 @@ fn latencies(r: &Report, figures: &Figures) -> String {
     )
 }
 
-fn column(d: &Distribution) -> [String; 10] {
+/// `count`: how many values it is made from.
+fn column(d: &Distribution, count: u64) -> [String; 10] {
     let Percentiles { min, mean, p50, p75, p90, p95, p99, p999, max } = d.percentiles;
-    let [min, p50, p75, p90, p95, p99, p999, max] =
-        [min, p50, p75, p90, p95, p99, p999, max].map(|ns| time(ns as f64));
+    let [min, max] = [min, max].map(|ns| time(ns as f64));
+    let [p50, p75, p90, p95, p99, p999] =
+        [(0.5, p50), (0.75, p75), (0.9, p90), (0.95, p95), (0.99, p99), (0.999, p999)]
+            .map(|(quantile, ns)| known(quantile, ns, count));
     [min, time(mean), p50, p75, p90, p95, p99, p999, max, time(d.stdev)]
+}
+
+/// A percentile; a dash where so few values say nothing of it.
+fn known(quantile: f64, ns: u64, count: u64) -> String {
+    if Percentiles::are_known(quantile, count) { time(ns as f64) } else { "–".to_owned() }
 }
 
 /// Forty bars of equal ratio from the smallest to the largest value.
@@ -286,7 +295,7 @@ fn answers(r: &Report) -> String {
     if r.targets.len() > 1 {
         let unexpected = if r.is_grpc() { "not OK" } else { "4xx, 5xx" };
         let rows = r.plan.targets.iter().zip(&r.targets).map(|(plan, t)| {
-            let [p50, p99] = [0.5, 0.99].map(|q| time(t.service.quantile(q) as f64));
+            let [p50, p99] = [0.5, 0.99].map(|q| known(q, t.service.quantile(q), t.service.count()));
             let counts = [t.responses, t.unexpected, t.errors].map(grouped);
             let [responses, unexpected, errors] = counts;
             let target = escaped(&format!("{} {}", what(plan), plan.url));
@@ -318,7 +327,7 @@ fn phases(r: &Report) -> String {
         .map(|(name, h)| ((*name).to_owned(), h.mean(), time(h.mean())))
         .collect();
     let rows = all.map(|(name, h)| {
-        let [p50, p90, p99] = [0.5, 0.9, 0.99].map(|q| time(h.quantile(q) as f64));
+        let [p50, p90, p99] = [0.5, 0.9, 0.99].map(|q| known(q, h.quantile(q), h.count()));
         [name.to_owned(), time(h.mean()), p50, p90, p99, time(h.max() as f64)]
     });
     let bar = plot::shares("Mean length of the phases", &parts);

@@ -7,7 +7,7 @@
 //! did not send in time. Ours are the service times measured. `timeout` counts requests given up after the timeout, where
 //! wrk counts only those whose response came after all.
 
-use super::{Format, Report};
+use super::{Format, Percentiles, Report};
 use crate::Histogram;
 use std::fmt::Write;
 
@@ -76,8 +76,10 @@ impl Sheet {
             latency: Stats::of(latency, 1e3),
             rate: Stats::of(&rates, 1.0),
             percentiles: [50.0, 75.0, 90.0, 99.0]
+                .into_iter()
+                .filter(|p| Percentiles::are_known(p / 100.0, latency.count()))
                 .map(|p| (p, latency.quantile(p / 100.0) as f64 / 1e3))
-                .to_vec(),
+                .collect(),
             responses: rated.responses,
             run_us: rated.length_ns as f64 / 1e3,
             bytes: rated.received,

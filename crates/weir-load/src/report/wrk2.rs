@@ -8,7 +8,7 @@
 //! seconds to choose its sampling interval; we sample every 100 ms and print that with each thread's mean.
 
 use super::wrk::{Sheet, Stats, padded, time_us};
-use super::{Format, Report};
+use super::{Format, Percentiles, Report};
 use crate::Histogram;
 use std::fmt::Write;
 
@@ -66,7 +66,11 @@ impl Spectrum {
     fn of(h: &Histogram) -> Self {
         let percentile = |p: f64| (p, h.quantile(p / 100.0) as f64 / 1e3);
         Self {
-            percentiles: [50.0, 75.0, 90.0, 99.0, 99.9, 99.99, 99.999, 100.0].map(percentile).to_vec(),
+            percentiles: [50.0, 75.0, 90.0, 99.0, 99.9, 99.99, 99.999, 100.0]
+                .into_iter()
+                .filter(|p| *p >= 100.0 || Percentiles::are_known(p / 100.0, h.count()))
+                .map(percentile)
+                .collect(),
             buckets: h.ranges().map(|(_, to, count)| (to.min(h.max()) as f64 / 1e6, count)).collect(),
             mean_ms: h.mean() / 1e6,
             stdev_ms: of_population(h) / 1e6,

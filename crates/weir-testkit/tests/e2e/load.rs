@@ -368,7 +368,8 @@ fn a_fixed_rate_starts_as_many_as_it_says_and_counts_from_the_plan() {
     let (_origin, url) = origin("/delay/20");
     let r = report(&["--rate", "200/s", "-d1s", "--threads=1", &url]);
     assert_eq!((r.counts.requests, r.counts.responses, r.counts.unsent), (200, 200, 0), "{:?}", r.counts);
-    assert!((190..=200).contains(&r.health.start_lag.count()), "{}", r.health.start_lag.count());
+    // Of nearly each start: those that the machine slept through are planned and late, and not among them.
+    assert!((100..=200).contains(&r.health.start_lag.count()), "{}", r.health.start_lag.count());
     assert!(r.latency.response.min() >= r.latency.service.min());
 }
 
