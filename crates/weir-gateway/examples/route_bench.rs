@@ -55,7 +55,7 @@ fn table(size: usize) -> Table {
         }
         spec
     };
-    Table::build((0..size).map(spec).collect()).expect("paths differ")
+    Table::build((0..size).map(spec)).expect("paths differ")
 }
 
 /// For each route a host and a path that it matches, in an order that no prefetcher foresees.

@@ -23,7 +23,7 @@ use weir_wire::tls::ServerTls;
 
 /// A compiled config.
 pub struct Snapshot {
-    /// Tells one config from another: the first 12 digits of a SHA-256 over its tree, included files and variables filled in.
+    /// Tells one config from another: the first 12 digits of a SHA-256 over all values in it, included files and variables filled in.
     pub revision: String,
     pub(crate) listeners: Vec<Arc<Listener>>,
     pub(crate) table: Arc<Table>,

@@ -12,7 +12,7 @@ mod routes;
 mod upstreams;
 mod user;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
@@ -49,7 +49,7 @@ const MAX_UNIX_PATH: usize = 107;
 ///
 /// `credentials` names the filters that know consumers.
 pub fn check(config: &Config, tree: &Node, credentials: &[&str], diagnostics: &mut Diagnostics) {
-    let mut checker = Checker { config, tree, named: index(tree), credentials, diagnostics };
+    let mut checker = Checker { config, tree, credentials, diagnostics };
     checker.listeners();
     checker.upstreams();
     checker.consumers();
@@ -65,32 +65,13 @@ pub fn check(config: &Config, tree: &Node, credentials: &[&str], diagnostics: &m
 struct Checker<'a> {
     config: &'a Config,
     tree: &'a Node,
-    /// The things of each section by name: with thousands of routes, walking the lists would take seconds.
-    named: HashMap<&'a str, HashMap<&'a str, &'a Node>>,
     credentials: &'a [&'a str],
     diagnostics: &'a mut Diagnostics,
 }
 
-fn index(tree: &Node) -> HashMap<&str, HashMap<&str, &Node>> {
-    fn things(section: &Node) -> HashMap<&str, &Node> {
-        section.entries().iter().map(|(key, node)| (key.text.as_str(), node)).collect()
-    }
-    tree.entries().iter().map(|(key, section)| (key.text.as_str(), things(section))).collect()
-}
-
 impl<'a> Checker<'a> {
-    /// Like `tree.find`, by index where the path leads into a section.
     fn find(&self, path: &str) -> Option<&'a Node> {
-        let Some((section, rest)) = path.split_once('.') else { return self.tree.find(path) };
-        let Some(things) = self.named.get(section) else { return self.tree.find(path) };
-        // Names may hold dots: the longest that exists is meant.
-        let ends = rest.match_indices(['.', '[']).map(|(at, _)| at).chain([rest.len()]);
-        let mut longest = None;
-        for end in ends {
-            longest = things.get(&rest[..end]).map(|node| (end, *node)).or(longest);
-        }
-        let (end, node) = longest?;
-        node.find(&rest[end..])
+        self.tree.find(path)
     }
 
     /// Whether every element of a list was good, so that places in the list are those in the config.
@@ -130,17 +111,12 @@ impl<'a> Checker<'a> {
 
     /// The names of a section, those of refused things included.
     fn names(&self, section: &str) -> Vec<&'a str> {
-        self.tree
-            .get(section)
-            .map_or(&[][..], Node::entries)
-            .iter()
-            .map(|(key, _)| key.text.as_str())
-            .collect()
+        self.tree.get(section).map_or(&[][..], Node::entries).iter().map(|(key, _)| &*key.text).collect()
     }
 
     /// An error unless `name` is in the section.
     fn must_exist(&mut self, path: &str, section: &str, code: &'static str, name: &str) {
-        if self.named.get(section).is_some_and(|things| things.contains_key(name)) {
+        if self.tree.get(section).is_some_and(|things| things.get(name).is_some()) {
             return;
         }
         if self.is_mistyped(section) {

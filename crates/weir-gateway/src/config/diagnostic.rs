@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt::Write;
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -49,7 +49,8 @@ pub struct Diagnostic {
 #[derive(Clone, Debug, Default)]
 pub struct Diagnostics {
     found: Vec<Diagnostic>,
-    sources: HashMap<Arc<Path>, Arc<str>>,
+    errors: usize,
+    sources: HashMap<Arc<PathBuf>, Arc<str>>,
 }
 
 // === impl Diagnostic ===
@@ -154,23 +155,25 @@ impl Serialize for Diagnostic {
 impl Diagnostics {
     /// Adds one.
     pub fn push(&mut self, diagnostic: Diagnostic) {
+        self.errors += usize::from(diagnostic.severity == Severity::Error);
         self.found.push(diagnostic);
     }
 
     /// Adds all of another, with its sources.
     pub fn extend(&mut self, other: Self) {
+        self.errors += other.errors;
         self.found.extend(other.found);
         self.sources.extend(other.sources);
     }
 
     /// Remembers a file's text, so that lines of it can be shown.
-    pub fn add_source(&mut self, file: &Arc<Path>, text: &str) {
+    pub fn add_source(&mut self, file: &Arc<PathBuf>, text: &str) {
         self.sources.insert(file.clone(), text.into());
     }
 
     /// How many keep the config from running.
-    pub fn errors(&self) -> usize {
-        self.found.iter().filter(|d| d.severity == Severity::Error).count()
+    pub const fn errors(&self) -> usize {
+        self.errors
     }
 
     /// How many do not.

@@ -89,6 +89,7 @@ pub fn load(source: &Source) -> Result<Loaded, Unreadable> {
     mark_secrets(&mut tree, "", true);
     let variables = |name: &str| source.variable(name);
     substitute(&mut tree, &variables, &mut files, &mut diagnostics);
+    tree.index();
     let config = de::read::<Config>(&tree, "", &mut diagnostics).unwrap_or_default();
     let credentials: Vec<&str> = source.credentials.iter().map(String::as_str).collect();
     check(&config, &tree, &credentials, &mut diagnostics);
@@ -365,8 +366,8 @@ fn merge(tree: &mut Node, included: Node, diagnostics: &mut Diagnostics) {
         return;
     };
     for (key, section) in sections {
-        if !NAMED.contains(&key.text.as_str()) {
-            let mut diagnostic = match key.text.as_str() {
+        if !NAMED.contains(&&*key.text) {
+            let mut diagnostic = match &*key.text {
                 "include" => Diagnostic::error("bad-include", "an included file cannot include others")
                     .hint("name them in the main file"),
                 other => {
@@ -377,7 +378,7 @@ fn merge(tree: &mut Node, included: Node, diagnostics: &mut Diagnostics) {
                         })
                 }
             };
-            diagnostic.path.clone_from(&key.text);
+            diagnostic.path = key.text.to_string();
             diagnostics.push(diagnostic.at(key.at));
             continue;
         }
@@ -400,7 +401,7 @@ fn merge_section(tree: &mut Node, key: Key, section: Node, diagnostics: &mut Dia
         diagnostics.push(Diagnostic::error("bad-include", message).at(key.at));
         return;
     };
-    let mut seen: HashMap<String, Place> =
+    let mut seen: HashMap<Arc<str>, Place> =
         there.iter().map(|(k, _)| (k.text.clone(), k.at.clone())).collect();
     for (name, thing) in new {
         if let Some(first) = seen.get(&name.text) {
@@ -428,12 +429,12 @@ fn mark_secrets(node: &mut Node, path: &str, top: bool) {
         for (key, child) in entries {
             if in_consumer {
                 if let Value::Map(settings) = &mut child.value {
-                    let credentials = settings.iter_mut().filter(|(k, _)| !PUBLIC.contains(&k.text.as_str()));
+                    let credentials = settings.iter_mut().filter(|(k, _)| !PUBLIC.contains(&&*k.text));
                     credentials.for_each(|(_, node)| mark_all(node));
                 } else {
                     mark_all(child);
                 }
-            } else if TELLING.contains(&key.text.as_str()) {
+            } else if TELLING.contains(&&*key.text) {
                 mark_all(child);
             } else {
                 mark_secrets(child, if top { &key.text } else { "" }, false);

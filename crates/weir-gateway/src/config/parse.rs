@@ -3,8 +3,8 @@
 //! We read the events of `serde-saphyr`'s parser rather than its values: they tell a quoted `"80"` from a plain one and
 //! where each key stands, and limits hold while the tree grows.
 
-use std::collections::HashMap;
-use std::path::Path;
+use std::collections::{HashMap, HashSet};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde_saphyr::granit_parser::{Event, Marker, Parser, ScalarStyle};
@@ -26,7 +26,7 @@ pub const MAX_REPEATED: usize = 100_000;
 /// Reads `text` into a tree. An empty file is an empty map. A key that occurs twice is reported and its first value
 /// kept; text that is no YAML is reported and gives no tree.
 pub fn parse(text: &str, file: &Path, diagnostics: &mut Diagnostics) -> Option<Node> {
-    let file: Arc<Path> = file.into();
+    let file = Arc::new(file.to_owned());
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     diagnostics.add_source(&file, text);
     let mut builder = Builder::new(file.clone());
@@ -52,13 +52,15 @@ pub fn parse(text: &str, file: &Path, diagnostics: &mut Diagnostics) -> Option<N
     }
 }
 
-fn at_start(diagnostic: Diagnostic, file: Arc<Path>) -> Diagnostic {
+fn at_start(diagnostic: Diagnostic, file: Arc<PathBuf>) -> Diagnostic {
     diagnostic.at(Place { file, line: 1, column: 1 })
 }
 
 /// Puts events together to a tree without recursion, so that nesting costs no stack.
 struct Builder {
-    file: Arc<Path>,
+    file: Arc<PathBuf>,
+    /// Keys that came before: most of those of 200,000 routes are the same few.
+    keys: HashSet<Arc<str>>,
     open: Vec<Open>,
     root: Option<Node>,
     documents: usize,
@@ -77,15 +79,16 @@ struct Open {
 
 enum Content {
     Seq(Vec<Node>),
-    Map { entries: Vec<(Key, Node)>, seen: HashMap<String, Place>, key: Option<Key> },
+    Map { entries: Vec<(Key, Node)>, seen: HashMap<Arc<str>, Place>, key: Option<Key> },
 }
 
 type Refusal = Box<Diagnostic>;
 
 impl Builder {
-    fn new(file: Arc<Path>) -> Self {
+    fn new(file: Arc<PathBuf>) -> Self {
         Self {
             file,
+            keys: HashSet::new(),
             open: Vec::new(),
             root: None,
             documents: 0,
@@ -125,7 +128,7 @@ impl Builder {
             Event::Scalar(text, style, anchor, _) => {
                 let place = self.place(marker);
                 if self.wants_key() {
-                    return self.key(text.into_owned(), place);
+                    return self.key(&text, place);
                 }
                 if empty && style == ScalarStyle::Plain {
                     return self.value(Node::new(place, Value::Null, ""), anchor);
@@ -162,8 +165,14 @@ impl Builder {
     fn end(&mut self) -> Result<(), Refusal> {
         let Some(Open { at, anchor, content }) = self.open.pop() else { return Ok(()) };
         let value = match content {
-            Content::Seq(elements) => Value::Seq(elements),
-            Content::Map { entries, .. } => Value::Map(entries),
+            Content::Seq(mut elements) => {
+                elements.shrink_to_fit();
+                Value::Seq(elements)
+            }
+            Content::Map { mut entries, .. } => {
+                entries.shrink_to_fit();
+                Value::Map(entries)
+            }
         };
         self.value(Node::new(at, value, ""), anchor)
     }
@@ -179,11 +188,12 @@ impl Builder {
             let message = format!("aliases repeat more than {MAX_REPEATED} values");
             return Err(refuse("too-large", at, message));
         }
-        let node = Node { at: at.clone(), ..node.clone() };
+        let mut node = node.clone();
+        node.at = at.clone();
         self.repeated += size;
         if self.wants_key() {
             return match node.as_text() {
-                Some(text) => self.key(text.to_owned(), at),
+                Some(text) => self.key(text, at),
                 None => Err(refuse("syntax", at, "a list or map stands where a key is wanted".to_owned())),
             };
         }
@@ -194,9 +204,17 @@ impl Builder {
         matches!(self.open.last(), Some(Open { content: Content::Map { key: None, .. }, .. }))
     }
 
-    fn key(&mut self, text: String, at: Place) -> Result<(), Refusal> {
+    fn key(&mut self, text: &str, at: Place) -> Result<(), Refusal> {
+        let text = match self.keys.get(text) {
+            Some(known) => Arc::clone(known),
+            None => {
+                let new: Arc<str> = text.into();
+                self.keys.insert(Arc::clone(&new));
+                new
+            }
+        };
         if let Some(Open { content: Content::Map { key, .. }, .. }) = self.open.last_mut() {
-            if text == "<<" {
+            if &*text == "<<" {
                 let message = "merge keys (`<<`) are not read".to_owned();
                 return Err(
                     refuse("syntax", at, message).hinted("repeat the value with an alias, or write it out")

@@ -50,16 +50,15 @@ fn fill_below(node: &mut Node, filler: &mut Filler<'_>) {
         Value::Str(text) if text.contains('$') => match filler.fill(text, node.at.file.parent()) {
             Ok(filled) => {
                 node.substituted = filled.substituted;
-                node.outside = filled.substituted.then(|| filled.outside.into());
+                node.set_outside(filled.outside);
                 // Of an empty value only what was written tells a reader which variable it was.
-                if !filled.text.is_empty() {
-                    node.raw = filled.text.as_str().into();
-                }
+                let raw = if filled.text.is_empty() { node.raw().to_owned() } else { filled.text.clone() };
                 node.value = match plain(&filled.text) {
                     // `workers: ${N}` is a number; a text that happens to read `null` stays text.
                     typed @ (Value::Bool(_) | Value::Int(_) | Value::Float(_)) if filled.whole => typed,
                     _ => Value::Str(filled.text),
                 };
+                node.set_raw(&raw);
             }
             Err(diagnostic) => {
                 let mut diagnostic = diagnostic.at(node.at.clone());

@@ -55,7 +55,7 @@ fn put(node: &mut Node, path: &str, value: Value, raw: &str) {
         put(node, parent, Value::Map(Vec::new()), "");
     }
     if let Some(Value::Map(entries)) = find(node, parent).map(|parent| &mut parent.value) {
-        entries.push((Key { text: name.to_owned(), at: at.clone() }, Node::new(at, value, raw)));
+        entries.push((Key { text: name.into(), at: at.clone() }, Node::new(at, value, raw)));
     }
 }
 
@@ -63,7 +63,7 @@ fn put(node: &mut Node, path: &str, value: Value, raw: &str) {
 pub(super) fn remove(node: &mut Node, path: &str) {
     let (parent, name) = path.rsplit_once('.').unwrap_or(("", path));
     if let Some(Value::Map(entries)) = find(node, parent).map(|parent| &mut parent.value) {
-        entries.retain(|(key, _)| key.text != name);
+        entries.retain(|(key, _)| *key.text != *name);
     }
 }
 
@@ -77,7 +77,7 @@ pub(super) fn filters(root: &mut Node) -> Vec<(String, &mut Node)> {
     let mut found = Vec::new();
     let Value::Map(sections) = &mut root.value else { return found };
     for (section, node) in sections {
-        let name = section.text.as_str();
+        let name = &*section.text;
         if name == "filters" {
             if let Value::Seq(list) = &mut node.value {
                 found.extend(list.iter_mut().enumerate().map(|(i, f)| (format!("filters[{i}]"), f)));
@@ -102,7 +102,7 @@ fn things(section: &mut Node) -> impl Iterator<Item = (&str, &mut Vec<Node>)> {
         _ => &mut [],
     };
     entries.iter_mut().filter_map(|(name, thing)| match find(thing, "filters").map(|list| &mut list.value) {
-        Some(Value::Seq(list)) => Some((name.text.as_str(), list)),
+        Some(Value::Seq(list)) => Some((&*name.text, list)),
         _ => None,
     })
 }
@@ -118,7 +118,7 @@ pub(super) fn write(node: &Node) -> String {
 fn push(node: &Node, out: &mut String) {
     match &node.value {
         // Nothing written and `null` are not the same to readers.
-        Value::Null | Value::Bool(_) | Value::Int(_) | Value::Float(_) => out.push_str(&node.raw),
+        Value::Null | Value::Bool(_) | Value::Int(_) | Value::Float(_) => out.push_str(node.raw()),
         Value::Str(text) => push_text(&text.replace('$', "$$"), out),
         Value::Seq(elements) => {
             out.push('[');

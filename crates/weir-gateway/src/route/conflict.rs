@@ -63,9 +63,11 @@ pub(super) fn ties(routes: &[Option<Route>]) -> Vec<Conflict> {
     for (index, route) in routes.iter().enumerate() {
         let Some(route) = route else { continue };
         let (shape, count) = (route.pattern.shape_key(), route.conditions.count());
-        for host in &route.hosts {
+        let Some((last, others)) = route.hosts.split_last() else { continue };
+        for host in others {
             groups.entry((host, shape.clone(), count)).or_default().push(index);
         }
+        groups.entry((last, shape, count)).or_default().push(index);
     }
     let mut groups: Vec<_> = groups.into_iter().filter(|(_, members)| members.len() > 1).collect();
     groups.sort_unstable_by(|(_, a), (_, b)| a.cmp(b));

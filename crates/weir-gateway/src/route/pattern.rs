@@ -28,7 +28,7 @@ const REGEX_PREFIXES: usize = 32;
 /// A route's path pattern.
 #[derive(Clone, Debug)]
 pub struct Pattern {
-    text: String,
+    text: Box<str>,
     pub(super) shape: Shape,
 }
 
@@ -58,8 +58,12 @@ impl std::error::Error for PatternError {}
 /// A pattern, taken apart.
 #[derive(Clone, Debug)]
 pub(super) enum Shape {
-    Regex(PathRegex),
-    Segments { segments: Vec<Segment>, tail: Tail },
+    /// Boxed: most patterns are none, and a table holds thousands.
+    Regex(Box<PathRegex>),
+    Segments {
+        segments: Box<[Segment]>,
+        tail: Tail,
+    },
 }
 
 /// What lies between two slashes.
@@ -95,10 +99,10 @@ impl Pattern {
     /// Reads a pattern.
     pub fn parse(text: &str) -> Result<Self, PatternError> {
         let shape = match text.strip_prefix('~') {
-            Some(regex) => Shape::Regex(PathRegex::parse(regex)?),
+            Some(regex) => Shape::Regex(Box::new(PathRegex::parse(regex)?)),
             None => parse_segments(text)?,
         };
-        Ok(Self { text: text.to_owned(), shape })
+        Ok(Self { text: text.into(), shape })
     }
 
     /// The pattern as written.
@@ -277,7 +281,7 @@ fn parse_segments(text: &str) -> Result<Shape, PatternError> {
         }
     }
     check_canonical(text)?;
-    Ok(Shape::Segments { segments, tail })
+    Ok(Shape::Segments { segments: segments.into(), tail })
 }
 
 /// `{name}` or `{name*}`: gives what stands between the braces.

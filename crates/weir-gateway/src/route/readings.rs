@@ -148,7 +148,7 @@ mod tests {
             path: (*path).to_owned(),
             ..RouteSpec::default()
         };
-        Table::build(ROUTES.iter().map(route).collect()).unwrap()
+        Table::build(ROUTES.iter().map(route)).unwrap()
     }
 
     /// The route and the path that is sent on; or the reading that takes another route.

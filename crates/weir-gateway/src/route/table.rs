@@ -37,7 +37,7 @@ pub struct RouteSpec {
 pub(super) struct Route {
     pub(super) spec: RouteSpec,
     /// Sorted, each once, never empty.
-    pub(super) hosts: Vec<HostPattern>,
+    pub(super) hosts: Box<[HostPattern]>,
     pub(super) pattern: Pattern,
     pub(super) conditions: Conditions,
 }
@@ -63,7 +63,7 @@ type Map<K, V> = HashMap<K, V, RandomState>;
 impl Table {
     /// Compiles `routes`, or tells everything that is wrong with them, at most
     /// [`MAX_TIES`](super::MAX_TIES) ties and unreachable routes among it.
-    pub fn build(routes: Vec<RouteSpec>) -> Result<Self, Vec<Conflict>> {
+    pub fn build(routes: impl IntoIterator<Item = RouteSpec>) -> Result<Self, Vec<Conflict>> {
         let mut conflicts = Vec::new();
         let compiled: Vec<Option<Route>> = routes
             .into_iter()
@@ -71,12 +71,14 @@ impl Table {
             .map(|(index, spec)| Route::compile(index, spec, &mut conflicts))
             .collect();
         conflicts.extend(conflict::ties(&compiled));
-        // Where there is no conflict every route compiled.
-        if !conflicts.is_empty() {
-            conflicts.sort_by_key(|conflict| conflict.route);
-            return Err(conflicts);
+        // Where there is no conflict every route compiled. Collected in place: there may be 200,000.
+        match compiled.into_iter().collect::<Option<Vec<Route>>>() {
+            Some(routes) if conflicts.is_empty() => Ok(Self::file(routes)),
+            _ => {
+                conflicts.sort_by_key(|conflict| conflict.route);
+                Err(conflicts)
+            }
         }
-        Ok(Self::file(compiled.into_iter().flatten().collect()))
     }
 
     fn file(routes: Vec<Route>) -> Self {
@@ -256,7 +258,7 @@ impl Route {
         let listeners = spec.listeners.clone().into();
         let conditions = Conditions { methods: methods.into(), listeners, headers, query };
         let pattern = pattern.filter(|_| conflicts.len() == before)?;
-        Some(Self { spec, hosts, pattern, conditions })
+        Some(Self { spec, hosts: hosts.into(), pattern, conditions })
     }
 
     /// Sorts routes of one host and one shape: more conditions first, then higher priority.

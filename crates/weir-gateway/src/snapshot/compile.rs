@@ -5,6 +5,7 @@
 mod certificates;
 mod listeners;
 mod redirects;
+mod revision;
 mod upstreams;
 
 use super::{Chain, Fixed, Guards, Handling, Instance, Plan, Route, Snapshot, Target};
@@ -16,7 +17,6 @@ use crate::filter::{Build, Consumer, Consumers, FieldGuards, FilterKind, Hooks, 
 use crate::handover::{Kind, State};
 use crate::route::{Conflict, ConflictKind, EscapedSlashes, Pattern, RouteSpec, Table};
 use crate::upstream::{Healths, Upstream};
-use sha2::{Digest, Sha256};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -146,6 +146,7 @@ pub(crate) fn compile(
         carry,
         found: &mut diagnostics,
         files: &mut loaded.files,
+        upstream_index: loaded.config.upstreams.names().enumerate().map(|(i, name)| (name, i)).collect(),
         handlings: HashMap::new(),
     }
     .run();
@@ -163,6 +164,8 @@ struct Compiler<'a> {
     found: &'a mut Diagnostics,
     /// Files that the config names.
     files: &'a mut Vec<PathBuf>,
+    /// The index of each upstream by its name.
+    upstream_index: HashMap<&'a str, usize>,
     /// What routes have in common whose requests all go to one upstream.
     handlings: HashMap<Alike, Arc<Handling>>,
 }
@@ -202,7 +205,7 @@ impl Compiler<'_> {
         let routes: Vec<Option<Route>> = config
             .routes
             .iter()
-            .map(|(name, route)| self.route(name, route, &global, &names, &mut filters))
+            .map(|(name, route)| self.route(name, route, &global, &mut filters))
             .collect();
         let limits = &config.limits;
         let head_limits = weir_h1::Limits {
@@ -211,7 +214,7 @@ impl Compiler<'_> {
             ..weir_h1::Limits::default()
         };
         Some(Snapshot {
-            revision: revision(self.tree),
+            revision: revision::of(self.tree),
             listeners,
             table: Arc::new(table?),
             routes: routes.into_iter().collect::<Option<_>>()?,
@@ -351,7 +354,7 @@ impl Compiler<'_> {
                 priority: route.priority,
             }
         });
-        match Table::build(specs.collect()) {
+        match Table::build(specs) {
             Ok(table) => {
                 self.endless_redirects(&table);
                 Some(table)
@@ -398,16 +401,17 @@ impl Compiler<'_> {
         name: &str,
         written: &schema::Route,
         global: &[u32],
-        upstreams: &[String],
         filters: &mut Filters<'_>,
     ) -> Option<Route> {
-        let captures: Vec<String> = Pattern::parse(&written.matches.path)
-            .map(|p| p.capture_names().into_iter().map(str::to_owned).collect())
-            .unwrap_or_default();
+        // Only filters ask for them.
+        let pattern =
+            (!written.filters.is_empty()).then(|| Pattern::parse(&written.matches.path).ok()).flatten();
+        let captures: Vec<String> =
+            pattern.map(|p| p.capture_names().into_iter().map(str::to_owned).collect()).unwrap_or_default();
         let own = self.chain(&written.filters, &format!("routes.{name}"), Some(&captures), filters);
         let target = match (&written.respond, &written.upstream) {
             (Some(respond), _) => Target::Respond(Box::new(self.answer(name, respond)?)),
-            (None, Some(split)) => target(split, upstreams)?,
+            (None, Some(split)) => self.target(split)?,
             (None, None) => return None, // reported when the config was checked
         };
         let handling = self.share(Handling {
@@ -419,6 +423,19 @@ impl Compiler<'_> {
             exchange_timeout: written.timeouts.exchange.map(|t| t.get()),
         });
         Some(Route { name: name.into(), handling, series: self.carry.telemetry.route(name) })
+    }
+
+    fn target(&self, split: &schema::Split) -> Option<Target> {
+        let index = |name: &str| self.upstream_index.get(name).copied();
+        if let [only] = &split.0[..] {
+            return index(&only.upstream).map(Target::Upstream);
+        }
+        let mut total = 0u32;
+        let shares = split.0.iter().filter(|s| s.weight > 0).map(|share| {
+            total = total.saturating_add(share.weight);
+            Some((total, index(&share.upstream)?))
+        });
+        Some(Target::Split(shares.collect::<Option<_>>()?))
     }
 
     /// The same handling for all routes that ask for the same: see [`Handling`]. Chains tell which filters are global.
@@ -496,26 +513,13 @@ fn matched_fields(config: &schema::Config) -> NameSet {
     NameSet::new(names.iter().filter_map(|name| FieldName::new(name).ok()))
 }
 
-fn target(split: &schema::Split, upstreams: &[String]) -> Option<Target> {
-    let index = |name: &str| upstreams.iter().position(|n| n == name);
-    if let [only] = &split.0[..] {
-        return index(&only.upstream).map(Target::Upstream);
-    }
-    let mut total = 0u32;
-    let shares = split.0.iter().filter(|s| s.weight > 0).map(|share| {
-        total = total.saturating_add(share.weight);
-        Some((total, index(&share.upstream)?))
-    });
-    Some(Target::Split(shares.collect::<Option<_>>()?))
-}
-
 /// Settings are shown by `weir explain`; what came from the environment or a file is most often a secret.
 fn hide_secrets(shown: &mut serde_json::Value, written: &Node) {
     if (written.substituted || written.secret) && shown.is_string() {
         *shown = "***".into();
     }
     for (key, node) in written.entries() {
-        if let Some(value) = shown.get_mut(&key.text) {
+        if let Some(value) = shown.get_mut(&*key.text) {
             hide_secrets(value, node);
         }
     }
@@ -524,12 +528,4 @@ fn hide_secrets(shown: &mut serde_json::Value, written: &Node) {
             hide_secrets(value, node);
         }
     }
-}
-
-fn revision(tree: &Node) -> String {
-    hex(&Sha256::digest(format!("{tree:?}")))[..12].to_owned()
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
 }

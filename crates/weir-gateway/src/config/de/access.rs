@@ -26,7 +26,7 @@ impl<'n> MapAccess<'n> for MapReader<'n> {
         loop {
             let Some((key, node)) = self.entries.next() else { return Ok(None) };
             if let Some(fields) = self.fields {
-                let Some(field) = fields.iter().find(|field| **field == key.text) else {
+                let Some(field) = fields.iter().find(|field| **field == &*key.text) else {
                     self.cx.note_unknown(self.parent, key, node, fields);
                     continue;
                 };
@@ -41,12 +41,16 @@ impl<'n> MapAccess<'n> for MapReader<'n> {
             }
             self.value = Some(node);
             self.cx.enter(Segment::Key(key.text.clone()));
-            let text: StrDeserializer<'n, Error> = key.text.as_str().into_deserializer();
+            let text: StrDeserializer<'n, Error> = (*key.text).into_deserializer();
             return match seed.deserialize(text) {
                 Ok(value) => Ok(Some(value)),
                 Err(error) => Err(error.within_key(key, node, self.cx)),
             };
         }
+    }
+
+    fn size_hint(&self) -> Option<usize> {
+        Some(self.entries.len())
     }
 
     fn next_value_seed<S: DeserializeSeed<'n>>(&mut self, seed: S) -> Result<S::Value, Error> {
@@ -101,7 +105,7 @@ impl<'n> VariantReader<'n> {
         let Some(node) = self.inner else {
             return Err(Error::new("bad-type", format!("is not complete; expected {{ {}: … }}", self.key)));
         };
-        self.cx.enter(Segment::Key(self.key.to_owned()));
+        self.cx.enter(Segment::Key(self.key.into()));
         Ok(NodeReader::new(node, self.cx))
     }
 

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use super::error::{Error, Identity, Mistake, one_of};
 use crate::config::diagnostic::{Diagnostic, nearest_name};
@@ -23,7 +24,7 @@ pub(super) struct Cx {
 
 pub(super) enum Segment {
     Index(usize),
-    Key(String),
+    Key(Arc<str>),
 }
 
 // === impl Cx ===

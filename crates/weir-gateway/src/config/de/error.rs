@@ -120,7 +120,7 @@ impl Error {
             self.0.place = Some(key.at.clone());
             self.0.path = cx.path();
             self.0.says = format!("`{}` {}", key.text, self.0.says);
-            self.0.key = Some(key.text.clone());
+            self.0.key = Some(key.text.to_string());
         }
         self
     }

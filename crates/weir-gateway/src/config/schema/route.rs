@@ -25,7 +25,7 @@ pub struct Route {
     /// The upstream that answers: its name, or several names with their shares, such as `{ orders: 95, orders_next: 5 }`.
     pub upstream: Option<Split>,
     /// An answer without any upstream.
-    pub respond: Option<Respond>,
+    pub respond: Option<Box<Respond>>,
     /// Decides between routes that match the same request equally well: the higher wins. Default 0; it counts nowhere
     /// else.
     pub priority: i32,

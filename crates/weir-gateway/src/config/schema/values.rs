@@ -124,7 +124,8 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Named<T> {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Named<T>, A::Error> {
-                let mut named = Vec::new();
+                // Of nodes that stand in memory already, so no claim of a peer.
+                let mut named = Vec::with_capacity(map.size_hint().unwrap_or_default());
                 while let Some(name) = map.next_key::<Name>()? {
                     named.push((name.0, map.next_value()?));
                 }
@@ -350,7 +351,7 @@ impl<'de> Deserialize<'de> for FilterNode {
                         Value::Null => Node::empty_map(settings.at.clone()),
                         _ => settings.clone(),
                     };
-                    Ok(Self { name: key.text.clone(), node, path })
+                    Ok(Self { name: key.text.to_string(), node, path })
                 }
                 [] => Err(de::refuse(EXPECTED, None)),
                 [(first, _), (second, at), ..] => {

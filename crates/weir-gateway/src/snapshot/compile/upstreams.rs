@@ -1,7 +1,8 @@
 //! Upstreams, their TLS, and their endpoints.
 
+use super::Compiler;
 use super::listeners::{alpn, header_bytes};
-use super::{Compiler, hex};
+use super::revision::hex;
 use crate::config::schema;
 use crate::upstream::balance::{self, Balancer, By, HashSettings};
 use crate::upstream::discover::dns::{Name, Names};
