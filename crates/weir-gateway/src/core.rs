@@ -132,6 +132,8 @@ pub(crate) struct Core {
     #[allow(clippy::vec_box)] // as above
     responses: RefCell<Vec<Box<ResponseHead>>>,
     buffers: RefCell<Vec<Vec<u8>>>,
+    /// Rounds of [`Core::give_back`] since a burst of connections ended.
+    quiet: Cell<u8>,
     /// Tasks that filters run beside exchanges.
     pub(crate) tasks: Cell<usize>,
     /// State of filters that is this core's, by the place of its key, which the weak reference keeps from another.
@@ -203,6 +205,12 @@ const KEPT_SCRATCH: usize = 1024;
 /// Scratch objects of each kind that are kept for good.
 const KEPT_QUIET: usize = 64;
 
+/// From how many connections of a core on their memory is given back to the system when most of them are gone.
+const BURST: usize = 64;
+
+/// How many rounds after that, so that a burst that comes in waves costs this once.
+const QUIET_ROUNDS: u8 = 5;
+
 /// A scratch buffer that grew beyond this is freed, not kept.
 const KEPT_BYTES: usize = 32 * 1024;
 
@@ -234,6 +242,7 @@ impl Core {
             requests: RefCell::default(),
             responses: RefCell::default(),
             buffers: RefCell::default(),
+            quiet: Cell::new(0),
             tasks: Cell::new(0),
             locals: RefCell::default(),
         });
@@ -351,6 +360,19 @@ impl Core {
         trim(&self.requests);
         trim(&self.responses);
         trim(&self.buffers);
+    }
+
+    /// Gives the memory of a burst of connections back to the system once most of them have been gone for a while.
+    pub(crate) fn give_back(&self) {
+        let mut handles = self.handles.borrow_mut();
+        let over = handles.capacity() >= BURST && handles.len() * 4 <= handles.capacity();
+        let rounds = if over { self.quiet.get() + 1 } else { 0 };
+        self.quiet.set(rounds % QUIET_ROUNDS);
+        if rounds == QUIET_ROUNDS {
+            handles.shrink_to_fit(); // its capacity is the size of the next burst
+            drop(handles);
+            weir_wire::limits::give_memory_back();
+        }
     }
 
     /// This second as HTTP writes it (RFC 9110 §5.6.7). The text is made once a second.

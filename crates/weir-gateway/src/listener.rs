@@ -89,6 +89,7 @@ async fn run(start: Start) {
                 core.sweep();
                 if ticks.is_multiple_of(WATCH_TICKS) {
                     core.trim();
+                    core.give_back();
                     core.watch_waiting();
                 }
                 if let Some(log) = &mut *core.access_log.borrow_mut() {

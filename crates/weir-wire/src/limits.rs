@@ -1,6 +1,6 @@
 //! What the operating system lets the process hold.
 
-#![allow(unsafe_code)] // two system calls that no safe crate of ours wraps
+#![allow(unsafe_code)] // system calls, and one of libc, that no safe crate of ours wraps
 
 use std::io;
 
@@ -24,6 +24,14 @@ pub fn raise_descriptors() -> io::Result<u64> {
         }
     }
     Ok(limit.rlim_cur)
+}
+
+/// Gives memory that is free back to the system. glibc keeps what lies between blocks in use: after 100 connections that each
+/// held 256 KiB of heads, 30 of 49 MiB. Takes milliseconds, during which other threads may wait for memory.
+pub fn give_memory_back() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: it may be called at any time, from any thread (malloc_trim(3)).
+    let _ = unsafe { libc::malloc_trim(0) }; // nothing to give back is no failure
 }
 
 /// Whether an error says that descriptors (or memory for sockets) ran out: the accept loop waits then, and goes on.

@@ -326,6 +326,45 @@ fn heads_that_are_held() {
     }
 }
 
+/// What attackers held does not stay with the allocator when they are gone.
+#[test]
+fn memory_goes_back() {
+    let upstream = Upstream::listen();
+    let weir = target(upstream.address(), ", limits: { connections: 1 }", "");
+    let before = weir.rss_kib();
+    let options = Options { settings: vec![(setting::WINDOW, 0)], ..Options::default() };
+    let mut attackers: Vec<_> = (0..70).map(|_| H2::client_with(weir.client(), &options)).collect();
+    for attacker in &mut attackers {
+        let mut attack = Vec::new();
+        for n in 0..64 {
+            let mut block = vec![0x82, 0x86, 0x84, 0x01, 0x01, b'h'];
+            if n == 0 {
+                block.extend([0x40, 0x01, b'a', 0x7f, 0xad, 0x1a]);
+                block.extend([b'x'; 3500]);
+            }
+            block.extend([0xbe].repeat(7));
+            let flags = flag::END_HEADERS | flag::END_STREAM;
+            attack.extend(Frame::new(Kind::Headers, flags, attacker.next_stream(), block).bytes());
+        }
+        attacker.wire().send(attack);
+        attacker.ping();
+    }
+    let grown = weir.rss_kib().saturating_sub(before);
+    assert!(grown > 8 * 1024, "{grown} KiB are no burden");
+    drop(attackers);
+    // It takes some seconds of quiet, which `eventually` is too short for.
+    let until = Instant::now() + Duration::from_secs(20);
+    while weir.rss_kib().saturating_sub(before) >= grown / 2 {
+        assert!(
+            Instant::now() < until,
+            "of {grown} KiB too much stays: {} before, {} now",
+            before,
+            weir.rss_kib()
+        );
+        thread::park_timeout(Duration::from_millis(50));
+    }
+}
+
 #[test]
 fn no_windows_on_many_streams() {
     let body = vec![b'x'; 256 * 1024];
