@@ -1,6 +1,8 @@
 //! A reload never hurts: what did not change goes on, and a bad config changes nothing.
 
-use weir_testkit::{Authority, Client, Tls, Upstream, Weir, eventually, run_weir, unused_address};
+use weir_testkit::{
+    Authority, Client, Tls, Upstream, Weir, eventually, own_network, run_weir, unused_address, weir_command,
+};
 
 use crate::cause::NO_ROUTE;
 use crate::support::{GET, OK_BODY, WEB, config_for};
@@ -93,6 +95,31 @@ fn by_a_renewed_certificate() {
         Client::connect_tls(weir.address("web"), &tls()).tls().certificate == new.der
     });
     before.get("/").expect_status(200);
+}
+
+/// What the greeting promises. The embedded default has fixed ports, so this takes a network of its own.
+#[test]
+fn by_a_config_written_beside_the_embedded_default() {
+    if let Err(e) = own_network(&(32_768..=60_999)) {
+        return eprintln!("SKIPPED: no network of our own: {e}");
+    }
+    let weir = Weir::start_by("", |dir| {
+        std::fs::remove_file(dir.join("weir.yaml")).unwrap();
+        let mut command = weir_command(dir);
+        command.arg("run");
+        command
+    });
+    assert_eq!(weir.address("web"), "127.0.0.1:8080");
+    weir.client().get("/").expect_status(200);
+    let before = weir.stderr().len();
+    weir.write_config(&format!("{}watch: true\n", saying("one")));
+    weir.wait_reload_after(before).unwrap();
+    weir.client().get("/").expect_body("one");
+    // From now on it is a file like any other.
+    let before = weir.stderr().len();
+    weir.write_config(&format!("{}watch: true\n", saying("two")));
+    weir.wait_reload_after(before).unwrap();
+    weir.client().get("/").expect_body("two");
 }
 
 /// A renewal that went wrong must not take down what still works.
