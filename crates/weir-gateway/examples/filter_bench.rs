@@ -68,6 +68,10 @@ fn main() {
         ("cors, listed origin", stand(kind("cors"), json!({ "origins": ["https://www.example.com"] }))),
         ("cors, any origin", stand(kind("cors"), json!({ "origins": ["*"] }))),
         ("security_headers", stand(kind("security_headers"), json!({}))),
+        (
+            "any, the second of two",
+            stand(kind("any"), json!([{ "key_auth": { "header": "x-other" } }, { "key_auth": {} }])),
+        ),
         ("acl", stand(kind("acl"), json!({ "allow": ["shop"] })).named()),
         ("ip, one network", stand(kind("ip"), json!({ "allow": ["192.0.2.0/24"] }))),
         ("ip, 100,000 networks", stand(kind("ip"), json!({ "deny": networks() }))),

@@ -10,43 +10,60 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 use weir_telemetry::log;
 
-/// Most jobs that wait for a thread.
+/// Most jobs that wait for a thread, of those that have no threads of their own.
 const QUEUE: usize = 1024;
 
 /// Fewest and most threads; between them, as many as there are processors. They are made when the first job comes.
 const THREADS: (usize, usize) = (2, 8);
 
-/// The threads, once there are any.
-#[derive(Default)]
-pub(crate) struct Blocking(OnceLock<SyncSender<Job>>);
+/// Threads of one name, once there are any.
+pub(crate) struct Blocking {
+    name: &'static str,
+    /// Most jobs that wait.
+    queue: usize,
+    /// Processors for each thread.
+    share: usize,
+    jobs: OnceLock<SyncSender<Job>>,
+}
 
 impl Blocking {
+    /// Threads of their own, one for so many processors, so that what others do need not wait for it.
+    pub(crate) const fn new(name: &'static str, queue: usize, share: usize) -> Self {
+        Self { name, queue, share, jobs: OnceLock::new() }
+    }
+
     /// Gives a job to the threads; false when the queue is full.
     pub(crate) fn run(&self, job: Job) -> bool {
-        self.0.get_or_init(start).try_send(job).is_ok()
+        self.jobs.get_or_init(|| self.start()).try_send(job).is_ok()
+    }
+
+    /// Starts the threads. They end when the sender is gone.
+    fn start(&self) -> SyncSender<Job> {
+        let (sender, jobs) = sync_channel(self.queue);
+        let jobs = Arc::new(Mutex::new(jobs));
+        let processors = thread::available_parallelism().map_or(THREADS.0, usize::from);
+        for number in 0..(processors / self.share).clamp(THREADS.0 / self.share, THREADS.1 / self.share) {
+            let jobs = Arc::clone(&jobs);
+            let started =
+                thread::Builder::new().name(format!("{}-{number}", self.name)).spawn(move || work(&jobs));
+            if let Err(e) = started {
+                log::error("a thread for blocking work could not start", &[("error", &e)]);
+            }
+        }
+        sender
+    }
+}
+
+impl Default for Blocking {
+    fn default() -> Self {
+        Self::new("weir-blocking", QUEUE, 1)
     }
 }
 
 impl fmt::Debug for Blocking {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Blocking").field(&self.0.get().is_some()).finish()
+        f.debug_tuple("Blocking").field(&self.jobs.get().is_some()).finish()
     }
-}
-
-/// Starts the threads. They end when the sender is gone.
-fn start() -> SyncSender<Job> {
-    let (sender, jobs) = sync_channel(QUEUE);
-    let jobs = Arc::new(Mutex::new(jobs));
-    let processors = thread::available_parallelism().map_or(THREADS.0, usize::from);
-    for number in 0..processors.clamp(THREADS.0, THREADS.1) {
-        let jobs = Arc::clone(&jobs);
-        let started =
-            thread::Builder::new().name(format!("weir-blocking-{number}")).spawn(move || work(&jobs));
-        if let Err(e) = started {
-            log::error("a thread for blocking work could not start", &[("error", &e)]);
-        }
-    }
-    sender
 }
 
 fn work(jobs: &Mutex<Receiver<Job>>) {

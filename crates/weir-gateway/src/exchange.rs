@@ -27,7 +27,7 @@ pub(crate) use local::write_answer;
 use crate::client::Client;
 use crate::core::Local;
 use crate::error::{self, Cause};
-use crate::filter::{Answer, Cx, Refusal};
+use crate::filter::{Answer, Cx, FILTER, Refusal};
 use crate::respond::{self, LocalResponse};
 use crate::route::{self, Ambiguity, Canonical, NoTrace};
 use crate::snapshot::Target;
@@ -294,6 +294,8 @@ impl<'c> Exchange<'c> {
                 head.set_path(&canonical).map_err(|_| Stop::refuse(&error::BAD_PATH))?;
             }
         }
+        let path_key = if self.local.snapshot.conceals.is_some() { self.take_path_key() } else { None };
+        let (head, spec) = (&mut *self.head, &self.client.listener.spec);
         let mut request = route::Request {
             listener: self.client.listener.number,
             host: head.authority(),
@@ -327,9 +329,29 @@ impl<'c> Exchange<'c> {
         let route = &self.local.routes[index];
         route.cells.active.inc();
         if !route.handling.chain.is_empty() {
-            self.cx = Some(self.context(index));
+            let mut cx = self.context(index);
+            cx.path_key = path_key;
+            self.cx = Some(cx);
         }
         Ok(index)
+    }
+
+    /// Takes a key out of the path before it is routed, so that whoever has one reaches no other route than without.
+    #[cold]
+    fn take_path_key(&mut self) -> Option<Box<[u8]>> {
+        let head = &mut *self.head;
+        let request = route::Request {
+            listener: self.client.listener.number,
+            host: head.authority(),
+            method: head.method_name(),
+            path: head.path(),
+            query: head.query(),
+            headers: Received(&head.headers),
+        };
+        let asked = head.headers.get_str(PREFLIGHT).filter(|_| head.method() == Method::Options);
+        let (path, key) = self.local.snapshot.without_path_key(&request, asked)?;
+        head.set_path(&path).ok()?;
+        Some(key.into())
     }
 
     fn context(&self, route: usize) -> Cx {
@@ -387,7 +409,8 @@ impl<'c> Exchange<'c> {
         static SEEN: log::Every = log::every(Duration::from_secs(1));
         let text = panic.downcast_ref::<&str>().copied();
         let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or_default();
-        let filter = self.cx.as_ref().and_then(|cx| self.local.snapshot.filters.get(cx.filter as usize));
+        let filter =
+            self.cx.as_ref().and_then(|cx| self.local.snapshot.filters.get((cx.filter & FILTER) as usize));
         let filter = filter.map_or("", |filter| filter.name);
         SEEN.write(log::Level::Error, "an exchange panicked", &[("filter", &filter), ("panic", &text)]);
         self.can_keep = false;

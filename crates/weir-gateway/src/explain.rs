@@ -147,6 +147,11 @@ pub fn explain(
         headers: &fields[..],
     };
     let asked = head.headers.get_str(PREFLIGHT).filter(|_| head.method() == Method::Options);
+    let without_key = snapshot.without_path_key(&request, asked);
+    if let Some((path, _)) = &without_key {
+        request.path = path;
+    }
+    let path = request.path;
     let asked = asked.filter(|asked| snapshot.takes_preflight(&request, asked));
     request.method = asked.unwrap_or(request.method);
     let (note, decoded) = readings_of(snapshot, shown, &request, ambiguity)?;

@@ -30,7 +30,9 @@ pub use kind::{
     Build, Built, FilterKind, HeaderName, IntoFilter, Kept, Mistake, Portable, Settings, Tended, Tending,
 };
 
+pub use crate::concealed::Conceals;
 pub(crate) use body::BodyHooks;
+pub(crate) use context::FILTER;
 
 use crate::error::Cause;
 use std::future::Future;
@@ -180,6 +182,12 @@ pub trait Filter: Send + Sync + 'static {
     /// WSGI read as one): it is dropped before `on_request`. Nor by a trailer of that name, in either direction.
     fn guards(&self) -> FieldGuards {
         FieldGuards::default()
+    }
+
+    /// What of a request's target this filter takes for a secret. Nothing by default. It is not logged, and a key in the path is
+    /// taken out before the request is routed: [`Cx::path_key`].
+    fn conceals(&self) -> Conceals {
+        Conceals::default()
     }
 
     /// What this filter does with the body of this request, where there is one. Asked right before `on_request`.

@@ -7,7 +7,8 @@ mod compile;
 
 pub(crate) use compile::{Carry, compile};
 
-use crate::filter::{Consumers, Filter, Hooks, Reading};
+use crate::concealed::split_path_key;
+use crate::filter::{Conceals, Consumers, Filter, Hooks, Reading};
 use crate::route::{EscapedSlashes, Headers, NoTrace, Request, RouteId, Slashes, Table};
 use crate::status::FilterStatus;
 use crate::upstream::Upstream;
@@ -42,6 +43,8 @@ pub struct Snapshot {
     pub(crate) matched_fields: NameSet,
     /// Whether some filter answers preflights.
     pub(crate) preflights: bool,
+    /// What of a request's target some filter takes for a secret.
+    pub(crate) conceals: Option<Box<Conceals>>,
 }
 
 /// A listener as run.
@@ -127,6 +130,8 @@ pub(crate) struct Instance {
     pub(crate) place: Box<str>,
     pub(crate) filter: Box<dyn Filter>,
     pub(crate) hooks: Hooks,
+    /// Whether it takes a key from the path.
+    pub(crate) reads_path_key: bool,
     pub(crate) guards: Guards,
     /// Its settings with every default filled in, for `explain`.
     pub(crate) settings: serde_json::Value,
@@ -159,6 +164,7 @@ impl Snapshot {
             expose_causes: false,
             matched_fields: NameSet::default(),
             preflights: false,
+            conceals: None,
         }
     }
 
@@ -182,6 +188,7 @@ impl Snapshot {
             upstreams: vec![Arc::clone(&self.upstreams[upstream])],
             filters: filters.iter().map(|&f| Arc::clone(&self.filters[f as usize])).collect(),
             consumers: Arc::clone(&self.consumers),
+            conceals: self.conceals.clone(),
             ..Self::empty()
         }
     }
@@ -199,11 +206,32 @@ impl Snapshot {
         asked: &[u8],
     ) -> bool {
         let request = Request { method: asked, ..*preflight };
-        let found = self.table.find(&request, &mut NoTrace);
+        self.route_has(&request, |filter| filter.hooks.has(Hooks::PREFLIGHT))
+    }
+
+    /// The path by which a request is routed that brings a key in a segment of it, and the key: where the route of the path
+    /// without it has a filter that takes one. `asked`: the method that a preflight asks about.
+    pub(crate) fn without_path_key<H: Headers + Copy>(
+        &self,
+        request: &Request<'_, H>,
+        asked: Option<&[u8]>,
+    ) -> Option<(Vec<u8>, Vec<u8>)> {
+        if !self.conceals.as_ref()?.path_key {
+            return None;
+        }
+        let (path, key) = split_path_key(request.path)?;
+        let mut methods = std::iter::once(request.method).chain(asked);
+        let reads = |method| {
+            self.route_has(&Request { method, path: &path, ..*request }, |filter| filter.reads_path_key)
+        };
+        methods.any(reads).then_some((path, key))
+    }
+
+    /// Whether the route of a request has such a filter.
+    fn route_has<H: Headers>(&self, request: &Request<'_, H>, is: impl Fn(&Instance) -> bool) -> bool {
+        let found = self.table.find(request, &mut NoTrace);
         let chain = found.and_then(|route| self.routes.get(route.index())).map(|route| &route.handling.chain);
-        chain.is_some_and(|chain| {
-            chain.iter().any(|&filter| self.filters[filter as usize].hooks.has(Hooks::PREFLIGHT))
-        })
+        chain.is_some_and(|chain| chain.iter().any(|&filter| is(&self.filters[filter as usize])))
     }
 
     /// Whether a peer's forwarding headers are believed.

@@ -160,6 +160,31 @@ impl Node {
         Self::new(at, Value::Map(Vec::new()), "")
     }
 
+    /// What JSON says, as a tree that stands nowhere: settings as tests write them.
+    pub fn of_json(json: &serde_json::Value) -> Self {
+        use serde_json::Value as Json;
+        let at = Place { file: Arc::from(Path::new("")), line: 1, column: 1 };
+        let value = match json {
+            Json::Null => Value::Null,
+            Json::Bool(value) => Value::Bool(*value),
+            Json::Number(n) => {
+                n.as_i64().map_or_else(|| Value::Float(n.as_f64().unwrap_or_default()), Value::Int)
+            }
+            Json::String(text) => Value::Str(text.clone()),
+            Json::Array(elements) => Value::Seq(elements.iter().map(Self::of_json).collect()),
+            Json::Object(entries) => {
+                let key = |text: &String| Key { text: text.clone(), at: at.clone() };
+                Value::Map(entries.iter().map(|(name, value)| (key(name), Self::of_json(value))).collect())
+            }
+        };
+        let raw = match json {
+            Json::Null | Json::Array(_) | Json::Object(_) => String::new(),
+            Json::String(text) => text.clone(),
+            scalar => scalar.to_string(),
+        };
+        Self::new(at, value, &raw)
+    }
+
     /// The value under a key of a map.
     pub fn get(&self, key: &str) -> Option<&Self> {
         self.entry(key).map(|(_, node)| node)

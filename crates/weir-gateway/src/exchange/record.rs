@@ -132,7 +132,12 @@ impl Exchange<'_> {
             let id = made.as_ref().map(<[u8; 32]>::as_slice);
             let headers: SmallVec<[&[u8]; 8]> = log.headers().iter().map(|h| self.logged(h)).collect();
             let entry = self.entry(id.or(self.id().map(str::as_bytes)).unwrap_or_default());
-            log.record(&Entry { headers: &headers, ..entry });
+            let Some(conceals) = &self.local.snapshot.conceals else {
+                log.record(&Entry { headers: &headers, ..entry });
+                return;
+            };
+            let (path, query) = (conceals.path(entry.path), conceals.query(entry.query));
+            log.record(&Entry { headers: &headers, path: &path, query: &query, ..entry });
         }
     }
 
@@ -278,6 +283,7 @@ impl Exchange<'_> {
             bytes_out: record.sent,
             body_bytes_out: record.body_out,
             consumer: cx.and_then(Cx::consumer).map_or("", |c| &c.name),
+            credential: cx.and_then(|cx| cx.credential.as_ref()).map(<[u8; 8]>::as_slice).unwrap_or_default(),
             referer: self.head.headers.get_str("referer").unwrap_or_default(),
             user_agent: self.head.headers.get_str("user-agent").unwrap_or_default(),
             tls_version: self.client.stream.tls().map_or("", |tls| tls.version),

@@ -30,6 +30,17 @@ pub struct Consumer {
     pub credentials: HashMap<String, Vec<String>>,
 }
 
+impl Consumer {
+    /// Whether it may call from this address.
+    pub fn may_call_from(&self, client: IpAddr) -> bool {
+        let client = client.to_canonical();
+        self.allow_ips.is_empty() || self.allow_ips.iter().any(|network| network.contains(&client))
+    }
+}
+
+/// The bits of [`Cx::filter`] that are an index; those above tell one member of a filter from another.
+pub(crate) const FILTER: u32 = 0x00ff_ffff;
+
 /// All consumers of a snapshot, in the order written.
 pub type Consumers = Arc<[Consumer]>;
 
@@ -67,6 +78,10 @@ pub struct Cx {
     pub(crate) scope: Rc<RouteScope>,
     pub(crate) consumer: Option<usize>,
     pub(crate) filter: u32,
+    /// The key that stood in a segment of the path.
+    pub(crate) path_key: Option<Box<[u8]>>,
+    /// Which of the consumer's credentials it was, for the log.
+    pub(crate) credential: Option<[u8; 8]>,
     /// Who sees the body of the request, and of the response.
     pub(crate) request_bodies: BodyHooks,
     pub(crate) response_bodies: BodyHooks,
@@ -102,6 +117,8 @@ impl Cx {
             scope,
             consumer: None,
             filter: 0,
+            path_key: None,
+            credential: None,
             request_bodies: BodyHooks::default(),
             response_bodies: BodyHooks::default(),
             whole: None,
@@ -144,6 +161,35 @@ impl Cx {
         self.consumer = Some(index);
     }
 
+    /// Says which of the consumer's credentials it was, for the log: the first eight digits of its hash.
+    pub const fn set_credential(&mut self, digits: [u8; 8]) {
+        self.credential = Some(digits);
+    }
+
+    /// The key that a filter said it [conceals](super::Filter::conceals): decoded, and already taken out of the path.
+    pub fn path_key(&self) -> Option<&[u8]> {
+        self.path_key.as_deref()
+    }
+
+    /// Runs a filter that is part of this one. It has state of its own.
+    pub(crate) fn member<T>(&mut self, at: usize, run: impl FnOnce(&mut Self) -> T) -> T {
+        let outer = self.enter(at);
+        let done = run(self);
+        self.leave(outer);
+        done
+    }
+
+    /// The same for one that waits: until [`Cx::leave`] with what this returned.
+    pub(crate) const fn enter(&mut self, at: usize) -> u32 {
+        let outer = self.filter;
+        self.filter = outer & FILTER | (at as u32 + 1) << FILTER.count_ones();
+        outer
+    }
+
+    pub(crate) const fn leave(&mut self, outer: u32) {
+        self.filter = outer;
+    }
+
     /// This filter's state in this exchange, made on first use.
     pub fn state<T: Default + 'static>(&mut self) -> &mut T {
         let filter = self.filter;
@@ -169,7 +215,10 @@ impl Cx {
 
     /// The filters have new indexes: their position in `old`.
     pub(crate) fn renumber(&mut self, scope: Rc<RouteScope>, old: &[u32]) {
-        let new = |index: &mut u32| *index = old.iter().position(|o| o == index).unwrap_or(old.len()) as u32;
+        let new = |index: &mut u32| {
+            let at = old.iter().position(|&o| o == *index & FILTER).unwrap_or(old.len()) as u32;
+            *index = *index & !FILTER | at;
+        };
         self.states.iter_mut().for_each(|(index, _)| new(index));
         self.notes.iter_mut().for_each(|(index, _)| new(index));
         self.request_bodies.clear(); // a tunnel has no bodies

@@ -131,6 +131,8 @@ pub struct Build<'a> {
     /// Names that the route's path captures. `None` where the filter stands for several routes (`filters`, `plans.NAME`),
     /// so that which names there are is known for each request only.
     pub captures: Option<&'a [String]>,
+    /// Every kind of filter there is, for filters that are made of others.
+    pub kinds: &'a [&'static FilterKind],
     /// State of earlier snapshots.
     pub kept: &'a mut Kept,
     /// Files that a change of makes a new snapshot: see [`Build::read_file`].

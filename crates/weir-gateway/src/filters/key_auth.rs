@@ -1,7 +1,7 @@
 //! `key_auth`: asks every request for the key of a consumer.
 
 use super::prelude::*;
-use super::shared::{allow_name, query};
+use super::shared::{allow_name, cookies, query};
 use sha2::{Digest as _, Sha256};
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -43,6 +43,7 @@ static KEY_UNKNOWN: Cause = Cause {
 /// Keys stand under `consumers`, as they are or as `sha256:` and the 64 hexadecimal digits of their SHA-256
 /// (`printf %s KEY | sha256sum`). Only hashes are kept, and they are compared in constant time. A hash protects a key
 /// that was made at random; a word from a dictionary is found again. Two different keys in one request are refused.
+/// While a key is replaced a consumer has two; the access log's `credential` tells which one it still uses.
 ///
 /// ```yaml
 /// - key_auth: { header: apikey }
@@ -55,8 +56,18 @@ struct KeyAuthSettings {
     header: HeaderName,
     /// Word before the key in the header, such as `Bearer`; a value that begins otherwise is no key. Default none.
     scheme: Option<String>,
-    /// Query parameter that may carry the key instead. Default none: URLs end in logs and histories.
+    /// Query parameter that may carry the key instead. Default none: URLs end in logs and histories, if not in ours.
     query: Option<String>,
+    /// Cookie that may carry the key instead. Default none.
+    cookie: Option<String>,
+    /// Whether a segment of the path that begins with `~` may carry the key instead: `/spot/~KEY/price`. It is taken out before the
+    /// request is routed, and nobody behind us sees it. Default false.
+    path: bool,
+    /// A file with more keys: in each line the name of a consumer and a key, as it is or as its hash; what follows `#` is a comment.
+    /// It is watched like the config itself. Default none.
+    file: Option<FilePath>,
+    /// Whether a request without any key passes, unnamed. One with a key that is unknown is refused. Default false.
+    optional: bool,
     /// Whether the key is removed before the request goes to the upstream. Default true: who does not know it cannot
     /// leak it.
     hide: bool,
@@ -77,7 +88,7 @@ struct KeyAuth {
 struct Keys {
     /// By the first half of the hash, which nobody can choose: two keys with the same half are a mistake in the config.
     /// The map is seeded; what decides is the comparison of the whole hash.
-    by_half: HashMap<u128, (Hash, usize), foldhash::fast::RandomState>,
+    by_half: HashMap<u128, (Hash, Owner), foldhash::fast::RandomState>,
     verified: Verified,
 }
 
@@ -91,12 +102,24 @@ struct Keys {
 struct Verified {
     sip: RandomState,
     fold: foldhash::quality::RandomState,
-    slots: Box<[OnceLock<(u128, usize)>]>,
+    slots: Box<[OnceLock<(u128, Owner)>]>,
+}
+
+/// Whose key it is, and which one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Owner {
+    consumer: u32,
+    /// The first digits of the key's hash.
+    digits: [u8; 8],
 }
 
 /// The most slots, 48 bytes each, and how many of them are looked at for a key. Two for each key are made: most are then found at once.
 const SLOTS: usize = 8192;
 const PROBES: usize = 8;
+
+/// Largest file of keys, in bytes, and most mistakes of it that are told.
+const MAX_FILE_BYTES: usize = 16 * 1024 * 1024;
+const MAX_MISTAKES: usize = 5;
 
 type Hash = [u8; 32];
 
@@ -113,6 +136,10 @@ impl Default for KeyAuthSettings {
             header: HeaderName::fixed("x-api-key"),
             scheme: None,
             query: None,
+            cookie: None,
+            path: false,
+            file: None,
+            optional: false,
             hide: true,
             consumer_header: None,
         }
@@ -134,12 +161,15 @@ impl IntoFilter for KeyAuthSettings {
         if self.query.as_ref().is_some_and(String::is_empty) {
             build.refuse("query", "is empty", Some("name a parameter, or leave it out".to_owned()));
         }
+        if let Some(cookie) = self.cookie.as_ref().filter(|cookie| FieldName::new(cookie).is_err()) {
+            build.refuse("cookie", format!("`{cookie}` is no name of a cookie"), None);
+        }
         if let Some(scheme) = &self.scheme
             && FieldName::new(scheme).is_err()
         {
             build.refuse("scheme", format!("`{scheme}` is no single word"), Some("write Bearer".to_owned()));
         }
-        let keys = Keys::read(build);
+        let keys = Keys::read(self.file.as_ref(), build);
         if build.mistakes.len() > before {
             return None;
         }
@@ -161,17 +191,20 @@ impl IntoFilter for KeyAuthSettings {
 // === impl Keys ===
 
 impl Keys {
-    fn read(build: &mut Build<'_>) -> Self {
+    fn read(file: Option<&FilePath>, build: &mut Build<'_>) -> Self {
         let mut keys = Self { by_half: HashMap::default(), verified: Verified::new(0) };
         let consumers = Consumers::clone(build.consumers);
         for (index, consumer) in consumers.iter().enumerate() {
             for (n, key) in consumer.credentials.get("key_auth").into_iter().flatten().enumerate() {
                 let whose = format!("key {} of consumer `{}`", n + 1, consumer.name);
                 match parse_key(key) {
-                    Ok(hash) => keys.add(hash, index, &whose, &consumers, build),
+                    Ok(hash) => keys.add("", hash, index, &whose, build),
                     Err(why) => build.refuse("", format!("{whose} {why}"), None),
                 }
             }
+        }
+        if let Some(file) = file {
+            keys.read_file(file, build);
         }
         if keys.by_half.is_empty() && build.mistakes.is_empty() {
             let hint = "write consumers: { NAME: { key_auth: [ \"${NAME_KEY}\" ] } }";
@@ -181,28 +214,61 @@ impl Keys {
         keys
     }
 
-    fn add(&mut self, hash: Hash, index: usize, whose: &str, all: &Consumers, build: &mut Build<'_>) {
-        if let Some((_, other)) = self.by_half.insert(half(&hash), (hash, index)) {
-            let other = all.get(other).map_or("", |c| &c.name);
+    /// Reads a file of names and keys. No message tells a key.
+    fn read_file(&mut self, file: &FilePath, build: &mut Build<'_>) {
+        let text = match build.read_file(file, MAX_FILE_BYTES) {
+            Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+            Err(message) => return build.refuse("file", message, None),
+        };
+        let consumers = Consumers::clone(build.consumers);
+        let before = build.mistakes.len();
+        for (number, line) in text.lines().enumerate() {
+            let mut words = line.split_whitespace().take_while(|word| !word.starts_with('#'));
+            let Some(name) = words.next() else { continue };
+            let whose = format!("{}:{}: the key", file.0.display(), number + 1);
+            let (Some(key), None) = (words.next(), words.next()) else {
+                let message = format!("{}:{}: is no pair", file.0.display(), number + 1);
+                build.refuse("file", message, Some("write a consumer and a key in each line".to_owned()));
+                continue;
+            };
+            match (consumers.iter().position(|consumer| consumer.name == name), parse_key(key)) {
+                (Some(index), Ok(hash)) => self.add("file", hash, index, &whose, build),
+                (Some(_), Err(why)) => build.refuse("file", format!("{whose} {why}"), None),
+                (None, _) => {
+                    let place = format!("{}:{}", file.0.display(), number + 1);
+                    let hint = Some("write it under `consumers`, if only as `NAME: {}`".to_owned());
+                    build.refuse("file", format!("{place}: there is no consumer `{name}`"), hint);
+                }
+            }
+            if build.mistakes.len() - before >= MAX_MISTAKES {
+                return;
+            }
+        }
+    }
+
+    fn add(&mut self, field: &str, hash: Hash, index: usize, whose: &str, build: &mut Build<'_>) {
+        let owner = Owner { consumer: index as u32, digits: first_digits(&hash) };
+        if let Some((_, other)) = self.by_half.insert(half(&hash), (hash, owner)) {
+            let other = build.consumers.get(other.consumer as usize).map_or("", |c| &c.name).to_owned();
             let hint = "a key must tell who calls: give each consumer its own".to_owned();
-            build.refuse("", format!("{whose} stands at consumer `{other}` already"), Some(hint));
+            build.refuse(field, format!("{whose} stands at consumer `{other}` already"), Some(hint));
         }
     }
 
     /// Whose key this is.
-    fn find(&self, key: &[u8]) -> Option<usize> {
+    fn find(&self, key: &[u8]) -> Option<Owner> {
         let tag = self.verified.tag(key);
         self.verified.find(tag).or_else(|| {
-            let index = self.verify(key)?;
-            self.verified.remember(tag, index);
-            Some(index)
+            let owner = self.verify(key)?;
+            self.verified.remember(tag, owner);
+            Some(owner)
         })
     }
 
-    fn verify(&self, key: &[u8]) -> Option<usize> {
+    fn verify(&self, key: &[u8]) -> Option<Owner> {
         let hash: Hash = Sha256::digest(key).into();
-        let (known, index) = self.by_half.get(&half(&hash))?;
-        same(known, &hash).then_some(*index)
+        let (known, owner) = self.by_half.get(&half(&hash))?;
+        same(known, &hash).then_some(*owner)
     }
 }
 
@@ -222,16 +288,16 @@ impl Verified {
         u128::from(sip.finish()) << 64 | u128::from(fold.finish())
     }
 
-    fn find(&self, tag: u128) -> Option<usize> {
-        self.probe(tag).map_while(OnceLock::get).find(|(known, _)| *known == tag).map(|(_, index)| *index)
+    fn find(&self, tag: u128) -> Option<Owner> {
+        self.probe(tag).map_while(OnceLock::get).find(|(known, _)| *known == tag).map(|(_, owner)| *owner)
     }
 
-    fn remember(&self, tag: u128, index: usize) {
+    fn remember(&self, tag: u128, owner: Owner) {
         // A slot that another core takes at this moment is as taken as any.
-        let _ = self.probe(tag).find(|slot| slot.set((tag, index)).is_ok());
+        let _ = self.probe(tag).find(|slot| slot.set((tag, owner)).is_ok());
     }
 
-    fn probe(&self, tag: u128) -> impl Iterator<Item = &OnceLock<(u128, usize)>> {
+    fn probe(&self, tag: u128) -> impl Iterator<Item = &OnceLock<(u128, Owner)>> {
         let mask = self.slots.len() - 1; // a power of two
         (0..PROBES).filter_map(move |n| self.slots.get((tag as usize).wrapping_add(n) & mask))
     }
@@ -262,6 +328,16 @@ fn parse_hex(digits: &str) -> Option<Hash> {
     Some(hash)
 }
 
+/// Enough of a hash to tell one key of a consumer from another.
+fn first_digits(hash: &Hash) -> [u8; 8] {
+    let mut digits = [0; 8];
+    for (pair, byte) in digits.chunks_exact_mut(2).zip(hash) {
+        let text = format!("{byte:02x}");
+        pair.copy_from_slice(text.as_bytes());
+    }
+    digits
+}
+
 fn half(hash: &Hash) -> u128 {
     let (half, _) = hash.split_first_chunk().expect("a hash is longer than its half");
     u128::from_le_bytes(*half)
@@ -285,19 +361,36 @@ impl Filter for KeyAuth {
         FieldGuards { request: names.map(|name| (**name).clone()).collect(), response: Vec::new() }
     }
 
+    fn conceals(&self) -> Conceals {
+        Conceals { path_key: self.settings.path, query: self.settings.query.iter().cloned().collect() }
+    }
+
     fn on_request(&self, head: &mut RequestHead, cx: &mut Cx) -> Flow {
-        let found = match self.presented(head) {
-            Presented::None => return self.refuse(&KEY_MISSING, &self.challenge_missing),
-            Presented::Different => None,
-            Presented::One(key) => self.keys.find(&key),
+        let found = match self.presented(head, cx) {
+            Presented::None => None,
+            Presented::Different => Some(None),
+            Presented::One(key) => Some(self.keys.find(&key)),
         };
-        let Some(index) = found else { return self.refuse(&KEY_UNKNOWN, &self.challenge_unknown) };
+        let found = match found {
+            Some(found) => found,
+            None if self.settings.optional => {
+                if let Some(name) = &self.settings.consumer_header {
+                    head.headers.remove(name);
+                }
+                return Flow::Continue;
+            }
+            None => return self.refuse(&KEY_MISSING, &self.challenge_missing),
+        };
+        let Some(Owner { consumer, digits }) = found else {
+            return self.refuse(&KEY_UNKNOWN, &self.challenge_unknown);
+        };
+        let index = consumer as usize;
         cx.set_consumer(index);
+        cx.set_credential(digits);
         let Some(consumer) = cx.consumers().get(index) else {
             return self.refuse(&KEY_UNKNOWN, &self.challenge_unknown);
         };
-        let client = cx.client.to_canonical();
-        if !consumer.allow_ips.is_empty() && !consumer.allow_ips.iter().any(|net| net.contains(&client)) {
+        if !consumer.may_call_from(cx.client) {
             return Flow::refuse(&CONSUMER_ADDRESS);
         }
         if self.settings.hide {
@@ -313,13 +406,20 @@ impl Filter for KeyAuth {
 }
 
 impl KeyAuth {
-    fn presented<'a>(&'a self, head: &'a RequestHead) -> Presented<'a> {
+    fn presented<'a>(&'a self, head: &'a RequestHead, cx: &'a Cx) -> Presented<'a> {
         let mut presented = Presented::None;
         let settings = &self.settings;
         let in_headers = head.headers.get_all(settings.header.as_str()).filter_map(|v| self.key_of(v));
         in_headers.for_each(|key| presented.add(Cow::Borrowed(key)));
         if let (Some(name), Some(query)) = (&settings.query, head.query()) {
             query::values(query, name).filter(|key| !key.is_empty()).for_each(|key| presented.add(key));
+        }
+        if let Some(name) = &settings.cookie {
+            let keys = cookies::values(head, name).filter(|key| !key.is_empty());
+            keys.for_each(|key| presented.add(Cow::Borrowed(key)));
+        }
+        if let Some(key) = cx.path_key().filter(|_| settings.path) {
+            presented.add(Cow::Borrowed(key));
         }
         presented
     }
@@ -341,6 +441,9 @@ impl KeyAuth {
 
     fn hide(&self, head: &mut RequestHead) {
         head.headers.remove(&self.settings.header);
+        if let Some(cookie) = &self.settings.cookie {
+            cookies::remove(head, |name| name == cookie.as_bytes());
+        }
         let Some(name) = &self.settings.query else { return };
         let Some(rest) = head.query().and_then(|q| query::without(q, |n| n == name.as_bytes())) else {
             return;
@@ -492,21 +595,68 @@ mod tests {
     #[test]
     fn verified_keys_are_remembered_and_bounded() {
         let verified = Verified::new(2);
+        let owner = |consumer| Owner { consumer, digits: *b"00000000" };
         assert_eq!(verified.find(verified.tag(b"a")), None);
-        verified.remember(verified.tag(b"a"), 7);
-        verified.remember(verified.tag(b"b"), 8);
-        assert_eq!(verified.find(verified.tag(b"a")), Some(7));
-        assert_eq!(verified.find(verified.tag(b"b")), Some(8));
+        verified.remember(verified.tag(b"a"), owner(7));
+        verified.remember(verified.tag(b"b"), owner(8));
+        assert_eq!(verified.find(verified.tag(b"a")), Some(owner(7)));
+        assert_eq!(verified.find(verified.tag(b"b")), Some(owner(8)));
         // One bit of either half is another key.
         assert_eq!(verified.find(verified.tag(b"a") ^ 1), None);
         assert_eq!(verified.find(verified.tag(b"a") ^ 1 << 127), None);
         // What does not fit is not remembered, and takes nobody's place.
-        (0..100u8).for_each(|n| verified.remember(verified.tag(&[n]), usize::from(n)));
+        (0..100u8).for_each(|n| verified.remember(verified.tag(&[n]), owner(u32::from(n))));
         assert_eq!(verified.slots.iter().filter(|slot| slot.get().is_some()).count(), 4);
-        assert_eq!(verified.find(verified.tag(b"a")), Some(7));
+        assert_eq!(verified.find(verified.tag(b"a")), Some(owner(7)));
         assert_eq!(Verified::new(0).find(0), None);
         assert_eq!(Verified::new(1_000_000).slots.len(), SLOTS);
         assert_ne!(Verified::new(2).tag(b"a"), verified.tag(b"a"), "its secrets are its own");
+    }
+
+    #[tokio::test]
+    async fn keys_in_a_cookie() {
+        let settings = json!({ "cookie": "key" });
+        let mut exchange = run(settings.clone(), "GET /\nCookie: a=1; key=secret; b=2").await;
+        exchange.expect_continue().expect_header("cookie", "a=1; b=2");
+        run(settings.clone(), "GET /\nCookie: key=wrong").await.expect_cause(&KEY_UNKNOWN);
+        run(settings, "GET /\nCookie: keys=secret").await.expect_cause(&KEY_MISSING);
+    }
+
+    #[tokio::test]
+    async fn without_a_key_only_where_it_is_optional() {
+        let settings = json!({ "optional": true, "consumer_header": "x-consumer" });
+        let mut unnamed = run(settings.clone(), "GET /\nX-Consumer: admin").await;
+        unnamed.expect_continue().expect_no_header("x-consumer");
+        assert!(unnamed.cx.consumer().is_none());
+        run(settings.clone(), "GET /\nx-api-key: wrong").await.expect_cause(&KEY_UNKNOWN);
+        run(settings, "GET /\nx-api-key: secret").await.expect_continue().expect_header("x-consumer", "shop");
+    }
+
+    #[tokio::test]
+    async fn keys_in_a_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("keys.txt");
+        std::fs::write(&file, "# rotated in May\nshop third  # the new one\n\ndesk fourth\n").unwrap();
+        for (key, name) in [("secret", "shop"), ("third", "shop"), ("fourth", "desk")] {
+            let request = format!("GET /\nx-api-key: {key}");
+            let mut exchange = run(json!({ "file": file }), &request).await;
+            exchange.expect_continue();
+            assert_eq!(exchange.cx.consumer().map(|c| c.name.as_str()), Some(name));
+        }
+        std::fs::write(&file, "shop secret\nnobody fifth\nshop\nshop sha256:12\n").unwrap();
+        let told = stand(json!({ "file": file })).mistakes();
+        assert!(told[0].contains("keys.txt:1: the key stands at consumer `shop` already"), "{told:?}");
+        assert!(told[1].contains("keys.txt:2: there is no consumer `nobody`"), "{told:?}");
+        assert!(told[2].contains("keys.txt:3: is no pair"), "{told:?}");
+        assert!(told[3].contains("keys.txt:4: the key is no hash"), "{told:?}");
+        assert!(!told.concat().contains("fifth"), "{told:?}");
+    }
+
+    #[tokio::test]
+    async fn the_log_tells_which_key() {
+        let exchange = run(json!({}), "GET /\nx-api-key: secret").await;
+        // printf %s secret | sha256sum
+        assert_eq!(exchange.cx.credential, Some(*b"2bb80d53"));
     }
 
     #[test]

@@ -197,8 +197,16 @@ mod tests {
                 let (name, settings) = filter.into_iter().next().unwrap();
                 assert_eq!(name, kind.name);
                 let signs = r#"{"key_id":"k","algorithm":"hmac-sha256","key":"a secret of thirty-two bytes or more"}"#;
-                let keys = [("jwt", "k"), ("key_auth", "k"), ("signature_auth", signs)];
-                let credentials = keys.map(|(filter, key)| (filter.to_owned(), vec![key.to_owned()])).into();
+                let hash = "ann:$2b$04$abcdefghijklmnopqrstuuVXkQ1XGcWDYWvnTZOHgmkQlD1vc4Suu";
+                let known = [
+                    ("basic_auth", hash),
+                    ("jwt", "k"),
+                    ("key_auth", "k"),
+                    ("mtls_auth", "dns:shop"),
+                    ("signature_auth", signs),
+                ];
+                let credentials =
+                    known.map(|(filter, told)| (filter.to_owned(), vec![told.to_owned()])).into();
                 let labels = ["plan:gold", "group:trial"].map(str::to_owned).to_vec();
                 let consumer =
                     Consumer { name: "shop".to_owned(), labels, credentials, ..Consumer::default() };

@@ -5,6 +5,8 @@
 use crate::filter::FilterKind;
 
 mod acl;
+mod any;
+mod basic_auth;
 mod body_limit;
 mod circuit_breaker;
 mod concurrency;
@@ -14,6 +16,7 @@ mod headers;
 mod ip;
 mod jwt;
 mod key_auth;
+mod mtls_auth;
 mod rate_limit;
 mod redirect;
 mod request_id;
@@ -33,7 +36,7 @@ pub mod prelude {
     pub use crate::error::Cause;
     pub use crate::filter::{
         Answer, Attempt, AttemptEnd, Body, BodySource, BodyUse, Build, CALL_BODY_BYTES, CallAnswer,
-        CallRequest, Consumer, Consumers, CoreHandle, Cx, End, FetchError, FetchRequest, Fetcher,
+        CallRequest, Conceals, Consumer, Consumers, CoreHandle, Cx, End, FetchError, FetchRequest, Fetcher,
         FieldGuards, FilePath, FileRange, Filter, FilterKind, Flow, HeaderName, HookResult, Hooks,
         IntoFilter, PerCore, Piece, Portable, Reading, Refusal, RequestHead, ResponseHead, Tended, Tending,
         TextOrPath, Trust, Url, Waiting,
@@ -46,6 +49,8 @@ pub mod prelude {
 /// Every kind of filter, by name.
 pub static KINDS: &[&FilterKind] = &[
     &acl::KIND,
+    &any::KIND,
+    &basic_auth::KIND,
     &body_limit::KIND,
     &circuit_breaker::KIND,
     &concurrency::KIND,
@@ -55,6 +60,7 @@ pub static KINDS: &[&FilterKind] = &[
     &ip::KIND,
     &jwt::KIND,
     &key_auth::KIND,
+    &mtls_auth::KIND,
     &rate_limit::KIND,
     &redirect::KIND,
     &request_id::KIND,

@@ -223,6 +223,7 @@ impl Stand {
             consumers: &consumers,
             upstreams: &self.upstreams,
             captures,
+            kinds: super::KINDS,
             kept: &mut self.kept,
             files: &mut self.files,
             kind: self.kind.name,

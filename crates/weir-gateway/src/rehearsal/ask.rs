@@ -86,6 +86,17 @@ fn satisfy<'a>(
             ask.headers.push((text("header").unwrap_or("x-api-key").to_owned(), value));
             Ok(consumer.plan.as_deref())
         }
+        "any" => {
+            let members = settings.as_array().into_iter().flatten().filter_map(Value::as_object).flatten();
+            let mut why = Err("it has no member".to_owned());
+            for (name, settings) in members {
+                why = satisfy(config, name, settings, ask);
+                if why.is_ok() {
+                    break;
+                }
+            }
+            why
+        }
         other if other.ends_with("_auth") && other != "forward_auth" => {
             Err("it is not known how to make credentials for it".to_owned())
         }

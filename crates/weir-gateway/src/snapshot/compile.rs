@@ -13,7 +13,9 @@ use crate::config::diagnostic::nearest_name;
 use crate::config::schema;
 use crate::config::{Diagnostic, Diagnostics, Loaded, Node, Severity};
 use crate::fetch::Fetcher;
-use crate::filter::{Build, Consumer, Consumers, FieldGuards, FilterKind, Hooks, Kept, Mistake, Settings};
+use crate::filter::{
+    Build, Conceals, Consumer, Consumers, FieldGuards, FilterKind, Hooks, Kept, Mistake, Settings,
+};
 use crate::handover::{Kind, State};
 use crate::route::{Conflict, ConflictKind, EscapedSlashes, Pattern, RouteSpec, Table};
 use crate::upstream::{Healths, Upstream};
@@ -194,7 +196,12 @@ impl Compiler<'_> {
         let upstreams = self.upstreams();
         let consumers = self.consumers();
         let names: Vec<String> = self.config.upstreams.names().map(str::to_owned).collect();
-        let mut filters = Filters { made: Vec::new(), consumers: &consumers, upstreams: &names };
+        let mut filters = Filters {
+            conceals: Conceals::default(),
+            made: Vec::new(),
+            consumers: &consumers,
+            upstreams: &names,
+        };
         let config = self.config;
         let global = self.chain(&config.filters, "filters", None, &mut filters);
         let plans = config.plans.iter().map(|(name, plan)| Plan {
@@ -219,6 +226,7 @@ impl Compiler<'_> {
             table: Arc::new(table?),
             routes: routes.into_iter().collect::<Option<_>>()?,
             preflights: filters.made.iter().any(|filter| filter.hooks.has(Hooks::PREFLIGHT)),
+            conceals: Some(Box::new(filters.conceals)).filter(|conceals| !conceals.is_empty()),
             filters: filters.made,
             plans,
             upstreams: upstreams?,
@@ -285,6 +293,7 @@ impl Compiler<'_> {
             consumers: filters.consumers,
             upstreams: filters.upstreams,
             captures,
+            kinds: self.kinds,
             kept: &mut self.carry.kept,
             files: self.files,
             kind: kind.name,
@@ -298,8 +307,11 @@ impl Compiler<'_> {
             if self.is_of_consumers(kind.name, mistake) {
                 continue;
             }
-            let at =
-                if mistake.field.is_empty() { path.clone() } else { format!("{path}.{}", mistake.field) };
+            let at = match mistake.field.as_str() {
+                "" => path.clone(),
+                field if field.starts_with('[') => format!("{path}{field}"),
+                field => format!("{path}.{field}"),
+            };
             self.error(&at, "filter-setting", mistake.message.clone(), mistake.hint.clone());
         }
         if built.is_none() && mistakes.is_empty() && self.found.errors() == before {
@@ -308,6 +320,8 @@ impl Compiler<'_> {
         let mut built = built.filter(|_| mistakes.is_empty())?;
         hide_secrets(&mut built.settings, &written.node);
         let hooks = built.filter.hooks();
+        filters.conceals = std::mem::take(&mut filters.conceals).and(built.filter.conceals());
+        let reads_path_key = built.filter.conceals().path_key;
         let FieldGuards { request, response } = built.filter.guards();
         let guards = Guards { request: NameSet::new(request), response: NameSet::new(response) };
         filters.made.push(Arc::new(Instance {
@@ -315,6 +329,7 @@ impl Compiler<'_> {
             place: scope.into(),
             filter: built.filter,
             hooks,
+            reads_path_key,
             guards,
             settings: built.settings,
         }));
@@ -325,7 +340,13 @@ impl Compiler<'_> {
     fn is_of_consumers(&self, filter: &str, mistake: &Mistake) -> bool {
         let mut credentials = self.config.consumers.iter().flat_map(|(_, consumer)| &consumer.credentials);
         let told = |d: &Diagnostic| d.severity == Severity::Error && d.path.starts_with("consumers.");
-        mistake.field.is_empty() && credentials.any(|c| c.filter == filter) && self.found.iter().any(told)
+        // `[1].key_auth`: what a filter within `any` says of all its settings.
+        let filter = match mistake.field.strip_prefix('[').and_then(|field| field.split_once("].")) {
+            Some((_, name)) if !name.contains('.') => name,
+            _ if mistake.field.is_empty() => filter,
+            _ => return false,
+        };
+        credentials.any(|c| c.filter == filter) && self.found.iter().any(told)
     }
 
     /// An error, unless there is one for the same value already.
@@ -496,6 +517,8 @@ fn is_consequence(conflict: &Conflict, names: &[&str], told: &HashSet<String>) -
 /// The filters made so far, and what they are made with.
 struct Filters<'a> {
     made: Vec<Arc<Instance>>,
+    /// What of targets they take for secrets.
+    conceals: Conceals,
     consumers: &'a Consumers,
     upstreams: &'a [String],
 }

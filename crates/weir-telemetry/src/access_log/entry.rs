@@ -57,6 +57,8 @@ pub struct Entry<'a> {
     pub body_bytes_out: u64,
     /// The consumer that a filter named.
     pub consumer: &'a str,
+    /// Which of the consumer's credentials it was: the first digits of its hash.
+    pub credential: &'a [u8],
     /// The Referer, as received.
     pub referer: &'a [u8],
     /// The User-Agent, as received.
@@ -121,6 +123,7 @@ impl Default for Entry<'_> {
             bytes_out: 0,
             body_bytes_out: 0,
             consumer: "",
+            credential: b"",
             referer: b"",
             user_agent: b"",
             tls_version: "",
@@ -162,6 +165,7 @@ pub enum Field {
     BytesOut,
     BodyBytesOut,
     Consumer,
+    Credential,
     Referer,
     UserAgent,
     TlsVersion,
@@ -181,7 +185,7 @@ pub enum Field {
 impl Field {
     /// Every field, in the order of a JSON line. JSON has no `path` and no `query`: `uri` is both. Nor has it `time_clf` and
     /// `body_bytes_out`, which are there for the preset `combined`.
-    pub const ALL: [(Self, &'static str); 37] = [
+    pub const ALL: [(Self, &'static str); 38] = [
         (Self::Time, "time"),
         (Self::TimeClf, "time_clf"),
         (Self::RequestId, "request_id"),
@@ -205,6 +209,7 @@ impl Field {
         (Self::BytesOut, "bytes_out"),
         (Self::BodyBytesOut, "body_bytes_out"),
         (Self::Consumer, "consumer"),
+        (Self::Credential, "credential"),
         (Self::Referer, "referer"),
         (Self::UserAgent, "user_agent"),
         (Self::TlsVersion, "tls_version"),
@@ -267,6 +272,7 @@ impl Entry<'_> {
             Field::BytesOut => Value::Number(self.bytes_out),
             Field::BodyBytesOut => Value::Number(self.body_bytes_out),
             Field::Consumer => text(self.consumer.as_bytes()),
+            Field::Credential => text(self.credential),
             Field::Referer => long(self.referer),
             Field::UserAgent => long(self.user_agent),
             Field::TlsVersion => text(self.tls_version.as_bytes()),

@@ -276,7 +276,7 @@ fn json(entry: &Entry<'_>, headers: &[Vec<u8>], stamp: &mut Stamp, out: &mut Vec
 }
 
 /// The fields of a JSON line after `time`, with their keys as they are written before a text; a number has no quote.
-static KEYS: [(Field, &[u8]); 32] = [
+static KEYS: [(Field, &[u8]); 33] = [
     (Field::RequestId, b",\"request_id\":\""),
     (Field::Client, b",\"client\":\""),
     (Field::Peer, b",\"peer\":\""),
@@ -295,6 +295,7 @@ static KEYS: [(Field, &[u8]); 32] = [
     (Field::BytesIn, b",\"bytes_in\":\""),
     (Field::BytesOut, b",\"bytes_out\":\""),
     (Field::Consumer, b",\"consumer\":\""),
+    (Field::Credential, b",\"credential\":\""),
     (Field::Referer, b",\"referer\":\""),
     (Field::UserAgent, b",\"user_agent\":\""),
     (Field::TlsVersion, b",\"tls_version\":\""),

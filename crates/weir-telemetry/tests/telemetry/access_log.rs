@@ -71,6 +71,7 @@ fn full() -> Entry<'static> {
         bytes_out: 0,
         body_bytes_out: 7,
         consumer: "shop",
+        credential: b"2bb80d53",
         referer: b"https://a.example/?q=\"",
         user_agent: b"curl/8",
         tls_version: "TLSv1.3",
@@ -99,7 +100,7 @@ fn a_full_json_line() {
          \"peer\":\"10.0.0.9:51234\",\"listener\":\"web\",\"method\":\"GET\",\"host\":\"api.example.com\",\
          \"uri\":\"/a b?x=1\",\"protocol\":\"HTTP/1.1\",\"route\":\"orders\",\"upstream\":\"orders_v1\",\
          \"endpoint\":\"127.0.0.1:8000\",\"attempts\":2,\"failed_attempts\":\"127.0.0.1:3000 503 1.2ms\",\"status\":502,\"cause\":\"connect_refused\",\"bytes_in\":120,\
-         \"bytes_out\":0,\"consumer\":\"shop\",\"referer\":\"https://a.example/?q=\\\"\",\"user_agent\":\"curl/8\",\"tls_version\":\"TLSv1.3\",\
+         \"bytes_out\":0,\"consumer\":\"shop\",\"credential\":\"2bb80d53\",\"referer\":\"https://a.example/?q=\\\"\",\"user_agent\":\"curl/8\",\"tls_version\":\"TLSv1.3\",\
          \"tls_cipher\":\"TLS_AES_128_GCM_SHA256\",\"tls_client_subject\":\"CN=shop\",\"tls_client_san\":\"dns:shop.internal\",\
          \"tls_client_fingerprint\":\"0a1b\",\"tunnel\":true,\"head_us\":1,\"filters_us\":2,\"connect_us\":3,\
          \"tls_us\":4,\"first_byte_us\":5,\"total_us\":61000000}\n"

@@ -1,8 +1,10 @@
 //! Who may call, as a client meets it. What each filter does in detail is tested in its own file.
 
-use weir_testkit::{Upstream, Weir, eventually};
+use weir_testkit::{Authority, Client, Tls, Upstream, Weir, eventually, weir_command};
 
-use crate::cause::IP_DENIED;
+use crate::cause::{
+    BASIC_MISSING, BASIC_WRONG, CERTIFICATE_MISSING, IP_DENIED, KEY_MISSING, KEY_UNKNOWN, NO_ROUTE,
+};
 use crate::support::{OK, WEB};
 
 /// The file is watched: a change is in effect without anybody asking for it, and one with a mistake changes nothing.
@@ -24,4 +26,167 @@ fn ip_from_a_watched_file() {
     std::fs::write(&file, "nonsense\n").unwrap();
     weir.wait_log("reload refused");
     weir.client().get("/").expect_cause(IP_DENIED);
+}
+
+/// A key in the path is known to nobody behind the filter, and to no log; it opens no other route than it says.
+#[test]
+fn a_key_in_the_path_stays_here() {
+    let upstream = Upstream::fixed(OK);
+    let weir = Weir::start(&format!(
+        "{WEB}\naccess_log: {{ output: stdout, format: json }}\nupstreams: {{ up: {{ endpoints: [{}] }} }}\n\
+         consumers: {{ shop: {{ key_auth: [ \"the+key\" ] }} }}\nroutes:\n  \
+         spot: {{ match: {{ path: \"/spot/*\" }}, filters: [ {{ key_auth: {{ path: true, query: key }} }} ], upstream: up }}\n  \
+         admin: {{ match: {{ path: /spot/admin }}, respond: {{ status: 451 }} }}\n  \
+         homes: {{ match: {{ path: \"/~bob/*\" }}, upstream: up }}",
+        upstream.address()
+    ));
+    let mut client = weir.client();
+    for target in
+        ["/spot/~the+key/price?a=1", "/spot/%7Ethe%2Bkey/price?a=1", "/spot/price?a=1&key=the%2Bkey"]
+    {
+        client.get(target).expect_status(200);
+        assert_eq!(upstream.take_request().head.line, "GET /spot/price?a=1 HTTP/1.1");
+    }
+    // The route of /spot/admin takes no key from the path, so the one for everything below /spot finds none.
+    client.get("/spot/~the+key/admin").expect_cause(KEY_MISSING);
+    client.get("/spot/price").expect_cause(KEY_MISSING);
+    client.get("/spot/~wrong/price").expect_cause(KEY_UNKNOWN);
+    client.get("/typo/~the+key/price").expect_cause(NO_ROUTE);
+    client.get("/~bob/index.html").expect_status(200);
+    assert_eq!(upstream.take_request().head.line, "GET /~bob/index.html HTTP/1.1");
+    client.get("/end").expect_cause(NO_ROUTE);
+    weir.wait_stdout("/end");
+    let log = weir.stdout();
+    assert!(log.contains("\"uri\":\"/spot/~***/price?a=1\"") && log.contains("key=***"), "{log}");
+    assert!(log.contains("\"credential\":\""), "{log}");
+    assert!(!log.contains("the+key") && !log.contains("the%2Bkey"), "{log}");
+}
+
+/// One of several is enough; wrong credentials are wrong, and none are none.
+#[test]
+fn any_of_several() {
+    let upstream = Upstream::fixed(OK);
+    let weir = Weir::start(&format!(
+        "{WEB}\nupstreams: {{ up: {{ endpoints: [{}] }} }}\nconsumers: {{ shop: {{ key_auth: [ the-key ] }} }}\nroutes:\n  all:\n    \
+         match: {{ path: \"/*\" }}\n    filters:\n      - any:\n          - key_auth: {{ header: apikey }}\n          \
+         - key_auth: {{ header: authorization, scheme: Bearer, optional: true, consumer_header: x-who }}\n      \
+         - acl: {{ allow: [ shop ] }}\n    upstream: up",
+        upstream.address()
+    ));
+    let ask = |fields: &str| {
+        weir.client().ask(format!("GET / HTTP/1.1\r\nHost: weir.test\r\nX-Who: root\r\n{fields}\r\n"))
+    };
+    ask("apikey: the-key\r\n").expect_status(200);
+    assert_eq!(upstream.take_request().head.header("x-who"), None);
+    ask("Authorization: Bearer the-key\r\n").expect_status(200);
+    assert_eq!(upstream.take_request().head.all("x-who"), ["shop"]);
+    ask("apikey: wrong\r\n").expect_cause(KEY_UNKNOWN);
+    ask("").expect_cause(crate::cause::ACL_DENIED);
+}
+
+/// What `weir hash` makes is what the gateway takes.
+#[test]
+fn basic_auth_with_a_hash_of_ours() {
+    use std::io::Write as _;
+    use std::process::Stdio;
+    let dir = tempfile::TempDir::new().unwrap();
+    let mut users = Vec::new();
+    for (user, more) in [("ann", &[][..]), ("bob", &["--bcrypt"][..])] {
+        let mut command = weir_command(dir.path());
+        let command = command.args(["hash", "--user", user]).args(more);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(b"a secret\n").unwrap();
+        let out = child.wait_with_output().unwrap();
+        assert!(out.status.success());
+        users.push(format!("\"{}\"", String::from_utf8(out.stdout).unwrap().trim_end()));
+    }
+    let upstream = Upstream::fixed(OK);
+    let weir = Weir::start(&format!(
+        "{WEB}\nupstreams: {{ up: {{ endpoints: [{}] }} }}\nconsumers: {{ shop: {{ basic_auth: [ {} ] }} }}\n\
+         routes: {{ all: {{ match: {{ path: \"/*\" }}, filters: [ {{ basic_auth: {{ realm: orders }} }} ], upstream: up }} }}",
+        upstream.address(),
+        users.join(", ")
+    ));
+    let mut client = weir.client();
+    let mut ask = |pair: &str| {
+        client.ask(format!("GET / HTTP/1.1\r\nHost: weir.test\r\nAuthorization: Basic {pair}\r\n\r\n"))
+    };
+    // ann:a secret, bob:a secret, ann:another, eve:a secret
+    for _ in 0..3 {
+        ask("YW5uOmEgc2VjcmV0").expect_status(200);
+        assert_eq!(upstream.take_request().head.header("authorization"), None);
+    }
+    ask("Ym9iOmEgc2VjcmV0").expect_status(200);
+    ask("YW5uOmFub3RoZXI=").expect_cause(BASIC_WRONG);
+    ask("ZXZlOmEgc2VjcmV0")
+        .expect_cause(BASIC_WRONG)
+        .expect_header("www-authenticate", "Basic realm=\"orders\", charset=\"UTF-8\"");
+    weir.client().get("/").expect_cause(BASIC_MISSING);
+}
+
+/// The body goes along, whole and with its length, and the request goes on with it.
+#[test]
+fn forward_auth_with_the_body() {
+    let upstream = Upstream::fixed(OK);
+    let auth = Upstream::fixed("HTTP/1.1 204 No Content\r\nSet-Cookie: s=1\r\n\r\n");
+    let weir = Weir::start(&format!(
+        "{WEB}\nupstreams: {{ up: {{ endpoints: [{}] }}, auth: {{ endpoints: [{}] }} }}\nroutes:\n  all:\n    match: {{ path: \"/*\" }}\n    \
+         filters: [ {{ forward_auth: {{ upstream: auth, body: 64B, copy_response: [ set-cookie ] }} }} ]\n    upstream: up",
+        upstream.address(),
+        auth.address()
+    ));
+    let post = "POST /a HTTP/1.1\r\nHost: weir.test\r\nContent-Type: text/plain\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n";
+    weir.client().ask(post).expect_status(200).expect_header("set-cookie", "s=1");
+    for asked in [auth.take_request(), upstream.take_request()] {
+        assert_eq!(
+            (asked.body.bytes.as_slice(), asked.head.header("content-type")),
+            (&b"hello"[..], Some("text/plain"))
+        );
+    }
+    let long = format!("POST /a HTTP/1.1\r\nHost: weir.test\r\nContent-Length: 65\r\n\r\n{}", "a".repeat(65));
+    weir.client().ask(long).expect_status(413);
+}
+
+/// A decision that is remembered is not asked for again.
+#[test]
+fn forward_auth_remembers() {
+    let (upstream, auth) = (Upstream::fixed(OK), Upstream::fixed("HTTP/1.1 204 No Content\r\n\r\n"));
+    let weir = Weir::start(&format!(
+        "{WEB}\nupstreams: {{ up: {{ endpoints: [{}] }}, auth: {{ endpoints: [{}] }} }}\nroutes:\n  all:\n    match: {{ path: \"/*\" }}\n    \
+         filters: [ {{ forward_auth: {{ upstream: auth, copy_request: [ authorization ], cache: {{ headers: [ authorization ], time: 1h }} }} }} ]\n    \
+         upstream: up",
+        upstream.address(),
+        auth.address()
+    ));
+    let mut client = weir.client();
+    let mut ask =
+        |who: &str| client.ask(format!("GET /a HTTP/1.1\r\nHost: weir.test\r\nAuthorization: {who}\r\n\r\n"));
+    for who in ["ann", "ann", "bob", "ann", "bob"] {
+        ask(who).expect_status(200);
+    }
+    assert_eq!(auth.requests().len(), 2);
+}
+
+/// A certificate names its consumer over a real handshake, and goes on as RFC 9440 has it; a stranger's field does not.
+#[test]
+fn mtls_auth_by_the_certificate_shown() {
+    let (authority, clients) = (Authority::new(), Authority::new());
+    let upstream = Upstream::fixed(OK);
+    let weir = Weir::start(&format!(
+        "listeners: {{ web: {{ address: 127.0.0.1:0, tls: {{ certificates: [ {} ], client_auth: {{ ca: {}, mode: optional }} }} }} }}\n\
+         upstreams: {{ up: {{ endpoints: [{}] }} }}\nconsumers: {{ shop: {{ mtls_auth: [ \"dns:shop.internal\" ] }} }}\n\
+         routes: {{ all: {{ match: {{ path: \"/*\" }}, filters: [ {{ mtls_auth: {{ forward: true, consumer_header: x-who }} }} ], upstream: up }} }}",
+        authority.leaf(&["weir.test"]).yaml(),
+        clients.file().display(),
+        upstream.address()
+    ));
+    let forged = "GET / HTTP/1.1\r\nHost: weir.test\r\nClient-Cert: :Zm9yZ2Vk:\r\nX-Who: root\r\n\r\n";
+    let tls = Tls::new(&authority, "weir.test").identity(&clients.client_for("shop", &["shop.internal"]));
+    Client::connect_tls(weir.address("web"), &tls).ask(forged).expect_status(200);
+    let head = upstream.take_request().head;
+    assert_eq!(head.all("x-who"), ["shop"]);
+    let [certificate] = head.all("client-cert")[..] else { panic!("{head:?}") };
+    assert!(certificate.starts_with(":MII") && certificate.ends_with(':'), "{certificate}");
+    let stranger = Tls::new(&authority, "weir.test");
+    Client::connect_tls(weir.address("web"), &stranger).ask(forged).expect_cause(CERTIFICATE_MISSING);
 }

@@ -19,6 +19,8 @@ pub struct PeerCertificate {
     pub san: String,
     /// SHA-256 over all of it, in lower-case hexadecimal digits.
     pub fingerprint: String,
+    /// All of it, as it came (DER).
+    pub der: Vec<u8>,
 }
 
 impl PeerCertificate {
@@ -31,6 +33,7 @@ impl PeerCertificate {
             san: names.join(","),
             names,
             fingerprint: hex(digest(&SHA256, certificate).as_ref()),
+            der: certificate.to_vec(),
         }
     }
 }

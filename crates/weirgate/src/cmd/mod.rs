@@ -7,6 +7,7 @@ mod drain;
 mod endpoint;
 mod explain;
 mod filters;
+mod hash;
 mod kept;
 mod load;
 mod origin;
@@ -54,6 +55,8 @@ enum Command {
     Explain(explain::Explain),
     /// List the filters, or show one with its settings
     Filters(filters::Filters),
+    /// Make the hash of a password, for `basic_auth`
+    Hash(hash::Hash),
     /// Load-test a target
     Load(Box<load::Load>),
     /// Run the built-in test origin: bodies, delays, statuses, echo
@@ -174,6 +177,7 @@ impl Command {
             Self::Upgrade(upgrade) => Some(&mut upgrade.admin.config),
             Self::Compare(_)
             | Self::Filters(_)
+            | Self::Hash(_)
             | Self::Load(_)
             | Self::Origin(_)
             | Self::Report(_)
@@ -218,6 +222,7 @@ pub(crate) fn run() -> ExitCode {
         Some(Command::Endpoint(endpoint)) => endpoint.run(),
         Some(Command::Explain(explain)) => explain.run(),
         Some(Command::Filters(filters)) => filters.run(),
+        Some(Command::Hash(hash)) => hash.run(),
         Some(Command::Load(load)) => load.run(),
         Some(Command::Origin(origin)) => origin.run(),
         Some(Command::Reload(reload)) => reload.run(),

@@ -1,7 +1,8 @@
 //! Checks of lists of filters: what one filter needs of those before it. Settings are checked by each filter for itself.
 
 use super::Checker;
-use crate::config::schema::FilterNode;
+use crate::config::node::Node;
+use crate::config::schema::{FilterNode, Listener};
 
 /// Filters of which a second in the same list does nothing that the first has not done.
 const ONCE: &[&str] = &["body_limit", "cors", "key_auth", "request_id", "security_headers"];
@@ -11,7 +12,9 @@ const ASK: &[&str] = &["acl", "any", "jwt", "oidc"];
 
 /// Whether a filter turns away whoever brings no credentials.
 fn asks_for_credentials(filter: &FilterNode) -> bool {
-    let optional = filter.node.get("optional").and_then(|node| node.as_text()) == Some("true");
+    let optional = |node: &Node| node.get("optional").and_then(Node::as_text) == Some("true");
+    let optional = optional(&filter.node)
+        || filter.node.elements().iter().flat_map(Node::entries).any(|(_, n)| optional(n));
     (filter.name.ends_with("_auth") || ASK.contains(&filter.name.as_str())) && !optional
 }
 
@@ -41,6 +44,15 @@ impl<'a> Checker<'a> {
     fn filter_list(&mut self, global: &'a [FilterNode], own: &'a [FilterNode]) {
         self.twice(global, own);
         self.preflights(global, own);
+        for filter in own.iter().filter(|filter| filter.name == "mtls_auth") {
+            let asks = |l: &Listener| l.tls.as_ref().is_some_and(|tls| tls.client_auth.is_some());
+            if !self.config.listeners.iter().any(|(_, listener)| asks(listener)) {
+                let message = "no listener asks clients for a certificate, so none is ever shown";
+                let hint =
+                    "write `client_auth: { ca: clients.pem, mode: required }` under `tls` of a listener";
+                self.warn(&filter.path, "no-client-auth", message, hint);
+            }
+        }
         let readers = self.credentials;
         let names = |f: &FilterNode| readers.contains(&f.name.as_str()) || f.name == "any";
         for (index, acl) in own.iter().enumerate().filter(|(_, filter)| filter.name == "acl") {

@@ -297,6 +297,16 @@ impl JsonSchema for Consumer {
                     "type": "string",
                     "description": "Name of the plan whose filters apply to this consumer. Default none.",
                 },
+                "basic_auth": {
+                    "type": "array",
+                    "items": { "type": "string" },
+                    "description": "Users of this consumer for the filter basic_auth: `USER:HASH`, as `weir hash --user USER` makes it.",
+                },
+                "mtls_auth": {
+                    "type": "array",
+                    "items": { "type": "string" },
+                    "description": "What a client certificate of this consumer says, for the filter mtls_auth: `dns:`, `email:`, `uri:`, `ip:`, `subject:` or `sha256:`.",
+                },
                 "groups": {
                     "type": "array",
                     "items": { "type": "string" },

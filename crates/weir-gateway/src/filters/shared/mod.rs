@@ -12,9 +12,15 @@ pub(super) mod sfv;
 pub(super) mod signature;
 pub(super) mod template;
 
+use crate::error::Cause;
 use crate::filter::{Build, HeaderName};
 use weir_h1::Known;
 use weir_wire::base64; // named here once, because `fuzz/` makes `sfv` of its own file
+
+/// Whether a refusal means that there were no credentials at all, not that they were wrong: causes say so by their names.
+pub(super) fn is_missing(cause: &Cause) -> bool {
+    cause.code.ends_with("_missing")
+}
 
 /// Refuses header names that decide where a message ends, belong to one connection, or have a better place. Tells
 /// whether the name may be used.
