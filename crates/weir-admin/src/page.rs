@@ -211,6 +211,8 @@ mod tests {
         let endpoint = EndpointStatus {
             address: evil.to_owned(),
             weight: 1,
+            priority: 0,
+            zone: None,
             healthy: false,
             state: "probe_failed",
             reasons: vec![reason],

@@ -7,6 +7,7 @@ pub use policies::{HealthShown, OutlierShown, PoliciesShown, ProbeShown, RetrySh
 
 use crate::route::{self, Ambiguity, Decision, EscapedSlashes, NEAR_MISSES, NoTrace, RouteId};
 use crate::snapshot::{Handling, Listener, Snapshot, Target};
+use crate::upstream::Place;
 use serde::Serialize;
 use std::fmt::{self, Write};
 use weir_h1::{Limits, Method, Progress, RequestHead, TargetForm, parse_request};
@@ -90,7 +91,10 @@ pub struct UpstreamShown {
     /// What `hash` goes by, and the percentage that bounds it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hash: Option<HashShown>,
-    /// Its addresses; names that are resolved at run time as written.
+    /// Where this gateway stands: endpoints in the same zone are used first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub zone: Option<String>,
+    /// Its addresses; names that are resolved at run time as written. With weight, zone and priority where they are given.
     pub endpoints: Vec<String>,
     /// What is done for requests that fail, and about endpoints that are unwell.
     #[serde(flatten)]
@@ -308,13 +312,15 @@ fn grpc_of(method: &str, path: &str, target: Option<&TargetShown>) -> GrpcShown 
 fn target_of(snapshot: &Snapshot, handling: &Handling) -> TargetShown {
     let shown = |index: usize, share: f64| {
         let upstream = &snapshot.upstreams[index];
-        let fixed = upstream.names.fixed.iter().map(|e| e.label.to_string());
-        let names = upstream.names.names.iter().map(|n| format!("{}:{} (DNS)", n.host, n.port));
+        let fixed = upstream.names.fixed.iter().map(|e| format!("{}{}", e.label, place_of(&e.place, e.weight)));
+        let names = upstream.names.names.iter();
+        let names = names.map(|n| format!("{}:{} (DNS){}", n.host, n.port, place_of(&n.place, n.weight)));
         UpstreamShown {
             name: upstream.name.to_string(),
             share,
             protocol: upstream.protocol.name(upstream.tls.is_some()),
             balancer: upstream.balancer.kind.name,
+            zone: upstream.zone.as_deref().map(str::to_owned),
             hash: upstream.balancer.hash.as_ref().map(|hash| HashShown {
                 by: hash.by.to_string(),
                 bounded: hash.bounded.map(|ratio| (ratio * 10_000.0).round() / 100.0),
@@ -337,6 +343,15 @@ fn target_of(snapshot: &Snapshot, handling: &Handling) -> TargetShown {
             TargetShown::Upstreams(each.collect())
         }
     }
+}
+
+/// What is said of an endpoint's place among the others, where it is not the usual one.
+fn place_of(place: &Place, weight: u32) -> String {
+    let weight = (weight != 1).then(|| format!("weight {weight}"));
+    let zone = place.zone.as_ref().map(|zone| format!("zone {zone}"));
+    let priority = (place.priority != 0).then(|| format!("priority {}", place.priority));
+    let said: Vec<String> = [weight, zone, priority].into_iter().flatten().collect();
+    if said.is_empty() { String::new() } else { format!(" ({})", said.join(", ")) }
 }
 
 impl fmt::Display for HashShown {
@@ -370,9 +385,10 @@ impl fmt::Display for Explanation {
                 let protocol =
                     if u.protocol == "http1" { String::new() } else { format!(", {}", u.protocol) };
                 let hash = u.hash.as_ref().map(HashShown::to_string).unwrap_or_default();
+                let zone = u.zone.as_ref().map(|zone| format!(", from zone {zone}")).unwrap_or_default();
                 writeln!(
                     f,
-                    "upstream {}{share}, {}{hash}{protocol}: {}",
+                    "upstream {}{share}, {}{hash}{zone}{protocol}: {}",
                     u.name,
                     u.balancer,
                     u.endpoints.join(", ")

@@ -121,6 +121,11 @@ pub struct EndpointStatus {
     pub address: String,
     /// Its weight.
     pub weight: u32,
+    /// Lower ones are used first.
+    pub priority: u8,
+    /// Where it stands, if that was said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub zone: Option<String>,
     /// Whether it is in rotation.
     pub healthy: bool,
     /// `healthy`, or the reason that weighs most for which it is out of rotation.
@@ -246,6 +251,8 @@ impl EndpointStatus {
         Self {
             address: endpoint.label.to_string(),
             weight: endpoint.weight,
+            priority: endpoint.place.priority,
+            zone: endpoint.place.zone.as_deref().map(str::to_owned),
             healthy: whys.is_empty(),
             state: whys.first().map_or("healthy", |why| why.reason.name()),
             reasons: whys.into_iter().map(OutOfRotation::from).collect(),

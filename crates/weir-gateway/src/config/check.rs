@@ -3,6 +3,7 @@
 //! Whether something was written is asked of the tree, not of the typed config: a value that was refused is absent there,
 //! and its absence is no second mistake. Ambiguous routes are found in `route`, settings of filters by their registry.
 
+mod balancing;
 mod consumers;
 mod filters;
 mod health;

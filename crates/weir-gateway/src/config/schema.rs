@@ -77,6 +77,9 @@ pub struct Config {
     pub watch: bool,
     /// How names of endpoints are resolved.
     pub dns: Dns,
+    /// Where this gateway stands, by the name that endpoints give in their `zone`: those in the same one are used first. Default
+    /// none: zones do not count.
+    pub zone: Option<String>,
 }
 
 impl Default for Config {
@@ -99,6 +102,7 @@ impl Default for Config {
             shutdown: Shutdown::default(),
             watch: true,
             dns: Dns::default(),
+            zone: None,
         }
     }
 }

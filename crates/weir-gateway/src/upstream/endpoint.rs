@@ -26,9 +26,20 @@ pub(crate) struct Endpoint {
     /// The host alone: what TLS asks for and verifies.
     pub(crate) server_name: Arc<str>,
     pub(crate) weight: u32,
+    pub(crate) place: Place,
     pub(crate) cells: EndpointId,
     /// Whether it is in rotation. The same object for the same address, in this snapshot and the next.
     pub(crate) health: Arc<Health>,
+}
+
+/// Where an endpoint stands among those of its upstream.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// Lower ones are used first.
+    pub(crate) priority: u8,
+    pub(crate) zone: Option<Arc<str>>,
+    /// Whether this gateway has a zone, and the endpoint is not in it.
+    pub(crate) elsewhere: bool,
 }
 
 /// The endpoints of an upstream as they are now.
@@ -56,6 +67,15 @@ pub(crate) struct LocalEndpoint {
 pub(crate) struct Active {
     endpoints: Rc<[LocalEndpoint]>,
     index: usize,
+}
+
+// === impl Place ===
+
+impl Place {
+    /// Its tier: what has a lower rank is used first.
+    pub(crate) const fn rank(&self) -> (u8, bool) {
+        (self.priority, self.elsewhere)
+    }
 }
 
 // === impl Published ===

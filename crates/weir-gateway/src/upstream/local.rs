@@ -1,6 +1,6 @@
 //! An upstream as one core has it: its endpoints with their pools, its balancer, and those who wait for a connection.
 
-use super::balance::{Balance, Candidates, Key, Random, weighted};
+use super::balance::{Candidates, Key, Random, Tiers, weighted};
 use super::connection::Connection;
 use super::endpoint::{Active, Endpoint, LocalEndpoint};
 use super::excluded::Excluded;
@@ -25,7 +25,7 @@ pub(crate) struct LocalUpstream {
     pub(super) resources: Rc<Resources>,
     seen: Cell<u64>,
     endpoints: RefCell<Rc<[LocalEndpoint]>>,
-    balance: RefCell<Box<dyn Balance>>,
+    balance: RefCell<Tiers>,
     rotation: Rotation,
     /// Whose turn it is where other cores wait too.
     turn: Cell<bool>,
@@ -58,7 +58,7 @@ pub(super) struct Waiting<'a>(&'a LocalUpstream, &'a Gate);
 impl LocalUpstream {
     pub(crate) fn new(spec: Arc<Upstream>, resources: &Rc<Resources>) -> Self {
         let cells = resources.cells.upstream(&spec.cells);
-        let balance = spec.balancer.make(resources.seed());
+        let balance = Tiers::new(resources.seed());
         Self {
             spec,
             cells,
@@ -76,7 +76,7 @@ impl LocalUpstream {
     pub(crate) fn endpoints(&self) -> Rc<[LocalEndpoint]> {
         let generation = self.spec.published.generation();
         if self.seen.get() != generation {
-            let list = self.spec.published.list();
+            let list = self.in_order();
             let before = Rc::clone(&self.endpoints.borrow());
             let known: HashMap<&Address, &LocalEndpoint> =
                 before.iter().map(|e| (&e.endpoint.address, e)).collect();
@@ -84,7 +84,7 @@ impl LocalUpstream {
                 Some(known) => known.latency.clone(),
                 None => self.spec.balancer.kind.measures.then(Rc::default),
             };
-            let load = self.spec.balancer.bound().map(|_| Rc::new(Cell::new(0)));
+            let mut load = Load::default();
             let fresh = list.iter().map(|endpoint| LocalEndpoint {
                 pool: self.resources.pool(PoolKey {
                     address: endpoint.address.clone(),
@@ -100,15 +100,23 @@ impl LocalUpstream {
                 cells: self.resources.cells.endpoint(&endpoint.cells),
                 endpoint: Arc::clone(endpoint),
                 active: Cell::new(0),
-                load: load.clone(),
+                load: self.spec.balancer.bound().map(|_| load.of(endpoint)),
                 latency: latency(endpoint),
             });
             let fresh: Rc<[LocalEndpoint]> = fresh.collect();
-            self.balance.borrow_mut().update(&fresh);
+            let make = || self.spec.balancer.make(self.resources.seed());
+            self.balance.borrow_mut().update(&fresh, make);
             *self.endpoints.borrow_mut() = fresh;
             self.seen.set(generation);
         }
         Rc::clone(&self.endpoints.borrow())
+    }
+
+    /// The endpoints that are published, tier by tier.
+    fn in_order(&self) -> Vec<Arc<Endpoint>> {
+        let mut list = Vec::clone(&self.spec.published.list());
+        list.sort_by_key(|endpoint| endpoint.place.rank());
+        list
     }
 
     /// Chooses an endpoint that is not among those `tried`: one that is in rotation, unless none is.
@@ -241,6 +249,21 @@ impl LocalUpstream {
                 None => Waited::TooLong,
             },
             () = tokio::time::sleep(timeout) => Waited::TooLong,
+        }
+    }
+}
+
+/// Counts the load of the endpoints of a tier together.
+#[derive(Default)]
+struct Load(Option<((u8, bool), Rc<Cell<u32>>)>);
+
+impl Load {
+    /// That of the tier of an endpoint; they are asked for tier by tier.
+    fn of(&mut self, endpoint: &Endpoint) -> Rc<Cell<u32>> {
+        let rank = endpoint.place.rank();
+        match &self.0 {
+            Some((same, load)) if *same == rank => Rc::clone(load),
+            _ => Rc::clone(&self.0.insert((rank, Rc::default())).1),
         }
     }
 }

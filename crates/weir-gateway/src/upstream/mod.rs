@@ -55,7 +55,7 @@ mod watch;
 pub(crate) use attempts::{Attempts, Race};
 pub(crate) use connect::{Wanted, connect, pooled};
 pub(crate) use connection::{ConnectError, Connection, Owner};
-pub(crate) use endpoint::{Active, Endpoint, LocalEndpoint, Published, complain};
+pub(crate) use endpoint::{Active, Endpoint, LocalEndpoint, Place, Published, complain};
 pub(crate) use gate::Gate;
 pub use health::ByHand;
 pub(crate) use health::{Healths, Why};

@@ -6,6 +6,7 @@
 use super::endpoint::LocalEndpoint;
 use super::excluded::Excluded;
 use super::health::{Standing, changes, clock};
+use smallvec::SmallVec;
 use std::cell::{Cell, Ref, RefCell};
 use std::rc::{Rc, Weak};
 use std::time::{Duration, Instant};
@@ -75,7 +76,8 @@ impl Rotation {
         let all = 0..endpoints.len();
         all.clone().for_each(|i| health(i).tick(now));
         let standings: Vec<Standing> = all.clone().map(|i| health(i).standing()).collect();
-        let panics = is_panicking(standings.iter().copied());
+        let ranks = endpoints.iter().map(|e| e.endpoint.place.rank());
+        let panics = is_panicking(ranks.zip(standings.iter().copied()));
         let avoided = |i: &usize| match standings[*i] {
             Standing::In => false,
             Standing::Suspect => !panics,
@@ -97,16 +99,21 @@ impl Rotation {
     }
 }
 
-/// Whether endpoints that are only unwell are used too, because fewer than half of those that no operator took out are in
-/// rotation: these would be too few for the load, and what all of them answer badly is hardly the fault of each.
-pub(super) fn is_panicking(standings: impl Iterator<Item = Standing>) -> bool {
-    let (mut well, mut suspect, mut of) = (0, 0, 0);
-    for standing in standings.filter(|standing| !standing.is_by_hand()) {
-        of += 1;
-        well += usize::from(standing == Standing::In);
-        suspect += usize::from(standing == Standing::Suspect);
+/// Whether endpoints that are only unwell are used too, because in each tier fewer than half of those that no operator took out
+/// are in rotation: these would be too few for the load, and what all of them answer badly is hardly the fault of each.
+pub(super) fn is_panicking(all: impl Iterator<Item = ((u8, bool), Standing)>) -> bool {
+    let mut suspect = false;
+    // How many more are in rotation than are not, in each tier.
+    let mut surplus: SmallVec<[((u8, bool), isize); 4]> = SmallVec::new();
+    for (rank, standing) in all.filter(|(_, standing)| !standing.is_by_hand()) {
+        suspect |= standing == Standing::Suspect;
+        let change = if standing == Standing::In { 1 } else { -1 };
+        match surplus.iter_mut().find(|(known, _)| *known == rank) {
+            Some((_, surplus)) => *surplus += change,
+            None => surplus.push((rank, change)),
+        }
     }
-    well * 2 < of && suspect > 0
+    suspect && surplus.iter().all(|(_, surplus)| *surplus < 0)
 }
 
 #[cfg(test)]
@@ -124,7 +131,12 @@ mod tests {
             (&[Suspect, Draining, In, Out], false),
             (&[Draining, Out], false),
         ] {
-            assert_eq!(is_panicking(standings.iter().copied()), expected, "{standings:?}");
+            let all = standings.iter().map(|standing| ((0, false), *standing));
+            assert_eq!(is_panicking(all), expected, "{standings:?}");
         }
+        // Another priority that is well can carry the load.
+        let tiers = |backup| [(0, Suspect), (0, Suspect), (0, In), (0, Suspect), (1, backup)];
+        let panics = |backup| is_panicking(tiers(backup).map(|(rank, it)| ((rank, false), it)).into_iter());
+        assert!(!panics(In) && panics(Suspect) && panics(Out));
     }
 }

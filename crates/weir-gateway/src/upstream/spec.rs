@@ -27,6 +27,8 @@ pub(crate) struct Upstream {
     pub(crate) protocol: Protocol,
     pub(crate) host: HostPolicy,
     pub(crate) balancer: Balancer,
+    /// Where this gateway stands.
+    pub(crate) zone: Option<Arc<str>>,
     pub(crate) timeouts: Timeouts,
     /// How long a pooled connection may be idle.
     pub(crate) keepalive: Duration,

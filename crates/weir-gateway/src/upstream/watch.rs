@@ -47,6 +47,7 @@ impl Upstream {
 
     /// Whether so few of its endpoints are in rotation that unwell ones are used too.
     pub(crate) fn is_panicking(&self) -> bool {
-        is_panicking(self.published.list().iter().map(|endpoint| endpoint.health.standing()))
+        let list = self.published.list();
+        is_panicking(list.iter().map(|endpoint| (endpoint.place.rank(), endpoint.health.standing())))
     }
 }

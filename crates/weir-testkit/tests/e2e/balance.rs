@@ -179,6 +179,55 @@ fn bounded_hash_passes_a_busy_endpoint_over() {
 }
 
 #[test]
+fn the_next_priority_takes_what_the_first_cannot_carry() {
+    let (a, b) = (Upstream::named("a"), Upstream::named("b"));
+    let endpoints = |first: std::net::SocketAddr| {
+        format!(
+            "workers: 1\n{}",
+            config(&format!(
+                "endpoints: [{{ address: {}, priority: 1 }}, {}, {first}], balancer: round_robin",
+                b.address(),
+                a.address()
+            ))
+        )
+    };
+    let other = Upstream::named("a");
+    let weir = Weir::start(&endpoints(other.address()));
+    assert_eq!(count(&answers(&weir, 20), "a"), 20);
+    // Half of priority 0 is gone: the other half takes 70 %.
+    weir.reload_with(&endpoints(weir_testkit::unused_address())).unwrap();
+    answers(&weir, 4);
+    let shares = answers(&weir, 200);
+    assert!((115..165).contains(&count(&shares, "a")), "{} of 200", count(&shares, "a"));
+    drop((a, other));
+    let left = answers(&weir, 20);
+    assert_eq!(count(&left, "b"), 20, "{left:?}");
+}
+
+#[test]
+fn the_own_zone_comes_first() {
+    let (near, far) = (Upstream::named("near"), Upstream::named("far"));
+    let in_zone = |zone: &str| {
+        format!(
+            "zone: {zone}\n{}",
+            config(&format!(
+                "endpoints: [{{ address: {}, zone: east }}, {{ address: {}, zone: west }}]",
+                far.address(),
+                near.address()
+            ))
+        )
+    };
+    let weir = Weir::start(&in_zone("west"));
+    assert_eq!(count(&answers(&weir, 20), "near"), 20);
+    weir.reload_with(&in_zone("east")).unwrap();
+    assert_eq!(count(&answers(&weir, 20), "far"), 20);
+    weir.reload_with(&in_zone("west")).unwrap();
+    drop(near);
+    let left = answers(&weir, 20);
+    assert_eq!(count(&left, "far"), 20, "{left:?}");
+}
+
+#[test]
 fn upstreams_are_split_by_weight() {
     let (old, new) = (Upstream::named("old"), Upstream::named("new"));
     let weir = Weir::start(&format!(

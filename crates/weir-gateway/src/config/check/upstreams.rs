@@ -13,6 +13,7 @@ impl Checker<'_> {
         for (name, upstream) in config.upstreams.iter() {
             let path = format!("upstreams.{name}");
             self.endpoints(&path, upstream);
+            self.balancing(&path, upstream);
             self.not_ourselves(&path, upstream);
             self.upstream_tls(&path, upstream);
             self.protocol(&path, upstream);

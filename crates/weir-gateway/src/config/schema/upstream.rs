@@ -77,6 +77,10 @@ pub struct Endpoint {
     pub address: EndpointAddress,
     /// Its share among the endpoints, 1 to 65535. Default 1.
     pub weight: u32,
+    /// Where it stands.
+    pub zone: Option<String>,
+    /// Lower ones are used first, 0 to 255. Default 0.
+    pub priority: u8,
 }
 
 /// What an upstream speaks.
@@ -277,6 +281,13 @@ struct WeightedEndpoint {
     #[serde(default = "WeightedEndpoint::default_weight", deserialize_with = "WeightedEndpoint::weight")]
     #[schemars(range(min = 1, max = 65535))]
     weight: u32,
+    /// Where it stands, by any name. Endpoints in the `zone` of the gateway are used first; the others of the same priority get what
+    /// these cannot carry. Default none, which is in no gateway's zone.
+    #[serde(default)]
+    zone: Option<String>,
+    /// Endpoints of priority 0 are used first; those of 1 get what these cannot carry, and so on up to 255. Default 0.
+    #[serde(default, deserialize_with = "WeightedEndpoint::priority")]
+    priority: u8,
 }
 
 impl WeightedEndpoint {
@@ -289,13 +300,20 @@ impl WeightedEndpoint {
         let number = de::text(deserializer, EXPECTED)?.parse::<u16>().ok().filter(|number| *number > 0);
         number.map(u32::from).ok_or_else(|| de::refuse(EXPECTED, None))
     }
+
+    fn priority<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u8, D::Error> {
+        const EXPECTED: &str = "a priority; expected a whole number from 0 to 255";
+        de::text(deserializer, EXPECTED)?.parse().map_err(|_| de::refuse(EXPECTED, None))
+    }
 }
 
 impl<'de> Deserialize<'de> for Endpoint {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Ok(match de::TextOrMap::<EndpointAddress, WeightedEndpoint>::deserialize(deserializer)? {
-            de::TextOrMap::Map(WeightedEndpoint { address, weight }) => Self { address, weight },
-            de::TextOrMap::Text(address) => Self { address, weight: 1 },
+            de::TextOrMap::Map(WeightedEndpoint { address, weight, zone, priority }) => {
+                Self { address, weight, zone, priority }
+            }
+            de::TextOrMap::Text(address) => Self { address, weight: 1, zone: None, priority: 0 },
         })
     }
 }

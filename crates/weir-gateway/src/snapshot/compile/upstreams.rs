@@ -7,8 +7,8 @@ use crate::config::schema;
 use crate::upstream::balance::{self, Balancer, By, HashSettings};
 use crate::upstream::discover::dns::{Name, Names};
 use crate::upstream::{
-    Budget, Conditions, Endpoint, Gate, HostPolicy, Outlier, Probe, ProbeKind, Protocol, Published, Retry,
-    Timeouts, Upstream, Way,
+    Budget, Conditions, Endpoint, Gate, HostPolicy, Outlier, Place, Probe, ProbeKind, Protocol, Published,
+    Retry, Timeouts, Upstream, Way,
 };
 use sha2::{Digest, Sha256};
 use std::sync::{Arc, Mutex};
@@ -34,6 +34,7 @@ impl Compiler<'_> {
             && before == written
             && *same.tls_key == *tls_key
             && same.head_bytes == head_bytes
+            && same.zone.as_deref() == self.config.zone.as_deref()
         {
             let same = Arc::clone(same);
             self.carry.fresh.insert(name.to_owned(), (written.clone(), Arc::clone(&same)));
@@ -76,6 +77,7 @@ impl Compiler<'_> {
                 schema::HostPolicy::Preserve => HostPolicy::Preserve,
             },
             balancer: balancer(&written.balancer),
+            zone: self.config.zone.as_deref().map(Into::into),
             timeouts: Timeouts {
                 // An attempt that takes too long to connect is as late as any other.
                 connect: t.connect.get().min(retry.as_ref().and_then(|r| r.per_try).unwrap_or(Duration::MAX)),
@@ -163,6 +165,7 @@ impl Compiler<'_> {
                         host: host.clone(),
                         port: *port,
                         weight: endpoint.weight,
+                        place: self.place(endpoint),
                         authority: authority(host, *port, tls).into(),
                         resolved: Mutex::default(),
                     });
@@ -186,9 +189,19 @@ impl Compiler<'_> {
                 authority: authority.into(),
                 server_name: server_name.into(),
                 weight: endpoint.weight,
+                place: self.place(endpoint),
             }));
         }
         (fixed, names)
+    }
+
+    fn place(&self, endpoint: &schema::Endpoint) -> Place {
+        let own = self.config.zone.as_deref();
+        Place {
+            priority: endpoint.priority,
+            zone: endpoint.zone.as_deref().map(Into::into),
+            elsewhere: own.is_some() && endpoint.zone.as_deref() != own,
+        }
     }
 }
 

@@ -99,8 +99,8 @@ impl Hash {
         let weights = match from.out {
             None => self.weights,
             // What is out of rotation carries nothing.
-            Some(out) => {
-                (0..self.nodes.len()).filter(|i| !out.contains(*i)).map(|i| self.nodes[i].weight).sum()
+            Some(_) => {
+                (0..self.nodes.len()).filter(|i| !from.is_out(*i)).map(|i| self.nodes[i].weight).sum()
             }
         };
         bound * f64::from(load + 1) / weights

@@ -13,8 +13,10 @@ mod random;
 mod round_robin;
 #[cfg(test)]
 mod testing;
+mod tiers;
 
 pub(crate) use key::{By, Key};
+pub(super) use tiers::Tiers;
 
 use super::endpoint::LocalEndpoint;
 use super::excluded::Excluded;
@@ -31,15 +33,17 @@ pub(crate) trait Balance {
 /// What a balancer chooses from, and for whom.
 #[derive(Clone, Copy)]
 pub(crate) struct Candidates<'a> {
-    pub(super) endpoints: &'a [LocalEndpoint],
+    endpoints: &'a [LocalEndpoint],
+    /// The index of the first among those that `out` and `tried` tell of.
+    first: usize,
     /// Out of rotation.
-    pub(super) out: Option<&'a Excluded>,
+    out: Option<&'a Excluded>,
     /// Not wanted again by this request.
-    pub(super) tried: &'a Excluded,
+    tried: &'a Excluded,
     /// One more that is not wanted, so that a balancer can draw twice.
-    pub(super) except: usize,
+    except: usize,
     /// What `hash` goes by, where the request has it.
-    pub(super) key: Option<Key>,
+    key: Option<Key>,
 }
 
 /// A balancer with its settings.
@@ -96,12 +100,17 @@ impl<'a> Candidates<'a> {
         tried: &'a Excluded,
         key: Option<Key>,
     ) -> Self {
-        Self { endpoints, out, tried, except: usize::MAX, key }
+        Self { endpoints, first: 0, out, tried, except: usize::MAX, key }
     }
 
     /// Whether an endpoint may be picked.
     fn is_open(&self, index: usize) -> bool {
-        index != self.except && !self.tried.contains(index) && self.out.is_none_or(|out| !out.contains(index))
+        index != self.except && !self.tried.contains(self.first + index) && !self.is_out(index)
+    }
+
+    /// Whether an endpoint is out of rotation.
+    fn is_out(&self, index: usize) -> bool {
+        self.out.is_some_and(|out| out.contains(self.first + index))
     }
 
     /// All but one.

@@ -1,7 +1,7 @@
 //! Made-up endpoints, and what balancers make of them.
 
 use super::*;
-use crate::upstream::endpoint::Endpoint;
+use crate::upstream::endpoint::{Endpoint, Place};
 use crate::upstream::health::Health;
 use crate::upstream::pool::Pool;
 use std::cell::Cell;
@@ -26,6 +26,7 @@ pub(super) fn endpoints(weights: &[u32]) -> Vec<LocalEndpoint> {
                 server_name: Arc::clone(&label),
                 label,
                 weight,
+                place: Place::default(),
                 health: Health::new("u".into(), "e".into(), cells.clone()),
                 cells,
             }),
@@ -36,6 +37,16 @@ pub(super) fn endpoints(weights: &[u32]) -> Vec<LocalEndpoint> {
         }
     };
     weights.iter().enumerate().map(make).collect()
+}
+
+/// Endpoints of these priorities, each in the gateway's zone or elsewhere.
+pub(super) fn placed(ranks: &[(u8, bool)]) -> Vec<LocalEndpoint> {
+    let mut endpoints = endpoints(&vec![1; ranks.len()]);
+    for (local, (priority, elsewhere)) in endpoints.iter_mut().zip(ranks) {
+        let endpoint = Arc::get_mut(&mut local.endpoint).unwrap();
+        endpoint.place = Place { priority: *priority, zone: None, elsewhere: *elsewhere };
+    }
+    endpoints
 }
 
 /// A balancer with the settings that it has by default, for these endpoints.

@@ -3,7 +3,7 @@
 //! The system's `getaddrinfo` tells no time to live, so a resolver of our own asks (hickory), with the system's servers
 //! and hosts file. The last good answer is kept for as long as there is no better one: a DNS outage takes nothing down.
 
-use crate::upstream::endpoint::{Endpoint, Published};
+use crate::upstream::endpoint::{Endpoint, Place, Published};
 use crate::upstream::health::Healths;
 use hickory_resolver::TokioResolver;
 use std::net::{IpAddr, SocketAddr};
@@ -29,6 +29,7 @@ pub(crate) struct Name {
     pub(crate) host: String,
     pub(crate) port: u16,
     pub(crate) weight: u32,
+    pub(crate) place: Place,
     pub(crate) authority: Arc<str>,
     pub(crate) resolved: Mutex<Resolved>,
 }
@@ -195,7 +196,9 @@ impl Names {
                     continue;
                 }
                 // One that stays is the same object, so that its counters go on.
-                let same = known.iter().find(|e| is_same(e) && e.weight == name.weight);
+                let same = known.iter().find(|e| {
+                    is_same(e) && e.weight == name.weight && e.place == name.place
+                });
                 list.push(same.cloned().unwrap_or_else(|| {
                     let label: Arc<str> = address.to_string().into();
                     let cells = telemetry.endpoint(&self.upstream, &label);
@@ -207,6 +210,7 @@ impl Names {
                         authority: Arc::clone(&name.authority),
                         server_name: name.host.as_str().into(),
                         weight: name.weight,
+                        place: name.place.clone(),
                     })
                 }));
             }
@@ -241,7 +245,8 @@ mod tests {
     use weir_telemetry::Setup;
 
     fn name(host: &str, weight: u32) -> Name {
-        Name { host: host.to_owned(), port: 80, weight, authority: host.into(), resolved: Mutex::default() }
+        let (place, resolved) = Default::default();
+        Name { host: host.to_owned(), port: 80, weight, place, authority: host.into(), resolved }
     }
 
     #[test]

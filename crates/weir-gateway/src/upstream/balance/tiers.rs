@@ -1,0 +1,185 @@
+//! Endpoints by priority and zone: which of these tiers a request goes to. A balancer of its own chooses within each.
+//!
+//! Tiers are used in order: priority 0 before 1, and within a priority the gateway's own zone before the others. A tier takes
+//! what it can carry: the share of its endpoints in rotation, by weight, times [`SPARE`]. What is left goes to the next one. So
+//! a tier that becomes unwell hands its load over by and by, not all at once.
+
+use super::key::mix;
+use super::{Balance, Candidates, Random};
+use crate::upstream::endpoint::LocalEndpoint;
+use crate::upstream::excluded::Excluded;
+
+/// How much more than its share an endpoint is trusted to carry while others of its tier are out: with 1.4, a tier gives
+/// nothing away until 2 of 7 are out. Envoy has the same default (`overprovisioning_factor`).
+const SPARE: f64 = 1.4;
+
+/// The tiers of an upstream, in the order in which they are used.
+pub(crate) struct Tiers {
+    tiers: Vec<Tier>,
+    /// Who was out when `ends` were found.
+    out: Excluded,
+    /// Where the share of each tier ends, of all requests as 2^32.
+    ends: Vec<u64>,
+    random: Random,
+}
+
+struct Tier {
+    rank: (u8, bool),
+    /// Its endpoints in the list.
+    first: usize,
+    end: usize,
+    balance: Box<dyn Balance>,
+}
+
+/// All requests.
+const ALL: u64 = 1 << 32;
+
+impl Tiers {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self { tiers: Vec::new(), out: Excluded::default(), ends: Vec::new(), random: Random::new(seed) }
+    }
+
+    /// Chooses one that is open: in the tier whose turn it is, or else in the first that has one.
+    pub(crate) fn pick(&mut self, from: &Candidates<'_>) -> Option<usize> {
+        if let [only] = &mut *self.tiers {
+            return only.balance.pick(from);
+        }
+        let turn = self.turn(from);
+        let others = (0..self.tiers.len()).filter(|i| *i != turn);
+        std::iter::once(turn).chain(others).find_map(|i| self.tiers.get_mut(i)?.pick(from))
+    }
+
+    /// The endpoints are others now; they stand in the order of their tiers. `make`: a balancer for a tier that is new.
+    pub(crate) fn update(
+        &mut self,
+        endpoints: &[LocalEndpoint],
+        mut make: impl FnMut() -> Box<dyn Balance>,
+    ) {
+        let mut before = std::mem::take(&mut self.tiers);
+        let mut first = 0;
+        for members in endpoints.chunk_by(|a, b| a.endpoint.place.rank() == b.endpoint.place.rank()) {
+            let rank = members[0].endpoint.place.rank();
+            let kept = before.iter().position(|tier| tier.rank == rank);
+            let mut balance = kept.map_or_else(&mut make, |i| before.swap_remove(i).balance);
+            balance.update(members);
+            self.tiers.push(Tier { rank, first, end: first + members.len(), balance });
+            first += members.len();
+        }
+        self.share_out(endpoints, &Excluded::default());
+    }
+
+    /// The tier that a request goes to; by its key, where it has one, so that it goes there again.
+    fn turn(&mut self, from: &Candidates<'_>) -> usize {
+        let Some(out) = from.out else { return 0 };
+        if *out != self.out {
+            self.share_out(from.endpoints, out);
+        }
+        let at = from.key.map_or_else(|| self.random.next(), |key| mix(key.get())) >> 32;
+        self.ends.iter().position(|end| at < *end).unwrap_or(0)
+    }
+
+    /// Finds out which share of the requests each tier takes.
+    fn share_out(&mut self, endpoints: &[LocalEndpoint], out: &Excluded) {
+        let weight = |range: std::ops::Range<usize>, open: bool| {
+            let counted = range.filter(|i| !(open && out.contains(*i)));
+            counted.map(|i| f64::from(endpoints[i].endpoint.weight)).sum::<f64>()
+        };
+        let carries = |tier: &Tier| {
+            let well = weight(tier.first..tier.end, true) / weight(tier.first..tier.end, false);
+            (well * SPARE).min(1.0)
+        };
+        let carried: Vec<f64> = self.tiers.iter().map(carries).collect();
+        // Where all of them together cannot carry the load, each has its part of what is too much.
+        let scale = carried.iter().sum::<f64>().clamp(f64::MIN_POSITIVE, 1.0);
+        let mut sum = 0.0;
+        let ends = carried.iter().map(|carried| {
+            sum += carried / scale;
+            (sum.min(1.0) * ALL as f64) as u64
+        });
+        self.ends = ends.collect();
+        self.out = out.clone();
+    }
+}
+
+impl Tier {
+    fn pick(&mut self, from: &Candidates<'_>) -> Option<usize> {
+        let members = from.endpoints.get(self.first..self.end)?;
+        let from = Candidates { endpoints: members, first: self.first, ..*from };
+        self.balance.pick(&from).map(|i| self.first + i)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::upstream::balance::testing::placed;
+    use crate::upstream::balance::{Balancer, Key, named};
+
+    fn tiers(endpoints: &[LocalEndpoint]) -> Tiers {
+        let mut tiers = Tiers::new(7);
+        tiers.update(endpoints, || Balancer { kind: named("round_robin").unwrap(), hash: None }.make(0));
+        tiers
+    }
+
+    /// Which part of the requests, in percent, each endpoint has while these are out.
+    fn shares(tiers: &mut Tiers, endpoints: &[LocalEndpoint], out: &[usize]) -> Vec<u32> {
+        const PICKS: u32 = 20_000;
+        let (mut counts, tried) = (vec![0; endpoints.len()], Excluded::default());
+        let out: Option<Excluded> = (!out.is_empty()).then(|| out.iter().copied().collect());
+        for _ in 0..PICKS {
+            counts[tiers.pick(&Candidates::new(endpoints, out.as_ref(), &tried, None)).unwrap()] += 1;
+        }
+        counts.into_iter().map(|n: u32| (n * 100 + PICKS / 2) / PICKS).collect()
+    }
+
+    #[test]
+    fn load_spills_over_by_share() {
+        // Four endpoints of priority 0, three of priority 1, one of priority 5.
+        let ranks = [0, 0, 0, 0, 1, 1, 1, 5].map(|priority| (priority, false));
+        let endpoints = placed(&ranks);
+        let tiers = &mut tiers(&endpoints);
+        let mut expect = |out: &[usize], expected: [u32; 8]| {
+            let found = shares(tiers, &endpoints, out);
+            let is_near = found.iter().zip(expected).all(|(found, expected)| found.abs_diff(expected) <= 2);
+            assert!(is_near, "without {out:?} {found:?} instead of {expected:?}");
+        };
+        expect(&[], [25, 25, 25, 25, 0, 0, 0, 0]);
+        expect(&[4, 5], [25, 25, 25, 25, 0, 0, 0, 0]);
+        expect(&[0], [0, 33, 33, 33, 0, 0, 0, 0]); // 3 / 4 × 1.4 is enough
+        expect(&[0, 1], [0, 0, 35, 35, 10, 10, 10, 0]);
+        expect(&[0, 1, 2], [0, 0, 0, 35, 22, 22, 22, 0]);
+        expect(&[0, 1, 2, 3], [0, 0, 0, 0, 33, 33, 33, 0]);
+        expect(&[0, 1, 2, 3, 4, 5], [0, 0, 0, 0, 0, 0, 47, 53]);
+        // What is left can carry 35 % and 47 %, so it gets 43 % and 57 %.
+        expect(&[0, 1, 2, 4, 5, 7], [0, 0, 0, 43, 0, 0, 57, 0]);
+        expect(&[], [25, 25, 25, 25, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn the_own_zone_comes_first_within_a_priority() {
+        let endpoints = placed(&[(0, false), (0, false), (0, true), (0, true), (1, false)]);
+        let tiers = &mut tiers(&endpoints);
+        assert_eq!(shares(tiers, &endpoints, &[]), [50, 50, 0, 0, 0]);
+        assert_eq!(shares(tiers, &endpoints, &[0, 1]), [0, 0, 50, 50, 0]);
+        assert_eq!(shares(tiers, &endpoints, &[0, 1, 2, 3]), [0, 0, 0, 0, 100]);
+    }
+
+    #[test]
+    fn a_key_stays_in_its_tier_and_what_was_tried_is_tried_elsewhere() {
+        let endpoints = placed(&[(0, false), (0, false), (1, false)]);
+        let tiers = &mut tiers(&endpoints);
+        let (out, mut random) = (Excluded::from_iter([0]), Random::new(5));
+        let mut spilled = 0;
+        for _ in 0..1000 {
+            let (key, none) = (Key::new(random.next()), Excluded::default());
+            let mut pick = |tried: &Excluded| tiers.pick(&Candidates::new(&endpoints, Some(&out), tried, key));
+            let first = pick(&none).unwrap();
+            assert!(first != 0 && (0..5).all(|_| pick(&none) == Some(first)));
+            let tried = Excluded::from_iter([first]);
+            assert_eq!(pick(&tried), Some(if first == 1 { 2 } else { 1 }));
+            assert_eq!(pick(&Excluded::from_iter([1, 2])), None);
+            spilled += u32::from(first == 2);
+        }
+        assert!((250..350).contains(&spilled), "{spilled} of 1000");
+    }
+}
