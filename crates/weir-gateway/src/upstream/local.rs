@@ -1,6 +1,6 @@
 //! An upstream as one core has it: its endpoints with their pools, its balancer, and those who wait for a connection.
 
-use super::balance::{Candidates, Key, Random, Tiers, weighted};
+use super::balance::{Candidates, Key, NONE, Random, Tiers, weighted};
 use super::connection::Connection;
 use super::endpoint::{Active, Endpoint, LocalEndpoint};
 use super::excluded::Excluded;
@@ -156,7 +156,7 @@ impl LocalUpstream {
             return self.balance.borrow_mut().pick(from);
         }
         // The endpoints have changed since the request began: the balancer does not know these.
-        weighted(&mut Random::new(self.resources.seed()), from)
+        weighted(&mut Random::new(self.resources.seed()), from, NONE)
     }
 
     /// Notes whether an endpoint answered well, where somebody wants to know.

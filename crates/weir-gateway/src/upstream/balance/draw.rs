@@ -1,14 +1,15 @@
 //! Draws endpoints by their weights in constant time, however many there are: Walker's alias method, with Vose's way to
 //! build it (A linear algorithm for generating random numbers with a given distribution, 1991).
 
-use super::{Candidates, Random, weighted};
+use super::{Candidates, NONE, Random, weighted};
 use crate::upstream::endpoint::LocalEndpoint;
 
 /// One column per endpoint, all equally likely. A column is its endpoint's own, or in part another's.
 #[derive(Debug, Default)]
 pub(super) struct Draw {
     columns: Vec<Column>,
-    mean: f64,
+    /// The mean weight as a multiple of each endpoint's own.
+    lightness: Vec<f64>,
 }
 
 #[derive(Debug)]
@@ -39,7 +40,8 @@ impl Draw {
                 light.push(from);
             }
         }
-        Self { columns, mean }
+        let lightness = endpoints.iter().map(|e| mean / weight(e)).collect();
+        Self { columns, lightness }
     }
 
     /// An endpoint that is open, in proportion to its weight.
@@ -50,12 +52,31 @@ impl Draw {
                 return Some(i);
             }
         }
-        weighted(random, from)
+        weighted(random, from, NONE)
     }
 
-    /// The mean of all weights.
-    pub(super) const fn mean(&self) -> f64 {
-        self.mean
+    /// As [`draw`](Self::draw), but not this one. If it is the one that is drawn, its neighbour takes its place: to draw until
+    /// it is another would cost more than all the rest.
+    pub(super) fn draw_other(
+        &self,
+        random: &mut Random,
+        from: &Candidates<'_>,
+        except: usize,
+    ) -> Option<usize> {
+        for _ in 0..MAX_DRAWS {
+            let i = self.any(random)?;
+            let next = if i + 1 < self.columns.len() { i + 1 } else { 0 };
+            let i = if i == except { next } else { i };
+            if i != except && from.is_open(i) {
+                return Some(i);
+            }
+        }
+        weighted(random, from, except)
+    }
+
+    /// The attempts under way at an endpoint, for its weight.
+    pub(super) fn load(&self, index: usize, endpoint: &LocalEndpoint) -> f64 {
+        f64::from(endpoint.active.get()) * self.lightness.get(index).copied().unwrap_or(1.0)
     }
 
     fn any(&self, random: &mut Random) -> Option<usize> {

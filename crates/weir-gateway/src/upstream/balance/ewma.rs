@@ -4,10 +4,10 @@
 //! Two are drawn, not all compared: the cost does not grow with their number, and requests do not all run to the one that
 //! was fastest last.
 
-use super::draw::{Draw, weight};
+use super::draw::Draw;
 use super::{Balance, Candidates, Kind, Random};
 use crate::upstream::endpoint::LocalEndpoint;
-use std::time::Instant;
+use crate::upstream::latency::Latency;
 
 pub(super) static KIND: Kind = Kind {
     name: "ewma",
@@ -27,14 +27,13 @@ struct Ewma {
 impl Balance for Ewma {
     fn pick(&mut self, from: &Candidates<'_>) -> Option<usize> {
         let a = self.draw.draw(&mut self.random, from)?;
-        let Some(b) = self.draw.draw(&mut self.random, &from.without(a)) else { return Some(a) };
-        let now = Instant::now();
-        let cost = |i: usize| {
-            let e: &LocalEndpoint = &from.endpoints[i];
-            let latency = e.latency.as_ref().map_or(0.0, |latency| latency.expected(now));
-            latency * (1.0 + f64::from(e.active.get()) * self.draw.mean() / weight(e))
-        };
-        Some(if cost(b) < cost(a) * CLEARLY_LESS { b } else { a })
+        let Some(b) = self.draw.draw_other(&mut self.random, from, a) else { return Some(a) };
+        let (one, other) = (&from.endpoints[a], &from.endpoints[b]);
+        let (Some(of_one), Some(of_other)) = (&one.latency, &other.latency) else { return Some(a) };
+        let (of_one, of_other) = Latency::compare(of_one, of_other);
+        let cost_of_one = of_one * (1.0 + self.draw.load(a, one));
+        let cost_of_other = of_other * (1.0 + self.draw.load(b, other));
+        Some(if cost_of_other < cost_of_one * CLEARLY_LESS { b } else { a })
     }
 
     fn update(&mut self, endpoints: &[LocalEndpoint]) {

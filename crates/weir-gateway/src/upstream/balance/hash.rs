@@ -9,7 +9,7 @@
 //! Consistent hashing with bounded loads, 2016).
 
 use super::draw::weight;
-use super::key::{hash, mix};
+use super::key::{digest, mix};
 use super::p2c::P2c;
 use super::{Balance, Candidates, Kind};
 use crate::upstream::endpoint::LocalEndpoint;
@@ -70,7 +70,7 @@ impl Balance for Hash {
     }
 
     fn update(&mut self, endpoints: &[LocalEndpoint]) {
-        let node = |e: &LocalEndpoint| Node { hash: hash(e.endpoint.label.as_bytes()), weight: weight(e) };
+        let node = |e: &LocalEndpoint| Node { hash: digest(e.endpoint.label.as_bytes()), weight: weight(e) };
         self.nodes = endpoints.iter().map(node).collect();
         self.weights = self.nodes.iter().map(|node| node.weight).sum();
         self.is_weighted = self.nodes.iter().any(|node| node.weight != self.nodes[0].weight);
@@ -99,9 +99,7 @@ impl Hash {
         let weights = match from.out {
             None => self.weights,
             // What is out of rotation carries nothing.
-            Some(_) => {
-                (0..self.nodes.len()).filter(|i| !from.is_out(*i)).map(|i| self.nodes[i].weight).sum()
-            }
+            Some(_) => (0..self.nodes.len()).filter(|i| !from.is_out(*i)).map(|i| self.nodes[i].weight).sum(),
         };
         bound * f64::from(load + 1) / weights
     }

@@ -13,8 +13,8 @@ pub(super) static KIND: Kind = Kind {
     make: |_, seed| Box::new(LeastRequests { last: (seed >> 40) as usize }),
 };
 
-/// How many endpoints are compared for a pick. Bounds its cost to about 50 ns.
-const LOOKED_AT: usize = 32;
+/// How many endpoints are compared for a pick. Bounds its cost.
+const LOOKED_AT: usize = 16;
 
 struct LeastRequests {
     last: usize,

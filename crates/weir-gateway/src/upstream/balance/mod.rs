@@ -12,10 +12,11 @@ mod p2c;
 mod random;
 mod round_robin;
 #[cfg(test)]
-mod testing;
+pub(super) mod testing;
 mod tiers;
 
 pub(crate) use key::{By, Key};
+pub(super) use key::{digest, mix};
 pub(super) use tiers::Tiers;
 
 use super::endpoint::LocalEndpoint;
@@ -40,8 +41,6 @@ pub(crate) struct Candidates<'a> {
     out: Option<&'a Excluded>,
     /// Not wanted again by this request.
     tried: &'a Excluded,
-    /// One more that is not wanted, so that a balancer can draw twice.
-    except: usize,
     /// What `hash` goes by, where the request has it.
     key: Option<Key>,
 }
@@ -100,22 +99,17 @@ impl<'a> Candidates<'a> {
         tried: &'a Excluded,
         key: Option<Key>,
     ) -> Self {
-        Self { endpoints, first: 0, out, tried, except: usize::MAX, key }
+        Self { endpoints, first: 0, out, tried, key }
     }
 
     /// Whether an endpoint may be picked.
     fn is_open(&self, index: usize) -> bool {
-        index != self.except && !self.tried.contains(self.first + index) && !self.is_out(index)
+        !self.tried.contains(self.first + index) && !self.is_out(index)
     }
 
     /// Whether an endpoint is out of rotation.
     fn is_out(&self, index: usize) -> bool {
         self.out.is_some_and(|out| out.contains(self.first + index))
-    }
-
-    /// All but one.
-    const fn without(self, except: usize) -> Self {
-        Self { except, ..self }
     }
 }
 
@@ -142,9 +136,10 @@ impl Random {
     }
 }
 
-/// A random endpoint that is open, in proportion to its weight. Looks at all of them: for the rare case.
-pub(super) fn weighted(random: &mut Random, from: &Candidates<'_>) -> Option<usize> {
-    let open = || from.endpoints.iter().enumerate().filter(|(i, _)| from.is_open(*i));
+/// A random endpoint that is open and not this one, in proportion to its weight. Looks at all of them: for the rare case.
+pub(super) fn weighted(random: &mut Random, from: &Candidates<'_>, except: usize) -> Option<usize> {
+    let is_open = |(i, _): &(usize, &LocalEndpoint)| *i != except && from.is_open(*i);
+    let open = || from.endpoints.iter().enumerate().filter(is_open);
     let total: u32 = open().map(|(_, e)| e.endpoint.weight).fold(0, u32::saturating_add);
     let mut at = random.below(total);
     for (i, e) in open() {
@@ -155,6 +150,9 @@ pub(super) fn weighted(random: &mut Random, from: &Candidates<'_>) -> Option<usi
     }
     open().next().map(|(i, _)| i)
 }
+
+/// No index of an endpoint.
+pub(super) const NONE: usize = usize::MAX;
 
 #[cfg(test)]
 mod tests {

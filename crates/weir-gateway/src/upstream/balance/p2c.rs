@@ -24,13 +24,10 @@ impl P2c {
 impl Balance for P2c {
     fn pick(&mut self, from: &Candidates<'_>) -> Option<usize> {
         let a = self.draw.draw(&mut self.random, from)?;
-        let Some(b) = self.draw.draw(&mut self.random, &from.without(a)) else { return Some(a) };
-        // Weights already decided how often each is drawn; the load is compared for equal shares of it, by
-        // multiplying crosswise instead of dividing.
-        let (one, other) = (&from.endpoints[a], &from.endpoints[b]);
-        let load_of_one = u64::from(one.active.get()) * u64::from(other.endpoint.weight);
-        let load_of_other = u64::from(other.active.get()) * u64::from(one.endpoint.weight);
-        Some(if load_of_other < load_of_one { b } else { a })
+        let Some(b) = self.draw.draw_other(&mut self.random, from, a) else { return Some(a) };
+        // Weights already decided how often each is drawn; the load is compared for equal shares of it.
+        let load = |i: usize| self.draw.load(i, &from.endpoints[i]);
+        Some(if load(b) < load(a) { b } else { a })
     }
 
     fn update(&mut self, endpoints: &[LocalEndpoint]) {
