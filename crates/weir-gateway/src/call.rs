@@ -88,7 +88,7 @@ async fn call(
 ) -> Result<CallAnswer, &'static Cause> {
     let head = render(request).ok_or(&error::INTERNAL)?;
     let idempotent = Method::of(request.method.as_bytes()).is_idempotent();
-    let mut attempts = Attempts::new(upstream, None);
+    let mut attempts = Attempts::new(upstream);
     loop {
         let mut active = attempts.next(upstream)?;
         let mut connection = match connect(upstream, &mut active, attempts.wanted(!idempotent)).await {

@@ -275,7 +275,10 @@ impl Core {
             // An upstream that did not change keeps its balancer and its waiters; pools are kept by address anyway.
             match old.upstreams.iter().find(|u| Arc::ptr_eq(&u.spec, spec)) {
                 Some(same) => Rc::clone(same),
-                None => Rc::new(LocalUpstream::new(Arc::clone(spec), &self.resources)),
+                None => {
+                    let before = old.upstreams.iter().find(|u| u.spec.name == spec.name);
+                    Rc::new(LocalUpstream::new(Arc::clone(spec), &self.resources, before.map(|u| &**u)))
+                }
             }
         });
         let upstreams = upstreams.collect();

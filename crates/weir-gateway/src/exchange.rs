@@ -356,13 +356,17 @@ impl<'c> Exchange<'c> {
 
     fn context(&self, route: usize) -> Cx {
         let random = self.client.core.random.borrow_mut().next();
-        // What a trusted proxy says about the client's connection counts for filters too: behind one that ends TLS, a
-        // redirect to https would otherwise never end.
-        let said = self.head.headers.get_known(Known::XForwardedProto).filter(|_| self.client.trusted);
-        let tls = said.map_or(self.client.tls, |proto| proto.eq_ignore_ascii_case(b"https"));
-        let mut cx = Cx::new(Rc::clone(&self.local.routes[route].scope), self.client_address(), tls, random);
+        let scope = Rc::clone(&self.local.routes[route].scope);
+        let mut cx = Cx::new(scope, self.client_address(), self.is_tls(), random);
         cx.certificate.clone_from(&self.client.certificate);
         cx
+    }
+
+    /// Whether the client came by TLS. What a trusted proxy says about its connection counts: behind one that ends TLS, a
+    /// redirect to https would otherwise never end.
+    fn is_tls(&self) -> bool {
+        let said = self.head.headers.get_known(Known::XForwardedProto).filter(|_| self.client.trusted);
+        said.map_or(self.client.tls, |proto| proto.eq_ignore_ascii_case(b"https"))
     }
 
     /// The client's address: the peer's, unless a trusted proxy says better.

@@ -91,6 +91,12 @@ pub struct UpstreamShown {
     /// What `hash` goes by, and the percentage that bounds it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hash: Option<HashShown>,
+    /// The cookie that brings a client back to its endpoint.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sticky: Option<StickyShown>,
+    /// How many seconds an endpoint that comes into rotation takes to have its share.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slow_start_seconds: Option<f64>,
     /// Where this gateway stands: endpoints in the same zone are used first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub zone: Option<String>,
@@ -109,6 +115,16 @@ pub struct HashShown {
     /// The most that an endpoint may have under way beside the mean, in percent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bounded: Option<f64>,
+}
+
+/// The settings of `sticky`, but for the key.
+#[derive(Clone, Debug, Serialize)]
+pub struct StickyShown {
+    /// The name of the cookie.
+    pub cookie: String,
+    /// How many seconds a client keeps it; otherwise until its session ends.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ttl_seconds: Option<f64>,
 }
 
 /// Explains a request given as it would be written on the wire: method, target and header fields. A target that begins with
@@ -312,7 +328,8 @@ fn grpc_of(method: &str, path: &str, target: Option<&TargetShown>) -> GrpcShown 
 fn target_of(snapshot: &Snapshot, handling: &Handling) -> TargetShown {
     let shown = |index: usize, share: f64| {
         let upstream = &snapshot.upstreams[index];
-        let fixed = upstream.names.fixed.iter().map(|e| format!("{}{}", e.label, place_of(&e.place, e.weight)));
+        let fixed =
+            upstream.names.fixed.iter().map(|e| format!("{}{}", e.label, place_of(&e.place, e.weight)));
         let names = upstream.names.names.iter();
         let names = names.map(|n| format!("{}:{} (DNS){}", n.host, n.port, place_of(&n.place, n.weight)));
         UpstreamShown {
@@ -320,6 +337,11 @@ fn target_of(snapshot: &Snapshot, handling: &Handling) -> TargetShown {
             share,
             protocol: upstream.protocol.name(upstream.tls.is_some()),
             balancer: upstream.balancer.kind.name,
+            sticky: upstream.sticky.as_ref().map(|sticky| StickyShown {
+                cookie: sticky.cookie.to_string(),
+                ttl_seconds: sticky.ttl.map(|ttl| ttl.as_secs_f64()),
+            }),
+            slow_start_seconds: upstream.slow_start.map(|lasts| lasts.as_secs_f64()),
             zone: upstream.zone.as_deref().map(str::to_owned),
             hash: upstream.balancer.hash.as_ref().map(|hash| HashShown {
                 by: hash.by.to_string(),
@@ -354,10 +376,21 @@ fn place_of(place: &Place, weight: u32) -> String {
     if said.is_empty() { String::new() } else { format!(" ({})", said.join(", ")) }
 }
 
-impl fmt::Display for HashShown {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, " by {}", self.by)?;
-        self.bounded.map_or(Ok(()), |bounded| write!(f, ", bounded by {bounded}%"))
+impl UpstreamShown {
+    /// How an endpoint is chosen, in words.
+    fn balancing(&self) -> String {
+        let mut words = self.balancer.to_owned();
+        if let Some(hash) = &self.hash {
+            let _ = write!(words, " by {}", hash.by);
+            let _ = hash.bounded.map(|bounded| write!(words, ", bounded by {bounded}%"));
+        }
+        if let Some(sticky) = &self.sticky {
+            let _ = write!(words, ", sticky by cookie {}", sticky.cookie);
+            let _ = sticky.ttl_seconds.map(|ttl| write!(words, " for {ttl}s"));
+        }
+        let _ = self.slow_start_seconds.map(|seconds| write!(words, ", slow start over {seconds}s"));
+        let _ = self.zone.as_ref().map(|zone| write!(words, ", from zone {zone}"));
+        words
     }
 }
 
@@ -384,13 +417,11 @@ impl fmt::Display for Explanation {
                 let share = if u.share < 100.0 { format!(" ({}%)", u.share) } else { String::new() };
                 let protocol =
                     if u.protocol == "http1" { String::new() } else { format!(", {}", u.protocol) };
-                let hash = u.hash.as_ref().map(HashShown::to_string).unwrap_or_default();
-                let zone = u.zone.as_ref().map(|zone| format!(", from zone {zone}")).unwrap_or_default();
                 writeln!(
                     f,
-                    "upstream {}{share}, {}{hash}{zone}{protocol}: {}",
+                    "upstream {}{share}, {}{protocol}: {}",
                     u.name,
-                    u.balancer,
+                    u.balancing(),
                     u.endpoints.join(", ")
                 )?;
                 write!(f, "{}", u.policies)

@@ -47,6 +47,7 @@ const UPSTREAM: &[&str] = &[
     "discover",
     "gate",
     "probe",
+    "slow_start",
     "balance",
     "rotation",
     "retry",
@@ -60,6 +61,7 @@ const UPSTREAM: &[&str] = &[
     "shared",
     "connection",
     "cookie",
+    "sticky",
 ];
 
 /// Dependencies that only these crates may have.

@@ -17,7 +17,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 pub use addresses::{EndpointAddress, ListenAddress};
-pub use balance::{Balancer, Bound, Hash, HashBy};
+pub use balance::{Balancer, Bound, Hash, HashBy, Sticky};
 pub use health::{Health, Outlier, Probe, ProbeKind, StatusRange};
 pub use listener::{
     CertificateFiles, ClientAuth, ClientAuthMode, EscapedSlashes, Listener, ListenerTimeouts, ListenerTls,

@@ -57,9 +57,7 @@ impl Exchange<'_> {
     pub(super) async fn attempt(&mut self, routed: Routed) -> Result<Attempt, Stop> {
         self.record.upstream = Some(routed.upstream);
         let upstream = &Rc::clone(&self.local.upstreams[routed.upstream]);
-        let hash = upstream.spec.balancer.hash.as_ref();
-        let key = hash.and_then(|hash| hash.by.key(&self.head, self.client_address()));
-        let mut attempts = Attempts::new(upstream, key);
+        let mut attempts = Attempts::of(upstream, &self.head, || self.client_address());
         loop {
             let began = Instant::now();
             let mut active = attempts.next(upstream).map_err(Stop::refuse)?;

@@ -17,7 +17,7 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
-use weir_h1::{BodyKind, Connection as Wish, Known, Method, ResponseHead, Version};
+use weir_h1::{BodyKind, Connection as Wish, FieldName, Known, Method, ResponseHead, Version};
 use weir_telemetry::Closed;
 use weir_wire::relay::{Framing, Relay, RelayError, Tunnel};
 
@@ -27,6 +27,7 @@ const AFTERMATH: Duration = Duration::from_secs(5);
 impl Exchange<'_> {
     /// Relays the response, and meanwhile the rest of the request.
     pub(super) async fn transfer(&mut self, mut attempt: Attempt) -> Result<Next, Stop> {
+        self.stick(&mut attempt);
         let response = &mut attempt.response;
         response.headers.remove_known(Known::XWeirCause); // ours alone: an upstream's would be a lie
         let kind = response.body(self.head.method());
@@ -67,6 +68,17 @@ impl Exchange<'_> {
                 Err(stop)
             }
             None => Ok(self.next()),
+        }
+    }
+
+    /// Tells the client how to come back to this endpoint, where that is wanted and it does not know. Behind all filters, so
+    /// that none stores the answer with the cookie.
+    fn stick(&self, attempt: &mut Attempt) {
+        if attempt.upstream.spec.sticky.is_some()
+            && let Some(value) = attempt.upstream.set_cookie(&attempt.active, &self.head, self.is_tls())
+            && let Ok(name) = FieldName::new("set-cookie")
+        {
+            let _ = attempt.response.headers.append(&name, &value); // checked when the config was read
         }
     }
 
@@ -189,7 +201,8 @@ impl Exchange<'_> {
     }
 
     /// Switches to a tunnel. From here on the exchange holds its route but not the snapshot.
-    pub(super) async fn tunnel(&mut self, attempt: Attempt) -> Result<Next, Stop> {
+    pub(super) async fn tunnel(&mut self, mut attempt: Attempt) -> Result<Next, Stop> {
+        self.stick(&mut attempt);
         let Attempt { routed, upstream, active, sent, response, .. } = attempt;
         let Sent { mut connection, upload } = *sent;
         self.record.status = 101;

@@ -11,8 +11,10 @@ use super::excluded::Excluded;
 use super::local::LocalUpstream;
 use super::retry::{Counted, Failed, Granted, Request};
 use crate::error::{self, Cause};
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
+use weir_h1::RequestHead;
 
 /// The attempts of one request.
 pub(crate) struct Attempts {
@@ -55,11 +57,11 @@ const MAX_RACES: u32 = 1;
 const MAX_TIMED_OUT: u32 = 3;
 
 impl Attempts {
-    /// `key`: see [`HashSettings`](super::balance::HashSettings).
-    pub(crate) fn new(upstream: &LocalUpstream, key: Option<Key>) -> Self {
+    /// Of a request that nothing ties to an endpoint.
+    pub(crate) fn new(upstream: &LocalUpstream) -> Self {
         Self {
             endpoints: upstream.endpoints(),
-            key,
+            key: None,
             unreached: Excluded::default(),
             failed: Excluded::default(),
             last: &error::NO_ENDPOINT,
@@ -72,6 +74,19 @@ impl Attempts {
             granted: None,
             _counted: upstream.spec.retry.as_ref().map(|retry| retry.budget.enter()),
         }
+    }
+
+    /// Of a request that may have a key for `hash`, or the cookie of `sticky`. `client`: its address.
+    #[inline]
+    pub(crate) fn of(upstream: &LocalUpstream, head: &RequestHead, client: impl FnOnce() -> IpAddr) -> Self {
+        let mut attempts = Self::new(upstream);
+        if let Some(hash) = &upstream.spec.balancer.hash {
+            attempts.key = hash.by.key(head, client());
+        }
+        if upstream.spec.sticky.is_some() {
+            attempts.next = upstream.stuck_to(&attempts.endpoints, head);
+        }
+        attempts
     }
 
     /// Where the next attempt goes.

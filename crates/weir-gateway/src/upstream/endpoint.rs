@@ -3,6 +3,7 @@
 use super::health::Health;
 use super::latency::{Latency, Measurement};
 use super::pool::Pool;
+use super::sticky::Code;
 use crate::error::Cause;
 use arc_swap::ArcSwap;
 use std::cell::Cell;
@@ -61,6 +62,10 @@ pub(crate) struct LocalEndpoint {
     pub(crate) load: Option<Rc<Cell<u32>>>,
     /// How long it takes to answer, where the balancer asks for it.
     pub(crate) latency: Option<Rc<Latency>>,
+    /// When this core came to know it, on the clock of [`health`](super::health); 0: with the first ones.
+    pub(crate) joined: u64,
+    /// What names it in the cookie of `sticky`.
+    pub(crate) code: Option<Box<Code>>,
 }
 
 /// Counts an attempt as under way at its endpoint.
@@ -122,8 +127,9 @@ impl LocalEndpoint {
 
     /// Counts attempts that begin or end.
     fn count(&self, change: i32) {
-        for count in [Some(&self.active), self.load.as_deref()].into_iter().flatten() {
-            count.set(count.get().wrapping_add_signed(change));
+        self.active.set(self.active.get().wrapping_add_signed(change));
+        if let Some(load) = &self.load {
+            load.set(load.get().wrapping_add_signed(change));
         }
     }
 }

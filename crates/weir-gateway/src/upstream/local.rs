@@ -2,19 +2,24 @@
 
 use super::balance::{Candidates, Key, NONE, Random, Tiers, weighted};
 use super::connection::Connection;
+use super::cookie;
 use super::endpoint::{Active, Endpoint, LocalEndpoint};
 use super::excluded::Excluded;
 use super::gate::Gate;
+use super::health::clock;
 use super::pool::PoolKey;
 use super::resources::Resources;
 use super::rotation::Rotation;
+use super::slow_start::SlowStart;
 use super::spec::Upstream;
+use super::sticky::Code;
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use weir_h1::RequestHead;
 use weir_telemetry::UpstreamCells;
 use weir_wire::listen::Address;
 
@@ -26,6 +31,9 @@ pub(crate) struct LocalUpstream {
     seen: Cell<u64>,
     endpoints: RefCell<Rc<[LocalEndpoint]>>,
     balance: RefCell<Tiers>,
+    slow_start: Option<Box<SlowStart>>,
+    /// The endpoints by what names them in the cookie of `sticky`.
+    codes: RefCell<HashMap<Code, usize>>,
     rotation: Rotation,
     /// Whose turn it is where other cores wait too.
     turn: Cell<bool>,
@@ -56,16 +64,21 @@ pub(super) struct Given {
 pub(super) struct Waiting<'a>(&'a LocalUpstream, &'a Gate);
 
 impl LocalUpstream {
-    pub(crate) fn new(spec: Arc<Upstream>, resources: &Rc<Resources>) -> Self {
+    /// `before`: the upstream of this name in the snapshot before.
+    pub(crate) fn new(spec: Arc<Upstream>, resources: &Rc<Resources>, before: Option<&Self>) -> Self {
         let cells = resources.cells.upstream(&spec.cells);
         let balance = Tiers::new(resources.seed());
+        let slow_start = spec.slow_start.map(|lasts| Box::new(SlowStart::new(lasts, resources.seed())));
         Self {
             spec,
             cells,
             resources: Rc::clone(resources),
             seen: Cell::new(0),
-            endpoints: RefCell::new(Rc::new([])),
+            // What is known of its endpoints goes on.
+            endpoints: RefCell::new(before.map_or_else(|| Rc::new([]) as _, |before| before.endpoints())),
             balance: RefCell::new(balance),
+            slow_start,
+            codes: RefCell::default(),
             rotation: Rotation::default(),
             waiters: RefCell::default(),
             turn: Cell::new(false),
@@ -80,11 +93,17 @@ impl LocalUpstream {
             let before = Rc::clone(&self.endpoints.borrow());
             let known: HashMap<&Address, &LocalEndpoint> =
                 before.iter().map(|e| (&e.endpoint.address, e)).collect();
-            let latency = |endpoint: &Endpoint| match known.get(&endpoint.address) {
-                Some(known) => known.latency.clone(),
-                None => self.spec.balancer.kind.measures.then(Rc::default),
+            let latency = |known: Option<&&LocalEndpoint>| {
+                let measures = self.spec.balancer.kind.measures;
+                measures.then(|| known.and_then(|known| known.latency.clone()).unwrap_or_default())
             };
-            let mut load = Load::default();
+            let now = if before.is_empty() { 0 } else { clock(Instant::now()) };
+            let joined = |known: Option<&&LocalEndpoint>| known.map_or(now, |known| known.joined);
+            let code = |endpoint: &Endpoint| {
+                let sticky = self.spec.sticky.as_ref();
+                sticky.map(|sticky| Box::new(sticky.code(&self.spec.name, &endpoint.label)))
+            };
+            let mut last = None;
             let fresh = list.iter().map(|endpoint| LocalEndpoint {
                 pool: self.resources.pool(PoolKey {
                     address: endpoint.address.clone(),
@@ -100,12 +119,17 @@ impl LocalUpstream {
                 cells: self.resources.cells.endpoint(&endpoint.cells),
                 endpoint: Arc::clone(endpoint),
                 active: Cell::new(0),
-                load: self.spec.balancer.bound().map(|_| load.of(endpoint)),
-                latency: latency(endpoint),
+                load: self.spec.balancer.bound().map(|_| Load::of(&mut last, endpoint)),
+                latency: latency(known.get(&endpoint.address)),
+                joined: joined(known.get(&endpoint.address)),
+                code: code(endpoint),
             });
             let fresh: Rc<[LocalEndpoint]> = fresh.collect();
             let make = || self.spec.balancer.make(self.resources.seed());
             self.balance.borrow_mut().update(&fresh, make);
+            self.slow_start.iter().for_each(|slow| slow.update());
+            let codes = fresh.iter().enumerate().filter_map(|(i, e)| Some((**e.code.as_ref()?, i)));
+            *self.codes.borrow_mut() = codes.collect();
             *self.endpoints.borrow_mut() = fresh;
             self.seen.set(generation);
         }
@@ -146,9 +170,34 @@ impl LocalUpstream {
             [only] => (tried.is_empty() && !only.is_by_hand()).then_some(0),
             _ => {
                 let out = self.rotation.out(endpoints, self.spec.timeouts.connect);
-                self.choose(endpoints, &Candidates::new(endpoints, out.as_deref(), tried, key))
+                let pick = |tried: &Excluded| {
+                    self.choose(endpoints, &Candidates::new(endpoints, out.as_deref(), tried, key))
+                };
+                let chosen = pick(tried)?;
+                Some(match &self.slow_start {
+                    None => chosen,
+                    Some(slow) => slow.consider(chosen, endpoints, tried, key, pick),
+                })
             }
         }
+    }
+
+    /// The endpoint that the cookie of `sticky` names, if it is in rotation.
+    pub(super) fn stuck_to(&self, endpoints: &Rc<[LocalEndpoint]>, head: &RequestHead) -> Option<usize> {
+        let sticky = self.spec.sticky.as_ref()?;
+        let code = cookie::value(&head.headers, &sticky.cookie)?;
+        let index = *self.codes.borrow().get(code)?;
+        let is_listed = Rc::ptr_eq(endpoints, &self.endpoints.borrow());
+        let out = self.rotation.out(endpoints, self.spec.timeouts.connect);
+        (is_listed && out.is_none_or(|out| !out.contains(index))).then_some(index)
+    }
+
+    /// The value of Set-Cookie that brings a client back to this endpoint, unless it has the cookie already.
+    pub(crate) fn set_cookie(&self, active: &Active, head: &RequestHead, is_tls: bool) -> Option<Vec<u8>> {
+        let sticky = self.spec.sticky.as_ref()?;
+        let code = active.get().code.as_deref()?;
+        let known = cookie::value(&head.headers, &sticky.cookie);
+        (known != Some(code)).then(|| sticky.set_cookie(code, is_tls))
     }
 
     fn choose(&self, endpoints: &Rc<[LocalEndpoint]>, from: &Candidates<'_>) -> Option<usize> {
@@ -254,17 +303,18 @@ impl LocalUpstream {
 }
 
 /// Counts the load of the endpoints of a tier together.
-#[derive(Default)]
-struct Load(Option<((u8, bool), Rc<Cell<u32>>)>);
+struct Load {
+    rank: (u8, bool),
+    count: Rc<Cell<u32>>,
+}
 
 impl Load {
     /// That of the tier of an endpoint; they are asked for tier by tier.
-    fn of(&mut self, endpoint: &Endpoint) -> Rc<Cell<u32>> {
+    fn of(last: &mut Option<Self>, endpoint: &Endpoint) -> Rc<Cell<u32>> {
         let rank = endpoint.place.rank();
-        match &self.0 {
-            Some((same, load)) if *same == rank => Rc::clone(load),
-            _ => Rc::clone(&self.0.insert((rank, Rc::default())).1),
-        }
+        let kept = last.take().filter(|load| load.rank == rank);
+        let load = last.insert(kept.unwrap_or_else(|| Self { rank, count: Rc::default() }));
+        Rc::clone(&load.count)
     }
 }
 

@@ -15,6 +15,7 @@
 //!     retry    whether a failed attempt is made again, and the budget for that
 //!     gate     limits that are exact for the process      probe      what probes ask, and when
 //!     balance/ which endpoint is chosen      discover/  which endpoints there are
+//!     slow_start  the share of those that have just come      sticky  the cookie that names an endpoint
 //!      cookie  a cookie of a request
 //!     resources  what a core lends: pools by key, cells, random numbers
 //!      endpoint   an address, shared by all cores; its pool and counts on one core
@@ -49,7 +50,9 @@ mod resources;
 mod retry;
 mod rotation;
 mod shared;
+mod slow_start;
 mod spec;
+mod sticky;
 mod watch;
 
 pub(crate) use attempts::{Attempts, Race};
@@ -68,4 +71,5 @@ pub(crate) use probes::probe;
 pub(crate) use resources::Resources;
 pub(crate) use retry::{Budget, Conditions, Failed, Request, Retry};
 pub(crate) use spec::{HostPolicy, Protocol, Timeouts, Upstream};
+pub(crate) use sticky::Sticky;
 pub(crate) use watch::{Watched, watch};

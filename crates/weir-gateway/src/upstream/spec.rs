@@ -8,6 +8,7 @@ use super::outlier::Outlier;
 use super::pool::Way;
 use super::probe::Probe;
 use super::retry::Retry;
+use super::sticky::Sticky;
 use std::sync::Arc;
 use std::time::Duration;
 use weir_h1::FieldName;
@@ -27,6 +28,9 @@ pub(crate) struct Upstream {
     pub(crate) protocol: Protocol,
     pub(crate) host: HostPolicy,
     pub(crate) balancer: Balancer,
+    /// How long an endpoint that comes into rotation takes to have its share.
+    pub(crate) slow_start: Option<Duration>,
+    pub(crate) sticky: Option<Sticky>,
     /// Where this gateway stands.
     pub(crate) zone: Option<Arc<str>>,
     pub(crate) timeouts: Timeouts,

@@ -1,6 +1,6 @@
 //! Which endpoint and which upstream a request goes to.
 
-use weir_testkit::{Upstream, Weir};
+use weir_testkit::{Response, Upstream, Weir};
 
 use crate::support::{GET, OK_BODY, WEB, config};
 
@@ -185,7 +185,7 @@ fn the_next_priority_takes_what_the_first_cannot_carry() {
         format!(
             "workers: 1\n{}",
             config(&format!(
-                "endpoints: [{{ address: {}, priority: 1 }}, {}, {first}], balancer: round_robin",
+                "endpoints: [{{ address: {}, priority: 1 }}, {}, {first}], balancer: round_robin, keepalive: 0s",
                 b.address(),
                 a.address()
             ))
@@ -198,7 +198,7 @@ fn the_next_priority_takes_what_the_first_cannot_carry() {
     weir.reload_with(&endpoints(weir_testkit::unused_address())).unwrap();
     answers(&weir, 4);
     let shares = answers(&weir, 200);
-    assert!((115..165).contains(&count(&shares, "a")), "{} of 200", count(&shares, "a"));
+    assert!((105..175).contains(&count(&shares, "a")), "{} of 200", count(&shares, "a"));
     drop((a, other));
     let left = answers(&weir, 20);
     assert_eq!(count(&left, "b"), 20, "{left:?}");
@@ -211,7 +211,7 @@ fn the_own_zone_comes_first() {
         format!(
             "zone: {zone}\n{}",
             config(&format!(
-                "endpoints: [{{ address: {}, zone: east }}, {{ address: {}, zone: west }}]",
+                "endpoints: [{{ address: {}, zone: east }}, {{ address: {}, zone: west }}], keepalive: 0s",
                 far.address(),
                 near.address()
             ))
@@ -225,6 +225,99 @@ fn the_own_zone_comes_first() {
     drop(near);
     let left = answers(&weir, 20);
     assert_eq!(count(&left, "far"), 20, "{left:?}");
+}
+
+/// The cookie that an answer sets, as a client sends it, and its attributes.
+fn cookie_of(answer: &Response) -> Option<(String, String)> {
+    let line = answer.header("set-cookie")?;
+    let (pair, attributes) = line.split_once("; ").unwrap();
+    Some((format!("Cookie: {pair}\r\n"), attributes.to_owned()))
+}
+
+#[test]
+fn sticky_brings_a_client_back_until_its_endpoint_is_gone() {
+    let mut all: Vec<(&str, Upstream)> = ["a", "b", "c"].map(|name| (name, Upstream::named(name))).into();
+    let with = |ttl: &str| {
+        let endpoints: Vec<String> = all.iter().map(|(_, u)| u.address().to_string()).collect();
+        let sticky = format!("keepalive: 0s, sticky: {{ cookie: stick, ttl: {ttl}, key: 0123456789abcdef }}");
+        format!("workers: 2\n{}", config(&format!("endpoints: [{}], {sticky}", endpoints.join(", "))))
+    };
+    let (first, second) = (with("1h"), with("2h"));
+    let weir = Weir::start(&first);
+    let ask = |weir: &Weir, line: &str| {
+        weir.client().ask(format!("GET / HTTP/1.1\r\nHost: weir.test\r\n{line}\r\n"))
+    };
+    let answer = ask(&weir, "");
+    let (cookie, attributes) = cookie_of(&answer).unwrap();
+    assert_eq!(attributes, "Path=/; HttpOnly; SameSite=Lax; Max-Age=3600");
+    let name = answer.text();
+    let owner = all.iter().position(|(known, _)| *known == name).unwrap();
+    let address = all[owner].1.address();
+    assert!(!cookie.contains(&address.port().to_string()), "{cookie}");
+    let returns = |weir: &Weir| {
+        for _ in 0..20 {
+            let answer = ask(weir, &cookie);
+            assert_eq!(cookie_of(&answer), None, "the client knows it");
+            assert_eq!(answer.text(), name);
+        }
+    };
+    returns(&weir);
+    weir.reload_with(&second).unwrap();
+    returns(&weir);
+    returns(&Weir::start(&first)); // another gateway with the same key
+    // What is not of ours means nothing, and is replaced.
+    assert!(cookie_of(&ask(&weir, &cookie.replace(|c: char| c.is_ascii_digit(), "0"))).is_some());
+    drop(all.remove(owner));
+    let moved = ask(&weir, &cookie);
+    let (next, _) = cookie_of(&moved).unwrap();
+    assert!(moved.status == 200 && moved.text() != name && next != cookie);
+    assert_eq!(ask(&weir, &next).text(), moved.text());
+}
+
+#[test]
+fn sticky_cookies_are_secure_where_the_client_came_by_tls() {
+    let a = Upstream::named("a");
+    let weir = Weir::start(&format!(
+        "trusted_proxies: [127.0.0.1]\n{}",
+        config(&format!("endpoints: [{}], sticky: {{ key: 0123456789abcdef }}", a.address()))
+    ));
+    let said = |line: &str| {
+        let request = format!("GET / HTTP/1.1\r\nHost: weir.test\r\n{line}\r\n");
+        cookie_of(&weir.client().ask(request)).unwrap().1
+    };
+    assert_eq!(said("X-Forwarded-Proto: https\r\n"), "Path=/; HttpOnly; SameSite=Lax; Secure");
+    assert_eq!(said("X-Forwarded-Proto: http\r\n"), "Path=/; HttpOnly; SameSite=Lax");
+}
+
+#[test]
+fn one_that_joins_gets_its_share_little_by_little() {
+    let (a, b, new) = (Upstream::named("a"), Upstream::named("b"), Upstream::named("new"));
+    let with = |endpoints: &[&Upstream]| {
+        let endpoints: Vec<String> = endpoints.iter().map(|u| u.address().to_string()).collect();
+        config(&format!("endpoints: [{}], balancer: round_robin, slow_start: 1h", endpoints.join(", ")))
+    };
+    let weir = Weir::start(&format!("workers: 1\n{}", with(&[&a, &b])));
+    let before = answers(&weir, 40);
+    assert_eq!(count(&before, "a"), 20, "from the start each has its share: {before:?}");
+    weir.reload_with(&format!("workers: 1\n{}", with(&[&a, &b, &new]))).unwrap();
+    let after = answers(&weir, 300);
+    let got = count(&after, "new");
+    assert!((1..30).contains(&got), "{got} of 300 instead of 10");
+}
+
+#[test]
+fn explain_tells_how_an_endpoint_is_chosen() {
+    let text = "zone: a\nupstreams:\n  up:\n    endpoints: [{ address: 127.0.0.1:1, weight: 3, zone: a }, { address: 127.0.0.1:2, priority: 1 }]\n    \
+                balancer: { hash: { by: \"header:x-user\", bounded: 125% } }\n    sticky: { key: secret-of-the-cookie, ttl: 1h }\n    slow_start: 30s\n";
+    let dir = tempfile::TempDir::new().unwrap();
+    std::fs::write(dir.path().join("weir.yaml"), format!("{WEB}\n{text}{}\n", crate::support::ALL_TO_UP))
+        .unwrap();
+    let explained = weir_testkit::run_weir(dir.path(), &["explain", "GET", "/"]);
+    explained.expect_code(0).expect_text(
+        "hash by header:x-user, bounded by 125%, sticky by cookie weir for 3600s, slow start over 30s, from zone a: \
+         127.0.0.1:1 (weight 3, zone a), 127.0.0.1:2 (priority 1)",
+    );
+    assert!(!format!("{explained:?}").contains("secret-of-the-cookie"));
 }
 
 #[test]

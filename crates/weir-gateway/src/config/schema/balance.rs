@@ -7,8 +7,10 @@ use serde::Deserialize;
 use serde::de::{self as serde_de, Deserializer};
 use weir_h1::FieldName;
 
+use super::process::Secret;
 use super::values::text_schema;
 use crate::config::de;
+use crate::config::units::Duration;
 
 /// How an endpoint is chosen.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -54,6 +56,21 @@ pub enum HashBy {
     Path,
     /// The parameter of the query of this name.
     Query(String),
+}
+
+/// A cookie that brings a client back to the endpoint that answered it first, for as long as that is in rotation.
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Sticky {
+    /// The name of the cookie. Default `weir`. Upstreams of one site need different ones.
+    #[serde(default = "Sticky::default_cookie")]
+    pub cookie: String,
+    /// How long a client keeps the cookie. Default: until its session ends.
+    #[serde(default)]
+    pub ttl: Option<Duration>,
+    /// The key by which the cookie is made and read, the same for all gateways in front of the service. Write `"${STICKY}"` or
+    /// `"${file:PATH}"`. Nobody without it can choose an endpoint.
+    pub key: Secret,
 }
 
 /// A percentage from 100 on.
@@ -108,6 +125,14 @@ impl JsonSchema for Balancer {
                 long,
             ],
         })
+    }
+}
+
+// === impl Sticky ===
+
+impl Sticky {
+    fn default_cookie() -> String {
+        "weir".to_owned()
     }
 }
 

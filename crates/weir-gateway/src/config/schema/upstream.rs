@@ -7,7 +7,7 @@ use serde::de::Deserializer;
 use serde::{Deserialize, Serialize};
 
 use super::addresses::EndpointAddress;
-use super::balance::Balancer;
+use super::balance::{Balancer, Sticky};
 use super::health::Health;
 use super::process::Workers;
 use super::sending::{DeadlineHeader, ProxyVersion, SourceAddress};
@@ -37,6 +37,13 @@ pub struct Upstream {
     /// sends the same key to the same endpoint.
     #[serde(default)]
     pub balancer: Balancer,
+    /// Brings a client back to the endpoint that answered it first, by a cookie. Default none.
+    #[serde(default)]
+    pub sticky: Option<Sticky>,
+    /// How long an endpoint that comes into rotation, back or for the first time, takes to have its share: it begins with a tenth.
+    /// Default none: it has its share at once.
+    #[serde(default)]
+    pub slow_start: Option<Duration>,
     /// How long the upstream may take.
     #[serde(default)]
     pub timeouts: UpstreamTimeouts,

@@ -8,7 +8,7 @@ use crate::upstream::balance::{self, Balancer, By, HashSettings};
 use crate::upstream::discover::dns::{Name, Names};
 use crate::upstream::{
     Budget, Conditions, Endpoint, Gate, HostPolicy, Outlier, Place, Probe, ProbeKind, Protocol, Published,
-    Retry, Timeouts, Upstream, Way,
+    Retry, Sticky, Timeouts, Upstream, Way,
 };
 use sha2::{Digest, Sha256};
 use std::sync::{Arc, Mutex};
@@ -77,6 +77,11 @@ impl Compiler<'_> {
                 schema::HostPolicy::Preserve => HostPolicy::Preserve,
             },
             balancer: balancer(&written.balancer),
+            slow_start: written.slow_start.map(|t| t.get()),
+            sticky: written.sticky.as_ref().map(|sticky| {
+                let ttl = sticky.ttl.map(|ttl| ttl.get());
+                Sticky::new(&sticky.cookie, ttl, sticky.key.reveal().as_bytes())
+            }),
             zone: self.config.zone.as_deref().map(Into::into),
             timeouts: Timeouts {
                 // An attempt that takes too long to connect is as late as any other.

@@ -12,7 +12,7 @@ use weir_telemetry::{Setup, Telemetry};
 use weir_wire::listen::Address;
 
 /// An endpoint for each weight, at 127.0.0.1 and ports from 1.
-pub(super) fn endpoints(weights: &[u32]) -> Vec<LocalEndpoint> {
+pub(in crate::upstream) fn endpoints(weights: &[u32]) -> Vec<LocalEndpoint> {
     let telemetry = Telemetry::new(Setup::default());
     let load = Rc::new(Cell::new(0));
     let make = |(i, &weight): (usize, &u32)| {
@@ -34,6 +34,8 @@ pub(super) fn endpoints(weights: &[u32]) -> Vec<LocalEndpoint> {
             active: Cell::new(0),
             load: Some(Rc::clone(&load)),
             latency: Some(Rc::default()),
+            joined: 0,
+            code: None,
         }
     };
     weights.iter().enumerate().map(make).collect()

@@ -50,11 +50,7 @@ impl Tiers {
     }
 
     /// The endpoints are others now; they stand in the order of their tiers. `make`: a balancer for a tier that is new.
-    pub(crate) fn update(
-        &mut self,
-        endpoints: &[LocalEndpoint],
-        mut make: impl FnMut() -> Box<dyn Balance>,
-    ) {
+    pub(crate) fn update(&mut self, endpoints: &[LocalEndpoint], mut make: impl FnMut() -> Box<dyn Balance>) {
         let mut before = std::mem::take(&mut self.tiers);
         let mut first = 0;
         for members in endpoints.chunk_by(|a, b| a.endpoint.place.rank() == b.endpoint.place.rank()) {
@@ -172,7 +168,8 @@ mod tests {
         let mut spilled = 0;
         for _ in 0..1000 {
             let (key, none) = (Key::new(random.next()), Excluded::default());
-            let mut pick = |tried: &Excluded| tiers.pick(&Candidates::new(&endpoints, Some(&out), tried, key));
+            let mut pick =
+                |tried: &Excluded| tiers.pick(&Candidates::new(&endpoints, Some(&out), tried, key));
             let first = pick(&none).unwrap();
             assert!(first != 0 && (0..5).all(|_| pick(&none) == Some(first)));
             let tried = Excluded::from_iter([first]);

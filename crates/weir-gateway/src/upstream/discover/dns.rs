@@ -196,9 +196,8 @@ impl Names {
                     continue;
                 }
                 // One that stays is the same object, so that its counters go on.
-                let same = known.iter().find(|e| {
-                    is_same(e) && e.weight == name.weight && e.place == name.place
-                });
+                let same =
+                    known.iter().find(|e| is_same(e) && e.weight == name.weight && e.place == name.place);
                 list.push(same.cloned().unwrap_or_else(|| {
                     let label: Arc<str> = address.to_string().into();
                     let cells = telemetry.endpoint(&self.upstream, &label);

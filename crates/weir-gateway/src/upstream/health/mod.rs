@@ -67,6 +67,8 @@ pub(crate) struct Health {
     upstream: Arc<str>,
     label: Arc<str>,
     cells: EndpointId,
+    /// When it came back into rotation, on [`clock`]; 0: it never was out.
+    back_since: AtomicU64,
 }
 
 const UNKNOWN: u8 = 0;
@@ -105,9 +107,21 @@ struct Begin {
 impl Health {
     pub(crate) fn new(upstream: Arc<str>, label: Arc<str>, cells: EndpointId) -> Arc<Self> {
         clock(Instant::now()); // so that it started before whatever is measured by it
-        let (reasons, verdict, trial, no_dial_before, tally, state) = Default::default();
+        let (reasons, verdict, trial, no_dial_before, tally, state, back_since) = Default::default();
         let ends = AtomicU64::new(NEVER);
-        Arc::new(Self { reasons, verdict, trial, ends, no_dial_before, tally, state, upstream, label, cells })
+        Arc::new(Self {
+            reasons,
+            verdict,
+            trial,
+            ends,
+            no_dial_before,
+            tally,
+            state,
+            upstream,
+            label,
+            cells,
+            back_since,
+        })
     }
 
     // === what it is ===
@@ -127,6 +141,11 @@ impl Health {
     #[inline]
     pub(super) fn is_out(&self) -> bool {
         self.reasons.load(Ordering::Acquire) != 0
+    }
+
+    /// When it came back into rotation, on [`clock`]; 0: it never was out.
+    pub(super) fn back_since(&self) -> u64 {
+        self.back_since.load(Ordering::Relaxed)
     }
 
     /// Whether it cannot be connected to.
@@ -355,6 +374,7 @@ impl Health {
             ];
             if still.is_empty() {
                 log::info("endpoint back in rotation", &fields[..4]);
+                self.back_since.store(clock(now), Ordering::Relaxed);
                 self.cells.set_healthy(true);
             } else {
                 log::info("endpoint stays out of rotation", &fields);
