@@ -170,8 +170,10 @@ impl LocalUpstream {
             [only] => (tried.is_empty() && !only.is_by_hand()).then_some(0),
             _ => {
                 let out = self.rotation.out(endpoints, self.spec.timeouts.connect);
+                let again = !tried.is_empty();
                 let pick = |tried: &Excluded| {
-                    self.choose(endpoints, &Candidates::new(endpoints, out.as_deref(), tried, key))
+                    let from = Candidates::new(endpoints, out.as_deref(), tried, key);
+                    self.choose(endpoints, &Candidates { again, ..from })
                 };
                 let chosen = pick(tried)?;
                 Some(match &self.slow_start {

@@ -41,6 +41,8 @@ pub(crate) struct Candidates<'a> {
     out: Option<&'a Excluded>,
     /// Not wanted again by this request.
     tried: &'a Excluded,
+    /// Whether the request was somewhere already: then its turn is taken.
+    pub(super) again: bool,
     /// What `hash` goes by, where the request has it.
     key: Option<Key>,
 }
@@ -93,13 +95,13 @@ impl Balancer {
 }
 
 impl<'a> Candidates<'a> {
-    pub(super) const fn new(
+    pub(super) fn new(
         endpoints: &'a [LocalEndpoint],
         out: Option<&'a Excluded>,
         tried: &'a Excluded,
         key: Option<Key>,
     ) -> Self {
-        Self { endpoints, first: 0, out, tried, key }
+        Self { endpoints, first: 0, out, tried, again: !tried.is_empty(), key }
     }
 
     /// Whether an endpoint may be picked.

@@ -36,7 +36,10 @@ struct Ring {
 
 impl Balance for RoundRobin {
     fn pick(&mut self, from: &Candidates<'_>) -> Option<usize> {
-        for _ in 0..MAX_SKIPPED {
+        // A request that comes again takes nobody's turn: otherwise one of two endpoints would have all first attempts, and
+        // the other what failed there.
+        let skipped = if from.again { 0 } else { MAX_SKIPPED };
+        for _ in 0..skipped {
             let i = self.turn()?;
             if from.is_open(i) {
                 return Some(i);
@@ -90,7 +93,9 @@ impl RoundRobin {
         };
         let found = self.rings.iter_mut().filter_map(|ring| open(ring).map(|place| (ring, place)));
         let (ring, place) = found.max_by_key(|(ring, _)| ring.current)?;
-        ring.next = (place + 1) % ring.members.len();
+        if !from.again {
+            ring.next = (place + 1) % ring.members.len();
+        }
         Some(ring.members[place] as usize)
     }
 }
@@ -99,6 +104,7 @@ impl RoundRobin {
 mod tests {
     use super::*;
     use crate::upstream::balance::testing::{counts, endpoints, pick};
+    use crate::upstream::excluded::Excluded;
 
     fn balance(endpoints: &[LocalEndpoint]) -> RoundRobin {
         let mut balance = RoundRobin { begin: 0, rings: Vec::new(), total: 0 };
@@ -129,12 +135,24 @@ mod tests {
     fn those_that_are_left_share_the_turns() {
         let endpoints = endpoints(&[100, 1, 1]);
         let mut balance = balance(&endpoints);
-        let mut left = || pick(&mut balance, &endpoints, &[0]).unwrap();
+        let (out, tried) = (Excluded::from_iter([0]), Excluded::default());
+        let mut left = || balance.pick(&Candidates::new(&endpoints, Some(&out), &tried, None)).unwrap();
         let counts = (0..100).map(|_| left()).fold([0; 3], |mut counts, i| {
             counts[i] += 1;
             counts
         });
         assert_eq!(counts, [0, 50, 50]);
+    }
+
+    #[test]
+    fn a_second_attempt_takes_no_turn() {
+        let endpoints = endpoints(&[1, 1]);
+        let mut balance = balance(&endpoints);
+        let mut request = || {
+            let first = pick(&mut balance, &endpoints, &[]).unwrap();
+            (first, pick(&mut balance, &endpoints, &[first]).unwrap())
+        };
+        assert_eq!([request(), request(), request()], [(0, 1), (1, 0), (0, 1)]);
     }
 
     #[test]
