@@ -17,6 +17,7 @@ mod ip;
 mod jwt;
 mod key_auth;
 mod mtls_auth;
+mod oidc;
 mod rate_limit;
 mod redirect;
 mod request_id;
@@ -61,6 +62,7 @@ pub static KINDS: &[&FilterKind] = &[
     &jwt::KIND,
     &key_auth::KIND,
     &mtls_auth::KIND,
+    &oidc::KIND,
     &rate_limit::KIND,
     &redirect::KIND,
     &request_id::KIND,

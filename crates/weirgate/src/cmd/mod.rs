@@ -115,8 +115,9 @@ pub(crate) struct AdminPlace {
 impl ConfigArgs {
     pub(crate) fn source(&self) -> Source {
         let readers = weir_gateway::filters::KINDS.iter().map(|k| k.name);
-        Source::find(self.config.as_deref())
-            .with_credentials(readers.filter(|name| name.ends_with("_auth") || *name == "jwt"))
+        Source::find(self.config.as_deref()).with_credentials(
+            readers.filter(|name| name.ends_with("_auth") || ["jwt", "oidc"].contains(name)),
+        )
     }
 }
 

@@ -327,6 +327,11 @@ impl JsonSchema for Consumer {
                     "items": { "type": "string" },
                     "description": "Keys of this consumer: `${VAR}`, `sha256:` and 64 hex digits, or literal (`check` warns).",
                 },
+                "oidc": {
+                    "type": "array",
+                    "items": { "type": "string" },
+                    "description": "Values of the claim that names this consumer in the filter oidc.",
+                },
                 "signature_auth": {
                     "type": "array",
                     "items": {

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use std::borrow::Cow;
 
 /// The claims of a token.
-pub(super) type Claims = Map<String, Value>;
+pub(in crate::filters) type Claims = Map<String, Value>;
 
 /// What a claim must be.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,7 +30,7 @@ pub(super) enum Untimely {
 }
 
 /// A claim by name. A name that no claim has is a path, its steps between dots: `realm_access.roles`.
-pub(super) fn claim<'c>(claims: &'c Claims, name: &str) -> Option<&'c Value> {
+pub(in crate::filters) fn claim<'c>(claims: &'c Claims, name: &str) -> Option<&'c Value> {
     if let Some(value) = claims.get(name) {
         return Some(value);
     }
@@ -92,7 +92,7 @@ pub(super) fn is_meant_for(claims: &Claims, audiences: &[String]) -> bool {
 
 /// A claim as a field's value: a text as it is, a number or boolean as JSON writes it, a list with commas between. `None`
 /// where it is something else, or an item of a list has a comma and would be read as two.
-pub(super) fn as_text(value: &Value) -> Option<Cow<'_, str>> {
+pub(in crate::filters) fn as_text(value: &Value) -> Option<Cow<'_, str>> {
     match value {
         Value::String(text) => Some(text.into()),
         Value::Number(number) => Some(number.to_string().into()),

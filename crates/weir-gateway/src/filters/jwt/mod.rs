@@ -2,7 +2,7 @@
 //! verified; how tokens and keys are read and verified is in `shared/jose`.
 
 mod cache;
-mod claims;
+pub(super) mod claims;
 
 use super::key_auth::CONSUMER_ADDRESS;
 use super::prelude::*;

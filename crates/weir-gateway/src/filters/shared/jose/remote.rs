@@ -66,6 +66,11 @@ impl Remote {
         }
     }
 
+    /// Where the key set is.
+    pub(in crate::filters) const fn url(&self) -> &Url {
+        &self.keeping.url
+    }
+
     /// The keys; `None` where none were fetched yet, or none for too long.
     pub(in crate::filters) fn current(&self) -> Option<Arc<KeySet>> {
         self.current.load_full()
@@ -116,7 +121,7 @@ impl Remote {
     }
 
     /// Fetches whenever it is time, for good.
-    async fn work(&self, fetcher: Fetcher) {
+    pub(in crate::filters) async fn work(&self, fetcher: Fetcher) {
         let (mut last, mut good, mut failures) = (Bytes::new(), Instant::now(), 0u32);
         loop {
             let now = u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX);

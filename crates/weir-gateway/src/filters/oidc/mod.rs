@@ -1,0 +1,663 @@
+//! `oidc`: logs browsers in at an identity provider. `provider` talks to it, `seal` makes the cookies that hold sessions and
+//! logins under way, `session` says what a session is and keeps it fresh.
+
+mod provider;
+mod seal;
+mod session;
+
+use super::jwt::claims::{as_text, claim};
+use super::key_auth::CONSUMER_ADDRESS;
+use super::prelude::*;
+use super::shared::{allow_name, cookies, query};
+use provider::{Asking, Failed, Provider, encode_form};
+use seal::{PARTS, Seal, end_parts, parts, random, set, set_parts};
+use session::{Login, Refreshes, Session, judge};
+use sha2::{Digest as _, Sha256};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::SystemTime;
+use weir_h1::{FieldName, Method};
+use weir_wire::base64;
+
+pub(super) static KIND: FilterKind = FilterKind::made_from::<OidcSettings>("oidc").with_causes(&[
+    &CONSUMER_ADDRESS,
+    &LOGIN_CONSUMER,
+    &LOGIN_FAILED,
+    &LOGIN_LOST,
+    &LOGIN_NEEDED,
+    &LOGIN_UNAVAILABLE,
+]);
+
+macro_rules! causes {
+    ($($name:ident $code:literal $status:literal $meaning:literal $change:literal)*) => {$(
+        static $name: Cause = Cause { code: $code, status: $status, meaning: $meaning, change: $change };
+    )*};
+}
+
+causes! {
+    LOGIN_CONSUMER "login_consumer" 403
+        "Who is logged in is no consumer here." "consumers.*.oidc, and `consumer` of the filter oidc"
+    LOGIN_FAILED "login_failed" 403
+        "The identity provider did not log the user in." "the provider's log says why"
+    LOGIN_LOST "login_lost" 400
+        "The login was begun elsewhere, too long ago, or is over." "begin again; cookies must be allowed"
+    LOGIN_NEEDED "login_needed" 401
+        "Nobody is logged in." "open the page in a browser"
+    LOGIN_UNAVAILABLE "login_unavailable" 503
+        "The identity provider does not answer." "`issuer` of the filter oidc; the log says why"
+}
+
+/// Logs browsers in at an identity provider (OpenID Connect, authorization code with PKCE), and says who calls.
+///
+/// A browser that opens a page without a session is sent to the provider and comes back to the page that it asked for, on the
+/// same origin. Other clients get a 401, never a redirect. The session is in cookies of this host alone (`__Host-`, encrypted,
+/// HttpOnly, SameSite=Lax), which upstreams do not see; so any gateway with the same `client_secret` knows it, and all routes
+/// with the same `issuer`, `client_id` and `cookie` share it. Where the provider gives a refresh token, the session is renewed
+/// when its tokens expire, once, however many requests ask at that moment.
+///
+/// The path of `redirect` must lead to a route with this filter, and so must `logout`.
+///
+/// ```yaml
+/// - oidc:
+///     issuer: https://idp.example
+///     client_id: web
+///     client_secret: change-me
+///     redirect: https://app.example/oidc/callback
+///     headers: { x-user: sub, x-email: email }
+/// ```
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct OidcSettings {
+    /// The URL of the provider, exactly as it calls itself, slash at the end included; its endpoints are found below `/.well-known/openid-configuration`.
+    issuer: String,
+    /// The name by which the provider knows this gateway.
+    client_id: String,
+    /// The secret that goes with it. The key of the cookies is made of it, so a new one ends all sessions.
+    client_secret: String,
+    /// Where the provider sends browsers back to, as it is registered there. It says which origin this is; the Host of a request
+    /// is not believed.
+    redirect: Url,
+    /// What is asked for. Default `openid`.
+    #[serde(default = "scopes")]
+    scopes: Vec<String>,
+    /// How long a session lasts at most. Default 8h.
+    #[serde(default = "session")]
+    session: Duration,
+    /// Name of the cookies. Default `weir`: `__Host-weir-0` and on.
+    #[serde(default = "cookie")]
+    cookie: String,
+    /// Path at which a session ends, here and at the provider. Default none.
+    #[serde(default)]
+    logout: Option<String>,
+    /// Where a browser is sent after that. Default: `/` on this origin.
+    #[serde(default)]
+    after_logout: Option<Url>,
+    /// Claim that names the consumer, by one of the values under `consumers.NAME.oidc`. Who names none is refused. Default none:
+    /// the consumer stays unnamed.
+    #[serde(default)]
+    consumer: Option<String>,
+    /// Headers for the upstream, and the claims they are set to, as in the filter jwt. What the client sent under these names is
+    /// removed. Default none.
+    #[serde(default)]
+    headers: BTreeMap<String, String>,
+    /// Whether the upstream gets the access token, as `Authorization: Bearer`. Default false.
+    #[serde(default)]
+    forward_token: bool,
+    /// PEM file with the authorities that are believed for the provider. Default: those of the system.
+    #[serde(default)]
+    ca: Option<FilePath>,
+    /// Allows a provider with `http://` that is not on this machine. Default false.
+    #[serde(default)]
+    insecure: bool,
+    /// Lets requests without a session pass, unnamed. Default false.
+    #[serde(default)]
+    optional: bool,
+}
+
+fn scopes() -> Vec<String> {
+    vec!["openid".to_owned()]
+}
+
+const fn session() -> Duration {
+    Duration::from_secs(8 * 3600)
+}
+
+fn cookie() -> String {
+    "weir".to_owned()
+}
+
+/// How long a login may take, in seconds.
+const LOGIN_SECONDS: u64 = 600;
+
+/// Most logins that a browser may have under way; more begin by forgetting the others.
+const LOGINS: usize = 5;
+
+/// The largest file of authorities, in bytes.
+const CA_BYTES: usize = 256 * 1024;
+
+struct Oidc {
+    settings: OidcSettings,
+    provider: Arc<Provider>,
+    refreshes: Arc<Refreshes>,
+    seal: Seal,
+    session_cookie: String,
+    login_cookie: String,
+    headers: Vec<(FieldName, String)>,
+    consumers: HashMap<String, usize>,
+    names: Names,
+}
+
+struct Names {
+    authorization: FieldName,
+    cache_control: FieldName,
+    location: FieldName,
+    set_cookie: FieldName,
+}
+
+/// What a response of this exchange must set.
+#[derive(Default)]
+struct Renewed(Vec<Vec<u8>>);
+
+/// What a request is.
+enum Asks {
+    Callback,
+    Logout,
+    Page(Option<Session>),
+}
+
+impl IntoFilter for OidcSettings {
+    type Filter = Oidc;
+
+    fn into_filter(self, build: &mut Build<'_>) -> Option<Oidc> {
+        let before = build.mistakes.len();
+        self.check(build);
+        let headers = self.fields(build);
+        let consumers = self.consumers(build);
+        let (mut trust, mut trusted) = (Trust::default(), String::new());
+        if let Some(ca) = &self.ca {
+            match build.read_file(ca, CA_BYTES).and_then(|pem| Ok((Trust::file(&ca.0)?, pem))) {
+                Ok((read, pem)) => (trust, trusted) = (read, base64::encode_url(&Sha256::digest(&pem))),
+                Err(why) => build.refuse("ca", why, None),
+            }
+        }
+        if build.mistakes.len() > before {
+            return None;
+        }
+        let issuer = self.issuer.clone();
+        let asking = Asking {
+            issuer: issuer.clone(),
+            trust,
+            insecure: self.insecure,
+            client_id: self.client_id.clone(),
+            client_secret: self.client_secret.clone(),
+            redirect: self.redirect.to_string(),
+        };
+        let secret = base64::encode_url(&Sha256::digest(self.client_secret.as_bytes()));
+        let key = [&issuer, &self.client_id, &secret, &asking.redirect, &trusted, &self.insecure.to_string()];
+        let key = key.map(String::as_str).join(" ");
+        let purpose = format!("{issuer} {} {}", self.client_id, self.cookie);
+        let name = |text| FieldName::new(text).expect("a name in the source is a token");
+        Some(Oidc {
+            provider: build.keep_tended(&key, || Provider::new(asking)),
+            refreshes: build.keep("refreshes", Refreshes::default),
+            seal: Seal::new(&self.client_secret, &purpose),
+            session_cookie: format!("__Host-{}", self.cookie),
+            login_cookie: format!("__Host-{}-login-", self.cookie),
+            headers,
+            consumers,
+            names: Names {
+                authorization: name("authorization"),
+                cache_control: name("cache-control"),
+                location: name("location"),
+                set_cookie: name("set-cookie"),
+            },
+            settings: self,
+        })
+    }
+}
+
+// === impl OidcSettings ===
+
+impl OidcSettings {
+    fn check(&self, build: &mut Build<'_>) {
+        match self.issuer.parse::<Url>() {
+            Ok(url) if !url.is_safe() && !self.insecure => {
+                let message = "is asked in clear text: whoever is on the way can log in as anybody";
+                build.refuse("issuer", message, Some("write https://, or add `insecure: true`".to_owned()));
+            }
+            Ok(_) => {}
+            Err(e) => build.refuse(
+                "issuer",
+                format!("is no URL: {e}"),
+                Some("write https://idp.example".to_owned()),
+            ),
+        }
+        if !self.redirect.is_safe() {
+            let message = "is in clear text, where browsers keep no `__Host-` cookie";
+            build.refuse("redirect", message, Some("write https://".to_owned()));
+        }
+        if self.redirect.target().contains('?') {
+            build.refuse("redirect", "has a query; expected a path alone", None);
+        }
+        for (key, text) in [("client_id", &self.client_id), ("client_secret", &self.client_secret)] {
+            if text.is_empty() {
+                build.refuse(
+                    key,
+                    "is empty",
+                    Some("the provider gives it when the gateway is registered".to_owned()),
+                );
+            }
+        }
+        if !self.scopes.iter().any(|scope| scope == "openid") {
+            build.refuse(
+                "scopes",
+                "lacks `openid`, without which there is no ID token",
+                Some("add openid".to_owned()),
+            );
+        }
+        if self.scopes.iter().any(|scope| scope.is_empty() || !scope.bytes().all(|b| b.is_ascii_graphic())) {
+            build.refuse("scopes", "has one that is empty or has a space", None);
+        }
+        if FieldName::new(&self.cookie).is_err() {
+            build.refuse(
+                "cookie",
+                format!("`{}` is no name of a cookie", self.cookie),
+                Some("write weir".to_owned()),
+            );
+        }
+        if let Some(path) = &self.logout
+            && (!path.starts_with('/') || path.contains('?') || *path == self.redirect.target())
+        {
+            build.refuse(
+                "logout",
+                format!("`{path}` is no path of its own"),
+                Some("write /logout".to_owned()),
+            );
+        }
+        if self.session.get().as_secs() < 60 {
+            build.refuse("session", "is under a minute; expected e.g. 8h", None);
+        }
+    }
+
+    fn fields(&self, build: &mut Build<'_>) -> Vec<(FieldName, String)> {
+        let mut fields = Vec::new();
+        for (name, claim) in &self.headers {
+            let key = format!("headers.{name}");
+            match serde_json::from_value::<HeaderName>(name.clone().into()) {
+                Ok(name)
+                    if ["cookie", "authorization"]
+                        .iter()
+                        .any(|own| name.as_str().eq_ignore_ascii_case(own)) =>
+                {
+                    build.refuse(&key, "is a header that this filter reads or writes", None);
+                }
+                Ok(name) if allow_name(build, &key, &name) => fields.push(((*name).clone(), claim.clone())),
+                Ok(_) => {}
+                Err(e) => build.refuse(&key, e.to_string(), None),
+            }
+        }
+        fields
+    }
+
+    fn consumers(&self, build: &mut Build<'_>) -> HashMap<String, usize> {
+        let mut by_value: HashMap<String, usize> = HashMap::new();
+        if self.consumer.is_none() {
+            return by_value;
+        }
+        let all = Consumers::clone(build.consumers);
+        for (index, consumer) in all.iter().enumerate() {
+            for value in consumer.credentials.get("oidc").into_iter().flatten() {
+                if let Some(other) = by_value.insert(value.clone(), index) {
+                    let other = all.get(other).map_or("", |c| &c.name);
+                    let message = format!(
+                        "a value of consumer `{}` stands at consumer `{other}` already",
+                        consumer.name
+                    );
+                    build.refuse("", message, Some("give each consumer its own".to_owned()));
+                }
+            }
+        }
+        if by_value.is_empty() {
+            let hint = "write consumers: { NAME: { oidc: [ VALUE ] } }, or leave `consumer` out";
+            build.refuse(
+                "consumer",
+                "no consumer has a value: everybody would be refused",
+                Some(hint.to_owned()),
+            );
+        }
+        by_value
+    }
+}
+
+// === impl Oidc ===
+
+impl Filter for Oidc {
+    fn hooks(&self) -> Hooks {
+        Hooks::REQUEST | Hooks::RESPONSE
+    }
+
+    fn guards(&self) -> FieldGuards {
+        FieldGuards {
+            request: self.headers.iter().map(|(name, _)| name.clone()).collect(),
+            response: Vec::new(),
+        }
+    }
+
+    fn on_request(&self, head: &mut RequestHead, cx: &mut Cx) -> Flow {
+        let now = now();
+        match self.asks(head) {
+            Asks::Callback | Asks::Logout => Flow::Wait,
+            Asks::Page(Some(session)) if session.is_fresh(now) => self.pass(&session, head, cx),
+            Asks::Page(Some(session)) if session.is_alive(now) => Flow::Wait,
+            Asks::Page(_) if self.settings.optional => self.pass_unnamed(head),
+            Asks::Page(_) if is_navigation(head) => Flow::Wait,
+            Asks::Page(_) => Flow::refuse(&LOGIN_NEEDED),
+        }
+    }
+
+    fn wait<'a>(&'a self, head: &'a mut RequestHead, cx: &'a mut Cx) -> Waiting<'a> {
+        Box::pin(async move {
+            match self.asks(head) {
+                Asks::Callback => self.finish(head).await,
+                Asks::Logout => self.log_out(head).await,
+                Asks::Page(Some(session)) if session.is_alive(now()) => {
+                    match self.renew(session, head, cx).await {
+                        Ok(Some(session)) => self.pass(&session, head, cx),
+                        Ok(None) => self.begin_or_refuse(head).await,
+                        Err(cause) => Flow::refuse(cause),
+                    }
+                }
+                Asks::Page(_) => self.begin_or_refuse(head).await,
+            }
+        })
+    }
+
+    fn on_response(&self, head: &mut ResponseHead, cx: &mut Cx) -> Flow {
+        for cookie in std::mem::take(&mut cx.state::<Renewed>().0) {
+            if head.headers.append(&self.names.set_cookie, &cookie).is_err() {
+                return Flow::refuse(&LOGIN_UNAVAILABLE);
+            }
+        }
+        Flow::Continue
+    }
+}
+
+impl Oidc {
+    fn asks(&self, head: &RequestHead) -> Asks {
+        let path = head.routed_path();
+        if path == self.settings.redirect.target().as_bytes() {
+            return Asks::Callback;
+        }
+        if self.settings.logout.as_ref().is_some_and(|logout| path == logout.as_bytes()) {
+            return Asks::Logout;
+        }
+        let sealed = parts(head, &self.session_cookie);
+        Asks::Page(sealed.and_then(|sealed| self.seal.open("session", &sealed)))
+    }
+
+    // === login ===
+
+    async fn begin_or_refuse(&self, head: &mut RequestHead) -> Flow {
+        if self.settings.optional {
+            return self.pass_unnamed(head);
+        }
+        if is_navigation(head) { self.begin(head).await } else { Flow::refuse(&LOGIN_NEEDED) }
+    }
+
+    /// Sends a browser to the provider, with what its answer must fit to in a cookie of the browser.
+    async fn begin(&self, head: &RequestHead) -> Flow {
+        let Some(known) = self.provider.known().await else { return Flow::refuse(&LOGIN_UNAVAILABLE) };
+        let (Some(state), Some(nonce), Some(verifier)) = (random::<16>(), random::<16>(), random::<32>())
+        else {
+            return Flow::refuse(&LOGIN_UNAVAILABLE);
+        };
+        let challenge = base64::encode_url(&Sha256::digest(verifier.as_bytes()));
+        let settings = &self.settings;
+        let scope = settings.scopes.join(" ");
+        let asked = encode_form(&[
+            ("response_type", "code"),
+            ("client_id", &settings.client_id),
+            ("redirect_uri", &self.provider.asking.redirect),
+            ("scope", &scope),
+            ("state", &state),
+            ("nonce", &nonce),
+            ("code_challenge", &challenge),
+            ("code_challenge_method", "S256"),
+        ]);
+        let login =
+            Login { nonce, verifier, back: back_to(head), until: now().saturating_add(LOGIN_SECONDS) };
+        let Some(sealed) = self.seal.seal(&format!("login {state}"), &login) else {
+            return Flow::refuse(&LOGIN_UNAVAILABLE);
+        };
+        let others = self.logins(head);
+        let mut cookies = vec![set(&format!("{}{state}", self.login_cookie), &sealed, LOGIN_SECONDS)];
+        if others.len() >= LOGINS {
+            cookies.extend(others.iter().map(|name| set(name, "", 0)));
+        }
+        let separator = if known.authorization.contains('?') { '&' } else { '?' };
+        self.redirect(&format!("{}{separator}{asked}", known.authorization), cookies)
+    }
+
+    /// The browser is back: exchanges the code, and makes the session.
+    async fn finish(&self, head: &RequestHead) -> Flow {
+        let parameter = |name: &str| {
+            let mut values = query::values(head.query().unwrap_or_default(), name);
+            let value = values.next().and_then(|value| String::from_utf8(value.into_owned()).ok());
+            if values.next().is_some() { None } else { value }
+        };
+        let state = parameter("state")
+            .filter(|state| state.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b)));
+        let Some(state) = state.filter(|_| head.method() == Method::Get) else {
+            return Flow::refuse(&LOGIN_LOST);
+        };
+        let name = format!("{}{state}", self.login_cookie);
+        let sealed = cookies::values(head, &name).next();
+        let login: Option<Login> =
+            sealed.and_then(|sealed| self.seal.open(&format!("login {state}"), sealed));
+        let now = now();
+        let Some(login) = login.filter(|login| now < login.until) else { return Flow::refuse(&LOGIN_LOST) };
+        let Some(known) = self.provider.known().await else { return Flow::refuse(&LOGIN_UNAVAILABLE) };
+        // RFC 9207 §2.4: an answer of another provider must not be taken for one of this.
+        let issuer = parameter("iss");
+        let right =
+            issuer.as_deref().map_or(!known.names_itself, |issuer| issuer == self.provider.asking.issuer);
+        let Some(code) = parameter("code").filter(|_| right) else { return Flow::refuse(&LOGIN_FAILED) };
+        let tokens = match self.provider.exchange(&code, &login.verifier).await {
+            Ok(tokens) => tokens,
+            Err(Failed::Refused) => return Flow::refuse(&LOGIN_FAILED),
+            Err(Failed::Unavailable) => return Flow::refuse(&LOGIN_UNAVAILABLE),
+        };
+        let asking = &self.provider.asking;
+        let claims = tokens
+            .id
+            .as_ref()
+            .filter(|claims| judge(claims, &asking.issuer, &asking.client_id, Some(&login.nonce), now));
+        let Some(claims) = claims.cloned() else { return Flow::refuse(&LOGIN_FAILED) };
+        let Some(id) = random::<16>() else { return Flow::refuse(&LOGIN_UNAVAILABLE) };
+        let session = Session::new(
+            id,
+            claims,
+            &tokens,
+            now,
+            self.settings.session.get().as_secs(),
+            self.settings.forward_token,
+        );
+        let Some(mut cookies) = self.cookies_of(&session, head, now) else {
+            return Flow::refuse(&LOGIN_FAILED);
+        };
+        cookies.push(set(&name, "", 0));
+        self.redirect(&format!("{}{}", self.settings.redirect.origin(), login.back), cookies)
+    }
+
+    /// Ends the session here, and at the provider.
+    async fn log_out(&self, head: &RequestHead) -> Flow {
+        let settings = &self.settings;
+        let after = settings
+            .after_logout
+            .as_ref()
+            .map_or_else(|| format!("{}/", settings.redirect.origin()), Url::to_string);
+        let known = self.provider.known().await;
+        let to = match known.as_ref().and_then(|known| known.end_session.as_ref()) {
+            Some(end) => {
+                let separator = if end.contains('?') { '&' } else { '?' };
+                let form: [(&str, &str); 2] =
+                    [("client_id", &settings.client_id), ("post_logout_redirect_uri", &after)];
+                format!("{end}{separator}{}", encode_form(&form))
+            }
+            None => after,
+        };
+        self.redirect(&to, end_parts(&self.session_cookie, 0, head))
+    }
+
+    /// Makes the session fresh; `None` where the provider has ended it.
+    async fn renew(
+        &self,
+        session: Session,
+        head: &RequestHead,
+        cx: &mut Cx,
+    ) -> Result<Option<Session>, &'static Cause> {
+        let now = now();
+        let renewed = self.refreshes.once(&session.id, now, || self.refreshed(&session, now)).await;
+        match renewed {
+            Ok(Some(fresh)) => {
+                cx.state::<Renewed>().0 = self.cookies_of(&fresh, head, now).ok_or(&LOGIN_FAILED)?;
+                Ok(Some(fresh))
+            }
+            Ok(None) => Ok(None),
+            // While the provider is down, nobody is thrown out at once.
+            Err(()) if session.is_in_grace(now) => Ok(Some(session)),
+            Err(()) => Err(&LOGIN_UNAVAILABLE),
+        }
+    }
+
+    async fn refreshed(&self, session: &Session, now: u64) -> Result<Option<Session>, ()> {
+        let Some(token) = &session.refresh else { return Ok(None) };
+        let tokens = match self.provider.refresh(token).await {
+            Ok(tokens) => tokens,
+            Err(Failed::Refused) => return Ok(None),
+            Err(Failed::Unavailable) => return Err(()),
+        };
+        let asking = &self.provider.asking;
+        // Core §12.2: the same issuer, audience and subject; a nonce is not needed.
+        let fits =
+            |claims: &_| judge(claims, &asking.issuer, &asking.client_id, None, now) && session.is_of(claims);
+        if !tokens.id.as_ref().is_none_or(fits) {
+            return Ok(None);
+        }
+        Ok(Some(session.renewed(&tokens, now, self.settings.forward_token)))
+    }
+
+    fn cookies_of(&self, session: &Session, head: &RequestHead, now: u64) -> Option<Vec<Vec<u8>>> {
+        let sealed = self.seal.seal("session", session)?;
+        set_parts(&self.session_cookie, &sealed, session.until.saturating_sub(now), head)
+    }
+
+    /// The names of the cookies of logins under way.
+    fn logins(&self, head: &RequestHead) -> Vec<String> {
+        let pairs = head.headers.get_all("cookie").flat_map(|field| field.split(|&b| b == b';'));
+        let names = pairs.filter_map(|pair| std::str::from_utf8(pair.split(|&b| b == b'=').next()?).ok());
+        let own = names.map(str::trim).filter(|name| name.starts_with(&self.login_cookie));
+        own.filter(|name| FieldName::new(name).is_ok()).map(str::to_owned).collect()
+    }
+
+    fn redirect(&self, to: &str, cookies: Vec<Vec<u8>>) -> Flow {
+        let names = &self.names;
+        let mut headers = vec![
+            (names.location.clone(), to.as_bytes().to_vec()),
+            (names.cache_control.clone(), b"no-store".to_vec()),
+        ];
+        headers.extend(cookies.into_iter().map(|cookie| (names.set_cookie.clone(), cookie)));
+        Flow::Answer(Box::new(Answer { status: 302, headers, body: Body::default() }))
+    }
+
+    // === who is logged in ===
+
+    fn pass_unnamed(&self, head: &mut RequestHead) -> Flow {
+        for (name, _) in &self.headers {
+            head.headers.remove(name);
+        }
+        self.hide(head);
+        Flow::Continue
+    }
+
+    fn pass(&self, session: &Session, head: &mut RequestHead, cx: &mut Cx) -> Flow {
+        if let Some(name) = &self.settings.consumer {
+            let value = claim(&session.claims, name).and_then(serde_json::Value::as_str);
+            let Some(index) = value.and_then(|value| self.consumers.get(value)) else {
+                return Flow::refuse(&LOGIN_CONSUMER);
+            };
+            cx.set_consumer(*index);
+            let client = cx.client.to_canonical();
+            let allowed = cx.consumer().map_or(&[][..], |consumer| &consumer.allow_ips);
+            if !allowed.is_empty() && !allowed.iter().any(|net| net.contains(&client)) {
+                return Flow::refuse(&CONSUMER_ADDRESS);
+            }
+        }
+        for (name, claimed) in &self.headers {
+            head.headers.remove(name);
+            if let Some(value) = claim(&session.claims, claimed).and_then(as_text)
+                && head.headers.append(name, value.as_bytes()).is_err()
+            {
+                return Flow::refuse(&LOGIN_FAILED);
+            }
+        }
+        if self.settings.forward_token {
+            head.headers.remove(&self.names.authorization);
+            if let Some(token) = &session.access
+                && head
+                    .headers
+                    .append(&self.names.authorization, format!("Bearer {token}").as_bytes())
+                    .is_err()
+            {
+                return Flow::refuse(&LOGIN_FAILED);
+            }
+        }
+        self.hide(head);
+        Flow::Continue
+    }
+
+    /// Upstreams see neither sessions nor logins.
+    fn hide(&self, head: &mut RequestHead) {
+        let is_own = |name: &[u8]| {
+            let part =
+                name.strip_prefix(self.session_cookie.as_bytes()).and_then(|rest| rest.strip_prefix(b"-"));
+            name.starts_with(self.login_cookie.as_bytes())
+                || part.is_some_and(|digit| (0..PARTS).any(|at| at.to_string().as_bytes() == digit))
+        };
+        cookies::remove(head, is_own);
+    }
+}
+
+fn now() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+/// Whether a browser opens a page: what asks in the background, and what is no browser, gets a 401.
+fn is_navigation(head: &RequestHead) -> bool {
+    let field = |name| head.headers.get_str(name).unwrap_or_default();
+    let asks_for_page = match field("sec-fetch-mode") {
+        b"" => {
+            field("accept").split(|&b| b == b',').any(|media| media.trim_ascii().starts_with(b"text/html"))
+        }
+        mode => mode == b"navigate",
+    };
+    asks_for_page
+        && matches!(head.method(), Method::Get | Method::Head)
+        && field("x-requested-with").is_empty()
+}
+
+/// The page that was asked for, on this origin: path and query alone, which cannot lead elsewhere.
+fn back_to(head: &RequestHead) -> String {
+    let path = String::from_utf8_lossy(head.routed_path());
+    // `//host` and `/\host` are other hosts to a browser.
+    if !path.starts_with('/') || path.starts_with("//") || path.starts_with("/\\") || path.len() > 1024 {
+        return "/".to_owned();
+    }
+    match head.query() {
+        Some(query) if query.len() <= 1024 => format!("{path}?{}", String::from_utf8_lossy(query)),
+        _ => path.into_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,181 @@
+//! A session: who is logged in, until when, and how it stays fresh.
+
+use super::super::prelude::*;
+use super::provider::Tokens;
+use serde_json::{Map, Value};
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::{Mutex, PoisonError};
+use tokio::sync::watch;
+
+/// How far the provider's clock may differ, in seconds.
+const LEEWAY: u64 = 30;
+
+/// How long a session goes on that cannot be refreshed because the provider is down, in seconds.
+const GRACE: u64 = 300;
+
+/// How long the outcome of a refresh is kept for requests that still bring the session before it, in seconds.
+const KEPT: u64 = 30;
+
+/// Most refreshes that are kept; one more is done without.
+const MOST: usize = 10_000;
+
+/// A login under way, in a cookie of the browser.
+#[derive(Debug, Deserialize, Serialize)]
+pub(super) struct Login {
+    pub(super) nonce: String,
+    pub(super) verifier: String,
+    pub(super) back: String,
+    pub(super) until: u64,
+}
+
+/// A session, in cookies of the browser.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(super) struct Session {
+    pub(super) id: String,
+    /// When it ends in any case, in seconds since 1970.
+    pub(super) until: u64,
+    /// When its tokens expire.
+    fresh: u64,
+    pub(super) claims: Map<String, Value>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) refresh: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) access: Option<String>,
+}
+
+/// Claims that only the login needs.
+const USED: [&str; 10] =
+    ["acr", "amr", "at_hash", "aud", "auth_time", "azp", "c_hash", "exp", "iat", "nonce"];
+
+/// Whether an ID token is for us and of now (OpenID Connect Core §3.1.3.7).
+pub(super) fn judge(
+    claims: &Map<String, Value>,
+    issuer: &str,
+    client: &str,
+    nonce: Option<&str>,
+    now: u64,
+) -> bool {
+    let text = |name: &str| claims.get(name).and_then(Value::as_str);
+    let (one, several) = match claims.get("aud") {
+        Some(Value::Array(all)) => (all.iter().any(|aud| aud == client), all.len() > 1),
+        Some(aud) => (aud == client, false),
+        None => (false, false),
+    };
+    let authorized = match text("azp") {
+        Some(azp) => azp == client,
+        None => !several,
+    };
+    let time = |name: &str| claims.get(name).and_then(Value::as_f64);
+    let leeway = LEEWAY as f64;
+    let in_time = time("exp").is_some_and(|exp| (now as f64) < exp + leeway)
+        && time("iat").is_some_and(|iat| iat <= now as f64 + leeway);
+    text("iss") == Some(issuer)
+        && one
+        && authorized
+        && in_time
+        && text("sub").is_some_and(|sub| !sub.is_empty())
+        && nonce.is_none_or(|nonce| text("nonce") == Some(nonce))
+}
+
+// === impl Session ===
+
+impl Session {
+    pub(super) fn new(
+        id: String,
+        mut claims: Map<String, Value>,
+        tokens: &Tokens,
+        now: u64,
+        seconds: u64,
+        access: bool,
+    ) -> Self {
+        claims.retain(|name, _| !USED.contains(&name.as_str()));
+        Self {
+            id,
+            until: now.saturating_add(seconds),
+            fresh: now.saturating_add(tokens.seconds),
+            claims,
+            refresh: tokens.refresh.clone(),
+            access: tokens.access.clone().filter(|_| access),
+        }
+    }
+
+    /// The same session with newer tokens. It ends when it would have ended.
+    pub(super) fn renewed(&self, tokens: &Tokens, now: u64, access: bool) -> Self {
+        let claims = tokens.id.clone().unwrap_or_else(|| self.claims.clone());
+        let mut renewed = Self::new(self.id.clone(), claims, tokens, now, 0, access);
+        renewed.until = self.until;
+        // RFC 6749 §6: where no new one comes, the one before stays.
+        renewed.refresh = renewed.refresh.or_else(|| self.refresh.clone());
+        renewed
+    }
+
+    /// Whether it serves as it is. One that cannot be refreshed is fresh to its end.
+    pub(super) fn is_fresh(&self, now: u64) -> bool {
+        self.is_alive(now) && (now < self.fresh || self.refresh.is_none())
+    }
+
+    pub(super) const fn is_alive(&self, now: u64) -> bool {
+        now < self.until
+    }
+
+    pub(super) const fn is_in_grace(&self, now: u64) -> bool {
+        now < self.fresh.saturating_add(GRACE)
+    }
+
+    /// Whether claims are of the same user.
+    pub(super) fn is_of(&self, claims: &Map<String, Value>) -> bool {
+        self.claims.get("sub") == claims.get("sub")
+    }
+}
+
+// === refreshes ===
+
+/// What became of a refresh: a session, the end of it, or nothing.
+type Outcome = Result<Option<Session>, ()>;
+
+/// The refreshes under way and just done, of all cores: a refresh token counts once, and a page asks with many requests.
+#[derive(Default)]
+pub(super) struct Refreshes(Mutex<HashMap<String, Refresh>>);
+
+/// Until when an outcome counts, and where it is told.
+type Refresh = (u64, watch::Receiver<Option<Outcome>>);
+
+impl Refreshes {
+    /// The outcome of the refresh of a session, which is begun by the first that asks.
+    pub(super) async fn once<F: Future<Output = Outcome>>(
+        &self,
+        id: &str,
+        now: u64,
+        refresh: impl FnOnce() -> F,
+    ) -> Outcome {
+        let (sender, mut receiver) = {
+            let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            match all.get(id).filter(|(until, _)| now < *until) {
+                Some((_, known)) => (None, known.clone()),
+                None => {
+                    let (sender, receiver) = watch::channel(None);
+                    all.retain(|_, (until, _)| now < *until);
+                    if all.len() < MOST {
+                        all.insert(id.to_owned(), (now + KEPT, receiver.clone()));
+                    }
+                    (Some(sender), receiver)
+                }
+            }
+        };
+        if let Some(sender) = sender {
+            let outcome = refresh().await;
+            if outcome.is_err() {
+                // The next request tries again.
+                self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
+            }
+            sender.send_replace(Some(outcome.clone()));
+            return outcome;
+        }
+        // Whoever began it may have left in the middle: then nothing is known.
+        match receiver.wait_for(Option::is_some).await {
+            Ok(outcome) => outcome.clone().unwrap_or(Err(())),
+            Err(_) => Err(()),
+        }
+    }
+}
