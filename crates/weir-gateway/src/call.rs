@@ -7,7 +7,9 @@ use crate::core::Core;
 use crate::error::{self, Cause};
 use crate::filter::{CallAnswer, CallRequest, CoreHandle, Job, Services, Task, Waiting};
 use crate::talk::{self, render, talk};
-use crate::upstream::{Attempts, Connection, Failed, LocalUpstream, Measurement, Race, Request, connect};
+use crate::upstream::{
+    Attempts, Connection, Failed, LocalUpstream, Measurement, Race, Request, connect, outcome_of,
+};
 use std::any::Any;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
@@ -144,16 +146,6 @@ async fn call(
     }
 }
 
-fn outcome_of(cause: &Cause) -> Outcome {
-    if *cause == error::BAD_RESPONSE {
-        Outcome::ProtocolError
-    } else if *cause == error::RESPONSE_TIMEOUT {
-        Outcome::ResponseTimeout
-    } else {
-        Outcome::Reset
-    }
-}
-
 /// One request and its answer; whether the connection can be kept. `sent`: how much of the request was written.
 async fn exchange(
     core: &Rc<Core>,
@@ -163,8 +155,13 @@ async fn exchange(
     sent: &mut usize,
 ) -> Result<(CallAnswer, bool), &'static Cause> {
     let limits = core.local().snapshot.head_limits;
-    talk(&mut connection.stream, request, out, sent, &limits).await.map_err(|failed| match failed {
+    talk(&mut connection.stream, request, out, sent, &limits).await.map_err(cause_of)
+}
+
+/// What the end of a talk means.
+pub(crate) const fn cause_of(failed: talk::Failed) -> &'static Cause {
+    match failed {
         talk::Failed::Closed => &error::UPSTREAM_CLOSED,
         talk::Failed::Malformed | talk::Failed::TooLong => &error::BAD_RESPONSE,
-    })
+    }
 }

@@ -16,6 +16,7 @@
 mod again;
 mod attempt;
 mod deadline;
+mod hedge;
 mod hooks;
 mod local;
 mod record;

@@ -111,7 +111,7 @@ pub struct AttemptEnd<'a> {
     pub attempt: Attempt<'a>,
     /// The status that the upstream answered with; 0 when it did not.
     pub status: u16,
-    /// Why it did not.
+    /// Why it did not; `None` with a status of 0 where the answer to another attempt came first (`hedge`).
     pub cause: Option<&'static Cause>,
     /// From the moment the endpoint was picked to the head of the response, or to the failure.
     pub took: Duration,

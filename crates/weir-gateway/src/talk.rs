@@ -1,5 +1,6 @@
 //! One request and its whole answer over an open connection: what a filter's call to an upstream (`call.rs`) and a request of
-//! the control side (`fetch.rs`) or a probe (`upstream/probes/`) have in common.
+//! the control side (`fetch.rs`) or a probe (`upstream/probes/`) have in common; an attempt beside another (`exchange/hedge.rs`)
+//! reads no more than the head.
 
 use crate::filter::{CallAnswer, CallRequest};
 use std::future::poll_fn;
@@ -82,13 +83,17 @@ pub(crate) async fn send(stream: &mut Stream, out: &[u8], sent: &mut usize) -> R
     poll_fn(|cx| stream.poll_finish(cx, &[])).await.map_err(|_| Failed::Closed)
 }
 
+/// Most interim responses to one request, in case an upstream never comes to the final one.
+const MAX_INTERIM: u32 = 16;
+
 /// Reads the head of the final response; interim ones are passed over.
 pub(crate) async fn receive_head(stream: &mut Stream, limits: &Limits) -> Result<ResponseHead, Failed> {
     let mut head = ResponseHead::default();
+    let mut interim = 0;
     loop {
         let read = poll_fn(|cx| stream.poll_read(cx, head.buffer_mut())).await;
         match read {
-            Ok(0) | Err(_) if head.buffer_mut().is_empty() => return Err(Failed::Closed),
+            Ok(0) | Err(_) if head.buffer().is_empty() => return Err(Failed::Closed),
             Ok(0) | Err(_) => return Err(Failed::Malformed),
             Ok(_) => {}
         }
@@ -99,7 +104,12 @@ pub(crate) async fn receive_head(stream: &mut Stream, limits: &Limits) -> Result
                 }
                 return Ok(head);
             }
-            head.recycle(0); // an interim response
+            interim += 1;
+            // An upgrade that nobody asked for is no answer.
+            if interim > MAX_INTERIM || head.status() == 101 {
+                return Err(Failed::Malformed);
+            }
+            head.recycle(0);
         }
     }
 }

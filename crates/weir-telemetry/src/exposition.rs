@@ -292,6 +292,15 @@ fn upstreams(page: &mut Page, telemetry: &Telemetry, lists: &Lists) {
     let refused =
         ("weir_upstream_retries_refused", "", "Attempts that were wanted, and the budget was spent.");
     page.counters(refused, all, |c| &c.retries_refused);
+    page.counters(("weir_upstream_hedges", "", "Attempts made beside one that took long."), all, |c| {
+        &c.hedges
+    });
+    let won =
+        ("weir_upstream_hedges_won", "", "Attempts beside one that took long, whose answer came first.");
+    page.counters(won, all, |c| &c.hedges_won);
+    let refused =
+        ("weir_upstream_hedges_refused", "", "Attempts beside one that took long that the budget forbade.");
+    page.counters(refused, all, |c| &c.hedges_refused);
     let open = "Connections to the upstream open now, idle ones included.";
     page.gauges("weir_upstream_connections_open", open, all, |c| &c.connections_open);
     let idle = "Connections to the upstream that wait in the pool.";

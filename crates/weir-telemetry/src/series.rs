@@ -174,6 +174,12 @@ pub struct UpstreamCells {
     pub retries_refused: Counter,
     /// Whether too few endpoints are in rotation. One flag for the process, as in [`EndpointCells`].
     panicking: AtomicBool,
+    /// Attempts made beside one that took long.
+    pub hedges: Counter,
+    /// Those of them whose answer won.
+    pub hedges_won: Counter,
+    /// Those that were wanted and not made: the budget was spent.
+    pub hedges_refused: Counter,
 }
 
 impl UpstreamCells {

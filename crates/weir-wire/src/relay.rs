@@ -186,6 +186,12 @@ impl Relay {
         true
     }
 
+    /// The whole body as it was framed, and its trailers, where all of it has come and can be sent again.
+    pub fn sent_whole(&self) -> Option<(&[u8], &[u8])> {
+        let whole = self.finished && self.is_repeatable();
+        whole.then(|| (self.out.get(self.body..).unwrap_or_default(), self.reader.trailers()))
+    }
+
     /// Takes what came behind the head; returns how much of it belongs to this body.
     ///
     /// # Errors

@@ -28,7 +28,7 @@ pub use process::{
     Shutdown, Workers,
 };
 pub use route::{Consumer, Credentials, Match, Plan, Respond, Route, RouteTimeouts, Share, Split};
-pub use sending::{DeadlineHeader, ProxyVersion, SourceAddress};
+pub use sending::{DeadlineHeader, Hedge, ProxyVersion, SourceAddress};
 pub use upstream::{
     Endpoint, HostPolicy, Retry, RetryMethods, RetryOn, Upstream, UpstreamLimits, UpstreamProtocol,
     UpstreamTimeouts, UpstreamTls,

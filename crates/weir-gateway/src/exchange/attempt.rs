@@ -5,6 +5,7 @@
 //! byte of it was written (RFC 9112 §9.3.1); and what an upstream says by HTTP/2 that it has not looked at (RFC 9113 §8.7).
 
 use super::again::is_well;
+use super::hedge::First;
 use super::hooks::BodyWatch;
 use super::upload::{Failure, Sending, Upload, Waits, await_head, client_fault, give_back, upstream_failure};
 use super::{Exchange, Routed, Stop, unless_gone};
@@ -12,8 +13,9 @@ use crate::error;
 use crate::forward::{self, ForwardingFields};
 use crate::upstream::{
     Active, Attempts, ConnectError, Connection, Failed, LocalUpstream, Measurement, Protocol, Race, Request,
-    Wanted, complain, connect, pooled,
+    Wanted, complain, connect, outcome_of, pooled,
 };
+use bytes::Bytes;
 use std::rc::Rc;
 use std::time::{Instant, SystemTime};
 use weir_h1::{BodyKind, ResponseHead, Version};
@@ -46,6 +48,14 @@ pub(super) struct Sent {
     pub(super) upload: Upload,
 }
 
+/// A request as it begins on its way.
+pub(super) struct Written {
+    /// Its head.
+    pub(super) out: Vec<u8>,
+    /// Its body, where a filter has it whole.
+    pub(super) whole: Option<Bytes>,
+}
+
 /// A connection that brought a response head.
 pub(super) struct Answered {
     pub(super) sent: Box<Sent>,
@@ -76,7 +86,7 @@ impl Exchange<'_> {
                     continue;
                 }
             };
-            let sent = self.send(routed, upstream, &active, connection, began).await;
+            let sent = self.send(routed, upstream, &mut active, &mut attempts, connection, began).await;
             match &sent {
                 Ok(answered) => self.attempt_ends(answered.response.status(), None),
                 Err(failure) => self.attempt_ends(0, Some(failure.cause())),
@@ -152,8 +162,9 @@ impl Exchange<'_> {
     async fn send(
         &mut self,
         routed: Routed,
-        upstream: &LocalUpstream,
-        active: &Active,
+        upstream: &Rc<LocalUpstream>,
+        active: &mut Active,
+        attempts: &mut Attempts,
         connection: Connection,
         attempt: Instant,
     ) -> Result<Answered, Failure> {
@@ -162,13 +173,19 @@ impl Exchange<'_> {
         // A connection from the pool took no time: one look at the clock is enough.
         let pooled = spec.protocol == Protocol::Http1 && spec.gate.is_none() && connection.reused;
         let began = if pooled { attempt } else { Instant::now() };
-        let measured = active.measure(|| began, self.request_over);
+        let mut measured = active.measure(|| began, self.request_over);
         let wait = self.waits(routed, spec, (attempt, began), connection.stream.h2().is_some());
         let mut sent = Box::new(Sent { connection, upload });
+        let mut hedge = spec.hedge.as_ref().filter(|_| self.may_hedge());
         let _waiting = self.client.handle.wait();
         let mut slot: Option<Box<ResponseHead>> = None;
         for _ in 0..MAX_INTERIM {
-            let waited = {
+            let waited = if let Some(hedge) = hedge.take() {
+                let (sent, slot, measured) = (&mut sent, &mut slot, &mut measured);
+                let first = First { active, sent, slot, measured, wait, began: attempt };
+                // Boxed: few upstreams have it, and it is large.
+                Box::pin(self.await_hedged(routed, upstream, attempts, hedge, first)).await
+            } else {
                 let local = &self.local;
                 let mut watch = BodyWatch::new(local, &self.ran, self.cx.as_mut(), sent.upload.relay.taken());
                 await_head(self.client, &mut sent, &mut slot, &mut watch, &wait).await
@@ -217,7 +234,7 @@ impl Exchange<'_> {
     }
 
     /// `attempt` and `began`: when the attempt began, and when there was a connection.
-    fn waits(
+    pub(super) fn waits(
         &self,
         routed: Routed,
         spec: &crate::upstream::Upstream,
@@ -254,11 +271,7 @@ impl Exchange<'_> {
             upstream.cells.attempt(Outcome::Canceled);
             return failure;
         };
-        upstream.cells.attempt(match cause.code {
-            "bad_response" => Outcome::ProtocolError,
-            "response_timeout" | "exchange_timeout" | "grpc_timeout" => Outcome::ResponseTimeout,
-            _ => Outcome::Reset,
-        });
+        upstream.cells.attempt(outcome_of(cause));
         // A reset of one stream is an answer, if a short one: no connection has ended.
         let reset = connection.stream.h2().is_some_and(H2Stream::is_reset_by_peer);
         let ended = !reset && (*cause == error::UPSTREAM_CLOSED || *cause == error::UPSTREAM_RESET);
@@ -300,27 +313,12 @@ impl Exchange<'_> {
         connection: &Connection,
     ) -> Result<Upload, Failure> {
         let kind = self.head.body();
-        let changed = self.cx.as_ref().is_some_and(|cx| cx.request_bodies.change());
         let h2 = connection.stream.h2().is_some();
-        let framing = match (kind, self.head.content_length()) {
-            (BodyKind::Empty, _) => Framing::Length,
-            // A filter may change the length; whether it will is known only at the end.
-            (BodyKind::Length(_) | BodyKind::UntilClose, Some(_)) if !changed => Framing::Length,
-            _ if h2 => Framing::Close,
-            _ => Framing::Chunked,
-        };
-        self.tell_deadline(routed, spec);
-        let mut out = self.client.core.take_buffer();
-        let endpoint = &active.get().endpoint;
-        let client = &self.client.forwarding;
-        self.forwarded = self.forwarded.take().or_else(|| forward::chain(&mut self.head, client));
-        let fields =
-            self.forwarded.as_deref().map_or(ForwardingFields::Own(client), ForwardingFields::Chained);
-        forward::write_head(&mut self.head, fields, &spec.host, endpoint, framing, &mut out);
+        let framing = self.framing(h2);
+        let Written { mut out, whole } = self.write_request(routed, spec, active, framing);
         let expects_continue = self.head.expects_continue();
         let idempotent = self.head.method().is_idempotent();
         let keeps = spec.retry.as_ref().is_some_and(|retry| idempotent || retry.all_methods);
-        let whole = self.cx.as_ref().and_then(|cx| cx.request_whole.clone());
         let relay = match (self.unsent.take(), whole) {
             // What a filter had whole is sent from where it is held, as often as need be.
             (_, Some(body)) => {
@@ -341,7 +339,7 @@ impl Exchange<'_> {
                 // Whatever may be sent again: see `judge`.
                 if kind != BodyKind::Empty {
                     let kept = spec.retry.as_ref().filter(|_| keeps).map(|retry| retry.body);
-                    let raced = h2 || (connection.reused && self.head.method().is_idempotent());
+                    let raced = h2 || (idempotent && (connection.reused || spec.hedge.is_some()));
                     if let Some(bytes) = kept.or(raced.then_some(KEPT_BYTES)) {
                         relay.keep(bytes);
                     }
@@ -359,6 +357,38 @@ impl Exchange<'_> {
         self.request_over = relay.is_finished();
         self.record.body_in = self.record.body_in.max(relay.taken());
         Ok(Upload { relay, state: Sending::Going, heard: false, keeps, expects_continue, ended: None })
+    }
+
+    /// How an endpoint learns where the request's body ends.
+    pub(super) fn framing(&self, h2: bool) -> Framing {
+        let changed = self.cx.as_ref().is_some_and(|cx| cx.request_bodies.change());
+        match (self.head.body(), self.head.content_length()) {
+            (BodyKind::Empty, _) => Framing::Length,
+            // A filter may change the length; whether it will is known only at the end.
+            (BodyKind::Length(_) | BodyKind::UntilClose, Some(_)) if !changed => Framing::Length,
+            _ if h2 => Framing::Close,
+            _ => Framing::Chunked,
+        }
+    }
+
+    /// Writes the head as it goes to this endpoint.
+    pub(super) fn write_request(
+        &mut self,
+        routed: Routed,
+        spec: &crate::upstream::Upstream,
+        active: &Active,
+        framing: Framing,
+    ) -> Written {
+        self.tell_deadline(routed, spec);
+        let mut out = self.client.core.take_buffer();
+        let endpoint = &active.get().endpoint;
+        let client = &self.client.forwarding;
+        self.forwarded = self.forwarded.take().or_else(|| forward::chain(&mut self.head, client));
+        let fields =
+            self.forwarded.as_deref().map_or(ForwardingFields::Own(client), ForwardingFields::Chained);
+        forward::write_head(&mut self.head, fields, &spec.host, endpoint, framing, &mut out);
+        let whole = self.cx.as_ref().and_then(|cx| cx.request_whole.clone());
+        Written { out, whole }
     }
 
     /// Remembers what was read behind the request's body.

@@ -76,6 +76,7 @@ impl Failure {
 }
 
 /// The waits of an attempt.
+#[derive(Clone, Copy)]
 pub(super) struct Waits {
     pub(super) response: Duration,
     pub(super) body: Duration,

@@ -15,6 +15,7 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
 use weir_h1::RequestHead;
+use weir_telemetry::Attempt as Outcome;
 
 /// The attempts of one request.
 pub(crate) struct Attempts {
@@ -56,9 +57,21 @@ const MAX_RACES: u32 = 1;
 /// How many endpoints of one request may let a connect time out: each costs its whole `timeouts.connect`.
 const MAX_TIMED_OUT: u32 = 3;
 
+/// How an attempt counts that came to this.
+pub(crate) fn outcome_of(cause: &Cause) -> Outcome {
+    match cause.code {
+        "bad_response" => Outcome::ProtocolError,
+        "response_timeout" | "exchange_timeout" | "grpc_timeout" => Outcome::ResponseTimeout,
+        _ => Outcome::Reset,
+    }
+}
+
 impl Attempts {
     /// Of a request that nothing ties to an endpoint.
     pub(crate) fn new(upstream: &LocalUpstream) -> Self {
+        if let Some(hedge) = &upstream.spec.hedge {
+            hedge.budget.pay();
+        }
         Self {
             endpoints: upstream.endpoints(),
             key: None,
@@ -87,6 +100,21 @@ impl Attempts {
             attempts.next = upstream.stuck_to(&attempts.endpoints, head);
         }
         attempts
+    }
+
+    /// Where a second attempt goes beside the first, which takes long: to another endpoint in rotation, or to the only one there is. It is paid for.
+    pub(crate) fn hedge(&mut self, upstream: &LocalUpstream, first: &Active) -> Option<Active> {
+        let hedge = upstream.spec.hedge.as_ref()?;
+        let mut tried = self.failed.union(&self.unreached);
+        if self.endpoints.len() > 1 {
+            tried.insert(first.index());
+        }
+        let index = upstream.pick_in_rotation(&self.endpoints, &tried, self.key)?;
+        if !hedge.budget.spend() {
+            upstream.cells.hedges_refused.inc();
+            return None;
+        }
+        Some(Active::new(&self.endpoints, index))
     }
 
     /// Where the next attempt goes.

@@ -55,7 +55,7 @@ mod spec;
 mod sticky;
 mod watch;
 
-pub(crate) use attempts::{Attempts, Race};
+pub(crate) use attempts::{Attempts, Race, outcome_of};
 pub(crate) use connect::{Wanted, connect, pooled};
 pub(crate) use connection::{ConnectError, Connection, Owner};
 pub(crate) use endpoint::{Active, Endpoint, LocalEndpoint, Place, Published, complain};
@@ -69,7 +69,7 @@ pub(crate) use pool::Way;
 pub(crate) use probe::{Probe, ProbeKind};
 pub(crate) use probes::probe;
 pub(crate) use resources::Resources;
-pub(crate) use retry::{Budget, Conditions, Failed, Request, Retry};
+pub(crate) use retry::{Budget, Conditions, Failed, Hedge, Request, Retry};
 pub(crate) use spec::{HostPolicy, Protocol, Timeouts, Upstream};
 pub(crate) use sticky::Sticky;
 pub(crate) use watch::{Watched, watch};

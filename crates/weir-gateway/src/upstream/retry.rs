@@ -24,6 +24,14 @@ pub(crate) struct Retry {
     pub(crate) budget: Arc<Budget>,
 }
 
+/// `upstreams.*.hedge`, as run.
+#[derive(Debug)]
+pub(crate) struct Hedge {
+    /// How long an answer may take before another endpoint is asked too.
+    pub(crate) after: Duration,
+    pub(crate) budget: Arc<Budget>,
+}
+
 /// What is tried again.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Conditions {
@@ -135,6 +143,13 @@ impl Budget {
         self.share
     }
 
+    /// The same as [`Budget::new`], with a few that are saved up already: for attempts of which none is free.
+    pub(crate) fn with_some(share: f64) -> Arc<Self> {
+        let some = if share > 0.0 { i64::from(ALWAYS) * ONE } else { 0 };
+        let (requests, retries) = Default::default();
+        Arc::new(Self { share, saved: AtomicI64::new(some), requests, retries })
+    }
+
     /// Whether it has this share.
     pub(crate) fn is(&self, share: f64) -> bool {
         (self.share - share).abs() < f64::EPSILON
@@ -143,19 +158,30 @@ impl Budget {
     /// Counts a request.
     pub(crate) fn enter(self: &Arc<Self>) -> Counted {
         self.requests.fetch_add(1, Ordering::Relaxed);
+        self.pay();
+        Counted(Arc::clone(self))
+    }
+
+    /// Pays the share of a request in.
+    pub(crate) fn pay(&self) {
         if self.saved.load(Ordering::Relaxed) < SAVED_AT_MOST {
             self.saved.fetch_add((self.share * ONE as f64) as i64, Ordering::Relaxed);
         }
-        Counted(Arc::clone(self))
+    }
+
+    /// Takes one out, if there is one.
+    pub(crate) fn spend(&self) -> bool {
+        let paid = self.saved.fetch_sub(ONE, Ordering::Relaxed) >= ONE;
+        if !paid {
+            self.saved.fetch_add(ONE, Ordering::Relaxed);
+        }
+        paid
     }
 
     /// The right to retry, if there is one.
     pub(crate) fn grant(self: &Arc<Self>) -> Option<Granted> {
         let few = f64::from(self.requests.load(Ordering::Relaxed)) * self.share < f64::from(ALWAYS);
-        let paid = self.saved.fetch_sub(ONE, Ordering::Relaxed) >= ONE;
-        if !paid {
-            self.saved.fetch_add(ONE, Ordering::Relaxed);
-        }
+        let paid = self.spend();
         let others = self.retries.fetch_add(1, Ordering::Relaxed);
         let granted = Granted(Arc::clone(self)); // counts down again where it is not given
         (paid || (few && others < ALWAYS)).then_some(granted)
@@ -237,6 +263,16 @@ mod tests {
             retries += u32::from(under_way.len() > 50 - 1 && budget.grant().is_some());
         }
         assert!((1990..=2000).contains(&retries), "{retries}");
+    }
+
+    #[test]
+    fn what_is_never_free_is_paid_but_for_the_first_few() {
+        let budget = Budget::with_some(0.05);
+        let spent = (0..1_000).filter(|_| {
+            budget.pay();
+            budget.spend()
+        });
+        assert_eq!(spent.count(), 3 + 50);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use super::gate::Gate;
 use super::outlier::Outlier;
 use super::pool::Way;
 use super::probe::Probe;
-use super::retry::Retry;
+use super::retry::{Hedge, Retry};
 use super::sticky::Sticky;
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,6 +42,7 @@ pub(crate) struct Upstream {
     pub(crate) head_bytes: u32,
     pub(crate) gate: Option<Arc<Gate>>,
     pub(crate) retry: Option<Retry>,
+    pub(crate) hedge: Option<Hedge>,
     pub(crate) outlier: Option<Outlier>,
     pub(crate) probe: Option<Arc<Probe>>,
     /// The header that tells what is left of an exchange's time.

@@ -2,7 +2,7 @@
 
 use super::Checker;
 use crate::config::schema::{
-    EndpointAddress, ListenAddress, Retry, RetryOn, Route, SourceAddress, Upstream, UpstreamProtocol,
+    EndpointAddress, Hedge, ListenAddress, Retry, RetryOn, Route, SourceAddress, Upstream, UpstreamProtocol,
     UpstreamTimeouts,
 };
 use crate::config::units::Duration;
@@ -172,6 +172,9 @@ impl Checker<'_> {
             let hint = "write `protocol: http1`, or let X-Forwarded-For tell the client";
             self.error_hint(&format!("{path}.proxy_protocol"), "proxy-over-h2", message, hint);
         }
+        if let Some(hedge) = &upstream.hedge {
+            self.hedge(path, upstream, hedge);
+        }
         let Some(SourceAddress(source)) = upstream.source else { return };
         let list = format!("{path}.endpoints");
         if !self.is_whole(&list, upstream.endpoints.len()) {
@@ -202,6 +205,36 @@ impl Checker<'_> {
             let hint =
                 "the last attempts are cut short: lower `retry.per_try` of the upstream, or raise `exchange`";
             self.warn(&format!("{path}.timeouts.exchange"), "beyond-deadline", message, hint);
+        }
+    }
+
+    fn hedge(&mut self, path: &str, upstream: &Upstream, hedge: &Hedge) {
+        let at = format!("{path}.hedge.after");
+        self.must_last(&at, hedge.after);
+        let per_try = upstream.retry.as_ref().and_then(|retry| retry.per_try);
+        let limits = [
+            ("retry.per_try", per_try),
+            ("timeouts.response", Some(upstream.timeouts.response)),
+            ("timeouts.exchange", upstream.timeouts.exchange),
+        ];
+        let limits = limits.iter().filter_map(|(key, limit)| Some((key, (*limit)?)));
+        let over =
+            limits.filter(|(_, limit)| !limit.is_zero()).find(|(_, limit)| limit.get() <= hedge.after.get());
+        if let Some((key, limit)) = over {
+            let message = format!(
+                "{} is not before the {limit} of `{key}`: there is never a second attempt",
+                hedge.after
+            );
+            self.warn(&at, "never-hedged", message, "write a shorter time, such as the p95 of the service");
+        }
+        if hedge.budget.ratio() <= 0.0 {
+            let message = "a budget of nothing allows no second attempt";
+            self.warn(
+                &format!("{path}.hedge.budget"),
+                "never-hedged",
+                message,
+                "write 5%, or remove `hedge`",
+            );
         }
     }
 

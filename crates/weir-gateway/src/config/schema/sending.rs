@@ -9,6 +9,24 @@ use weir_h1::FieldName;
 
 use super::values::text_schema;
 use crate::config::de;
+use crate::config::units::{Duration, Percent};
+
+/// A second attempt beside one that takes long. The first good answer wins.
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Hedge {
+    /// How long the head of a response may take before another endpoint is asked too; about the p95 of the service is a good choice.
+    pub after: Duration,
+    /// Second attempts may be at most this share of requests, over all workers. Default `5%`.
+    #[serde(default = "Hedge::default_budget")]
+    pub budget: Percent,
+}
+
+impl Hedge {
+    fn default_budget() -> Percent {
+        Percent::new(5)
+    }
+}
 
 /// In which form the PROXY header is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]

@@ -10,7 +10,7 @@ use super::addresses::EndpointAddress;
 use super::balance::{Balancer, Sticky};
 use super::health::Health;
 use super::process::Workers;
-use super::sending::{DeadlineHeader, ProxyVersion, SourceAddress};
+use super::sending::{DeadlineHeader, Hedge, ProxyVersion, SourceAddress};
 use super::values::FilePath;
 use crate::config::de;
 use crate::config::units::{ByteSize, Duration, Percent};
@@ -58,6 +58,9 @@ pub struct Upstream {
     /// What is tried again. Default: only the keep-alive race and a connect that failed.
     #[serde(default)]
     pub retry: Option<Retry>,
+    /// Another endpoint is asked too when the first takes long; for idempotent requests only. Default none.
+    #[serde(default)]
+    pub hedge: Option<Hedge>,
     /// How endpoints are found to be unwell. Default: no probe, and only an endpoint that cannot be connected to is avoided.
     #[serde(default)]
     pub health: Option<Health>,

@@ -214,8 +214,9 @@ impl Filter for CircuitBreaker {
     }
 
     fn on_attempt_end(&self, end: &AttemptEnd<'_>, cx: &mut Cx) {
-        let Asked(counted, probe) = std::mem::take(cx.state::<Asked>());
+        // What says nothing leaves what was asked to another attempt of the same request, or to the end of the exchange.
         let Some(went) = self.went(end) else { return };
+        let Asked(counted, probe) = std::mem::take(cx.state::<Asked>());
         let change = match (counted, probe) {
             (Some((circuit, generation)), _) => circuit.count(generation, went, &self.rules, now()),
             (_, Some(probe)) => probe.end(went),
@@ -246,6 +247,8 @@ impl CircuitBreaker {
             // What the client sent was refused, by the gateway or by a filter.
             Some(cause) if (400..500).contains(&cause.status) => None,
             Some(_) => Some(Went::Failed),
+            // Another attempt was answered first (`hedge`).
+            None if end.status == 0 => None,
             None if self.statuses.contains(&end.status) => Some(Went::Failed),
             None if self.slow.is_some_and(|slow| end.took >= slow) => Some(Went::Slow),
             None => Some(Went::Well),

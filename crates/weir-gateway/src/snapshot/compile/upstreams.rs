@@ -7,8 +7,8 @@ use crate::config::schema;
 use crate::upstream::balance::{self, Balancer, By, HashSettings};
 use crate::upstream::discover::dns::{Name, Names};
 use crate::upstream::{
-    Budget, Conditions, Endpoint, Gate, HostPolicy, Outlier, Place, Probe, ProbeKind, Protocol, Published,
-    Retry, Sticky, Timeouts, Upstream, Way,
+    Budget, Conditions, Endpoint, Gate, Hedge, HostPolicy, Outlier, Place, Probe, ProbeKind, Protocol,
+    Published, Retry, Sticky, Timeouts, Upstream, Way,
 };
 use sha2::{Digest, Sha256};
 use std::sync::{Arc, Mutex};
@@ -57,6 +57,7 @@ impl Compiler<'_> {
         let published =
             Published::new(names.endpoints(|n| n.known(known).collect(), known, &self.carry.telemetry));
         let retry = written.retry.as_ref().map(|r| retry(r, old.and_then(|(_, old)| old.retry.as_ref())));
+        let hedge = written.hedge.as_ref().map(|h| hedge(h, old.and_then(|(_, old)| old.hedge.as_ref())));
         let t = &written.timeouts;
         let upstream = Arc::new(Upstream {
             name: name.into(),
@@ -96,6 +97,7 @@ impl Compiler<'_> {
             head_bytes,
             gate,
             retry,
+            hedge,
             outlier: written.health.as_ref().and_then(|health| health.outlier.as_ref()).map(outlier),
             deadline: written.deadline_header.as_ref().map(|header| header.0.clone()),
             way: Way {
@@ -261,6 +263,14 @@ fn probe(written: &schema::Probe) -> Arc<Probe> {
         unhealthy: written.unhealthy,
         readyz: written.readyz,
     })
+}
+
+/// The budget of second attempts goes on too.
+fn hedge(written: &schema::Hedge, old: Option<&Hedge>) -> Hedge {
+    let share = written.budget.ratio();
+    let budget = old.map(|old| &old.budget).filter(|budget| budget.is(share));
+    let budget = budget.map_or_else(|| Budget::with_some(share), Arc::clone);
+    Hedge { after: written.after.get(), budget }
 }
 
 fn outlier(written: &schema::Outlier) -> Outlier {

@@ -1,0 +1,368 @@
+//! Phase 4, where an upstream has `hedge`: a second attempt beside one that takes long.
+//!
+//! ```text
+//!   sent ──── after ────┬─ first: its answer wins, the second is dropped
+//!                       └─ second, at another endpoint: its answer wins, the first is dropped
+//! ```
+//! Only for requests that may arrive twice, that are sent whole, and of which all is still here. An answer that says that its endpoint is unwell
+//! does not win while the other may bring a better one. What is dropped counts as canceled, and stands in the log.
+
+use super::again::is_well;
+use super::attempt::{Sent, Written};
+use super::hooks::BodyWatch;
+use super::upload::{Failure, Upload, Waits, await_head};
+use super::{Exchange, Routed, unless_gone};
+use crate::call::cause_of;
+use crate::error::{self, Cause};
+use crate::talk;
+use crate::upstream::{
+    Active, Attempts, Connection, Hedge, LocalUpstream, Measurement, Wanted, complain, connect, outcome_of,
+};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+use weir_h1::{BodyKind, ResponseHead};
+use weir_telemetry::Attempt as Outcome;
+
+/// The first attempt: what the winner is put into.
+pub(super) struct First<'a> {
+    pub(super) active: &'a mut Active,
+    pub(super) sent: &'a mut Sent,
+    pub(super) slot: &'a mut Option<Box<ResponseHead>>,
+    pub(super) measured: &'a mut Option<Measurement>,
+    pub(super) wait: Waits,
+    /// When it began.
+    pub(super) began: Instant,
+}
+
+/// What the hooks of filters know of an attempt under way.
+type Shown = Option<(Instant, u32, Arc<str>, Arc<str>)>;
+
+/// The second attempt.
+struct Second {
+    active: Active,
+    began: Instant,
+    measured: Option<Measurement>,
+    /// The first one, which is not shown to the hooks meanwhile.
+    first: Shown,
+}
+
+/// How an attempt that did not win ended.
+enum Lost {
+    /// It was dropped.
+    Canceled,
+    Failed(&'static Cause),
+    /// It was answered, and badly.
+    Unwell(u16),
+}
+
+/// The answer to the second attempt, and the connection that brought it.
+type Answer = (Connection, Result<Box<ResponseHead>, &'static Cause>);
+
+/// The second attempt on its way.
+type Asking = Pin<Box<dyn Future<Output = Answer>>>;
+
+/// Which of two was the first to have something to say.
+enum Won {
+    First(Result<(), Failure>),
+    Second(Answer),
+}
+
+impl Exchange<'_> {
+    /// Whether the request may be asked twice. An upgrade is answered by a connection, of which there is one.
+    pub(super) fn may_hedge(&self) -> bool {
+        self.head.method().is_idempotent() && self.head.upgrade().is_none()
+    }
+
+    /// Waits for the head of a response as [`await_head`] does; when none comes for a while, asks another endpoint too.
+    pub(super) async fn await_hedged(
+        &mut self,
+        routed: Routed,
+        upstream: &Rc<LocalUpstream>,
+        attempts: &mut Attempts,
+        hedge: &Hedge,
+        mut first: First<'_>,
+    ) -> Result<(), Failure> {
+        tokio::select! {
+            biased;
+            done = self.await_first(&mut first) => return done,
+            () = tokio::time::sleep(hedge.after) => {}
+        }
+        let whole =
+            first.sent.upload.done && !first.sent.upload.heard && first.sent.upload.relay.is_repeatable();
+        if !whole {
+            return self.await_first(&mut first).await;
+        }
+        first.wait.fix(first.sent.upload.ended);
+        let Some(active) = attempts.hedge(upstream, first.active) else {
+            return self.await_first(&mut first).await;
+        };
+        let Some(second) = self.begin_second(upstream, active) else {
+            return self.await_first(&mut first).await;
+        };
+        self.race(routed, upstream, attempts, first, second).await
+    }
+
+    async fn await_first(&mut self, first: &mut First<'_>) -> Result<(), Failure> {
+        let First { sent, slot, wait, .. } = first;
+        let mut watch = BodyWatch::new(&self.local, &self.ran, self.cx.as_mut(), sent.upload.relay.taken());
+        await_head(self.client, sent, slot, &mut watch, wait).await
+    }
+
+    /// Shows the second attempt to the filters. One that refuses it refuses no more than that.
+    fn begin_second(&mut self, upstream: &LocalUpstream, active: Active) -> Option<Second> {
+        let shown = self.swap_shown(None);
+        self.record.attempts += 1;
+        upstream.cells.hedges.inc();
+        let began = Instant::now();
+        let measured = active.measure(|| began, true);
+        let second = Second { active, began, measured, first: shown };
+        if self.attempt_begins(upstream, second.active.get()).is_err() {
+            self.swap_shown(second.first);
+            return None;
+        }
+        Some(second)
+    }
+
+    /// Both attempts, until one has won.
+    async fn race(
+        &mut self,
+        routed: Routed,
+        upstream: &Rc<LocalUpstream>,
+        attempts: &mut Attempts,
+        mut first: First<'_>,
+        mut second: Second,
+    ) -> Result<(), Failure> {
+        let owner = upstream.spec.way.proxy_protocol.and_then(|_| self.client.owner().cloned());
+        let left = self.end(routed, upstream.spec.timeouts.exchange);
+        let left = left.map(|(end, cause)| (end.saturating_duration_since(second.began), cause));
+        let wanted = Wanted { left, owner, ..attempts.wanted(false) };
+        let connected = tokio::select! {
+            biased;
+            done = self.await_first(&mut first) => {
+                self.second_lost(upstream, second, Lost::Canceled);
+                return done;
+            }
+            connected = connect(upstream, &mut second.active, wanted) => connected,
+        };
+        let connection = match connected {
+            Ok(connected) => connected.connection,
+            Err(e) => {
+                if let Some(outcome) = e.outcome {
+                    upstream.cells.attempt(outcome);
+                }
+                self.end_second(second, 0, Some(e.cause), e.cause.code);
+                return self.await_first(&mut first).await;
+            }
+        };
+        let h2 = first.sent.connection.stream.h2().is_some();
+        let Some(mut asking) =
+            self.ask_again(routed, upstream, &second.active, connection, &first.sent.upload, h2)
+        else {
+            self.second_lost(upstream, second, Lost::Canceled);
+            return self.await_first(&mut first).await;
+        };
+        let won = tokio::select! {
+            biased;
+            done = self.await_first(&mut first) => Won::First(done),
+            answer = &mut asking => Won::Second(answer),
+        };
+        match won {
+            Won::Second(answer) => match self.good(answer) {
+                Ok((connection, head)) => {
+                    self.overtake(upstream, first, second, (connection, head), Lost::Canceled);
+                    Ok(())
+                }
+                Err(lost) => {
+                    self.second_lost(upstream, second, lost);
+                    self.await_first(&mut first).await
+                }
+            },
+            Won::First(done) => {
+                let Some(lost) = self.unwell(&done, first.slot.as_deref()) else {
+                    drop(asking);
+                    self.second_lost(upstream, second, Lost::Canceled);
+                    return done;
+                };
+                match unless_gone(self.client, Pin::new(&mut asking)).await {
+                    Err(stop) => {
+                        self.second_lost(upstream, second, Lost::Canceled);
+                        Err(Failure::Client(stop))
+                    }
+                    Ok(answer) => match self.good(answer) {
+                        Ok(answer) => {
+                            self.overtake(upstream, first, second, answer, lost);
+                            Ok(())
+                        }
+                        Err(also) => {
+                            self.second_lost(upstream, second, also);
+                            done
+                        }
+                    },
+                }
+            }
+        }
+    }
+
+    /// The request once more, on its way to another endpoint; `None` where that cannot be done: it would have to be framed otherwise than it was,
+    /// or has trailers apart. `h2`: how it went the first time.
+    fn ask_again(
+        &mut self,
+        routed: Routed,
+        upstream: &Rc<LocalUpstream>,
+        active: &Active,
+        mut connection: Connection,
+        upload: &Upload,
+        h2: bool,
+    ) -> Option<Asking> {
+        let over_h2 = connection.stream.h2().is_some();
+        let framing = self.framing(over_h2);
+        if self.head.body() != BodyKind::Empty && framing != self.framing(h2) {
+            return None;
+        }
+        let (body, trailers) = upload.relay.sent_whole()?;
+        if !trailers.is_empty() {
+            return None; // by HTTP/2 they go beside what is kept
+        }
+        let body = body.to_vec();
+        let Written { mut out, whole } = self.write_request(routed, &upstream.spec, active, framing);
+        out.extend_from_slice(whole.as_deref().unwrap_or(&body));
+        let now = Instant::now();
+        let wait = self.waits(routed, &upstream.spec, (now, now), over_h2);
+        let limits = wait.limits;
+        let end = wait.latest(now);
+        let core = Rc::clone(&self.client.core);
+        Some(Box::pin(async move {
+            let asked = async {
+                let mut sent = 0;
+                talk::send(&mut connection.stream, &out, &mut sent).await?;
+                talk::receive_head(&mut connection.stream, &limits).await
+            };
+            let answer = match end {
+                None => asked.await.map_err(cause_of),
+                Some((end, cause)) => match tokio::time::timeout_at(end.into(), asked).await {
+                    Ok(answer) => answer.map_err(cause_of),
+                    Err(_) => Err(cause),
+                },
+            };
+            core.give_buffer(out);
+            (connection, answer.map(Box::new))
+        }))
+    }
+
+    /// Whether the answer to the second attempt may win.
+    fn good(&self, (connection, answer): Answer) -> Result<(Connection, Box<ResponseHead>), Lost> {
+        match answer {
+            Ok(head) if is_well(head.status(), &head.headers, self.grpc) => Ok((connection, head)),
+            Ok(head) => Err(Lost::Unwell(head.status())),
+            Err(cause) => Err(Lost::Failed(cause)),
+        }
+    }
+
+    /// Whether the first attempt has ended so that the second may bring something better.
+    fn unwell(&self, done: &Result<(), Failure>, head: Option<&ResponseHead>) -> Option<Lost> {
+        match (done, head) {
+            (Ok(()), Some(head)) if !is_well(head.status(), &head.headers, self.grpc) => {
+                Some(Lost::Unwell(head.status()))
+            }
+            (Err(Failure::Upstream { cause, .. }), _) => Some(Lost::Failed(cause)),
+            _ => None,
+        }
+    }
+
+    /// The second attempt has won: it takes the place of the first.
+    fn overtake(
+        &mut self,
+        upstream: &LocalUpstream,
+        first: First<'_>,
+        second: Second,
+        (connection, head): (Connection, Box<ResponseHead>),
+        lost: Lost,
+    ) {
+        let First { active, sent, slot, measured, began, .. } = first;
+        upstream.cells.hedges_won.inc();
+        let shown = self.swap_shown(second.first);
+        let loser = std::mem::replace(active, second.active);
+        drop(std::mem::replace(&mut sent.connection, connection));
+        let unanswered = std::mem::replace(measured, second.measured);
+        self.lost(upstream, &loser, unanswered, began, lost);
+        self.swap_shown(shown);
+        self.record.endpoint = Some(active.place());
+        if let Some(late) = slot.replace(head) {
+            self.client.core.give_response(late);
+        }
+        sent.upload.heard = true;
+        sent.upload.ended = Some(second.began);
+    }
+
+    /// The first attempt goes on, or has won.
+    fn second_lost(&mut self, upstream: &LocalUpstream, second: Second, lost: Lost) {
+        let Second { active, began, measured, first } = second;
+        self.lost(upstream, &active, measured, began, lost);
+        self.swap_shown(first);
+    }
+
+    /// Accounts for an attempt that did not win: the one that the hooks are shown now.
+    fn lost(
+        &mut self,
+        upstream: &LocalUpstream,
+        active: &Active,
+        measured: Option<Measurement>,
+        began: Instant,
+        lost: Lost,
+    ) {
+        match lost {
+            Lost::Canceled => {
+                drop(measured); // it took at least this long
+                upstream.cells.attempt(Outcome::Canceled);
+                self.attempt_ends(0, None);
+                self.record.attempt_failed(active, &"canceled", began);
+            }
+            Lost::Unwell(status) => {
+                measured.into_iter().for_each(Measurement::answered);
+                upstream.cells.attempt(Outcome::Answered);
+                upstream.note(active, false);
+                self.attempt_ends(status, None);
+                self.record.attempt_failed(active, &status, began);
+            }
+            Lost::Failed(cause) => {
+                measured.into_iter().for_each(Measurement::failed);
+                upstream.cells.attempt(outcome_of(cause));
+                upstream.note(active, false);
+                active.get().cells.fail(self.client.core.cells.cause_index(cause.code), SystemTime::now());
+                complain(&upstream.spec.name, &active.get().endpoint.label, cause, &cause.meaning);
+                self.attempt_ends(0, Some(cause));
+                self.record.attempt_failed(active, &cause.code, began);
+            }
+        }
+    }
+
+    /// The second attempt had no connection: that is counted already.
+    fn end_second(&mut self, second: Second, status: u16, cause: Option<&'static Cause>, said: &str) {
+        self.attempt_ends(status, cause);
+        self.record.attempt_failed(&second.active, &said, second.began);
+        self.swap_shown(second.first);
+    }
+
+    /// Puts another attempt before the hooks, if any; returns the one before.
+    fn swap_shown(&mut self, shown: Shown) -> Shown {
+        self.cx.as_mut().and_then(|cx| std::mem::replace(&mut cx.attempt, shown))
+    }
+}
+
+impl Waits {
+    /// Counts the time of the response from here on, so that looking again does not begin it anew. `sent`: when the last byte was written, if that took
+    /// more than one go.
+    fn fix(&mut self, sent: Option<Instant>) {
+        self.end = self.latest(sent.unwrap_or(self.began));
+        self.response = Duration::ZERO;
+    }
+
+    /// Until when an attempt that was sent at that time is waited for.
+    fn latest(&self, sent: Instant) -> Option<(Instant, &'static Cause)> {
+        let limit = Some(self.response).filter(|limit| !limit.is_zero());
+        let own = limit.and_then(|limit| Some((sent.checked_add(limit)?, &error::RESPONSE_TIMEOUT)));
+        self.end.into_iter().chain(own).min_by_key(|(at, _)| *at)
+    }
+}
