@@ -2,6 +2,7 @@
 
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixDatagram;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::{fs, thread};
@@ -197,6 +198,94 @@ fn a_refused_config_changes_nothing_and_is_told() {
     weir.write_config(&saying("new"));
     weir.upgrade().unwrap();
     weir.client().get("/").expect_body("new");
+}
+
+// === Whoever watches the process ===
+
+/// A gateway in a folder with a link to the binary, run with these arguments more.
+fn started_with(yaml: &str, more: &[&str]) -> Weir {
+    Weir::start_by(yaml, |dir| {
+        install(&dir.join("weir"));
+        let mut command = command_for(&dir.join("weir"), dir);
+        command.args(["run", "-c", "weir.yaml"]).args(more);
+        command
+    })
+}
+
+#[test]
+fn the_pid_file_goes_to_the_new_process() {
+    let mut weir = started_with(&saying("hello"), &["--pid-file", "weir.pid"]);
+    let path = weir.dir().join("weir.pid");
+    let told = || fs::read_to_string(&path).unwrap().trim().parse::<u32>().unwrap();
+    assert_eq!(told(), weir.pid());
+    // One that has another config does not get that far.
+    let again = run_weir(weir.dir(), &["run", "-c", "weir.yaml", "--pid-file", "weir.pid"]);
+    again.expect_code(1).expect_text(&format!("process {} holds it", weir.pid()));
+    let new = weir.upgrade().unwrap();
+    assert_eq!(told(), new);
+    eventually("the old process ends", || !weir.is_running());
+    assert_eq!(told(), new);
+    run_weir(weir.dir(), &["drain", "--admin", &weir.admin()]).expect_code(0);
+    eventually("its file goes with it", || !path.exists());
+}
+
+#[test]
+fn a_pid_file_that_was_left_behind_is_replaced() {
+    let weir = Weir::start_by(&saying("hello"), |dir| {
+        fs::write(dir.join("weir.pid"), "1\n").unwrap(); // it runs, and is not Weir
+        let mut command = weir_testkit::weir_command(dir);
+        command.args(["run", "-c", "weir.yaml", "--pid-file", "weir.pid"]);
+        command
+    });
+    let path = weir.dir().join("weir.pid");
+    assert_eq!(fs::read_to_string(&path).unwrap(), format!("{}\n", weir.pid()));
+    weir.stop();
+    assert!(!path.exists());
+}
+
+#[test]
+fn systemd_is_told_which_process_serves() {
+    let heard = tempfile::tempdir().unwrap();
+    let path = heard.path().join("notify");
+    let socket = UnixDatagram::bind(&path).unwrap();
+    socket.set_read_timeout(Some(weir_testkit::DEADLINE)).unwrap();
+    let next = || {
+        let mut text = [0; 256];
+        let length = socket.recv(&mut text).expect("a message for systemd");
+        String::from_utf8_lossy(&text[..length]).into_owned()
+    };
+    let weir = Weir::start_by(&saying("hello"), |dir| {
+        install(&dir.join("weir"));
+        let mut command = command_for(&dir.join("weir"), dir);
+        command.args(["run", "-c", "weir.yaml"]).env("NOTIFY_SOCKET", &path);
+        command
+    });
+    assert_eq!(next(), "READY=1");
+    let new = weir.upgrade().unwrap();
+    // systemd believes the old process about its successor, and the new one once it knows of it.
+    let mut seen = vec![next(), next(), next()];
+    seen.sort();
+    assert_eq!(seen, [format!("MAINPID={new}"), format!("MAINPID={new}"), "READY=1".to_owned()]);
+}
+
+#[test]
+fn process_1_of_a_container_is_not_replaced() {
+    let unshare = ["--pid", "--fork", "--kill-child"];
+    let allowed = Command::new("unshare").args(unshare).arg("true").stderr(Stdio::null()).status();
+    if !allowed.is_ok_and(|status| status.success()) {
+        eprintln!("not tried: this user may not make a namespace of processes");
+        return;
+    }
+    let weir = Weir::start_by(&saying("hello"), |dir| {
+        let mut command = command_for("unshare".as_ref(), dir);
+        command.args(unshare).arg(weir_testkit::weir_command(dir).get_program());
+        command.args(["run", "-c", "weir.yaml"]);
+        command
+    });
+    assert_eq!(weir.wait_log("ready").field("pid"), Some("1"));
+    let told = run_weir(weir.dir(), &["upgrade", "--admin", &weir.admin()]);
+    told.expect_code(1).expect_text("this is process 1 of a container").expect_text("replace the container");
+    weir.client().get("/").expect_body("hello");
 }
 
 // === Sockets that systemd opened ===

@@ -66,7 +66,7 @@ enum Command {
     /// Print a saved result of `load` in any layout, or check its numbers
     Report(report::Saved),
     /// Run the gateway (the default)
-    Run(ConfigArgs),
+    Run(run::Run),
     /// Print the JSON Schema of the config
     Schema,
     /// Show what a running Weir says about itself
@@ -173,7 +173,7 @@ impl Command {
             Self::Endpoint(endpoint) => Some(&mut endpoint.admin.config),
             Self::Explain(explain) => Some(&mut explain.config),
             Self::Reload(reload) => Some(&mut reload.admin.config),
-            Self::Run(config) => Some(config),
+            Self::Run(run) => Some(&mut run.config),
             Self::Status(status) => Some(&mut status.admin.config),
             Self::Upgrade(upgrade) => Some(&mut upgrade.admin.config),
             Self::Compare(_)
@@ -215,7 +215,7 @@ pub(crate) fn run() -> ExitCode {
     let mut cli = Cli::parse_from(args);
     cli.hand_down();
     let outcome = match cli.command {
-        None => run::run(&cli.config),
+        None => run::run(&run::Run { config: cli.config, pid_file: None }),
         Some(Command::Bench(bench)) => bench.run(),
         Some(Command::Check(check)) => check.run(),
         Some(Command::Compare(compare)) => compare.run(),
@@ -228,7 +228,7 @@ pub(crate) fn run() -> ExitCode {
         Some(Command::Origin(origin)) => origin.run(),
         Some(Command::Reload(reload)) => reload.run(),
         Some(Command::Report(saved)) => saved.run(),
-        Some(Command::Run(config)) => run::run(&config),
+        Some(Command::Run(run)) => run::run(&run),
         Some(Command::Schema) => schema::run(),
         Some(Command::Status(status)) => status.run(),
         Some(Command::Upgrade(upgrade)) => upgrade.run(),

@@ -1,11 +1,15 @@
 //! `weir run`: the gateway in the foreground, its signals, and the notes to systemd. `upgrade` is how another takes its place.
 
+mod pid_file;
 mod upgrade;
 
 use super::ConfigArgs;
 use anyhow::{Context, Result, anyhow};
+use clap::Args;
+use pid_file::PidFile;
 use std::io::Write;
 use std::os::unix::net::UnixDatagram;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread;
@@ -18,8 +22,18 @@ use weir_gateway::{Gateway, Inheritance, StartError};
 use weir_origin::{Options, Origin};
 use weir_telemetry::log;
 
+/// How the gateway is run.
+#[derive(Args)]
+pub(crate) struct Run {
+    #[command(flatten)]
+    pub(super) config: ConfigArgs,
+    /// File that holds the process id while this process serves
+    #[arg(long, value_name = "FILE")]
+    pub(super) pid_file: Option<PathBuf>,
+}
+
 /// Runs until a signal or the admin API ends it.
-pub(super) fn run(args: &ConfigArgs) -> Result<ExitCode> {
+pub(super) fn run(args: &Run) -> Result<ExitCode> {
     let (mut predecessor, inherited) = Predecessor::find()?;
     let outcome = serve(args, inherited, &mut predecessor);
     // Still here: it was never told that this process is ready.
@@ -44,13 +58,12 @@ impl std::fmt::Display for Told {
 
 impl std::error::Error for Told {}
 
-fn serve(
-    args: &ConfigArgs,
-    inherited: Inheritance,
-    predecessor: &mut Option<Predecessor>,
-) -> Result<ExitCode> {
+fn serve(args: &Run, inherited: Inheritance, predecessor: &mut Option<Predecessor>) -> Result<ExitCode> {
     let descriptors = weir_wire::limits::raise_descriptors();
-    let mut source = args.source();
+    if let (Some(path), None) = (&args.pid_file, &predecessor) {
+        PidFile::check(path)?;
+    }
+    let mut source = args.config.source();
     let embedded = source.is_embedded();
     // The default config needs something to stand in front of.
     let origin = if embedded {
@@ -95,6 +108,8 @@ fn serve(
         Ok(limit) => warn_of_few_descriptors(limit, &config),
         Err(e) => log::warn("descriptor limit not raised", &[("error", &e)]),
     }
+    let written = args.pid_file.as_deref().map(PidFile::write).transpose();
+    let pid_file = written.inspect_err(|_| gateway.stop())?;
     let status = gateway.status();
     log::info(
         "ready",
@@ -118,7 +133,7 @@ fn serve(
         .name("weir-signals".to_owned())
         .spawn(move || runtime.block_on(signals.serve(&signalled, &upgrader)))?;
     gateway.wait();
-    drop(admin);
+    drop((admin, pid_file));
     if let Some(origin) = origin {
         origin.stop();
     }
