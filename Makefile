@@ -7,6 +7,7 @@ TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
 # What the tests speak to. scripts/ensure-tools.sh knows the package of each.
 TEST_TOOLS := cc curl grpcio nghttp nginx openssl prometheus promtool python3
 FUZZ_SECONDS ?= 30
+SOAK_SECONDS ?= 600
 BENCH ?=
 BENCH_COUNT ?=
 BENCH_LOAD ?=
@@ -14,7 +15,7 @@ CONFORMANCE ?=
 # Where a change that no test notices would be a request on the wrong way.
 MUTANTS ?= $(foreach f,route/*.rs upstream/pool.rs upstream/balance/*.rs upstream/discover/*.rs reload.rs,-f 'crates/weir-gateway/src/$(f)')
 
-.PHONY: help run test check bench bench-count bench-load fuzz mutants conformance fmt
+.PHONY: help run test check bench bench-count bench-load fuzz soak mutants conformance fmt
 
 help:          ## this list
 	@sed -n 's/^\([a-z]*\): *## /\1\t/p' $(MAKEFILE_LIST) | awk -F'\t' '{ printf "make %-12s %s\n", $$1, $$2 }'
@@ -48,6 +49,10 @@ bench-load:    ## requests per core-second of the load tester, beside wrk; BENCH
 fuzz:          ## each fuzz target for FUZZ_SECONDS (30)
 	@cargo fuzz --version >/dev/null 2>&1 || { echo 'Missing cargo-fuzz. Run: cargo install cargo-fuzz --locked' >&2; exit 1; }
 	@for t in $$(cargo fuzz list | grep -v smoke); do echo "fuzz $$t"; mkdir -p fuzz/corpus/$$t; RUSTC_BOOTSTRAP=1 cargo fuzz run --sanitizer none $$t fuzz/corpus/$$t fuzz/seeds/$$t -- -max_total_time=$(FUZZ_SECONDS) -verbosity=0 || exit 1; done
+
+soak:          ## all faults at once for SOAK_SECONDS (600), every request accounted for; the report goes to bench/results
+	cargo build --locked --profile ci --workspace --bins
+	WEIR_BIN='$(TARGET)/ci/weir' '$(TARGET)/ci/weir-soak' --seconds $(SOAK_SECONDS) --report bench/results
 
 mutants:       ## changes to routes, pools, balancers, names and reload that no unit test notices; MUTANTS="-f 'FILE'"
 	@cargo mutants --version >/dev/null 2>&1 || { echo 'Missing cargo-mutants. Run: cargo install cargo-mutants --locked' >&2; exit 1; }

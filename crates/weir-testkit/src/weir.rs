@@ -303,6 +303,11 @@ impl Weir {
         self.successors.lock().unwrap().last().copied().unwrap_or_else(|| self.pid())
     }
 
+    /// The processes that upgrades started, in order.
+    pub fn successors(&self) -> Vec<u32> {
+        self.successors.lock().unwrap().clone()
+    }
+
     /// Sends a signal, such as `libc::SIGTERM`.
     pub fn signal(&self, signal: i32) {
         send_signal(self.pid(), signal);
@@ -402,7 +407,7 @@ pub fn run_weir(dir: &Path, args: &[&str]) -> Finished {
 
 /// A command for the binary in this folder, with an environment that holds nothing of ours.
 ///
-/// The binary is the one that `WEIR_BIN` names, or else the one beside the test executable in the target folder.
+/// The binary is the one that `WEIR_BIN` names, or else the one in the target folder that the test runs from.
 pub fn weir_command(dir: &Path) -> Command {
     command_for(&binary(), dir)
 }
@@ -437,7 +442,8 @@ fn binary() -> PathBuf {
     }
     // target/<profile>/deps/e2e-<hash> → target/<profile>/weir
     let test = std::env::current_exe().unwrap();
-    let path = test.ancestors().nth(2).unwrap().join("weir");
+    let beside = test.with_file_name("weir"); // of a program that is a test
+    let path = if beside.exists() { beside } else { test.ancestors().nth(2).unwrap().join("weir") };
     assert!(
         path.exists(),
         "{} is not there: build it first (`cargo build -p weirgate`, with the profile of the tests), or set WEIR_BIN",

@@ -1,0 +1,220 @@
+//! The account: what clients were told, beside what the origins wrote down.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::client::{Asked, Outcome, Route};
+use crate::faults::{Allowed, Fault, Upgrade};
+
+/// What one origin wrote down: how often each id came.
+pub(crate) struct Ledger(HashMap<String, u32>);
+
+impl Ledger {
+    pub(crate) fn read(path: &Path) -> Self {
+        let mut ids = HashMap::new();
+        for line in fs::read_to_string(path).unwrap_or_default().lines() {
+            let id = line.split(' ').next().unwrap_or_default();
+            *ids.entry(id.to_owned()).or_insert(0) += 1;
+        }
+        Self(ids)
+    }
+}
+
+/// What came of the requests during one fault.
+#[derive(Default)]
+pub(crate) struct Row {
+    pub(crate) fault: &'static str,
+    pub(crate) requests: usize,
+    pub(crate) answered: usize,
+    /// What was refused, by route and why.
+    pub(crate) refused: BTreeMap<String, usize>,
+    /// p50 and p99 of the steady route.
+    pub(crate) steady: (Duration, Duration),
+    spares_others: bool,
+}
+
+#[derive(Default)]
+pub(crate) struct Account {
+    pub(crate) rows: Vec<Row>,
+    allowed: Vec<Allowed>,
+    pub(crate) upgrades: Vec<Upgrade>,
+    /// KiB at the end of each fault.
+    pub(crate) memory: Vec<u64>,
+    pub(crate) panicked: usize,
+    pub(crate) left: usize,
+    pub(crate) reloads: usize,
+    pub(crate) refused_reloads: usize,
+    /// POSTs that an origin got more than once.
+    pub(crate) doubled: usize,
+    /// Answers of 200 to a request that no origin got.
+    pub(crate) invented: usize,
+    /// Ids at an origin that no client sent.
+    pub(crate) unknown: usize,
+    /// GETs that origins got more than once: retries.
+    pub(crate) repeated: usize,
+    /// What must not have happened, one line each; at most [`MAX_LINES`].
+    lines: Vec<String>,
+    bad: usize,
+}
+
+/// Lines of single requests in a report.
+const MAX_LINES: usize = 20;
+
+/// What the memory at the end may be over that after the quiet time: a third, and some MiB for what is measured unevenly.
+const MEMORY: (u64, u64) = (4, 3);
+const MEMORY_SLACK: u64 = 12 * 1024;
+
+/// How much later p99 of routes without a fault must be to be a failure: on a busy machine less means nothing.
+const GROSS: (u32, Duration) = (10, Duration::from_millis(150));
+
+impl Account {
+    pub(crate) fn new(faults: &[Fault]) -> Self {
+        let row =
+            |fault: &Fault| Row { fault: fault.name, spares_others: fault.spares_others, ..Row::default() };
+        let rows = faults.iter().map(row).collect();
+        Self { rows, allowed: faults.iter().map(|fault| fault.allowed).collect(), ..Self::default() }
+    }
+
+    /// Compares the two sides.
+    pub(crate) fn settle(&mut self, asked: Vec<Vec<Asked>>, ledgers: &[Ledger]) {
+        let mut came: HashMap<&str, u32> = HashMap::new();
+        for (id, times) in ledgers.iter().flat_map(|ledger| &ledger.0) {
+            *came.entry(id).or_insert(0) += times;
+        }
+        let mut steady: Vec<Vec<Duration>> = self.rows.iter().map(|_| Vec::new()).collect();
+        for (client, asked) in asked.iter().enumerate() {
+            for (sequence, one) in asked.iter().enumerate() {
+                let id = format!("{client}-{sequence}");
+                let times = came.remove(id.as_str()).unwrap_or(0);
+                self.one(&id, one, times);
+                if one.route == Route::Steady && one.outcome == Outcome::Answered {
+                    steady[one.fault].push(one.took);
+                }
+            }
+        }
+        self.unknown = came.len();
+        for (row, mut took) in self.rows.iter_mut().zip(steady) {
+            took.sort_unstable();
+            let at = |share: usize| took.get(took.len() * share / 100).copied().unwrap_or_default();
+            row.steady = (at(50), at(99));
+        }
+    }
+
+    fn one(&mut self, id: &str, one: &Asked, times: u32) {
+        let row = &mut self.rows[one.fault];
+        row.requests += 1;
+        let method = if one.post { "POST" } else { "GET" };
+        let what = format!("{method} {}", one.route.name());
+        let local = one.route == Route::Local;
+        match &one.outcome {
+            Outcome::Answered => {
+                row.answered += 1;
+                self.invented += usize::from(times == 0 && !local);
+            }
+            Outcome::Refused(status, cause) => {
+                *row.refused.entry(format!("{what}: {status} {cause}")).or_insert(0) += 1;
+            }
+            Outcome::Lost(why) | Outcome::Wrong(why) => {
+                *row.refused.entry(format!("{what}: no answer")).or_insert(0) += 1;
+                let line = format!("during `{}` {what} {id} after {:?}: {why}", row.fault, one.took);
+                self.complain(line);
+            }
+        }
+        if let Outcome::Refused(status, cause) = &one.outcome {
+            // A fault that has just ended may still be felt.
+            let near = [one.fault, one.fault.saturating_sub(1)];
+            if !near.iter().any(|fault| self.allowed[*fault].covers(one, cause)) {
+                let fault = self.rows[one.fault].fault;
+                self.complain(format!("during `{fault}` {what} {id}: {status} {cause}"));
+            }
+        }
+        if times > 1 && one.post {
+            self.doubled += 1;
+            self.complain(format!("POST {id} reached origins {times} times: {:?}", one.outcome));
+        }
+        self.repeated += usize::from(times > 1 && !one.post);
+    }
+
+    fn complain(&mut self, line: String) {
+        self.bad += 1;
+        if self.lines.len() < MAX_LINES {
+            self.lines.push(line);
+        }
+    }
+
+    /// What must not have happened, in words.
+    pub(crate) fn wrong(&self) -> Vec<String> {
+        let mut wrong = self.lines.clone();
+        let mut must = |holds: bool, what: String| {
+            if !holds {
+                wrong.push(what);
+            }
+        };
+        must(self.bad <= MAX_LINES, format!("{} requests in all went wrong", self.bad));
+        must(self.invented == 0, format!("{} answers to requests that no origin got", self.invented));
+        must(self.unknown == 0, format!("{} requests at an origin that no client sent", self.unknown));
+        must(self.panicked == 0, format!("{} clients could not connect", self.panicked));
+        must(self.left == 0, format!("{} processes of before an upgrade still run", self.left));
+        must(
+            self.rows.iter().all(|row| row.answered > 0),
+            "a fault during which nothing was answered".to_owned(),
+        );
+        let bad = self.upgrades.iter().filter(|upgrade| **upgrade == Upgrade::Wrong).count();
+        must(
+            bad == 0 && self.upgrades.len() >= 4,
+            format!("{bad} of {} upgrades went wrong", self.upgrades.len()),
+        );
+        if let Some(pair) = self.pair() {
+            must(pair < 2.0, format!("two processes took {pair:.2} times the memory of one"));
+        }
+        let (before, after) = self.growth();
+        let most = before * MEMORY.0 / MEMORY.1 + MEMORY_SLACK;
+        must(after <= most, format!("memory grew from {before} to {after} KiB"));
+        let base = self.rows[0].steady.1;
+        for row in self.rows.iter().filter(|row| row.spares_others) {
+            let p99 = row.steady.1;
+            let late = p99 > base * GROSS.0 && p99 > GROSS.1;
+            must(
+                !late,
+                format!("p99 of steady requests during `{}`: {p99:?} instead of {base:?}", row.fault),
+            );
+        }
+        wrong
+    }
+
+    /// The most memory that a pair took, over the most that one took.
+    pub(crate) fn pair(&self) -> Option<f64> {
+        let most = |of: fn(&Upgrade) -> Option<u64>| self.upgrades.iter().filter_map(of).max();
+        let alone = most(|upgrade| upgrade.kib().map(|(alone, _)| alone)).filter(|kib| *kib > 0)?;
+        let together = most(|upgrade| upgrade.kib().map(|(_, together)| together))?;
+        Some(together as f64 / alone as f64)
+    }
+
+    /// KiB after the quiet time, and after all faults but the upgrades, which bring another process.
+    pub(crate) fn growth(&self) -> (u64, u64) {
+        let faults = self.memory.len().saturating_sub(1);
+        let first = self.memory.first().copied().unwrap_or(0);
+        (first, self.memory.get(..faults).and_then(<[u64]>::last).copied().unwrap_or(0))
+    }
+
+    /// p99 of the steady route over that of the quiet time, where others had a fault; the worst one.
+    pub(crate) fn lateness(&self) -> Option<(&'static str, f64)> {
+        let base = self.rows[0].steady.1.as_secs_f64();
+        let faults = self.rows.iter().skip(1).filter(|row| row.spares_others);
+        faults.map(|row| (row.fault, row.steady.1.as_secs_f64() / base)).max_by(|a, b| a.1.total_cmp(&b.1))
+    }
+}
+
+impl Allowed {
+    /// Whether a refusal is what the fault may bring.
+    fn covers(self, one: &Asked, cause: &str) -> bool {
+        match self {
+            Self::Faulty => one.route == Route::Faulty,
+            Self::NoDescriptor => cause == "out_of_descriptors",
+            Self::Nothing => false,
+            Self::Posts => one.route == Route::Faulty && one.post,
+        }
+    }
+}

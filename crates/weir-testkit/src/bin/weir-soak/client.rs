@@ -1,0 +1,142 @@
+//! The clients: each a thread that asks one route, one request after the other, and notes what became of each.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use weir_testkit::{Client, Tls};
+
+/// Which route is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Route {
+    /// Three endpoints, one of which has a fault.
+    Faulty,
+    /// The gateway answers by itself.
+    Local,
+    /// An endpoint that is a name.
+    Named,
+    /// By TLS to an endpoint without faults.
+    Secure,
+    /// An endpoint without faults: what the neighbours suffer must not be felt here.
+    Steady,
+}
+
+impl Route {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Faulty => "faulty",
+            Self::Local => "local",
+            Self::Named => "named",
+            Self::Secure => "secure",
+            Self::Steady => "steady",
+        }
+    }
+}
+
+/// What became of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Answered,
+    /// The connection ended or the time was up without a whole answer.
+    Lost(String),
+    /// A status other than 200, and the cause where the gateway gave it.
+    Refused(u16, String),
+    /// An answer that belongs to another request.
+    Wrong(String),
+}
+
+/// One request.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    pub(crate) route: Route,
+    pub(crate) post: bool,
+    /// The number of the fault that was on when it was sent.
+    pub(crate) fault: usize,
+    pub(crate) took: Duration,
+    pub(crate) outcome: Outcome,
+}
+
+/// What the clients do, as the plan changes it.
+pub(crate) struct Control {
+    pub(crate) over: AtomicBool,
+    /// The number of the fault that is on.
+    pub(crate) fault: AtomicUsize,
+    /// The pause between two requests of a client, in microseconds.
+    pub(crate) pause: AtomicU32,
+    pub(crate) answered: AtomicUsize,
+}
+
+/// What every client knows.
+pub(crate) struct Shared {
+    pub(crate) control: Control,
+    pub(crate) web: String,
+    pub(crate) secure: String,
+    pub(crate) tls: Tls,
+    /// What was asked, by client: the number of a request in its id is its place here.
+    pub(crate) asked: Vec<Mutex<Vec<Asked>>>,
+}
+
+/// Requests on one connection.
+const PER_CONNECTION: usize = 100;
+
+/// Asks until the plan is over.
+pub(crate) fn run(shared: &Shared, number: usize, route: Route) {
+    let control = &shared.control;
+    while !control.over.load(Relaxed) {
+        let mut client = match route {
+            Route::Secure => match Client::try_connect_tls(&shared.secure, &shared.tls) {
+                Ok(client) => client,
+                Err(why) => {
+                    note(shared, number, route, false, Instant::now(), Outcome::Lost(why));
+                    continue;
+                }
+            },
+            _ => Client::connect(&shared.web),
+        };
+        for _ in 0..PER_CONNECTION {
+            if control.over.load(Relaxed) || !ask(shared, number, route, &mut client) {
+                break;
+            }
+            std::thread::sleep(Duration::from_micros(control.pause.load(Relaxed).into()));
+        }
+    }
+}
+
+/// One request; whether the connection can carry another.
+fn ask(shared: &Shared, number: usize, route: Route, client: &mut Client) -> bool {
+    let sequence = shared.asked[number].lock().unwrap().len();
+    let post = sequence % 3 == 1;
+    let id = format!("{number}-{sequence}");
+    let (method, body) = if post { ("POST", "four") } else { ("GET", "") };
+    let length = if post { "Content-Length: 4\r\n" } else { "" };
+    let path = route.name();
+    let began = Instant::now();
+    let sent = client.try_send(format!(
+        "{method} /{path} HTTP/1.1\r\nHost: soak.test\r\nX-Soak-Id: {id}\r\n{length}\r\n{body}"
+    ));
+    let (outcome, goes_on) = match sent.map(|()| client.try_read_response()) {
+        Err(e) => (Outcome::Lost(e.to_string()), false),
+        Ok(Err(broken)) => (Outcome::Lost(broken.why), false),
+        Ok(Ok(response)) => {
+            let goes_on = response.header("connection") != Some("close");
+            let cause = response.header("x-weir-cause").unwrap_or_default();
+            let outcome = match response.status {
+                200 if route == Route::Local || response.body.bytes == id.as_bytes() => Outcome::Answered,
+                200 => Outcome::Wrong(response.text()),
+                status => Outcome::Refused(status, cause.to_owned()),
+            };
+            (outcome, goes_on)
+        }
+    };
+    note(shared, number, route, post, began, outcome);
+    goes_on
+}
+
+fn note(shared: &Shared, number: usize, route: Route, post: bool, began: Instant, outcome: Outcome) {
+    let fault = shared.control.fault.load(Relaxed);
+    if outcome == Outcome::Answered {
+        shared.control.answered.fetch_add(1, Relaxed);
+    }
+    let asked = Asked { route, post, fault, took: began.elapsed(), outcome };
+    shared.asked[number].lock().unwrap().push(asked);
+}

@@ -1,0 +1,347 @@
+//! The faults, one after the other. Each leaves everything well again.
+
+use std::fs;
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use weir_testkit::{Authority, Certificate, Weir, install, weir_command};
+
+use crate::client::Shared;
+use crate::names::NameServer;
+use crate::origin::{Mood, Origin};
+use crate::process::{self, Signal};
+
+/// One fault.
+pub(crate) struct Fault {
+    pub(crate) name: &'static str,
+    /// Its share of the time.
+    pub(crate) weight: u32,
+    /// Whether the config is loaded anew every second meanwhile.
+    pub(crate) with_reloads: bool,
+    /// What a request may come to beside 200.
+    pub(crate) allowed: Allowed,
+    /// Whether routes without a fault must be as fast as before.
+    pub(crate) spares_others: bool,
+    pub(crate) make: fn(&mut Stage<'_>, Instant),
+}
+
+/// Which requests may be refused, and are still accounted for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Allowed {
+    /// All requests to the endpoints with the fault.
+    Faulty,
+    /// Any request that needs a descriptor.
+    NoDescriptor,
+    Nothing,
+    /// Those to the endpoints with the fault that may not be sent twice.
+    Posts,
+}
+
+/// What there is to be broken.
+pub(crate) struct Stage<'a> {
+    pub(crate) weir: &'a Weir,
+    pub(crate) shared: &'a Shared,
+    pub(crate) origins: &'a mut [Origin],
+    pub(crate) addresses: &'a [Ipv4Addr],
+    pub(crate) names: &'a NameServer,
+    pub(crate) authority: &'a Authority,
+    pub(crate) certificate: &'a Certificate,
+    pub(crate) config: &'a str,
+    /// The file of the access log.
+    pub(crate) log: String,
+    /// What each upgrade came to.
+    pub(crate) upgrades: Vec<Upgrade>,
+    /// Memory of the process that served at the end of each fault, in KiB.
+    pub(crate) memory: Vec<u64>,
+}
+
+/// What an upgrade came to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Upgrade {
+    /// The new process serves; KiB of the old one before, and of both together.
+    Done { alone: u64, together: u64 },
+    /// A broken program was refused.
+    Refused,
+    /// What should have been done was refused, or the other way round.
+    Wrong,
+}
+
+impl Upgrade {
+    /// KiB of the old process before, and of both together.
+    pub(crate) const fn kib(&self) -> Option<(u64, u64)> {
+        match self {
+            Self::Done { alone, together } => Some((*alone, *together)),
+            Self::Refused | Self::Wrong => None,
+        }
+    }
+}
+
+pub(crate) const FAULTS: [Fault; 13] = [
+    Fault {
+        name: "none",
+        weight: 2,
+        with_reloads: false,
+        allowed: Allowed::Nothing,
+        spares_others: true,
+        make: none,
+    },
+    Fault {
+        name: "killed",
+        weight: 2,
+        with_reloads: true,
+        allowed: Allowed::Posts,
+        spares_others: true,
+        make: killed,
+    },
+    Fault {
+        name: "hung",
+        weight: 2,
+        with_reloads: true,
+        allowed: Allowed::Posts,
+        spares_others: true,
+        make: hung,
+    },
+    Fault {
+        name: "reset",
+        weight: 2,
+        with_reloads: true,
+        allowed: Allowed::Posts,
+        spares_others: true,
+        make: reset,
+    },
+    Fault {
+        name: "slow",
+        weight: 2,
+        with_reloads: true,
+        allowed: Allowed::Nothing,
+        spares_others: true,
+        make: slow,
+    },
+    Fault {
+        name: "503",
+        weight: 2,
+        with_reloads: true,
+        allowed: Allowed::Posts,
+        spares_others: true,
+        make: unavailable,
+    },
+    Fault {
+        name: "garbage",
+        weight: 2,
+        with_reloads: true,
+        allowed: Allowed::Faulty,
+        spares_others: true,
+        make: garbage,
+    },
+    Fault {
+        name: "flapping",
+        weight: 2,
+        with_reloads: true,
+        allowed: Allowed::Posts,
+        spares_others: true,
+        make: flapping,
+    },
+    Fault {
+        name: "dns",
+        weight: 2,
+        with_reloads: true,
+        allowed: Allowed::Nothing,
+        spares_others: true,
+        make: dns,
+    },
+    Fault {
+        name: "certificates",
+        weight: 2,
+        with_reloads: true,
+        allowed: Allowed::Nothing,
+        spares_others: true,
+        make: certificates,
+    },
+    Fault {
+        name: "disk full",
+        weight: 2,
+        with_reloads: true,
+        allowed: Allowed::Nothing,
+        spares_others: true,
+        make: disk_full,
+    },
+    Fault {
+        name: "descriptors",
+        weight: 2,
+        with_reloads: false,
+        allowed: Allowed::NoDescriptor,
+        spares_others: false,
+        make: descriptors,
+    },
+    Fault {
+        name: "upgrades",
+        weight: 5,
+        with_reloads: false,
+        allowed: Allowed::Nothing,
+        spares_others: false,
+        make: upgrades,
+    },
+];
+
+/// The origins with a fault, which are behind one upstream; the others stay well.
+const FAULTY: std::ops::Range<usize> = 2..5;
+
+/// How long a fault of an origin lasts at a time.
+const SPELL: Duration = Duration::from_millis(900);
+
+fn none(_: &mut Stage<'_>, until: Instant) {
+    thread::sleep(until.saturating_duration_since(Instant::now()));
+}
+
+/// One origin after the other has the fault for a while, and is well before the next one has.
+fn in_turn(
+    stage: &mut Stage<'_>,
+    until: Instant,
+    mut begin: impl FnMut(&mut Origin),
+    mut end: impl FnMut(&mut Origin),
+) {
+    let mut index = FAULTY.start;
+    while Instant::now() < until {
+        let origin = &mut stage.origins[index];
+        begin(origin);
+        thread::sleep(SPELL);
+        end(origin);
+        // Ejected ones come back.
+        thread::sleep(SPELL);
+        index = if index + 1 == FAULTY.end { FAULTY.start } else { index + 1 };
+    }
+}
+
+fn killed(stage: &mut Stage<'_>, until: Instant) {
+    in_turn(stage, until, Origin::kill, Origin::restart);
+}
+
+fn hung(stage: &mut Stage<'_>, until: Instant) {
+    in_turn(stage, until, |origin| origin.signal(Signal::Stop), |origin| origin.signal(Signal::Continue));
+}
+
+fn reset(stage: &mut Stage<'_>, until: Instant) {
+    in_turn(stage, until, |origin| origin.behave(Mood::Reset), |origin| origin.behave(Mood::Good));
+}
+
+fn slow(stage: &mut Stage<'_>, until: Instant) {
+    in_turn(stage, until, |origin| origin.behave(Mood::Slow), |origin| origin.behave(Mood::Good));
+}
+
+fn unavailable(stage: &mut Stage<'_>, until: Instant) {
+    in_turn(stage, until, |origin| origin.behave(Mood::Unavailable), |origin| origin.behave(Mood::Good));
+}
+
+fn garbage(stage: &mut Stage<'_>, until: Instant) {
+    in_turn(stage, until, |origin| origin.behave(Mood::Garbage), |origin| origin.behave(Mood::Good));
+}
+
+fn flapping(stage: &mut Stage<'_>, until: Instant) {
+    while Instant::now() < until {
+        let origin = &mut stage.origins[FAULTY.start];
+        origin.kill();
+        thread::sleep(Duration::from_millis(100));
+        origin.restart();
+        thread::sleep(Duration::from_millis(100));
+    }
+}
+
+fn dns(stage: &mut Stage<'_>, until: Instant) {
+    for turn in (0..2).cycle() {
+        if Instant::now() >= until {
+            return;
+        }
+        stage.names.know(stage.addresses[turn]);
+        thread::sleep(Duration::from_millis(700));
+    }
+}
+
+fn certificates(stage: &mut Stage<'_>, until: Instant) {
+    while Instant::now() < until {
+        stage.certificate.replace_files_by(&stage.authority.leaf(&["soak.test"]));
+        thread::sleep(Duration::from_millis(700));
+    }
+}
+
+fn disk_full(stage: &mut Stage<'_>, until: Instant) {
+    // Every write to it fails with ENOSPC.
+    stage.weir.write_config(&stage.config.replace("{log}", "/dev/full"));
+    process::send(stage.weir.serving(), Signal::Reload);
+    thread::sleep(until.saturating_duration_since(Instant::now()));
+    stage.weir.write_config(&stage.config.replace("{log}", &stage.log));
+    process::send(stage.weir.serving(), Signal::Reload);
+}
+
+/// So many descriptors are in use from the start to the end: listeners, runtimes, logs.
+const TAKEN: u64 = 12;
+
+fn descriptors(stage: &mut Stage<'_>, until: Instant) {
+    let pid = stage.weir.serving();
+    while Instant::now() < until {
+        // All numbers below are taken: what is open stays, and nothing more can be opened.
+        let before = process::limit_descriptors(pid, TAKEN);
+        thread::sleep(SPELL.min(until.saturating_duration_since(Instant::now())));
+        process::limit_descriptors(pid, before);
+        thread::sleep(SPELL / 2);
+    }
+}
+
+/// Under full load: the program is another file each time, and every fourth time one that is broken.
+fn upgrades(stage: &mut Stage<'_>, until: Instant) {
+    let pause = stage.shared.control.pause.swap(0, Relaxed);
+    let program = stage.weir.dir().join("weir");
+    let mut times = 0;
+    let began = Instant::now();
+    let each = (until.saturating_duration_since(began) / AT_MOST).max(AT_LEAST);
+    while Instant::now() < until || times < 4 {
+        let broken = times % 4 == 2;
+        match (broken, times % 2) {
+            (true, _) => replace(&program, b"#!/bin/sh\nexit 3\n"),
+            // The same program in another file: it runs the same, and is not the same.
+            (false, 1) => {
+                let mut bytes = fs::read(weir_command(stage.weir.dir()).get_program()).unwrap();
+                bytes.extend_from_slice(format!("{times}").as_bytes());
+                replace(&program, &bytes);
+            }
+            (false, _) => install(&program),
+        }
+        let (before, answered) = (stage.weir.serving(), stage.shared.control.answered.load(Relaxed));
+        let alone = process::memory(before).unwrap_or(0);
+        let verdict = stage.weir.upgrade();
+        let came = match (broken, verdict) {
+            (false, Ok(new)) => {
+                let both = [before, new].into_iter().filter_map(process::memory);
+                Upgrade::Done { alone, together: both.sum() }
+            }
+            (true, Err(_)) => Upgrade::Refused,
+            _ => Upgrade::Wrong,
+        };
+        stage.upgrades.push(came);
+        times += 1;
+        // The load goes on with the process that serves now.
+        let next = Instant::now() + each;
+        while Instant::now() < next || stage.shared.control.answered.load(Relaxed) < answered + 100 {
+            thread::sleep(Duration::from_millis(10));
+            if Instant::now() > next + Duration::from_secs(10) {
+                break;
+            }
+        }
+    }
+    stage.shared.control.pause.store(pause, Relaxed);
+}
+
+/// Upgrades in a long run, and the shortest time from one to the next.
+const AT_MOST: u32 = 27; // of which every fourth is refused: 20 are done
+const AT_LEAST: Duration = Duration::from_millis(300);
+
+/// Puts a program with these bytes at the path, in place of what is there.
+fn replace(path: &Path, bytes: &[u8]) {
+    use std::os::unix::fs::PermissionsExt;
+    let beside = path.with_extension("new");
+    fs::write(&beside, bytes).unwrap();
+    fs::set_permissions(&beside, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::rename(beside, path).unwrap();
+}

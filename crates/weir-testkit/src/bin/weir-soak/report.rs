@@ -1,0 +1,91 @@
+//! The report: what each fault came to, and the verdict.
+
+use std::fmt::Write as _;
+use std::process::Command;
+use std::time::Duration;
+
+use crate::account::Account;
+use crate::faults::Upgrade;
+
+/// `DATE-COMMIT-soak.md`, as the other results are named.
+pub(crate) fn file_name() -> String {
+    format!("{}-{}-soak.md", said("date", &["-u", "+%F"]), said("git", &["rev-parse", "--short", "HEAD"]))
+}
+
+fn said(program: &str, args: &[&str]) -> String {
+    let output = Command::new(program).args(args).output();
+    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
+    text.ok().filter(|text| !text.is_empty()).unwrap_or_else(|| "unknown".to_owned())
+}
+
+pub(crate) fn text(account: &Account, length: Duration) -> String {
+    let mut out = format!(
+        "# All faults at once\n\n{} s on {} cores, {}.\n\n\
+         Each request has an id, which the client and the origin write down. `refused` counts what was not answered with 200: POSTs that an origin may have seen \
+         are never sent again, so a fault in the middle of one is told.\n\n\
+         | fault | requests | answered | refused | steady p50, ms | steady p99, ms | KiB at the end |\n\
+         |---|---:|---:|---|---:|---:|---:|\n",
+        length.as_secs(),
+        std::thread::available_parallelism().map_or(0, |n| n.get()),
+        said("uname", &["-srm"]),
+    );
+    let ms = |time: Duration| format!("{:.2}", time.as_secs_f64() * 1000.0);
+    for (row, memory) in account.rows.iter().zip(&account.memory) {
+        let refused: Vec<String> = row.refused.iter().map(|(why, n)| format!("{n} × {why}")).collect();
+        let refused = if refused.is_empty() { "-".to_owned() } else { refused.join("; ") };
+        let (p50, p99) = row.steady;
+        let _ = writeln!(
+            out,
+            "| {} | {} | {} | {refused} | {} | {} | {memory} |",
+            row.fault,
+            row.requests,
+            row.answered,
+            ms(p50),
+            ms(p99)
+        );
+    }
+    let requests: usize = account.rows.iter().map(|row| row.requests).sum();
+    let _ = write!(
+        out,
+        "\n- {requests} requests, every one accounted for by its id: {} answers to none that an origin got, {} at an origin that no client sent.\n\
+         - {} POSTs reached an origin twice. {} GETs did, by retries.\n\
+         - {} reloads, {} refused.\n",
+        account.invented,
+        account.unknown,
+        account.doubled,
+        account.repeated,
+        account.reloads,
+        account.refused_reloads,
+    );
+    let done = account.upgrades.iter().filter(|upgrade| matches!(upgrade, Upgrade::Done { .. })).count();
+    let refused = account.upgrades.iter().filter(|upgrade| **upgrade == Upgrade::Refused).count();
+    let _ = writeln!(out, "- {done} upgrades under full load, {refused} refused for a broken program.");
+    if let Some(pair) = account.pair() {
+        let _ = writeln!(
+            out,
+            "- Both processes of an upgrade together took at most {pair:.2} times the memory that one takes at most."
+        );
+    }
+    let pairs = account.upgrades.iter().filter_map(Upgrade::kib);
+    let pairs: Vec<String> = pairs.map(|(alone, together)| format!("{alone} → {together}")).collect();
+    let _ =
+        writeln!(out, "- KiB of one process before an upgrade, and of both after it: {}.", pairs.join(", "));
+    let (before, after) = account.growth();
+    let _ = writeln!(out, "- Memory: {before} KiB after the quiet time, {after} KiB after the last fault.");
+    if let Some((fault, ratio)) = account.lateness() {
+        let _ = writeln!(
+            out,
+            "- p99 of requests without a fault: at most {ratio:.2} times that of the quiet time (during `{fault}`); the aim is 1.2, on a machine that does nothing else."
+        );
+    }
+    match account.wrong() {
+        wrong if wrong.is_empty() => out.push_str("\n**Nothing was lost, doubled or invented.**\n"),
+        wrong => {
+            out.push_str("\n**Wrong:**\n\n");
+            for line in wrong {
+                let _ = writeln!(out, "- {line}");
+            }
+        }
+    }
+    out
+}
