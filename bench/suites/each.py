@@ -32,6 +32,7 @@ HEADERS = [f"x-api-key: {API_KEY}", "origin: https://app.example", "x-tenant: ac
 # A filter as written, and what it may cost: 0.25 µs or 1,000 instructions for those that most routes have. None: no target.
 FILTERS = {
     "acl, with key_auth": ("{ key_auth: {} }, { acl: { allow: [ bench ] } }", None),
+    "any, the second of two": ("{ any: [ { key_auth: { header: x-other } }, { key_auth: {} } ] }", None),
     "body_limit": ("{ body_limit: { max: 1MiB } }", None),
     "circuit_breaker": ("{ circuit_breaker: {} }", 0.25),
     "concurrency": ("{ concurrency: { requests: 1000 } }", 0.25),

@@ -230,6 +230,12 @@ fn who_may_call() {
     ask("/orders/7", SHOP_KEY).expect_status(200);
     ask("/orders/7", "trial-7f3a").expect_cause(ACL_DENIED);
     ask("/internal/stats", "").expect_status(200);
+    ask("/reports/2026", SHOP_KEY).expect_status(200);
+    ask("/reports/2026", "").expect_status(401);
+    // ann:a secret
+    let ann =
+        "GET /reports/2026 HTTP/1.1\r\nHost: weir.test\r\nAuthorization: Basic YW5uOmEgc2VjcmV0\r\n\r\n";
+    weir.client().ask(ann).expect_status(200);
 }
 
 #[test]
