@@ -374,6 +374,9 @@ impl Core {
         if rounds == QUIET_ROUNDS {
             handles.shrink_to_fit(); // its capacity is the size of the next burst
             drop(handles);
+            self.requests.borrow_mut().clear();
+            self.responses.borrow_mut().clear();
+            self.buffers.borrow_mut().clear();
             weir_wire::limits::give_memory_back();
         }
     }
