@@ -11,7 +11,7 @@ set -eu
 package_of() {
   case $1 in
     cc) echo gcc libc6-dev ;;
-    chromium | curl | haproxy | nginx | openssl | python3 | slowhttptest | strace | valgrind | wrk) echo "$1" ;;
+    chromium | curl | haproxy | nginx | openssl | python3 | redis-server | slowhttptest | strace | valgrind | wrk) echo "$1" ;;
     grpcio) echo python3-grpcio ;;
     h2load | nghttp) echo nghttp2-client ;;
     prometheus | promtool) echo prometheus ;;

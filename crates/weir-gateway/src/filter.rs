@@ -269,6 +269,11 @@ pub trait Filter: Send + Sync + 'static {
         Vec::new()
     }
 
+    /// What `weir check` tells of it beside mistakes, in a sentence each: a bound that follows from its settings.
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Learns how the exchange ended. Exactly once for each filter whose `on_request` ran, also when it was aborted.
     fn on_end(&self, end: &End, cx: &mut Cx) {
         let _ = (end, cx);

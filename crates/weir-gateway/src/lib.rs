@@ -70,6 +70,7 @@ mod listener;
 mod reload;
 mod respond;
 mod status;
+mod store;
 mod talk;
 mod upstream;
 

@@ -241,6 +241,14 @@ impl Snapshot {
         self.trusted.iter().any(|network| network.contains(&address))
     }
 
+    /// What `weir check` tells of its filters: the place, the filter, and a sentence.
+    pub fn notes(&self) -> impl Iterator<Item = (&str, &str, String)> + '_ {
+        self.filters.iter().flat_map(|instance| {
+            let notes = instance.filter.notes().into_iter();
+            notes.map(|note| (&*instance.place, instance.name, note))
+        })
+    }
+
     /// What its filters tell of their state.
     pub(crate) fn readings(&self) -> impl Iterator<Item = FilterStatus> + '_ {
         self.filters.iter().flat_map(|instance| {

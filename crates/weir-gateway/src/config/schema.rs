@@ -10,6 +10,7 @@ mod listener;
 mod process;
 mod route;
 mod sending;
+mod store;
 mod upstream;
 mod values;
 
@@ -29,6 +30,7 @@ pub use process::{
 };
 pub use route::{Consumer, Credentials, Match, Plan, Respond, Route, RouteTimeouts, Share, Split};
 pub use sending::{DeadlineHeader, Hedge, ProxyVersion, SourceAddress};
+pub use store::Store;
 pub use upstream::{
     Endpoint, HostPolicy, Retry, RetryMethods, RetryOn, Upstream, UpstreamLimits, UpstreamProtocol,
     UpstreamTimeouts, UpstreamTls,
@@ -53,6 +55,8 @@ pub struct Config {
     pub consumers: Named<Consumer>,
     /// What a consumer may do, by name.
     pub plans: Named<Plan>,
+    /// What several gateways share, by name: filters name it by `store`.
+    pub stores: Named<Store>,
     /// Filters for every route, run before its own.
     pub filters: Vec<FilterNode>,
     /// Which requests go where, by name. Their order never decides which one wins.
@@ -91,6 +95,7 @@ impl Default for Config {
             upstreams: Named::default(),
             consumers: Named::default(),
             plans: Named::default(),
+            stores: Named::default(),
             filters: Vec::new(),
             routes: Named::default(),
             access_log: AccessLog::off(),

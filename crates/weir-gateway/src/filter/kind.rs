@@ -1,9 +1,11 @@
 //! How settings become a filter: kinds, what stands in the registry, and what settings can ask for while they are built.
 
 use super::{Consumers, Filter};
+use crate::config::diagnostic::nearest_name;
 use crate::config::schema::FilePath;
 use crate::error::Cause;
 use crate::fetch::Fetcher;
+use crate::store::{Place, Store};
 use schemars::{JsonSchema, Schema};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -128,6 +130,8 @@ pub struct Build<'a> {
     pub consumers: &'a Consumers,
     /// Names of all upstreams.
     pub upstreams: &'a [String],
+    /// Where the stores of the config are, by name.
+    pub(crate) stores: &'a HashMap<String, Place>,
     /// Names that the route's path captures. `None` where the filter stands for several routes (`filters`, `plans.NAME`),
     /// so that which names there are is known for each request only.
     pub captures: Option<&'a [String]>,
@@ -211,6 +215,21 @@ impl Build<'_> {
         self.kept.get_or_make(key, Hooked { save: Some(save), ..Hooked::default() }, || {
             inherited.and_then(|saved| load(&saved)).unwrap_or_else(make)
         })
+    }
+
+    /// The store that a setting names, shared by all filters that name it. It outlives a reload that leaves it as it is.
+    pub(crate) fn store(&mut self, field: &str, name: &str) -> Option<Arc<Store>> {
+        let Some(place) = self.stores.get(name) else {
+            let hint = match nearest_name(name, self.stores.keys().map(String::as_str)) {
+                Some(near) => format!("write {near}"),
+                None => format!("write stores: {{ {name}: {{ redis: redis://127.0.0.1:6379 }} }}"),
+            };
+            self.refuse(field, format!("there is no store `{name}`"), Some(hint));
+            return None;
+        };
+        let key = format!("\0store\0{name}\0{place:?}");
+        let make = || Store::new(name.to_owned(), place.clone());
+        Some(self.kept.get_or_make(key, Hooked::default(), make))
     }
 
     fn key(&self, key: &str) -> String {

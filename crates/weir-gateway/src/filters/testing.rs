@@ -18,6 +18,7 @@ use crate::filter::{
     Waiting,
 };
 use crate::route::{Canonical, RouteId, RouteSpec, Slashes, Table, canonical};
+use crate::store::Place;
 use serde_json::Value;
 use std::any::Any;
 use std::cell::RefCell;
@@ -49,6 +50,7 @@ pub struct Stand {
     named: Option<usize>,
     consumers: Vec<Consumer>,
     upstreams: Vec<String>,
+    stores: HashMap<String, Place>,
     script: Rc<Script>,
     kept: Kept,
     files: Vec<PathBuf>,
@@ -114,6 +116,7 @@ impl Stand {
             named: None,
             consumers: Vec::new(),
             upstreams: Vec::new(),
+            stores: HashMap::new(),
             script: Rc::default(),
             kept: Kept::default(),
             files: Vec::new(),
@@ -188,6 +191,20 @@ impl Stand {
         self
     }
 
+    /// One more store: a Redis at this URL, which need not be there.
+    #[must_use]
+    pub fn store(mut self, name: &str, url: &str) -> Self {
+        let place = Place {
+            urls: vec![url.to_owned()],
+            cluster: false,
+            ca: None,
+            timeout: Duration::from_secs(2),
+            prefix: "test".to_owned(),
+        };
+        self.stores.insert(name.to_owned(), place);
+        self
+    }
+
     /// What the filter's next call of its own is answered with.
     #[must_use]
     pub fn answer(self, answer: Result<CallAnswer, &'static Cause>) -> Self {
@@ -222,6 +239,7 @@ impl Stand {
             scope: &self.scope,
             consumers: &consumers,
             upstreams: &self.upstreams,
+            stores: &self.stores,
             captures,
             kinds: super::KINDS,
             kept: &mut self.kept,

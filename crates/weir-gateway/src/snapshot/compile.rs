@@ -6,6 +6,7 @@ mod certificates;
 mod listeners;
 mod redirects;
 mod revision;
+mod stores;
 mod upstreams;
 
 use super::{Chain, Fixed, Guards, Handling, Instance, Plan, Route, Snapshot, Target};
@@ -18,6 +19,7 @@ use crate::filter::{
 };
 use crate::handover::{Kind, State};
 use crate::route::{Conflict, ConflictKind, EscapedSlashes, Pattern, RouteSpec, Table};
+use crate::store::Place;
 use crate::upstream::{Healths, Upstream};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::PathBuf;
@@ -196,11 +198,13 @@ impl Compiler<'_> {
         let upstreams = self.upstreams();
         let consumers = self.consumers();
         let names: Vec<String> = self.config.upstreams.names().map(str::to_owned).collect();
+        let stores = self.stores();
         let mut filters = Filters {
             conceals: Conceals::default(),
             made: Vec::new(),
             consumers: &consumers,
             upstreams: &names,
+            stores: &stores,
         };
         let config = self.config;
         let global = self.chain(&config.filters, "filters", None, &mut filters);
@@ -292,6 +296,7 @@ impl Compiler<'_> {
             scope,
             consumers: filters.consumers,
             upstreams: filters.upstreams,
+            stores: filters.stores,
             captures,
             kinds: self.kinds,
             kept: &mut self.carry.kept,
@@ -521,6 +526,7 @@ struct Filters<'a> {
     conceals: Conceals,
     consumers: &'a Consumers,
     upstreams: &'a [String],
+    stores: &'a HashMap<String, Place>,
 }
 
 /// What a consumer is known by beside its name.

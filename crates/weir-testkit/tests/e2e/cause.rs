@@ -48,6 +48,7 @@ pub(crate) const DIGEST_WRONG: Cause = (400, "digest_wrong");
 pub(crate) const SIGNATURE_MISSING: Cause = (401, "signature_missing");
 pub(crate) const SIGNATURE_REPLAYED: Cause = (401, "signature_replayed");
 pub(crate) const SIGNATURE_WRONG: Cause = (401, "signature_wrong");
+pub(crate) const STORE_UNAVAILABLE: Cause = (503, "store_unavailable");
 pub(crate) const TOKEN_CLAIMS: Cause = (403, "token_claims");
 pub(crate) const TOKEN_EXPIRED: Cause = (401, "token_expired");
 pub(crate) const TOKEN_KEY: Cause = (401, "token_key");

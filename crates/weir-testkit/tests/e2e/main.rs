@@ -40,6 +40,7 @@ mod real;
 mod reload;
 mod retry;
 mod sending;
+mod shared_limits;
 mod signature;
 mod tell;
 mod timeouts;

@@ -29,7 +29,10 @@ impl Check {
             Format::Json => print(&format!("{:#}\n", found.to_json())),
             Format::Text => {
                 print(&found.to_text());
-                if let (false, Some((loaded, _))) = (bad, &checked.compiled) {
+                if let (false, Some((loaded, snapshot))) = (bad, &checked.compiled) {
+                    for (place, filter, note) in snapshot.notes() {
+                        print(&format!("{name}: {place}: {filter}: {note}\n"));
+                    }
                     let c = &loaded.config;
                     print(&format!(
                         "{name}: good: {} listeners, {} routes, {} upstreams, {} warnings\n",

@@ -19,6 +19,8 @@ pub(super) struct Limit {
     pub(super) state: Arc<State>,
     consumers: Vec<Arc<Cell>>,
     pub(super) fields: Option<Fields>,
+    /// As an operator reads it: `100 in 1s`.
+    pub(super) described: String,
 }
 
 /// Where a request is counted.
@@ -37,12 +39,18 @@ pub(super) struct Fields {
 }
 
 /// The end of a value of `RateLimit`: two numbers of at most 20 digits and what stands between them.
-type LimitEnd = SmallVec<[u8; 48]>;
+pub(super) type LimitEnd = SmallVec<[u8; 48]>;
 
 impl Limit {
     pub(super) fn new(read: Read, state: Arc<State>, consumers: &Consumers, headers: bool) -> Self {
         let fields = headers.then(|| Fields::new(&read));
-        Self { rate: read.rate, consumers: state.cells_of(consumers), state, fields }
+        let described = read.described();
+        Self { rate: read.rate, consumers: state.cells_of(consumers), state, fields, described }
+    }
+
+    /// What passes at once after a pause, or in all of a day or month.
+    pub(super) const fn burst(&self) -> u64 {
+        self.rate.window / self.rate.interval
     }
 
     pub(super) fn has_consumer(&self, index: usize) -> bool {
@@ -67,14 +75,22 @@ impl Limit {
         self.state.calendar.as_ref()
     }
 
-    pub(super) fn charge(&self, spot: Spot, now: Time) -> Decision {
-        let clock = self.clock(now);
+    /// This gateway's part of the rate, where so many share it; one request always fits.
+    fn share(&self, of: u32) -> Rate {
+        let (interval, amount) =
+            (self.rate.interval.saturating_mul(of.into()), self.rate.amount.saturating_mul(of.into()));
+        Rate { interval, amount: amount.min(self.rate.window), ..self.rate }
+    }
+
+    /// Charges a request, where `of` gateways share the limit.
+    pub(super) fn charge(&self, spot: Spot, of: u32, now: Time) -> Decision {
+        let (clock, rate) = (self.clock(now), self.share(of));
         let decision = match spot {
-            Spot::Key(key) => self.table().charge(key, &self.rate, clock),
-            Spot::All => self.state.route.charge(&self.rate, clock),
+            Spot::Key(key) => self.table().charge(key, &rate, clock),
+            Spot::All => self.state.route.charge(&rate, clock),
             Spot::Consumer(index) => match self.consumers.get(index) {
-                Some(cell) => cell.charge(&self.rate, clock),
-                None => Decision::Allowed { used: self.rate.amount },
+                Some(cell) => cell.charge(&rate, clock),
+                None => Decision::Allowed { used: rate.amount },
             },
         };
         match (decision, self.calendar()) {
@@ -86,13 +102,14 @@ impl Limit {
     }
 
     /// Gives back what was charged.
-    pub(super) fn refund(&self, spot: Spot) {
+    pub(super) fn refund(&self, spot: Spot, of: u32) {
+        let amount = self.share(of).amount;
         match spot {
-            Spot::Key(key) => self.table().refund(key, self.rate.amount),
-            Spot::All => self.state.route.refund(self.rate.amount),
+            Spot::Key(key) => self.table().refund(key, amount),
+            Spot::All => self.state.route.refund(amount),
             Spot::Consumer(index) => {
                 if let Some(cell) = self.consumers.get(index) {
-                    cell.refund(self.rate.amount);
+                    cell.refund(amount);
                 }
             }
         }
@@ -128,12 +145,21 @@ impl Limit {
             }
             None => used,
         };
-        Some((&fields.policy, &fields.limit, limit_end(&self.rate, used, reset)))
+        Some((&fields.policy, &fields.limit, limit_end(self.rate.remaining(used), reset)))
+    }
+
+    /// The same where somebody else counted what is left, and when all of it is there again.
+    pub(super) fn told_left(&self, left: u64, reset: Time) -> Option<(&Prepared, &Prepared, LimitEnd)> {
+        let fields = self.fields.as_ref()?;
+        Some((&fields.policy, &fields.limit, limit_end(left, reset)))
     }
 
     /// The same as fields of an answer.
-    pub(super) fn tell(&self, used: Time, now: Time, headers: &mut Vec<(FieldName, Vec<u8>)>) {
-        if let Some((policy, limit, end)) = self.told(used, || now) {
+    pub(super) fn tell(
+        told: Option<(&Prepared, &Prepared, LimitEnd)>,
+        headers: &mut Vec<(FieldName, Vec<u8>)>,
+    ) {
+        if let Some((policy, limit, end)) = told {
             headers.push((field_name(POLICY), policy.value_begin().to_vec()));
             headers.push((field_name(LIMIT), [limit.value_begin(), &end].concat()));
         }
@@ -163,9 +189,9 @@ impl Fields {
 }
 
 /// `r`: requests that would pass now. `t`: seconds until all of the limit is there again.
-fn limit_end(rate: &Rate, used: Time, reset: Time) -> LimitEnd {
+fn limit_end(left: u64, reset: Time) -> LimitEnd {
     let mut digits = itoa::Buffer::new();
-    let mut end = LimitEnd::from_slice(digits.format(rate.remaining(used)).as_bytes());
+    let mut end = LimitEnd::from_slice(digits.format(left).as_bytes());
     end.extend_from_slice(b";t=");
     end.extend_from_slice(digits.format(reset.div_ceil(SECOND)).as_bytes());
     end

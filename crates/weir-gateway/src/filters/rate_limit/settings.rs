@@ -5,9 +5,11 @@ use super::gcra::Rate;
 use crate::config::units::Duration;
 use crate::filter::{Build, HeaderName};
 use crate::filters::shared::by::{By, IPV6_PREFIX};
+use crate::store::Store;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::num::NonZeroU32;
+use std::sync::Arc;
 
 /// Lets so many requests pass in so much time, and refuses the others with 429 and `Retry-After`.
 ///
@@ -64,6 +66,18 @@ pub(super) struct Written {
     /// Clients that are counted at the same time, from 8 to 16777216. Default 65536. Memory: 16 bytes each, once in use.
     #[serde(default = "keys")]
     pub(super) keys: u32,
+    /// Name of a store under `stores`, in which all gateways that have this filter count together. Default none: each counts
+    /// for itself.
+    pub(super) store: Option<String>,
+    /// What happens while the store is away: `local` counts here, each gateway its part of the limit (by how many were seen
+    /// last); `open` lets all pass; `closed` refuses with 503 `store_unavailable`. Default `local`.
+    pub(super) without_store: Option<Without>,
+    /// Whether the first request of a client waits for the store too. Default false: it passes, and is counted afterwards.
+    #[serde(default)]
+    pub(super) strict: bool,
+    /// The most that one gateway takes from the store in advance for one client. More means fewer questions, and more that a
+    /// gateway can be ahead. Default a twentieth of the burst, and at least one request.
+    pub(super) lease: Option<NonZeroU32>,
     /// Whether answers carry `RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers-10), by which
     /// clients can slow down before they are refused. Default true.
     #[serde(default = "headers")]
@@ -153,6 +167,26 @@ impl JsonSchema for RateLimitSettings {
 
 // === impl Written ===
 
+/// What happens while a store is away.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Without {
+    Closed,
+    #[default]
+    Local,
+    Open,
+}
+
+impl Without {
+    pub(super) const fn told(self) -> &'static str {
+        match self {
+            Self::Closed => "none passes",
+            Self::Local => "each counts its part of it",
+            Self::Open => "all pass",
+        }
+    }
+}
+
 /// A limit that was read, with the place of its mistakes.
 pub(super) struct Read {
     pub(super) rate: Rate,
@@ -161,7 +195,49 @@ pub(super) struct Read {
     pub(super) name: String,
 }
 
+impl Read {
+    pub(super) fn described(&self) -> String {
+        match self.per {
+            Per::Time(per) => format!("{} in {per}", self.requests),
+            Per::Span(unit) => format!("{} in a {}", self.requests, unit.name()),
+        }
+    }
+
+    /// What a request takes.
+    pub(super) fn cost(&self) -> u32 {
+        u32::try_from(self.rate.amount / self.rate.interval).unwrap_or(u32::MAX)
+    }
+
+    fn burst(&self) -> u32 {
+        u32::try_from(self.rate.window / self.rate.interval).unwrap_or(u32::MAX)
+    }
+}
+
 impl Written {
+    /// The store, and the most that a lease holds, where there is a store.
+    pub(super) fn shared(&self, read: &[Read], build: &mut Build<'_>) -> Option<(Arc<Store>, u32)> {
+        let Some(name) = &self.store else {
+            let given = [
+                ("without_store", self.without_store.is_some()),
+                ("strict", self.strict),
+                ("lease", self.lease.is_some()),
+            ];
+            for (key, _) in given.iter().filter(|(_, given)| *given) {
+                let hint = "name one: store: NAME, or leave it out";
+                build.refuse(key, "it needs a store", Some(hint.to_owned()));
+            }
+            return None;
+        };
+        let least = read.iter().map(Read::burst).min().unwrap_or(1);
+        let cost = read.first().map_or(1, Read::cost);
+        let most = self.lease.map_or_else(|| (least / 20).max(cost), NonZeroU32::get);
+        if most > least || most < cost {
+            let message = format!("a lease of {most} does not fit");
+            build.refuse("lease", message, Some(format!("write a number from {cost} to {least}")));
+        }
+        build.store("store", name).map(|store| (store, most))
+    }
+
     /// The limits, however they were written; their mistakes go to `build`.
     pub(super) fn read(&self, build: &mut Build<'_>) -> Vec<Read> {
         let base = self.name.as_deref().unwrap_or_else(|| default_name(build.scope));

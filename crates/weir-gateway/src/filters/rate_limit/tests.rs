@@ -367,7 +367,7 @@ fn the_resolved_settings_are_complete() {
     let settings = burst_of(json!({ "requests": 5, "per": "60s" })).build().settings;
     let expected = json!({
         "requests": 5, "per": "1m", "burst": 5, "by": "consumer", "cost": 1, "ipv6_prefix": 64, "keys": 65536,
-        "headers": true, "name": null
+        "headers": true, "name": null, "store": null, "without_store": null, "strict": false, "lease": null
     });
     assert_eq!(settings, expected);
 }

@@ -4,7 +4,8 @@ use super::template::{Escape, Template, Values};
 use crate::filter::{Build, Cx, RequestHead};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::net::{IpAddr, Ipv6Addr};
+use sha2::{Digest, Sha256};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use weir_h1::FieldName;
 
 /// The setting as written.
@@ -47,6 +48,7 @@ pub(in crate::filters) enum Counted<'a> {
 /// What tells one client from another.
 #[derive(Clone, Debug, Hash, PartialEq, Eq)]
 pub(in crate::filters) enum Key<'a> {
+    Consumer(&'a str),
     Header(&'a [u8]),
     Made(Vec<u8>),
     Route(&'a str),
@@ -56,6 +58,37 @@ pub(in crate::filters) enum Key<'a> {
 
 /// Leading bits of an IPv6 address that make one client, unless the config says otherwise.
 pub(in crate::filters) const IPV6_PREFIX: u8 = 64;
+
+/// Longest part of a key that stands in a name as it is; of a longer one its hash does.
+const NAMED_BYTES: usize = 128;
+
+impl Key<'_> {
+    /// Appends a name for it that means the same in every gateway.
+    pub(in crate::filters) fn write(&self, name: &mut Vec<u8>) {
+        let (kind, text) = match self {
+            Self::Consumer(text) => (b'c', text.as_bytes()),
+            Self::Header(text) => (b'h', *text),
+            Self::Made(text) => (b't', text.as_slice()),
+            Self::Route(text) => (b'r', text.as_bytes()),
+            Self::V4(address) => {
+                return push(name, b'a', Ipv4Addr::from_bits(*address).to_string().as_bytes());
+            }
+            Self::V6(address) => {
+                return push(name, b'a', Ipv6Addr::from_bits(*address).to_string().as_bytes());
+            }
+        };
+        if text.len() <= NAMED_BYTES {
+            return push(name, kind, text);
+        }
+        let hash: String = Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect();
+        push(name, kind.to_ascii_uppercase(), hash.as_bytes());
+    }
+}
+
+fn push(name: &mut Vec<u8>, kind: u8, text: &[u8]) {
+    name.extend_from_slice(&[kind, b':']);
+    name.extend_from_slice(text);
+}
 
 // === impl By ===
 

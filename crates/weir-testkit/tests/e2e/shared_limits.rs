@@ -1,0 +1,364 @@
+//! Limits that gateways keep together in a real Redis, also while it is killed, stopped, flushed and started again.
+//!
+//! Where Redis is not installed these tests say so and pass; `make test` installs it.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+use weir_testkit::{Authority, Client, Upstream, Weir, eventually, run_weir, unused_address};
+
+use crate::cause::{QUOTA_EXCEEDED, RATE_LIMITED, STORE_UNAVAILABLE};
+use crate::support::{GET, OK, WEB};
+
+/// redis-server with its folder.
+struct Redis {
+    dir: TempDir,
+    address: SocketAddr,
+    arguments: Vec<String>,
+    child: Child,
+}
+
+impl Redis {
+    /// Starts it; nothing where it is not installed.
+    fn start() -> Option<Self> {
+        Self::start_with(&[])
+    }
+
+    fn start_with(arguments: &[&str]) -> Option<Self> {
+        let Some(binary) = binary("redis-server") else {
+            eprintln!("SKIPPED: redis-server is not installed (scripts/ensure-tools.sh redis-server)");
+            return None;
+        };
+        let dir = TempDir::new().unwrap();
+        let address = unused_address();
+        let arguments: Vec<String> = arguments.iter().map(|a| (*a).to_owned()).collect();
+        let child = run(&binary, dir.path(), address, &arguments);
+        let redis = Self { dir, address, arguments, child };
+        redis.wait();
+        Some(redis)
+    }
+
+    /// Starts it with TLS alone, at an address that the arguments name.
+    fn start_tls(arguments: &[&str], address: SocketAddr) -> Option<Self> {
+        let binary = binary("redis-server")?;
+        let dir = TempDir::new().unwrap();
+        let arguments: Vec<String> = arguments.iter().map(|a| (*a).to_owned()).collect();
+        let child = run(&binary, dir.path(), address, &arguments);
+        let redis = Self { dir, address, arguments, child };
+        redis.wait();
+        Some(redis)
+    }
+
+    fn wait(&self) {
+        eventually("Redis listens", || Client::can_connect(self.address));
+    }
+
+    fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    fn start_again(&mut self) {
+        self.child = run(&binary("redis-server").unwrap(), self.dir.path(), self.address, &self.arguments);
+        self.wait();
+    }
+
+    fn signal(&self, signal: &str) {
+        let done = Command::new("kill").args([signal, &self.child.id().to_string()]).status().unwrap();
+        assert!(done.success());
+    }
+
+    fn cli(&self, words: &[&str]) -> String {
+        let port = self.address.port().to_string();
+        let output = Command::new("redis-cli").args(["-p", &port]).args(words).output().unwrap();
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    fn url(&self) -> String {
+        format!("redis://{}", self.address)
+    }
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        if matches!(self.child.try_wait(), Ok(None)) {
+            self.signal("-CONT"); // one that is stopped would not be gone
+            self.kill();
+        }
+    }
+}
+
+fn binary(name: &str) -> Option<PathBuf> {
+    let path = std::env::var("PATH").unwrap_or_default();
+    let folders = path.split(':').chain(["/usr/sbin", "/sbin"]);
+    folders.map(|folder| Path::new(folder).join(name)).find(|file| file.exists())
+}
+
+fn run(binary: &Path, dir: &Path, address: SocketAddr, arguments: &[String]) -> Child {
+    let mut command = Command::new(binary);
+    command.current_dir(dir).args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]);
+    if !arguments.iter().any(|argument| argument == "--tls-port") {
+        command.args(["--port", &address.port().to_string()]);
+    }
+    command.args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+}
+
+/// A gateway with this limit for all, kept in the store.
+#[track_caller]
+fn gateway(upstream: &Upstream, store: &str, limit: &str) -> Weir {
+    Weir::start(&format!(
+        "{WEB}\nadmin: {{ address: 127.0.0.1:0 }}\nworkers: 2\nstores: {{ limits: {{ {store} }} }}\nupstreams: {{ up: {{ \
+         endpoints: [{}] }} }}\nroutes:\n  all:\n    match: {{ path: \"/*\" }}\n    filters: [ {{ rate_limit: {{ {limit}, \
+         by: route, store: limits }} }} ]\n    upstream: up\n",
+        upstream.address()
+    ))
+}
+
+fn reading(weir: &Weir, what: &str) -> u64 {
+    let metrics = weir.admin_client().ask("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").text();
+    let needle = format!("what=\"{what}\"");
+    let line = metrics.lines().find(|l| l.starts_with("weir_filter_reading{") && l.contains(&needle));
+    line.and_then(|line| line.rsplit(' ').next()?.parse().ok())
+        .unwrap_or_else(|| panic!("no {what} in\n{metrics}"))
+}
+
+/// How many of so many requests pass.
+fn passed(client: &mut Client, requests: usize) -> usize {
+    (0..requests).filter(|_| client.ask(GET).status == 200).count()
+}
+
+/// Waits until a gateway knows of so many.
+#[track_caller]
+fn knows(weir: &Weir, gateways: u64) {
+    eventually("it knows the other gateways", || reading(weir, "gateways") == gateways);
+}
+
+#[test]
+fn two_gateways_share_one_limit() {
+    let Some(redis) = Redis::start() else { return };
+    let upstream = Upstream::fixed(OK);
+    let store = format!("redis: \"{}\", timeout: 2s", redis.url());
+    // 60 at once, and next to none come back meanwhile. A lease is 3; one passes free.
+    let weirs = [(), ()].map(|()| gateway(&upstream, &store, "requests: 60, per: 24h"));
+    let mut clients = [weirs[0].client(), weirs[1].client()];
+    let passed: usize = (0..100).map(|_| clients.iter_mut().map(|c| passed(c, 1)).sum::<usize>()).sum();
+    assert!((50..=60 + 2 * (1 + 3)).contains(&passed), "{passed}");
+    // Uneven, the limit is the same: one gateway has it all.
+    redis.cli(&["FLUSHALL"]);
+    let third = gateway(&upstream, &store, "requests: 60, per: 24h");
+    let alone = self::passed(&mut third.client(), 200);
+    assert!((55..=60 + 2 * (1 + 3)).contains(&alone), "{alone}");
+    let refused = third.client().ask(GET);
+    refused.expect_cause(RATE_LIMITED).expect_header("ratelimit-policy", "\"default\";q=60;w=86400");
+    // What was lent and what was owed is counted once: nothing is left, and all of it comes back.
+    let left = redis.cli(&["--raw", "KEYS", "weir:routes.all:*"]);
+    assert_eq!(left.lines().count(), 1, "{left}");
+    let ttl: u64 = redis.cli(&["--raw", "TTL", left.trim()]).trim().parse().unwrap();
+    assert!((80_000..=2 * 86_401).contains(&ttl), "{ttl} s");
+}
+
+#[test]
+fn quotas_and_costs_are_kept_in_the_store_too() {
+    let Some(redis) = Redis::start() else { return };
+    let upstream = Upstream::fixed("HTTP/1.1 200 OK\r\nX-Cost: 4\r\nContent-Length: 0\r\n\r\n");
+    let store = format!("redis: \"{}\", timeout: 2s", redis.url());
+    for per in ["day", "month"] {
+        let limit = format!("requests: 40, per: {per}, cost: \"header:x-cost\", name: {per}");
+        let weir = gateway(&upstream, &store, &limit);
+        let mut client = weir.client();
+        let passed = passed(&mut client, 60);
+        // Each costs 4. How much was told to the store when the last ones asked decides about one or two.
+        assert!((9..=12).contains(&passed), "{per}: {passed}");
+        let refused = client.ask(GET);
+        refused.expect_cause(QUOTA_EXCEEDED);
+        let seconds: u64 = refused.header("retry-after").unwrap().parse().unwrap();
+        assert!(seconds <= 31 * 86_400, "{seconds}");
+    }
+}
+
+#[test]
+fn most_requests_do_not_wait_for_the_store() {
+    let Some(redis) = Redis::start() else { return };
+    let upstream = Upstream::fixed(OK);
+    let store = format!("redis: \"{}\", timeout: 2s", redis.url());
+    let weir = gateway(&upstream, &store, "requests: 100000, per: 1s");
+    let mut client = weir.client();
+    assert_eq!(passed(&mut client, 2000), 2000);
+    let (waited, asked) = (reading(&weir, "waited"), reading(&weir, "asked"));
+    assert!(waited < 200 && asked < 200, "{waited} waited, {asked} questions");
+}
+
+#[test]
+fn without_the_store_each_counts_its_part() {
+    let Some(mut redis) = Redis::start() else { return };
+    let upstream = Upstream::fixed(OK);
+    let store = format!("redis: \"{}\", timeout: 2s", redis.url());
+    let weirs = [(), ()].map(|()| gateway(&upstream, &store, "requests: 60, per: 24h"));
+    weirs.iter().for_each(|weir| drop(weir.client().ask(GET)));
+    weirs.iter().for_each(|weir| knows(weir, 2));
+    redis.kill();
+    for weir in &weirs {
+        weir.wait_log("store is away");
+        let passed = passed(&mut weir.client(), 60);
+        assert!((25..=30 + 3).contains(&passed), "{passed} of its 30, and what was left of its lease");
+        weir.client().ask(GET).expect_cause(RATE_LIMITED);
+        assert!(reading(weir, "without_store") > 0);
+        assert_eq!(reading(weir, "store_up"), 0);
+    }
+    // It comes back empty and without its script: counted together again.
+    redis.start_again();
+    for weir in &weirs {
+        weir.wait_log("store is there");
+        eventually("it passes again", || weir.client().ask(GET).status == 200);
+        assert_eq!(reading(weir, "store_up"), 1);
+    }
+    let passed: usize = weirs.iter().map(|weir| passed(&mut weir.client(), 100)).sum();
+    assert!(passed <= 60 + 2 * (1 + 3), "{passed}");
+}
+
+#[test]
+fn open_and_closed() {
+    let Some(mut redis) = Redis::start() else { return };
+    let upstream = Upstream::fixed(OK);
+    let store = format!("redis: \"{}\", timeout: 2s", redis.url());
+    let open = gateway(&upstream, &store, "requests: 5, per: 24h, without_store: open");
+    let closed = gateway(&upstream, &store, "requests: 5, per: 24h, without_store: closed, name: closed");
+    open.client().ask(GET).expect_status(200);
+    closed.client().ask(GET).expect_status(200);
+    redis.kill();
+    open.wait_log("store is away");
+    closed.wait_log("store is away");
+    assert_eq!(passed(&mut open.client(), 30), 30);
+    closed.client().ask(GET).expect_cause(STORE_UNAVAILABLE).expect_header("retry-after", "1");
+}
+
+#[test]
+fn a_store_that_stops_answering_holds_nobody_up() {
+    let Some(redis) = Redis::start() else { return };
+    let upstream = Upstream::fixed(OK);
+    let store = format!("redis: \"{}\", timeout: 100ms", redis.url());
+    let weir = gateway(&upstream, &store, "requests: 1000, per: 24h");
+    let mut client = weir.client();
+    assert_eq!(passed(&mut client, 10), 10);
+    redis.signal("-STOP");
+    let began = Instant::now();
+    assert_eq!(passed(&mut client, 200), 200);
+    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+    weir.wait_log("store is away");
+    redis.signal("-CONT");
+    eventually("the store is used again", || reading(&weir, "store_up") == 1);
+    assert_eq!(passed(&mut client, 10), 10);
+}
+
+#[test]
+fn a_flushed_store_counts_anew_and_needs_its_script_again() {
+    let Some(redis) = Redis::start() else { return };
+    let upstream = Upstream::fixed(OK);
+    let weir =
+        gateway(&upstream, &format!("redis: \"{}\", timeout: 2s", redis.url()), "requests: 40, per: 24h");
+    let mut client = weir.client();
+    let before = passed(&mut client, 80);
+    assert!((38..=43).contains(&before), "{before}");
+    redis.cli(&["FLUSHALL"]);
+    redis.cli(&["SCRIPT", "FLUSH"]);
+    // What the gateway was told lasts as long as the store said; another one starts from nothing.
+    let other =
+        gateway(&upstream, &format!("redis: \"{}\", timeout: 2s", redis.url()), "requests: 40, per: 24h");
+    let after = passed(&mut other.client(), 80);
+    assert!((38..=43).contains(&after), "{after}");
+    assert_eq!(reading(&other, "without_store"), 0);
+}
+
+#[test]
+fn tls_and_a_password() {
+    let authority = Authority::new();
+    let leaf = authority.leaf(&["127.0.0.1", "localhost"]);
+    let (address, ca) = (unused_address(), authority.file());
+    let (cert, key) = (leaf.cert_file.display().to_string(), leaf.key_file.display().to_string());
+    let port = address.port().to_string();
+    let arguments = [
+        "--port",
+        "0",
+        "--tls-port",
+        &port,
+        "--tls-cert-file",
+        &cert,
+        "--tls-key-file",
+        &key,
+        "--tls-auth-clients",
+        "no",
+        "--requirepass",
+        "open sesame",
+    ];
+    let Some(mut redis) = Redis::start_tls(&arguments, address) else { return };
+    let upstream = Upstream::fixed(OK);
+    let url = format!("rediss://:open%20sesame@localhost:{port}");
+    let store = format!("redis: \"{url}\", ca: {}, timeout: 2s", ca.display());
+    let weir = gateway(&upstream, &store, "requests: 20, per: 24h");
+    let passed = passed(&mut weir.client(), 60);
+    assert!((18..=22).contains(&passed), "{passed}");
+    assert_eq!(reading(&weir, "without_store"), 0);
+    redis.kill();
+    // A wrong password is told, and not what it was.
+    redis.start_again();
+    let wrong = store.replace("sesame", "barley");
+    let weir = gateway(&upstream, &wrong, "requests: 20, per: 24h, without_store: closed");
+    weir.client().ask(GET);
+    let line = weir.wait_log("store is away");
+    assert!(!format!("{:?}", line.fields).contains("barley"), "{:?}", line.fields);
+    eventually("nothing passes", || {
+        weir.client().ask(GET).header("x-weir-cause") == Some(STORE_UNAVAILABLE.1)
+    });
+}
+
+#[test]
+fn a_cluster() {
+    let Some(redis) = Redis::start_with(&["--cluster-enabled", "yes"]) else { return };
+    assert_eq!(redis.cli(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]).trim(), "OK");
+    eventually("the cluster is up", || redis.cli(&["CLUSTER", "INFO"]).contains("cluster_state:ok"));
+    let upstream = Upstream::fixed(OK);
+    let store = format!("redis: \"{}\", cluster: true, timeout: 2s", redis.url());
+    let weir = gateway(&upstream, &store, "requests: 20, per: 24h");
+    let passed = passed(&mut weir.client(), 60);
+    assert!((18..=22).contains(&passed), "{passed}");
+    assert_eq!(reading(&weir, "without_store"), 0);
+}
+
+#[test]
+fn check_prints_the_bound_and_refuses_what_cannot_be_used() {
+    let dir = TempDir::new().unwrap();
+    let config = |stores: &str, filter: &str| {
+        format!(
+            "{WEB}\nstores: {{ {stores} }}\nroutes: {{ all: {{ filters: [ {{ rate_limit: {{ requests: 100, per: 1s, {filter} }} }} ], \
+             respond: {{}} }} }}\n"
+        )
+    };
+    let check = |stores: &str, filter: &str| {
+        std::fs::write(dir.path().join("weir.yaml"), config(stores, filter)).unwrap();
+        run_weir(dir.path(), &["check", "-c", "weir.yaml"])
+    };
+    let good = "limits: { redis: \"redis://127.0.0.1:1\" }";
+    let checked = check(good, "store: limits");
+    checked.expect_code(0).expect_text("N gateways let pass at most 100 + N × 6");
+    check(good, "store: limits, strict: true, lease: 10").expect_code(0).expect_text("100 + N × 10");
+    for (stores, filter, expected) in [
+        (good, "store: limit", "write limits"),
+        (good, "without_store: open", "needs a store"),
+        (good, "store: limits, lease: 101", "from 1 to 100"),
+        ("limits: {}", "store: limits", "redis://127.0.0.1:6379"),
+        ("limits: { redis: \"http://127.0.0.1\" }", "store: limits", "rediss://HOST:PORT"),
+        ("limits: { redis: \"redis://a:secret@:x\" }", "store: limits", "rediss://HOST:PORT"),
+        (
+            "limits: { redis: \"redis://127.0.0.1\", nodes: [ \"redis://127.0.0.2\" ] }",
+            "store: limits",
+            "cluster: true",
+        ),
+        ("limits: { redis: \"redis://127.0.0.1\", timeout: 0s }", "store: limits", "100ms"),
+        ("limits: { redis: \"redis://127.0.0.1\", prefix: \"a b\" }", "store: limits", "letters"),
+    ] {
+        check(stores, filter).expect_code(1).expect_text(expected);
+    }
+}
