@@ -163,7 +163,7 @@ impl Node {
     /// What JSON says, as a tree that stands nowhere: settings as tests write them.
     pub fn of_json(json: &serde_json::Value) -> Self {
         use serde_json::Value as Json;
-        let at = Place { file: Arc::from(Path::new("")), line: 1, column: 1 };
+        let at = Place { file: Arc::default(), line: 1, column: 1 };
         let value = match json {
             Json::Null => Value::Null,
             Json::Bool(value) => Value::Bool(*value),
@@ -173,7 +173,7 @@ impl Node {
             Json::String(text) => Value::Str(text.clone()),
             Json::Array(elements) => Value::Seq(elements.iter().map(Self::of_json).collect()),
             Json::Object(entries) => {
-                let key = |text: &String| Key { text: text.clone(), at: at.clone() };
+                let key = |text: &String| Key { text: text.as_str().into(), at: at.clone() };
                 Value::Map(entries.iter().map(|(name, value)| (key(name), Self::of_json(value))).collect())
             }
         };

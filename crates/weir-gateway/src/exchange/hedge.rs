@@ -89,8 +89,9 @@ impl Exchange<'_> {
             done = self.await_first(&mut first) => return done,
             () = tokio::time::sleep(hedge.after) => {}
         }
-        let whole =
-            first.sent.upload.done && !first.sent.upload.heard && first.sent.upload.relay.is_repeatable();
+        let whole = first.sent.upload.is_done()
+            && !first.sent.upload.heard
+            && first.sent.upload.relay.is_repeatable();
         if !whole {
             return self.await_first(&mut first).await;
         }

@@ -173,7 +173,7 @@ impl LocalUpstream {
                 let again = !tried.is_empty();
                 let pick = |tried: &Excluded| {
                     let from = Candidates::new(endpoints, out.as_deref(), tried, key);
-                    self.choose(endpoints, &Candidates { again, ..from })
+                    self.choose(endpoints, &from.with_again(again))
                 };
                 let chosen = pick(tried)?;
                 Some(match &self.slow_start {

@@ -104,6 +104,11 @@ impl<'a> Candidates<'a> {
         Self { endpoints, first: 0, out, tried, again: !tried.is_empty(), key }
     }
 
+    /// The same for a request that was somewhere already, or not, whatever `tried` says.
+    pub(super) const fn with_again(self, again: bool) -> Self {
+        Self { again, ..self }
+    }
+
     /// Whether an endpoint may be picked.
     fn is_open(&self, index: usize) -> bool {
         !self.tried.contains(self.first + index) && !self.is_out(index)
