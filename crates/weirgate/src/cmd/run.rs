@@ -169,8 +169,7 @@ fn welcome(gateway: &Gateway, config: &Config) {
         AdminAddress::At(address) => format!("  curl http://{address}/metrics       what it counts\n"),
         AdminAddress::Off => String::new(),
     };
-    let _ = write!(
-        std::io::stderr(),
+    let text = format!(
         "\nWeir runs on its embedded default: http://{web} in front of a small built-in origin.\n\n\
          Try next:\n\
          \x20 curl http://{web}/                   the origin's front page, through the gateway\n\
@@ -180,6 +179,8 @@ fn welcome(gateway: &Gateway, config: &Config) {
          \x20 weir filters                         what can be put before a route\n\n\
          Write a weir.yaml in this folder to make it yours; `weir check` reads it first.\n\n"
     );
+    // In one write: otherwise log lines of other threads stand in the middle of it.
+    let _ = std::io::stderr().write_all(text.as_bytes()); // a closed stderr is no reason to stop
 }
 
 /// Tells systemd, if it asked to be told (sd_notify(3)).
