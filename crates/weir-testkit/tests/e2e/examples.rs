@@ -10,10 +10,11 @@ use tempfile::TempDir;
 use weir_testkit::{Authority, Client, Finished, Tls, Upstream, Weir, weir_command};
 
 use crate::cause::{
-    ACL_DENIED, CIRCUIT_OPEN, CLIENT_CONCURRENCY, KEY_MISSING, KEY_UNKNOWN, RATE_LIMITED, SIGNATURE_MISSING,
-    TOKEN_CLAIMS, TOKEN_MISSING,
+    ACL_DENIED, CIRCUIT_OPEN, CLIENT_CONCURRENCY, KEY_MISSING, KEY_UNKNOWN, LOGIN_NEEDED, RATE_LIMITED,
+    SIGNATURE_MISSING, TOKEN_CLAIMS, TOKEN_MISSING,
 };
 use crate::jwt::{Signer, in_an_hour};
+use crate::login;
 use crate::signature::Signing;
 use crate::support::{OK, OK_BODY};
 use crate::upgrade::tunnel_to;
@@ -25,6 +26,7 @@ const EXAMPLES: &[&str] = &[
     "forward-auth.yaml",
     "hello.yaml",
     "jwt.yaml",
+    "login.yaml",
     "protect.yaml",
     "rewrite-redirect.yaml",
     "signatures.yaml",
@@ -236,6 +238,22 @@ fn who_may_call() {
     let ann =
         "GET /reports/2026 HTTP/1.1\r\nHost: weir.test\r\nAuthorization: Basic YW5uOmEgc2VjcmV0\r\n\r\n";
     weir.client().ask(ann).expect_status(200);
+}
+
+#[test]
+fn login() {
+    let (app, provider) = (Upstream::fixed(OK_BODY), login::provider());
+    let weir = start("login.yaml", &[&app, &provider]);
+    weir.client().get("/").expect_cause(LOGIN_NEEDED);
+    weir.client().get("/assets/a.css").expect_status(200);
+    app.take_request();
+    let (session, to) = login::log_in(&weir, "/start", "/oidc/callback");
+    assert_eq!(to, "https://app.example.com/start");
+    let asked =
+        format!("GET /start HTTP/1.1\r\nHost: app.example.com\r\nX-User: root\r\nCookie: {session}\r\n\r\n");
+    weir.client().ask(asked).expect_status(200);
+    let head = app.take_request().head;
+    assert_eq!((head.all("x-user"), head.header("cookie")), (vec!["ann"], None));
 }
 
 #[test]

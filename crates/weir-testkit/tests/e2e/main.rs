@@ -32,6 +32,7 @@ mod http2;
 mod jwt;
 mod limits;
 mod load;
+mod login;
 mod mistakes;
 mod names;
 mod pool;
