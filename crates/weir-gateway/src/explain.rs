@@ -3,7 +3,7 @@
 use crate::exchange::PREFLIGHT;
 mod policies;
 
-pub use policies::{HealthShown, OutlierShown, PoliciesShown, ProbeShown, RetryShown};
+pub use policies::{HealthShown, HedgeShown, OutlierShown, PoliciesShown, ProbeShown, RetryShown};
 
 use crate::route::{self, Ambiguity, Decision, EscapedSlashes, NEAR_MISSES, NoTrace, RouteId};
 use crate::snapshot::{Handling, Listener, Snapshot, Target};

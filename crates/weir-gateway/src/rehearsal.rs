@@ -16,6 +16,13 @@ use std::path::Path;
 /// Requests a second that limits of rate are raised to: faster than any gateway.
 const RATE: &str = "1000000000";
 
+/// What an upstream may have that the origin beside does not know or would be measured by, and what is said of it.
+const NOT_FOR_THE_ORIGIN: [(&str, &str); 3] = [
+    ("health.probe", "the origin is not probed"),
+    ("proxy_protocol", "left out: the origin does not speak it"),
+    ("source", "left out: the origin is reached over loopback"),
+];
+
 /// A config, ready to be measured.
 #[derive(Clone, Debug)]
 pub struct Rehearsal {
@@ -166,6 +173,13 @@ impl Rehearsal {
             if self.tree.find(&format!("{path}.timeouts.tunnel")).is_some() {
                 let what = "no tunnel is opened; plain requests stand for those that ask for a WebSocket";
                 self.notes.push(format!("{path}: {what}"));
+            }
+            for (key, what) in NOT_FOR_THE_ORIGIN {
+                let key = format!("{path}.{key}");
+                if self.tree.find(&key).is_some() {
+                    tree::remove(&mut self.tree, &key);
+                    self.notes.push(format!("{key}: {what}"));
+                }
             }
             if upstream.tls.is_none() {
                 continue;

@@ -2,7 +2,7 @@
 
 use crate::config::units::{ByteSize, Duration};
 use crate::grpc;
-use crate::upstream::{Outlier, Probe, ProbeKind, Retry, Upstream};
+use crate::upstream::{Hedge, Outlier, Probe, ProbeKind, Retry, Upstream};
 use serde::Serialize;
 use std::fmt;
 
@@ -11,6 +11,8 @@ use std::fmt;
 pub struct PoliciesShown {
     /// What is tried again; `None`: only a connect that failed, and the keep-alive race.
     pub retry: Option<RetryShown>,
+    /// When another endpoint is asked beside a slow one; `None`: never.
+    pub hedge: Option<HedgeShown>,
     /// The end of all attempts together; `None`: there is none.
     pub deadline: Option<String>,
     /// What takes an endpoint out of rotation, beside that it cannot be connected to.
@@ -34,6 +36,15 @@ pub struct RetryShown {
     pub budget: String,
     /// How much of a body is kept for another attempt.
     pub body: String,
+}
+
+/// `hedge`, with every default filled in.
+#[derive(Clone, Debug, Serialize)]
+pub struct HedgeShown {
+    /// How long the head of a response may take before another endpoint is asked too.
+    pub after: String,
+    /// Second attempts per request.
+    pub budget: String,
 }
 
 /// `health`, with every default filled in.
@@ -96,9 +107,16 @@ impl PoliciesShown {
         let (probe, outlier) = (upstream.probe.as_deref(), upstream.outlier.as_ref());
         Self {
             retry: upstream.retry.as_ref().map(RetryShown::of),
+            hedge: upstream.hedge.as_ref().map(HedgeShown::of),
             deadline: exchange.or(own).map(time),
             health: HealthShown { probe: probe.map(ProbeShown::of), outlier: outlier.map(OutlierShown::of) },
         }
+    }
+}
+
+impl HedgeShown {
+    fn of(hedge: &Hedge) -> Self {
+        Self { after: time(hedge.after), budget: share(hedge.budget.share()) }
     }
 }
 
@@ -160,6 +178,10 @@ impl fmt::Display for PoliciesShown {
         match &self.retry {
             None => writeln!(f, "retry    only failed connects and the keep-alive race{within}")?,
             Some(retry) => writeln!(f, "retry    {retry}{within}")?,
+        }
+        if let Some(hedge) = &self.hedge {
+            let HedgeShown { after, budget } = hedge;
+            writeln!(f, "hedge    another endpoint after {after}; only idempotent methods; budget {budget}")?;
         }
         match &self.health.probe {
             None => writeln!(f, "probe    none")?,

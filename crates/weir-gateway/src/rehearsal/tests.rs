@@ -151,3 +151,17 @@ fn what_cannot_be_asked_says_why() {
     );
     assert!(rehearse(&shadowed).routes[0].ask.as_ref().unwrap_err().contains("route b wins"));
 }
+
+#[test]
+fn the_origin_is_spared_what_it_does_not_know() {
+    let text = "listeners: { web: { address: 127.0.0.1:0 } }\nupstreams:\n  up: { endpoints: [ 10.0.0.1:80 ], protocol: http1, proxy_protocol: v2, source: 10.0.0.9,\n\
+                health: { probe: { path: /healthz } } }\n\
+                routes: { all: { match: { path: \"/*\" }, upstream: up } }\n";
+    let rehearsal = rehearse(text);
+    let (_, snapshot) = again(&rehearsal.text(&[]));
+    let upstream = &snapshot.upstreams[0];
+    assert!(
+        upstream.probe.is_none() && upstream.way.source.is_none() && upstream.way.proxy_protocol.is_none()
+    );
+    assert_eq!(rehearsal.notes.iter().filter(|note| note.starts_with("upstreams.up.")).count(), 3);
+}

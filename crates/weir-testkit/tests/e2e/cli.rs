@@ -108,6 +108,20 @@ fn explain_tells_how_a_path_may_be_read() {
 }
 
 #[test]
+fn explain_tells_what_is_done_for_a_slow_request() {
+    let dir = TempDir::new().unwrap();
+    let text = "listeners: { web: { address: 127.0.0.1:8080 } }\n\
+                upstreams: { up: { endpoints: [127.0.0.1:1, 127.0.0.1:2], hedge: { after: 50ms } } }\n\
+                routes: { all: { match: { path: \"/*\" }, upstream: up } }\n";
+    fs::write(dir.path().join("weir.yaml"), text).unwrap();
+    let explained = run_weir(dir.path(), &["explain", "GET", "/"]);
+    explained
+        .expect_code(0)
+        .expect_text("hedge    another endpoint after 50ms; only idempotent methods; budget 5%")
+        .expect_text("retry    only failed connects and the keep-alive race");
+}
+
+#[test]
 fn explain_for_machines() {
     let decision =
         json(run(GOOD, &["explain", "--format", "json", "GET", "http://api.test/orders/7"]).expect_code(0));
