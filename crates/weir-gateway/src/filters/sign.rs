@@ -4,7 +4,7 @@ use super::prelude::*;
 use super::shared::jose::algorithm::Algorithm;
 use super::shared::jose::pem::blocks;
 use super::shared::sfv::{Bare, Item, Parameters, write_list};
-use super::shared::signature::{ALGORITHMS, Target, base, component, is_component};
+use super::shared::signature::{ALGORITHMS, Target, base, check_components, component};
 use super::signature_auth::{digest, secret};
 use aws_lc_rs::hmac;
 use aws_lc_rs::rand::{SecureRandom as _, SystemRandom};
@@ -108,14 +108,7 @@ impl IntoFilter for SignSettings {
 
     fn into_filter(self, build: &mut Build<'_>) -> Option<Sign> {
         let before = build.mistakes.len();
-        for (at, name) in self.components.iter().enumerate().filter(|(_, name)| !is_component(name)) {
-            let hint = "write a field in lower case, or one of @method, @target-uri, @authority, @scheme, @path, @query";
-            build.refuse(
-                &format!("components[{at}]"),
-                format!("`{name}` is nothing that is signed"),
-                Some(hint.to_owned()),
-            );
-        }
+        check_components(build, &self.components);
         for (key, text) in [("key_id", Some(&self.key_id)), ("tag", self.tag.as_ref())] {
             if text.is_some_and(|text| text.is_empty() || !text.bytes().all(|b| matches!(b, 0x20..=0x7e))) {
                 build.refuse(key, "is empty, or holds a letter that is not ASCII", None);

@@ -93,6 +93,20 @@ impl Idle {
     }
 }
 
+/// Takes the connection used last that is still good. `once`: for a request that must not be sent twice, so that the kernel is
+/// asked (0.3 µs) and not only the runtime, which may not have heard of an end yet.
+pub(super) fn take_quiet(idle: &mut Vec<Idle>, once: bool) -> Option<Connection> {
+    while let Some(Idle { mut connection, .. }) = idle.pop() {
+        note_taken(&connection);
+        let quiet = if once { connection.stream.is_quiet_now() } else { connection.stream.is_quiet() };
+        if quiet {
+            connection.reused = true;
+            return Some(connection);
+        }
+    }
+    None
+}
+
 /// Counts a connection as idle no more.
 pub(super) fn note_taken(connection: &Connection) {
     if let Some(cells) = connection.cells() {

@@ -2,7 +2,7 @@
 //!
 //! They serve the requests of that client's connection alone, and end soon after it: the sweep finds its owner gone.
 
-use super::connection::{Connection, Idle, Owner, note_taken};
+use super::connection::{Connection, Idle, Owner, note_taken, take_quiet};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::{Rc, Weak};
@@ -16,16 +16,7 @@ impl Owned {
     /// The connection of this owner used last that is still good.
     pub(super) fn take(&self, owner: &Rc<Owner>, once: bool) -> Option<Connection> {
         let mut owned = self.0.borrow_mut();
-        let idle = owned.get_mut(&Rc::as_ptr(owner))?;
-        while let Some(Idle { mut connection, .. }) = idle.pop() {
-            note_taken(&connection);
-            let quiet = if once { connection.stream.is_quiet_now() } else { connection.stream.is_quiet() };
-            if quiet {
-                connection.reused = true;
-                return Some(connection);
-            }
-        }
-        None
+        take_quiet(owned.get_mut(&Rc::as_ptr(owner))?, once)
     }
 
     /// Keeps a connection, which must have an owner.

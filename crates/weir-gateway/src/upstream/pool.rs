@@ -4,7 +4,7 @@
 //! and are closed. A connection that became readable while idle is closed, never used: its peer closed it, or sent bytes
 //! that no request asked for (RFC 9112 §9.2).
 
-use super::connection::{Connection, Idle, note_taken};
+use super::connection::{Connection, Idle, note_taken, take_quiet};
 use super::owned::Owned;
 use super::shared::SharedConnections;
 use std::cell::RefCell;
@@ -46,19 +46,9 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// The connection used last that is still good. `once`: for a request that must not be sent twice, so that the kernel is
-    /// asked (0.3 µs) and not only the runtime, which may not have heard of an end yet.
+    /// The connection used last that is still good; `once` as in [`take_quiet`].
     pub(crate) fn take(&self, once: bool) -> Option<Connection> {
-        let mut idle = self.idle.borrow_mut();
-        while let Some(Idle { mut connection, .. }) = idle.pop() {
-            note_taken(&connection);
-            let quiet = if once { connection.stream.is_quiet_now() } else { connection.stream.is_quiet() };
-            if quiet {
-                connection.reused = true;
-                return Some(connection);
-            }
-        }
-        None
+        take_quiet(&mut self.idle.borrow_mut(), once)
     }
 
     /// Keeps a connection whose last exchange is wholly over.

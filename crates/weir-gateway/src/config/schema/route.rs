@@ -289,6 +289,7 @@ impl JsonSchema for Consumer {
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         let network = generator.subschema_for::<Network>();
+        let texts = |description: &str| serde_json::json!({ "type": "array", "items": { "type": "string" }, "description": description });
         schemars::json_schema!({
             "description": "Someone who calls.",
             "type": "object",
@@ -297,41 +298,17 @@ impl JsonSchema for Consumer {
                     "type": "string",
                     "description": "Name of the plan whose filters apply to this consumer. Default none.",
                 },
-                "basic_auth": {
-                    "type": "array",
-                    "items": { "type": "string" },
-                    "description": "Users of this consumer for the filter basic_auth: `USER:HASH`, as `weir hash --user USER` makes it.",
-                },
-                "mtls_auth": {
-                    "type": "array",
-                    "items": { "type": "string" },
-                    "description": "What a client certificate of this consumer says, for the filter mtls_auth: `dns:`, `email:`, `uri:`, `ip:`, `subject:` or `sha256:`.",
-                },
-                "groups": {
-                    "type": "array",
-                    "items": { "type": "string" },
-                    "description": "Groups that this consumer belongs to, for the filter acl. Default none.",
-                },
+                "basic_auth": texts("Users of this consumer for the filter basic_auth: `USER:HASH`, as `weir hash --user USER` makes it."),
+                "mtls_auth": texts("What a client certificate of this consumer says, for the filter mtls_auth: `dns:`, `email:`, `uri:`, `ip:`, `subject:` or `sha256:`."),
+                "groups": texts("Groups that this consumer belongs to, for the filter acl. Default none."),
                 "allow_ips": {
                     "type": "array",
                     "items": network,
                     "description": "Networks from which this consumer may call. Default: any.",
                 },
-                "jwt": {
-                    "type": "array",
-                    "items": { "type": "string" },
-                    "description": "Values of the claim that names this consumer in the filter jwt.",
-                },
-                "key_auth": {
-                    "type": "array",
-                    "items": { "type": "string" },
-                    "description": "Keys of this consumer: `${VAR}`, `sha256:` and 64 hex digits, or literal (`check` warns).",
-                },
-                "oidc": {
-                    "type": "array",
-                    "items": { "type": "string" },
-                    "description": "Values of the claim that names this consumer in the filter oidc.",
-                },
+                "jwt": texts("Values of the claim that names this consumer in the filter jwt."),
+                "key_auth": texts("Keys of this consumer: `${VAR}`, `sha256:` and 64 hex digits, or literal (`check` warns)."),
+                "oidc": texts("Values of the claim that names this consumer in the filter oidc."),
                 "signature_auth": {
                     "type": "array",
                     "items": {

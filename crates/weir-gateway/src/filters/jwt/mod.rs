@@ -10,7 +10,7 @@ use super::shared::jose::algorithm::Algorithm;
 use super::shared::jose::key_set::{KEY_SET_BYTES, KeySet, Secrets, Verdict};
 use super::shared::jose::remote::{Keeping, Remote};
 use super::shared::jose::token::{Refused, Token, parse};
-use super::shared::{allow_name, cookies};
+use super::shared::{allow_name, claimed, cookies};
 use cache::{Cache, Verified};
 use claims::{Claims, Requirement, Untimely, as_text, check_time, claim, is_issued_by, is_meant_for};
 use sha2::{Digest as _, Sha256};
@@ -253,48 +253,16 @@ impl IntoFilter for JwtSettings {
 
 impl JwtSettings {
     fn fields(&self, build: &mut Build<'_>) -> Vec<(FieldName, String)> {
-        let mut fields = Vec::new();
-        for (name, claim) in &self.headers {
-            let key = format!("headers.{name}");
-            match serde_json::from_value::<HeaderName>(name.clone().into()) {
-                Ok(name) if *name == *self.header => {
-                    build.refuse(&key, "is the header that carries the token", None);
-                }
-                Ok(name) if allow_name(build, &key, &name) => fields.push(((*name).clone(), claim.clone())),
-                Ok(_) => {}
-                Err(e) => build.refuse(&key, e.to_string(), None),
-            }
-        }
-        fields
+        claimed::headers(build, &self.headers, |name| {
+            (**name == *self.header).then_some("is the header that carries the token")
+        })
     }
 
     fn consumers(&self, build: &mut Build<'_>) -> HashMap<String, usize> {
-        let mut by_value: HashMap<String, usize> = HashMap::new();
-        if self.consumer.is_none() {
-            return by_value;
+        match self.consumer {
+            None => HashMap::new(),
+            Some(_) => claimed::consumers(build, "jwt", "every request"),
         }
-        let all = Consumers::clone(build.consumers);
-        for (index, consumer) in all.iter().enumerate() {
-            for value in consumer.credentials.get("jwt").into_iter().flatten() {
-                if let Some(other) = by_value.insert(value.clone(), index) {
-                    let other = all.get(other).map_or("", |c| &c.name);
-                    let message = format!(
-                        "a value of consumer `{}` stands at consumer `{other}` already",
-                        consumer.name
-                    );
-                    build.refuse("", message, Some("give each consumer its own".to_owned()));
-                }
-            }
-        }
-        if by_value.is_empty() {
-            let hint = "write consumers: { NAME: { jwt: [ VALUE ] } }, or leave `consumer` out";
-            build.refuse(
-                "consumer",
-                "no consumer has a value: every request would be refused",
-                Some(hint.to_owned()),
-            );
-        }
-        by_value
     }
 
     fn keys(&self, build: &mut Build<'_>) -> Option<Keys> {

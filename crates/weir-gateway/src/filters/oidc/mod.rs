@@ -8,7 +8,7 @@ mod session;
 use super::jwt::claims::{as_text, claim};
 use super::key_auth::CONSUMER_ADDRESS;
 use super::prelude::*;
-use super::shared::{allow_name, cookies, query};
+use super::shared::{claimed, cookies, query};
 use provider::{Asking, Failed, Provider, encode_form};
 use seal::{PARTS, Seal, end_parts, parts, random, set, set_parts};
 use session::{Login, Refreshes, Session, judge};
@@ -280,52 +280,17 @@ impl OidcSettings {
     }
 
     fn fields(&self, build: &mut Build<'_>) -> Vec<(FieldName, String)> {
-        let mut fields = Vec::new();
-        for (name, claim) in &self.headers {
-            let key = format!("headers.{name}");
-            match serde_json::from_value::<HeaderName>(name.clone().into()) {
-                Ok(name)
-                    if ["cookie", "authorization"]
-                        .iter()
-                        .any(|own| name.as_str().eq_ignore_ascii_case(own)) =>
-                {
-                    build.refuse(&key, "is a header that this filter reads or writes", None);
-                }
-                Ok(name) if allow_name(build, &key, &name) => fields.push(((*name).clone(), claim.clone())),
-                Ok(_) => {}
-                Err(e) => build.refuse(&key, e.to_string(), None),
-            }
-        }
-        fields
+        claimed::headers(build, &self.headers, |name| {
+            let own = ["cookie", "authorization"].iter().any(|own| name.as_str().eq_ignore_ascii_case(own));
+            own.then_some("is a header that this filter reads or writes")
+        })
     }
 
     fn consumers(&self, build: &mut Build<'_>) -> HashMap<String, usize> {
-        let mut by_value: HashMap<String, usize> = HashMap::new();
-        if self.consumer.is_none() {
-            return by_value;
+        match self.consumer {
+            None => HashMap::new(),
+            Some(_) => claimed::consumers(build, "oidc", "everybody"),
         }
-        let all = Consumers::clone(build.consumers);
-        for (index, consumer) in all.iter().enumerate() {
-            for value in consumer.credentials.get("oidc").into_iter().flatten() {
-                if let Some(other) = by_value.insert(value.clone(), index) {
-                    let other = all.get(other).map_or("", |c| &c.name);
-                    let message = format!(
-                        "a value of consumer `{}` stands at consumer `{other}` already",
-                        consumer.name
-                    );
-                    build.refuse("", message, Some("give each consumer its own".to_owned()));
-                }
-            }
-        }
-        if by_value.is_empty() {
-            let hint = "write consumers: { NAME: { oidc: [ VALUE ] } }, or leave `consumer` out";
-            build.refuse(
-                "consumer",
-                "no consumer has a value: everybody would be refused",
-                Some(hint.to_owned()),
-            );
-        }
-        by_value
     }
 }
 

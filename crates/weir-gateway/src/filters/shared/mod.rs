@@ -1,10 +1,11 @@
 //! What several filters share. Nothing here is a filter.
 //!
-//! `by` is who is counted, `cookies` reads and removes cookies, `jose` reads and verifies signed tokens, `sfv` reads structured
-//! fields, `signature` says what a signature of a request covers, `template` is a text with `{placeholders}`, `query` reads and
-//! edits query strings.
+//! `by` is who is counted, `claimed` uses claims, `cookies` reads and removes cookies, `jose` reads and verifies signed tokens,
+//! `query` reads and edits query strings, `sfv` reads structured fields, `signature` says what a signature of a request covers,
+//! `template` is a text with `{placeholders}`.
 
 pub(super) mod by;
+pub(super) mod claimed;
 pub(super) mod cookies;
 pub(super) mod jose;
 pub(super) mod query;

@@ -3,6 +3,7 @@
 
 use super::jose::algorithm::Algorithm;
 use super::sfv::{Bare, Item, Parameters, write_item, write_list};
+use crate::filter::Build;
 use crate::filter::RequestHead;
 use std::borrow::Cow;
 
@@ -49,12 +50,25 @@ pub(in crate::filters) fn component(name: &str) -> Item {
 }
 
 /// Whether this may be asked for in settings: a derived component without parameters, or a field.
-pub(in crate::filters) fn is_component(name: &str) -> bool {
+fn is_component(name: &str) -> bool {
     const DERIVED: [&str; 7] =
         ["@authority", "@method", "@path", "@query", "@request-target", "@scheme", "@target-uri"];
     match name.starts_with('@') {
         true => DERIVED.contains(&name),
         false => weir_h1::FieldName::new(name).is_ok() && !name.bytes().any(|b| b.is_ascii_uppercase()),
+    }
+}
+
+/// Refuses what settings name as a component that is none.
+pub(in crate::filters) fn check_components(build: &mut Build<'_>, components: &[String]) {
+    for (at, name) in components.iter().enumerate().filter(|(_, name)| !is_component(name)) {
+        let hint =
+            "write a field in lower case, or one of @method, @target-uri, @authority, @scheme, @path, @query";
+        build.refuse(
+            &format!("components[{at}]"),
+            format!("`{name}` is nothing that is signed"),
+            Some(hint.to_owned()),
+        );
     }
 }
 

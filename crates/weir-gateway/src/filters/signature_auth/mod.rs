@@ -10,7 +10,7 @@ use super::shared::jose::algorithm::Algorithm;
 use super::shared::jose::key::Key;
 use super::shared::jose::key_set::{KeySet, Secrets};
 use super::shared::sfv::{Bare, Item, Member, Parameters, dictionary, write_list};
-use super::shared::signature::{ALGORITHMS, Target, base, component, is_component, name_of};
+use super::shared::signature::{ALGORITHMS, Target, base, check_components, component, name_of};
 use digest::Digests;
 use nonces::{Mark, Nonces, Seen};
 use sha2::{Digest as _, Sha256};
@@ -179,14 +179,7 @@ impl IntoFilter for SignatureAuthSettings {
 
     fn into_filter(self, build: &mut Build<'_>) -> Option<SignatureAuth> {
         let before = build.mistakes.len();
-        for (at, name) in self.components.iter().enumerate().filter(|(_, name)| !is_component(name)) {
-            let hint = "write a field in lower case, or one of @method, @target-uri, @authority, @scheme, @path, @query";
-            build.refuse(
-                &format!("components[{at}]"),
-                format!("`{name}` is nothing that is signed"),
-                Some(hint.to_owned()),
-            );
-        }
+        check_components(build, &self.components);
         if self.components.is_empty() {
             let message = "is empty: a signature would fit every request";
             build.refuse(
