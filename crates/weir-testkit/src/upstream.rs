@@ -2,7 +2,7 @@
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -300,9 +300,21 @@ pub fn refusing_address() -> (Socket, SocketAddr) {
     (socket, address)
 }
 
-/// An address of 127.0.0.1 that nobody has right now. Somebody may have it in a moment.
+/// An address of 127.0.0.1 that nobody has, for a program that must be told its port.
+///
+/// From a range below the one that port 0 is served from (32768 and up, `ip_local_port_range`), so that no parallel test is given it in the meantime.
 pub fn unused_address() -> SocketAddr {
-    refusing_address().1
+    const PORTS: std::ops::Range<u32> = 12_000..32_000;
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let own = std::process::id().wrapping_mul(101); // processes of tests begin at different places
+    loop {
+        let nth = NEXT.fetch_add(1, Ordering::Relaxed).wrapping_add(own);
+        let port = u16::try_from(PORTS.start + nth % (PORTS.end - PORTS.start)).unwrap();
+        let address = SocketAddr::from(([127, 0, 0, 1], port));
+        if TcpListener::bind(address).is_ok() {
+            return address;
+        }
+    }
 }
 
 /// An address that answers a connect with nothing at all, as a dropped packet would: its queue of connections is full.
