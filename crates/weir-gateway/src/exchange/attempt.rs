@@ -1,8 +1,9 @@
 //! Phase 4: attempts at endpoints, until one answers with a response head.
 //!
-//! `upstream/attempts.rs` knows which endpoint is next. Repeated without a policy (`again.rs`) are only three things, and none can do harm: a connect that
+//! `upstream/attempts.rs` knows which endpoint is next. Four things are repeated without a policy (`again.rs`), and none can do harm: a connect that
 //! failed (another endpoint is tried); the keep-alive race: a *reused* connection that ends before any byte of a response, when the request is idempotent or no
-//! byte of it was written (RFC 9112 §9.3.1); and what an upstream says by HTTP/2 that it has not looked at (RFC 9113 §8.7).
+//! byte of it was written (RFC 9112 §9.3.1); a new connection that ends so, once, at another endpoint, when the request is idempotent (RFC 9110 §9.2.2); and what
+//! an upstream says by HTTP/2 that it has not looked at (RFC 9113 §8.7).
 
 use super::again::is_well;
 use super::hedge::First;
@@ -225,8 +226,7 @@ impl Exchange<'_> {
             {
                 measured.into_iter().for_each(Measurement::failed);
             }
-            let may_repeat = |raced: &Option<Race>| raced.is_some() || spec.retry.is_some();
-            let repeat = matches!(&failure, Failure::Upstream { raced, .. } if may_repeat(raced));
+            let repeat = matches!(&failure, Failure::Upstream { raced, lost, .. } if raced.is_some() || lost.is_some());
             self.unsent = repeat.then(|| Box::new(sent.upload.relay));
             return Err(failure);
         }

@@ -9,7 +9,7 @@ use std::fmt;
 /// What is done for a request that fails.
 #[derive(Clone, Debug, Serialize)]
 pub struct PoliciesShown {
-    /// What is tried again; `None`: only a connect that failed, and the keep-alive race.
+    /// What is tried again; `None`: only what can do no harm: a connect that failed, the keep-alive race, an idempotent request that was reset.
     pub retry: Option<RetryShown>,
     /// When another endpoint is asked beside a slow one; `None`: never.
     pub hedge: Option<HedgeShown>,
@@ -176,7 +176,10 @@ impl fmt::Display for PoliciesShown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let within = self.deadline.as_ref().map_or_else(String::new, |all| format!("; all within {all}"));
         match &self.retry {
-            None => writeln!(f, "retry    only failed connects and the keep-alive race{within}")?,
+            None => writeln!(
+                f,
+                "retry    failed connects, the keep-alive race, idempotent requests that are reset{within}"
+            )?,
             Some(retry) => writeln!(f, "retry    {retry}{within}")?,
         }
         if let Some(hedge) = &self.hedge {

@@ -1,7 +1,8 @@
 //! The attempts of one request: which endpoint gets the next one, and whether there is a next one.
 //!
-//! Repeated without being asked is only what can do no harm: a connect that failed, for any method, at another endpoint; and
-//! the keep-alive race. What else is repeated `retry` decides. Whoever attempts says what came of it; nothing here reads or writes a connection.
+//! Repeated without being asked is only what can do no harm: a connect that failed, for any method, at another endpoint; the
+//! keep-alive race; and, once and at another endpoint, an idempotent request that was reset. What else is repeated `retry` decides. Whoever
+//! attempts says what came of it; nothing here reads or writes a connection.
 
 use super::balance::Key;
 use super::connect::{Wanted, try_again};
@@ -72,6 +73,10 @@ impl Attempts {
         if let Some(hedge) = &upstream.spec.hedge {
             hedge.budget.pay();
         }
+        let counted = upstream.spec.retry.as_ref().map(|retry| retry.budget.enter());
+        if counted.is_none() {
+            upstream.unasked.pay();
+        }
         Self {
             endpoints: upstream.endpoints(),
             key: None,
@@ -85,7 +90,7 @@ impl Attempts {
             retries: 0,
             next: None,
             granted: None,
-            _counted: upstream.spec.retry.as_ref().map(|retry| retry.budget.enter()),
+            _counted: counted,
         }
     }
 
@@ -193,7 +198,9 @@ impl Attempts {
         failed: Failed,
         request: Request,
     ) -> Option<Duration> {
-        let retry = upstream.spec.retry.as_ref()?;
+        let Some(retry) = upstream.spec.retry.as_ref() else {
+            return self.unasked(upstream, active, failed, request);
+        };
         if !retry.wants(failed, request, self.made) {
             return None;
         }
@@ -214,6 +221,29 @@ impl Attempts {
         self.retries += 1;
         self.fresh = false;
         Some(pause)
+    }
+
+    /// Without `retry`, a reset is repeated once where that can do no harm, as nginx does: at another endpoint, at once.
+    fn unasked(
+        &mut self,
+        upstream: &LocalUpstream,
+        active: &Active,
+        failed: Failed,
+        request: Request,
+    ) -> Option<Duration> {
+        let harmless = failed == Failed::Reset && request.idempotent && request.kept;
+        if !harmless || self.retries > 0 {
+            return None;
+        }
+        self.failed.insert(active.index());
+        self.next = Some(self.pick_another(upstream)?);
+        if !upstream.unasked.spend() {
+            upstream.cells.retries_refused.inc();
+            return None;
+        }
+        self.retries += 1;
+        self.fresh = false;
+        Some(Duration::ZERO)
     }
 
     /// An endpoint in rotation where no attempt of this request has failed.

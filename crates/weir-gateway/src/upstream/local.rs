@@ -9,6 +9,7 @@ use super::gate::Gate;
 use super::health::clock;
 use super::pool::PoolKey;
 use super::resources::Resources;
+use super::retry::Unasked;
 use super::rotation::Rotation;
 use super::slow_start::SlowStart;
 use super::spec::Upstream;
@@ -32,6 +33,8 @@ pub(crate) struct LocalUpstream {
     endpoints: RefCell<Rc<[LocalEndpoint]>>,
     balance: RefCell<Tiers>,
     slow_start: Option<Box<SlowStart>>,
+    /// What may be repeated where there is no `retry`.
+    pub(super) unasked: Unasked,
     /// The endpoints by what names them in the cookie of `sticky`.
     codes: RefCell<HashMap<Code, usize>>,
     rotation: Rotation,
@@ -78,6 +81,7 @@ impl LocalUpstream {
             endpoints: RefCell::new(before.map_or_else(|| Rc::new([]) as _, |before| before.endpoints())),
             balance: RefCell::new(balance),
             slow_start,
+            unasked: Unasked::new(),
             codes: RefCell::default(),
             rotation: Rotation::default(),
             waiters: RefCell::default(),

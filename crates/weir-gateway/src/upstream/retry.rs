@@ -3,6 +3,7 @@
 //! What can do no harm needs no policy: see `attempts`. The rest is asked for by `upstreams.*.retry`, and paid from a
 //! budget that all cores share, so that retries never answer load with load.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use std::time::Duration;
@@ -200,6 +201,36 @@ impl Drop for Granted {
     }
 }
 
+/// How many requests an upstream without `retry` may repeat, on one core: one of five, as the default of `retry.budget` has it.
+///
+/// Not shared: a request that is answered at once costs an addition to a line that its core has at hand.
+#[derive(Debug)]
+pub(crate) struct Unasked(Cell<u32>);
+
+impl Unasked {
+    /// Requests that pay for one repeat.
+    const PRICE: u32 = 5;
+    /// The most repeats that can be saved up: as many as may be under way at an endpoint that dies.
+    const SAVED_AT_MOST: u32 = 1_000 * Self::PRICE;
+
+    /// With a few that are saved up already.
+    pub(crate) const fn new() -> Self {
+        Self(Cell::new(ALWAYS * Self::PRICE))
+    }
+
+    /// Counts a request.
+    #[inline]
+    pub(crate) fn pay(&self) {
+        self.0.set((self.0.get() + 1).min(Self::SAVED_AT_MOST));
+    }
+
+    /// Takes one out, if there is one.
+    pub(crate) fn spend(&self) -> bool {
+        let left = self.0.get().checked_sub(Self::PRICE);
+        left.inspect(|left| self.0.set(*left)).is_some()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -248,6 +279,16 @@ mod tests {
         assert_eq!([ms(0, 0), ms(0, u32::MAX), ms(1, 0), ms(2, 0), ms(99, u32::MAX)], [10, 20, 20, 40, 640]);
         let asked = |seconds| retry.pause(Failed::Status(503, Some(Duration::from_secs(seconds))), 0, 0);
         assert_eq!((asked(1), asked(60)), (Some(Duration::from_secs(1)), None));
+    }
+
+    #[test]
+    fn one_of_five_is_repeated_unasked() {
+        let unasked = Unasked::new();
+        let repeated = (0..1_000).filter(|_| {
+            unasked.pay();
+            unasked.spend()
+        });
+        assert_eq!(repeated.count(), 203);
     }
 
     #[test]

@@ -118,7 +118,7 @@ fn explain_tells_what_is_done_for_a_slow_request() {
     explained
         .expect_code(0)
         .expect_text("hedge    another endpoint after 50ms; only idempotent methods; budget 5%")
-        .expect_text("retry    only failed connects and the keep-alive race");
+        .expect_text("retry    failed connects, the keep-alive race, idempotent requests that are reset");
 }
 
 #[test]

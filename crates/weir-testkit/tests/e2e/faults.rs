@@ -3,8 +3,8 @@
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::process::{Child, Stdio};
-use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::{Duration, Instant};
 
 use weir_testkit::{Weir, alone, eventually, weir_command};
@@ -70,19 +70,20 @@ struct Seen {
     slowest: Duration,
 }
 
-/// Sends so many GETs on each of many connections; `fault` comes when a quarter is answered.
+/// Sends this many GETs on each of many connections, and more until `fault` is done; it comes when a quarter is answered.
 fn load(weir: &Weir, each: usize, fault: impl FnOnce() + Send) -> Seen {
-    let answered = AtomicUsize::new(0);
+    let (answered, done) = (AtomicUsize::new(0), AtomicBool::new(false));
     std::thread::scope(|scope| {
         let client = || {
             let (mut client, mut seen) = (weir.client(), Seen::default());
-            for _ in 0..each {
+            while seen.requests < each || !done.load(Relaxed) {
                 let sent = Instant::now();
                 let response = client.get("/");
                 seen.slowest = seen.slowest.max(sent.elapsed());
                 if response.status != 200 {
                     seen.failed.push((response.status, response.text()));
                 }
+                seen.requests += 1;
                 answered.fetch_add(1, Relaxed);
             }
             seen
@@ -90,8 +91,10 @@ fn load(weir: &Weir, each: usize, fault: impl FnOnce() + Send) -> Seen {
         let clients: Vec<_> = (0..CLIENTS).map(|_| scope.spawn(client)).collect();
         eventually("a quarter is answered", || answered.load(Relaxed) >= CLIENTS * each / 4);
         fault();
+        done.store(true, Relaxed);
         let all = clients.into_iter().map(|client| client.join().unwrap());
-        all.fold(Seen { requests: CLIENTS * each, ..Seen::default() }, |mut sum, one| {
+        all.fold(Seen::default(), |mut sum, one| {
+            sum.requests += one.requests;
             sum.failed.extend(one.failed);
             sum.slowest = sum.slowest.max(one.slowest);
             sum

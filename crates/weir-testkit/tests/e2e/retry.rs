@@ -111,7 +111,38 @@ fn an_answer_that_asks_to_wait_for_long_is_passed_on() {
 }
 
 #[test]
-fn without_a_policy_nothing_of_this_happens() {
+fn a_reset_get_goes_elsewhere_without_a_policy() {
+    let resets = || {
+        Upstream::script(|conn| {
+            conn.next_request();
+        })
+    };
+    let (bad, good) = (resets(), Upstream::named("good"));
+    let weir = in_front_of(&bad, &good, "");
+    for _ in 0..4 {
+        // Each time on a connection that was never used before: this is no keep-alive race.
+        weir.client().get("/").expect_status(200).expect_body("good");
+    }
+    assert!((1..=4).contains(&bad.requests().len()));
+    let statuses: Vec<u16> = (0..2).map(|_| weir.client().ask(POST).status).collect();
+    assert!(statuses.contains(&502), "a POST may have been seen: {statuses:?}");
+    // Once, and not where the config says that nothing is repeated.
+    let all_bad = Weir::start(&config(&format!(
+        "endpoints: [{}, {}, {}]",
+        bad.address(),
+        resets().address(),
+        resets().address()
+    )));
+    let before = bad.requests().len();
+    all_bad.client().get("/").expect_status(502);
+    assert!(bad.requests().len() - before <= 2);
+    let never = in_front_of(&bad, &good, "retry: { attempts: 1 }");
+    let statuses: Vec<u16> = (0..2).map(|_| never.client().get("/").status).collect();
+    assert!(statuses.contains(&502), "{statuses:?}");
+}
+
+#[test]
+fn a_reset_is_told_where_there_is_one_endpoint() {
     let upstream = Upstream::listen();
     let weir = Weir::in_front_of(&upstream);
     let mut client = weir.client();

@@ -55,7 +55,7 @@ pub struct Upstream {
     /// Default none. Set it where a load balancer behind us should get a fresh choice.
     #[serde(default)]
     pub max_age: Option<Duration>,
-    /// What is tried again. Default: only the keep-alive race and a connect that failed.
+    /// What is tried again. Default: the keep-alive race, a connect that failed, and once, at another endpoint, an idempotent request that was reset.
     #[serde(default)]
     pub retry: Option<Retry>,
     /// Another endpoint is asked too when the first takes long; for idempotent requests only. Default none.
