@@ -43,7 +43,7 @@
 //! *Architecture Invariant:* only `exchange.rs` sees all; a filter sees `filter.rs` and nothing else.
 
 pub mod catalogue;
-pub mod config;
+pub use weir_config as config;
 pub mod error;
 pub mod explain;
 pub mod filter;

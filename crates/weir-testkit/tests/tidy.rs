@@ -18,7 +18,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("weir-telemetry", &[]),
     ("weir-wire", &["weir-h1", "weir-telemetry"]),
     ("weir-origin", &["weir-wire", "weir-h1"]),
-    ("weir-gateway", &["weir-wire", "weir-h1", "weir-telemetry"]),
+    ("weir-config", &["weir-wire", "weir-h1", "weir-telemetry"]),
+    ("weir-gateway", &["weir-config", "weir-wire", "weir-h1", "weir-telemetry"]),
     ("weir-load", &["weir-wire", "weir-h1", "weir-telemetry"]),
     ("weir-admin", &["weir-gateway", "weir-wire", "weir-h1", "weir-telemetry"]),
     (

@@ -1,0 +1,93 @@
+//! Checks of how upstreams spread their requests.
+
+use super::Checker;
+use crate::schema::{Endpoint, EndpointAddress, Sticky, Upstream};
+use weir_h1::FieldName;
+
+/// The least length of a key in bytes: 128 bits.
+const LEAST_KEY: usize = 16;
+
+impl Checker<'_> {
+    pub(super) fn balancing(&mut self, path: &str, upstream: &Upstream) {
+        let list = format!("{path}.endpoints");
+        if self.is_whole(&list, upstream.endpoints.len()) {
+            self.priorities(&list, &upstream.endpoints);
+            self.zones(&list, &upstream.endpoints);
+        }
+        if let Some(lasts) = upstream.slow_start {
+            self.must_last(&format!("{path}.slow_start"), lasts);
+        }
+        if let Some(sticky) = &upstream.sticky {
+            self.sticky(&format!("{path}.sticky"), sticky);
+        }
+    }
+
+    fn sticky(&mut self, path: &str, sticky: &Sticky) {
+        if let Some(ttl) = sticky.ttl {
+            self.must_last(&format!("{path}.ttl"), ttl);
+        }
+        // RFC 6265 §4.1.1: the name of a cookie is a token, as that of a header field.
+        if FieldName::new(&sticky.cookie).is_err() {
+            let message =
+                format!("`{}` is not the name of a cookie; expected letters, digits and -_.", sticky.cookie);
+            self.error(&format!("{path}.cookie"), "bad-value", message);
+        }
+        let same = |(_, other): &(&str, &Upstream)| {
+            other.sticky.as_ref().is_some_and(|other| other.cookie == sticky.cookie)
+        };
+        let users: Vec<&str> = self.config.upstreams.iter().filter(same).map(|(name, _)| name).collect();
+        if let [first, second, ..] = users[..]
+            && path == format!("upstreams.{second}.sticky")
+        {
+            let message =
+                format!("`{first}` has a cookie of the same name: on one site each takes the other's away");
+            let at = if self.is_written(&format!("{path}.cookie")) { ".cookie" } else { "" };
+            self.warn(
+                &format!("{path}{at}"),
+                "cookie-twice",
+                message,
+                "give each upstream a cookie of its own",
+            );
+        }
+        let key = format!("{path}.key");
+        if sticky.key.reveal().is_empty() {
+            self.error(&key, "bad-value", "the key is empty: anybody could make the cookie");
+        } else if self.find(&key).is_some_and(|node| !node.substituted) {
+            let hint = "write \"${STICKY}\" or \"${file:PATH}\"";
+            self.warn(&key, "literal-credential", "the key stands readable in this file", hint);
+        } else if sticky.key.reveal().len() < LEAST_KEY {
+            let message = format!("the key has fewer than {LEAST_KEY} bytes: it can be found out by trying");
+            self.warn(&key, "short-key", message, "make one with: openssl rand -hex 32");
+        }
+    }
+
+    /// A warning for an endpoint that is alone in its priority: what was meant to move by share moves all at once.
+    fn priorities(&mut self, list: &str, endpoints: &[Endpoint]) {
+        if endpoints.iter().all(|other| other.priority == endpoints[0].priority) {
+            return;
+        }
+        for (index, endpoint) in endpoints.iter().enumerate() {
+            // A name may have any number of addresses.
+            let is_name = matches!(endpoint.address, EndpointAddress::Name { .. });
+            let is_alone = endpoints.iter().filter(|other| other.priority == endpoint.priority).count() == 1;
+            if is_alone && !is_name {
+                let message = format!(
+                    "{} is the only endpoint of priority {}: nothing shares its load when it is unwell",
+                    endpoint.address, endpoint.priority
+                );
+                let hint = "give another endpoint the same priority";
+                self.warn(&format!("{list}[{index}]"), "alone-in-priority", message, hint);
+            }
+        }
+    }
+
+    /// A warning for zones that cannot count.
+    fn zones(&mut self, list: &str, endpoints: &[Endpoint]) {
+        let placed = endpoints.iter().position(|endpoint| endpoint.zone.is_some());
+        if let (Some(index), None) = (placed, &self.config.zone) {
+            let message = "zones of endpoints do not count, because this gateway has none";
+            let hint = "say where it stands with `zone` at the top of the config";
+            self.warn(&format!("{list}[{index}].zone"), "zone-without-own", message, hint);
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Checks of consumers and plans. Messages name consumers, never their keys.
+
+use std::collections::HashMap;
+
+use sha2::{Digest, Sha256};
+
+use super::Checker;
+use crate::diagnostic::nearest_name;
+use crate::node::{Node, Value};
+use crate::schema::Credentials;
+
+/// What a key given as its hash begins with.
+const HASHED: &str = "sha256:";
+
+impl Checker<'_> {
+    pub(super) fn consumers(&mut self) {
+        let config = self.config;
+        let mut owners: HashMap<Vec<u8>, String> = HashMap::new();
+        for (name, consumer) in config.consumers.iter() {
+            if let Some(plan) = &consumer.plan {
+                self.must_exist(&format!("consumers.{name}.plan"), "plans", "unknown-plan", plan);
+            }
+            for credentials in &consumer.credentials {
+                if !self.credentials.contains(&credentials.filter.as_str()) {
+                    self.unknown_credentials(credentials);
+                } else if credentials.filter == "key_auth" {
+                    self.keys(name, credentials, &mut owners);
+                } else if !matches!(credentials.node.value, Value::Seq(_)) {
+                    let message = format!("{} is not a list", credentials.node.kind());
+                    self.error_hint(&credentials.path, "bad-type", message, "write [ VALUE ]");
+                }
+            }
+        }
+    }
+
+    fn unknown_credentials(&mut self, credentials: &Credentials) {
+        let known: Vec<&str> =
+            self.credentials.iter().copied().chain(["plan", "groups", "allow_ips"]).collect();
+        let message =
+            format!("no filter `{}` knows consumers; expected {}", credentials.filter, known.join(", "));
+        let near = nearest_name(&credentials.filter, known.iter().copied());
+        let hint = near.map_or("credentials stand under the name of their filter".to_owned(), |near| {
+            format!("did you mean {near}?")
+        });
+        self.error_hint(&credentials.path, "unknown-credential", message, hint);
+    }
+
+    fn keys(&mut self, name: &str, credentials: &Credentials, owners: &mut HashMap<Vec<u8>, String>) {
+        let path = &credentials.path;
+        let Value::Seq(elements) = &credentials.node.value else {
+            let message = format!("{} is not a list of keys", credentials.node.kind());
+            self.error_hint(path, "bad-type", message, "write [ \"${SHOP_KEY}\" ]");
+            return;
+        };
+        for (index, element) in elements.iter().enumerate().filter(|(_, element)| !element.broken) {
+            let path = format!("{path}[{index}]");
+            let Some(hash) = self.key_hash(&path, element) else { continue };
+            match owners.get(&hash) {
+                Some(owner) if owner == name => {
+                    self.error(&path, "key-twice", format!("`{name}` has this key twice"));
+                }
+                Some(owner) => {
+                    let message = format!("`{owner}` has the same key, so nobody can tell who calls");
+                    self.error_hint(&path, "key-twice", message, "give each consumer a key of its own");
+                }
+                None => {
+                    owners.insert(hash, name.to_owned());
+                }
+            }
+        }
+    }
+
+    /// Checks one key and gives its hash, by which keys are compared.
+    fn key_hash(&mut self, path: &str, element: &Node) -> Option<Vec<u8>> {
+        let Some(key) = element.as_text().filter(|key| !key.is_empty()) else {
+            self.error(path, "bad-value", "the key is not a text; expected at least one character");
+            return None;
+        };
+        let Some(hex) = key.strip_prefix(HASHED) else {
+            if !key.bytes().all(|b| b.is_ascii_graphic()) {
+                let message =
+                    "the key cannot be sent in a header; expected visible ASCII characters without spaces";
+                self.error(path, "bad-value", message);
+                return None;
+            }
+            if !element.substituted {
+                let hint = "write \"${VAR}\" or \"${file:PATH}\", or sha256: and its hash";
+                self.warn(path, "literal-credential", "the key stands readable in this file", hint);
+            }
+            return Some(Sha256::digest(key.as_bytes()).to_vec());
+        };
+        let hash = decode_hex(hex);
+        if hash.as_ref().is_none_or(|hash| hash.len() != 32) {
+            let message = "the hash is not whole; expected sha256: and 64 hex digits";
+            self.error_hint(path, "bad-value", message, "make it with: printf %s KEY | sha256sum");
+            return None;
+        }
+        hash
+    }
+}
+
+fn decode_hex(text: &str) -> Option<Vec<u8>> {
+    let digit = |b: u8| char::from(b).to_digit(16).and_then(|d| u8::try_from(d).ok());
+    let pairs = text.as_bytes().chunks(2).map(|pair| match pair {
+        [high, low] => Some(digit(*high)? << 4 | digit(*low)?),
+        _ => None,
+    });
+    pairs.collect()
+}

@@ -1,0 +1,122 @@
+//! Checks of lists of filters: what one filter needs of those before it. Settings are checked by each filter for itself.
+
+use super::Checker;
+use crate::node::Node;
+use crate::schema::{FilterNode, Listener};
+
+/// Filters of which a second in the same list does nothing that the first has not done.
+const ONCE: &[&str] = &["body_limit", "cors", "key_auth", "request_id", "security_headers"];
+
+/// Filters beside those called `…_auth` that let nothing pass without credentials.
+const ASK: &[&str] = &["acl", "any", "jwt", "oidc"];
+
+/// Whether a filter turns away whoever brings no credentials.
+fn asks_for_credentials(filter: &FilterNode) -> bool {
+    let optional = |node: &Node| node.get("optional").and_then(Node::as_text) == Some("true");
+    let optional = optional(&filter.node)
+        || filter.node.elements().iter().flat_map(Node::entries).any(|(_, n)| optional(n));
+    (filter.name.ends_with("_auth") || ASK.contains(&filter.name.as_str())) && !optional
+}
+
+impl<'a> Checker<'a> {
+    pub(super) fn filter_lists(&mut self) {
+        let config = self.config;
+        self.filter_list(&[], &config.filters);
+        for (_, plan) in config.plans.iter() {
+            self.twice(&[], &plan.filters);
+            for cors in plan.filters.iter().filter(|filter| filter.name == "cors") {
+                let message =
+                    "a plan's filters run once the consumer is known, and no preflight tells who calls";
+                self.error_hint(
+                    &cors.path,
+                    "cors-behind-auth",
+                    message,
+                    "put it first among the filters of the route",
+                );
+            }
+        }
+        for (_, route) in config.routes.iter().filter(|(_, route)| !route.filters.is_empty()) {
+            self.filter_list(&config.filters, &route.filters);
+        }
+    }
+
+    /// Checks filters that run behind those of all routes.
+    fn filter_list(&mut self, global: &'a [FilterNode], own: &'a [FilterNode]) {
+        self.twice(global, own);
+        self.preflights(global, own);
+        for filter in own.iter().filter(|filter| filter.name == "mtls_auth") {
+            let asks = |l: &Listener| l.tls.as_ref().is_some_and(|tls| tls.client_auth.is_some());
+            if !self.config.listeners.iter().any(|(_, listener)| asks(listener)) {
+                let message = "no listener asks clients for a certificate, so none is ever shown";
+                let hint =
+                    "write `client_auth: { ca: clients.pem, mode: required }` under `tls` of a listener";
+                self.warn(&filter.path, "no-client-auth", message, hint);
+            }
+        }
+        let readers = self.credentials;
+        let names = |f: &FilterNode| readers.contains(&f.name.as_str()) || f.name == "any";
+        for (index, acl) in own.iter().enumerate().filter(|(_, filter)| filter.name == "acl") {
+            if !global.iter().chain(&own[..index]).any(names) {
+                let message = "no filter before this one names a consumer: whoever calls is anonymous";
+                let hint = format!("put {} before it", self.credentials.join(" or "));
+                self.warn(&acl.path, "no-consumer", message, hint);
+            }
+        }
+        for (index, filter) in own.iter().enumerate().filter(|(_, filter)| filter.name == "rate_limit") {
+            let by = filter.node.get("by").and_then(|node| node.as_text());
+            if by != Some("consumer") || global.iter().chain(&own[..index]).any(names) {
+                continue;
+            }
+            let known = self.credentials.join(" or ");
+            let (message, hint) = if own[index..].iter().any(names) {
+                let message =
+                    "nobody has named a consumer yet when this filter runs, so it counts by address";
+                (message, format!("put {known} before it"))
+            } else {
+                let message = "no filter before this one names a consumer, so it counts by address";
+                (message, format!("put {known} before it, or write `by: address`"))
+            };
+            self.warn(&format!("{}.by", filter.path), "no-consumer", message, hint);
+        }
+    }
+
+    /// Refuses a `cors` that no preflight would reach.
+    fn preflights(&mut self, global: &'a [FilterNode], own: &'a [FilterNode]) {
+        for (index, cors) in own.iter().enumerate().filter(|(_, filter)| filter.name == "cors") {
+            let mut before = global.iter().chain(&own[..index]);
+            if let Some(asks) = before.clone().find(|filter| asks_for_credentials(filter)) {
+                let message = format!(
+                    "`{}` runs before it and turns every preflight away: browsers send no credentials with one",
+                    asks.name
+                );
+                let hint = if global.iter().any(|filter| std::ptr::eq(filter, asks)) {
+                    "put cors first among the filters of all routes (`filters`)"
+                } else {
+                    "put cors first"
+                };
+                self.error_hint(&cors.path, "cors-behind-auth", message, hint);
+            } else if before.any(|filter| filter.name == "cors") && index == 0 {
+                let message = "the cors of all routes answers every preflight before this one";
+                self.warn(&cors.path, "filter-twice", message, "keep one of them");
+            }
+        }
+    }
+
+    /// Warns of a filter that is written again with the same settings, or of which one is enough.
+    fn twice(&mut self, global: &'a [FilterNode], own: &'a [FilterNode]) {
+        for (index, filter) in own.iter().enumerate() {
+            let before = &own[..index];
+            let once = ONCE.contains(&filter.name.as_str());
+            let same = |f: &&FilterNode| f.name == filter.name && f.node == filter.node;
+            let twin = before.iter().find(|f| same(f) || once && f.name == filter.name);
+            let message = match (twin, global.iter().find(same)) {
+                (Some(_), _) => format!("the filter `{}` stands twice in this list", filter.name),
+                (None, Some(_)) => {
+                    format!("the filter `{}` with these settings runs for every route already", filter.name)
+                }
+                (None, None) => continue,
+            };
+            self.warn(&filter.path, "filter-twice", message, "remove one of them");
+        }
+    }
+}

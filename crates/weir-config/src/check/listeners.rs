@@ -1,0 +1,137 @@
+//! Checks of listeners.
+
+use super::Checker;
+use crate::node::{Node, Value};
+use crate::schema::{AdminAddress, FilePath, ListenAddress, Listener};
+
+impl Checker<'_> {
+    pub(super) fn listeners(&mut self) {
+        let config = self.config;
+        if self.nothing_listens() {
+            let hint = "add `listeners: { web: { address: 0.0.0.0:8080 } }`";
+            self.error_hint("listeners", "no-listeners", "there is no listener; expected at least one", hint);
+        }
+        for (name, listener) in config.listeners.iter() {
+            let path = format!("listeners.{name}");
+            if let ListenAddress::Unix(file) = &listener.address {
+                self.check_unix_path(&format!("{path}.address"), file);
+            }
+            self.port(&path, listener);
+            self.protocols(&path, listener);
+            if listener.proxy_protocol && !self.is_written("trusted_proxies") {
+                let message = "nobody may send the PROXY header: `trusted_proxies` is empty";
+                let hint = "add the networks of your load balancers to trusted_proxies";
+                self.error_hint(&format!("{path}.proxy_protocol"), "no-trusted-proxies", message, hint);
+            }
+            self.listener_tls(&path, listener);
+        }
+        self.addresses();
+    }
+
+    /// No listener was written, not even under a mistyped key.
+    fn nothing_listens(&self) -> bool {
+        let unwritten = self.tree.get("listeners").is_none_or(|node| match &node.value {
+            Value::Map(entries) => entries.is_empty(),
+            other => *other == Value::Null,
+        });
+        matches!(self.tree.value, Value::Map(_)) && unwritten && !self.is_mistyped("listeners")
+    }
+
+    /// Ports that clients cannot know, or take for something else.
+    fn port(&mut self, listener_path: &str, listener: &Listener) {
+        let ListenAddress::Tcp(address) = &listener.address else { return };
+        let path = format!("{listener_path}.address");
+        let tls = self.is_written(&format!("{listener_path}.tls"));
+        match (address.port(), tls) {
+            (0, _) => {
+                let message =
+                    "port 0 lets the system choose a new port at each start, which clients cannot know";
+                self.warn(&path, "port-zero", message, "write a port from 1 to 65535, such as 8080");
+            }
+            (443, false) => {
+                let message = "clients speak TLS on port 443, and this listener has no `tls`";
+                let hint =
+                    "add `tls: { certificates: [ { cert: api.pem, key: api.key } ] }`, or take another port";
+                self.warn(&path, "no-tls", message, hint);
+            }
+            (80, true) => {
+                let message = "clients speak cleartext on port 80, and this listener has `tls`";
+                self.warn(&path, "tls-on-80", message, "listen on port 443, or remove `tls`");
+            }
+            _ => {}
+        }
+    }
+
+    fn protocols(&mut self, listener_path: &str, listener: &Listener) {
+        let path = format!("{listener_path}.protocols");
+        let Some(protocols) = &listener.protocols else { return };
+        if protocols.is_empty() && self.find(&path).is_some_and(|node| node.elements().is_empty()) {
+            let message = "the list is empty; expected at least one protocol, such as [http1, h2]";
+            self.error(&path, "empty", message);
+        }
+        let whole = self.is_whole(&path, protocols.len());
+        for (index, protocol) in protocols.iter().enumerate().filter(|_| whole) {
+            if protocols[..index].contains(protocol) {
+                self.error(&format!("{path}[{index}]"), "twice", "the protocol is named twice");
+            }
+        }
+    }
+
+    fn listener_tls(&mut self, listener_path: &str, listener: &Listener) {
+        let Some(tls) = &listener.tls else { return };
+        let path = format!("{listener_path}.tls");
+        let list = format!("{path}.certificates");
+        if self.find(&list).is_some_and(|node| node.elements().is_empty()) {
+            let hint = "add { cert: certs/api.pem, key: certs/api.key }";
+            self.error_hint(&list, "empty", "the list is empty; expected at least one certificate", hint);
+        }
+        // By the tree: a pair of which one half was refused still names a file by the other.
+        let pairs = self.find(&list).map_or(&[][..], Node::elements);
+        for (index, pair) in pairs.iter().enumerate() {
+            for key in ["cert", "key"] {
+                if let Some(file) = pair.get(key).filter(|node| !node.broken).and_then(FilePath::of) {
+                    let path = format!("{list}[{index}].{key}");
+                    if key == "key" {
+                        self.must_be_key(&path, &file.0);
+                    } else {
+                        self.must_be_file(&path, &file.0);
+                    }
+                }
+            }
+        }
+        if let Some(auth) = &tls.client_auth {
+            self.must_be_file(&format!("{path}.client_auth.ca"), &auth.ca.0);
+        }
+    }
+
+    /// No two listeners can have one address; port 0 is a new one each time.
+    fn addresses(&mut self) {
+        let config = self.config;
+        let admin = match &config.admin.address {
+            AdminAddress::At(address) => Some(("admin".to_owned(), address)),
+            AdminAddress::Off => None,
+        };
+        let listeners =
+            config.listeners.iter().map(|(name, listener)| (format!("listeners.{name}"), &listener.address));
+        // Admin first: its default is written nowhere, so that there is no place to point at.
+        let all: Vec<_> = admin.into_iter().chain(listeners).collect();
+        for (index, (path, address)) in all.iter().enumerate() {
+            if let Some((other, _)) = all[..index].iter().find(|(_, earlier)| collide(earlier, address)) {
+                let message = format!("`{address}` is taken by {other}");
+                let hint = "give each listener an address of its own";
+                self.error_hint(&format!("{path}.address"), "address-twice", message, hint);
+            }
+        }
+    }
+}
+
+/// Whether two sockets cannot both listen: the same address, or one port on a wildcard and an address of its family.
+fn collide(a: &ListenAddress, b: &ListenAddress) -> bool {
+    match (a, b) {
+        (ListenAddress::Tcp(a), ListenAddress::Tcp(b)) => {
+            let wildcard = (a.ip().is_unspecified() || b.ip().is_unspecified()) && a.is_ipv4() == b.is_ipv4();
+            a.port() == b.port() && a.port() != 0 && (a.ip() == b.ip() || wildcard)
+        }
+        (a, b) => a == b,
+    }
+}

@@ -1,0 +1,121 @@
+//! Checks of the sections about the process itself.
+
+use super::Checker;
+use crate::schema::{AccessFormat, AdminAddress, ListenAddress, Output};
+use weir_telemetry::LineFormat;
+
+impl Checker<'_> {
+    pub(super) fn process(&mut self) {
+        self.admin();
+        self.logs();
+        self.trusted_proxies();
+        let config = self.config;
+        let limits = &config.limits;
+        self.must_be_within("limits.headers", limits.headers.into(), 1, 1000);
+        self.must_be_within("limits.connections", limits.connections.into(), 1, u32::MAX.into());
+        let h2 = &limits.h2;
+        for (key, value) in [
+            ("streams", h2.streams),
+            ("continuations", h2.continuations),
+            ("empty_data", h2.empty_data),
+            ("errors", h2.errors),
+            ("pings", h2.pings),
+            ("priorities", h2.priorities),
+            ("resets", h2.resets),
+            ("settings", h2.settings),
+            ("window_updates", h2.window_updates),
+        ] {
+            self.must_be_within(&format!("limits.h2.{key}"), value.into(), 1, u32::MAX.into());
+        }
+        if !(4 << 10..=1 << 30).contains(&h2.heads.get()) {
+            let message = format!("`{}` is out of range; expected 4KiB to 1GiB", h2.heads);
+            self.error("limits.h2.heads", "out-of-range", message);
+        }
+        self.must_be_within("limits.metric_routes", limits.metric_routes.into(), 1, u32::MAX.into());
+        let bytes = limits.header_bytes;
+        if !(1 << 10..=1 << 20).contains(&bytes.get()) {
+            let message = format!("`{bytes}` is out of range; expected 1KiB to 1MiB");
+            self.error("limits.header_bytes", "out-of-range", message);
+        }
+        if config.dns.min_ttl > config.dns.max_ttl {
+            let path = if self.is_written("dns.min_ttl") { "dns.min_ttl" } else { "dns.max_ttl" };
+            let message =
+                format!("min_ttl ({}) is longer than max_ttl ({})", config.dns.min_ttl, config.dns.max_ttl);
+            self.error(path, "out-of-range", message);
+        }
+    }
+
+    fn trusted_proxies(&mut self) {
+        let networks = &self.config.trusted_proxies;
+        let whole = self.is_whole("trusted_proxies", networks.len());
+        for (index, network) in networks.iter().enumerate().filter(|_| whole) {
+            if network.0.prefix_len() == 0 {
+                let message = format!("`{}` is everyone: any client may claim to be any address", network.0);
+                let hint = "name the networks of your own load balancers, such as 10.0.0.0/8";
+                self.warn(&format!("trusted_proxies[{index}]"), "trusts-everyone", message, hint);
+            }
+        }
+    }
+
+    /// Where lines go and what they look like: all that opening the logs would refuse.
+    fn logs(&mut self) {
+        let config = self.config;
+        let mut format = match &config.access_log.format {
+            AccessFormat::Json => LineFormat::json(),
+            AccessFormat::Template(text) => LineFormat::parse(text).unwrap_or_else(|e| {
+                self.error("access_log.format", "bad-format", e.to_string());
+                LineFormat::json()
+            }),
+        };
+        for (number, field) in config.access_log.fields.iter().enumerate() {
+            if let Err(e) = format.add(field) {
+                self.error(&format!("access_log.fields[{number}]"), "bad-format", e.to_string());
+            }
+        }
+        for (path, output) in
+            [("access_log.output", &config.access_log.output), ("log.output", &config.log.output)]
+        {
+            let Output::File(file) = output else { continue };
+            let folder = file.parent().filter(|p| !p.as_os_str().is_empty());
+            if file.is_dir() {
+                self.error(path, "bad-output", format!("{} is a folder; expected a file", file.display()));
+            } else if let Some(folder) = folder.filter(|f| !f.is_dir()) {
+                let message = format!("there is no folder {} for {}", folder.display(), file.display());
+                self.error(path, "file-missing", message);
+            }
+        }
+    }
+
+    fn admin(&mut self) {
+        let admin = &self.config.admin;
+        let guarded = self.is_written("admin.token");
+        if let Some(token) = &admin.token {
+            if token.reveal().is_empty() {
+                self.error("admin.token", "bad-value", "the token is empty, which would guard nothing");
+            } else if self.find("admin.token").is_some_and(|node| !node.substituted) {
+                let hint = "write ${ADMIN_TOKEN} or ${file:PATH}";
+                self.warn(
+                    "admin.token",
+                    "literal-credential",
+                    "the token stands readable in this file",
+                    hint,
+                );
+            }
+        }
+        match &admin.address {
+            AdminAddress::At(ListenAddress::Unix(file)) => self.check_unix_path("admin.address", file),
+            AdminAddress::At(ListenAddress::Tcp(address)) if !address.ip().is_loopback() => {
+                if !guarded {
+                    let message = format!("`{address}` can be reached by others, and there is no token");
+                    let hint = "add `token: ${ADMIN_TOKEN}`, or listen on 127.0.0.1";
+                    self.error_hint("admin.address", "admin-open", message, hint);
+                } else if address.ip().is_unspecified() {
+                    let message = format!("`{address}` listens on every network of this machine");
+                    let hint = "name the address of your management network";
+                    self.warn("admin.address", "admin-everywhere", message, hint);
+                }
+            }
+            AdminAddress::At(_) | AdminAddress::Off => {}
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! Checks of routes, each for itself. Which routes stand in each other's way is found in `route`.
+
+use super::{Checker, is_field_value, is_token};
+use crate::diagnostic::nearest_name;
+use crate::node::{Node, Value};
+use crate::schema::{EscapedSlashes, Pairs, Respond, Route};
+use crate::units::Duration;
+
+/// Methods that have a meaning, the usual ones first. Source: IANA's registry of HTTP methods; PURGE is what caches take.
+const METHODS: &[&str] = &[
+    "GET",
+    "POST",
+    "PUT",
+    "DELETE",
+    "PATCH",
+    "HEAD",
+    "OPTIONS",
+    "TRACE",
+    "CONNECT",
+    "QUERY",
+    "PURGE",
+    "ACL",
+    "BASELINE-CONTROL",
+    "BIND",
+    "CHECKIN",
+    "CHECKOUT",
+    "COPY",
+    "LABEL",
+    "LINK",
+    "LOCK",
+    "MERGE",
+    "MKACTIVITY",
+    "MKCALENDAR",
+    "MKCOL",
+    "MKREDIRECTREF",
+    "MKWORKSPACE",
+    "MOVE",
+    "ORDERPATCH",
+    "PRI",
+    "PROPFIND",
+    "PROPPATCH",
+    "REBIND",
+    "REPORT",
+    "SEARCH",
+    "UNBIND",
+    "UNCHECKOUT",
+    "UNLINK",
+    "UNLOCK",
+    "UPDATE",
+    "UPDATEREDIRECTREF",
+    "VERSION-CONTROL",
+];
+
+impl Checker<'_> {
+    pub(super) fn routes(&mut self) {
+        let config = self.config;
+        for (name, route) in config.routes.iter() {
+            let path = format!("routes.{name}");
+            self.answer(&path, route);
+            self.matcher(&format!("{path}.match"), route);
+            if let (Some(response), Some(exchange)) = (route.timeouts.response, route.timeouts.exchange) {
+                let base = format!("{path}.timeouts");
+                self.must_fit(&base, ("response", response), ("exchange", exchange));
+            }
+            self.deadline_of_route(&path, route);
+            self.limiter_above_pool(route);
+            self.escaped_slash(&path, route);
+        }
+    }
+
+    /// A path written with `%2F` is taken only where it is kept: decoded it is another path.
+    fn escaped_slash(&mut self, path: &str, route: &Route) {
+        let m = &route.matches;
+        let on = |listener: &str| m.listeners.is_empty() || m.listeners.iter().any(|l| l == listener);
+        let keep = EscapedSlashes::Keep;
+        let kept = match route.escaped_slashes {
+            Some(setting) => setting == keep,
+            None => self.config.listeners.iter().any(|(name, l)| on(name) && l.escaped_slashes == keep),
+        };
+        if !kept && m.path.starts_with('/') && m.path.contains("%2F") {
+            let message =
+                format!("no request can take `{}`: an escaped slash is refused or decoded there", m.path);
+            let hint = "write `escaped_slashes: keep` on the route, if its upstream does not decode %2F";
+            self.error_hint(&format!("{path}.match.path"), "unreachable-route", message, hint);
+        }
+    }
+
+    fn answer(&mut self, path: &str, route: &Route) {
+        let written = |key: &str| self.is_written(&format!("{path}.{key}"));
+        match (written("upstream"), written("respond")) {
+            (false, false) if self.mistyped_answer(path) => {}
+            (false, false) => {
+                let hint = "add `upstream: NAME` or `respond: { status: 200 }`";
+                self.error_hint(path, "no-answer", "the route has neither `upstream` nor `respond`", hint);
+            }
+            (true, true) => {
+                let message = "the route has both `upstream` and `respond`; expected one of them";
+                self.error(&format!("{path}.respond"), "two-answers", message);
+            }
+            _ => {}
+        }
+        if let Some(split) = &route.upstream {
+            let path = format!("{path}.upstream");
+            let is_map = self.find(&path).is_some_and(|node| matches!(node.value, Value::Map(_)));
+            for share in &split.0 {
+                let path = if is_map { format!("{path}.{}", share.upstream) } else { path.clone() };
+                self.must_exist(&path, "upstreams", "unknown-upstream", &share.upstream);
+            }
+            let whole = self.find(&path).is_some_and(|node| node.entries().len() == split.0.len());
+            if is_map && whole && split.0.iter().all(|share| share.weight == 0) {
+                self.error(&path, "no-share", "no upstream has a share; expected at least one above zero");
+            }
+        }
+        if let Some(respond) = &route.respond {
+            self.respond(&format!("{path}.respond"), respond);
+        }
+    }
+
+    /// Whether `upstream` or `respond` is there under a mistyped key, which was told.
+    fn mistyped_answer(&self, path: &str) -> bool {
+        let keys = self.find(path).map_or(&[][..], |node| node.entries());
+        keys.iter().any(|(key, _)| nearest_name(&key.text, ["upstream", "respond"]).is_some())
+    }
+
+    fn respond(&mut self, path: &str, respond: &Respond) {
+        if matches!(respond.status, 204 | 205 | 304) && !respond.body.is_empty() {
+            let message = format!("a response of status {} has no body", respond.status);
+            self.error(&format!("{path}.body"), "bad-value", message);
+        }
+        let path = format!("{path}.headers");
+        self.fields(&path, &respond.headers);
+        for (name, _) in &respond.headers.0 {
+            let framing = ["content-length", "transfer-encoding", "connection", "upgrade", "trailer", "te"];
+            if framing.contains(&name.to_ascii_lowercase().as_str()) {
+                let message = format!("`{name}` is the gateway's to set");
+                self.error(&format!("{path}.{name}"), "reserved-header", message);
+            }
+        }
+    }
+
+    fn matcher(&mut self, path: &str, route: &Route) {
+        let matches = &route.matches;
+        for (index, host) in matches.hosts.iter().enumerate() {
+            self.host(&format!("{path}.hosts[{index}]"), host);
+        }
+        for key in ["hosts", "methods", "listeners"] {
+            let list = format!("{path}.{key}");
+            if self.find(&list).is_some_and(|node| node.value == Value::Seq(Vec::new())) {
+                self.error(
+                    &list,
+                    "empty",
+                    "the list is empty, so nothing matches; leave it out to match any",
+                );
+            }
+        }
+        if !matches.path.starts_with(['/', '~']) {
+            let message = format!(
+                "`{}` is not a path; expected one that begins with /, or ~ and a regular expression",
+                matches.path
+            );
+            let hint = format!("write /{}", matches.path.trim_start_matches("./"));
+            self.error_hint(&format!("{path}.path"), "bad-value", message, hint);
+        }
+        for (index, method) in matches.methods.iter().enumerate() {
+            let path = format!("{path}.methods[{index}]");
+            let upper = method.to_ascii_uppercase();
+            if !is_token(method) {
+                self.error(&path, "bad-value", format!("`{method}` is not a method; expected e.g. GET"));
+            } else if method == "CONNECT" {
+                self.error(&path, "bad-value", "CONNECT is refused by the gateway and never reaches a route");
+            } else if *method != upper {
+                let message = format!("`{method}` is not a method: they are written in capitals");
+                self.error_hint(&path, "bad-value", message, format!("write {upper}"));
+            } else if !METHODS.contains(&method.as_str())
+                && let Some(near) = nearest_name(method, METHODS.iter().copied())
+            {
+                let message = format!("there is no method `{method}`, so no usual client sends it");
+                self.warn(&path, "unknown-method", message, format!("did you mean {near}?"));
+            }
+        }
+        for (index, listener) in matches.listeners.iter().enumerate() {
+            self.must_exist(&format!("{path}.listeners[{index}]"), "listeners", "unknown-listener", listener);
+        }
+        self.fields(&format!("{path}.headers"), &matches.headers);
+    }
+
+    fn fields(&mut self, path: &str, fields: &Pairs) {
+        for (name, value) in &fields.0 {
+            let path = format!("{path}.{name}");
+            if !is_token(name) {
+                self.error(&path, "bad-value", format!("`{name}` is not the name of a header field"));
+            }
+            if !is_field_value(value) {
+                let message = "the value cannot stand in a header field; expected no control characters and no space around it";
+                self.error(&path, "bad-value", message);
+            }
+        }
+    }
+
+    fn host(&mut self, path: &str, host: &str) {
+        const EXPECTED: &str = "expected e.g. api.example.com or *.example.com";
+        let message = format!("`{host}` is not a host name; {EXPECTED}");
+        if host.is_empty() {
+            let hint = "leave `hosts` out to match any host";
+            return self.error_hint(path, "bad-value", format!("the host is empty; {EXPECTED}"), hint);
+        }
+        if let Some((_, rest)) = host.split_once("://") {
+            let bare = rest.split(['/', ':']).next().unwrap_or(rest);
+            return self.error_hint(path, "bad-value", message, format!("write {bare}"));
+        }
+        if host == "*" {
+            let message = "`*` is no host name: a wildcard stands for the first label, such as *.example.com";
+            return self.error_hint(path, "bad-value", message, "for any host leave `hosts` out");
+        }
+        // An IPv6 address in brackets is a host, too.
+        let address = host.strip_prefix('[').and_then(|h| h.strip_suffix(']'));
+        if address.is_some_and(|address| address.parse::<std::net::Ipv6Addr>().is_ok()) {
+            return;
+        }
+        if let Some((name, port)) = host.split_once(':').filter(|(_, port)| port.parse::<u16>().is_ok()) {
+            let hint = format!("write {name}: requests are matched without the port {port}");
+            return self.error_hint(path, "bad-value", message, hint);
+        }
+        let rest = host.strip_prefix("*.").unwrap_or(host);
+        if rest.contains('*') {
+            let hint = "`*` may stand for the first label only, such as *.example.com";
+            return self.error_hint(path, "bad-value", message, hint);
+        }
+        let label = |label: &str| {
+            let fits = |c: char| c.is_alphanumeric() || c == '-' || c == '_';
+            (1..=63).contains(&label.len()) && label.chars().all(fits)
+        };
+        if !rest.strip_suffix('.').unwrap_or(rest).split('.').all(label) || !rest.is_ascii() {
+            match rest.is_ascii() {
+                true => self.error(path, "bad-value", message),
+                false => self.error_hint(path, "bad-value", message, "write it in Punycode, xn--…"),
+            }
+        }
+    }
+
+    /// A limiter that lets through more in a second than the upstream has room for protects nothing.
+    fn limiter_above_pool(&mut self, route: &Route) {
+        let limits = route.filters.iter().filter(|filter| filter.name == "rate_limit").flat_map(|filter| {
+            let several = filter.node.get("limits").map(Node::elements).unwrap_or_default();
+            std::iter::once(&filter.node).chain(several).map(|limit| (&filter.path, limit))
+        });
+        for (path, limit) in limits {
+            let requests = limit.get("requests").and_then(|node| node.as_text()?.parse::<f64>().ok());
+            // A quota of a day or month has no rate.
+            let per = limit.get("per").and_then(|node| node.as_text()?.parse::<Duration>().ok());
+            let (Some(requests), Some(per)) = (requests, per) else { continue };
+            let rate = requests / per.get().as_secs_f64().max(f64::MIN_POSITIVE);
+            let shares = route.upstream.iter().flat_map(|split| &split.0);
+            for share in shares {
+                let Some(upstream) = self.config.upstreams.get(&share.upstream) else { continue };
+                let limits = &upstream.limits;
+                let Some(connections) = limits.connections else { continue };
+                let room = u64::from(connections) + u64::from(limits.pending);
+                if rate > room as f64 {
+                    let message = format!(
+                        "{rate:.0} requests a second are let through, but the upstream has room for {room} at once"
+                    );
+                    let hint = format!("lower it, or raise upstreams.{}.limits.connections", share.upstream);
+                    self.warn(path, "limiter-above-pool", message, hint);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! Checks of upstreams.
+
+use super::Checker;
+use crate::schema::{
+    EndpointAddress, Hedge, ListenAddress, Retry, RetryOn, Route, SourceAddress, Upstream, UpstreamProtocol,
+    UpstreamTimeouts,
+};
+use crate::units::Duration;
+
+impl Checker<'_> {
+    pub(super) fn upstreams(&mut self) {
+        let config = self.config;
+        for (name, upstream) in config.upstreams.iter() {
+            let path = format!("upstreams.{name}");
+            self.endpoints(&path, upstream);
+            self.balancing(&path, upstream);
+            self.not_ourselves(&path, upstream);
+            self.upstream_tls(&path, upstream);
+            self.protocol(&path, upstream);
+            self.policies(&path, upstream);
+            self.upstream_timeouts(&path, upstream);
+            self.sending(&path, upstream);
+            if let Some(connections) = upstream.limits.connections {
+                self.must_be_within(
+                    &format!("{path}.limits.connections"),
+                    connections.into(),
+                    1,
+                    u32::MAX.into(),
+                );
+            }
+        }
+    }
+
+    fn endpoints(&mut self, upstream_path: &str, upstream: &Upstream) {
+        let list = format!("{upstream_path}.endpoints");
+        if self.find(&list).is_some_and(|node| node.elements().is_empty()) {
+            let message = "the list is empty; expected at least one endpoint";
+            self.error_hint(&list, "empty", message, "add an address such as 127.0.0.1:8000");
+        }
+        if !self.is_whole(&list, upstream.endpoints.len()) {
+            return;
+        }
+        for (index, endpoint) in upstream.endpoints.iter().enumerate() {
+            if let EndpointAddress::Unix(file) = &endpoint.address {
+                self.check_unix_path(&format!("{list}[{index}]"), file);
+            }
+            if upstream.endpoints[..index].iter().any(|earlier| earlier.address == endpoint.address) {
+                let message = format!("the endpoint {} is listed twice", endpoint.address);
+                let hint = "give it a weight instead: { address: …, weight: 2 }";
+                self.warn(&format!("{list}[{index}]"), "endpoint-twice", message, hint);
+            }
+        }
+    }
+
+    /// A warning for an endpoint that is a listener of ours: a request that is sent there comes back.
+    fn not_ourselves(&mut self, upstream_path: &str, upstream: &Upstream) {
+        let list = format!("{upstream_path}.endpoints");
+        if !self.is_whole(&list, upstream.endpoints.len()) {
+            return;
+        }
+        let config = self.config;
+        for (index, endpoint) in upstream.endpoints.iter().enumerate() {
+            let own = config.listeners.iter().find(|(_, own)| leads_to(&endpoint.address, &own.address));
+            if let Some((listener, _)) = own {
+                let message = format!(
+                    "{} is our own listener `{listener}`: a request that comes in there and goes here never ends",
+                    endpoint.address
+                );
+                let hint = "write the address of the service behind us";
+                self.warn(&format!("{list}[{index}]"), "own-listener", message, hint);
+            }
+        }
+    }
+
+    fn upstream_tls(&mut self, upstream_path: &str, upstream: &Upstream) {
+        let Some(tls) = &upstream.tls else { return };
+        let path = format!("{upstream_path}.tls");
+        for (key, file) in
+            [("ca", &tls.ca), ("client_cert", &tls.client_cert), ("client_key", &tls.client_key)]
+        {
+            if let Some(file) = file {
+                let path = format!("{path}.{key}");
+                if key == "client_key" {
+                    self.must_be_key(&path, &file.0);
+                } else {
+                    self.must_be_file(&path, &file.0);
+                }
+            }
+        }
+        let pair = ["client_cert", "client_key"];
+        for (there, absent) in [(pair[0], pair[1]), (pair[1], pair[0])] {
+            if self.is_written(&format!("{path}.{there}")) && !self.is_written(&format!("{path}.{absent}")) {
+                let message = format!("`{there}` needs `{absent}` beside it");
+                self.error(&format!("{path}.{there}"), "missing-key", message);
+            }
+        }
+        if !tls.verify {
+            let message = "certificates of the endpoints are not verified: whoever stands between can read and change everything";
+            let hint = "name the authority with `ca` instead";
+            self.warn(&format!("{path}.verify"), "unverified-tls", message, hint);
+        }
+    }
+
+    /// HTTP/2 over TLS and in cleartext have two names, so that neither is taken for the other.
+    fn protocol(&mut self, path: &str, upstream: &Upstream) {
+        let at = format!("{path}.protocol");
+        match (upstream.protocol, &upstream.tls) {
+            (UpstreamProtocol::H2, None) => {
+                let hint = "add `tls: {}`, or write h2c for HTTP/2 in cleartext";
+                self.error_hint(
+                    &at,
+                    "h2-without-tls",
+                    "`h2` is HTTP/2 over TLS, and this upstream has no `tls`",
+                    hint,
+                );
+            }
+            (UpstreamProtocol::H2c, Some(_)) => {
+                let hint = "write h2, or remove `tls`";
+                self.error_hint(
+                    &at,
+                    "h2c-with-tls",
+                    "`h2c` is HTTP/2 in cleartext, and this upstream has `tls`",
+                    hint,
+                );
+            }
+            _ => {}
+        }
+        let least = upstream.least_connections(self.config.workers);
+        if let Some(limit) = upstream.limits.connections.filter(|limit| *limit < least) {
+            let message =
+                format!("{limit} is less than the {least} workers: with HTTP/2 each may have one connection");
+            let hint = format!("write {least}, or lower `workers`");
+            self.warn(&format!("{path}.limits.connections"), "fewer-than-workers", message, hint);
+        }
+    }
+
+    /// What is done for requests that fail, and about endpoints that are unwell.
+    fn policies(&mut self, path: &str, upstream: &Upstream) {
+        if let Some(retry) = &upstream.retry {
+            self.retry(path, retry, &upstream.timeouts);
+        }
+        if let Some(health) = &upstream.health {
+            self.health(path, upstream, health);
+        }
+    }
+
+    fn retry(&mut self, path: &str, retry: &Retry, timeouts: &UpstreamTimeouts) {
+        self.must_be_within(&format!("{path}.retry.attempts"), retry.attempts.into(), 1, 10);
+        if let Some(per_try) = retry.per_try {
+            self.must_last(&format!("{path}.retry.per_try"), per_try);
+        }
+        let Some((all, said)) = all_attempts(retry, timeouts.response) else { return };
+        if let Some(exchange) = timeouts.exchange.filter(|exchange| exchange.get() < all) {
+            let message = format!("{said} take longer than the {exchange} of `timeouts.exchange`");
+            let hint = "the last attempts are cut short: lower `retry.per_try`, or raise `timeouts.exchange`";
+            let key = if retry.per_try.is_some() { "per_try" } else { "attempts" };
+            let written = format!("{path}.retry.{key}");
+            let at = if self.is_written(&written) { written } else { format!("{path}.timeouts.exchange") };
+            self.warn(&at, "beyond-deadline", message, hint);
+        }
+    }
+
+    /// What is told to endpoints, and from where.
+    fn sending(&mut self, path: &str, upstream: &Upstream) {
+        let shares = match upstream.protocol {
+            UpstreamProtocol::Auto => upstream.tls.is_some(),
+            UpstreamProtocol::H2 | UpstreamProtocol::H2c => true,
+            UpstreamProtocol::Http1 => false,
+        };
+        if upstream.proxy_protocol.is_some() && shares {
+            let message = "a connection that begins with a PROXY header is of one client, and by HTTP/2 all clients share it";
+            let hint = "write `protocol: http1`, or let X-Forwarded-For tell the client";
+            self.error_hint(&format!("{path}.proxy_protocol"), "proxy-over-h2", message, hint);
+        }
+        if let Some(hedge) = &upstream.hedge {
+            self.hedge(path, upstream, hedge);
+        }
+        let Some(SourceAddress(source)) = upstream.source else { return };
+        let list = format!("{path}.endpoints");
+        if !self.is_whole(&list, upstream.endpoints.len()) {
+            return;
+        }
+        for (index, endpoint) in upstream.endpoints.iter().enumerate() {
+            if let EndpointAddress::Tcp(to) = &endpoint.address
+                && to.is_ipv4() != source.is_ipv4()
+            {
+                let message =
+                    format!("{to} cannot be reached from `source`, {source}: it is of the other family");
+                self.error(&format!("{list}[{index}]"), "other-family", message);
+            }
+        }
+    }
+
+    /// A warning where a route's own deadline ends before the attempts that its upstream allows.
+    pub(super) fn deadline_of_route(&mut self, path: &str, route: &Route) {
+        let Some(exchange) = route.timeouts.exchange.filter(|exchange| !exchange.is_zero()) else { return };
+        let config = self.config;
+        for share in route.upstream.iter().flat_map(|split| &split.0) {
+            let Some(upstream) = config.upstreams.get(&share.upstream) else { continue };
+            let response = route.timeouts.response.unwrap_or(upstream.timeouts.response);
+            let all = upstream.retry.as_ref().and_then(|retry| all_attempts(retry, response));
+            let Some((_, said)) = all.filter(|(all, _)| *all > exchange.get()) else { continue };
+            let message =
+                format!("{said} of upstream `{}` take longer than this route's {exchange}", share.upstream);
+            let hint =
+                "the last attempts are cut short: lower `retry.per_try` of the upstream, or raise `exchange`";
+            self.warn(&format!("{path}.timeouts.exchange"), "beyond-deadline", message, hint);
+        }
+    }
+
+    fn hedge(&mut self, path: &str, upstream: &Upstream, hedge: &Hedge) {
+        let at = format!("{path}.hedge.after");
+        self.must_last(&at, hedge.after);
+        let per_try = upstream.retry.as_ref().and_then(|retry| retry.per_try);
+        let limits = [
+            ("retry.per_try", per_try),
+            ("timeouts.response", Some(upstream.timeouts.response)),
+            ("timeouts.exchange", upstream.timeouts.exchange),
+        ];
+        let limits = limits.iter().filter_map(|(key, limit)| Some((key, (*limit)?)));
+        let over =
+            limits.filter(|(_, limit)| !limit.is_zero()).find(|(_, limit)| limit.get() <= hedge.after.get());
+        if let Some((key, limit)) = over {
+            let message = format!(
+                "{} is not before the {limit} of `{key}`: there is never a second attempt",
+                hedge.after
+            );
+            self.warn(&at, "never-hedged", message, "write a shorter time, such as the p95 of the service");
+        }
+        if hedge.budget.ratio() <= 0.0 {
+            let message = "a budget of nothing allows no second attempt";
+            self.warn(
+                &format!("{path}.hedge.budget"),
+                "never-hedged",
+                message,
+                "write 5%, or remove `hedge`",
+            );
+        }
+    }
+
+    fn upstream_timeouts(&mut self, upstream_path: &str, upstream: &Upstream) {
+        let path = format!("{upstream_path}.timeouts");
+        let times = &upstream.timeouts;
+        self.must_last(&format!("{path}.connect"), times.connect);
+        if let Some(age) = upstream.max_age {
+            self.must_last(&format!("{upstream_path}.max_age"), age);
+        }
+        self.must_fit(&path, ("connect", times.connect), ("response", times.response));
+        let Some(exchange) = times.exchange else { return };
+        self.must_last(&format!("{path}.exchange"), exchange);
+        self.must_fit(&path, ("response", times.response), ("exchange", exchange));
+        // The default of 60 s beside a short exchange is no contradiction that anyone wrote.
+        if self.is_written(&format!("{path}.body")) {
+            self.must_fit(&path, ("body", times.body), ("exchange", exchange));
+        }
+    }
+}
+
+/// How long all attempts may take, and how that is said; `None` where an attempt that takes its time is not repeated.
+fn all_attempts(retry: &Retry, response: Duration) -> Option<(std::time::Duration, String)> {
+    let after_timeout = retry.on.contains(&RetryOn::Timeout);
+    let each = retry.per_try.or_else(|| after_timeout.then_some(response)).filter(|each| !each.is_zero())?;
+    let all = each.get().saturating_mul(retry.attempts);
+    Some((all, format!("{} attempts of {each}", retry.attempts)))
+}
+
+/// Whether a connection to the endpoint comes out at the listener. Of names only `localhost` is known.
+fn leads_to(endpoint: &EndpointAddress, listener: &ListenAddress) -> bool {
+    match (endpoint, listener) {
+        (EndpointAddress::Tcp(to), ListenAddress::Tcp(at)) => {
+            let everywhere = at.ip().is_unspecified() && to.ip().is_loopback();
+            to.port() == at.port() && (to.ip() == at.ip() || everywhere || to.ip().is_unspecified())
+        }
+        (EndpointAddress::Name { host, port }, ListenAddress::Tcp(at)) => {
+            host == "localhost" && *port == at.port() && (at.ip().is_loopback() || at.ip().is_unspecified())
+        }
+        (EndpointAddress::Unix(to), ListenAddress::Unix(at)) => to == at,
+        _ => false,
+    }
+}

@@ -1,0 +1,118 @@
+//! What one `read` knows: where it is, what it found, and what it passes over.
+
+use std::cell::RefCell;
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use super::error::{Error, Identity, Mistake, one_of};
+use crate::diagnostic::{Diagnostic, nearest_name};
+use crate::node::{Key, Node};
+
+/// What one `read` knows: where it is, what it found, and what it passes over.
+pub(super) struct Cx {
+    pub(super) root: String,
+    pub(super) path: RefCell<Vec<Segment>>,
+    pub(super) found: RefCell<Vec<Diagnostic>>,
+    /// Nodes that are treated as absent because they were reported.
+    pub(super) poisoned: RefCell<HashSet<Identity>>,
+    /// Values whose unknown keys are already reported.
+    pub(super) unknown: RefCell<HashSet<Identity>>,
+    /// Keys whose absence is a consequence, since their value was reported or the key was mistyped: the map they
+    /// belong to, and the key.
+    pub(super) meant: RefCell<HashSet<(Identity, &'static str)>>,
+}
+
+pub(super) enum Segment {
+    Index(usize),
+    Key(Arc<str>),
+}
+
+// === impl Cx ===
+
+impl Cx {
+    pub(super) fn new(root: &str) -> Self {
+        Self {
+            root: root.to_owned(),
+            path: RefCell::default(),
+            found: RefCell::default(),
+            poisoned: RefCell::default(),
+            unknown: RefCell::default(),
+            meant: RefCell::default(),
+        }
+    }
+
+    pub(super) fn into_found(self) -> Vec<Diagnostic> {
+        self.found.into_inner()
+    }
+
+    /// Notes a failure of a pass over `root` and prepares the next; false when there is no use in another one.
+    pub(super) fn note(&self, error: Error, root: &Node) -> bool {
+        self.path.borrow_mut().clear();
+        let mistake = *error.0;
+        let identity = mistake.node.unwrap_or(root);
+        if !self.is_consequence(&mistake) {
+            self.found.borrow_mut().push(mistake.into_diagnostic(root, &self.root));
+        }
+        // Invariant: each pass poisons one node more, so passes come to an end.
+        !std::ptr::eq(identity, root) && self.poisoned.borrow_mut().insert(identity)
+    }
+
+    /// A key is missing because its value was poisoned, or because it was mistyped.
+    fn is_consequence(&self, mistake: &Mistake) -> bool {
+        let Some(field) = mistake.missing else { return false };
+        let Some(node) = mistake.node else { return false };
+        self.meant.borrow().contains(&(node, field))
+    }
+
+    pub(super) fn is_absent(&self, node: &Node) -> bool {
+        node.broken || self.poisoned.borrow().contains(&std::ptr::from_ref(node))
+    }
+
+    pub(super) fn path(&self) -> String {
+        let mut path = self.root.clone();
+        for segment in self.path.borrow().iter() {
+            match segment {
+                Segment::Index(index) => path.push_str(&format!("[{index}]")),
+                Segment::Key(key) if path.is_empty() => path.push_str(key),
+                Segment::Key(key) => path.push_str(&format!(".{key}")),
+            }
+        }
+        path
+    }
+
+    pub(super) fn enter(&self, segment: Segment) {
+        self.path.borrow_mut().push(segment);
+    }
+
+    pub(super) fn leave(&self) {
+        self.path.borrow_mut().pop();
+    }
+
+    pub(super) fn note_unknown(
+        &self,
+        parent: &Node,
+        key: &Key,
+        node: &Node,
+        fields: &'static [&'static str],
+    ) {
+        if !self.unknown.borrow_mut().insert(node) {
+            return;
+        }
+        let unused = fields.iter().copied().filter(|field| parent.get(field).is_none());
+        let near =
+            nearest_name(&key.text, unused).or_else(|| nearest_name(&key.text, fields.iter().copied()));
+        let message = match fields {
+            [] => format!("unknown key `{}`; there are no settings here", key.text),
+            _ => format!("unknown key `{}`; expected {}", key.text, one_of(fields)),
+        };
+        let mut diagnostic = Diagnostic::error("unknown-key", message).at(key.at.clone());
+        self.enter(Segment::Key(key.text.clone()));
+        diagnostic.path = self.path();
+        self.leave();
+        if let Some(near) = near {
+            self.meant.borrow_mut().insert((parent, near));
+            diagnostic.hint = Some(format!("did you mean {near}?"));
+        }
+        self.found.borrow_mut().push(diagnostic);
+    }
+}

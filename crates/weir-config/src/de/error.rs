@@ -1,0 +1,180 @@
+//! What went wrong with one value: an error that knows its node.
+
+use std::fmt;
+
+use serde::de::{Expected, Unexpected};
+
+use super::HINT;
+use super::cx::Cx;
+use crate::conceal::conceal;
+use crate::diagnostic::{Diagnostic, nearest_name};
+use crate::node::{Key, Node, Place};
+
+/// What went wrong with one value.
+#[derive(Debug)]
+pub struct Error(pub(super) Box<Mistake>);
+
+#[derive(Debug)]
+pub(super) struct Mistake {
+    pub(super) code: &'static str,
+    /// Continues the name of the value: "is not a duration".
+    pub(super) says: String,
+    pub(super) hint: Option<String>,
+    pub(super) missing: Option<&'static str>,
+    pub(super) node: Option<Identity>,
+    pub(super) place: Option<Place>,
+    pub(super) path: String,
+    /// The wrong thing is the key, not the value.
+    pub(super) key: Option<String>,
+}
+
+/// A node of the tree being read, by its address: it stands still while we read.
+pub(super) type Identity = *const Node;
+
+/// `a, b or c`.
+pub(super) fn one_of(names: &[&str]) -> String {
+    match names {
+        [] => String::new(),
+        [only] => (*only).to_owned(),
+        [first @ .., last] => format!("{} or {last}", first.join(", ")),
+    }
+}
+
+/// What serde calls by the names of Rust's types, as an operator would call it.
+fn in_words(expected: &dyn Expected) -> String {
+    let expected = expected.to_string();
+    match expected.strip_prefix("a nonzero ") {
+        Some(_) => "a whole number above zero".to_owned(),
+        None => expected,
+    }
+}
+
+// === impl Error ===
+
+impl Error {
+    pub(super) fn new(code: &'static str, says: String) -> Self {
+        let mistake = Mistake {
+            code,
+            says,
+            hint: None,
+            missing: None,
+            node: None,
+            place: None,
+            path: String::new(),
+            key: None,
+        };
+        Self(Box::new(mistake))
+    }
+
+    pub(super) fn hint(mut self, hint: Option<String>) -> Self {
+        self.0.hint = hint;
+        self
+    }
+
+    /// Says where, unless a deeper value said so already.
+    pub(super) fn within(mut self, node: &Node, cx: &Cx) -> Self {
+        if self.0.node.is_none() {
+            self.0.node = Some(node);
+            self.0.place = Some(node.at.clone());
+            self.0.path = cx.path();
+            if node.secret || node.substituted {
+                // Hints repeat what was written.
+                self.0.hint = None;
+            }
+            let mut values = Vec::new();
+            node.add_concealed(&mut values);
+            if !values.is_empty() {
+                self.0.says = conceal(&self.0.says, &values).into_owned();
+                self.0.hint = self.0.hint.map(|hint| conceal(&hint, &values).into_owned());
+            }
+            if self.0.missing.is_none() {
+                if self.0.hint.is_none()
+                    && !node.secret
+                    && let Some(word) = node.unquoted_word()
+                {
+                    self.0.hint = Some(format!("write \"{{{word}}}\" in quotes if that is meant as text"));
+                }
+                let empty = node.empty_variable();
+                if empty.is_some() {
+                    self.0.hint = Some("set the variable, or give it a default: ${NAME:-default}".to_owned());
+                }
+                let subject = match node.shown() {
+                    Some(shown) => format!("`{shown}`"),
+                    None if let Some(written) = empty => format!("{written} is empty, which"),
+                    None if node.secret || node.substituted => "the value".to_owned(),
+                    None if node.is_blank() => "an empty value".to_owned(),
+                    None => node.kind().to_owned(),
+                };
+                let says = std::mem::take(&mut self.0.says);
+                let joined = says.starts_with("is not ");
+                self.0.says = if joined { format!("{subject} {says}") } else { format!("{subject}: {says}") };
+            }
+        }
+        self
+    }
+
+    /// Says that the key is wrong, not the value that stands under it.
+    pub(super) fn within_key(mut self, key: &Key, node: &Node, cx: &Cx) -> Self {
+        if self.0.node.is_none() {
+            self.0.node = Some(node);
+            self.0.place = Some(key.at.clone());
+            self.0.path = cx.path();
+            self.0.says = format!("`{}` {}", key.text, self.0.says);
+            self.0.key = Some(key.text.to_string());
+        }
+        self
+    }
+}
+
+impl Mistake {
+    pub(super) fn into_diagnostic(self, root: &Node, root_path: &str) -> Diagnostic {
+        let mut diagnostic = Diagnostic::error(self.code, self.says);
+        diagnostic.place = Some(self.place.unwrap_or_else(|| root.at.clone()));
+        diagnostic.path = if self.node.is_some() { self.path } else { root_path.to_owned() };
+        if let Some(field) = self.missing {
+            let dot = if diagnostic.path.is_empty() { "" } else { "." };
+            diagnostic.path = format!("{}{dot}{field}", diagnostic.path);
+        }
+        diagnostic.hint = self.hint;
+        diagnostic.value = self.key;
+        diagnostic
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.says)
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl serde::de::Error for Error {
+    fn custom<T: fmt::Display>(message: T) -> Self {
+        let message = message.to_string();
+        match message.split_once(HINT) {
+            Some((says, hint)) => Self::new("bad-value", says.to_owned()).hint(Some(hint.to_owned())),
+            None => Self::new("bad-value", message),
+        }
+    }
+
+    fn invalid_type(_: Unexpected<'_>, expected: &dyn Expected) -> Self {
+        Self::new("bad-type", format!("is not {}", in_words(expected)))
+    }
+
+    fn invalid_value(_: Unexpected<'_>, expected: &dyn Expected) -> Self {
+        Self::new("bad-value", format!("is not {}", in_words(expected)))
+    }
+
+    fn unknown_variant(variant: &str, expected: &'static [&'static str]) -> Self {
+        let near = nearest_name(variant, expected.iter().copied());
+        Self::new("bad-value", format!("is not known here; expected {}", one_of(expected)))
+            .hint(near.map(|near| format!("did you mean {near}?")))
+    }
+
+    fn missing_field(field: &'static str) -> Self {
+        let mut error = Self::new("missing-key", format!("`{field}` is missing"));
+        error.0.missing = Some(field);
+        error
+    }
+}

@@ -1,0 +1,262 @@
+//! The deserializer over nodes.
+
+use serde::de::{Deserializer, Expected, Visitor};
+
+use super::access::{MapReader, SeqReader, VariantReader};
+use super::cx::Cx;
+use super::error::{Error, one_of};
+use super::{RAW, Raw, TEXT_OR_MAP, hand_over, unsupported};
+use crate::node::{Node, Value};
+
+/// Reads one node.
+pub(super) struct NodeReader<'n> {
+    pub(super) node: &'n Node,
+    pub(super) cx: &'n Cx,
+}
+
+// === impl NodeReader ===
+
+impl<'n> NodeReader<'n> {
+    pub(super) fn new(node: &'n Node, cx: &'n Cx) -> Self {
+        Self { node, cx }
+    }
+
+    /// Reads as `wanted`, else says what was wanted.
+    fn refuse<T>(&self, wanted: &str) -> Result<T, Error> {
+        Err(Error::new("bad-type", format!("is not {wanted}"))
+            .hint(self.type_hint(wanted))
+            .within(self.node, self.cx))
+    }
+
+    fn type_hint(&self, wanted: &str) -> Option<String> {
+        let shown = self.node.shown();
+        match (&self.node.value, wanted) {
+            (Value::Str(text), wanted) if wanted.starts_with("a boolean") => {
+                match text.to_ascii_lowercase().as_str() {
+                    "yes" | "on" | "y" | "true" => Some("write true".to_owned()),
+                    "no" | "off" | "n" | "false" => Some("write false".to_owned()),
+                    _ => None,
+                }
+            }
+            (Value::Str(text), wanted) if wanted.starts_with("a whole number") => {
+                text.parse::<i64>().is_ok().then(|| format!("write {text} without quotes"))
+            }
+            (Value::Str(_) | Value::Int(_) | Value::Float(_) | Value::Bool(_), "a list") => {
+                shown.map(|shown| format!("write [ {shown} ]"))
+            }
+            (Value::Str(text), "a map") if text.contains(':') && !text.contains(": ") => {
+                Some("put a space after the `:` of a key".to_owned())
+            }
+            (Value::Map(_), "a list") => Some("begin each item with `- `, or write [ … ]".to_owned()),
+            (Value::Seq(_), "a map") => Some("write `key: value` without the leading `- `".to_owned()),
+            _ => None,
+        }
+    }
+
+    fn integer(&self, min: i128, max: i128) -> Result<i64, Error> {
+        match self.node.value {
+            Value::Int(number) if (min..=max).contains(&i128::from(number)) => Ok(number),
+            _ => self.refuse(&match (min, max) {
+                (min, _) if min <= i128::from(i32::MIN) => "a whole number".to_owned(),
+                (_, max) if max >= i128::from(u32::MAX) => format!("a whole number of at least {min}"),
+                _ => format!("a whole number from {min} to {max}"),
+            }),
+        }
+    }
+
+    pub(super) fn map<V: Visitor<'n>>(
+        self,
+        fields: Option<&'static [&'static str]>,
+        visitor: V,
+    ) -> Result<V::Value, Error> {
+        let (node, cx) = (self.node, self.cx);
+        let entries = match &node.value {
+            Value::Map(entries) => entries.as_slice(),
+            Value::Null => &[],
+            _ => return self.refuse("a map"),
+        };
+        let map = MapReader { parent: node, entries: entries.iter(), fields, value: None, cx };
+        visitor.visit_map(map).map_err(|e| e.within(node, cx))
+    }
+}
+
+macro_rules! integers {
+    ($($method:ident $visit:ident $type:ty),*) => {$(
+        fn $method<V: Visitor<'n>>(self, visitor: V) -> Result<V::Value, Error> {
+            let number = self.integer(<$type>::MIN as i128, <$type>::MAX as i128)?;
+            let (node, cx) = (self.node, self.cx);
+            // In range as `integer` has checked; u64 values beyond i64 cannot be written.
+            visitor.$visit(number as $type).map_err(|e: Error| e.within(node, cx))
+        }
+    )*};
+}
+
+impl<'n> Deserializer<'n> for NodeReader<'n> {
+    type Error = Error;
+
+    integers! {
+        deserialize_u8 visit_u8 u8, deserialize_u16 visit_u16 u16, deserialize_u32 visit_u32 u32,
+        deserialize_u64 visit_u64 u64, deserialize_i8 visit_i8 i8, deserialize_i16 visit_i16 i16,
+        deserialize_i32 visit_i32 i32, deserialize_i64 visit_i64 i64
+    }
+
+    fn deserialize_any<V: Visitor<'n>>(self, visitor: V) -> Result<V::Value, Error> {
+        let (node, cx) = (self.node, self.cx);
+        let result = match &node.value {
+            Value::Null => visitor.visit_unit(),
+            Value::Bool(value) => visitor.visit_bool(*value),
+            Value::Int(value) => visitor.visit_i64(*value),
+            Value::Float(value) => visitor.visit_f64(*value),
+            Value::Str(text) => visitor.visit_borrowed_str(text),
+            Value::Seq(_) => return self.deserialize_seq(visitor),
+            Value::Map(_) => return self.map(None, visitor),
+        };
+        result.map_err(|e: Error| e.within(node, cx))
+    }
+
+    fn deserialize_bool<V: Visitor<'n>>(self, visitor: V) -> Result<V::Value, Error> {
+        match self.node.value {
+            Value::Bool(value) => visitor.visit_bool(value).map_err(|e: Error| e.within(self.node, self.cx)),
+            _ => self.refuse("a boolean; expected true or false"),
+        }
+    }
+
+    fn deserialize_f32<V: Visitor<'n>>(self, visitor: V) -> Result<V::Value, Error> {
+        self.deserialize_f64(visitor)
+    }
+
+    fn deserialize_f64<V: Visitor<'n>>(self, visitor: V) -> Result<V::Value, Error> {
+        let number = match self.node.value {
+            Value::Int(number) => number as f64,
+            Value::Float(number) => number,
+            _ => return self.refuse("a number"),
+        };
+        visitor.visit_f64(number).map_err(|e: Error| e.within(self.node, self.cx))
+    }
+
+    fn deserialize_str<V: Visitor<'n>>(self, visitor: V) -> Result<V::Value, Error> {
+        let (node, cx) = (self.node, self.cx);
+        match node.as_text() {
+            Some(text) => visitor.visit_borrowed_str(text).map_err(|e: Error| e.within(node, cx)),
+            // The visitor knows better than we do what it wants.
+            None => {
+                Err(Error::new("bad-type", format!("is not {}", &visitor as &dyn Expected)).within(node, cx))
+            }
+        }
+    }
+
+    fn deserialize_string<V: Visitor<'n>>(self, visitor: V) -> Result<V::Value, Error> {
+        self.deserialize_str(visitor)
+    }
+
+    fn deserialize_char<V: Visitor<'n>>(self, visitor: V) -> Result<V::Value, Error> {
+        self.deserialize_str(visitor)
+    }
+
+    fn deserialize_identifier<V: Visitor<'n>>(self, visitor: V) -> Result<V::Value, Error> {
+        self.deserialize_str(visitor)
+    }
+
+    fn deserialize_bytes<V: Visitor<'n>>(self, _: V) -> Result<V::Value, Error> {
+        unsupported("bytes")
+    }
+
+    fn deserialize_byte_buf<V: Visitor<'n>>(self, _: V) -> Result<V::Value, Error> {
+        unsupported("bytes")
+    }
+
+    /// `null` is nothing; a blank is an empty section, and wrong for anything else.
+    fn deserialize_option<V: Visitor<'n>>(self, visitor: V) -> Result<V::Value, Error> {
+        match self.node.value {
+            Value::Null if !self.node.is_blank() => visitor.visit_none(),
+            _ => visitor.visit_some(self),
+        }
+    }
+
+    fn deserialize_unit<V: Visitor<'n>>(self, visitor: V) -> Result<V::Value, Error> {
+        match self.node.value {
+            Value::Null => visitor.visit_unit(),
+            _ => self.refuse("empty"),
+        }
+    }
+
+    fn deserialize_unit_struct<V: Visitor<'n>>(self, _: &'static str, visitor: V) -> Result<V::Value, Error> {
+        let empty = self.node.value == Value::Null || self.node.value == Value::Map(Vec::new());
+        if empty { visitor.visit_unit() } else { self.refuse("empty") }
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'n>>(
+        self,
+        name: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, Error> {
+        let (node, cx) = (self.node, self.cx);
+        let result = match (name, &node.value) {
+            (RAW, _) => {
+                hand_over(Raw { node: node.clone(), path: cx.path() });
+                visitor.visit_unit()
+            }
+            (TEXT_OR_MAP, Value::Map(_)) => visitor.visit_newtype_struct(self),
+            (TEXT_OR_MAP, _) => visitor.visit_some(self),
+            _ => visitor.visit_newtype_struct(self),
+        };
+        result.map_err(|e| e.within(node, cx))
+    }
+
+    fn deserialize_seq<V: Visitor<'n>>(self, visitor: V) -> Result<V::Value, Error> {
+        let (node, cx) = (self.node, self.cx);
+        let Value::Seq(elements) = &node.value else { return self.refuse("a list") };
+        let seq = SeqReader { elements: elements.iter().enumerate(), cx };
+        visitor.visit_seq(seq).map_err(|e| e.within(node, cx))
+    }
+
+    fn deserialize_tuple<V: Visitor<'n>>(self, _: usize, visitor: V) -> Result<V::Value, Error> {
+        self.deserialize_seq(visitor)
+    }
+
+    fn deserialize_tuple_struct<V: Visitor<'n>>(
+        self,
+        _: &'static str,
+        _: usize,
+        visitor: V,
+    ) -> Result<V::Value, Error> {
+        self.deserialize_seq(visitor)
+    }
+
+    fn deserialize_map<V: Visitor<'n>>(self, visitor: V) -> Result<V::Value, Error> {
+        self.map(None, visitor)
+    }
+
+    fn deserialize_struct<V: Visitor<'n>>(
+        self,
+        _: &'static str,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Error> {
+        self.map(Some(fields), visitor)
+    }
+
+    fn deserialize_enum<V: Visitor<'n>>(
+        self,
+        _: &'static str,
+        variants: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Error> {
+        let (node, cx) = (self.node, self.cx);
+        let result = match &node.value {
+            Value::Map(entries) if entries.len() == 1 => {
+                let (key, inner) = &entries[0];
+                visitor.visit_enum(VariantReader { key: &key.text, inner: Some(inner), cx })
+            }
+            _ => match node.as_text() {
+                Some(text) => visitor.visit_enum(VariantReader { key: text, inner: None, cx }),
+                None => self.refuse(&format!("known here; expected {}", one_of(variants))),
+            },
+        };
+        result.map_err(|e: Error| e.within(node, cx))
+    }
+
+    fn deserialize_ignored_any<V: Visitor<'n>>(self, visitor: V) -> Result<V::Value, Error> {
+        visitor.visit_unit()
+    }
+}

@@ -1,0 +1,349 @@
+//! What is wrong with a config: where, what was expected, and what to do. As text for people, as JSON for machines.
+
+use std::collections::HashMap;
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde::ser::SerializeStruct;
+
+use super::conceal::conceal;
+use super::node::{Node, Place};
+
+/// Most diagnostics printed; the rest is counted.
+pub const MAX_PRINTED: usize = 100;
+
+/// Whether a config with this mistake can run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// It cannot.
+    Error,
+    /// It can, but probably does not do what was meant.
+    Warning,
+}
+
+/// One mistake.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Diagnostic {
+    /// Whether a config with this mistake can run.
+    pub severity: Severity,
+    /// What kind of mistake, in kebab-case. Stable: scripts may depend on it.
+    pub code: &'static str,
+    /// Where it was written, if it was written.
+    pub place: Option<Place>,
+    /// The setting, such as `upstreams.orders.timeouts.connect`; empty for a mistake of a whole file.
+    pub path: String,
+    /// The value as written; none for lists, maps and secrets.
+    pub value: Option<String>,
+    /// What is wrong and what was expected, in one sentence. Never holds a secret.
+    pub message: String,
+    /// What to do.
+    pub hint: Option<String>,
+    /// What may not be told of the values that this is about.
+    concealed: Vec<String>,
+}
+
+/// All mistakes found so far, with the text they point into.
+#[derive(Clone, Debug, Default)]
+pub struct Diagnostics {
+    found: Vec<Diagnostic>,
+    errors: usize,
+    sources: HashMap<Arc<PathBuf>, Arc<str>>,
+}
+
+// === impl Diagnostic ===
+
+impl Diagnostic {
+    /// A mistake that keeps the config from running.
+    pub fn error(code: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            severity: Severity::Error,
+            code,
+            place: None,
+            path: String::new(),
+            value: None,
+            message: message.into(),
+            hint: None,
+            concealed: Vec::new(),
+        }
+    }
+
+    /// A mistake that the config runs with.
+    pub fn warning(code: &'static str, message: impl Into<String>) -> Self {
+        Self { severity: Severity::Warning, ..Self::error(code, message) }
+    }
+
+    /// Says where.
+    pub fn at(mut self, place: Place) -> Self {
+        self.place = Some(place);
+        self
+    }
+
+    /// Says where, by the path of the setting: at its value, else at the nearest value around it that is written.
+    pub fn on(mut self, tree: &Node, path: &str) -> Self {
+        path.clone_into(&mut self.path);
+        if let Some((key, node)) = nearest(tree, path) {
+            // A list or map is pointed at by its key: that is what a reader looks for.
+            let scalar = node.as_text().is_some() || key.is_none();
+            self.place = Some(if scalar { node.at.clone() } else { key.unwrap_or(&node.at).clone() });
+            if tree.find(path).is_some() {
+                self.value = node.shown();
+                if let Some(variable) = node.empty_variable() {
+                    self.message.push_str(&format!(" ({variable} is empty)"));
+                } else if let Some(text) = node.as_text().filter(|_| node.secret || node.substituted) {
+                    self.message = self.message.replace(&format!("`{text}`"), "the value");
+                }
+            }
+            self = self.concealing(node);
+        }
+        self
+    }
+
+    /// Takes secrets, and what came from the environment or a file, out of all that is told: it is about this value, or
+    /// one below it.
+    pub fn concealing(mut self, node: &Node) -> Self {
+        let mut values = Vec::new();
+        node.add_concealed(&mut values);
+        if !values.is_empty() {
+            self.message = conceal(&self.message, &values).into_owned();
+            self.hint = self.hint.map(|hint| conceal(&hint, &values).into_owned());
+            self.concealed.extend(values.into_iter().map(str::to_owned));
+        }
+        self
+    }
+
+    /// Says what to do.
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        let values: Vec<&str> = self.concealed.iter().map(String::as_str).collect();
+        self.hint = Some(conceal(&hint.into(), &values).into_owned());
+        self
+    }
+}
+
+/// The node at `path`, or the innermost one around it that is written.
+fn nearest<'t>(tree: &'t Node, path: &str) -> Option<(Option<&'t Place>, &'t Node)> {
+    let mut path = path;
+    loop {
+        if let Some((key, node)) = tree.lookup(path) {
+            return (!path.is_empty()).then_some((key.map(|key| &key.at), node));
+        }
+        path = &path[..path.rfind(['.', '['])?];
+    }
+}
+
+impl Serialize for Diagnostic {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut out = serializer.serialize_struct("Diagnostic", 9)?;
+        out.serialize_field("severity", &self.severity)?;
+        out.serialize_field("code", self.code)?;
+        let place = self.place.as_ref();
+        out.serialize_field("file", &place.map(|p| p.file.display().to_string()))?;
+        out.serialize_field("line", &place.map(|p| p.line))?;
+        out.serialize_field("column", &place.map(|p| p.column))?;
+        out.serialize_field("path", &self.path)?;
+        out.serialize_field("value", &self.value)?;
+        out.serialize_field("message", &self.message)?;
+        out.serialize_field("hint", &self.hint)?;
+        out.end()
+    }
+}
+
+// === impl Diagnostics ===
+
+impl Diagnostics {
+    /// Adds one.
+    pub fn push(&mut self, diagnostic: Diagnostic) {
+        self.errors += usize::from(diagnostic.severity == Severity::Error);
+        self.found.push(diagnostic);
+    }
+
+    /// Adds all of another, with its sources.
+    pub fn extend(&mut self, other: Self) {
+        self.errors += other.errors;
+        self.found.extend(other.found);
+        self.sources.extend(other.sources);
+    }
+
+    /// Remembers a file's text, so that lines of it can be shown.
+    pub fn add_source(&mut self, file: &Arc<PathBuf>, text: &str) {
+        self.sources.insert(file.clone(), text.into());
+    }
+
+    /// How many keep the config from running.
+    pub const fn errors(&self) -> usize {
+        self.errors
+    }
+
+    /// How many do not.
+    pub fn warnings(&self) -> usize {
+        self.found.len() - self.errors()
+    }
+
+    /// All of them, as they were found.
+    pub fn iter(&self) -> impl Iterator<Item = &Diagnostic> {
+        self.found.iter()
+    }
+
+    /// Whether nothing was found at all.
+    pub fn is_empty(&self) -> bool {
+        self.found.is_empty()
+    }
+
+    /// All of them, in the order of the files and lines; those without a place come first.
+    pub fn sorted(&self) -> Vec<&Diagnostic> {
+        let mut sorted: Vec<_> = self.found.iter().collect();
+        sorted.sort_by(|a, b| (&a.place, a.severity, &a.path).cmp(&(&b.place, b.severity, &b.path)));
+        sorted.dedup();
+        sorted
+    }
+
+    /// For people: one block each with the source line, at most [`MAX_PRINTED`], and a line that counts.
+    pub fn to_text(&self) -> String {
+        let mut out = String::new();
+        let sorted = self.sorted();
+        for diagnostic in sorted.iter().take(MAX_PRINTED) {
+            self.write_one(&mut out, diagnostic);
+        }
+        if sorted.len() > MAX_PRINTED {
+            let _ = writeln!(out, "… and {} more", sorted.len() - MAX_PRINTED);
+        }
+        if !sorted.is_empty() {
+            let errors = sorted.iter().filter(|d| d.severity == Severity::Error).count();
+            let warnings = sorted.len() - errors;
+            let plural = |n: usize| if n == 1 { "" } else { "s" };
+            let _ = writeln!(out, "{errors} error{}, {warnings} warning{}", plural(errors), plural(warnings));
+        }
+        out
+    }
+
+    /// For machines: an object with the counts and all diagnostics.
+    pub fn to_json(&self) -> serde_json::Value {
+        serde_json::json!({
+            "errors": self.errors(),
+            "warnings": self.warnings(),
+            "diagnostics": self.sorted(),
+        })
+    }
+
+    fn write_one(&self, out: &mut String, diagnostic: &Diagnostic) {
+        out.push_str(match diagnostic.severity {
+            Severity::Error => "error: ",
+            Severity::Warning => "warning: ",
+        });
+        if let Some(place) = &diagnostic.place {
+            let _ = write!(out, "{place}: ");
+        }
+        if !diagnostic.path.is_empty() {
+            let _ = write!(out, "{}: ", diagnostic.path);
+        }
+        let _ = writeln!(out, "{} [{}]", diagnostic.message, diagnostic.code);
+        if let Some(line) = diagnostic.place.as_ref().and_then(|place| self.line(place)) {
+            let column = diagnostic.place.as_ref().map_or(1, |place| place.column as usize);
+            write_line(out, &line, column);
+        }
+        if let Some(hint) = &diagnostic.hint {
+            let _ = writeln!(out, "  hint: {hint}");
+        }
+    }
+
+    /// The source line of a place, unless secrets may stand there.
+    fn line(&self, place: &Place) -> Option<String> {
+        let text = self.sources.get(&place.file)?;
+        let index = (place.line as usize).checked_sub(1)?;
+        let line = text.lines().nth(index)?;
+        let shows = !line.trim().is_empty() && !may_hold_secrets(text, index);
+        shows.then(|| line.replace(|c: char| c.is_control() && c != '\t', "\u{fffd}"))
+    }
+}
+
+/// Whether a line stands in a section with secrets, or names one. Guessed from the text, since a file that cannot be
+/// parsed has no tree to ask; where all stands on one line, as in JSON, there is no telling.
+pub(super) fn may_hold_secrets(text: &str, index: usize) -> bool {
+    const SECTIONS: &[&str] = &["consumers", "admin"];
+    const WORDS: &[&str] = &["token", "secret", "password", "credential"];
+    let is_top = |line: &&str| line.starts_with(|c: char| c.is_ascii_alphabetic() || "\"'{[".contains(c));
+    let lines: Vec<_> = text.lines().take(index + 1).collect();
+    let line = lines.last().copied().unwrap_or("").to_ascii_lowercase();
+    let top = lines.iter().rev().copied().find(is_top).unwrap_or("");
+    top.starts_with(['{', '['])
+        || SECTIONS.iter().any(|section| top.trim_start_matches(['"', '\'']).starts_with(section))
+        || WORDS.iter().any(|word| line.contains(word))
+}
+
+fn write_line(out: &mut String, line: &str, column: usize) {
+    /// What a terminal shows on one line.
+    const MAX_WIDTH: usize = 120;
+    let shown: String = line.chars().map(|c| if c == '\t' { '→' } else { c }).take(MAX_WIDTH).collect();
+    let _ = writeln!(out, "  | {shown}");
+    if column <= MAX_WIDTH {
+        let _ = writeln!(out, "  | {}^", " ".repeat(column.saturating_sub(1)));
+    }
+}
+
+/// The candidate nearest to what was typed, if one is near enough to be a slip.
+pub fn nearest_name<'a>(typed: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let typed = typed.to_ascii_lowercase();
+    let near = |name: &&str| {
+        let name = name.to_ascii_lowercase();
+        let distance = distance(&typed, &name);
+        // A third of the letters may differ; a beginning of three letters also tells what was meant.
+        let fits = distance <= (typed.chars().count().max(name.chars().count()) / 3).max(1)
+            || (typed.len() >= 3
+                && (name.starts_with(&typed) || typed.starts_with(&name) && name.len() >= 3));
+        fits.then_some(distance)
+    };
+    let ranked = candidates.into_iter().filter_map(|name| near(&name).map(|distance| (distance, name)));
+    ranked.min_by_key(|(distance, _)| *distance).map(|(_, name)| name)
+}
+
+/// Edits that turn one word into the other, a swap of two neighbours counted once (optimal string alignment).
+fn distance(a: &str, b: &str) -> usize {
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().take(64).collect(), b.chars().take(64).collect());
+    let mut rows = vec![vec![0; b.len() + 1]; a.len() + 1];
+    for i in 0..=a.len() {
+        for j in 0..=b.len() {
+            rows[i][j] = if i == 0 || j == 0 {
+                i + j
+            } else {
+                let change = usize::from(a[i - 1] != b[j - 1]);
+                let mut best = (rows[i - 1][j] + 1).min(rows[i][j - 1] + 1).min(rows[i - 1][j - 1] + change);
+                if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                    best = best.min(rows[i - 2][j - 2] + 1);
+                }
+                best
+            };
+        }
+    }
+    rows[a.len()][b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slips_are_recognised() {
+        let keys = ["endpoints", "protocol", "timeouts", "tls", "host", "keepalive"];
+        for (typed, meant) in [
+            ("endpoint", Some("endpoints")),
+            ("timeout", Some("timeouts")),
+            ("timoeuts", Some("timeouts")),
+            ("keep_alive", Some("keepalive")),
+            ("Host", Some("host")),
+            ("weight", None),
+            ("x", None),
+        ] {
+            assert_eq!(nearest_name(typed, keys), meant, "{typed}");
+        }
+    }
+
+    #[test]
+    fn lines_with_secrets_are_not_shown() {
+        let text = "listeners:\n  web: 1\nconsumers:\n  shop: { key_auth: [k] }\nadmin: { token: k }\nroutes:\n  a: 1\n";
+        let hidden: Vec<_> = (0..7).filter(|i| may_hold_secrets(text, *i)).collect();
+        assert_eq!(hidden, [2, 3, 4]);
+        assert!(may_hold_secrets("{\"admin\": {\"token\": \"k\"}}", 0));
+    }
+}

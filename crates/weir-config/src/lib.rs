@@ -1,0 +1,27 @@
+//! The config of Weir's gateway: from files and environment to one checked value.
+//!
+//! ```text
+//! text ─parse─▶ Node tree ─load: include, ${VAR}─▶ Node tree ─de::read─▶ schema::Config ─check─▶ Loaded
+//!                                     every mistake on the way ─▶ Diagnostics
+//! ```
+//! `schema` is what an operator may write; `load` is the way in. What the data plane runs weir-gateway builds from it.
+
+pub mod check;
+mod conceal;
+pub mod de;
+pub mod diagnostic;
+mod foreign;
+pub mod load;
+pub mod node;
+pub mod parse;
+pub mod reference;
+pub mod schema;
+mod slip;
+mod substitute;
+pub mod units;
+
+pub use diagnostic::{Diagnostic, Diagnostics, Severity};
+pub use load::{Loaded, Source, load, read_document};
+pub use node::{Node, Place, Value};
+pub use reference::schema;
+pub use schema::Config;

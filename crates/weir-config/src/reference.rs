@@ -1,0 +1,166 @@
+//! The config described: as JSON Schema for editors, as Markdown for docs/config.md. Both are made from `schema`.
+
+use std::fmt::Write;
+
+use schemars::Schema;
+use schemars::generate::SchemaSettings;
+use serde_json::{Map, Value, json};
+
+use super::schema::Config;
+
+/// JSON Schema (2020-12) of the config. Each filter comes with its name and the schema of its settings.
+pub fn schema(filters: &[(&str, Schema)]) -> Value {
+    let generator = SchemaSettings::draft2020_12().into_generator();
+    let mut root = generator.into_root_schema_for::<Config>().to_value();
+    let mut shapes = Vec::new();
+    let mut definitions = Map::new();
+    for (name, schema) in filters {
+        let mut settings = schema.clone().to_value();
+        if let Some(object) = settings.as_object_mut() {
+            object.remove("$schema");
+            if let Some(Value::Object(own)) = object.remove("$defs") {
+                definitions.extend(own);
+            }
+        }
+        shapes.push(json!({
+            "type": "object",
+            "properties": { *name: settings },
+            "required": [name],
+            "additionalProperties": false,
+        }));
+    }
+    if let Some(all) = root.get_mut("$defs").and_then(Value::as_object_mut) {
+        for (name, definition) in definitions {
+            all.entry(name).or_insert(definition);
+        }
+        if !shapes.is_empty() {
+            let names: Vec<&str> = filters.iter().map(|(name, _)| *name).collect();
+            shapes.push(json!({ "enum": names, "description": "A filter with its default settings." }));
+            let filter = json!({ "description": "One filter: its name and its settings.", "oneOf": shapes });
+            all.insert("Filter".to_owned(), filter);
+        }
+    }
+    root
+}
+
+/// The reference in docs/config.md: each section with its keys.
+pub fn markdown() -> String {
+    let root = schema(&[]);
+    let mut out = PREFACE.to_owned();
+    section(&root, &root, "", &mut out);
+    out
+}
+
+const PREFACE: &str = "# The config
+
+Every key with its type, default and reason. This page is made from the types in
+`crates/weir-config/src/schema/`; a test compares them (`WEIR_BLESS=1 cargo test -p weir-gateway --test config`
+rewrites it). `weir schema` prints the same as JSON Schema for your editor, `weir filters` the settings of the filters.
+
+- **Files.** Without `-c`: `./weir.yaml`, then `/etc/weir/weir.yaml`, then a built-in default. YAML 1.2, or JSON. `yes`, `no`,
+  `on` and `off` are words, not booleans. A key that occurs twice is an error. Paths are relative to the file that names them.
+- **Values.** Durations `250ms`, `3s`, `5m`, `1h`; sizes `512B`, `32KiB`, `1MiB` (or `KB`, `MB`); shares `20%`. A number without
+  its unit is refused. `null` is as if the key were not written; a blank section (`log:`) is an empty one, a blank value an error.
+- **Variables.** `${VAR}`, `${VAR:-default}` and `${file:PATH}` in any value; a missing one is an error. `$$` is a dollar sign.
+- **Names** of listeners, upstreams, consumers, plans and routes: letters, digits, `_`, `.`, `-`; at most 64. `NAME` below
+  stands for one, `[]` for each item of a list.
+- **Mistakes** are told all in one go by `weir check`, each with its place, value, expectation, a hint and a stable code.
+";
+
+fn section(root: &Value, schema: &Value, path: &str, out: &mut String) {
+    let Some(properties) = schema.get("properties").and_then(Value::as_object) else { return };
+    let title = if path.is_empty() { "The top level" } else { &format!("`{path}`") };
+    let _ = write!(out, "\n## {title}\n\n");
+    if let Some(text) = schema.get("description").and_then(Value::as_str).filter(|_| !path.is_empty()) {
+        let _ = write!(out, "{}\n\n", one_line(text));
+    }
+    out.push_str("| Key | Type | Meaning |\n|---|---|---|\n");
+    let mut below = Vec::new();
+    for (key, property) in properties {
+        let target = resolve(root, property);
+        let description = property.get("description").or_else(|| target.get("description"));
+        let text = description.and_then(Value::as_str).map(one_line).unwrap_or_default();
+        let _ = writeln!(out, "| `{key}` | {} | {} |", kind(root, property), text.replace('|', "\\|"));
+        let dot = if path.is_empty() { "" } else { "." };
+        below.push((format!("{path}{dot}{key}"), target));
+    }
+    for (path, target) in below {
+        if let Some(things) = target.get("additionalProperties").filter(|things| things.is_object()) {
+            section(root, resolve(root, things), &format!("{path}.NAME"), out);
+        } else if let Some(items) = target.get("items") {
+            let items = resolve(root, items);
+            let long = items.get("anyOf").and_then(Value::as_array).and_then(|forms| forms.last());
+            section(root, long.map_or(items, |form| resolve(root, form)), &format!("{path}[]"), out);
+        } else {
+            // Of several forms the last is the longest.
+            let long = target.get("anyOf").and_then(Value::as_array).and_then(|forms| forms.last());
+            section(root, long.map_or(target, |form| resolve(root, form)), &path, out);
+        }
+    }
+}
+
+/// Follows a reference, and the first alternative of `T or null`.
+fn resolve<'s>(root: &'s Value, schema: &'s Value) -> &'s Value {
+    if let Some(name) = schema.get("$ref").and_then(Value::as_str) {
+        let target = name.strip_prefix('#').and_then(|pointer| root.pointer(pointer));
+        return target.map_or(schema, |target| resolve(root, target));
+    }
+    let forms = schema.get("anyOf").and_then(Value::as_array);
+    match forms.map(Vec::as_slice) {
+        Some([form, null]) if null.get("type") == Some(&json!("null")) => resolve(root, form),
+        _ => schema,
+    }
+}
+
+fn kind(root: &Value, schema: &Value) -> String {
+    let target = resolve(root, schema);
+    let name = schema.get("$ref").or_else(|| schema.pointer("/anyOf/0/$ref")).and_then(Value::as_str);
+    match name.and_then(|name| name.rsplit('/').next()) {
+        Some("ByteSize") => return "size".to_owned(),
+        Some("Duration") => return "duration".to_owned(),
+        Some("Percent") => return "percentage".to_owned(),
+        Some("Rate") => return "bytes a second".to_owned(),
+        Some("Pairs") => return "map of texts".to_owned(),
+        _ => {}
+    }
+    let words = |values: &Vec<Value>| {
+        let words: Vec<String> =
+            values.iter().filter_map(Value::as_str).map(|word| format!("`{word}`")).collect();
+        words.join(", ")
+    };
+    if let Some(values) = target.get("enum").and_then(Value::as_array) {
+        return words(values);
+    }
+    if let Some(forms) = target.get("oneOf").or_else(|| target.get("anyOf")).and_then(Value::as_array) {
+        let constants: Vec<Value> = forms.iter().filter_map(|form| form.get("const").cloned()).collect();
+        if constants.len() == forms.len() {
+            return words(&constants);
+        }
+        let kinds: Vec<String> = forms.iter().map(|form| kind(root, form)).collect();
+        return kinds.join(" or ");
+    }
+    if let Some(word) = target.get("const").and_then(Value::as_str) {
+        return format!("`{word}`");
+    }
+    let name = match target.get("type") {
+        Some(Value::Array(types)) => types.first().and_then(Value::as_str),
+        other => other.and_then(Value::as_str),
+    };
+    match name {
+        Some("array") => {
+            let items = target.get("items").map(|items| kind(root, items)).unwrap_or_default();
+            format!("list of {items}")
+        }
+        Some("boolean") => "`true`, `false`".to_owned(),
+        Some("integer" | "number") => "number".to_owned(),
+        Some("object") if target.get("additionalProperties").is_some_and(Value::is_object) => {
+            "by name".to_owned()
+        }
+        Some("object") => "map".to_owned(),
+        _ => "text".to_owned(),
+    }
+}
+
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}

@@ -1,0 +1,184 @@
+//! `balancer` of an upstream: how an endpoint is chosen.
+
+use std::borrow::Cow;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::Deserialize;
+use serde::de::{self as serde_de, Deserializer};
+use weir_h1::FieldName;
+
+use super::process::Secret;
+use super::values::text_schema;
+use crate::de;
+use crate::units::Duration;
+
+/// How an endpoint is chosen.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum Balancer {
+    /// Of two taken at random the one that is expected to answer sooner, by what it took of late.
+    Ewma,
+    /// The same endpoint for the same key.
+    Hash(Hash),
+    /// The endpoint with the fewest requests.
+    LeastRequests,
+    /// Of two taken at random the one with fewer requests.
+    #[default]
+    P2c,
+    /// Any.
+    Random,
+    /// In turn, smoothly by weight.
+    RoundRobin,
+}
+
+/// The same endpoint for the same key, for as long as it is in rotation. When one of several goes, only its own keys move.
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Hash {
+    /// What is the key: `header:NAME`, `cookie:NAME`, `address` (the client's), `path`, or `query:NAME`. A request without it
+    /// goes where `p2c` sends it.
+    pub by: HashBy,
+    /// The most that one endpoint may have under way beside the mean of all, such as `125%`; beyond it a request goes to the
+    /// next one for its key. From `100%` to `1000%`. Default none.
+    #[serde(default)]
+    pub bounded: Option<Bound>,
+}
+
+/// What is hashed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HashBy {
+    /// The client's address.
+    Address,
+    /// The cookie of this name.
+    Cookie(String),
+    /// The header field of this name.
+    Header(FieldName),
+    /// The path, without the query.
+    Path,
+    /// The parameter of the query of this name.
+    Query(String),
+}
+
+/// A cookie that brings a client back to the endpoint that answered it first, for as long as that is in rotation.
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Sticky {
+    /// The name of the cookie. Default `weir`. Upstreams of one site need different ones.
+    #[serde(default = "Sticky::default_cookie")]
+    pub cookie: String,
+    /// How long a client keeps the cookie. Default: until its session ends.
+    #[serde(default)]
+    pub ttl: Option<Duration>,
+    /// The key by which the cookie is made and read, the same for all gateways in front of the service. Write `"${STICKY}"` or
+    /// `"${file:PATH}"`. Nobody without it can choose an endpoint.
+    pub key: Secret,
+}
+
+/// A percentage from 100 on.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Bound(f64);
+
+// === impl Balancer ===
+
+/// Every balancer.
+const BALANCERS: &[&str] = &["p2c", "round_robin", "random", "least_requests", "ewma", "hash"];
+
+/// A balancer with settings.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct LongBalancer {
+    /// The same endpoint for the same key.
+    hash: Hash,
+}
+
+impl<'de> Deserialize<'de> for Balancer {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = match de::TextOrMap::<String, LongBalancer>::deserialize(deserializer)? {
+            de::TextOrMap::Map(LongBalancer { hash }) => return Ok(Self::Hash(hash)),
+            de::TextOrMap::Text(text) => text,
+        };
+        match text.as_str() {
+            "ewma" => Ok(Self::Ewma),
+            "hash" => {
+                let hint = "write { hash: { by: \"header:x-user\" } }";
+                Err(de::refuse("complete: what is hashed?", Some(hint)))
+            }
+            "least_requests" => Ok(Self::LeastRequests),
+            "p2c" => Ok(Self::P2c),
+            "random" => Ok(Self::Random),
+            "round_robin" => Ok(Self::RoundRobin),
+            _ => Err(serde_de::Error::unknown_variant(&text, BALANCERS)),
+        }
+    }
+}
+
+impl JsonSchema for Balancer {
+    fn schema_name() -> Cow<'static, str> {
+        "Balancer".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let long = generator.subschema_for::<LongBalancer>();
+        schemars::json_schema!({
+            "description": "How an endpoint is chosen.",
+            "anyOf": [
+                { "enum": ["p2c", "round_robin", "random", "least_requests", "ewma"] },
+                long,
+            ],
+        })
+    }
+}
+
+// === impl Sticky ===
+
+impl Sticky {
+    fn default_cookie() -> String {
+        "weir".to_owned()
+    }
+}
+
+// === impl HashBy ===
+
+impl<'de> Deserialize<'de> for HashBy {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        const EXPECTED: &str =
+            "a part of a request; expected header:NAME, cookie:NAME, address, path or query:NAME";
+        let text = de::text(deserializer, EXPECTED)?;
+        let refused = || de::refuse(EXPECTED, None);
+        match text.split_once(':') {
+            None if text == "address" => Ok(Self::Address),
+            None if text == "path" => Ok(Self::Path),
+            // The name of a cookie is a token, as that of a field (RFC 6265 §4.1.1).
+            Some(("cookie", name)) if FieldName::new(name).is_ok() => Ok(Self::Cookie(name.to_owned())),
+            Some(("header", name)) => FieldName::new(name).map(Self::Header).map_err(|_| refused()),
+            Some(("query", name)) if !name.is_empty() => Ok(Self::Query(name.to_owned())),
+            _ => Err(refused()),
+        }
+    }
+}
+
+text_schema!(
+    HashBy,
+    "A part of a request.",
+    ["header:x-user", "cookie:session", "address", "path", "query:id"]
+);
+
+// === impl Bound ===
+
+impl Bound {
+    /// As a factor from 1 on.
+    pub const fn ratio(self) -> f64 {
+        self.0 / 100.0
+    }
+}
+
+impl<'de> Deserialize<'de> for Bound {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        const EXPECTED: &str = "a percentage from 100% to 1000%; expected e.g. 125%";
+        let text = de::text(deserializer, EXPECTED)?;
+        let number = text.strip_suffix('%').and_then(|number| number.parse::<f64>().ok());
+        let number = number.filter(|number| (100.0..=1000.0).contains(number));
+        number.map(Self).ok_or_else(|| de::refuse(EXPECTED, None))
+    }
+}
+
+text_schema!(Bound, "A percentage from 100% to 1000%.", ["125%"]);

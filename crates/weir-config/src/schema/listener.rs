@@ -1,0 +1,167 @@
+//! `listeners`: where clients reach us.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::addresses::ListenAddress;
+use super::values::FilePath;
+use crate::units::{Duration, Rate};
+
+/// One address that clients connect to.
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Listener {
+    /// Where to listen: an address with a port, or `unix:` and a path. Required; no two listeners share one.
+    pub address: ListenAddress,
+    /// Protocols spoken here; with `tls` also their order in ALPN. Without TLS, clients begin with HTTP/2 by prior knowledge.
+    /// Default `[http1]`, with `tls` `[h2, http1]`; `[h2]` alone refuses http1.
+    #[serde(default)]
+    pub protocols: Option<Vec<Protocol>>,
+    /// Every connection must begin with a PROXY protocol header (v1 or v2) and come from `trusted_proxies`.
+    /// Default false, because whoever may send the header may claim any address.
+    #[serde(default)]
+    pub proxy_protocol: bool,
+    /// What happens to `//` in a path: `merge` makes it one slash before routes are matched, `keep` leaves it.
+    /// Default `merge`, so that no rule is bypassed by doubling a slash.
+    #[serde(default)]
+    pub slashes: Slashes,
+    /// What happens to a path with `%2F` in it, which some servers behind us read as `/`: `refuse` answers 400 where the
+    /// decoded path would take another route, or none, and passes it as it came elsewhere; `keep` passes it as it came;
+    /// `decode` makes it `/`, once, before routes are matched. A route may say otherwise. Default `refuse`, so that no rule
+    /// is bypassed by escaping a slash.
+    #[serde(default)]
+    pub escaped_slashes: EscapedSlashes,
+    /// TLS. Default none: clients speak cleartext.
+    #[serde(default)]
+    pub tls: Option<ListenerTls>,
+    /// How long clients may take.
+    #[serde(default)]
+    pub timeouts: ListenerTimeouts,
+}
+
+/// A protocol of HTTP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Protocol {
+    /// HTTP/2: by ALPN with TLS, by prior knowledge without.
+    H2,
+    /// HTTP/1.0 and 1.1.
+    Http1,
+}
+
+/// What happens to `//` in a path.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Slashes {
+    /// Leave them as they came.
+    Keep,
+    /// Merge them to one before anything looks at the path.
+    #[default]
+    Merge,
+}
+
+/// What happens to `%2F` in a path.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum EscapedSlashes {
+    /// Make them slashes, once, before anything looks at the path.
+    Decode,
+    /// Leave them as they came.
+    Keep,
+    /// Refuse a path that would take another route, or none, if they were decoded; leave them elsewhere.
+    #[default]
+    Refuse,
+}
+
+/// TLS of a listener.
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ListenerTls {
+    /// Certificates with their keys, chosen by the name a client asks for (SNI); the first where no name matches or
+    /// none is sent. At least one.
+    pub certificates: Vec<CertificateFiles>,
+    /// Whether clients must show a certificate. Default: they are not asked.
+    #[serde(default)]
+    pub client_auth: Option<ClientAuth>,
+    /// Oldest version of TLS accepted: `1.2` or `1.3`. Default `1.2`, which some clients still need.
+    #[serde(default)]
+    pub min_version: TlsVersion,
+}
+
+/// A certificate chain and its key, both PEM.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CertificateFiles {
+    /// The chain, our certificate first.
+    pub cert: FilePath,
+    /// The private key of the first certificate.
+    pub key: FilePath,
+}
+
+/// Certificates of clients.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ClientAuth {
+    /// The authorities whose certificates we accept, PEM.
+    pub ca: FilePath,
+    /// `required` refuses clients without a certificate, `optional` asks, `off` does not ask. Default `required`.
+    #[serde(default)]
+    pub mode: ClientAuthMode,
+}
+
+/// Whether a client shows a certificate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ClientAuthMode {
+    /// Never asked.
+    Off,
+    /// Asked; a certificate shown must be valid.
+    Optional,
+    /// Asked and refused without.
+    #[default]
+    Required,
+}
+
+/// A version of TLS.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize, JsonSchema)]
+pub enum TlsVersion {
+    /// TLS 1.2.
+    #[default]
+    #[serde(rename = "1.2")]
+    Tls12,
+    /// TLS 1.3.
+    #[serde(rename = "1.3")]
+    Tls13,
+}
+
+/// How long clients may take. Each has its cause code; see the catalogue of causes.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ListenerTimeouts {
+    /// From the first byte of a request's head to its end. Default `10s`: long enough for a phone on a train, short
+    /// enough that slow heads cannot hold connections for minutes. `0s` turns it off.
+    pub head: Duration,
+    /// Longest pause between two pieces of a request's body. Default `15s`. `0s` turns it off. (A client that takes
+    /// nothing of a response for 60 s is given up; that is not set here.)
+    pub body: Duration,
+    /// How long a connection may idle between two requests. Default `75s`, what nginx and browsers are used to.
+    /// `0s` closes after every response.
+    pub keepalive: Duration,
+    /// From accepting a connection to the end of the TLS handshake (and of the PROXY header). Default `10s`.
+    pub handshake: Duration,
+    /// Floor of a request body's speed, counted a second after its first 10 s. Default `128B`: slower is an attack,
+    /// not a network. `0B` turns it off.
+    pub rate: Rate,
+}
+
+impl Default for ListenerTimeouts {
+    fn default() -> Self {
+        Self {
+            head: Duration::from_secs(10),
+            body: Duration::from_secs(15),
+            keepalive: Duration::from_secs(75),
+            handshake: Duration::from_secs(10),
+            rate: Rate(128),
+        }
+    }
+}

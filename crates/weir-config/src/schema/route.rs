@@ -1,0 +1,329 @@
+//! `routes`, `consumers` and `plans`: who may call what, and where it goes.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::Deserialize;
+use serde::de::{Deserializer, MapAccess, Visitor};
+
+use super::listener::EscapedSlashes;
+use super::values::{FilterNode, Network, Pairs};
+use crate::de;
+use crate::node::Node;
+use crate::units::Duration;
+
+/// Which requests are meant, and what becomes of them: exactly one of `upstream` and `respond`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Route {
+    /// Which requests are meant. All conditions must hold. Default: every request.
+    #[serde(rename = "match")]
+    pub matches: Match,
+    /// Filters of this route, run in this order after those of all routes; their response hooks in reverse.
+    pub filters: Vec<FilterNode>,
+    /// The upstream that answers: its name, or several names with their shares, such as `{ orders: 95, orders_next: 5 }`.
+    pub upstream: Option<Split>,
+    /// An answer without any upstream.
+    pub respond: Option<Box<Respond>>,
+    /// Decides between routes that match the same request equally well: the higher wins. Default 0; it counts nowhere
+    /// else.
+    pub priority: i32,
+    /// Timeouts for this route in place of its upstream's.
+    pub timeouts: RouteTimeouts,
+    /// What happens to a path with `%2F` in it that takes this route as it came: `refuse`, `keep` or `decode`, as for a
+    /// listener. Default: what the listener says.
+    pub escaped_slashes: Option<EscapedSlashes>,
+}
+
+/// Which requests a route means.
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Match {
+    /// Host names, exact (`api.example.com`) or with a wildcard as first label (`*.example.com`). Default: any host.
+    pub hosts: Vec<String>,
+    /// The path: literal (`/hello`), with names (`/users/{id}`), with a tail (`/beta/*`, `/spot/{rest*}`) or a regular
+    /// expression (`~^/v[0-9]+/`). Default `/*`. `/beta/*` matches `/beta`, `/beta/` and all below, never `/betax`.
+    pub path: String,
+    /// Methods in capitals, such as `[GET, POST]`. Default: any method.
+    pub methods: Vec<String>,
+    /// Header fields and the values they must have. Names are compared without case. Default: none.
+    pub headers: Pairs,
+    /// Query parameters and the values they must have. Default: none.
+    pub query: Pairs,
+    /// Names of the listeners on which the request came in. Default: any listener.
+    pub listeners: Vec<String>,
+}
+
+impl Default for Match {
+    fn default() -> Self {
+        Self {
+            hosts: Vec::new(),
+            path: "/*".to_owned(),
+            methods: Vec::new(),
+            headers: Pairs::default(),
+            query: Pairs::default(),
+            listeners: Vec::new(),
+        }
+    }
+}
+
+/// Upstreams and their shares of the requests. One upstream has all of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Split(pub Vec<Share>);
+
+/// One upstream of a split.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// Name of the upstream.
+    pub upstream: String,
+    /// Its weight among the shares, 0 to 1000000.
+    pub weight: u32,
+}
+
+/// An answer of the gateway itself.
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Respond {
+    /// Status, 200 to 599. Default 200.
+    #[serde(deserialize_with = "status")]
+    #[schemars(range(min = 200, max = 599))]
+    pub status: u16,
+    /// Body, sent as written. Default empty.
+    pub body: String,
+    /// Header fields. Content-Length is ours; `content-type` is `text/plain; charset=utf-8` where a body has none.
+    pub headers: Pairs,
+}
+
+impl Default for Respond {
+    fn default() -> Self {
+        Self { status: 200, body: String::new(), headers: Pairs::default() }
+    }
+}
+
+/// Timeouts of a route in place of its upstream's.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct RouteTimeouts {
+    /// From the end of the request to the head of the response. Default: the upstream's.
+    pub response: Option<Duration>,
+    /// The whole exchange. Default: the upstream's.
+    pub exchange: Option<Duration>,
+}
+
+/// Someone who calls: credentials under the name of the filter that reads them, a plan, and addresses.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Consumer {
+    /// Name of the plan whose filters apply to this consumer. Default none.
+    pub plan: Option<String>,
+    /// Groups that this consumer belongs to, for `acl`. Default none.
+    pub groups: Vec<String>,
+    /// Networks from which this consumer may call. Default: any.
+    pub allow_ips: Vec<Network>,
+    /// Everything else: credentials under the name of their filter.
+    pub credentials: Vec<Credentials>,
+}
+
+/// What one filter knows of a consumer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Credentials {
+    /// Name of the filter, such as `key_auth`.
+    pub filter: String,
+    /// What is written there; for `key_auth` a list of keys, each literal or `sha256:` and 64 hex digits.
+    pub node: Node,
+    /// Where it stands, such as `consumers.shop.key_auth`.
+    pub path: String,
+}
+
+/// What a consumer may do.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Plan {
+    /// Filters that run directly after the one that found out who calls. A filter of the same name on the route
+    /// replaces the plan's.
+    pub filters: Vec<FilterNode>,
+}
+
+/// A status that a final response may have.
+fn status<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u16, D::Error> {
+    de::whole_number(deserializer, "a status; expected 200 to 599", |number| (200..=599).contains(number))
+}
+
+// === impl Split ===
+
+impl Split {
+    /// All requests to one upstream.
+    pub fn all_to(upstream: String) -> Self {
+        Self(vec![Share { upstream, weight: 1 }])
+    }
+}
+
+impl<'de> Deserialize<'de> for Split {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match de::TextOrMap::<String, Shares>::deserialize(deserializer)? {
+            de::TextOrMap::Map(Shares(shares)) => Ok(Self(shares)),
+            de::TextOrMap::Text(upstream) => Ok(Self::all_to(upstream)),
+        }
+    }
+}
+
+/// The map of a split.
+struct Shares(Vec<Share>);
+
+impl<'de> Deserialize<'de> for Shares {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct SharesVisitor;
+
+        impl<'de> Visitor<'de> for SharesVisitor {
+            type Value = Shares;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("names of upstreams with their shares such as { orders: 95, orders_next: 5 }")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Shares, A::Error> {
+                let mut shares = Vec::new();
+                while let Some((upstream, Weight(weight))) = map.next_entry()? {
+                    shares.push(Share { upstream, weight });
+                }
+                Ok(Shares(shares))
+            }
+        }
+
+        deserializer.deserialize_map(SharesVisitor)
+    }
+}
+
+impl JsonSchema for Split {
+    fn schema_name() -> Cow<'static, str> {
+        "Split".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        schemars::json_schema!({
+            "description": "The name of an upstream, or names with their shares.",
+            "anyOf": [
+                { "type": "string" },
+                {
+                    "type": "object",
+                    "minProperties": 1,
+                    "additionalProperties": { "type": "integer", "minimum": 0, "maximum": Weight::MAX },
+                },
+            ],
+        })
+    }
+}
+
+/// A share of a split.
+struct Weight(u32);
+
+impl Weight {
+    /// Sums of weights stay far below the range of their type.
+    const MAX: u32 = 1_000_000;
+}
+
+impl<'de> Deserialize<'de> for Weight {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        const EXPECTED: &str = "a share; expected a whole number from 0 to 1000000";
+        let text = de::text(deserializer, EXPECTED)?;
+        match text.parse() {
+            Ok(weight) if weight <= Self::MAX => Ok(Self(weight)),
+            _ => {
+                let bare = text.strip_suffix('%').filter(|number| number.parse::<u32>().is_ok());
+                Err(de::refuse(EXPECTED, bare.map(|number| format!("write {number}")).as_deref()))
+            }
+        }
+    }
+}
+
+// === impl Consumer ===
+
+impl Consumer {
+    /// What this filter knows of the consumer.
+    pub fn credentials(&self, filter: &str) -> Option<&Credentials> {
+        self.credentials.iter().find(|c| c.filter == filter)
+    }
+
+    /// The keys under `key_auth`, as written after substitution.
+    pub fn keys(&self) -> impl Iterator<Item = &str> {
+        self.credentials("key_auth").into_iter().flat_map(|c| c.node.elements()).filter_map(Node::as_text)
+    }
+}
+
+impl<'de> Deserialize<'de> for Consumer {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ConsumerVisitor;
+
+        impl<'de> Visitor<'de> for ConsumerVisitor {
+            type Value = Consumer;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a consumer; expected e.g. { key_auth: [ \"${SHOP_KEY}\" ], plan: gold }")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Consumer, A::Error> {
+                let mut consumer = Consumer::default();
+                while let Some(key) = map.next_key::<String>()? {
+                    match key.as_str() {
+                        "allow_ips" => consumer.allow_ips = map.next_value()?,
+                        "groups" => consumer.groups = map.next_value()?,
+                        "plan" => consumer.plan = Some(map.next_value()?),
+                        _ => {
+                            let de::Raw { node, path } = map.next_value()?;
+                            consumer.credentials.push(Credentials { filter: key, node, path });
+                        }
+                    }
+                }
+                Ok(consumer)
+            }
+        }
+
+        deserializer.deserialize_map(ConsumerVisitor)
+    }
+}
+
+impl JsonSchema for Consumer {
+    fn schema_name() -> Cow<'static, str> {
+        "Consumer".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let network = generator.subschema_for::<Network>();
+        let texts = |description: &str| serde_json::json!({ "type": "array", "items": { "type": "string" }, "description": description });
+        schemars::json_schema!({
+            "description": "Someone who calls.",
+            "type": "object",
+            "properties": {
+                "plan": {
+                    "type": "string",
+                    "description": "Name of the plan whose filters apply to this consumer. Default none.",
+                },
+                "basic_auth": texts("Users of this consumer for the filter basic_auth: `USER:HASH`, as `weir hash --user USER` makes it."),
+                "mtls_auth": texts("What a client certificate of this consumer says, for the filter mtls_auth: `dns:`, `email:`, `uri:`, `ip:`, `subject:` or `sha256:`."),
+                "groups": texts("Groups that this consumer belongs to, for the filter acl. Default none."),
+                "allow_ips": {
+                    "type": "array",
+                    "items": network,
+                    "description": "Networks from which this consumer may call. Default: any.",
+                },
+                "jwt": texts("Values of the claim that names this consumer in the filter jwt."),
+                "key_auth": texts("Keys of this consumer: `${VAR}`, `sha256:` and 64 hex digits, or literal (`check` warns)."),
+                "oidc": texts("Values of the claim that names this consumer in the filter oidc."),
+                "signature_auth": {
+                    "type": "array",
+                    "items": {
+                        "type": "object",
+                        "properties": {
+                            "key_id": { "type": "string", "description": "The name that signatures call it by." },
+                            "algorithm": { "type": "string", "description": "Its algorithm, such as ed25519." },
+                            "key": { "type": "string", "description": "The public key in PEM, or the secret for hmac-sha256." },
+                        },
+                        "required": ["key_id", "algorithm", "key"],
+                        "additionalProperties": false,
+                    },
+                    "description": "Keys of this consumer for the filter signature_auth: `key_id`, `algorithm` and `key`.",
+                },
+            },
+        })
+    }
+}

@@ -1,0 +1,89 @@
+//! How requests are sent to the endpoints of an upstream: what is told to them, from where, and a second time.
+
+use std::borrow::Cow;
+use std::net::IpAddr;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::{Deserialize, Deserializer};
+use weir_h1::FieldName;
+
+use super::values::text_schema;
+use crate::de;
+use crate::units::{Duration, Percent};
+
+/// A second attempt beside one that takes long. The first good answer wins.
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Hedge {
+    /// How long the head of a response may take before another endpoint is asked too; about the p95 of the service is a good choice.
+    pub after: Duration,
+    /// Second attempts may be at most this share of requests, over all workers. Default `5%`.
+    #[serde(default = "Hedge::default_budget")]
+    pub budget: Percent,
+}
+
+impl Hedge {
+    fn default_budget() -> Percent {
+        Percent::new(5)
+    }
+}
+
+/// In which form the PROXY header is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ProxyVersion {
+    /// A line of text.
+    V1,
+    /// Binary.
+    V2,
+}
+
+/// An address of this machine that connections are made from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SourceAddress(pub IpAddr);
+
+/// The name of the header that tells what is left of the time of an exchange.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeadlineHeader(pub FieldName);
+
+impl<'de> Deserialize<'de> for SourceAddress {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        const EXPECTED: &str = "an address; expected one of this machine, e.g. 10.0.0.5 or \"2001:db8::5\"";
+        const HINT: Option<&str> = Some("without a port: each connection gets one of its own");
+        let text = de::text(deserializer, EXPECTED)?;
+        match text.parse::<IpAddr>() {
+            Ok(ip) if !ip.is_unspecified() && !ip.is_multicast() => Ok(Self(ip)),
+            _ => Err(de::refuse(EXPECTED, HINT)),
+        }
+    }
+}
+
+text_schema!(SourceAddress, "An address of this machine, without a port.", ["10.0.0.5", "2001:db8::5"]);
+
+/// Headers that say where a message ends or where it goes.
+const TAKEN: [&str; 9] = [
+    "connection",
+    "content-length",
+    "expect",
+    "host",
+    "keep-alive",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
+impl<'de> Deserialize<'de> for DeadlineHeader {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        const EXPECTED: &str = "the name of a header for a deadline; expected e.g. x-timeout-ms";
+        let text = de::text(deserializer, EXPECTED)?;
+        if text.eq_ignore_ascii_case("grpc-timeout") {
+            return Err(de::refuse(EXPECTED, Some("grpc-timeout is passed on in any case")));
+        }
+        let taken = TAKEN.iter().any(|name| text.eq_ignore_ascii_case(name));
+        let name = FieldName::new(&text).ok().filter(|_| !taken);
+        name.map(Self).ok_or_else(|| de::refuse(EXPECTED, None))
+    }
+}
+
+text_schema!(DeadlineHeader, "The name of a header.", ["x-timeout-ms", "x-envoy-expected-rq-timeout-ms"]);

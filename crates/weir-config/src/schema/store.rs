@@ -1,0 +1,38 @@
+//! `stores`: what several routes, or several gateways, share.
+
+use super::values::FilePath;
+use crate::units::Duration;
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// A store that filters name by `store`: a Redis or Valkey, 6 or later.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Store {
+    /// URL of the server: `redis://127.0.0.1:6379`, or `rediss://` for TLS; with user, password and database where needed:
+    /// `redis://user:${REDIS_PASSWORD}@10.0.0.5:6379/0`. Gateways speak RESP3 to it.
+    pub redis: Option<String>,
+    /// URLs of more nodes of a cluster, tried where the first one does not answer. Default none.
+    pub nodes: Vec<String>,
+    /// Whether the server is a cluster, of which `redis` is a node. Default false.
+    pub cluster: bool,
+    /// Certificates that the server's own is checked against, for `rediss://`. Default: those of the system.
+    pub ca: Option<FilePath>,
+    /// How long an answer may take; then the store counts as away until it answers again. Default 100ms.
+    pub timeout: Duration,
+    /// What the names of all keys begin with. Gateways that share limits have the same. Default `weir`.
+    pub prefix: String,
+}
+
+impl Default for Store {
+    fn default() -> Self {
+        Self {
+            redis: None,
+            nodes: Vec::new(),
+            cluster: false,
+            ca: None,
+            timeout: Duration::from_millis(100),
+            prefix: "weir".to_owned(),
+        }
+    }
+}

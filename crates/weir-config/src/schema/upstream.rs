@@ -1,0 +1,419 @@
+//! `upstreams`: the services behind us.
+
+use std::borrow::Cow;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::de::Deserializer;
+use serde::{Deserialize, Serialize};
+
+use super::addresses::EndpointAddress;
+use super::balance::{Balancer, Sticky};
+use super::health::Health;
+use super::process::Workers;
+use super::sending::{DeadlineHeader, Hedge, ProxyVersion, SourceAddress};
+use super::values::FilePath;
+use crate::de;
+use crate::units::{ByteSize, Duration, Percent};
+
+/// A named group of endpoints that serve the same thing.
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Upstream {
+    /// Where the service is reached. At least one.
+    pub endpoints: Vec<Endpoint>,
+    /// What the endpoints speak: `http1`, `h2c` (HTTP/2 in cleartext), `h2` (HTTP/2 over TLS) or `auto` (by ALPN with TLS,
+    /// http1 without). Default `http1`. By HTTP/2 many requests share a connection; gRPC needs it.
+    #[serde(default)]
+    pub protocol: UpstreamProtocol,
+    /// TLS towards the endpoints; `tls: {}` is https with the roots of the system. Default none: cleartext.
+    #[serde(default)]
+    pub tls: Option<UpstreamTls>,
+    /// The Host that the endpoint sees: `preserve` passes the client's on, `endpoint` sends the endpoint's own name,
+    /// anything else is sent literally. Default `preserve`.
+    #[serde(default)]
+    pub host: HostPolicy,
+    /// How an endpoint is chosen for an attempt. Default `p2c`: of two taken at random the one with fewer requests,
+    /// which needs no shared state and evens out slow endpoints. `ewma` goes by how long each took to answer of late; `hash`
+    /// sends the same key to the same endpoint.
+    #[serde(default)]
+    pub balancer: Balancer,
+    /// Brings a client back to the endpoint that answered it first, by a cookie. Default none.
+    #[serde(default)]
+    pub sticky: Option<Sticky>,
+    /// How long an endpoint that comes into rotation, back or for the first time, takes to have its share: it begins with a tenth.
+    /// Default none: it has its share at once.
+    #[serde(default)]
+    pub slow_start: Option<Duration>,
+    /// How long the upstream may take.
+    #[serde(default)]
+    pub timeouts: UpstreamTimeouts,
+    /// How long a pooled connection may idle before we close it. Default `60s`, just under the 75 s of nginx, so
+    /// that we close first. `0s` turns reuse off. Memory: nothing but the socket while idle.
+    #[serde(default = "Upstream::default_keepalive")]
+    pub keepalive: Duration,
+    /// How long a pooled connection may live, with up to a tenth of jitter; it is closed when it falls idle after that.
+    /// Default none. Set it where a load balancer behind us should get a fresh choice.
+    #[serde(default)]
+    pub max_age: Option<Duration>,
+    /// What is tried again. Default: the keep-alive race, a connect that failed, and once, at another endpoint, an idempotent request that was reset.
+    #[serde(default)]
+    pub retry: Option<Retry>,
+    /// Another endpoint is asked too when the first takes long; for idempotent requests only. Default none.
+    #[serde(default)]
+    pub hedge: Option<Hedge>,
+    /// How endpoints are found to be unwell. Default: no probe, and only an endpoint that cannot be connected to is avoided.
+    #[serde(default)]
+    pub health: Option<Health>,
+    /// How much one upstream may hold of us.
+    #[serde(default)]
+    pub limits: UpstreamLimits,
+    /// A header that tells the endpoint how many milliseconds are left of the exchange, where `timeouts.exchange` or a client of gRPC limits
+    /// it. A smaller number from the client stays. Default none; `grpc-timeout` is passed on in any case.
+    #[serde(default)]
+    pub deadline_header: Option<DeadlineHeader>,
+    /// The PROXY header, `v1` or `v2`, that each connection to an endpoint begins with: it tells the address of the client. A
+    /// connection is then used for this client's connection only. Needs HTTP/1.1. Default none.
+    #[serde(default)]
+    pub proxy_protocol: Option<ProxyVersion>,
+    /// The address of this machine that connections are made from. Default: what the kernel chooses.
+    #[serde(default)]
+    pub source: Option<SourceAddress>,
+}
+
+/// One endpoint, written as its address or as `{ address, weight }`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    /// Where it is reached.
+    pub address: EndpointAddress,
+    /// Its share among the endpoints, 1 to 65535. Default 1.
+    pub weight: u32,
+    /// Where it stands.
+    pub zone: Option<String>,
+    /// Lower ones are used first, 0 to 255. Default 0.
+    pub priority: u8,
+}
+
+/// What an upstream speaks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum UpstreamProtocol {
+    /// Whatever both sides know: by ALPN with TLS, HTTP/1.1 without.
+    Auto,
+    /// HTTP/2 over TLS.
+    H2,
+    /// HTTP/2 in cleartext, by prior knowledge.
+    H2c,
+    /// HTTP/1.1.
+    #[default]
+    Http1,
+}
+
+/// TLS towards endpoints.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct UpstreamTls {
+    /// Authorities that may sign for the endpoints, PEM. Default: those of the system.
+    pub ca: Option<FilePath>,
+    /// Our own certificate chain, PEM, for endpoints that ask for one. Needs `client_key`.
+    pub client_cert: Option<FilePath>,
+    /// The key of `client_cert`, PEM.
+    pub client_key: Option<FilePath>,
+    /// The name asked for (SNI) and verified. Default: the name of the endpoint.
+    pub server_name: Option<String>,
+    /// Whether the certificate is verified. Default true; `check` warns of false.
+    pub verify: bool,
+}
+
+impl Default for UpstreamTls {
+    fn default() -> Self {
+        Self { ca: None, client_cert: None, client_key: None, server_name: None, verify: true }
+    }
+}
+
+/// The Host that an endpoint sees.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum HostPolicy {
+    /// The endpoint's own name and port.
+    Endpoint,
+    /// This text.
+    Literal(String),
+    /// What the client sent.
+    #[default]
+    Preserve,
+}
+
+/// How long an upstream may take. Each has its cause code; see the catalogue of causes.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct UpstreamTimeouts {
+    /// To connect, TLS included. Default `3s`: one lost SYN is repeated after 1 s, two make an endpoint suspicious.
+    pub connect: Duration,
+    /// From the end of the request to the head of the response. Default `30s`. `0s` turns it off.
+    pub response: Duration,
+    /// Longest pause between two pieces of a response body, server-sent events and gRPC streams excepted: for them `tunnel` counts. Default `60s`. `0s` turns it
+    /// off.
+    pub body: Duration,
+    /// Longest silence in a tunnel (WebSocket and other upgrades). Default `1h`. `0s` turns it off.
+    pub tunnel: Duration,
+    /// The whole exchange, all attempts included. Default none: a large download is no mistake.
+    pub exchange: Option<Duration>,
+}
+
+impl Default for UpstreamTimeouts {
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(3),
+            response: Duration::from_secs(30),
+            body: Duration::from_secs(60),
+            tunnel: Duration::from_secs(3600),
+            exchange: None,
+        }
+    }
+}
+
+/// What is tried again. A connect that failed and the keep-alive race are repeated in any case, and are not counted here.
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Retry {
+    /// Attempts in all, the first included; 1 to 10. Default 2.
+    pub attempts: u32,
+    /// What is tried again: `connect` (always is), `reset`, `refused_stream`, `timeout`, a status of 429 or 500 to 599, or a status of gRPC such as
+    /// `grpc:unavailable`. Default `[connect, reset, refused_stream, 502, 503]`.
+    pub on: Vec<RetryOn>,
+    /// `idempotent`: requests that may arrive twice (GET, HEAD, PUT, DELETE, OPTIONS, TRACE), and those of which no byte was written.
+    /// `all`: every request, also those whose effect may be doubled. Default `idempotent`.
+    pub methods: RetryMethods,
+    /// How long one attempt may take until the head of its response, connecting included. Default none: only
+    /// `timeouts` count.
+    pub per_try: Option<Duration>,
+    /// The pause before the same endpoint is asked again, doubled each time, with jitter. Another one is asked at once. Default `25ms`.
+    pub backoff: Duration,
+    /// Retries may be at most this share of requests, over all workers. Default `20%`, so that retries cannot multiply an overload. While there are few
+    /// requests, 3 retries at a time are always allowed.
+    pub budget: Percent,
+    /// How much of a request body is kept for another attempt; a longer one is sent once. Default `64KiB`.
+    pub body: ByteSize,
+}
+
+impl Default for Retry {
+    fn default() -> Self {
+        let on = vec![
+            RetryOn::Connect,
+            RetryOn::Reset,
+            RetryOn::RefusedStream,
+            RetryOn::Status(502),
+            RetryOn::Status(503),
+        ];
+        Self {
+            attempts: 2,
+            on,
+            methods: RetryMethods::Idempotent,
+            per_try: None,
+            backoff: Duration::from_millis(25),
+            budget: Percent::new(20),
+            body: ByteSize(64 * 1024),
+        }
+    }
+}
+
+/// One reason to try again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RetryOn {
+    /// The connect failed or timed out.
+    Connect,
+    /// gRPC answered with this status and no message.
+    Grpc(u8),
+    /// A stream of HTTP/2 was refused.
+    RefusedStream,
+    /// The connection broke before a response.
+    Reset,
+    /// The response had this status.
+    Status(u16),
+    /// No response came in time.
+    Timeout,
+}
+
+/// Which requests are tried again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum RetryMethods {
+    /// Every request.
+    All,
+    /// Those that may arrive twice.
+    #[default]
+    Idempotent,
+}
+
+/// How much one upstream may hold of us.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct UpstreamLimits {
+    /// Connections to all its endpoints together. Default none. With HTTP/2, where each worker shares few connections
+    /// among its requests, at least one for each worker: a worker without any could serve nobody.
+    #[schemars(range(min = 1))]
+    pub connections: Option<u32>,
+    /// Requests that wait for a connection once `connections` are busy. Default 1024; more are answered 503.
+    pub pending: u32,
+}
+
+impl Default for UpstreamLimits {
+    fn default() -> Self {
+        Self { connections: None, pending: 1024 }
+    }
+}
+
+// === impl Upstream ===
+
+impl Upstream {
+    fn default_keepalive() -> Duration {
+        Duration::from_secs(60)
+    }
+
+    /// The least that `limits.connections` may mean: with HTTP/2 connections stay with their worker and never end for want
+    /// of requests, so that another worker would wait for one for ever.
+    pub fn least_connections(&self, workers: Workers) -> u32 {
+        match (self.protocol, &self.tls) {
+            (UpstreamProtocol::Http1, _) | (UpstreamProtocol::Auto, None) => 1,
+            _ => u32::try_from(workers.count()).unwrap_or(u32::MAX),
+        }
+    }
+}
+
+// === impl Endpoint ===
+
+/// The long form of an endpoint.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct WeightedEndpoint {
+    /// Where it is reached.
+    address: EndpointAddress,
+    /// Its share among the endpoints. Default 1.
+    #[serde(default = "WeightedEndpoint::default_weight", deserialize_with = "WeightedEndpoint::weight")]
+    #[schemars(range(min = 1, max = 65535))]
+    weight: u32,
+    /// Where it stands, by any name. Endpoints in the `zone` of the gateway are used first; the others of the same priority get what
+    /// these cannot carry. Default none, which is in no gateway's zone.
+    #[serde(default)]
+    zone: Option<String>,
+    /// Endpoints of priority 0 are used first; those of 1 get what these cannot carry, and so on up to 255. Default 0.
+    #[serde(default, deserialize_with = "WeightedEndpoint::priority")]
+    priority: u8,
+}
+
+impl WeightedEndpoint {
+    fn default_weight() -> u32 {
+        1
+    }
+
+    fn weight<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+        const EXPECTED: &str = "a weight; expected a whole number from 1 to 65535";
+        let number = de::text(deserializer, EXPECTED)?.parse::<u16>().ok().filter(|number| *number > 0);
+        number.map(u32::from).ok_or_else(|| de::refuse(EXPECTED, None))
+    }
+
+    fn priority<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u8, D::Error> {
+        const EXPECTED: &str = "a priority; expected a whole number from 0 to 255";
+        de::text(deserializer, EXPECTED)?.parse().map_err(|_| de::refuse(EXPECTED, None))
+    }
+}
+
+impl<'de> Deserialize<'de> for Endpoint {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(match de::TextOrMap::<EndpointAddress, WeightedEndpoint>::deserialize(deserializer)? {
+            de::TextOrMap::Map(WeightedEndpoint { address, weight, zone, priority }) => {
+                Self { address, weight, zone, priority }
+            }
+            de::TextOrMap::Text(address) => Self { address, weight: 1, zone: None, priority: 0 },
+        })
+    }
+}
+
+impl JsonSchema for Endpoint {
+    fn schema_name() -> Cow<'static, str> {
+        "Endpoint".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let text = generator.subschema_for::<EndpointAddress>();
+        let map = generator.subschema_for::<WeightedEndpoint>();
+        schemars::json_schema!({
+            "description": "An address, or an address with its weight.",
+            "anyOf": [text, map],
+        })
+    }
+}
+
+// === impl HostPolicy ===
+
+impl<'de> Deserialize<'de> for HostPolicy {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        const EXPECTED: &str = "a host; expected preserve, endpoint or a name such as api.example.com";
+        let text = de::text(deserializer, EXPECTED)?;
+        match text.as_str() {
+            "preserve" => Ok(Self::Preserve),
+            "endpoint" => Ok(Self::Endpoint),
+            _ if is_authority(&text) => Ok(Self::Literal(text)),
+            _ => Err(de::refuse(EXPECTED, None)),
+        }
+    }
+}
+
+/// What may stand in a Host field: a host and perhaps a port. Source: RFC 9110 §7.2.
+fn is_authority(text: &str) -> bool {
+    !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || "-._~:[]".contains(c))
+}
+
+super::values::text_schema!(
+    HostPolicy,
+    "preserve, endpoint, or the literal Host to send.",
+    ["preserve", "endpoint", "api.example.com"]
+);
+
+// === impl RetryOn ===
+
+/// The statuses of gRPC that may mean that another try helps.
+const GRPC: &[(&str, u8)] = &[
+    ("cancelled", 1),
+    ("unknown", 2),
+    ("deadline_exceeded", 4),
+    ("resource_exhausted", 8),
+    ("aborted", 10),
+    ("internal", 13),
+    ("unavailable", 14),
+];
+
+impl<'de> Deserialize<'de> for RetryOn {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        const EXPECTED: &str = "a reason to retry; expected connect, reset, refused_stream, timeout, 429, a status from 500 to 599, or grpc:unavailable and the like";
+        let text = de::text(deserializer, EXPECTED)?;
+        match (text.as_str(), text.parse::<u16>()) {
+            ("connect", _) => Ok(Self::Connect),
+            ("refused_stream", _) => Ok(Self::RefusedStream),
+            ("reset", _) => Ok(Self::Reset),
+            ("timeout", _) => Ok(Self::Timeout),
+            (_, Ok(status @ (429 | 500..=599))) => Ok(Self::Status(status)),
+            (text, _) => text
+                .strip_prefix("grpc:")
+                .and_then(|name| GRPC.iter().find(|(known, _)| *known == name))
+                .map(|(_, status)| Self::Grpc(*status))
+                .ok_or_else(|| de::refuse(EXPECTED, None)),
+        }
+    }
+}
+
+impl JsonSchema for RetryOn {
+    fn schema_name() -> Cow<'static, str> {
+        "RetryOn".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        schemars::json_schema!({
+            "description": "A reason to retry.",
+            "anyOf": [
+                { "enum": ["connect", "reset", "refused_stream", "timeout"] },
+                { "type": "string", "pattern": "^grpc:[a-z_]+$" },
+                { "type": "integer", "minimum": 429, "maximum": 599 },
+            ],
+        })
+    }
+}

@@ -1,0 +1,385 @@
+//! Values that several sections share: names, paths, networks, outputs, and filters as written.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::marker::PhantomData;
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::de::{Deserializer, MapAccess, Visitor};
+use serde::{Deserialize, Serialize, Serializer};
+
+use crate::de::{self, text_and_node};
+use crate::node::{Node, Value};
+
+/// Things with a name, in the order written. Order never decides anything; it is kept so that lists read as written.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Named<T>(Vec<(String, T)>);
+
+/// The name of a listener, upstream, consumer, plan or route: letters, digits, `_`, `.` and `-`, at most 64.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Name(String);
+
+/// A name and a value for each of several fields, in the order written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pairs(pub Vec<(String, String)>);
+
+/// A path in the file system; relative to the file of the config that names it, absolute once it was read.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct FilePath(pub PathBuf);
+
+/// A text that may name a file: as it is written, and the path that it would be.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct TextOrPath {
+    /// As written.
+    pub text: String,
+    /// Relative to the file of the config that names it.
+    pub path: FilePath,
+}
+
+/// A network such as `10.0.0.0/8`; a bare address is the network of this address alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Network(pub ipnet::IpNet);
+
+/// A filter as written: its name, and its settings not yet read. The registry of filters reads them with `de::read`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FilterNode {
+    /// The name of the filter, such as `key_auth`.
+    pub name: String,
+    /// Its settings; an empty map where none are written.
+    pub node: Node,
+    /// Where it stands, such as `routes.orders.filters[0].key_auth`.
+    pub path: String,
+}
+
+/// Where lines are written: `stdout`, `stderr`, `"off"` or a file.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Output {
+    /// A file, appended to and reopened on SIGUSR1.
+    File(PathBuf),
+    /// Nowhere.
+    Off,
+    /// Standard error.
+    Stderr,
+    /// Standard output.
+    Stdout,
+}
+
+// === impl Named ===
+
+impl<T> Named<T> {
+    /// The thing of this name.
+    pub fn get(&self, name: &str) -> Option<&T> {
+        self.0.iter().find(|(n, _)| n == name).map(|(_, thing)| thing)
+    }
+
+    /// Whether something has this name.
+    pub fn contains(&self, name: &str) -> bool {
+        self.get(name).is_some()
+    }
+
+    /// Names and things, in the order written.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &T)> {
+        self.0.iter().map(|(name, thing)| (name.as_str(), thing))
+    }
+
+    /// The names, in the order written.
+    pub fn names(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.0.iter().map(|(name, _)| name.as_str())
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl<T> Default for Named<T> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<T> FromIterator<(String, T)> for Named<T> {
+    fn from_iter<I: IntoIterator<Item = (String, T)>>(iter: I) -> Self {
+        Self(iter.into_iter().collect())
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Named<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct NamedVisitor<T>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for NamedVisitor<T> {
+            type Value = Named<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a map of names")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Named<T>, A::Error> {
+                // Of nodes that stand in memory already, so no claim of a peer.
+                let mut named = Vec::with_capacity(map.size_hint().unwrap_or_default());
+                while let Some(name) = map.next_key::<Name>()? {
+                    named.push((name.0, map.next_value()?));
+                }
+                Ok(Named(named))
+            }
+        }
+
+        deserializer.deserialize_map(NamedVisitor(PhantomData))
+    }
+}
+
+impl<T: JsonSchema> JsonSchema for Named<T> {
+    fn schema_name() -> Cow<'static, str> {
+        format!("Named_{}", T::schema_name()).into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let thing = generator.subschema_for::<T>();
+        schemars::json_schema!({
+            "type": "object",
+            "propertyNames": { "pattern": Name::PATTERN },
+            "additionalProperties": thing,
+        })
+    }
+}
+
+impl Name {
+    const PATTERN: &'static str = "^[A-Za-z0-9_.-]{1,64}$";
+    const EXPECTED: &'static str =
+        "a name; expected at most 64 letters, digits, `_`, `.` and `-`, such as orders_v2";
+    const MAX_LENGTH: usize = 64;
+}
+
+impl<'de> Deserialize<'de> for Name {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = de::text(deserializer, Self::EXPECTED)?;
+        let fits = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
+        if text.is_empty() || text.len() > Self::MAX_LENGTH || !text.chars().all(fits) {
+            return Err(de::refuse(Self::EXPECTED, None));
+        }
+        Ok(Self(text))
+    }
+}
+
+// === impl Pairs ===
+
+impl<'de> Deserialize<'de> for Pairs {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct PairsVisitor;
+
+        impl<'de> Visitor<'de> for PairsVisitor {
+            type Value = Pairs;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a map of names to values, such as { x-env: blue }")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Pairs, A::Error> {
+                let mut pairs = Vec::new();
+                while let Some(pair) = map.next_entry()? {
+                    pairs.push(pair);
+                }
+                Ok(Pairs(pairs))
+            }
+        }
+
+        deserializer.deserialize_map(PairsVisitor)
+    }
+}
+
+impl JsonSchema for Pairs {
+    fn schema_name() -> Cow<'static, str> {
+        "Pairs".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        schemars::json_schema!({
+            "type": "object",
+            "additionalProperties": { "type": ["string", "number", "boolean"] },
+        })
+    }
+}
+
+// === text forms ===
+
+/// Joins `path` to the folder of the file that names it.
+pub(super) fn beside(node: Option<&Node>, path: &str) -> PathBuf {
+    let folder = node.and_then(|node| node.at.file.parent());
+    folder.map_or_else(|| PathBuf::from(path), |folder| folder.join(path))
+}
+
+macro_rules! text_schema {
+    ($type:ident, $description:literal, $examples:expr) => {
+        impl JsonSchema for $type {
+            fn schema_name() -> Cow<'static, str> {
+                stringify!($type).into()
+            }
+
+            fn json_schema(_: &mut SchemaGenerator) -> Schema {
+                schemars::json_schema!({ "type": "string", "description": $description, "examples": $examples })
+            }
+        }
+    };
+}
+pub(super) use text_schema;
+
+text_schema!(FilePath, "A path, relative to the file that names it.", ["certs/api.pem", "/etc/weir/api.pem"]);
+text_schema!(TextOrPath, "A text, or the path of a file.", ["keys.json"]);
+text_schema!(Network, "A network or one address.", ["10.0.0.0/8", "192.0.2.7", "2001:db8::/32"]);
+text_schema!(Output, "Where to write.", ["stdout", "stderr", "off", "/var/log/weir/access.log"]);
+
+impl FilePath {
+    /// The path that a node names.
+    pub(crate) fn of(node: &Node) -> Option<Self> {
+        node.as_text().filter(|text| !text.is_empty()).map(|text| Self(beside(Some(node), text)))
+    }
+}
+
+impl<'de> Deserialize<'de> for FilePath {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        const EXPECTED: &str = "a path; expected e.g. certs/api.pem";
+        let (text, node) = text_and_node(deserializer, EXPECTED)?;
+        if text.is_empty() {
+            return Err(de::refuse(EXPECTED, None));
+        }
+        Ok(Self(beside(node.as_ref(), &text)))
+    }
+}
+
+impl<'de> Deserialize<'de> for TextOrPath {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let (text, node) = text_and_node(deserializer, "a text")?;
+        let path = FilePath(beside(node.as_ref(), &text));
+        Ok(Self { text, path })
+    }
+}
+
+impl<'de> Deserialize<'de> for Network {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        const EXPECTED: &str = "a network; expected e.g. 10.0.0.0/8, 192.0.2.7, 2001:db8::/32";
+        let text = de::text(deserializer, EXPECTED)?;
+        if let Ok(address) = text.parse::<IpAddr>() {
+            return Ok(Self(address.into()));
+        }
+        let network: ipnet::IpNet = text.parse().map_err(|_| de::refuse(EXPECTED, None))?;
+        if network.addr() != network.network() {
+            // `10.1.2.3/8` is either a typo of the address or of the length: we cannot know which.
+            let hint = format!("write {} or {}", network.trunc(), network.addr());
+            return Err(de::refuse("a network: bits are set after its length", Some(&hint)));
+        }
+        Ok(Self(network))
+    }
+}
+
+impl<'de> Deserialize<'de> for Output {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        const EXPECTED: &str = "an output; expected stdout, stderr, off or a file path";
+        let (text, node) = text_and_node(deserializer, EXPECTED)?;
+        match text.as_str() {
+            "" => Err(de::refuse(EXPECTED, None)),
+            "off" => Ok(Self::Off),
+            "stderr" => Ok(Self::Stderr),
+            "stdout" => Ok(Self::Stdout),
+            "false" => Err(de::refuse(EXPECTED, Some("write off"))),
+            // A bare word is more likely a mistyped stdout than a file without folder and suffix.
+            word if !word.contains(['/', '.', '\\']) => {
+                Err(de::refuse(EXPECTED, Some(&format!("for a file write ./{word}"))))
+            }
+            path => Ok(Self::File(beside(node.as_ref(), path))),
+        }
+    }
+}
+
+impl Serialize for FilePath {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&self.0.display())
+    }
+}
+
+impl Serialize for Network {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&self.0)
+    }
+}
+
+impl Serialize for TextOrPath {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.text)
+    }
+}
+
+impl Serialize for Output {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::File(path) => serializer.collect_str(&path.display()),
+            Self::Off => serializer.serialize_str("off"),
+            Self::Stderr => serializer.serialize_str("stderr"),
+            Self::Stdout => serializer.serialize_str("stdout"),
+        }
+    }
+}
+
+// === impl FilterNode ===
+
+impl<'de> Deserialize<'de> for FilterNode {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        const EXPECTED: &str =
+            "a filter; expected its name and settings, e.g. `- key_auth: { header: apikey }`";
+        let de::Raw { node, path } = de::Raw::deserialize(deserializer)?;
+        match &node.value {
+            Value::Str(name) if !name.is_empty() => {
+                let path = format!("{path}.{name}");
+                Ok(Self { name: name.clone(), node: Node::empty_map(node.at.clone()), path })
+            }
+            Value::Map(entries) => match entries.as_slice() {
+                [(key, settings)] => {
+                    let path = format!("{path}.{}", key.text);
+                    let node = match settings.value {
+                        Value::Null => Node::empty_map(settings.at.clone()),
+                        _ => settings.clone(),
+                    };
+                    Ok(Self { name: key.text.to_string(), node, path })
+                }
+                [] => Err(de::refuse(EXPECTED, None)),
+                [(first, _), (second, at), ..] => {
+                    // The usual cause: settings that are not indented below the name of their filter.
+                    let hint = format!(
+                        "indent `{}` (line {}) below `{}` if it is a setting, or begin a new item with `-`",
+                        second.text, at.at.line, first.text
+                    );
+                    Err(de::refuse(EXPECTED, Some(&hint)))
+                }
+            },
+            _ => Err(de::refuse(EXPECTED, None)),
+        }
+    }
+}
+
+impl JsonSchema for FilterNode {
+    fn schema_name() -> Cow<'static, str> {
+        "Filter".into()
+    }
+
+    /// Any one filter; `config::schema` puts the known filters in its place.
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        schemars::json_schema!({
+            "description": "One filter: its name and its settings.",
+            "type": "object",
+            "minProperties": 1,
+            "maxProperties": 1,
+        })
+    }
+}

@@ -1,0 +1,210 @@
+//! `${VAR}`, `${VAR:-default}` and `${file:PATH}` in the scalars of a tree; `$$` is a dollar sign. Keys are left alone.
+
+use std::io::Read;
+use std::path::PathBuf;
+
+use super::diagnostic::{Diagnostic, Diagnostics};
+use super::node::{Node, Value};
+use super::parse::plain;
+
+/// Largest file that may stand for one value.
+const MAX_FILE_BYTES: u64 = 1 << 20;
+
+/// Fills in variables everywhere below `node`.
+pub(super) fn substitute(
+    node: &mut Node,
+    variables: &dyn Fn(&str) -> Option<String>,
+    files: &mut Vec<PathBuf>,
+    diagnostics: &mut Diagnostics,
+) {
+    fill_below(node, &mut Filler { variables, files, diagnostics, path: String::new() });
+}
+
+/// Where values come from, and where mistakes and read files go.
+struct Filler<'a> {
+    variables: &'a dyn Fn(&str) -> Option<String>,
+    files: &'a mut Vec<PathBuf>,
+    diagnostics: &'a mut Diagnostics,
+    path: String,
+}
+
+/// Depth is bounded by the parser.
+fn fill_below(node: &mut Node, filler: &mut Filler<'_>) {
+    let length = filler.path.len();
+    match &mut node.value {
+        Value::Seq(elements) => {
+            for (index, element) in elements.iter_mut().enumerate() {
+                filler.path.push_str(&format!("[{index}]"));
+                fill_below(element, filler);
+                filler.path.truncate(length);
+            }
+        }
+        Value::Map(entries) => {
+            for (key, value) in entries {
+                let dot = if length == 0 { "" } else { "." };
+                filler.path.push_str(&format!("{dot}{}", key.text));
+                fill_below(value, filler);
+                filler.path.truncate(length);
+            }
+        }
+        Value::Str(text) if text.contains('$') => match filler.fill(text, node.at.file.parent()) {
+            Ok(filled) => {
+                node.substituted = filled.substituted;
+                node.set_outside(filled.outside);
+                // Of an empty value only what was written tells a reader which variable it was.
+                let raw = if filled.text.is_empty() { node.raw().to_owned() } else { filled.text.clone() };
+                node.value = match plain(&filled.text) {
+                    // `workers: ${N}` is a number; a text that happens to read `null` stays text.
+                    typed @ (Value::Bool(_) | Value::Int(_) | Value::Float(_)) if filled.whole => typed,
+                    _ => Value::Str(filled.text),
+                };
+                node.set_raw(&raw);
+            }
+            Err(diagnostic) => {
+                let mut diagnostic = diagnostic.at(node.at.clone());
+                filler.path.clone_into(&mut diagnostic.path);
+                filler.diagnostics.push(diagnostic);
+                node.broken = true;
+            }
+        },
+        _ => {}
+    }
+}
+
+struct Filled {
+    text: String,
+    /// Something came from outside.
+    substituted: bool,
+    /// What came from there.
+    outside: Vec<String>,
+    /// The scalar is one variable and nothing else.
+    whole: bool,
+}
+
+impl Filler<'_> {
+    fn fill(&mut self, text: &str, folder: Option<&std::path::Path>) -> Result<Filled, Box<Diagnostic>> {
+        let mut out = String::new();
+        let mut substituted = false;
+        let mut outside = Vec::new();
+        let mut whole = false;
+        let mut rest = text;
+        while let Some(dollar) = rest.find('$') {
+            out.push_str(&rest[..dollar]);
+            let tail = &rest[dollar + 1..];
+            if let Some(tail) = tail.strip_prefix('$') {
+                out.push('$');
+                rest = tail;
+            } else if let Some(inner) = tail.strip_prefix('{') {
+                let Some((name, after)) = inner.split_once('}') else {
+                    let unclosed = Diagnostic::error("bad-variable", "`${` without a closing `}`");
+                    return Err(Box::new(unclosed.hint("write $$ for a dollar sign")));
+                };
+                whole = dollar == 0 && rest.len() == text.len() && after.is_empty();
+                substituted = true;
+                let value = self.value_of(name, folder)?;
+                out.push_str(&value);
+                if !value.is_empty() {
+                    outside.push(value);
+                }
+                rest = after;
+            } else {
+                out.push('$');
+                rest = tail;
+            }
+        }
+        out.push_str(rest);
+        Ok(Filled { text: out, substituted, outside, whole })
+    }
+
+    fn value_of(&mut self, name: &str, folder: Option<&std::path::Path>) -> Result<String, Box<Diagnostic>> {
+        if let Some(path) = name.strip_prefix("file:") {
+            let path = folder.map_or_else(|| PathBuf::from(path), |folder| folder.join(path));
+            let content = read_value(&path);
+            self.files.push(path.clone());
+            return content.map_err(|error| {
+                Box::new(Diagnostic::error(
+                    "file-unreadable",
+                    format!("cannot read {}: {error}", path.display()),
+                ))
+            });
+        }
+        let (name, default) = match name.split_once(":-") {
+            Some((name, default)) => (name, Some(default)),
+            None => (name, None),
+        };
+        let is_name = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+            && name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
+        if !is_name {
+            let message = format!(
+                "`${{{name}}}` is not a variable; expected ${{VAR}}, ${{VAR:-default}} or ${{file:PATH}}"
+            );
+            let wrong = Diagnostic::error("bad-variable", message);
+            return Err(Box::new(wrong.hint("write $$ for a dollar sign")));
+        }
+        // As in a shell, `:-` stands in for a variable that is empty, too.
+        match ((self.variables)(name), default) {
+            (Some(value), None) => Ok(value),
+            (Some(value), Some(_)) if !value.is_empty() => Ok(value),
+            (_, Some(default)) => Ok(default.to_owned()),
+            (None, None) => {
+                let unset = Diagnostic::error("missing-variable", format!("the variable {name} is not set"));
+                Err(Box::new(unset.hint(format!("set it, or write ${{{name}:-default}}"))))
+            }
+        }
+    }
+}
+
+fn read_value(path: &std::path::Path) -> std::io::Result<String> {
+    let mut content = String::new();
+    let read = std::fs::File::open(path)?.take(MAX_FILE_BYTES + 1).read_to_string(&mut content)?;
+    if read as u64 > MAX_FILE_BYTES {
+        return Err(std::io::Error::other("it is larger than 1 MiB"));
+    }
+    let trimmed = content.strip_suffix('\n').map(|c| c.strip_suffix('\r').unwrap_or(c));
+    Ok(trimmed.unwrap_or(&content).to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::parse::parse;
+
+    fn filled(text: &str) -> (Node, Diagnostics) {
+        let mut diagnostics = Diagnostics::default();
+        let mut tree = parse(text, std::path::Path::new("t"), &mut diagnostics).unwrap();
+        let variables = |name: &str| match name {
+            "N" => Some("4".to_owned()),
+            "EMPTY" => Some(String::new()),
+            _ => None,
+        };
+        substitute(&mut tree, &variables, &mut Vec::new(), &mut diagnostics);
+        (tree, diagnostics)
+    }
+
+    #[test]
+    fn variables_are_filled_in() {
+        for (text, value) in [
+            ("a: ${N}", Value::Int(4)),
+            ("a: x${N}y", Value::Str("x4y".into())),
+            ("a: ${NO:-7}", Value::Int(7)),
+            ("a: ${EMPTY:-true}", Value::Bool(true)),
+            ("a: \"${EMPTY}\"", Value::Str(String::new())),
+            ("a: $$5 and $6", Value::Str("$5 and $6".into())),
+            ("a: $${N}", Value::Str("${N}".into())),
+            ("a: ~^/x$", Value::Str("~^/x$".into())),
+        ] {
+            let (tree, diagnostics) = filled(text);
+            assert!(diagnostics.is_empty(), "{}", diagnostics.to_text());
+            assert_eq!(tree.get("a").map(|n| &n.value), Some(&value), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_missing_is_told() {
+        for text in ["a: ${NO}", "a: ${N", "a: ${a-b}", "a: ${file:/no/such}"] {
+            let (tree, diagnostics) = filled(text);
+            assert_eq!(diagnostics.errors(), 1, "{text}");
+            assert!(tree.get("a").is_some_and(|n| n.broken), "{text}");
+        }
+    }
+}
