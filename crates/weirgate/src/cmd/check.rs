@@ -34,13 +34,14 @@ impl Check {
                         print(&format!("{name}: {place}: {filter}: {note}\n"));
                     }
                     let c = &loaded.config;
-                    print(&format!(
-                        "{name}: good: {} listeners, {} routes, {} upstreams, {} warnings\n",
-                        c.listeners.len(),
-                        c.routes.len(),
-                        c.upstreams.len(),
-                        found.warnings()
-                    ));
+                    let counted = [
+                        (c.listeners.len(), "listener"),
+                        (c.routes.len(), "route"),
+                        (c.upstreams.len(), "upstream"),
+                        (found.warnings(), "warning"),
+                    ];
+                    let counted = counted.map(|(n, what)| format!("{n} {what}{}", if n == 1 { "" } else { "s" }));
+                    print(&format!("{name}: good: {}\n", counted.join(", ")));
                 }
             }
         }
