@@ -81,11 +81,11 @@ impl Checker<'_> {
         }
     }
 
-    /// A warning for zones that cannot count.
+    /// A warning for zones among which none is our own.
     fn zones(&mut self, list: &str, endpoints: &[Endpoint]) {
         let placed = endpoints.iter().position(|endpoint| endpoint.zone.is_some());
         if let (Some(index), None) = (placed, &self.config.zone) {
-            let message = "zones of endpoints do not count, because this gateway has none";
+            let message = "no zone comes first, because this gateway has none; only retries go by them";
             let hint = "say where it stands with `zone` at the top of the config";
             self.warn(&format!("{list}[{index}].zone"), "zone-without-own", message, hint);
         }

@@ -7,11 +7,12 @@
 use super::balance::Key;
 use super::connect::{Wanted, try_again};
 use super::connection::ConnectError;
-use super::endpoint::{Active, LocalEndpoint};
+use super::endpoint::{Active, LocalEndpoint, Place};
 use super::excluded::Excluded;
 use super::local::LocalUpstream;
 use super::retry::{Counted, Failed, Granted, Request};
 use crate::error::{self, Cause};
+use smallvec::SmallVec;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
@@ -128,8 +129,11 @@ impl Attempts {
     /// Why there is none: no endpoint is left.
     pub(crate) fn next(&mut self, upstream: &Rc<LocalUpstream>) -> Result<Active, &'static Cause> {
         let mut chosen = self.next.take();
-        if chosen.is_none() && !self.failed.is_empty() {
+        if chosen.is_none() && !self.unreached.is_empty() {
             chosen = self.pick_another(upstream);
+        }
+        if chosen.is_none() && !self.failed.is_empty() {
+            chosen = self.pick_untried(upstream); // a race says nothing of a zone
         }
         let chosen = chosen.or_else(|| upstream.pick(&self.endpoints, &self.unreached, self.key));
         while let Some(index) = upstream.take_trial() {
@@ -246,8 +250,58 @@ impl Attempts {
         Some(Duration::ZERO)
     }
 
-    /// An endpoint in rotation where no attempt of this request has failed.
+    /// An endpoint in rotation where no attempt of this request has failed: in another zone, where there is one.
+    #[cold]
     fn pick_another(&self, upstream: &LocalUpstream) -> Option<usize> {
+        let closed = beyond_zones(&self.endpoints, &self.failed.union(&self.unreached));
+        closed
+            .and_then(|closed| upstream.pick_in_rotation(&self.endpoints, &closed, self.key))
+            .or_else(|| self.pick_untried(upstream))
+    }
+
+    /// An endpoint in rotation where no attempt of this request has failed.
+    fn pick_untried(&self, upstream: &LocalUpstream) -> Option<usize> {
         upstream.pick_in_rotation(&self.endpoints, &self.failed.union(&self.unreached), self.key)
+    }
+}
+
+/// Those that were tried, and all others but the ones of the same priority in another zone: what takes one endpoint down often
+/// takes its zone. `None` where none that was tried has a zone, or no zone is left. Looks at all of them: for the rare case.
+fn beyond_zones(endpoints: &[LocalEndpoint], tried: &Excluded) -> Option<Excluded> {
+    let place = |i: usize| &endpoints[i].endpoint.place;
+    let all = || 0..endpoints.len();
+    let left: SmallVec<[&Place; 4]> =
+        all().filter(|i| tried.contains(*i)).map(place).filter(|place| place.zone.is_some()).collect();
+    let first = left.first()?;
+    let is_beyond = |i: &usize| {
+        let it = place(*i);
+        it.priority == first.priority && left.iter().all(|other| other.zone != it.zone)
+    };
+    all().any(|i| is_beyond(&i)).then(|| all().filter(|i| tried.contains(*i) || !is_beyond(i)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::upstream::balance::testing::endpoints;
+    use std::sync::Arc;
+
+    #[test]
+    fn another_zone_of_the_same_priority_is_left() {
+        let zones = [(0, "a"), (0, "a"), (0, "b"), (0, ""), (1, "c"), (1, "d")];
+        let mut endpoints = endpoints(&[1; 6]);
+        for (local, (priority, zone)) in endpoints.iter_mut().zip(zones) {
+            let zone = (!zone.is_empty()).then(|| zone.into());
+            Arc::get_mut(&mut local.endpoint).unwrap().place = Place { priority, zone, elsewhere: false };
+        }
+        let left = |tried: &[usize]| {
+            let closed = beyond_zones(&endpoints, &tried.iter().copied().collect())?;
+            Some((0..6).filter(|i| !closed.contains(*i)).collect::<Vec<_>>())
+        };
+        assert_eq!(left(&[0]), Some(vec![2, 3]));
+        assert_eq!(left(&[0, 2]), Some(vec![3]));
+        assert_eq!(left(&[4]), Some(vec![5]));
+        assert_eq!(left(&[4, 5]), None, "no zone is left");
+        assert_eq!(left(&[3]), None, "it has no zone");
     }
 }

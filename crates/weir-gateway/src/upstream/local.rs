@@ -188,14 +188,15 @@ impl LocalUpstream {
         }
     }
 
-    /// The endpoint that the cookie of `sticky` names, if it is in rotation.
+    /// The endpoint that the cookie of `sticky` names, if it is in rotation, or drained and otherwise well.
     pub(super) fn stuck_to(&self, endpoints: &Rc<[LocalEndpoint]>, head: &RequestHead) -> Option<usize> {
         let sticky = self.spec.sticky.as_ref()?;
         let code = cookie::value(&head.headers, &sticky.cookie)?;
         let index = *self.codes.borrow().get(code)?;
         let is_listed = Rc::ptr_eq(endpoints, &self.endpoints.borrow());
         let out = self.rotation.out(endpoints, self.spec.timeouts.connect);
-        (is_listed && out.is_none_or(|out| !out.contains(index))).then_some(index)
+        let is_drained = || endpoints.get(index).is_some_and(|at| at.endpoint.health.keeps_sessions());
+        (is_listed && (out.is_none_or(|out| !out.contains(index)) || is_drained())).then_some(index)
     }
 
     /// The value of Set-Cookie that brings a client back to this endpoint, unless it has the cookie already.

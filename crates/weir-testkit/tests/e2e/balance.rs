@@ -275,6 +275,49 @@ fn sticky_brings_a_client_back_until_its_endpoint_is_gone() {
 }
 
 #[test]
+fn a_draining_endpoint_keeps_its_sessions_and_gets_no_new_ones() {
+    let all = ["a", "b"].map(Upstream::named);
+    let endpoints: Vec<String> = all.iter().map(|u| u.address().to_string()).collect();
+    let sticky = "keepalive: 0s, sticky: { cookie: stick, key: 0123456789abcdef }";
+    let weir = Weir::start(&format!(
+        "workers: 2\n{}",
+        config(&format!("endpoints: [{}], {sticky}", endpoints.join(", ")))
+    ));
+    let ask = |line: &str| weir.client().ask(format!("GET / HTTP/1.1\r\nHost: weir.test\r\n{line}\r\n"));
+    let by_hand = |what: &str, at: usize| {
+        let args = ["endpoint", what, "up", &endpoints[at], "--admin", &weir.admin()];
+        weir_testkit::run_weir(weir.dir(), &args).expect_code(0);
+    };
+    let first = ask("");
+    let (cookie, _) = cookie_of(&first).unwrap();
+    let (name, owner) = (first.text(), if first.text() == "a" { 0 } else { 1 });
+    by_hand("drain", owner);
+    for _ in 0..10 {
+        let again = ask(&cookie);
+        assert_eq!((again.text(), cookie_of(&again)), (name.clone(), None));
+        assert_ne!(ask("").text(), name);
+    }
+    // With the other one drained as well there is no place for a new client, and still one for each session.
+    by_hand("drain", 1 - owner);
+    ask("").expect_cause(crate::cause::NO_HEALTHY_ENDPOINT);
+    ask(&cookie).expect_body(&name);
+    by_hand("in", 1 - owner);
+    // Put out, it keeps none.
+    by_hand("out", owner);
+    let moved = ask(&cookie);
+    assert!(moved.text() != name && cookie_of(&moved).is_some());
+    // Nor when it is dead as well as drained.
+    by_hand("drain", owner);
+    ask(&cookie).expect_body(&name);
+    let [a, b] = all;
+    let left = if owner == 0 { (drop(a), b).1 } else { (drop(b), a).1 };
+    for _ in 0..4 {
+        assert_ne!(ask(&cookie).expect_status(200).text(), name);
+    }
+    drop(left);
+}
+
+#[test]
 fn sticky_cookies_are_secure_where_the_client_came_by_tls() {
     let a = Upstream::named("a");
     let weir = Weir::start(&format!(

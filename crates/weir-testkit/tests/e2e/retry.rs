@@ -1,6 +1,8 @@
 //! What a policy of retries sends again, counted at the origin; and endpoints that are ejected for their answers.
 
-use weir_testkit::{Upstream, Weir, eventually};
+use std::net::SocketAddr;
+
+use weir_testkit::{Upstream, Weir, eventually, refusing_address};
 
 use crate::cause::{RESPONSE_TIMEOUT, UPSTREAM_RESET};
 use crate::support::{GET, OK_BODY, config};
@@ -30,6 +32,26 @@ fn a_listed_status_goes_to_another_endpoint() {
     assert_eq!(bad.connections(), 1, "what answers whole keeps its connection");
     let line = weir.wait_stdout("failed_attempts");
     assert!(line.contains(&format!("\"failed_attempts\":\"{} 503 ", bad.address())), "{line}");
+}
+
+#[test]
+fn another_zone_is_asked_first() {
+    let (one, two, good) =
+        (Upstream::fixed(UNAVAILABLE), Upstream::fixed(UNAVAILABLE), Upstream::named("good"));
+    let (_closed, refusing) = refusing_address();
+    let weir_with = |first: SocketAddr| {
+        let endpoints = [(first, "west"), (two.address(), "west"), (good.address(), "east")]
+            .map(|(address, zone)| format!("{{ address: {address}, zone: {zone} }}"));
+        let retry = "balancer: round_robin, retry: { attempts: 2, on: [503] }";
+        Weir::start(&config(&format!("endpoints: [{}], {retry}", endpoints.join(", "))))
+    };
+    let weir = weir_with(one.address());
+    for _ in 0..12 {
+        weir.client().get("/").expect_status(200).expect_body("good");
+    }
+    // A connect that is refused goes there too, and is no attempt.
+    let weir = weir_with(refusing);
+    weir.client().get("/").expect_body("good");
 }
 
 #[test]

@@ -143,6 +143,11 @@ impl Health {
         self.reasons.load(Ordering::Acquire) != 0
     }
 
+    /// Whether the sessions that stick to it go on: it is in rotation, or an operator drains it and nothing else is wrong with it.
+    pub(super) fn keeps_sessions(&self) -> bool {
+        self.reasons.load(Ordering::Acquire) & !reasons::bit(OutReason::Draining) == 0
+    }
+
     /// When it came back into rotation, on [`clock`]; 0: it never was out.
     pub(super) fn back_since(&self) -> u64 {
         self.back_since.load(Ordering::Relaxed)
