@@ -1,7 +1,7 @@
 //! A pseudo-terminal: what a program shows on a terminal, and how it leaves it.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
@@ -16,6 +16,8 @@ use crate::wire::DEADLINE;
 pub struct Pty {
     /// The program's side; kept open, so that its modes can be asked when the program is gone.
     slave: File,
+    /// Whoever sits in front of it.
+    master: File,
     shown: Arc<(Mutex<Vec<u8>>, Condvar)>,
 }
 
@@ -30,15 +32,16 @@ impl Pty {
         tcsetwinsize(&slave, Winsize { ws_row: 30, ws_col: 100, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
         let shown = Arc::new((Mutex::default(), Condvar::new()));
         let collected: Arc<(Mutex<Vec<u8>>, Condvar)> = Arc::clone(&shown);
-        let mut master = File::from(master);
+        let master = File::from(master);
+        let mut screen = master.try_clone().unwrap();
         thread::spawn(move || {
             let mut bytes = [0; 4096];
-            while let Ok(n @ 1..) = master.read(&mut bytes) {
+            while let Ok(n @ 1..) = screen.read(&mut bytes) {
                 collected.0.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(&bytes[..n]);
                 collected.1.notify_all();
             }
         });
-        Self { slave, shown }
+        Self { slave, master, shown }
     }
 
     /// Starts a command with its stdout, its stderr or both on this terminal; what is not is collected in a pipe.
@@ -46,6 +49,16 @@ impl Pty {
         let side =
             |here: bool| if here { self.slave.try_clone().map(Stdio::from) } else { Ok(Stdio::piped()) };
         command.env("TERM", "xterm-256color").stdout(side(stdout)?).stderr(side(stderr)?).spawn()
+    }
+
+    /// This terminal as the stdin of a command.
+    pub fn stdin(&self) -> Stdio {
+        self.slave.try_clone().unwrap().into()
+    }
+
+    /// Types this.
+    pub fn type_in(&self, text: &str) {
+        (&self.master).write_all(text.as_bytes()).unwrap();
     }
 
     /// Waits until this was written to the terminal, after `from` bytes; how many there were with it.

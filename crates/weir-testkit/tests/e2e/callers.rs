@@ -1,6 +1,6 @@
 //! Who may call, as a client meets it. What each filter does in detail is tested in its own file.
 
-use weir_testkit::{Authority, Client, Tls, Upstream, Weir, eventually, weir_command};
+use weir_testkit::{Authority, Client, Pty, Tls, Upstream, Weir, eventually, weir_command};
 
 use crate::cause::{
     BASIC_MISSING, BASIC_WRONG, CERTIFICATE_MISSING, IP_DENIED, KEY_MISSING, KEY_UNKNOWN, NO_ROUTE,
@@ -122,6 +122,32 @@ fn basic_auth_with_a_hash_of_ours() {
         .expect_cause(BASIC_WRONG)
         .expect_header("www-authenticate", "Basic realm=\"orders\", charset=\"UTF-8\"");
     weir.client().get("/").expect_cause(BASIC_MISSING);
+}
+
+/// What is typed at a terminal is not seen there, whether the command ends or is ended.
+#[test]
+fn a_password_is_not_shown_as_it_is_typed() {
+    let dir = tempfile::TempDir::new().unwrap();
+    let start = |pty: &Pty| {
+        let before = pty.shown().len();
+        let mut command = weir_command(dir.path());
+        let child = pty.spawn(command.args(["hash"]).stdin(pty.stdin()), false, true).unwrap();
+        pty.wait_for(before, "password: ");
+        assert!(!pty.echoes());
+        child
+    };
+    let pty = Pty::open();
+    let child = start(&pty);
+    pty.type_in("a secret\n");
+    let out = child.wait_with_output().unwrap();
+    assert!(out.status.success());
+    assert!(String::from_utf8(out.stdout).unwrap().starts_with("$argon2id$"));
+    assert!(pty.echoes() && !pty.shown().contains("secret"), "{}", pty.shown());
+    let mut child = start(&pty);
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert!(pty.echoes());
 }
 
 /// The body goes along, whole and with its length, and the request goes on with it.

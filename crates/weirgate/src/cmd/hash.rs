@@ -3,11 +3,13 @@
 use super::print;
 use anyhow::{Result, bail};
 use clap::Args;
+use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 use std::io::{BufRead as _, IsTerminal as _, Read as _, stdin};
 use std::process::ExitCode;
+use tokio::signal::unix::{SignalKind, signal};
 use weir_gateway::password::{Algorithm, PASSWORD_BYTES, hash};
 
-/// The password is read from standard input, up to the end of the line.
+/// The password is read from standard input, up to the end of the line. On a terminal it is not shown as you type.
 #[derive(Args)]
 pub(super) struct Hash {
     /// Name of the user: prints USER:HASH, as `basic_auth` wants it
@@ -23,11 +25,7 @@ impl Hash {
         if self.user.as_ref().is_some_and(|user| user.is_empty() || user.contains(':')) {
             bail!("a user has a name, without a colon in it (RFC 7617 §2)");
         }
-        if stdin().is_terminal() {
-            eprintln!("password, which will be seen as you type; better: weir hash < FILE");
-        }
-        let mut line = Vec::new();
-        stdin().lock().take(PASSWORD_BYTES as u64 + 3).read_until(b'\n', &mut line)?;
+        let line = read_password()?;
         let password = line.strip_suffix(b"\n").unwrap_or(&line);
         let password = password.strip_suffix(b"\r").unwrap_or(password);
         let algorithm = if self.bcrypt { Algorithm::Bcrypt } else { Algorithm::Argon2id };
@@ -40,4 +38,57 @@ impl Hash {
             Err(why) => bail!("{why}"),
         }
     }
+}
+
+/// A line of stdin. On a terminal nobody sees what is typed.
+fn read_password() -> Result<Vec<u8>> {
+    let hidden = if stdin().is_terminal() { Some(Hidden::begin()?) } else { None };
+    if hidden.is_some() {
+        eprint!("password: ");
+    }
+    let mut line = Vec::new();
+    stdin().lock().take(PASSWORD_BYTES as u64 + 3).read_until(b'\n', &mut line)?;
+    Ok(line)
+}
+
+/// A terminal that does not echo, until this is gone.
+struct Hidden(Termios);
+
+impl Hidden {
+    fn begin() -> Result<Self> {
+        let before = tcgetattr(stdin())?;
+        restore_on_signal(before.clone())?;
+        let mut silent = before.clone();
+        silent.local_modes.remove(LocalModes::ECHO);
+        silent.local_modes.insert(LocalModes::ECHONL);
+        tcsetattr(stdin(), OptionalActions::Flush, &silent)?;
+        Ok(Self(before))
+    }
+}
+
+impl Drop for Hidden {
+    fn drop(&mut self) {
+        let _ = tcsetattr(stdin(), OptionalActions::Now, &self.0); // the terminal may be gone
+    }
+}
+
+/// Whoever ends us while we read has a terminal that echoes again.
+fn restore_on_signal(before: Termios) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    let (mut interrupt, mut terminate) = {
+        let _inside = runtime.enter();
+        (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?)
+    };
+    std::thread::spawn(move || {
+        let number = runtime.block_on(async {
+            tokio::select! {
+                _ = interrupt.recv() => SignalKind::interrupt(),
+                _ = terminate.recv() => SignalKind::terminate(),
+            }
+        });
+        let _ = tcsetattr(stdin(), OptionalActions::Now, &before);
+        eprintln!();
+        std::process::exit(128 + number.as_raw_value());
+    });
+    Ok(())
 }
