@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::client::{Asked, Outcome, Route};
-use crate::faults::{Allowed, Fault, Upgrade};
+use crate::faults::{Allowed, Fault, MOST_DONE, Upgrade};
 
 /// What one origin wrote down: how often each id came.
 pub(crate) struct Ledger(HashMap<String, u32>);
@@ -42,6 +42,8 @@ pub(crate) struct Account {
     pub(crate) upgrades: Vec<Upgrade>,
     /// KiB at the end of each fault.
     pub(crate) memory: Vec<u64>,
+    /// Whether it lasted for so long that all upgrades must have been made.
+    pub(crate) is_long: bool,
     pub(crate) panicked: usize,
     pub(crate) left: usize,
     pub(crate) reloads: usize,
@@ -166,6 +168,14 @@ impl Account {
             bad == 0 && self.upgrades.len() >= 4,
             format!("{bad} of {} upgrades went wrong", self.upgrades.len()),
         );
+        let done = self.upgrades.iter().filter(|upgrade| upgrade.kib().is_some()).count();
+        must(
+            !self.is_long || done >= MOST_DONE,
+            format!("{done} upgrades were done; a long run has {MOST_DONE}"),
+        );
+        let ran_out =
+            self.rows.iter().any(|row| row.refused.keys().any(|why| why.contains("out_of_descriptors")));
+        must(ran_out, "no request met the lack of descriptors, so the fault was none".to_owned());
         if let Some(pair) = self.pair() {
             must(pair < 2.0, format!("two processes took {pair:.2} times the memory of one"));
         }

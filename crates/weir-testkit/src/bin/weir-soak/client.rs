@@ -11,6 +11,8 @@ use weir_testkit::{Client, Tls};
 pub(crate) enum Route {
     /// Three endpoints, one of which has a fault.
     Faulty,
+    /// An endpoint without faults, by a new connection for each request.
+    Fresh,
     /// The gateway answers by itself.
     Local,
     /// An endpoint that is a name.
@@ -25,6 +27,7 @@ impl Route {
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Faulty => "faulty",
+            Self::Fresh => "fresh",
             Self::Local => "local",
             Self::Named => "named",
             Self::Secure => "secure",

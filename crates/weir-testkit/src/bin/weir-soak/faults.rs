@@ -278,10 +278,11 @@ fn disk_full(stage: &mut Stage<'_>, until: Instant) {
 /// So many descriptors are in use from the start to the end: listeners, runtimes, logs.
 const TAKEN: u64 = 12;
 
+/// Connections that are open stay, and nothing more can be opened: the clients of the route `fresh`, which needs a connection to its
+/// endpoint for each request, are told so, and new clients wait in the listener's queue.
 fn descriptors(stage: &mut Stage<'_>, until: Instant) {
     let pid = stage.weir.serving();
     while Instant::now() < until {
-        // All numbers below are taken: what is open stays, and nothing more can be opened.
         let before = process::limit_descriptors(pid, TAKEN);
         thread::sleep(SPELL.min(until.saturating_duration_since(Instant::now())));
         process::limit_descriptors(pid, before);
@@ -293,10 +294,10 @@ fn descriptors(stage: &mut Stage<'_>, until: Instant) {
 fn upgrades(stage: &mut Stage<'_>, until: Instant) {
     let pause = stage.shared.control.pause.swap(0, Relaxed);
     let program = stage.weir.dir().join("weir");
-    let mut times = 0;
     let began = Instant::now();
-    let each = (until.saturating_duration_since(began) / AT_MOST).max(AT_LEAST);
-    while Instant::now() < until || times < 4 {
+    let length = until.saturating_duration_since(began);
+    let count = u32::try_from(length.as_millis() / APART.as_millis()).unwrap_or(MOST).clamp(LEAST, MOST);
+    for times in 0..count {
         let broken = times % 4 == 2;
         match (broken, times % 2) {
             (true, _) => replace(&program, b"#!/bin/sh\nexit 3\n"),
@@ -320,12 +321,11 @@ fn upgrades(stage: &mut Stage<'_>, until: Instant) {
             _ => Upgrade::Wrong,
         };
         stage.upgrades.push(came);
-        times += 1;
-        // The load goes on with the process that serves now.
-        let next = Instant::now() + each;
+        // The load goes on with the process that serves now. One that was late is made up for by the next.
+        let (next, at_last) = (began + length * (times + 1) / count, Instant::now() + SPELL * 10);
         while Instant::now() < next || stage.shared.control.answered.load(Relaxed) < answered + 100 {
             thread::sleep(Duration::from_millis(10));
-            if Instant::now() > next + Duration::from_secs(10) {
+            if Instant::now() > next.max(at_last) {
                 break;
             }
         }
@@ -333,9 +333,13 @@ fn upgrades(stage: &mut Stage<'_>, until: Instant) {
     stage.shared.control.pause.store(pause, Relaxed);
 }
 
-/// Upgrades in a long run, and the shortest time from one to the next.
-const AT_MOST: u32 = 27; // of which every fourth is refused: 20 are done
-const AT_LEAST: Duration = Duration::from_millis(300);
+/// Upgrades in a short run and in a long one, and the shortest time from one to the next.
+const LEAST: u32 = 4;
+const MOST: u32 = 27; // of which every fourth is refused: 20 are done
+const APART: Duration = Duration::from_millis(500);
+
+/// How many of a run are done, the others being refused.
+pub(crate) const MOST_DONE: usize = 20;
 
 /// Puts a program with these bytes at the path, in place of what is there.
 fn replace(path: &Path, bytes: &[u8]) {

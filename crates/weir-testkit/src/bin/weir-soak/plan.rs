@@ -19,12 +19,13 @@ use crate::origin::Origin;
 use crate::process::{self, Signal};
 
 /// Who asks what.
-const CLIENTS: [Route; 8] = [
+const CLIENTS: [Route; 9] = [
     Route::Steady,
     Route::Steady,
     Route::Faulty,
     Route::Faulty,
     Route::Faulty,
+    Route::Fresh,
     Route::Named,
     Route::Secure,
     Route::Local,
@@ -41,6 +42,9 @@ const ORIGINS: [Ipv4Addr; 5] = [
     Ipv4Addr::new(127, 0, 1, 4),
     Ipv4Addr::new(127, 0, 1, 5),
 ];
+
+/// A run from this length on has all its upgrades.
+const LONG: Duration = Duration::from_secs(600);
 
 /// How long the last exchanges, and the last processes, may take to end.
 const ENDING: Duration = Duration::from_secs(15);
@@ -70,6 +74,7 @@ pub(crate) fn run(length: Duration) -> Account {
         asked: CLIENTS.iter().map(|_| Mutex::default()).collect(),
     };
     let mut account = Account::new(&FAULTS);
+    account.is_long = length >= LONG;
     let reloads = AtomicBool::new(false);
     thread::scope(|scope| {
         let clients: Vec<_> = CLIENTS
@@ -159,12 +164,14 @@ fn config(port: u16, names: u16, certificate: &str, dir: &Path) -> String {
          dns: {{ servers: [127.0.0.1:{names}], min_ttl: 100ms, max_ttl: 1s }}\n\
          upstreams:\n  \
          steady: {{ endpoints: [ {steady} ] }}\n  \
+         fresh: {{ endpoints: [ {steady} ], keepalive: 0s }}\n  \
          named: {{ endpoints: [ \"soak.test:{port}\" ] }}\n  \
          faulty:\n    endpoints: [ {one}, {two}, {three} ]\n    \
          retry: {{ attempts: 3, on: [reset, refused_stream, timeout, 503], per_try: 400ms, budget: 100% }}\n    \
          health: {{ outlier: {{ errors: 5, eject: 500ms, max: 50% }} }}\n\
          routes:\n  \
          steady: {{ match: {{ path: /steady }}, upstream: steady }}\n  \
+         fresh: {{ match: {{ path: /fresh }}, upstream: fresh }}\n  \
          secure: {{ match: {{ path: /secure }}, upstream: steady }}\n  \
          named: {{ match: {{ path: /named }}, upstream: named }}\n  \
          faulty: {{ match: {{ path: /faulty }}, upstream: faulty }}\n  \
