@@ -451,7 +451,7 @@ impl Jwt {
             Keys::Remote(remote) => remote.current(),
         };
         let Some(keys) = keys else { return Err(self.stopped_by_keys(None, &TOKEN_KEYS)) };
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let now = now();
         let cache = self.cache.get(cx.core());
         if let Some(verified) = cache.borrow_mut().find(keys.number(), token, now) {
             return Ok(verified);
@@ -572,6 +572,14 @@ impl Jwt {
         }
         Flow::refuse_with(cause, vec![(self.www_authenticate.clone(), challenge.into_bytes())])
     }
+}
+
+/// Seconds since 1970; a test may be ahead of the clock.
+fn now() -> u64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    #[cfg(test)]
+    let now = now + tests::AHEAD.get();
+    now
 }
 
 #[cfg(test)]
