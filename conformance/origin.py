@@ -3,6 +3,7 @@
 
     GET|POST /...     200, 4 KiB body with Content-Length; a request body is read and thrown away
     GET /chunked      the same, chunked
+    GET /close        the same, ended by the close of the connection
     GET /big          8 MiB, more than sockets hold
     GET /seen/ID      how often a request with `x-id: ID` was seen
 
@@ -39,6 +40,8 @@ async def serve(reader, writer):
                 continue
             writer.write(answer(path))
             await writer.drain()
+            if path == "/close":
+                return
     except (asyncio.IncompleteReadError, OSError):
         pass
     finally:
@@ -48,6 +51,8 @@ async def serve(reader, writer):
 def answer(path):
     if path == "/chunked":
         return b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"%x\r\n%s\r\n0\r\n\r\n" % (len(BODY), BODY)
+    if path == "/close":
+        return b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n" + BODY
     body = str(seen[path[6:]]).encode() if path.startswith("/seen/") else BODY
     return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
 

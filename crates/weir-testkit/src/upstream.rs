@@ -65,6 +65,11 @@ impl Upstream {
         Self::start(None, Some(Arc::new(script)))
     }
 
+    /// As [`Self::script`], on this listener.
+    pub fn script_on(listener: TcpListener, script: impl Fn(&mut Conn) + Send + Sync + 'static) -> Self {
+        Self::start_on(listener, None, Some(Arc::new(script)))
+    }
+
     /// As [`Self::script`], with TLS.
     pub fn script_tls(tls: &ServerTls, script: impl Fn(&mut Conn) + Send + Sync + 'static) -> Self {
         Self::start(Some(tls.clone()), Some(Arc::new(script)))
@@ -173,7 +178,10 @@ impl Upstream {
     }
 
     fn start(tls: Option<ServerTls>, script: Option<Script>) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        Self::start_on(TcpListener::bind("127.0.0.1:0").unwrap(), tls, script)
+    }
+
+    fn start_on(listener: TcpListener, tls: Option<ServerTls>, script: Option<Script>) -> Self {
         let address = listener.local_addr().unwrap();
         let (seen, stopped) = (Arc::new(Seen::default()), Arc::new(AtomicBool::new(false)));
         let (give, accepted) = mpsc::channel();

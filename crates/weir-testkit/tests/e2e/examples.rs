@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
-use weir_testkit::{Authority, Client, Finished, Tls, Upstream, Weir, weir_command};
+use weir_testkit::{Authority, Client, Finished, Tls, Upstream, Weir, eventually, weir_command};
 
 use crate::cause::{
     ACL_DENIED, CIRCUIT_OPEN, CLIENT_CONCURRENCY, KEY_MISSING, KEY_UNKNOWN, LOGIN_NEEDED, RATE_LIMITED,
@@ -28,6 +28,7 @@ const EXAMPLES: &[&str] = &[
     "jwt.yaml",
     "login.yaml",
     "protect.yaml",
+    "retries.yaml",
     "rewrite-redirect.yaml",
     "signatures.yaml",
     "ten-lines.yaml",
@@ -139,6 +140,21 @@ fn protect() {
     weir.client().get("/reports/2").expect_cause(CLIENT_CONCURRENCY);
     conn.send(OK);
     first.read_response().expect_status(200);
+}
+
+#[test]
+fn retries() {
+    let bad = Upstream::fixed("HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n");
+    let (good, stuck, quick) = (Upstream::named("good"), Upstream::listen(), Upstream::named("quick"));
+    let weir = start("retries.yaml", &[&bad, &good, &stuck, &quick]);
+    let mut client = weir.client();
+    client.get("/orders/1").expect_status(200).expect_body("good");
+    assert_eq!((bad.requests().len(), good.requests().len()), (1, 1), "the own zone first");
+    // Which of two endpoints is asked first is a matter of chance; what is asked of the stuck one is answered all the same.
+    eventually("the stuck one was asked", || {
+        client.get("/search/1").expect_status(200).expect_body("quick");
+        stuck.connections() > 0
+    });
 }
 
 #[test]

@@ -40,7 +40,8 @@ impl Check {
                         (c.upstreams.len(), "upstream"),
                         (found.warnings(), "warning"),
                     ];
-                    let counted = counted.map(|(n, what)| format!("{n} {what}{}", if n == 1 { "" } else { "s" }));
+                    let counted =
+                        counted.map(|(n, what)| format!("{n} {what}{}", if n == 1 { "" } else { "s" }));
                     print(&format!("{name}: good: {}\n", counted.join(", ")));
                 }
             }
