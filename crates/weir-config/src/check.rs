@@ -10,6 +10,7 @@ mod health;
 mod listeners;
 mod process;
 mod routes;
+mod tracing;
 mod upstreams;
 mod user;
 
@@ -37,6 +38,7 @@ const SECTIONS: &[&str] = &[
     "plans",
     "routes",
     "shutdown",
+    "tracing",
     "trusted_proxies",
     "upstreams",
     "watch",
@@ -57,6 +59,7 @@ pub fn check(config: &Config, tree: &Node, credentials: &[&str], diagnostics: &m
     checker.routes();
     checker.filter_lists();
     checker.process();
+    checker.tracing();
     // What a refused value would have used cannot be known.
     if checker.diagnostics.errors() == 0 {
         checker.unused();

@@ -19,6 +19,7 @@ pub mod schema;
 mod slip;
 mod substitute;
 pub mod units;
+pub mod url;
 
 pub use diagnostic::{Diagnostic, Diagnostics, Severity};
 pub use load::{Loaded, Source, load, read_document};

@@ -11,6 +11,7 @@ mod process;
 mod route;
 mod sending;
 mod store;
+mod tracing;
 mod upstream;
 mod values;
 
@@ -31,6 +32,7 @@ pub use process::{
 pub use route::{Consumer, Credentials, Match, Plan, Respond, Route, RouteTimeouts, Share, Split};
 pub use sending::{DeadlineHeader, Hedge, ProxyVersion, SourceAddress};
 pub use store::Store;
+pub use tracing::{OtlpProtocol, Parents, Tracing};
 pub use upstream::{
     Endpoint, HostPolicy, Retry, RetryMethods, RetryOn, Upstream, UpstreamLimits, UpstreamProtocol,
     UpstreamTimeouts, UpstreamTls,
@@ -63,6 +65,8 @@ pub struct Config {
     pub routes: Named<Route>,
     /// One line for each exchange. Default off: a line costs about 1 µs, and you should choose where it goes.
     pub access_log: AccessLog,
+    /// Spans for a collector by OpenTelemetry. Default none.
+    pub tracing: Option<Tracing>,
     /// What the gateway says of itself.
     pub log: Log,
     /// The admin listener: API, `/metrics`, `/healthz` and `/readyz`.
@@ -99,6 +103,7 @@ impl Default for Config {
             filters: Vec::new(),
             routes: Named::default(),
             access_log: AccessLog::off(),
+            tracing: None,
             log: Log::default(),
             admin: Admin::default(),
             limits: Limits::default(),

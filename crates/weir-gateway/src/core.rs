@@ -3,6 +3,7 @@
 //! Everything here belongs to one thread. Other threads reach a core only through its mailbox ([`Message`]).
 
 use crate::blocking::Blocking;
+use crate::export::Outbox;
 use crate::filter::{CoreHandle, RouteScope};
 use crate::snapshot::{Handling, Listener, Snapshot};
 use crate::upstream::balance::Random;
@@ -33,6 +34,8 @@ pub(crate) enum Message {
         sockets: Vec<(Address, BoundSocket)>,
         /// `None`: as it was.
         log: Option<Option<AccessLog>>,
+        /// The same for spans.
+        spans: Option<Option<Outbox>>,
         done: mpsc_std::Sender<()>,
     },
     /// Accept nothing more and end every connection after its exchange. `done` is hung up when all that waited to be
@@ -117,6 +120,8 @@ pub(crate) struct Core {
     /// Whether this core drains, and how.
     pub(crate) leaving: Cell<Option<Leaving>>,
     pub(crate) access_log: RefCell<Option<AccessLog>>,
+    /// Where spans go.
+    pub(crate) spans: RefCell<Option<Outbox>>,
     pub(crate) random: RefCell<Random>,
     /// The second since 1970 that `date` was last asked for, and its text.
     date: Cell<(u64, [u8; 29])>,
@@ -228,6 +233,7 @@ impl Core {
             sockets,
             leaving: Cell::new(None),
             access_log: RefCell::new(None),
+            spans: RefCell::new(None),
             random: RefCell::new(random),
             date: Cell::new((0, *b"Thu, 01 Jan 1970 00:00:00 GMT")),
             local: RefCell::new(Rc::new(Local {

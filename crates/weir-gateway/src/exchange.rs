@@ -20,6 +20,7 @@ mod hedge;
 mod hooks;
 mod local;
 mod record;
+mod trace;
 mod transfer;
 mod upload;
 
@@ -229,6 +230,9 @@ impl<'c> Exchange<'c> {
 
     /// The whole way of a request.
     async fn proceed(&mut self) -> Result<Next, Stop> {
+        if self.local.snapshot.tracing.is_some() {
+            self.begin_trace();
+        }
         self.admit()?;
         let route = self.find_route()?;
         if self.cx.is_some() {
@@ -327,6 +331,9 @@ impl<'c> Exchange<'c> {
         head.mark_routed();
         let index = found.ok_or_else(|| Stop::refuse(&error::NO_ROUTE))?.index();
         self.record.route = Some(index);
+        if self.record.trace.is_some() {
+            self.trace_route(index);
+        }
         let route = &self.local.routes[index];
         route.cells.active.inc();
         if !route.handling.chain.is_empty() {

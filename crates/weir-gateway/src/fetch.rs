@@ -2,12 +2,13 @@
 //! upstream of the config and is asked for seldom.
 //!
 //! A [`Fetcher`] may be used from any thread. The work is done on the control thread (`reload.rs`), by [`serve`]: names by
-//! our own resolver with the servers under `dns`, TLS by weir-wire, HTTP/1.1 by weir-h1. Each request has a connection of its
-//! own, a limit in bytes and one in time. Redirects are not followed: where a request goes is what the operator wrote.
+//! our own resolver with the servers under `dns`, TLS by weir-wire, HTTP/1.1 by weir-h1; HTTP/2 (`h2.rs`) where a request asks for it, as
+//! calls of gRPC do. Each request has a connection of its own, a limit in bytes and one in time. Redirects are not followed: where a
+//! request goes is what the operator wrote.
 
-mod url;
+mod h2;
 
-pub use url::Url;
+pub use crate::config::url::Url;
 
 use crate::filter::{CallAnswer, CallRequest};
 use crate::talk::{self, render, talk};
@@ -53,11 +54,36 @@ pub struct FetchRequest {
     pub timeout: Duration,
     /// Whose certificates are believed.
     pub trust: Trust,
+    /// What is spoken.
+    pub version: Version,
+}
+
+/// The version of HTTP that a request is sent by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Version {
+    /// HTTP/1.1.
+    #[default]
+    Http11,
+    /// HTTP/2, by ALPN with TLS and by prior knowledge without. Trailers of the answer stand behind its fields.
+    Http2,
 }
 
 /// Whose certificates are believed.
-#[derive(Clone, Debug, Default)]
-pub struct Trust(Option<ClientTls>);
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Trust(Option<Arc<Trusted>>);
+
+/// The certificates of a file, as TLS policies for either version of HTTP.
+#[derive(Debug)]
+struct Trusted {
+    pem: Vec<u8>,
+    policies: Policies,
+}
+
+#[derive(Clone, Debug)]
+struct Policies {
+    http1: ClientTls,
+    h2: ClientTls,
+}
 
 /// Why there is no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,7 +122,7 @@ pub struct Asked {
 #[derive(Default)]
 pub(crate) struct Surroundings {
     resolver: Mutex<Option<TokioResolver>>,
-    system: Mutex<Option<ClientTls>>,
+    system: Mutex<Option<Policies>>,
 }
 
 impl FetchRequest {
@@ -110,6 +136,7 @@ impl FetchRequest {
             limit,
             timeout,
             trust: Trust::default(),
+            version: Version::default(),
         }
     }
 }
@@ -122,12 +149,32 @@ impl Trust {
     /// # Errors
     /// What is wrong with the file.
     pub fn file(path: &Path) -> Result<Self, String> {
-        policy(Some(path)).map(|tls| Self(Some(tls)))
+        let policies = Policies::new(Some(path))?;
+        let pem = std::fs::read(path).map_err(|e| format!("{}: {e}", path.display()))?;
+        Ok(Self(Some(Arc::new(Trusted { pem, policies }))))
     }
 }
 
-fn policy(ca: Option<&Path>) -> Result<ClientTls, String> {
-    ClientTls::new(ca, None, None, true, &[b"http/1.1"]).map_err(|e| e.to_string())
+/// The same certificates, whatever file they came from.
+impl PartialEq for Trusted {
+    fn eq(&self, other: &Self) -> bool {
+        self.pem == other.pem
+    }
+}
+
+impl Policies {
+    fn new(ca: Option<&Path>) -> Result<Self, String> {
+        let policy =
+            |protocol: &[u8]| ClientTls::new(ca, None, None, true, &[protocol]).map_err(|e| e.to_string());
+        Ok(Self { http1: policy(b"http/1.1")?, h2: policy(b"h2")? })
+    }
+
+    fn of(&self, version: Version) -> ClientTls {
+        match version {
+            Version::Http11 => self.http1.clone(),
+            Version::Http2 => self.h2.clone(),
+        }
+    }
 }
 
 impl fmt::Display for FetchError {
@@ -181,15 +228,16 @@ impl Surroundings {
         *self.system.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    fn tls(&self, trust: &Trust) -> Result<ClientTls, FetchError> {
+    fn tls(&self, trust: &Trust, version: Version) -> Result<ClientTls, FetchError> {
         if let Some(given) = &trust.0 {
-            return Ok(given.clone());
+            return Ok(given.policies.of(version));
         }
         let mut system = self.system.lock().unwrap_or_else(PoisonError::into_inner);
-        if system.is_none() {
-            *system = Some(policy(None).map_err(FetchError::Connect)?);
-        }
-        system.clone().ok_or(FetchError::Timeout)
+        let policies = match &*system {
+            Some(known) => known.clone(),
+            None => system.insert(Policies::new(None).map_err(FetchError::Connect)?).clone(),
+        };
+        Ok(policies.of(version))
     }
 
     async fn addresses(&self, host: &str) -> Result<Vec<IpAddr>, FetchError> {
@@ -226,7 +274,8 @@ async fn fetch(request: &FetchRequest, surroundings: &Surroundings) -> Result<Ca
     let url = &request.url;
     let mut headers = request.headers.clone();
     let agent = concat!("weir/", env!("CARGO_PKG_VERSION"));
-    for (name, value) in [("user-agent", agent), ("connection", "close")] {
+    let close = (request.version == Version::Http11).then_some(("connection", "close"));
+    for (name, value) in [("user-agent", agent)].into_iter().chain(close) {
         let name = FieldName::new(name).map_err(|_| FetchError::Unsendable)?;
         headers.push((name, value.as_bytes().to_vec()));
     }
@@ -239,7 +288,10 @@ async fn fetch(request: &FetchRequest, surroundings: &Surroundings) -> Result<Ca
         limit: request.limit,
     };
     let out = render(&call).ok_or(FetchError::Unsendable)?;
-    let mut stream = connect(url, &request.trust, surroundings).await?.stream;
+    let Dialled { mut stream, round_trip, .. } = connect(request, surroundings).await?;
+    if request.version == Version::Http2 {
+        return h2::talk(stream, round_trip, &out, request.limit).await;
+    }
     let talked = talk(&mut stream, &call, &out, &mut 0, &Limits::default()).await;
     talked.map(|(answer, _)| answer).map_err(|failed| match failed {
         talk::Failed::Closed | talk::Failed::Malformed => FetchError::BadAnswer,
@@ -248,8 +300,9 @@ async fn fetch(request: &FetchRequest, surroundings: &Surroundings) -> Result<Ca
 }
 
 /// Connects to the first address that takes it.
-async fn connect(url: &Url, trust: &Trust, surroundings: &Surroundings) -> Result<Dialled, FetchError> {
-    let tls = if url.is_tls() { Some(surroundings.tls(trust)?) } else { None };
+async fn connect(request: &FetchRequest, surroundings: &Surroundings) -> Result<Dialled, FetchError> {
+    let FetchRequest { url, trust, version, .. } = request;
+    let tls = if url.is_tls() { Some(surroundings.tls(trust, *version)?) } else { None };
     let tls = tls.as_ref().map(|tls| (tls, url.host()));
     let mut last = FetchError::Timeout;
     for ip in surroundings.addresses(url.host()).await? {

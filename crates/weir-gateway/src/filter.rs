@@ -22,7 +22,7 @@ mod core_handle;
 mod kind;
 
 pub use crate::config::schema::{FilePath, TextOrPath};
-pub use crate::fetch::{FetchError, FetchRequest, Fetcher, Trust, Url};
+pub use crate::fetch::{FetchError, FetchRequest, Fetcher, Trust, Url, Version};
 pub use body::{Answer, Body, BodySource, BodyUse, FileRange, Mark, Piece};
 pub use context::{Consumer, Consumers, Cx, RouteScope};
 pub use core_handle::{CALL_BODY_BYTES, CallAnswer, CallRequest, CoreHandle, Job, PerCore, Services, Task};

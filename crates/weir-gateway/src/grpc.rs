@@ -108,6 +108,15 @@ pub(crate) fn escape(message: &str) -> String {
     text
 }
 
+/// A message as gRPC sends it: not compressed, its length before it.
+pub(crate) fn framed(message: &[u8]) -> Vec<u8> {
+    let mut framed = Vec::with_capacity(message.len() + 5);
+    framed.push(0);
+    framed.extend_from_slice(&u32::try_from(message.len()).unwrap_or(u32::MAX).to_be_bytes());
+    framed.extend_from_slice(message);
+    framed
+}
+
 /// The trailers that end a response which the gateway cut: without them a client would see a reset and guess. `expose`:
 /// the cause is named.
 pub(crate) fn trailers(cause: &Cause, expose: bool) -> Vec<u8> {

@@ -37,7 +37,7 @@
 //! - [`snapshot`] is the config as run, [`route`] decides which route wins.
 //! - Private: `exchange.rs` is the life of one request, top to bottom: read it first. `listener`, `connection` and `core` are
 //!   what a core does and owns; `upstream`, `forward` and `call` the way to the services,
-//!   `fetch` to those that are no upstream; `respond` makes our own answers;
+//!   `fetch` to those that are no upstream; `tracing` and `export` what a collector is told; `respond` makes our own answers;
 //!   `reload` swaps snapshots, `handover` is what one process gives to the next. ARCHITECTURE.md tells how they go together.
 //!
 //! *Architecture Invariant:* only `exchange.rs` sees all; a filter sees `filter.rs` and nothing else.
@@ -60,6 +60,7 @@ mod concealed;
 mod connection;
 mod core;
 mod exchange;
+mod export;
 mod fetch;
 mod forward;
 mod gateway;
@@ -72,6 +73,7 @@ mod respond;
 mod status;
 mod store;
 mod talk;
+mod tracing;
 mod upstream;
 
 pub use gateway::{Builder, Checked, Gateway, StartError, check};

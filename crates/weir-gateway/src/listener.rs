@@ -95,15 +95,21 @@ async fn run(start: Start) {
                 if let Some(log) = &mut *core.access_log.borrow_mut() {
                     log.flush_tick();
                 }
+                if let Some(spans) = &mut *core.spans.borrow_mut() {
+                    spans.flush();
+                }
                 continue;
             }
         };
         match message {
             Some(Message::Accepted { stream, peer, listener }) => take_over(&core, stream, peer, &listener),
-            Some(Message::Adopt { snapshot, sockets, log, done }) => {
+            Some(Message::Adopt { snapshot, sockets, log, spans, done }) => {
                 core.adopt(snapshot);
                 if let Some(log) = log {
                     *core.access_log.borrow_mut() = log;
+                }
+                if let Some(spans) = spans {
+                    *core.spans.borrow_mut() = spans;
                 }
                 doors.close_unused(&core);
                 for (address, socket) in sockets {

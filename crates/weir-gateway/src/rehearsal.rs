@@ -125,6 +125,10 @@ impl Rehearsal {
         tree::remove(root, "include");
         tree::set(root, "watch", "false");
         tree::set(root, "expose_causes", "true");
+        if root.find("tracing").is_some_and(|tracing| !tracing.is_blank()) {
+            tree::remove(root, "tracing");
+            self.notes.push("tracing is off: no collector is told of it".to_owned());
+        }
         for section in ["admin", "log", "shutdown"] {
             tree::remove(root, section);
         }

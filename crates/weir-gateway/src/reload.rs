@@ -10,7 +10,8 @@ pub(crate) use watch::Watching;
 use crate::config::schema::{self, Config};
 use crate::config::{Diagnostics, Loaded, Place, Severity, Source, load};
 use crate::core::Message;
-use crate::fetch::{self, Fetcher, Surroundings};
+use crate::export::{Destination, Exporter, Protocol};
+use crate::fetch::{self, Fetcher, Surroundings, Trust};
 use crate::filter::FilterKind;
 use crate::handover::{Handover, Inheritance};
 use crate::snapshot::{Carry, Snapshot, compile};
@@ -25,6 +26,7 @@ use std::sync::Arc;
 use std::sync::mpsc as std_mpsc;
 use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::mpsc;
+use weir_h1::FieldName;
 use weir_telemetry::{AccessLog, AccessLogWriter, CertificateEnd, LineFormat, Output, Telemetry, log};
 use weir_wire::listen::{self, Address, Beside, BoundSocket};
 use weir_wire::tls::{Certificate, Identity};
@@ -57,7 +59,7 @@ impl std::error::Error for Refused {}
 /// no endpoint.
 const FIRST_NAMES: Duration = Duration::from_secs(3);
 
-/// How long the end waits for log lines to be written.
+/// How long the end waits for log lines to be written, and as long for spans to be sent.
 const FLUSH: Duration = Duration::from_secs(2);
 
 /// Everything that changes with a config. Behind one lock: reloads come one after the other.
@@ -71,6 +73,8 @@ pub(crate) struct Control {
     pub(crate) files: Vec<PathBuf>,
     bound: Vec<BoundListener>,
     access_log: Option<AccessLogWriter>,
+    /// Where spans go.
+    spans: Option<Exporter>,
     names: Names,
     /// What is looked at once a second.
     watched: Watched,
@@ -96,12 +100,14 @@ pub(crate) struct Prepared {
     loaded: Loaded,
     bound: Vec<BoundListener>,
     sockets: Vec<Vec<(Address, BoundSocket)>>,
-    log: LogChange,
+    log: Change<AccessLogWriter>,
+    spans: Change<Exporter>,
 }
 
-enum LogChange {
+/// What becomes of something that may be there.
+enum Change<T> {
     Keep,
-    New(Option<AccessLogWriter>),
+    New(Option<T>),
 }
 
 impl Control {
@@ -130,6 +136,7 @@ impl Control {
             files: Vec::new(),
             bound: Vec::new(),
             access_log: None,
+            spans: None,
             names,
             watched,
             rate,
@@ -175,8 +182,9 @@ impl Control {
             }
         }
         let log = self.next_log(&loaded.config.access_log)?;
+        let spans = self.next_spans(loaded.config.tracing.as_ref())?;
         configure_log(&loaded.config.log)?;
-        Ok(Prepared { snapshot: Arc::new(snapshot), loaded, bound, sockets, log })
+        Ok(Prepared { snapshot: Arc::new(snapshot), loaded, bound, sockets, log, spans })
     }
 
     /// Runs a prepared snapshot on every core, and returns when all have adopted it.
@@ -186,22 +194,29 @@ impl Control {
         cores: &[mpsc::UnboundedSender<Message>],
         first: bool,
     ) {
-        let Prepared { snapshot, loaded, bound, sockets, log } = prepared;
+        let Prepared { snapshot, loaded, bound, sockets, log, spans } = prepared;
         let settings = dns_settings(&loaded.config.dns);
         let asked = self.names.keep(&snapshot.upstreams, &settings, &self.telemetry);
         if asked.recv_timeout(FIRST_NAMES) == Err(std_mpsc::RecvTimeoutError::Timeout) {
             log::warn("names are still being resolved: their endpoints follow", &[]);
         }
         let old_log = match log {
-            LogChange::Keep => None,
-            LogChange::New(writer) => Some(std::mem::replace(&mut self.access_log, writer)),
+            Change::Keep => None,
+            Change::New(writer) => Some(std::mem::replace(&mut self.access_log, writer)),
+        };
+        // The one before sends what it has and ends by itself.
+        let old_spans = match spans {
+            Change::Keep => None,
+            Change::New(exporter) => Some(std::mem::replace(&mut self.spans, exporter)),
         };
         let (done, adopted) = std_mpsc::channel();
         for ((index, core), sockets) in cores.iter().enumerate().zip(sockets) {
             let handle: Option<AccessLog> = self.access_log.as_ref().map(|w| w.core(index));
             let log = (old_log.is_some() || first).then_some(handle);
-            let snapshot = Arc::clone(&snapshot);
-            let _ = core.send(Message::Adopt { snapshot, sockets, log, done: done.clone() }); // it may have ended
+            let outbox = || self.spans.as_ref().map(|exporter| exporter.outlet().outbox());
+            let spans = old_spans.is_some().then(outbox);
+            let (snapshot, done) = (Arc::clone(&snapshot), done.clone());
+            let _ = core.send(Message::Adopt { snapshot, sockets, log, spans, done }); // it may have ended
         }
         drop(done);
         while adopted.recv().is_ok() {}
@@ -334,9 +349,36 @@ impl Control {
         self.files.dedup();
     }
 
-    fn next_log(&self, wanted: &schema::AccessLog) -> Result<LogChange, String> {
+    fn next_spans(&self, wanted: Option<&schema::Tracing>) -> Result<Change<Exporter>, String> {
+        let Some((tracing, url)) = wanted.and_then(|tracing| Some((tracing, tracing.otlp.clone()?))) else {
+            return Ok(if self.spans.is_some() { Change::New(None) } else { Change::Keep });
+        };
+        let trust = tracing.ca.as_ref().map(|ca| Trust::file(&ca.0)).transpose();
+        let field = |(name, value): &(String, String)| {
+            let name = FieldName::new(name).map_err(|e| format!("tracing.headers: {e}"))?;
+            Ok::<_, String>((name, value.clone().into_bytes()))
+        };
+        let destination = Destination {
+            url,
+            protocol: match tracing.spoken() {
+                schema::OtlpProtocol::Grpc => Protocol::Grpc,
+                schema::OtlpProtocol::Http => Protocol::Http,
+            },
+            headers: tracing.headers.0.iter().map(field).collect::<Result<_, _>>()?,
+            trust: trust.map_err(|e| format!("tracing.ca: {e}"))?.unwrap_or_default(),
+            timeout: tracing.timeout.get(),
+            resource: resource(tracing),
+        };
+        if self.spans.as_ref().is_some_and(|exporter| exporter.is(&destination)) {
+            return Ok(Change::Keep);
+        }
+        let (control, fetcher) = (&self.names.runtime, &self.names.fetcher);
+        Ok(Change::New(Some(Exporter::start(destination, self.telemetry.spans(), control, fetcher))))
+    }
+
+    fn next_log(&self, wanted: &schema::AccessLog) -> Result<Change<AccessLogWriter>, String> {
         let Some(output) = output(&wanted.output) else {
-            return Ok(if self.access_log.is_some() { LogChange::New(None) } else { LogChange::Keep });
+            return Ok(if self.access_log.is_some() { Change::New(None) } else { Change::Keep });
         };
         let mut format = match &wanted.format {
             schema::AccessFormat::Json => LineFormat::json(),
@@ -348,11 +390,11 @@ impl Control {
             format.add(field).map_err(|e| format!("access_log.fields: {e}"))?;
         }
         if self.access_log.as_ref().is_some_and(|w| w.is(&output, &format)) {
-            return Ok(LogChange::Keep);
+            return Ok(Change::Keep);
         }
         let writer =
             AccessLogWriter::open(&self.telemetry, output, format).map_err(|e| format!("access_log: {e}"))?;
-        Ok(LogChange::New(Some(writer)))
+        Ok(Change::New(Some(writer)))
     }
 
     pub(crate) fn reopen_log(&self) {
@@ -421,7 +463,23 @@ impl Control {
         if let Some(writer) = self.access_log.take() {
             writer.flush(FLUSH);
         }
+        if let Some(exporter) = self.spans.take() {
+            exporter.end(FLUSH);
+        }
     }
+}
+
+/// What spans say of this gateway.
+fn resource(tracing: &schema::Tracing) -> Vec<(String, String)> {
+    let own = [
+        ("service.name", tracing.service.clone()),
+        ("service.version", env!("CARGO_PKG_VERSION").to_owned()),
+        ("process.pid", std::process::id().to_string()),
+    ];
+    let written = tracing.resource.0.iter().cloned();
+    let own = own.into_iter().map(|(key, value)| (key.to_owned(), value));
+    let own = own.filter(|(key, _)| !tracing.resource.0.iter().any(|(known, _)| known == key));
+    own.chain(written).collect()
 }
 
 fn output(written: &schema::Output) -> Option<Output> {

@@ -11,6 +11,7 @@ use crate::concealed::split_path_key;
 use crate::filter::{Conceals, Consumers, Filter, Hooks, Reading};
 use crate::route::{EscapedSlashes, Headers, NoTrace, Request, RouteId, Slashes, Table};
 use crate::status::FilterStatus;
+use crate::tracing::Tracing;
 use crate::upstream::Upstream;
 use bytes::Bytes;
 use std::net::IpAddr;
@@ -45,6 +46,8 @@ pub struct Snapshot {
     pub(crate) preflights: bool,
     /// What of a request's target some filter takes for a secret.
     pub(crate) conceals: Option<Box<Conceals>>,
+    /// How exchanges are traced.
+    pub(crate) tracing: Option<Arc<Tracing>>,
 }
 
 /// A listener as run.
@@ -165,6 +168,7 @@ impl Snapshot {
             matched_fields: NameSet::default(),
             preflights: false,
             conceals: None,
+            tracing: None,
         }
     }
 
@@ -189,6 +193,7 @@ impl Snapshot {
             filters: filters.iter().map(|&f| Arc::clone(&self.filters[f as usize])).collect(),
             consumers: Arc::clone(&self.consumers),
             conceals: self.conceals.clone(),
+            tracing: self.tracing.clone(),
             ..Self::empty()
         }
     }

@@ -161,7 +161,7 @@ pub(crate) async fn read_body(
     }
 }
 
-fn answer(head: &ResponseHead, body: Vec<u8>) -> CallAnswer {
+pub(crate) fn answer(head: &ResponseHead, body: Vec<u8>) -> CallAnswer {
     let fields = head.headers.iter().filter_map(|(name, value)| {
         let name = std::str::from_utf8(name).ok()?;
         // Framing is written anew for whoever gets this answer.

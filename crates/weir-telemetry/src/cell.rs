@@ -221,7 +221,7 @@ impl StatusCounts {
 ///
 /// A whole `observe` of values in no order costs 2.0 ns, with a scan of the bounds 9.3 (examples/measure.rs).
 #[inline]
-fn bucket(ns: u64) -> usize {
+pub(crate) fn bucket(ns: u64) -> usize {
     let first = usize::from(FIRST[63 - (ns | 1).leading_zeros() as usize]);
     first + usize::from(ns > LIMITS[first % BUCKETS])
 }

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, UNIX_EPOCH};
 
 use crate::cell::{Counter, StatusCounts};
+use crate::exported::Lost;
 use crate::log;
 use crate::process::Process;
 use crate::registry::{CoreCells, SeriesTables, Telemetry};
@@ -175,6 +176,14 @@ fn totals(page: &mut Page, telemetry: &Telemetry) {
     page.family(Kind::Counter(""), "weir_log_dropped", "Lines of the log of the process that were lost.");
     page.sample("", "", log::dropped());
 
+    let spans = telemetry.spans();
+    page.family(Kind::Counter(""), "weir_spans_exported", "Spans that the collector took.");
+    page.sample("", "", spans.total());
+    page.family(Kind::Counter(""), "weir_spans_dropped", "Spans that were lost, by reason.");
+    for why in Lost::ALL {
+        page.sample("", &pair("reason", why.name()), spans.lost_by(why));
+    }
+
     page.family(
         Kind::Counter(""),
         "weir_series_folded",
@@ -219,7 +228,7 @@ fn routes(page: &mut Page, telemetry: &Telemetry, lists: &Lists) {
     }
     page.gauges("weir_requests_active", "Exchanges under way, tunnels included.", all, |c| &c.active);
     let duration = "From the first byte of a request to the last byte of its response. Without tunnels.";
-    page.histograms("weir_request_duration_seconds", duration, all, |c| &c.duration);
+    page.histograms_with("weir_request_duration_seconds", duration, all, |c| (&c.duration, c.exemplars()));
     let first_byte = "From the last byte of a request to the first byte of the answer of the upstream.";
     page.histograms("weir_upstream_first_byte_seconds", first_byte, all, |c| &c.upstream_duration);
     let request = ("weir_request_body_bytes", "bytes", "Bytes of request bodies.");

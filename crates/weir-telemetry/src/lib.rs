@@ -10,6 +10,8 @@
 //! - `health`: why an endpoint is out of rotation, and how often it was.
 //! - [`registry`]: [`Telemetry`], the process-wide table, and [`CoreCells`], a core's share of it.
 //! - [`exposition`]: `/metrics`, as Prometheus text or OpenMetrics.
+//! - `exemplar`: the last traced exchange of each bucket of a histogram.
+//! - [`otlp`]: spans and log records as OpenTelemetry's protocol has them; `exported` counts what became of them.
 //! - [`access_log`]: a line per exchange, formatted on the core, written by one thread.
 //! - [`log`]: the process's own log, levels and key-values.
 //! - `sink` and `text`: the writer thread and the escaping that both logs share.
@@ -18,10 +20,13 @@ pub mod access_log;
 pub mod cell;
 pub mod exposition;
 pub mod log;
+pub mod otlp;
 pub mod registry;
 pub mod series;
 
 mod error;
+mod exemplar;
+mod exported;
 mod health;
 mod process;
 mod sink;
@@ -31,6 +36,8 @@ mod time;
 pub use access_log::{AccessLog, AccessLogWriter, Entry, Header, LineFormat, Timing};
 pub use cell::{Counter, Gauge, Histogram, StatusCounts};
 pub use error::{Error, Result};
+pub use exemplar::{Exemplar, Exemplars};
+pub use exported::{Exported, Lost};
 pub use exposition::{Exposition, FilterReading, negotiate};
 pub use health::{Ejection, OutReason};
 pub use registry::{CertificateEnd, CoreCells, Setup, Telemetry};

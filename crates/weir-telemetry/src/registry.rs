@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use crate::cell::Counter;
+use crate::exported::Exported;
 use crate::exposition::{self, Exposition, FilterReading};
 use crate::series::{
     EndpointCells, EndpointId, ListenerCells, ListenerId, RouteCells, RouteId, Table, UpstreamCells,
@@ -62,6 +63,8 @@ pub struct Telemetry {
     config: Mutex<ConfigState>,
     /// Lines of the access log that its writer thread could not write. Shared by writers, off the path of a request.
     pub(crate) access_log_failed: AtomicU64,
+    /// What became of spans.
+    spans: Arc<Exported>,
 }
 
 /// The four kinds of series.
@@ -111,6 +114,7 @@ impl Telemetry {
             series: Mutex::new(series),
             config: Mutex::default(),
             access_log_failed: AtomicU64::new(0),
+            spans: Arc::default(),
         })
     }
 
@@ -220,6 +224,11 @@ impl Telemetry {
             .collect();
         all.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
         all
+    }
+
+    /// What became of the spans that a collector was to be told, for whoever sends them.
+    pub const fn spans(&self) -> &Arc<Exported> {
+        &self.spans
     }
 
     /// The code of the cause with this index in [`Setup::causes`].

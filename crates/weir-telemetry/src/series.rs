@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::cell::{Counter, Gauge, Histogram, StatusCounts};
+use crate::exemplar::Exemplars;
 use crate::health::{Ejection, HealthCells, OutReason};
 use crate::text;
 
@@ -139,9 +140,22 @@ pub struct RouteCells {
     /// Answers that the gateway made itself, by cause: counted by the cause's index in [`crate::Setup::causes`] plus one, so that only
     /// causes that were seen take a place.
     pub causes: StatusCounts,
+    /// Traced exchanges, by the buckets of `duration`; none until there was one.
+    exemplars: OnceLock<Box<Exemplars>>,
 }
 
 impl RouteCells {
+    /// Notes a traced exchange that `duration` has observed.
+    #[cold]
+    pub fn exemplify(&self, value: Duration, trace: u128, span: u64, at: SystemTime) {
+        self.exemplars.get_or_init(Box::default).note(value, trace, span, at);
+    }
+
+    /// The traced exchanges among those that `duration` has observed.
+    pub(crate) fn exemplars(&self) -> Option<&Exemplars> {
+        self.exemplars.get().map(|exemplars| &**exemplars)
+    }
+
     /// Counts an answer of the gateway's own, by the index of its cause.
     #[inline]
     pub fn cause(&self, index: usize) {

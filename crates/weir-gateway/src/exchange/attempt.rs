@@ -77,6 +77,9 @@ impl Exchange<'_> {
             if self.record.attempts > 1 {
                 upstream.cells.retries.inc();
             }
+            if self.record.trace.is_some() {
+                self.trace_attempt(upstream, &active, began);
+            }
             self.attempt_begins(upstream, active.get())?;
             let connection = match self.connect(routed, upstream, &mut active, &attempts).await? {
                 Ok(connection) => connection,
@@ -97,6 +100,9 @@ impl Exchange<'_> {
                     let pause = self.wants_another(routed, upstream, &active, &mut attempts, &answered);
                     let Some(pause) = pause else {
                         let Answered { mut sent, response } = answered;
+                        if let Some(trace) = &mut self.record.trace {
+                            trace.answered(response.status(), sent.connection.stream.h2().is_some());
+                        }
                         if sent.upload.keeps {
                             sent.upload.relay.forget();
                             give_back(self.client, &mut sent.upload);

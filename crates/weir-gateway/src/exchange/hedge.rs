@@ -119,6 +119,9 @@ impl Exchange<'_> {
         let began = Instant::now();
         let measured = active.measure(|| began, true);
         let second = Second { active, began, measured, first: shown };
+        if self.record.trace.is_some() {
+            self.trace_attempt(upstream, &second.active, began);
+        }
         if self.attempt_begins(upstream, second.active.get()).is_err() {
             self.swap_shown(second.first);
             return None;

@@ -115,7 +115,10 @@ impl Exchange<'_> {
             Some(end) => in_time(end, waited),
             None => waited,
         };
-        go_on(unless_gone(self.client, pin!(waited)).await?).map(drop)
+        let began = self.record.trace.as_ref().map(|_| Instant::now());
+        let waited = unless_gone(self.client, pin!(waited)).await;
+        self.trace_wait(snapshot.filters[index as usize].name, began);
+        go_on(waited?).map(drop)
     }
 
     /// A body that a filter had whole goes on as the filters left it, with the length that it has now.
@@ -276,9 +279,12 @@ impl Exchange<'_> {
         }
         let local = Rc::clone(&self.local);
         let (Some(cx), Some(head)) = (&mut self.cx, reply.head()) else { return Ok(()) };
-        let waited = local.snapshot.filters[index as usize].filter.wait_response(head, cx);
-        let flow = unless_gone(self.client, pin!(waited)).await?;
-        match flow {
+        let filter = &local.snapshot.filters[index as usize];
+        let waited = filter.filter.wait_response(head, cx);
+        let began = self.record.trace.as_ref().map(|_| Instant::now());
+        let flow = unless_gone(self.client, pin!(waited)).await;
+        self.trace_wait(filter.name, began);
+        match flow? {
             Flow::Continue | Flow::Wait => {}
             Flow::Answer(answer) => self.replace(reply, Ok(answer)),
             Flow::Refuse(refusal) => self.replace(reply, Err(refusal)),

@@ -4,6 +4,7 @@ use super::{Exchange, Next, Phase};
 use crate::error::{self, Cause};
 use crate::filter::{Cx, End, Hooks};
 use crate::id;
+use crate::tracing::Trace;
 use crate::upstream::{Active, LocalEndpoint};
 use smallvec::SmallVec;
 use std::fmt::{self, Write as _};
@@ -37,6 +38,8 @@ pub(super) struct Record {
     /// The fields of the response that the access log asks for, by name.
     response_fields: Vec<(String, Vec<u8>)>,
     pub(super) timing: Timing,
+    /// What is told a collector, where the exchange is sampled. Boxed: nearly all are not.
+    pub(super) trace: Option<Box<Trace>>,
 }
 
 impl Record {
@@ -58,6 +61,7 @@ impl Record {
             id: None,
             response_fields: Vec::new(),
             timing: Timing::default(),
+            trace: None,
         }
     }
 
@@ -67,6 +71,9 @@ impl Record {
         let ms = began.elapsed().as_secs_f32() * 1000.0;
         let label = &active.get().endpoint.label;
         let _ = write!(self.failed_attempts, "{comma}{label} {what} {ms:.1}ms"); // a String takes all
+        if let Some(trace) = &mut self.trace {
+            trace.attempt_failed(began, &what.to_string());
+        }
     }
 
     /// Notes the time that filters took, for the access log; without either it is not worth a look at the clock.
@@ -127,11 +134,18 @@ impl Exchange<'_> {
         let cause = self.record.cause.map(|cause| self.client.core.count_indexed(cause));
         self.end_filters();
         self.count(total, cause);
+        if let Some(trace) = &self.record.trace {
+            self.write_spans(trace);
+        }
         if let Some(log) = &mut *self.client.core.access_log.borrow_mut() {
             let made = if log.names_requests() && self.id().is_none() { Some(self.new_id()) } else { None };
             let id = made.as_ref().map(<[u8; 32]>::as_slice);
             let headers: SmallVec<[&[u8]; 8]> = log.headers().iter().map(|h| self.logged(h)).collect();
+            let trace = self.trace_ids();
+            let (trace_id, span_id) =
+                trace.as_ref().and_then(|ids| ids.split_at_checked(32)).unwrap_or_default();
             let entry = self.entry(id.or(self.id().map(str::as_bytes)).unwrap_or_default());
+            let entry = Entry { trace_id, span_id, ..entry };
             let Some(conceals) = &self.local.snapshot.conceals else {
                 log.record(&Entry { headers: &headers, ..entry });
                 return;
@@ -238,6 +252,9 @@ impl Exchange<'_> {
         }
         if !record.tunnel {
             cells.duration.observe(total);
+            if let Some(trace) = &record.trace {
+                cells.exemplify(total, trace.own.trace, trace.own.span, SystemTime::now());
+            }
         }
         if record.timing.first_byte > Duration::ZERO {
             cells.upstream_duration.observe(record.timing.first_byte);
@@ -260,6 +277,8 @@ impl Exchange<'_> {
         Entry {
             time: SystemTime::now().checked_sub(record.timing.total).unwrap_or(SystemTime::UNIX_EPOCH),
             request_id,
+            trace_id: b"",
+            span_id: b"",
             client: Some(cx.map_or_else(|| self.client_address(), |cx| cx.client)),
             peer,
             listener: &self.client.listener.spec.name,

@@ -13,13 +13,14 @@ use super::{Chain, Fixed, Guards, Handling, Instance, Plan, Route, Snapshot, Tar
 use crate::config::diagnostic::nearest_name;
 use crate::config::schema;
 use crate::config::{Diagnostic, Diagnostics, Loaded, Node, Severity};
-use crate::fetch::Fetcher;
+use crate::fetch::{Fetcher, Trust};
 use crate::filter::{
     Build, Conceals, Consumer, Consumers, FieldGuards, FilterKind, Hooks, Kept, Mistake, Settings,
 };
 use crate::handover::{Kind, State};
 use crate::route::{Conflict, ConflictKind, EscapedSlashes, Pattern, RouteSpec, Table};
 use crate::store::Place;
+use crate::tracing::{Parents, Tracing};
 use crate::upstream::{Healths, Upstream};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::PathBuf;
@@ -218,6 +219,7 @@ impl Compiler<'_> {
             .iter()
             .map(|(name, route)| self.route(name, route, &global, &mut filters))
             .collect();
+        let tracing = self.tracing().map(Arc::new);
         let limits = &config.limits;
         let head_limits = weir_h1::Limits {
             head_bytes: limits.header_bytes.as_usize(),
@@ -242,7 +244,26 @@ impl Compiler<'_> {
             trusted: config.trusted_proxies.iter().map(|n| n.0).collect(),
             expose_causes: config.expose_causes,
             matched_fields: matched_fields(config),
+            tracing,
         })
+    }
+
+    /// How exchanges are traced, and how each route's path is called.
+    fn tracing(&mut self) -> Option<Tracing> {
+        let written = self.config.tracing.as_ref()?;
+        if let Some(ca) = &written.ca {
+            self.files.push(ca.0.clone());
+            if let Err(why) = Trust::file(&ca.0) {
+                self.error_once("tracing.ca", "bad-certificate", why);
+            }
+        }
+        let parents = match written.parents {
+            schema::Parents::Always => Parents::Always,
+            schema::Parents::Never => Parents::Never,
+            schema::Parents::Trusted => Parents::Trusted,
+        };
+        let patterns = self.config.routes.iter().map(|(_, route)| route.matches.path.as_str().into());
+        Some(Tracing::new(parents, written.share.ratio(), patterns.collect()))
     }
 
     // === consumers, plans, filters ===

@@ -19,6 +19,10 @@ pub struct Entry<'a> {
     pub time: SystemTime,
     /// The id of the request, by which its line is found.
     pub request_id: &'a [u8],
+    /// The trace that it belongs to, as digits, where exchanges are traced.
+    pub trace_id: &'a [u8],
+    /// Its span there.
+    pub span_id: &'a [u8],
     /// Who asks: the address after trusted forwarding was taken into account.
     pub client: Option<IpAddr>,
     /// Who connected: the socket's other end. `None` on a Unix socket.
@@ -104,6 +108,8 @@ impl Default for Entry<'_> {
         Self {
             time: UNIX_EPOCH,
             request_id: b"",
+            trace_id: b"",
+            span_id: b"",
             client: None,
             peer: None,
             listener: "",
@@ -145,6 +151,8 @@ pub enum Field {
     Time,
     TimeClf,
     RequestId,
+    TraceId,
+    SpanId,
     Client,
     Peer,
     Listener,
@@ -185,10 +193,12 @@ pub enum Field {
 impl Field {
     /// Every field, in the order of a JSON line. JSON has no `path` and no `query`: `uri` is both. Nor has it `time_clf` and
     /// `body_bytes_out`, which are there for the preset `combined`.
-    pub const ALL: [(Self, &'static str); 38] = [
+    pub const ALL: [(Self, &'static str); 40] = [
         (Self::Time, "time"),
         (Self::TimeClf, "time_clf"),
         (Self::RequestId, "request_id"),
+        (Self::TraceId, "trace_id"),
+        (Self::SpanId, "span_id"),
         (Self::Client, "client"),
         (Self::Peer, "peer"),
         (Self::Listener, "listener"),
@@ -250,6 +260,8 @@ impl Entry<'_> {
             Field::Time => Value::Time(self.time),
             Field::TimeClf => Value::TimeClf(self.time),
             Field::RequestId => text(self.request_id),
+            Field::TraceId => text(self.trace_id),
+            Field::SpanId => text(self.span_id),
             Field::Client => self.client.map_or(Value::Absent, |ip| Value::Address(ip, None)),
             Field::Peer => {
                 self.peer.map_or(Value::Absent, |peer| Value::Address(peer.ip(), Some(peer.port())))

@@ -276,8 +276,10 @@ fn json(entry: &Entry<'_>, headers: &[Vec<u8>], stamp: &mut Stamp, out: &mut Vec
 }
 
 /// The fields of a JSON line after `time`, with their keys as they are written before a text; a number has no quote.
-static KEYS: [(Field, &[u8]); 33] = [
+static KEYS: [(Field, &[u8]); 35] = [
     (Field::RequestId, b",\"request_id\":\""),
+    (Field::TraceId, b",\"trace_id\":\""),
+    (Field::SpanId, b",\"span_id\":\""),
     (Field::Client, b",\"client\":\""),
     (Field::Peer, b",\"peer\":\""),
     (Field::Listener, b",\"listener\":\""),

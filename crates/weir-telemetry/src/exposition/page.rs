@@ -1,9 +1,11 @@
 //! The syntax of a page of metrics in both formats; what is on it is said in the file above.
 
+use std::fmt::Write as _;
 use std::sync::Arc;
 
 use super::Exposition;
-use crate::cell::{BOUNDS_NS, Counter, Gauge, Histogram, HistogramTotals};
+use crate::cell::{BOUNDS_NS, BUCKETS, Counter, Gauge, Histogram, HistogramTotals};
+use crate::exemplar::{Exemplar, Exemplars};
 use crate::series::Series;
 
 /// A page being written.
@@ -124,29 +126,64 @@ impl Page {
         all: &[Arc<Series<C>>],
         pick: impl Fn(&C) -> &Histogram,
     ) {
+        self.histograms_with(name, help, all, |cells| (pick(cells), None));
+    }
+
+    /// The same with exemplars, which only OpenMetrics has.
+    pub(super) fn histograms_with<C>(
+        &mut self,
+        name: &str,
+        help: &str,
+        all: &[Arc<Series<C>>],
+        pick: impl Fn(&C) -> (&Histogram, Option<&Exemplars>),
+    ) {
         self.family(Kind::Histogram("seconds"), name, help);
         for series in all {
             let mut totals = HistogramTotals::default();
+            let mut exemplars = [None; BUCKETS];
             for cells in &series.cores {
-                pick(cells).add_to(&mut totals);
+                let (histogram, of_core) = pick(cells);
+                histogram.add_to(&mut totals);
+                let Some(of_core) = of_core.filter(|_| self.format == Exposition::OpenMetrics) else {
+                    continue;
+                };
+                for (bucket, newest) in exemplars.iter_mut().enumerate() {
+                    *newest =
+                        of_core.of(bucket).into_iter().chain(*newest).max_by_key(|e: &Exemplar| e.at_ms);
+                }
             }
             if totals.count() > 0 {
-                self.histogram(&series.labels, &totals);
+                self.histogram(&series.labels, &totals, &exemplars);
             }
         }
     }
 
-    fn histogram(&mut self, labels: &str, totals: &HistogramTotals) {
+    fn histogram(&mut self, labels: &str, totals: &HistogramTotals, exemplars: &[Option<Exemplar>; BUCKETS]) {
         let mut below = 0;
-        for (count, bound) in totals.buckets.iter().zip(&BOUND_LABELS) {
+        for ((count, bound), exemplar) in totals.buckets.iter().zip(&BOUND_LABELS).zip(exemplars) {
             below += count;
             self.begin("_bucket", labels, bound);
-            self.integer(below);
+            self.out.push_str(itoa::Buffer::new().format(below));
+            if let Some(exemplar) = exemplar {
+                self.exemplar(exemplar);
+            }
+            self.out.push('\n');
         }
         self.begin("_sum", labels, "");
         self.decimal(totals.sum_ns);
         self.begin("_count", labels, "");
         self.integer(below);
+    }
+
+    /// What stands behind the count of a bucket: OpenMetrics 1.0, *Exemplars*.
+    fn exemplar(&mut self, exemplar: &Exemplar) {
+        let Exemplar { trace, span, value_ns, at_ms } = exemplar;
+        let (seconds, ns) = (value_ns / 1_000_000_000, value_ns % 1_000_000_000);
+        let (at, ms) = (at_ms / 1000, at_ms % 1000);
+        let _ = write!(
+            self.out,
+            " # {{trace_id=\"{trace:032x}\",span_id=\"{span:016x}\"}} {seconds}.{ns:09} {at}.{ms:03}"
+        ); // a String takes all
     }
 
     fn begin(&mut self, suffix: &str, labels: &str, more: &str) {

@@ -52,6 +52,8 @@ fn full() -> Entry<'static> {
     Entry {
         time: UNIX_EPOCH + Duration::from_millis(1_709_164_800_042),
         request_id: b"01JAZ",
+        trace_id: b"4bf92f3577b34da6a3ce929d0e0e4736",
+        span_id: b"00f067aa0ba902b7",
         client: Some("2001:db8::1".parse().unwrap()),
         peer: Some("10.0.0.9:51234".parse().unwrap()),
         listener: "web",
@@ -96,7 +98,7 @@ fn full() -> Entry<'static> {
 fn a_full_json_line() {
     assert_eq!(
         line("json", &full()),
-        "{\"time\":\"2024-02-29T00:00:00.042Z\",\"request_id\":\"01JAZ\",\"client\":\"2001:db8::1\",\
+        "{\"time\":\"2024-02-29T00:00:00.042Z\",\"request_id\":\"01JAZ\",\"trace_id\":\"4bf92f3577b34da6a3ce929d0e0e4736\",\"span_id\":\"00f067aa0ba902b7\",\"client\":\"2001:db8::1\",\
          \"peer\":\"10.0.0.9:51234\",\"listener\":\"web\",\"method\":\"GET\",\"host\":\"api.example.com\",\
          \"uri\":\"/a b?x=1\",\"protocol\":\"HTTP/1.1\",\"route\":\"orders\",\"upstream\":\"orders_v1\",\
          \"endpoint\":\"127.0.0.1:8000\",\"attempts\":2,\"failed_attempts\":\"127.0.0.1:3000 503 1.2ms\",\"status\":502,\"cause\":\"connect_refused\",\"bytes_in\":120,\
@@ -149,7 +151,7 @@ fn templates_that_are_refused() {
     for (template, expected) in [
         (
             "{time} {statsu}",
-            "access log template: unknown field {statsu}; the fields are time, time_clf, request_id, client,",
+            "access log template: unknown field {statsu}; the fields are time, time_clf, request_id, trace_id, span_id, client,",
         ),
         (
             "{time",

@@ -44,6 +44,7 @@ fn sample() -> std::sync::Arc<Telemetry> {
         route.requests.record(200);
         route.requests.record(404);
         route.duration.observe(Duration::from_millis(ms));
+        route.exemplify(Duration::from_millis(ms), 0xabc, 0xde, UNIX_EPOCH + Duration::from_millis(1500));
         route.upstream_duration.observe(Duration::from_micros(ms));
         route.response_bytes.add(7);
         route.cause(1);
@@ -67,6 +68,16 @@ fn sample() -> std::sync::Arc<Telemetry> {
         telemetry.upstream("orders").set_panicking(index == 1);
     }
     telemetry
+}
+
+#[test]
+fn exemplars_stand_behind_buckets_of_open_metrics() {
+    let exemplar = format!("1 # {{trace_id=\"{:032x}\",span_id=\"{:016x}\"}} 0.003000000 1.500", 0xabc, 0xde);
+    let page = sample().expose(Exposition::OpenMetrics);
+    let line =
+        page.lines().find(|line| line.contains("weir_request_duration_seconds_bucket") && line.contains('#'));
+    assert!(line.is_some_and(|line| line.contains("le=\"0.005\"") && line.ends_with(&exemplar)), "{line:?}");
+    assert!(!sample().expose(Exposition::Text).contains("trace_id"));
 }
 
 #[test]

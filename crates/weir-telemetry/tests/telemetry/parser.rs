@@ -43,6 +43,14 @@ pub(crate) fn parse(page: &str, open_metrics: bool) -> Metrics {
             }
             continue;
         }
+        let line = match line.split_once(" # {") {
+            Some((line, exemplar)) => {
+                assert!(open_metrics && line.contains("_bucket{"), "{line}");
+                check_exemplar(exemplar);
+                line
+            }
+            None => line,
+        };
         let (series, value) = line.rsplit_once(' ').unwrap_or_else(|| panic!("{line}"));
         let (name, labels) = series.split_once('{').unwrap_or((series, "}"));
         let suffix = name.strip_prefix(family.as_str()).unwrap_or_else(|| panic!("not of {family}: {line}"));
@@ -61,6 +69,15 @@ pub(crate) fn parse(page: &str, open_metrics: bool) -> Metrics {
     }
     check_histograms(&metrics);
     metrics
+}
+
+/// OpenMetrics 1.0, *Exemplars*: labels of at most 128 characters, a value, a time.
+fn check_exemplar(exemplar: &str) {
+    let (labels, numbers) = exemplar.rsplit_once("} ").unwrap_or_else(|| panic!("{exemplar}"));
+    check_labels(&format!("{labels}}}"), exemplar);
+    assert!(labels.len() <= 128, "{exemplar}");
+    let numbers: Vec<f64> = numbers.split(' ').map(|number| number.parse().unwrap()).collect();
+    assert_eq!(numbers.len(), 2, "{exemplar}");
 }
 
 /// `a="b",c="d"}`: names as they should be and none twice, values escaped.

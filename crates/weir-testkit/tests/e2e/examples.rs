@@ -33,6 +33,7 @@ const EXAMPLES: &[&str] = &[
     "signatures.yaml",
     "ten-lines.yaml",
     "tls.yaml",
+    "tracing.yaml",
     "websocket.yaml",
     "who-may-call.yaml",
 ];
@@ -319,6 +320,19 @@ fn websocket() {
     conn.expect("to the service");
     conn.send("to the client");
     client.expect("to the client");
+}
+
+#[test]
+fn tracing() {
+    let (upstream, collector) = (Upstream::fixed(OK_BODY), Upstream::fixed(OK));
+    let yaml = example("tracing.yaml").replace("127.0.0.1:4318", &collector.address().to_string());
+    let weir = start_text(&yaml, &[&upstream]);
+    let sampled = "traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01\r\n";
+    weir.client()
+        .ask(format!("GET /orders/7 HTTP/1.1\r\nHost: weir.test\r\n{sampled}\r\n"))
+        .expect_status(200);
+    assert!(weir.wait_stdout("/orders/7").contains("\"trace_id\":\"4bf92f3577b34da6a3ce929d0e0e4736\""));
+    assert_eq!(collector.take_request().head.line, "POST /v1/traces HTTP/1.1");
 }
 
 #[test]

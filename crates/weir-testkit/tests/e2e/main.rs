@@ -46,4 +46,5 @@ mod signature;
 mod tell;
 mod timeouts;
 mod tls;
+mod tracing;
 mod upgrade;

@@ -143,6 +143,7 @@ impl Provider {
             limit: ANSWER_BYTES,
             timeout: TIMEOUT,
             trust: trust.clone(),
+            version: crate::fetch::Version::default(),
         };
         let answer = fetcher.fetch(request).await.map_err(|e| self.failed(&e))?;
         let answered: Option<Map<String, Value>> = serde_json::from_slice(&answer.body).ok();

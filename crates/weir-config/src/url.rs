@@ -47,6 +47,20 @@ impl Url {
         &self.target
     }
 
+    /// The same place, and another path there.
+    #[must_use]
+    pub fn with_target(&self, target: &str) -> Self {
+        Self { target: target.to_owned(), ..self.clone() }
+    }
+
+    /// With these segments behind its path, unless it ends with them; a query goes.
+    #[must_use]
+    pub fn with_end(&self, end: &str) -> Self {
+        let path = self.target.split('?').next().unwrap_or_default();
+        let begin = path.strip_suffix(end).unwrap_or(path).trim_end_matches('/');
+        self.with_target(&format!("{begin}{end}"))
+    }
+
     /// Scheme, host and port, as browsers compare them.
     pub fn origin(&self) -> String {
         format!("{}://{}", if self.tls { "https" } else { "http" }, self.authority)
@@ -159,6 +173,19 @@ impl schemars::JsonSchema for Url {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn other_targets() {
+        for (text, shown) in [
+            ("http://a:4318", "http://a:4318/v1/traces"),
+            ("http://a/", "http://a/v1/traces"),
+            ("http://a/otlp/?b", "http://a/otlp/v1/traces"),
+            ("http://a/otlp/v1/traces", "http://a/otlp/v1/traces"),
+        ] {
+            assert_eq!(text.parse::<Url>().unwrap().with_end("/v1/traces").to_string(), shown);
+        }
+        assert_eq!("http://a/b?c".parse::<Url>().unwrap().with_target("/d").to_string(), "http://a/d");
+    }
 
     #[test]
     fn good_ones() {

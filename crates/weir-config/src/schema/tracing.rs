@@ -1,0 +1,84 @@
+//! `tracing`: spans for a collector.
+
+use super::values::{FilePath, Pairs};
+use crate::units::{Duration, Percent};
+use crate::url::Url;
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// Spans for a collector by OpenTelemetry: one of each exchange, one of each attempt. W3C Trace Context is taken over from callers and told
+/// to upstreams.
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Tracing {
+    /// URL of the collector, such as `http://127.0.0.1:4318`. Required. By `http`, `/v1/traces` is added to its path.
+    pub otlp: Option<Url>,
+    /// `http` (protobuf in POST requests) or `grpc`. Default: `grpc` where the port is 4317, which is the one for it, else `http`.
+    pub protocol: Option<OtlpProtocol>,
+    /// The share of exchanges that are sampled, where their caller has not decided it. Default `100%`.
+    pub share: Percent,
+    /// Whose `traceparent` is followed, and with it the decision whether to sample: `always`, `trusted` (those of `trusted_proxies`) or
+    /// `never`. Default `always`.
+    pub parents: Parents,
+    /// What this gateway is called: `service.name`. Default `weir`.
+    pub service: String,
+    /// More attributes of the resource, such as `deployment.environment.name: prod`. Default none.
+    pub resource: Pairs,
+    /// Fields of the requests to the collector, such as `authorization`. Default none.
+    pub headers: Pairs,
+    /// Certificates that the collector's own is checked against. Default: those of the system.
+    pub ca: Option<FilePath>,
+    /// How long an answer of the collector may take. Default `10s`.
+    pub timeout: Duration,
+}
+
+/// How a collector is spoken to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OtlpProtocol {
+    /// gRPC over HTTP/2.
+    Grpc,
+    /// Protobuf in POST requests over HTTP/1.1.
+    Http,
+}
+
+/// Whose `traceparent` is followed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Parents {
+    /// Everybody's.
+    #[default]
+    Always,
+    /// Nobody's: each exchange begins a trace.
+    Never,
+    /// That of peers in `trusted_proxies`.
+    Trusted,
+}
+
+/// The port of OTLP by gRPC.
+const GRPC_PORT: u16 = 4317;
+
+impl Tracing {
+    /// How the collector is spoken to.
+    pub fn spoken(&self) -> OtlpProtocol {
+        let port = self.otlp.as_ref().map(Url::port);
+        let by_port = if port == Some(GRPC_PORT) { OtlpProtocol::Grpc } else { OtlpProtocol::Http };
+        self.protocol.unwrap_or(by_port)
+    }
+}
+
+impl Default for Tracing {
+    fn default() -> Self {
+        Self {
+            otlp: None,
+            protocol: None,
+            share: Percent::new(100),
+            parents: Parents::default(),
+            service: "weir".to_owned(),
+            resource: Pairs::default(),
+            headers: Pairs::default(),
+            ca: None,
+            timeout: Duration::from_secs(10),
+        }
+    }
+}

@@ -1,0 +1,328 @@
+//! What an exchange tells a collector: a span of its own and one for each attempt, by the semantic conventions for HTTP.
+
+use super::Exchange;
+use crate::tracing::{AttemptSpan, Trace, context};
+use crate::upstream::{Active, LocalUpstream};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+use weir_h1::Version;
+use weir_telemetry::otlp::{Attributes, Span, SpanKind};
+use weir_wire::listen::Address;
+
+/// The moment at which spans are written, by both clocks.
+#[derive(Clone, Copy)]
+struct Now {
+    instant: Instant,
+    time: SystemTime,
+}
+
+impl Now {
+    fn read() -> Self {
+        Self { instant: Instant::now(), time: SystemTime::now() }
+    }
+
+    /// When that was.
+    fn at(self, then: Instant) -> SystemTime {
+        self.before(self.instant.saturating_duration_since(then))
+    }
+
+    fn before(self, by: Duration) -> SystemTime {
+        self.time.checked_sub(by).unwrap_or(SystemTime::UNIX_EPOCH)
+    }
+}
+
+impl Exchange<'_> {
+    /// Finds the trace that the request belongs to, or begins one.
+    pub(super) fn begin_trace(&mut self) {
+        let Some(tracing) = &self.local.snapshot.tracing else { return };
+        let mut random = self.client.core.random.borrow_mut();
+        self.record.trace = tracing.begin(&mut self.head, self.client.trusted, &mut random);
+    }
+
+    /// Notes the route that a sampled exchange takes.
+    pub(super) fn trace_route(&mut self, route: usize) {
+        if let (Some(trace), Some(tracing)) = (&mut self.record.trace, &self.local.snapshot.tracing) {
+            trace.route = tracing.patterns.get(route).cloned();
+        }
+    }
+
+    /// Notes an attempt that begins, before filters and the endpoint see its head.
+    pub(super) fn trace_attempt(&mut self, upstream: &LocalUpstream, active: &Active, began: Instant) {
+        let (Some(trace), Some(tracing)) = (&mut self.record.trace, &self.local.snapshot.tracing) else {
+            return;
+        };
+        let attempt = AttemptSpan {
+            id: self.client.core.random.borrow_mut().next().max(1),
+            began,
+            ended: None,
+            upstream: Arc::clone(&upstream.spec.name),
+            endpoint: Arc::clone(&active.get().endpoint),
+            tls: upstream.spec.tls.is_some(),
+            status: 0,
+            error: None,
+            protocol: "",
+        };
+        trace.begin_attempt(tracing, &mut self.head, attempt);
+    }
+
+    /// Notes that a filter has waited, since then where the exchange is sampled.
+    pub(super) fn trace_wait(&mut self, filter: &'static str, began: Option<Instant>) {
+        if let (Some(trace), Some(began)) = (&mut self.record.trace, began) {
+            trace.waited(filter, began);
+        }
+    }
+
+    /// The ids of the exchange for its log line: those of its trace, then those of its span. Of one that is not sampled they stand in its
+    /// head, as it was sent on.
+    pub(super) fn trace_ids(&self) -> Option<[u8; 48]> {
+        self.local.snapshot.tracing.as_ref()?;
+        let mut ids = [0; 48];
+        let (trace_id, span_id) = ids.split_at_mut(32);
+        match &self.record.trace {
+            Some(trace) => {
+                context::digits(trace_id, trace.own.trace);
+                context::digits(span_id, trace.own.span.into());
+            }
+            None => {
+                let (trace, span) = context::ids(self.head.headers.get_str("traceparent")?)?;
+                trace_id.copy_from_slice(trace);
+                span_id.copy_from_slice(span);
+            }
+        }
+        Some(ids)
+    }
+
+    /// Writes the spans of an exchange that has ended.
+    #[cold]
+    pub(super) fn write_spans(&self, trace: &Trace) {
+        let mut outbox = self.client.core.spans.borrow_mut();
+        let Some(outbox) = &mut *outbox else { return }; // tracing was turned off meanwhile
+        let now = Now::read();
+        let elements = 1 + trace.attempts.len() as u64;
+        outbox.add(elements, |out| {
+            self.write_own_span(trace, now, out);
+            for (number, attempt) in trace.attempts.iter().enumerate() {
+                self.write_attempt(trace, number, attempt, now, out);
+            }
+        });
+    }
+
+    fn write_own_span(&self, trace: &Trace, now: Now, out: &mut Vec<u8>) {
+        let record = &self.record;
+        let method = self.method();
+        let shown = method.unwrap_or("HTTP");
+        let name = match &trace.route {
+            Some(route) => format!("{shown} {route}"),
+            None => shown.to_owned(),
+        };
+        let error = self.error();
+        let span = Span {
+            trace: trace.own.trace,
+            id: trace.own.span,
+            parent: trace.parent,
+            remote_parent: trace.parent != 0,
+            state: &trace.state,
+            name: &name,
+            kind: SpanKind::Server,
+            start: now.before(record.timing.total),
+            end: now.time,
+            failed: error.is_some(),
+        };
+        span.write(out, |to| {
+            self.write_request_attributes(to);
+            to.text("http.route", trace.route.as_deref().unwrap_or_default());
+            if record.status != 0 {
+                to.number("http.response.status_code", record.status.into());
+            }
+            to.text("error.type", error.unwrap_or_default());
+            to.number("http.request.body.size", record.body_in);
+            to.number("http.response.body.size", record.body_out);
+            self.write_own_attributes(to);
+            for wait in &trace.waits {
+                to.event(now.at(wait.began), "filter.wait", |event| {
+                    event.text("weir.filter", wait.filter);
+                    let took = wait.ended.saturating_duration_since(wait.began);
+                    event.number("weir.wait_us", u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
+                });
+            }
+        });
+    }
+
+    /// What the client asked, as it asked it.
+    fn write_request_attributes(&self, to: &mut Attributes<'_>) {
+        match self.method() {
+            Some(method) => to.text("http.request.method", method),
+            None => {
+                to.text("http.request.method", "_OTHER");
+                to.text("http.request.method_original", self.head.method_name());
+            }
+        }
+        to.text("url.scheme", if self.is_tls() { "https" } else { "http" });
+        let (path, query) = (self.head.received_path(), self.head.received_query());
+        match &self.local.snapshot.conceals {
+            Some(conceals) => {
+                to.text("url.path", conceals.path(path));
+                to.text("url.query", conceals.query(query));
+            }
+            None => {
+                to.text("url.path", path);
+                to.text("url.query", query);
+            }
+        }
+        let (host, port) = split_port(self.head.asked_authority());
+        to.text("server.address", host);
+        to.number("server.port", port.unwrap_or(if self.is_tls() { 443 } else { 80 }).into());
+        to.text("client.address", self.client_address().to_string());
+        if let weir_wire::Peer::Address(peer) = self.client.peer {
+            to.address("network.peer.address", peer.ip());
+            to.number("network.peer.port", peer.port().into());
+        }
+        to.text(
+            "network.protocol.version",
+            match self.head.version() {
+                Version::Http10 => "1.0",
+                Version::Http11 => "1.1",
+                Version::Http2 => "2",
+            },
+        );
+        to.text("user_agent.original", self.head.headers.get_str("user-agent").unwrap_or_default());
+    }
+
+    /// What only this gateway knows.
+    fn write_own_attributes(&self, to: &mut Attributes<'_>) {
+        let (record, snapshot) = (&self.record, &self.local.snapshot);
+        to.text("weir.listener", &*self.client.listener.spec.name);
+        to.text("weir.route", record.route.map_or("", |route| &snapshot.routes[route].name));
+        to.text("weir.upstream", record.upstream.map_or("", |upstream| &snapshot.upstreams[upstream].name));
+        let consumer = self.cx.as_ref().and_then(crate::filter::Cx::consumer);
+        to.text("weir.consumer", consumer.map_or("", |consumer| &consumer.name));
+        to.text("weir.cause", record.cause.map_or("", |cause| cause.code));
+        to.text("weir.request_id", self.id().unwrap_or_default());
+        if record.tunnel {
+            to.truth("weir.tunnel", true);
+        }
+    }
+
+    fn write_attempt(
+        &self,
+        trace: &Trace,
+        number: usize,
+        attempt: &AttemptSpan,
+        now: Now,
+        out: &mut Vec<u8>,
+    ) {
+        let end = attempt.ended.map_or(now.time, |ended| now.at(ended));
+        // One that neither was answered nor failed ended with the exchange.
+        let cut = (attempt.status == 0).then(|| self.record.cause.map_or("canceled", |cause| cause.code));
+        let status = attempt.status.to_string();
+        let error = attempt.error.as_deref().or(cut).or((attempt.status >= 400).then_some(&*status));
+        let method = self.method();
+        let span = Span {
+            trace: trace.own.trace,
+            id: attempt.id,
+            parent: trace.own.span,
+            remote_parent: false,
+            state: &trace.state,
+            name: method.unwrap_or("HTTP"),
+            kind: SpanKind::Client,
+            start: now.at(attempt.began),
+            end,
+            failed: error.is_some(),
+        };
+        span.write(out, |to| {
+            to.text("http.request.method", method.unwrap_or("_OTHER"));
+            let (host, port) = split_port(attempt.endpoint.authority.as_bytes());
+            to.text("server.address", host);
+            match (&attempt.endpoint.address, port) {
+                (_, Some(port)) => to.number("server.port", port.into()),
+                (Address::Tcp(address), None) => to.number("server.port", address.port().into()),
+                (Address::Unix(_), None) => {}
+            }
+            if let Address::Tcp(address) = &attempt.endpoint.address {
+                to.address("network.peer.address", address.ip());
+                to.number("network.peer.port", address.port().into());
+            }
+            to.text("url.full", self.url_at(attempt));
+            if attempt.status != 0 {
+                to.number("http.response.status_code", attempt.status.into());
+            }
+            to.text("error.type", error.unwrap_or_default());
+            if number > 0 {
+                to.number("http.request.resend_count", number as u64);
+            }
+            to.text("network.protocol.version", attempt.protocol);
+            to.text("weir.upstream", &*attempt.upstream);
+            to.text("weir.endpoint", &*attempt.endpoint.label);
+        });
+    }
+
+    /// What an endpoint was asked for.
+    fn url_at(&self, attempt: &AttemptSpan) -> Vec<u8> {
+        let scheme = if attempt.tls { "https://" } else { "http://" };
+        let mut url = [scheme.as_bytes(), attempt.endpoint.authority.as_bytes()].concat();
+        let (path, query) = (self.head.path(), self.head.query().unwrap_or_default());
+        let conceals = self.local.snapshot.conceals.as_deref();
+        match conceals {
+            Some(conceals) => url.extend_from_slice(&conceals.path(path)),
+            None => url.extend_from_slice(path),
+        }
+        if !query.is_empty() {
+            url.push(b'?');
+            match conceals {
+                Some(conceals) => url.extend_from_slice(&conceals.query(query)),
+                None => url.extend_from_slice(query),
+            }
+        }
+        url
+    }
+
+    /// The method, if it is one of those that the conventions know: others would make too many names.
+    fn method(&self) -> Option<&str> {
+        const KNOWN: [&str; 9] =
+            ["CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE"];
+        KNOWN.into_iter().find(|known| known.as_bytes() == self.head.method_name())
+    }
+
+    /// What went wrong on our side of the exchange: the cause, or the status. Whoever is refused is no error of ours.
+    fn error(&self) -> Option<String> {
+        let status = self.record.status;
+        match self.record.cause {
+            Some(_) if (400..500).contains(&status) => None,
+            Some(cause) => Some(cause.code.to_owned()),
+            None => (status >= 500 || status == 0).then(|| status.to_string()),
+        }
+    }
+}
+
+/// A host, and the port behind it.
+fn split_port(authority: &[u8]) -> (&[u8], Option<u16>) {
+    let colon = authority.iter().rposition(|&b| b == b':');
+    let split = colon.and_then(|at| {
+        let (host, port) = authority.split_at_checked(at)?;
+        let port = str::from_utf8(port.get(1..)?).ok()?.parse().ok()?;
+        // A colon within an IPv6 address without brackets is none before a port.
+        (!host.contains(&b':') || host.ends_with(b"]")).then_some((host, port))
+    });
+    let (host, port) = split.map_or((authority, None), |(host, port)| (host, Some(port)));
+    (host.strip_prefix(b"[").and_then(|host| host.strip_suffix(b"]")).unwrap_or(host), port)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_and_ports() {
+        for (text, host, port) in [
+            ("a.example", "a.example", None),
+            ("a.example:81", "a.example", Some(81)),
+            ("[::1]:81", "::1", Some(81)),
+            ("[::1]", "::1", None),
+            ("::1", "::1", None),
+            ("a:b", "a:b", None),
+            ("", "", None),
+        ] {
+            assert_eq!(split_port(text.as_bytes()), (host.as_bytes(), port), "{text}");
+        }
+    }
+}

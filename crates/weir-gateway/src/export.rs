@@ -1,0 +1,339 @@
+//! What a collector is told by OTLP: spans, off the path of a request.
+//!
+//! ```text
+//!  core ── Outbox: its own buffer ──► at most 64 pieces wait ──► a task on the control thread ── fetch.rs ──► collector
+//!              full: dropped, counted `slow`                away: repeated for a minute, then counted `failed`
+//! ```
+//! A core never waits: it writes into its buffer and hands that over. The task makes batches, sends one at a time, and sends again what
+//! the collector asks to have again (OTLP specification 1.x, *Failures* and *Throttling*). At the end of the process, and when a reload changes
+//! where things go, it sends what is there, each batch once, and ends.
+
+mod answer;
+
+use crate::fetch::{FetchRequest, Fetcher, Trust, Url, Version};
+use crate::grpc;
+use answer::Verdict;
+use bytes::Bytes;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::mpsc as std_mpsc;
+use std::time::{Duration, Instant, SystemTime};
+use tokio::runtime::Handle;
+use tokio::sync::{mpsc, watch};
+use weir_h1::FieldName;
+use weir_telemetry::{Exported, Lost, log, otlp};
+
+/// A core hands its buffer over once it holds this much.
+const PIECE_BYTES: usize = 32 * 1024;
+
+/// How many pieces may wait for the task; further ones are dropped and counted. About 2 MiB.
+const WAITING: usize = 64;
+
+/// A batch is sent once it holds this much. Collectors take 4 MiB by gRPC unless told otherwise.
+const BATCH_BYTES: usize = 512 * 1024;
+
+/// How long a batch waits for more.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// For how long a batch is sent again and again.
+const PERSIST: Duration = Duration::from_secs(60);
+
+/// The first pause before a batch is sent again; it doubles up to [`PAUSE_MOST`].
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// The longest pause, also where the collector asks for a longer one.
+const PAUSE_MOST: Duration = Duration::from_secs(30);
+
+/// Longest answer of a collector that is read.
+const ANSWER_BYTES: usize = 64 * 1024;
+
+/// How often failures are told of at most.
+const TELL: Duration = Duration::from_secs(10);
+
+/// How a collector is spoken to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    /// gRPC, over HTTP/2.
+    Grpc,
+    /// Protobuf in POST requests over HTTP/1.1.
+    Http,
+}
+
+/// Where to, and how.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Destination {
+    /// Of the collector, as written.
+    pub(crate) url: Url,
+    pub(crate) protocol: Protocol,
+    pub(crate) headers: Vec<(FieldName, Vec<u8>)>,
+    /// Whose certificates are believed.
+    pub(crate) trust: Trust,
+    /// For one answer.
+    pub(crate) timeout: Duration,
+    /// Attributes of the resource: `service.name` and others.
+    pub(crate) resource: Vec<(String, String)>,
+}
+
+/// Encoded elements, and how many they are.
+#[derive(Debug, Default)]
+struct Piece {
+    bytes: Vec<u8>,
+    count: u64,
+}
+
+/// The task that sends, and the way to it.
+pub(crate) struct Exporter {
+    destination: Arc<Destination>,
+    outlet: Outlet,
+    /// Hung up on when the task is to end.
+    closing: watch::Sender<()>,
+    /// Hung up on when it has.
+    ended: std_mpsc::Receiver<()>,
+}
+
+/// The way to an exporter. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Outlet {
+    to: mpsc::Sender<Piece>,
+    exported: Arc<Exported>,
+}
+
+/// A core's buffer of spans.
+pub(crate) struct Outbox {
+    outlet: Outlet,
+    piece: Piece,
+}
+
+// === impl Exporter ===
+
+impl Exporter {
+    /// Starts the task on the control thread.
+    pub(crate) fn start(
+        destination: Destination,
+        exported: &Arc<Exported>,
+        control: &Handle,
+        fetcher: &Fetcher,
+    ) -> Self {
+        let destination = Arc::new(destination);
+        let (to, pieces) = mpsc::channel(WAITING);
+        let (closing, closed) = watch::channel(());
+        let (running, ended) = std_mpsc::channel::<()>();
+        let work = Work {
+            destination: Arc::clone(&destination),
+            exported: Arc::clone(exported),
+            fetcher: fetcher.clone(),
+            closed,
+            next_told: None,
+        };
+        drop(control.spawn(async move {
+            work.run(pieces).await;
+            drop(running);
+        }));
+        let outlet = Outlet { to, exported: Arc::clone(exported) };
+        Self { destination, outlet, closing, ended }
+    }
+
+    /// Whether it already does what is asked for.
+    pub(crate) fn is(&self, destination: &Destination) -> bool {
+        *self.destination == *destination
+    }
+
+    /// The way to it.
+    pub(crate) fn outlet(&self) -> Outlet {
+        self.outlet.clone()
+    }
+
+    /// Nothing comes any more: waits at most `limit` until what is there was sent.
+    pub(crate) fn end(self, limit: Duration) {
+        let Self { outlet, closing, ended, .. } = self;
+        drop((outlet, closing));
+        let _ = ended.recv_timeout(limit); // hung up on; or late, and what is left is lost
+    }
+}
+
+impl fmt::Debug for Exporter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Exporter").field("destination", &self.destination).finish_non_exhaustive()
+    }
+}
+
+// === impl Outlet, Outbox ===
+
+impl Outlet {
+    /// A buffer for a core.
+    pub(crate) fn outbox(self) -> Outbox {
+        Outbox { outlet: self, piece: Piece::default() }
+    }
+
+    /// Hands encoded elements over. Never waits; gives them back, and counts them, where too many wait already.
+    pub(crate) fn hand_over(&self, bytes: Vec<u8>, count: u64) -> Result<(), Vec<u8>> {
+        self.to.try_send(Piece { bytes, count }).map_err(|refused| {
+            self.exported.lose(Lost::Slow, count);
+            refused.into_inner().bytes
+        })
+    }
+}
+
+impl Outbox {
+    /// Adds one element, which `write` appends.
+    pub(crate) fn add(&mut self, elements: u64, write: impl FnOnce(&mut Vec<u8>)) {
+        let bytes = &mut self.piece.bytes;
+        if bytes.capacity() == 0 {
+            bytes.reserve_exact(PIECE_BYTES + 4096);
+        }
+        write(bytes);
+        self.piece.count += elements;
+        if self.piece.bytes.len() >= PIECE_BYTES {
+            self.flush();
+        }
+    }
+
+    /// Hands over what there is; a core does so every 200 ms.
+    pub(crate) fn flush(&mut self) {
+        if self.piece.count == 0 {
+            return;
+        }
+        let Piece { bytes, count } = std::mem::take(&mut self.piece);
+        if let Err(mut refused) = self.outlet.hand_over(bytes, count) {
+            refused.clear();
+            self.piece.bytes = refused;
+        }
+    }
+}
+
+impl Drop for Outbox {
+    fn drop(&mut self) {
+        self.flush();
+    }
+}
+
+// === the task ===
+
+/// What the task works with.
+struct Work {
+    destination: Arc<Destination>,
+    exported: Arc<Exported>,
+    fetcher: Fetcher,
+    closed: watch::Receiver<()>,
+    next_told: Option<Instant>,
+}
+
+impl Work {
+    async fn run(mut self, mut pieces: mpsc::Receiver<Piece>) {
+        while let Some(first) = pieces.recv().await {
+            let batch = self.gather(first, &mut pieces).await;
+            self.deliver(&batch).await;
+        }
+    }
+
+    /// The pieces that come within a moment.
+    async fn gather(&mut self, first: Piece, pieces: &mut mpsc::Receiver<Piece>) -> Vec<Piece> {
+        let until = tokio::time::Instant::now() + LINGER;
+        let mut size = first.bytes.len();
+        let mut batch = vec![first];
+        while size < BATCH_BYTES {
+            let next = tokio::select! {
+                biased;
+                next = pieces.recv() => next,
+                () = hung_up(&mut self.closed) => pieces.try_recv().ok(),
+                () = tokio::time::sleep_until(until) => None,
+            };
+            let Some(next) = next else { break };
+            size += next.bytes.len();
+            batch.push(next);
+        }
+        batch
+    }
+
+    /// Sends a batch until it is taken, refused, or too old.
+    async fn deliver(&mut self, batch: &[Piece]) {
+        let count = batch.iter().map(|piece| piece.count).sum();
+        let parts: Vec<&[u8]> = batch.iter().map(|piece| &*piece.bytes).collect();
+        let resource = self.destination.resource.iter().map(|(key, value)| (&**key, &**value));
+        let body = Bytes::from(otlp::request(resource, env!("CARGO_PKG_VERSION"), &parts));
+        let (began, mut pause) = (Instant::now(), PAUSE);
+        loop {
+            let answer = self.fetcher.fetch(self.request(&body)).await;
+            match answer::judge(self.destination.protocol, &answer, SystemTime::now()) {
+                Verdict::Taken => return self.exported.sent(count),
+                Verdict::TakenInPart(told) => {
+                    let rejected = told.rejected.min(count);
+                    self.exported.sent(count - rejected);
+                    self.exported.lose(Lost::Rejected, rejected);
+                    return self.tell("a collector refused a part", rejected, &told.message);
+                }
+                Verdict::Refused(why) => {
+                    self.exported.lose(Lost::Rejected, count);
+                    return self.tell("a collector refused a batch", count, &why);
+                }
+                Verdict::Again { after, why } => {
+                    let wait = after.unwrap_or(pause).clamp(PAUSE, PAUSE_MOST);
+                    pause = (pause * 2).min(PAUSE_MOST);
+                    let late = began.elapsed() + wait > PERSIST;
+                    if late || self.is_closing() {
+                        self.exported.lose(Lost::Failed, count);
+                        return self.tell("a collector could not be told", count, &why);
+                    }
+                    self.tell("a collector is away or busy: what it is to be told waits", 0, &why);
+                    tokio::select! {
+                        () = tokio::time::sleep(wait) => {}
+                        () = hung_up(&mut self.closed) => {}
+                    }
+                }
+            }
+        }
+    }
+
+    fn request(&self, body: &Bytes) -> FetchRequest {
+        let Destination { url, protocol, headers, trust, timeout, .. } = &*self.destination;
+        let (url, version, media) = match protocol {
+            Protocol::Grpc => (url.with_target(GRPC_SPANS), Version::Http2, "application/grpc"),
+            Protocol::Http => (url.with_end("/v1/traces"), Version::Http11, "application/x-protobuf"),
+        };
+        let mut request = FetchRequest::get(url, ANSWER_BYTES, *timeout);
+        request.method = "POST".to_owned();
+        request.version = version;
+        request.headers.clone_from(headers);
+        request.headers.extend(field("content-type", media));
+        request.body = match protocol {
+            Protocol::Grpc => {
+                request.headers.extend(field("te", "trailers"));
+                grpc::framed(body).into()
+            }
+            Protocol::Http => body.clone(),
+        };
+        request.trust = trust.clone();
+        request
+    }
+
+    /// Whether the task is to end.
+    fn is_closing(&self) -> bool {
+        self.closed.has_changed().is_err()
+    }
+
+    /// Says in the log what went wrong, not more often than [`TELL`].
+    fn tell(&mut self, what: &'static str, lost: u64, why: &str) {
+        let now = Instant::now();
+        if self.next_told.is_some_and(|next| now < next) {
+            return;
+        }
+        self.next_told = Some(now + TELL);
+        let (url, total) = (&self.destination.url, self.exported.lost());
+        log::warn(what, &[("url", url), ("lost", &lost), ("lost_so_far", &total), ("why", &why)]);
+    }
+}
+
+/// The method of opentelemetry-proto's service.
+const GRPC_SPANS: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
+
+fn field(name: &str, value: &str) -> Option<(FieldName, Vec<u8>)> {
+    Some((FieldName::new(name).ok()?, value.as_bytes().to_vec()))
+}
+
+/// Waits until nobody holds the other end.
+async fn hung_up(closed: &mut watch::Receiver<()>) {
+    while closed.changed().await.is_ok() {}
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,270 @@
+//! `tracing`: which exchanges are traced, and what is remembered of one that is. `exchange/trace.rs` fills it in and makes spans of it,
+//! `export.rs` sends them.
+//!
+//! An exchange that is not sampled costs a `traceparent` and no memory: its ids stand in the head that is sent on.
+
+pub(crate) mod context;
+
+use crate::upstream::Endpoint;
+use crate::upstream::balance::Random;
+use context::Parent;
+use std::sync::Arc;
+use std::time::Instant;
+use weir_h1::{FieldName, RequestHead};
+
+/// Most attempts of an exchange that have a span.
+const ATTEMPTS: usize = 16;
+
+/// Most waits of filters that an exchange's span tells.
+const WAITS: usize = 32;
+
+/// Whose `traceparent` is followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Parents {
+    /// Everybody's.
+    Always,
+    /// Nobody's: each exchange begins a trace.
+    Never,
+    /// That of `trusted_proxies`.
+    Trusted,
+}
+
+/// How exchanges are traced.
+#[derive(Debug)]
+pub(crate) struct Tracing {
+    parents: Parents,
+    /// Of the traces that begin here those are sampled whose last 56 bits are below this.
+    threshold: u64,
+    traceparent: FieldName,
+    tracestate: FieldName,
+    /// The pattern of each route's path: `http.route`.
+    pub(crate) patterns: Box<[Arc<str>]>,
+}
+
+/// An exchange that is sampled.
+#[derive(Debug)]
+pub(crate) struct Trace {
+    /// The trace, and the span of the exchange.
+    pub(crate) own: Parent,
+    /// The caller's span; 0 for none.
+    pub(crate) parent: u64,
+    /// `tracestate`, as it came.
+    pub(crate) state: String,
+    /// The pattern of the route's path.
+    pub(crate) route: Option<Arc<str>>,
+    pub(crate) attempts: Vec<AttemptSpan>,
+    pub(crate) waits: Vec<FilterWait>,
+}
+
+/// An attempt of it.
+#[derive(Debug)]
+pub(crate) struct AttemptSpan {
+    pub(crate) id: u64,
+    /// Tells it from the others.
+    pub(crate) began: Instant,
+    /// When it ended before the exchange did.
+    pub(crate) ended: Option<Instant>,
+    pub(crate) upstream: Arc<str>,
+    pub(crate) endpoint: Arc<Endpoint>,
+    pub(crate) tls: bool,
+    /// The status that it was answered with.
+    pub(crate) status: u16,
+    /// Why it was not.
+    pub(crate) error: Option<Box<str>>,
+    pub(crate) protocol: &'static str,
+}
+
+/// A filter that waited.
+#[derive(Debug)]
+pub(crate) struct FilterWait {
+    pub(crate) filter: &'static str,
+    pub(crate) began: Instant,
+    pub(crate) ended: Instant,
+}
+
+impl Tracing {
+    pub(crate) fn new(parents: Parents, share: f64, patterns: Box<[Arc<str>]>) -> Self {
+        let name =
+            |text| FieldName::new(text).unwrap_or_else(|_| unreachable!("a name in the source is a token"));
+        let threshold = (share.clamp(0.0, 1.0) * (RANDOM_BITS + 1) as f64) as u64;
+        Self {
+            parents,
+            threshold,
+            traceparent: name("traceparent"),
+            tracestate: name("tracestate"),
+            patterns,
+        }
+    }
+
+    /// Begins an exchange: finds its trace, and writes its own span where the next hop looks for its parent. `None`: it is not
+    /// sampled.
+    pub(crate) fn begin(
+        &self,
+        head: &mut RequestHead,
+        trusted: bool,
+        random: &mut Random,
+    ) -> Option<Box<Trace>> {
+        let followed = match self.parents {
+            Parents::Always => true,
+            Parents::Never => false,
+            Parents::Trusted => trusted,
+        };
+        let parent = if followed { self.parent(head) } else { None };
+        if parent.is_none() || !context::is_state(head.headers.get_all("tracestate")) {
+            head.headers.remove(&self.tracestate); // it is of another trace, or malformed
+        }
+        let trace = match &parent {
+            Some(parent) => parent.trace,
+            None => (u128::from(random.next()) << 64 | u128::from(random.next())).max(1),
+        };
+        let sampled = parent.map_or_else(|| self.samples(trace), |parent| parent.sampled);
+        let own = Parent { trace, span: random.next().max(1), sampled };
+        self.show(head, own);
+        if !sampled {
+            return None;
+        }
+        let state: Vec<_> = head.headers.get_all("tracestate").map(String::from_utf8_lossy).collect();
+        Some(Box::new(Trace {
+            own,
+            parent: parent.map_or(0, |parent| parent.span),
+            state: state.join(","),
+            route: None,
+            attempts: Vec::new(),
+            waits: Vec::new(),
+        }))
+    }
+
+    /// What the caller says, if it says it once and well.
+    fn parent(&self, head: &RequestHead) -> Option<Parent> {
+        let mut said = head.headers.get_all(self.traceparent.as_str());
+        let first = said.next()?;
+        if said.next().is_some() { None } else { Parent::parse(first) }
+    }
+
+    fn samples(&self, trace: u128) -> bool {
+        (trace as u64 & RANDOM_BITS) < self.threshold
+    }
+
+    /// Tells the next hop whose child its work is.
+    fn show(&self, head: &mut RequestHead, context: Parent) {
+        let _ = head.headers.insert(&self.traceparent, &context.write()); // digits may always be sent
+    }
+}
+
+/// The part of a trace's id that is random for certain (Trace Context Level 2 §2.2.2.2): every gateway that decides by it samples the same
+/// traces.
+const RANDOM_BITS: u64 = (1 << 56) - 1;
+
+impl Trace {
+    /// An attempt begins. Its span is what the endpoint sees as its parent.
+    pub(crate) fn begin_attempt(&mut self, tracing: &Tracing, head: &mut RequestHead, attempt: AttemptSpan) {
+        tracing.show(head, Parent { span: attempt.id, ..self.own });
+        if self.attempts.len() < ATTEMPTS {
+            self.attempts.push(attempt);
+        }
+    }
+
+    /// The attempt that began then has failed: by a status or a cause.
+    pub(crate) fn attempt_failed(&mut self, began: Instant, what: &str) {
+        let Some(attempt) = self.attempts.iter_mut().rev().find(|a| a.began == began && a.ended.is_none())
+        else {
+            return;
+        };
+        attempt.ended = Some(Instant::now());
+        match what.parse() {
+            Ok(status) => attempt.status = status,
+            Err(_) => attempt.error = Some(what.into()),
+        }
+    }
+
+    /// The attempt that is still under way was answered.
+    pub(crate) fn answered(&mut self, status: u16, by_http2: bool) {
+        if let Some(attempt) = self.attempts.iter_mut().rev().find(|attempt| attempt.ended.is_none()) {
+            attempt.status = status;
+            attempt.protocol = if by_http2 { "2" } else { "1.1" };
+        }
+    }
+
+    /// A filter has waited.
+    pub(crate) fn waited(&mut self, filter: &'static str, began: Instant) {
+        if self.waits.len() < WAITS {
+            self.waits.push(FilterWait { filter, began, ended: Instant::now() });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_h1::{Limits, Progress, parse_request};
+
+    const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+
+    fn head(fields: &str) -> RequestHead {
+        let mut head = RequestHead::default();
+        head.buffer_mut().extend_from_slice(format!("GET / HTTP/1.1\r\nHost: a\r\n{fields}\r\n").as_bytes());
+        assert!(matches!(parse_request(&mut head, &Limits::default()), Ok(Progress::Complete)));
+        head
+    }
+
+    fn begin(tracing: &Tracing, head: &mut RequestHead, trusted: bool) -> (Parent, Option<Box<Trace>>) {
+        let trace = tracing.begin(head, trusted, &mut Random::new(7));
+        let all: Vec<&[u8]> = head.headers.get_all("traceparent").collect();
+        assert_eq!(all.len(), 1);
+        (Parent::parse(all[0]).unwrap(), trace)
+    }
+
+    fn tracing(parents: Parents, share: f64) -> Tracing {
+        Tracing::new(parents, share, [].into())
+    }
+
+    #[test]
+    fn a_parent_is_followed_and_decides() {
+        for (share, flag) in [(0.0, "01"), (1.0, "00")] {
+            let said = format!("{}{flag}", &PARENT[..53]);
+            let mut head = head(&format!("TraceParent: {said}\r\nTraceState: a=1\r\ntracestate: b=2\r\n"));
+            let (sent, trace) = begin(&tracing(Parents::Always, share), &mut head, false);
+            let parent = Parent::parse(said.as_bytes()).unwrap();
+            assert_eq!((sent.trace, sent.sampled), (parent.trace, parent.sampled));
+            assert_ne!(sent.span, parent.span);
+            assert_eq!(head.headers.get_all("tracestate").count(), 2);
+            assert_eq!(trace.is_some(), flag == "01");
+            if let Some(trace) = trace {
+                assert_eq!((trace.parent, &*trace.state, trace.own), (parent.span, "a=1,b=2", sent));
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_malformed_or_not_believed_is_replaced() {
+        let good = Parent::parse(PARENT.as_bytes()).unwrap();
+        let twice = format!("{PARENT}\r\ntraceparent: {PARENT}");
+        for (parents, trusted, said) in [
+            (Parents::Always, true, "00-xyz"),
+            (Parents::Always, true, &twice),
+            (Parents::Never, true, PARENT),
+            (Parents::Trusted, false, PARENT),
+        ] {
+            let mut head = head(&format!("traceparent: {said}\r\ntracestate: a=1\r\n"));
+            let (sent, trace) = begin(&tracing(parents, 1.0), &mut head, trusted);
+            assert_ne!(sent.trace, good.trace, "{said}");
+            assert!(trace.is_some_and(|trace| trace.parent == 0 && trace.state.is_empty()));
+            assert!(head.headers.get_str("tracestate").is_none());
+        }
+        let mut believed = head(&format!("traceparent: {PARENT}\r\ntracestate: no state\r\n"));
+        let (sent, _) = begin(&tracing(Parents::Trusted, 0.0), &mut believed, true);
+        assert_eq!(sent.trace, good.trace);
+        assert!(believed.headers.get_str("tracestate").is_none());
+    }
+
+    #[test]
+    fn a_share_of_what_begins_here() {
+        let mut random = Random::new(1);
+        for (share, most) in [(0.0, 0), (0.01, 150), (1.0, 10_000)] {
+            let tracing = tracing(Parents::Always, share);
+            let sampled = (0..10_000).filter(|_| tracing.begin(&mut head(""), false, &mut random).is_some());
+            let sampled = sampled.count();
+            assert!(sampled <= most && sampled * 2 >= most, "{sampled} of 10000 at {share}");
+        }
+    }
+}
