@@ -35,6 +35,7 @@ FILTERS = {
     "any, the second of two": ("{ any: [ { key_auth: { header: x-other } }, { key_auth: {} } ] }", None),
     "body_limit": ("{ body_limit: { max: 1MiB } }", None),
     "circuit_breaker": ("{ circuit_breaker: {} }", 0.25),
+    "compress, not asked for": ("{ compress: {} }", 0.25),
     "concurrency": ("{ concurrency: { requests: 1000 } }", 0.25),
     "concurrency, adaptive": ("{ concurrency: { adaptive: true, requests: 1000, minimum: 200 } }", None),
     "concurrency, by address": ("{ concurrency: { requests: 1000, by: address } }", None),

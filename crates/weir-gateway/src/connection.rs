@@ -190,7 +190,7 @@ async fn turn_away(mut stream: Stream, listener: &LocalListener, expose: bool) {
     let mut response = respond::refusal(&refusal, None, None, expose);
     let mut out = Vec::new();
     let body = if let Body::Bytes(body) = response.body { body } else { Bytes::new() };
-    exchange::write_answer(&mut response.head, body.len(), b"connection: close\r\n", &mut out);
+    exchange::write_answer(&mut response.head, Some(body.len()), b"connection: close\r\n", &mut out);
     out.extend_from_slice(&body);
     // It may be gone already. The request is left unread, so the end is said first: a reset would eat the answer.
     let _ = poll_fn(|cx| stream.poll_write(cx, &out)).await;

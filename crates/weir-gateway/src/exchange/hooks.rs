@@ -229,6 +229,9 @@ impl Exchange<'_> {
     fn filter_response_one(&mut self, reply: &mut Reply<'_>, index: u32) -> Option<Due> {
         let method = self.head.method();
         let instance = &self.local.snapshot.filters[index as usize];
+        if let (Reply::Local(local), Some(cx)) = (&*reply, &mut self.cx) {
+            cx.own_length = local.body.length();
+        }
         if instance.hooks.has(Hooks::RESPONSE_BODY) && reply.has_body(method) {
             let (cx, head) = (self.cx.as_mut()?, reply.head()?);
             cx.filter = index;

@@ -68,7 +68,8 @@ impl Exchange<'_> {
         let mut out = self.client.core.take_buffer();
         let mut connection = Vec::new();
         self.write_connection(&mut connection);
-        write_answer(&mut head, body.len(), &connection, &mut out);
+        let length = (!self.drops_length()).then_some(body.len());
+        write_answer(&mut head, length, &connection, &mut out);
         let body = if empty { Bytes::new() } else { body };
         self.record.body_out = body.len() as u64;
         self.record.sent += (out.len() + body.len()) as u64;
@@ -91,6 +92,11 @@ impl Exchange<'_> {
         }
     }
 
+    /// Whether a filter knows that a GET would be answered with another length.
+    fn drops_length(&self) -> bool {
+        self.head.method() == Method::Head && self.cx.as_ref().is_some_and(|cx| cx.length_dropped)
+    }
+
     /// Passes a whole body of our own through the filters that look at bodies.
     fn change_local(&mut self, body: Bytes, empty: bool) -> Result<Bytes, &'static Cause> {
         let Some(cx) = self.cx.as_mut().filter(|cx| !empty && !cx.response_bodies.is_empty()) else {
@@ -109,7 +115,7 @@ impl Exchange<'_> {
         empty: bool,
     ) -> Next {
         let changed = self.cx.as_ref().is_some_and(|cx| cx.response_bodies.change());
-        let length = source.length().filter(|_| !changed);
+        let length = source.length().filter(|_| !changed && !self.drops_length());
         let framing = match (length, self.head.version()) {
             (Some(_), _) => Framing::Length,
             (None, Version::Http11) => Framing::Chunked,
@@ -239,12 +245,18 @@ impl Exchange<'_> {
     }
 }
 
-/// The head of an answer of our own with a body of that length; `connection` is what it says about the connection.
-pub(crate) fn write_answer(head: &mut ResponseHead, length: usize, connection: &[u8], out: &mut Vec<u8>) {
+/// The head of an answer of our own with a body of that length, where the client is told; `connection` is what it says about the
+/// connection.
+pub(crate) fn write_answer(
+    head: &mut ResponseHead,
+    length: Option<usize>,
+    connection: &[u8],
+    out: &mut Vec<u8>,
+) {
     write_status(head, out);
     head.headers.remove_known(Known::ContentLength);
     head.headers.write_to(out);
-    if !matches!(head.status(), 204 | 304) {
+    if let Some(length) = length.filter(|_| !matches!(head.status(), 204 | 304)) {
         out.extend_from_slice(b"content-length: ");
         out.extend_from_slice(itoa::Buffer::new().format(length).as_bytes());
         out.extend_from_slice(b"\r\n");

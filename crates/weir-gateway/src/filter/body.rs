@@ -177,6 +177,17 @@ pub trait BodySource {
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, &'static Cause>>;
 }
 
+impl Body {
+    /// How long it is, if that is known.
+    pub fn length(&self) -> Option<u64> {
+        match self {
+            Self::Bytes(bytes) => Some(bytes.len() as u64),
+            Self::File(range) => Some(range.length),
+            Self::Stream(source) => source.length(),
+        }
+    }
+}
+
 impl Default for Body {
     fn default() -> Self {
         Self::Bytes(Bytes::new())

@@ -12,7 +12,7 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use weir_h1::RequestHead;
+use weir_h1::{RequestHead, ResponseHead};
 use weir_wire::tls::PeerCertificate;
 
 /// Who calls, as written under `consumers`.
@@ -91,6 +91,9 @@ pub struct Cx {
     pub(crate) request_whole: Option<Bytes>,
     /// The attempt that filters were shown: when it began, its number, its upstream and endpoint.
     pub(crate) attempt: Option<(Instant, u32, Arc<str>, Arc<str>)>,
+    /// How long the body of an answer of the gateway's own is, and whether the client is told.
+    pub(crate) own_length: Option<u64>,
+    pub(crate) length_dropped: bool,
     pub(crate) limits: TimeLimits,
     states: Vec<(u32, Box<dyn Any>)>,
     notes: SmallVec<[(u32, u64); 4]>,
@@ -124,6 +127,8 @@ impl Cx {
             whole: None,
             request_whole: None,
             attempt: None,
+            own_length: None,
+            length_dropped: false,
             limits: TimeLimits::default(),
             states: Vec::new(),
             notes: SmallVec::new(),
@@ -256,6 +261,17 @@ impl Cx {
         if let Some(whole) = &mut self.whole {
             *whole = body.into();
         }
+    }
+
+    /// How long the body of the response is that this filter sees, or would be if the request were no HEAD. Known where the
+    /// upstream said so, and mostly where the gateway answers; a filter before this one may have changed the body since.
+    pub fn response_length(&self, head: &ResponseHead) -> Option<u64> {
+        head.content_length().or(self.own_length)
+    }
+
+    /// Leaves the length out of an answer to HEAD: a GET would be answered with another body than the one that is known.
+    pub const fn drop_length(&mut self) {
+        self.length_dropped = true;
     }
 
     /// The core that this exchange runs on, for calls, tasks and blocking work.

@@ -9,6 +9,7 @@ mod any;
 mod basic_auth;
 mod body_limit;
 mod circuit_breaker;
+mod compress;
 mod concurrency;
 mod cors;
 mod forward_auth;
@@ -54,6 +55,7 @@ pub static KINDS: &[&FilterKind] = &[
     &basic_auth::KIND,
     &body_limit::KIND,
     &circuit_breaker::KIND,
+    &compress::KIND,
     &concurrency::KIND,
     &cors::KIND,
     &forward_auth::KIND,

@@ -13,9 +13,9 @@
 
 use crate::error::Cause;
 use crate::filter::{
-    Attempt, AttemptEnd, Build, CallAnswer, CallRequest, Consumer, CoreHandle, Cx, End, Fetcher, Filter,
-    FilterKind, Flow, HookResult, Hooks, Job, Kept, Piece, Reading, RouteScope, Services, Settings, Task,
-    Waiting,
+    Attempt, AttemptEnd, BodyUse, Build, CallAnswer, CallRequest, Consumer, CoreHandle, Cx, End, Fetcher,
+    Filter, FilterKind, Flow, HookResult, Hooks, Job, Kept, Piece, Reading, RouteScope, Services, Settings,
+    Task, Waiting,
 };
 use crate::route::{Canonical, RouteId, RouteSpec, Slashes, Table, canonical};
 use crate::store::Place;
@@ -29,7 +29,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
-use weir_h1::{Fields, Limits, Progress, RequestHead, ResponseHead, parse_request, parse_response};
+use weir_h1::{BodyKind, Fields, Limits, Progress, RequestHead, ResponseHead, parse_request, parse_response};
 use weir_wire::tls::PeerCertificate;
 
 /// Builds a filter from its settings and sends it one request: `GET /a?b=1`, or a whole head whose lines end in `\n`.
@@ -85,6 +85,8 @@ pub struct Exchange {
 pub struct Response {
     /// The response as the filter left it.
     pub head: ResponseHead,
+    /// What it does with its body, if it was asked.
+    pub body_use: Option<BodyUse>,
 }
 
 /// State under its key, which it holds: no other has the same place.
@@ -468,9 +470,13 @@ impl Exchange {
         let mut head = ResponseHead::default();
         head.buffer_mut().extend_from_slice(bytes.as_bytes());
         assert_eq!(parse_response(&mut head, &Limits::default()), Ok(Progress::Complete), "{text}");
+        let hooks = self.filter.hooks();
+        let body = head.body(self.head.method()) != BodyKind::Empty;
+        let body_use =
+            (body && hooks.has(Hooks::RESPONSE_BODY)).then(|| self.filter.response_body(&head, &mut self.cx));
         let flow = self.filter.on_response(&mut head, &mut self.cx);
         assert!(matches!(flow, Flow::Continue), "expected Continue, got {flow:?}");
-        Response { head }
+        Response { head, body_use }
     }
 
     /// Passes a piece of the response body; gives what would be sent on.
@@ -479,6 +485,18 @@ impl Exchange {
     /// The cause of the refusal.
     pub fn response_body(&mut self, data: &[u8], last: bool) -> Result<Vec<u8>, &'static Cause> {
         let mut piece = Piece::new(data, last);
+        match self.filter.on_response_body(&mut piece, &mut self.cx) {
+            Ok(()) => Ok(piece.data().to_vec()),
+            Err(refusal) => Err(refusal.cause),
+        }
+    }
+
+    /// Tells the filter that the upstream pauses; gives what is sent on then.
+    ///
+    /// # Errors
+    /// The cause of the refusal.
+    pub fn response_pause(&mut self) -> Result<Vec<u8>, &'static Cause> {
+        let mut piece = Piece::pause();
         match self.filter.on_response_body(&mut piece, &mut self.cx) {
             Ok(()) => Ok(piece.data().to_vec()),
             Err(refusal) => Err(refusal.cause),

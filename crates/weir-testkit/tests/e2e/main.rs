@@ -18,6 +18,7 @@ mod callers;
 mod causes;
 mod circuit;
 mod cli;
+mod compress;
 mod concurrency;
 mod cores;
 mod drain;
