@@ -5,6 +5,7 @@ use crate::answer::{self, Answer};
 use crate::by_hand;
 use crate::guard::{self, Access, Caller};
 use crate::page;
+use crate::why;
 use http_body_util::{BodyExt, Limited};
 use hyper::body::{Body, Incoming};
 use hyper::header;
@@ -45,6 +46,7 @@ enum Action {
     Reload,
     Status,
     Upgrade,
+    Why,
 }
 
 /// All of them, as the page lists them.
@@ -98,6 +100,12 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         action: Action::Upgrade,
         access: Access::Guarded,
     },
+    Endpoint {
+        path: why::PATH,
+        meaning: "what became of requests, and why; `/{id}`, `?cause=`, `?route=`, `?kind=`",
+        action: Action::Why,
+        access: Access::Guarded,
+    },
 ];
 
 /// What the endpoints work on.
@@ -115,12 +123,21 @@ impl Endpoint {
     pub(crate) const fn methods(&self) -> &'static str {
         match self.action {
             Action::Drain | Action::Endpoint | Action::Reload | Action::Upgrade => "POST",
-            Action::Healthz | Action::Metrics | Action::Page | Action::Readyz | Action::Status => "GET, HEAD",
+            Action::Healthz
+            | Action::Metrics
+            | Action::Page
+            | Action::Readyz
+            | Action::Status
+            | Action::Why => "GET, HEAD",
         }
     }
 
     fn is_at(&self, path: &str) -> bool {
-        self.path == path || self.action == Action::Endpoint && by_hand::is_at(path)
+        match self.action {
+            Action::Endpoint => by_hand::is_at(path),
+            Action::Why => why::is_at(path),
+            _ => self.path == path,
+        }
     }
 
     fn takes(&self, method: &Method) -> bool {
@@ -187,6 +204,7 @@ impl Api {
                 self.with_status(|status| answer::json(StatusCode::OK, &document(status))).await
             }
             Action::Upgrade => self.upgrade(peer).await,
+            Action::Why => self.why(uri).await,
         }
     }
 
@@ -273,6 +291,16 @@ impl Api {
             Err(why) => answer::problem(StatusCode::NOT_FOUND, &why),
         })
         .await
+    }
+
+    async fn why(&self, uri: &Uri) -> Answer {
+        let question = match why::read(uri) {
+            Ok(question) => question,
+            Err(wrong) => return answer::problem(StatusCode::BAD_REQUEST, &wrong),
+        };
+        let gateway = self.gateway.clone();
+        // Elsewhere, because it waits for every core and reads the config.
+        elsewhere(move || why::run(&gateway, question)).await
     }
 
     /// Starts the drain on a thread of its own: it takes as long as the last exchange.

@@ -72,7 +72,7 @@ fn time(query: &str) -> Result<Option<Duration>, String> {
 }
 
 /// A text without its escapes.
-fn plain(escaped: &str) -> Result<String, String> {
+pub(crate) fn plain(escaped: &str) -> Result<String, String> {
     let refused = || format!("`{escaped}` holds an escape that is none");
     let mut out = Vec::with_capacity(escaped.len());
     let mut bytes = escaped.bytes();

@@ -4,6 +4,7 @@
 
 use crate::answer::SIGN;
 use crate::by_hand;
+use crate::why;
 use serde_json::Value;
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -115,6 +116,43 @@ pub fn endpoint(
     let time = time.map_or_else(String::new, |time| format!("?for={}", escaped(time)));
     let line = format!("POST {}{}/{}:{verb}{time}", by_hand::PREFIX, escaped(upstream), escaped(endpoint));
     call(address, &line, token, QUICK)
+}
+
+/// Which exchanges [`why`] is about. Empty texts ask for any.
+#[derive(Clone, Debug, Default)]
+pub struct Which<'a> {
+    /// The id of one.
+    pub id: &'a str,
+    /// The cause.
+    pub cause: &'a str,
+    /// The route.
+    pub route: &'a str,
+    /// `failed`, `slow` or `sampled`.
+    pub kind: &'a str,
+    /// The cursor of the last answer: later ones only.
+    pub after: &'a str,
+    /// At most so many.
+    pub limit: usize,
+}
+
+/// Asks the Weir at `address` what became of exchanges, and why: `GET /api/v1/why`. An answer of 404 says why nothing is known.
+///
+/// # Errors
+/// As with [`status`].
+pub fn why(address: &str, token: Option<&str>, which: &Which<'_>) -> Result<Answer, ClientError> {
+    let mut target = why::PATH.to_owned();
+    if !which.id.is_empty() {
+        target = format!("{target}/{}", escaped(which.id));
+    }
+    target.push_str(&format!("?limit={}", which.limit));
+    for (name, value) in
+        [("cause", which.cause), ("route", which.route), ("kind", which.kind), ("after", which.after)]
+    {
+        if !value.is_empty() {
+            target.push_str(&format!("&{name}={}", escaped(value)));
+        }
+    }
+    call(address, &format!("GET {target}"), token, QUICK)
 }
 
 /// A part of a path: all but what stands for itself there (RFC 3986 §3.3) is escaped.

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! *Layout:* `admin` is the thread and follows the config; `server` one bound address, with its limits; `guard` decides who
-//! may ask what, as a pure function; `api` holds what can be asked for; `by_hand` reads what is to become of an endpoint; `answer` makes responses, `page` the HTML one; [`client`] is
+//! may ask what, as a pure function; `api` holds what can be asked for; `by_hand` reads what is to become of an endpoint, `why` which exchanges are asked about; `answer` makes responses, `page` the HTML one; [`client`] is
 //! the other side, without a runtime.
 //!
 //! *Architecture Invariant:* nothing here is on the path of a request through the gateway.
@@ -21,5 +21,6 @@ mod by_hand;
 mod guard;
 mod page;
 mod server;
+mod why;
 
 pub use admin::{Admin, Handle, Process, Upgrade};

@@ -61,7 +61,7 @@ pub(crate) async fn serve(core: Rc<Core>, listener: Rc<LocalListener>, stream: S
     let mut left = Left { core: &core, number, cells, closed: None };
     left.cells.open();
     if held >= core.local().snapshot.connections {
-        core.count(&error::CONNECTION_LIMIT);
+        core.lost(&error::CONNECTION_LIMIT, &listener.spec.name, peer, "");
         complain_of_limit();
         turn_away(stream, &listener, core.local().snapshot.expose_causes).await;
         left.closed = Some(Closed::Limit);
@@ -101,8 +101,11 @@ pub(crate) async fn serve(core: Rc<Core>, listener: Rc<LocalListener>, stream: S
                 Ended::Http2(early) => Box::pin(h2::serve(client, early)).await,
             }
         }
-        Err(cause) => {
-            core.count(cause);
+        Err((cause, said)) => {
+            match said {
+                Some(said) => core.lost(cause, &listener.spec.name, peer, &said),
+                None => core.count(cause),
+            }
             Closed::Handshake
         }
     });
@@ -116,13 +119,16 @@ struct Greeted {
     plain: bool,
 }
 
+/// Why there is none: the cause, and what was said; nothing of a balancer that only looked whether somebody listens.
+type Ungreeted = (&'static Cause, Option<String>);
+
 /// What comes before HTTP: a PROXY header from a trusted balancer, a TLS handshake.
 async fn greet(
     listener: &LocalListener,
     mut stream: Stream,
     mut peer: Peer,
     core: &Rc<Core>,
-) -> Result<Greeted, &'static Cause> {
+) -> Result<Greeted, Ungreeted> {
     if !listener.spec.proxy_protocol && listener.spec.tls.is_none() {
         return Ok(Greeted { stream, peer, plain: false });
     }
@@ -130,9 +136,13 @@ async fn greet(
     let work = Box::pin(async {
         if listener.spec.proxy_protocol {
             if !core.local().snapshot.trusts(peer.ip()) {
-                return Err(&error::PROXY_HEADER);
+                return Err((
+                    &error::PROXY_HEADER,
+                    Some("its address is not one of trusted_proxies".to_owned()),
+                ));
             }
-            if let Some(said) = proxy_protocol::read(&mut stream).await.map_err(|_| &error::PROXY_HEADER)? {
+            let said = proxy_protocol::read(&mut stream).await;
+            if let Some(said) = said.map_err(|e| (&error::PROXY_HEADER, Some(e.to_string())))? {
                 peer = Peer::Address(said);
             }
         }
@@ -152,11 +162,12 @@ async fn greet(
             // Balancers look this way whether somebody listens.
             Err(_) if silent => {
                 listener.cells.handshakes_failed.inc();
-                Err(&error::HANDSHAKE_FAILED)
+                Err((&error::HANDSHAKE_FAILED, None))
             }
             Err(e) => {
-                handshake_failed(listener, peer, &tls::why_client_failed(&e));
-                Err(&error::HANDSHAKE_FAILED)
+                let why = tls::why_client_failed(&e).to_string();
+                handshake_failed(listener, peer, &why);
+                Err((&error::HANDSHAKE_FAILED, Some(why)))
             }
         }
     });
@@ -166,7 +177,7 @@ async fn greet(
     }
     tokio::time::timeout(limit, work).await.unwrap_or_else(|_| {
         handshake_failed(listener, peer, &"it took longer than timeouts.handshake");
-        Err(&error::HANDSHAKE_TIMEOUT)
+        Err((&error::HANDSHAKE_TIMEOUT, Some(String::new())))
     })
 }
 

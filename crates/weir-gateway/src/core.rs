@@ -2,6 +2,8 @@
 //!
 //! Everything here belongs to one thread. Other threads reach a core only through its mailbox ([`Message`]).
 
+use crate::autopsy::kept::Kind;
+use crate::autopsy::{Autopsies, Found, Question, Usual, connection_kept};
 use crate::blocking::Blocking;
 use crate::export::Outbox;
 use crate::filter::{CoreHandle, RouteScope};
@@ -45,6 +47,8 @@ pub(crate) enum Message {
     Lend { to: mpsc_std::Sender<(Address, BoundSocket)> },
     /// End now.
     Stop,
+    /// Tell which of the exchanges that are kept fit a question.
+    Why { question: Arc<Question>, to: mpsc_std::Sender<Found> },
 }
 
 /// How a core drains.
@@ -122,6 +126,8 @@ pub(crate) struct Core {
     pub(crate) access_log: RefCell<Option<AccessLog>>,
     /// Where spans go.
     pub(crate) spans: RefCell<Option<Outbox>>,
+    /// The exchanges that it keeps for `weir why`.
+    pub(crate) autopsies: Autopsies,
     pub(crate) random: RefCell<Random>,
     /// The second since 1970 that `date` was last asked for, and its text.
     date: Cell<(u64, [u8; 29])>,
@@ -165,6 +171,8 @@ pub(crate) struct LocalRoute {
     pub(crate) scope: Rc<RouteScope>,
     pub(crate) cells: Arc<RouteCells>,
     pub(crate) handling: Arc<Handling>,
+    /// What its exchanges usually take.
+    pub(crate) usual: Usual,
 }
 
 /// A listener as one core uses it.
@@ -234,6 +242,7 @@ impl Core {
             leaving: Cell::new(None),
             access_log: RefCell::new(None),
             spans: RefCell::new(None),
+            autopsies: Autopsies::new(snapshot.autopsy),
             random: RefCell::new(random),
             date: Cell::new((0, *b"Thu, 01 Jan 1970 00:00:00 GMT")),
             local: RefCell::new(Rc::new(Local {
@@ -265,7 +274,14 @@ impl Core {
     /// exchange.
     pub(crate) fn adopt(&self, snapshot: Arc<Snapshot>) {
         self.locals.borrow_mut().retain(|_, (key, _)| key.strong_count() > 0);
+        self.autopsies.resize(snapshot.autopsy);
+        let old = self.local();
+        let usual = |i: usize, name: &str| {
+            let same = old.routes.get(i).filter(|before| *before.scope.name == *name);
+            same.map(|before| Usual::like(&before.usual)).unwrap_or_default()
+        };
         let routes = snapshot.routes.iter().enumerate().map(|(i, route)| LocalRoute {
+            usual: usual(i, &route.name),
             scope: Rc::new(RouteScope {
                 name: Arc::clone(&route.name),
                 matched: Some((Arc::clone(&snapshot.table), crate::route::RouteId(i as u32))),
@@ -276,7 +292,6 @@ impl Core {
             handling: Arc::clone(&route.handling),
         });
         let routes = routes.collect();
-        let old = self.local();
         let upstreams = snapshot.upstreams.iter().map(|spec| {
             // An upstream that did not change keeps its balancer and its waiters; pools are kept by address anyway.
             match old.upstreams.iter().find(|u| Arc::ptr_eq(&u.spec, spec)) {
@@ -430,6 +445,17 @@ impl Core {
         index
     }
 
+    /// Counts the cause for which a connection ended that has no request, and keeps it for `weir why`. `said`: what TLS or a parser said.
+    #[cold]
+    pub(crate) fn lost(&self, cause: &'static crate::error::Cause, listener: &str, peer: Peer, said: &str) {
+        self.count(cause);
+        let peer = if let Peer::Address(peer) = peer { Some(peer) } else { None };
+        let revision = &self.local.borrow().snapshot.revision;
+        self.autopsies.keep(Kind::Failed, cause.code, |kept| {
+            connection_kept(kept, cause, listener, peer, revision, said);
+        });
+    }
+
     pub(crate) fn take_request(&self) -> Box<RequestHead> {
         self.requests.borrow_mut().pop().unwrap_or_default()
     }
@@ -485,6 +511,7 @@ impl Local {
             scope: Rc::new(scope),
             cells: Arc::clone(&of.cells),
             handling: Arc::clone(&snapshot.routes[0].handling),
+            usual: Usual::default(),
         };
         Rc::new(Self {
             snapshot: Arc::new(snapshot),

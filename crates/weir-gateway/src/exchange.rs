@@ -236,7 +236,11 @@ impl<'c> Exchange<'c> {
         self.admit()?;
         let route = self.find_route()?;
         if self.cx.is_some() {
-            self.filter_request(route).await?;
+            if let Err(stop) = self.filter_request(route).await {
+                self.record.stopped_by =
+                    self.cx.as_ref().filter(|_| !matches!(stop, Stop::Cut(_))).map(|cx| cx.filter);
+                return Err(stop);
+            }
             if self.preflight {
                 return Err(Stop::refuse(&error::NO_ROUTE)); // its route need not take OPTIONS: a filter had to answer
             }
@@ -426,12 +430,16 @@ impl<'c> Exchange<'c> {
         let filter = filter.map_or("", |filter| filter.name);
         SEEN.write(log::Level::Error, "an exchange panicked", &[("filter", &filter), ("panic", &text)]);
         self.can_keep = false;
+        self.record.stopped_by = self.cx.as_ref().map(|cx| cx.filter);
         Stop::refuse(&error::INTERNAL)
     }
 
     /// Notes a refusal, and makes the answer of it.
     fn refused(&mut self, refusal: &Refusal) -> LocalResponse {
         self.record.cause = Some(refusal.cause);
+        if let Some(detail) = &refusal.detail {
+            self.record.say(detail);
+        }
         // Whoever sends what can be read in two ways may mean another message by what follows it.
         self.can_keep &= !matches!(refusal.cause.status, 400 | 501);
         self.make_id();

@@ -1,5 +1,6 @@
 //! The gateway as a program sees it: built from a config, started, asked, drained.
 
+use crate::autopsy::{self, Question};
 use crate::config::schema::Config;
 use crate::config::{Diagnostics, Loaded, Source, load};
 use crate::core::{LIMITS, Leaving, Message, Shared};
@@ -440,6 +441,43 @@ impl Gateway {
         }
     }
 
+    /// What became of the exchanges that are asked for, and why. Blocks: it asks every core, and reads the config for the places of keys.
+    pub fn why(&self, question: Question) -> autopsy::Answer {
+        let (to, found) = mpsc_std::channel();
+        let question = Arc::new(question);
+        self.tell_all(|| Message::Why { question: Arc::clone(&question), to: to.clone() });
+        drop(to);
+        let by = Instant::now() + WHY;
+        let mut after: Vec<u64> =
+            (0..self.inner.cores.len()).map(|core| question.after.get(core).copied().unwrap_or(0)).collect();
+        let (mut kept, mut held, mut since) = (Vec::new(), 0, None);
+        while let Ok(of_core) = found.recv_timeout(by.saturating_duration_since(Instant::now())) {
+            if let Some(after) = after.get_mut(of_core.core) {
+                *after = of_core.last;
+            }
+            held += of_core.held;
+            since = [since, of_core.oldest].into_iter().flatten().min();
+            kept.extend(of_core.kept);
+        }
+        kept.sort_by_key(|kept| std::cmp::Reverse(kept.began + kept.timing.total));
+        kept.truncate(question.most);
+        let (snapshot, source) = {
+            let control = self.control();
+            (Arc::clone(&control.snapshot), control.source())
+        };
+        // The files are read only where there is something to find in them: a large config is not read twice a second.
+        let files = if kept.is_empty() { None } else { autopsy::Files::read(&source) };
+        let teller = autopsy::Teller { snapshot: &snapshot, files: files.as_ref() };
+        autopsy::Answer {
+            found: kept.iter().map(|kept| teller.tell(kept)).collect(),
+            cursor: after.iter().map(u64::to_string).collect::<Vec<_>>().join("-"),
+            held,
+            since: since.map(weir_telemetry::timestamp),
+            sample: autopsy::SAMPLE,
+            on: snapshot.autopsy > 0,
+        }
+    }
+
     /// Drains an endpoint, puts it out, or puts it back in, as an operator asks; returns what it is then. `endpoint` is an
     /// address as `/status` has it, or host and port as written in the config, which may be several addresses. It lasts
     /// through reloads and upgrades, and not through a restart.
@@ -536,6 +574,9 @@ fn few(names: &[&str]) -> String {
 
 /// How long a drain waits for the accept loops to end.
 const DOORS: Duration = Duration::from_secs(1);
+
+/// How long a core may take to tell what it keeps.
+const WHY: Duration = Duration::from_secs(2);
 
 /// How often a drain looks whether it is done.
 const DRAIN_POLL: Duration = Duration::from_millis(10);

@@ -42,6 +42,7 @@
 //!
 //! *Architecture Invariant:* only `exchange.rs` sees all; a filter sees `filter.rs` and nothing else.
 
+pub mod autopsy;
 pub mod catalogue;
 pub use weir_config as config;
 pub mod error;

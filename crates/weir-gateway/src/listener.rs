@@ -122,6 +122,9 @@ async fn run(start: Start) {
                 core.drain(leaving);
             }
             Some(Message::Lend { to }) => doors.lend(&to),
+            Some(Message::Why { question, to }) => {
+                let _ = to.send(core.autopsies.find(core.index, &question)); // whoever asked may have given up
+            }
             Some(Message::Stop) | None => return,
         }
     }

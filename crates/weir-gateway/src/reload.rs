@@ -144,6 +144,11 @@ impl Control {
         })
     }
 
+    /// Where the config comes from.
+    pub(crate) fn source(&self) -> Source {
+        self.source.clone()
+    }
+
     /// Does everything that can fail: binds new addresses, opens a new log.
     pub(crate) fn prepare(
         &mut self,

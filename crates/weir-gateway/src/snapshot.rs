@@ -5,7 +5,7 @@
 
 mod compile;
 
-pub(crate) use compile::{Carry, compile};
+pub(crate) use compile::{Carry, compile, revision_of};
 
 use crate::concealed::split_path_key;
 use crate::filter::{Conceals, Consumers, Filter, Hooks, Reading};
@@ -38,6 +38,8 @@ pub struct Snapshot {
     pub(crate) h2: ServerLimits,
     pub(crate) body_bytes: Option<u64>,
     pub(crate) connections: usize,
+    /// How much memory a core may take for the exchanges that it keeps.
+    pub(crate) autopsy: usize,
     pub(crate) trusted: Vec<ipnet::IpNet>,
     pub(crate) expose_causes: bool,
     /// The header fields that some route's `match` asks for.
@@ -163,6 +165,7 @@ impl Snapshot {
             h2: ServerLimits { streams: 0, header_bytes: 0, heads: 0, floods: FloodLimits::NONE },
             body_bytes: None,
             connections: 0,
+            autopsy: 0,
             trusted: Vec::new(),
             expose_causes: false,
             matched_fields: NameSet::default(),

@@ -4,6 +4,7 @@
 
 use std::collections::HashMap;
 use std::sync::Mutex;
+use weir_gateway::autopsy::Question;
 use weir_gateway::filters::prelude::*;
 use weir_gateway::{Builder, Gateway, config::Source};
 use weir_testkit::{Client, Upstream, eventually, refusing_address};
@@ -184,6 +185,11 @@ fn a_panic_in_a_filter_ends_one_exchange() {
         assert_eq!(metric(&gateway, "weir_requests_active{"), "0", "{at}");
         let failed = metric(&gateway, "weir_causes_total{cause=\"internal\"}");
         assert_eq!(failed, if at == "end" { "0" } else { "2" }, "{at}");
+        if at != "end" {
+            let question = Question { cause: Some("internal".to_owned()), most: 1, ..Question::default() };
+            let told = gateway.why(question).found;
+            assert!(told[0].sentence.contains("failed in the filter `panics`"), "{at}: {told:#?}");
+        }
         gateway.stop();
     }
 }

@@ -37,6 +37,11 @@ impl Checker<'_> {
             let message = format!("`{bytes}` is out of range; expected 1KiB to 1MiB");
             self.error("limits.header_bytes", "out-of-range", message);
         }
+        let autopsy = limits.autopsy;
+        if autopsy.get() != 0 && !(64 << 10..=64 << 20).contains(&autopsy.get()) {
+            let message = format!("`{autopsy}` is out of range; expected 64KiB to 64MiB, or 0B for none");
+            self.error("limits.autopsy", "out-of-range", message);
+        }
         if config.dns.min_ttl > config.dns.max_ttl {
             let path = if self.is_written("dns.min_ttl") { "dns.min_ttl" } else { "dns.max_ttl" };
             let message =

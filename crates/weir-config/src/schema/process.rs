@@ -129,6 +129,9 @@ pub struct Limits {
     pub metric_routes: u32,
     /// Largest body of a request. Default none: bodies stream through in bounded memory. More is 413.
     pub body_bytes: Option<ByteSize>,
+    /// Most memory of each worker for the exchanges that `weir why` tells about: failed ones, slow ones, and one in a thousand of the others; `0B` for
+    /// none, else from `64KiB` to `64MiB`. Default `2MiB`: 512 exchanges at their longest. It is taken as it is needed.
+    pub autopsy: ByteSize,
     /// What one client may do on one HTTP/2 connection.
     pub h2: H2Limits,
 }
@@ -232,6 +235,7 @@ impl Default for Limits {
             connections: 65536,
             metric_routes: 1000,
             body_bytes: None,
+            autopsy: ByteSize(2 << 20),
             h2: H2Limits::default(),
         }
     }

@@ -102,13 +102,13 @@ pub(super) async fn serve(client: Client, early: Vec<u8>) -> Closed {
     let begun = tokio::select! {
         begun = begin => begun,
         () = poll_fn(|cx| deadline.poll_passed(cx)) => {
-            core.count(&error::HEAD_TIMEOUT);
+            core.lost(&error::HEAD_TIMEOUT, &listener.spec.name, peer, "");
             return Closed::Timeout;
         }
     };
     let server = match begun {
         Ok(server) => server,
-        Err(fault) => return count(&core, fault),
+        Err(fault) => return count(&core, fault, &listener, peer),
     };
     let shared = Rc::new(Shared {
         core,
@@ -151,7 +151,7 @@ pub(super) async fn serve(client: Client, early: Vec<u8>) -> Closed {
             Event::Ended(why) => return why,
             Event::Faulted(fault) => {
                 connection.shared.end();
-                let why = count(&connection.shared.core, fault);
+                let why = count(&connection.shared.core, fault, &connection.listener, connection.shared.peer);
                 if fault != Fault::Closed {
                     let discard = poll_fn(|cx| connection.server.poll_discard(cx));
                     let _ = tokio::time::timeout(GOODBYE, discard).await;
@@ -246,7 +246,7 @@ impl Connection {
         let now = Instant::now();
         let core = &self.shared.core;
         if let Some(fault) = self.server.fault() {
-            return Some(count(core, fault)); // it was told to end, and has not taken even that
+            return Some(count(core, fault, &self.listener, self.shared.peer)); // it was told to end, and has not taken even that
         }
         let late = |since: Option<Instant>, limit: Duration| {
             !limit.is_zero() && since.is_some_and(|since| now.duration_since(since) >= limit)
@@ -270,7 +270,7 @@ impl Connection {
             (!self.server.is_alive()).then_some(&error::H2_PING_TIMEOUT)
         };
         cause.map(|cause| {
-            core.count(cause);
+            core.lost(cause, &self.listener.spec.name, self.shared.peer, "");
             Closed::Timeout
         })
     }
@@ -421,12 +421,13 @@ impl Lane {
 }
 
 /// Counts the cause of a fault, and tells how the connection's end is counted.
-fn count(core: &crate::core::Core, fault: Fault) -> Closed {
-    match fault {
+fn count(core: &crate::core::Core, fault: Fault, listener: &LocalListener, peer: Peer) -> Closed {
+    let cause = match fault {
         Fault::Closed => return Closed::Client,
-        Fault::Protocol => core.count(&error::H2_PROTOCOL),
-        Fault::Flood(flood) => core.count(cause(flood)),
-    }
+        Fault::Protocol => &error::H2_PROTOCOL,
+        Fault::Flood(flood) => cause(flood),
+    };
+    core.lost(cause, &listener.spec.name, peer, "");
     Closed::Refused
 }
 

@@ -10,6 +10,7 @@ use super::hedge::First;
 use super::hooks::BodyWatch;
 use super::upload::{Failure, Sending, Upload, Waits, await_head, client_fault, give_back, upstream_failure};
 use super::{Exchange, Routed, Stop, unless_gone};
+use crate::autopsy::kept::{Outcome as Ended, cut_said};
 use crate::error;
 use crate::forward::{self, ForwardingFields};
 use crate::upstream::{
@@ -74,6 +75,7 @@ impl Exchange<'_> {
             let mut active = attempts.next(upstream).map_err(Stop::refuse)?;
             self.record.endpoint = Some(active.place());
             self.record.attempts += 1;
+            self.record.attempt = Some(began);
             if self.record.attempts > 1 {
                 upstream.cells.retries.inc();
             }
@@ -85,7 +87,8 @@ impl Exchange<'_> {
                 Ok(connection) => connection,
                 Err(e) => {
                     self.attempt_ends(0, Some(e.cause));
-                    self.record.attempt_failed(&active, &e.cause.code, began);
+                    self.record.said = active.get().take_said().map(|said| cut_said(&said));
+                    self.record.attempt_failed(&active, Ended::Cause(e.cause), began);
                     attempts.unreached(upstream, &active, e).map_err(Stop::refuse)?;
                     continue;
                 }
@@ -110,15 +113,15 @@ impl Exchange<'_> {
                         let (upstream, reusable) = (Rc::clone(upstream), false);
                         return Ok(Attempt { routed, upstream, active, sent, response, reusable });
                     };
-                    self.record.attempt_failed(&active, &answered.response.status(), began);
+                    self.record.attempt_failed(&active, Ended::Status(answered.response.status()), began);
                     self.discard(upstream, &active, answered);
                     self.pause(pause).await?;
                 }
                 Err(Failure::Upstream { raced: Some(race), cause, .. }) if attempts.raced(&active, race) => {
-                    self.record.attempt_failed(&active, &cause.code, began);
+                    self.record.attempt_failed(&active, Ended::Cause(cause), began);
                 }
                 Err(Failure::Upstream { cause, lost, .. }) => {
-                    self.record.attempt_failed(&active, &cause.code, began);
+                    self.record.attempt_failed(&active, Ended::Cause(cause), began);
                     let again =
                         lost.and_then(|(failed, sent)| attempts.again(upstream, &active, failed, sent));
                     let pause = again.and_then(|pause| self.in_time(routed, upstream, pause));
@@ -141,9 +144,11 @@ impl Exchange<'_> {
         let owner = upstream.spec.way.proxy_protocol.and_then(|_| self.client.owner().cloned());
         let wanted = Wanted { owner, ..attempts.wanted(once) };
         (self.record.timing.connect, self.record.timing.tls) = Default::default();
+        self.record.reused = true;
         if let Some(connection) = pooled(upstream, active, &wanted) {
             return Ok(Ok(connection));
         }
+        self.record.reused = false;
         let end = self.end(routed, upstream.spec.timeouts.exchange);
         let left = end.map(|(end, cause)| (end.saturating_duration_since(Instant::now()), cause));
         let wanted = Wanted { left, ..wanted };
@@ -162,6 +167,7 @@ impl Exchange<'_> {
         };
         self.record.endpoint = Some(active.place()); // one that was handed over may lead elsewhere
         (self.record.timing.connect, self.record.timing.tls) = (connected.connect, connected.tls);
+        self.record.reused = connected.connection.reused;
         Ok(Ok(connected.connection))
     }
 
@@ -223,6 +229,7 @@ impl Exchange<'_> {
                 }
                 Err(failure) => failure,
             };
+            self.record.said = sent.upload.said.take();
             self.record.body_in = self.record.body_in.max(sent.upload.relay.taken());
             self.keep_what_follows(&sent.upload);
             self.client.core.give_response(response);
@@ -362,7 +369,8 @@ impl Exchange<'_> {
         };
         self.request_over = relay.is_finished();
         self.record.body_in = self.record.body_in.max(relay.taken());
-        Ok(Upload { relay, state: Sending::Going, heard: false, keeps, expects_continue, ended: None })
+        let state = Sending::Going;
+        Ok(Upload { relay, state, heard: false, keeps, expects_continue, ended: None, said: None })
     }
 
     /// How an endpoint learns where the request's body ends.

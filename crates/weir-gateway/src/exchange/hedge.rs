@@ -12,6 +12,7 @@ use super::attempt::{Sent, Written};
 use super::hooks::BodyWatch;
 use super::upload::{Failure, Upload, Waits, await_head};
 use super::{Exchange, Routed, unless_gone};
+use crate::autopsy::kept::Outcome as Ended;
 use crate::call::cause_of;
 use crate::error::{self, Cause};
 use crate::talk;
@@ -156,7 +157,7 @@ impl Exchange<'_> {
                 if let Some(outcome) = e.outcome {
                     upstream.cells.attempt(outcome);
                 }
-                self.end_second(second, 0, Some(e.cause), e.cause.code);
+                self.end_second(second, e.cause);
                 return self.await_first(&mut first).await;
             }
         };
@@ -293,6 +294,7 @@ impl Exchange<'_> {
         self.lost(upstream, &loser, unanswered, began, lost);
         self.swap_shown(shown);
         self.record.endpoint = Some(active.place());
+        self.record.attempt = Some(second.began);
         if let Some(late) = slot.replace(head) {
             self.client.core.give_response(late);
         }
@@ -321,14 +323,14 @@ impl Exchange<'_> {
                 drop(measured); // it took at least this long
                 upstream.cells.attempt(Outcome::Canceled);
                 self.attempt_ends(0, None);
-                self.record.attempt_failed(active, &"canceled", began);
+                self.record.attempt_failed(active, Ended::Canceled, began);
             }
             Lost::Unwell(status) => {
                 measured.into_iter().for_each(Measurement::answered);
                 upstream.cells.attempt(Outcome::Answered);
                 upstream.note(active, false);
                 self.attempt_ends(status, None);
-                self.record.attempt_failed(active, &status, began);
+                self.record.attempt_failed(active, Ended::Status(status), began);
             }
             Lost::Failed(cause) => {
                 measured.into_iter().for_each(Measurement::failed);
@@ -337,15 +339,15 @@ impl Exchange<'_> {
                 active.get().cells.fail(self.client.core.cells.cause_index(cause.code), SystemTime::now());
                 complain(&upstream.spec.name, &active.get().endpoint.label, cause, &cause.meaning);
                 self.attempt_ends(0, Some(cause));
-                self.record.attempt_failed(active, &cause.code, began);
+                self.record.attempt_failed(active, Ended::Cause(cause), began);
             }
         }
     }
 
     /// The second attempt had no connection: that is counted already.
-    fn end_second(&mut self, second: Second, status: u16, cause: Option<&'static Cause>, said: &str) {
-        self.attempt_ends(status, cause);
-        self.record.attempt_failed(&second.active, &said, second.began);
+    fn end_second(&mut self, second: Second, cause: &'static Cause) {
+        self.attempt_ends(0, Some(cause));
+        self.record.attempt_failed(&second.active, Ended::Cause(cause), second.began);
         self.swap_shown(second.first);
     }
 

@@ -102,6 +102,13 @@ impl Exchange<'_> {
     }
 
     async fn filter_wait(&mut self, snapshot: &Snapshot, index: u32, due: Due) -> Result<(), Stop> {
+        let began = self.client.core.autopsies.is_on().then(Instant::now);
+        let waited = self.filter_waited(snapshot, index, due).await;
+        self.record.waited(snapshot.filters[index as usize].name, began);
+        waited
+    }
+
+    async fn filter_waited(&mut self, snapshot: &Snapshot, index: u32, due: Due) -> Result<(), Stop> {
         if let Due::Gather(limit) = due {
             Box::pin(self.gather_request(limit)).await?;
             if self.on_request(snapshot, index)?.is_none() {
@@ -169,6 +176,7 @@ impl Exchange<'_> {
             let attempt = filter::Attempt { upstream: name, endpoint: label, number, host, tls };
             let checked = filters[index as usize].filter.on_attempt(&mut self.head, &attempt, cx);
             if let Err(refusal) = checked {
+                self.record.stopped_by = Some(index);
                 self.attempt_ends(0, Some(refusal.cause));
                 return Err(Stop::Refuse(refusal));
             }
@@ -270,6 +278,18 @@ impl Exchange<'_> {
         index: u32,
         due: Due,
     ) -> Result<(), Stop> {
+        let began = self.client.core.autopsies.is_on().then(Instant::now);
+        let waited = self.filter_response_waited(reply, index, due).await;
+        self.record.waited(self.local.snapshot.filters[index as usize].name, began);
+        waited
+    }
+
+    async fn filter_response_waited(
+        &mut self,
+        reply: &mut Reply<'_>,
+        index: u32,
+        due: Due,
+    ) -> Result<(), Stop> {
         if let Due::Gather(limit) = due {
             match self.gather_reply(reply, limit).await {
                 Ok(()) => {}
@@ -330,6 +350,7 @@ impl Exchange<'_> {
         if let Some(cx) = &mut self.cx {
             cx.response_bodies.clear();
             cx.whole = None;
+            self.record.stopped_by = Some(cx.filter);
         }
         *reply = Reply::Local(match by {
             Ok(answer) => respond::answer(*answer),

@@ -1,15 +1,18 @@
 //! Phase 7: what an exchange leaves behind: `on_end`, counters, a line in the access log.
 
 use super::{Exchange, Next, Phase};
+use crate::autopsy::kept::{Beside, Kind, Outcome, Step, cut_said, micros};
 use crate::error::{self, Cause};
-use crate::filter::{Cx, End, Hooks};
+use crate::filter::{Cx, End, FILTER, Hooks};
 use crate::id;
 use crate::tracing::Trace;
 use crate::upstream::{Active, LocalEndpoint};
 use smallvec::SmallVec;
-use std::fmt::{self, Write as _};
+use std::borrow::Cow;
+use std::fmt::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use weir_h1::{RequestHead, ResponseHead, Version};
 use weir_telemetry::{Closed, Entry, Header, Timing, log};
@@ -23,8 +26,16 @@ pub(super) struct Record {
     pub(super) upstream: Option<usize>,
     pub(super) endpoint: Option<(Rc<[LocalEndpoint]>, usize)>,
     pub(super) attempts: u32,
-    /// Those that failed: endpoint, cause or status, and time of each.
-    pub(super) failed_attempts: String,
+    /// When the last one began.
+    pub(super) attempt: Option<Instant>,
+    /// Whether it went by a connection that had carried a request before.
+    pub(super) reused: bool,
+    /// What took time besides: attempts that failed, filters that waited. At most [`STEPS`].
+    steps: Vec<Step>,
+    /// What was said as it failed: by the system, by TLS, by a parser, by a filter.
+    pub(super) said: Option<Box<str>>,
+    /// The filter that stopped the exchange.
+    pub(super) stopped_by: Option<u32>,
     pub(super) status: u16,
     pub(super) cause: Option<&'static Cause>,
     /// Bytes of the request's body.
@@ -51,7 +62,11 @@ impl Record {
             upstream: None,
             endpoint: None,
             attempts: 0,
-            failed_attempts: String::new(),
+            attempt: None,
+            reused: false,
+            steps: Vec::new(),
+            said: None,
+            stopped_by: None,
             status: 0,
             cause: None,
             body_in: 0,
@@ -66,14 +81,56 @@ impl Record {
     }
 
     /// Notes an attempt that failed.
-    pub(super) fn attempt_failed(&mut self, active: &Active, what: &dyn fmt::Display, began: Instant) {
-        let comma = if self.failed_attempts.is_empty() { "" } else { ", " };
-        let ms = began.elapsed().as_secs_f32() * 1000.0;
-        let label = &active.get().endpoint.label;
-        let _ = write!(self.failed_attempts, "{comma}{label} {what} {ms:.1}ms"); // a String takes all
+    #[cold]
+    pub(super) fn attempt_failed(&mut self, active: &Active, outcome: Outcome, began: Instant) {
         if let Some(trace) = &mut self.trace {
-            trace.attempt_failed(began, &what.to_string());
+            trace.attempt_failed(began, &outcome.to_string());
         }
+        let said = self.said.take();
+        self.step(Step::Attempt {
+            endpoint: Arc::clone(&active.get().endpoint.label),
+            outcome,
+            at: micros(began.saturating_duration_since(self.started)),
+            took: micros(began.elapsed()),
+            connect: micros(self.timing.connect),
+            tls: micros(self.timing.tls),
+            reused: self.reused,
+            said,
+        });
+    }
+
+    /// Notes that a filter waited since then.
+    pub(super) fn waited(&mut self, filter: &'static str, since: Option<Instant>) {
+        if let Some(since) = since {
+            let at = micros(since.saturating_duration_since(self.started));
+            self.step(Step::Waited { filter, at, took: micros(since.elapsed()) });
+        }
+    }
+
+    fn step(&mut self, step: Step) {
+        if self.steps.len() == STEPS {
+            self.steps.remove(0); // the last ones say more
+        }
+        self.steps.push(step);
+    }
+
+    /// Notes what was said.
+    #[cold]
+    pub(super) fn say(&mut self, said: &str) {
+        self.said = Some(cut_said(said));
+    }
+
+    /// The attempts that failed, as the access log tells them: endpoint, cause or status, and time of each.
+    fn failed_attempts(&self) -> String {
+        let mut text = String::new();
+        for step in &self.steps {
+            if let Step::Attempt { endpoint, outcome, took, .. } = step {
+                let comma = if text.is_empty() { "" } else { ", " };
+                let ms = f64::from(*took) / 1000.0;
+                let _ = write!(text, "{comma}{endpoint} {outcome} {ms:.1}ms"); // a String takes all
+            }
+        }
+        text
     }
 
     /// Notes the time that filters took, for the access log; without either it is not worth a look at the clock.
@@ -83,6 +140,9 @@ impl Record {
         }
     }
 }
+
+/// Most steps of one exchange: as many as its line in the access log has room for.
+const STEPS: usize = 16;
 
 /// How the connection of a cut exchange is counted.
 pub(super) fn closed_by(cause: &Cause) -> Closed {
@@ -137,21 +197,90 @@ impl Exchange<'_> {
         if let Some(trace) = &self.record.trace {
             self.write_spans(trace);
         }
+        let kept = self.is_kept(total);
+        let mut made = None;
         if let Some(log) = &mut *self.client.core.access_log.borrow_mut() {
-            let made = if log.names_requests() && self.id().is_none() { Some(self.new_id()) } else { None };
+            made = if log.names_requests() && self.id().is_none() { Some(self.new_id()) } else { None };
             let id = made.as_ref().map(<[u8; 32]>::as_slice);
             let headers: SmallVec<[&[u8]; 8]> = log.headers().iter().map(|h| self.logged(h)).collect();
             let trace = self.trace_ids();
             let (trace_id, span_id) =
                 trace.as_ref().and_then(|ids| ids.split_at_checked(32)).unwrap_or_default();
-            let entry = self.entry(id.or(self.id().map(str::as_bytes)).unwrap_or_default());
+            let failed = self.record.failed_attempts();
+            let entry = self.entry(id.or(self.id().map(str::as_bytes)).unwrap_or_default(), &failed);
             let entry = Entry { trace_id, span_id, ..entry };
-            let Some(conceals) = &self.local.snapshot.conceals else {
-                log.record(&Entry { headers: &headers, ..entry });
-                return;
-            };
-            let (path, query) = (conceals.path(entry.path), conceals.query(entry.query));
-            log.record(&Entry { headers: &headers, path: &path, query: &query, ..entry });
+            match &self.local.snapshot.conceals {
+                None => log.record(&Entry { headers: &headers, ..entry }),
+                Some(conceals) => {
+                    let (path, query) = (conceals.path(entry.path), conceals.query(entry.query));
+                    log.record(&Entry { headers: &headers, path: &path, query: &query, ..entry });
+                }
+            }
+        }
+        if let Some((kind, usual)) = kept {
+            self.keep(kind, usual, made);
+        }
+    }
+
+    // === for `weir why` ===
+
+    /// Whether this exchange is kept, why, and what its route usually takes.
+    #[inline]
+    fn is_kept(&self, total: Duration) -> Option<(Kind, Option<Duration>)> {
+        let autopsies = &self.client.core.autopsies;
+        if !autopsies.is_on() {
+            return None;
+        }
+        let record = &self.record;
+        if record.cause.is_some() || record.status >= 500 {
+            return Some((Kind::Failed, None));
+        }
+        if let Some(route) = record.route.filter(|_| !record.tunnel)
+            && let Some(usual) = self.local.routes[route].usual.exceeded_by(total)
+        {
+            return Some((Kind::Slow, Some(usual)));
+        }
+        autopsies.samples().then_some((Kind::Sampled, None))
+    }
+
+    /// Keeps what is known of this exchange. `made`: the id that its line in the log has, where it had none before.
+    #[cold]
+    fn keep(&self, kind: Kind, usual: Option<Duration>, made: Option<[u8; 32]>) {
+        let (record, snapshot) = (&self.record, &self.local.snapshot);
+        let made = made.or_else(|| if self.id().is_none() { Some(self.new_id()) } else { None });
+        let id = made.as_ref().map(<[u8; 32]>::as_slice);
+        let entry = self.entry(id.or(self.id().map(str::as_bytes)).unwrap_or_default(), "");
+        let path = bare_path(entry.path);
+        let path = snapshot.conceals.as_ref().map_or(Cow::Borrowed(path), |conceals| conceals.path(path));
+        let filter = |index: &u32| snapshot.filters.get((*index & FILTER) as usize);
+        let stopped_by = record.stopped_by.as_ref().and_then(filter);
+        let beside = Beside {
+            kind,
+            cause: record.cause,
+            revision: &snapshot.revision,
+            steps: &record.steps,
+            attempt: record.attempt.map(|at| at.saturating_duration_since(record.started)),
+            reused: record.reused,
+            usual,
+            filters: &mut self.ran.iter().filter_map(filter).map(|filter| filter.name),
+            fields: &mut self.head.headers.iter().map(|(name, value)| (name, value.len())),
+            stopped_by: stopped_by.map(|filter| (filter.name, &*filter.place)),
+            said: record.said.as_deref(),
+            begun: self.phase == Phase::Begun,
+        };
+        let (protocol, tls) = (self.protocol(), self.client.stream.tls());
+        self.client.core.autopsies.keep(kind, record.cause.map_or("", |cause| cause.code), |kept| {
+            kept.fill(&Entry { path: &path, ..entry }, protocol, beside);
+            kept.tls = tls.map(|tls| (tls.version, tls.cipher));
+        });
+    }
+
+    /// The protocol that the client speaks.
+    fn protocol(&self) -> &'static str {
+        match self.head.version() {
+            Version::Http10 => "HTTP/1.0",
+            Version::Http11 => "HTTP/1.1",
+            Version::Http2 => "HTTP/2",
         }
     }
 
@@ -266,7 +395,7 @@ impl Exchange<'_> {
         listener.sent_bytes.add(record.sent);
     }
 
-    fn entry<'a>(&'a self, request_id: &'a [u8]) -> Entry<'a> {
+    fn entry<'a>(&'a self, request_id: &'a [u8], failed_attempts: &'a str) -> Entry<'a> {
         let (record, snapshot) = (&self.record, &self.local.snapshot);
         let peer = match self.client.peer {
             weir_wire::Peer::Address(address) => Some(address),
@@ -286,16 +415,12 @@ impl Exchange<'_> {
             host: self.head.asked_authority(),
             path: self.head.received_path(),
             query: self.head.received_query(),
-            protocol: match self.head.version() {
-                Version::Http10 => "HTTP/1.0",
-                Version::Http11 => "HTTP/1.1",
-                Version::Http2 => "HTTP/2",
-            },
+            protocol: self.protocol(),
             route: record.route.map_or("", |route| &snapshot.routes[route].name),
             upstream: record.upstream.map_or("", |upstream| &snapshot.upstreams[upstream].name),
             endpoint: record.endpoint.as_ref().map_or("", |(list, i)| &list[*i].endpoint.label),
             attempts: record.attempts,
-            failed_attempts: &record.failed_attempts,
+            failed_attempts,
             status: record.status,
             cause: record.cause.map_or("", |cause| cause.code),
             bytes_in: self.head.wire_len() as u64 + record.body_in,
@@ -313,6 +438,35 @@ impl Exchange<'_> {
             tunnel: record.tunnel,
             timing: record.timing,
             headers: &[],
+        }
+    }
+}
+
+/// The path of a target as it came. What stands before the path of an absolute one may hold a password.
+fn bare_path(target: &[u8]) -> &[u8] {
+    if target.starts_with(b"/") || target == b"*" {
+        return target;
+    }
+    let behind = target.windows(3).position(|three| three == b"://").and_then(|at| target.get(at + 3..));
+    let path = behind.and_then(|rest| rest.get(rest.iter().position(|&b| b == b'/')?..));
+    path.unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_path_of_a_target_is_kept() {
+        for (target, path) in [
+            ("/a/b", "/a/b"),
+            ("*", "*"),
+            ("http://user:secret@h/a", "/a"),
+            ("http://user:secret@h", ""),
+            ("user:secret@h:443", ""),
+            ("", ""),
+        ] {
+            assert_eq!(bare_path(target.as_bytes()), path.as_bytes(), "{target}");
         }
     }
 }

@@ -6,6 +6,7 @@
 use super::attempt::Sent;
 use super::hooks::{BodyWatch, Direction};
 use super::{Exchange, Stop};
+use crate::autopsy::kept::cut_said;
 use crate::client::Client;
 use crate::error::{self, Cause};
 use crate::upstream::{Failed, Race, Request};
@@ -30,6 +31,8 @@ pub(super) struct Upload {
     pub(super) expects_continue: bool,
     /// When the last byte was written, if that took more than one go.
     pub(super) ended: Option<Instant>,
+    /// What was said as the attempt failed.
+    pub(super) said: Option<Box<str>>,
 }
 
 /// How far a request is.
@@ -186,7 +189,10 @@ impl HeadWait<'_, '_> {
                         return Poll::Ready(Ok(()));
                     }
                     Ok(Progress::Partial) => {}
-                    Err(e) => return Poll::Ready(Err(bad_response(&e))),
+                    Err(e) => {
+                        upload.said = Some(cut_said(&e.to_string()));
+                        return Poll::Ready(Err(bad_response(&e)));
+                    }
                 }
             }
             match connection.stream.poll_read(cx, response.buffer_mut()) {
@@ -200,7 +206,10 @@ impl HeadWait<'_, '_> {
                         give_back(self.client, upload);
                     }
                 }
-                Poll::Ready(Err(e)) => return Poll::Ready(Err(unread(&e, &connection.stream))),
+                Poll::Ready(Err(e)) => {
+                    upload.said = Some(cut_said(&e.to_string()));
+                    return Poll::Ready(Err(unread(&e, &connection.stream)));
+                }
                 Poll::Pending => {
                     if response.buffer().is_empty()
                         && let Some(empty) = self.slot.take()

@@ -31,6 +31,8 @@ use weir_h1::{FieldName, NameSet};
 use weir_telemetry::Telemetry;
 use weir_wire::tls::{self, Certificate, Identity, Tickets};
 
+pub(crate) use revision::of as revision_of;
+
 /// What goes from one snapshot to the next.
 pub(crate) struct Carry {
     pub(crate) telemetry: Arc<Telemetry>,
@@ -241,6 +243,7 @@ impl Compiler<'_> {
             h2: listeners::h2_limits(limits),
             body_bytes: limits.body_bytes.map(|b| b.get()),
             connections: limits.connections as usize,
+            autopsy: limits.autopsy.as_usize(),
             trusted: config.trusted_proxies.iter().map(|n| n.0).collect(),
             expose_causes: config.expose_causes,
             matched_fields: matched_fields(config),

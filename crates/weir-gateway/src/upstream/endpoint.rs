@@ -6,7 +6,7 @@ use super::pool::Pool;
 use super::sticky::Code;
 use crate::error::Cause;
 use arc_swap::ArcSwap;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -66,6 +66,8 @@ pub(crate) struct LocalEndpoint {
     pub(crate) joined: u64,
     /// What names it in the cookie of `sticky`.
     pub(crate) code: Option<Box<Code>>,
+    /// What was said as this core could last not connect to it.
+    pub(super) said: RefCell<Option<Box<str>>>,
 }
 
 /// Counts an attempt as under way at its endpoint.
@@ -123,6 +125,11 @@ impl LocalEndpoint {
     #[inline]
     pub(super) fn is_by_hand(&self) -> bool {
         self.endpoint.health.standing().is_by_hand()
+    }
+
+    /// What was said as this core could last not connect to it; once.
+    pub(crate) fn take_said(&self) -> Option<Box<str>> {
+        self.said.borrow_mut().take()
     }
 
     /// Counts attempts that begin or end.

@@ -64,6 +64,7 @@ pub(super) async fn open(
     };
     upstream.cells.connect_failures.inc();
     complain(&upstream.spec.name, &endpoint.label, cause, &said);
+    at.said.replace(Some(said.into()));
     if whose == Whose::Endpoint || outcome == Outcome::ProtocolError {
         at.cells.fail(upstream.resources.cells.cause_index(cause.code), SystemTime::now());
     }

@@ -49,3 +49,4 @@ mod timeouts;
 mod tls;
 mod tracing;
 mod upgrade;
+mod why;

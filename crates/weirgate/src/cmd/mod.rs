@@ -18,6 +18,7 @@ mod run;
 mod schema;
 mod status;
 mod upgrade;
+mod why;
 
 use anyhow::{Result, bail};
 use clap::error::ErrorKind;
@@ -73,6 +74,8 @@ enum Command {
     Status(status::Status),
     /// Put the program that lies at the path of a running Weir in its place, without losing a connection
     Upgrade(upgrade::Upgrade),
+    /// Say what became of a request that a running Weir served, and why
+    Why(why::Why),
 }
 
 /// Which config.
@@ -176,6 +179,7 @@ impl Command {
             Self::Run(run) => Some(&mut run.config),
             Self::Status(status) => Some(&mut status.admin.config),
             Self::Upgrade(upgrade) => Some(&mut upgrade.admin.config),
+            Self::Why(why) => Some(&mut why.admin.config),
             Self::Compare(_)
             | Self::Filters(_)
             | Self::Hash(_)
@@ -232,6 +236,7 @@ pub(crate) fn run() -> ExitCode {
         Some(Command::Schema) => schema::run(),
         Some(Command::Status(status)) => status.run(),
         Some(Command::Upgrade(upgrade)) => upgrade.run(),
+        Some(Command::Why(why)) => why.run(),
     };
     match outcome {
         Ok(_) if LOST.load(Relaxed) => ExitCode::from(1),

@@ -6,7 +6,7 @@ use crate::config::node::Value;
 use sha2::{Digest, Sha256};
 
 /// The revision of a config.
-pub(super) fn of(tree: &Node) -> String {
+pub(crate) fn of(tree: &Node) -> String {
     let mut digest = Digester::default();
     digest.add(tree);
     digest.flush();

@@ -1,0 +1,174 @@
+//! Why a request ended as it did: asked afterwards, by its id or by what happened to it.
+//!
+//! ```text
+//!   exchange/record.rs ──► Autopsies (one per core, bounded) ──► Gateway::why ──► told: sentence, timeline, key with file:line
+//!     fails, is slow,          `Message::Why` asks each core          on the thread that asks: the runner-up route and the
+//!     or is a sample                                                  place in the config are looked up only then
+//! ```
+//!
+//! What is kept is the record of the exchange that the access log is written from, and the steps that took time. An exchange that was well costs
+//! two compares. Nothing secret is kept: see `kept`.
+
+pub(crate) mod kept;
+mod keys;
+pub(crate) mod rings;
+mod sentence;
+mod told;
+
+pub use rings::Question;
+pub(crate) use rings::{Autopsies, Found, SAMPLE, Usual};
+pub(crate) use told::{Files, Teller, connection as connection_kept};
+
+use serde::Serialize;
+
+/// What there is to tell about the exchanges that were asked for.
+#[derive(Clone, Debug, Serialize)]
+pub struct Answer {
+    /// Those found, the latest first.
+    pub found: Vec<Autopsy>,
+    /// Where the next question goes on, to hear of later ones only.
+    pub cursor: String,
+    /// How many exchanges are kept now.
+    pub held: usize,
+    /// When the oldest one that failed and is kept began.
+    pub since: Option<String>,
+    /// One in so many exchanges that are well is kept.
+    pub sample: u32,
+    /// Whether exchanges are kept at all (`limits.autopsy`).
+    pub on: bool,
+}
+
+/// What became of one request, and why.
+#[derive(Clone, Debug, Serialize)]
+pub struct Autopsy {
+    /// Its id.
+    pub id: String,
+    /// `failed`, `slow` or `sampled`.
+    pub kind: &'static str,
+    /// When its first byte came.
+    pub at: String,
+    /// What happened, in a sentence or two.
+    pub sentence: String,
+    /// The config key that would change it.
+    pub key: Option<KeyShown>,
+    /// Why the gateway answered itself.
+    pub cause: Option<CauseShown>,
+    /// The status that the client got; 0 if none.
+    pub status: u16,
+    /// Everything that took time, in order.
+    pub timeline: Vec<Moment>,
+    /// From the first byte of the request to the last of the answer, in microseconds.
+    pub total_us: u64,
+    /// Who asked.
+    pub client: ClientShown,
+    /// What was asked.
+    pub request: RequestShown,
+    /// The route it took, and what else might have been.
+    pub route: RouteShown,
+    /// The filters that ran, in order.
+    pub filters: Vec<String>,
+    /// The consumer that a filter named.
+    pub consumer: Option<String>,
+    /// The upstream.
+    pub upstream: Option<String>,
+    /// The endpoint of the last attempt.
+    pub endpoint: Option<String>,
+    /// How many attempts were made.
+    pub attempts: u32,
+    /// Bytes from the client, head and body.
+    pub bytes_in: u64,
+    /// Bytes to the client, head and body.
+    pub bytes_out: u64,
+    /// The revision of the config that it ran by.
+    pub revision: String,
+    /// Whether another config runs by now.
+    pub config_changed: bool,
+}
+
+/// A key of the config.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct KeyShown {
+    /// Its path, such as `upstreams.orders.timeouts.response`.
+    pub key: String,
+    /// File and line.
+    pub at: Option<String>,
+    /// What stands there, unless it is secret.
+    pub value: Option<String>,
+    /// What else there is to know: that it is not set, that the file has changed.
+    pub note: Option<String>,
+}
+
+/// A cause.
+#[derive(Clone, Debug, Serialize)]
+pub struct CauseShown {
+    /// Its code.
+    pub code: &'static str,
+    /// What it means.
+    pub meaning: &'static str,
+    /// What would change it, for any request.
+    pub change: &'static str,
+}
+
+/// One moment of an exchange.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Moment {
+    /// When, in microseconds since the first byte of the request.
+    pub at_us: u64,
+    /// How long it took, in microseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub took_us: Option<u64>,
+    /// What.
+    pub what: String,
+}
+
+/// A client.
+#[derive(Clone, Debug, Serialize)]
+pub struct ClientShown {
+    /// Its address, after trusted forwarding was taken into account.
+    pub address: Option<String>,
+    /// The other end of the connection, where that is another.
+    pub peer: Option<String>,
+    /// `HTTP/1.1`
+    pub protocol: &'static str,
+    /// `TLSv1.3 TLS13_AES_256_GCM_SHA384`
+    pub tls: Option<String>,
+    /// The listener.
+    pub listener: String,
+}
+
+/// A request, without anything that may be secret.
+#[derive(Clone, Debug, Serialize)]
+pub struct RequestShown {
+    /// The method.
+    pub method: String,
+    /// The host.
+    pub host: String,
+    /// The path as it came; keys in it are hidden.
+    pub path: String,
+    /// The names of its query parameters, with the sizes of their values: `page:2`.
+    pub query: Vec<String>,
+    /// The names of its header fields, with the sizes of their values: `user-agent:11`.
+    pub fields: Vec<String>,
+    /// Whether some of that was too long to be kept.
+    pub cut: bool,
+}
+
+/// A route, and its neighbours.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct RouteShown {
+    /// Its name; none where no route matched.
+    pub name: Option<String>,
+    /// The route that would have been next, and why it was not.
+    pub runner_up: Option<Neighbour>,
+    /// Where no route matched: those that came nearest.
+    pub near: Vec<Neighbour>,
+}
+
+/// A route that was not taken.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Neighbour {
+    /// Its name.
+    pub route: String,
+    /// Why it was not taken.
+    pub why: String,
+}

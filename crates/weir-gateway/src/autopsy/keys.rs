@@ -1,0 +1,140 @@
+//! The config key that would have changed an outcome: made of what the cause says (`upstreams.*.timeouts.response`), the names of this
+//! exchange, and the place in the file.
+
+use super::KeyShown;
+use super::kept::{Kept, Text};
+use crate::config::Node;
+
+/// The sections that a key may stand in.
+const SECTIONS: [&str; 9] = [
+    "admin",
+    "consumers",
+    "limits",
+    "listeners",
+    "routes",
+    "shutdown",
+    "stores",
+    "trusted_proxies",
+    "upstreams",
+];
+
+/// The key for this exchange; nothing where no key would change it. `tree`: the config, where it can be read.
+pub(super) fn of(kept: &Kept, change: &str, tree: Option<&Node>) -> Option<KeyShown> {
+    let candidates = candidates(kept, change, tree);
+    // What is written counts before what is not: of a route's own timeout and its upstream's, that of the route.
+    let written = candidates.iter().find_map(|key| Some((key, tree?.lookup(key)?)));
+    let Some((key, (name, node))) = written else {
+        let key = candidates.last()?; // the most general one
+        let parent = tree.and_then(|tree| parent(tree, key));
+        return Some(KeyShown {
+            at: parent.as_ref().map(|(_, node)| shown(node)),
+            value: None,
+            note: match (tree, parent) {
+                (Some(_), Some((parent, _))) => {
+                    Some(format!("not set: the default counts; it would stand under {parent}"))
+                }
+                (Some(_), None) => Some("not set: the default counts".to_owned()),
+                (None, _) => None,
+            },
+            key: key.clone(),
+        });
+    };
+    let at = name.map_or(&node.at, |name| &name.at);
+    Some(KeyShown {
+        key: key.clone(),
+        at: Some(format!("{}:{}", at.file.display(), at.line)),
+        value: node.shown(),
+        note: None,
+    })
+}
+
+/// The keys that the cause names, with the names of this exchange: those of filters first, then those of routes.
+fn candidates(kept: &Kept, change: &str, tree: Option<&Node>) -> Vec<String> {
+    let mut found: Vec<(u8, String)> = Vec::new();
+    for filter in named_filters(change, kept) {
+        found.extend(filter_path(&filter, kept, tree).map(|path| (0, path)));
+    }
+    let words = change.split([' ', ',', ';', ':', '`', '(', ')']);
+    for word in words.map(|word| word.trim_end_matches('.')) {
+        let section = word.split(['.', '[']).next().unwrap_or_default();
+        // A word of the prose is no key, unless it is all that is said.
+        if !SECTIONS.contains(&section) || (section == word && word != "trusted_proxies") {
+            continue;
+        }
+        if let Some(path) = with_names(word, section, kept) {
+            found.push((if section == "routes" { 1 } else { 2 }, path));
+        }
+    }
+    found.sort_by_key(|(rank, _)| *rank); // stable: otherwise in the order of the text
+    found.into_iter().map(|(_, path)| path).collect()
+}
+
+/// The filters that `change` names and that ran: the last one of a name is the one that refused.
+fn named_filters(change: &str, kept: &Kept) -> Vec<String> {
+    let ran = kept.text(Text::Filters);
+    let mut words = change.split([' ', ',', ';', ':']).map(|word| word.trim_matches('`'));
+    let mut found: Vec<String> = kept.stopped_by.map(str::to_owned).into_iter().collect();
+    while let Some(word) = words.next() {
+        if word == "filter"
+            && let Some(name) = words.next()
+            && ran.split(' ').any(|ran| ran == name)
+            && !found.iter().any(|known| known == name)
+        {
+            found.push(name.to_owned());
+        }
+    }
+    found
+}
+
+/// Where a filter stands: `routes.api.filters[1].rate_limit`.
+fn filter_path(filter: &str, kept: &Kept, tree: Option<&Node>) -> Option<String> {
+    let place = kept.text(Text::Place);
+    let of_route = format!("routes.{}", kept.text(Text::Route));
+    let places = [&*place, &of_route, "filters"];
+    for place in places.into_iter().filter(|place| !place.is_empty()) {
+        let list = if place == "filters" { place.to_owned() } else { format!("{place}.filters") };
+        let Some(tree) = tree else { return Some(format!("{list}.{filter}")) };
+        let Some(node) = tree.find(&list) else { continue };
+        let at = node.elements().iter().rposition(|element| {
+            element.get(filter).is_some() || element.as_text().is_some_and(|name| name == filter)
+        });
+        if let Some(at) = at {
+            let element = &node.elements()[at];
+            let key = if element.get(filter).is_some() { format!(".{filter}") } else { String::new() };
+            return Some(format!("{list}[{at}]{key}"));
+        }
+    }
+    None
+}
+
+/// A path with the name of this exchange in place of `*`; nothing where there is none.
+fn with_names(word: &str, section: &str, kept: &Kept) -> Option<String> {
+    let name = match section {
+        "consumers" => kept.text(Text::Consumer),
+        "listeners" => kept.text(Text::Listener),
+        "routes" => kept.text(Text::Route),
+        "upstreams" => kept.text(Text::Upstream),
+        _ => "".into(),
+    };
+    match word.contains(".*") {
+        false => Some(word.to_owned()),
+        true if name.is_empty() => None,
+        true => Some(word.replacen(".*", &format!(".{name}"), 1)),
+    }
+}
+
+/// The nearest value above a key that is written, with its path.
+fn parent<'t>(tree: &'t Node, key: &str) -> Option<(String, &'t Node)> {
+    let mut path = key;
+    while let Some((above, _)) = path.rsplit_once('.') {
+        if let Some(node) = tree.find(above) {
+            return Some((above.to_owned(), node));
+        }
+        path = above;
+    }
+    None
+}
+
+fn shown(node: &Node) -> String {
+    format!("{}:{}", node.at.file.display(), node.at.line)
+}

@@ -1,0 +1,310 @@
+//! The exchanges that one core keeps. Only that core touches them: whoever wants to read them sends it a message.
+
+use super::kept::{Kept, Kind, SLOT_BYTES, Text};
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::time::{Duration, SystemTime};
+
+/// One in so many exchanges that were well is kept. The first one is.
+pub(crate) const SAMPLE: u32 = 1000;
+
+/// An exchange is slow from here on at the earliest.
+const SLOW: Duration = Duration::from_millis(10);
+
+/// What one core keeps.
+pub(crate) struct Autopsies {
+    /// Exchanges until the next sample; 0 where nothing is kept.
+    until_sample: Cell<u32>,
+    rings: RefCell<Rings>,
+}
+
+struct Rings {
+    /// The bytes that it may take.
+    bytes: usize,
+    number: u64,
+    by_kind: [Ring; Kind::ALL.len()],
+}
+
+/// Kept exchanges, the oldest of which make room. A storm of one cause does not wash the others out: what has the most makes room.
+#[derive(Default)]
+struct Ring {
+    most: usize,
+    kept: Vec<Kept>,
+    /// The places of each cause, oldest first.
+    by_cause: Vec<(&'static str, VecDeque<u32>)>,
+}
+
+/// Which of the kept exchanges.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Question {
+    /// The id that the client was told, or the log tells.
+    pub id: Option<String>,
+    /// The code of a cause.
+    pub cause: Option<String>,
+    /// The name of a route.
+    pub route: Option<String>,
+    /// `failed`, `slow` or `sampled`. Without an id or a cause, `failed` and `slow` are meant.
+    pub kind: Option<String>,
+    /// For each core, the number after which to look: see [`Answer::cursor`](super::Answer::cursor).
+    pub after: Vec<u64>,
+    /// At most so many, the latest ones.
+    pub most: usize,
+}
+
+/// What one core has found.
+pub(crate) struct Found {
+    pub(crate) core: usize,
+    /// The number of the last exchange that it kept.
+    pub(crate) last: u64,
+    pub(crate) kept: Vec<Kept>,
+    /// How many it keeps, and when the oldest failed one of them began.
+    pub(crate) held: usize,
+    pub(crate) oldest: Option<SystemTime>,
+}
+
+// === impl Autopsies ===
+
+impl Autopsies {
+    pub(crate) fn new(bytes: usize) -> Self {
+        let off = Self { until_sample: Cell::new(0), rings: RefCell::new(Rings::new(0)) };
+        off.resize(bytes);
+        off
+    }
+
+    /// Takes at most so many bytes from now on. What was kept is gone if that changes.
+    pub(crate) fn resize(&self, bytes: usize) {
+        let mut rings = self.rings.borrow_mut();
+        if rings.bytes != bytes {
+            *rings = Rings::new(bytes);
+            self.until_sample.set(u32::from(bytes > 0));
+        }
+    }
+
+    /// Whether anything is kept.
+    #[inline]
+    pub(crate) const fn is_on(&self) -> bool {
+        self.until_sample.get() > 0
+    }
+
+    /// Whether an exchange that was well is the one in [`SAMPLE`].
+    #[inline]
+    pub(crate) fn samples(&self) -> bool {
+        let left = self.until_sample.get();
+        if left > 1 {
+            self.until_sample.set(left - 1);
+            return false;
+        }
+        if left == 1 {
+            self.until_sample.set(SAMPLE);
+        }
+        left == 1
+    }
+
+    /// Keeps an exchange: `fill` says what. `cause`: the code of its cause, or nothing.
+    pub(crate) fn keep(&self, kind: Kind, cause: &'static str, fill: impl FnOnce(&mut Kept)) {
+        let mut rings = self.rings.borrow_mut();
+        rings.number += 1;
+        let number = rings.number;
+        if let Some(slot) = rings.by_kind[kind as usize].slot(cause) {
+            slot.number = number;
+            fill(slot);
+        }
+    }
+
+    /// What fits the question, latest first.
+    pub(crate) fn find(&self, core: usize, question: &Question) -> Found {
+        let rings = self.rings.borrow();
+        let after = question.after.get(core).copied().unwrap_or(0);
+        let all = || rings.by_kind.iter().flat_map(|ring| &ring.kept);
+        let mut fitting: Vec<&Kept> =
+            all().filter(|kept| kept.number > after && question.wants(kept)).collect();
+        fitting.sort_unstable_by_key(|kept| std::cmp::Reverse(kept.number));
+        fitting.truncate(question.most);
+        let failed = &rings.by_kind[Kind::Failed as usize].kept;
+        Found {
+            core,
+            last: rings.number,
+            kept: fitting.into_iter().cloned().collect(),
+            held: all().count(),
+            oldest: failed.iter().map(|kept| kept.began).min(),
+        }
+    }
+}
+
+impl Question {
+    fn wants(&self, kept: &Kept) -> bool {
+        let is = |asked: &Option<String>, is: &str| asked.as_deref().is_none_or(|asked| asked == is);
+        let kind = match (&self.kind, &self.id, &self.cause) {
+            (Some(kind), ..) => kind == kept.kind.name(),
+            (None, None, None) => kept.kind != Kind::Sampled,
+            (None, ..) => true,
+        };
+        kind && is(&self.id, &kept.text(Text::Id))
+            && is(&self.cause, kept.cause.map_or("", |cause| cause.code))
+            && is(&self.route, &kept.text(Text::Route))
+    }
+}
+
+// === impl Rings ===
+
+impl Rings {
+    fn new(bytes: usize) -> Self {
+        let slots = bytes / SLOT_BYTES;
+        let beside = slots / 6;
+        let by_kind = Kind::ALL.map(|kind| Ring {
+            most: if kind == Kind::Failed { slots - 2 * beside } else { beside },
+            ..Ring::default()
+        });
+        Self { bytes, number: 0, by_kind }
+    }
+}
+
+// === impl Ring ===
+
+impl Ring {
+    /// A place for one more of this cause; nothing where there is no room at all.
+    fn slot(&mut self, cause: &'static str) -> Option<&mut Kept> {
+        let at = if self.kept.len() < self.most {
+            self.kept.push(Kept::default());
+            self.kept.len() as u32 - 1 // far fewer than 2³²: each takes kilobytes
+        } else {
+            let (_, places) = self.by_cause.iter_mut().max_by_key(|(_, places)| places.len())?;
+            places.pop_front()?
+        };
+        match self.by_cause.iter_mut().find(|(known, _)| *known == cause) {
+            Some((_, places)) => places.push_back(at),
+            None => self.by_cause.push((cause, VecDeque::from([at]))),
+        }
+        self.kept.get_mut(at as usize)
+    }
+}
+
+/// What a route usually takes: about the 99th percentile of its latest exchanges, found without keeping any of them.
+///
+/// A longer one raises it by 1/32, a shorter one lowers it by 1/4096: it rests where one in 129 is longer.
+#[derive(Debug, Default)]
+pub(crate) struct Usual(Cell<u64>);
+
+impl Usual {
+    /// The same as a route had before a reload.
+    pub(crate) const fn like(other: &Self) -> Self {
+        Self(Cell::new(other.0.get()))
+    }
+
+    /// Takes an exchange into account. Tells what was usual before, where it took more than twice that.
+    #[inline]
+    pub(crate) fn exceeded_by(&self, took: Duration) -> Option<Duration> {
+        let took = took.as_secs().wrapping_mul(1_000_000_000).wrapping_add(took.subsec_nanos().into());
+        let usual = self.0.get();
+        if usual == 0 {
+            self.0.set(took.saturating_mul(4)); // the first is most often slower than those that follow, and never the slowest
+            return None;
+        }
+        let step = if took > usual { usual + (usual >> 5) } else { usual - (usual >> 12) };
+        self.0.set(step);
+        let is_slow = took > usual.saturating_mul(2) && took >= SLOW.as_nanos() as u64;
+        is_slow.then(|| Duration::from_nanos(usual))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keep(autopsies: &Autopsies, kind: Kind, cause: &'static str) {
+        autopsies.keep(kind, cause, |kept| kept.kind = kind);
+    }
+
+    fn count(autopsies: &Autopsies, cause: &'static str) -> usize {
+        let rings = autopsies.rings.borrow();
+        let of = |ring: &Ring| {
+            ring.by_cause
+                .iter()
+                .filter(|(known, _)| *known == cause)
+                .map(|(_, places)| places.len())
+                .sum::<usize>()
+        };
+        rings.by_kind.iter().map(of).sum()
+    }
+
+    #[test]
+    fn a_storm_does_not_wash_the_one_failure_out() {
+        let autopsies = Autopsies::new(60 * SLOT_BYTES);
+        keep(&autopsies, Kind::Failed, "upstream_tls");
+        for _ in 0..10_000 {
+            keep(&autopsies, Kind::Failed, "no_route");
+        }
+        assert_eq!((count(&autopsies, "upstream_tls"), count(&autopsies, "no_route")), (1, 39));
+        // Two storms share.
+        for _ in 0..10_000 {
+            keep(&autopsies, Kind::Failed, "connect_refused");
+        }
+        assert_eq!(count(&autopsies, "upstream_tls"), 1);
+        assert!((19..=20).contains(&count(&autopsies, "no_route")));
+        // The latest are there.
+        let found = autopsies.find(0, &Question { most: 3, ..Question::default() });
+        assert_eq!(found.kept.iter().map(|kept| kept.number).collect::<Vec<_>>(), [20_001, 20_000, 19_999]);
+        assert_eq!((found.last, found.held), (20_001, 40));
+    }
+
+    #[test]
+    fn bounded_in_bytes() {
+        for bytes in [0, SLOT_BYTES - 1, SLOT_BYTES, 64 << 10, 2 << 20] {
+            let rings = Rings::new(bytes);
+            let slots: usize = rings.by_kind.iter().map(|ring| ring.most).sum();
+            assert!(slots * SLOT_BYTES <= bytes, "{bytes}");
+        }
+        let off = Autopsies::new(0);
+        assert!(!off.is_on() && (0..10_000).all(|_| !off.samples()));
+        keep(&off, Kind::Failed, "no_route");
+        assert_eq!(off.find(0, &Question { most: 9, ..Question::default() }).held, 0);
+    }
+
+    #[test]
+    fn samples_the_first_and_one_in_a_thousand() {
+        let autopsies = Autopsies::new(1 << 20);
+        let sampled: Vec<usize> = (0..2500).filter(|_| autopsies.samples()).collect();
+        assert_eq!(sampled, [0, 1000, 2000]);
+        // A reload that changes nothing does not begin anew.
+        autopsies.resize(1 << 20);
+        assert!(!autopsies.samples());
+    }
+
+    #[test]
+    fn questions() {
+        let autopsies = Autopsies::new(1 << 20);
+        for kind in [Kind::Failed, Kind::Slow, Kind::Sampled] {
+            keep(&autopsies, kind, "");
+        }
+        let ask = |question: Question| autopsies.find(1, &Question { most: 9, ..question }).kept.len();
+        assert_eq!(ask(Question::default()), 2);
+        assert_eq!(ask(Question { kind: Some("sampled".to_owned()), ..Question::default() }), 1);
+        assert_eq!(ask(Question { id: Some("nobody".to_owned()), ..Question::default() }), 0);
+        assert_eq!(ask(Question { after: vec![9, 1], ..Question::default() }), 1);
+    }
+
+    #[test]
+    fn what_is_usual_settles_at_the_99th_percentile() {
+        let usual = Usual::default();
+        let ms = Duration::from_millis;
+        let mut slow = 0;
+        for i in 0..200_000u64 {
+            // 97 % within 0 to 20 ms, 3 % between 20 and 40: the 99th percentile is near 33 ms.
+            let spread = i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+            let took = if i % 100 < 97 { spread % 20_000 } else { 20_000 + spread % 20_000 };
+            slow += u32::from(usual.exceeded_by(Duration::from_micros(took)).is_some());
+        }
+        let found = Duration::from_nanos(usual.0.get());
+        assert!((ms(25)..ms(42)).contains(&found), "{found:?}");
+        assert!(slow < 200, "{slow}");
+        let told = usual.exceeded_by(ms(500));
+        assert!(told.is_some_and(|usual| usual == found), "{told:?}");
+        // What is quick beside its usual is not slow, and what is usual is not either.
+        let quick = Usual::default();
+        for _ in 0..10_000 {
+            assert_eq!(quick.exceeded_by(Duration::from_micros(50)), None);
+        }
+        assert_eq!(quick.exceeded_by(ms(9)), None);
+        assert!(quick.exceeded_by(ms(11)).is_some());
+    }
+}

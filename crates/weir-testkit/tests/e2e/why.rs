@@ -1,0 +1,586 @@
+//! Why a request ended as it did, asked afterwards: twenty provoked failures, of which each must be told with its real reason and the line of the
+//! config that would change it; and that nothing secret is told.
+
+use serde_json::Value;
+use weir_testkit::h2::{Frame, H2};
+use weir_testkit::{
+    Authority, Client, Finished, ServerTls, Tls, Upstream, Weir, black_hole, eventually, refusing_address,
+    run_weir,
+};
+
+use crate::support::{GET, OK, OK_BODY, WEB, config, config_for};
+
+/// What the admin listener answers.
+fn ask(weir: &Weir, target: &str) -> weir_testkit::Response {
+    weir.admin_client().ask(format!("GET {target} HTTP/1.1\r\nHost: {}\r\n\r\n", weir.admin()))
+}
+
+/// The last exchange that fits; it is kept a moment after the client has its answer.
+#[track_caller]
+fn last(weir: &Weir, query: &str) -> Value {
+    let mut found = Value::Null;
+    eventually(&format!("an exchange with {query} is kept"), || {
+        let told = ask(weir, &format!("/api/v1/why?{query}"));
+        told.expect_status(200);
+        found = told.json()["found"][0].clone();
+        !found.is_null()
+    });
+    found
+}
+
+/// The exchange with this cause is told with these words, this key, and the line that it stands on.
+#[track_caller]
+fn expect(weir: &Weir, cause: &str, words: &[&str], key: Option<(&str, u32)>) -> Value {
+    let told = last(weir, &format!("cause={cause}"));
+    let sentence = told["sentence"].as_str().unwrap();
+    for word in words {
+        assert!(sentence.contains(word), "{word:?} is not in {sentence:?} of {told:#}");
+    }
+    let at = key.map(|(key, line)| (key.to_owned(), format!("weir.yaml:{line}")));
+    let shown = told["key"].as_object().map(|key| {
+        let text = |name: &str| key[name].as_str().unwrap_or_default().to_owned();
+        (text("key"), text("at"))
+    });
+    assert_eq!(shown, at, "{told:#}");
+    assert!(!told["timeline"].as_array().unwrap().is_empty(), "{told:#}");
+    told
+}
+
+/// A gateway in front of an upstream with these settings, the upstream on line 2 of the config.
+#[track_caller]
+fn with(upstream: &Upstream, settings: &str) -> Weir {
+    Weir::start(&config_for(upstream, settings))
+}
+
+const ENDPOINTS: (&str, u32) = ("upstreams.up.endpoints", 2);
+
+// === The upstream's fault ===
+
+#[test]
+fn refused() {
+    let (_closed, address) = refusing_address();
+    let weir = Weir::start(&config(&format!("endpoints: [{address}]")));
+    weir.client().get("/").expect_status(502);
+    let told =
+        expect(&weir, "connect_refused", &["Nothing listens", &address.to_string(), "`up`"], Some(ENDPOINTS));
+    assert_eq!((&told["status"], &told["route"]["name"]), (&502.into(), &"all".into()));
+    // Nobody tries it again at once.
+    weir.client().get("/").expect_status(503);
+    expect(&weir, "no_healthy_endpoint", &["out of rotation"], Some(ENDPOINTS));
+}
+
+#[test]
+fn no_answer_to_a_connect() {
+    let (_full, address) = black_hole();
+    let weir = Weir::start(&config(&format!("endpoints: [{address}], timeouts: {{ connect: 50ms }}")));
+    weir.client().get("/").expect_status(504);
+    let told = expect(
+        &weir,
+        "connect_timeout",
+        &["did not take a connection", "firewall"],
+        Some(("upstreams.up.timeouts.connect", 2)),
+    );
+    assert_eq!(told["key"]["value"], "50ms");
+}
+
+#[test]
+fn no_answer_to_a_request() {
+    let upstream = Upstream::listen();
+    let weir = with(&upstream, "timeouts: { response: 50ms }");
+    weir.client().get("/").expect_status(504);
+    let told = expect(
+        &weir,
+        "response_timeout",
+        &["took the request and sent no answer"],
+        Some(("upstreams.up.timeouts.response", 2)),
+    );
+    assert_eq!(told["attempts"], 1);
+    let attempt = told["timeline"].as_array().unwrap().iter().find_map(|moment| {
+        let what = moment["what"].as_str()?;
+        what.contains("response_timeout").then(|| moment["took_us"].as_u64())
+    });
+    assert!(attempt.flatten().is_some_and(|us| us >= 50_000), "{told:#}");
+}
+
+/// Of a route's own timeout and its upstream's, the one that counted is named.
+#[test]
+fn the_routes_own_timeout() {
+    let upstream = Upstream::listen();
+    let weir = Weir::start(&format!(
+        "{WEB}\nupstreams: {{ up: {{ endpoints: [{}], timeouts: {{ response: 30s }} }} }}\nroutes:\n  all:\n    \
+         match: {{ path: \"/*\" }}\n    timeouts: {{ response: 50ms }}\n    upstream: up\n",
+        upstream.address()
+    ));
+    weir.client().get("/").expect_status(504);
+    expect(&weir, "response_timeout", &[], Some(("routes.all.timeouts.response", 6)));
+}
+
+#[test]
+fn too_long_in_all() {
+    let upstream = Upstream::listen();
+    let weir = with(&upstream, "timeouts: { exchange: 50ms }");
+    weir.client().get("/").expect_status(504);
+    expect(&weir, "exchange_timeout", &["in all"], Some(("upstreams.up.timeouts.exchange", 2)));
+}
+
+#[test]
+fn the_deadline_of_a_grpc_client() {
+    let upstream = Upstream::listen();
+    let weir = with(&upstream, "timeouts: { response: 30s }");
+    let call = "POST /a.B/C HTTP/1.1\r\nHost: weir.test\r\nContent-Type: application/grpc\r\ngrpc-timeout: 50m\r\nContent-Length: 0\r\n\r\n";
+    weir.client().ask(call).expect_header("grpc-status", "4");
+    expect(&weir, "grpc_timeout", &["gRPC client", "grpc-timeout"], None);
+}
+
+#[test]
+fn hung_up() {
+    let upstream = Upstream::script(|conn| drop(conn.next_request()));
+    let weir = with(&upstream, "");
+    weir.client().ask("POST / HTTP/1.1\r\nHost: weir.test\r\nContent-Length: 0\r\n\r\n").expect_status(502);
+    expect(&weir, "upstream_closed", &["closed the connection", "without an answer"], None);
+}
+
+#[test]
+fn reset() {
+    let upstream = Upstream::listen();
+    let weir = with(&upstream, "");
+    let mut client = weir.client();
+    client.send("POST / HTTP/1.1\r\nHost: weir.test\r\nContent-Length: 0\r\n\r\n");
+    let mut conn = upstream.accept();
+    conn.read_request();
+    conn.reset();
+    client.read_response().expect_status(502);
+    expect(&weir, "upstream_reset", &["reset the connection", "reset by peer"], None);
+}
+
+#[test]
+fn not_http() {
+    let upstream = Upstream::fixed("garbage\r\n\r\n");
+    let weir = with(&upstream, "");
+    weir.client().get("/").expect_status(502);
+    let told = expect(&weir, "bad_response", &["not valid HTTP: "], None);
+    let sentence = told["sentence"].as_str().unwrap();
+    assert!(!sentence.contains("HTTP: ."), "the rule is named: {sentence}");
+}
+
+#[test]
+fn cut_short() {
+    let upstream = Upstream::script(|conn| {
+        if conn.next_request().is_some() {
+            conn.send("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhal");
+        }
+    });
+    let weir = with(&upstream, "");
+    let mut client = weir.client();
+    client.send(GET);
+    client.read_to_close();
+    let told = expect(&weir, "truncated", &["ended its answer before it was complete", "status 200"], None);
+    assert_eq!(told["kind"], "failed");
+}
+
+#[test]
+fn tls_that_is_not_believed() {
+    let authority = Authority::new();
+    let upstream = Upstream::fixed_tls(&ServerTls::new(&authority.expired_leaf(&["127.0.0.1"])), OK);
+    let tls = format!("tls: {{ ca: {} }}", authority.file().display());
+    let weir = with(&upstream, &tls);
+    weir.client().get("/").expect_status(502);
+    expect(&weir, "upstream_tls", &["TLS with it failed", "expired"], Some(("upstreams.up.tls", 2)));
+}
+
+/// An answer of the upstream's own has no cause, and the operator asks about it all the same.
+#[test]
+fn its_own_error() {
+    let upstream = Upstream::fixed("HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n");
+    let weir = with(&upstream, "");
+    weir.client().get("/").expect_status(503);
+    let told = last(&weir, "route=all");
+    let sentence = told["sentence"].as_str().unwrap();
+    assert!(sentence.contains("answered 503 itself"), "{sentence}");
+    assert!(told["cause"].is_null() && told["kind"] == "failed", "{told:#}");
+}
+
+#[test]
+fn no_place_in_the_pool() {
+    let upstream = Upstream::listen();
+    let weir = with(&upstream, "limits: { connections: 1, pending: 1 }, timeouts: { connect: 50ms }");
+    let mut first = weir.client();
+    first.send(GET);
+    let mut conn = upstream.accept();
+    conn.read_request();
+    weir.client().get("/").expect_status(503);
+    expect(
+        &weir,
+        "pending_timeout",
+        &["All connections to upstream `up` were busy"],
+        Some(("upstreams.up.limits.connections", 2)),
+    );
+    conn.send(OK);
+    first.read_response().expect_status(200);
+}
+
+// === The client's fault, and the config's word ===
+
+#[test]
+fn no_route_and_the_nearest() {
+    let weir = Weir::start(&format!(
+        "{WEB}\nroutes:\n  only: {{ match: {{ path: /only, methods: [GET] }}, respond: {{ body: ok }} }}\n"
+    ));
+    weir.client()
+        .ask("POST /only HTTP/1.1\r\nHost: weir.test\r\nContent-Length: 0\r\n\r\n")
+        .expect_status(404);
+    expect(
+        &weir,
+        "no_route",
+        &["No route takes POST weir.test/only", "nearest is `only`, but it takes GET"],
+        None,
+    );
+}
+
+#[test]
+fn the_runner_up_is_found_when_asked() {
+    let upstream = Upstream::fixed("HTTP/1.1 500 Oops\r\nContent-Length: 0\r\n\r\n");
+    let weir = Weir::start(&format!(
+        "{WEB}\nupstreams: {{ up: {{ endpoints: [{}] }} }}\nroutes:\n  near: {{ match: {{ path: /a/b }}, upstream: up }}\n  \
+         far: {{ match: {{ path: \"/*\" }}, upstream: up }}\n",
+        upstream.address()
+    ));
+    weir.client().get("/a/b").expect_status(500);
+    let told = last(&weir, "route=near");
+    assert_eq!(told["route"]["runner_up"]["route"], "far", "{told:#}");
+}
+
+/// A gateway with one filter on its route, which stands on line 6.
+#[track_caller]
+fn filtered(upstream: &Upstream, filter: &str, more: &str) -> Weir {
+    Weir::start(&format!(
+        "{WEB}\nupstreams: {{ up: {{ endpoints: [{}] }} }}\nroutes:\n  all:\n    match: {{ path: \"/*\" }}\n    \
+         filters: [ {{ request_id: {{}} }}, {filter} ]\n    upstream: up\n{more}\n",
+        upstream.address()
+    ))
+}
+
+#[test]
+fn filters_that_refuse() {
+    let upstream = Upstream::fixed(OK);
+    for (filter, cause, name) in [
+        ("{ rate_limit: { requests: 1, per: 1h } }", "rate_limited", "rate_limit"),
+        ("{ ip: { deny: [127.0.0.0/8] } }", "ip_denied", "ip"),
+        ("{ key_auth: {} }", "key_missing", "key_auth"),
+    ] {
+        let weir = filtered(&upstream, filter, "consumers: { app: { key_auth: [ k3y ] } }");
+        let mut client = weir.client();
+        client.get("/");
+        client.get("/");
+        let key = format!("routes.all.filters[1].{name}");
+        let told = expect(
+            &weir,
+            cause,
+            &[&format!("The filter `{name}` of `routes.all` refused it")],
+            Some((&key, 6)),
+        );
+        assert_eq!(told["filters"], serde_json::json!(["request_id", name]));
+    }
+}
+
+#[test]
+fn too_large() {
+    let upstream = Upstream::fixed(OK);
+    let weir = Weir::start(&format!(
+        "{}limits: {{ body_bytes: 10B, header_bytes: 1KiB }}\n",
+        config_for(&upstream, "")
+    ));
+    let body = "POST / HTTP/1.1\r\nHost: weir.test\r\nContent-Length: 100\r\n\r\n";
+    weir.client().ask(body).expect_status(413);
+    let told =
+        expect(&weir, "body_too_large", &["larger than this gateway takes"], Some(("limits.body_bytes", 4)));
+    assert_eq!(told["key"]["value"], "10B");
+    let head = format!("GET / HTTP/1.1\r\nHost: weir.test\r\nX-Long: {}\r\n\r\n", "x".repeat(2000));
+    weir.client().ask(head).expect_status(431);
+    expect(&weir, "header_too_large", &["head is larger than allowed"], Some(("limits.header_bytes", 4)));
+}
+
+#[test]
+fn not_understood() {
+    let upstream = Upstream::fixed(OK);
+    let weir = with(&upstream, "");
+    weir.client().ask("GET / HTTP/1.1\nHost: weir.test\n\n").expect_status(400);
+    expect(&weir, "bad_head", &["head is malformed", "It was refused for"], None);
+    weir.client().get("/a%00b").expect_status(400);
+    expect(&weir, "bad_path", &["path is refused"], None);
+}
+
+#[test]
+fn slow_clients() {
+    let upstream = Upstream::listen();
+    let weir = Weir::start(&format!(
+        "listeners: {{ web: {{ address: 127.0.0.1:0, timeouts: {{ head: 50ms, body: 50ms }} }} }}\n\
+         upstreams: {{ up: {{ endpoints: [{}] }} }}\n{}\n",
+        upstream.address(),
+        crate::support::ALL_TO_UP
+    ));
+    let mut client = weir.client();
+    client.send("GET / HTTP/1.1\r\nHost: weir.test\r\n");
+    client.read_response().expect_status(408);
+    expect(
+        &weir,
+        "head_timeout",
+        &["had not sent all of its head"],
+        Some(("listeners.web.timeouts.head", 1)),
+    );
+    let mut client = weir.client();
+    client.send("POST / HTTP/1.1\r\nHost: weir.test\r\nContent-Length: 9\r\n\r\nabc");
+    client.read_response().expect_status(408);
+    expect(&weir, "body_timeout", &["stopped sending the body"], Some(("listeners.web.timeouts.body", 1)));
+}
+
+/// A stream of HTTP/2 that its client resets.
+#[test]
+fn a_client_that_leaves() {
+    let upstream = Upstream::listen();
+    let weir = Weir::start(&format!(
+        "listeners: {{ web: {{ address: 127.0.0.1:0, protocols: [http1, h2] }} }}\nupstreams: {{ up: {{ endpoints: [{}] }} }}\n{}\n",
+        upstream.address(),
+        crate::support::ALL_TO_UP
+    ));
+    let mut h2: H2<Client> = weir.h2();
+    let stream = h2.get("/");
+    let mut conn = upstream.accept();
+    conn.read_request();
+    h2.send(&Frame::reset(stream, 8));
+    let told = expect(&weir, "client_closed", &["did not wait for the answer", "was being waited for"], None);
+    assert_eq!(told["client"]["protocol"], "HTTP/2");
+}
+
+// === Connections without a request ===
+
+#[test]
+fn a_handshake_that_fails() {
+    let authority = Authority::new();
+    let weir = Weir::start(&format!(
+        "listeners: {{ web: {{ address: 127.0.0.1:0, tls: {{ certificates: [ {} ] }} }} }}\n\
+         routes: {{ all: {{ match: {{ path: \"/*\" }}, respond: {{ body: ok }} }} }}\n",
+        authority.leaf(&["weir.test"]).yaml()
+    ));
+    let stranger = Tls::new(&Authority::new(), "weir.test");
+    assert!(Client::try_connect_tls(weir.address("web"), &stranger).is_err());
+    expect(
+        &weir,
+        "handshake_failed",
+        &["TLS handshake with 127.0.0.1 failed", "does not trust"],
+        Some(("listeners.web.tls", 1)),
+    );
+}
+
+#[test]
+fn a_flood() {
+    let upstream = Upstream::fixed(OK);
+    let weir = Weir::start(&format!(
+        "listeners: {{ web: {{ address: 127.0.0.1:0, protocols: [http1, h2] }} }}\nupstreams: {{ up: {{ endpoints: [{}] }} }}\n{}\n\
+         limits: {{ h2: {{ pings: 5 }} }}\n",
+        upstream.address(),
+        crate::support::ALL_TO_UP
+    ));
+    let mut h2 = weir.h2();
+    for _ in 0..50 {
+        if !h2.try_send(&Frame::ping([0; 8])) {
+            break;
+        }
+    }
+    expect(
+        &weir,
+        "h2_ping_flood",
+        &["PING", "whole connection from 127.0.0.1"],
+        Some(("limits.h2.pings", 4)),
+    );
+}
+
+// === How it is asked ===
+
+#[track_caller]
+fn why(weir: &Weir, args: &[&str]) -> Finished {
+    let admin = weir.admin();
+    run_weir(weir.dir(), &[&["why", "--admin", &admin], args].concat())
+}
+
+#[test]
+fn by_the_id_that_the_client_was_told() {
+    let (_closed, address) = refusing_address();
+    let weir = Weir::start(&config(&format!("endpoints: [{address}]")));
+    let answer = weir.client().get("/lost");
+    let id = answer.json()["request_id"].as_str().unwrap().to_owned();
+    last(&weir, "cause=connect_refused");
+    let page = why(&weir, &[&id]);
+    page.expect_code(0)
+        .expect_text("502 connect_refused  GET ")
+        .expect_text("Nothing listens at")
+        .expect_text(&id)
+        .expect_text("To change: upstreams.up.endpoints  at weir.yaml:2");
+    why(&weir, &[]).expect_code(0).expect_text("Nothing listens at");
+    let json = why(&weir, &["--last", "--cause", "connect_refused", "--format", "json"]);
+    let told: Value = serde_json::from_str(&json.stdout).unwrap();
+    assert_eq!(told["found"][0]["id"], *id);
+    why(&weir, &["nobody"]).expect_code(1).expect_text("no exchange with the id `nobody` is kept here");
+    why(&weir, &["--route", "other"]).expect_code(1).expect_text("no such request is kept");
+}
+
+#[test]
+fn by_an_id_of_the_clients_own() {
+    let upstream = Upstream::fixed("HTTP/1.1 500 Oops\r\nContent-Length: 0\r\n\r\n");
+    let weir = filtered(&upstream, "{ security_headers: {} }", "");
+    weir.client().ask("GET / HTTP/1.1\r\nHost: weir.test\r\nX-Request-Id: mine-1\r\n\r\n").expect_status(500);
+    last(&weir, "route=all");
+    assert_eq!(ask(&weir, "/api/v1/why/mine-1").expect_status(200).json()["found"][0]["status"], 500);
+}
+
+/// What is kept has the id that the access log has.
+#[test]
+fn the_access_log_names_the_same_id() {
+    let upstream = Upstream::fixed("HTTP/1.1 500 Oops\r\nContent-Length: 0\r\n\r\n");
+    let weir = Weir::in_front_of_with(&upstream, "access_log: { output: stdout }");
+    weir.client().get("/").expect_status(500);
+    let line: Value = serde_json::from_str(&weir.wait_stdout("\"status\":500")).unwrap();
+    let told = last(&weir, "route=all");
+    assert_eq!(told["id"], line["request_id"], "{line}");
+    assert_eq!(told["id"].as_str().unwrap().len(), 32);
+}
+
+#[test]
+fn the_cursor_tells_only_what_is_new() {
+    let upstream = Upstream::fixed("HTTP/1.1 500 Oops\r\nContent-Length: 0\r\n\r\n");
+    let weir = with(&upstream, "");
+    weir.client().get("/first").expect_status(500);
+    last(&weir, "");
+    let cursor = ask(&weir, "/api/v1/why").json()["cursor"].as_str().unwrap().to_owned();
+    let since =
+        |query: &str| ask(&weir, &format!("/api/v1/why?after={cursor}{query}")).json()["found"].clone();
+    assert_eq!(since(""), serde_json::json!([]));
+    weir.client().get("/second").expect_status(500);
+    eventually("the second is told", || since("")[0]["request"]["path"] == "/second");
+    assert_eq!(since("").as_array().unwrap().len(), 1);
+}
+
+/// The first exchange of a worker is a sample, whatever became of it.
+#[test]
+fn one_that_was_well() {
+    let upstream = Upstream::fixed(OK_BODY);
+    let weir = with(&upstream, "");
+    weir.client().get("/fine?a=1").expect_status(200);
+    let told = last(&weir, "kind=sampled");
+    assert!(told["sentence"].as_str().unwrap().contains("answered 200 in"), "{told:#}");
+    assert_eq!(told["request"]["query"], serde_json::json!(["a:1"]));
+    assert!(told["key"].is_null());
+    assert_eq!(ask(&weir, "/api/v1/why").json()["found"], serde_json::json!([]), "no failure");
+}
+
+#[test]
+fn nothing_is_kept_where_it_is_off() {
+    let weir = Weir::start(&format!("{}limits: {{ autopsy: 0B }}\n", config("endpoints: [127.0.0.1:1]")));
+    weir.client().get("/").expect_status(502);
+    let told = ask(&weir, "/api/v1/why").expect_status(200).json();
+    assert_eq!((&told["on"], &told["held"]), (&false.into(), &0.into()));
+    ask(&weir, "/api/v1/why/x").expect_status(404).expect_body_with("limits.autopsy");
+}
+
+#[test]
+fn only_who_may_ask_is_told() {
+    let upstream = Upstream::fixed(OK);
+    let weir = Weir::start(&format!(
+        "{}admin: {{ address: 127.0.0.1:0, token: t0ken }}\n",
+        config(&format!("endpoints: [{}]", upstream.address()))
+    ));
+    for target in ["/api/v1/why", "/api/v1/why/x", "/api/v1/why/x.css", "/api/v1/why?cause=no_route"] {
+        ask(&weir, target).expect_status(401);
+    }
+    why(&weir, &["--token", "t0ken"]).expect_text("no such request");
+}
+
+/// A reload keeps what was kept, and what it tells of the config is marked.
+#[test]
+fn after_a_reload() {
+    let (_closed, address) = refusing_address();
+    let before = config(&format!("endpoints: [{address}]"));
+    let weir = Weir::start(&before);
+    weir.client().get("/").expect_status(502);
+    last(&weir, "cause=connect_refused");
+    weir.reload_with(&format!("\n\n{before}expose_causes: false\n")).unwrap();
+    let told = last(&weir, "cause=connect_refused");
+    assert_eq!((&told["config_changed"], &told["key"]["at"]), (&true.into(), &"weir.yaml:4".into()));
+    assert!(told["key"]["note"].as_str().unwrap().contains("has changed since"), "{told:#}");
+}
+
+// === What is secret stays so ===
+
+/// Puts a secret wherever one can stand, has each request fail, and looks for it in everything that is told.
+#[test]
+fn secrets_are_never_told() {
+    const SECRET: &str = "s3cr3t";
+    let (_closed, address) = refusing_address();
+    let upstream =
+        Upstream::fixed("HTTP/1.1 500 s3cr3t\r\nSet-Cookie: a=s3cr3t\r\nContent-Length: 6\r\n\r\ns3cr3t");
+    let garbling = Upstream::fixed("s3cr3t s3cr3t\r\ns3cr3t\r\n\r\n");
+    let weir = Weir::start(&format!(
+        "{WEB}\nupstreams:\n  gone: {{ endpoints: [{address}] }}\n  up: {{ endpoints: [{}] }}\n  bad: {{ endpoints: [{}] }}\n\
+         consumers: {{ app: {{ key_auth: [ s3cr3t-key-of-app ] }} }}\n\
+         admin: {{ address: 127.0.0.1:0, token: s3cr3t-token }}\n\
+         routes:\n\
+         \x20 gone: {{ match: {{ path: \"/gone/*\" }}, upstream: gone }}\n\
+         \x20 bad: {{ match: {{ path: \"/bad/*\" }}, upstream: bad }}\n\
+         \x20 keyed: {{ match: {{ path: \"/keyed/*\" }}, filters: [ {{ key_auth: {{ query: key, path: true, cookie: k }} }} ], upstream: up }}\n\
+         \x20 headed: {{ match: {{ path: \"/headed/*\", headers: {{ x-secret: s3cr3t-value }} }}, upstream: up }}\n\
+         \x20 own: {{ match: {{ path: \"/own/*\" }}, filters: [ {{ headers: {{ request: {{ set: {{ x-up: s3cr3t-sent }} }} }} }} ], upstream: up }}\n",
+        upstream.address(),
+        garbling.address()
+    ));
+    let fields = "Authorization: Bearer s3cr3t\r\nCookie: session=s3cr3t; k=s3cr3t\r\nX-Api-Key: s3cr3t\r\nX-Secret: s3cr3t\r\n";
+    let targets = [
+        "/gone/x?key=s3cr3t&s3cr3t",
+        "/bad/x?token=s3cr3t",
+        "/keyed/x?key=s3cr3t&k%65y=s3cr3t",
+        "/keyed/~s3cr3t/x",
+        "/keyed/%7Es3cr3t/x",
+        "/headed/x",
+        "/own/x",
+        "/nowhere/~s3cr3t?s3cr3t",
+        "http://user:s3cr3t@weir.test/gone/x",
+    ];
+    for target in targets {
+        for body in ["", "s3cr3t"] {
+            let length = body.len();
+            let method = if body.is_empty() { "GET" } else { "POST" };
+            let request = format!(
+                "{method} {target} HTTP/1.1\r\nHost: weir.test\r\n{fields}Content-Length: {length}\r\n\r\n{body}"
+            );
+            let answer = weir.client().ask(request);
+            assert!(answer.status >= 400, "{target}: {}", answer.status);
+        }
+    }
+    // Heads that nobody understands, bodies that are none.
+    for broken in [
+        "GET / HTTP/1.1\nHost: s3cr3t:s3cr3t@x\nCookie: s3cr3t\n\n",
+        "GET /gone/ HTTP/1.1\r\nHost: weir.test\r\ns3cr3t\r\n\r\n",
+        "GET /gone/ HTTP/1.1\r\nHost: user:s3cr3t@weir.test\r\n\r\n",
+        "CONNECT user:s3cr3t@weir.test:443 HTTP/1.1\r\nHost: weir.test\r\n\r\n",
+        "POST /own/ HTTP/1.1\r\nHost: weir.test\r\nTransfer-Encoding: chunked\r\n\r\ns3cr3t\r\n",
+    ] {
+        weir.client().ask(broken);
+    }
+    let kept = || {
+        let ask = |query: &str| {
+            let host = weir.admin();
+            let request = format!(
+                "GET /api/v1/why?limit=100{query} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer s3cr3t-token\r\n\r\n"
+            );
+            weir.admin_client().ask(request).expect_status(200).text()
+        };
+        [ask(""), ask("&kind=sampled")].concat()
+    };
+    eventually("all are kept", || kept().matches("\"sentence\"").count() >= targets.len() * 2 + 5);
+    let page = why(&weir, &["-n", "100", "--token", "s3cr3t-token"]);
+    let json = why(&weir, &["-n", "100", "--token", "s3cr3t-token", "--format", "json"]);
+    for told in [kept(), page.stdout, json.stdout] {
+        let found = told.lines().find(|line| line.contains(SECRET));
+        assert_eq!(found, None, "{told}");
+        assert!(told.contains("/keyed/"), "{told}");
+    }
+}
