@@ -5,9 +5,8 @@ use std::fmt;
 
 /// The fields of one message, in the order received.
 ///
-/// A received field costs 16 bytes beside the bytes it came in; its text is never copied until it is written out, and
-/// then untouched neighbours go in one copy. A field that is set or added lives in an arena that is emptied, not freed,
-/// between messages.
+/// A received field costs 16 bytes beside the bytes it came in; its text is never copied until it is written out. A field that is
+/// set or added lives in an arena that is emptied, not freed, between messages. Neighbours in either are written in one copy.
 ///
 /// Invariant: every range lies within `base` or `arena`; neither shrinks while entries point into it.
 #[derive(Debug, Default)]
@@ -25,11 +24,9 @@ const UNDERSCORE: u32 = 1 << 31;
 /// A field of which all is known beforehand but the end of its value: checked once, looked up once, appended in one copy.
 #[derive(Clone, Debug)]
 pub struct Prepared {
-    /// The name, and behind it the beginning of the value.
+    /// The name, `: ` and the beginning of the value.
     text: Vec<u8>,
-    name_len: usize,
-    known: Known,
-    underscore: bool,
+    name: FieldName,
 }
 
 /// A value that may not be emitted: it holds CR, LF, NUL or another control byte (RFC 9110 §5.5), or is over 64 KiB.
@@ -61,7 +58,7 @@ pub(crate) struct Entry {
     pub(crate) name: Text,
     pub(crate) value: Text,
     pub(crate) known: Known,
-    /// Written exactly as `name: value CRLF`, so that it can be copied together with its neighbours.
+    /// It stands there exactly as `name: value CRLF`, so that it can be copied together with its neighbours.
     pub(crate) clean: bool,
     pub(crate) dropped: bool,
 }
@@ -69,7 +66,7 @@ pub(crate) struct Entry {
 impl Fields {
     /// The first field of that name.
     pub fn get(&self, name: &FieldName) -> Option<&[u8]> {
-        self.find(name.as_str().as_bytes()).map(|e| self.text(e.value))
+        self.find_name(name).map(|e| self.text(e.value))
     }
 
     /// The first field of that name, given as text.
@@ -87,9 +84,7 @@ impl Fields {
 
     /// Every value of that name, in order.
     pub fn get_all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
-        self.live()
-            .filter(move |e| self.text(e.name).eq_ignore_ascii_case(name.as_bytes()))
-            .map(|e| self.text(e.value))
+        self.live().filter(move |e| self.is_named(e, name.as_bytes())).map(|e| self.text(e.value))
     }
 
     /// Whether the content is of this media type, or of one that begins with it.
@@ -100,7 +95,7 @@ impl Fields {
 
     /// Whether a field of that name is there.
     pub fn contains(&self, name: &FieldName) -> bool {
-        self.find(name.as_str().as_bytes()).is_some()
+        self.find_name(name).is_some()
     }
 
     /// All fields in order, as `(name, value)`.
@@ -125,7 +120,7 @@ impl Fields {
     pub fn insert(&mut self, name: &FieldName, value: &[u8]) -> Result<(), InvalidValue> {
         check(value)?;
         self.remove(name);
-        self.push(name.as_str().as_bytes(), value);
+        self.push(name, value);
         Ok(())
     }
 
@@ -135,7 +130,7 @@ impl Fields {
     /// When the value may not be emitted. The fields stay as they were.
     pub fn append(&mut self, name: &FieldName, value: &[u8]) -> Result<(), InvalidValue> {
         check(value)?;
-        self.push(name.as_str().as_bytes(), value);
+        self.push(name, value);
         Ok(())
     }
 
@@ -149,12 +144,14 @@ impl Fields {
         if begin + end.len() > VALUE_BYTES {
             return Err(InvalidValue);
         }
+        self.arena.reserve(field.text.len() + end.len() + 2);
         let Text { at, .. } = self.keep(&field.text);
         self.arena.extend_from_slice(end);
-        let name = Text { at, len: field.name_len as u32 };
-        let value = Text { at: at + name.len, len: (begin + end.len()) as u32 };
-        let entry = Entry { name, value, known: field.known, clean: false, dropped: false };
-        self.add(entry, field.underscore);
+        self.arena.extend_from_slice(b"\r\n");
+        let name = Text { at, len: field.name.as_str().len() as u32 };
+        let value = Text { at: at + name.len + 2, len: (begin + end.len()) as u32 };
+        let entry = Entry { name, value, known: field.name.known(), clean: true, dropped: false };
+        self.add(entry, field.name.has_underscore());
         Ok(())
     }
 
@@ -164,7 +161,15 @@ impl Fields {
     /// removes before it sets it must not come in by the other door.
     pub fn remove(&mut self, name: &FieldName) -> bool {
         let name = name.as_str().as_bytes();
-        self.remove_where(|n, _| reads_as(n, name))
+        let Self { base, arena, entries, .. } = self;
+        let mut any = false;
+        // Nearly every field is told apart by its length.
+        for e in entries.iter_mut().filter(|e| e.name.len as usize == name.len() && !e.dropped) {
+            let gone = reads_as(text_in(base, arena, e.name), name);
+            e.dropped = gone;
+            any |= gone;
+        }
+        any
     }
 
     /// Removes the other spellings of these names, with `_` for `-` or the other way round, and leaves the names themselves:
@@ -210,25 +215,25 @@ impl Fields {
 
     /// Writes every field as `name: value CRLF`, without the empty line that ends a head.
     pub fn write_to(&self, out: &mut Vec<u8>) {
-        let (mut start, mut end) = (0, 0); // the run of `base` that waits to be copied
+        // The run that waits to be copied: of `base`, or of `arena`, whose places have a bit of their own.
+        let (mut start, mut end) = (0, 0);
         for e in self.live() {
             if e.clean {
-                let at = e.name.at as usize;
-                if at != end {
-                    out.extend_from_slice(self.base.get(start..end).unwrap_or_default());
-                    start = at;
+                if e.name.at != end {
+                    out.extend_from_slice(self.text(Text { at: start, len: end - start }));
+                    start = e.name.at;
                 }
-                end = (e.value.at + e.value.len) as usize + 2;
+                end = e.value.at + e.value.len + 2;
                 continue;
             }
-            out.extend_from_slice(self.base.get(start..end).unwrap_or_default());
+            out.extend_from_slice(self.text(Text { at: start, len: end - start }));
             (start, end) = (0, 0);
             out.extend_from_slice(self.text(e.name));
             out.extend_from_slice(b": ");
             out.extend_from_slice(self.text(e.value));
             out.extend_from_slice(b"\r\n");
         }
-        out.extend_from_slice(self.base.get(start..end).unwrap_or_default());
+        out.extend_from_slice(self.text(Text { at: start, len: end - start }));
     }
 
     /// Adds an entry. Which known names there are is kept in one word, so that asking for one that is not there, as almost
@@ -255,9 +260,9 @@ impl Fields {
         self.arena.clear();
     }
 
+    #[inline]
     pub(crate) fn text(&self, t: Text) -> &[u8] {
-        let (buf, at) = if t.at & ARENA == 0 { (&self.base, t.at) } else { (&self.arena, t.at ^ ARENA) };
-        buf.get(at as usize..(at as usize) + t.len as usize).unwrap_or_default()
+        text_in(&self.base, &self.arena, t)
     }
 
     /// Keeps a text in the arena. The arena is bounded by what filters may set: `VALUE_BYTES` a value.
@@ -269,8 +274,7 @@ impl Fields {
 
     /// Sets Host to a value that was checked, where the first one stood, or first of all (RFC 9110 §7.2).
     pub(crate) fn set_host(&mut self, value: &[u8]) -> Text {
-        let (name, value) = (self.keep(b"Host"), self.keep(value));
-        let host = Entry { name, value, known: Known::Host, clean: false, dropped: false };
+        let host = self.place(b"Host", value, Known::Host);
         let place = self.entries.iter().position(|e| e.known == Known::Host && !e.dropped);
         self.remove_known(Known::Host);
         match place {
@@ -280,23 +284,59 @@ impl Fields {
                 self.entries.insert(0, host);
             }
         }
-        value
+        host.value
     }
 
-    pub(crate) fn push(&mut self, name: &[u8], value: &[u8]) {
-        let underscore = name.contains(&b'_');
-        let (name, value, known) = (self.keep(name), self.keep(value), Known::of(name));
-        self.add(Entry { name, value, known, clean: false, dropped: false }, underscore);
+    /// Adds a field whose value was checked.
+    pub(crate) fn push(&mut self, name: &FieldName, value: &[u8]) {
+        let entry = self.place(name.as_str().as_bytes(), value, name.known());
+        self.add(entry, name.has_underscore());
     }
 
+    /// The same with one of the gateway's own, which has no `_`.
+    pub(crate) fn push_known(&mut self, name: &'static str, value: &[u8]) {
+        let entry = self.place(name.as_bytes(), value, Known::of(name.as_bytes()));
+        self.add(entry, false);
+    }
+
+    /// Writes a field into the arena.
+    fn place(&mut self, name: &[u8], value: &[u8], known: Known) -> Entry {
+        self.arena.reserve(name.len() + value.len() + 4);
+        let name = self.keep(name);
+        self.arena.extend_from_slice(b": ");
+        let value = self.keep(value);
+        self.arena.extend_from_slice(b"\r\n");
+        Entry { name, value, known, clean: true, dropped: false }
+    }
+
+    #[inline]
     fn live(&self) -> impl Iterator<Item = &Entry> {
         self.entries.iter().filter(|e| !e.dropped)
     }
 
     fn find(&self, name: &[u8]) -> Option<&Entry> {
-        self.live()
-            .find(|e| e.name.len as usize == name.len() && self.text(e.name).eq_ignore_ascii_case(name))
+        self.live().find(|e| self.is_named(e, name))
     }
+
+    fn find_name(&self, name: &FieldName) -> Option<&Entry> {
+        if self.seen & name.known().bit() == 0 {
+            return None;
+        }
+        let text = name.as_str().as_bytes();
+        self.live().find(|e| e.known == name.known() && self.is_named(e, text))
+    }
+
+    #[inline]
+    fn is_named(&self, entry: &Entry, name: &[u8]) -> bool {
+        entry.name.len as usize == name.len() && self.text(entry.name).eq_ignore_ascii_case(name)
+    }
+}
+
+/// A text of one of the two buffers.
+#[inline]
+fn text_in<'a>(base: &'a [u8], arena: &'a [u8], t: Text) -> &'a [u8] {
+    let (buf, at) = if t.at & ARENA == 0 { (base, t.at) } else { (arena, t.at ^ ARENA) };
+    buf.get(at as usize..(at as usize) + t.len as usize).unwrap_or_default()
 }
 
 impl Prepared {
@@ -306,14 +346,13 @@ impl Prepared {
     /// When the value may not be emitted.
     pub fn new(name: &FieldName, value_begin: &[u8]) -> Result<Self, InvalidValue> {
         check(value_begin)?;
-        let name = name.as_str().as_bytes();
-        let (known, underscore) = (Known::of(name), name.contains(&b'_'));
-        Ok(Self { text: [name, value_begin].concat(), name_len: name.len(), known, underscore })
+        let text = [name.as_str().as_bytes(), b": ", value_begin].concat();
+        Ok(Self { text, name: name.clone() })
     }
 
     /// What each value begins with.
     pub fn value_begin(&self) -> &[u8] {
-        self.text.get(self.name_len..).unwrap_or_default()
+        self.text.get(self.name.as_str().len() + 2..).unwrap_or_default()
     }
 }
 

@@ -296,7 +296,7 @@ impl RequestHead {
     pub fn set_whole_body(&mut self, length: u64) {
         self.headers.remove_known(Known::ContentLength);
         self.headers.remove_known(Known::Expect);
-        self.headers.push(b"content-length", length.to_string().as_bytes());
+        self.headers.push_known("content-length", length.to_string().as_bytes());
         self.common.content_length = Some(length);
         (self.common.chunked, self.common.outside) = (false, None);
         self.expects_continue = false;

@@ -128,8 +128,14 @@ static READ_AS: [u8; 256] = {
 };
 
 /// A valid field name from a config or a program, kept as written and compared without regard to case.
+///
+/// What is asked of it with each message was looked up when it was made.
 #[derive(Clone)]
-pub struct FieldName(Box<str>);
+pub struct FieldName {
+    text: Box<str>,
+    known: Known,
+    underscore: bool,
+}
 
 /// A text is no field name: it must be a token (RFC 9110 §5.6.2), 1 to 256 bytes long.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -154,18 +160,32 @@ impl FieldName {
     /// When `name` is no token or is longer than 256 bytes.
     pub fn new(name: &str) -> Result<Self, InvalidName> {
         let fits = (1..=256).contains(&name.len()) && name.bytes().all(is_token);
-        if fits { Ok(Self(name.into())) } else { Err(InvalidName(name.to_owned())) }
+        if !fits {
+            return Err(InvalidName(name.to_owned()));
+        }
+        let (known, underscore) = (Known::of(name.as_bytes()), name.contains('_'));
+        Ok(Self { text: name.into(), known, underscore })
     }
 
     /// The name as it was written.
     pub fn as_str(&self) -> &str {
-        &self.0
+        &self.text
+    }
+
+    /// Which of the names it is that the gateway acts on.
+    pub(crate) const fn known(&self) -> Known {
+        self.known
+    }
+
+    /// Whether it has a `_`.
+    pub(crate) const fn has_underscore(&self) -> bool {
+        self.underscore
     }
 }
 
 impl PartialEq for FieldName {
     fn eq(&self, other: &Self) -> bool {
-        self.0.eq_ignore_ascii_case(&other.0)
+        self.text.eq_ignore_ascii_case(&other.text)
     }
 }
 
@@ -173,13 +193,13 @@ impl Eq for FieldName {}
 
 impl fmt::Debug for FieldName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.0, f)
+        fmt::Debug::fmt(&self.text, f)
     }
 }
 
 impl fmt::Display for FieldName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.text)
     }
 }
 
@@ -197,7 +217,7 @@ impl NameSet {
     pub fn new(names: impl IntoIterator<Item = FieldName>) -> Self {
         let names: Box<[FieldName]> = names.into_iter().collect();
         let lengths = names.iter().fold(0, |bits, name| bits | Self::bit(name.as_str().len()));
-        let underscore = names.iter().any(|name| name.as_str().contains('_'));
+        let underscore = names.iter().any(FieldName::has_underscore);
         Self { names, lengths, underscore }
     }
 
