@@ -29,7 +29,7 @@ pub(crate) use local::write_answer;
 use crate::client::Client;
 use crate::core::Local;
 use crate::error::{self, Cause};
-use crate::filter::{Answer, Cx, FILTER, Refusal};
+use crate::filter::{Answer, Cx, FILTER, Hooks, Refusal};
 use crate::respond::{self, LocalResponse};
 use crate::route::{self, Ambiguity, Canonical, NoTrace};
 use crate::snapshot::Target;
@@ -117,6 +117,8 @@ pub(crate) struct Exchange<'c> {
     cx: Option<Cx>,
     /// Filters whose `on_request` ran, in order.
     ran: SmallVec<[u32; 8]>,
+    /// The hooks that one of them has.
+    hooks: Hooks,
     record: Record,
     /// How much behind the head belonged to the request's body.
     used: usize,
@@ -194,6 +196,7 @@ impl<'c> Exchange<'c> {
             head,
             cx: None,
             ran: SmallVec::new(),
+            hooks: Hooks::NONE,
             record: Record::new(started),
             used: 0,
             leftover: Vec::new(),
@@ -341,9 +344,10 @@ impl<'c> Exchange<'c> {
         let route = &self.local.routes[index];
         route.cells.active.inc();
         if !route.handling.chain.is_empty() {
-            let mut cx = self.context(index);
-            cx.path_key = path_key;
-            self.cx = Some(cx);
+            self.cx = Some(self.context(index));
+            if let (Some(cx), Some(_)) = (&mut self.cx, &path_key) {
+                cx.path_key = path_key;
+            }
         }
         Ok(index)
     }
@@ -366,6 +370,7 @@ impl<'c> Exchange<'c> {
         Some(key.into())
     }
 
+    #[inline] // it is built where it will stand
     fn context(&self, route: usize) -> Cx {
         let random = self.client.core.random.borrow_mut().next();
         let scope = Rc::clone(&self.local.routes[route].scope);

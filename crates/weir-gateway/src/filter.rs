@@ -146,6 +146,11 @@ impl Hooks {
     pub const fn has(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
+
+    /// Whether one of them is among these.
+    pub(crate) const fn has_any(self, of: Self) -> bool {
+        self.0 & of.0 != 0
+    }
 }
 
 impl BitOr for Hooks {

@@ -78,6 +78,7 @@ impl Exchange<'_> {
     fn filter_one(&mut self, snapshot: &Snapshot, index: u32) -> Result<Option<Due>, Stop> {
         let instance = &snapshot.filters[index as usize];
         self.ran.push(index);
+        self.hooks = self.hooks | instance.hooks;
         self.head.headers.remove_twins(&instance.guards.request);
         if instance.hooks.has(Hooks::REQUEST_BODY)
             && self.head.body() != BodyKind::Empty
@@ -162,7 +163,7 @@ impl Exchange<'_> {
         upstream: &LocalUpstream,
         at: &LocalEndpoint,
     ) -> Result<(), Stop> {
-        let Some(cx) = &mut self.cx else { return Ok(()) };
+        let Some(cx) = self.cx.as_mut().filter(|_| self.hooks.has(Hooks::ATTEMPT)) else { return Ok(()) };
         let filters = &self.local.snapshot.filters;
         let number = self.record.attempts;
         let (name, label) = (&upstream.spec.name, &at.endpoint.label);
@@ -206,6 +207,9 @@ impl Exchange<'_> {
         self.phase = Phase::Filtered;
         if let Some(cx) = &mut self.cx {
             cx.whole = None; // a request's, that was answered before it went on
+        }
+        if !self.hooks.has_any(Hooks::RESPONSE | Hooks::RESPONSE_BODY) {
+            return Ok(());
         }
         let mut next = 0;
         while let Some((at, due)) = self.filter_response_from(reply, next) {

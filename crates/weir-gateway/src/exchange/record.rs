@@ -341,7 +341,7 @@ impl Exchange<'_> {
     }
 
     fn end_filters(&mut self) {
-        let Some(cx) = &mut self.cx else { return };
+        let Some(cx) = self.cx.as_mut().filter(|_| self.hooks.has(Hooks::END)) else { return };
         let end = End {
             status: self.record.status,
             cause: self.record.cause,

@@ -33,8 +33,11 @@ pub struct Consumer {
 impl Consumer {
     /// Whether it may call from this address.
     pub fn may_call_from(&self, client: IpAddr) -> bool {
+        if self.allow_ips.is_empty() {
+            return true;
+        }
         let client = client.to_canonical();
-        self.allow_ips.is_empty() || self.allow_ips.iter().any(|network| network.contains(&client))
+        self.allow_ips.iter().any(|network| network.contains(&client))
     }
 }
 
@@ -111,6 +114,7 @@ impl fmt::Debug for Cx {
 
 impl Cx {
     /// What an exchange knows when it begins. `random` seeds [`Cx::new_id`].
+    #[inline]
     pub fn new(scope: Rc<RouteScope>, client: IpAddr, tls: bool, random: u64) -> Self {
         Self {
             client,
@@ -211,10 +215,14 @@ impl Cx {
     /// This filter's number in this exchange, at first 0: state that needs no allocation.
     pub fn note(&mut self) -> &mut u64 {
         let filter = self.filter;
-        let at = self.notes.iter().position(|(f, _)| *f == filter).unwrap_or_else(|| {
-            self.notes.push((filter, 0));
-            self.notes.len() - 1
-        });
+        let notes = &mut self.notes[..];
+        let at = match notes.iter().position(|(f, _)| *f == filter) {
+            Some(at) => at,
+            None => {
+                self.notes.push((filter, 0));
+                self.notes.len() - 1
+            }
+        };
         &mut self.notes[at].1
     }
 

@@ -56,6 +56,8 @@ struct Edit {
     set: Vec<(FieldName, Template)>,
     add: Vec<(FieldName, Template)>,
     remove: Vec<HeaderName>,
+    /// Whether a value is no literal.
+    dynamic: bool,
 }
 
 /// The values of `Headers::keep` in one exchange.
@@ -94,7 +96,9 @@ impl EditSettings {
         for (i, name) in self.remove.iter().enumerate() {
             sound &= allow_name(build, &format!("{side}.remove[{i}]"), name);
         }
-        Some(Edit { set: set?, add: add?, remove: sound.then_some(self.remove)? })
+        let (set, add) = (set?, add?);
+        let dynamic = set.iter().chain(&add).any(|(_, template)| template.literal().is_none());
+        Some(Edit { set, add, remove: sound.then_some(self.remove)?, dynamic })
     }
 }
 
@@ -150,6 +154,9 @@ impl Edit {
     /// The values that are no literals, in the order of [`Edit::values`]. They are rendered before the fields are
     /// borrowed for change.
     fn render(&self, values: &Values<'_>) -> Vec<Vec<u8>> {
+        if !self.dynamic {
+            return Vec::new();
+        }
         let dynamic = self.values().filter(|template| template.literal().is_none());
         let render = |template: &Template| {
             let mut out = Vec::new();

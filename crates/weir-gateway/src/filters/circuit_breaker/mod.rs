@@ -107,13 +107,16 @@ struct CircuitBreaker {
 /// The circuits of one filter, by upstream: made at the first attempt, read without a lock.
 #[derive(Default)]
 struct Circuits {
-    by_upstream: ArcSwap<HashMap<String, Arc<Circuit>>>,
+    by_upstream: ArcSwap<ByUpstream>,
     adding: Mutex<()>,
 }
 
-/// What an exchange knows of its attempt.
+type ByUpstream = HashMap<String, Arc<Circuit>, foldhash::fast::RandomState>;
+
+/// The probe that an exchange is. Of an attempt that is only counted, which nearly all are, its note is the circuit's generation and one: that
+/// takes no allocation.
 #[derive(Default)]
-struct Asked(Option<(Arc<Circuit>, u64)>, Option<Probe>);
+struct Asked(Option<Probe>);
 
 /// A probe, whose place is free again when nobody learns how it went.
 struct Probe {
@@ -197,34 +200,36 @@ impl Filter for CircuitBreaker {
 
     fn on_attempt(&self, _: &mut RequestHead, attempt: &Attempt<'_>, cx: &mut Cx) -> HookResult {
         let circuit = self.circuits.of(attempt.upstream);
-        let asked = match circuit.ask(&self.rules, now) {
-            (Pass::Counted(generation), _) => Asked(Some((circuit, generation)), None),
+        *cx.note() = 0;
+        match circuit.ask(&self.rules, now) {
+            (Pass::Counted(generation), _) => *cx.note() = generation + 1,
             (Pass::Probe(generation), first) => {
                 if first {
                     let fields: log::Fields<'_> = &[("place", &self.place), ("upstream", &attempt.upstream)];
                     log::info("the circuit is half-open", fields);
                 }
-                Asked(None, Some(Probe { circuit, generation: Some(generation), rules: self.rules }))
+                *cx.state() = Asked(Some(Probe { circuit, generation: Some(generation), rules: self.rules }));
             }
             (Pass::Refused(left), _) => {
-                *cx.state() = Asked(None, None); // on_attempt_end has nothing to count
+                *cx.state() = Asked(None); // on_attempt_end has nothing to count
                 let seconds = left.as_secs() + u64::from(left.subsec_nanos() > 0);
                 let headers = vec![(self.retry_after.clone(), seconds.to_string().into_bytes())];
                 return Err(Box::new(Refusal { cause: &CIRCUIT_OPEN, detail: None, headers }));
             }
-        };
-        *cx.state() = asked;
+        }
         Ok(())
     }
 
     fn on_attempt_end(&self, end: &AttemptEnd<'_>, cx: &mut Cx) {
         // What says nothing leaves what was asked to another attempt of the same request, or to the end of the exchange.
         let Some(went) = self.went(end) else { return };
-        let Asked(counted, probe) = std::mem::take(cx.state::<Asked>());
-        let change = match (counted, probe) {
-            (Some((circuit, generation)), _) => circuit.count(generation, went, &self.rules, now()),
-            (_, Some(probe)) => probe.end(went),
-            (None, None) => None,
+        let change = match std::mem::take(cx.note()).checked_sub(1) {
+            Some(generation) => {
+                let circuits = self.circuits.by_upstream.load();
+                let circuit = circuits.get(end.attempt.upstream); // a reload may have forgotten it
+                circuit.and_then(|circuit| circuit.count(generation, went, &self.rules, now()))
+            }
+            None => std::mem::take(cx.state::<Asked>()).0.and_then(|probe| probe.end(went)),
         };
         if let Some(change) = change {
             self.tell(end.attempt.upstream, change);

@@ -7,7 +7,7 @@ use super::table::{self, Table};
 use super::{State, field_name};
 use crate::filter::Consumers;
 use crate::filters::shared::by::Counted;
-use smallvec::SmallVec;
+use std::ops::Deref;
 use std::sync::Arc;
 use weir_h1::{FieldName, Prepared};
 
@@ -39,7 +39,11 @@ pub(super) struct Fields {
 }
 
 /// The end of a value of `RateLimit`: two numbers of at most 20 digits and what stands between them.
-pub(super) type LimitEnd = SmallVec<[u8; 48]>;
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LimitEnd {
+    text: [u8; 43],
+    len: usize,
+}
 
 impl Limit {
     pub(super) fn new(read: Read, state: Arc<State>, consumers: &Consumers, headers: bool) -> Self {
@@ -145,13 +149,13 @@ impl Limit {
             }
             None => used,
         };
-        Some((&fields.policy, &fields.limit, limit_end(self.rate.remaining(used), reset)))
+        Some((&fields.policy, &fields.limit, LimitEnd::new(self.rate.remaining(used), reset)))
     }
 
     /// The same where somebody else counted what is left, and when all of it is there again.
     pub(super) fn told_left(&self, left: u64, reset: Time) -> Option<(&Prepared, &Prepared, LimitEnd)> {
         let fields = self.fields.as_ref()?;
-        Some((&fields.policy, &fields.limit, limit_end(left, reset)))
+        Some((&fields.policy, &fields.limit, LimitEnd::new(left, reset)))
     }
 
     /// The same as fields of an answer.
@@ -188,11 +192,29 @@ impl Fields {
     }
 }
 
-/// `r`: requests that would pass now. `t`: seconds until all of the limit is there again.
-fn limit_end(left: u64, reset: Time) -> LimitEnd {
-    let mut digits = itoa::Buffer::new();
-    let mut end = LimitEnd::from_slice(digits.format(left).as_bytes());
-    end.extend_from_slice(b";t=");
-    end.extend_from_slice(digits.format(reset.div_ceil(SECOND)).as_bytes());
-    end
+impl LimitEnd {
+    /// `left`: requests that would pass now. `reset`: until all of the limit is there again, told in seconds.
+    fn new(left: u64, reset: Time) -> Self {
+        let mut end = Self { text: [0; 43], len: 0 };
+        let mut digits = itoa::Buffer::new();
+        end.push(digits.format(left).as_bytes());
+        end.push(b";t=");
+        end.push(digits.format(reset.div_ceil(SECOND)).as_bytes());
+        end
+    }
+
+    fn push(&mut self, text: &[u8]) {
+        if let Some(place) = self.text.get_mut(self.len..self.len + text.len()) {
+            place.copy_from_slice(text);
+            self.len += text.len();
+        }
+    }
+}
+
+impl Deref for LimitEnd {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.text.get(..self.len).unwrap_or_default()
+    }
 }
