@@ -110,6 +110,10 @@ pub struct Relay {
     keeps_at_most: usize,
     /// Nothing is written: the whole body, at most so long, stays in `out`.
     gathers: Option<usize>,
+    /// How much may wait for the receiver while more is read; 0: nothing is read until all is written.
+    ahead: usize,
+    /// Writing failed, and the rest is read for the watcher alone.
+    lost: Option<io::Error>,
     /// The watcher knows of the end, or of the pause that there is.
     told_end: bool,
     told_pause: bool,
@@ -139,6 +143,8 @@ impl Relay {
             keeps: false,
             keeps_at_most: 0,
             gathers: None,
+            ahead: 0,
+            lost: None,
             told_end: matches!(kind, BodyKind::Empty), // of no body it hears nothing
             told_pause: true,
             finished: false,
@@ -153,6 +159,21 @@ impl Relay {
     /// be [`Framing::Close`]. A body longer than `limit` is [`RelayError::TooLarge`].
     pub const fn gather(&mut self, limit: usize) {
         self.gathers = Some(limit);
+    }
+
+    /// Reads the body to its end for the watcher's sake: at most so many bytes ahead of a receiver that is slow, and also when
+    /// writing fails, which is told at the end.
+    pub const fn read_on(&mut self, ahead: usize) {
+        self.ahead = ahead;
+    }
+
+    /// Whether the rest of the body is wanted though its receiver is gone; takes note that it is.
+    #[must_use]
+    pub fn lose_receiver(&mut self, why: io::Error) -> bool {
+        if self.ahead > 0 && self.lost.is_none() {
+            self.lost = Some(why);
+        }
+        self.ahead > 0
     }
 
     /// Keeps what is written, while it is at most so many bytes, for [`Relay::again`].
@@ -236,8 +257,24 @@ impl Relay {
     ) -> Poll<Result<(), RelayError>> {
         loop {
             self.take(reborrow(&mut watch))?;
+            if self.lost.is_some() {
+                ready!(self.poll_read_on(cx, from, reborrow(&mut watch)))?;
+                continue;
+            }
             self.waits_for_writer = true;
-            ready!(self.poll_write_out(cx, to))?;
+            match self.poll_write_out(cx, to) {
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(RelayError::Write(e))) if self.ahead > 0 => {
+                    self.lost = Some(e);
+                    continue;
+                }
+                Poll::Ready(Err(e)) => return Poll::Ready(Err(e)),
+                Poll::Pending if self.reads_ahead() => {
+                    ready!(self.poll_read_ahead(cx, from, reborrow(&mut watch)))?;
+                    continue;
+                }
+                Poll::Pending => return Poll::Pending,
+            }
             if self.finished {
                 return to.poll_finish(cx, self.reader.trailers()).map_err(RelayError::Write);
             }
@@ -254,6 +291,54 @@ impl Relay {
                 return Poll::Pending;
             }
         }
+    }
+
+    /// Whether more may be read while something waits to be written.
+    fn reads_ahead(&self) -> bool {
+        self.ahead > 0 && !self.finished && self.out.len() - self.written < self.ahead
+    }
+
+    /// Reads more, behind what the receiver has not taken.
+    #[cold]
+    fn poll_read_ahead(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: &mut Stream,
+        watch: Option<&mut dyn Watch>,
+    ) -> Poll<Result<(), RelayError>> {
+        let (begin, end) = std::mem::take(&mut self.direct);
+        if begin < end {
+            self.out.extend_from_slice(self.input.get(begin..end).unwrap_or_default());
+        }
+        if self.written > self.out.len() / 2 {
+            self.out.drain(..self.written);
+            self.written = 0;
+        }
+        if self.used < self.input.len() || begin < end {
+            return Poll::Ready(Ok(())); // there is more to take
+        }
+        self.poll_read_in(cx, from, watch)
+    }
+
+    /// Reads more for the watcher alone; fails at the end, as writing did.
+    #[cold]
+    fn poll_read_on(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: &mut Stream,
+        watch: Option<&mut dyn Watch>,
+    ) -> Poll<Result<(), RelayError>> {
+        self.waits_for_writer = false;
+        self.out = Vec::new();
+        (self.written, self.direct, self.body) = (0, (0, 0), 0);
+        if self.finished {
+            let why = self.lost.take().unwrap_or_else(|| io::ErrorKind::ConnectionReset.into());
+            return Poll::Ready(Err(RelayError::Write(why)));
+        }
+        if self.used < self.input.len() {
+            return Poll::Ready(Ok(())); // there is more to take
+        }
+        self.poll_read_in(cx, from, watch)
     }
 
     /// Takes in as much of a body that is [gathered](Relay::gather) as there is. Ready when all of it is there.
@@ -375,7 +460,8 @@ impl Relay {
 
     /// Takes pieces out of what was read until something large waits to be written or more is needed.
     fn take(&mut self, mut watch: Option<&mut dyn Watch>) -> Result<(), RelayError> {
-        let room = self.gathers.map_or(BUFFER_BYTES, |limit| limit.saturating_add(1));
+        let room =
+            self.gathers.map_or(BUFFER_BYTES.saturating_add(self.ahead), |limit| limit.saturating_add(1));
         while !self.finished && self.direct.0 == self.direct.1 && self.out.len() - self.written < room {
             let input = self.input.get(self.used..).unwrap_or_default();
             match self.reader.step(input).map_err(RelayError::Malformed)? {

@@ -50,6 +50,9 @@ impl Exchange<'_> {
         let mut out = self.client.core.take_buffer();
         self.write_head(response, framing, &mut out);
         let mut download = Relay::new(kind, framing, out);
+        if let Some(cx) = self.cx.as_ref().filter(|cx| cx.reads_on > 0) {
+            download.read_on(cx.reads_on);
+        }
         let fault = self.relay_response(&mut attempt, &mut download, kind).await;
         let untold = download.sent() == 0;
         if let Some(buffer) = download.take_buffer() {
@@ -361,8 +364,11 @@ impl Pump<'_> {
         }
         let watched = self.sent.upload.is_done() || self.client.stream.h2().is_some();
         if watched && !self.download.waits_for_writer() && self.client.stream.is_reset(task) {
-            let reset = std::io::ErrorKind::ConnectionReset.into();
-            return Poll::Ready(Err(Broken::Download(RelayError::Write(reset), None)));
+            let reset = || std::io::ErrorKind::ConnectionReset.into();
+            if !self.download.lose_receiver(reset()) {
+                return Poll::Ready(Err(Broken::Download(RelayError::Write(reset()), None)));
+            }
+            return self.advance_response(task).map_or_else(|e| Poll::Ready(Err(e)), |()| Poll::Pending);
         }
         Poll::Pending
     }

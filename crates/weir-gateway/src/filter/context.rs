@@ -98,6 +98,8 @@ pub struct Cx {
     pub(crate) own_length: Option<u64>,
     pub(crate) length_dropped: bool,
     pub(crate) limits: TimeLimits,
+    /// How far ahead of the client the response is read: see [`Cx::read_on`].
+    pub(crate) reads_on: usize,
     states: Vec<(u32, Box<dyn Any>)>,
     notes: SmallVec<[(u32, u64); 4]>,
     random: u64,
@@ -134,6 +136,7 @@ impl Cx {
             own_length: None,
             length_dropped: false,
             limits: TimeLimits::default(),
+            reads_on: 0,
             states: Vec::new(),
             notes: SmallVec::new(),
             random,
@@ -247,6 +250,12 @@ impl Cx {
     /// The same for the time to the head of the response, for each attempt.
     pub fn limit_response(&mut self, limit: Duration) {
         self.limits.response = Some(self.limits.response.map_or(limit, |other| other.min(limit)));
+    }
+
+    /// Has the body of this response read to its end though the client is slow, at most so many bytes ahead of it, or gone: for
+    /// a filter that watches it on behalf of others. Memory: that many bytes.
+    pub const fn read_on(&mut self, ahead: usize) {
+        self.reads_on = ahead;
     }
 
     /// A new id: 128 random bits as 32 hexadecimal digits. Unique, not secret.
