@@ -34,6 +34,7 @@ FILTERS = {
     "acl, with key_auth": ("{ key_auth: {} }, { acl: { allow: [ bench ] } }", None),
     "any, the second of two": ("{ any: [ { key_auth: { header: x-other } }, { key_auth: {} } ] }", None),
     "body_limit": ("{ body_limit: { max: 1MiB } }", None),
+    "cache, nothing kept": ("{ cache: { store: pages } }", None),
     "circuit_breaker": ("{ circuit_breaker: {} }", 0.25),
     "compress, not asked for": ("{ compress: {} }", 0.25),
     "concurrency": ("{ concurrency: { requests: 1000 } }", 0.25),
@@ -63,6 +64,8 @@ def config(filters):
     """What a gateway's config is filled with: one route with these filters."""
     chain = f", filters: [ {filters} ]" if filters else ""
     consumers = CONSUMERS if "key_auth" in filters else ""
+    if "store: pages" in filters:
+        consumers += "\nstores: { pages: { memory: 64MiB } }"
     return {"consumers": consumers, "routes": f'{{ all: {{ match: {{ path: "/*" }}, upstream: origin{chain} }} }}'}
 
 

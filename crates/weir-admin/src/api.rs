@@ -5,6 +5,7 @@ use crate::answer::{self, Answer};
 use crate::by_hand;
 use crate::guard::{self, Access, Caller};
 use crate::page;
+use crate::purge;
 use crate::why;
 use http_body_util::{BodyExt, Limited};
 use hyper::body::{Body, Incoming};
@@ -42,6 +43,7 @@ enum Action {
     Healthz,
     Metrics,
     Page,
+    Purge,
     Readyz,
     Reload,
     Status,
@@ -95,6 +97,12 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         access: Access::Guarded,
     },
     Endpoint {
+        path: purge::PATH,
+        meaning: "removes answers from a cache: `?url=…`, `?prefix=…`, `?tag=…` or `?all=true`",
+        action: Action::Purge,
+        access: Access::Guarded,
+    },
+    Endpoint {
         path: "/upgrade",
         meaning: "starts the program that lies at its path now, and gives way to it",
         action: Action::Upgrade,
@@ -122,7 +130,7 @@ impl Endpoint {
     /// The methods it takes, as in Allow.
     pub(crate) const fn methods(&self) -> &'static str {
         match self.action {
-            Action::Drain | Action::Endpoint | Action::Reload | Action::Upgrade => "POST",
+            Action::Drain | Action::Endpoint | Action::Purge | Action::Reload | Action::Upgrade => "POST",
             Action::Healthz
             | Action::Metrics
             | Action::Page
@@ -135,6 +143,7 @@ impl Endpoint {
     fn is_at(&self, path: &str) -> bool {
         match self.action {
             Action::Endpoint => by_hand::is_at(path),
+            Action::Purge => purge::is_at(path),
             Action::Why => why::is_at(path),
             _ => self.path == path,
         }
@@ -198,6 +207,7 @@ impl Api {
                 self.with_status(|status| answer::of(StatusCode::OK, answer::HTML, page::render(status)))
                     .await
             }
+            Action::Purge => self.purge(peer, uri).await,
             Action::Readyz => self.readyz(),
             Action::Reload => self.reload(peer).await,
             Action::Status => {
@@ -288,6 +298,22 @@ impl Api {
                 let document = json!({ "upstream": asked.upstream, "endpoints": endpoints });
                 answer::json(StatusCode::OK, &document)
             }
+            Err(why) => answer::problem(StatusCode::NOT_FOUND, &why),
+        })
+        .await
+    }
+
+    async fn purge(&self, peer: Peer, uri: &Uri) -> Answer {
+        let asked = match purge::read(uri) {
+            Ok(asked) => asked,
+            Err(why) => return answer::problem(StatusCode::BAD_REQUEST, &why),
+        };
+        let named = asked.what.len();
+        log::info("purge asked for", &[("peer", &peer), ("store", &asked.store), ("named", &named)]);
+        let gateway = self.gateway.clone();
+        // Elsewhere, because it walks through the whole store.
+        elsewhere(move || match gateway.purge(&asked.store, &asked.what) {
+            Ok(purged) => answer::json(StatusCode::OK, &json!({ "store": asked.store, "purged": purged })),
             Err(why) => answer::problem(StatusCode::NOT_FOUND, &why),
         })
         .await

@@ -4,6 +4,7 @@
 
 use crate::answer::SIGN;
 use crate::by_hand;
+use crate::purge;
 use crate::why;
 use serde_json::Value;
 use std::fmt;
@@ -116,6 +117,22 @@ pub fn endpoint(
     let time = time.map_or_else(String::new, |time| format!("?for={}", escaped(time)));
     let line = format!("POST {}{}/{}:{verb}{time}", by_hand::PREFIX, escaped(upstream), escaped(endpoint));
     call(address, &line, token, QUICK)
+}
+
+/// Has the Weir at `address` remove answers from a store that caches use: `POST /api/v1/caches/…:purge`, with names (`url`,
+/// `prefix`, `tag`, `all`) and values. An answer of 404 says which stores are in use.
+///
+/// # Errors
+/// As with [`status`].
+pub fn purge(
+    address: &str,
+    token: Option<&str>,
+    store: &str,
+    what: &[(&str, String)],
+) -> Result<Answer, ClientError> {
+    let pairs: Vec<String> = what.iter().map(|(name, value)| format!("{name}={}", escaped(value))).collect();
+    let line = format!("POST {}{}:purge?{}", purge::PREFIX, escaped(store), pairs.join("&"));
+    call(address, &line, token, RELOAD)
 }
 
 /// Which exchanges [`why`] is about. Empty texts ask for any.

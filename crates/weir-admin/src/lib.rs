@@ -20,6 +20,7 @@ mod api;
 mod by_hand;
 mod guard;
 mod page;
+mod purge;
 mod server;
 mod why;
 

@@ -5,6 +5,7 @@ use crate::config::schema::Config;
 use crate::config::{Diagnostics, Loaded, Source, load};
 use crate::core::{LIMITS, Leaving, Message, Shared};
 use crate::filter::FilterKind;
+use crate::filters::cache::Purge;
 use crate::handover::{Handover, Inheritance};
 use crate::listener::{self, Start};
 use crate::reload::{Control, Refused, Reloaded, Watching};
@@ -507,6 +508,22 @@ impl Gateway {
         let now = Instant::now();
         all.iter().for_each(|endpoint| endpoint.health.put(by_hand, now));
         Ok(all.iter().map(|endpoint| EndpointStatus::of(endpoint, &self.inner.telemetry)).collect())
+    }
+
+    /// Removes answers from a store that filters `cache` name; tells how many objects that were. What is on its way into the
+    /// store is not kept either. Walks through all that the store has, for some URLs and tags as for one.
+    ///
+    /// # Errors
+    /// No filter uses such a store: in words, with those that there are.
+    pub fn purge(&self, store: &str, what: &[Purge]) -> Result<usize, String> {
+        let found = self.control().pages();
+        let (of_name, others): (Vec<_>, Vec<_>) = found.into_iter().partition(|(name, _)| name == store);
+        if of_name.is_empty() {
+            let names: Vec<&str> = others.iter().map(|(name, _)| name.as_str()).collect();
+            let there = if names.is_empty() { "none".to_owned() } else { few(&names) };
+            return Err(format!("no filter `cache` uses a store `{store}`; those in use: {there}"));
+        }
+        Ok(of_name.iter().map(|(_, pages)| pages.purge(what)).sum())
     }
 
     /// Opens the log files anew, after they were moved away.

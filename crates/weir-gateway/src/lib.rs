@@ -77,6 +77,7 @@ mod talk;
 mod tracing;
 mod upstream;
 
+pub use filters::cache::Purge;
 pub use gateway::{Builder, Checked, Gateway, StartError, check};
 pub use handover::{Handover, Inheritance};
 pub use reload::{Refused, Reloaded};

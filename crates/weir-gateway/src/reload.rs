@@ -13,6 +13,7 @@ use crate::core::Message;
 use crate::export::{Destination, Exporter, Protocol};
 use crate::fetch::{self, Fetcher, Surroundings, Trust};
 use crate::filter::FilterKind;
+use crate::filters::cache::Pages;
 use crate::handover::{Handover, Inheritance};
 use crate::snapshot::{Carry, Snapshot, compile};
 use crate::status::{self, CertificateStatus, Rate, ReloadStatus};
@@ -248,6 +249,11 @@ impl Control {
         } else {
             self.telemetry.reloaded(&self.snapshot.revision, now);
         }
+    }
+
+    /// The stores that filters keep answers in, by name.
+    pub(crate) fn pages(&self) -> Vec<(String, Arc<Pages>)> {
+        self.carry.pages()
     }
 
     /// When each certificate ends, where its dates can be read.

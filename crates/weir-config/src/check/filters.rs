@@ -10,6 +10,9 @@ const ONCE: &[&str] = &["body_limit", "cors", "key_auth", "request_id", "securit
 /// Filters beside those called `…_auth` that let nothing pass without credentials.
 const ASK: &[&str] = &["acl", "any", "jwt", "oidc"];
 
+/// Filters beside those that say by something else than credentials who may pass.
+const DECIDE: &[&str] = &["acl", "ip"];
+
 /// Whether a filter turns away whoever brings no credentials.
 fn asks_for_credentials(filter: &FilterNode) -> bool {
     let optional = |node: &Node| node.get("optional").and_then(Node::as_text) == Some("true");
@@ -55,6 +58,7 @@ impl<'a> Checker<'a> {
         }
         let readers = self.credentials;
         let names = |f: &FilterNode| readers.contains(&f.name.as_str()) || f.name == "any";
+        self.caches(global, own);
         for (index, acl) in own.iter().enumerate().filter(|(_, filter)| filter.name == "acl") {
             if !global.iter().chain(&own[..index]).any(names) {
                 let message = "no filter before this one names a consumer: whoever calls is anonymous";
@@ -77,6 +81,22 @@ impl<'a> Checker<'a> {
                 (message, format!("put {known} before it, or write `by: address`"))
             };
             self.warn(&format!("{}.by", filter.path), "no-consumer", message, hint);
+        }
+    }
+
+    /// Warns of a `cache` that answers before a filter has said who may pass.
+    fn caches(&mut self, global: &'a [FilterNode], own: &'a [FilterNode]) {
+        let decides =
+            |filter: &&FilterNode| asks_for_credentials(filter) || DECIDE.contains(&filter.name.as_str());
+        for (index, cache) in global.iter().chain(own).enumerate().filter(|(_, f)| f.name == "cache") {
+            // What stands behind it among the filters of all routes was told when these were looked at.
+            let mut behind = own.iter().skip((index + 1).saturating_sub(global.len()));
+            let Some(filter) = behind.find(decides) else { continue };
+            let message = format!(
+                "`{}` runs behind it: what the cache has is served to clients that it would turn away",
+                filter.name
+            );
+            self.warn(&cache.path, "cache-before-auth", message, "put the cache behind it");
         }
     }
 

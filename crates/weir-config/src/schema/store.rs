@@ -1,17 +1,21 @@
 //! `stores`: what several routes, or several gateways, share.
 
 use super::values::FilePath;
-use crate::units::Duration;
+use crate::units::{ByteSize, Duration};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// A store that filters name by `store`: a Redis or Valkey, 6 or later.
+/// A store that filters name by `store`: a Redis or Valkey, 6 or later, for what gateways share; or memory, for what `cache`
+/// keeps.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Store {
     /// URL of the server: `redis://127.0.0.1:6379`, or `rediss://` for TLS; with user, password and database where needed:
     /// `redis://user:${REDIS_PASSWORD}@10.0.0.5:6379/0`. Gateways speak RESP3 to it.
     pub redis: Option<String>,
+    /// Memory for answers that the filter `cache` keeps, 1MiB to 1TiB: `256MiB`. Up to a quarter more is in use while answers
+    /// are on their way. It outlives a reload that leaves its size as it is. Default none.
+    pub memory: Option<ByteSize>,
     /// URLs of more nodes of a cluster, tried where the first one does not answer. Default none.
     pub nodes: Vec<String>,
     /// Whether the server is a cluster, of which `redis` is a node. Default false.
@@ -28,6 +32,7 @@ impl Default for Store {
     fn default() -> Self {
         Self {
             redis: None,
+            memory: None,
             nodes: Vec::new(),
             cluster: false,
             ca: None,

@@ -5,7 +5,7 @@ use crate::config::diagnostic::nearest_name;
 use crate::config::schema::FilePath;
 use crate::error::Cause;
 use crate::fetch::Fetcher;
-use crate::store::{Place, Store};
+use crate::store::{Store, Stores};
 use schemars::{JsonSchema, Schema};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -131,7 +131,7 @@ pub struct Build<'a> {
     /// Names of all upstreams.
     pub upstreams: &'a [String],
     /// Where the stores of the config are, by name.
-    pub(crate) stores: &'a HashMap<String, Place>,
+    pub(crate) stores: &'a Stores,
     /// Names that the route's path captures. `None` where the filter stands for several routes (`filters`, `plans.NAME`),
     /// so that which names there are is known for each request only.
     pub captures: Option<&'a [String]>,
@@ -219,12 +219,10 @@ impl Build<'_> {
 
     /// The store that a setting names, shared by all filters that name it. It outlives a reload that leaves it as it is.
     pub(crate) fn store(&mut self, field: &str, name: &str) -> Option<Arc<Store>> {
-        let Some(place) = self.stores.get(name) else {
-            let hint = match nearest_name(name, self.stores.keys().map(String::as_str)) {
-                Some(near) => format!("write {near}"),
-                None => format!("write stores: {{ {name}: {{ redis: redis://127.0.0.1:6379 }} }}"),
-            };
-            self.refuse(field, format!("there is no store `{name}`"), Some(hint));
+        let Some(place) = self.stores.redis.get(name) else {
+            let wrong = self.stores.memory.contains_key(name).then_some("is memory of this gateway alone");
+            let near = nearest_name(name, self.stores.redis.keys().map(String::as_str)).map(str::to_owned);
+            self.refuse_store(field, name, (wrong, near), "redis: redis://127.0.0.1:6379");
             return None;
         };
         let key = format!("\0store\0{name}\0{place:?}");
@@ -232,9 +230,48 @@ impl Build<'_> {
         Some(self.kept.get_or_make(key, Hooked::default(), make))
     }
 
+    /// The bytes of a store that is memory.
+    pub(crate) fn memory_of(&mut self, field: &str, name: &str) -> Option<u64> {
+        let memory = self.stores.memory.get(name).copied();
+        if memory.is_none() {
+            let wrong = self.stores.redis.contains_key(name).then_some("is a Redis, which keeps no answers");
+            let near = nearest_name(name, self.stores.memory.keys().map(String::as_str)).map(str::to_owned);
+            self.refuse_store(field, name, (wrong, near), "memory: 256MiB");
+        }
+        memory
+    }
+
+    fn refuse_store(
+        &mut self,
+        field: &str,
+        name: &str,
+        (wrong, near): (Option<&str>, Option<String>),
+        example: &str,
+    ) {
+        let message = match wrong {
+            Some(wrong) => format!("the store `{name}` {wrong}"),
+            None => format!("there is no store `{name}`"),
+        };
+        let free = if wrong.is_some() { "NAME" } else { name };
+        let hint = near
+            .map_or(format!("write stores: {{ {free}: {{ {example} }} }}"), |near| format!("write {near}"));
+        self.refuse(field, message, Some(hint));
+    }
+
+    /// State that all filters of this kind share that ask for it by the same key, wherever they stand and whatever else
+    /// they are set to. It outlives a reload.
+    pub(crate) fn share<T: Send + Sync + 'static>(&mut self, key: &str, make: impl FnOnce() -> T) -> Arc<T> {
+        let key = shared_key(self.kind, key);
+        self.kept.get_or_make(key, Hooked::default(), make)
+    }
+
     fn key(&self, key: &str) -> String {
         format!("{}\0{}\0{}\0{key}", self.scope, self.kind, self.settings)
     }
+}
+
+fn shared_key(kind: &str, key: &str) -> String {
+    format!("\0shared\0{kind}\0{key}")
 }
 
 /// State that can be written down, for the process that an upgrade starts.
@@ -309,6 +346,15 @@ impl Kept {
         Arc::clone(&kept.state).downcast().expect("the key holds kind and settings, which decide the type")
     }
 
+    /// All state of one type that filters of a kind [share](Build::share), by key.
+    pub(crate) fn shared<T: Send + Sync + 'static>(&self, kind: &str) -> Vec<(&str, Arc<T>)> {
+        let prefix = shared_key(kind, "");
+        let found = self.states.iter().filter_map(|(key, kept)| {
+            Some((key.strip_prefix(&prefix)?, Arc::clone(&kept.state).downcast().ok()?))
+        });
+        found.collect()
+    }
+
     /// Begins the building of a snapshot: nothing is used yet.
     pub(crate) fn begin(&mut self) {
         self.states.values_mut().for_each(|kept| kept.used = false);
@@ -348,6 +394,11 @@ impl HeaderName {
     /// When it is no token.
     pub fn fixed(name: &'static str) -> Self {
         Self(FieldName::new(name).expect("a name in the source is a token"))
+    }
+
+    /// A name that was read already.
+    pub const fn of(name: FieldName) -> Self {
+        Self(name)
     }
 }
 

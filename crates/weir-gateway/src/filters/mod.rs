@@ -8,6 +8,7 @@ mod acl;
 mod any;
 mod basic_auth;
 mod body_limit;
+pub(crate) mod cache;
 mod circuit_breaker;
 mod compress;
 mod concurrency;
@@ -54,6 +55,7 @@ pub static KINDS: &[&FilterKind] = &[
     &any::KIND,
     &basic_auth::KIND,
     &body_limit::KIND,
+    &cache::KIND,
     &circuit_breaker::KIND,
     &compress::KIND,
     &concurrency::KIND,

@@ -18,7 +18,7 @@ use crate::filter::{
     Task, Waiting,
 };
 use crate::route::{Canonical, RouteId, RouteSpec, Slashes, Table, canonical};
-use crate::store::Place;
+use crate::store::{Place, Stores};
 use serde_json::Value;
 use std::any::Any;
 use std::cell::RefCell;
@@ -50,7 +50,7 @@ pub struct Stand {
     named: Option<usize>,
     consumers: Vec<Consumer>,
     upstreams: Vec<String>,
-    stores: HashMap<String, Place>,
+    stores: Stores,
     script: Rc<Script>,
     kept: Kept,
     files: Vec<PathBuf>,
@@ -118,7 +118,7 @@ impl Stand {
             named: None,
             consumers: Vec::new(),
             upstreams: Vec::new(),
-            stores: HashMap::new(),
+            stores: Stores::default(),
             script: Rc::default(),
             kept: Kept::default(),
             files: Vec::new(),
@@ -203,7 +203,14 @@ impl Stand {
             timeout: Duration::from_secs(2),
             prefix: "test".to_owned(),
         };
-        self.stores.insert(name.to_owned(), place);
+        self.stores.redis.insert(name.to_owned(), place);
+        self
+    }
+
+    /// One more store: memory of so many bytes.
+    #[must_use]
+    pub fn memory(mut self, name: &str, bytes: u64) -> Self {
+        self.stores.memory.insert(name.to_owned(), bytes);
         self
     }
 

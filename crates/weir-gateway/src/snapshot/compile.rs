@@ -17,9 +17,10 @@ use crate::fetch::{Fetcher, Trust};
 use crate::filter::{
     Build, Conceals, Consumer, Consumers, FieldGuards, FilterKind, Hooks, Kept, Mistake, Settings,
 };
+use crate::filters::cache::Pages;
 use crate::handover::{Kind, State};
 use crate::route::{Conflict, ConflictKind, EscapedSlashes, Pattern, RouteSpec, Table};
-use crate::store::Place;
+use crate::store::Stores;
 use crate::tracing::{Parents, Tracing};
 use crate::upstream::{Healths, Upstream};
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -93,6 +94,13 @@ impl Carry {
         let health = Some(self.healths.save()).filter(|bytes| !bytes.is_empty());
         let health = health.map(|bytes| State { kind: Kind::Health, key: String::new(), bytes });
         tickets.chain(filters).chain(health).collect()
+    }
+
+    /// The stores that filters keep answers in, by name.
+    pub(crate) fn pages(&self) -> Vec<(String, Arc<Pages>)> {
+        let found = self.kept.shared::<Pages>("cache");
+        let name = |key: &str| key.split('\0').next().unwrap_or_default().to_owned();
+        found.into_iter().map(|(key, pages)| (name(key), pages)).collect()
     }
 
     /// The keys of the tickets of a policy: the ones that run already, so that clients resume after a reload.
@@ -550,7 +558,7 @@ struct Filters<'a> {
     conceals: Conceals,
     consumers: &'a Consumers,
     upstreams: &'a [String],
-    stores: &'a HashMap<String, Place>,
+    stores: &'a Stores,
 }
 
 /// What a consumer is known by beside its name.

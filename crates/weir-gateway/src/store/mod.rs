@@ -10,6 +10,7 @@
 
 mod client;
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
@@ -31,6 +32,14 @@ pub(crate) struct Place {
     pub(crate) timeout: Duration,
     /// What all keys begin with.
     pub(crate) prefix: String,
+}
+
+/// The stores of a config, by name.
+#[derive(Debug, Default)]
+pub(crate) struct Stores {
+    pub(crate) redis: HashMap<String, Place>,
+    /// Those that are memory, with their bytes.
+    pub(crate) memory: HashMap<String, u64>,
 }
 
 /// The store gave no answer.

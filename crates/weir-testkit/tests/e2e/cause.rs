@@ -39,6 +39,7 @@ pub(crate) const CORS_ORIGIN: Cause = (403, "cors_origin");
 pub(crate) const KEY_MISSING: Cause = (401, "key_missing");
 pub(crate) const KEY_UNKNOWN: Cause = (401, "key_unknown");
 pub(crate) const LOGIN_NEEDED: Cause = (401, "login_needed");
+pub(crate) const NOT_CACHED: Cause = (504, "not_cached");
 pub(crate) const NO_ROUTE: Cause = (404, "no_route");
 pub(crate) const OUT_OF_DESCRIPTORS: Cause = (503, "out_of_descriptors");
 pub(crate) const PENDING_LIMIT: Cause = (503, "pending_limit");

@@ -22,6 +22,7 @@ use crate::upgrade::tunnel_to;
 const EXAMPLES: &[&str] = &[
     "api-keys.yaml",
     "browser-app.yaml",
+    "cache.yaml",
     "canary.yaml",
     "forward-auth.yaml",
     "hello.yaml",
@@ -156,6 +157,16 @@ fn retries() {
         client.get("/search/1").expect_status(200).expect_body("quick");
         stuck.connections() > 0
     });
+}
+
+#[test]
+fn cache() {
+    let shop = Upstream::named("shop");
+    let weir = start("cache.yaml", &[&shop]);
+    let mut client = weir.client();
+    client.get("/shop/1").expect_status(200).expect_body("shop");
+    client.get("/shop/1").expect_status(200).expect_body("shop").expect_header("age", "0");
+    assert_eq!(shop.requests().len(), 1);
 }
 
 #[test]

@@ -14,6 +14,7 @@ mod balance;
 mod binary_upgrade;
 mod bodies;
 mod browsers;
+mod cache;
 mod callers;
 mod causes;
 mod circuit;

@@ -12,6 +12,7 @@ mod kept;
 mod load;
 mod origin;
 mod process;
+mod purge;
 mod reload;
 mod report;
 mod run;
@@ -62,6 +63,8 @@ enum Command {
     Load(Box<load::Load>),
     /// Run the built-in test origin: bodies, delays, statuses, echo
     Origin(origin::Serve),
+    /// Remove answers from a cache of a running Weir: by URL, prefix or tag
+    Purge(purge::Purge),
     /// Make a running Weir load its config again
     Reload(reload::Reload),
     /// Print a saved result of `load` in any layout, or check its numbers
@@ -175,6 +178,7 @@ impl Command {
             Self::Drain(drain) => Some(&mut drain.admin.config),
             Self::Endpoint(endpoint) => Some(&mut endpoint.admin.config),
             Self::Explain(explain) => Some(&mut explain.config),
+            Self::Purge(purge) => Some(&mut purge.admin.config),
             Self::Reload(reload) => Some(&mut reload.admin.config),
             Self::Run(run) => Some(&mut run.config),
             Self::Status(status) => Some(&mut status.admin.config),
@@ -230,6 +234,7 @@ pub(crate) fn run() -> ExitCode {
         Some(Command::Hash(hash)) => hash.run(),
         Some(Command::Load(load)) => load.run(),
         Some(Command::Origin(origin)) => origin.run(),
+        Some(Command::Purge(purge)) => purge.run(),
         Some(Command::Reload(reload)) => reload.run(),
         Some(Command::Report(saved)) => saved.run(),
         Some(Command::Run(run)) => run::run(&run),

@@ -2,27 +2,59 @@
 
 use super::Compiler;
 use crate::config::schema;
-use crate::store::{self, Place};
-use std::collections::HashMap;
+use crate::config::units::ByteSize;
+use crate::store::{self, Place, Stores};
+use std::ops::RangeInclusive;
 use std::path::Path;
 
 /// Most bytes of a file of certificates.
 const CA_BYTES: u64 = 1024 * 1024;
 
+/// How large a store in memory can be, in bytes.
+const MEMORY: RangeInclusive<u64> = 1024 * 1024..=1024 * 1024 * 1024 * 1024;
+
 impl Compiler<'_> {
-    pub(super) fn stores(&mut self) -> HashMap<String, Place> {
+    pub(super) fn stores(&mut self) -> Stores {
         let config = self.config;
-        config
-            .stores
-            .iter()
-            .filter_map(|(name, written)| Some((name.to_owned(), self.store(name, written)?)))
-            .collect()
+        let mut stores = Stores::default();
+        for (name, written) in config.stores.iter() {
+            if let Some(memory) = written.memory {
+                if self.memory(name, written, memory) {
+                    stores.memory.insert(name.to_owned(), memory.get());
+                }
+            } else if let Some(place) = self.store(name, written) {
+                stores.redis.insert(name.to_owned(), place);
+            }
+        }
+        stores
+    }
+
+    /// Whether a store is memory and nothing else, and of a size that can be.
+    fn memory(&mut self, name: &str, written: &schema::Store, memory: ByteSize) -> bool {
+        let alone = schema::Store { memory: Some(memory), ..schema::Store::default() };
+        if *written != alone {
+            let message = "the store is memory of this gateway, and a server elsewhere";
+            let hint = "write `memory` alone, and what is shared with other gateways as another store";
+            self.error(&format!("stores.{name}"), "store-unusable", message, Some(hint.to_owned()));
+            return false;
+        }
+        let sound = MEMORY.contains(&memory.get());
+        if !sound {
+            let message = format!("{memory} is no size for a store; expected 1MiB to 1TiB");
+            self.error(
+                &format!("stores.{name}.memory"),
+                "bad-value",
+                message,
+                Some("write 256MiB".to_owned()),
+            );
+        }
+        sound
     }
 
     fn store(&mut self, name: &str, written: &schema::Store) -> Option<Place> {
         let path = format!("stores.{name}");
         let Some(url) = &written.redis else {
-            let hint = "write redis: redis://127.0.0.1:6379";
+            let hint = "write redis: redis://127.0.0.1:6379, or memory: 256MiB";
             self.error(&path, "store-unusable", "the store is nowhere", Some(hint.to_owned()));
             return None;
         };

@@ -1,0 +1,98 @@
+//! How much memory a store holds: its objects, what is on its way into it, and what slow clients still read of objects that
+//! were thrown out.
+
+use bytes::Bytes;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Counts bytes up to a limit.
+#[derive(Debug)]
+pub(super) struct Account {
+    limit: u64,
+    used: AtomicU64,
+}
+
+/// Bytes that are counted until it is dropped.
+#[derive(Debug)]
+pub(super) struct Charge {
+    account: Arc<Account>,
+    bytes: u64,
+}
+
+impl Account {
+    pub(super) fn new(limit: u64) -> Arc<Self> {
+        Arc::new(Self { limit, used: AtomicU64::new(0) })
+    }
+
+    pub(super) fn used(&self) -> u64 {
+        self.used.load(Relaxed)
+    }
+
+    /// Counts so many bytes, if there is room for them.
+    pub(super) fn charge(self: &Arc<Self>, bytes: u64) -> Option<Charge> {
+        let mut charge = Charge { account: Arc::clone(self), bytes: 0 };
+        charge.grow(bytes).then_some(charge)
+    }
+
+    /// Bytes that are counted for as long as anybody holds a part of them. What they are made of was counted before, so
+    /// there is room.
+    pub(super) fn own(self: &Arc<Self>, data: Vec<u8>) -> Bytes {
+        let bytes = data.len() as u64;
+        self.used.fetch_add(bytes, Relaxed);
+        Bytes::from_owner(Owned { data, _charge: Charge { account: Arc::clone(self), bytes } })
+    }
+}
+
+impl Charge {
+    /// Counts more; false, and nothing, where there is no room.
+    pub(super) fn grow(&mut self, more: u64) -> bool {
+        let before = self.account.used.fetch_add(more, Relaxed);
+        let fits = before.saturating_add(more) <= self.account.limit;
+        if fits {
+            self.bytes += more;
+        } else {
+            self.account.used.fetch_sub(more, Relaxed);
+        }
+        fits
+    }
+
+    pub(super) const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.account.used.fetch_sub(self.bytes, Relaxed);
+    }
+}
+
+struct Owned {
+    data: Vec<u8>,
+    _charge: Charge,
+}
+
+impl AsRef<[u8]> for Owned {
+    fn as_ref(&self) -> &[u8] {
+        &self.data
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_held_counts() {
+        let account = Account::new(100);
+        let mut charge = account.charge(60).unwrap();
+        assert!(account.charge(41).is_none());
+        assert!(!charge.grow(41) && charge.grow(40));
+        assert_eq!((charge.bytes(), account.used()), (100, 100));
+        drop(charge);
+        let part = account.own(vec![0; 50]).slice(3..4);
+        assert_eq!(account.used(), 50);
+        drop(part);
+        assert_eq!(account.used(), 0);
+    }
+}

@@ -1,0 +1,228 @@
+//! How old an answer is, and how long it may be used: RFC 9111 §4.2. No clocks: the times are arguments.
+
+use super::control::{Control, number};
+use std::time::{Duration, SystemTime};
+use weir_h1::Fields;
+
+/// What an answer says about its age and its lifetime.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Told {
+    pub(super) status: u16,
+    /// What counts for us: CDN-Cache-Control where there is one (RFC 9213 §2.2), else Cache-Control.
+    pub(super) control: Control,
+    targeted: bool,
+    pub(super) date: Option<SystemTime>,
+    expires: Option<Expires>,
+    pub(super) last_modified: Option<SystemTime>,
+    age: Age,
+}
+
+/// Where an answer says nothing, so long it lives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Defaults {
+    /// Of an answer that went well.
+    pub(super) ttl: Option<Duration>,
+    /// Of one that says that there is nothing.
+    pub(super) negative: Option<Duration>,
+    /// A tenth of the time since it was changed (RFC 9111 §4.2.2).
+    pub(super) heuristic: bool,
+    /// Also of answers to requests with a cookie: each cookie has objects of its own.
+    pub(super) with_cookie: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Expires {
+    At(SystemTime),
+    /// In the past, whenever that was: what is no date, `0` above all (RFC 9111 §5.3).
+    Past,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Age {
+    None,
+    Seconds(u32),
+    /// What is no number, or several: nobody knows how old it is.
+    Unknown,
+}
+
+/// The longest lifetime that is guessed.
+const MOST_GUESSED: Duration = Duration::from_secs(24 * 3600);
+
+impl Told {
+    pub(super) fn of(status: u16, fields: &Fields) -> Self {
+        let targeted = Control::targeted(fields);
+        let mut expires = fields.get_all("expires");
+        let expires = match (expires.next(), expires.next()) {
+            (None, _) => None,
+            (Some(one), None) => Some(date(one).map_or(Expires::Past, Expires::At)),
+            (Some(_), Some(_)) => Some(Expires::Past),
+        };
+        Self {
+            status,
+            control: targeted.unwrap_or_else(|| Control::of(fields)),
+            targeted: targeted.is_some(),
+            date: fields.get_str("date").and_then(date),
+            expires,
+            last_modified: fields.get_str("last-modified").and_then(date),
+            age: age(fields),
+        }
+    }
+
+    /// Whether it says itself how long it may be used.
+    pub(super) fn says_lifetime(&self) -> bool {
+        let told = self.control.s_maxage.or(self.control.max_age);
+        told.is_some() || (self.expires.is_some() && !self.targeted)
+    }
+
+    /// How long it may be used, counted from when it was made; `None` where neither it nor the config says.
+    pub(super) fn lifetime(&self, defaults: &Defaults, received: SystemTime) -> Option<Duration> {
+        let told = self.control.s_maxage.or(self.control.max_age);
+        if let Some(seconds) = told {
+            return Some(Duration::from_secs(seconds.into()));
+        }
+        match self.expires.filter(|_| !self.targeted) {
+            Some(Expires::Past) => return Some(Duration::ZERO),
+            Some(Expires::At(at)) => return Some(since(self.date.unwrap_or(received), at)),
+            None => {}
+        }
+        let (well, nothing) = (defaults.ttl, defaults.negative);
+        let by_config = match self.status {
+            200 | 203 | 204 | 300 | 301 | 308 => well,
+            404 | 405 | 410 | 414 | 501 => nothing,
+            _ => None,
+        };
+        by_config.or_else(|| self.guess(received).filter(|_| defaults.heuristic))
+    }
+
+    /// A guess, for the statuses for which RFC 9110 §15.1 allows one, and for others where the answer is `public`.
+    fn guess(&self, received: SystemTime) -> Option<Duration> {
+        let may_be = matches!(self.status, 200 | 203 | 204 | 300 | 301 | 308 | 404 | 405 | 410 | 414 | 501);
+        let changed = self.last_modified.filter(|_| may_be || self.control.public)?;
+        Some((since(changed, self.date.unwrap_or(received)) / 10).min(MOST_GUESSED))
+    }
+
+    /// How old it was when it came (RFC 9111 §4.2.3), after a request that took so long.
+    pub(super) fn age_when(&self, received: SystemTime, took: Duration) -> Duration {
+        let apparent = self.date.map_or(Duration::ZERO, |date| since(date, received));
+        let told = match self.age {
+            Age::None => Duration::ZERO,
+            Age::Seconds(seconds) => Duration::from_secs(seconds.into()),
+            Age::Unknown => return Duration::from_secs(u32::MAX.into()),
+        };
+        apparent.max(told + took)
+    }
+
+    /// Whether it says that it must not be used when it is stale (RFC 9111 §4.2.4).
+    pub(super) const fn must_be_fresh(&self) -> bool {
+        self.control.must_revalidate || self.control.proxy_revalidate || self.control.no_cache
+    }
+}
+
+fn since(from: SystemTime, to: SystemTime) -> Duration {
+    to.duration_since(from).unwrap_or_default()
+}
+
+/// A date of HTTP (RFC 9110 §5.6.7), in any of its three forms.
+pub(super) fn date(text: &[u8]) -> Option<SystemTime> {
+    httpdate::parse_http_date(str::from_utf8(text).ok()?.trim_ascii()).ok()
+}
+
+fn age(fields: &Fields) -> Age {
+    let mut lines = fields.get_all("age");
+    match (lines.next(), lines.next()) {
+        (None, _) => Age::None,
+        (Some(one), None) => number(one.trim_ascii()).map_or(Age::Unknown, Age::Seconds),
+        (Some(_), Some(_)) => Age::Unknown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{Lines, fields};
+    use super::*;
+
+    const NOW: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
+
+    fn now() -> SystemTime {
+        date(NOW.as_bytes()).unwrap()
+    }
+
+    fn told(status: u16, lines: &[(&str, &str)]) -> Told {
+        Told::of(status, &fields(lines))
+    }
+
+    #[test]
+    fn lifetimes() {
+        let defaults = Defaults {
+            ttl: Some(Duration::from_secs(7)),
+            negative: Some(Duration::from_secs(3)),
+            heuristic: false,
+            with_cookie: false,
+        };
+        let expires = ("Expires", "Sun, 06 Nov 1994 08:50:37 GMT");
+        let cases: &[(u16, Lines<'_>, Option<u64>)] = &[
+            (200, &[("Cache-Control", "max-age=60")], Some(60)),
+            (200, &[("Cache-Control", "max-age=60, s-maxage=10")], Some(10)),
+            (200, &[("Cache-Control", "max-age=1, s-maxage=10"), expires], Some(10)),
+            (200, &[("Cache-Control", "max-age=60"), ("CDN-Cache-Control", "max-age=5")], Some(5)),
+            (200, &[("CDN-Cache-Control", "no-cache"), expires], Some(7)),
+            (200, &[expires, ("Date", NOW)], Some(60)),
+            (200, &[expires], Some(60)),
+            (200, &[expires, ("Date", "no date")], Some(60)),
+            (200, &[("Expires", "0")], Some(0)),
+            (200, &[expires, expires], Some(0)),
+            (200, &[("Expires", NOW)], Some(0)),
+            (200, &[], Some(7)),
+            (404, &[], Some(3)),
+            (404, &[("Cache-Control", "max-age=60")], Some(60)),
+            (500, &[], None),
+            (302, &[], None),
+        ];
+        for (status, lines, seconds) in cases {
+            let lifetime = told(*status, lines).lifetime(&defaults, now());
+            assert_eq!(lifetime, seconds.map(Duration::from_secs), "{status} {lines:?}");
+        }
+        assert_eq!(told(200, &[]).lifetime(&Defaults::default(), now()), None);
+    }
+
+    #[test]
+    fn guesses() {
+        let heuristic = Defaults { heuristic: true, ..Defaults::default() };
+        let changed = ("Last-Modified", "Sun, 06 Nov 1994 08:39:37 GMT");
+        let public = ("Cache-Control", "public");
+        for (status, lines, seconds) in [
+            (200, &[changed][..], Some(60)),
+            (200, &[("Last-Modified", "Sat, 06 Nov 1993 08:39:37 GMT")], Some(24 * 3600)),
+            (200, &[("Last-Modified", "Mon, 06 Nov 1995 08:39:37 GMT")], Some(0)),
+            (201, &[changed], None),
+            (404, &[changed], Some(60)),
+            (599, &[changed, public], Some(60)),
+        ] {
+            let lifetime = told(status, lines).lifetime(&heuristic, now());
+            assert_eq!(lifetime, seconds.map(Duration::from_secs), "{status} {lines:?}");
+        }
+        assert_eq!(told(200, &[changed]).lifetime(&Defaults::default(), now()), None);
+    }
+
+    #[test]
+    fn ages() {
+        let took = Duration::from_secs(2);
+        let never = u64::from(u32::MAX);
+        for (lines, seconds) in [
+            (&[][..], 2),
+            (&[("Age", "5")], 7),
+            (&[("Date", "Sun, 06 Nov 1994 08:49:07 GMT")], 30),
+            (&[("Date", "Sun, 06 Nov 1994 08:49:07 GMT"), ("Age", "100")], 102),
+            (&[("Date", "Sun, 06 Nov 1994 09:49:07 GMT")], 2),
+            (&[("Age", "x")], never),
+            (&[("Age", "-7")], never),
+            (&[("Age", "7.0")], never),
+            (&[("Age", "0, 0")], never),
+            (&[("Age", "0"), ("Age", "0")], never),
+            (&[("Age", "7;a=1")], never),
+            (&[("Age", "")], never),
+        ] {
+            assert_eq!(told(200, lines).age_when(now(), took), Duration::from_secs(seconds), "{lines:?}");
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Which requests an answer is for, beside those for its URL: `Vary` (RFC 9111 §4.1).
+
+use super::control::end_of_member;
+use weir_h1::{FieldName, Fields};
+
+/// Most fields that an answer may vary by.
+const MOST_FIELDS: usize = 16;
+
+/// Longest values, together, that are kept to tell variants apart, in bytes.
+const MOST_BYTES: usize = 8 * 1024;
+
+/// Fields that the gateway writes itself behind every filter: what the upstream varies by is not what was asked with.
+const OURS: [&str; 4] = ["forwarded", "x-forwarded-for", "x-real-ip", "via"];
+
+/// Why an answer cannot be told apart from others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Unbounded;
+
+/// The fields of a request that an answer was made for; none for most.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Variant(Box<[(FieldName, Option<Vec<u8>>)]>);
+
+impl Variant {
+    /// The variant that answers `asked`, by the `Vary` of the answer.
+    ///
+    /// # Errors
+    /// It is `*`, or cannot be kept apart.
+    pub(super) fn of(answer: &Fields, asked: &Fields) -> Result<Self, Unbounded> {
+        let mut fields: Vec<(FieldName, Option<Vec<u8>>)> = Vec::new();
+        let mut bytes = 0;
+        for line in answer.get_all("vary") {
+            for name in line.split(|&b| b == b',').map(<[u8]>::trim_ascii).filter(|name| !name.is_empty()) {
+                // `*` is a token too, so it must be looked for by itself.
+                let name = str::from_utf8(name).ok().filter(|&name| name != "*").ok_or(Unbounded)?;
+                let name = FieldName::new(name).map_err(|_| Unbounded)?;
+                if OURS.iter().any(|ours| ours.eq_ignore_ascii_case(name.as_str())) {
+                    return Err(Unbounded);
+                }
+                if fields.iter().any(|(known, _)| known.as_str().eq_ignore_ascii_case(name.as_str())) {
+                    continue;
+                }
+                let value = value(asked, name.as_str());
+                bytes += value.as_ref().map_or(0, Vec::len);
+                fields.push((name, value));
+                if fields.len() > MOST_FIELDS || bytes > MOST_BYTES {
+                    return Err(Unbounded);
+                }
+            }
+        }
+        fields.sort_by(|a, b| a.0.as_str().cmp(b.0.as_str()));
+        Ok(Self(fields.into()))
+    }
+
+    /// Whether a request is answered by it.
+    pub(super) fn answers(&self, asked: &Fields) -> bool {
+        self.0.iter().all(|(name, kept)| value(asked, name.as_str()) == *kept)
+    }
+
+    /// What it weighs, in bytes.
+    pub(super) fn weight(&self) -> usize {
+        self.0.iter().map(|(name, value)| 64 + name.as_str().len() + value.as_ref().map_or(0, Vec::len)).sum()
+    }
+}
+
+/// A field's value as it is compared: all lines as one, without the spaces that mean nothing. Of Accept-Encoding, also
+/// without the order and the weights, which decide between codings that the client takes anyway.
+fn value(asked: &Fields, name: &str) -> Option<Vec<u8>> {
+    let mut members: Vec<Vec<u8>> = Vec::new();
+    let mut lines = asked.get_all(name).peekable();
+    lines.peek()?;
+    for line in lines {
+        let mut rest = line;
+        loop {
+            let (member, behind) = rest.split_at_checked(end_of_member(rest)).unwrap_or((rest, &[]));
+            members.push(member.trim_ascii().to_vec());
+            match behind.get(1..) {
+                Some(more) => rest = more,
+                None => break,
+            }
+        }
+    }
+    if name.eq_ignore_ascii_case("accept-encoding") {
+        members = members.iter().filter_map(|member| coding(member)).collect();
+        members.sort_unstable();
+        members.dedup();
+    }
+    Some(members.join(&b","[..]))
+}
+
+/// A coding that a client takes; with `-` before it one that it refuses, where that says anything.
+fn coding(member: &[u8]) -> Option<Vec<u8>> {
+    let (name, weight) = match member.iter().position(|&b| b == b';') {
+        Some(at) => (member.get(..at)?, member.get(at + 1..)?),
+        None => (member, &b""[..]),
+    };
+    let name = name.trim_ascii().to_ascii_lowercase();
+    let weight: Vec<u8> = weight.iter().copied().filter(|b| !b.is_ascii_whitespace()).collect();
+    let digits = weight.strip_prefix(b"q=").or_else(|| weight.strip_prefix(b"Q="));
+    let refused =
+        digits.is_some_and(|q| q.first() == Some(&b'0') && q.iter().all(|b| matches!(b, b'0' | b'.')));
+    match (refused, &*name) {
+        (_, b"") => None,
+        (false, _) => Some(name),
+        (true, b"identity" | b"*") => Some([b"-", &*name].concat()),
+        (true, _) => None, // as if it were not named
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{Lines, fields};
+    use super::*;
+
+    #[test]
+    fn variants() {
+        let cases: &[(&str, Lines<'_>, Lines<'_>, bool)] = &[
+            ("foo", &[("Foo", "1")], &[("foo", "1")], true),
+            ("foo", &[("Foo", "1")], &[("foo", "2")], false),
+            ("foo", &[("Foo", "1")], &[("foo", "1"), ("bar", "2")], true),
+            ("foo", &[("Foo", "1")], &[], false),
+            ("foo", &[], &[("Foo", "")], false),
+            ("foo", &[], &[], true),
+            ("Foo, Bar", &[("Foo", "1")], &[("Foo", "1"), ("Bar", "1")], false),
+            ("foo", &[("Foo", "1,2")], &[("Foo", "1"), ("Foo", " 2 ")], true),
+            ("foo", &[("Foo", "1, 2")], &[("Foo", "2, 1")], false),
+            ("foo", &[("Foo", "\"1, 2\"")], &[("Foo", "\"1,2\"")], false),
+            ("foo", &[("Foo", "A")], &[("Foo", "a")], false),
+            (
+                "accept-encoding",
+                &[("Accept-Encoding", "gzip, br")],
+                &[("accept-encoding", "BR;q=0.5,gzip")],
+                true,
+            ),
+            (
+                "accept-encoding",
+                &[("Accept-Encoding", "gzip, br")],
+                &[("accept-encoding", "br;q=0,gzip")],
+                false,
+            ),
+            (
+                "accept-encoding",
+                &[("Accept-Encoding", "gzip")],
+                &[("accept-encoding", "br;q=0.000,gzip")],
+                true,
+            ),
+            (
+                "accept-encoding",
+                &[("Accept-Encoding", "gzip")],
+                &[("accept-encoding", "identity;q=0,gzip")],
+                false,
+            ),
+            ("accept-encoding", &[], &[("accept-encoding", "gzip")], false),
+        ];
+        for (vary, stored, asked, same) in cases {
+            let variant = Variant::of(&fields(&[("Vary", vary)]), &fields(stored)).unwrap();
+            assert_eq!(variant.answers(&fields(asked)), *same, "{vary}: {stored:?} {asked:?}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_kept_apart() {
+        let long = "x".repeat(MOST_BYTES + 1);
+        let many: Vec<String> = (0..=MOST_FIELDS).map(|n| format!("f{n}")).collect();
+        let asked = fields(&[("Long", &long)]);
+        for vary in
+            ["*", "*, *", ", *", "*, foo", "foo, *", "f o", "X-Forwarded-For", "long", &many.join(",")]
+        {
+            assert_eq!(Variant::of(&fields(&[("Vary", vary)]), &asked), Err(Unbounded), "{vary}");
+        }
+        let lines = fields(&[("Vary", ""), ("Vary", "*")]);
+        assert_eq!(Variant::of(&lines, &asked), Err(Unbounded));
+        let same = Variant::of(&fields(&[("Vary", "b, a")]), &asked);
+        assert_eq!(same, Variant::of(&fields(&[("Vary", "a, A,, b")]), &asked));
+    }
+}

@@ -1,0 +1,49 @@
+//! `weir purge`: removes answers from a cache of a running Weir.
+
+use super::{AdminArgs, print};
+use anyhow::{Result, anyhow};
+use clap::{ArgGroup, Args};
+use std::process::ExitCode;
+
+#[derive(Args)]
+#[command(group(ArgGroup::new("what").required(true).multiple(true).args(["url", "prefix", "tag", "all"])))]
+pub(super) struct Purge {
+    /// Name of the store, as under `stores` of the config
+    store: String,
+    /// A URL as clients ask for it, with its query: all of its variants. May be given again
+    #[arg(long, value_name = "URL")]
+    url: Vec<String>,
+    /// What URLs begin with. May be given again
+    #[arg(long, value_name = "URL")]
+    prefix: Vec<String>,
+    /// A word of `surrogate-key` or `cache-tag` of the answers. May be given again
+    #[arg(long, value_name = "WORD")]
+    tag: Vec<String>,
+    /// Everything
+    #[arg(long, conflicts_with_all = ["url", "prefix", "tag"])]
+    all: bool,
+    #[command(flatten)]
+    pub(super) admin: AdminArgs,
+}
+
+impl Purge {
+    pub(super) fn run(&self) -> Result<ExitCode> {
+        let place = self.admin.place()?;
+        let of = |name: &'static str, values: &[String]| -> Vec<(&'static str, String)> {
+            values.iter().map(|value| (name, value.clone())).collect()
+        };
+        let mut what = of("url", &self.url);
+        what.extend(of("prefix", &self.prefix));
+        what.extend(of("tag", &self.tag));
+        if self.all {
+            what.push(("all", "true".to_owned()));
+        }
+        let answer = weir_admin::client::purge(&place.address, place.token.as_deref(), &self.store, &what)
+            .map_err(|e| anyhow!("{e}"))?;
+        if answer.is_success() {
+            print(&answer.body);
+            return Ok(ExitCode::SUCCESS);
+        }
+        Err(anyhow!("{}", answer.explanation()))
+    }
+}
