@@ -18,7 +18,7 @@ start_weir cache
 
 # ask NAME PORT: runs the suite
 ask() {
-  npm_config_base=http://127.0.0.1:$2 npm_config_id='' node --no-warnings cli.mjs >"$WORK/$1.json" 2>"$WORK/$1.err" </dev/null || true
+  npm_config_base=http://127.0.0.1:$2 npm_config_id='' npm_package_config_id='' node --no-warnings cli.mjs >"$WORK/$1.json" 2>"$WORK/$1.err" </dev/null || true
 }
 ask cache "$PORT"
 ask plain "$PLAIN_PORT"

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::thread;
 use weir_testkit::{Client, Upstream, Weir, eventually, run_weir, weir_command};
 
-use crate::cause::{CONNECT_FAILED, NOT_CACHED};
+use crate::cause::{CONNECT_REFUSED, NOT_CACHED};
 use crate::support::WEB;
 
 /// A gateway with two cores and this cache in front of one upstream.
@@ -39,6 +39,10 @@ fn counting(fields: &str) -> Upstream {
 
 fn ask(client: &mut Client, line: &str, fields: &str) -> weir_testkit::Response {
     client.ask(format!("{line} HTTP/1.1\r\nHost: weir.test\r\n{fields}\r\n"))
+}
+
+fn metrics(weir: &Weir) -> String {
+    weir.admin_client().ask("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").text()
 }
 
 #[test]
@@ -141,8 +145,8 @@ fn one_fetch_for_all_who_ask_for_the_same() {
     }
     assert_eq!(upstream.requests().len(), 1);
     clients[7].get("/big").expect_body("firstsecond");
-    let counted = weir.admin_client().get("/metrics").text();
-    assert!(counted.contains(&format!("what=\"followed\"}} {}", MANY - 1)), "{counted}");
+    let counted = metrics(&weir);
+    assert!(counted.contains(&format!("what=\"followed\",of=\"\"}} {}", MANY - 1)), "{counted}");
     weir.client().get("/big").expect_header("content-length", "11");
 }
 
@@ -230,7 +234,8 @@ fn a_leader_that_does_not_read_holds_nobody_up() {
             }
         }
     });
-    let yaml = config(&upstream.address().to_string(), "max_object: 24MiB").replace("4MiB }", "256MiB }");
+    let yaml = config(&upstream.address().to_string(), "max_object: 24MiB")
+        .replace("memory: 4MiB", "memory: 256MiB");
     let weir = Weir::start(&yaml);
     let address = weir.address("web");
     let mut leader = Client::connect(&address);
@@ -339,8 +344,8 @@ fn an_error_of_our_own_is_not_kept() {
     let (_held, refusing) = weir_testkit::refusing_address();
     let weir = Weir::start(&config(&refusing.to_string(), "ttl: 1h, negative: 1h"));
     let mut client = weir.client();
-    client.get("/").expect_cause(CONNECT_FAILED);
-    client.get("/").expect_cause(CONNECT_FAILED).expect_no_header("age");
+    client.get("/").expect_cause(CONNECT_REFUSED);
+    client.get("/").expect_cause(CONNECT_REFUSED).expect_no_header("age");
     ask(&mut client, "GET /", "Cache-Control: only-if-cached\r\n").expect_cause(NOT_CACHED);
 }
 
@@ -403,7 +408,7 @@ fn purges() {
         (&["--all"], 2),
     ] {
         let (done, anew) = purge(what);
-        done.expect_code(0).expect_text(&format!("\"purged\":{fetched}"));
+        done.expect_code(0).expect_text(&format!("\"purged\": {fetched}"));
         assert_eq!(anew, fetched, "{what:?}");
     }
     purge(&[]).0.expect_code(2);
@@ -452,7 +457,7 @@ fn memory_is_bounded() {
         .collect();
     threads.into_iter().for_each(|thread| thread.join().unwrap());
     eventually("nothing is on its way", || {
-        let counted = weir.admin_client().get("/metrics").text();
+        let counted = metrics(&weir);
         let of = |what: &str| {
             let line = counted.lines().find(|line| line.contains(&format!("what=\"{what}\"")));
             line.and_then(|line| line.rsplit(' ').next()?.parse::<u64>().ok())
