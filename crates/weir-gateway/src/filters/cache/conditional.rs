@@ -62,7 +62,7 @@ fn names(list: &[u8], etag: &[u8]) -> bool {
 }
 
 /// A tag without the mark of a weak one.
-fn opaque(etag: &[u8]) -> &[u8] {
+pub(super) fn opaque(etag: &[u8]) -> &[u8] {
     etag.strip_prefix(b"W/").unwrap_or(etag)
 }
 

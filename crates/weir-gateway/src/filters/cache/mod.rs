@@ -539,11 +539,8 @@ impl Cache {
         let told = Told::of(before.status, &fields);
         let received = lead.received();
         let settings = (&self.defaults, self.set_cookie);
-        // A strong validator of something else: the 304 does not speak of what is kept.
-        let other = head
-            .headers
-            .get_str("etag")
-            .is_some_and(|tag| !tag.starts_with(b"W/") && before.field("etag") != Some(tag));
+        // A validator of something else: the 304 does not speak of what is kept.
+        let other = head.headers.get_str("etag").is_some_and(|tag| !before.is_of(tag));
         let meta = match storable(&told, &fields, &lead.asked, settings, received.time) {
             _ if other => before,
             Ok(found) => {

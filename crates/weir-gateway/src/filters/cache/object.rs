@@ -1,7 +1,7 @@
 //! What is kept of an answer: its head with the times that decide its use, and its body in shared blocks.
 
 use super::account::Account;
-use super::conditional::Validators;
+use super::conditional::{Validators, opaque};
 use super::freshness::{Told, date};
 use super::key::Key;
 use super::storable::{SetCookie, Storable};
@@ -154,6 +154,11 @@ impl Meta {
             last_modified: self.field("last-modified").and_then(date),
             date: self.told.date,
         }
+    }
+
+    /// Whether this entity tag is its own, by the weak comparison: a filter behind this one may have weakened it.
+    pub(super) fn is_of(&self, tag: &[u8]) -> bool {
+        self.field("etag").is_some_and(|own| opaque(own) == opaque(tag))
     }
 
     /// These fields with those of a 304 in their place (RFC 9111 §3.2): to be judged as an answer that came just now.

@@ -1,3 +1,5 @@
+//! Tests of the store: what is thrown out, what is purged, and that nothing grows without bound.
+
 use super::super::freshness::{Defaults, Told};
 use super::super::object::{Meta, Received, Stored};
 use super::super::storable::{SetCookie, storable};
