@@ -63,7 +63,7 @@ const SPARED: Time = Time::from_secs(2);
 /// How often a request looks again because the fetch that it followed came to nothing; then it asks for itself.
 const MOST_LOOKS: u32 = 4;
 
-/// How long a request follows a fetch of which nothing has come.
+/// How long a request follows fetches of which nothing comes.
 const PATIENCE: Time = Time::from_secs(60);
 
 /// Fields by which some frameworks take a GET for another method: what they answer is not what a GET is answered.
@@ -194,9 +194,10 @@ impl Filter for Cache {
         Box::pin(async move {
             let mut following = cx.state::<Option<(Arc<Fill>, Key)>>().take();
             let mut looks = 0;
+            let patience = tokio::time::Instant::now() + PATIENCE;
             while let Some((fill, key)) = following.take() {
                 looks += 1;
-                let news = tokio::time::timeout(PATIENCE, fill.news()).await;
+                let news = tokio::time::timeout_at(patience, fill.news()).await;
                 let again = match news {
                     Ok(News::Head(found)) if found.meta.variant.answers(&head.headers) => {
                         self.counters.add(Count::Followed);
@@ -521,11 +522,13 @@ impl Cache {
                 cx.state::<State>().what = What::Leads(lead);
             }
             Err(why) => {
-                // A failure is nobody's to share, and says nothing about the next answer.
-                if answered && status < 500 {
+                // A failure says nothing about the next answer: the others try one after another, not all at once.
+                let failed = !answered || status >= 500;
+                if !failed {
                     self.pages.note_unshared(&lead.key, Instant::now());
                 }
-                lead.leader.take().into_iter().for_each(|leader| leader.end(End::Released));
+                let end = if failed { End::Again } else { End::Released };
+                lead.leader.take().into_iter().for_each(|leader| leader.end(end));
                 self.names.tell(head, &format!("fwd=uri-miss; fwd-status={status}; detail={why}"));
             }
         }

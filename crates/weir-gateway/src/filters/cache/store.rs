@@ -233,7 +233,7 @@ impl Pages {
             let Some(object) = oldest.upgrade().filter(|object| !object.gone.load(Relaxed)) else { continue };
             queue.left(&object);
             if from_small {
-                if object.uses() > 1 {
+                if object.uses() > 0 {
                     object.in_main.store(true, Relaxed);
                     queues.main.enter(&object);
                     continue;

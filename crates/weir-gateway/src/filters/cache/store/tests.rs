@@ -57,6 +57,46 @@ fn a_scan_throws_out_only_itself() {
     assert!(pages.account.used() <= 200_000, "{}", pages.account.used());
 }
 
+/// Of requests that are spread as requests are (Zipf), with a crawler among them, at least as many are hits as in moka, less
+/// one in a hundred.
+#[test]
+fn hits_are_as_many_as_in_moka() {
+    const OBJECTS: usize = 5_000;
+    const REQUESTS: usize = 60_000;
+    const ROOM: u64 = 500;
+    let name = |n: usize| format!("http://a/{n:08}");
+    let pages = Pages::new(ROOM * object(&Pages::new(1 << 20), &name(0), 10, &[], &[]).weight());
+    let meta = object(&pages, &name(0), 10, &[], &[]).meta();
+    let moka = moka::sync::Cache::new(ROOM);
+    let sum: Vec<f64> = (1..=OBJECTS)
+        .scan(0.0, |sum, rank| {
+            *sum += 1.0 / (rank as f64).powf(0.9);
+            Some(*sum)
+        })
+        .collect();
+    let (mut state, mut hits) = (42_u64, (0, 0));
+    for n in 0..REQUESTS {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let at = (state >> 11) as f64 / (1_u64 << 53) as f64 * sum[OBJECTS - 1];
+        // The crawler comes in the middle, and asks for each thing once.
+        let crawls = (REQUESTS / 3..REQUESTS / 2).contains(&n) && n % 2 == 0;
+        let wanted = if crawls { OBJECTS + n } else { sum.partition_point(|&upto| upto < at) };
+        if has(&pages, &name(wanted)) {
+            hits.0 += 1;
+        } else {
+            let body = Stored::new(&[Bytes::from_static(b"0123456789")], &pages.account);
+            pages.put(Arc::new(Object::new(key(&name(wanted)), Arc::clone(&meta), body, pages.began)));
+        }
+        match moka.get(&wanted) {
+            Some(()) => hits.1 += 1,
+            None => moka.insert(wanted, ()),
+        }
+        moka.run_pending_tasks();
+    }
+    assert!(pages.held().1 as u64 <= ROOM);
+    assert!(hits.0 + REQUESTS / 100 >= hits.1, "{hits:?}");
+}
+
 #[test]
 fn replacing_one_object_for_ever_takes_no_memory() {
     let pages = Pages::new(1_000_000);
