@@ -104,6 +104,15 @@ pub struct Attempt<'a> {
     pub tls: bool,
 }
 
+/// How a call of gRPC was answered, as far as the head of the response tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GrpcStatus {
+    /// By no message, and this status.
+    Told(u8),
+    /// The trailers will tell.
+    ToCome,
+}
+
 /// How an attempt ended.
 #[derive(Clone, Copy, Debug)]
 pub struct AttemptEnd<'a> {
@@ -111,6 +120,8 @@ pub struct AttemptEnd<'a> {
     pub attempt: Attempt<'a>,
     /// The status that the upstream answered with; 0 when it did not.
     pub status: u16,
+    /// What it came to where the request was a call of gRPC.
+    pub grpc: Option<GrpcStatus>,
     /// Why it did not; `None` with a status of 0 where the answer to another attempt came first (`hedge`).
     pub cause: Option<&'static Cause>,
     /// From the moment the endpoint was picked to the head of the response, or to the failure.
@@ -138,6 +149,8 @@ impl Hooks {
     pub const ATTEMPT: Self = Self(32);
     /// All of them.
     pub const ALL: Self = Self(63);
+    /// `wait_attempt`. Only with `ATTEMPT`.
+    pub const ATTEMPT_WAIT: Self = Self(128);
     /// Not a hook: `on_request` answers every preflight of a browser. So a preflight takes the route of the request that it asks
     /// about, whatever methods that route has; one that no filter answers there is refused.
     pub const PREFLIGHT: Self = Self(64);
@@ -235,6 +248,18 @@ pub trait Filter: Send + Sync + 'static {
         Ok(())
     }
 
+    /// Waits for something outside before the attempt goes on, after `on_attempt` of all filters: only for those that say
+    /// [`Hooks::ATTEMPT_WAIT`]. Dropped when the client goes away.
+    fn wait_attempt<'a>(
+        &'a self,
+        head: &'a mut RequestHead,
+        attempt: &'a Attempt<'a>,
+        cx: &'a mut Cx,
+    ) -> Waiting<'a, HookResult> {
+        let _ = (head, attempt, cx);
+        Box::pin(std::future::ready(Ok(())))
+    }
+
     /// Learns how an attempt ended: once for each `on_attempt`, unless the exchange itself is dropped.
     fn on_attempt_end(&self, end: &AttemptEnd<'_>, cx: &mut Cx) {
         let _ = (end, cx);
@@ -272,6 +297,12 @@ pub trait Filter: Send + Sync + 'static {
     /// off the cores.
     fn readings(&self) -> Vec<Reading> {
         Vec::new()
+    }
+
+    /// The gateway has drained and ends: gives back what this filter holds that others could use. Whoever keeps a clone of `done` is
+    /// waited for, but not for long. Called once, off the cores.
+    fn retire(&self, done: &std::sync::mpsc::Sender<()>) {
+        let _ = done;
     }
 
     /// What `weir check` tells of it beside mistakes, in a sentence each: a bound that follows from its settings.

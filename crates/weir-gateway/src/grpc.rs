@@ -44,6 +44,16 @@ pub(crate) fn write_timeout(left: Duration) -> String {
     }
 }
 
+/// The status in the head of an answer that has no message.
+pub(crate) fn status_of(fields: &Fields) -> Option<u8> {
+    read_status(fields.get_str("grpc-status")?)
+}
+
+/// A status as it is sent: a number.
+pub(crate) fn read_status(text: &[u8]) -> Option<u8> {
+    std::str::from_utf8(text).ok()?.parse().ok()
+}
+
 /// The status that tells a gRPC client of a cause.
 pub(crate) const fn status(cause: &Cause) -> u8 {
     const INTERNAL: u8 = 13;

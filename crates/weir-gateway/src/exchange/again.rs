@@ -2,6 +2,7 @@
 
 use super::attempt::{Answered, Sent};
 use super::{Exchange, Routed, Stop, end_of_body, unless_gone};
+use crate::grpc;
 use crate::upstream::{Active, Attempts, Failed, LocalUpstream, Request};
 use std::pin::pin;
 use std::time::{Duration, Instant, SystemTime};
@@ -72,9 +73,9 @@ pub(super) fn is_well(status: u16, fields: &Fields, grpc: bool) -> bool {
     status < 500 && !(grpc && matches!(grpc_status(fields), Some(2 | 13 | 14)))
 }
 
-/// The status of a gRPC answer that has no message: it stands in the head then.
+/// The status of a gRPC answer that has no message, unless it is OK.
 fn grpc_status(fields: &Fields) -> Option<u8> {
-    std::str::from_utf8(fields.get_str("grpc-status")?).ok()?.parse().ok().filter(|status| *status != 0)
+    grpc::status_of(fields).filter(|status| *status != 0)
 }
 
 /// How long an answer asks to wait: seconds, or until a date (RFC 9110 §10.2.3).

@@ -82,7 +82,9 @@ impl Exchange<'_> {
             if self.record.trace.is_some() {
                 self.trace_attempt(upstream, &active, began);
             }
-            self.attempt_begins(upstream, active.get())?;
+            if self.attempt_begins(upstream, active.get())? {
+                Box::pin(self.attempt_waits(upstream, active.get())).await?;
+            }
             let connection = match self.connect(routed, upstream, &mut active, &attempts).await? {
                 Ok(connection) => connection,
                 Err(e) => {
@@ -95,7 +97,7 @@ impl Exchange<'_> {
             };
             let sent = self.send(routed, upstream, &mut active, &mut attempts, connection, began).await;
             match &sent {
-                Ok(answered) => self.attempt_ends(answered.response.status(), None),
+                Ok(answered) => self.attempt_answered(&answered.response),
                 Err(failure) => self.attempt_ends(0, Some(failure.cause())),
             }
             match sent {

@@ -100,7 +100,7 @@ impl Exchange<'_> {
         let Some(active) = attempts.hedge(upstream, first.active) else {
             return self.await_first(&mut first).await;
         };
-        let Some(second) = self.begin_second(upstream, active) else {
+        let Some(second) = self.begin_second(upstream, active).await else {
             return self.await_first(&mut first).await;
         };
         self.race(routed, upstream, attempts, first, second).await
@@ -113,7 +113,7 @@ impl Exchange<'_> {
     }
 
     /// Shows the second attempt to the filters. One that refuses it refuses no more than that.
-    fn begin_second(&mut self, upstream: &LocalUpstream, active: Active) -> Option<Second> {
+    async fn begin_second(&mut self, upstream: &LocalUpstream, active: Active) -> Option<Second> {
         let shown = self.swap_shown(None);
         self.record.attempts += 1;
         upstream.cells.hedges.inc();
@@ -123,7 +123,12 @@ impl Exchange<'_> {
         if self.record.trace.is_some() {
             self.trace_attempt(upstream, &second.active, began);
         }
-        if self.attempt_begins(upstream, second.active.get()).is_err() {
+        let begun = match self.attempt_begins(upstream, second.active.get()) {
+            Ok(true) => self.attempt_waits(upstream, second.active.get()).await,
+            Ok(false) => Ok(()),
+            Err(stop) => Err(stop),
+        };
+        if begun.is_err() {
             self.swap_shown(second.first);
             return None;
         }

@@ -6,8 +6,9 @@ use super::attempt::Attempt;
 use super::{Exchange, Phase, Stop, unless_gone};
 use crate::core::Local;
 use crate::error::{self, Cause};
-use crate::filter::{self, Answer, Body, BodyUse, Cx, Flow, Hooks, Piece, Refusal, Waiting};
+use crate::filter::{self, Answer, Body, BodyUse, Cx, Flow, GrpcStatus, Hooks, Piece, Refusal, Waiting};
 use crate::forward;
+use crate::grpc;
 use crate::respond::{self, LocalResponse};
 use crate::snapshot::Snapshot;
 use crate::upstream::{LocalEndpoint, LocalUpstream};
@@ -157,13 +158,14 @@ impl Exchange<'_> {
 
     // === Attempts ===
 
-    /// Shows an attempt that begins to the filters that ask for it.
+    /// Shows an attempt that begins to the filters that ask for it. Tells whether one of them must wait (`attempt_waits`).
     pub(super) fn attempt_begins(
         &mut self,
         upstream: &LocalUpstream,
         at: &LocalEndpoint,
-    ) -> Result<(), Stop> {
-        let Some(cx) = self.cx.as_mut().filter(|_| self.hooks.has(Hooks::ATTEMPT)) else { return Ok(()) };
+    ) -> Result<bool, Stop> {
+        let mut waits = false;
+        let Some(cx) = self.cx.as_mut().filter(|_| self.hooks.has(Hooks::ATTEMPT)) else { return Ok(waits) };
         let filters = &self.local.snapshot.filters;
         let number = self.record.attempts;
         let (name, label) = (&upstream.spec.name, &at.endpoint.label);
@@ -181,17 +183,66 @@ impl Exchange<'_> {
                 self.attempt_ends(0, Some(refusal.cause));
                 return Err(Stop::Refuse(refusal));
             }
+            waits |= filters[index as usize].hooks.has(Hooks::ATTEMPT_WAIT);
+        }
+        Ok(waits)
+    }
+
+    /// Waits for the filters that must do so before an attempt goes on.
+    pub(super) async fn attempt_waits(
+        &mut self,
+        upstream: &LocalUpstream,
+        at: &LocalEndpoint,
+    ) -> Result<(), Stop> {
+        let local = Rc::clone(&self.local);
+        let filters = &local.snapshot.filters;
+        let (name, label) = (&upstream.spec.name, &at.endpoint.label);
+        for at_index in 0..self.ran.len() {
+            let index = self.ran[at_index];
+            let instance = &filters[index as usize];
+            let Some(cx) = self.cx.as_mut().filter(|_| instance.hooks.has(Hooks::ATTEMPT_WAIT)) else {
+                continue;
+            };
+            cx.filter = index;
+            let host = forward::host_for(&self.head, &upstream.spec.host, &at.endpoint);
+            let (tls, number) = (upstream.spec.tls.is_some(), self.record.attempts);
+            let attempt = filter::Attempt { upstream: name, endpoint: label, number, host, tls };
+            let waited = instance.filter.wait_attempt(&mut self.head, &attempt, cx);
+            let stop = match unless_gone(self.client, pin!(waited)).await {
+                Ok(Ok(())) => continue,
+                Ok(Err(refusal)) => {
+                    self.record.stopped_by = Some(index);
+                    Stop::Refuse(refusal)
+                }
+                Err(gone) => gone,
+            };
+            self.attempt_ends(0, Some(stop.cause()));
+            return Err(stop);
         }
         Ok(())
     }
 
-    /// The same for its end.
+    /// The same for its end, with an answer.
+    pub(super) fn attempt_answered(&mut self, head: &ResponseHead) {
+        if self.cx.is_none() {
+            return;
+        }
+        let grpc = self.grpc.then(|| grpc::status_of(&head.headers));
+        let grpc = grpc.map(|told| told.map_or(GrpcStatus::ToCome, GrpcStatus::Told));
+        self.attempt_ended(head.status(), grpc, None);
+    }
+
+    /// The same for its end, without one, or with one that nobody will see.
     pub(super) fn attempt_ends(&mut self, status: u16, cause: Option<&'static Cause>) {
+        self.attempt_ended(status, None, cause);
+    }
+
+    fn attempt_ended(&mut self, status: u16, grpc: Option<GrpcStatus>, cause: Option<&'static Cause>) {
         let Some(cx) = &mut self.cx else { return };
         let Some((began, number, upstream, endpoint)) = cx.attempt.take() else { return };
         let attempt =
             filter::Attempt { upstream: &upstream, endpoint: &endpoint, number, host: None, tls: false };
-        let end = filter::AttemptEnd { attempt, status, cause, took: began.elapsed() };
+        let end = filter::AttemptEnd { attempt, status, grpc, cause, took: began.elapsed() };
         let filters = &self.local.snapshot.filters;
         for &index in self.ran.iter().rev().filter(|&&f| filters[f as usize].hooks.has(Hooks::ATTEMPT)) {
             cx.filter = index;

@@ -10,6 +10,7 @@ use aws_lc_rs::hmac;
 use aws_lc_rs::rand::{SecureRandom as _, SystemRandom};
 use aws_lc_rs::signature as sig;
 use std::fmt;
+use std::sync::Arc;
 use std::time::SystemTime;
 use weir_h1::{BodyKind, FieldName};
 use weir_wire::base64;
@@ -28,7 +29,8 @@ static SIGN_FAILED: Cause = Cause {
 ///
 /// What is signed is what the upstream gets, for each attempt anew. Signatures that the client sent are replaced. Where
 /// `content-digest` is signed, a body is read whole, at most `body` bytes, and gets the field with its SHA-256 (RFC 9530); a
-/// longer one is refused. A signature by RSA takes tens of times as long as by the others: prefer `ed25519`.
+/// longer one is refused. A signature by RSA takes tens of times as long as by the others, and is made on the threads for blocking
+/// work: prefer `ed25519`.
 ///
 /// ```yaml
 /// - sign: { key_id: weir, algorithm: hmac-sha256, key: "a secret of thirty-two bytes or more" }
@@ -66,7 +68,7 @@ struct SignSettings {
 
 struct Sign {
     settings: SignSettings,
-    key: SigningKey,
+    key: Arc<SigningKey>,
     with_body: Vec<Item>,
     without_body: Vec<Item>,
     names: [FieldName; 3],
@@ -147,7 +149,7 @@ impl IntoFilter for SignSettings {
             self.components.iter().filter(|name| *name != DIGEST).map(|name| component(name)).collect();
         let names = ["signature", "signature-input", DIGEST]
             .map(|name| FieldName::new(name).expect("a name in the source is a token"));
-        Some(Sign { key: key?, with_body, without_body, names, settings: self })
+        Some(Sign { key: Arc::new(key?), with_body, without_body, names, settings: self })
     }
 }
 
@@ -202,6 +204,11 @@ impl SigningKey {
         read.ok_or_else(|| format!("is no private key for {}", algorithm.name()))
     }
 
+    /// Whether a signature takes so long that the core must not make it.
+    const fn is_slow(&self) -> bool {
+        matches!(self, Self::Rsa(..))
+    }
+
     fn sign(&self, message: &[u8]) -> Option<Vec<u8>> {
         let random = SystemRandom::new();
         Some(match self {
@@ -221,7 +228,8 @@ impl SigningKey {
 
 impl Filter for Sign {
     fn hooks(&self) -> Hooks {
-        Hooks::REQUEST | Hooks::REQUEST_BODY | Hooks::ATTEMPT
+        let hooks = Hooks::REQUEST | Hooks::REQUEST_BODY | Hooks::ATTEMPT;
+        if self.key.is_slow() { hooks | Hooks::ATTEMPT_WAIT } else { hooks }
     }
 
     fn guards(&self) -> FieldGuards {
@@ -250,24 +258,64 @@ impl Filter for Sign {
     }
 
     fn on_attempt(&self, head: &mut RequestHead, attempt: &Attempt<'_>, cx: &mut Cx) -> HookResult {
-        let components = if *cx.note() == 0 { &self.without_body } else { &self.with_body };
-        let failed = || Refusal::new(&SIGN_FAILED);
-        let parameters = self.parameters().ok_or_else(failed)?;
-        let authority = attempt.host.map_or_else(|| head.authority(), str::as_bytes);
-        let target = Target { head, tls: attempt.tls, authority, path: head.path(), query: head.query() };
-        let base = base(components, &parameters, &target).map_err(|_| failed())?;
-        let signature = self.key.sign(&base).ok_or_else(failed)?;
-        let label = &self.settings.label;
-        let mut input = format!("{label}=");
-        write_list(components, &parameters, &mut input);
-        let value = format!("{label}=:{}:", base64::encode(&signature));
-        let [signature, signature_input, _] = &self.names;
-        head.headers.insert(signature_input, input.as_bytes()).map_err(|_| failed())?;
-        head.headers.insert(signature, value.as_bytes()).map_err(|_| failed())
+        if self.key.is_slow() {
+            return Ok(()); // wait_attempt signs
+        }
+        let unsigned = self.prepare(head, attempt, cx)?;
+        let signature = self.key.sign(&unsigned.base).ok_or_else(failed)?;
+        self.set(head, unsigned, &signature)
+    }
+
+    fn wait_attempt<'a>(
+        &'a self,
+        head: &'a mut RequestHead,
+        attempt: &'a Attempt<'a>,
+        cx: &'a mut Cx,
+    ) -> Waiting<'a, HookResult> {
+        Box::pin(async move {
+            let mut unsigned = self.prepare(head, attempt, cx)?;
+            let (key, base) = (Arc::clone(&self.key), std::mem::take(&mut unsigned.base));
+            let signature = cx.core().blocking(move || key.sign(&base)).await.map_err(Refusal::new)?;
+            self.set(head, unsigned, &signature.ok_or_else(failed)?)
+        })
     }
 }
 
+/// What is signed, and how that is told.
+struct Unsigned {
+    base: Vec<u8>,
+    input: String,
+}
+
+fn failed() -> Box<Refusal> {
+    Refusal::new(&SIGN_FAILED)
+}
+
 impl Sign {
+    fn prepare(
+        &self,
+        head: &RequestHead,
+        attempt: &Attempt<'_>,
+        cx: &mut Cx,
+    ) -> Result<Unsigned, Box<Refusal>> {
+        let components = if *cx.note() == 0 { &self.without_body } else { &self.with_body };
+        let parameters = self.parameters().ok_or_else(failed)?;
+        let authority = attempt.host.map_or_else(|| head.authority(), str::as_bytes);
+        let (path, query) = (head.path(), head.query());
+        let target = Target { head, tls: attempt.tls, authority, path, query, structures: &[] };
+        let base = base(components, &parameters, &target).map_err(|_| failed())?;
+        let mut input = format!("{}=", self.settings.label);
+        write_list(components, &parameters, &mut input);
+        Ok(Unsigned { base, input })
+    }
+
+    fn set(&self, head: &mut RequestHead, unsigned: Unsigned, signature: &[u8]) -> HookResult {
+        let value = format!("{}=:{}:", self.settings.label, base64::encode(signature));
+        let [signature, signature_input, _] = &self.names;
+        head.headers.insert(signature_input, unsigned.input.as_bytes()).map_err(|_| failed())?;
+        head.headers.insert(signature, value.as_bytes()).map_err(|_| failed())
+    }
+
     fn parameters(&self) -> Option<Parameters> {
         let settings = &self.settings;
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).ok()?.as_secs();
@@ -336,7 +384,7 @@ mod tests {
             exchange.expect_continue();
             let attempt =
                 Attempt { upstream: "up", endpoint: "e", number: 1, host: Some("Up.example:443"), tls: true };
-            exchange.attempt_as(&attempt).unwrap();
+            exchange.attempt_as(&attempt).await.unwrap();
             let input = exchange.header("signature-input").remove(0);
             let members = dictionary(input.as_bytes()).unwrap();
             let (label, Member::List(components, parameters)) = &members[0] else { panic!("{input}") };
@@ -351,14 +399,16 @@ mod tests {
                 authority: b"up.example",
                 path: b"/a",
                 query: Some(b"b=1"),
+                structures: &[],
             };
             let base = base(components, parameters, &target).unwrap();
             assert!(base.starts_with(b"\"@method\": GET\n\"@target-uri\": https://up.example/a?b=1\n"));
             let (_, algorithm) = ALGORITHMS.into_iter().find(|(other, _)| *other == name).unwrap();
             let key = KeySet::read(public.as_bytes(), Secrets::Allowed).unwrap().0.into_only().unwrap();
             assert!(key.verify(algorithm, &base, value), "{name}");
+            assert_eq!(running.blocked(), u32::from(name.starts_with("rsa")), "{name}");
             // The next attempt has a signature of its own.
-            exchange.attempt_as(&attempt).unwrap();
+            exchange.attempt_as(&attempt).await.unwrap();
             assert_ne!(exchange.header("signature-input"), [input]);
         }
     }
@@ -369,8 +419,8 @@ mod tests {
             json!({ "key_id": "k", "algorithm": "hmac-sha256", "key": SECRET, "components": ["x-tenant"] });
         let running = Stand::new(&KIND, settings).build();
         let attempt = Attempt { upstream: "up", endpoint: "e", number: 1, host: None, tls: false };
-        assert_eq!(running.request("GET /").await.attempt_as(&attempt), Err(&SIGN_FAILED));
-        assert_eq!(running.request("GET /\nX-Tenant: a").await.attempt_as(&attempt), Ok(()));
+        assert_eq!(running.request("GET /").await.attempt_as(&attempt).await, Err(&SIGN_FAILED));
+        assert_eq!(running.request("GET /\nX-Tenant: a").await.attempt_as(&attempt).await, Ok(()));
     }
 
     #[test]

@@ -14,14 +14,14 @@
 use crate::error::Cause;
 use crate::filter::{
     Attempt, AttemptEnd, BodyUse, Build, CallAnswer, CallRequest, Consumer, CoreHandle, Cx, End, Fetcher,
-    Filter, FilterKind, Flow, HookResult, Hooks, Job, Kept, Piece, Reading, RouteScope, Services, Settings,
-    Task, Waiting,
+    Filter, FilterKind, Flow, GrpcStatus, HookResult, Hooks, Job, Kept, Piece, Reading, RouteScope, Services,
+    Settings, Task, Waiting,
 };
 use crate::route::{Canonical, RouteId, RouteSpec, Slashes, Table, canonical};
 use crate::store::{Place, Stores};
 use serde_json::Value;
 use std::any::Any;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
@@ -30,6 +30,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use weir_h1::{BodyKind, Fields, Limits, Progress, RequestHead, ResponseHead, parse_request, parse_response};
+use weir_wire::relay::{Mark, Seen};
 use weir_wire::tls::PeerCertificate;
 
 /// Builds a filter from its settings and sends it one request: `GET /a?b=1`, or a whole head whose lines end in `\n`.
@@ -99,6 +100,7 @@ struct Script {
     calls: RefCell<Vec<(String, CallRequest)>>,
     tasks: RefCell<Vec<Task>>,
     locals: RefCell<HashMap<usize, CoreState>>,
+    blocked: Cell<u32>,
 }
 
 // === impl Stand ===
@@ -297,6 +299,11 @@ fn copy(consumer: &Consumer) -> Consumer {
 // === impl Running ===
 
 impl Running {
+    /// How many jobs it gave to the threads that may block.
+    pub fn blocked(&self) -> u32 {
+        self.script.blocked.get()
+    }
+
     /// The same filter for a client of another address.
     #[must_use]
     pub fn from(&self, address: &str) -> Self {
@@ -439,9 +446,24 @@ impl Exchange {
 
     /// Ends it with a status, or with the cause for which there was none.
     pub fn attempt_end(&mut self, upstream: &str, ends: Result<u16, &'static Cause>, took: Duration) {
+        self.ended(upstream, ends, None, took);
+    }
+
+    /// Ends it with an answer to a call of gRPC.
+    pub fn attempt_end_grpc(&mut self, upstream: &str, grpc: GrpcStatus) {
+        self.ended(upstream, Ok(200), Some(grpc), Duration::ZERO);
+    }
+
+    fn ended(
+        &mut self,
+        upstream: &str,
+        ends: Result<u16, &'static Cause>,
+        grpc: Option<GrpcStatus>,
+        took: Duration,
+    ) {
         let attempt = Attempt { upstream, endpoint: "192.0.2.200:80", number: 1, host: None, tls: false };
         let (status, cause) = (ends.unwrap_or(0), ends.err());
-        self.filter.on_attempt_end(&AttemptEnd { attempt, status, cause, took }, &mut self.cx);
+        self.filter.on_attempt_end(&AttemptEnd { attempt, status, grpc, cause, took }, &mut self.cx);
     }
 
     /// Passes a piece of the request body; gives what would be sent on, or why it was refused.
@@ -456,12 +478,15 @@ impl Exchange {
         }
     }
 
-    /// Begins an attempt of which more than the upstream is told.
+    /// Begins an attempt of which more than the upstream is told, and waits where the filter does.
     ///
     /// # Errors
     /// The cause of the refusal.
-    pub fn attempt_as(&mut self, attempt: &Attempt<'_>) -> Result<(), &'static Cause> {
-        let begun = self.filter.on_attempt(&mut self.head, attempt, &mut self.cx);
+    pub async fn attempt_as(&mut self, attempt: &Attempt<'_>) -> Result<(), &'static Cause> {
+        let mut begun = self.filter.on_attempt(&mut self.head, attempt, &mut self.cx);
+        if begun.is_ok() && self.filter.hooks().has(Hooks::ATTEMPT_WAIT) {
+            begun = self.filter.wait_attempt(&mut self.head, attempt, &mut self.cx).await;
+        }
         begun.map_err(|refusal| refusal.cause)
     }
 
@@ -508,6 +533,14 @@ impl Exchange {
             Ok(()) => Ok(piece.data().to_vec()),
             Err(refusal) => Err(refusal.cause),
         }
+    }
+
+    /// Ends the response with these trailers, in lines that end in `\n`; what is before them is not seen.
+    pub fn response_trailers(&mut self, trailers: &str) {
+        let mut trailers = trailers.as_bytes().to_vec();
+        let seen = Seen { data: b"", mark: Mark::Last, trailers: Some(&mut trailers) };
+        let watched = self.filter.on_response_body(&mut Piece::seen(seen), &mut self.cx);
+        assert!(watched.is_ok(), "{watched:?}");
     }
 
     /// Runs what the filter left to run beside the exchange.
@@ -575,6 +608,7 @@ impl Services for Script {
 
     /// Does the job at once: a test has a thread of its own to block.
     fn block(&self, job: Job) -> bool {
+        self.blocked.set(self.blocked.get() + 1);
         job();
         true
     }

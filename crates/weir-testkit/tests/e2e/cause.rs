@@ -49,6 +49,7 @@ pub(crate) const RATE_LIMITED: Cause = (429, "rate_limited");
 pub(crate) const DIGEST_WRONG: Cause = (400, "digest_wrong");
 pub(crate) const SIGNATURE_MISSING: Cause = (401, "signature_missing");
 pub(crate) const SIGNATURE_REPLAYED: Cause = (401, "signature_replayed");
+pub(crate) const SIGNATURE_UNKNOWN: Cause = (401, "signature_unknown");
 pub(crate) const SIGNATURE_WRONG: Cause = (401, "signature_wrong");
 pub(crate) const STORE_UNAVAILABLE: Cause = (503, "store_unavailable");
 pub(crate) const TOKEN_CLAIMS: Cause = (403, "token_claims");

@@ -2,13 +2,14 @@
 //! with the examples of RFC 9421.
 
 use aws_lc_rs::digest::{SHA256, digest};
-use aws_lc_rs::encoding::{AsDer as _, PublicKeyX509Der};
-use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
+use aws_lc_rs::encoding::{AsDer as _, Pkcs8V1Der, PublicKeyX509Der};
+use aws_lc_rs::rsa::KeySize;
+use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _, RsaKeyPair};
 use std::time::{SystemTime, UNIX_EPOCH};
 use weir_testkit::{Upstream, Weir};
 use weir_wire::base64::encode;
 
-use crate::cause::{DIGEST_WRONG, SIGNATURE_REPLAYED, SIGNATURE_WRONG};
+use crate::cause::{DIGEST_WRONG, SIGNATURE_REPLAYED, SIGNATURE_UNKNOWN, SIGNATURE_WRONG};
 use crate::support::{OK, WEB};
 
 /// A client that signs.
@@ -73,6 +74,9 @@ fn a_signed_request_passes_once() {
     weir.client().ask(&request).expect_status(200);
     assert_eq!(upstream.take_request().body.bytes, b"hello");
     weir.client().ask(&request).expect_cause(SIGNATURE_REPLAYED);
+    let of_trailer = String::from_utf8(key.request("POST", "h", "/a", b"hello")).unwrap();
+    let of_trailer = of_trailer.replace("(\"@method\"", "(\"host\";tr \"@method\"");
+    weir.client().ask(of_trailer).expect_cause(SIGNATURE_UNKNOWN);
     let changed = String::from_utf8(key.request("POST", "h", "/a", b"hello")).unwrap().replace("POST", "PUT");
     weir.client().ask(changed).expect_cause(SIGNATURE_WRONG);
     weir.client().ask(Signing::new("k").request("POST", "h", "/a", b"hello")).expect_cause(SIGNATURE_WRONG);
@@ -107,15 +111,34 @@ fn no_upstream_sees_the_whole_of_a_forged_body() {
 #[test]
 fn from_gateway_to_gateway() {
     const KEY: &str = "key_id: edge, algorithm: hmac-sha256, key: a-secret-of-thirty-two-bytes-or-more";
+    pass_on(KEY, KEY);
+}
+
+/// The same by RSA, which is signed beside the core.
+#[test]
+fn from_gateway_to_gateway_by_rsa() {
+    let pair = RsaKeyPair::generate(KeySize::Rsa2048).unwrap();
+    let pem = |label: &str, der: &[u8]| {
+        format!("\"-----BEGIN {label}-----\\n{}\\n-----END {label}-----\\n\"", encode(der))
+    };
+    let private: Pkcs8V1Der<'_> = pair.as_der().unwrap();
+    let public: PublicKeyX509Der<'_> = pair.public_key().as_der().unwrap();
+    let key = |pem: String| format!("key_id: edge, algorithm: rsa-pss-sha512, key: {pem}");
+    pass_on(&key(pem("PRIVATE KEY", private.as_ref())), &key(pem("PUBLIC KEY", public.as_ref())));
+}
+
+/// A gateway that signs with one key passes requests on to one that verifies with the other.
+#[track_caller]
+fn pass_on(signs: &str, verifies: &str) {
     let upstream = Upstream::fixed(OK);
     let inner = Weir::start(&format!(
-        "{WEB}\nupstreams: {{ up: {{ endpoints: [{}] }} }}\nconsumers: {{ edge: {{ signature_auth: [ {{ {KEY} }} ] }} }}\n\
+        "{WEB}\nupstreams: {{ up: {{ endpoints: [{}] }} }}\nconsumers: {{ edge: {{ signature_auth: [ {{ {verifies} }} ] }} }}\n\
          routes: {{ all: {{ match: {{ path: \"/*\" }}, filters: [ {{ signature_auth: {{ nonce: true }} }} ], upstream: up }} }}\n",
         upstream.address()
     ));
     let outer = Weir::start(&format!(
         "{WEB}\nupstreams: {{ up: {{ endpoints: [{}], host: inner.test }} }}\n\
-         routes: {{ all: {{ match: {{ path: \"/*\" }}, filters: [ {{ sign: {{ {KEY} }} }} ], upstream: up }} }}\n",
+         routes: {{ all: {{ match: {{ path: \"/*\" }}, filters: [ {{ sign: {{ {signs} }} }} ], upstream: up }} }}\n",
         inner.address("web")
     ));
     let mut client = outer.client();

@@ -1,12 +1,13 @@
 //! What several filters share. Nothing here is a filter.
 //!
-//! `by` is who is counted, `claimed` uses claims, `cookies` reads and removes cookies, `jose` reads and verifies signed tokens,
-//! `query` reads and edits query strings, `sfv` reads structured fields, `signature` says what a signature of a request covers,
+//! `by` is who is counted, `claimed` uses claims, `cookies` reads and removes cookies, `field_form` is how a signature covers a
+//! field, `jose` reads and verifies signed tokens, `query` reads and edits query strings, `sfv` reads structured fields, `signature` says what a signature of a request covers,
 //! `template` is a text with `{placeholders}`.
 
 pub(super) mod by;
 pub(super) mod claimed;
 pub(super) mod cookies;
+pub(super) mod field_form;
 pub(super) mod jose;
 pub(super) mod query;
 pub(super) mod sfv;

@@ -1,5 +1,5 @@
-//! Structured fields (RFC 9651) as far as signatures need them: dictionaries of items and inner lists, read strictly and
-//! written in their one form. Decimals, dates and display strings are not among them, and make a field unreadable.
+//! Structured fields (RFC 9651) as far as signatures need them: dictionaries, lists and items, read strictly and written in their
+//! one form. Display strings are not among them, and make a field unreadable.
 //!
 //! An own reader and not the crate `sfv`: 200 lines with limits on every count, and no second Base64.
 
@@ -16,6 +16,10 @@ pub(in crate::filters) enum Bare {
     Boolean(bool),
     /// `:Zm9v:`.
     Bytes(Vec<u8>),
+    /// `@1659578233`, in seconds.
+    Date(i64),
+    /// `4.5`, in thousandths.
+    Decimal(i64),
     /// `42`.
     Integer(i64),
     /// `"text"`.
@@ -41,7 +45,7 @@ pub(in crate::filters) enum Member {
     List(Vec<Item>, Parameters),
 }
 
-/// Reads a dictionary (§4.2.2); `None` where it is none. A name that occurs again takes the place of the first.
+/// Reads a dictionary (§4.2.2); `None` where it is none. The last value of a name counts, in the place of the first.
 pub(in crate::filters) fn dictionary(text: &[u8]) -> Option<Vec<(String, Member)>> {
     let mut reader = Reader(text);
     let mut members: Vec<(String, Member)> = Vec::new();
@@ -49,28 +53,80 @@ pub(in crate::filters) fn dictionary(text: &[u8]) -> Option<Vec<(String, Member)
     while !reader.0.is_empty() {
         let name = reader.key()?;
         let member = if reader.take(b'=') {
-            match reader.0.first()? {
-                b'(' => reader.list()?,
-                _ => Member::Item(Item { value: reader.bare()?, parameters: reader.parameters()? }),
-            }
+            reader.member()?
         } else {
             Member::Item(Item { value: Bare::Boolean(true), parameters: reader.parameters()? })
         };
-        members.retain(|(known, _)| *known != name);
-        members.push((name, member));
-        reader.blank();
-        if reader.0.is_empty() {
+        set(&mut members, name, member);
+        if !reader.goes_on(members.len())? {
             break;
-        }
-        if !reader.take(b',') || members.len() == MOST {
-            return None;
-        }
-        reader.blank();
-        if reader.0.is_empty() {
-            return None; // a comma at the end
         }
     }
     Some(members)
+}
+
+/// Reads a list (§4.2.1); `None` where it is none.
+pub(in crate::filters) fn list(text: &[u8]) -> Option<Vec<Member>> {
+    let mut reader = Reader(text);
+    let mut members = Vec::new();
+    reader.spaces();
+    while !reader.0.is_empty() {
+        members.push(reader.member()?);
+        if !reader.goes_on(members.len())? {
+            break;
+        }
+    }
+    Some(members)
+}
+
+/// Reads an item (§4.2.3); `None` where it is none.
+pub(in crate::filters) fn item(text: &[u8]) -> Option<Item> {
+    let mut reader = Reader(text);
+    reader.spaces();
+    let item = Item { value: reader.bare()?, parameters: reader.parameters()? };
+    reader.spaces();
+    reader.0.is_empty().then_some(item)
+}
+
+/// Sets what a name stands for.
+fn set<T>(all: &mut Vec<(String, T)>, name: String, value: T) {
+    match all.iter_mut().find(|(known, _)| *known == name) {
+        Some((_, old)) => *old = value,
+        None => all.push((name, value)),
+    }
+}
+
+/// Writes a dictionary (§4.1.2).
+pub(in crate::filters) fn write_dictionary(members: &[(String, Member)], out: &mut String) {
+    for (at, (name, member)) in members.iter().enumerate() {
+        out.push_str(if at > 0 { ", " } else { "" });
+        out.push_str(name);
+        match member {
+            Member::Item(item) if item.value == Bare::Boolean(true) => {
+                write_parameters(&item.parameters, out)
+            }
+            member => {
+                out.push('=');
+                write_member(member, out);
+            }
+        }
+    }
+}
+
+/// Writes a list (§4.1.1).
+pub(in crate::filters) fn write_list_of(members: &[Member], out: &mut String) {
+    for (at, member) in members.iter().enumerate() {
+        out.push_str(if at > 0 { ", " } else { "" });
+        write_member(member, out);
+    }
+}
+
+/// Writes an item, or an inner list.
+pub(in crate::filters) fn write_member(member: &Member, out: &mut String) {
+    match member {
+        Member::Item(item) => write_item(item, out),
+        Member::List(items, parameters) => write_list(items, parameters, out),
+    }
 }
 
 /// Writes an item with its parameters (§4.1.3).
@@ -111,7 +167,16 @@ fn write_bare(value: &Bare, out: &mut String) {
             out.push_str(&base64::encode(bytes));
             out.push(':');
         }
-        Bare::Integer(number) => drop(write!(out, "{number}")), // into a String
+        // Into a String, which takes everything.
+        Bare::Date(seconds) => drop(write!(out, "@{seconds}")),
+        Bare::Decimal(thousandths) => {
+            let (whole, part) = (thousandths.unsigned_abs() / 1000, thousandths.unsigned_abs() % 1000);
+            let sign = if *thousandths < 0 { "-" } else { "" };
+            let part = format!("{part:03}");
+            let (first, rest) = part.split_at(1);
+            let _ = write!(out, "{sign}{whole}.{first}{}", rest.trim_end_matches('0'));
+        }
+        Bare::Integer(number) => drop(write!(out, "{number}")),
         Bare::String(text) => {
             out.push('"');
             for c in text.chars() {
@@ -175,13 +240,32 @@ impl Reader<'_> {
             self.spaces();
             let name = self.key()?;
             let value = if self.take(b'=') { self.bare()? } else { Bare::Boolean(true) };
-            parameters.retain(|(known, _)| *known != name);
-            parameters.push((name, value));
+            set(&mut parameters, name, value);
             if parameters.len() > MOST {
                 return None;
             }
         }
         Some(parameters)
+    }
+
+    /// What follows a member: whether there is another. `count`: how many there are.
+    fn goes_on(&mut self, count: usize) -> Option<bool> {
+        self.blank();
+        if self.0.is_empty() {
+            return Some(false);
+        }
+        if !self.take(b',') || count == MOST {
+            return None;
+        }
+        self.blank();
+        (!self.0.is_empty()).then_some(true) // no comma at the end
+    }
+
+    fn member(&mut self) -> Option<Member> {
+        Some(match self.0.first()? {
+            b'(' => self.list()?,
+            _ => Member::Item(Item { value: self.bare()?, parameters: self.parameters()? }),
+        })
     }
 
     fn list(&mut self) -> Option<Member> {
@@ -214,7 +298,14 @@ impl Reader<'_> {
                     _ => None,
                 }
             }
-            b'-' | b'0'..=b'9' => self.integer(),
+            b'-' | b'0'..=b'9' => self.number(),
+            b'@' => {
+                self.next()?;
+                match self.number()? {
+                    Bare::Integer(seconds) => Some(Bare::Date(seconds)),
+                    _ => None,
+                }
+            }
             first if first.is_ascii_alphabetic() || first == b'*' => {
                 let fits = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~:/".contains(&b);
                 Some(Bare::Token(self.run(fits)))
@@ -223,14 +314,20 @@ impl Reader<'_> {
         }
     }
 
-    fn integer(&mut self) -> Option<Bare> {
+    /// An integer of up to 15 digits, or a decimal of up to 12 and 3 (§4.2.4).
+    fn number(&mut self) -> Option<Bare> {
         let negative = self.take(b'-');
         let digits = self.run(|b| b.is_ascii_digit());
-        if digits.is_empty() || digits.len() > 15 || self.0.first() == Some(&b'.') {
+        let decimal = self.take(b'.');
+        let part = if decimal { self.run(|b| b.is_ascii_digit()) } else { String::new() };
+        let fits =
+            if decimal { digits.len() <= 12 && (1..=3).contains(&part.len()) } else { digits.len() <= 15 };
+        if digits.is_empty() || !fits {
             return None;
         }
-        let number: i64 = digits.parse().ok()?;
-        Some(Bare::Integer(if negative { -number } else { number }))
+        let number: i64 = if decimal { format!("{digits}{part:0<3}") } else { digits }.parse().ok()?;
+        let number = if negative { -number } else { number };
+        Some(if decimal { Bare::Decimal(number) } else { Bare::Integer(number) })
     }
 
     fn string(&mut self) -> Option<Bare> {
@@ -288,8 +385,13 @@ mod tests {
             (" a=1 ,\tb=:Zm9v:", "a=1, b=:Zm9v:"),
             ("a=:Zm8:", "a=:Zm8=:"),
             ("a", "a=?1"),
-            ("a=1,b=2,a=3", "b=2, a=3"),
-            ("s=( \"a\"  \"b\";x  c );y=?0;z;y=?1", "s=(\"a\" \"b\";x c);z;y"),
+            ("a=1,b=2,a=3", "a=3, b=2"),
+            (
+                "a=1.5,b=-0.050,c=1.0,d=-0.0,e=123456789012.125",
+                "a=1.5, b=-0.05, c=1.0, d=0.0, e=123456789012.125",
+            ),
+            ("a=@1659578233, b=@-1", "a=@1659578233, b=@-1"),
+            ("s=( \"a\"  \"b\";x  c );y=?0;z;y=?1", "s=(\"a\" \"b\";x c);y;z"),
             ("s=();k=\"a\\\"\\\\\";n=-5;t=a/b:c", "s=();k=\"a\\\"\\\\\";n=-5;t=a/b:c"),
         ] {
             assert_eq!(again(text).as_deref(), Some(one), "{text}");
@@ -315,15 +417,23 @@ mod tests {
             "a=:=:",
             "a=?2",
             "a=-",
-            "a=1.5",
+            "a=1.",
+            "a=1.2345",
+            "a=1234567890123.1",
+            "a=.5",
+            "a=@1.5",
+            "a=@",
+            "a=%\"x\"",
             "a=1234567890123456",
-            "a=@1",
             "a=(1,2)",
             "a=[1]",
             ",",
         ] {
             assert_eq!(again(text), None, "{text}");
         }
+        assert_eq!((list(b"1,"), list(b"1 2"), item(b"1,2"), item(b"")), (None, None, None, None));
+        assert!(list(b"").is_some_and(|empty| empty.is_empty()));
+        assert_eq!(list("1,".repeat(MOST + 1).as_bytes()), None);
         let many: Vec<String> = (0..=MOST).map(|n| format!("a{n}")).collect();
         assert_eq!(again(&many.join(",")), None);
         assert_eq!(again(&format!("a=({})", "1 ".repeat(MOST + 1))), None);

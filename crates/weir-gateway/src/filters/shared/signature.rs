@@ -1,6 +1,7 @@
 //! HTTP Message Signatures (RFC 9421): what is signed of a request. Not a filter; what `signature_auth` verifies and `sign`
 //! makes.
 
+use super::field_form::{Form, Structure, structure_of};
 use super::jose::algorithm::Algorithm;
 use super::sfv::{Bare, Item, Parameters, write_item, write_list};
 use crate::filter::Build;
@@ -25,12 +26,14 @@ pub(in crate::filters) struct Target<'a> {
     pub(in crate::filters) authority: &'a [u8],
     pub(in crate::filters) path: &'a [u8],
     pub(in crate::filters) query: Option<&'a [u8]>,
+    /// What kind of structured field some fields are, beside those that everybody knows.
+    pub(in crate::filters) structures: &'a [(String, Structure)],
 }
 
 /// Why there is nothing to sign.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::filters) enum Unsigned {
-    /// A component is not there, or occurs where it must be unique.
+    /// A component is not there, occurs where it must be unique, or is no structured field of the kind that is signed.
     Missing,
     /// A component is none that we know, or comes twice.
     Unknown,
@@ -50,7 +53,7 @@ pub(in crate::filters) fn component(name: &str) -> Item {
 }
 
 /// Whether this may be asked for in settings: a derived component without parameters, or a field.
-fn is_component(name: &str) -> bool {
+pub(in crate::filters) fn is_component(name: &str) -> bool {
     const DERIVED: [&str; 7] =
         ["@authority", "@method", "@path", "@query", "@request-target", "@scheme", "@target-uri"];
     match name.starts_with('@') {
@@ -103,8 +106,9 @@ impl Target<'_> {
         if name == "@query-param" {
             return self.parameter(&component.parameters);
         }
-        if !component.parameters.is_empty() || !is_component(name) {
-            return Err(Unsigned::Unknown); // `sf`, `key`, `bs`, `tr` and `req` are not done
+        let form = Form::of(&component.parameters).filter(|_| is_component(name)).ok_or(Unsigned::Unknown)?;
+        if name.starts_with('@') && form != Form::Plain {
+            return Err(Unsigned::Unknown);
         }
         let query = || self.query.unwrap_or_default();
         Ok(match name {
@@ -122,7 +126,8 @@ impl Target<'_> {
                 if values.is_empty() {
                     return Err(Unsigned::Missing);
                 }
-                values.join(&b", "[..]).into()
+                let structure = structure_of(field, self.structures);
+                form.value(&values, structure).ok_or(Unsigned::Missing)?.into()
             }
         })
     }
@@ -207,7 +212,14 @@ mod tests {
         let list = dictionary(format!("s=({component})").as_bytes()).expect("a test gives a component");
         let Member::List(components, parameters) = &list[0].1 else { panic!("it is a list") };
         let (path, query) = (head.received_path(), head.query());
-        let target = Target { head: &head, tls: true, authority: head.asked_authority(), path, query };
+        let target = Target {
+            head: &head,
+            tls: true,
+            authority: head.asked_authority(),
+            path,
+            query,
+            structures: &[],
+        };
         let base = base(components, parameters, &target)?;
         let text = String::from_utf8(base).unwrap();
         let line = text.lines().next().unwrap();
@@ -220,7 +232,7 @@ mod tests {
     fn components() {
         let head = "POST /path%20a/?param=value&foo=bar&baz=batman&qux=&x=a+b%2dc\nHost: WWW.Example.com:443\n\
                     Date: Tue, 20 Apr 2021 02:07:56 GMT\nX-Ows:   leading and trailing  \nCache-Control: max-age=60\n\
-                    Cache-Control:    must-revalidate\nX-Empty:";
+                    Cache-Control:    must-revalidate\nCDN-Cache-Control: max-age=1,  private\nX-Empty:";
         for (component, expected) in [
             ("\"@method\"", "POST"),
             ("\"@authority\"", "www.example.com"),
@@ -234,6 +246,10 @@ mod tests {
             ("\"x-ows\"", "leading and trailing"),
             ("\"cache-control\"", "max-age=60, must-revalidate"),
             ("\"x-empty\"", ""),
+            ("\"cache-control\";bs", ":bWF4LWFnZT02MA==:, :bXVzdC1yZXZhbGlkYXRl:"),
+            ("\"cache-control\";key=\"max-age\"", "60"),
+            ("\"cdn-cache-control\";sf", "max-age=1, private"),
+            ("\"x-empty\";bs", "::"),
         ] {
             assert_eq!(value(head, component).as_deref(), Ok(expected), "{component}");
         }
@@ -255,7 +271,10 @@ mod tests {
             ("\"@query-param\";name=b", Unsigned::Unknown),
             ("\"@status\"", Unsigned::Unknown),
             ("\"@signature-params\"", Unsigned::Unknown),
-            ("\"x\";sf", Unsigned::Unknown),
+            ("\"x\";sf", Unsigned::Missing),
+            ("\"x\";key=\"z\"", Unsigned::Missing),
+            ("\"x\";bs;sf", Unsigned::Unknown),
+            ("\"@path\";sf", Unsigned::Unknown),
             ("\"x\";tr", Unsigned::Unknown),
             ("\"@method\";req", Unsigned::Unknown),
             ("\"X\"", Unsigned::Unknown),

@@ -6,15 +6,18 @@ mod nonces;
 
 use super::key_auth::CONSUMER_ADDRESS;
 use super::prelude::*;
+use super::shared::field_form::{Form, Structure};
 use super::shared::jose::algorithm::Algorithm;
 use super::shared::jose::key::Key;
 use super::shared::jose::key_set::{KeySet, Secrets};
 use super::shared::sfv::{Bare, Item, Member, Parameters, dictionary, write_list};
-use super::shared::signature::{ALGORITHMS, Target, base, check_components, component, name_of};
+use super::shared::signature::{
+    ALGORITHMS, Target, Unsigned, base, check_components, component, is_component, name_of,
+};
 use digest::Digests;
 use nonces::{Mark, Nonces, Seen};
 use sha2::{Digest as _, Sha256};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::SystemTime;
 use weir_h1::{BodyKind, FieldName, TargetForm};
@@ -30,6 +33,7 @@ pub(super) static KIND: FilterKind = FilterKind::made_from::<SignatureAuthSettin
         &SIGNATURE_MEMORY,
         &SIGNATURE_MISSING,
         &SIGNATURE_REPLAYED,
+        &SIGNATURE_UNKNOWN,
         &SIGNATURE_WRONG,
     ]);
 
@@ -56,6 +60,8 @@ causes! {
         "The request carries no signature." "the client must sign it: see the filter signature_auth"
     SIGNATURE_REPLAYED "signature_replayed" 401
         "The signature was used before." "the client must sign each request, with a nonce of its own"
+    SIGNATURE_UNKNOWN "signature_unknown" 401
+        "The signature covers something in a way that is not known here, such as a trailer (`tr`) or another message (`req`), or covers it twice." "the client must sign other components: see the filter signature_auth"
     SIGNATURE_WRONG "signature_wrong" 401
         "The signature does not belong to this request." "consumers.*.signature_auth, or what changed the request on its way"
 }
@@ -79,7 +85,8 @@ causes! {
 #[serde(deny_unknown_fields, default)]
 struct SignatureAuthSettings {
     /// What a signature must cover: names of fields in lower case, and `@method`, `@target-uri`, `@authority`, `@scheme`,
-    /// `@request-target`, `@path`, `@query`. `content-digest` is asked of requests with a body only. It may cover more.
+    /// `@request-target`, `@path`, `@query`. `content-digest` is asked of requests with a body only. It may cover more, and fields
+    /// with the parameters `sf`, `bs` and `key`.
     /// Default `@method`, `@target-uri` and `content-digest`.
     components: Vec<String>,
     /// How old a signature may be. Default 60s.
@@ -96,6 +103,9 @@ struct SignatureAuthSettings {
     /// The scheme that clients sign, `http` or `https`, where a proxy before this gateway ends TLS. Default: that of the
     /// connection.
     scheme: Option<Scheme>,
+    /// Structured fields (RFC 9651) of your own, by their names: `dictionary`, `list` or `item`. A client that covers one with `sf`
+    /// signs what it says, however it is spaced. Default none beside those that are registered.
+    structured: BTreeMap<String, Structure>,
     /// Lets requests without a signature pass, unnamed. One that is there must be right. Default false.
     optional: bool,
 }
@@ -121,6 +131,7 @@ struct WrittenKey {
 
 struct SignatureAuth {
     settings: SignatureAuthSettings,
+    structures: Vec<(String, Structure)>,
     keys: HashMap<String, Known>,
     nonces: Option<Arc<Nonces>>,
     names: Names,
@@ -169,6 +180,7 @@ impl Default for SignatureAuthSettings {
             remember: 100_000,
             tag: None,
             scheme: None,
+            structured: BTreeMap::new(),
             optional: false,
         }
     }
@@ -188,6 +200,10 @@ impl IntoFilter for SignatureAuthSettings {
                 Some("write [ \"@method\", \"@target-uri\", content-digest ]".to_owned()),
             );
         }
+        for name in self.structured.keys().filter(|name| name.starts_with('@') || !is_component(name)) {
+            let hint = "write the name of a field in lower case".to_owned();
+            build.refuse(&format!("structured.{name}"), "is no name of a field", Some(hint));
+        }
         let keys = read_keys(build);
         if build.mistakes.len() > before {
             return None;
@@ -199,7 +215,15 @@ impl IntoFilter for SignatureAuthSettings {
         let wanted = ["created", "keyid"].into_iter().chain(self.nonce.then_some("nonce"));
         let mut accept = "sig=".to_owned();
         write_list(&items, &wanted.map(|name| (name.to_owned(), Bare::Boolean(true))).collect(), &mut accept);
-        Some(SignatureAuth { settings: self, keys, nonces, names: Names::new(), accept: accept.into_bytes() })
+        let structures = self.structured.iter().map(|(name, structure)| (name.clone(), *structure)).collect();
+        Some(SignatureAuth {
+            settings: self,
+            structures,
+            keys,
+            nonces,
+            names: Names::new(),
+            accept: accept.into_bytes(),
+        })
     }
 }
 
@@ -386,7 +410,10 @@ impl SignatureAuth {
             None if !self.settings.nonce => None,
             _ => return Err(&SIGNATURE_COMPONENTS),
         };
-        let base = base(components, parameters, &self.target(head, cx)).map_err(|_| &SIGNATURE_COMPONENTS)?;
+        let base = base(components, parameters, &self.target(head, cx)).map_err(|why| match why {
+            Unsigned::Missing => &SIGNATURE_COMPONENTS,
+            Unsigned::Unknown => &SIGNATURE_UNKNOWN,
+        })?;
         if !known.key.verify(algorithm, &base, signature.value) {
             return Err(&SIGNATURE_WRONG);
         }
@@ -419,14 +446,15 @@ impl SignatureAuth {
     }
 
     /// The request as the client sent it, whatever filters have made of it since.
-    fn target<'h>(&self, head: &'h RequestHead, cx: &Cx) -> Target<'h> {
+    fn target<'h>(&'h self, head: &'h RequestHead, cx: &Cx) -> Target<'h> {
+        let structures = &self.structures[..];
         let tls = self.settings.scheme.map_or(cx.tls, |scheme| scheme == Scheme::Https);
         let authority = head.asked_authority();
         if head.form() != TargetForm::Origin {
-            return Target { head, tls, authority, path: head.path(), query: head.query() };
+            return Target { head, tls, authority, path: head.path(), query: head.query(), structures };
         }
         let query = head.received_target().contains(&b'?').then(|| head.received_query());
-        Target { head, tls, authority, path: head.received_path(), query }
+        Target { head, tls, authority, path: head.received_path(), query, structures }
     }
 
     /// The signature is right: the body must be what it covers, and the consumer may call from here.
@@ -472,9 +500,12 @@ fn has_body(head: &RequestHead) -> bool {
     head.body() != BodyKind::Empty
 }
 
-/// Whether a signature covers what is asked for. A digest is asked of a body only.
+/// Whether a signature covers what is asked for: a field also as bytes, or strictly serialized. A digest is asked of a body only.
 fn is_covered(wanted: &str, components: &[Item], head: &RequestHead) -> bool {
-    let covers = |component: &Item| name_of(component) == Some(wanted) && component.parameters.is_empty();
+    let covers = |component: &Item| {
+        let whole = matches!(Form::of(&component.parameters), Some(Form::Bytes | Form::Plain | Form::Strict));
+        name_of(component) == Some(wanted) && whole
+    };
     (wanted == "content-digest" && !has_body(head)) || components.iter().any(covers)
 }
 

@@ -221,6 +221,43 @@ async fn what_must_be_covered() {
     ask(&https, &simple(&created)).await.expect_cause(&SIGNATURE_WRONG);
 }
 
+/// RFC 9421 §2.1: fields strictly serialized, a member of one, and as bytes.
+#[tokio::test]
+async fn fields_in_other_forms() {
+    let running = ours(
+        json!({ "structured": { "example-dict": "dictionary" }, "components": ["@method", "example-header"] }),
+    );
+    let target = "GET /a?b=1\nExample-Dict:  a=1,    b=2;x=1;y=2,   c=(a   b   c)\nExample-Header: value, with, lots\nExample-Header: of, commas";
+    let method = "\"@method\": GET\n";
+    for (nonce, component, line, passes) in [
+        (
+            1,
+            "\"example-header\";bs",
+            "\"example-header\";bs: :dmFsdWUsIHdpdGgsIGxvdHM=:, :b2YsIGNvbW1hcw==:",
+            true,
+        ),
+        (2, "\"example-header\"", "\"example-header\": value, with, lots, of, commas", true),
+        // A member of a field is not the field.
+        (3, "\"example-header\";key=\"value\"", "\"example-header\";key=\"value\": ?1", false),
+    ] {
+        let parameters = format!("created={};nonce=\"{nonce}\"", now());
+        let components = format!("\"@method\" {component} \"example-dict\";sf \"example-dict\";key=\"b\"");
+        let lines = format!(
+            "{method}{line}\n\"example-dict\";sf: a=1, b=2;x=1;y=2, c=(a b c)\n\"example-dict\";key=\"b\": 2;x=1;y=2\n"
+        );
+        let mut exchange = ask(&running, &request(target, &components, &parameters, &lines)).await;
+        if passes {
+            exchange.expect_continue();
+            // Spaced otherwise on its way it is the same field, but not to who signed the bytes.
+            let again = request(target, &components, &format!("{parameters};tag=\"{nonce}\""), &lines);
+            let spaced = again.replace("value, with", "value,  with");
+            assert!(!matches!(ask(&running, &spaced).await.flow, Flow::Continue));
+        } else {
+            exchange.expect_cause(&SIGNATURE_COMPONENTS);
+        }
+    }
+}
+
 /// The path and query are those that the client sent, whatever the gateway makes of them to find the route.
 #[tokio::test]
 async fn the_request_as_it_was_sent() {
@@ -272,7 +309,10 @@ async fn hostile_fields() {
         ("keyid=\"test-shared-secret\"", "keyid=test-shared-secret", &SIGNATURE_KEY),
         ("Signature: s=", "X: s=", &SIGNATURE_MALFORMED),
         ("Signature-Input: s=", "X: s=", &SIGNATURE_MALFORMED),
-        ("\"@method\"", "\"@method\" \"@method\"", &SIGNATURE_COMPONENTS),
+        ("\"@method\"", "\"@method\" \"@method\"", &SIGNATURE_UNKNOWN),
+        ("\"@method\"", "\"@method\" \"host\";tr", &SIGNATURE_UNKNOWN),
+        ("\"@method\"", "\"@method\" \"host\";req", &SIGNATURE_UNKNOWN),
+        ("\"@method\"", "\"@method\" \"host\";sf", &SIGNATURE_COMPONENTS),
     ] {
         assert!(good.contains(from), "{from}");
         ask(&running, &good.replacen(from, to, 1)).await.expect_cause(cause);
@@ -298,6 +338,8 @@ fn mistakes() {
     assert!(keyed(json!({ "components": ["@status"] }))[0].contains("components[0]"));
     assert!(keyed(json!({ "components": [] }))[0].contains("fit every request"));
     assert!(keyed(json!({ "max_ages": "1s" }))[0].contains("max_ages"));
+    assert!(keyed(json!({ "structured": { "@path": "item" } }))[0].contains("structured.@path"));
+    assert!(keyed(json!({ "structured": { "x": "set" } }))[0].contains("dictionary"));
     assert!(Stand::new(&KIND, json!({})).mistakes()[0].contains("no consumer has a key"));
     for (key, why) in [
         (("k", "ed448", ED25519), "expected one of"),
