@@ -326,7 +326,17 @@ impl Gateway {
         if cut > 0 {
             log::warn("drain deadline passed: connections are cut", &[("connections", &cut)]);
         }
+        self.retire();
         self.stop();
+    }
+
+    /// Has filters give back what they hold of others.
+    fn retire(&self) {
+        let (done, retired) = mpsc_std::channel();
+        let snapshot = Arc::clone(&self.control().snapshot);
+        snapshot.filters.iter().for_each(|instance| instance.filter.retire(&done));
+        drop(done);
+        let _ = retired.recv_timeout(RETIRING); // hung up on, or too late to wait for
     }
 
     /// Ends the gateway at once: connections are cut.
@@ -588,6 +598,9 @@ fn few(names: &[&str]) -> String {
     let more = if names.len() > FEW { ", …" } else { "" };
     format!("{}{more}", names[..names.len().min(FEW)].join(", "))
 }
+
+/// How long filters may take to give back what they hold, at most: a store that answers does so in milliseconds.
+const RETIRING: Duration = Duration::from_millis(500);
 
 /// How long a drain waits for the accept loops to end.
 const DOORS: Duration = Duration::from_secs(1);

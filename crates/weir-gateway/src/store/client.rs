@@ -24,6 +24,9 @@ const FORGOTTEN_MS: u64 = 5_000;
 /// Pauses between tries to connect: the first, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
 
+/// How long a store must be there for the pauses to begin anew.
+const STEADY: Duration = Duration::from_secs(5);
+
 /// Counts this gateway among those that use the store, by the store's clock.
 const PRESENCE: &str = "\
 local t = redis.call('TIME')
@@ -63,13 +66,17 @@ async fn serve(name: &str, place: &Place, state: &Arc<State>, mut questions: mps
                     "store is there",
                     &[("store", &name), ("gateways", &gateways), ("away_seconds", &seconds)],
                 );
-                pause = PAUSES.0;
                 state.gateways.store(gateways, Relaxed);
                 state.up.store(true, Relaxed);
-                match answer(connection, place, state, &presence, &mut questions).await {
-                    Some(error) => error,
-                    None => return,
+                let since = Instant::now();
+                let Some(error) = answer(connection, place, state, &presence, &mut questions).await else {
+                    return;
+                };
+                // One that comes and goes, as a cluster does of which a node is gone, is not tried ten times a second.
+                if since.elapsed() >= STEADY {
+                    pause = PAUSES.0;
                 }
+                error
             }
             Ok(Err(error)) => told(&error),
             Err(_) => "it did not answer in time".to_owned(),

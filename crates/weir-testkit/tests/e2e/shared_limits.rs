@@ -14,9 +14,9 @@ use crate::cause::{QUOTA_EXCEEDED, RATE_LIMITED, STORE_UNAVAILABLE};
 use crate::support::{GET, OK, WEB};
 
 /// redis-server with its folder.
-struct Redis {
+pub(crate) struct Redis {
     dir: TempDir,
-    address: SocketAddr,
+    pub(crate) address: SocketAddr,
     arguments: Vec<String>,
     child: Child,
 }
@@ -27,7 +27,7 @@ impl Redis {
         Self::start_with(&[])
     }
 
-    fn start_with(arguments: &[&str]) -> Option<Self> {
+    pub(crate) fn start_with(arguments: &[&str]) -> Option<Self> {
         let Some(binary) = binary("redis-server") else {
             eprintln!("SKIPPED: redis-server is not installed (scripts/ensure-tools.sh redis-server)");
             return None;
@@ -312,6 +312,21 @@ fn tls_and_a_password() {
     eventually("nothing passes", || {
         weir.client().ask(GET).header("x-weir-cause") == Some(STORE_UNAVAILABLE.1)
     });
+}
+
+/// What was lent to a gateway that drains is not lost: the store counts what passed, and no more.
+#[test]
+fn a_gateway_that_drains_gives_back_what_it_did_not_use() {
+    let Some(redis) = Redis::start() else { return };
+    let upstream = Upstream::fixed(OK);
+    let store = format!("redis: \"{}\", timeout: 2s", redis.url());
+    let weir = gateway(&upstream, &store, "requests: 60, per: 24h, lease: 30");
+    assert_eq!(passed(&mut weir.client(), 20), 20);
+    let weir = weir.stop();
+    weir.expect_code(0);
+    let key = redis.cli(&["--raw", "KEYS", "weir:routes.all:*"]);
+    let left: f64 = redis.cli(&["--raw", "HGET", key.trim(), "v1"]).trim().parse().unwrap();
+    assert!((40.0..41.0).contains(&left), "{left}");
 }
 
 #[test]

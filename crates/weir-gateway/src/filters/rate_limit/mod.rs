@@ -271,6 +271,12 @@ impl Filter for RateLimit {
         Flow::Continue
     }
 
+    fn retire(&self, done: &std::sync::mpsc::Sender<()>) {
+        if let Some(shared) = &self.shared {
+            shared.retire(gcra::now(), done);
+        }
+    }
+
     fn readings(&self) -> Vec<Reading> {
         let Some(shared) = &self.shared else { return Vec::new() };
         let (store, counts) = (&shared.store, shared.counts());

@@ -1,6 +1,6 @@
 -- Grants a lease of what fits into every limit of a key, and counts it at once. One hash per key: for each limit what is
 -- left of it, and when that was (a bucket) or which day or month it is for (a quota). All times are the store's own.
--- ARGV: what is owed, what is wanted, what one request costs; then for each limit its kind, requests, µs and burst.
+-- ARGV: what is owed (less than 0: what is given back), what is wanted, what one request costs; then for each limit its kind, requests, µs and burst.
 local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
 local owed, want, cost = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
@@ -47,7 +47,7 @@ for i = 1, count do
     l.left = since == begins and value or requests
   end
   -- What has passed already is paid for, also where there is nothing to pay it with; at most ten times the burst.
-  l.left = math.max(l.left - owed, -10 * burst)
+  l.left = math.min(math.max(l.left - owed, -10 * burst), burst)
   local fits = math.floor(l.left)
   if fits < cost then
     fits = 0

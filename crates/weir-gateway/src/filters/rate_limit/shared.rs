@@ -24,6 +24,7 @@ use smallvec::SmallVec;
 use std::collections::HashMap;
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::Sender;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 
@@ -95,6 +96,8 @@ struct Lease {
     ends: Time,
     told: Told,
     waiters: Vec<oneshot::Sender<Result<(), Away>>>,
+    /// The key as the store knows it, once it was asked.
+    name: Box<[u8]>,
 }
 
 /// What the store said of each limit: what is left of it, and when all of it is back.
@@ -218,6 +221,35 @@ impl Shared {
         }
     }
 
+    /// Gives back what was lent and not used, and tells what is owed: this gateway ends. `done` is dropped as the store answers.
+    pub(super) fn retire(&self, now: Time, done: &Sender<()>) {
+        if !self.store.is_up() {
+            return;
+        }
+        for shard in &self.leases.shards {
+            let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            let last = shard.values_mut().filter_map(|lease| self.last_question(lease, now, done));
+            let last: Vec<Question> = last.collect();
+            drop(shard);
+            last.into_iter().for_each(|question| self.store.ask(question));
+        }
+    }
+
+    fn last_question(&self, lease: &mut Lease, now: Time, done: &Sender<()>) -> Option<Question> {
+        lease.turn(now);
+        // Whatever becomes of the question, what it gives back is used here no more.
+        let (owed, unused) = (std::mem::take(&mut lease.owed), std::mem::take(&mut lease.tokens));
+        if owed == unused || lease.name.is_empty() {
+            return None;
+        }
+        let owed = (i64::from(owed) - i64::from(unused)).to_string();
+        let mut arguments = vec![owed.into_bytes(), b"0".to_vec(), self.cost.to_string().into_bytes()];
+        arguments.extend(self.limits.iter().cloned());
+        let done = done.clone();
+        let (script, key) = (Arc::clone(&SCRIPT), lease.name.to_vec());
+        Some(Question { script, key, arguments, answer: Box::new(move |_| drop(done)) })
+    }
+
     /// The key as the store knows it.
     pub(super) fn name(&self, key: &Key<'_>) -> Vec<u8> {
         let mut name = self.prefix.clone().into_bytes();
@@ -235,6 +267,7 @@ impl Shared {
         let want = lease.want.min(self.most).saturating_sub(lease.tokens).max(self.cost);
         let owed = lease.owed;
         (lease.asked, lease.owed) = (true, 0);
+        lease.name = name.as_slice().into();
         self.leases.counts.asked.fetch_add(1, Relaxed);
         let mut arguments: Vec<Vec<u8>> =
             [owed, want, self.cost].iter().map(|n| n.to_string().into_bytes()).collect();
@@ -507,6 +540,33 @@ mod tests {
         (questions.try_recv().unwrap().answer)(Ok(vec![4, 0, 0, 60_000_000, 90, 60_000_000]));
         assert!(allowed(&shared.take(&KEY, now)));
         assert!(matches!(shared.take(&KEY, now + 61 * SECOND), Taken::Waits(_)));
+    }
+
+    #[test]
+    fn what_is_left_is_given_back_once() {
+        let (shared, mut questions) = shared(false, 8);
+        let now = super::super::gcra::now();
+        assert!(allowed(&shared.take(&KEY, now)));
+        (questions.try_recv().unwrap().answer)(Ok(vec![5, 0, 0, -1, 90, 20_000]));
+        assert!(allowed(&shared.take(&KEY, now)));
+        let other = Key::V4(2);
+        assert!(allowed(&shared.take(&other, now))); // owed, and its question is not answered
+        let first = questions.try_recv().unwrap();
+        (first.answer)(Err(Away));
+        let (done, ended) = std::sync::mpsc::channel();
+        shared.retire(now, &done);
+        drop(done);
+        let mut told: Vec<(String, String)> = Vec::new();
+        while let Ok(question) = questions.try_recv() {
+            assert!(ended.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty));
+            let text = |at: usize| String::from_utf8_lossy(&question.arguments[at]).into_owned();
+            told.push((text(0), text(1)));
+            (question.answer)(Ok(vec![0, 0, 0, -1, 95, 20_000]));
+        }
+        told.sort();
+        assert_eq!(told, [("-4".to_owned(), "0".to_owned()), ("1".to_owned(), "0".to_owned())]);
+        assert_eq!(ended.try_recv(), Err(std::sync::mpsc::TryRecvError::Disconnected));
+        assert!(!allowed(&shared.take(&KEY, now)), "nothing of it is left here");
     }
 
     #[test]
