@@ -80,6 +80,11 @@ struct OidcSettings {
     /// What is asked for. Default `openid`.
     #[serde(default = "scopes")]
     scopes: Vec<String>,
+    /// What the provider is to ask the user for: `consent`, `login`, `select_account`, or several of them. Default `consent` with the
+    /// scope `offline_access`, without which many providers give no refresh token (OpenID Connect Core §11), and nothing otherwise.
+    /// `[]`: nothing in any case.
+    #[serde(default)]
+    prompt: Option<Vec<Prompt>>,
     /// How long a session lasts at most. Default 8h.
     #[serde(default = "session")]
     session: Duration,
@@ -112,6 +117,28 @@ struct OidcSettings {
     /// Lets requests without a session pass, unnamed. Default false.
     #[serde(default)]
     optional: bool,
+}
+
+/// A word of `prompt`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum Prompt {
+    /// Whether this gateway may.
+    Consent,
+    /// The password again.
+    Login,
+    /// Who it is.
+    SelectAccount,
+}
+
+impl Prompt {
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Consent => "consent",
+            Self::Login => "login",
+            Self::SelectAccount => "select_account",
+        }
+    }
 }
 
 fn scopes() -> Vec<String> {
@@ -279,6 +306,14 @@ impl OidcSettings {
         }
     }
 
+    /// `prompt` of a login.
+    fn prompt(&self) -> String {
+        let offline = self.scopes.iter().any(|scope| scope == "offline_access");
+        let usual: &[Prompt] = if offline { &[Prompt::Consent] } else { &[] };
+        let words: Vec<&str> = self.prompt.as_deref().unwrap_or(usual).iter().map(|it| it.word()).collect();
+        words.join(" ")
+    }
+
     fn fields(&self, build: &mut Build<'_>) -> Vec<(FieldName, String)> {
         claimed::headers(build, &self.headers, |name| {
             let own = ["cookie", "authorization"].iter().any(|own| name.as_str().eq_ignore_ascii_case(own));
@@ -379,7 +414,8 @@ impl Oidc {
         let challenge = base64::encode_url(&Sha256::digest(verifier.as_bytes()));
         let settings = &self.settings;
         let scope = settings.scopes.join(" ");
-        let asked = encode_form(&[
+        let prompt = settings.prompt();
+        let mut asked = encode_form(&[
             ("response_type", "code"),
             ("client_id", &settings.client_id),
             ("redirect_uri", &self.provider.asking.redirect),
@@ -389,6 +425,9 @@ impl Oidc {
             ("code_challenge", &challenge),
             ("code_challenge_method", "S256"),
         ]);
+        if !prompt.is_empty() {
+            asked.push_str(&format!("&{}", encode_form(&[("prompt", &prompt)])));
+        }
         let login =
             Login { nonce, verifier, back: back_to(head), until: now().saturating_add(LOGIN_SECONDS) };
         let Some(sealed) = self.seal.seal(&format!("login {state}"), &login) else {
@@ -482,7 +521,7 @@ impl Oidc {
         cx: &mut Cx,
     ) -> Result<Option<Session>, &'static Cause> {
         let now = now();
-        let renewed = self.refreshes.once(&session.id, now, || self.refreshed(&session, now)).await;
+        let renewed = self.refreshes.once(&session.tokens_id(), now, || self.refreshed(&session, now)).await;
         match renewed {
             Ok(Some(fresh)) => {
                 cx.state::<Renewed>().0 = self.cookies_of(&fresh, head, now).ok_or(&LOGIN_FAILED)?;

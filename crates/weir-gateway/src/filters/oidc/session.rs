@@ -123,6 +123,11 @@ impl Session {
         now < self.fresh.saturating_add(GRACE)
     }
 
+    /// What tells its tokens from those before and after them: a refresh of these serves nobody who has newer ones.
+    pub(super) fn tokens_id(&self) -> String {
+        format!("{} {}", self.id, self.fresh)
+    }
+
     /// Whether claims are of the same user.
     pub(super) fn is_of(&self, claims: &Map<String, Value>) -> bool {
         self.claims.get("sub") == claims.get("sub")
@@ -142,7 +147,7 @@ pub(super) struct Refreshes(Mutex<HashMap<String, Refresh>>);
 type Refresh = (u64, watch::Receiver<Option<Outcome>>);
 
 impl Refreshes {
-    /// The outcome of the refresh of a session, which is begun by the first that asks.
+    /// The outcome of the refresh of a session's tokens, which is begun by the first that asks.
     pub(super) async fn once<F: Future<Output = Outcome>>(
         &self,
         id: &str,

@@ -199,6 +199,22 @@ async fn a_browser_logs_in_and_comes_back() {
     }
 }
 
+/// OpenID Connect Core §11: without `prompt=consent` a provider may give no refresh token.
+#[tokio::test]
+async fn who_wants_refresh_tokens_asks_for_consent() {
+    let idp = Idp::new(3600);
+    for (more, prompt) in [
+        (json!({}), ""),
+        (json!({ "scopes": ["openid", "offline_access"] }), "consent"),
+        (json!({ "scopes": ["openid", "offline_access"], "prompt": [] }), ""),
+        (json!({ "prompt": ["login", "select_account"] }), "login%20select_account"),
+    ] {
+        let (running, _stand) = start(&idp, more.clone());
+        let to = open(&running, "/", &Jar::default()).await.header("location").remove(0);
+        assert_eq!(parameter(&to, "prompt"), prompt, "{more}");
+    }
+}
+
 #[tokio::test]
 async fn a_forged_or_foreign_answer_logs_nobody_in() {
     let idp = Idp::new(3600);
