@@ -9,12 +9,18 @@ mod tree;
 
 use crate::config::schema::{Config, UpstreamProtocol};
 use crate::config::{Loaded, Node, Value};
+use crate::password::Algorithm;
 use crate::snapshot::Snapshot;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use weir_wire::base64;
 
 /// Requests a second that limits of rate are raised to: faster than any gateway.
 const RATE: &str = "1000000000";
+
+/// Requests at once that limits of those are raised to, and attempts below which no circuit opens.
+const PLACES: &str = "1000000";
+const NEVER: &str = "4294967295";
 
 /// What an upstream may have that the origin beside does not know or would be measured by, and what is said of it.
 const NOT_FOR_THE_ORIGIN: [(&str, &str); 3] = [
@@ -31,6 +37,25 @@ pub struct Rehearsal {
     pub routes: Vec<Rehearsed>,
     /// What is not as in the config, in sentences.
     pub notes: Vec<String>,
+}
+
+/// A client certificate of who measures.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    /// Its file, PEM. It signed itself, so it stands for the authorities of clients too.
+    pub certificate: PathBuf,
+    /// Its SHA-256 as 64 hexadecimal digits.
+    pub fingerprint: String,
+}
+
+/// Credentials made for the rehearsal, because the config has only hashes of those that clients have, or certificates without keys.
+#[derive(Debug, Default)]
+struct Made {
+    /// A consumer, and what goes into `authorization`.
+    basic: Option<(String, String)>,
+    /// Whether requests come with a certificate where a listener asks for one, and the consumer that it names.
+    has_certificate: bool,
+    named: Option<String>,
 }
 
 /// One route.
@@ -55,6 +80,8 @@ pub struct Ask {
     pub tls: bool,
     /// Whether it speaks nothing but HTTP/2.
     pub http2: bool,
+    /// Whether it asks for a client certificate, which is then the [`Identity`].
+    pub identity: bool,
     /// The method.
     pub method: String,
     /// The host.
@@ -87,14 +114,21 @@ impl FilterPlace {
 
 impl Rehearsal {
     /// Puts `origin` in place of the upstreams, listeners on free ports of the loopback, and the admin listener without a token on the Unix
-    /// socket `admin`.
-    pub fn new(loaded: &Loaded, snapshot: &Snapshot, origin: SocketAddr, admin: &Path) -> Self {
+    /// socket `admin`. Who asks has this certificate, where one is wanted.
+    pub fn new(
+        loaded: &Loaded,
+        snapshot: &Snapshot,
+        origin: SocketAddr,
+        admin: &Path,
+        identity: Option<&Identity>,
+    ) -> Self {
         let mut rehearsal = Self { tree: loaded.tree.clone(), routes: Vec::new(), notes: Vec::new() };
         rehearsal.process(admin);
         rehearsal.listeners(&loaded.config);
         rehearsal.upstreams(&loaded.config, origin);
         rehearsal.limits();
-        rehearsal.routes = ask::routes(&loaded.config, snapshot);
+        let made = rehearsal.credentials(&loaded.config, identity);
+        rehearsal.routes = ask::routes(&loaded.config, snapshot, &made);
         rehearsal
     }
 
@@ -198,23 +232,74 @@ impl Rehearsal {
         }
     }
 
+    /// Gives a consumer credentials that we know, where the config has none that a client could send.
+    fn credentials(&mut self, config: &Config, identity: Option<&Identity>) -> Made {
+        let mut made = Made::default();
+        if let Some((name, _)) = ask::caller(config, "basic_auth")
+            && let Some((pair, hash)) = basic_pair()
+        {
+            tree::add_text(&mut self.tree, &format!("consumers.{name}.basic_auth"), &hash);
+            self.notes.push(format!(
+                "consumers.{name}: has one more user for basic_auth, with a password that is known here"
+            ));
+            made.basic = Some((name.to_owned(), pair));
+        }
+        let Some(identity) = identity else { return made };
+        made.has_certificate = true;
+        for (name, listener) in config.listeners.iter() {
+            if listener.tls.as_ref().is_some_and(|tls| tls.client_auth.is_some()) {
+                let file = identity.certificate.to_string_lossy();
+                tree::set_text(&mut self.tree, &format!("listeners.{name}.tls.client_auth.ca"), &file);
+                self.notes.push(format!("listeners.{name}: clients come with a certificate made for this"));
+            }
+        }
+        if let Some((name, _)) = ask::caller(config, "mtls_auth") {
+            let told = format!("sha256:{}", identity.fingerprint);
+            tree::add_text(&mut self.tree, &format!("consumers.{name}.mtls_auth"), &told);
+            made.named = Some(name.to_owned());
+        }
+        made
+    }
+
     /// What would refuse most of a load is raised, which costs the same.
     fn limits(&mut self) {
         let mut raised = Vec::new();
         for (path, filter) in tree::filters(&mut self.tree) {
-            if name_of(filter) == Some("rate_limit") {
-                tree::set(filter, "rate_limit.requests", RATE);
-                tree::set_text(filter, "rate_limit.per", "1s");
-                for key in ["burst", "limits", "store", "without_store", "strict", "lease"] {
-                    tree::remove(filter, &format!("rate_limit.{key}"));
+            let Some(name) = name_of(filter).map(str::to_owned) else { continue };
+            match name.as_str() {
+                "circuit_breaker" => tree::set(filter, "circuit_breaker.minimum", NEVER),
+                "concurrency" => {
+                    tree::set(filter, "concurrency.requests", PLACES);
+                    if filter
+                        .find("concurrency.adaptive")
+                        .is_some_and(|it| matches!(it.value, Value::Bool(true)))
+                    {
+                        tree::set(filter, "concurrency.minimum", PLACES);
+                    }
                 }
-                raised.push(path);
+                "rate_limit" => {
+                    tree::set(filter, "rate_limit.requests", RATE);
+                    tree::set_text(filter, "rate_limit.per", "1s");
+                    for key in ["burst", "limits", "store", "without_store", "strict", "lease"] {
+                        tree::remove(filter, &format!("rate_limit.{key}"));
+                    }
+                }
+                _ => continue,
             }
+            raised.push(format!("{path}: {name} lets everything pass, at the same cost"));
         }
-        self.notes.extend(
-            raised.iter().map(|path| format!("{path}: rate_limit lets everything pass, at the same cost")),
-        );
+        self.notes.extend(raised);
     }
+}
+
+/// A user that nobody else has: what goes into `authorization`, and what the config is to have.
+fn basic_pair() -> Option<(String, String)> {
+    let mut secret = [0; 18];
+    aws_lc_rs::rand::fill(&mut secret).ok()?;
+    let (user, password) = ("weir-bench", base64::encode_url(&secret));
+    let hash = crate::password::hash(password.as_bytes(), Algorithm::Argon2id).ok()?;
+    let pair = base64::encode(format!("{user}:{password}").as_bytes());
+    Some((format!("Basic {pair}"), format!("{user}:{hash}")))
 }
 
 /// The name of a filter as written.

@@ -1,6 +1,6 @@
 //! A request for each route: from its patterns, with the credentials of a consumer where a filter asks for them.
 
-use super::{Ask, FilterPlace, Rehearsed};
+use super::{Ask, FilterPlace, Made, Rehearsed};
 use crate::config::schema::{ClientAuthMode, Config, Consumer, FilterNode, Protocol};
 use crate::route::{NoTrace, RouteId, Sample};
 use crate::snapshot::{Snapshot, Target};
@@ -10,17 +10,17 @@ use std::net::{IpAddr, Ipv4Addr};
 /// Where the load comes from.
 const CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-pub(super) fn routes(config: &Config, snapshot: &Snapshot) -> Vec<Rehearsed> {
+pub(super) fn routes(config: &Config, snapshot: &Snapshot, made: &Made) -> Vec<Rehearsed> {
     let route = |(index, (name, _)): (usize, (&str, _))| {
         let places = places(config, name);
         let mut unsatisfied = Vec::new();
         let mut plan = None;
-        let ask = base(config, snapshot, index).and_then(|mut ask| {
+        let ask = base(config, snapshot, made, index).and_then(|mut ask| {
             let route = snapshot.routes.get(index).ok_or("it is not in the table")?;
             // The chain is compiled from these places, one by one.
             for (&filter, place) in route.handling.chain.iter().zip(&places) {
                 let Some(instance) = snapshot.filters.get(filter as usize) else { continue };
-                match satisfy(config, instance.name, &instance.settings, &mut ask) {
+                match satisfy(config, made, instance.name, &instance.settings, &mut ask) {
                     Ok(found) => plan = found.or(plan),
                     Err(why) => unsatisfied.push((place.clone(), why)),
                 }
@@ -38,7 +38,7 @@ pub(super) fn routes(config: &Config, snapshot: &Snapshot) -> Vec<Rehearsed> {
 }
 
 /// A request that the route matches, without credentials.
-fn base(config: &Config, snapshot: &Snapshot, index: usize) -> Result<Ask, String> {
+fn base(config: &Config, snapshot: &Snapshot, made: &Made, index: usize) -> Result<Ask, String> {
     let id = RouteId(u32::try_from(index).map_err(|e| e.to_string())?);
     let table = &snapshot.table;
     let sample = table.sample(id).ok_or("no request can be made up that its patterns match")?;
@@ -50,7 +50,8 @@ fn base(config: &Config, snapshot: &Snapshot, index: usize) -> Result<Ask, Strin
     let listener = config.listeners.iter().nth(usize::from(listener));
     let (listener, written) = listener.ok_or("the config has no listener")?;
     let auth = written.tls.as_ref().and_then(|tls| tls.client_auth.as_ref());
-    if auth.is_some_and(|auth| auth.mode == ClientAuthMode::Required) {
+    let asked = auth.filter(|auth| auth.mode != ClientAuthMode::Off);
+    if !made.has_certificate && auth.is_some_and(|auth| auth.mode == ClientAuthMode::Required) {
         return Err(format!(
             "listener {listener} asks for a client certificate, whose key is not in the config"
         ));
@@ -63,6 +64,7 @@ fn base(config: &Config, snapshot: &Snapshot, index: usize) -> Result<Ask, Strin
         listener: listener.to_owned(),
         tls: written.tls.is_some(),
         http2: written.protocols.as_ref().is_some_and(|all| !all.contains(&Protocol::Http1)),
+        identity: made.has_certificate && asked.is_some(),
         method,
         host,
         target: query.map_or(path.clone(), |query| format!("{path}?{query}")),
@@ -74,6 +76,7 @@ fn base(config: &Config, snapshot: &Snapshot, index: usize) -> Result<Ask, Strin
 /// Adds what a filter asks for; the plan of the consumer that the request then comes from.
 fn satisfy<'a>(
     config: &'a Config,
+    made: &'a Made,
     filter: &str,
     settings: &Value,
     ask: &mut Ask,
@@ -86,11 +89,20 @@ fn satisfy<'a>(
             ask.headers.push((text("header").unwrap_or("x-api-key").to_owned(), value));
             Ok(consumer.plan.as_deref())
         }
+        "basic_auth" => {
+            let (consumer, pair) = made.basic.as_ref().ok_or_else(|| nobody("a user"))?;
+            ask.headers.push(("authorization".to_owned(), pair.clone()));
+            Ok(plan_of(config, consumer))
+        }
+        "mtls_auth" if !ask.identity => {
+            Err(format!("listener {} asks for no client certificate, or none was made", ask.listener))
+        }
+        "mtls_auth" => Ok(plan_of(config, made.named.as_ref().ok_or_else(|| nobody("a certificate"))?)),
         "any" => {
             let members = settings.as_array().into_iter().flatten().filter_map(Value::as_object).flatten();
             let mut why = Err("it has no member".to_owned());
             for (name, settings) in members {
-                why = satisfy(config, name, settings, ask);
+                why = satisfy(config, made, name, settings, ask);
                 if why.is_ok() {
                     break;
                 }
@@ -104,13 +116,29 @@ fn satisfy<'a>(
     }
 }
 
+/// The first consumer that has credentials for a filter and may call from here.
+pub(super) fn caller<'a>(config: &'a Config, filter: &str) -> Option<(&'a str, &'a Consumer)> {
+    let mut all = config.consumers.iter();
+    all.find(|(_, consumer)| is_local(consumer) && consumer.credentials.iter().any(|it| it.filter == filter))
+}
+
+fn nobody(with: &str) -> String {
+    format!("no consumer with {with} may call from 127.0.0.1")
+}
+
+fn plan_of<'a>(config: &'a Config, consumer: &str) -> Option<&'a str> {
+    config.consumers.get(consumer)?.plan.as_deref()
+}
+
+fn is_local(consumer: &Consumer) -> bool {
+    consumer.allow_ips.is_empty() || consumer.allow_ips.iter().any(|net| net.0.contains(&CLIENT))
+}
+
 /// A consumer that may call from here, and its key as clients send it.
 fn consumer_with_key(config: &Config) -> Result<(&Consumer, &str), String> {
-    let local =
-        |c: &Consumer| c.allow_ips.is_empty() || c.allow_ips.iter().any(|net| net.0.contains(&CLIENT));
     let consumers = || config.consumers.iter().map(|(_, c)| c).filter(|c| c.keys().next().is_some());
-    let mut keys = consumers().filter(|c| local(c)).flat_map(|c| c.keys().map(move |key| (c, key)));
-    keys.find(|(_, key)| !key.starts_with("sha256:")).ok_or_else(|| match consumers().any(local) {
+    let mut keys = consumers().filter(|c| is_local(c)).flat_map(|c| c.keys().map(move |key| (c, key)));
+    keys.find(|(_, key)| !key.starts_with("sha256:")).ok_or_else(|| match consumers().any(is_local) {
         true => "the config has hashes only of the keys of consumers that may call from 127.0.0.1".to_owned(),
         false => "no consumer with a key may call from 127.0.0.1".to_owned(),
     })

@@ -34,21 +34,24 @@ routes:
   here: { match: { path: /here }, respond: { status: 204 } }
 "#;
 
+fn source(path: &str, text: &str) -> Source {
+    Source::text(path, text).with_credentials(["basic_auth", "key_auth", "mtls_auth"])
+}
+
 fn checked(text: &str) -> (Loaded, Snapshot) {
-    let source =
-        Source::text("/etc/weir/weir.yaml", text).with_variable("SHOP", "shop key$1".replace(' ', "-"));
+    let source = source("/etc/weir/weir.yaml", text).with_variable("SHOP", "shop key$1".replace(' ', "-"));
     let checked = crate::check(&source, &[]);
     checked.compiled.unwrap_or_else(|| panic!("{}", checked.diagnostics.to_text()))
 }
 
 fn rehearse(text: &str) -> Rehearsal {
     let (loaded, snapshot) = checked(text);
-    Rehearsal::new(&loaded, &snapshot, "127.0.0.1:9000".parse().unwrap(), Path::new("/tmp/admin.sock"))
+    Rehearsal::new(&loaded, &snapshot, "127.0.0.1:9000".parse().unwrap(), Path::new("/tmp/admin.sock"), None)
 }
 
 /// The config as it would run.
 fn again(text: &str) -> (Loaded, Snapshot) {
-    let checked = crate::check(&Source::text("/elsewhere/bench.json", text), &[]);
+    let checked = crate::check(&source("/elsewhere/bench.json", text), &[]);
     checked.compiled.unwrap_or_else(|| panic!("{}\n{text}", checked.diagnostics.to_text()))
 }
 

@@ -44,6 +44,14 @@ pub(super) fn set_list(node: &mut Node, path: &str, texts: &[&str]) {
     put(node, path, Value::Seq(texts.iter().map(element).collect()), "");
 }
 
+/// Adds a text to the list there, if there is one.
+pub(super) fn add_text(node: &mut Node, path: &str, text: &str) {
+    let at = node.at.clone();
+    if let Some(Value::Seq(list)) = find(node, path).map(|list| &mut list.value) {
+        list.push(Node::new(at, Value::Str(text.to_owned()), text));
+    }
+}
+
 fn put(node: &mut Node, path: &str, value: Value, raw: &str) {
     let at = node.at.clone();
     if let Some(found) = find(node, path) {

@@ -100,7 +100,9 @@ impl Bench {
             eprint!("{}", checked.diagnostics.to_text());
             return Ok(None);
         };
-        let mut rehearsal = Rehearsal::new(loaded, snapshot, stage.origin, &stage.admin());
+        let mut secured = loaded.config.listeners.iter().filter_map(|(_, listener)| listener.tls.as_ref());
+        let identity = secured.any(|tls| tls.client_auth.is_some()).then(|| stage.identity()).transpose()?;
+        let mut rehearsal = Rehearsal::new(loaded, snapshot, stage.origin, &stage.admin(), identity.as_ref());
         let unknown = self.routes.iter().find(|name| !rehearsal.routes.iter().any(|r| r.name == **name));
         if let Some(unknown) = unknown {
             let known: Vec<&str> = rehearsal.routes.iter().map(|r| r.name.as_str()).collect();
@@ -233,6 +235,8 @@ impl Set<'_> {
             insecure: self.ask.tls,
             server_name: Some(self.ask.host.clone()).filter(|_| self.ask.tls),
             http2: self.ask.http2,
+            cert: self.ask.identity.then(|| self.stage.certificate()),
+            key: self.ask.identity.then(|| self.stage.key()),
             ..self.options()
         };
         let status = answer(&options, self.ask.answers, interrupt)?;

@@ -125,6 +125,38 @@ fn a_listener_with_tls_is_asked_over_tls() {
     assert_eq!(found.routes[0].comparison.load.protocol, weir_load::report::Protocol::Http2);
 }
 
+#[test]
+fn who_asks_has_a_password_and_a_certificate() {
+    let (authority, clients) = (Authority::new(), Authority::new());
+    let config = format!(
+        "listeners: {{ web: {{ address: 127.0.0.1:1, tls: {{ certificates: [ {} ], client_auth: {{ ca: {}, mode: required }} }} }} }}\n\
+         consumers: {{ shop: {{ basic_auth: [ \"ann:{}\" ], mtls_auth: [ \"dns:shop.internal\" ] }} }}\n\
+         routes:\n  b: {{ match: {{ path: /b }}, filters: [ basic_auth: {{ realm: b }}, circuit_breaker, concurrency: {{ requests: 1 }} ], respond: {{}} }}\n  \
+         m: {{ match: {{ path: /m }}, filters: [ mtls_auth: {{}} ], respond: {{}} }}\n",
+        authority.leaf(&["api.test"]).yaml(),
+        clients.file().display(),
+        unknown_hash(),
+    );
+    let (run, _dir) = bench(&config, &["-d2s", "--format", "json"]);
+    run.expect_code(0);
+    let found = result(&run);
+    let statuses: Vec<_> = found.routes.iter().map(|r| (r.route.as_str(), r.status)).collect();
+    assert_eq!(statuses, [("b", 200), ("m", 200)], "{:?}", found.skipped);
+    let filters = found.routes.iter().flat_map(|r| &r.filters).map(|f| f.filter.as_str());
+    assert_eq!(filters.collect::<Vec<_>>(), ["basic_auth", "circuit_breaker", "concurrency", "mtls_auth"]);
+    let told = found.notes.iter().any(|note| note.starts_with("consumers.shop: has one more user"));
+    assert!(told, "{:?}", found.notes);
+}
+
+/// A hash whose password nobody knows here, as a config has it.
+fn unknown_hash() -> String {
+    let dir = TempDir::new().unwrap();
+    let file = dir.path().join("password");
+    fs::write(&file, "unknown\n").unwrap();
+    let output = weir_command(dir.path()).arg("hash").stdin(fs::File::open(file).unwrap()).output().unwrap();
+    String::from_utf8(output.stdout).unwrap().trim().replace('$', "$$")
+}
+
 /// The processes whose parent is `pid`.
 fn children(pid: u32) -> Vec<u32> {
     let path = format!("/proc/{pid}/task/{pid}/children");

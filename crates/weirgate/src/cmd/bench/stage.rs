@@ -2,6 +2,7 @@
 
 use crate::cmd::process::{LOOK, Process};
 use anyhow::{Context, Result, anyhow};
+use sha2::{Digest as _, Sha256};
 use std::io::Write;
 use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt;
@@ -11,6 +12,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use weir_gateway::config::Source;
 use weir_gateway::config::load::ORIGIN_VARIABLE;
+use weir_gateway::rehearsal::Identity;
 
 /// How long a process may take until it serves.
 const READY: Duration = Duration::from_secs(10);
@@ -54,6 +56,24 @@ impl Stage {
         self.dir.path().join("admin.sock")
     }
 
+    /// Makes the certificate that requests come with where a listener asks for one.
+    pub(super) fn identity(&self) -> Result<Identity> {
+        let made = rcgen::generate_simple_self_signed(["weir-bench".to_owned()])?;
+        write(&self.key(), &made.signing_key.serialize_pem())?;
+        write(&self.certificate(), &made.cert.pem())?;
+        let fingerprint = Sha256::digest(made.cert.der());
+        let fingerprint = fingerprint.iter().map(|byte| format!("{byte:02x}")).collect();
+        Ok(Identity { certificate: self.certificate(), fingerprint })
+    }
+
+    pub(super) fn certificate(&self) -> PathBuf {
+        self.dir.path().join("client.pem")
+    }
+
+    pub(super) fn key(&self) -> PathBuf {
+        self.dir.path().join("client.key")
+    }
+
     /// The embedded default asks where its origin is.
     pub(super) fn for_default(&self, source: Source) -> Source {
         if source.is_embedded() {
@@ -69,9 +89,7 @@ impl Stage {
         let (path, admin) = (self.dir.path().join("weir.yaml"), self.admin());
         let gone = |path: &Path| drop(std::fs::remove_file(path));
         gone(&admin);
-        let mut file =
-            std::fs::OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&path)?;
-        file.write_all(config.as_bytes())?;
+        write(&path, config)?;
         let mut command = this()?;
         command.arg("run").arg("-c").arg(&path);
         let mut process = Process::start(&mut command, libc::SIGTERM)?;
@@ -91,6 +109,13 @@ impl Stage {
             .collect();
         Ok(Gateway { process, listeners })
     }
+}
+
+/// Writes a file that nobody else may read.
+fn write(path: &Path, text: &str) -> Result<()> {
+    let mut file =
+        std::fs::OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(path)?;
+    Ok(file.write_all(text.as_bytes())?)
 }
 
 impl Gateway {
