@@ -10,11 +10,12 @@ use tempfile::TempDir;
 use weir_testkit::{Authority, Client, Finished, Tls, Upstream, Weir, eventually, weir_command};
 
 use crate::cause::{
-    ACL_DENIED, CIRCUIT_OPEN, CLIENT_CONCURRENCY, KEY_MISSING, KEY_UNKNOWN, LOGIN_NEEDED, RATE_LIMITED,
-    SIGNATURE_MISSING, TOKEN_CLAIMS, TOKEN_MISSING,
+    ACL_DENIED, CERTIFICATE_MISSING, CIRCUIT_OPEN, CLIENT_CONCURRENCY, KEY_MISSING, KEY_UNKNOWN,
+    LOGIN_NEEDED, RATE_LIMITED, SIGNATURE_MISSING, TOKEN_CLAIMS, TOKEN_MISSING,
 };
 use crate::jwt::{Signer, in_an_hour};
 use crate::login;
+use crate::shared_limits::Redis;
 use crate::signature::Signing;
 use crate::support::{OK, OK_BODY};
 use crate::upgrade::tunnel_to;
@@ -24,6 +25,7 @@ const EXAMPLES: &[&str] = &[
     "browser-app.yaml",
     "cache.yaml",
     "canary.yaml",
+    "client-certificates.yaml",
     "forward-auth.yaml",
     "hello.yaml",
     "jwt.yaml",
@@ -31,6 +33,7 @@ const EXAMPLES: &[&str] = &[
     "protect.yaml",
     "retries.yaml",
     "rewrite-redirect.yaml",
+    "shared-limits.yaml",
     "signatures.yaml",
     "ten-lines.yaml",
     "tls.yaml",
@@ -63,6 +66,7 @@ fn every_example_passes_check_without_a_warning() {
         fs::copy(leaf.cert_file, certs.join(format!("{name}.pem"))).unwrap();
         fs::copy(leaf.key_file, certs.join(format!("{name}.key"))).unwrap();
     }
+    fs::copy(authority.file(), certs.join("clients.pem")).unwrap();
     for name in EXAMPLES {
         fs::write(dir.path().join(name), example(name)).unwrap();
         check(dir.path(), name).expect_code(0).expect_text("good");
@@ -320,6 +324,47 @@ fn signatures() {
         input.starts_with("sig=(\"@method\" \"@target-uri\");created=") && input.contains("keyid=\"weir\""),
         "{input}"
     );
+}
+
+#[test]
+fn shared_limits() {
+    let Some(redis) = Redis::start_with(&[]) else { return };
+    let orders = Upstream::fixed(OK_BODY);
+    let yaml = example("shared-limits.yaml").replace("127.0.0.1:6379", &redis.address.to_string());
+    let weirs = [(); 2].map(|()| start_text(&yaml, &[&orders]));
+    let mut clients = [weirs[0].client(), weirs[1].client()];
+    // What comes back in the meantime: 1.7 a second.
+    let began = std::time::Instant::now();
+    let statuses: Vec<u16> = (0..150).map(|i| clients[i % 2].get("/orders/1").status).collect();
+    let back = began.elapsed().as_secs_f64() * 100.0 / 60.0;
+    let passed = statuses.iter().filter(|status| **status == 200).count();
+    let most = 100.0 + 2.0 * (1.0 + 5.0) + back;
+    assert!(passed >= 85 && passed as f64 <= most.ceil(), "{passed} of {most}");
+    assert_eq!(statuses.iter().filter(|status| **status == 429).count(), 150 - passed);
+}
+
+#[test]
+fn client_certificates() {
+    let (authority, clients) = (Authority::new(), Authority::new());
+    let orders = Upstream::fixed(OK_BODY);
+    let leaf = authority.leaf(&["api.example.com"]);
+    let yaml = example("client-certificates.yaml")
+        .replace("certs/api.pem", &leaf.cert_file.display().to_string())
+        .replace("certs/api.key", &leaf.key_file.display().to_string())
+        .replace("certs/clients.pem", &clients.file().display().to_string());
+    let weir = start_text(&yaml, &[&orders]);
+    let stranger = Tls::new(&authority, "api.example.com");
+    let ask = |tls: &Tls, path: &str| {
+        Client::connect_tls(weir.address("secure"), tls)
+            .ask(format!("GET {path} HTTP/1.1\r\nHost: api.example.com\r\nX-Consumer: root\r\n\r\n"))
+    };
+    ask(&stranger, "/orders/1").expect_cause(CERTIFICATE_MISSING);
+    ask(&stranger, "/status").expect_body("up\n");
+    let shop =
+        Tls::new(&authority, "api.example.com").identity(&clients.client_for("shop", &["shop.internal"]));
+    ask(&shop, "/orders/1").expect_status(200);
+    let head = orders.take_request().head;
+    assert_eq!((head.all("x-consumer"), head.all("client-cert").len()), (vec!["shop"], 1));
 }
 
 #[test]

@@ -93,6 +93,8 @@ pub(crate) fn run(length: Duration) -> Account {
                 thread::sleep(Duration::from_secs(1));
             }
         });
+        // A plan that panics ends its clients too: the scope waits for them.
+        let _over = Over(&shared.control.over);
         let mut stage = Stage {
             weir: &weir,
             shared: &shared,
@@ -132,6 +134,15 @@ pub(crate) fn run(length: Duration) -> Account {
     let asked = shared.asked.into_iter().map(|asked| asked.into_inner().unwrap());
     account.settle(asked.collect(), &ledgers);
     account
+}
+
+/// Tells the clients that the plan is over, however it ends.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
 }
 
 /// How many processes are left beside the one that serves, once they have had their time.
