@@ -41,10 +41,13 @@ FILTERS = {
     "concurrency, adaptive": ("{ concurrency: { adaptive: true, requests: 1000, minimum: 200 } }", None),
     "concurrency, by address": ("{ concurrency: { requests: 1000, by: address } }", None),
     "cors": ('{ cors: { origins: ["https://app.example"] } }', 0.25),
+    "errors": ('{ errors: { 5xx: { body: "Sorry." } } }', None),
+    "fault, of none": ("{ fault: { share: 0%, status: 503 } }", None),
     "headers": ("{ headers: { request: { set: { x-a: one } }, response: { remove: [ server ] } } }", 0.25),
     "ip": ("{ ip: { allow: [ 127.0.0.0/8, 10.0.0.0/8 ] } }", 0.25),
     "jwt, cached": (f'{{ jwt: {{ secret: "{SECRET}" }} }}', 0.5),
     "key_auth": ("{ key_auth: {} }", 0.25),
+    "maintenance, of another host": ("{ maintenance: { hosts: [ shop.example.com ] } }", None),
     "rate_limit": ("{ rate_limit: { requests: 10000000, per: 1s, by: address } }", 0.25),
     "rate_limit, by header": ('{ rate_limit: { requests: 10000000, per: 1s, by: "header:x-tenant" } }', 0.25),
     "rate_limit, two limits": (

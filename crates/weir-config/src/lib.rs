@@ -9,6 +9,7 @@
 pub mod check;
 mod conceal;
 pub mod de;
+pub mod delay;
 pub mod diagnostic;
 mod foreign;
 pub mod load;

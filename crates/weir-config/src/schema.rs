@@ -29,7 +29,7 @@ pub use process::{
     AccessFormat, AccessLog, Admin, AdminAddress, Dns, DnsServer, Limits, Log, LogFormat, LogLevel, Secret,
     Shutdown, Workers,
 };
-pub use route::{Consumer, Credentials, Match, Plan, Respond, Route, RouteTimeouts, Share, Split};
+pub use route::{Consumer, Credentials, Match, Mixed, Plan, Respond, Route, RouteTimeouts, Share, Split};
 pub use sending::{DeadlineHeader, Hedge, ProxyVersion, SourceAddress};
 pub use store::Store;
 pub use tracing::{OtlpProtocol, Parents, Tracing};

@@ -217,6 +217,11 @@ impl Percent {
     pub const fn ratio(self) -> f64 {
         self.0 / 100.0
     }
+
+    /// Whether a random number falls into this share: `100%` takes every number, `0%` none.
+    pub const fn takes(self, random: u64) -> bool {
+        ((random >> 32) as f64) < self.ratio() * 4_294_967_296.0
+    }
 }
 
 impl FromStr for Percent {
@@ -362,6 +367,9 @@ mod tests {
         assert_eq!("20%".parse::<Percent>().map(Percent::ratio), Ok(0.2));
         assert_eq!("0.2".parse::<Percent>().unwrap_err().hint.as_deref(), Some("write 20%"));
         assert!("120%".parse::<Percent>().is_err());
+        let takes = |share: &str, random| share.parse::<Percent>().unwrap().takes(random);
+        assert!(takes("100%", u64::MAX) && !takes("0%", 0));
+        assert!(takes("50%", u64::MAX / 2) && !takes("50%", u64::MAX / 2 + 1));
         assert_eq!("128B".parse(), Ok(Rate(128)));
         assert_eq!("1KiB/s".parse(), Ok(Rate(1024)));
         assert!("128".parse::<Rate>().is_err());

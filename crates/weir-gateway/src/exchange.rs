@@ -19,6 +19,7 @@ mod deadline;
 mod hedge;
 mod hooks;
 mod local;
+mod mock;
 mod record;
 mod trace;
 mod transfer;
@@ -29,7 +30,7 @@ pub(crate) use local::write_answer;
 use crate::client::Client;
 use crate::core::Local;
 use crate::error::{self, Cause};
-use crate::filter::{Answer, Cx, FILTER, Hooks, Refusal};
+use crate::filter::{Answer, Cx, FILTER, Failure, Hooks, Refusal, RouteScope};
 use crate::respond::{self, LocalResponse};
 use crate::route::{self, Ambiguity, Canonical, NoTrace};
 use crate::snapshot::Target;
@@ -43,6 +44,7 @@ use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 use weir_h1::{BodyKind, BodyReader, Fields, Known, Method, RequestHead, Step, TargetForm};
@@ -250,7 +252,10 @@ impl<'c> Exchange<'c> {
         }
         let local = Rc::clone(&self.local);
         let upstream = match &local.routes[route].handling.target {
-            Target::Respond(fixed) => return Ok(self.write_local(respond::fixed(fixed)).await),
+            Target::Respond(fixed) => match &fixed.mock {
+                Some(mock) => return Box::pin(self.respond_as(route, mock)).await,
+                None => return Ok(self.write_local(respond::fixed(fixed)).await),
+            },
             Target::Upstream(upstream) => *upstream,
             Target::Split(shares) => self.pick_upstream(shares),
         };
@@ -406,12 +411,18 @@ impl<'c> Exchange<'c> {
         if self.phase == Phase::Begun {
             return self.broken_off(stop.cause()).await;
         }
+        let unrouted = self.cx.is_none() && !self.local.snapshot.unrouted.is_empty();
+        let stop = if unrouted { self.filter_unrouted(stop) } else { stop };
         match stop {
             Stop::Cut(cause) => {
                 self.record.cause = Some(cause);
                 self.cut(cause)
             }
-            Stop::Answer(answer) => self.write_local(respond::answer(*answer)).await,
+            Stop::Answer(answer) => {
+                let mut response = respond::answer(*answer);
+                self.name_cause(&mut response);
+                self.write_local(response).await
+            }
             Stop::Refuse(refusal) => {
                 let response = self.refused(&refusal);
                 self.write_local(response).await
@@ -439,6 +450,29 @@ impl<'c> Exchange<'c> {
         Stop::refuse(&error::INTERNAL)
     }
 
+    /// Runs the filters that are there for a request without a route too: one of them may answer it, and all see how it is
+    /// refused.
+    #[cold]
+    fn filter_unrouted(&mut self, stop: Stop) -> Stop {
+        let Stop::Refuse(_) = stop else { return stop };
+        let random = self.client.core.random.borrow_mut().next();
+        let local = Rc::clone(&self.local);
+        let consumers = Arc::clone(&local.snapshot.consumers);
+        let core = self.client.core.handle.clone();
+        let scope = Rc::new(RouteScope { name: "".into(), matched: None, consumers, core });
+        self.cx = Some(Cx::new(scope, self.client_address(), self.is_tls(), random));
+        self.filter_at_once(&local.snapshot.unrouted).err().unwrap_or(stop)
+    }
+
+    /// Notes why a filter answered, where it said so.
+    fn name_cause(&mut self, response: &mut LocalResponse) {
+        let Some(cause) = self.cx.as_ref().and_then(|cx| cx.because) else { return };
+        self.record.cause = Some(cause);
+        if self.local.snapshot.expose_causes {
+            respond::name_cause(&mut response.head, cause);
+        }
+    }
+
     /// Notes a refusal, and makes the answer of it.
     fn refused(&mut self, refusal: &Refusal) -> LocalResponse {
         self.record.cause = Some(refusal.cause);
@@ -449,7 +483,23 @@ impl<'c> Exchange<'c> {
         self.can_keep &= !matches!(refusal.cause.status, 400 | 501);
         self.make_id();
         let expose = self.local.snapshot.expose_causes;
+        if self.cx.is_some() {
+            let id = self.id().map(str::to_owned);
+            let detail = respond::detail(refusal, expose).to_owned();
+            let failure = self.failure(Some(refusal.cause), detail);
+            if let Some(cx) = &mut self.cx {
+                cx.request_id = id;
+                cx.because = Some(refusal.cause);
+                cx.failure = Some(failure);
+            }
+        }
         respond::refusal(refusal, Some(&self.head.headers), self.id(), expose)
+    }
+
+    /// What filters are told of an answer that is an error.
+    fn failure(&self, cause: Option<&'static Cause>, detail: String) -> Box<Failure> {
+        let accept = self.head.headers.get_str("accept").map(Box::from);
+        Box::new(Failure { cause, detail, accept, grpc: self.grpc })
     }
 
     /// Ends a connection so that a response that was cut short looks so. Where a length or chunks tell, a plain end does,

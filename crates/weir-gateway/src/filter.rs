@@ -32,7 +32,7 @@ pub use kind::{
 
 pub use crate::concealed::Conceals;
 pub(crate) use body::BodyHooks;
-pub(crate) use context::FILTER;
+pub(crate) use context::{FILTER, Failure};
 
 use crate::error::Cause;
 use std::future::Future;
@@ -154,6 +154,9 @@ impl Hooks {
     /// Not a hook: `on_request` answers every preflight of a browser. So a preflight takes the route of the request that it asks
     /// about, whatever methods that route has; one that no filter answers there is refused.
     pub const PREFLIGHT: Self = Self(64);
+    /// Not a hook: where the filter is written for all routes, it also runs for requests that find none, and sees how the gateway
+    /// refuses them. It must not wait.
+    pub const UNROUTED: Self = Self(128);
 
     /// Whether all hooks of `other` are among these.
     pub const fn has(self, other: Self) -> bool {

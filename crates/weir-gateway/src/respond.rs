@@ -8,7 +8,7 @@ use crate::grpc;
 use crate::snapshot::Fixed;
 use std::fmt::Write;
 use std::time::SystemTime;
-use weir_h1::{FieldName, Fields, ResponseHead};
+use weir_h1::{FieldName, Fields, Known, ResponseHead};
 
 /// An answer ready to be written: a head without framing fields, and its body.
 pub(crate) struct LocalResponse {
@@ -24,12 +24,7 @@ pub(crate) fn refusal(
     expose: bool,
 ) -> LocalResponse {
     let cause = refusal.cause;
-    let detail = match expose {
-        true => refusal.detail.as_deref().unwrap_or(cause.meaning),
-        // Who asks the wrong way has to be told, and learns nothing of what is behind.
-        false if *cause == error::PLAIN_HTTP => cause.meaning,
-        false => neutral(cause.status),
-    };
+    let detail = detail(refusal, expose);
     if request.is_some_and(grpc::is_grpc) {
         return refusal_of_grpc(refusal, request, detail, expose);
     }
@@ -45,12 +40,28 @@ pub(crate) fn refusal(
     // An error is about this moment; no cache may keep it for another client.
     set(&mut head.headers, "cache-control", b"no-store");
     if expose {
-        set(&mut head.headers, "x-weir-cause", cause.code.as_bytes());
+        name_cause(&mut head, cause);
     }
     for (name, value) in &refusal.headers {
         let _ = head.headers.append(name, value); // made by our own filters, which emit no control bytes
     }
     LocalResponse { head, body: body.into() }
+}
+
+/// What a client is told of a refusal.
+pub(crate) fn detail(refusal: &Refusal, expose: bool) -> &str {
+    match expose {
+        true => refusal.detail.as_deref().unwrap_or(refusal.cause.meaning),
+        // Who asks the wrong way has to be told, and learns nothing of what is behind.
+        false if *refusal.cause == error::PLAIN_HTTP => refusal.cause.meaning,
+        false => neutral(refusal.cause.status),
+    }
+}
+
+/// Puts a cause into the head of an answer.
+pub(crate) fn name_cause(head: &mut ResponseHead, cause: &Cause) {
+    head.headers.remove_known(Known::XWeirCause);
+    set(&mut head.headers, "x-weir-cause", cause.code.as_bytes());
 }
 
 /// The answer for a refusal as gRPC wants it: a head without a body, whose status is 200 because gRPC has its own.
@@ -81,7 +92,8 @@ pub(crate) fn fixed(fixed: &Fixed) -> LocalResponse {
     with_fields(fixed.status, &fixed.headers, Body::Bytes(fixed.body.clone()))
 }
 
-fn with_fields(status: u16, fields: &[(FieldName, Vec<u8>)], body: Body) -> LocalResponse {
+/// An answer of this status with these fields; one that may not be sent is left out.
+pub(crate) fn with_fields(status: u16, fields: &[(FieldName, Vec<u8>)], body: Body) -> LocalResponse {
     let mut head = ResponseHead::made(status);
     for (name, value) in fields {
         let _ = head.headers.append(name, value); // checked when the config was compiled or the answer was read

@@ -8,7 +8,9 @@ mod compile;
 pub(crate) use compile::{Carry, compile, revision_of};
 
 use crate::concealed::split_path_key;
+use crate::config::delay::Delay;
 use crate::filter::{Conceals, Consumers, Filter, Hooks, Reading};
+use crate::filters::shared::template::{Escape, Template};
 use crate::route::{EscapedSlashes, Headers, NoTrace, Request, RouteId, Slashes, Table};
 use crate::status::FilterStatus;
 use crate::tracing::Tracing;
@@ -44,6 +46,8 @@ pub struct Snapshot {
     pub(crate) expose_causes: bool,
     /// The header fields that some route's `match` asks for.
     pub(crate) matched_fields: NameSet,
+    /// The filters for all routes that also run for requests that find none.
+    pub(crate) unrouted: Chain,
     /// Whether some filter answers preflights.
     pub(crate) preflights: bool,
     /// What of a request's target some filter takes for a secret.
@@ -126,6 +130,34 @@ pub(crate) struct Fixed {
     pub(crate) status: u16,
     pub(crate) headers: Vec<(FieldName, Vec<u8>)>,
     pub(crate) body: Bytes,
+    /// What makes it more than that: placeholders, delays, other answers. Then the fields above are not looked at.
+    pub(crate) mock: Option<Box<Mock>>,
+}
+
+/// Answers that stand for a service.
+pub(crate) struct Mock {
+    /// The usual one.
+    pub(crate) usual: Mocked,
+    /// The others, each with its share added to those before it: a factor from 0 to 1.
+    pub(crate) mix: Vec<(f64, Mocked)>,
+}
+
+/// One of them.
+pub(crate) struct Mocked {
+    pub(crate) status: u16,
+    pub(crate) headers: Vec<(FieldName, Template)>,
+    pub(crate) body: Template,
+    /// How values are escaped in the body.
+    pub(crate) escape: Escape,
+    pub(crate) delay: Option<Delay>,
+}
+
+impl Mock {
+    /// The answer for one request, by a random number.
+    pub(crate) fn choose(&self, random: u64) -> &Mocked {
+        let at = (random >> 32) as f64 / 4_294_967_296.0;
+        self.mix.iter().find(|(upto, _)| at < *upto).map_or(&self.usual, |(_, mocked)| mocked)
+    }
 }
 
 /// A filter as run.
@@ -169,6 +201,7 @@ impl Snapshot {
             trusted: Vec::new(),
             expose_causes: false,
             matched_fields: NameSet::default(),
+            unrouted: Chain::default(),
             preflights: false,
             conceals: None,
             tracing: None,

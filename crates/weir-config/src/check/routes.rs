@@ -123,13 +123,27 @@ impl Checker<'_> {
     }
 
     fn respond(&mut self, path: &str, respond: &Respond) {
-        if matches!(respond.status, 204 | 205 | 304) && !respond.body.is_empty() {
-            let message = format!("a response of status {} has no body", respond.status);
+        self.answered(path, respond.status, &respond.body, &respond.headers);
+        let mut shares = 0.0;
+        for (at, mixed) in respond.mix.iter().enumerate() {
+            self.answered(&format!("{path}.mix[{at}]"), mixed.status, &mixed.body, &mixed.headers);
+            shares += mixed.share.ratio();
+        }
+        if shares > 1.0 + 1e-9 {
+            let together = (shares * 1e6).round() / 1e4;
+            let message = format!("the shares are {together}% together; expected at most 100%");
+            self.error(&format!("{path}.mix"), "bad-value", message);
+        }
+    }
+
+    fn answered(&mut self, path: &str, status: u16, body: &str, headers: &Pairs) {
+        if matches!(status, 204 | 205 | 304) && !body.is_empty() {
+            let message = format!("a response of status {status} has no body");
             self.error(&format!("{path}.body"), "bad-value", message);
         }
         let path = format!("{path}.headers");
-        self.fields(&path, &respond.headers);
-        for (name, _) in &respond.headers.0 {
+        self.fields(&path, headers);
+        for (name, _) in &headers.0 {
             let framing = ["content-length", "transfer-encoding", "connection", "upgrade", "trailer", "te"];
             if framing.contains(&name.to_ascii_lowercase().as_str()) {
                 let message = format!("`{name}` is the gateway's to set");

@@ -10,8 +10,9 @@ use serde::de::{Deserializer, MapAccess, Visitor};
 use super::listener::EscapedSlashes;
 use super::values::{FilterNode, Network, Pairs};
 use crate::de;
+use crate::delay::Delay;
 use crate::node::Node;
-use crate::units::Duration;
+use crate::units::{Duration, Percent};
 
 /// Which requests are meant, and what becomes of them: exactly one of `upstream` and `respond`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
@@ -89,15 +90,42 @@ pub struct Respond {
     #[serde(deserialize_with = "status")]
     #[schemars(range(min = 200, max = 599))]
     pub status: u16,
-    /// Body, sent as written. Default empty.
+    /// Body, with placeholders such as `{path}`, `{query}` and the captures of the path, escaped where `content-type` is HTML, XML or
+    /// JSON. A brace that encloses no name is a brace; `{{name}}` stands for `{name}`. Default empty.
     pub body: String,
-    /// Header fields. Content-Length is ours; `content-type` is `text/plain; charset=utf-8` where a body has none.
+    /// Header fields, with placeholders. Content-Length is ours; `content-type` is `text/plain; charset=utf-8` where a body has none.
     pub headers: Pairs,
+    /// How long the client waits for the answer: a time, or one drawn between two, such as `100ms..2s`. At most 10m. Default: not at
+    /// all.
+    pub delay: Option<Delay>,
+    /// Other answers for shares of the requests; the rest gets the one above. Default none.
+    pub mix: Vec<Mixed>,
+}
+
+/// An answer that a share of the requests gets in place of the usual one.
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Mixed {
+    /// Its share of the requests. All shares together are at most `100%`.
+    pub share: Percent,
+    /// Status, 200 to 599.
+    #[serde(deserialize_with = "status")]
+    #[schemars(range(min = 200, max = 599))]
+    pub status: u16,
+    /// Body, as above. Default empty.
+    #[serde(default)]
+    pub body: String,
+    /// Header fields, as above. Default none.
+    #[serde(default)]
+    pub headers: Pairs,
+    /// How long the client waits for it. Default: as long as for the usual answer.
+    #[serde(default)]
+    pub delay: Option<Delay>,
 }
 
 impl Default for Respond {
     fn default() -> Self {
-        Self { status: 200, body: String::new(), headers: Pairs::default() }
+        Self { status: 200, body: String::new(), headers: Pairs::default(), delay: None, mix: Vec::new() }
     }
 }
 

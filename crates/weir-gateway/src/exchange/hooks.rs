@@ -75,6 +75,15 @@ impl Exchange<'_> {
         Ok(())
     }
 
+    /// Runs filters that do not wait.
+    pub(super) fn filter_at_once(&mut self, filters: &[u32]) -> Result<(), Stop> {
+        let local = Rc::clone(&self.local);
+        for &filter in filters {
+            self.filter_one(&local.snapshot, filter)?;
+        }
+        Ok(())
+    }
+
     /// Runs one filter, or says what it must have first.
     fn filter_one(&mut self, snapshot: &Snapshot, index: u32) -> Result<Option<Due>, Stop> {
         let instance = &snapshot.filters[index as usize];
@@ -262,6 +271,13 @@ impl Exchange<'_> {
         if !self.hooks.has_any(Hooks::RESPONSE | Hooks::RESPONSE_BODY) {
             return Ok(());
         }
+        let status = reply.head().map_or(0, |head| head.status());
+        if status >= 400 && self.cx.as_ref().is_some_and(|cx| cx.failure.is_none()) {
+            let failure = self.failure(None, respond::neutral(status).to_owned());
+            if let Some(cx) = &mut self.cx {
+                cx.failure = Some(failure);
+            }
+        }
         let mut next = 0;
         while let Some((at, due)) = self.filter_response_from(reply, next) {
             Box::pin(self.filter_response_wait(reply, self.ran_last(at), due)).await?;
@@ -400,7 +416,7 @@ impl Exchange<'_> {
         if let Reply::Upstream(attempt) = reply
             && let Some(attempt) = attempt.take()
         {
-            self.keep_what_follows(&attempt.sent.upload);
+            self.let_go(attempt);
         }
         if let Some(cx) = &mut self.cx {
             cx.response_bodies.clear();
@@ -408,7 +424,11 @@ impl Exchange<'_> {
             self.record.stopped_by = Some(cx.filter);
         }
         *reply = Reply::Local(match by {
-            Ok(answer) => respond::answer(*answer),
+            Ok(answer) => {
+                let mut response = respond::answer(*answer);
+                self.name_cause(&mut response);
+                response
+            }
             Err(refusal) => self.refused(&refusal),
         });
     }

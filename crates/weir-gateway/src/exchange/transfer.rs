@@ -4,7 +4,7 @@ use super::attempt::{Attempt, Sent};
 use super::hooks::{BodyWatch, ResponseWatch};
 use super::record::Record;
 use super::upload::Sending;
-use super::{Exchange, Next, Phase, Routed, Stop, can_be_told};
+use super::{Exchange, Next, Phase, Routed, Stop, can_be_told, end_of_body};
 use crate::client::{Client, SEND_TIMEOUT};
 use crate::core::Local;
 use crate::error::{self, Cause};
@@ -161,6 +161,17 @@ impl Exchange<'_> {
             upstream.give_back(&active, sent.connection, Instant::now());
         }
         response
+    }
+
+    /// Lets go of an answer that another takes the place of. Its connection is kept only if all of it is here.
+    pub(super) fn let_go(&mut self, attempt: Attempt) {
+        let rest = attempt.response.rest();
+        let over = end_of_body(attempt.response.body(self.head.method()), rest) == Some(rest.len());
+        let upload = &attempt.sent.upload;
+        let good = over && upload.is_done() && attempt.response.connection() == Wish::KeepAlive;
+        self.keep_what_follows(&attempt.sent.upload);
+        let response = self.release(Attempt { reusable: good, ..attempt }, good);
+        self.client.core.give_response(response);
     }
 
     /// Drives both bodies until the response is over. The request's may be left unfinished.

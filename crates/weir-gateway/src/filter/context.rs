@@ -68,6 +68,19 @@ pub(crate) struct TimeLimits {
     pub(crate) response: Option<Duration>,
 }
 
+/// What is known of an answer of a status from 400 on, for filters that put another in its place.
+#[derive(Debug, Default)]
+pub(crate) struct Failure {
+    /// Why the gateway refused; `None` where somebody else answered.
+    pub(crate) cause: Option<&'static Cause>,
+    /// What the client is told of it.
+    pub(crate) detail: String,
+    /// What the client would rather read.
+    pub(crate) accept: Option<Box<[u8]>>,
+    /// Whether it is a client of gRPC, which reads no pages.
+    pub(crate) grpc: bool,
+}
+
 /// What a filter knows of the exchange beside the heads.
 pub struct Cx {
     /// The client's address: the peer's, or the one that a trusted proxy told.
@@ -100,6 +113,10 @@ pub struct Cx {
     pub(crate) limits: TimeLimits,
     /// How far ahead of the client the response is read: see [`Cx::read_on`].
     pub(crate) reads_on: usize,
+    /// Why the answer is one of the gateway, or of a filter that said so.
+    pub(crate) because: Option<&'static Cause>,
+    /// What is known of an answer of a status from 400 on.
+    pub(crate) failure: Option<Box<Failure>>,
     states: Vec<(u32, Box<dyn Any>)>,
     notes: SmallVec<[(u32, u64); 4]>,
     random: u64,
@@ -137,6 +154,8 @@ impl Cx {
             length_dropped: false,
             limits: TimeLimits::default(),
             reads_on: 0,
+            because: None,
+            failure: None,
             states: Vec::new(),
             notes: SmallVec::new(),
             random,
@@ -258,6 +277,17 @@ impl Cx {
         self.reads_on = ahead;
     }
 
+    /// A random number. Good for sampling, not for secrets.
+    pub const fn random(&mut self) -> u64 {
+        self.next_random()
+    }
+
+    /// Says why the answer that this filter gives is not the one that was asked for: for the log, the metrics, and
+    /// `x-weir-cause`.
+    pub const fn answer_because(&mut self, cause: &'static Cause) {
+        self.because = Some(cause);
+    }
+
     /// A new id: 128 random bits as 32 hexadecimal digits. Unique, not secret.
     pub fn new_id(&mut self) -> [u8; 32] {
         crate::id::digits([self.next_random(), self.next_random()])
@@ -291,6 +321,14 @@ impl Cx {
         self.length_dropped = true;
     }
 
+    /// Makes sure that the request has an id, for an answer that tells it: the log has the same.
+    pub(crate) fn make_id(&mut self) {
+        if self.request_id.is_none() {
+            let id = self.new_id();
+            self.request_id = str::from_utf8(&id).ok().map(str::to_owned);
+        }
+    }
+
     /// The core that this exchange runs on, for calls, tasks and blocking work.
     pub fn core(&self) -> &CoreHandle {
         &self.scope.core
@@ -305,7 +343,7 @@ impl Cx {
     }
 
     /// SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
-    fn next_random(&mut self) -> u64 {
+    const fn next_random(&mut self) -> u64 {
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.random;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

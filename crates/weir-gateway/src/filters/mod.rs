@@ -13,11 +13,14 @@ mod circuit_breaker;
 mod compress;
 mod concurrency;
 mod cors;
+mod errors;
+mod fault;
 mod forward_auth;
 mod headers;
 mod ip;
 mod jwt;
 mod key_auth;
+mod maintenance;
 mod mtls_auth;
 mod oidc;
 mod rate_limit;
@@ -30,12 +33,13 @@ mod signature_auth;
 mod timeout;
 
 pub mod manual;
-mod shared;
+pub(crate) mod shared;
 pub mod testing;
 
 /// What a filter's file needs.
 pub mod prelude {
-    pub use crate::config::units::{ByteSize, Duration};
+    pub use crate::config::delay::Delay;
+    pub use crate::config::units::{ByteSize, Duration, Percent};
     pub use crate::error::Cause;
     pub use crate::filter::{
         Answer, Attempt, AttemptEnd, Body, BodySource, BodyUse, Build, CALL_BODY_BYTES, CallAnswer,
@@ -60,11 +64,14 @@ pub static KINDS: &[&FilterKind] = &[
     &compress::KIND,
     &concurrency::KIND,
     &cors::KIND,
+    &errors::KIND,
+    &fault::KIND,
     &forward_auth::KIND,
     &headers::KIND,
     &ip::KIND,
     &jwt::KIND,
     &key_auth::KIND,
+    &maintenance::KIND,
     &mtls_auth::KIND,
     &oidc::KIND,
     &rate_limit::KIND,

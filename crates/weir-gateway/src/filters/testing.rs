@@ -326,6 +326,11 @@ impl Running {
         flow
     }
 
+    /// The hooks that the filter has.
+    pub fn hooks(&self) -> Hooks {
+        self.filter.hooks()
+    }
+
     /// What the filter tells of its state.
     pub fn readings(&self) -> Vec<Reading> {
         self.filter.readings()
@@ -509,6 +514,11 @@ impl Exchange {
         let flow = self.filter.on_response(&mut head, &mut self.cx);
         assert!(matches!(flow, Flow::Continue), "expected Continue, got {flow:?}");
         Response { head, body_use }
+    }
+
+    /// Passes the head of a response; gives what the filter decided.
+    pub fn on_response(&mut self, head: &mut ResponseHead) -> Flow {
+        self.filter.on_response(head, &mut self.cx)
     }
 
     /// Passes a piece of the response body; gives what would be sent on.

@@ -2,6 +2,7 @@
 //!
 //! All mistakes are collected, each with its place in the file; a snapshot comes out only when there are none.
 
+mod answers;
 mod certificates;
 mod listeners;
 mod redirects;
@@ -9,7 +10,7 @@ mod revision;
 mod stores;
 mod upstreams;
 
-use super::{Chain, Fixed, Guards, Handling, Instance, Plan, Route, Snapshot, Target};
+use super::{Chain, Guards, Handling, Instance, Plan, Route, Snapshot, Target};
 use crate::config::diagnostic::nearest_name;
 use crate::config::schema;
 use crate::config::{Diagnostic, Diagnostics, Loaded, Node, Severity};
@@ -241,6 +242,12 @@ impl Compiler<'_> {
             listeners,
             table: Arc::new(table?),
             routes: routes.into_iter().collect::<Option<_>>()?,
+            unrouted: {
+                let runs = |&&filter: &&u32| {
+                    filters.made.get(filter as usize).is_some_and(|f| f.hooks.has(Hooks::UNROUTED))
+                };
+                global.iter().filter(runs).copied().collect()
+            },
             preflights: filters.made.iter().any(|filter| filter.hooks.has(Hooks::PREFLIGHT)),
             conceals: Some(Box::new(filters.conceals)).filter(|conceals| !conceals.is_empty()),
             filters: filters.made,
@@ -461,14 +468,14 @@ impl Compiler<'_> {
         global: &[u32],
         filters: &mut Filters<'_>,
     ) -> Option<Route> {
-        // Only filters ask for them.
-        let pattern =
-            (!written.filters.is_empty()).then(|| Pattern::parse(&written.matches.path).ok()).flatten();
+        // Only filters and answers of our own ask for them.
+        let asked = !written.filters.is_empty() || written.respond.is_some();
+        let pattern = asked.then(|| Pattern::parse(&written.matches.path).ok()).flatten();
         let captures: Vec<String> =
             pattern.map(|p| p.capture_names().into_iter().map(str::to_owned).collect()).unwrap_or_default();
         let own = self.chain(&written.filters, &format!("routes.{name}"), Some(&captures), filters);
         let target = match (&written.respond, &written.upstream) {
-            (Some(respond), _) => Target::Respond(Box::new(self.answer(name, respond)?)),
+            (Some(respond), _) => Target::Respond(Box::new(self.answer(name, respond, &captures)?)),
             (None, Some(split)) => self.target(split)?,
             (None, None) => return None, // reported when the config was checked
         };
@@ -502,25 +509,6 @@ impl Compiler<'_> {
         let Handling { chain, response_timeout, exchange_timeout, escaped_slashes, .. } = &handling;
         let key = (chain.clone(), upstream, *response_timeout, *exchange_timeout, *escaped_slashes);
         Arc::clone(self.handlings.entry(key).or_insert_with(|| Arc::new(handling)))
-    }
-
-    fn answer(&mut self, route: &str, written: &schema::Respond) -> Option<Fixed> {
-        let mut headers = Vec::new();
-        let mut typed = false;
-        for (name, value) in &written.headers.0 {
-            let path = format!("routes.{route}.respond.headers.{name}");
-            typed |= name.eq_ignore_ascii_case("content-type");
-            let fine = value.bytes().all(|b| b == b'\t' || (b >= 0x20 && b != 0x7f));
-            match FieldName::new(name) {
-                Ok(name) if fine => headers.push((name, value.clone().into_bytes())),
-                Ok(_) => self.error_once(&path, "bad-header", "the value holds a control character"),
-                Err(e) => self.error_once(&path, "bad-header", e.to_string()),
-            }
-        }
-        if !typed && !written.body.is_empty() {
-            headers.push((FieldName::new("content-type").ok()?, b"text/plain; charset=utf-8".to_vec()));
-        }
-        Some(Fixed { status: written.status, headers, body: written.body.clone().into() })
     }
 }
 

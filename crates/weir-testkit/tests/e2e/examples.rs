@@ -26,10 +26,12 @@ const EXAMPLES: &[&str] = &[
     "cache.yaml",
     "canary.yaml",
     "client-certificates.yaml",
+    "error-pages.yaml",
     "forward-auth.yaml",
     "hello.yaml",
     "jwt.yaml",
     "login.yaml",
+    "mock.yaml",
     "protect.yaml",
     "retries.yaml",
     "rewrite-redirect.yaml",
@@ -376,6 +378,49 @@ fn websocket() {
     conn.expect("to the service");
     conn.send("to the client");
     client.expect("to the client");
+}
+
+#[test]
+fn error_pages() {
+    let upstream = Upstream::script(|conn| {
+        while let Some(request) = conn.next_request() {
+            let well = request.head.line.contains("/reports/");
+            let answer = if well { OK_BODY } else { "HTTP/1.1 500 Oops\r\nContent-Length: 5\r\n\r\nstack" };
+            if conn.try_send(answer).is_err() {
+                return;
+            }
+        }
+    });
+    let weir = start("error-pages.yaml", &[&upstream]);
+    let mut client = weir.client();
+    let json = client.get("/nowhere");
+    json.expect_status(404).expect_body("{\"error\":\"no_route\",\"path\":\"/nowhere\"}");
+    let page = client.ask("GET /nowhere HTTP/1.1\r\nHost: weir.test\r\nAccept: text/html\r\n\r\n");
+    page.expect_status(404).expect_body_with("<h1>/nowhere is not here</h1>");
+    client.get("/orders/7").expect_status(500).expect_body_with("Sorry");
+    client.get("/reports/2026").expect_status(503).expect_header("retry-after", "1800");
+    let preview = "GET /reports/2026 HTTP/1.1\r\nHost: weir.test\r\nX-Preview: let-me-see\r\n\r\n";
+    client.ask(preview).expect_status(200).expect_body("ok");
+}
+
+#[test]
+fn mock() {
+    let upstream = Upstream::fixed(OK_BODY);
+    let weir = start("mock.yaml", &[&upstream]);
+    let mut client = weir.client();
+    for _ in 0..20 {
+        let answer = client.get("/users/7");
+        if answer.status == 503 {
+            answer.expect_header("retry-after", "1");
+        } else {
+            answer.expect_status(200).expect_body("{\"id\":\"7\",\"name\":\"Ann\"}");
+        }
+    }
+    let mut asks = |fault: &str| {
+        client.ask(format!("GET /orders/7 HTTP/1.1\r\nHost: weir.test\r\nX-Weir-Fault: {fault}\r\n\r\n"))
+    };
+    asks("delay=1ms").expect_status(200).expect_body("ok");
+    asks("status=503").expect_status(503);
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! What several filters share. Nothing here is a filter.
 //!
 //! `by` is who is counted, `claimed` uses claims, `cookies` reads and removes cookies, `field_form` is how a signature covers a
-//! field, `jose` reads and verifies signed tokens, `query` reads and edits query strings, `sfv` reads structured fields, `signature` says what a signature of a request covers,
+//! field, `jose` reads and verifies signed tokens, `page` is a page that an operator wrote, `query` reads and edits query strings,
+//! `sfv` reads structured fields, `signature` says what a signature of a request covers,
 //! `template` is a text with `{placeholders}`.
 
 pub(super) mod by;
@@ -9,10 +10,11 @@ pub(super) mod claimed;
 pub(super) mod cookies;
 pub(super) mod field_form;
 pub(super) mod jose;
+pub(crate) mod page;
 pub(super) mod query;
 pub(super) mod sfv;
 pub(super) mod signature;
-pub(super) mod template;
+pub(crate) mod template;
 
 use crate::error::Cause;
 use crate::filter::{Build, HeaderName};

@@ -71,6 +71,10 @@ const FIXED: [(&str, Var); 13] = [
 /// What has to be escaped in a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Escape {
+    /// What could end a text or an attribute of HTML and XML.
+    Html,
+    /// What could end a string of JSON or JavaScript.
+    Json,
     /// Nothing: a header value.
     Nothing,
     /// What may not stand in a query's name or value.
@@ -126,6 +130,38 @@ impl Template {
             }
             parts.push(Part::Value(Var::named(name, captures)?));
             rest = tail;
+        }
+        plain.extend_from_slice(rest.as_bytes());
+        if !plain.is_empty() {
+            parts.push(Part::Text(plain));
+        }
+        Ok(Self { parts })
+    }
+
+    /// Compiles a page. Pages are full of braces (CSS, JSON, scripts), so a brace is one unless it encloses a name: `{name}` is a
+    /// placeholder, and `{{name}}` stands for `{name}`. A mistake comes with its line, from 1.
+    pub(crate) fn parse_page(text: &str, captures: &[String]) -> Result<Self, (usize, Malformed)> {
+        let mut parts = Vec::new();
+        let mut plain = Vec::new();
+        let mut rest = text;
+        while let Some(at) = rest.find('{') {
+            let (before, tail) = rest.split_at(at);
+            plain.extend_from_slice(before.as_bytes());
+            if let Some((name, after)) = enclosed(tail, "{{", "}}") {
+                plain.extend_from_slice(format!("{{{name}}}").as_bytes());
+                rest = after;
+            } else if let Some((name, after)) = enclosed(tail, "{", "}") {
+                let line = || text[..text.len() - tail.len()].matches('\n').count() + 1;
+                let var = Var::named(name, Some(captures)).map_err(|e| (line(), e.on_a_page(name)))?;
+                if !plain.is_empty() {
+                    parts.push(Part::Text(std::mem::take(&mut plain)));
+                }
+                parts.push(Part::Value(var));
+                rest = after;
+            } else {
+                plain.push(b'{');
+                rest = &tail[1..];
+            }
         }
         plain.extend_from_slice(rest.as_bytes());
         if !plain.is_empty() {
@@ -190,6 +226,27 @@ impl Template {
             }
         }
     }
+}
+
+impl Malformed {
+    /// The same of a page, where a brace need not be doubled.
+    fn on_a_page(self, name: &str) -> Self {
+        let hint = self.hint.filter(|hint| hint.starts_with("write {") && !hint.contains("{{"));
+        let literal = format!("write {{{{{name}}}}} for the text {{{name}}}");
+        Self {
+            message: self.message,
+            hint: Some(hint.map_or(literal.clone(), |hint| format!("{hint}, or {literal}"))),
+        }
+    }
+}
+
+/// A name between these, and what follows them.
+fn enclosed<'a>(text: &'a str, open: &str, close: &str) -> Option<(&'a str, &'a str)> {
+    let inner = text.strip_prefix(open)?;
+    let is_of_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+    let (name, after) = inner.split_at(inner.find(|c| !is_of_name(c))?);
+    let after = after.strip_prefix(close)?;
+    name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_').then_some((name, after))
 }
 
 // === impl Var ===
@@ -260,6 +317,11 @@ impl<'a> Values<'a> {
         }
         let mut raw = Vec::new();
         self.write_raw(var, &mut raw);
+        match escape {
+            Escape::Html => return push_html(&raw, out),
+            Escape::Json => return push_json(&raw, out),
+            Escape::Nothing | Escape::Query | Escape::Url => {}
+        }
         let keep_percent = var.is_encoded();
         for &b in &raw {
             match b {
@@ -303,7 +365,7 @@ impl<'a> Values<'a> {
 }
 
 /// A host without its port. An IPv6 address keeps its brackets.
-fn without_port(authority: &[u8]) -> &[u8] {
+pub(crate) fn without_port(authority: &[u8]) -> &[u8] {
     let from = authority.iter().position(|&b| b == b']').unwrap_or(0);
     let end = authority.iter().skip(from).position(|&b| b == b':').map_or(authority.len(), |at| from + at);
     authority.get(..end).unwrap_or_default()
@@ -314,6 +376,35 @@ pub(crate) fn escape(text: &str) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     text.bytes().for_each(|b| push_escaped(b, &mut out));
     out
+}
+
+/// Appends a text as it may stand in the text or in an attribute of HTML and XML.
+fn push_html(text: &[u8], out: &mut Vec<u8>) {
+    for &b in text {
+        match b {
+            b'&' => out.extend_from_slice(b"&amp;"),
+            b'<' => out.extend_from_slice(b"&lt;"),
+            b'>' => out.extend_from_slice(b"&gt;"),
+            b'"' => out.extend_from_slice(b"&quot;"),
+            b'\'' => out.extend_from_slice(b"&#39;"),
+            _ => out.push(b),
+        }
+    }
+}
+
+/// Appends a text as it may stand in a string of JSON, and of JavaScript too: also where that stands in HTML, or the string in
+/// single quotes.
+fn push_json(text: &[u8], out: &mut Vec<u8>) {
+    for c in String::from_utf8_lossy(text).chars() {
+        match c {
+            '"' => out.extend_from_slice(b"\\\""),
+            '\\' => out.extend_from_slice(b"\\\\"),
+            '\0'..='\x1f' | '\x7f' | '&' | '\'' | '<' | '>' | '`' | '\u{2028}' | '\u{2029}' => {
+                let _ = write!(out, "\\u{:04x}", u32::from(c)); // a Vec takes everything
+            }
+            _ => out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
+        }
+    }
 }
 
 fn push_escaped(b: u8, out: &mut Vec<u8>) {
@@ -343,6 +434,51 @@ mod tests {
         for bad in ["{", "a}", "{client", "{}", "{a b}", "{\"a\": 1}"] {
             assert!(Template::parse(bad, None).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn braces_of_pages() {
+        let captures = names(&["id"]);
+        let parse = |t: &str| Template::parse_page(t, &captures);
+        let text = |t: &str| String::from_utf8(parse(t).unwrap().sample("V")).unwrap();
+        for (page, shown) in [
+            ("body{margin:0} {}", "body{margin:0} {}"),
+            ("{\"a\":{\"b\":{id}}}", "{\"a\":{\"b\":V}}"),
+            ("{{id}} {{{id}}} {{ id }}", "{id} {{id}} {{ id }}"),
+            ("\\d{3} {", "\\d{3} {"),
+            ("{id", "{id"),
+            ("", ""),
+        ] {
+            assert_eq!(text(page), shown);
+        }
+        let (line, e) = parse("a\nb\n{request-id}").unwrap_err();
+        assert_eq!(line, 3);
+        assert_eq!(
+            e.hint.as_deref(),
+            Some("write {request_id}, or write {{request-id}} for the text {request-id}")
+        );
+        assert_eq!(
+            parse("{xyzzy}").unwrap_err().1.hint.as_deref(),
+            Some("write {{xyzzy}} for the text {xyzzy}")
+        );
+    }
+
+    #[test]
+    fn values_cannot_leave_their_place() {
+        let html = |text: &str| {
+            let mut out = Vec::new();
+            push_html(text.as_bytes(), &mut out);
+            String::from_utf8(out).unwrap()
+        };
+        assert_eq!(html("<a href='x' b=\"&\">"), "&lt;a href=&#39;x&#39; b=&quot;&amp;&quot;&gt;");
+        let json = |text: &[u8]| {
+            let mut out = Vec::new();
+            push_json(text, &mut out);
+            String::from_utf8(out).unwrap()
+        };
+        assert_eq!(json(b"a\"b\\c\n</script>\xff"), "a\\\"b\\\\c\\u000a\\u003c/script\\u003e\u{fffd}");
+        let parsed: String = serde_json::from_str(&format!("\"{}\"", json(b"\"\\'\t<"))).unwrap();
+        assert_eq!(parsed, "\"\\'\t<");
     }
 
     #[test]
