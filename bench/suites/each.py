@@ -56,6 +56,7 @@ FILTERS = {
     ),
     "request_id": ("{ request_id: {} }", None),
     "rewrite": ('{ rewrite: { path: "/new" } }', None),
+    "rewrite, strip_prefix": ('{ rewrite: { strip_prefix: "/1024" } }', None),
     "security_headers": ("{ security_headers: {} }", None),
     "timeout": ("{ timeout: { exchange: 1m } }", None),
 }

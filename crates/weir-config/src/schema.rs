@@ -30,7 +30,7 @@ pub use process::{
     Shutdown, Workers,
 };
 pub use route::{Consumer, Credentials, Match, Mixed, Plan, Respond, Route, RouteTimeouts, Share, Split};
-pub use sending::{DeadlineHeader, Hedge, ProxyVersion, SourceAddress};
+pub use sending::{DeadlineHeader, Hedge, Links, ProxyVersion, SourceAddress};
 pub use store::Store;
 pub use tracing::{OtlpProtocol, Parents, Tracing};
 pub use upstream::{

@@ -18,6 +18,7 @@ mod attempt;
 mod deadline;
 mod hedge;
 mod hooks;
+mod links;
 mod local;
 mod mock;
 mod record;
@@ -31,6 +32,7 @@ use crate::client::Client;
 use crate::core::Local;
 use crate::error::{self, Cause};
 use crate::filter::{Answer, Cx, FILTER, Failure, Hooks, Refusal, RouteScope};
+use crate::links::LINKS;
 use crate::respond::{self, LocalResponse};
 use crate::route::{self, Ambiguity, Canonical, NoTrace};
 use crate::snapshot::Target;
@@ -260,6 +262,11 @@ impl<'c> Exchange<'c> {
             Target::Split(shares) => self.pick_upstream(shares),
         };
         let mut attempt = Some(self.attempt(Routed { route, upstream }).await?);
+        if let Some(attempt) = &mut attempt
+            && attempt.response.headers.has_any(&LINKS)
+        {
+            self.rewrite_links(attempt);
+        }
         if self.cx.is_some() {
             let mut reply = Reply::Upstream(&mut attempt);
             self.filter_response(&mut reply).await?;

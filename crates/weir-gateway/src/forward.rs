@@ -254,7 +254,10 @@ fn write_token(text: &[u8], out: &mut Vec<u8>) {
 /// about protocol and host first stays. Takes the ones they replace out of the head, so it is asked once an exchange,
 /// however many attempts there are.
 pub(crate) fn chain(head: &mut RequestHead, client: &Forwarding) -> Option<Vec<u8>> {
-    if !head.headers.has_any(&FORWARDING) {
+    // The others are passed on as they are.
+    const CHAINED: [Known; 4] =
+        [Known::Forwarded, Known::XForwardedFor, Known::XForwardedHost, Known::XForwardedProto];
+    if !head.headers.has_any(&CHAINED) {
         return None;
     }
     let mut lines = Vec::new();

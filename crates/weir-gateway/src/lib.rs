@@ -68,6 +68,7 @@ mod gateway;
 mod grpc;
 mod handover;
 mod id;
+mod links;
 mod listener;
 mod reload;
 mod respond;

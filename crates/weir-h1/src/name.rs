@@ -16,6 +16,8 @@ pub enum Known {
     Connection,
     /// `Content-Length`
     ContentLength,
+    /// `Content-Location`
+    ContentLocation,
     /// `Date`
     Date,
     /// `Expect`
@@ -26,8 +28,14 @@ pub enum Known {
     Host,
     /// `Keep-Alive`
     KeepAlive,
+    /// `Location`
+    Location,
     /// `Proxy-Connection`
     ProxyConnection,
+    /// `Refresh`, which browsers know
+    Refresh,
+    /// `Set-Cookie`
+    SetCookie,
     /// `TE`
     Te,
     /// `Trailer`
@@ -69,10 +77,13 @@ impl Known {
             6 if is("expect") => Self::Expect,
             7 if is("upgrade") => Self::Upgrade,
             7 if is("trailer") => Self::Trailer,
+            7 if is("refresh") => Self::Refresh,
+            8 if is("location") => Self::Location,
             9 if is("forwarded") => Self::Forwarded,
             9 if is("x-real-ip") => Self::XRealIp,
             10 if is("connection") => Self::Connection,
             10 if is("keep-alive") => Self::KeepAlive,
+            10 if is("set-cookie") => Self::SetCookie,
             12 if is("x-weir-cause") => Self::XWeirCause,
             13 if is("x-rewrite-url") => Self::XOriginalUrl,
             14 if is("content-length") => Self::ContentLength,
@@ -80,6 +91,7 @@ impl Known {
             15 if is("x-forwarded-for") => Self::XForwardedFor,
             16 if is("proxy-connection") => Self::ProxyConnection,
             16 if is("x-forwarded-host") => Self::XForwardedHost,
+            16 if is("content-location") => Self::ContentLocation,
             17 if is("transfer-encoding") => Self::TransferEncoding,
             17 if is("x-forwarded-proto") => Self::XForwardedProto,
             _ => Self::other(name),

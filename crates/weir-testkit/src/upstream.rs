@@ -225,6 +225,12 @@ impl Conn {
         self.wire.io().tcp().expect("a TCP connection").peer_addr().unwrap()
     }
 
+    /// The address that it came to.
+    #[track_caller]
+    pub fn local_address(&self) -> SocketAddr {
+        self.wire.io().tcp().expect("a TCP connection").local_addr().unwrap()
+    }
+
     /// Reads a whole request.
     #[track_caller]
     pub fn read_request(&mut self) -> Request {

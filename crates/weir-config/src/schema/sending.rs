@@ -28,6 +28,17 @@ impl Hedge {
     }
 }
 
+/// What becomes of the names and paths in a response.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Links {
+    /// They stay.
+    Keep,
+    /// What names the endpoint names the gateway, and paths get the prefix back.
+    #[default]
+    Rewrite,
+}
+
 /// In which form the PROXY header is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]

@@ -10,7 +10,7 @@ use super::addresses::EndpointAddress;
 use super::balance::{Balancer, Sticky};
 use super::health::Health;
 use super::process::Workers;
-use super::sending::{DeadlineHeader, Hedge, ProxyVersion, SourceAddress};
+use super::sending::{DeadlineHeader, Hedge, Links, ProxyVersion, SourceAddress};
 use super::values::FilePath;
 use crate::de;
 use crate::units::{ByteSize, Duration, Percent};
@@ -32,6 +32,11 @@ pub struct Upstream {
     /// anything else is sent literally. Default `preserve`.
     #[serde(default)]
     pub host: HostPolicy,
+    /// What becomes of `Location`, `Content-Location`, `Refresh` and `Set-Cookie` (its Domain and Path) in a response that names the
+    /// endpoint itself, or a path without the prefix that the filter `rewrite` took away: `rewrite` makes of them what the client sees,
+    /// `keep` leaves them as they are. Default `rewrite`.
+    #[serde(default)]
+    pub links: Links,
     /// How an endpoint is chosen for an attempt. Default `p2c`: of two taken at random the one with fewer requests,
     /// which needs no shared state and evens out slow endpoints. `ewma` goes by how long each took to answer of late; `hash`
     /// sends the same key to the same endpoint.

@@ -113,6 +113,8 @@ pub struct Cx {
     pub(crate) limits: TimeLimits,
     /// How far ahead of the client the response is read: see [`Cx::read_on`].
     pub(crate) reads_on: usize,
+    /// What was taken from the beginning of the path, and behind it what was put in its place; and how long the first is.
+    pub(crate) prefix: Option<(Box<[u8]>, usize)>,
     /// Why the answer is one of the gateway, or of a filter that said so.
     pub(crate) because: Option<&'static Cause>,
     /// What is known of an answer of a status from 400 on.
@@ -154,6 +156,7 @@ impl Cx {
             length_dropped: false,
             limits: TimeLimits::default(),
             reads_on: 0,
+            prefix: None,
             because: None,
             failure: None,
             states: Vec::new(),

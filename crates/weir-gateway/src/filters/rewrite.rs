@@ -6,7 +6,7 @@ use super::shared::template::{self, Escape, Malformed, Template, Values, Var};
 use crate::error::{BAD_HOST, BAD_PATH};
 use crate::route::{Slashes, canonical};
 use std::collections::BTreeMap;
-use weir_h1::TargetForm;
+use weir_h1::{FieldName, Known, Prepared, TargetForm};
 
 pub(super) static KIND: FilterKind =
     FilterKind::made_from::<RewriteSettings>("rewrite").with_causes(&[&BAD_HOST, &BAD_PATH]);
@@ -26,7 +26,8 @@ struct RewriteSettings {
     /// The new path, with placeholders: `/v2/{rest}` with the route's `/api/{rest*}`. Default: the path stays.
     path: Option<String>,
     /// Taken from the beginning of the path, by whole segments: `/api` makes `/api/x` to `/x` and `/api` to `/`, and
-    /// leaves `/apix` alone. Not together with `path`. Default none.
+    /// leaves `/apix` alone. The upstream is told of it by `X-Forwarded-Prefix`, and `Location` and cookies of its response get it back
+    /// (`upstreams.*.links`). Not together with `path`. Default none.
     strip_prefix: Option<String>,
     /// Put before the path, after `strip_prefix`. Not together with `path`. Default none.
     add_prefix: Option<String>,
@@ -60,8 +61,15 @@ struct Rewrite {
 
 enum PathEdit {
     None,
-    Prefix { strip: Vec<u8>, add: Vec<u8> },
+    Prefix(Prefixes),
     Template(Template),
+}
+
+struct Prefixes {
+    strip: Vec<u8>,
+    add: Vec<u8>,
+    /// `X-Forwarded-Prefix`, where something is taken away.
+    field: Option<Prepared>,
 }
 
 impl IntoFilter for RewriteSettings {
@@ -81,10 +89,10 @@ impl IntoFilter for RewriteSettings {
         let path = match path {
             Some(text) => PathEdit::Template(path_template(&text, build)?),
             None if strip_prefix.is_none() && add_prefix.is_none() => PathEdit::None,
-            None => PathEdit::Prefix {
-                strip: prefix("strip_prefix", strip_prefix, build),
-                add: prefix("add_prefix", add_prefix, build),
-            },
+            None => PathEdit::Prefix(Prefixes::new(
+                prefix("strip_prefix", strip_prefix, build),
+                prefix("add_prefix", add_prefix, build),
+            )),
         };
         let host = host.and_then(|text| host_template(&text, build));
         let mut append = Vec::new();
@@ -168,9 +176,52 @@ fn host_template(text: &str, build: &mut Build<'_>) -> Option<Template> {
     }
 }
 
+fn forwarded_prefix() -> FieldName {
+    FieldName::new("x-forwarded-prefix").expect("a name in the source is a token")
+}
+
+impl Prefixes {
+    fn new(strip: Vec<u8>, add: Vec<u8>) -> Self {
+        let field = (!strip.is_empty()).then(|| Prepared::new(&forwarded_prefix(), &strip).ok()).flatten();
+        Self { strip, add, field }
+    }
+
+    /// The new path, and whether what is to be taken away was there.
+    fn apply(&self, path: &[u8]) -> (Vec<u8>, bool) {
+        let stripped =
+            path.strip_prefix(self.strip.as_slice()).filter(|rest| matches!(rest.first(), None | Some(b'/')));
+        let rest = stripped.unwrap_or(path);
+        let mut new = self.add.clone();
+        new.extend_from_slice(if rest.is_empty() { b"/" } else { rest });
+        (new, stripped.is_some())
+    }
+
+    /// Remembers for the response what was taken away, and tells the upstream.
+    fn tell(&self, head: &mut RequestHead, cx: &mut Cx) {
+        cx.prefix = Some(([&self.strip[..], &self.add].concat().into(), self.strip.len()));
+        let Some(field) = &self.field else { return };
+        // A trusted proxy may have taken something away before.
+        match head.headers.get_known(Known::XForwardedOther).and(head.headers.get_str("x-forwarded-prefix")) {
+            Some(before) => {
+                let before = before.strip_suffix(b"/").unwrap_or(before);
+                let whole = [before, &self.strip].concat();
+                let _ = head.headers.insert(&forwarded_prefix(), &whole); // made of a value that came in and one that was checked
+            }
+            None => {
+                let _ = head.headers.append_prepared(field, b""); // checked when it was prepared
+            }
+        }
+    }
+}
+
 impl Filter for Rewrite {
     fn hooks(&self) -> Hooks {
         Hooks::REQUEST
+    }
+
+    fn guards(&self) -> FieldGuards {
+        let tells = matches!(&self.path, PathEdit::Prefix(Prefixes { field: Some(_), .. }));
+        FieldGuards { request: tells.then(forwarded_prefix).into_iter().collect(), response: Vec::new() }
     }
 
     fn on_request(&self, head: &mut RequestHead, cx: &mut Cx) -> Flow {
@@ -182,7 +233,7 @@ impl Filter for Rewrite {
             template.render(&Values::of(head, cx), Escape::Nothing, &mut host);
             host
         });
-        if let Some(path) = path
+        if let Some((path, told)) = path
             && head.form() != TargetForm::Asterisk
         {
             let mut out = Vec::new();
@@ -192,6 +243,9 @@ impl Filter for Rewrite {
             let Ok(form) = canonical(&path, slashes, &mut out) else { return Flow::refuse(&BAD_PATH) };
             if head.set_path(form.choose(&path, &out)).is_err() {
                 return Flow::refuse(&BAD_PATH);
+            }
+            if let (true, PathEdit::Prefix(prefixes)) = (told, &self.path) {
+                prefixes.tell(head, cx);
             }
         }
         if let Some(host) = host
@@ -208,23 +262,15 @@ impl Filter for Rewrite {
 }
 
 impl Rewrite {
-    fn new_path(&self, head: &RequestHead, cx: &Cx) -> Option<Vec<u8>> {
+    /// The new path, and whether a prefix was replaced in it.
+    fn new_path(&self, head: &RequestHead, cx: &Cx) -> Option<(Vec<u8>, bool)> {
         match &self.path {
             PathEdit::None => None,
-            PathEdit::Prefix { strip, add } => {
-                let path = head.path();
-                let rest = match path.strip_prefix(strip.as_slice()) {
-                    Some(rest) if matches!(rest.first(), None | Some(b'/')) => rest,
-                    _ => path,
-                };
-                let mut new = add.clone();
-                new.extend_from_slice(if rest.is_empty() { b"/" } else { rest });
-                Some(new)
-            }
+            PathEdit::Prefix(prefixes) => Some(prefixes.apply(head.path())),
             PathEdit::Template(template) => {
                 let mut new = Vec::new();
                 template.render(&Values::of(head, cx), Escape::Url, &mut new);
-                Some(new)
+                Some((new, false))
             }
         }
     }
@@ -269,6 +315,18 @@ mod tests {
             let settings = json!({ "strip_prefix": strip, "add_prefix": add });
             run(&KIND, settings, &format!("GET {path}")).await.expect_continue().expect_target(new);
         }
+    }
+
+    #[tokio::test]
+    async fn the_upstream_is_told_of_the_prefix() {
+        let strip = json!({ "strip_prefix": "/api" });
+        run(&KIND, strip.clone(), "GET /api/x").await.expect_header("x-forwarded-prefix", "/api");
+        run(&KIND, strip.clone(), "GET /apix").await.expect_no_header("x-forwarded-prefix");
+        let outer = "GET /api/x\nX-Forwarded-Prefix: /outer/";
+        run(&KIND, strip, outer).await.expect_header("x-forwarded-prefix", "/outer/api");
+        let mut added = run(&KIND, json!({ "add_prefix": "/v2" }), "GET /x").await;
+        added.expect_target("/v2/x").expect_no_header("x-forwarded-prefix");
+        assert_eq!(added.cx.prefix, Some((b"/v2"[..].into(), 0)));
     }
 
     #[tokio::test]

@@ -27,6 +27,8 @@ pub(crate) struct Upstream {
     pub(crate) tls_key: Arc<str>,
     pub(crate) protocol: Protocol,
     pub(crate) host: HostPolicy,
+    /// Whether names and paths in its responses become those that the client sees.
+    pub(crate) rewrites_links: bool,
     pub(crate) balancer: Balancer,
     /// How long an endpoint that comes into rotation takes to have its share.
     pub(crate) slow_start: Option<Duration>,

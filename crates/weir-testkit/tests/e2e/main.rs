@@ -33,6 +33,7 @@ mod health;
 mod http2;
 mod jwt;
 mod limits;
+mod links;
 mod load;
 mod login;
 mod mistakes;

@@ -77,6 +77,7 @@ impl Compiler<'_> {
                 schema::HostPolicy::Literal(text) => HostPolicy::Literal(text.as_str().into()),
                 schema::HostPolicy::Preserve => HostPolicy::Preserve,
             },
+            rewrites_links: written.links == schema::Links::Rewrite,
             balancer: balancer(&written.balancer),
             slow_start: written.slow_start.map(|t| t.get()),
             sticky: written.sticky.as_ref().map(|sticky| {
