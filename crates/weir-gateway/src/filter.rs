@@ -25,7 +25,9 @@ pub use crate::config::schema::{FilePath, TextOrPath};
 pub use crate::fetch::{FetchError, FetchRequest, Fetcher, Trust, Url, Version};
 pub use body::{Answer, Body, BodySource, BodyUse, FileRange, Mark, Piece};
 pub use context::{Consumer, Consumers, Cx, RouteScope};
-pub use core_handle::{CALL_BODY_BYTES, CallAnswer, CallRequest, CoreHandle, Job, PerCore, Services, Task};
+pub use core_handle::{
+    CALL_BODY_BYTES, CallAnswer, CallRequest, CoreHandle, DISCARDED, Job, PerCore, Services, Task,
+};
 pub use kind::{
     Build, Built, FilterKind, HeaderName, IntoFilter, Kept, Mistake, Portable, Settings, Tended, Tending,
 };

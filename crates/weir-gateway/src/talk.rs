@@ -2,7 +2,7 @@
 //! the control side (`fetch.rs`) or a probe (`upstream/probes/`) have in common; an attempt beside another (`exchange/hedge.rs`)
 //! reads no more than the head.
 
-use crate::filter::{CallAnswer, CallRequest};
+use crate::filter::{CallAnswer, CallRequest, DISCARDED};
 use std::future::poll_fn;
 use weir_h1::{
     BodyKind, BodyReader, Connection, FieldName, Limits, Method, Progress, ResponseHead, Step, parse_response,
@@ -125,7 +125,7 @@ pub(crate) enum End {
     Last,
 }
 
-/// Reads a body, or the beginning of one that is longer than `limit`.
+/// Reads a body, or the beginning of one that is longer than `limit`; with [`DISCARDED`] none of it is kept.
 pub(crate) async fn read_body(
     stream: &mut Stream,
     head: &ResponseHead,
@@ -139,7 +139,9 @@ pub(crate) async fn read_body(
     loop {
         match reader.step(input.get(at..).unwrap_or_default()).map_err(|_| Failed::Malformed)? {
             Step::Data { skip, len } => {
-                body.extend_from_slice(input.get(at + skip..at + skip + len).unwrap_or_default());
+                if limit != DISCARDED {
+                    body.extend_from_slice(input.get(at + skip..at + skip + len).unwrap_or_default());
+                }
                 at += skip + len;
                 if body.len() > limit {
                     body.truncate(limit);

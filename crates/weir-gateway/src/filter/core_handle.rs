@@ -16,6 +16,9 @@ use weir_h1::FieldName;
 /// Longest body that a filter's own call may be answered with, in bytes, unless it asks for less or more.
 pub const CALL_BODY_BYTES: usize = 64 * 1024;
 
+/// As the limit of a call: its answer may have a body of any length, which is read to its end and thrown away.
+pub const DISCARDED: usize = usize::MAX;
+
 /// A filter's own request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallRequest {
@@ -29,7 +32,7 @@ pub struct CallRequest {
     pub headers: Vec<(FieldName, Vec<u8>)>,
     /// The body; where it is empty none is sent.
     pub body: Bytes,
-    /// Longest body of the answer, in bytes: [`CALL_BODY_BYTES`] for most.
+    /// Longest body of the answer, in bytes: [`CALL_BODY_BYTES`] for most; or [`DISCARDED`].
     pub limit: usize,
 }
 

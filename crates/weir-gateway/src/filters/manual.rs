@@ -211,7 +211,8 @@ mod tests {
                 let consumer =
                     Consumer { name: "shop".to_owned(), labels, credentials, ..Consumer::default() };
                 let stand = Stand::new(kind, settings).path("/api/{rest*}");
-                stand.upstream("auth").memory("pages", 1 << 24).consumer(consumer).build();
+                let stand = stand.upstream("auth").upstream("next").memory("pages", 1 << 24);
+                stand.consumer(consumer).build();
             }
         }
     }

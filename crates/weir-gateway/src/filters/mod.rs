@@ -21,6 +21,7 @@ mod ip;
 mod jwt;
 mod key_auth;
 mod maintenance;
+mod mirror;
 mod mtls_auth;
 mod oidc;
 mod rate_limit;
@@ -72,6 +73,7 @@ pub static KINDS: &[&FilterKind] = &[
     &jwt::KIND,
     &key_auth::KIND,
     &maintenance::KIND,
+    &mirror::KIND,
     &mtls_auth::KIND,
     &oidc::KIND,
     &rate_limit::KIND,

@@ -36,6 +36,7 @@ mod limits;
 mod links;
 mod load;
 mod login;
+mod mirror;
 mod mistakes;
 mod mock;
 mod names;
