@@ -5,6 +5,7 @@
 
 mod addresses;
 mod balance;
+mod files;
 mod health;
 mod listener;
 mod process;
@@ -20,6 +21,7 @@ use serde::Deserialize;
 
 pub use addresses::{EndpointAddress, ListenAddress};
 pub use balance::{Balancer, Bound, Hash, HashBy, Sticky};
+pub use files::{Coding, Files};
 pub use health::{Health, Outlier, Probe, ProbeKind, StatusRange};
 pub use listener::{
     CertificateFiles, ClientAuth, ClientAuthMode, EscapedSlashes, Listener, ListenerTimeouts, ListenerTls,

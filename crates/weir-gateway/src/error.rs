@@ -63,6 +63,16 @@ causes! {
     CONNECTION_LIMIT "connection_limit" 503 "The gateway holds as many connections as it may." "limits.connections";
     EXCHANGE_TIMEOUT "exchange_timeout" 504 "The exchange took longer than it may in all." "upstreams.*.timeouts.exchange, routes.*.timeouts.exchange, or the filter timeout";
     EXPECTATION_FAILED "expectation_failed" 417 "The request expects something other than 100-continue." "nothing: the client is at fault (RFC 9110 §10.1.1)";
+    FILES_CHANGED "files_changed" 412 "The file is not the one that the request asks for (If-Match, If-Unmodified-Since)." "nothing: the file has changed since the client saw it";
+    FILES_DENIED "files_denied" 403 "The gateway may not read the file." "the file's permissions, or the user that Weir runs as";
+    FILES_FAILED "files_failed" 500 "The file could not be opened or read." "nothing: the disk or its file system is at fault";
+    FILES_HIDDEN "files_hidden" 404 "The path names something that begins with a dot." "routes.*.files.hidden";
+    FILES_METHOD "files_method" 405 "Files are answered to GET and HEAD only." "the client's method; or another route for it";
+    FILES_MISSING "files_missing" 404 "There is no such file." "routes.*.files.root, or routes.*.files.fallback";
+    FILES_NO_INDEX "files_no_index" 404 "The folder has no index, and is not listed." "routes.*.files.index, or routes.*.files.browse";
+    FILES_OUTSIDE "files_outside" 404 "A link leads out of the folder that the route serves, or is absolute." "the link: relative, and to something below routes.*.files.root";
+    FILES_RANGE "files_range" 416 "The file has no such range." "nothing: the client asked for what is behind its end";
+    FILES_ROOT "files_root" 500 "The folder that the route serves cannot be opened." "routes.*.files.root: the folder was there when the config was read";
     GRPC_TIMEOUT "grpc_timeout" 504 "The deadline that the client set (grpc-timeout) has passed." "nothing: the client set it";
     H2_CONTINUATION_FLOOD "h2_continuation_flood" 0 "A head of HTTP/2 came in too many CONTINUATION frames." "limits.h2.continuations";
     H2_DATA_FLOOD "h2_data_flood" 0 "Too many DATA frames of HTTP/2 held nothing or next to nothing." "limits.h2.empty_data";

@@ -254,6 +254,7 @@ impl<'c> Exchange<'c> {
         }
         let local = Rc::clone(&self.local);
         let upstream = match &local.routes[route].handling.target {
+            Target::Files(site) => return Box::pin(self.send_file(Arc::clone(site))).await,
             Target::Respond(fixed) => match &fixed.mock {
                 Some(mock) => return Box::pin(self.respond_as(route, mock)).await,
                 None => return Ok(self.write_local(respond::fixed(fixed)).await),

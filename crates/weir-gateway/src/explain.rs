@@ -68,6 +68,17 @@ pub struct FilterShown {
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TargetShown {
+    /// Files of a folder.
+    Files {
+        /// The folder.
+        root: String,
+        /// Files that answer for a folder.
+        index: Vec<String>,
+        /// Whether folders are listed.
+        browse: bool,
+        /// The file that answers for what is not there.
+        fallback: Option<String>,
+    },
     /// An answer of the gateway's own.
     Respond {
         /// Its status.
@@ -317,7 +328,7 @@ fn grpc_of(method: &str, path: &str, target: Option<&TargetShown>) -> GrpcShown 
                 format!("upstream {} speaks http1; gRPC needs `protocol: h2c`, or h2 with tls", u.name)
             }));
         }
-        Some(TargetShown::Respond { .. }) => {
+        Some(TargetShown::Files { .. } | TargetShown::Respond { .. }) => {
             problems.push("the route answers by itself; a gRPC client expects grpc-status".to_owned());
         }
         None => {}
@@ -352,6 +363,12 @@ fn target_of(snapshot: &Snapshot, handling: &Handling) -> TargetShown {
         }
     };
     match &handling.target {
+        Target::Files(site) => TargetShown::Files {
+            root: site.root().display().to_string(),
+            index: site.index().to_vec(),
+            browse: site.browses(),
+            fallback: site.fallback(),
+        },
         Target::Respond(answer) => TargetShown::Respond { status: answer.status },
         Target::Upstream(index) => TargetShown::Upstreams(vec![shown(*index, 100.0)]),
         Target::Split(shares) => {
@@ -412,6 +429,12 @@ impl fmt::Display for Explanation {
             writeln!(f, "{:8} {} {}", if i == 0 { "filters" } else { "" }, filter.name, filter.settings)?;
         }
         match &self.target {
+            Some(TargetShown::Files { root, index, browse, fallback }) => {
+                write!(f, "files    {root}")?;
+                let _ = (!index.is_empty()).then(|| write!(f, ", index {}", index.join(", ")));
+                let _ = fallback.as_ref().map(|fallback| write!(f, ", fallback {fallback}"));
+                writeln!(f, "{}", if *browse { ", folders listed" } else { "" })
+            }
             Some(TargetShown::Respond { status }) => writeln!(f, "respond  {status}"),
             Some(TargetShown::Upstreams(upstreams)) => upstreams.iter().try_for_each(|u| {
                 let share = if u.share < 100.0 { format!(" ({}%)", u.share) } else { String::new() };

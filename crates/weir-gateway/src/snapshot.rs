@@ -9,6 +9,7 @@ pub(crate) use compile::{Carry, compile, revision_of};
 
 use crate::concealed::split_path_key;
 use crate::config::delay::Delay;
+use crate::files::Site;
 use crate::filter::{Conceals, Consumers, Filter, Hooks, Reading};
 use crate::filters::shared::template::{Escape, Template};
 use crate::route::{EscapedSlashes, Headers, NoTrace, Request, RouteId, Slashes, Table};
@@ -110,6 +111,8 @@ pub(crate) type Chain = Box<[u32]>;
 
 /// Where the requests of a route go.
 pub(crate) enum Target {
+    /// By files of a folder.
+    Files(Arc<Site>),
     /// Answered here.
     Respond(Box<Fixed>),
     /// To an upstream, by index.

@@ -51,6 +51,9 @@ const METHODS: &[&str] = &[
     "VERSION-CONTROL",
 ];
 
+/// What answers the requests of a route: exactly one of them.
+const TARGETS: &[&str] = &["upstream", "respond", "files"];
+
 impl Checker<'_> {
     pub(super) fn routes(&mut self) {
         let config = self.config;
@@ -87,17 +90,18 @@ impl Checker<'_> {
 
     fn answer(&mut self, path: &str, route: &Route) {
         let written = |key: &str| self.is_written(&format!("{path}.{key}"));
-        match (written("upstream"), written("respond")) {
-            (false, false) if self.mistyped_answer(path) => {}
-            (false, false) => {
-                let hint = "add `upstream: NAME` or `respond: { status: 200 }`";
-                self.error_hint(path, "no-answer", "the route has neither `upstream` nor `respond`", hint);
+        let answers: Vec<&str> = TARGETS.iter().copied().filter(|key| written(key)).collect();
+        match answers[..] {
+            [] if self.mistyped_answer(path) => {}
+            [] => {
+                let hint = "add `upstream: NAME`, `respond: { status: 200 }` or `files: { root: ./public }`";
+                self.error_hint(path, "no-answer", "the route has no `upstream`, `respond` or `files`", hint);
             }
-            (true, true) => {
-                let message = "the route has both `upstream` and `respond`; expected one of them";
-                self.error(&format!("{path}.respond"), "two-answers", message);
+            [first, second, ..] => {
+                let message = format!("the route has both `{first}` and `{second}`; expected one of them");
+                self.error(&format!("{path}.{second}"), "two-answers", message);
             }
-            _ => {}
+            [_] => {}
         }
         if let Some(split) = &route.upstream {
             let path = format!("{path}.upstream");
@@ -116,10 +120,10 @@ impl Checker<'_> {
         }
     }
 
-    /// Whether `upstream` or `respond` is there under a mistyped key, which was told.
+    /// Whether one of them is there under a mistyped key, which was told.
     fn mistyped_answer(&self, path: &str) -> bool {
         let keys = self.find(path).map_or(&[][..], |node| node.entries());
-        keys.iter().any(|(key, _)| nearest_name(&key.text, ["upstream", "respond"]).is_some())
+        keys.iter().any(|(key, _)| nearest_name(&key.text, TARGETS.iter().copied()).is_some())
     }
 
     fn respond(&mut self, path: &str, respond: &Respond) {

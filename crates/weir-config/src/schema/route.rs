@@ -7,6 +7,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 
+use super::files::Files;
 use super::listener::EscapedSlashes;
 use super::values::{FilterNode, Network, Pairs};
 use crate::de;
@@ -14,7 +15,7 @@ use crate::delay::Delay;
 use crate::node::Node;
 use crate::units::{Duration, Percent};
 
-/// Which requests are meant, and what becomes of them: exactly one of `upstream` and `respond`.
+/// Which requests are meant, and what becomes of them: exactly one of `upstream`, `respond` and `files`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Route {
@@ -27,6 +28,8 @@ pub struct Route {
     pub upstream: Option<Split>,
     /// An answer without any upstream.
     pub respond: Option<Box<Respond>>,
+    /// Files of a folder.
+    pub files: Option<Box<Files>>,
     /// Decides between routes that match the same request equally well: the higher wins. Default 0; it counts nowhere
     /// else.
     pub priority: i32,

@@ -4,13 +4,14 @@ use super::hooks::{Direction, Reply, run_body_hooks};
 use super::transfer::write_status;
 use super::{Exchange, Next, Phase, Stop, unless_gone};
 use crate::error::{self, Cause};
-use crate::filter::{Body, BodySource, CoreHandle, FileRange, Mark, Waiting};
-use crate::respond::LocalResponse;
+use crate::file_source::FileSource;
+use crate::files::Site;
+use crate::filter::{Body, BodySource, Mark};
+use crate::respond::{self, LocalResponse};
 use bytes::Bytes;
 use std::future::poll_fn;
-use std::os::unix::fs::FileExt;
 use std::pin::pin;
-use std::task::{Context, Poll, ready};
+use std::sync::Arc;
 use std::time::Duration;
 use weir_h1::{BodyKind, Known, Method, ResponseHead, Version, write_chunk, write_last_chunk};
 use weir_wire::relay::{Framing, Seen};
@@ -18,13 +19,20 @@ use weir_wire::relay::{Framing, Seen};
 /// How long the body of an answer may bring nothing. As long as a client may take nothing.
 const SOURCE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How much of a file is read at once, in bytes.
-const FILE_BYTES: u64 = 64 * 1024;
-
 /// A body up to this size leaves in one write with its head; a larger one is written from where it is shared.
 const COPY_BYTES: usize = 4 * 1024;
 
 impl Exchange<'_> {
+    /// Answers by a file.
+    pub(super) async fn send_file(&mut self, site: Arc<Site>) -> Result<Next, Stop> {
+        let core = self.client.core.handle.clone();
+        let found = unless_gone(self.client, pin!(site.answer(&self.head, &core))).await?;
+        match found {
+            Ok(answer) => Ok(self.write_local(respond::answer(answer)).await),
+            Err(refusal) => Err(Stop::Refuse(refusal)),
+        }
+    }
+
     /// Writes an answer of the gateway's own through the response filters.
     pub(super) async fn write_local(&mut self, response: LocalResponse) -> Next {
         self.read_off_body();
@@ -263,52 +271,4 @@ pub(crate) fn write_answer(
     }
     out.extend_from_slice(connection);
     out.extend_from_slice(b"\r\n");
-}
-
-/// A read under way.
-type Reading = Waiting<'static, Result<std::io::Result<Vec<u8>>, &'static Cause>>;
-
-/// Reads a part of a file off the core's thread, a piece ahead of the client at most.
-struct FileSource {
-    range: FileRange,
-    core: CoreHandle,
-    reading: Option<Reading>,
-}
-
-impl FileSource {
-    fn new(range: FileRange, core: CoreHandle) -> Self {
-        Self { range, core, reading: None }
-    }
-
-    fn read(&self) -> Reading {
-        let (core, file, offset) = (self.core.clone(), self.range.file.clone(), self.range.offset);
-        let length = self.range.length.min(FILE_BYTES) as usize;
-        let read = move || {
-            let mut piece = vec![0; length];
-            file.read_exact_at(&mut piece, offset).map(|()| piece)
-        };
-        Box::pin(async move { core.blocking(read).await })
-    }
-}
-
-impl BodySource for FileSource {
-    fn length(&self) -> Option<u64> {
-        Some(self.range.length)
-    }
-
-    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, &'static Cause>> {
-        if self.range.length == 0 {
-            return Poll::Ready(Ok(None));
-        }
-        if self.reading.is_none() {
-            self.reading = Some(self.read());
-        }
-        let Some(reading) = &mut self.reading else { return Poll::Ready(Ok(None)) };
-        let read = ready!(reading.as_mut().poll(cx));
-        self.reading = None;
-        let piece = read?.map_err(|_| &error::SOURCE_FAILED)?;
-        self.range.offset += piece.len() as u64;
-        self.range.length -= piece.len() as u64;
-        Poll::Ready(Ok(Some(piece.into())))
-    }
 }

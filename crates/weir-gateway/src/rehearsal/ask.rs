@@ -57,6 +57,7 @@ fn base(config: &Config, snapshot: &Snapshot, made: &Made, index: usize) -> Resu
         ));
     }
     let answers = match snapshot.routes.get(index).map(|route| &route.handling.target) {
+        Some(Target::Files(_)) => Some(200), // if the path that was made up is that of a file; else it is told
         // One of several answers is as good as another.
         Some(Target::Respond(answer)) if answer.mock.as_ref().is_none_or(|mock| mock.mix.is_empty()) => {
             Some(answer.status)

@@ -15,6 +15,7 @@ use crate::config::diagnostic::nearest_name;
 use crate::config::schema;
 use crate::config::{Diagnostic, Diagnostics, Loaded, Node, Severity};
 use crate::fetch::{Fetcher, Trust};
+use crate::files::Site;
 use crate::filter::{
     Build, Conceals, Consumer, Consumers, FieldGuards, FilterKind, Hooks, Kept, Mistake, Settings,
 };
@@ -474,10 +475,11 @@ impl Compiler<'_> {
         let captures: Vec<String> =
             pattern.map(|p| p.capture_names().into_iter().map(str::to_owned).collect()).unwrap_or_default();
         let own = self.chain(&written.filters, &format!("routes.{name}"), Some(&captures), filters);
-        let target = match (&written.respond, &written.upstream) {
-            (Some(respond), _) => Target::Respond(Box::new(self.answer(name, respond, &captures)?)),
-            (None, Some(split)) => self.target(split)?,
-            (None, None) => return None, // reported when the config was checked
+        let target = match (&written.respond, &written.files, &written.upstream) {
+            (Some(respond), ..) => Target::Respond(Box::new(self.answer(name, respond, &captures)?)),
+            (_, Some(files), _) => self.site(name, files)?,
+            (.., Some(split)) => self.target(split)?,
+            (None, None, None) => return None, // reported when the config was checked
         };
         let handling = self.share(Handling {
             chain: [global, &own].concat().into(),
@@ -488,6 +490,22 @@ impl Compiler<'_> {
             exchange_timeout: written.timeouts.exchange.map(|t| t.get()),
         });
         Some(Route { name: name.into(), handling, series: self.carry.telemetry.route(name) })
+    }
+
+    fn site(&mut self, route: &str, written: &schema::Files) -> Option<Target> {
+        match Site::new(written) {
+            Ok(site) => Some(Target::Files(Arc::new(site))),
+            Err((key, message)) => {
+                let (code, hint) = match key {
+                    "root" => {
+                        ("missing-root", Some("make the folder, or write the path of another".to_owned()))
+                    }
+                    _ => ("bad-value", None),
+                };
+                self.error(&format!("routes.{route}.files.{key}"), code, message, hint);
+                None
+            }
+        }
     }
 
     fn target(&self, split: &schema::Split) -> Option<Target> {

@@ -24,6 +24,12 @@ pub(crate) const TOO_MANY_HEADERS: Cause = (431, "too_many_headers");
 pub(crate) const VERSION: Cause = (505, "version");
 
 // What the config says.
+pub(crate) const FILES_HIDDEN: Cause = (404, "files_hidden");
+pub(crate) const FILES_METHOD: Cause = (405, "files_method");
+pub(crate) const FILES_MISSING: Cause = (404, "files_missing");
+pub(crate) const FILES_NO_INDEX: Cause = (404, "files_no_index");
+pub(crate) const FILES_OUTSIDE: Cause = (404, "files_outside");
+pub(crate) const FILES_RANGE: Cause = (416, "files_range");
 pub(crate) const CIRCUIT_OPEN: Cause = (503, "circuit_open");
 pub(crate) const CLIENT_CONCURRENCY: Cause = (429, "client_concurrency");
 pub(crate) const CONCURRENCY_LIMIT: Cause = (503, "concurrency_limit");

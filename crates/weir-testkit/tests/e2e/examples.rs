@@ -10,8 +10,8 @@ use tempfile::TempDir;
 use weir_testkit::{Authority, Client, Finished, Tls, Upstream, Weir, eventually, weir_command};
 
 use crate::cause::{
-    ACL_DENIED, CERTIFICATE_MISSING, CIRCUIT_OPEN, CLIENT_CONCURRENCY, KEY_MISSING, KEY_UNKNOWN,
-    LOGIN_NEEDED, RATE_LIMITED, SIGNATURE_MISSING, TOKEN_CLAIMS, TOKEN_MISSING,
+    ACL_DENIED, CERTIFICATE_MISSING, CIRCUIT_OPEN, CLIENT_CONCURRENCY, FILES_MISSING, KEY_MISSING,
+    KEY_UNKNOWN, LOGIN_NEEDED, RATE_LIMITED, SIGNATURE_MISSING, TOKEN_CLAIMS, TOKEN_MISSING,
 };
 use crate::jwt::{Signer, in_an_hour};
 use crate::login;
@@ -37,6 +37,7 @@ const EXAMPLES: &[&str] = &[
     "rewrite-redirect.yaml",
     "shared-limits.yaml",
     "signatures.yaml",
+    "single-page-app.yaml",
     "ten-lines.yaml",
     "tls.yaml",
     "tracing.yaml",
@@ -63,6 +64,7 @@ fn every_example_passes_check_without_a_warning() {
     let dir = TempDir::new().unwrap();
     let certs = dir.path().join("certs");
     fs::create_dir(&certs).unwrap();
+    fs::create_dir(dir.path().join("dist")).unwrap();
     for name in ["api", "shop"] {
         let leaf = authority.leaf(&[&format!("{name}.example.com")]);
         fs::copy(leaf.cert_file, certs.join(format!("{name}.pem"))).unwrap();
@@ -102,6 +104,29 @@ fn ten_lines() {
     }
     assert!(!first.requests().is_empty() && !second.requests().is_empty());
     client.get("/elsewhere").expect_status(404);
+}
+
+#[test]
+fn single_page_app() {
+    let upstream = Upstream::fixed(OK_BODY);
+    let site = TempDir::new().unwrap();
+    fs::create_dir_all(site.path().join("assets")).unwrap();
+    fs::write(site.path().join("index.html"), "<div id=app>").unwrap();
+    fs::write(site.path().join("assets/app.js"), "start()").unwrap();
+    fs::write(site.path().join("assets/app.js.br"), "as it lies there").unwrap();
+    let dist = site.path().display().to_string();
+    let weir = start_text(&example("single-page-app.yaml").replace("./dist", &dist), &[&upstream]);
+    let mut client = weir.client();
+    client
+        .get("/orders/7")
+        .expect_status(200)
+        .expect_body("<div id=app>")
+        .expect_header("cache-control", "no-cache");
+    client.get("/api/orders/7").expect_status(200);
+    assert_eq!(upstream.take_request().head.line, "GET /orders/7 HTTP/1.1");
+    let script = client.ask("GET /assets/app.js HTTP/1.1\r\nHost: weir.test\r\nAccept-Encoding: br\r\n\r\n");
+    script.expect_header("content-encoding", "br").expect_body("as it lies there");
+    client.get("/assets/gone.js").expect_cause(FILES_MISSING);
 }
 
 #[test]

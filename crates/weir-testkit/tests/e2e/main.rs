@@ -26,6 +26,7 @@ mod drain;
 mod escapes;
 mod examples;
 mod faults;
+mod files;
 mod filters;
 mod forwarded;
 mod framing;

@@ -1,6 +1,6 @@
 //! Gzip, brotli and Zstandard as one thing: bytes in, bytes out, with flushes between. And what each costs.
 
-use super::accept::Algorithm;
+use crate::coding::Coding;
 use brotli::enc::StandardAlloc;
 use brotli::enc::encode::{
     BrotliEncoderDestroyInstance, BrotliEncoderOperation, BrotliEncoderParameter, BrotliEncoderStateStruct,
@@ -44,12 +44,12 @@ pub(super) struct Failed;
 
 impl Encoder {
     /// Begins a body of this length, if it is known.
-    pub(super) fn new(algorithm: Algorithm, level: u8, length: Option<u64>) -> Result<Self, Failed> {
+    pub(super) fn new(algorithm: Coding, level: u8, length: Option<u64>) -> Result<Self, Failed> {
         let window = window(length);
         match algorithm {
-            Algorithm::Br => Ok(Self::Br(Box::new(Brotli::new(level, window)))),
-            Algorithm::Gzip => Ok(Self::Gzip(Compress::new_gzip(Compression::new(level.into()), 15))),
-            Algorithm::Zstd => {
+            Coding::Br => Ok(Self::Br(Box::new(Brotli::new(level, window)))),
+            Coding::Gzip => Ok(Self::Gzip(Compress::new_gzip(Compression::new(level.into()), 15))),
+            Coding::Zstd => {
                 let mut context = CCtx::try_create().ok_or(Failed)?;
                 let level = CParameter::CompressionLevel(level.into());
                 context.set_parameter(level).map_err(|_| Failed)?;
@@ -79,22 +79,22 @@ fn window(length: Option<u64>) -> u32 {
 }
 
 /// Most memory of one body on its way, in bytes, measured with bodies of several megabytes.
-pub(super) fn memory(algorithm: Algorithm, level: u8) -> usize {
+pub(super) fn memory(algorithm: Coding, level: u8) -> usize {
     let kib = match (algorithm, level) {
-        (Algorithm::Gzip, _) => 384,
-        (Algorithm::Br, 0..=1) => 768,
-        (Algorithm::Br, 2..=3) => 1_152,
-        (Algorithm::Br, 4) => 2_688,
-        (Algorithm::Br, 5..=6) => 6_144,
-        (Algorithm::Br, 7) => 12_544,
-        (Algorithm::Br, 8) => 20_992,
-        (Algorithm::Br, 9) => 39_936,
-        (Algorithm::Br, _) => 24_576,
-        (Algorithm::Zstd, 0..=3) => 2_048,
-        (Algorithm::Zstd, 4..=6) => 3_840,
-        (Algorithm::Zstd, 7..=9) => 11_776,
-        (Algorithm::Zstd, 10..=15) => 67_584,
-        (Algorithm::Zstd, _) => 86_016,
+        (Coding::Gzip, _) => 384,
+        (Coding::Br, 0..=1) => 768,
+        (Coding::Br, 2..=3) => 1_152,
+        (Coding::Br, 4) => 2_688,
+        (Coding::Br, 5..=6) => 6_144,
+        (Coding::Br, 7) => 12_544,
+        (Coding::Br, 8) => 20_992,
+        (Coding::Br, 9) => 39_936,
+        (Coding::Br, _) => 24_576,
+        (Coding::Zstd, 0..=3) => 2_048,
+        (Coding::Zstd, 4..=6) => 3_840,
+        (Coding::Zstd, 7..=9) => 11_776,
+        (Coding::Zstd, 10..=15) => 67_584,
+        (Coding::Zstd, _) => 86_016,
     };
     kib * 1024
 }
@@ -226,7 +226,7 @@ mod tests {
     use super::*;
     use crate::filters::compress::tests::decode;
 
-    const ALL: [Algorithm; 3] = [Algorithm::Br, Algorithm::Gzip, Algorithm::Zstd];
+    const ALL: [Coding; 3] = [Coding::Br, Coding::Gzip, Coding::Zstd];
 
     /// Text that repeats itself, but not soon; noise.
     fn bodies() -> Vec<Vec<u8>> {
@@ -278,11 +278,9 @@ mod tests {
     #[test]
     fn it_fits_the_memory_it_is_given() {
         for level in [1, 3, 6, 9] {
-            let Encoder::Zstd(mut zstd) = Encoder::new(Algorithm::Zstd, level, None).unwrap() else {
-                panic!()
-            };
+            let Encoder::Zstd(mut zstd) = Encoder::new(Coding::Zstd, level, None).unwrap() else { panic!() };
             encode_zstd(&mut zstd, &[b'a'; 1 << 20], Then::More, &mut Vec::new()).unwrap();
-            assert!(zstd.sizeof() <= memory(Algorithm::Zstd, level), "{level}: {}", zstd.sizeof());
+            assert!(zstd.sizeof() <= memory(Coding::Zstd, level), "{level}: {}", zstd.sizeof());
         }
     }
 

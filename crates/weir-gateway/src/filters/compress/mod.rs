@@ -1,13 +1,12 @@
 //! `compress`: makes bodies smaller on their way to clients that can read that.
 //!
-//! `accept` chooses the coding, `media` says which bodies are worth it, `encoder` has the three codings and what they cost.
+//! `crate::coding` chooses the coding, `media` says which bodies are worth it, `encoder` has the three codings and what they cost.
 
-mod accept;
 mod encoder;
 mod media;
 
 use super::prelude::*;
-use accept::Algorithm;
+use crate::coding::{self, Coding};
 use encoder::{Encoder, Then, memory};
 use media::MediaPattern;
 use std::fmt;
@@ -45,7 +44,7 @@ static COMPRESS_FAILED: Cause = Cause {
 #[serde(deny_unknown_fields, default)]
 struct CompressSettings {
     /// Codings to choose from; of those that a client likes equally the first is taken. Default `[zstd, br, gzip]`.
-    algorithms: Vec<Algorithm>,
+    algorithms: Vec<Coding>,
     /// Bodies that are shorter pass as they are; those of unknown length are compressed. Default `1KiB`.
     minimum: ByteSize,
     /// Media types of the bodies to compress, such as `text/css`, `text/*` or `application/*+json`. Default: text, JSON, XML,
@@ -77,11 +76,11 @@ impl Default for Levels {
 }
 
 impl Levels {
-    const fn of(self, algorithm: Algorithm) -> u8 {
+    const fn of(self, algorithm: Coding) -> u8 {
         match algorithm {
-            Algorithm::Br => self.br,
-            Algorithm::Gzip => self.gzip,
-            Algorithm::Zstd => self.zstd,
+            Coding::Br => self.br,
+            Coding::Gzip => self.gzip,
+            Coding::Zstd => self.zstd,
         }
     }
 }
@@ -90,7 +89,7 @@ impl Default for CompressSettings {
     fn default() -> Self {
         let types = media::DEFAULT.iter().map(|text| MediaPattern::new(text).expect("a default is sound"));
         Self {
-            algorithms: vec![Algorithm::Zstd, Algorithm::Br, Algorithm::Gzip],
+            algorithms: vec![Coding::Zstd, Coding::Br, Coding::Gzip],
             minimum: "1KiB".parse().expect("a default is sound"),
             types: types.collect(),
             levels: Levels::default(),
@@ -101,7 +100,7 @@ impl Default for CompressSettings {
 
 /// The filter.
 struct Compress {
-    algorithms: Vec<Algorithm>,
+    algorithms: Vec<Coding>,
     minimum: u64,
     types: Vec<MediaPattern>,
     levels: Levels,
@@ -227,7 +226,7 @@ impl Filter for Compress {
         let wanted = if no_transform(fields) {
             None
         } else {
-            accept::choose(fields.get_all("accept-encoding"), &self.algorithms)
+            coding::choose(fields.get_all("accept-encoding"), &self.algorithms)
         };
         let at = wanted.and_then(|wanted| self.algorithms.iter().position(|&a| a == wanted));
         let head_only = if head.method() == Method::Head { HEAD } else { 0 };
@@ -309,7 +308,7 @@ impl Filter for Compress {
 
 impl Compress {
     /// The coding that the client wants.
-    fn wanted(&self, cx: &mut Cx) -> Option<Algorithm> {
+    fn wanted(&self, cx: &mut Cx) -> Option<Coding> {
         let at = usize::try_from(*cx.note() & WANTED).ok()?.checked_sub(1)?;
         self.algorithms.get(at).copied()
     }

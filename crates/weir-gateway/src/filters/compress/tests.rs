@@ -6,20 +6,20 @@ use serde_json::{Value, json};
 use std::io::Write;
 
 /// What was written in this coding, as far as it goes.
-pub(super) fn decode(algorithm: Algorithm, bytes: &[u8]) -> Vec<u8> {
+pub(super) fn decode(algorithm: Coding, bytes: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(1 << 20);
     match algorithm {
-        Algorithm::Br => {
+        Coding::Br => {
             let mut reader = brotli::DecompressorWriter::new(Vec::new(), 4096);
             reader.write_all(bytes).unwrap();
             reader.flush().unwrap();
             out = reader.get_ref().clone();
         }
-        Algorithm::Gzip => {
+        Coding::Gzip => {
             let mut reader = flate2::Decompress::new_gzip(15);
             reader.decompress_vec(bytes, &mut out, flate2::FlushDecompress::Sync).unwrap();
         }
-        Algorithm::Zstd => {
+        Coding::Zstd => {
             let mut reader = zstd_safe::DCtx::create();
             let mut input = zstd_safe::InBuffer::around(bytes);
             while input.pos() < bytes.len() {
@@ -48,9 +48,9 @@ fn is_compressed(response: &Response) -> bool {
 async fn a_page_is_compressed() {
     let body = "Ein Wehr ist ein Wehr. ".repeat(500);
     for (accept, name, algorithm) in [
-        ("gzip, br, zstd", "zstd", Algorithm::Zstd),
-        ("gzip, br", "br", Algorithm::Br),
-        ("deflate, gzip", "gzip", Algorithm::Gzip),
+        ("gzip, br, zstd", "zstd", Coding::Zstd),
+        ("gzip, br", "br", Coding::Br),
+        ("deflate, gzip", "gzip", Coding::Gzip),
     ] {
         let mut exchange = exchange(json!({}), &format!("GET /\nAccept-Encoding: {accept}")).await;
         let response = exchange.response(PAGE);

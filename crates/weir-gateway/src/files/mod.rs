@@ -1,0 +1,469 @@
+//! `files:` as the target of a route: what stands in a folder, and nothing beside it.
+//!
+//! `path` makes a name of a request's path, `open` opens it below the root and nowhere else, `conditions` knows validators and
+//! ranges, `parts` sends several ranges at once, `listing` shows a folder, `media` knows types. What might wait for a disk
+//! happens on the threads for blocking work; what the kernel has in memory is opened and read in place.
+
+mod conditions;
+mod listing;
+mod media;
+mod open;
+mod parts;
+mod path;
+
+use crate::coding::{self, Coding};
+use crate::config::schema;
+use crate::error::{self, Cause};
+use crate::file_source::read_resident;
+use crate::filter::{Answer, Body, CoreHandle, FileRange, PerCore, Refusal};
+use bytes::Bytes;
+use conditions::{Part, Validators, Verdict, Wanted, ranges};
+use open::{OpenError, Waiting, open, open_root};
+use parts::Parts;
+use path::{Name, Unnamed, with_slash};
+use std::cell::RefCell;
+use std::fs::{File, Metadata};
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+use weir_h1::{FieldName, Method, RequestHead};
+
+/// How long a core keeps the root open. After that it is opened anew, so that a folder that was put in its place is found.
+const ROOT_FOR: Duration = Duration::from_secs(1);
+
+/// Files up to this size are read whole, in bytes, and leave with the head in as few writes as can be.
+const WHOLE_BYTES: u64 = 64 * 1024;
+
+/// A folder that a route serves.
+pub(crate) struct Site {
+    root: PathBuf,
+    index: Vec<String>,
+    browse: bool,
+    fallback: Option<Name>,
+    hidden: bool,
+    precompressed: Vec<Coding>,
+    opened: PerCore<OpenRoot>,
+    names: Names,
+}
+
+/// The root as a core has it open, and since when.
+#[derive(Default)]
+struct OpenRoot(RefCell<Option<(Instant, Arc<OwnedFd>)>>);
+
+/// Names of the fields that answers have.
+struct Names {
+    accept_ranges: FieldName,
+    allow: FieldName,
+    content_encoding: FieldName,
+    content_range: FieldName,
+    content_type: FieldName,
+    etag: FieldName,
+    last_modified: FieldName,
+    location: FieldName,
+    vary: FieldName,
+}
+
+/// What a request asks for.
+#[derive(Clone)]
+struct Asked {
+    name: Name,
+    /// Codings that the client takes, best first.
+    codings: Vec<Coding>,
+    /// Whether the fallback may answer.
+    fallback: bool,
+    /// How the client wrote the path, for a listing.
+    path: Vec<u8>,
+}
+
+/// What there is.
+enum Found {
+    File(Arc<File>, Facts),
+    /// A folder that was asked for without its slash.
+    Folder,
+    Listing(String),
+}
+
+/// What is told of a file.
+struct Facts {
+    size: u64,
+    modified: SystemTime,
+    media: &'static str,
+    coding: Option<Coding>,
+}
+
+/// Why there is nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lost {
+    NoIndex,
+    NotOpened(OpenError),
+    NoRoot,
+}
+
+impl From<OpenError> for Lost {
+    fn from(e: OpenError) -> Self {
+        Self::NotOpened(e)
+    }
+}
+
+impl OpenRoot {
+    /// The root, if it need not be opened anew. Who is told to do so is one: until it is done, others use what was open.
+    fn root(&self, now: Instant) -> Option<Arc<OwnedFd>> {
+        let mut opened = self.0.borrow_mut();
+        let (at, root) = opened.as_mut()?;
+        if now.saturating_duration_since(*at) < ROOT_FOR {
+            return Some(Arc::clone(root));
+        }
+        *at = now;
+        None
+    }
+}
+
+impl Site {
+    /// The folder that a config names. What is wrong with it comes with the key that it concerns.
+    pub(crate) fn new(written: &schema::Files) -> Result<Self, (&'static str, String)> {
+        let root = written.root.0.clone();
+        open_root(&root)
+            .map_err(|e| ("root", format!("the folder {} cannot be opened: {e}", root.display())))?;
+        let fallback = match &written.fallback {
+            None => None,
+            Some(path) => match Name::of(path.as_bytes(), true) {
+                Ok(name) if path.starts_with('/') && !name.folder => Some(name),
+                _ => {
+                    return Err((
+                        "fallback",
+                        format!("`{path}` names no file below the root; expected e.g. /index.html"),
+                    ));
+                }
+            },
+        };
+        if let Some(bad) = written.index.iter().find(|name| !is_name(name)) {
+            return Err(("index", format!("`{bad}` is no name of a file; expected e.g. index.html")));
+        }
+        let name = |text| FieldName::new(text).expect("a name in the source is a token");
+        Ok(Self {
+            root,
+            index: written.index.clone(),
+            browse: written.browse,
+            fallback,
+            hidden: written.hidden,
+            precompressed: written.precompressed.clone(),
+            opened: PerCore::new(),
+            names: Names {
+                accept_ranges: name("accept-ranges"),
+                allow: name("allow"),
+                content_encoding: name("content-encoding"),
+                content_range: name("content-range"),
+                content_type: name("content-type"),
+                etag: name("etag"),
+                last_modified: name("last-modified"),
+                location: name("location"),
+                vary: name("vary"),
+            },
+        })
+    }
+
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    pub(crate) fn index(&self) -> &[String] {
+        &self.index
+    }
+
+    pub(crate) const fn browses(&self) -> bool {
+        self.browse
+    }
+
+    pub(crate) fn fallback(&self) -> Option<String> {
+        let name = self.fallback.as_ref()?;
+        Some(format!("/{}", String::from_utf8_lossy(&name.bytes)))
+    }
+
+    /// Answers a request.
+    ///
+    /// # Errors
+    /// Why there is nothing to answer with.
+    pub(crate) async fn answer(
+        self: &Arc<Self>,
+        head: &RequestHead,
+        core: &CoreHandle,
+    ) -> Result<Answer, Box<Refusal>> {
+        if !matches!(head.method(), Method::Get | Method::Head) {
+            let allow = vec![(self.names.allow.clone(), b"GET, HEAD".to_vec())];
+            return Err(refuse(&error::FILES_METHOD, allow));
+        }
+        let asked = self.asked(head)?;
+        match self.look(asked, core).await {
+            Ok(Found::File(file, facts)) => self.deliver(file, &facts, head, core),
+            Ok(Found::Folder) => Ok(self.redirect(head)),
+            Ok(Found::Listing(page)) => Ok(Answer {
+                status: 200,
+                headers: vec![(self.names.content_type.clone(), b"text/html; charset=utf-8".to_vec())],
+                body: page.into(),
+            }),
+            Err(lost) => Err(refuse(cause_of(lost), Vec::new())),
+        }
+    }
+
+    fn asked(&self, head: &RequestHead) -> Result<Asked, Box<Refusal>> {
+        let mut name = Name::of(head.path(), self.hidden).map_err(|unnamed| match unnamed {
+            Unnamed::Hidden => refuse(&error::FILES_HIDDEN, Vec::new()),
+            Unnamed::Impossible => refuse(&error::FILES_MISSING, Vec::new()),
+        })?;
+        // A filter may have rewritten the path: the client's own slash counts, or the redirect would go round.
+        name.folder |= head.routed_path().ends_with(b"/");
+        let codings = match &self.precompressed[..] {
+            [] => Vec::new(),
+            ours => coding::ranked(head.headers.get_all("accept-encoding"), ours),
+        };
+        // A page of an application has any path; what ends like a script or a picture is one, and missing.
+        let page = media::of(&name.bytes).is_none_or(|media| media.starts_with("text/html"));
+        let fallback = self.fallback.is_some() && page;
+        let path = if self.browse { head.routed_path().to_vec() } else { Vec::new() };
+        Ok(Asked { name, codings, fallback, path })
+    }
+
+    // === finding ===
+
+    /// Looks in place where no disk can be waited for; else on a thread that may wait.
+    async fn look(self: &Arc<Self>, asked: Asked, core: &CoreHandle) -> Result<Found, Lost> {
+        let opened = self.opened.get(core);
+        let root = opened.root(Instant::now());
+        if let Some(root) = &root {
+            match self.find(root.as_fd(), &asked, Waiting::Never) {
+                Err(Lost::NotOpened(OpenError::Waits)) => {}
+                found => return found,
+            }
+        }
+        let (site, anew) = (Arc::clone(self), root.is_none());
+        let work = move || -> Result<_, Lost> {
+            let root = match root {
+                Some(root) => root,
+                None => Arc::new(open_root(&site.root).map_err(|_| Lost::NoRoot)?),
+            };
+            let found = site.find(root.as_fd(), &asked, Waiting::Fine);
+            Ok((root, found))
+        };
+        let done = core.blocking(work).await;
+        // The queue of the threads is full, or the work panicked.
+        match done.map_err(|_| Lost::NotOpened(OpenError::Busy))? {
+            Ok((root, found)) => {
+                if anew {
+                    *opened.0.borrow_mut() = Some((Instant::now(), root));
+                }
+                found
+            }
+            Err(lost) => {
+                opened.0.take();
+                Err(lost)
+            }
+        }
+    }
+
+    fn find(&self, root: BorrowedFd<'_>, asked: &Asked, waiting: Waiting) -> Result<Found, Lost> {
+        let found = self.find_named(root, asked, waiting);
+        match (&found, &self.fallback) {
+            (Err(Lost::NoIndex | Lost::NotOpened(OpenError::Missing)), Some(fallback)) if asked.fallback => {
+                self.regular(root, &fallback.bytes, asked, waiting)
+            }
+            _ => found,
+        }
+    }
+
+    fn find_named(&self, root: BorrowedFd<'_>, asked: &Asked, waiting: Waiting) -> Result<Found, Lost> {
+        let file = open(root, &asked.name.bytes, waiting)?;
+        let facts = file.metadata().map_err(|_| OpenError::Failed)?;
+        if !facts.is_dir() {
+            if asked.name.folder {
+                return Err(OpenError::Missing.into());
+            }
+            return self.file(root, &asked.name.bytes, file, &facts, asked, waiting);
+        }
+        if !asked.name.folder {
+            return Ok(Found::Folder);
+        }
+        for index in &self.index {
+            match self.regular(root, &asked.name.join(index), asked, waiting) {
+                Err(Lost::NotOpened(OpenError::Missing)) => {}
+                found => return found,
+            }
+        }
+        match (self.browse, waiting) {
+            (false, _) => Err(Lost::NoIndex),
+            (true, Waiting::Never) => Err(OpenError::Waits.into()),
+            (true, Waiting::Fine) => {
+                let page = listing::page(&file, &asked.path, self.hidden).map_err(|_| OpenError::Failed)?;
+                Ok(Found::Listing(page))
+            }
+        }
+    }
+
+    /// A file by its name.
+    fn regular(
+        &self,
+        root: BorrowedFd<'_>,
+        name: &[u8],
+        asked: &Asked,
+        waiting: Waiting,
+    ) -> Result<Found, Lost> {
+        let file = open(root, name, waiting)?;
+        let facts = file.metadata().map_err(|_| OpenError::Failed)?;
+        self.file(root, name, file, &facts, asked, waiting)
+    }
+
+    /// The file, or a sibling of it that is compressed already and that the client takes.
+    fn file(
+        &self,
+        root: BorrowedFd<'_>,
+        name: &[u8],
+        file: File,
+        facts: &Metadata,
+        asked: &Asked,
+        waiting: Waiting,
+    ) -> Result<Found, Lost> {
+        if !facts.is_file() {
+            return Err(OpenError::Missing.into()); // a pipe, a socket, a device
+        }
+        let media = media::of(name).unwrap_or(media::UNKNOWN);
+        for &coding in &asked.codings {
+            let sibling = [name, b".", coding.ending().as_bytes()].concat();
+            let opened = match open(root, &sibling, waiting) {
+                Ok(opened) => opened,
+                Err(OpenError::Waits) => return Err(OpenError::Waits.into()),
+                Err(_) => continue,
+            };
+            if let Ok(facts) = opened.metadata()
+                && facts.is_file()
+            {
+                return Ok(Found::File(Arc::new(opened), Facts::of(&facts, media, Some(coding))));
+            }
+        }
+        Ok(Found::File(Arc::new(file), Facts::of(facts, media, None)))
+    }
+
+    // === answering ===
+
+    fn redirect(&self, head: &RequestHead) -> Answer {
+        let location = with_slash(head.routed_path(), head.query());
+        Answer { status: 308, headers: vec![(self.names.location.clone(), location)], body: Body::default() }
+    }
+
+    fn deliver(
+        &self,
+        file: Arc<File>,
+        facts: &Facts,
+        head: &RequestHead,
+        core: &CoreHandle,
+    ) -> Result<Answer, Box<Refusal>> {
+        let Names {
+            accept_ranges,
+            content_encoding,
+            content_range,
+            content_type,
+            etag,
+            last_modified,
+            vary,
+            ..
+        } = &self.names;
+        let validators = Validators::of(facts.modified, facts.size, facts.coding.map(Coding::name));
+        let mut headers = vec![
+            (etag.clone(), validators.tag.clone().into_bytes()),
+            (last_modified.clone(), httpdate::fmt_http_date(validators.modified).into_bytes()),
+        ];
+        if !self.precompressed.is_empty() {
+            headers.push((vary.clone(), b"accept-encoding".to_vec()));
+        }
+        match validators.check(&head.headers) {
+            Verdict::Holds => {}
+            Verdict::Failed => return Err(refuse(&error::FILES_CHANGED, Vec::new())),
+            Verdict::NotModified => return Ok(Answer { status: 304, headers, body: Body::default() }),
+        }
+        headers.push((accept_ranges.clone(), b"bytes".to_vec()));
+        if let Some(coding) = facts.coding {
+            headers.push((content_encoding.clone(), coding.name().as_bytes().to_vec()));
+        }
+        let get = head.method() == Method::Get; // RFC 9110 §14.2: to others Range says nothing
+        let wanted =
+            match head.headers.get_str("range").filter(|_| get && validators.is_in_range(&head.headers)) {
+                Some(range) => ranges(Some(range), facts.size),
+                None => Wanted::Whole,
+            };
+        let (status, media, body) = match wanted {
+            Wanted::Whole => (200, facts.media.to_owned(), body(file, 0..facts.size, get)),
+            Wanted::Unsatisfiable => {
+                let size = format!("bytes */{}", facts.size).into_bytes();
+                return Err(refuse(&error::FILES_RANGE, vec![(content_range.clone(), size)]));
+            }
+            Wanted::Parts(parts) => match <[Part; 1]>::try_from(parts) {
+                Ok([part]) => {
+                    let range = format!("bytes {}-{}/{}", part.start, part.end - 1, facts.size);
+                    headers.push((content_range.clone(), range.into_bytes()));
+                    (206, facts.media.to_owned(), body(file, part, get))
+                }
+                Err(parts) => {
+                    let boundary = boundary();
+                    let media = format!("multipart/byteranges; boundary={boundary}");
+                    let parts = Parts::new(file, parts, facts.media, facts.size, &boundary, core.clone());
+                    (206, media, Body::Stream(Box::new(parts)))
+                }
+            },
+        };
+        headers.push((content_type.clone(), media.into_bytes()));
+        Ok(Answer { status, headers, body })
+    }
+}
+
+impl Facts {
+    fn of(metadata: &Metadata, media: &'static str, coding: Option<Coding>) -> Self {
+        let modified = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
+        Self { size: metadata.len(), modified, media, coding }
+    }
+}
+
+/// A part of a file as a body: in memory, if it is small and there already.
+fn body(file: Arc<File>, part: Part, read: bool) -> Body {
+    let length = part.end - part.start;
+    if read
+        && length <= WHOLE_BYTES
+        && let Some(bytes) = read_resident(&file, part.start, length)
+        && bytes.len() as u64 == length
+    {
+        return Body::Bytes(Bytes::from(bytes));
+    }
+    Body::File(FileRange { file, offset: part.start, length })
+}
+
+/// What stands between parts: nobody can know it before, so no file holds it.
+fn boundary() -> String {
+    let random = RandomState::new();
+    format!("{:016x}{:016x}", random.build_hasher().finish(), random.hash_one(1))
+}
+
+/// Whether a text is the name of a file, and not a path.
+fn is_name(text: &str) -> bool {
+    !matches!(text, "" | "." | "..") && !text.contains(['/', '\0'])
+}
+
+fn refuse(cause: &'static Cause, headers: Vec<(FieldName, Vec<u8>)>) -> Box<Refusal> {
+    Box::new(Refusal { cause, detail: None, headers })
+}
+
+const fn cause_of(lost: Lost) -> &'static Cause {
+    match lost {
+        Lost::NoIndex => &error::FILES_NO_INDEX,
+        Lost::NoRoot => &error::FILES_ROOT,
+        Lost::NotOpened(why) => match why {
+            OpenError::Busy => &error::BLOCKING_LIMIT,
+            OpenError::Denied => &error::FILES_DENIED,
+            OpenError::Descriptors => &error::OUT_OF_DESCRIPTORS,
+            OpenError::Missing => &error::FILES_MISSING,
+            OpenError::Outside => &error::FILES_OUTSIDE,
+            OpenError::Failed | OpenError::Waits => &error::FILES_FAILED,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests;

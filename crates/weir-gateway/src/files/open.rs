@@ -1,0 +1,251 @@
+//! Opens what is below a folder, and nothing else: no `..`, no link that leads outside, no device.
+//!
+//! Linux 5.6 has one call for it, openat2 with RESOLVE_BENEATH. Where the kernel is older or a sandbox forbids it, [`walk`]
+//! opens one component after another and follows links itself.
+
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2, readlinkat};
+use rustix::io::Errno;
+use std::collections::VecDeque;
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+/// Most links on the way to a file, as in the kernel.
+const LINKS: usize = 40;
+
+/// Without O_NONBLOCK the open of a pipe would wait for its writer.
+const READ: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
+
+/// A folder on the way: nothing is read of it.
+const FOLDER: OFlags = OFlags::PATH.union(OFlags::CLOEXEC).union(OFlags::DIRECTORY);
+
+/// Why something could not be opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OpenError {
+    /// Too much waits for the threads that may wait for the disk.
+    Busy,
+    /// It is there, but we may not read it.
+    Denied,
+    /// No descriptor is left.
+    Descriptors,
+    /// The disk failed, or the like.
+    Failed,
+    /// There is no such file.
+    Missing,
+    /// A link leads out of the root.
+    Outside,
+    /// It cannot be done without waiting for the disk.
+    Waits,
+}
+
+/// Whether the disk may be waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Waiting {
+    /// No: this is a core's thread.
+    Never,
+    /// Yes.
+    Fine,
+}
+
+/// Opens the root itself, by a path of the config that is trusted and may have links in it.
+pub(super) fn open_root(path: &Path) -> Result<OwnedFd, Errno> {
+    openat(CWD, path, FOLDER, Mode::empty())
+}
+
+/// Opens a name below the root: a file, or a folder.
+pub(super) fn open(root: BorrowedFd<'_>, name: &[u8], waiting: Waiting) -> Result<File, OpenError> {
+    let name = if name.is_empty() { &b"."[..] } else { name };
+    let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    let resolve = match waiting {
+        Waiting::Never => beneath | ResolveFlags::CACHED,
+        Waiting::Fine => beneath,
+    };
+    match openat2(root, name, READ, Mode::empty(), resolve) {
+        Ok(opened) => Ok(opened.into()),
+        // RESOLVE_CACHED came with Linux 5.12.
+        Err(Errno::AGAIN | Errno::INVAL | Errno::NOSYS | Errno::PERM) if waiting == Waiting::Never => {
+            Err(OpenError::Waits)
+        }
+        // A sandbox answers a call that it does not know with either of them. EAGAIN: a rename meanwhile.
+        Err(Errno::AGAIN | Errno::NOSYS | Errno::PERM) => walk(root, name).map(File::from),
+        Err(e) => Err(told(e)),
+    }
+}
+
+/// The same one component after another, each relative to the folder before it and none through a link that the kernel
+/// follows. So whatever others rename meanwhile, it never leaves the root.
+fn walk(root: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, OpenError> {
+    let mut above: Vec<OwnedFd> = Vec::new();
+    let mut ahead: VecDeque<Vec<u8>> = components(name);
+    let mut links = 0;
+    while let Some(component) = ahead.pop_front() {
+        if component == b".." {
+            above.pop().ok_or(OpenError::Outside)?;
+            continue;
+        }
+        let here = above.last().map_or(root, AsFd::as_fd);
+        let last = ahead.is_empty();
+        let flags = if last { READ } else { FOLDER };
+        match openat(here, component.as_slice(), flags | OFlags::NOFOLLOW, Mode::empty()) {
+            Ok(opened) if last => return Ok(opened),
+            Ok(folder) => above.push(folder),
+            // ELOOP: a link where a file was wanted; ENOTDIR: the same for a folder, or a file in its place.
+            Err(refused @ (Errno::LOOP | Errno::NOTDIR)) => {
+                let target = match readlinkat(here, component.as_slice(), Vec::new()) {
+                    Ok(target) => target.into_bytes(),
+                    Err(Errno::INVAL) => return Err(told(refused)),
+                    Err(e) => return Err(told(e)),
+                };
+                links += 1;
+                if links > LINKS {
+                    return Err(OpenError::Missing);
+                }
+                if target.starts_with(b"/") {
+                    return Err(OpenError::Outside);
+                }
+                for component in components(&target).into_iter().rev() {
+                    ahead.push_front(component);
+                }
+            }
+            Err(e) => return Err(told(e)),
+        }
+    }
+    // Nothing but `.` and `..`: a folder on the way.
+    let here = above.last().map_or(root, AsFd::as_fd);
+    openat(here, ".", READ, Mode::empty()).map_err(told)
+}
+
+fn components(name: &[u8]) -> VecDeque<Vec<u8>> {
+    let parts = name.split(|&b| b == b'/').filter(|part| !matches!(*part, b"" | b"."));
+    parts.map(<[u8]>::to_vec).collect()
+}
+
+fn told(e: Errno) -> OpenError {
+    match e {
+        Errno::ACCESS => OpenError::Denied,
+        Errno::MFILE | Errno::NFILE => OpenError::Descriptors,
+        Errno::XDEV => OpenError::Outside,
+        // ENXIO: a socket, or a device without its driver. They are no files.
+        Errno::NOENT
+        | Errno::NOTDIR
+        | Errno::LOOP
+        | Errno::NAMETOOLONG
+        | Errno::INVAL
+        | Errno::NXIO
+        | Errno::NODEV => OpenError::Missing,
+        _ => OpenError::Failed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::io::Read;
+    use std::os::unix::fs::symlink;
+    use tempfile::TempDir;
+
+    /// A root with files, and a secret beside it.
+    fn site() -> (TempDir, OwnedFd) {
+        let dir = TempDir::new().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        fs::create_dir_all(at("root/a/b")).unwrap();
+        fs::create_dir(at("other")).unwrap();
+        fs::write(at("secret"), "secret").unwrap();
+        fs::write(at("root/top"), "top").unwrap();
+        fs::write(at("root/a/b/deep"), "deep").unwrap();
+        for (link, target) in [
+            ("root/in", "a/b"),
+            ("root/a/up", "../top"),
+            ("root/a/b/around", "../../a/./b/deep"),
+            ("root/out", "../secret"),
+            ("root/a/far", "../../secret"),
+            ("root/absolute", "/etc/passwd"),
+            ("root/absolute_in", dir.path().join("root/top").to_str().unwrap()),
+            ("root/outside", "../other"),
+            ("root/back", "../root/top"),
+            ("root/loop", "loop"),
+            ("root/dangling", "nothing"),
+            ("root/self", "."),
+            ("root/magic", "/proc/self/root"),
+        ] {
+            symlink(target, at(link)).unwrap();
+        }
+        let root = open_root(&at("root")).unwrap();
+        (dir, root)
+    }
+
+    fn text(file: Result<File, OpenError>) -> Result<String, OpenError> {
+        file.map(|mut file| {
+            let mut text = String::new();
+            let _ = file.read_to_string(&mut text);
+            text
+        })
+    }
+
+    /// By the kernel's call and by our own steps it is the same.
+    #[test]
+    fn only_what_is_below_the_root() {
+        let (_dir, root) = site();
+        for (name, expected) in [
+            ("top", Ok("top")),
+            ("a/b/deep", Ok("deep")),
+            ("in/deep", Ok("deep")),
+            ("a/up", Ok("top")),
+            ("in/around", Ok("deep")),
+            ("self/self/top", Ok("top")),
+            ("a", Ok("")),
+            ("", Ok("")),
+            ("self", Ok("")),
+            ("out", Err(OpenError::Outside)),
+            ("a/far", Err(OpenError::Outside)),
+            ("absolute", Err(OpenError::Outside)),
+            ("absolute_in", Err(OpenError::Outside)),
+            ("outside/x", Err(OpenError::Outside)),
+            ("back", Err(OpenError::Outside)),
+            ("magic/etc/passwd", Err(OpenError::Outside)),
+            ("loop", Err(OpenError::Missing)),
+            ("dangling", Err(OpenError::Missing)),
+            ("none", Err(OpenError::Missing)),
+            ("top/x", Err(OpenError::Missing)),
+            ("a/b/deep/", Err(OpenError::Missing)),
+        ] {
+            let expected = expected.map(str::to_owned);
+            assert_eq!(text(open(root.as_fd(), name.as_bytes(), Waiting::Fine)), expected, "{name}");
+            if name != "a/b/deep/" {
+                assert_eq!(
+                    text(walk(root.as_fd(), name.as_bytes()).map(File::from)),
+                    expected,
+                    "{name}, step by step"
+                );
+            }
+        }
+        for name in ["../secret", "a/../../secret", "/etc/passwd"] {
+            assert_eq!(
+                text(open(root.as_fd(), name.as_bytes(), Waiting::Fine)),
+                Err(OpenError::Outside),
+                "{name}"
+            );
+        }
+        assert_eq!(text(walk(root.as_fd(), b"a/../../secret").map(File::from)), Err(OpenError::Outside));
+    }
+
+    #[test]
+    fn a_pipe_is_not_waited_for() {
+        let (dir, root) = site();
+        rustix::fs::mknodat(CWD, dir.path().join("root/pipe"), rustix::fs::FileType::Fifo, Mode::RUSR, 0)
+            .unwrap();
+        let opened = open(root.as_fd(), b"pipe", Waiting::Fine).unwrap();
+        assert!(!opened.metadata().unwrap().is_file());
+        assert!(walk(root.as_fd(), b"pipe").is_ok());
+    }
+
+    #[test]
+    fn what_is_known_needs_no_disk() {
+        let (_dir, root) = site();
+        open(root.as_fd(), b"top", Waiting::Fine).unwrap();
+        // An old kernel, or a sandbox, always waits.
+        let known = open(root.as_fd(), b"top", Waiting::Never);
+        assert!(matches!(known, Ok(_) | Err(OpenError::Waits)), "{known:?}");
+    }
+}

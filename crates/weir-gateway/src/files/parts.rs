@@ -1,0 +1,72 @@
+//! Several parts of a file in one answer: `multipart/byteranges` (RFC 9110 §14.6).
+
+use super::conditions::Part;
+use crate::error::Cause;
+use crate::file_source::FileSource;
+use crate::filter::{BodySource, CoreHandle, FileRange};
+use bytes::Bytes;
+use std::collections::VecDeque;
+use std::fs::File;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+/// The body of such an answer.
+pub(super) struct Parts {
+    /// What stands before each part, and the part.
+    ahead: VecDeque<(Bytes, Part)>,
+    end: Option<Bytes>,
+    length: u64,
+    file: Arc<File>,
+    core: CoreHandle,
+    reading: Option<FileSource>,
+}
+
+impl Parts {
+    /// `size` is the file's; `boundary` stands between the parts.
+    pub(super) fn new(
+        file: Arc<File>,
+        parts: Vec<Part>,
+        media: &str,
+        size: u64,
+        boundary: &str,
+        core: CoreHandle,
+    ) -> Self {
+        let mut length = 0;
+        let ahead: VecDeque<_> = parts
+            .into_iter()
+            .enumerate()
+            .map(|(at, part)| {
+                let line_end = if at == 0 { "" } else { "\r\n" };
+                let (from, to) = (part.start, part.end.saturating_sub(1));
+                let head = format!(
+                    "{line_end}--{boundary}\r\ncontent-type: {media}\r\ncontent-range: bytes {from}-{to}/{size}\r\n\r\n"
+                );
+                length += head.len() as u64 + (part.end - part.start);
+                (head.into(), part)
+            })
+            .collect();
+        let end = format!("\r\n--{boundary}--\r\n");
+        length += end.len() as u64;
+        Self { ahead, end: Some(end.into()), length, file, core, reading: None }
+    }
+}
+
+impl BodySource for Parts {
+    fn length(&self) -> Option<u64> {
+        Some(self.length)
+    }
+
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, &'static Cause>> {
+        if let Some(reading) = &mut self.reading {
+            if let Some(piece) = ready!(reading.poll_piece(cx))? {
+                return Poll::Ready(Ok(Some(piece)));
+            }
+            self.reading = None;
+        }
+        let Some((head, part)) = self.ahead.pop_front() else { return Poll::Ready(Ok(self.end.take())) };
+        let (file, length) = (Arc::clone(&self.file), part.end - part.start);
+        let range = FileRange { file, offset: part.start, length };
+        self.reading = Some(FileSource::new(range, self.core.clone()));
+        Poll::Ready(Ok(Some(head)))
+    }
+}
