@@ -33,7 +33,7 @@ pub use kind::{
 };
 
 pub use crate::concealed::Conceals;
-pub(crate) use body::BodyHooks;
+pub(crate) use body::{BodyHooks, Owed};
 pub(crate) use context::{FILTER, Failure};
 
 use crate::error::Cause;

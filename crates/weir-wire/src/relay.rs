@@ -81,6 +81,24 @@ pub trait Watch {
     /// # Errors
     /// `Err` stops the relay.
     fn piece(&mut self, seen: Seen<'_>) -> Result<Option<Vec<u8>>, Stopped>;
+
+    /// Whether what the last piece becomes is still being made. No other piece is shown until then.
+    fn owes(&self) -> bool {
+        false
+    }
+
+    /// What the last piece has become; with the trailers, if it was the last of the body.
+    ///
+    /// # Errors
+    /// `Err` stops the relay.
+    fn poll_owed(
+        &mut self,
+        cx: &mut Context<'_>,
+        trailers: Option<&mut Vec<u8>>,
+    ) -> Poll<Result<Option<Vec<u8>>, Stopped>> {
+        let _ = (cx, trailers);
+        Poll::Ready(Ok(None))
+    }
 }
 
 /// Largest buffer of one direction, in bytes. Reads begin at 16 KiB and grow to this while they are filled.
@@ -117,6 +135,9 @@ pub struct Relay {
     /// The watcher knows of the end, or of the pause that there is.
     told_end: bool,
     told_pause: bool,
+    /// The watcher owes what a piece becomes; and it was the last one.
+    owed: bool,
+    ends: bool,
     finished: bool,
     /// Bytes of body taken from the sender.
     taken: u64,
@@ -147,6 +168,8 @@ impl Relay {
             lost: None,
             told_end: matches!(kind, BodyKind::Empty), // of no body it hears nothing
             told_pause: true,
+            owed: false,
+            ends: false,
             finished: false,
             taken: 0,
             sent: 0,
@@ -233,6 +256,11 @@ impl Relay {
                         (self.told_end, self.told_pause) = (self.told_end || last, false);
                     }
                     frame(self.framing, piece, last, reborrow(&mut watch), &mut self.out)?;
+                    self.owed = owes(&watch);
+                    if self.owed {
+                        self.input = rest.get(used..).unwrap_or_default().to_vec(); // what follows waits for it
+                        return Ok(rest.len());
+                    }
                 }
                 Step::End { used: end } => {
                     self.finish(reborrow(&mut watch))?;
@@ -257,6 +285,10 @@ impl Relay {
     ) -> Poll<Result<(), RelayError>> {
         loop {
             self.take(reborrow(&mut watch))?;
+            if self.lost.is_some() && self.owed {
+                ready!(self.poll_owed(cx, reborrow(&mut watch)))?;
+                continue;
+            }
             if self.lost.is_some() {
                 ready!(self.poll_read_on(cx, from, reborrow(&mut watch)))?;
                 continue;
@@ -269,6 +301,10 @@ impl Relay {
                     continue;
                 }
                 Poll::Ready(Err(e)) => return Poll::Ready(Err(e)),
+                Poll::Pending if self.owed && self.ahead > 0 => {
+                    ready!(self.poll_owed(cx, reborrow(&mut watch)))?;
+                    continue;
+                }
                 Poll::Pending if self.reads_ahead() => {
                     ready!(self.poll_read_ahead(cx, from, reborrow(&mut watch)))?;
                     continue;
@@ -277,6 +313,15 @@ impl Relay {
             }
             if self.finished {
                 return to.poll_finish(cx, self.reader.trailers()).map_err(RelayError::Write);
+            }
+            if self.owed {
+                if let Poll::Ready(settled) = self.poll_owed(cx, reborrow(&mut watch)) {
+                    settled?;
+                    continue;
+                }
+                ready!(to.poll_flush(cx)).map_err(RelayError::Write)?;
+                self.waits_for_writer = false;
+                return Poll::Pending;
             }
             // A full buffer, or a piece written from where it was read, stopped the taking: the rest comes first.
             if self.used < self.input.len() {
@@ -359,6 +404,10 @@ impl Relay {
             if self.finished {
                 return Poll::Ready(Ok(()));
             }
+            if self.owed {
+                ready!(self.poll_owed(cx, reborrow(&mut watch)))?;
+                continue;
+            }
             ready!(self.poll_read_in(cx, from, reborrow(&mut watch)))?;
         }
     }
@@ -375,13 +424,38 @@ impl Relay {
         };
         self.told_pause = true;
         let held = watch.piece(Seen { data: &[], mark: Mark::Pause, trailers: None });
+        self.owed = watch.owes();
         match held.map_err(|Stopped| RelayError::Stopped)? {
+            _ if self.owed => Ok(true),
             Some(held) if !held.is_empty() && self.framing != Framing::Length => {
                 frame(self.framing, &held, false, None, &mut self.out)?;
                 Ok(true)
             }
             _ => Ok(false),
         }
+    }
+
+    /// Frames what a piece has become, once the watcher has made it.
+    fn poll_owed(
+        &mut self,
+        cx: &mut Context<'_>,
+        watch: Option<&mut dyn Watch>,
+    ) -> Poll<Result<(), RelayError>> {
+        if let Some(watch) = watch {
+            let trailers = self.ends.then(|| self.reader.trailers_mut());
+            let made = ready!(watch.poll_owed(cx, trailers)).map_err(|Stopped| RelayError::Stopped)?;
+            if let Some(made) = made.filter(|_| self.framing != Framing::Length) {
+                frame(self.framing, &made, false, None, &mut self.out)?;
+            }
+            if watch.owes() {
+                return Poll::Ready(Ok(())); // of another watcher behind it
+            }
+        }
+        self.owed = false;
+        if self.ends {
+            self.end();
+        }
+        Poll::Ready(Ok(()))
     }
 
     /// Writes what is framed, the head among it.
@@ -462,7 +536,11 @@ impl Relay {
     fn take(&mut self, mut watch: Option<&mut dyn Watch>) -> Result<(), RelayError> {
         let room =
             self.gathers.map_or(BUFFER_BYTES.saturating_add(self.ahead), |limit| limit.saturating_add(1));
-        while !self.finished && self.direct.0 == self.direct.1 && self.out.len() - self.written < room {
+        while !self.finished
+            && !self.owed
+            && self.direct.0 == self.direct.1
+            && self.out.len() - self.written < room
+        {
             let input = self.input.get(self.used..).unwrap_or_default();
             match self.reader.step(input).map_err(RelayError::Malformed)? {
                 Step::Data { skip, len } => {
@@ -494,6 +572,7 @@ impl Relay {
                     }
                     let piece = self.input.get(from..to).unwrap_or_default();
                     frame(self.framing, piece, ends, reborrow(&mut watch), &mut self.out)?;
+                    self.owed = seen && owes(&watch);
                 }
                 Step::End { used } => {
                     self.used += used;
@@ -559,12 +638,21 @@ impl Relay {
             if let Some(tail) = tail.filter(|_| self.framing != Framing::Length) {
                 frame(self.framing, &tail, false, None, &mut self.out)?;
             }
+            if watch.owes() {
+                (self.owed, self.ends) = (true, true);
+                return Ok(());
+            }
         }
+        self.end();
+        Ok(())
+    }
+
+    /// All of the body is framed.
+    fn end(&mut self) {
         if self.framing == Framing::Chunked {
             write_last_chunk(self.reader.trailers(), &mut self.out);
         }
         self.finished = true;
-        Ok(())
     }
 }
 
@@ -577,6 +665,10 @@ fn reborrow<'a>(watch: &'a mut Option<&mut dyn Watch>) -> Option<&'a mut dyn Wat
 
 fn sees_pieces(watch: &Option<&mut dyn Watch>) -> bool {
     watch.as_ref().is_some_and(|watch| watch.sees_pieces())
+}
+
+fn owes(watch: &Option<&mut dyn Watch>) -> bool {
+    watch.as_ref().is_some_and(|watch| watch.owes())
 }
 
 /// Frames one piece behind what waits in `out`.
@@ -705,5 +797,116 @@ impl Pipe {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::poll_fn;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::UnixStream;
+
+    /// Makes capitals of each piece, a `~` of each pause and a `!` of the end, and takes three polls for each.
+    #[derive(Default)]
+    struct Slow {
+        owed: Option<(Vec<u8>, u8)>,
+    }
+
+    impl Watch for Slow {
+        fn sees_pieces(&self) -> bool {
+            true
+        }
+
+        fn may_trail(&self, _: &[u8]) -> bool {
+            true
+        }
+
+        fn piece(&mut self, seen: Seen<'_>) -> Result<Option<Vec<u8>>, Stopped> {
+            assert!(self.owed.is_none(), "one piece after another");
+            let mut made = seen.data.to_ascii_uppercase();
+            match seen.mark {
+                Mark::Last => made.push(b'!'),
+                Mark::More => {}
+                Mark::Pause => made.push(b'~'),
+            }
+            self.owed = Some((made, 3));
+            Ok(Some(Vec::new()))
+        }
+
+        fn owes(&self) -> bool {
+            self.owed.is_some()
+        }
+
+        fn poll_owed(
+            &mut self,
+            cx: &mut Context<'_>,
+            _: Option<&mut Vec<u8>>,
+        ) -> Poll<Result<Option<Vec<u8>>, Stopped>> {
+            if let Some((_, polls @ 1..)) = &mut self.owed {
+                *polls -= 1;
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            Poll::Ready(Ok(self.owed.take().map(|(made, _)| made)))
+        }
+    }
+
+    /// What the receiver gets of a body of which `rest` came with the head; and what was left behind it.
+    async fn relayed(kind: BodyKind, framing: Framing, rest: &[u8]) -> (String, usize) {
+        let (_, from) = UnixStream::pair().unwrap();
+        let (to, mut receiver) = UnixStream::pair().unwrap();
+        let (mut from, mut to) = (Stream::Unix(from), Stream::Unix(to));
+        let mut slow = Slow::default();
+        let mut relay = Relay::new(kind, framing, b"head|".to_vec());
+        relay.prime(rest, Some(&mut slow)).unwrap();
+        poll_fn(|cx| relay.poll(cx, &mut from, &mut to, Some(&mut slow))).await.unwrap();
+        drop(to);
+        let mut got = String::new();
+        receiver.read_to_string(&mut got).await.unwrap();
+        (got, relay.leftover().len())
+    }
+
+    #[tokio::test]
+    async fn pieces_that_are_owed_come_in_order() {
+        let length = relayed(BodyKind::Length(6), Framing::Close, b"abcdef").await;
+        assert_eq!(length, ("head|ABCDEF!".to_owned(), 0));
+        let chunks =
+            relayed(BodyKind::Chunked, Framing::Chunked, b"3\r\nabc\r\n3\r\ndef\r\n0\r\n\r\nnext").await;
+        assert_eq!(chunks, ("head|3\r\nABC\r\n3\r\nDEF\r\n1\r\n!\r\n0\r\n\r\n".to_owned(), 4));
+        let until_close = relayed(BodyKind::UntilClose, Framing::Close, b"abc").await;
+        assert_eq!(until_close, ("head|ABC!".to_owned(), 0));
+    }
+
+    #[tokio::test]
+    async fn what_is_owed_at_a_pause_goes_out_before_more_comes() {
+        let (mut sender, from) = UnixStream::pair().unwrap();
+        let (to, mut receiver) = UnixStream::pair().unwrap();
+        let (mut from, mut to) = (Stream::Unix(from), Stream::Unix(to));
+        let mut slow = Slow::default();
+        let mut relay = Relay::new(BodyKind::Length(6), Framing::Close, Vec::new());
+        let relaying = poll_fn(|cx| relay.poll(cx, &mut from, &mut to, Some(&mut slow)));
+        let talking = async {
+            let mut got = [0; 4];
+            sender.write_all(b"abc").await.unwrap();
+            receiver.read_exact(&mut got).await.unwrap();
+            assert_eq!(&got, b"ABC~");
+            sender.write_all(b"def").await.unwrap();
+            receiver.read_exact(&mut got).await.unwrap();
+            assert_eq!(&got, b"DEF!");
+        };
+        tokio::join!(async { relaying.await.unwrap() }, talking);
+    }
+
+    #[tokio::test]
+    async fn a_body_that_is_gathered_waits_for_what_is_owed() {
+        let (_, from) = UnixStream::pair().unwrap();
+        let mut from = Stream::Unix(from);
+        let mut slow = Slow::default();
+        let mut relay = Relay::new(BodyKind::Chunked, Framing::Close, Vec::new());
+        relay.gather(100);
+        relay.prime(b"3\r\nabc\r\n1\r\nd\r\n0\r\n\r\n", Some(&mut slow)).unwrap();
+        poll_fn(|cx| relay.poll_gather(cx, &mut from, Some(&mut slow))).await.unwrap();
+        assert_eq!(relay.take_buffer().unwrap(), b"ABCD!");
     }
 }

@@ -6,7 +6,9 @@ use super::attempt::Attempt;
 use super::{Exchange, Phase, Stop, unless_gone};
 use crate::core::Local;
 use crate::error::{self, Cause};
-use crate::filter::{self, Answer, Body, BodyUse, Cx, Flow, GrpcStatus, Hooks, Piece, Refusal, Waiting};
+use crate::filter::{
+    self, Answer, Body, BodyUse, Cx, Flow, GrpcStatus, Hooks, Owed, Piece, Refusal, Waiting,
+};
 use crate::forward;
 use crate::grpc;
 use crate::respond::{self, LocalResponse};
@@ -14,9 +16,11 @@ use crate::snapshot::Snapshot;
 use crate::upstream::{LocalEndpoint, LocalUpstream};
 use bytes::Bytes;
 use smallvec::SmallVec;
+use std::future::poll_fn;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Instant;
 use weir_h1::{BodyKind, Method, ResponseHead};
 use weir_wire::relay::{Mark, Seen, Stopped, Watch};
@@ -160,9 +164,38 @@ impl Exchange<'_> {
         cx.whole = Some(changed.map_or(whole, Bytes::from));
         match direction {
             Direction::Request => cx.request_bodies.clear(),
+            Direction::Response if cx.owed.is_some() => {} // its other filters are to see it
             Direction::Response => cx.response_bodies.clear(),
         }
         Ok(())
+    }
+
+    /// The same for a response, of which a filter may make something elsewhere.
+    async fn settle_whole_response(&mut self) -> Result<(), Stop> {
+        self.settle_whole(Direction::Response)?;
+        if self.owes() {
+            let made = Box::pin(self.owed()).await.map_err(Stop::refuse)?;
+            if let Some(cx) = &mut self.cx {
+                cx.whole = Some(made.into());
+                cx.response_bodies.clear();
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a filter owes what a piece of the response becomes.
+    pub(super) fn owes(&self) -> bool {
+        self.cx.as_ref().is_some_and(|cx| cx.owed.is_some())
+    }
+
+    /// Waits for that.
+    pub(super) async fn owed(&mut self) -> Result<Vec<u8>, &'static Cause> {
+        let mut made = Vec::new();
+        while let Some(cx) = self.cx.as_mut().filter(|cx| cx.owed.is_some()) {
+            let next = poll_fn(|task| poll_owed(&self.local, cx, task, None)).await;
+            made = next.map_err(|refusal| refusal.cause)?.unwrap_or_default();
+        }
+        Ok(made)
     }
 
     // === Attempts ===
@@ -284,7 +317,7 @@ impl Exchange<'_> {
             next = at + 1;
         }
         if let Reply::Local(local) = reply {
-            self.settle_whole(Direction::Response)?;
+            self.settle_whole_response().await?;
             if let Some(whole) = self.cx.as_mut().and_then(|cx| cx.whole.take()) {
                 local.body = Body::Bytes(whole);
             }
@@ -406,7 +439,7 @@ impl Exchange<'_> {
                         cx.whole = Some(body);
                     }
                 }
-                self.settle_whole(Direction::Response)
+                self.settle_whole_response().await
             }
         }
     }
@@ -421,6 +454,7 @@ impl Exchange<'_> {
         if let Some(cx) = &mut self.cx {
             cx.response_bodies.clear();
             cx.whole = None;
+            cx.owed = None;
             self.record.stopped_by = Some(cx.filter);
         }
         *reply = Reply::Local(match by {
@@ -479,9 +513,20 @@ pub(super) fn run_body_hooks(
     direction: Direction,
     seen: Seen<'_>,
 ) -> Result<Option<Vec<u8>>, Box<Refusal>> {
+    run_body_hooks_from(local, cx, direction, seen, 0)
+}
+
+/// The same from one of them on.
+fn run_body_hooks_from(
+    local: &Local,
+    cx: &mut Cx,
+    direction: Direction,
+    seen: Seen<'_>,
+    from: usize,
+) -> Result<Option<Vec<u8>>, Box<Refusal>> {
     let Seen { data, mark, mut trailers } = seen;
     let mut changed: Option<Vec<u8>> = None;
-    for at in 0.. {
+    for at in from.. {
         let hook = match direction {
             Direction::Request => cx.request_bodies.get(at),
             Direction::Response => cx.response_bodies.get(at),
@@ -496,10 +541,31 @@ pub(super) fn run_body_hooks(
             Direction::Request => filter.on_request_body(&mut piece, cx)?,
             Direction::Response => filter.on_response_body(&mut piece, cx)?,
         }
-        let replaced = piece.into_replaced();
+        let (replaced, later) = piece.into_replaced();
+        if let Some(later) = later.filter(|_| direction == Direction::Response && body == BodyUse::Change) {
+            cx.owed = Some(Box::new(Owed { later, next: at + 1, mark }));
+            return Ok(Some(Vec::new())); // nothing of it for now
+        }
         changed = if body == BodyUse::Change { replaced.or(before) } else { before };
     }
     Ok(changed)
+}
+
+/// What a piece of the response has become of which a filter owed that, and the filters behind it have seen.
+pub(super) fn poll_owed(
+    local: &Local,
+    cx: &mut Cx,
+    task: &mut Context<'_>,
+    trailers: Option<&mut Vec<u8>>,
+) -> Poll<Result<Option<Vec<u8>>, Box<Refusal>>> {
+    let Some(owed) = &mut cx.owed else { return Poll::Ready(Ok(None)) };
+    let made = ready!(owed.later.0.as_mut().poll(task));
+    let (next, mark) = (owed.next, owed.mark);
+    cx.owed = None;
+    let made = made.map_err(Refusal::new)?;
+    let seen = Seen { data: &made, mark, trailers };
+    let changed = run_body_hooks_from(local, cx, Direction::Response, seen, next)?;
+    Poll::Ready(Ok(Some(changed.unwrap_or(made))))
 }
 
 /// Watches the request's body for filters and for `limits.body_bytes`, and keeps its trailers from naming what the route
@@ -597,5 +663,22 @@ impl Watch for ResponseWatch<'_> {
             self.refused = Some(refusal.cause);
             Stopped
         })
+    }
+
+    fn owes(&self) -> bool {
+        self.cx.as_ref().is_some_and(|cx| cx.owed.is_some())
+    }
+
+    fn poll_owed(
+        &mut self,
+        task: &mut Context<'_>,
+        trailers: Option<&mut Vec<u8>>,
+    ) -> Poll<Result<Option<Vec<u8>>, Stopped>> {
+        let Some(cx) = &mut self.cx else { return Poll::Ready(Ok(None)) };
+        let made = ready!(poll_owed(self.local, cx, task, trailers));
+        Poll::Ready(made.map_err(|refusal| {
+            self.refused = Some(refusal.cause);
+            Stopped
+        }))
     }
 }

@@ -70,6 +70,17 @@ impl Exchange<'_> {
                 return self.cut(cause); // nothing was sent, and what was to be sent is refused
             }
         };
+        let body = if self.owes() {
+            match Box::pin(self.owed()).await {
+                Ok(made) => made.into(),
+                Err(cause) => {
+                    self.record.cause = Some(cause);
+                    return self.cut(cause); // as above
+                }
+            }
+        } else {
+            body
+        };
         self.record.status = head.status();
         self.keep_fields(&head);
         self.phase = Phase::Begun;
@@ -189,7 +200,11 @@ impl Exchange<'_> {
                 }
                 _ => None,
             };
-            let data = changed.map_or(data, Bytes::from);
+            let data = match changed {
+                Some(_) if self.owes() => self.owed().await?.into(),
+                Some(changed) => changed.into(),
+                None => data,
+            };
             let apart = if framing == Framing::Chunked {
                 write_chunk(&data, &mut out);
                 Bytes::new()

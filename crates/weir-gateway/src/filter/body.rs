@@ -1,9 +1,11 @@
 //! What bodies are made of: what a filter does with one, its pieces, and the answers that filters give.
 
+use super::Waiting;
 use bytes::Bytes;
 use smallvec::SmallVec;
 use std::fmt;
 use std::fs::File;
+use std::future::Future;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use weir_h1::FieldName;
@@ -65,21 +67,46 @@ pub struct Piece<'a> {
     replaced: Option<Vec<u8>>,
     mark: Mark,
     trailers: Option<&'a mut Vec<u8>>,
+    later: Option<Later>,
+}
+
+/// Bytes that are still being made.
+pub(crate) struct Later(pub(crate) Waiting<'static, Result<Vec<u8>, &'static Cause>>);
+
+/// What a filter owes of a response: its own piece, and what it means to the filters behind it.
+#[derive(Debug)]
+pub(crate) struct Owed {
+    pub(crate) later: Later,
+    /// The place of the next filter that sees it.
+    pub(crate) next: usize,
+    pub(crate) mark: Mark,
+}
+
+impl fmt::Debug for Later {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Later")
+    }
 }
 
 impl<'a> Piece<'a> {
     /// A piece as read; `last` when the message ends with it (it may then be empty).
     pub const fn new(data: &'a [u8], last: bool) -> Self {
-        Self { data, replaced: None, mark: if last { Mark::Last } else { Mark::More }, trailers: None }
+        Self {
+            data,
+            replaced: None,
+            mark: if last { Mark::Last } else { Mark::More },
+            trailers: None,
+            later: None,
+        }
     }
 
     /// The place where the sender pauses.
     pub const fn pause() -> Self {
-        Self { data: &[], replaced: None, mark: Mark::Pause, trailers: None }
+        Self { data: &[], replaced: None, mark: Mark::Pause, trailers: None, later: None }
     }
 
     pub(crate) const fn seen(seen: Seen<'a>) -> Self {
-        Self { data: seen.data, replaced: None, mark: seen.mark, trailers: seen.trailers }
+        Self { data: seen.data, replaced: None, mark: seen.mark, trailers: seen.trailers, later: None }
     }
 
     /// The bytes.
@@ -123,13 +150,19 @@ impl<'a> Piece<'a> {
         }
     }
 
-    pub(crate) fn into_replaced(self) -> Option<Vec<u8>> {
-        self.replaced
+    pub(crate) fn into_replaced(self) -> (Option<Vec<u8>>, Option<Later>) {
+        (self.replaced, self.later)
     }
 
     /// Replaces the bytes; an empty vector swallows them. Counts only where the filter said [`BodyUse::Change`].
     pub fn replace(&mut self, data: Vec<u8>) {
         self.replaced = Some(data);
+    }
+
+    /// Replaces the bytes by what work elsewhere makes of them: a thread for work that takes long. Until it is done the body
+    /// stands still, and nothing more is read of it. Counts only for responses.
+    pub fn replace_later(&mut self, work: impl Future<Output = Result<Vec<u8>, &'static Cause>> + 'static) {
+        self.later = Some(Later(Box::pin(work)));
     }
 }
 

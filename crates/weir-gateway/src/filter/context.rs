@@ -1,6 +1,6 @@
 //! What a filter knows of its exchange beside the heads: the context, the route, the consumers.
 
-use super::{BodyHooks, CallAnswer, CallRequest, CoreHandle};
+use super::{BodyHooks, CallAnswer, CallRequest, CoreHandle, Owed};
 use crate::error::Cause;
 use crate::route::{Captures, RouteId, Table};
 use bytes::Bytes;
@@ -107,6 +107,8 @@ pub struct Cx {
     pub(crate) request_whole: Option<Bytes>,
     /// The attempt that filters were shown: when it began, its number, its upstream and endpoint.
     pub(crate) attempt: Option<(Instant, u32, Arc<str>, Arc<str>)>,
+    /// What a filter owes of the response's body.
+    pub(crate) owed: Option<Box<Owed>>,
     /// How long the body of an answer of the gateway's own is, and whether the client is told.
     pub(crate) own_length: Option<u64>,
     pub(crate) length_dropped: bool,
@@ -152,6 +154,7 @@ impl Cx {
             whole: None,
             request_whole: None,
             attempt: None,
+            owed: None,
             own_length: None,
             length_dropped: false,
             limits: TimeLimits::default(),

@@ -28,6 +28,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use weir_h1::{BodyKind, Fields, Limits, Progress, RequestHead, ResponseHead, parse_request, parse_response};
 use weir_wire::relay::{Mark, Seen};
@@ -528,7 +529,7 @@ impl Exchange {
     pub fn response_body(&mut self, data: &[u8], last: bool) -> Result<Vec<u8>, &'static Cause> {
         let mut piece = Piece::new(data, last);
         match self.filter.on_response_body(&mut piece, &mut self.cx) {
-            Ok(()) => Ok(piece.data().to_vec()),
+            Ok(()) => what_becomes_of(piece),
             Err(refusal) => Err(refusal.cause),
         }
     }
@@ -540,7 +541,7 @@ impl Exchange {
     pub fn response_pause(&mut self) -> Result<Vec<u8>, &'static Cause> {
         let mut piece = Piece::pause();
         match self.filter.on_response_body(&mut piece, &mut self.cx) {
-            Ok(()) => Ok(piece.data().to_vec()),
+            Ok(()) => what_becomes_of(piece),
             Err(refusal) => Err(refusal.cause),
         }
     }
@@ -592,6 +593,19 @@ impl Response {
         let all = texts(&self.head.headers, name);
         assert!(matches!(all.as_slice(), [one] if !one.is_empty()), "{name}: {all:?}");
         self
+    }
+}
+
+/// What is sent on of a piece, waited for if it is made elsewhere.
+fn what_becomes_of(piece: Piece<'_>) -> Result<Vec<u8>, &'static Cause> {
+    let as_it_is = piece.data().to_vec();
+    let (_, Some(mut later)) = piece.into_replaced() else { return Ok(as_it_is) };
+    let mut task = Context::from_waker(Waker::noop());
+    loop {
+        if let Poll::Ready(made) = later.0.as_mut().poll(&mut task) {
+            return made;
+        }
+        std::thread::yield_now();
     }
 }
 

@@ -100,6 +100,23 @@ fn each_client_gets_what_it_reads() {
     }
 }
 
+/// Pieces that threads compress come out in order, whoever the client is, and a client that leaves stops nobody else.
+#[test]
+fn what_takes_long() {
+    let page = page(20_000);
+    let upstream = with_page(HTML, &page);
+    let weir = compressing(&upstream, "{ levels: { br: 9, gzip: 9, zstd: 9 } }");
+    for coding in ["br", "gzip", "zstd"] {
+        let mut gone = weir.client();
+        gone.send(format!("GET /a HTTP/1.1\r\nHost: weir.test\r\nAccept-Encoding: {coding}\r\n\r\n"));
+        gone.read_head();
+        gone.reset();
+        let response = ask(&weir, coding);
+        response.expect_header("content-encoding", coding);
+        assert!(decode(coding, &response.body.bytes) == page.as_bytes(), "{coding}");
+    }
+}
+
 #[test]
 fn a_client_of_http_1_0_gets_it_until_the_end() {
     let page = page(500);

@@ -6,12 +6,17 @@ mod encoder;
 mod media;
 
 use super::prelude::*;
+use crate::blocking::Blocking;
 use crate::coding::{self, Coding};
-use encoder::{Encoder, Then, memory};
+use encoder::{Encoder, Then, memory, time};
 use media::MediaPattern;
+use std::cell::RefCell;
 use std::fmt;
-use std::sync::Arc;
+use std::future::Future;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::oneshot;
 use weir_h1::{FieldName, Fields, Known, Method};
 
 pub(super) static KIND: FilterKind =
@@ -119,6 +124,15 @@ const HEAD: u64 = 1 << 2;
 /// The body of the response is compressed.
 const COMPRESSES: u64 = 1 << 3;
 
+/// A piece that takes longer is compressed on a thread of the filter.
+const ELSEWHERE: std::time::Duration = std::time::Duration::from_millis(1);
+
+/// After a piece that takes longer, other connections of this core have their turn.
+const YIELDS: std::time::Duration = std::time::Duration::from_micros(100);
+
+/// The threads for that, and how many pieces may wait for one.
+static COMPRESSING: Blocking = Blocking::new("weir-compress", 256, 1);
+
 /// Fields that describe the bytes of a body, which are others now.
 const OF_THE_BYTES: &[&[u8]] =
     &[b"accept-ranges", b"content-digest", b"content-md5", b"digest", b"repr-digest"];
@@ -126,7 +140,8 @@ const OF_THE_BYTES: &[&[u8]] =
 /// One body on its way.
 #[derive(Debug, Default)]
 struct Compressing {
-    encoder: Option<Encoder>,
+    /// Not here while a thread has it.
+    encoder: Rc<RefCell<Option<Encoder>>>,
     /// Bytes went in that may not have come out.
     holds: bool,
     /// Given back at the end of the exchange.
@@ -248,7 +263,7 @@ impl Filter for Compress {
             return BodyUse::Pass;
         };
         *cx.note() |= COMPRESSES;
-        *cx.state() = Compressing { encoder: None, holds: false, taken: Some(taken), length };
+        *cx.state() = Compressing { encoder: Rc::default(), holds: false, taken: Some(taken), length };
         BodyUse::Change
     }
 
@@ -286,17 +301,36 @@ impl Filter for Compress {
             _ => Then::More,
         };
         let failed = |_| Refusal::new(&COMPRESS_FAILED);
-        let mut encoder = match state.encoder.take() {
+        let level = self.levels.of(algorithm);
+        let known = state.encoder.take();
+        let mut encoder = match known {
             Some(encoder) => encoder,
-            None => Encoder::new(algorithm, self.levels.of(algorithm), state.length).map_err(failed)?,
+            None => Encoder::new(algorithm, level, state.length).map_err(failed)?,
         };
-        let out = encoder.encode(piece.data(), then).map_err(failed)?;
         state.holds = then == Then::More && (state.holds || !piece.data().is_empty());
+        let takes = time(algorithm, level, piece.data().len());
+        if takes > ELSEWHERE {
+            match elsewhere(encoder, piece.data(), then, Rc::clone(&state.encoder)) {
+                Ok(work) => {
+                    piece.replace_later(work);
+                    return Ok(());
+                }
+                Err(given_back) => encoder = given_back, // every thread is busy: it is no faster there
+            }
+        }
+        let out = encoder.encode(piece.data(), then).map_err(failed)?;
         match then {
             Then::Finish => state.taken = None,
-            Then::Flush | Then::More => state.encoder = Some(encoder),
+            Then::Flush | Then::More => *state.encoder.borrow_mut() = Some(encoder),
         }
-        piece.replace(out);
+        if takes > YIELDS {
+            piece.replace_later(async move {
+                tokio::task::yield_now().await; // now the others of this core
+                Ok(out)
+            });
+        } else {
+            piece.replace(out);
+        }
         Ok(())
     }
 
@@ -351,6 +385,38 @@ impl Compress {
         let before = self.taken.fetch_add(bytes, Ordering::Relaxed);
         (before.saturating_add(bytes) <= self.memory).then_some(taken)
     }
+}
+
+/// Compresses a piece on a thread of the filter. The encoder comes back with it; or at once, where all threads are busy and enough
+/// waits for them.
+fn elsewhere(
+    encoder: Encoder,
+    data: &[u8],
+    then: Then,
+    back: Rc<RefCell<Option<Encoder>>>,
+) -> Result<impl Future<Output = Result<Vec<u8>, &'static Cause>> + 'static, Encoder> {
+    let lent = Arc::new(Mutex::new(Some((encoder, data.to_vec()))));
+    let (done, result) = oneshot::channel();
+    let job = {
+        let lent = Arc::clone(&lent);
+        move || {
+            let Some((mut encoder, data)) = lent.lock().unwrap_or_else(PoisonError::into_inner).take() else {
+                return;
+            };
+            let made = encoder.encode(&data, then);
+            let _ = done.send((encoder, made)); // the client may have left
+        }
+    };
+    if !COMPRESSING.run(Box::new(job))
+        && let Some((encoder, _)) = lent.lock().unwrap_or_else(PoisonError::into_inner).take()
+    {
+        return Err(encoder);
+    }
+    Ok(async move {
+        let (encoder, made) = result.await.map_err(|_| &COMPRESS_FAILED)?;
+        *back.borrow_mut() = Some(encoder);
+        made.map_err(|_| &COMPRESS_FAILED)
+    })
 }
 
 /// RFC 9111 §5.2.1.6 and §5.2.2.6: whoever passes the message on leaves its content alone.

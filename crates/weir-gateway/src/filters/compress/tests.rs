@@ -226,3 +226,19 @@ fn mistakes() {
         assert!(told.contains(expected), "{told}");
     }
 }
+
+/// What takes long is made on a thread, and comes out as it would have in place.
+#[tokio::test]
+async fn large_pieces_are_compressed_elsewhere() {
+    let body = (0..40_000).map(|n| format!("line {n} {}\n", n * n)).collect::<String>();
+    for (name, level) in [("gzip", 6), ("br", 6), ("zstd", 19)] {
+        let settings = json!({ "algorithms": [name], "levels": { (name): level } });
+        let mut exchange = exchange(settings, GET).await;
+        assert!(is_compressed(&exchange.response("200\nContent-Type: text/plain")));
+        let mut out = exchange.response_body(&body.as_bytes()[..100_000], false).unwrap();
+        out.extend(exchange.response_pause().unwrap());
+        out.extend(exchange.response_body(&body.as_bytes()[100_000..], true).unwrap());
+        let coding = serde_json::from_value(json!(name)).unwrap();
+        assert!(decode(coding, &out) == body.as_bytes(), "{name}");
+    }
+}
