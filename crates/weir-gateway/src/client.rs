@@ -6,6 +6,7 @@ use crate::core::{ConnectionHandle, Core, LocalListener};
 use crate::error::{self, Cause};
 use crate::forward::Forwarding;
 use crate::upstream::Owner;
+use std::fs::File;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
@@ -119,5 +120,37 @@ impl Client {
         .await;
         self.core.give_buffer(out);
         result
+    }
+
+    /// Sends a part of a file that is in memory. Only where the stream [sends files](weir_wire::Stream::sends_files).
+    pub(crate) async fn send_file(
+        &mut self,
+        file: &File,
+        mut offset: u64,
+        mut length: usize,
+    ) -> Result<(), &'static Cause> {
+        let mut waiting_at = None;
+        poll_fn(|cx| {
+            while length > 0 {
+                match self.stream.poll_send_file(cx, file, offset, length) {
+                    Poll::Ready(Ok(0)) => return Poll::Ready(Err(&error::SOURCE_FAILED)), // it has become shorter
+                    Poll::Ready(Ok(n)) => {
+                        offset += n as u64;
+                        length = length.saturating_sub(n);
+                    }
+                    Poll::Ready(Err(_)) => return Poll::Ready(Err(&error::CLIENT_CLOSED)),
+                    Poll::Pending => {
+                        if waiting_at != Some(offset) {
+                            waiting_at = Some(offset);
+                            self.deadline.set(Instant::now(), SEND_TIMEOUT);
+                        }
+                        ready!(self.deadline.poll_passed(cx));
+                        return Poll::Ready(Err(&error::CLIENT_TOO_SLOW));
+                    }
+                }
+            }
+            Poll::Ready(Ok(()))
+        })
+        .await
     }
 }

@@ -14,6 +14,7 @@ pub mod handover;
 pub mod holder;
 pub mod limits;
 pub mod listen;
+pub mod pages;
 mod poller;
 pub mod proxy_protocol;
 pub mod random;

@@ -12,6 +12,7 @@
 
 use slab::Slab;
 use std::cell::{Cell, RefCell};
+use std::fs::File;
 use std::io::{self, IoSlice};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -23,6 +24,7 @@ use mio::event::Event;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Registry, Token};
 use rustix::buffer::spare_capacity;
+use rustix::fs::sendfile;
 use rustix::net::{RecvFlags, SendFlags, recv, send, sendmsg};
 use tokio::io::ReadBuf;
 use tokio::io::unix::AsyncFd;
@@ -268,6 +270,27 @@ impl PolledTcp {
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => self.slot.forget(WRITE),
                 Err(e) => return Poll::Ready(Err(e)),
+            }
+        }
+        Slot::wait(&self.slot.writer, cx);
+        Poll::Pending
+    }
+
+    /// Sends some of a file that is in memory: the kernel takes the pages as they are.
+    pub(crate) fn poll_send_file(
+        &self,
+        cx: &Context<'_>,
+        file: &File,
+        offset: u64,
+        length: usize,
+    ) -> Poll<io::Result<usize>> {
+        if self.slot.is_ready(WRITE) {
+            let mut offset = offset;
+            match sendfile(&self.socket, file, Some(&mut offset), length) {
+                // It may send less than it has room for: only EAGAIN tells that there is none.
+                Ok(n) => return Poll::Ready(Ok(n)),
+                Err(rustix::io::Errno::AGAIN) => self.slot.forget(WRITE),
+                Err(e) => return Poll::Ready(Err(e.into())),
             }
         }
         Slot::wait(&self.slot.writer, cx);

@@ -6,6 +6,7 @@ use crate::round_trip::{has_retransmitted, round_trip};
 use crate::tls::{self, Socket};
 use bytes::BufMut;
 use rustix::net::RecvFlags;
+use std::fs::File;
 use std::future::Future;
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -181,6 +182,27 @@ impl Stream {
             Self::Tcp(s) => Pin::new(s).poll_write_vectored(cx, &both),
             Self::Tls(s) => Pin::new(s.inner()).poll_write_vectored(cx, &both),
             Self::Unix(s) => Pin::new(s).poll_write_vectored(cx, &both),
+        }
+    }
+
+    /// Whether pages of files can be sent on it as they are: [`Stream::poll_send_file`].
+    pub const fn sends_files(&self) -> bool {
+        matches!(self, Self::Polled(_))
+    }
+
+    /// Sends some of a file that is in memory. 0: the file has become shorter.
+    pub fn poll_send_file(
+        &mut self,
+        cx: &mut Context<'_>,
+        file: &File,
+        offset: u64,
+        length: usize,
+    ) -> Poll<io::Result<usize>> {
+        match self {
+            Self::Polled(s) => s.poll_send_file(cx, file, offset, length),
+            Self::H2(_) | Self::Tcp(_) | Self::Tls(_) | Self::Unix(_) => {
+                Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
+            }
         }
     }
 
