@@ -67,6 +67,11 @@ impl Exchange<'_> {
                     self.record.status = 0;
                     self.phase = Phase::Filtered;
                     self.can_keep = false;
+                    // What tells it is no part of the body that filters have begun to change.
+                    if let Some(cx) = &mut self.cx {
+                        cx.response_bodies.clear();
+                        cx.owed = None;
+                    }
                 }
                 Err(stop)
             }

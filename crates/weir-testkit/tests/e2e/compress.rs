@@ -6,7 +6,7 @@ use std::sync::{Mutex, mpsc};
 
 use weir_testkit::{Framing, Response, Upstream, Weir, refusing_address};
 
-use crate::cause::CONNECT_REFUSED;
+use crate::cause::{BAD_RESPONSE, CONNECT_REFUSED};
 use crate::support::WEB;
 
 /// A gateway that compresses what this upstream answers, with these settings.
@@ -217,6 +217,19 @@ fn heads_and_validators() {
     let weir = compressing(&not_modified, "{}");
     let response = weir.client().ask(request("GET /a", "If-None-Match: W/\"1\"\r\n"));
     response.expect_status(304).expect_header("etag", "W/\"1\"").expect_no_header("content-encoding");
+}
+
+/// Where the body breaks before anything of it was sent, the error that takes its place is no part of it.
+#[test]
+fn an_error_in_place_of_a_broken_body() {
+    let head = "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let upstream = Upstream::fixed(format!("{head}no chunk\r\n"));
+    let weir = compressing(&upstream, "{}");
+    let response = ask(&weir, "gzip");
+    response
+        .expect_cause(BAD_RESPONSE)
+        .expect_no_header("content-encoding")
+        .expect_body_with("\"status\":502");
 }
 
 /// An error of the gateway is an answer like others.
