@@ -12,7 +12,7 @@ use crate::upstream::balance::Random;
 use crate::upstream::{LocalUpstream, Resources};
 use slab::Slab;
 use std::any::Any;
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use std::task::Waker;
 use std::time::{Instant, SystemTime};
 use tokio::sync::mpsc;
 use weir_h1::{RequestHead, ResponseHead};
-use weir_telemetry::{AccessLog, CoreCells, ListenerCells, RouteCells, Telemetry};
+use weir_telemetry::{AccessLog, ConsumerCells, CoreCells, ListenerCells, RouteCells, Telemetry};
 use weir_wire::listen::{Address, BoundSocket};
 use weir_wire::{Peer, Sockets};
 
@@ -162,6 +162,8 @@ pub(crate) struct Local {
     pub(crate) listeners: Vec<Rc<LocalListener>>,
     /// Counts requests that no route matched.
     pub(crate) unrouted: Arc<RouteCells>,
+    /// Counts requests of each consumer, once it has sent one: most of many never do.
+    consumers: Rc<[OnceCell<Arc<ConsumerCells>>]>,
     /// Counts the snapshots that this core has adopted.
     pub(crate) generation: u64,
 }
@@ -251,6 +253,7 @@ impl Core {
                 upstreams: Vec::new(),
                 listeners: Vec::new(),
                 generation: 0,
+                consumers: Rc::from([]),
                 unrouted: telemetry.core(index).route(&telemetry.route(UNROUTED)),
             })),
             handles: RefCell::default(),
@@ -309,8 +312,9 @@ impl Core {
         });
         let listeners: Vec<_> = listeners.collect();
         let unrouted = Arc::clone(&old.unrouted);
-        let local =
-            Local { snapshot, routes, upstreams, listeners, unrouted, generation: old.generation + 1 };
+        let consumers = snapshot.consumer_series.iter().map(|_| OnceCell::new()).collect();
+        let generation = old.generation + 1;
+        let local = Local { snapshot, routes, upstreams, listeners, unrouted, consumers, generation };
         // Pools are handed over before the old snapshot lets go of them.
         for upstream in &local.upstreams {
             upstream.endpoints();
@@ -519,8 +523,15 @@ impl Local {
             upstreams: Vec::new(),
             listeners: Vec::new(),
             unrouted: Arc::clone(&self.unrouted),
+            consumers: Rc::clone(&self.consumers),
             generation: self.generation,
         })
+    }
+
+    /// Counts requests of a consumer.
+    pub(crate) fn consumer(&self, index: usize, core: &CoreCells) -> Option<&ConsumerCells> {
+        let id = self.snapshot.consumer_series.get(index)?;
+        Some(self.consumers.get(index)?.get_or_init(|| core.consumer(id)))
     }
 
     /// The listener at an address, if it still exists.

@@ -147,6 +147,7 @@ impl Builder {
             version: self.version,
             commit: self.commit,
             route_cap: loaded.config.limits.metric_routes as usize,
+            consumer_cap: loaded.config.limits.metric_consumers as usize,
             ..Setup::default()
         });
         let mut carry = Carry::new(Arc::clone(&telemetry));

@@ -21,7 +21,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use weir_h1::{FieldName, NameSet};
-use weir_telemetry::{ListenerId, RouteId as RouteSeries};
+use weir_telemetry::{ConsumerId, ListenerId, RouteId as RouteSeries};
 use weir_wire::h2::{FloodLimits, ServerLimits};
 use weir_wire::listen::Address;
 use weir_wire::tls::ServerTls;
@@ -37,6 +37,8 @@ pub struct Snapshot {
     pub(crate) plans: Vec<Plan>,
     pub(crate) upstreams: Vec<Arc<Upstream>>,
     pub(crate) consumers: Consumers,
+    /// The series of each of them.
+    pub(crate) consumer_series: Arc<[ConsumerId]>,
     pub(crate) head_limits: weir_h1::Limits,
     pub(crate) h2: ServerLimits,
     pub(crate) body_bytes: Option<u64>,
@@ -196,6 +198,7 @@ impl Snapshot {
             plans: Vec::new(),
             upstreams: Vec::new(),
             consumers: Consumers::from([]),
+            consumer_series: Arc::from([]),
             head_limits: weir_h1::Limits::default(),
             h2: ServerLimits { streams: 0, header_bytes: 0, heads: 0, floods: FloodLimits::NONE },
             body_bytes: None,
@@ -231,6 +234,7 @@ impl Snapshot {
             upstreams: vec![Arc::clone(&self.upstreams[upstream])],
             filters: filters.iter().map(|&f| Arc::clone(&self.filters[f as usize])).collect(),
             consumers: Arc::clone(&self.consumers),
+            consumer_series: Arc::clone(&self.consumer_series),
             conceals: self.conceals.clone(),
             tracing: self.tracing.clone(),
             ..Self::empty()

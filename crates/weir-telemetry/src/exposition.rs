@@ -12,7 +12,9 @@ use crate::exported::Lost;
 use crate::log;
 use crate::process::Process;
 use crate::registry::{CoreCells, SeriesTables, Telemetry};
-use crate::series::{Attempt, Closed, EndpointCells, ListenerCells, RouteCells, Series, UpstreamCells};
+use crate::series::{
+    Attempt, Closed, ConsumerCells, EndpointCells, ListenerCells, RouteCells, Series, UpstreamCells,
+};
 use crate::text;
 use page::{Kind, Page};
 
@@ -96,6 +98,7 @@ pub(crate) fn page(telemetry: &Telemetry, format: Exposition, readings: &[Filter
     totals(&mut page, telemetry);
     listeners(&mut page, &lists);
     routes(&mut page, telemetry, &lists);
+    consumers(&mut page, &lists);
     upstreams(&mut page, telemetry, &lists);
     filters(&mut page, readings);
     process(&mut page, &Process::read());
@@ -106,6 +109,7 @@ pub(crate) fn page(telemetry: &Telemetry, format: Exposition, readings: &[Filter
 
 /// The series to expose, taken out of the tables so that a reload never waits for a scrape.
 struct Lists {
+    consumers: Vec<Arc<Series<ConsumerCells>>>,
     listeners: Vec<Arc<Series<ListenerCells>>>,
     routes: Vec<Arc<Series<RouteCells>>>,
     upstreams: Vec<Arc<Series<UpstreamCells>>>,
@@ -115,6 +119,7 @@ struct Lists {
 impl Lists {
     fn of(tables: &SeriesTables) -> Self {
         Self {
+            consumers: tables.consumers.list(),
             listeners: tables.listeners.list(),
             routes: tables.routes.list(),
             upstreams: tables.upstreams.list(),
@@ -189,14 +194,19 @@ fn totals(page: &mut Page, telemetry: &Telemetry) {
         "weir_series_folded",
         "Names that got no series of their own because there were too many, by kind; they count as overflow.",
     );
-    let (listeners, routes, upstreams, endpoints) = {
+    let folded = {
         let tables = telemetry.series();
-        (tables.listeners.folded, tables.routes.folded, tables.upstreams.folded, tables.endpoints.folded)
+        [
+            ("consumer", tables.consumers.folded),
+            ("endpoint", tables.endpoints.folded),
+            ("listener", tables.listeners.folded),
+            ("route", tables.routes.folded),
+            ("upstream", tables.upstreams.folded),
+        ]
     };
-    page.sample("", "kind=\"endpoint\"", endpoints);
-    page.sample("", "kind=\"listener\"", listeners);
-    page.sample("", "kind=\"route\"", routes);
-    page.sample("", "kind=\"upstream\"", upstreams);
+    for (kind, n) in folded {
+        page.sample("", &pair("kind", kind), n);
+    }
 }
 
 fn listeners(page: &mut Page, lists: &Lists) {
@@ -224,7 +234,7 @@ fn routes(page: &mut Page, telemetry: &Telemetry, lists: &Lists) {
     page.family(Kind::Counter(""), "weir_requests", "Responses sent to clients, by status code.");
     let mut codes = Vec::new();
     for series in all {
-        status_counts(page, series, &mut codes);
+        status_counts(page, series, |cells| &cells.requests, &mut codes);
     }
     page.gauges("weir_requests_active", "Exchanges under way, tunnels included.", all, |c| &c.active);
     let duration = "From the first byte of a request to the last byte of its response. Without tunnels.";
@@ -242,15 +252,24 @@ fn routes(page: &mut Page, telemetry: &Telemetry, lists: &Lists) {
     }
 }
 
+fn consumers(page: &mut Page, lists: &Lists) {
+    let all = &lists.consumers;
+    page.family(Kind::Counter(""), "weir_consumer_requests", "Responses sent to a consumer, by status code.");
+    let mut codes = Vec::new();
+    for series in all {
+        status_counts(page, series, |cells| &cells.requests, &mut codes);
+    }
+    let request = ("weir_consumer_request_body_bytes", "bytes", "Bytes of request bodies of a consumer.");
+    page.counters(request, all, |c| &c.request_bytes);
+    let response = ("weir_consumer_response_body_bytes", "bytes", "Bytes of response bodies for a consumer.");
+    page.counters(response, all, |c| &c.response_bytes);
+}
+
 /// What stands for all codes beyond the limit: after all others.
 const OTHER: u16 = u16::MAX;
 
-/// The counts of one route by code, lowest first, [`OTHER`] last.
-fn add_up(
-    series: &Series<RouteCells>,
-    pick: impl Fn(&RouteCells) -> &StatusCounts,
-    codes: &mut Vec<(u16, u64)>,
-) {
+/// The counts of one series by code, lowest first, [`OTHER`] last.
+fn add_up<C>(series: &Series<C>, pick: impl Fn(&C) -> &StatusCounts, codes: &mut Vec<(u16, u64)>) {
     codes.clear();
     for cells in &series.cores {
         pick(cells).each(|code, n| {
@@ -278,9 +297,14 @@ fn route_causes(
     }
 }
 
-/// The status codes of one route. `codes` is scratch space.
-fn status_counts(page: &mut Page, series: &Series<RouteCells>, codes: &mut Vec<(u16, u64)>) {
-    add_up(series, |cells| &cells.requests, codes);
+/// The status codes of one series. `codes` is scratch space.
+fn status_counts<C>(
+    page: &mut Page,
+    series: &Series<C>,
+    pick: impl Fn(&C) -> &StatusCounts,
+    codes: &mut Vec<(u16, u64)>,
+) {
+    add_up(series, pick, codes);
     let mut label = String::new();
     for (code, n) in codes {
         label.clear();

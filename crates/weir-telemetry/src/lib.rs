@@ -42,8 +42,8 @@ pub use exposition::{Exposition, FilterReading, negotiate};
 pub use health::{Ejection, OutReason};
 pub use registry::{CertificateEnd, CoreCells, Setup, Telemetry};
 pub use series::{
-    Attempt, Closed, EndpointCells, EndpointId, EndpointTotals, ListenerCells, ListenerId, RouteCells,
-    RouteId, UpstreamCells, UpstreamId,
+    Attempt, Closed, ConsumerCells, ConsumerId, EndpointCells, EndpointId, EndpointTotals, ListenerCells,
+    ListenerId, RouteCells, RouteId, UpstreamCells, UpstreamId,
 };
 pub use sink::Output;
 pub use time::timestamp;

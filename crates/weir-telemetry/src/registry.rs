@@ -12,8 +12,8 @@ use crate::cell::Counter;
 use crate::exported::Exported;
 use crate::exposition::{self, Exposition, FilterReading};
 use crate::series::{
-    EndpointCells, EndpointId, ListenerCells, ListenerId, RouteCells, RouteId, Table, UpstreamCells,
-    UpstreamId,
+    ConsumerCells, ConsumerId, EndpointCells, EndpointId, ListenerCells, ListenerId, RouteCells, RouteId,
+    Table, UpstreamCells, UpstreamId,
 };
 
 /// What [`Telemetry::new`] needs to know.
@@ -31,6 +31,8 @@ pub struct Setup {
     pub commit: &'static str,
     /// How many routes have series of their own; further ones share `route="overflow"`. Default 1000; about 1.3 KiB each and core.
     pub route_cap: usize,
+    /// How many consumers have series of their own; further ones share `consumer="overflow"`. Default 1000; 384 bytes each and core.
+    pub consumer_cap: usize,
     /// How many upstreams have series of their own. Default 1000; 256 bytes each and core.
     pub upstream_cap: usize,
     /// How many endpoints of all upstreams have series of their own. Default 4096; 128 bytes each and core.
@@ -48,6 +50,7 @@ impl Default for Setup {
             version: "",
             commit: "",
             route_cap: 1000,
+            consumer_cap: 1000,
             upstream_cap: 1000,
             endpoint_cap: 4096,
             listener_cap: 256,
@@ -67,8 +70,9 @@ pub struct Telemetry {
     spans: Arc<Exported>,
 }
 
-/// The four kinds of series.
+/// The kinds of series.
 pub(crate) struct SeriesTables {
+    pub(crate) consumers: Table<ConsumerCells>,
     pub(crate) listeners: Table<ListenerCells>,
     pub(crate) routes: Table<RouteCells>,
     pub(crate) upstreams: Table<UpstreamCells>,
@@ -103,6 +107,7 @@ impl Telemetry {
         let count = setup.cores.max(1);
         let cores = (0..count).map(|index| Arc::new(CoreCells::new(index, &setup))).collect();
         let series = SeriesTables {
+            consumers: Table::new(&["consumer"], setup.consumer_cap, count),
             listeners: Table::new(&["listener"], setup.listener_cap, count),
             routes: Table::new(&["route"], setup.route_cap, count),
             upstreams: Table::new(&["upstream"], setup.upstream_cap, count),
@@ -139,6 +144,11 @@ impl Telemetry {
         self.series().routes.find(&[name])
     }
 
+    /// The series of the consumer of this name; capped and kept like [`Telemetry::route`].
+    pub fn consumer(&self, name: &str) -> ConsumerId {
+        self.series().consumers.find(&[name])
+    }
+
     /// The series of the upstream of this name; capped and kept like [`Telemetry::route`].
     pub fn upstream(&self, name: &str) -> UpstreamId {
         self.series().upstreams.find(&[name])
@@ -155,7 +165,8 @@ impl Telemetry {
     /// has drained, for a process that nobody scrapes.
     pub fn retire(&self) -> usize {
         let tables = &mut *self.series();
-        tables.listeners.retire()
+        tables.consumers.retire()
+            + tables.listeners.retire()
             + tables.routes.retire()
             + tables.upstreams.retire()
             + tables.endpoints.retire()
@@ -314,6 +325,11 @@ impl CoreCells {
 
     /// This core's cells of a route. Take them once per snapshot and keep the Arc beside the route.
     pub fn route(&self, id: &RouteId) -> Arc<RouteCells> {
+        id.core(self.index)
+    }
+
+    /// This core's cells of a consumer. Its series shows from now on.
+    pub fn consumer(&self, id: &ConsumerId) -> Arc<ConsumerCells> {
         id.core(self.index)
     }
 

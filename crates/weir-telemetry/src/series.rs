@@ -18,6 +18,8 @@ pub const OVERFLOW: &str = "overflow";
 
 /// Names one listener's series.
 pub type ListenerId = SeriesId<ListenerCells>;
+/// Names one consumer's series.
+pub type ConsumerId = SeriesId<ConsumerCells>;
 /// Names one route's series.
 pub type RouteId = SeriesId<RouteCells>;
 /// Names one upstream's series.
@@ -162,6 +164,18 @@ impl RouteCells {
         // 0, the code that has no place of its own, for whatever has no such index.
         self.causes.record(u16::try_from(index).ok().and_then(|index| index.checked_add(1)).unwrap_or(0));
     }
+}
+
+/// What one core counts for one consumer. 384 bytes.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct ConsumerCells {
+    /// Responses sent, by status code.
+    pub requests: StatusCounts,
+    /// Bytes of request bodies.
+    pub request_bytes: Counter,
+    /// Bytes of response bodies.
+    pub response_bytes: Counter,
 }
 
 /// What one core counts for one upstream.

@@ -32,6 +32,7 @@ impl Checker<'_> {
             self.error("limits.h2.heads", "out-of-range", message);
         }
         self.must_be_within("limits.metric_routes", limits.metric_routes.into(), 1, u32::MAX.into());
+        self.must_be_within("limits.metric_consumers", limits.metric_consumers.into(), 1, u32::MAX.into());
         let bytes = limits.header_bytes;
         if !(1 << 10..=1 << 20).contains(&bytes.get()) {
             let message = format!("`{bytes}` is out of range; expected 1KiB to 1MiB");

@@ -127,6 +127,9 @@ pub struct Limits {
     /// Most routes with metric series of their own; all further ones share an overflow series. Default 1000.
     #[schemars(range(min = 1))]
     pub metric_routes: u32,
+    /// Most consumers with metric series of their own; all further ones share an overflow series. Default 1000.
+    #[schemars(range(min = 1))]
+    pub metric_consumers: u32,
     /// Largest body of a request. Default none: bodies stream through in bounded memory. More is 413.
     pub body_bytes: Option<ByteSize>,
     /// Most memory of each worker for the exchanges that `weir why` tells about: failed ones, slow ones, and one in a thousand of the others; `0B` for
@@ -234,6 +237,7 @@ impl Default for Limits {
             headers: 100,
             connections: 65536,
             metric_routes: 1000,
+            metric_consumers: 1000,
             body_bytes: None,
             autopsy: ByteSize(2 << 20),
             h2: H2Limits::default(),

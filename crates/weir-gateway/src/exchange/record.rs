@@ -390,9 +390,22 @@ impl Exchange<'_> {
         }
         cells.request_bytes.add(record.body_in);
         cells.response_bytes.add(record.body_out);
+        if let Some(consumer) = self.cx.as_ref().and_then(Cx::consumer_index) {
+            self.count_consumer(consumer);
+        }
         let listener = &self.client.listener.cells;
         listener.received_bytes.add(self.head.wire_len() as u64 + record.body_in);
         listener.sent_bytes.add(record.sent);
+    }
+
+    fn count_consumer(&self, index: usize) {
+        let record = &self.record;
+        let Some(cells) = self.local.consumer(index, &self.client.core.cells) else { return };
+        if record.status != 0 {
+            cells.requests.record(record.status);
+        }
+        cells.request_bytes.add(record.body_in);
+        cells.response_bytes.add(record.body_out);
     }
 
     fn entry<'a>(&'a self, request_id: &'a [u8], failed_attempts: &'a str) -> Entry<'a> {

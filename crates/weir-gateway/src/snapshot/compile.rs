@@ -232,6 +232,7 @@ impl Compiler<'_> {
             .map(|(name, route)| self.route(name, route, &global, &mut filters))
             .collect();
         let tracing = self.tracing().map(Arc::new);
+        let telemetry = Arc::clone(&self.carry.telemetry);
         let limits = &config.limits;
         let head_limits = weir_h1::Limits {
             head_bytes: limits.header_bytes.as_usize(),
@@ -255,6 +256,7 @@ impl Compiler<'_> {
             plans,
             upstreams: upstreams?,
             consumers,
+            consumer_series: config.consumers.names().map(|name| telemetry.consumer(name)).collect(),
             head_limits,
             h2: listeners::h2_limits(limits),
             body_bytes: limits.body_bytes.map(|b| b.get()),

@@ -50,6 +50,9 @@ fn sample() -> std::sync::Arc<Telemetry> {
         route.cause(1);
         route.cause(usize::MAX);
         core.route(&telemetry.route("idle"));
+        let consumer = core.consumer(&telemetry.consumer("shop"));
+        consumer.requests.record(200);
+        consumer.response_bytes.add(3);
         let upstream = core.upstream(&telemetry.upstream("orders"));
         upstream.attempt(Attempt::Answered);
         upstream.connections_open.inc();
@@ -124,6 +127,8 @@ fn both_formats_are_well_formed_and_tell_the_same() {
         (format!("weir_request_duration_seconds_sum{{{route}}}"), 0.043),
         (format!("weir_response_body_bytes_total{{{route}}}"), 14.0),
         ("weir_requests_active{route=\"idle\"}".into(), 0.0),
+        ("weir_consumer_requests_total{consumer=\"shop\",code=\"200\"}".into(), 2.0),
+        ("weir_consumer_response_body_bytes_total{consumer=\"shop\"}".into(), 6.0),
         ("weir_upstream_attempts_total{upstream=\"orders\",outcome=\"answered\"}".into(), 2.0),
         ("weir_upstream_connections_open{upstream=\"orders\"}".into(), 2.0),
         ("weir_endpoint_attempts_active{upstream=\"orders\",endpoint=\"127.0.0.1:80\"}".into(), 2.0),

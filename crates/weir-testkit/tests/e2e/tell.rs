@@ -253,3 +253,26 @@ fn nobody_can_make_series_without_end() {
     let after = metrics(&weir, "").text().lines().count();
     assert!(after < before + 100, "{before} lines grew to {after}");
 }
+
+#[test]
+fn requests_are_counted_by_consumer() {
+    let upstream = Upstream::fixed(OK_BODY);
+    let weir = Weir::start(&format!(
+        "listeners: {{ web: {{ address: 127.0.0.1:0 }} }}
+upstreams: {{ up: {{ endpoints: [{}] }} }}
+consumers: {{ shop: {{ key_auth: [one] }}, idle: {{ key_auth: [two] }} }}
+routes: {{ all: {{ match: {{ path: \"/*\" }}, filters: [ {{ key_auth: {{}} }} ], upstream: up }} }}
+",
+        upstream.address()
+    ));
+    let mut client = weir.client();
+    client.ask("GET / HTTP/1.1\r\nHost: weir.test\r\nX-Api-Key: one\r\n\r\n").expect_status(200);
+    client.ask("GET / HTTP/1.1\r\nHost: weir.test\r\n\r\n").expect_status(401);
+    let mut text = String::new();
+    eventually("the request is counted", || {
+        text = metrics(&weir, "").text();
+        has(&text, "weir_consumer_requests_total", &["consumer=\"shop\"", "code=\"200\""], "1")
+    });
+    assert!(has(&text, "weir_consumer_response_body_bytes_total", &["consumer=\"shop\""], "2"), "{text}");
+    assert!(!text.contains("consumer=\"idle\""), "{text}");
+}
