@@ -28,7 +28,9 @@ use std::sync::mpsc as std_mpsc;
 use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::mpsc;
 use weir_h1::FieldName;
-use weir_telemetry::{AccessLog, AccessLogWriter, CertificateEnd, LineFormat, Output, Telemetry, log};
+use weir_telemetry::{
+    AccessLog, AccessLogWriter, CertificateEnd, LineFormat, Output, Rotation, Telemetry, When, log,
+};
 use weir_wire::listen::{self, Address, Beside, BoundSocket};
 use weir_wire::tls::{Certificate, Identity};
 
@@ -400,12 +402,24 @@ impl Control {
         for field in &wanted.fields {
             format.add(field).map_err(|e| format!("access_log.fields: {e}"))?;
         }
-        if self.access_log.as_ref().is_some_and(|w| w.is(&output, &format)) {
+        if let Some(when) = &wanted.when {
+            format.limit(When::parse(when).map_err(|e| format!("access_log.when: {e}"))?);
+        }
+        for (field, how) in wanted.redact.0.iter().filter(|(field, _)| !field.starts_with("query:")) {
+            let how =
+                schema::AccessLog::redaction(how).ok_or_else(|| format!("access_log.redact.{field}"))?;
+            format.redact(field, how).map_err(|e| format!("access_log.redact: {e}"))?;
+        }
+        let rotation = wanted.rotate.as_ref().map(|rotate| Rotation {
+            size: rotate.size.map(|size| size.get()),
+            age: rotate.age.map(|age| age.get()),
+            keep: rotate.keep as usize,
+        });
+        if self.access_log.as_ref().is_some_and(|w| w.is(&output, &format, rotation.as_ref())) {
             return Ok(Change::Keep);
         }
-        let writer =
-            AccessLogWriter::open(&self.telemetry, output, format).map_err(|e| format!("access_log: {e}"))?;
-        Ok(Change::New(Some(writer)))
+        let writer = AccessLogWriter::open_rotated(&self.telemetry, output, format, rotation);
+        Ok(Change::New(Some(writer.map_err(|e| format!("access_log: {e}"))?)))
     }
 
     pub(crate) fn reopen_log(&self) {

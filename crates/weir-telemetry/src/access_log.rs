@@ -10,14 +10,18 @@ use std::time::{Duration, Instant};
 use crate::error::Result;
 use crate::log;
 use crate::registry::{CoreCells, Telemetry};
-use crate::sink::{Outcome, Output, Sink};
+use crate::sink::{Outcome, Output, Rotation, Sink};
 use crate::time::Stamp;
 
 mod entry;
 mod format;
+mod redact;
+mod when;
 
 pub use entry::{Entry, Field, LONG_FIELD_BYTES, SHORT_FIELD_BYTES, Timing};
 pub use format::{Header, LineFormat, MAX_HEADERS};
+pub use redact::Redaction;
+pub use when::When;
 
 /// A core hands its buffer over once it holds this much.
 pub const HAND_OVER_BYTES: usize = 32 * 1024;
@@ -43,6 +47,19 @@ impl AccessLogWriter {
     /// # Errors
     /// If the file cannot be opened; names it, and its directory if that is what is missing.
     pub fn open(telemetry: &Arc<Telemetry>, output: Output, format: LineFormat) -> Result<Self> {
+        Self::open_rotated(telemetry, output, format, None)
+    }
+
+    /// The same with a file that is put aside when it is full or old.
+    ///
+    /// # Errors
+    /// As [`AccessLogWriter::open`].
+    pub fn open_rotated(
+        telemetry: &Arc<Telemetry>,
+        output: Output,
+        format: LineFormat,
+        rotation: Option<Rotation>,
+    ) -> Result<Self> {
         let counted = Arc::clone(telemetry);
         let shown = output.to_string();
         let mut outage = Outage::default();
@@ -63,7 +80,7 @@ impl AccessLogWriter {
                 ),
             }
         });
-        let sink = Sink::start("weir-access-log", output, WAITING_BUFFERS, watch)?;
+        let sink = Sink::start("weir-access-log", output, rotation, WAITING_BUFFERS, watch)?;
         Ok(Self { telemetry: Arc::clone(telemetry), sink, format: Arc::new(format) })
     }
 
@@ -79,12 +96,13 @@ impl AccessLogWriter {
             buffer: Vec::new(),
             lines: 0,
             stamp: Stamp::new(),
+            random: 0x9e37_79b9 ^ index as u32,
         }
     }
 
     /// Whether this writer already does what these settings ask for.
-    pub fn is(&self, output: &Output, format: &LineFormat) -> bool {
-        self.sink.output() == output && *self.format == *format
+    pub fn is(&self, output: &Output, format: &LineFormat, rotation: Option<&Rotation>) -> bool {
+        self.sink.output() == output && *self.format == *format && self.sink.rotation() == rotation
     }
 
     /// Opens a log file anew after it was moved away (SIGUSR1).
@@ -109,6 +127,8 @@ pub struct AccessLog {
     buffer: Vec<u8>,
     lines: u64,
     stamp: Stamp,
+    /// Draws the exchanges that a `share` has a line for.
+    random: u32,
 }
 
 impl AccessLog {
@@ -132,6 +152,12 @@ impl AccessLog {
     /// Adds a line. Never waits and makes no system call, except for waking the thread once in [`HAND_OVER_BYTES`].
     #[inline]
     pub fn record(&mut self, entry: &Entry<'_>) {
+        if let Some(when) = self.format.when() {
+            self.random = xorshift(self.random);
+            if !when.holds(entry, self.random) {
+                return;
+            }
+        }
         if self.buffer.capacity() == 0 {
             // A line is seldom longer than the slack; then the buffer grows. (Buffers that come back from the writer thread to be
             // filled again were tried: no gain that could be measured.)
@@ -161,6 +187,13 @@ impl AccessLog {
         }
         self.lines = 0;
     }
+}
+
+/// Marsaglia, *Xorshift RNGs*, 2003. Nothing secret rests on it.
+const fn xorshift(mut state: u32) -> u32 {
+    state ^= state << 13;
+    state ^= state >> 17;
+    state ^ state << 5
 }
 
 /// The lines that could not be written since the last one that could, and which of them the log has told of: the `lines` of

@@ -33,7 +33,7 @@ mod sink;
 mod text;
 mod time;
 
-pub use access_log::{AccessLog, AccessLogWriter, Entry, Header, LineFormat, Timing};
+pub use access_log::{AccessLog, AccessLogWriter, Entry, Header, LineFormat, Redaction, Timing, When};
 pub use cell::{Counter, Gauge, Histogram, StatusCounts};
 pub use error::{Error, Result};
 pub use exemplar::{Exemplar, Exemplars};
@@ -45,5 +45,5 @@ pub use series::{
     Attempt, Closed, ConsumerCells, ConsumerId, EndpointCells, EndpointId, EndpointTotals, ListenerCells,
     ListenerId, RouteCells, RouteId, UpstreamCells, UpstreamId,
 };
-pub use sink::Output;
+pub use sink::{Output, Rotation};
 pub use time::timestamp;

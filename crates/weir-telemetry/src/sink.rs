@@ -13,6 +13,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
+use rotate::Rotating;
+
+mod rotate;
+
+pub use rotate::Rotation;
 
 /// Where a log goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,6 +90,7 @@ fn open_file(path: &Path) -> Result<File> {
 pub(crate) struct Sink {
     sender: SyncSender<Message>,
     output: Output,
+    rotation: Option<Rotation>,
     /// The file to go on with, opened by whoever asked for it, so that a failure is told to them and the old file stays.
     reopened: Arc<Mutex<Option<File>>>,
 }
@@ -114,9 +120,15 @@ pub(crate) type OnOutcome = Box<dyn FnMut(Outcome<'_>) + Send>;
 
 impl Sink {
     /// Opens the output and starts its thread, with at most `depth` buffers waiting.
-    pub(crate) fn start(thread: &str, output: Output, depth: usize, on_outcome: OnOutcome) -> Result<Self> {
+    pub(crate) fn start(
+        thread: &str,
+        output: Output,
+        rotation: Option<Rotation>,
+        depth: usize,
+        on_outcome: OnOutcome,
+    ) -> Result<Self> {
         let file = output.open()?;
-        Self::start_with(thread, output, file, depth, on_outcome)
+        Self::start_on(thread, output, file, rotation, depth, on_outcome)
     }
 
     /// The same on a file that is already open.
@@ -127,15 +139,43 @@ impl Sink {
         depth: usize,
         on_outcome: OnOutcome,
     ) -> Result<Self> {
+        Self::start_on(thread, output, file, None, depth, on_outcome)
+    }
+
+    fn start_on(
+        thread: &str,
+        output: Output,
+        file: File,
+        rotation: Option<Rotation>,
+        depth: usize,
+        on_outcome: OnOutcome,
+    ) -> Result<Self> {
         let (sender, receiver) = sync_channel(depth);
         let reopened = Arc::new(Mutex::new(None));
         let together = matches!(output, Output::Stderr | Output::Stdout) && one_console();
-        let writer = Writer { file, reopened: Arc::clone(&reopened), on_outcome, together, torn: false };
+        let rotated = match (&output, &rotation) {
+            (Output::File(path), Some(rotation)) => Some((path.clone(), rotation.clone())),
+            _ => None,
+        };
+        let mut writer = Writer {
+            file,
+            reopened: Arc::clone(&reopened),
+            on_outcome,
+            together,
+            torn: false,
+            rotated,
+            rotating: None,
+        };
+        writer.watch_size();
         std::thread::Builder::new()
             .name(thread.to_owned())
             .spawn(move || writer.run(&receiver))
             .map_err(|e| Error::io(format!("cannot start the thread that writes to {output}: {e}"), e))?;
-        Ok(Self { sender, output, reopened })
+        Ok(Self { sender, output, rotation, reopened })
+    }
+
+    pub(crate) const fn rotation(&self) -> Option<&Rotation> {
+        self.rotation.as_ref()
     }
 
     pub(crate) fn output(&self) -> &Output {
@@ -190,6 +230,9 @@ struct Writer {
     together: bool,
     /// The last write stopped within a line; the next one begins with a line break, so that only one line is damaged.
     torn: bool,
+    /// The file that is put aside when it is full or old, and when that is.
+    rotated: Option<(PathBuf, Rotation)>,
+    rotating: Option<Rotating>,
 }
 
 impl Writer {
@@ -198,6 +241,7 @@ impl Writer {
             if let Some(file) = self.reopened.lock().unwrap_or_else(PoisonError::into_inner).take() {
                 self.file = file;
                 self.torn = false;
+                self.watch_size();
             }
             match message {
                 Message::Flush(done) => drop(done.send(())),
@@ -207,7 +251,21 @@ impl Writer {
         }
     }
 
+    /// Begins to count how much is in the file.
+    fn watch_size(&mut self) {
+        let rotated = self.rotated.as_ref();
+        self.rotating = rotated.and_then(|(path, rotation)| Rotating::new(path, rotation, &self.file));
+    }
+
     fn write(&mut self, bytes: &[u8], lines: u64) {
+        let fresh = self.rotating.as_mut().and_then(|rotating| rotating.next(bytes.len(), &self.file));
+        if let Some(fresh) = fresh {
+            self.file = fresh;
+            self.torn = false;
+        }
+        if let Some(rotating) = &mut self.rotating {
+            rotating.wrote(bytes.len());
+        }
         if self.torn && self.write_some(b"\n").is_ok() {
             self.torn = false;
         }

@@ -1,8 +1,9 @@
 //! Checks of the sections about the process itself.
 
 use super::Checker;
-use crate::schema::{AccessFormat, AdminAddress, ListenAddress, Output};
-use weir_telemetry::LineFormat;
+use crate::schema::{AccessFormat, AccessLog, AdminAddress, ListenAddress, Output};
+use crate::units::Duration;
+use weir_telemetry::{LineFormat, Redaction, When};
 
 impl Checker<'_> {
     pub(super) fn process(&mut self) {
@@ -78,6 +79,7 @@ impl Checker<'_> {
                 self.error(&format!("access_log.fields[{number}]"), "bad-format", e.to_string());
             }
         }
+        self.log_rules(format);
         for (path, output) in
             [("access_log.output", &config.access_log.output), ("log.output", &config.log.output)]
         {
@@ -90,6 +92,63 @@ impl Checker<'_> {
                 self.error(path, "file-missing", message);
             }
         }
+    }
+
+    /// Which exchanges are logged, what is not told of them, and when the file is put aside.
+    fn log_rules(&mut self, mut format: LineFormat) {
+        let log = &self.config.access_log;
+        if let Some(when) = &log.when
+            && let Err(e) = When::parse(when)
+        {
+            let hint = "an example is status >= 400 or total > 1s or share 1%";
+            self.error_hint("access_log.when", "bad-expression", e.to_string(), hint);
+        }
+        for (field, how) in &log.redact.0 {
+            let path = format!("access_log.redact.{field}");
+            let Some(how) = AccessLog::redaction(how) else {
+                let message = format!("`{how}` is no redaction; expected hide, drop or truncate");
+                self.error(&path, "bad-value", message);
+                continue;
+            };
+            match field.strip_prefix("query:") {
+                Some("") => self.error(&path, "bad-value", "the parameter has no name"),
+                Some(_) if how != Redaction::Hide => {
+                    self.error_hint(
+                        &path,
+                        "bad-value",
+                        "a parameter of the query can only be hidden",
+                        "write hide",
+                    );
+                }
+                Some(_) => {}
+                None => {
+                    if let Err(e) = format.redact(field, how) {
+                        self.error(&path, "bad-value", e.to_string());
+                    }
+                }
+            }
+        }
+        let Some(rotate) = &log.rotate else { return };
+        if !matches!(log.output, Output::File(_)) {
+            let hint = "write a path under access_log.output";
+            self.error_hint("access_log.rotate", "bad-output", "only a file can be put aside", hint);
+        }
+        if rotate.size.is_none() && rotate.age.is_none() {
+            let hint = "write size: 100MiB, age: 1d, or both";
+            self.error_hint(
+                "access_log.rotate",
+                "missing-key",
+                "it does not say when: `size` or `age` is missing",
+                hint,
+            );
+        }
+        if rotate.size.is_some_and(|size| size.get() < 64 << 10) {
+            self.error("access_log.rotate.size", "out-of-range", "expected at least 64KiB");
+        }
+        if rotate.age.is_some_and(|age| age < Duration::from_secs(60)) {
+            self.error("access_log.rotate.age", "out-of-range", "expected at least 1m");
+        }
+        self.must_be_within("access_log.rotate.keep", rotate.keep.into(), 1, 10_000);
     }
 
     fn admin(&mut self) {

@@ -9,9 +9,10 @@ use serde::de::Deserializer;
 use serde::{Deserialize, Serialize};
 
 use super::addresses::ListenAddress;
-use super::values::Output;
+use super::values::{Output, Pairs};
 use crate::de;
 use crate::units::{ByteSize, Duration};
+use weir_telemetry::Redaction;
 use weir_wire::h2::FloodLimits;
 
 /// How many threads carry traffic.
@@ -36,6 +37,26 @@ pub struct AccessLog {
     /// Fields of requests and responses that a JSON line tells too: `header:NAME` and `response_header:NAME`. A template has
     /// them in braces. Default none.
     pub fields: Vec<String>,
+    /// Which exchanges have a line: an expression such as `status >= 400 or total > 1s or share 1%`. Default all.
+    pub when: Option<String>,
+    /// Fields that are not told as they are: `hide` writes `***`, `drop` leaves them out, `truncate` shortens an address to its network.
+    /// Beside fields of the log, `header:NAME`, `response_header:NAME` and `query:NAME` (one parameter). Default none.
+    pub redact: Pairs,
+    /// When the file is put aside. Default never.
+    pub rotate: Option<Rotate>,
+}
+
+/// When a log file is put aside, under its name and the time: `access.log.20260301T120000Z`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Rotate {
+    /// Before it would be larger than this; at least `64KiB`. Default none.
+    pub size: Option<ByteSize>,
+    /// Once it is older than this; at least `1m`. Default none.
+    pub age: Option<Duration>,
+    /// How many files that were put aside are kept; older ones are removed. Default 7.
+    #[schemars(range(min = 1, max = 10000))]
+    pub keep: u32,
 }
 
 /// How a line of the access log looks.
@@ -205,11 +226,39 @@ impl AccessLog {
     pub fn off() -> Self {
         Self { output: Output::Off, ..Self::default() }
     }
+
+    /// What a value of `redact` means.
+    pub fn redaction(how: &str) -> Option<Redaction> {
+        Some(match how {
+            "drop" => Redaction::Drop,
+            "hide" => Redaction::Hide,
+            "truncate" => Redaction::Truncate,
+            _ => return None,
+        })
+    }
+
+    /// The parameters of queries that no line shows.
+    pub fn hidden_parameters(&self) -> impl Iterator<Item = &str> {
+        self.redact.0.iter().filter_map(|(field, _)| field.strip_prefix("query:"))
+    }
 }
 
 impl Default for AccessLog {
     fn default() -> Self {
-        Self { output: Output::Stdout, format: AccessFormat::Json, fields: Vec::new() }
+        Self {
+            output: Output::Stdout,
+            format: AccessFormat::Json,
+            fields: Vec::new(),
+            when: None,
+            redact: Pairs::default(),
+            rotate: None,
+        }
+    }
+}
+
+impl Default for Rotate {
+    fn default() -> Self {
+        Self { size: None, age: None, keep: 7 }
     }
 }
 

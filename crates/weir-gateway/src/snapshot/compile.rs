@@ -212,8 +212,9 @@ impl Compiler<'_> {
         let consumers = self.consumers();
         let names: Vec<String> = self.config.upstreams.names().map(str::to_owned).collect();
         let stores = self.stores();
+        let hidden = self.config.access_log.hidden_parameters().map(str::to_owned).collect();
         let mut filters = Filters {
-            conceals: Conceals::default(),
+            conceals: Conceals { path_key: false, query: hidden },
             made: Vec::new(),
             consumers: &consumers,
             upstreams: &names,

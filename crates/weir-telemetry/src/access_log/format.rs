@@ -4,6 +4,8 @@ use std::io::Write as _;
 use std::net::IpAddr;
 
 use super::entry::{Entry, Field, LONG_FIELD_BYTES, SHORT_FIELD_BYTES, Value};
+use super::redact::{Redaction, Redactions};
+use super::when::When;
 use crate::error::{Error, Result};
 use crate::text::{self, Style};
 use crate::time::Stamp;
@@ -20,6 +22,9 @@ pub const MAX_HEADERS: usize = 32;
 pub struct LineFormat {
     layout: Layout,
     headers: Vec<Header>,
+    /// Which exchanges have a line. Boxed, as the next: most formats have neither.
+    when: Option<Box<When>>,
+    redactions: Option<Box<Redactions>>,
 }
 
 /// A field of a message that a line tells.
@@ -49,7 +54,7 @@ enum Part {
 impl LineFormat {
     /// One JSON object per line. The default.
     pub const fn json() -> Self {
-        Self { layout: Layout::Json(Vec::new()), headers: Vec::new() }
+        Self { layout: Layout::Json(Vec::new()), headers: Vec::new(), when: None, redactions: None }
     }
 
     /// Reads the config's value: `json`, `combined`, or a template like `{time} {client} "{method} {uri}" {status}`.
@@ -68,7 +73,7 @@ impl LineFormat {
         if value.chars().any(char::is_control) {
             return Err(Error::new("an access log template is one line without control characters"));
         }
-        let mut format = Self { layout: Layout::Template(Vec::new()), headers: Vec::new() };
+        let mut format = Self { layout: Layout::Template(Vec::new()), ..Self::json() };
         let mut parts = Vec::new();
         let mut literal = String::new();
         let mut rest = value;
@@ -133,15 +138,32 @@ impl LineFormat {
         Ok(())
     }
 
+    /// Only exchanges for which this holds have a line.
+    pub fn limit(&mut self, when: When) {
+        self.when = Some(Box::new(when));
+    }
+
+    /// Keeps a field from being told as it is: one of the log's own, or `header:NAME` or `response_header:NAME`.
+    ///
+    /// # Errors
+    /// For an unknown field, or one that cannot be redacted so.
+    pub fn redact(&mut self, name: &str, how: Redaction) -> Result<()> {
+        let redactions = self.redactions.get_or_insert_with(Box::default);
+        match named_header(name)? {
+            Some(header) => redactions.add_header(header, name, how),
+            None => redactions.add(field(name)?, name, how),
+        }
+    }
+
+    /// Which exchanges have a line; `None`: all.
+    #[inline]
+    pub(super) fn when(&self) -> Option<&When> {
+        self.when.as_deref()
+    }
+
     /// The place of the field of a message that is called so; `None` where it is no such name.
     fn header(&mut self, name: &str) -> Result<Option<usize>> {
-        let header = if let Some(name) = name.strip_prefix(REQUEST) {
-            Header::Request(field_name(name)?)
-        } else if let Some(name) = name.strip_prefix(RESPONSE) {
-            Header::Response(field_name(name)?)
-        } else {
-            return Ok(None);
-        };
+        let Some(header) = named_header(name)? else { return Ok(None) };
         if let Some(at) = self.headers.iter().position(|known| *known == header) {
             return Ok(Some(at));
         }
@@ -173,6 +195,16 @@ impl LineFormat {
     /// Appends the line of `entry`, its break included.
     #[inline]
     pub(super) fn write(&self, entry: &Entry<'_>, stamp: &mut Stamp, out: &mut Vec<u8>) {
+        match &self.redactions {
+            None => self.write_whole(entry, stamp, out),
+            Some(redactions) => {
+                redactions.apply(entry, &self.headers, |entry| self.write_whole(entry, stamp, out));
+            }
+        }
+    }
+
+    #[inline]
+    fn write_whole(&self, entry: &Entry<'_>, stamp: &mut Stamp, out: &mut Vec<u8>) {
         match &self.layout {
             Layout::Json(keys) => json(entry, keys, stamp, out),
             Layout::Template(parts) => template(parts, entry, stamp, out),
@@ -182,6 +214,17 @@ impl LineFormat {
 
 const REQUEST: &str = "header:";
 const RESPONSE: &str = "response_header:";
+
+/// The field of a message that is called so; `None` where it is no such name.
+fn named_header(name: &str) -> Result<Option<Header>> {
+    Ok(if let Some(name) = name.strip_prefix(REQUEST) {
+        Some(Header::Request(field_name(name)?))
+    } else if let Some(name) = name.strip_prefix(RESPONSE) {
+        Some(Header::Response(field_name(name)?))
+    } else {
+        None
+    })
+}
 
 /// The name of a field (RFC 9110 §5.1), in lower case.
 fn field_name(name: &str) -> Result<String> {

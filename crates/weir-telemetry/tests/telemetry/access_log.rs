@@ -9,6 +9,7 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use weir_telemetry::access_log::{Field, LONG_FIELD_BYTES, MAX_HEADERS};
 use weir_telemetry::{AccessLogWriter, Entry, LineFormat, Output, Setup, Telemetry, Timing};
+use weir_telemetry::{Redaction, Rotation, When};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -372,4 +373,141 @@ fn every_field_is_documented() {
     for (_, name) in Field::ALL {
         assert!(docs.contains(&format!("| `{name}` |")), "docs/access-log.md does not tell of {name}");
     }
+}
+
+/// What a format writes for one entry; nothing where it has no line for it.
+fn line_by(format: LineFormat, entry: &Entry<'_>) -> String {
+    static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+    let place = Place::new(&format!("by{}", NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed)));
+    let path = place.file("access.log");
+    let writer =
+        AccessLogWriter::open(&Telemetry::new(Setup::default()), Output::File(path.clone()), format).unwrap();
+    writer.core(0).record(entry); // dropping the handle hands the line over
+    assert!(writer.flush(PATIENCE));
+    fs::read_to_string(path).unwrap()
+}
+
+#[test]
+fn only_some_exchanges_have_a_line() {
+    let mut format = LineFormat::parse("{status}").unwrap();
+    format.limit(When::parse("status >= 500 and not share 0%").unwrap());
+    assert_eq!(line_by(format.clone(), &Entry { status: 503, ..Entry::default() }), "503\n");
+    assert_eq!(line_by(format, &Entry { status: 200, ..Entry::default() }), "");
+}
+
+#[test]
+fn a_share_is_about_right() {
+    let place = Place::new("share");
+    let path = place.file("access.log");
+    let mut format = LineFormat::parse("{status}").unwrap();
+    format.limit(When::parse("share 10%").unwrap());
+    let writer =
+        AccessLogWriter::open(&Telemetry::new(Setup::default()), Output::File(path.clone()), format).unwrap();
+    let mut log = writer.core(0);
+    for _ in 0..10_000 {
+        log.record(&Entry::default());
+    }
+    drop(log);
+    assert!(writer.flush(PATIENCE));
+    let lines = fs::read_to_string(path).unwrap().lines().count();
+    assert!((850..1150).contains(&lines), "{lines}");
+}
+
+#[test]
+fn redacted_fields() {
+    let full = Entry { headers: &[b"geheim"], ..full() };
+    for (template, rules, expected) in [
+        (
+            "{client} {peer}",
+            &[("client", Redaction::Truncate), ("peer", Redaction::Drop)][..],
+            "2001:db8:: -",
+        ),
+        ("{uri}", &[("query", Redaction::Hide)], "/a b?***"),
+        ("{uri}", &[("query", Redaction::Drop)], "/a b"),
+        ("{uri} {path}", &[("uri", Redaction::Hide)], "*** ***"),
+        (
+            "{consumer} {user_agent}",
+            &[("consumer", Redaction::Hide), ("user_agent", Redaction::Drop)],
+            "*** -",
+        ),
+        ("{header:x-key}", &[("header:X-Key", Redaction::Hide)], "***"),
+        ("{header:x-key}", &[("header:other", Redaction::Hide)], "geheim"),
+        ("{tls_client_subject}", &[("tls_client_subject", Redaction::Hide)], "***"),
+    ] {
+        let mut format = LineFormat::parse(template).unwrap();
+        rules.iter().for_each(|(field, how)| format.redact(field, *how).unwrap());
+        assert_eq!(line_by(format, &full), format!("{expected}\n"), "{template} {rules:?}");
+    }
+    let mut format = LineFormat::json();
+    for (field, how) in [
+        ("status", Redaction::Hide),
+        ("client", Redaction::Hide),
+        ("host", Redaction::Truncate),
+        ("header:a b", Redaction::Hide),
+        ("header:a", Redaction::Truncate),
+        ("colour", Redaction::Hide),
+    ] {
+        assert!(format.redact(field, how).is_err(), "{field}");
+    }
+    // An absent field stays absent.
+    let mut format = LineFormat::parse("{referer}").unwrap();
+    format.redact("referer", Redaction::Hide).unwrap();
+    assert_eq!(line_by(format, &Entry::default()), "-\n");
+}
+
+#[test]
+fn a_full_file_is_put_aside() {
+    const KEPT: usize = 2;
+    let place = Place::new("rotate");
+    let path = place.file("access.log");
+    fs::write(place.file("access.log.old"), "somebody else's").unwrap();
+    let telemetry = Telemetry::new(Setup::default());
+    let rotation = Rotation { size: Some(100), age: None, keep: KEPT };
+    let format = LineFormat::parse("{host}").unwrap();
+    let output = Output::File(path.clone());
+    let writer =
+        AccessLogWriter::open_rotated(&telemetry, output.clone(), format.clone(), Some(rotation.clone()))
+            .unwrap();
+    assert!(writer.is(&output, &format, Some(&rotation)) && !writer.is(&output, &format, None));
+    let mut log = writer.core(0);
+    for n in 0..8 {
+        let host = format!("{n}{}", "x".repeat(58)); // with its break 60 bytes: two do not fit
+        log.record(&Entry { host: host.as_bytes(), ..Entry::default() });
+        log.flush_tick();
+    }
+    assert!(writer.flush(PATIENCE));
+    assert!(fs::read_to_string(&path).unwrap().starts_with("7x"));
+    let aside =
+        fs::read_dir(&place.0).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut aside: Vec<String> =
+        aside.filter(|name| name != "access.log" && name != "access.log.old").collect();
+    aside.sort();
+    let first = aside.iter().map(|name| fs::read_to_string(place.file(name)).unwrap().remove(0));
+    assert_eq!(first.collect::<String>(), "56", "{aside:?}");
+    assert!(place.file("access.log.old").exists());
+}
+
+#[test]
+fn an_old_file_is_put_aside_and_a_moved_one_is_left_alone() {
+    let place = Place::new("age");
+    let path = place.file("access.log");
+    fs::write(&path, "before\n").unwrap();
+    let rotation = Rotation { size: None, age: Some(Duration::ZERO), keep: 9 };
+    let format = LineFormat::parse("{host}").unwrap();
+    let telemetry = Telemetry::new(Setup::default());
+    let writer =
+        AccessLogWriter::open_rotated(&telemetry, Output::File(path.clone()), format, Some(rotation))
+            .unwrap();
+    let mut log = writer.core(0);
+    let mut write = |host: &[u8]| {
+        log.record(&Entry { host, ..Entry::default() });
+        log.flush_tick();
+        assert!(writer.flush(PATIENCE));
+    };
+    write(b"a");
+    assert_eq!(fs::read_to_string(&path).unwrap(), "a\n");
+    fs::rename(&path, place.file("moved")).unwrap();
+    write(b"b");
+    assert_eq!(fs::read_to_string(&path).unwrap(), "b\n");
+    assert_eq!(fs::read_to_string(place.file("moved")).unwrap(), "a\n");
 }

@@ -255,6 +255,57 @@ fn nobody_can_make_series_without_end() {
 }
 
 #[test]
+fn only_what_matters_is_logged_and_nothing_private() {
+    let upstream = Upstream::fixed(OK_BODY);
+    let weir = Weir::start(&format!(
+        "listeners: {{ web: {{ address: 127.0.0.1:0 }} }}
+upstreams: {{ up: {{ endpoints: [{}] }} }}
+routes: {{ all: {{ match: {{ path: \"/*\" }}, upstream: up }}, gone: {{ match: {{ path: \"/gone\" }}, respond: {{ status: 410 }} }} }}
+access_log:
+  when: status >= 400 or method = POST
+  redact: {{ client: truncate, user_agent: drop, \"query:token\": hide }}
+",
+        upstream.address()
+    ));
+    let mut client = weir.client();
+    client.get("/quiet").expect_status(200);
+    let request = "GET /gone?a=1&token=geheim HTTP/1.1\r\nHost: weir.test\r\nUser-Agent: me\r\n\r\n";
+    client.ask(request).expect_status(410);
+    let line: serde_json::Value = serde_json::from_str(&weir.wait_stdout("/gone")).unwrap();
+    assert_eq!((&line["uri"], &line["client"]), (&"/gone?a=1&token=***".into(), &"127.0.0.0".into()));
+    assert!(line.get("user_agent").is_none() && !weir.stdout().contains("/quiet"), "{line}");
+}
+
+#[test]
+fn a_log_file_is_put_aside_when_it_is_full() {
+    let dir = tempfile::tempdir().unwrap();
+    let upstream = Upstream::fixed(OK_BODY);
+    let log = dir.path().join("access.log");
+    let section = format!("access_log: {{ output: {}, rotate: {{ size: 64KiB, keep: 3 }} }}", log.display());
+    let weir = Weir::in_front_of_with(&upstream, &section);
+    let mut client = weir.client();
+    let long = "x".repeat(2000);
+    let aside = || {
+        let files = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path());
+        files.filter(|path| *path != log).collect::<Vec<_>>()
+    };
+    eventually("the file is put aside", || {
+        for _ in 0..8 {
+            client.get(&format!("/{long}")).expect_status(200);
+        }
+        !aside().is_empty()
+    });
+    for path in aside() {
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(
+            text.len() <= 64 << 10 && text.ends_with("}\n") && text.starts_with('{'),
+            "{}",
+            path.display()
+        );
+    }
+}
+
+#[test]
 fn requests_are_counted_by_consumer() {
     let upstream = Upstream::fixed(OK_BODY);
     let weir = Weir::start(&format!(

@@ -1,0 +1,138 @@
+//! What a line must not tell: fields that are hidden, left out or shortened.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use super::entry::{Entry, Field};
+use super::format::Header;
+use crate::error::{Error, Result};
+
+/// What becomes of a field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Redaction {
+    /// It is not told at all.
+    Drop,
+    /// `***` stands for it.
+    Hide,
+    /// Of an address only the network: 24 bits of IPv4, 48 of IPv6.
+    Truncate,
+}
+
+const HIDDEN: &[u8] = b"***";
+
+/// Fields by what becomes of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Redactions {
+    fields: Vec<(Field, Redaction)>,
+    headers: Vec<(Header, Redaction)>,
+}
+
+impl Redactions {
+    /// Adds a field.
+    ///
+    /// # Errors
+    /// If it cannot be redacted so.
+    pub(super) fn add(&mut self, field: Field, name: &str, how: Redaction) -> Result<()> {
+        let address = matches!(field, Field::Client | Field::Peer);
+        match how {
+            Redaction::Truncate if !address => {
+                return Err(Error::new(format!("`{name}` is no address; expected hide or drop")));
+            }
+            Redaction::Hide if address => {
+                return Err(Error::new(format!("`{name}` is an address; expected truncate or drop")));
+            }
+            _ => {}
+        }
+        if !address && !TEXTS.contains(&field) {
+            return Err(Error::new(format!("`{name}` tells nothing of a person; it cannot be redacted")));
+        }
+        self.fields.push((field, how));
+        Ok(())
+    }
+
+    /// Adds a field of messages.
+    ///
+    /// # Errors
+    /// If it cannot be redacted so.
+    pub(super) fn add_header(&mut self, header: Header, name: &str, how: Redaction) -> Result<()> {
+        if how == Redaction::Truncate {
+            return Err(Error::new(format!("`{name}` is no address; expected hide or drop")));
+        }
+        self.headers.push((header, how));
+        Ok(())
+    }
+
+    /// Calls `write` with the entry as it may be told. `headers`: what its header fields are.
+    pub(super) fn apply(&self, entry: &Entry<'_>, headers: &[Header], write: impl FnOnce(&Entry<'_>)) {
+        let mut entry = entry.clone();
+        for (field, how) in &self.fields {
+            hide(&mut entry, *field, *how);
+        }
+        let mut values = entry.headers.to_vec();
+        for (value, header) in values.iter_mut().zip(headers) {
+            if let Some((_, how)) = self.headers.iter().find(|(known, _)| known == header) {
+                *value = shown(value, *how);
+            }
+        }
+        write(&Entry { headers: &values, ..entry });
+    }
+}
+
+/// The fields that may be redacted beside addresses: what comes from clients, or names them.
+const TEXTS: [Field; 13] = [
+    Field::Consumer,
+    Field::Credential,
+    Field::Host,
+    Field::Path,
+    Field::Query,
+    Field::Referer,
+    Field::RequestId,
+    Field::TlsClientFingerprint,
+    Field::TlsClientSan,
+    Field::TlsClientSubject,
+    Field::Uri,
+    Field::UserAgent,
+    Field::Upstream,
+];
+
+fn hide(entry: &mut Entry<'_>, field: Field, how: Redaction) {
+    let text = |value: &mut &str| *value = str::from_utf8(shown(value.as_bytes(), how)).unwrap_or_default();
+    match field {
+        Field::Client => entry.client = entry.client.filter(|_| how == Redaction::Truncate).map(network),
+        Field::Peer => {
+            let peer = entry.peer.filter(|_| how == Redaction::Truncate);
+            entry.peer = peer.map(|peer| SocketAddr::new(network(peer.ip()), 0));
+        }
+        Field::Consumer => text(&mut entry.consumer),
+        Field::Credential => entry.credential = shown(entry.credential, how),
+        Field::Host => entry.host = shown(entry.host, how),
+        Field::Path => entry.path = shown(entry.path, how),
+        Field::Query => entry.query = shown(entry.query, how),
+        Field::Referer => entry.referer = shown(entry.referer, how),
+        Field::RequestId => entry.request_id = shown(entry.request_id, how),
+        Field::TlsClientFingerprint => text(&mut entry.tls_client_fingerprint),
+        Field::TlsClientSan => text(&mut entry.tls_client_san),
+        Field::TlsClientSubject => text(&mut entry.tls_client_subject),
+        Field::Upstream => text(&mut entry.upstream),
+        Field::Uri => (entry.path, entry.query) = (shown(entry.path, how), b""),
+        Field::UserAgent => entry.user_agent = shown(entry.user_agent, how),
+        _ => {} // `add` took no other
+    }
+}
+
+/// What stands for a text.
+fn shown(value: &[u8], how: Redaction) -> &'static [u8] {
+    if value.is_empty() || how != Redaction::Hide { b"" } else { HIDDEN }
+}
+
+fn network(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(ip) => {
+            let [a, b, c, _] = ip.octets();
+            Ipv4Addr::new(a, b, c, 0).into()
+        }
+        IpAddr::V6(ip) => {
+            let [a, b, c, ..] = ip.segments();
+            Ipv6Addr::new(a, b, c, 0, 0, 0, 0, 0).into()
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Rotation of a log file by the thread that writes it: at a size or an age the file gets a name with the time in it, and a
+//! fresh one takes its place. Lines are never split between two files, and none waits for it.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
+
+use super::open_file;
+use crate::log;
+use crate::time::timestamp;
+
+/// When a log file is put aside.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rotation {
+    /// Before it would be longer than this, in bytes.
+    pub size: Option<u64>,
+    /// Once it is older than this.
+    pub age: Option<Duration>,
+    /// How many files that were put aside are kept.
+    pub keep: usize,
+}
+
+/// How long to wait after a rotation that failed.
+const AGAIN: Duration = Duration::from_secs(60);
+
+/// Most files that are put aside within one second.
+const SAME_SECOND: u32 = 1000;
+
+/// The file that is written now.
+pub(super) struct Rotating {
+    path: PathBuf,
+    rotation: Rotation,
+    size: u64,
+    began: SystemTime,
+    next_try: Option<Instant>,
+}
+
+impl Rotating {
+    /// `None` for what is no regular file: a pipe or a device has no size.
+    pub(super) fn new(path: &Path, rotation: &Rotation, file: &File) -> Option<Self> {
+        let meta = file.metadata().ok().filter(fs::Metadata::is_file)?;
+        // An empty file begins now, whenever it was made. Some file systems do not know when that was.
+        let began = if meta.len() == 0 { None } else { meta.created().or_else(|_| meta.modified()).ok() };
+        Some(Self {
+            path: path.to_owned(),
+            rotation: rotation.clone(),
+            size: meta.len(),
+            began: began.unwrap_or_else(SystemTime::now),
+            next_try: None,
+        })
+    }
+
+    /// Counts what was written.
+    pub(super) const fn wrote(&mut self, bytes: usize) {
+        self.size += bytes as u64;
+    }
+
+    /// The file to go on with, if this one is full or old and so many bytes come next.
+    pub(super) fn next(&mut self, bytes: usize, file: &File) -> Option<File> {
+        let full = self.rotation.size.is_some_and(|most| self.size > 0 && self.size + bytes as u64 > most);
+        let old = self.rotation.age.is_some_and(|age| self.began.elapsed().is_ok_and(|is| is >= age));
+        if !(full || old && self.size > 0) || self.next_try.is_some_and(|next| Instant::now() < next) {
+            return None;
+        }
+        match self.rotate(file) {
+            Ok(fresh) => {
+                *self = Self::new(&self.path, &self.rotation, &fresh)?;
+                self.prune();
+                Some(fresh)
+            }
+            Err(e) => {
+                self.next_try = Some(Instant::now() + AGAIN);
+                log::warn("log file not rotated", &[("file", &self.path.display()), ("error", &e)]);
+                None
+            }
+        }
+    }
+
+    fn rotate(&self, file: &File) -> io::Result<File> {
+        let ours = file.metadata()?;
+        // Whoever moved the file away already, logrotate or another process of ours, leaves us the fresh one.
+        let there = fs::metadata(&self.path).ok();
+        if there.is_some_and(|there| (there.dev(), there.ino()) == (ours.dev(), ours.ino())) {
+            fs::rename(&self.path, self.aside()?)?;
+        }
+        open_file(&self.path).map_err(io::Error::other)
+    }
+
+    /// A name that no file has: `access.log.20260301T120000Z`, with a number behind it where that is taken.
+    fn aside(&self) -> io::Result<PathBuf> {
+        let stamp: String = timestamp(SystemTime::now()).chars().filter(|c| !"-:".contains(*c)).collect();
+        let stamp = format!("{}Z", stamp.split('.').next().unwrap_or_default());
+        let names = (0..SAME_SECOND).map(|n| match n {
+            0 => format!(".{stamp}"),
+            n => format!(".{stamp}.{n:03}"),
+        });
+        let mut paths = names.map(|suffix| {
+            let mut name = self.path.as_os_str().to_owned();
+            name.push(suffix);
+            PathBuf::from(name)
+        });
+        paths.find(|path| !path.exists()).ok_or_else(|| io::Error::other("too many files of this second"))
+    }
+
+    /// Removes the oldest of what was put aside. Names are in the order of time.
+    fn prune(&self) {
+        let (Some(folder), Some(name)) = (self.path.parent(), self.path.file_name()) else { return };
+        let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+        let Ok(entries) = fs::read_dir(folder) else { return };
+        let is_ours = |other: &std::ffi::OsStr| {
+            let behind = other.as_encoded_bytes().strip_prefix(name.as_encoded_bytes());
+            behind.and_then(|behind| behind.strip_prefix(b".")).is_some_and(is_stamp)
+        };
+        let mut aside: Vec<PathBuf> = entries
+            .filter_map(|entry| Some(entry.ok()?.path()))
+            .filter(|p| p.file_name().is_some_and(is_ours))
+            .collect();
+        aside.sort();
+        let spare = aside.len().saturating_sub(self.rotation.keep);
+        for path in aside.iter().take(spare) {
+            if let Err(e) = fs::remove_file(path) {
+                log::warn("old log file not removed", &[("file", &path.display()), ("error", &e)]);
+            }
+        }
+    }
+}
+
+/// `20260301T120000Z`, perhaps with `.001` behind it: nothing else is ever removed.
+fn is_stamp(text: &[u8]) -> bool {
+    let shape = |text: &[u8], shape: &[u8]| {
+        text.len() == shape.len()
+            && text.iter().zip(shape).all(|(b, s)| if *s == b'0' { b.is_ascii_digit() } else { b == s })
+    };
+    shape(text, b"00000000T000000Z") || shape(text, b"00000000T000000Z.000")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_our_own_names_are_removed() {
+        for (name, is) in [
+            ("20260301T120000Z", true),
+            ("20260301T120000Z.001", true),
+            ("20260301T120000Z.gz", false),
+            ("1", false),
+            ("", false),
+        ] {
+            assert_eq!(is_stamp(name.as_bytes()), is, "{name}");
+        }
+    }
+}
