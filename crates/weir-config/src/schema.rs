@@ -28,13 +28,13 @@ pub use listener::{
     Protocol, Slashes, TlsVersion,
 };
 pub use process::{
-    AccessFormat, AccessLog, Admin, AdminAddress, Dns, DnsServer, Limits, Log, LogFormat, LogLevel, Rotate,
-    Secret, Shutdown, Workers,
+    AccessFormat, AccessLog, Admin, AdminAddress, Dns, DnsServer, Facility, Limits, Log, LogFormat, LogLevel,
+    Rotate, Secret, Shutdown, Syslog, Workers,
 };
 pub use route::{Consumer, Credentials, Match, Mixed, Plan, Respond, Route, RouteTimeouts, Share, Split};
 pub use sending::{DeadlineHeader, Hedge, Links, ProxyVersion, SourceAddress};
 pub use store::Store;
-pub use tracing::{OtlpProtocol, Parents, Tracing};
+pub use tracing::{Collector, OtlpProtocol, Parents, Tracing};
 pub use upstream::{
     Endpoint, HostPolicy, Retry, RetryMethods, RetryOn, Upstream, UpstreamLimits, UpstreamProtocol,
     UpstreamTimeouts, UpstreamTls,

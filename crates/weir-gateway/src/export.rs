@@ -1,4 +1,4 @@
-//! What a collector is told by OTLP: spans, off the path of a request.
+//! What a collector is told by OTLP: spans and lines of the access log, off the path of a request.
 //!
 //! ```text
 //!  core ── Outbox: its own buffer ──► at most 64 pieces wait ──► a task on the control thread ── fetch.rs ──► collector
@@ -21,7 +21,7 @@ use std::time::{Duration, Instant, SystemTime};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 use weir_h1::FieldName;
-use weir_telemetry::{Exported, Lost, log, otlp};
+use weir_telemetry::{Exported, Lost, TakesRecords, log, otlp};
 
 /// A core hands its buffer over once it holds this much.
 const PIECE_BYTES: usize = 32 * 1024;
@@ -59,9 +59,17 @@ pub(crate) enum Protocol {
     Http,
 }
 
+/// What is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Signal {
+    Logs,
+    Spans,
+}
+
 /// Where to, and how.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Destination {
+    pub(crate) signal: Signal,
     /// Of the collector, as written.
     pub(crate) url: Url,
     pub(crate) protocol: Protocol,
@@ -207,6 +215,12 @@ impl Drop for Outbox {
     }
 }
 
+impl TakesRecords for Outlet {
+    fn take(&self, records: Vec<u8>, count: u64) -> Result<(), Vec<u8>> {
+        self.hand_over(records, count)
+    }
+}
+
 // === the task ===
 
 /// What the task works with.
@@ -285,10 +299,14 @@ impl Work {
     }
 
     fn request(&self, body: &Bytes) -> FetchRequest {
-        let Destination { url, protocol, headers, trust, timeout, .. } = &*self.destination;
+        let Destination { signal, url, protocol, headers, trust, timeout, .. } = &*self.destination;
+        let (method, end) = match signal {
+            Signal::Logs => (GRPC_LOGS, "/v1/logs"),
+            Signal::Spans => (GRPC_SPANS, "/v1/traces"),
+        };
         let (url, version, media) = match protocol {
-            Protocol::Grpc => (url.with_target(GRPC_SPANS), Version::Http2, "application/grpc"),
-            Protocol::Http => (url.with_end("/v1/traces"), Version::Http11, "application/x-protobuf"),
+            Protocol::Grpc => (url.with_target(method), Version::Http2, "application/grpc"),
+            Protocol::Http => (url.with_end(end), Version::Http11, "application/x-protobuf"),
         };
         let mut request = FetchRequest::get(url, ANSWER_BYTES, *timeout);
         request.method = "POST".to_owned();
@@ -323,7 +341,8 @@ impl Work {
     }
 }
 
-/// The method of opentelemetry-proto's service.
+/// The methods of opentelemetry-proto's services.
+const GRPC_LOGS: &str = "/opentelemetry.proto.collector.logs.v1.LogsService/Export";
 const GRPC_SPANS: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
 
 fn field(name: &str, value: &str) -> Option<(FieldName, Vec<u8>)> {

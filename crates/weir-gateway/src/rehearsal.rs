@@ -174,6 +174,9 @@ impl Rehearsal {
             .filter(|log| log.find("output").is_none_or(|o| o.as_text() != Some("off")))
             && !log.is_blank()
         {
+            for other in ["access_log.otlp", "access_log.rotate", "access_log.syslog"] {
+                tree::remove(root, other);
+            }
             tree::set_text(root, "access_log.output", "/dev/null");
             self.notes.push("access_log is written to /dev/null".to_owned());
         }

@@ -3,6 +3,7 @@
 //! Like caddy: on any error the old config has never stopped. Sockets of listeners whose address did not change stay open;
 //! connections, pools, WebSockets and kept filter state stay with what did not change.
 
+mod outputs;
 mod watch;
 
 pub(crate) use watch::Watching;
@@ -10,8 +11,8 @@ pub(crate) use watch::Watching;
 use crate::config::schema::{self, Config};
 use crate::config::{Diagnostics, Loaded, Place, Severity, Source, load};
 use crate::core::Message;
-use crate::export::{Destination, Exporter, Protocol};
-use crate::fetch::{self, Fetcher, Surroundings, Trust};
+use crate::export::Exporter;
+use crate::fetch::{self, Fetcher, Surroundings};
 use crate::filter::FilterKind;
 use crate::filters::cache::Pages;
 use crate::handover::{Handover, Inheritance};
@@ -19,6 +20,7 @@ use crate::snapshot::{Carry, Snapshot, compile};
 use crate::status::{self, CertificateStatus, Rate, ReloadStatus};
 use crate::upstream::discover::dns;
 use crate::upstream::{Upstream, Watched, probe, watch};
+use outputs::{Change, LogWriter, configure_log};
 use std::collections::HashMap;
 use std::fmt;
 use std::net::SocketAddr;
@@ -27,10 +29,7 @@ use std::sync::Arc;
 use std::sync::mpsc as std_mpsc;
 use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::mpsc;
-use weir_h1::FieldName;
-use weir_telemetry::{
-    AccessLog, AccessLogWriter, CertificateEnd, LineFormat, Output, Rotation, Telemetry, When, log,
-};
+use weir_telemetry::{AccessLog, CertificateEnd, Telemetry, log};
 use weir_wire::listen::{self, Address, Beside, BoundSocket};
 use weir_wire::tls::{Certificate, Identity};
 
@@ -62,9 +61,6 @@ impl std::error::Error for Refused {}
 /// no endpoint.
 const FIRST_NAMES: Duration = Duration::from_secs(3);
 
-/// How long the end waits for log lines to be written, and as long for spans to be sent.
-const FLUSH: Duration = Duration::from_secs(2);
-
 /// Everything that changes with a config. Behind one lock: reloads come one after the other.
 pub(crate) struct Control {
     source: Source,
@@ -75,7 +71,7 @@ pub(crate) struct Control {
     pub(crate) snapshot: Arc<Snapshot>,
     pub(crate) files: Vec<PathBuf>,
     bound: Vec<BoundListener>,
-    access_log: Option<AccessLogWriter>,
+    access_log: Option<LogWriter>,
     /// Where spans go.
     spans: Option<Exporter>,
     names: Names,
@@ -103,14 +99,8 @@ pub(crate) struct Prepared {
     loaded: Loaded,
     bound: Vec<BoundListener>,
     sockets: Vec<Vec<(Address, BoundSocket)>>,
-    log: Change<AccessLogWriter>,
+    log: Change<LogWriter>,
     spans: Change<Exporter>,
-}
-
-/// What becomes of something that may be there.
-enum Change<T> {
-    Keep,
-    New(Option<T>),
 }
 
 impl Control {
@@ -219,7 +209,7 @@ impl Control {
         };
         let (done, adopted) = std_mpsc::channel();
         for ((index, core), sockets) in cores.iter().enumerate().zip(sockets) {
-            let handle: Option<AccessLog> = self.access_log.as_ref().map(|w| w.core(index));
+            let handle: Option<AccessLog> = self.access_log.as_ref().map(|log| log.writer.core(index));
             let log = (old_log.is_some() || first).then_some(handle);
             let outbox = || self.spans.as_ref().map(|exporter| exporter.outlet().outbox());
             let spans = old_spans.is_some().then(outbox);
@@ -362,69 +352,9 @@ impl Control {
         self.files.dedup();
     }
 
-    fn next_spans(&self, wanted: Option<&schema::Tracing>) -> Result<Change<Exporter>, String> {
-        let Some((tracing, url)) = wanted.and_then(|tracing| Some((tracing, tracing.otlp.clone()?))) else {
-            return Ok(if self.spans.is_some() { Change::New(None) } else { Change::Keep });
-        };
-        let trust = tracing.ca.as_ref().map(|ca| Trust::file(&ca.0)).transpose();
-        let field = |(name, value): &(String, String)| {
-            let name = FieldName::new(name).map_err(|e| format!("tracing.headers: {e}"))?;
-            Ok::<_, String>((name, value.clone().into_bytes()))
-        };
-        let destination = Destination {
-            url,
-            protocol: match tracing.spoken() {
-                schema::OtlpProtocol::Grpc => Protocol::Grpc,
-                schema::OtlpProtocol::Http => Protocol::Http,
-            },
-            headers: tracing.headers.0.iter().map(field).collect::<Result<_, _>>()?,
-            trust: trust.map_err(|e| format!("tracing.ca: {e}"))?.unwrap_or_default(),
-            timeout: tracing.timeout.get(),
-            resource: resource(tracing),
-        };
-        if self.spans.as_ref().is_some_and(|exporter| exporter.is(&destination)) {
-            return Ok(Change::Keep);
-        }
-        let (control, fetcher) = (&self.names.runtime, &self.names.fetcher);
-        Ok(Change::New(Some(Exporter::start(destination, self.telemetry.spans(), control, fetcher))))
-    }
-
-    fn next_log(&self, wanted: &schema::AccessLog) -> Result<Change<AccessLogWriter>, String> {
-        let Some(output) = output(&wanted.output) else {
-            return Ok(if self.access_log.is_some() { Change::New(None) } else { Change::Keep });
-        };
-        let mut format = match &wanted.format {
-            schema::AccessFormat::Json => LineFormat::json(),
-            schema::AccessFormat::Template(text) => {
-                LineFormat::parse(text).map_err(|e| format!("access_log.format: {e}"))?
-            }
-        };
-        for field in &wanted.fields {
-            format.add(field).map_err(|e| format!("access_log.fields: {e}"))?;
-        }
-        if let Some(when) = &wanted.when {
-            format.limit(When::parse(when).map_err(|e| format!("access_log.when: {e}"))?);
-        }
-        for (field, how) in wanted.redact.0.iter().filter(|(field, _)| !field.starts_with("query:")) {
-            let how =
-                schema::AccessLog::redaction(how).ok_or_else(|| format!("access_log.redact.{field}"))?;
-            format.redact(field, how).map_err(|e| format!("access_log.redact: {e}"))?;
-        }
-        let rotation = wanted.rotate.as_ref().map(|rotate| Rotation {
-            size: rotate.size.map(|size| size.get()),
-            age: rotate.age.map(|age| age.get()),
-            keep: rotate.keep as usize,
-        });
-        if self.access_log.as_ref().is_some_and(|w| w.is(&output, &format, rotation.as_ref())) {
-            return Ok(Change::Keep);
-        }
-        let writer = AccessLogWriter::open_rotated(&self.telemetry, output, format, rotation);
-        Ok(Change::New(Some(writer.map_err(|e| format!("access_log: {e}"))?)))
-    }
-
     pub(crate) fn reopen_log(&self) {
-        if let Some(writer) = &self.access_log
-            && let Err(e) = writer.reopen()
+        if let Some(log) = &self.access_log
+            && let Err(e) = log.writer.reopen()
         {
             log::error("access log not reopened", &[("error", &e)]);
         }
@@ -485,50 +415,8 @@ impl Control {
                 let _ = std::fs::remove_file(path); // it may have been taken away already
             }
         }
-        if let Some(writer) = self.access_log.take() {
-            writer.flush(FLUSH);
-        }
-        if let Some(exporter) = self.spans.take() {
-            exporter.end(FLUSH);
-        }
+        self.end_outputs();
     }
-}
-
-/// What spans say of this gateway.
-fn resource(tracing: &schema::Tracing) -> Vec<(String, String)> {
-    let own = [
-        ("service.name", tracing.service.clone()),
-        ("service.version", env!("CARGO_PKG_VERSION").to_owned()),
-        ("process.pid", std::process::id().to_string()),
-    ];
-    let written = tracing.resource.0.iter().cloned();
-    let own = own.into_iter().map(|(key, value)| (key.to_owned(), value));
-    let own = own.filter(|(key, _)| !tracing.resource.0.iter().any(|(known, _)| known == key));
-    own.chain(written).collect()
-}
-
-fn output(written: &schema::Output) -> Option<Output> {
-    match written {
-        schema::Output::File(path) => Some(Output::File(path.clone())),
-        schema::Output::Off => None,
-        schema::Output::Stderr => Some(Output::Stderr),
-        schema::Output::Stdout => Some(Output::Stdout),
-    }
-}
-
-fn configure_log(written: &schema::Log) -> Result<(), String> {
-    let level = match written.level {
-        schema::LogLevel::Debug => log::Level::Debug,
-        schema::LogLevel::Error => log::Level::Error,
-        schema::LogLevel::Info => log::Level::Info,
-        schema::LogLevel::Warn => log::Level::Warn,
-    };
-    let format = match written.format {
-        schema::LogFormat::Json => log::Format::Json,
-        schema::LogFormat::Text => log::Format::Text,
-    };
-    let Some(output) = output(&written.output) else { return Ok(()) };
-    log::configure(&log::Settings { level, format, output }).map_err(|e| format!("log: {e}"))
 }
 
 fn dns_settings(written: &schema::Dns) -> dns::Settings {

@@ -109,8 +109,9 @@ impl Tracing {
             Parents::Never => false,
             Parents::Trusted => trusted,
         };
-        let parent = if followed { self.parent(head) } else { None };
-        if parent.is_none() || !context::is_state(head.headers.get_all("tracestate")) {
+        let said = Said::of(head);
+        let parent = said.parent.filter(|_| followed && said.parents == 1);
+        if said.states > 0 && (parent.is_none() || !context::is_state(head.headers.get_all("tracestate"))) {
             head.headers.remove(&self.tracestate); // it is of another trace, or malformed
         }
         let trace = match &parent {
@@ -119,7 +120,11 @@ impl Tracing {
         };
         let sampled = parent.map_or_else(|| self.samples(trace), |parent| parent.sampled);
         let own = Parent { trace, span: random.next().max(1), sampled };
-        self.show(head, own);
+        if said.parents == 0 {
+            let _ = head.headers.append(&self.traceparent, &own.write()); // digits may always be sent
+        } else {
+            self.show(head, own);
+        }
         if !sampled {
             return None;
         }
@@ -134,13 +139,6 @@ impl Tracing {
         }))
     }
 
-    /// What the caller says, if it says it once and well.
-    fn parent(&self, head: &RequestHead) -> Option<Parent> {
-        let mut said = head.headers.get_all(self.traceparent.as_str());
-        let first = said.next()?;
-        if said.next().is_some() { None } else { Parent::parse(first) }
-    }
-
     fn samples(&self, trace: u128) -> bool {
         (trace as u64 & RANDOM_BITS) < self.threshold
     }
@@ -148,6 +146,31 @@ impl Tracing {
     /// Tells the next hop whose child its work is.
     fn show(&self, head: &mut RequestHead, context: Parent) {
         let _ = head.headers.insert(&self.traceparent, &context.write()); // digits may always be sent
+    }
+}
+
+/// What a caller says of its trace, found in one walk over the fields.
+#[derive(Default)]
+struct Said {
+    /// What the first `traceparent` says, if it says it well.
+    parent: Option<Parent>,
+    /// How many there are, and how many `tracestate`.
+    parents: usize,
+    states: usize,
+}
+
+impl Said {
+    fn of(head: &RequestHead) -> Self {
+        let mut said = Self::default();
+        for (name, value) in head.headers.iter() {
+            if name.eq_ignore_ascii_case(b"traceparent") {
+                said.parent = if said.parents == 0 { Parent::parse(value) } else { None };
+                said.parents += 1;
+            } else if name.eq_ignore_ascii_case(b"tracestate") {
+                said.states += 1;
+            }
+        }
+        said
     }
 }
 

@@ -37,8 +37,40 @@ pub const WAITING_BUFFERS: usize = 64;
 /// handles are gone and everything is written.
 pub struct AccessLogWriter {
     telemetry: Arc<Telemetry>,
-    sink: Sink,
+    way: Way,
     format: Arc<LineFormat>,
+}
+
+/// Who takes buffers of records that are no lines, such as [`LineFormat::otlp`] makes.
+pub trait TakesRecords: Send + Sync {
+    /// Takes a buffer of so many records. Never waits; `Err` gives it back where too many are waiting.
+    ///
+    /// # Errors
+    /// The buffer.
+    fn take(&self, records: Vec<u8>, count: u64) -> std::result::Result<(), Vec<u8>>;
+}
+
+/// Where buffers go.
+#[derive(Clone)]
+enum Way {
+    Records(Arc<dyn TakesRecords>),
+    Thread(Sink),
+}
+
+impl Way {
+    fn hand_over(&self, buffer: Vec<u8>, lines: u64) -> std::result::Result<(), Vec<u8>> {
+        match self {
+            Self::Records(to) => to.take(buffer, lines),
+            Self::Thread(sink) => sink.hand_over(buffer, lines),
+        }
+    }
+
+    const fn sink(&self) -> Option<&Sink> {
+        match self {
+            Self::Records(_) => None,
+            Self::Thread(sink) => Some(sink),
+        }
+    }
 }
 
 impl AccessLogWriter {
@@ -81,7 +113,12 @@ impl AccessLogWriter {
             }
         });
         let sink = Sink::start("weir-access-log", output, rotation, WAITING_BUFFERS, watch)?;
-        Ok(Self { telemetry: Arc::clone(telemetry), sink, format: Arc::new(format) })
+        Ok(Self { telemetry: Arc::clone(telemetry), way: Way::Thread(sink), format: Arc::new(format) })
+    }
+
+    /// A log that somebody else takes; it has no thread of its own.
+    pub fn to_records(telemetry: &Arc<Telemetry>, to: Arc<dyn TakesRecords>, format: LineFormat) -> Self {
+        Self { telemetry: Arc::clone(telemetry), way: Way::Records(to), format: Arc::new(format) }
     }
 
     /// A handle for the core with this index; that core alone may use it.
@@ -91,7 +128,7 @@ impl AccessLogWriter {
     pub fn core(&self, index: usize) -> AccessLog {
         AccessLog {
             cells: self.telemetry.core(index),
-            sink: self.sink.clone(),
+            way: self.way.clone(),
             format: Arc::clone(&self.format),
             buffer: Vec::new(),
             lines: 0,
@@ -102,7 +139,13 @@ impl AccessLogWriter {
 
     /// Whether this writer already does what these settings ask for.
     pub fn is(&self, output: &Output, format: &LineFormat, rotation: Option<&Rotation>) -> bool {
-        self.sink.output() == output && *self.format == *format && self.sink.rotation() == rotation
+        let same = |sink: &Sink| sink.output() == output && sink.rotation() == rotation;
+        self.way.sink().is_some_and(same) && *self.format == *format
+    }
+
+    /// Whether somebody else takes its records, in this format.
+    pub fn is_records(&self, format: &LineFormat) -> bool {
+        self.way.sink().is_none() && *self.format == *format
     }
 
     /// Opens a log file anew after it was moved away (SIGUSR1).
@@ -110,19 +153,19 @@ impl AccessLogWriter {
     /// # Errors
     /// If the file cannot be opened; the log goes on in the old one.
     pub fn reopen(&self) -> Result<()> {
-        self.sink.reopen()
+        self.way.sink().map_or(Ok(()), Sink::reopen)
     }
 
     /// Waits until everything handed over is written, at most `limit`; says whether it is. For the end of the process.
     pub fn flush(&self, limit: Duration) -> bool {
-        self.sink.flush(limit)
+        self.way.sink().is_none_or(|sink| sink.flush(limit))
     }
 }
 
 /// A core's handle to the access log. Holds a buffer while there are lines in it; dropping the handle hands them over.
 pub struct AccessLog {
     cells: Arc<CoreCells>,
-    sink: Sink,
+    way: Way,
     format: Arc<LineFormat>,
     buffer: Vec<u8>,
     lines: u64,
@@ -180,7 +223,7 @@ impl AccessLog {
     #[cold]
     fn hand_over(&mut self) {
         let buffer = std::mem::take(&mut self.buffer);
-        if let Err(mut refused) = self.sink.hand_over(buffer, self.lines) {
+        if let Err(mut refused) = self.way.hand_over(buffer, self.lines) {
             self.cells.access_log_dropped.add(self.lines);
             refused.clear();
             self.buffer = refused;

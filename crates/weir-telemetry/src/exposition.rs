@@ -4,7 +4,6 @@
 //! `_total` on counters, a unit at the end.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, UNIX_EPOCH};
 
 use crate::cell::{Counter, StatusCounts};
@@ -177,7 +176,7 @@ fn totals(page: &mut Page, telemetry: &Telemetry) {
     );
     let slow: u64 = telemetry.cores.iter().map(|core| core.access_log_dropped.get()).sum();
     page.sample("", "reason=\"slow\"", slow);
-    page.sample("", "reason=\"failed\"", telemetry.access_log_failed.load(Relaxed));
+    page.sample("", "reason=\"failed\"", telemetry.access_log_lost());
     page.family(Kind::Counter(""), "weir_log_dropped", "Lines of the log of the process that were lost.");
     page.sample("", "", log::dropped());
 

@@ -33,7 +33,9 @@ mod sink;
 mod text;
 mod time;
 
-pub use access_log::{AccessLog, AccessLogWriter, Entry, Header, LineFormat, Redaction, Timing, When};
+pub use access_log::{
+    AccessLog, AccessLogWriter, Entry, Header, LineFormat, Redaction, TakesRecords, Timing, When,
+};
 pub use cell::{Counter, Gauge, Histogram, StatusCounts};
 pub use error::{Error, Result};
 pub use exemplar::{Exemplar, Exemplars};
@@ -45,5 +47,5 @@ pub use series::{
     Attempt, Closed, ConsumerCells, ConsumerId, EndpointCells, EndpointId, EndpointTotals, ListenerCells,
     ListenerId, RouteCells, RouteId, UpstreamCells, UpstreamId,
 };
-pub use sink::{Output, Rotation};
+pub use sink::{Output, Rotation, Server, Syslog};
 pub use time::timestamp;

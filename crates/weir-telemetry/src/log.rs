@@ -111,7 +111,7 @@ pub fn configure(settings: &Settings) -> Result<()> {
             }
             Outcome::Written => {}
         });
-        *global = Some(Sink::start("weir-log", settings.output.clone(), WAITING_LINES, count)?);
+        *global = Some(Sink::start("weir-log", settings.output.clone(), None, WAITING_LINES, count)?);
     }
     LOG.level.store(settings.level as u8, Relaxed);
     LOG.format.store(settings.format as u8, Relaxed);

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use crate::cell::Counter;
-use crate::exported::Exported;
+use crate::exported::{Exported, Lost};
 use crate::exposition::{self, Exposition, FilterReading};
 use crate::series::{
     ConsumerCells, ConsumerId, EndpointCells, EndpointId, ListenerCells, ListenerId, RouteCells, RouteId,
@@ -68,6 +68,8 @@ pub struct Telemetry {
     pub(crate) access_log_failed: AtomicU64,
     /// What became of spans.
     spans: Arc<Exported>,
+    /// The same of lines of the access log that go to a collector.
+    records: Arc<Exported>,
 }
 
 /// The kinds of series.
@@ -120,6 +122,7 @@ impl Telemetry {
             config: Mutex::default(),
             access_log_failed: AtomicU64::new(0),
             spans: Arc::default(),
+            records: Arc::default(),
         })
     }
 
@@ -242,6 +245,18 @@ impl Telemetry {
         &self.spans
     }
 
+    /// What became of the lines of the access log that a collector was to be told, for whoever sends them.
+    pub const fn records(&self) -> &Arc<Exported> {
+        &self.records
+    }
+
+    /// Lines of the access log that could not be written, or that a collector did not take. What was dropped because too many were
+    /// waiting, a core has counted.
+    pub(crate) fn access_log_lost(&self) -> u64 {
+        let records = self.records.lost_by(Lost::Failed) + self.records.lost_by(Lost::Rejected);
+        self.access_log_failed.load(Relaxed) + records
+    }
+
     /// The code of the cause with this index in [`Setup::causes`].
     pub fn cause_name(&self, index: usize) -> &'static str {
         self.setup.causes.get(index).copied().unwrap_or("unknown")
@@ -250,7 +265,7 @@ impl Telemetry {
     /// Lines of the access log lost so far, because the sink was slow or failed.
     pub fn access_log_dropped(&self) -> u64 {
         let slow: u64 = self.cores.iter().map(|core| core.access_log_dropped.get()).sum();
-        slow + self.access_log_failed.load(Relaxed)
+        slow + self.access_log_lost()
     }
 
     // A panic while one of these was held has left numbers behind, at worst one of them old.

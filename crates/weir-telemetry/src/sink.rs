@@ -14,10 +14,13 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
 use rotate::Rotating;
+use syslog::Wire;
 
 mod rotate;
+mod syslog;
 
 pub use rotate::Rotation;
+pub use syslog::{Server, Syslog};
 
 /// Where a log goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +31,8 @@ pub enum Output {
     Stderr,
     /// Standard output.
     Stdout,
+    /// A syslog server.
+    Syslog(Syslog),
 }
 
 impl Output {
@@ -49,6 +54,7 @@ impl Output {
             Self::File(path) => return open_file(path),
             Self::Stderr => io::stderr().as_fd().try_clone_to_owned(),
             Self::Stdout => io::stdout().as_fd().try_clone_to_owned(),
+            Self::Syslog(_) => Err(io::Error::other("it is no file")), // `Sink::start` asks only for files
         };
         opened.map(File::from).map_err(|e| Error::io(format!("cannot use {self}: {e}"), e))
     }
@@ -60,6 +66,7 @@ impl std::fmt::Display for Output {
             Self::File(path) => write!(f, "{}", path.display()),
             Self::Stderr => f.write_str("stderr"),
             Self::Stdout => f.write_str("stdout"),
+            Self::Syslog(syslog) => write!(f, "{syslog}"),
         }
     }
 }
@@ -127,25 +134,29 @@ impl Sink {
         depth: usize,
         on_outcome: OnOutcome,
     ) -> Result<Self> {
-        let file = output.open()?;
-        Self::start_on(thread, output, file, rotation, depth, on_outcome)
+        let to = match &output {
+            Output::Syslog(syslog) => To::Syslog(Box::new(Wire::new(syslog.clone()))),
+            _ => To::File(output.open()?),
+        };
+        Self::start_on(thread, output, to, rotation, depth, on_outcome)
     }
 
     /// The same on a file that is already open.
-    pub(crate) fn start_with(
+    #[cfg(test)]
+    fn start_with(
         thread: &str,
         output: Output,
         file: File,
         depth: usize,
         on_outcome: OnOutcome,
     ) -> Result<Self> {
-        Self::start_on(thread, output, file, None, depth, on_outcome)
+        Self::start_on(thread, output, To::File(file), None, depth, on_outcome)
     }
 
     fn start_on(
         thread: &str,
         output: Output,
-        file: File,
+        to: To,
         rotation: Option<Rotation>,
         depth: usize,
         on_outcome: OnOutcome,
@@ -158,7 +169,7 @@ impl Sink {
             _ => None,
         };
         let mut writer = Writer {
-            file,
+            to,
             reopened: Arc::clone(&reopened),
             on_outcome,
             together,
@@ -221,9 +232,15 @@ impl Sink {
     }
 }
 
+/// Where the writer thread writes to.
+enum To {
+    File(File),
+    Syslog(Box<Wire>),
+}
+
 /// The writer thread's own.
 struct Writer {
-    file: File,
+    to: To,
     reopened: Arc<Mutex<Option<File>>>,
     on_outcome: OnOutcome,
     /// Whether the other log may be writing to the same pipe.
@@ -238,8 +255,9 @@ struct Writer {
 impl Writer {
     fn run(mut self, receiver: &Receiver<Message>) {
         for message in receiver {
-            if let Some(file) = self.reopened.lock().unwrap_or_else(PoisonError::into_inner).take() {
-                self.file = file;
+            let reopened = self.reopened.lock().unwrap_or_else(PoisonError::into_inner).take();
+            if let Some(file) = reopened {
+                self.to = To::File(file);
                 self.torn = false;
                 self.watch_size();
             }
@@ -253,17 +271,26 @@ impl Writer {
 
     /// Begins to count how much is in the file.
     fn watch_size(&mut self) {
-        let rotated = self.rotated.as_ref();
-        self.rotating = rotated.and_then(|(path, rotation)| Rotating::new(path, rotation, &self.file));
+        if let (Some((path, rotation)), To::File(file)) = (&self.rotated, &self.to) {
+            self.rotating = Rotating::new(path, rotation, file);
+        }
     }
 
     fn write(&mut self, bytes: &[u8], lines: u64) {
-        let fresh = self.rotating.as_mut().and_then(|rotating| rotating.next(bytes.len(), &self.file));
-        if let Some(fresh) = fresh {
-            self.file = fresh;
-            self.torn = false;
-        }
+        let file = match &mut self.to {
+            To::File(file) => file,
+            To::Syslog(wire) => {
+                return match wire.send(bytes) {
+                    Ok(()) => (self.on_outcome)(Outcome::Written),
+                    Err((lost, error)) => (self.on_outcome)(Outcome::Failed(lost, &error)),
+                };
+            }
+        };
         if let Some(rotating) = &mut self.rotating {
+            if let Some(fresh) = rotating.next(bytes.len(), file) {
+                *file = fresh;
+                self.torn = false;
+            }
             rotating.wrote(bytes.len());
         }
         if self.torn && self.write_some(b"\n").is_ok() {
@@ -283,9 +310,10 @@ impl Writer {
     fn write_some(&mut self, bytes: &[u8]) -> std::result::Result<(), (usize, io::Error)> {
         static CONSOLE: Mutex<()> = Mutex::new(());
         let _turn = self.together.then(|| CONSOLE.lock().unwrap_or_else(PoisonError::into_inner));
+        let To::File(file) = &mut self.to else { return Ok(()) };
         let mut written = 0;
         while written < bytes.len() {
-            match self.file.write(&bytes[written..]) {
+            match file.write(&bytes[written..]) {
                 Ok(0) => return Err((written, ErrorKind::WriteZero.into())),
                 Ok(n) => written += n,
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}

@@ -3,7 +3,7 @@
 use super::Checker;
 use crate::schema::{AccessFormat, AccessLog, AdminAddress, ListenAddress, Output};
 use crate::units::Duration;
-use weir_telemetry::{LineFormat, Redaction, When};
+use weir_telemetry::{LineFormat, Redaction, Server, When};
 
 impl Checker<'_> {
     pub(super) fn process(&mut self) {
@@ -128,6 +128,7 @@ impl Checker<'_> {
                 }
             }
         }
+        self.log_server();
         let Some(rotate) = &log.rotate else { return };
         if !matches!(log.output, Output::File(_)) {
             let hint = "write a path under access_log.output";
@@ -149,6 +150,48 @@ impl Checker<'_> {
             self.error("access_log.rotate.age", "out-of-range", "expected at least 1m");
         }
         self.must_be_within("access_log.rotate.keep", rotate.keep.into(), 1, 10_000);
+    }
+
+    /// Where lines go that are not written here.
+    fn log_server(&mut self) {
+        let log = &self.config.access_log;
+        if let Some(syslog) = &log.syslog {
+            if Server::parse(&syslog.server).is_none() {
+                let message = format!(
+                    "`{}` is no syslog server; expected udp://HOST, tcp://HOST or unix:/dev/log",
+                    syslog.server
+                );
+                let path = "access_log.syslog.server";
+                self.error(
+                    if self.is_written(path) { path } else { "access_log.syslog" },
+                    "bad-value",
+                    message,
+                );
+            }
+            let fits =
+                (1..=48).contains(&syslog.name.len()) && syslog.name.bytes().all(|b| b.is_ascii_graphic());
+            if !fits {
+                let message = "expected 1 to 48 visible characters of ASCII";
+                self.error("access_log.syslog.name", "bad-value", message);
+            }
+        }
+        if let Some(collector) = &log.otlp {
+            self.collector("access_log.otlp", "url", collector);
+            if log.format != AccessFormat::Json {
+                let message = "log records have fields and no format";
+                self.error_hint("access_log.format", "bad-format", message, "leave the format out");
+            }
+        }
+        let places = [
+            ("output", self.is_written("access_log.output")),
+            ("syslog", log.syslog.is_some()),
+            ("otlp", log.otlp.is_some()),
+        ];
+        let mut written = places.iter().filter(|(_, written)| *written);
+        if let (Some((first, _)), Some((second, _))) = (written.next(), written.next()) {
+            let message = format!("lines go to `{first}` already; there is one place for them");
+            self.error(&format!("access_log.{second}"), "two-places", message);
+        }
     }
 
     fn admin(&mut self) {

@@ -1,7 +1,7 @@
-//! Checks of `tracing`.
+//! Checks of `tracing`, and of collectors elsewhere.
 
 use super::{Checker, is_field_value, is_token};
-use crate::schema::{OtlpProtocol, Parents};
+use crate::schema::{Collector, OtlpProtocol, Parents};
 
 /// What we write ourselves into each request.
 const OURS: [&str; 7] =
@@ -10,41 +10,7 @@ const OURS: [&str; 7] =
 impl Checker<'_> {
     pub(super) fn tracing(&mut self) {
         let Some(tracing) = &self.config.tracing else { return };
-        match &tracing.otlp {
-            None if !self.is_written("tracing.otlp") => {
-                let hint = "write otlp: http://127.0.0.1:4318";
-                self.error_hint("tracing", "missing-key", "no collector is named: `otlp` is missing", hint);
-            }
-            Some(url) => {
-                if tracing.spoken() == OtlpProtocol::Grpc && url.target() != "/" {
-                    let message = format!("`{url}` has a path; a gRPC service is found by its name alone");
-                    self.error_hint(
-                        "tracing.otlp",
-                        "bad-value",
-                        message,
-                        "leave the path out, or say protocol: http",
-                    );
-                }
-                if !url.is_safe() && !tracing.headers.0.is_empty() {
-                    let message = format!("fields for the collector go to {} in clear text", url.origin());
-                    self.warn(
-                        "tracing.otlp",
-                        "clear-text",
-                        message,
-                        "use https, or a collector on this machine",
-                    );
-                }
-            }
-            None => {}
-        }
-        if tracing.service.trim().is_empty() {
-            self.error("tracing.service", "bad-value", "the name of the service is empty");
-        }
-        self.must_last("tracing.timeout", tracing.timeout);
-        self.collector_fields();
-        if let Some(ca) = &tracing.ca {
-            self.must_be_file("tracing.ca", &ca.0);
-        }
+        self.collector("tracing", "otlp", &tracing.collector());
         if tracing.parents == Parents::Trusted && self.config.trusted_proxies.is_empty() {
             let hint =
                 "name the networks of your own load balancers under trusted_proxies, or say parents: never";
@@ -57,10 +23,49 @@ impl Checker<'_> {
         }
     }
 
-    fn collector_fields(&mut self) {
-        let Some(tracing) = &self.config.tracing else { return };
-        for (name, value) in &tracing.headers.0 {
-            let path = format!("tracing.headers.{name}");
+    /// What is said of a collector at `base`, whose URL has the key `key`.
+    pub(super) fn collector(&mut self, base: &str, key: &str, collector: &Collector) {
+        let at = |name: &str| format!("{base}.{name}");
+        match &collector.url {
+            None if !self.is_written(&at(key)) => {
+                let hint = format!("write {key}: http://127.0.0.1:4318");
+                self.error_hint(
+                    base,
+                    "missing-key",
+                    format!("no collector is named: `{key}` is missing"),
+                    hint,
+                );
+            }
+            Some(url) => {
+                if collector.spoken() == OtlpProtocol::Grpc && url.target() != "/" {
+                    let message = format!("`{url}` has a path; a gRPC service is found by its name alone");
+                    self.error_hint(
+                        &at(key),
+                        "bad-value",
+                        message,
+                        "leave the path out, or say protocol: http",
+                    );
+                }
+                if !url.is_safe() && !collector.headers.0.is_empty() {
+                    let message = format!("fields for the collector go to {} in clear text", url.origin());
+                    self.warn(&at(key), "clear-text", message, "use https, or a collector on this machine");
+                }
+            }
+            None => {}
+        }
+        if collector.service.trim().is_empty() {
+            self.error(&at("service"), "bad-value", "the name of the service is empty");
+        }
+        self.must_last(&at("timeout"), collector.timeout);
+        self.collector_fields(base, collector);
+        if let Some(ca) = &collector.ca {
+            self.must_be_file(&at("ca"), &ca.0);
+        }
+    }
+
+    fn collector_fields(&mut self, base: &str, collector: &Collector) {
+        for (name, value) in &collector.headers.0 {
+            let path = format!("{base}.headers.{name}");
             if !is_token(name) {
                 self.error(&path, "bad-header", format!("`{name}` is no name of a header field"));
             } else if OURS.iter().any(|ours| ours.eq_ignore_ascii_case(name)) {

@@ -9,6 +9,7 @@ use serde::de::Deserializer;
 use serde::{Deserialize, Serialize};
 
 use super::addresses::ListenAddress;
+use super::tracing::Collector;
 use super::values::{Output, Pairs};
 use crate::de;
 use crate::units::{ByteSize, Duration};
@@ -44,6 +45,41 @@ pub struct AccessLog {
     pub redact: Pairs,
     /// When the file is put aside. Default never.
     pub rotate: Option<Rotate>,
+    /// A syslog server, instead of `output`. Default none.
+    pub syslog: Option<Syslog>,
+    /// A collector by OpenTelemetry, instead of `output`: each exchange is a log record with the fields of JSON. Default none.
+    pub otlp: Option<Collector>,
+}
+
+/// A syslog server that each line is sent to as a message (RFC 5424).
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Syslog {
+    /// Where it is: `udp://HOST:PORT`, `tcp://HOST:PORT` (each line with its length before it) or `unix:/dev/log`. Required. The port is
+    /// 514 by UDP and 601 by TCP unless written.
+    pub server: String,
+    /// `local0` to `local7`, `user` or `daemon`. Default `local0`.
+    pub facility: Facility,
+    /// What the lines are from: APP-NAME. Default `weir`.
+    pub name: String,
+}
+
+/// What kind of program a line is from, as syslog sorts them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[allow(missing_docs, reason = "names of RFC 5424 §6.2.1")]
+pub enum Facility {
+    User = 1,
+    Daemon = 3,
+    #[default]
+    Local0 = 16,
+    Local1,
+    Local2,
+    Local3,
+    Local4,
+    Local5,
+    Local6,
+    Local7,
 }
 
 /// When a log file is put aside, under its name and the time: `access.log.20260301T120000Z`.
@@ -252,7 +288,15 @@ impl Default for AccessLog {
             when: None,
             redact: Pairs::default(),
             rotate: None,
+            syslog: None,
+            otlp: None,
         }
+    }
+}
+
+impl Default for Syslog {
+    fn default() -> Self {
+        Self { server: String::new(), facility: Facility::default(), name: "weir".to_owned() }
     }
 }
 

@@ -32,6 +32,26 @@ pub struct Tracing {
     pub timeout: Duration,
 }
 
+/// A collector of log records by OpenTelemetry.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Collector {
+    /// Its URL, such as `http://127.0.0.1:4318`. Required. By `http`, `/v1/logs` is added to its path.
+    pub url: Option<Url>,
+    /// `http` (protobuf in POST requests) or `grpc`. Default: `grpc` where the port is 4317, else `http`.
+    pub protocol: Option<OtlpProtocol>,
+    /// What this gateway is called: `service.name`. Default `weir`.
+    pub service: String,
+    /// More attributes of the resource. Default none.
+    pub resource: Pairs,
+    /// Fields of the requests to the collector, such as `authorization`. Default none.
+    pub headers: Pairs,
+    /// Certificates that the collector's own is checked against. Default: those of the system.
+    pub ca: Option<FilePath>,
+    /// How long an answer of the collector may take. Default `10s`.
+    pub timeout: Duration,
+}
+
 /// How a collector is spoken to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -59,9 +79,30 @@ pub enum Parents {
 const GRPC_PORT: u16 = 4317;
 
 impl Tracing {
-    /// How the collector is spoken to.
+    /// The collector alone.
+    pub fn collector(&self) -> Collector {
+        Collector {
+            url: self.otlp.clone(),
+            protocol: self.protocol,
+            service: self.service.clone(),
+            resource: self.resource.clone(),
+            headers: self.headers.clone(),
+            ca: self.ca.clone(),
+            timeout: self.timeout,
+        }
+    }
+}
+
+impl Default for Collector {
+    fn default() -> Self {
+        Tracing::default().collector()
+    }
+}
+
+impl Collector {
+    /// How it is spoken to.
     pub fn spoken(&self) -> OtlpProtocol {
-        let port = self.otlp.as_ref().map(Url::port);
+        let port = self.url.as_ref().map(Url::port);
         let by_port = if port == Some(GRPC_PORT) { OtlpProtocol::Grpc } else { OtlpProtocol::Http };
         self.protocol.unwrap_or(by_port)
     }

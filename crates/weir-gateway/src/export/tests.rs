@@ -25,6 +25,7 @@ impl Stand {
     /// Sends these pieces, closes, and lets the task end.
     async fn send(self, url: &str, timeout: Duration, pieces: &[(&[u8], u64)]) -> Arc<Exported> {
         let destination = Destination {
+            signal: Signal::Spans,
             url: url.parse().unwrap(),
             protocol: Protocol::Http,
             headers: Vec::new(),

@@ -232,6 +232,7 @@ impl Compiler<'_> {
             .iter()
             .map(|(name, route)| self.route(name, route, &global, &mut filters))
             .collect();
+        self.collectors();
         let tracing = self.tracing().map(Arc::new);
         let telemetry = Arc::clone(&self.carry.telemetry);
         let limits = &config.limits;
@@ -270,15 +271,22 @@ impl Compiler<'_> {
         })
     }
 
-    /// How exchanges are traced, and how each route's path is called.
-    fn tracing(&mut self) -> Option<Tracing> {
-        let written = self.config.tracing.as_ref()?;
-        if let Some(ca) = &written.ca {
+    /// The certificates that collectors are believed by.
+    fn collectors(&mut self) {
+        let tracing = self.config.tracing.as_ref().and_then(|tracing| tracing.ca.as_ref());
+        let log = self.config.access_log.otlp.as_ref().and_then(|collector| collector.ca.as_ref());
+        for (path, ca) in [("tracing.ca", tracing), ("access_log.otlp.ca", log)] {
+            let Some(ca) = ca else { continue };
             self.files.push(ca.0.clone());
             if let Err(why) = Trust::file(&ca.0) {
-                self.error_once("tracing.ca", "bad-certificate", why);
+                self.error_once(path, "bad-certificate", why);
             }
         }
+    }
+
+    /// How exchanges are traced, and how each route's path is called.
+    fn tracing(&self) -> Option<Tracing> {
+        let written = self.config.tracing.as_ref()?;
         let parents = match written.parents {
             schema::Parents::Always => Parents::Always,
             schema::Parents::Never => Parents::Never,

@@ -59,11 +59,14 @@ pub(crate) fn ids(traceparent: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((traceparent.get(3..35)?, traceparent.get(36..52)?))
 }
 
-/// An id as digits.
-pub(crate) fn digits(out: &mut [u8], mut value: u128) {
-    for digit in out.iter_mut().rev() {
-        *digit = b"0123456789abcdef"[(value & 15) as usize];
-        value >>= 4;
+/// An id as digits: its last ones, two for each byte.
+pub(crate) fn digits(out: &mut [u8], value: u128) {
+    const HEX: &[u8; 16] = b"0123456789abcdef";
+    let bytes = value.to_be_bytes();
+    let last = bytes.len().saturating_sub(out.len() / 2);
+    for (pair, byte) in out.chunks_exact_mut(2).zip(bytes.iter().skip(last)) {
+        pair[0] = HEX[usize::from(byte >> 4)];
+        pair[1] = HEX[usize::from(byte & 15)];
     }
 }
 

@@ -7,6 +7,7 @@ use super::entry::{Entry, Field, LONG_FIELD_BYTES, SHORT_FIELD_BYTES, Value};
 use super::redact::{Redaction, Redactions};
 use super::when::When;
 use crate::error::{Error, Result};
+use crate::otlp::LogRecord;
 use crate::text::{self, Style};
 use crate::time::Stamp;
 
@@ -40,6 +41,8 @@ pub enum Header {
 enum Layout {
     /// One JSON object per line, without the fields that are absent; with the keys of `headers` as they are written.
     Json(Vec<Vec<u8>>),
+    /// Log records of OTLP; with the names of `headers`.
+    Otlp(Vec<String>),
     Template(Vec<Part>),
 }
 
@@ -55,6 +58,11 @@ impl LineFormat {
     /// One JSON object per line. The default.
     pub const fn json() -> Self {
         Self { layout: Layout::Json(Vec::new()), headers: Vec::new(), when: None, redactions: None }
+    }
+
+    /// Log records of OTLP, with the fields of JSON as attributes: for [`super::AccessLogWriter::to_records`].
+    pub const fn otlp() -> Self {
+        Self { layout: Layout::Otlp(Vec::new()), headers: Vec::new(), when: None, redactions: None }
     }
 
     /// Reads the config's value: `json`, `combined`, or a template like `{time} {client} "{method} {uri}" {status}`.
@@ -128,12 +136,16 @@ impl LineFormat {
         if self.header(name)?.is_none() {
             return Err(Error::new(format!("`{name}`: expected header:NAME or response_header:NAME")));
         }
-        if let (Layout::Json(keys), Some(header)) = (&mut self.layout, self.headers.get(before)) {
+        if let Some(header) = self.headers.get(before) {
             let (kind, name) = match header {
                 Header::Request(name) => (REQUEST, name),
                 Header::Response(name) => (RESPONSE, name),
             };
-            keys.push(format!(",\"{kind}{name}\":\"").into_bytes()); // a token needs no escape
+            match &mut self.layout {
+                Layout::Json(keys) => keys.push(format!(",\"{kind}{name}\":\"").into_bytes()), // a token needs no escape
+                Layout::Otlp(keys) => keys.push(format!("{kind}{name}")),
+                Layout::Template(_) => {}
+            }
         }
         Ok(())
     }
@@ -187,7 +199,7 @@ impl LineFormat {
     #[inline]
     pub(super) fn names_requests(&self) -> bool {
         match &self.layout {
-            Layout::Json(_) => true,
+            Layout::Json(_) | Layout::Otlp(_) => true,
             Layout::Template(parts) => parts.contains(&Part::Field(Field::RequestId)),
         }
     }
@@ -207,6 +219,7 @@ impl LineFormat {
     fn write_whole(&self, entry: &Entry<'_>, stamp: &mut Stamp, out: &mut Vec<u8>) {
         match &self.layout {
             Layout::Json(keys) => json(entry, keys, stamp, out),
+            Layout::Otlp(keys) => otlp(entry, keys, out),
             Layout::Template(parts) => template(parts, entry, stamp, out),
         }
     }
@@ -316,6 +329,54 @@ fn json(entry: &Entry<'_>, headers: &[Vec<u8>], stamp: &mut Stamp, out: &mut Vec
         }
     }
     out.extend_from_slice(b"}\n");
+}
+
+/// A log record: what happened in a line, and the fields of a JSON line as attributes.
+fn otlp(entry: &Entry<'_>, headers: &[String], out: &mut Vec<u8>) {
+    /// `SEVERITY_NUMBER_INFO` and `SEVERITY_NUMBER_ERROR`.
+    const INFO: u8 = 9;
+    const ERROR: u8 = 17;
+    let status = entry.status.to_string();
+    let body = [entry.method, b" ", entry.path, b" ", status.as_bytes()].concat();
+    let record = LogRecord {
+        time: entry.time,
+        severity: if entry.status >= 500 || entry.status == 0 { ERROR } else { INFO },
+        body: &body,
+        trace: id(entry.trace_id),
+        span: u64::try_from(id(entry.span_id)).unwrap_or_default(),
+    };
+    record.write(out, |to| {
+        for (field, name) in &Field::ALL {
+            let twice = [Field::BodyBytesOut, Field::Path, Field::Query, Field::SpanId, Field::TraceId];
+            if twice.contains(field) {
+                continue;
+            }
+            match entry.value(*field) {
+                Value::Absent | Value::Time(_) | Value::TimeClf(_) => {}
+                Value::Number(n) => to.number(name, n),
+                Value::True => to.truth(name, true),
+                Value::Address(ip, port) => {
+                    let mut text = Vec::new();
+                    address(&mut text, ip, port);
+                    to.text(name, text);
+                }
+                Value::Text(text) => to.text(name, text.get(..SHORT_FIELD_BYTES).unwrap_or(text)),
+                Value::Long(text) => to.text(name, text),
+                Value::Uri(path, b"") => to.text(name, path),
+                Value::Uri(path, query) => to.text(name, [path, b"?", query].concat()),
+            }
+        }
+        for (index, name) in headers.iter().enumerate() {
+            if let Value::Text(text) = entry.header(index) {
+                to.text(name, text.get(..SHORT_FIELD_BYTES).unwrap_or(text));
+            }
+        }
+    });
+}
+
+/// An id that is written as digits; 0 for none.
+fn id(digits: &[u8]) -> u128 {
+    str::from_utf8(digits).ok().and_then(|digits| u128::from_str_radix(digits, 16).ok()).unwrap_or_default()
 }
 
 /// The fields of a JSON line after `time`, with their keys as they are written before a text; a number has no quote.

@@ -113,7 +113,10 @@ fn hide(entry: &mut Entry<'_>, field: Field, how: Redaction) {
         Field::TlsClientSan => text(&mut entry.tls_client_san),
         Field::TlsClientSubject => text(&mut entry.tls_client_subject),
         Field::Upstream => text(&mut entry.upstream),
-        Field::Uri => (entry.path, entry.query) = (shown(entry.path, how), b""),
+        Field::Uri => {
+            entry.path = shown(entry.path, how);
+            entry.query = b"";
+        }
         Field::UserAgent => entry.user_agent = shown(entry.user_agent, how),
         _ => {} // `add` took no other
     }

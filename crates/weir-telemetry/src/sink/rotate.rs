@@ -35,6 +35,8 @@ pub(super) struct Rotating {
     size: u64,
     began: SystemTime,
     next_try: Option<Instant>,
+    /// The time in the last name that was given, and the number behind it: a name that was removed is not given again.
+    last: (String, u32),
 }
 
 impl Rotating {
@@ -49,6 +51,7 @@ impl Rotating {
             size: meta.len(),
             began: began.unwrap_or_else(SystemTime::now),
             next_try: None,
+            last: (String::new(), 0),
         })
     }
 
@@ -66,7 +69,8 @@ impl Rotating {
         }
         match self.rotate(file) {
             Ok(fresh) => {
-                *self = Self::new(&self.path, &self.rotation, &fresh)?;
+                let last = std::mem::take(&mut self.last);
+                *self = Self { last, ..Self::new(&self.path, &self.rotation, &fresh)? };
                 self.prune();
                 Some(fresh)
             }
@@ -78,30 +82,32 @@ impl Rotating {
         }
     }
 
-    fn rotate(&self, file: &File) -> io::Result<File> {
+    fn rotate(&mut self, file: &File) -> io::Result<File> {
         let ours = file.metadata()?;
         // Whoever moved the file away already, logrotate or another process of ours, leaves us the fresh one.
         let there = fs::metadata(&self.path).ok();
         if there.is_some_and(|there| (there.dev(), there.ino()) == (ours.dev(), ours.ino())) {
-            fs::rename(&self.path, self.aside()?)?;
+            let aside = self.aside()?;
+            fs::rename(&self.path, aside)?;
         }
         open_file(&self.path).map_err(io::Error::other)
     }
 
     /// A name that no file has: `access.log.20260301T120000Z`, with a number behind it where that is taken.
-    fn aside(&self) -> io::Result<PathBuf> {
-        let stamp: String = timestamp(SystemTime::now()).chars().filter(|c| !"-:".contains(*c)).collect();
-        let stamp = format!("{}Z", stamp.split('.').next().unwrap_or_default());
-        let names = (0..SAME_SECOND).map(|n| match n {
-            0 => format!(".{stamp}"),
-            n => format!(".{stamp}.{n:03}"),
-        });
-        let mut paths = names.map(|suffix| {
+    fn aside(&mut self) -> io::Result<PathBuf> {
+        let time: String = timestamp(SystemTime::now()).chars().filter(|c| !"-:".contains(*c)).collect();
+        let time = format!("{}Z", time.split('.').next().unwrap_or_default());
+        let first = if time == self.last.0 { self.last.1 + 1 } else { 0 };
+        for number in first..SAME_SECOND {
             let mut name = self.path.as_os_str().to_owned();
-            name.push(suffix);
-            PathBuf::from(name)
-        });
-        paths.find(|path| !path.exists()).ok_or_else(|| io::Error::other("too many files of this second"))
+            name.push(if number == 0 { format!(".{time}") } else { format!(".{time}.{number:03}") });
+            let path = PathBuf::from(name);
+            if !path.exists() {
+                self.last = (time, number);
+                return Ok(path);
+            }
+        }
+        Err(io::Error::other("too many files of this second"))
     }
 
     /// Removes the oldest of what was put aside. Names are in the order of time.

@@ -326,8 +326,8 @@ fn an_existing_file_is_appended_to() {
     fs::write(&path, "before\n").unwrap();
     let telemetry = Telemetry::new(Setup::default());
     let writer = AccessLogWriter::open(&telemetry, Output::File(path.clone()), LineFormat::json()).unwrap();
-    assert!(writer.is(&Output::File(path.clone()), &LineFormat::json()));
-    assert!(!writer.is(&Output::Stdout, &LineFormat::json()));
+    assert!(writer.is(&Output::File(path.clone()), &LineFormat::json(), None));
+    assert!(!writer.is(&Output::Stdout, &LineFormat::json(), None));
     writer.core(0).record(&full());
     assert!(writer.flush(PATIENCE));
     assert!(fs::read_to_string(path).unwrap().starts_with("before\n{\"time\""));
@@ -422,17 +422,17 @@ fn redacted_fields() {
             &[("client", Redaction::Truncate), ("peer", Redaction::Drop)][..],
             "2001:db8:: -",
         ),
-        ("{uri}", &[("query", Redaction::Hide)], "/a b?***"),
-        ("{uri}", &[("query", Redaction::Drop)], "/a b"),
-        ("{uri} {path}", &[("uri", Redaction::Hide)], "*** ***"),
+        ("{uri}", &[("query", Redaction::Hide)][..], "/a b?***"),
+        ("{uri}", &[("query", Redaction::Drop)][..], "/a b"),
+        ("{uri} {path}", &[("uri", Redaction::Hide)][..], "*** ***"),
         (
             "{consumer} {user_agent}",
-            &[("consumer", Redaction::Hide), ("user_agent", Redaction::Drop)],
+            &[("consumer", Redaction::Hide), ("user_agent", Redaction::Drop)][..],
             "*** -",
         ),
-        ("{header:x-key}", &[("header:X-Key", Redaction::Hide)], "***"),
-        ("{header:x-key}", &[("header:other", Redaction::Hide)], "geheim"),
-        ("{tls_client_subject}", &[("tls_client_subject", Redaction::Hide)], "***"),
+        ("{header:x-key}", &[("header:X-Key", Redaction::Hide)][..], "***"),
+        ("{header:x-key}", &[("header:other", Redaction::Hide)][..], "geheim"),
+        ("{tls_client_subject}", &[("tls_client_subject", Redaction::Hide)][..], "***"),
     ] {
         let mut format = LineFormat::parse(template).unwrap();
         rules.iter().for_each(|(field, how)| format.redact(field, *how).unwrap());

@@ -21,6 +21,7 @@ use crate::support::{OK, OK_BODY};
 use crate::upgrade::tunnel_to;
 
 const EXAMPLES: &[&str] = &[
+    "access-log.yaml",
     "api-keys.yaml",
     "browser-app.yaml",
     "cache.yaml",
@@ -446,6 +447,20 @@ fn mock() {
     };
     asks("delay=1ms").expect_status(200).expect_body("ok");
     asks("status=503").expect_status(503);
+}
+
+#[test]
+fn access_log() {
+    let upstream = Upstream::fixed("HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n");
+    let weir = start("access-log.yaml", &[&upstream]);
+    weir.client().get("/orders/7?token=geheim&a=b").expect_status(500);
+    let mut line = String::new();
+    eventually("the line is written", || {
+        line = fs::read_to_string(weir.dir().join("access.log")).unwrap_or_default();
+        line.ends_with('\n')
+    });
+    assert!(line.contains("/orders/7?token=***&a=b") && line.contains("\"client\":\"127.0.0.0\""), "{line}");
+    assert!(!line.contains("\"peer\""), "{line}");
 }
 
 #[test]

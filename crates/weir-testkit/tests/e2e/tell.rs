@@ -327,3 +327,26 @@ routes: {{ all: {{ match: {{ path: \"/*\" }}, filters: [ {{ key_auth: {{}} }} ],
     assert!(has(&text, "weir_consumer_response_body_bytes_total", &["consumer=\"shop\""], "2"), "{text}");
     assert!(!text.contains("consumer=\"idle\""), "{text}");
 }
+
+#[test]
+fn lines_for_a_syslog_server() {
+    let server = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    server.set_read_timeout(Some(std::time::Duration::from_secs(20))).unwrap();
+    let upstream = Upstream::fixed(OK_BODY);
+    let section = format!(
+        "access_log: {{ syslog: {{ server: \"udp://{}\", facility: local3 }} }}",
+        server.local_addr().unwrap()
+    );
+    let weir = Weir::in_front_of_with(&upstream, &section);
+    weir.client().get("/t").expect_status(200);
+    let mut buffer = [0; 16 * 1024];
+    let n = server.recv(&mut buffer).unwrap();
+    let text = String::from_utf8(buffer[..n].to_vec()).unwrap();
+    // RFC 5424 §6.2.1: facility 19, severity 6.
+    assert!(
+        text.starts_with("<158>1 ") && text.contains(&format!(" weir {} access - {{", weir.pid())),
+        "{text}"
+    );
+    let line: serde_json::Value = serde_json::from_str(&text[text.find('{').unwrap()..]).unwrap();
+    assert_eq!((&line["uri"], &line["status"]), (&"/t".into(), &200.into()));
+}

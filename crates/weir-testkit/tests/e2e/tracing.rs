@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::time::Duration;
+use weir_testkit::h2::{H2, Options};
 use weir_testkit::{Upstream, Weir, eventually, refusing_address};
 
 use crate::support::OK_BODY;
@@ -310,6 +311,37 @@ fn a_collector_that_is_busy_is_asked_again() {
 }
 
 #[test]
+fn a_collector_by_grpc() {
+    let (upstream, collector) = (Upstream::fixed(OK_BODY), Upstream::listen());
+    let weir =
+        Weir::in_front_of_with(&upstream, &tracing(&collector, "protocol: grpc, headers: { x-tenant: a }"));
+    weir.client().get("/grpc").expect_status(200);
+    let mut peer = H2::server(collector.accept(), &Options::default());
+    let (stream, asked) = peer.accept_whole();
+    for (name, value) in [
+        (":method", "POST"),
+        (":path", "/opentelemetry.proto.collector.trace.v1.TraceService/Export"),
+        ("content-type", "application/grpc"),
+        ("te", "trailers"),
+        ("x-tenant", "a"),
+    ] {
+        assert_eq!(asked.header(name), Some(value), "{name}");
+    }
+    // gRPC over HTTP/2: not compressed, a length of four bytes, the message.
+    let (prefix, message) = asked.body.split_at(5);
+    assert_eq!((prefix[0], &prefix[1..]), (0, &u32::try_from(message.len()).unwrap().to_be_bytes()[..]));
+    assert_eq!(spans(message).iter().filter(|span| span.get("url.path") == "/grpc").count(), 1);
+    peer.headers(stream, &[(":status", "200"), ("content-type", "application/grpc")], false);
+    // ExportTraceServiceResponse { partial_success 1 { rejected_spans 1 } }.
+    peer.data(stream, b"\0\0\0\0\x04\x0a\x02\x08\x01", false);
+    peer.headers(stream, &[("grpc-status", "0")], true);
+    eventually("one is taken", || metric(&weir, "weir_spans_exported_total") == Some(1));
+    eventually("one is refused", || {
+        metric(&weir, "weir_spans_dropped_total{reason=\"rejected\"}") == Some(1)
+    });
+}
+
+#[test]
 fn the_end_sends_what_is_there_and_waits_for_no_one_forever() {
     let (upstream, collector) = (Upstream::fixed(OK_BODY), Upstream::fixed(TAKEN));
     let weir = Weir::in_front_of_with(&upstream, &tracing(&collector, ""));
@@ -355,6 +387,38 @@ fn a_reload_turns_it_on_and_off() {
     assert_eq!(paths, ["/b"]);
     let told = |n: usize| upstream.wait_requests(3)[n].head.header("traceparent").is_some();
     assert_eq!([told(0), told(1), told(2)], [false, true, false]);
+}
+
+/// logs_service.proto nests as trace_service.proto does; logs.proto: LogRecord { time 1, severity 2, body 5, attributes 6, trace_id 9, span_id 10 }.
+#[test]
+fn lines_for_a_collector() {
+    let (upstream, collector) = (Upstream::fixed(OK_BODY), Upstream::fixed(TAKEN));
+    let weir = Weir::in_front_of_with(
+        &upstream,
+        &format!(
+            "access_log: {{ otlp: {{ url: \"http://{0}\", service: edge }}, fields: [\"header:x-a\"] }}
+tracing: {{ otlp: \"http://{0}\", share: 0% }}",
+            collector.address()
+        ),
+    );
+    weir.client()
+        .ask(get("/t?b=c", &format!("X-A: b\r\ntraceparent: 00-{TRACE}-{CALLER}-00\r\n")))
+        .expect_status(200);
+    weir.stop().expect_code(0);
+    let requests = collector.requests();
+    let [request] = &requests[..] else { panic!("{requests:?}") };
+    assert_eq!(request.head.line, "POST /v1/logs HTTP/1.1");
+    let of_resource = messages(&request.body.bytes, 1)[0];
+    assert_eq!(attributes(messages(of_resource, 1)[0], 1)["service.name"], "edge");
+    let record = messages(messages(of_resource, 2)[0], 2)[0];
+    let told = attributes(record, 6);
+    for (key, value) in
+        [("method", "GET"), ("uri", "/t?b=c"), ("status", "200"), ("route", "all"), ("header:x-a", "b")]
+    {
+        assert_eq!(told.get(key).map(String::as_str), Some(value), "{key} in {told:?}");
+    }
+    assert_eq!(hex(messages(record, 9)[0]), TRACE);
+    assert_eq!(text(messages(messages(record, 5)[0], 1)[0]), "GET /t 200");
 }
 
 fn page(weir: &Weir, accept: &str) -> String {

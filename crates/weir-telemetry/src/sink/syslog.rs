@@ -1,0 +1,336 @@
+//! Lines for a syslog server (RFC 5424), by UDP (RFC 5426), TCP with lengths (RFC 6587 §3.4.1) or a Unix socket.
+//!
+//! The thread that writes does it all, so that connecting, names and a slow server cost no core anything. What cannot be sent at once is
+//! lost and counted: a server that comes back finds new lines, not old ones.
+
+use std::fmt;
+use std::io::{self, ErrorKind, Write};
+use std::net::{TcpStream, ToSocketAddrs, UdpSocket};
+use std::os::unix::net::{UnixDatagram, UnixStream};
+use std::path::PathBuf;
+use std::time::{Duration, Instant, SystemTime};
+
+use crate::time::timestamp;
+
+/// A syslog server, and what lines say of themselves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Syslog {
+    /// Where it is.
+    pub server: Server,
+    /// The facility: 16 to 23 are `local0` to `local7`.
+    pub facility: u8,
+    /// APP-NAME.
+    pub name: String,
+}
+
+/// Where a syslog server is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Server {
+    /// Host and port; a connection, each line with its length before it.
+    Tcp(String),
+    /// Host and port; a datagram for each line.
+    Udp(String),
+    /// A socket of this machine, such as `/dev/log`: of datagrams, or of a stream with a line break behind each line.
+    Unix(PathBuf),
+}
+
+/// The longest line by UDP or a socket of datagrams, header included; what is longer is cut. RFC 5426 §3.2 wants 2,048 at least.
+const DATAGRAM_BYTES: usize = 8 * 1024;
+
+/// How long a connect, or a write to a server that takes nothing, may last.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// How long to wait after a failure before the server is tried again.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// Severity 6 of RFC 5424 §6.2.1: informational. The line itself says how the exchange went.
+const INFORMATIONAL: u8 = 6;
+
+impl Server {
+    /// Reads `udp://HOST:PORT`, `tcp://HOST:PORT` or `unix:PATH`; the port is 514 by UDP and 601 by TCP unless written.
+    pub fn parse(text: &str) -> Option<Self> {
+        if let Some(path) = text.strip_prefix("unix:") {
+            return (!path.is_empty()).then(|| Self::Unix(path.into()));
+        }
+        if let Some(place) = text.strip_prefix("udp://") {
+            return with_port(place, 514).map(Self::Udp);
+        }
+        with_port(text.strip_prefix("tcp://")?, 601).map(Self::Tcp)
+    }
+}
+
+/// Host and port, with this one where there is none.
+fn with_port(place: &str, port: u16) -> Option<String> {
+    let (host, written) = match place.strip_prefix('[') {
+        Some(rest) => {
+            let (host, behind) = rest.split_once(']')?;
+            host.parse::<std::net::Ipv6Addr>().ok()?;
+            (format!("[{host}]"), if behind.is_empty() { None } else { Some(behind.strip_prefix(':')?) })
+        }
+        None => match place.split_once(':') {
+            Some((host, port)) => (host.to_owned(), Some(port)),
+            None => (place.to_owned(), None),
+        },
+    };
+    let port = match written {
+        Some(digits) => digits.parse::<u16>().ok().filter(|port| *port != 0)?,
+        None => port,
+    };
+    let fits = |b: u8| b.is_ascii_alphanumeric() || b"-._[]:".contains(&b);
+    (!host.is_empty() && host.bytes().all(fits)).then(|| format!("{host}:{port}"))
+}
+
+impl fmt::Display for Syslog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.server {
+            Server::Tcp(place) => write!(f, "syslog tcp://{place}"),
+            Server::Udp(place) => write!(f, "syslog udp://{place}"),
+            Server::Unix(path) => write!(f, "syslog unix:{}", path.display()),
+        }
+    }
+}
+
+/// The writer thread's side.
+pub(super) struct Wire {
+    syslog: Syslog,
+    hostname: String,
+    socket: Option<Socket>,
+    next_try: Option<Instant>,
+    /// The line as it is sent.
+    message: Vec<u8>,
+}
+
+enum Socket {
+    Datagram(UnixDatagram),
+    Stream(UnixStream),
+    Tcp(TcpStream),
+    Udp(UdpSocket),
+}
+
+impl Wire {
+    pub(super) fn new(syslog: Syslog) -> Self {
+        let hostname = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        let hostname: String = hostname.trim().chars().filter(char::is_ascii_graphic).take(255).collect();
+        let hostname = if hostname.is_empty() { "-".to_owned() } else { hostname };
+        Self { syslog, hostname, socket: None, next_try: None, message: Vec::new() }
+    }
+
+    /// Sends whole lines, each as a message.
+    ///
+    /// # Errors
+    /// How many of them were lost, and why.
+    pub(super) fn send(&mut self, lines: &[u8]) -> Result<(), (u64, io::Error)> {
+        let lines: Vec<&[u8]> = lines.split(|b| *b == b'\n').filter(|line| !line.is_empty()).collect();
+        let header = self.header();
+        for (sent, line) in lines.iter().enumerate() {
+            if let Err(e) = self.send_one(&header, line) {
+                self.socket = None;
+                self.next_try.get_or_insert_with(|| Instant::now() + AGAIN);
+                return Err(((lines.len() - sent) as u64, e));
+            }
+        }
+        Ok(())
+    }
+
+    /// RFC 5424 §6.2, up to the message.
+    fn header(&self) -> String {
+        let priority = self.syslog.facility * 8 + INFORMATIONAL;
+        let (time, hostname, name) = (timestamp(SystemTime::now()), &self.hostname, &self.syslog.name);
+        format!("<{priority}>1 {time} {hostname} {name} {} access - ", std::process::id())
+    }
+
+    fn send_one(&mut self, header: &str, line: &[u8]) -> io::Result<()> {
+        self.connect()?;
+        let Some(socket) = &mut self.socket else { return Err(ErrorKind::NotConnected.into()) };
+        let message = &mut self.message;
+        message.clear();
+        if let Socket::Tcp(_) = socket {
+            write!(message, "{} ", header.len() + line.len())?;
+        }
+        message.extend_from_slice(header.as_bytes());
+        message.extend_from_slice(line);
+        match socket {
+            Socket::Datagram(socket) => socket.send(cut(message)).map(drop),
+            Socket::Stream(stream) => {
+                message.push(b'\n');
+                stream.write_all(message)
+            }
+            Socket::Tcp(stream) => stream.write_all(message),
+            Socket::Udp(socket) => socket.send(cut(message)).map(drop),
+        }
+    }
+
+    /// Makes sure that there is a socket, unless a try has failed just now.
+    fn connect(&mut self) -> io::Result<()> {
+        if self.socket.as_ref().is_some_and(Socket::is_open) {
+            return Ok(());
+        }
+        self.socket = None;
+        if self.next_try.is_some_and(|next| Instant::now() < next) {
+            return Err(io::Error::new(ErrorKind::NotConnected, "the server was away a moment ago"));
+        }
+        self.next_try = Some(Instant::now() + PATIENCE + AGAIN);
+        let opened = Socket::open(&self.syslog.server);
+        self.next_try = opened.is_err().then(|| Instant::now() + AGAIN);
+        self.socket = Some(opened?);
+        Ok(())
+    }
+}
+
+impl Socket {
+    fn open(server: &Server) -> io::Result<Self> {
+        match server {
+            Server::Tcp(place) => {
+                let mut last = io::Error::from(ErrorKind::AddrNotAvailable);
+                for address in place.to_socket_addrs()? {
+                    match TcpStream::connect_timeout(&address, PATIENCE) {
+                        Ok(stream) => {
+                            stream.set_write_timeout(Some(PATIENCE))?;
+                            return Ok(Self::Tcp(stream));
+                        }
+                        Err(e) => last = e,
+                    }
+                }
+                Err(last)
+            }
+            Server::Udp(place) => {
+                let mut addresses = place.to_socket_addrs()?;
+                let address = addresses.next().ok_or(ErrorKind::AddrNotAvailable)?;
+                let any = if address.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+                let socket = UdpSocket::bind(any)?;
+                socket.connect(address)?;
+                Ok(Self::Udp(socket))
+            }
+            Server::Unix(path) => {
+                let socket = UnixDatagram::unbound()?;
+                if socket.connect(path).is_ok() {
+                    socket.set_write_timeout(Some(PATIENCE))?;
+                    return Ok(Self::Datagram(socket));
+                }
+                let stream = UnixStream::connect(path)?;
+                stream.set_write_timeout(Some(PATIENCE))?;
+                Ok(Self::Stream(stream))
+            }
+        }
+    }
+
+    /// Whether the other side still holds the connection. A write to one that it closed would seem to succeed.
+    fn is_open(&self) -> bool {
+        let Self::Tcp(stream) = self else { return true };
+        if stream.set_nonblocking(true).is_err() {
+            return false;
+        }
+        let peeked = stream.peek(&mut [0]);
+        let open = matches!(peeked, Ok(1..)) || peeked.is_err_and(|e| e.kind() == ErrorKind::WouldBlock);
+        stream.set_nonblocking(false).is_ok() && open
+    }
+}
+
+/// What of a message fits into a datagram.
+fn cut(message: &[u8]) -> &[u8] {
+    message.get(..DATAGRAM_BYTES).unwrap_or(message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+    use std::net::TcpListener;
+
+    fn wire(server: Server) -> Wire {
+        Wire::new(Syslog { server, facility: 16, name: "weir".to_owned() })
+    }
+
+    /// RFC 5424 §6: what is before the message.
+    fn expect(message: &str, line: &str) {
+        let words: Vec<&str> = message.splitn(8, ' ').collect();
+        assert_eq!(
+            (words[0], words[3], words[5], words[6], words[7]),
+            ("<134>1", "weir", "access", "-", line),
+            "{message}"
+        );
+        assert!(words[1].ends_with('Z') && words[4] == std::process::id().to_string(), "{message}");
+    }
+
+    #[test]
+    fn servers() {
+        for (text, server) in [
+            ("udp://10.0.0.1", Some(Server::Udp("10.0.0.1:514".into()))),
+            ("tcp://logs.example", Some(Server::Tcp("logs.example:601".into()))),
+            ("tcp://[::1]:1514", Some(Server::Tcp("[::1]:1514".into()))),
+            ("udp://[::1]", Some(Server::Udp("[::1]:514".into()))),
+            ("unix:/dev/log", Some(Server::Unix("/dev/log".into()))),
+            ("unix:", None),
+            ("udp://", None),
+            ("udp://a:0", None),
+            ("udp://a:b", None),
+            ("udp://a/b", None),
+            ("tls://a", None),
+            ("/dev/log", None),
+        ] {
+            assert_eq!(Server::parse(text), server, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_datagram_for_each_line() {
+        let server = UdpSocket::bind("127.0.0.1:0").unwrap();
+        server.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let mut wire = wire(Server::Udp(server.local_addr().unwrap().to_string()));
+        wire.send(format!("one\ntwo {}\n", "x".repeat(9000)).as_bytes()).unwrap();
+        let mut buffer = [0; 16 * 1024];
+        let n = server.recv(&mut buffer).unwrap();
+        expect(str::from_utf8(&buffer[..n]).unwrap(), "one");
+        assert_eq!(server.recv(&mut buffer).unwrap(), DATAGRAM_BYTES);
+    }
+
+    #[test]
+    fn lengths_by_tcp_and_a_server_that_comes_back() {
+        let server = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = server.local_addr().unwrap();
+        let mut wire = wire(Server::Tcp(address.to_string()));
+        wire.send(b"one\ntwo\n").unwrap();
+        let (mut first, _) = server.accept().unwrap();
+        wire.socket = None; // hangs up
+        let mut text = String::new();
+        first.read_to_string(&mut text).unwrap();
+        let (length, rest) = text.split_once(' ').unwrap();
+        let (message, rest) = rest.split_at(length.parse().unwrap());
+        expect(message, "one");
+        expect(rest.split_once(' ').unwrap().1, "two");
+        drop((first, server));
+        let (lost, _) = wire.send(b"three\nfour\n").unwrap_err();
+        assert_eq!(lost, 2);
+        assert!(wire.next_try.is_some());
+        let (lost, e) = wire.send(b"five\n").unwrap_err();
+        assert_eq!((lost, e.kind()), (1, ErrorKind::NotConnected));
+    }
+
+    #[test]
+    fn a_connection_that_was_closed_is_noticed() {
+        let server = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut wire = wire(Server::Tcp(server.local_addr().unwrap().to_string()));
+        wire.send(b"one\n").unwrap();
+        drop(server.accept().unwrap());
+        let open = || wire.socket.as_ref().is_some_and(Socket::is_open);
+        let by = Instant::now() + Duration::from_secs(20);
+        while open() && Instant::now() < by {
+            std::thread::yield_now();
+        }
+        wire.send(b"two\n").unwrap();
+        assert!(server.accept().is_ok());
+    }
+
+    #[test]
+    fn a_socket_of_this_machine() {
+        let path = std::env::temp_dir().join(format!("weir-syslog-{}", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        let server = UnixDatagram::bind(&path).unwrap();
+        let mut wire = wire(Server::Unix(path.clone()));
+        wire.send(b"one\n").unwrap();
+        let mut buffer = [0; 1024];
+        let n = server.recv(&mut buffer).unwrap();
+        expect(str::from_utf8(&buffer[..n]).unwrap(), "one");
+        std::fs::remove_file(&path).unwrap();
+    }
+}
