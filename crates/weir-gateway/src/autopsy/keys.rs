@@ -2,8 +2,11 @@
 //! exchange, and the place in the file.
 
 use super::KeyShown;
-use super::kept::{Kept, Text};
+use super::kept::{Kept, Outcome, Step, Text};
 use crate::config::Node;
+use crate::config::node::Key;
+use crate::config::units;
+use std::time::Duration;
 
 /// The sections that a key may stand in.
 const SECTIONS: [&str; 9] = [
@@ -21,9 +24,10 @@ const SECTIONS: [&str; 9] = [
 /// The key for this exchange; nothing where no key would change it. `tree`: the config, where it can be read.
 pub(super) fn of(kept: &Kept, change: &str, tree: Option<&Node>) -> Option<KeyShown> {
     let candidates = candidates(kept, change, tree);
-    // What is written counts before what is not: of a route's own timeout and its upstream's, that of the route.
-    let written = candidates.iter().find_map(|key| Some((key, tree?.lookup(key)?)));
-    let Some((key, (name, node))) = written else {
+    // What is written counts before what is not.
+    let written: Vec<Written<'_>> =
+        candidates.iter().filter_map(|key| Some((key, tree?.lookup(key)?))).collect();
+    let Some((key, (name, node))) = decisive(kept, &written).or_else(|| written.first().copied()) else {
         let key = candidates.last()?; // the most general one
         let parent = tree.and_then(|tree| parent(tree, key));
         return Some(KeyShown {
@@ -48,11 +52,38 @@ pub(super) fn of(kept: &Kept, change: &str, tree: Option<&Node>) -> Option<KeySh
     })
 }
 
+/// A key that is written, with what stands there.
+type Written<'t> = (&'t String, (Option<&'t Key>, &'t Node));
+
+/// Of several times that are written, the one that had passed: the longest that is not longer than what the exchange waited.
+fn decisive<'t>(kept: &Kept, written: &[Written<'t>]) -> Option<Written<'t>> {
+    let attempt = kept.steps.iter().rev().find_map(|step| match step {
+        Step::Attempt { took, outcome: Outcome::Cause(_), .. } => Some(Duration::from_micros((*took).into())),
+        _ => None,
+    });
+    let whole = kept.cause.is_some_and(|cause| cause.code == "exchange_timeout");
+    let waited = attempt.filter(|_| !whole).unwrap_or(kept.timing.total);
+    let time = |node: &Node| node.as_text()?.parse::<units::Duration>().ok();
+    time(written.first()?.1.1)?; // where the first of them is no time, it is no question of time
+    let passed = written.iter().filter_map(|one| Some((time(one.1.1)?.get(), one)));
+    passed.filter(|(time, _)| *time <= waited).max_by_key(|(time, _)| *time).map(|(_, one)| *one)
+}
+
 /// The keys that the cause names, with the names of this exchange: those of filters first, then those of routes.
 fn candidates(kept: &Kept, change: &str, tree: Option<&Node>) -> Vec<String> {
     let mut found: Vec<(u8, String)> = Vec::new();
     for filter in named_filters(change, kept) {
-        found.extend(filter_path(&filter, kept, tree).map(|path| (0, path)));
+        let path = filter_path(&filter, kept, tree);
+        let inner = match kept.cause.map_or("", |cause| cause.code) {
+            "exchange_timeout" if filter == "timeout" => ".exchange",
+            "response_timeout" if filter == "timeout" => ".response",
+            _ => "",
+        };
+        found.extend(path.map(|path| (0, path + inner)));
+    }
+    if kept.cause.is_some_and(|cause| cause.code == "response_timeout") {
+        // It says so too where an attempt had less time than its upstream's answer may take.
+        found.push((1, format!("upstreams.{}.retry.per_try", kept.text(Text::Upstream))));
     }
     let words = change.split([' ', ',', ';', ':', '`', '(', ')']);
     for word in words.map(|word| word.trim_end_matches('.')) {

@@ -114,7 +114,8 @@ impl Autopsies {
     /// What fits the question, latest first.
     pub(crate) fn find(&self, core: usize, question: &Question) -> Found {
         let rings = self.rings.borrow();
-        let after = question.after.get(core).copied().unwrap_or(0);
+        // A cursor from before a restart counts for nothing.
+        let after = question.after.get(core).copied().filter(|after| *after <= rings.number).unwrap_or(0);
         let all = || rings.by_kind.iter().flat_map(|ring| &ring.kept);
         let mut fitting: Vec<&Kept> =
             all().filter(|kept| kept.number > after && question.wants(kept)).collect();
@@ -281,6 +282,8 @@ mod tests {
         assert_eq!(ask(Question { kind: Some("sampled".to_owned()), ..Question::default() }), 1);
         assert_eq!(ask(Question { id: Some("nobody".to_owned()), ..Question::default() }), 0);
         assert_eq!(ask(Question { after: vec![9, 1], ..Question::default() }), 1);
+        assert_eq!(ask(Question { after: vec![0, 3], ..Question::default() }), 0);
+        assert_eq!(ask(Question { after: vec![0, 4], ..Question::default() }), 2, "of the process before");
     }
 
     #[test]

@@ -115,6 +115,20 @@ fn the_routes_own_timeout() {
     expect(&weir, "response_timeout", &[], Some(("routes.all.timeouts.response", 6)));
 }
 
+/// An attempt may have less time than an answer.
+#[test]
+fn the_time_of_an_attempt() {
+    let upstream = Upstream::listen();
+    let weir = with(
+        &upstream,
+        "timeouts: { response: 30s }, retry: { on: [timeout], attempts: 2, per_try: 50ms, budget: 100% }",
+    );
+    weir.client().get("/").expect_status(504);
+    let told =
+        expect(&weir, "response_timeout", &["(the second attempt)"], Some(("upstreams.up.retry.per_try", 2)));
+    assert_eq!((&told["key"]["value"], &told["attempts"]), (&"50ms".into(), &2.into()));
+}
+
 #[test]
 fn too_long_in_all() {
     let upstream = Upstream::listen();
