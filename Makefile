@@ -15,7 +15,7 @@ CONFORMANCE ?=
 # Where a change that no test notices would be a request on the wrong way.
 MUTANTS ?= $(foreach f,route/*.rs upstream/pool.rs upstream/balance/*.rs upstream/discover/*.rs reload.rs,-f 'crates/weir-gateway/src/$(f)')
 
-.PHONY: help run test check bench bench-count bench-load fuzz soak mutants conformance fmt
+.PHONY: help run test check bench bench-count bench-load fuzz soak mutants conformance dist fmt
 
 help:          ## this list
 	@sed -n 's/^\([a-z]*\): *## /\1\t/p' $(MAKEFILE_LIST) | awk -F'\t' '{ printf "make %-12s %s\n", $$1, $$2 }'
@@ -60,6 +60,9 @@ mutants:       ## changes to routes, pools, balancers, names and reload that no 
 
 conformance:   ## public test suites pointed at weir; CONFORMANCE='websocket tls'
 	conformance/run.sh $(CONFORMANCE)
+
+dist:          ## a tarball and a Debian package with unit, logrotate, manual pages and completions, in target/dist/packages
+	scripts/dist.sh
 
 fmt:           ## formats everything
 	cargo fmt --all

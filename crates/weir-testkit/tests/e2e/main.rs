@@ -41,6 +41,7 @@ mod mirror;
 mod mistakes;
 mod mock;
 mod names;
+mod packages;
 mod pages;
 mod pool;
 mod proxy;

@@ -3,6 +3,7 @@
 mod bench;
 mod check;
 mod compare;
+mod completions;
 mod drain;
 mod endpoint;
 mod explain;
@@ -10,6 +11,7 @@ mod filters;
 mod hash;
 mod kept;
 mod load;
+mod man;
 mod origin;
 mod process;
 mod purge;
@@ -49,6 +51,8 @@ enum Command {
     Check(check::Check),
     /// Load several targets in turn, and say which is better and how surely
     Compare(Box<compare::Compare>),
+    /// Print what a shell needs to complete commands and options: bash, fish or zsh
+    Completions(completions::Completions),
     /// Drain a running Weir: finish what is under way, then end
     Drain(drain::Drain),
     /// Drain an endpoint of a running Weir, put it out, or put it back in
@@ -61,6 +65,8 @@ enum Command {
     Hash(hash::Hash),
     /// Load-test a target
     Load(Box<load::Load>),
+    /// Print the manual page, or write one for each command
+    Man(man::Man),
     /// Run the built-in test origin: bodies, delays, statuses, echo
     Origin(origin::Serve),
     /// Remove answers from a cache of a running Weir: by URL, prefix or tag
@@ -185,9 +191,11 @@ impl Command {
             Self::Upgrade(upgrade) => Some(&mut upgrade.admin.config),
             Self::Why(why) => Some(&mut why.admin.config),
             Self::Compare(_)
+            | Self::Completions(_)
             | Self::Filters(_)
             | Self::Hash(_)
             | Self::Load(_)
+            | Self::Man(_)
             | Self::Origin(_)
             | Self::Report(_)
             | Self::Schema => None,
@@ -227,12 +235,14 @@ pub(crate) fn run() -> ExitCode {
         Some(Command::Bench(bench)) => bench.run(),
         Some(Command::Check(check)) => check.run(),
         Some(Command::Compare(compare)) => compare.run(),
+        Some(Command::Completions(completions)) => completions.run(),
         Some(Command::Drain(drain)) => drain.run(),
         Some(Command::Endpoint(endpoint)) => endpoint.run(),
         Some(Command::Explain(explain)) => explain.run(),
         Some(Command::Filters(filters)) => filters.run(),
         Some(Command::Hash(hash)) => hash.run(),
         Some(Command::Load(load)) => load.run(),
+        Some(Command::Man(man)) => man.run(),
         Some(Command::Origin(origin)) => origin.run(),
         Some(Command::Purge(purge)) => purge.run(),
         Some(Command::Reload(reload)) => reload.run(),
