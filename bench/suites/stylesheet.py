@@ -10,9 +10,9 @@ from .requests import sample, table_rows
 # What a request asks for, and the filter that answers it. gzip is what Debian's nginx knows.
 ARMS = {
     "plain": ("identity", ""),
-    "gzip 6": ("gzip", "{ compress: { algorithms: [gzip] } }"),
-    "brotli 6": ("br", "{ compress: { algorithms: [br] } }"),
-    "zstd 6": ("zstd", "{ compress: { algorithms: [zstd] } }"),
+    "gzip 6": ("gzip", "{ compress: { algorithms: [gzip], memory: 1GiB } }"),
+    "brotli 6": ("br", "{ compress: { algorithms: [br], memory: 1GiB } }"),
+    "zstd 6": ("zstd", "{ compress: { algorithms: [zstd], memory: 1GiB } }"),
 }
 COLUMNS = REQUEST_COLUMNS[:-2] + [("bytes", "bytes sent", "{:d}"), ("vs_peer", "µs × nginx", "{:.3f}"), ("vs_size", "bytes × nginx", "{:.3f}")]
 PATH = "/style.css"
