@@ -69,8 +69,9 @@ const PATIENCE: Time = Time::from_secs(60);
 /// Fields by which some frameworks take a GET for another method: what they answer is not what a GET is answered.
 const OVERRIDES: [&str; 3] = ["x-http-method-override", "x-http-method", "x-method-override"];
 
-/// How far an answer of unknown length is read ahead of the client that leads, in bytes.
-const AHEAD: u64 = 1024 * 1024;
+/// How far an answer of unknown length is read ahead of the client that leads, in bytes. It counts against the store while the
+/// client reads: with more, a hundred such answers at once would leave no room for others.
+const AHEAD: u64 = 256 * 1024;
 
 struct Cache {
     defaults: Defaults,
