@@ -5,19 +5,8 @@ pub(crate) use crate::config::schema::Coding;
 /// Most codings that are read of a request; those behind them count as not named.
 const CODINGS: usize = 32;
 
-/// The coding of highest quality; of several the first of `ours`. None where the client wants none, or rather the content as it
-/// is.
-pub(crate) fn choose<'a>(accept: impl Iterator<Item = &'a [u8]>, ours: &[Coding]) -> Option<Coding> {
-    let wishes = Wishes::read(accept, ours);
-    // `max_by_key` would take the last of equals.
-    let best = wishes.of(ours).fold(None, |best: Option<(Coding, u16)>, next| match best {
-        Some((_, quality)) if quality >= next.1 => best,
-        _ => Some(next),
-    });
-    best.map(|(coding, _)| coding)
-}
-
-/// All that the client wants, best first.
+/// All that the client wants, best first; of those that it likes equally in the order of `ours`. None where it wants none, or rather
+/// the content as it is.
 pub(crate) fn ranked<'a>(accept: impl Iterator<Item = &'a [u8]>, ours: &[Coding]) -> Vec<Coding> {
     let mut wanted: Vec<_> = Wishes::read(accept, ours).of(ours).collect();
     wanted.sort_by_key(|(_, quality)| std::cmp::Reverse(*quality)); // stable: of equals the first of `ours` stays first
@@ -97,7 +86,7 @@ mod tests {
     use super::*;
 
     fn chosen(accept: &str) -> Option<Coding> {
-        choose(accept.split('\n').map(str::as_bytes), &[Zstd, Br, Gzip])
+        ranked(accept.split('\n').map(str::as_bytes), &[Zstd, Br, Gzip]).first().copied()
     }
 
     #[test]
@@ -127,8 +116,8 @@ mod tests {
         ] {
             assert_eq!(chosen(accept), expected, "{accept}");
         }
-        assert_eq!(choose([&b"*"[..]].into_iter(), &[Gzip, Br]), Some(Gzip));
-        assert_eq!(choose(std::iter::empty(), &[Gzip]), None);
+        assert_eq!(ranked([&b"*"[..]].into_iter(), &[Gzip, Br]), [Gzip, Br]);
+        assert_eq!(ranked(std::iter::empty(), &[Gzip]), []);
     }
 
     #[test]

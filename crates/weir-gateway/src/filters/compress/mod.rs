@@ -57,8 +57,8 @@ struct CompressSettings {
     types: Vec<MediaPattern>,
     /// How hard to try, for each coding.
     levels: Levels,
-    /// Most memory for bodies on their way, all cores together. Where it is used up, further bodies pass as they are. One body
-    /// takes 384 KiB with gzip, 6 MiB with brotli at level 6, 4 MiB with Zstandard at level 6. Default `256MiB`.
+    /// Most memory for bodies on their way, all cores together. Where it is used up, a further body is compressed by a coding
+    /// that needs less, if the client takes one, or passes as it is. One body takes 384 KiB with gzip, 6 MiB with brotli at level 6, 4 MiB with Zstandard at level 6. Default `512MiB`.
     memory: ByteSize,
 }
 
@@ -98,7 +98,7 @@ impl Default for CompressSettings {
             minimum: "1KiB".parse().expect("a default is sound"),
             types: types.collect(),
             levels: Levels::default(),
-            memory: "256MiB".parse().expect("a default is sound"),
+            memory: "512MiB".parse().expect("a default is sound"),
         }
     }
 }
@@ -117,8 +117,11 @@ struct Compress {
     vary: FieldName,
 }
 
-/// What is known of an exchange, in its note: the coding that the client wants by its place in `algorithms`, from 1.
+/// What is known of an exchange, in its note: the coding that the client wants most by its place in `algorithms`, from 1; later the
+/// one that it gets.
 const WANTED: u64 = 0b11;
+/// Where the note has that, and the codings that the client likes less.
+const WISHES: [u32; 3] = [0, 4, 6];
 /// The request is HEAD.
 const HEAD: u64 = 1 << 2;
 /// The body of the response is compressed.
@@ -239,13 +242,16 @@ impl Filter for Compress {
     fn on_request(&self, head: &mut RequestHead, cx: &mut Cx) -> Flow {
         let fields = &head.headers;
         let wanted = if no_transform(fields) {
-            None
+            Vec::new()
         } else {
-            coding::choose(fields.get_all("accept-encoding"), &self.algorithms)
+            coding::ranked(fields.get_all("accept-encoding"), &self.algorithms)
         };
-        let at = wanted.and_then(|wanted| self.algorithms.iter().position(|&a| a == wanted));
-        let head_only = if head.method() == Method::Head { HEAD } else { 0 };
-        *cx.note() = at.map_or(0, |at| at as u64 + 1) | head_only;
+        let places = wanted.iter().filter_map(|wanted| self.algorithms.iter().position(|a| a == wanted));
+        let mut note = if head.method() == Method::Head { HEAD } else { 0 };
+        for (place, shift) in places.zip(WISHES) {
+            note |= (place as u64 + 1) << shift;
+        }
+        *cx.note() = note;
         if let Some(tags) =
             fields.get_str("if-none-match").filter(|tags| tags.starts_with(b"W/") || tags.contains(&b','))
         {
@@ -256,15 +262,20 @@ impl Filter for Compress {
 
     fn response_body(&self, head: &ResponseHead, cx: &mut Cx) -> BodyUse {
         let length = cx.response_length(head);
-        let Some(algorithm) = self.wanted(cx).filter(|_| self.may_compress(head, length)) else {
+        if !self.may_compress(head, length) {
             return BodyUse::Pass;
-        };
-        let Some(taken) = self.take(memory(algorithm, self.levels.of(algorithm))) else {
-            return BodyUse::Pass;
-        };
-        *cx.note() |= COMPRESSES;
-        *cx.state() = Compressing { encoder: Rc::default(), holds: false, taken: Some(taken), length };
-        BodyUse::Change
+        }
+        let note = *cx.note();
+        for wish in WISHES.map(|shift| note >> shift & WANTED) {
+            let Some(algorithm) = self.algorithm(wish) else { return BodyUse::Pass };
+            if let Some(taken) = self.take(memory(algorithm, self.levels.of(algorithm))) {
+                *cx.note() = note & !WANTED | wish | COMPRESSES;
+                *cx.state() =
+                    Compressing { encoder: Rc::default(), holds: false, taken: Some(taken), length };
+                return BodyUse::Change;
+            }
+        }
+        BodyUse::Pass
     }
 
     fn on_response(&self, head: &mut ResponseHead, cx: &mut Cx) -> Flow {
@@ -341,10 +352,14 @@ impl Filter for Compress {
 }
 
 impl Compress {
-    /// The coding that the client wants.
+    /// The coding that the client wants most, or that it gets.
     fn wanted(&self, cx: &mut Cx) -> Option<Coding> {
-        let at = usize::try_from(*cx.note() & WANTED).ok()?.checked_sub(1)?;
-        self.algorithms.get(at).copied()
+        self.algorithm(*cx.note() & WANTED)
+    }
+
+    /// The coding at a place of `algorithms`, from 1.
+    fn algorithm(&self, place: u64) -> Option<Coding> {
+        self.algorithms.get(usize::try_from(place).ok()?.checked_sub(1)?).copied()
     }
 
     /// Whether this is a response that a client who wants it gets compressed.

@@ -205,6 +205,18 @@ async fn memory_has_an_end() {
     assert_eq!(filter.readings()[0].value, 0);
 }
 
+#[tokio::test]
+async fn where_memory_is_short_a_coding_that_needs_less_will_do() {
+    let filter = Stand::new(&KIND, json!({ "algorithms": ["br", "gzip"], "memory": "7MiB" })).build();
+    let (mut first, mut second) = (filter.request(GET).await, filter.request(GET).await);
+    first.response(PAGE).expect_header("content-encoding", "br");
+    second.response(PAGE).expect_header("content-encoding", "gzip");
+    let out = second.response_body(b"short", true).unwrap();
+    assert_eq!(decode(Coding::Gzip, &out), b"short");
+    let mut third = filter.request("GET /\nAccept-Encoding: br").await;
+    assert!(!is_compressed(&third.response(PAGE)), "it takes no other");
+}
+
 #[test]
 fn mistakes() {
     for (settings, expected) in [
