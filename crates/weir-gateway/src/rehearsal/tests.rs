@@ -168,3 +168,54 @@ fn the_origin_is_spared_what_it_does_not_know() {
     );
     assert_eq!(rehearsal.notes.iter().filter(|note| note.starts_with("upstreams.up.")).count(), 3);
 }
+
+#[test]
+fn credentials_are_made_where_the_config_has_only_hashes() {
+    let dir = tempfile::TempDir::new().unwrap();
+    let made = rcgen::generate_simple_self_signed(["weir-bench".to_owned()]).unwrap();
+    let (cert, key) = (dir.path().join("cert.pem"), dir.path().join("key.pem"));
+    std::fs::write(&cert, made.cert.pem()).unwrap();
+    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    let (pem, file) = (cert.display(), key.display());
+    let hash = crate::password::hash(b"unknown", Algorithm::Argon2id).unwrap().replace('$', "$$");
+    let text = format!(
+        "listeners:\n  web: {{ address: 127.0.0.1:0, tls: {{ certificates: [ {{ cert: {pem}, key: {file} }} ], client_auth: {{ ca: {pem}, mode: required }} }} }}\n\
+         consumers:\n  far: {{ basic_auth: [ \"a:{hash}\" ], allow_ips: [ 10.0.0.0/8 ] }}\n  \
+         shop: {{ basic_auth: [ \"b:{hash}\" ], mtls_auth: [ \"dns:shop.internal\" ], plan: gold }}\n\
+         plans: {{ gold: {{ filters: [ {{ concurrency: {{ requests: 1 }} }}, circuit_breaker ] }} }}\n\
+         routes:\n  a: {{ match: {{ path: /a }}, filters: [ basic_auth: {{ realm: a }} ], respond: {{}} }}\n  b: {{ match: {{ path: /b }}, filters: [ mtls_auth: {{}}, concurrency: {{ adaptive: true }} ], respond: {{}} }}\n"
+    );
+    let (loaded, snapshot) = checked(&text);
+    let identity = Identity { certificate: cert.clone(), fingerprint: "ab".repeat(32) };
+    let new = |identity| {
+        Rehearsal::new(
+            &loaded,
+            &snapshot,
+            "127.0.0.1:9000".parse().unwrap(),
+            Path::new("/tmp/a.sock"),
+            identity,
+        )
+    };
+    let rehearsal = new(Some(&identity));
+    let [a, b] = rehearsal.routes.as_slice() else { panic!("{:?}", rehearsal.routes) };
+    assert!(a.unsatisfied.is_empty() && b.unsatisfied.is_empty(), "{a:?} {b:?}");
+    let (name, value) = &a.ask.as_ref().unwrap().headers[0];
+    assert!(name == "authorization" && value.starts_with("Basic d2Vpci1iZW5jaDp"), "{value}");
+    assert!(b.ask.as_ref().unwrap().identity);
+    assert_eq!(a.filters.iter().filter(|f| f.list == "plans.gold.filters").count(), 2);
+    let (loaded, _) = again(&rehearsal.text(&[]));
+    let at = |path: &str| loaded.tree.find(path).map(|node| node.raw().to_owned());
+    assert!(at("consumers.shop.basic_auth[1]").unwrap().starts_with("weir-bench:$argon2id$"));
+    assert_eq!(at("consumers.far.basic_auth[1]"), None);
+    assert_eq!(at("consumers.shop.mtls_auth[1]").as_deref(), Some(&*format!("sha256:{}", "ab".repeat(32))));
+    assert_eq!(at("listeners.web.tls.client_auth.ca").as_deref(), Some(&*cert.display().to_string()));
+    for (path, raised) in [
+        ("plans.gold.filters[0].concurrency.requests", PLACES),
+        ("plans.gold.filters[1].circuit_breaker.minimum", NEVER),
+        ("routes.b.filters[1].concurrency.minimum", PLACES),
+    ] {
+        assert_eq!(at(path).as_deref(), Some(raised), "{path}");
+    }
+    // Without a certificate the listener cannot be asked.
+    assert!(new(None).routes[1].ask.as_ref().unwrap_err().contains("asks for a client certificate"));
+}
