@@ -54,6 +54,11 @@ pub(crate) fn read_status(text: &[u8]) -> Option<u8> {
     std::str::from_utf8(text).ok()?.parse().ok()
 }
 
+/// The status of this name, as a config writes it.
+pub(crate) fn number(name: &str) -> Option<u8> {
+    NAMES.iter().position(|known| *known == name).and_then(|at| u8::try_from(at).ok())
+}
+
 /// The status that tells a gRPC client of a cause.
 pub(crate) const fn status(cause: &Cause) -> u8 {
     const INTERNAL: u8 = 13;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use weir_testkit::h2::{H2Origin, Options};
 use weir_testkit::{Upstream, Weir, eventually};
 
 use crate::cause::{CIRCUIT_OPEN, CONNECT_REFUSED};
@@ -81,4 +82,39 @@ fn what_cannot_be_reached_counts() {
     eventually("the circuit is open", || {
         weir.client().get("/one").header("x-weir-cause") == Some(CIRCUIT_OPEN.1)
     });
+}
+
+/// A call of gRPC that fails says so in its trailers, behind a message and an answer of 200.
+#[test]
+fn calls_of_grpc_count_by_their_trailers() {
+    let origin = H2Origin::new(Options::default(), |peer, stream, _| {
+        peer.headers(stream, &[(":status", "200"), ("content-type", "application/grpc")], false);
+        peer.data(stream, [0, 0, 0, 0, 0], false);
+        peer.headers(stream, &[("grpc-status", "14")], true);
+    });
+    let weir = Weir::start(&format!(
+        "listeners: {{ web: {{ address: 127.0.0.1:0, protocols: [h2] }} }}\nupstreams: {{ up: {{ endpoints: [{}], protocol: h2c }} }}\nroutes: {{ all: {{ match: {{ path: \"/*\" }}, \
+         filters: [ {{ circuit_breaker: {{ minimum: 3, open: 1h }} }} ], upstream: up }} }}\n",
+        origin.address()
+    ));
+    let mut client = weir.h2();
+    let mut call = || {
+        let fields = [
+            (":method", "POST"),
+            (":scheme", "http"),
+            (":authority", "weir.test"),
+            (":path", "/a.B/C"),
+            ("content-type", "application/grpc"),
+            ("te", "trailers"),
+        ];
+        let stream = client.request(&fields, false);
+        client.data(stream, [0, 0, 0, 0, 0], true);
+        client.message(stream)
+    };
+    for _ in 0..3 {
+        let answer = call();
+        assert_eq!(answer.trailers, [("grpc-status".to_owned(), "14".to_owned())], "{answer:?}");
+    }
+    eventually("the circuit is open", || call().header("x-weir-cause") == Some(CIRCUIT_OPEN.1));
+    assert_eq!(weir.wait_log("the circuit is open").field("failed"), Some("3"));
 }

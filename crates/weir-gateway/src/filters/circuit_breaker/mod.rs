@@ -1,18 +1,20 @@
 //! `circuit_breaker`: stops asking an upstream that fails too often, until a few probes go well.
 //!
-//! `circuit` counts and decides; here are the settings, the hooks, and what the log is told.
+//! `circuit` counts and decides, `asked` is what an exchange knows of its attempt; here are the settings, the hooks, and what the
+//! log is told.
 
+mod asked;
 mod circuit;
 
-use self::circuit::{Change, Circuit, Pass, Rules, Went};
+use self::asked::{Asked, Place, TO_COME, Teller, ToCome, now};
+use self::circuit::{Circuit, Pass, Rules, Went};
 use super::prelude::*;
 use crate::config::units::Percent;
 use crate::error::{CLIENT_CLOSED, CLIENT_TOO_SLOW, GRPC_TIMEOUT};
 use arc_swap::ArcSwap;
 use std::collections::HashMap;
 use std::num::NonZeroU32;
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
-use std::time::Instant;
+use std::sync::{Arc, Mutex, PoisonError};
 use weir_h1::FieldName;
 use weir_telemetry::log;
 
@@ -28,8 +30,10 @@ static CIRCUIT_OPEN: Cause = Cause {
 
 /// Stops asking an upstream of which too many attempts fail, or are slow, until a few probes go well.
 ///
-/// An attempt fails by a status of `statuses`, or where there is no answer: no connection, a reset, a timeout. What the
-/// client ended counts neither way. When `errors` or `slow_rate` is reached within `window`, with `minimum` attempts or
+/// An attempt fails by a status of `statuses`, or where there is no answer: no connection, a reset, a timeout. A call of gRPC also
+/// fails by a status of `grpc`, in the head of the answer or in its trailers. What the client ended counts neither way.
+///
+/// When `errors` or `slow_rate` is reached within `window`, with `minimum` attempts or
 /// more, the circuit opens: for `open` the upstream is not asked, and the client gets 503 `circuit_open` with
 /// `Retry-After`. After that `probes` requests may pass. When all of them went well, the circuit closes and counts anew;
 /// one that fails opens it again.
@@ -53,6 +57,9 @@ struct CircuitBreakerSettings {
     /// Statuses that count as failed. Default: 500, 502, 503, 504.
     #[serde(default = "statuses")]
     statuses: Vec<u16>,
+    /// Statuses of gRPC that count as failed. Default: unknown, internal, unavailable.
+    #[serde(default = "grpc_statuses")]
+    grpc: Vec<String>,
     /// Time to the head of the response from which an answer counts as slow. Default: none is slow.
     slow: Option<Duration>,
     /// Share of slow answers at which the circuit opens. Default 50%.
@@ -79,6 +86,10 @@ fn statuses() -> Vec<u16> {
     vec![500, 502, 503, 504]
 }
 
+fn grpc_statuses() -> Vec<String> {
+    ["unknown", "internal", "unavailable"].map(str::to_owned).into()
+}
+
 const fn minimum() -> NonZeroU32 {
     NonZeroU32::new(20).expect("it is not zero")
 }
@@ -96,11 +107,11 @@ const fn probes() -> NonZeroU32 {
 }
 
 struct CircuitBreaker {
-    rules: Rules,
+    teller: Teller,
     statuses: Vec<u16>,
+    grpc: Vec<u8>,
     slow: Option<std::time::Duration>,
     circuits: Arc<Circuits>,
-    place: String,
     retry_after: FieldName,
 }
 
@@ -112,28 +123,6 @@ struct Circuits {
 }
 
 type ByUpstream = HashMap<String, Arc<Circuit>, foldhash::fast::RandomState>;
-
-/// The probe that an exchange is. Of an attempt that is only counted, which nearly all are, its note is the circuit's generation and one: that
-/// takes no allocation.
-#[derive(Default)]
-struct Asked(Option<Probe>);
-
-/// A probe, whose place is free again when nobody learns how it went.
-struct Probe {
-    circuit: Arc<Circuit>,
-    /// `None` once it has ended.
-    generation: Option<u64>,
-    rules: Rules,
-}
-
-/// Since the first call; a test may be ahead of the clock.
-fn now() -> std::time::Duration {
-    static BEGAN: LazyLock<Instant> = LazyLock::new(Instant::now);
-    let now = BEGAN.elapsed();
-    #[cfg(test)]
-    let now = now + tests::AHEAD.get();
-    now
-}
 
 impl IntoFilter for CircuitBreakerSettings {
     type Filter = CircuitBreaker;
@@ -153,6 +142,21 @@ impl IntoFilter for CircuitBreakerSettings {
                     format!("{status} is no status that says of a failure"),
                     Some(hint.to_owned()),
                 );
+            }
+        }
+        let mut grpc = Vec::new();
+        for (at, name) in self.grpc.iter().enumerate() {
+            match crate::grpc::number(name).filter(|status| *status != 0) {
+                Some(status) => grpc.push(status),
+                None => {
+                    let hint =
+                        "write one such as unavailable, deadline_exceeded, resource_exhausted".to_owned();
+                    build.refuse(
+                        &format!("grpc[{at}]"),
+                        format!("`{name}` is no status that says of a failure"),
+                        Some(hint),
+                    );
+                }
             }
         }
         if self.slow.is_some_and(Duration::is_zero) {
@@ -175,19 +179,20 @@ impl IntoFilter for CircuitBreakerSettings {
         let circuits = build.keep("", Circuits::default);
         circuits.keep_only(build.upstreams);
         let slow_share = self.slow.map(|_| self.slow_rate.unwrap_or(half()).ratio());
+        let rules = Rules {
+            errors: self.errors.ratio(),
+            slow: slow_share.unwrap_or(f64::INFINITY),
+            minimum: self.minimum.get().into(),
+            window: self.window.get(),
+            open: self.open.get(),
+            probes: self.probes.get(),
+        };
         Some(CircuitBreaker {
-            rules: Rules {
-                errors: self.errors.ratio(),
-                slow: slow_share.unwrap_or(f64::INFINITY),
-                minimum: self.minimum.get().into(),
-                window: self.window.get(),
-                open: self.open.get(),
-                probes: self.probes.get(),
-            },
+            teller: Teller { rules, place: build.scope.into() },
             statuses: self.statuses,
+            grpc,
             slow: self.slow.map(Duration::get),
             circuits,
-            place: build.scope.to_owned(),
             retry_after: FieldName::new("retry-after").expect("a name in the source is a token"),
         })
     }
@@ -195,23 +200,25 @@ impl IntoFilter for CircuitBreakerSettings {
 
 impl Filter for CircuitBreaker {
     fn hooks(&self) -> Hooks {
-        Hooks::ATTEMPT
+        Hooks::ATTEMPT | Hooks::RESPONSE_BODY
     }
 
     fn on_attempt(&self, _: &mut RequestHead, attempt: &Attempt<'_>, cx: &mut Cx) -> HookResult {
         let circuit = self.circuits.of(attempt.upstream);
+        let rules = &self.teller.rules;
         *cx.note() = 0;
-        match circuit.ask(&self.rules, now) {
+        match circuit.ask(rules, now) {
             (Pass::Counted(generation), _) => *cx.note() = generation + 1,
             (Pass::Probe(generation), first) => {
                 if first {
-                    let fields: log::Fields<'_> = &[("place", &self.place), ("upstream", &attempt.upstream)];
+                    let fields: log::Fields<'_> =
+                        &[("place", &self.teller.place), ("upstream", &attempt.upstream)];
                     log::info("the circuit is half-open", fields);
                 }
-                *cx.state() = Asked(Some(Probe { circuit, generation: Some(generation), rules: self.rules }));
+                *cx.state() = Asked::probe(circuit, generation, *rules);
             }
             (Pass::Refused(left), _) => {
-                *cx.state() = Asked(None); // on_attempt_end has nothing to count
+                *cx.state() = Asked::default(); // on_attempt_end has nothing to count
                 let seconds = left.as_secs() + u64::from(left.subsec_nanos() > 0);
                 let headers = vec![(self.retry_after.clone(), seconds.to_string().into_bytes())];
                 return Err(Box::new(Refusal { cause: &CIRCUIT_OPEN, detail: None, headers }));
@@ -223,17 +230,50 @@ impl Filter for CircuitBreaker {
     fn on_attempt_end(&self, end: &AttemptEnd<'_>, cx: &mut Cx) {
         // What says nothing leaves what was asked to another attempt of the same request, or to the end of the exchange.
         let Some(went) = self.went(end) else { return };
-        let change = match std::mem::take(cx.note()).checked_sub(1) {
+        let waits = end.grpc == Some(GrpcStatus::ToCome) && went != Went::Failed;
+        let place = match std::mem::take(cx.note()).checked_sub(1) {
             Some(generation) => {
                 let circuits = self.circuits.by_upstream.load();
-                let circuit = circuits.get(end.attempt.upstream); // a reload may have forgotten it
-                circuit.and_then(|circuit| circuit.count(generation, went, &self.rules, now()))
+                let Some(circuit) = circuits.get(end.attempt.upstream) else { return }; // a reload has forgotten it
+                if !waits {
+                    let change = circuit.count(generation, went, &self.teller.rules, now());
+                    return self.teller.tell(end.attempt.upstream, change);
+                }
+                Place::Counted(Arc::clone(circuit), generation)
             }
-            None => std::mem::take(cx.state::<Asked>()).0.and_then(|probe| probe.end(went)),
+            None => match cx.state::<Asked>().place.take() {
+                Some(place) => place,
+                None => return,
+            },
         };
-        if let Some(change) = change {
-            self.tell(end.attempt.upstream, change);
+        if waits {
+            *cx.note() = TO_COME;
+            let to_come = ToCome::new(place, went, end.attempt.upstream, self.teller.clone());
+            cx.state::<Asked>().to_come = Some(to_come);
+        } else {
+            self.teller.settle(place, went, end.attempt.upstream);
         }
+    }
+
+    /// Only of a call of gRPC whose status stands in the trailers.
+    fn response_body(&self, _: &ResponseHead, cx: &mut Cx) -> BodyUse {
+        if *cx.note() == TO_COME { BodyUse::Watch } else { BodyUse::Pass }
+    }
+
+    fn on_response_body(&self, piece: &mut Piece<'_>, cx: &mut Cx) -> HookResult {
+        let to_come = &mut cx.state::<Asked>().to_come;
+        if piece.is_last() {
+            let status = piece.trailer("grpc-status").and_then(crate::grpc::read_status);
+            let failed = status.is_some_and(|status| self.grpc.contains(&status));
+            if let Some(mut ended) = to_come.take()
+                && failed
+            {
+                ended.went = Went::Failed;
+            } // and it is counted as it is dropped
+        } else if !piece.data().is_empty() && to_come.as_ref().is_some_and(ToCome::is_probe) {
+            *to_come = None; // a stream that lives must not keep the place of a probe
+        }
+        Ok(())
     }
 
     fn readings(&self) -> Vec<Reading> {
@@ -259,32 +299,11 @@ impl CircuitBreaker {
             // Another attempt was answered first (`hedge`).
             None if end.status == 0 => None,
             None if self.statuses.contains(&end.status) => Some(Went::Failed),
+            None if matches!(end.grpc, Some(GrpcStatus::Told(status)) if self.grpc.contains(&status)) => {
+                Some(Went::Failed)
+            }
             None if self.slow.is_some_and(|slow| end.took >= slow) => Some(Went::Slow),
             None => Some(Went::Well),
-        }
-    }
-
-    fn tell(&self, upstream: &str, change: Change) {
-        let (place, open) = (&self.place, format!("{:?}", self.rules.open));
-        match change {
-            Change::Closed => {
-                log::info("the circuit is closed", &[("place", place), ("upstream", &upstream)])
-            }
-            Change::Opened(tally) => {
-                let fields: log::Fields<'_> = &[
-                    ("place", place),
-                    ("upstream", &upstream),
-                    ("attempts", &tally.attempts),
-                    ("failed", &tally.failed),
-                    ("slow", &tally.slow),
-                    ("open", &open),
-                ];
-                log::warn("the circuit is open", fields);
-            }
-            Change::Reopened => {
-                let fields: log::Fields<'_> = &[("place", place), ("upstream", &upstream), ("open", &open)];
-                log::warn("the circuit is open again: a probe failed", fields);
-            }
         }
     }
 }
@@ -309,22 +328,6 @@ impl Circuits {
         let mut all = HashMap::clone(&self.by_upstream.load());
         all.retain(|name, _| upstreams.contains(name));
         self.by_upstream.store(Arc::new(all));
-    }
-}
-
-// === impl Probe ===
-
-impl Probe {
-    fn end(mut self, went: Went) -> Option<Change> {
-        self.circuit.probed(self.generation.take()?, Some(went), &self.rules, now())
-    }
-}
-
-impl Drop for Probe {
-    fn drop(&mut self) {
-        if let Some(generation) = self.generation.take() {
-            let _ = self.circuit.probed(generation, None, &self.rules, now()); // nothing changes by it
-        }
     }
 }
 

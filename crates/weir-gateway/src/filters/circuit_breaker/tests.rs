@@ -65,6 +65,65 @@ async fn what_the_client_did_counts_neither_way() {
 }
 
 #[tokio::test]
+async fn calls_of_grpc_fail_by_their_status() {
+    use GrpcStatus::{ToCome, Told};
+    let is_open = async |settings: Value, grpc: GrpcStatus, trailers: Option<&str>| {
+        let running = stand(settings).build();
+        for _ in 0..4 {
+            let mut exchange = begin(&running, "up").await.unwrap();
+            exchange.attempt_end_grpc("up", grpc);
+            if let Some(trailers) = trailers {
+                assert!(exchange.response_body(b"message", false).is_ok());
+                exchange.response_trailers(trailers);
+            }
+        }
+        begin(&running, "up").await.is_err()
+    };
+    let four = || json!({ "minimum": 4, "open": "1h" });
+    for (grpc, trailers, expected) in [
+        (Told(14), None, true),
+        (Told(13), None, true),
+        (Told(2), None, true),
+        (Told(5), None, false),
+        (Told(0), None, false),
+        (ToCome, Some("grpc-status: 14\n"), true),
+        (ToCome, Some("Grpc-Status:2\ngrpc-message: x\n"), true),
+        (ToCome, Some("grpc-status: 0\n"), false),
+        (ToCome, Some("grpc-status: x\n"), false),
+        (ToCome, Some(""), false),
+        (ToCome, None, false), // cut: it counts as its head said
+    ] {
+        assert_eq!(is_open(four(), grpc, trailers).await, expected, "{grpc:?} {trailers:?}");
+    }
+    let other = json!({ "minimum": 4, "open": "1h", "grpc": ["not_found"] });
+    assert!(is_open(other.clone(), Told(5), None).await);
+    assert!(!is_open(other, Told(14), None).await);
+}
+
+/// One that waits for its trailers is counted once, whichever way it ends; a probe waits for no more than the first message.
+#[tokio::test]
+async fn a_stream_does_not_keep_the_place_of_a_probe() {
+    let running = stand(json!({ "minimum": 1, "open": "1m", "probes": 1 })).build();
+    assert!(attempt(&running, "up", Ok(500), AT_ONCE).await.is_ok());
+    AHEAD.set(Time::from_mins(1));
+    let mut probe = begin(&running, "up").await.unwrap();
+    probe.attempt_end_grpc("up", GrpcStatus::ToCome);
+    assert!(begin(&running, "up").await.is_err(), "it may still fail");
+    assert!(probe.response_body(b"first", false).is_ok());
+    assert!(begin(&running, "up").await.is_ok(), "it is closed");
+    probe.response_trailers("grpc-status: 14\n");
+    assert!(begin(&running, "up").await.is_ok(), "and was counted");
+    // One that fails by its trailers, with no message, opens it again.
+    assert!(attempt(&running, "up", Ok(500), AT_ONCE).await.is_ok());
+    AHEAD.set(Time::from_mins(2));
+    let mut probe = begin(&running, "up").await.unwrap();
+    probe.attempt_end_grpc("up", GrpcStatus::ToCome);
+    probe.response_trailers("grpc-status: 14\n");
+    assert!(begin(&running, "up").await.is_err());
+    AHEAD.set(Time::ZERO);
+}
+
+#[tokio::test]
 async fn slow_answers_open_it_too() {
     let running = stand(json!({ "minimum": 4, "slow": "2s", "slow_rate": "75%" })).build();
     for took in [1, 2, 3, 9] {
@@ -106,6 +165,8 @@ fn mistakes() {
         (json!({ "errors": "0%" }), "write 50%"),
         (json!({ "errors": 0.5 }), "percentage"),
         (json!({ "statuses": [200] }), "from 400 to 599"),
+        (json!({ "grpc": ["ok"] }), "no status that says of a failure"),
+        (json!({ "grpc": ["gone"] }), "write one such as unavailable"),
         (json!({ "slow": "0s" }), "write a time"),
         (json!({ "slow_rate": "10%" }), "slow: 2s"),
         (json!({ "window": "10ms" }), "write 10s"),

@@ -1,0 +1,132 @@
+//! What an exchange knows of its attempt: the place that it takes in the circuit, and how that is given back.
+
+use super::circuit::{Change, Circuit, Rules, Went};
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
+use weir_telemetry::log;
+
+/// The note of an exchange that waits for its trailers.
+///
+/// Of an attempt that is only counted, which nearly all are, it is the circuit's generation and one, which takes no allocation; otherwise 0.
+pub(super) const TO_COME: u64 = u64::MAX;
+
+/// What an exchange knows of its attempt beside its note.
+#[derive(Default)]
+pub(super) struct Asked {
+    /// That of a probe, until the attempt has ended.
+    pub(super) place: Option<Place>,
+    /// From then on, where the trailers decide how it went.
+    pub(super) to_come: Option<ToCome>,
+}
+
+/// An attempt that the circuit allowed.
+pub(super) enum Place {
+    Counted(Arc<Circuit>, u64),
+    Probe(Probe),
+}
+
+/// A probe, whose place is free again when nobody learns how it went.
+pub(super) struct Probe {
+    circuit: Arc<Circuit>,
+    /// `None` once it has ended.
+    generation: Option<u64>,
+    rules: Rules,
+}
+
+/// A call of gRPC that was answered and has not ended. Dropped, it counts for what it has come to.
+pub(super) struct ToCome {
+    /// `None` once it was counted.
+    place: Option<Place>,
+    pub(super) went: Went,
+    upstream: Box<str>,
+    teller: Teller,
+}
+
+/// Counts, and tells the log what changed by it.
+#[derive(Clone)]
+pub(super) struct Teller {
+    pub(super) rules: Rules,
+    /// Where the filter stands.
+    pub(super) place: Arc<str>,
+}
+
+/// Since the first call; a test may be ahead of the clock.
+pub(super) fn now() -> Duration {
+    static BEGAN: LazyLock<Instant> = LazyLock::new(Instant::now);
+    let now = BEGAN.elapsed();
+    #[cfg(test)]
+    let now = now + super::tests::AHEAD.get();
+    now
+}
+
+impl Asked {
+    pub(super) fn probe(circuit: Arc<Circuit>, generation: u64, rules: Rules) -> Self {
+        let probe = Probe { circuit, generation: Some(generation), rules };
+        Self { place: Some(Place::Probe(probe)), to_come: None }
+    }
+}
+
+impl ToCome {
+    pub(super) fn new(place: Place, went: Went, upstream: &str, teller: Teller) -> Self {
+        Self { place: Some(place), went, upstream: upstream.into(), teller }
+    }
+
+    pub(super) const fn is_probe(&self) -> bool {
+        matches!(self.place, Some(Place::Probe(_)))
+    }
+}
+
+impl Drop for ToCome {
+    fn drop(&mut self) {
+        if let Some(place) = self.place.take() {
+            self.teller.settle(place, self.went, &self.upstream);
+        }
+    }
+}
+
+impl Drop for Probe {
+    fn drop(&mut self) {
+        if let Some(generation) = self.generation.take() {
+            let _ = self.circuit.probed(generation, None, &self.rules, now()); // nothing changes by it
+        }
+    }
+}
+
+impl Teller {
+    /// Counts how an attempt went.
+    pub(super) fn settle(&self, place: Place, went: Went, upstream: &str) {
+        let change = match place {
+            Place::Counted(circuit, generation) => circuit.count(generation, went, &self.rules, now()),
+            Place::Probe(mut probe) => {
+                let generation = probe.generation.take();
+                generation.and_then(|it| probe.circuit.probed(it, Some(went), &self.rules, now()))
+            }
+        };
+        self.tell(upstream, change);
+    }
+
+    pub(super) fn tell(&self, upstream: &str, change: Option<Change>) {
+        let Some(change) = change else { return };
+        let (place, open) = (&self.place, format!("{:?}", self.rules.open));
+        match change {
+            Change::Closed => {
+                log::info("the circuit is closed", &[("place", place), ("upstream", &upstream)]);
+            }
+            Change::Opened(tally) => {
+                let fields: log::Fields<'_> = &[
+                    ("place", place),
+                    ("upstream", &upstream),
+                    ("attempts", &tally.attempts),
+                    ("failed", &tally.failed),
+                    ("slow", &tally.slow),
+                    ("open", &open),
+                ];
+                log::warn("the circuit is open", fields);
+            }
+            Change::Reopened => {
+                let fields: log::Fields<'_> = &[("place", place), ("upstream", &upstream), ("open", &open)];
+                log::warn("the circuit is open again: a probe failed", fields);
+            }
+        }
+    }
+}
