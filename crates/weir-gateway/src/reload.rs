@@ -301,7 +301,8 @@ impl Control {
                 self.telemetry.reload_refused();
                 self.last_reload = Some(ReloadStatus::new(Err(&diagnostics), SystemTime::now()));
                 let text = diagnostics.to_text();
-                let first = text.lines().next().unwrap_or_default();
+                let errors = text.lines().filter(|line| line.starts_with("error")); // not a warning that stands before
+                let first = errors.chain(text.lines()).next().unwrap_or_default();
                 let file = self.source.path().map_or_else(String::new, |p| p.display().to_string());
                 let hint = "the config before runs on; `weir check` tells all";
                 log::error(

@@ -107,7 +107,9 @@ fn a_page_is_watched_and_a_bad_one_changes_nothing() {
     std::fs::write(&file, "<p>two</p>").unwrap();
     eventually("the page is new", || weir.client().get("/").text() == "<p>two</p>");
     std::fs::write(&file, "<p>\n{stauts}</p>").unwrap();
-    weir.wait_log("reload refused");
+    let refused = weir.wait_log("reload refused");
+    let first = refused.field("first").unwrap_or_default();
+    assert!(first.contains("404.html:2: `{stauts}` is no placeholder"), "{first}");
     let told = weir_testkit::run_weir(weir.dir(), &["check"]);
     told.expect_code(1).expect_text("404.html:2: `{stauts}` is no placeholder");
     weir.client().get("/").expect_body("<p>two</p>");
