@@ -140,7 +140,11 @@ impl Exchange<'_> {
         let began = self.record.trace.as_ref().map(|_| Instant::now());
         let waited = unless_gone(self.client, pin!(waited)).await;
         self.trace_wait(snapshot.filters[index as usize].name, began);
-        go_on(waited?).map(drop)
+        match go_on(waited?)? {
+            None => Ok(()),
+            // What has waited must decide: a filter that asks for more would otherwise let everybody pass.
+            Some(_) => Err(Stop::refuse(&error::INTERNAL)),
+        }
     }
 
     /// A body that a filter had whole goes on as the filters left it, with the length that it has now.

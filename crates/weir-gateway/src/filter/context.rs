@@ -93,6 +93,8 @@ pub struct Cx {
     pub request_id: Option<String>,
     pub(crate) scope: Rc<RouteScope>,
     pub(crate) consumer: Option<usize>,
+    /// Whether a filter let the request pass because it has no credentials: for `any`.
+    pub(crate) unnamed: bool,
     pub(crate) filter: u32,
     /// The key that stood in a segment of the path.
     pub(crate) path_key: Option<Box<[u8]>>,
@@ -146,6 +148,7 @@ impl Cx {
             request_id: None,
             scope,
             consumer: None,
+            unnamed: false,
             filter: 0,
             path_key: None,
             credential: None,
@@ -196,6 +199,11 @@ impl Cx {
     /// Says who calls. The filters of the consumer's plan run next.
     pub const fn set_consumer(&mut self, index: usize) {
         self.consumer = Some(index);
+    }
+
+    /// Says that the request passes without credentials, because the filter is optional.
+    pub const fn pass_unnamed(&mut self) {
+        self.unnamed = true;
     }
 
     /// Says which of the consumer's credentials it was, for the log: the first eight digits of its hash.

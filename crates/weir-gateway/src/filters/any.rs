@@ -8,6 +8,7 @@ use super::shared::is_missing;
 use crate::config::diagnostic::nearest_name;
 use crate::config::schema::FilterNode;
 use crate::config::{Diagnostics, Node, de};
+use crate::error::INTERNAL;
 use crate::filter::{Built, Settings};
 use serde_json::Value;
 use weir_h1::FieldName;
@@ -37,7 +38,6 @@ struct Any {
 struct Member {
     filter: Box<dyn Filter>,
     hooks: Hooks,
-    optional: bool,
     /// The fields of requests that it answers for, but Cookie, which is many things.
     guarded: Vec<FieldName>,
 }
@@ -54,6 +54,8 @@ struct Standing {
     named: Option<usize>,
     /// The best of what those before it said.
     refused: Option<Refused>,
+    /// Whether a member asked for the whole body: then the others see it in no pieces.
+    whole: bool,
 }
 
 enum Refused {
@@ -110,7 +112,7 @@ fn build_all(node: &Node, path: &str, found: &mut Diagnostics, build: &mut Build
         request.retain(|name| !name.as_str().eq_ignore_ascii_case("cookie"));
         let hooks = built.filter.hooks();
         settings.push(serde_json::json!({ filter.name.as_str(): built.settings }));
-        members.push(Member { filter: built.filter, hooks, optional, guarded: request });
+        members.push(Member { filter: built.filter, hooks, guarded: request });
     }
     if (found.errors(), build.mistakes.len()) != before {
         return None;
@@ -179,7 +181,7 @@ impl Filter for Any {
 
     fn request_body(&self, head: &RequestHead, cx: &mut Cx) -> BodyUse {
         let uses = self.members.iter().enumerate().filter(|(_, m)| m.hooks.has(Hooks::REQUEST_BODY));
-        uses.fold(BodyUse::Pass, |all, (at, member)| {
+        let all = uses.fold(BodyUse::Pass, |all, (at, member)| {
             let own = cx.member(at, |cx| member.filter.request_body(head, cx));
             match (all, own) {
                 (BodyUse::Whole(a), BodyUse::Whole(b)) => BodyUse::Whole(a.max(b)),
@@ -188,12 +190,15 @@ impl Filter for Any {
                 (BodyUse::Watch, _) | (_, BodyUse::Watch) => BodyUse::Watch,
                 _ => BodyUse::Pass,
             }
-        })
+        });
+        cx.state::<Standing>().whole = matches!(all, BodyUse::Whole(_));
+        all
     }
 
     fn on_request(&self, head: &mut RequestHead, cx: &mut Cx) -> Flow {
         let named = cx.consumer_index();
         cx.state::<Standing>().named = named;
+        cx.unnamed = false; // a filter before this one may have said so
         self.ask_from(0, head, cx)
     }
 
@@ -289,18 +294,18 @@ impl Any {
 
     /// What a member's word means: whether the request passes, or `None` where the next one is asked.
     fn judge(&self, at: usize, flow: Flow, cx: &mut Cx) -> Option<Result<usize, Box<Refusal>>> {
-        let named = cx.consumer_index().is_some();
-        let optional = self.members.get(at).is_some_and(|member| member.optional);
+        let unnamed = std::mem::take(&mut cx.unnamed);
         let standing = cx.state::<Standing>();
         let word = match flow {
-            Flow::Continue | Flow::Wait => {
-                // An optional one saw no credentials; those that another found wrong stay wrong.
+            Flow::Continue => {
+                // It saw no credentials; those that another found wrong stay wrong.
                 return Some(match standing.refused.take() {
-                    Some(Refused::Wrong(refusal)) if optional && !named => Err(refusal),
+                    Some(Refused::Wrong(refusal)) if unnamed => Err(refusal),
                     _ => Ok(at),
                 });
             }
             Flow::Answer(answer) => Refused::Answer(answer),
+            Flow::Wait => Refused::Wrong(Refusal::new(&INTERNAL)), // what has waited must decide
             Flow::Refuse(refusal) if is_missing(refusal.cause) => Refused::Missing(refusal),
             Flow::Refuse(refusal) => Refused::Wrong(refusal),
         };
@@ -325,7 +330,20 @@ impl Any {
         for name in others.flat_map(|(_, member)| &member.guarded).filter(|name| !own.contains(name)) {
             head.headers.remove(name);
         }
-        Flow::Continue
+        match self.show_whole(cx) {
+            Ok(()) => Flow::Continue,
+            Err(refusal) => Flow::Refuse(refusal),
+        }
+    }
+
+    /// Shows a body that another member wanted whole to the one that let the request pass, in one piece: nobody else will. Filters
+    /// that ask who calls change no body.
+    fn show_whole(&self, cx: &mut Cx) -> HookResult {
+        if !cx.state::<Standing>().whole {
+            return Ok(());
+        }
+        let whole = cx.share_whole();
+        self.on_request_body(&mut Piece::new(&whole, true), cx)
     }
 
     /// Runs a hook of the member that let the request pass.
@@ -424,6 +442,38 @@ mod tests {
         ask(settings.clone(), "x-a: bad").await.expect_status(401);
         ask(settings.clone(), "x-b: bad").await.expect_status(401);
         ask(settings, "x-a: bad\nx-b: good").await.expect_continue();
+    }
+
+    /// An optional one that was satisfied without naming a consumer has seen credentials; one that saw none has not, whoever was
+    /// named before.
+    #[tokio::test]
+    async fn what_an_optional_one_let_pass_was_there_or_was_not() {
+        let secret = b"01234567890123456789012345678901";
+        let signed = [&br#"{"alg":"HS256"}"#[..], br#"{"exp":99999999999}"#]
+            .map(weir_wire::base64::encode_url)
+            .join(".");
+        let key = aws_lc_rs::hmac::Key::new(aws_lc_rs::hmac::HMAC_SHA256, secret);
+        let tag = aws_lc_rs::hmac::sign(&key, signed.as_bytes());
+        let token = format!("{signed}.{}", weir_wire::base64::encode_url(tag.as_ref()));
+        let jwt = json!({ "jwt": { "secret": "01234567890123456789012345678901", "optional": true } });
+        let settings = json!([{ "key_auth": {} }, jwt]);
+        let with_token = format!("x-api-key: bad\nauthorization: Bearer {token}");
+        ask(settings.clone(), &with_token).await.expect_continue();
+        let named = stand(settings.clone()).named().build();
+        named.request("GET /\nx-api-key: bad").await.expect_status(401);
+        named.request("GET /").await.expect_continue();
+    }
+
+    #[tokio::test]
+    async fn who_is_not_logged_in_has_no_credentials() {
+        let oidc = json!({
+            "issuer": "https://idp.example", "client_id": "a", "client_secret": "b", "redirect": "https://a.example/cb"
+        });
+        let settings = |optional: bool| json!([{ "oidc": oidc }, { "key_auth": { "optional": optional } }]);
+        ask(settings(true), "").await.expect_continue();
+        ask(settings(true), "x-api-key: bad").await.expect_status(401);
+        let mut none = ask(settings(false), "").await;
+        none.expect_status(401).expect_header("www-authenticate", "ApiKey realm=\"weir\"");
     }
 
     #[tokio::test]

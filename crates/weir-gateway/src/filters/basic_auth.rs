@@ -290,6 +290,7 @@ impl Filter for BasicAuth {
                 if let Some(name) = &self.settings.consumer_header {
                     head.headers.remove(name);
                 }
+                cx.pass_unnamed();
                 return Flow::Continue;
             }
             Presented::Missing => return self.refuse(&BASIC_MISSING),

@@ -1,7 +1,7 @@
 //! `key_auth`: asks every request for the key of a consumer.
 
 use super::prelude::*;
-use super::shared::{allow_name, cookies, query};
+use super::shared::{after_scheme, allow_name, cookies, query};
 use sha2::{Digest as _, Sha256};
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -377,6 +377,7 @@ impl Filter for KeyAuth {
                 if let Some(name) = &self.settings.consumer_header {
                     head.headers.remove(name);
                 }
+                cx.pass_unnamed();
                 return Flow::Continue;
             }
             None => return self.refuse(&KEY_MISSING, &self.challenge_missing),
@@ -426,17 +427,10 @@ impl KeyAuth {
 
     /// The key in a header's value.
     fn key_of<'a>(&self, value: &'a [u8]) -> Option<&'a [u8]> {
-        let key = match &self.settings.scheme {
-            None => value,
-            Some(scheme) => {
-                let (word, key) = value.split_at_checked(scheme.len())?;
-                if !word.eq_ignore_ascii_case(scheme.as_bytes()) || key.first() != Some(&b' ') {
-                    return None;
-                }
-                key.trim_ascii_start()
-            }
-        };
-        (!key.is_empty()).then_some(key)
+        match &self.settings.scheme {
+            None => Some(value).filter(|key| !key.is_empty()),
+            Some(scheme) => after_scheme(value, scheme),
+        }
     }
 
     fn hide(&self, head: &mut RequestHead) {
@@ -546,7 +540,7 @@ mod tests {
     #[tokio::test]
     async fn schemes() {
         let settings = json!({ "header": "authorization", "scheme": "Bearer" });
-        for good in ["Bearer secret", "bearer  secret"] {
+        for good in ["Bearer secret", "bearer  secret", "Bearer\tsecret"] {
             let mut exchange = run(settings.clone(), &format!("GET /\nAuthorization: {good}")).await;
             exchange.expect_continue().expect_no_header("authorization");
         }

@@ -157,7 +157,11 @@ impl Filter for MtlsAuth {
             head.headers.remove(name);
         }
         let Some(certificate) = cx.certificate.clone() else {
-            return if self.settings.optional { Flow::Continue } else { Flow::refuse(&CERTIFICATE_MISSING) };
+            if !self.settings.optional {
+                return Flow::refuse(&CERTIFICATE_MISSING);
+            }
+            cx.pass_unnamed();
+            return Flow::Continue;
         };
         let Some(index) = self.consumer_of(&certificate) else { return Flow::refuse(&CERTIFICATE_UNKNOWN) };
         cx.set_consumer(index);

@@ -24,6 +24,7 @@ use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
+use std::future::poll_fn;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -348,13 +349,47 @@ impl Running {
 
     /// Sends one request: `GET /a?b=1`, or a whole head whose lines end in `\n`. Without a Host it is `example.com`.
     pub async fn request(&self, text: &str) -> Exchange {
-        let mut head = request_head(text);
-        let mut cx = self.context();
+        self.decide(request_head(text), self.context()).await
+    }
+
+    /// The same with a body: whole before the filter sees the head, where it asks for that, or in one piece behind it.
+    pub async fn request_with(&self, text: &str, body: &str) -> Exchange {
+        let (head, mut cx) = (request_head(text), self.context());
+        let whole = matches!(self.filter.request_body(&head, &mut cx), BodyUse::Whole(_));
+        cx.whole = whole.then(|| body.to_owned().into());
+        let mut exchange = self.decide(head, cx).await;
+        let mut piece = Piece::new(body.as_bytes(), true);
+        if !whole
+            && matches!(exchange.flow, Flow::Continue)
+            && let Err(refusal) = self.filter.on_request_body(&mut piece, &mut exchange.cx)
+        {
+            exchange.flow = Flow::Refuse(refusal);
+        }
+        exchange
+    }
+
+    async fn decide(&self, mut head: RequestHead, mut cx: Cx) -> Exchange {
         let mut flow = self.filter.on_request(&mut head, &mut cx);
         if matches!(flow, Flow::Wait) {
-            flow = self.filter.wait(&mut head, &mut cx).await;
+            flow = self.script.run_beside(self.filter.wait(&mut head, &mut cx)).await;
         }
         Exchange { head, cx, flow, filter: Rc::clone(&self.filter), script: Rc::clone(&self.script) }
+    }
+}
+
+impl Script {
+    /// Waits for something, and runs meanwhile what filters left to run beside their exchanges.
+    async fn run_beside<T>(&self, mut work: Waiting<'_, T>) -> T {
+        poll_fn(|cx| {
+            if let Poll::Ready(done) = work.as_mut().poll(cx) {
+                return Poll::Ready(done);
+            }
+            let mut tasks = std::mem::take(&mut *self.tasks.borrow_mut());
+            tasks.retain_mut(|task| task.as_mut().poll(cx).is_pending());
+            self.tasks.borrow_mut().extend(tasks);
+            Poll::Pending
+        })
+        .await
     }
 }
 
@@ -624,7 +659,7 @@ impl Services for Script {
         Box::pin(std::future::ready(answer.unwrap_or(Err(&crate::error::NO_ENDPOINT))))
     }
 
-    /// Keeps the task for [`Exchange::tasks`].
+    /// Keeps the task: it runs while a filter of this stand waits, and in [`Exchange::tasks`].
     fn spawn(&self, task: Task) -> bool {
         self.tasks.borrow_mut().push(task);
         true

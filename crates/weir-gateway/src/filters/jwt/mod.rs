@@ -10,7 +10,7 @@ use super::shared::jose::algorithm::Algorithm;
 use super::shared::jose::key_set::{KEY_SET_BYTES, KeySet, Secrets, Verdict};
 use super::shared::jose::remote::{Keeping, Remote};
 use super::shared::jose::token::{Refused, Token, parse};
-use super::shared::{allow_name, claimed, cookies};
+use super::shared::{after_scheme, allow_name, claimed, cookies};
 use cache::{Cache, Verified};
 use claims::{Claims, Requirement, Untimely, as_text, check_time, claim, is_issued_by, is_meant_for};
 use sha2::{Digest as _, Sha256};
@@ -399,6 +399,7 @@ impl Jwt {
                 for (name, _) in &self.headers {
                     head.headers.remove(name);
                 }
+                cx.pass_unnamed();
                 return Ok(Flow::Continue);
             }
             Presented::None => return Err(Stopped::Refused(&TOKEN_MISSING)),
@@ -432,17 +433,10 @@ impl Jwt {
 
     /// The token in a header's value.
     fn token_of<'h>(&self, value: &'h [u8]) -> Option<&'h [u8]> {
-        let token = match &self.scheme {
-            None => value,
-            Some(scheme) => {
-                let (word, token) = value.split_at_checked(scheme.len())?;
-                if !word.eq_ignore_ascii_case(scheme.as_bytes()) || token.first() != Some(&b' ') {
-                    return None;
-                }
-                token.trim_ascii_start()
-            }
-        };
-        (!token.is_empty()).then_some(token)
+        match &self.scheme {
+            None => Some(value).filter(|token| !token.is_empty()),
+            Some(scheme) => after_scheme(value, scheme),
+        }
     }
 
     fn verified(&self, token: &[u8], cx: &Cx) -> Result<Rc<Verified>, Stopped> {

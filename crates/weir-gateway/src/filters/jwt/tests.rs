@@ -82,6 +82,11 @@ async fn where_it_is_optional_only_a_bad_one_is_refused() {
     running.request("GET /\nX-User: forged").await.expect_continue().expect_no_header("x-user");
     running.request("GET /\nAuthorization: Basic YTpi").await.expect_continue();
     bearer(&running, "bad").await.expect_cause(&TOKEN_MALFORMED);
+    // What an upstream may read as a token is one, however it is written.
+    for odd in ["Bearer\tbad", "bearer \t bad", "Bearer, bad", "Bearer=bad"] {
+        running.request(&format!("GET /\nAuthorization: {odd}")).await.expect_cause(&TOKEN_MALFORMED);
+    }
+    running.request("GET /\nAuthorization: Bearers bad").await.expect_continue();
     bearer(&running, &token(json!({ "exp": 1 }))).await.expect_cause(&TOKEN_EXPIRED);
     bearer(&running, &token(json!({ "sub": "ann" }))).await.expect_header("x-user", "ann");
 }

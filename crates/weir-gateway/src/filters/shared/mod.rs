@@ -23,7 +23,21 @@ use weir_wire::base64; // named here once, because `fuzz/` makes `sfv` of its ow
 
 /// Whether a refusal means that there were no credentials at all, not that they were wrong: causes say so by their names.
 pub(super) fn is_missing(cause: &Cause) -> bool {
-    cause.code.ends_with("_missing")
+    cause.code.ends_with("_missing") || cause.code == "login_needed"
+}
+
+/// What follows the scheme in credentials such as `Bearer TOKEN`; `None` where there is another scheme, or nothing behind it.
+///
+/// Whatever ends the word is taken for its end, not only the space of RFC 9110 §11.4: what an upstream may read as a token
+/// (`Bearer`, a tab, a token) must not pass as if there were none.
+pub(super) fn after_scheme<'v>(value: &'v [u8], scheme: &str) -> Option<&'v [u8]> {
+    let (word, rest) = value.split_at_checked(scheme.len())?;
+    let is_longer = |b: &u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(b); // RFC 9110 §5.6.2
+    if !word.eq_ignore_ascii_case(scheme.as_bytes()) || rest.first().is_none_or(is_longer) {
+        return None;
+    }
+    let credentials = rest.trim_ascii_start();
+    (!credentials.is_empty()).then_some(credentials)
 }
 
 /// Refuses header names that decide where a message ends, belong to one connection, or have a better place. Tells

@@ -323,6 +323,7 @@ impl Filter for SignatureAuth {
     fn on_request(&self, head: &mut RequestHead, cx: &mut Cx) -> Flow {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
         if self.settings.optional && !head.headers.contains(&self.names.signature_input) {
+            cx.pass_unnamed();
             return Flow::Continue;
         }
         match self.check(head, cx, now) {

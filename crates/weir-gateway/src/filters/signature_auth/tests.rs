@@ -358,3 +358,29 @@ fn mistakes() {
         .mistakes();
     assert!(twice[0].contains("key 1 of consumer `b` has the `key_id` of one of `a`"), "{twice:?}");
 }
+
+/// A member of `any` that wants the body whole gathers it for all: the digest is compared all the same.
+#[tokio::test]
+async fn a_body_that_another_member_has_whole_is_compared_too() {
+    let settings =
+        json!([{ "signature_auth": {} }, { "forward_auth": { "upstream": "auth", "body": "1KiB" } }]);
+    let running = Stand::new(&crate::filters::any::KIND, settings)
+        .upstream("auth")
+        .consumer(consumer("hmac", &[("test-shared-secret", "hmac-sha256", SECRET)]))
+        .build();
+    for (body, passes) in [("signed", true), ("forged", false)] {
+        let digest = digest::sha256(b"signed");
+        let line = format!("PUT /a?b=1\nContent-Length: 6\nContent-Digest: {digest}");
+        let covered = format!(
+            "\"@method\": PUT\n\"@target-uri\": http://example.com/a?b=1\n\"content-digest\": {digest}\n"
+        );
+        let parameters = format!("created={};nonce=\"{body}\"", now());
+        let components = "\"@method\" \"@target-uri\" \"content-digest\"";
+        let text = request(&line, components, &parameters, &covered);
+        let mut exchange = running.request_with(&text, body).await;
+        match passes {
+            true => exchange.expect_continue(),
+            false => exchange.expect_cause(&DIGEST_WRONG),
+        };
+    }
+}
