@@ -124,7 +124,8 @@ pub struct AttemptEnd<'a> {
     pub status: u16,
     /// What it came to where the request was a call of gRPC.
     pub grpc: Option<GrpcStatus>,
-    /// Why it did not; `None` with a status of 0 where the answer to another attempt came first (`hedge`).
+    /// Why it did not; `None` with a status of 0 where that says nothing about the upstream: the answer to another attempt came
+    /// first (`hedge`), or a filter refused the attempt before anybody was asked.
     pub cause: Option<&'static Cause>,
     /// From the moment the endpoint was picked to the head of the response, or to the failure.
     pub took: Duration,

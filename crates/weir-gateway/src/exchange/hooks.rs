@@ -226,7 +226,7 @@ impl Exchange<'_> {
             let checked = filters[index as usize].filter.on_attempt(&mut self.head, &attempt, cx);
             if let Err(refusal) = checked {
                 self.record.stopped_by = Some(index);
-                self.attempt_ends(0, Some(refusal.cause));
+                self.attempt_ends(0, None); // nobody was asked
                 return Err(Stop::Refuse(refusal));
             }
             waits |= filters[index as usize].hooks.has(Hooks::ATTEMPT_WAIT);
@@ -254,15 +254,18 @@ impl Exchange<'_> {
             let (tls, number) = (upstream.spec.tls.is_some(), self.record.attempts);
             let attempt = filter::Attempt { upstream: name, endpoint: label, number, host, tls };
             let waited = instance.filter.wait_attempt(&mut self.head, &attempt, cx);
-            let stop = match unless_gone(self.client, pin!(waited)).await {
+            let (stop, cause) = match unless_gone(self.client, pin!(waited)).await {
                 Ok(Ok(())) => continue,
                 Ok(Err(refusal)) => {
                     self.record.stopped_by = Some(index);
-                    Stop::Refuse(refusal)
+                    (Stop::Refuse(refusal), None) // nobody was asked
                 }
-                Err(gone) => gone,
+                Err(gone) => {
+                    let cause = gone.cause();
+                    (gone, Some(cause))
+                }
             };
-            self.attempt_ends(0, Some(stop.cause()));
+            self.attempt_ends(0, cause);
             return Err(stop);
         }
         Ok(())

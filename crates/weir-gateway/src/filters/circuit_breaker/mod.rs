@@ -296,7 +296,7 @@ impl CircuitBreaker {
             // What the client sent was refused, by the gateway or by a filter.
             Some(cause) if (400..500).contains(&cause.status) => None,
             Some(_) => Some(Went::Failed),
-            // Another attempt was answered first (`hedge`).
+            // Another attempt was answered first (`hedge`), or a filter refused this one.
             None if end.status == 0 => None,
             None if self.statuses.contains(&end.status) => Some(Went::Failed),
             None if matches!(end.grpc, Some(GrpcStatus::Told(status)) if self.grpc.contains(&status)) => {
