@@ -1,11 +1,12 @@
 //! What the service said: remembered for a while by each core, and asked once for equal questions at the same time.
 
-use crate::filter::{CoreHandle, HeaderName, PerCore, RequestHead};
+use crate::filter::{CoreHandle, Cx, HeaderName, PerCore, RequestHead};
 use bytes::Bytes;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::future::Future;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use tokio::sync::OnceCell;
@@ -54,22 +55,27 @@ const DECISION_BYTES: usize = 4096;
 // === impl Decision ===
 
 impl Decision {
-    /// Whether it may be given to the next who asks the same.
-    fn is_lasting(&self) -> bool {
+    /// Whether it is for one request alone: it begins a session, or the service says so.
+    fn is_private(&self) -> bool {
         let cookies = |fields: &[Field]| fields.iter().any(|(name, _)| is(name, "set-cookie"));
-        let size = |fields: &[Field]| fields.iter().map(|(_, value)| value.len()).sum::<usize>();
         match self {
-            Self::Pass { request, response, no_store } => {
-                !no_store && !cookies(response) && size(request) + size(response) <= DECISION_BYTES
-            }
-            Self::Refuse { status, headers, body } => {
-                *status < 500
-                    && !cookies(headers)
-                    && !says_no_store(headers)
-                    && size(headers) + body.len() <= DECISION_BYTES
-            }
+            Self::Pass { response, no_store, .. } => *no_store || cookies(response),
+            Self::Refuse { headers, .. } => cookies(headers) || says_no_store(headers),
             Self::Unavailable => false,
         }
+    }
+
+    /// Whether it may be given to the next who asks the same.
+    fn is_lasting(&self) -> bool {
+        let size = |fields: &[Field]| fields.iter().map(|(_, value)| value.len()).sum::<usize>();
+        let is_kept = match self {
+            Self::Pass { request, response, .. } => size(request) + size(response) <= DECISION_BYTES,
+            Self::Refuse { status, headers, body } => {
+                *status < 500 && size(headers) + body.len() <= DECISION_BYTES
+            }
+            Self::Unavailable => false,
+        };
+        is_kept && !self.is_private()
     }
 }
 
@@ -96,8 +102,8 @@ impl Decisions {
         }
     }
 
-    /// What tells a question from others.
-    pub(super) fn tag(&self, head: &RequestHead, tls: bool, by: &[HeaderName]) -> u128 {
+    /// What tells a question from others: all that the service is told.
+    pub(super) fn tag(&self, head: &RequestHead, cx: &Cx, by: &[HeaderName]) -> u128 {
         let (mut sip, mut fold) = (self.sip.build_hasher(), self.fold.build_hasher());
         let mut add = |bytes: &[u8]| {
             // With its length, so that no two lists of parts are the same bytes.
@@ -106,7 +112,11 @@ impl Decisions {
                 hasher.write(bytes);
             }
         };
-        add(&[u8::from(tls), u8::from(head.query().is_some())]);
+        add(&[u8::from(cx.tls), u8::from(head.query().is_some())]);
+        match cx.client.to_canonical() {
+            IpAddr::V4(client) => add(&client.octets()),
+            IpAddr::V6(client) => add(&client.octets()),
+        }
         add(head.method_name());
         add(head.asked_authority());
         add(head.routed_path());
@@ -127,18 +137,27 @@ impl Decisions {
         (slot.tag == tag && Instant::now() < slot.until).then(|| Rc::clone(&slot.decision))
     }
 
-    /// Asks, or waits for who asks the same already. Where that one leaves, the next of those who wait asks.
+    /// Asks, or waits for who asks the same already. Where that one leaves, or is told what is for it alone, those who wait
+    /// ask.
     pub(super) async fn decide<F: Future<Output = Decision>>(
         &self,
         tag: u128,
         core: &CoreHandle,
-        ask: impl FnOnce() -> F,
+        ask: impl Fn() -> F,
     ) -> Rc<Decision> {
         let known = self.cores.get(core);
         let asked = Rc::clone(known.borrow_mut().asking.entry(tag).or_default());
         let waiting = Waiting { known: &known, tag, asked: &asked };
-        let decision = Rc::clone(asked.get_or_init(|| async move { Rc::new(ask().await) }).await);
+        let mut is_own = false;
+        let first = asked.get_or_init(|| {
+            is_own = true;
+            async { Rc::new(ask().await) }
+        });
+        let decision = Rc::clone(first.await);
         drop(waiting);
+        if !is_own && decision.is_private() {
+            return Rc::new(ask().await);
+        }
         if decision.is_lasting()
             && !self.time.is_zero()
             && let Some(until) = Instant::now().checked_add(self.time)
@@ -224,6 +243,41 @@ mod tests {
         });
     }
 
+    /// Two who have no session yet must not be given one together.
+    #[test]
+    fn a_cookie_is_for_who_asked() {
+        let core = core();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let decisions = Decisions::new(Duration::from_secs(60));
+            let (asked, gate) = (Cell::new(0), Notify::new());
+            let ask = || async {
+                let nth = asked.get();
+                asked.set(nth + 1);
+                gate.notified().await;
+                let cookie = (FieldName::new("set-cookie").unwrap(), format!("s={nth}").into_bytes());
+                Decision::Refuse { status: 302, headers: vec![cookie], body: Bytes::new() }
+            };
+            let mut first = Box::pin(decisions.decide(7, &core, ask));
+            let mut second = Box::pin(decisions.decide(7, &core, ask));
+            std::future::poll_fn(|cx| {
+                assert!(first.as_mut().poll(cx).is_pending() && second.as_mut().poll(cx).is_pending());
+                Poll::Ready(())
+            })
+            .await;
+            gate.notify_one();
+            let first = first.await;
+            gate.notify_one();
+            let second = second.await;
+            let cookie = |decision: &Decision| match decision {
+                Decision::Refuse { headers, .. } => headers[0].1.clone(),
+                _ => panic!("it was refused"),
+            };
+            assert_eq!((cookie(&first), cookie(&second)), (b"s=0".to_vec(), b"s=1".to_vec()));
+            assert!(decisions.known(7, &core).is_none());
+        });
+    }
+
     #[test]
     fn questions_are_told_apart() {
         let decisions = Decisions::new(Duration::ZERO);
@@ -242,14 +296,25 @@ mod tests {
             "GET /x\na: 11",
             "GET /x\na:",
         ];
+        let cx = |stand: &mut Stand| {
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            runtime.block_on(stand.build().request("GET /")).cx
+        };
+        let stand = || {
+            let kind = crate::filters::KINDS.iter().find(|kind| kind.name == "request_id").unwrap();
+            Stand::new(kind, json!({}))
+        };
+        let one = cx(&mut stand());
         let mut tags: Vec<u128> =
-            requests.iter().map(|request| decisions.tag(&request_head(request), false, &by)).collect();
-        tags.push(decisions.tag(&request_head("GET /x"), true, &by));
+            requests.iter().map(|request| decisions.tag(&request_head(request), &one, &by)).collect();
+        for mut other in [stand().tls(), stand().client("192.0.2.2"), stand().client("2001:db8::1")] {
+            tags.push(decisions.tag(&request_head("GET /x"), &cx(&mut other), &by));
+        }
         let count = tags.len();
         tags.sort_unstable();
         tags.dedup();
         assert_eq!(tags.len(), count);
-        let same = |request: &str| decisions.tag(&request_head(request), false, &by);
+        let same = |request: &str| decisions.tag(&request_head(request), &one, &by);
         assert_eq!(same("GET /x\nc: 1"), same("GET /x"));
     }
 }

@@ -30,8 +30,9 @@ static AUTH_UNAVAILABLE: Cause = Cause {
 /// `-for` (the client's address), as by Traefik and Caddy.
 ///
 /// With `cache` what it said is remembered, by each core for itself (1,024 decisions), and equal questions at the same time
-/// become one. A question is equal when method, scheme, host, path, query and the fields that the service sees are. What
-/// sets a cookie, or says `cache-control: no-store`, is not remembered, nor is a request with a body where `body` sends it along.
+/// become one. A question is equal when the client's address, method, scheme, host, path, query and the fields that the service
+/// sees are. An answer that sets a cookie, or says `cache-control: no-store`, is for one request alone: it is neither remembered
+/// nor shared. A request with a body that `body` sends along is always asked for.
 ///
 /// ```yaml
 /// - forward_auth: { upstream: auth, path: /verify, copy: [ x-user, x-groups ] }
@@ -73,8 +74,8 @@ struct ForwardAuthSettings {
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct CacheSettings {
-    /// Fields of the request that tell one question from another, beside method, scheme, host, path and query. All of `copy_request`
-    /// must be among them.
+    /// Fields of the request that tell one question from another, beside the client's address, method, scheme, host, path and
+    /// query. All of `copy_request` must be among them.
     headers: Vec<HeaderName>,
     /// How long a decision is remembered; `0s` only makes one question of equal ones at the same time.
     time: Duration,
@@ -233,7 +234,7 @@ impl Filter for ForwardAuth {
     fn on_request(&self, head: &mut RequestHead, cx: &mut Cx) -> Flow {
         let known = self
             .decisions_for(cx)
-            .and_then(|decisions| decisions.known(decisions.tag(head, cx.tls, self.cached_by()), cx.core()));
+            .and_then(|decisions| decisions.known(decisions.tag(head, cx, self.cached_by()), cx.core()));
         match known {
             Some(decision) => self.follow(&decision, head, cx),
             None => Flow::Wait,
@@ -243,11 +244,11 @@ impl Filter for ForwardAuth {
     fn wait<'a>(&'a self, head: &'a mut RequestHead, cx: &'a mut Cx) -> Waiting<'a> {
         Box::pin(async move {
             let question = self.question(head, cx);
-            let core = cx.core().clone();
-            let ask = || async move { self.decide(core.call(&self.settings.upstream, question).await) };
+            let ask =
+                || async { self.decide(cx.core().call(&self.settings.upstream, question.clone()).await) };
             let decision = match self.decisions_for(cx) {
                 Some(decisions) => {
-                    let tag = decisions.tag(head, cx.tls, self.cached_by());
+                    let tag = decisions.tag(head, cx, self.cached_by());
                     decisions.decide(tag, cx.core(), ask).await
                 }
                 None => Rc::new(ask().await),

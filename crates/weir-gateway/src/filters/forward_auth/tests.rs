@@ -123,6 +123,17 @@ async fn a_decision_is_remembered_for_equal_questions() {
     }
 }
 
+/// The service is told the address, so it may decide by it.
+#[tokio::test]
+async fn a_decision_is_for_one_address() {
+    let inside = || Ok(answer(204, &[("x-user", "inside")]));
+    let mut stand = stand(cached("1h")).answer(inside()).answer(Ok(answer(403, &[])));
+    let running = stand.build();
+    running.from("10.0.0.1").request("GET /").await.expect_continue();
+    running.from("::ffff:10.0.0.1").request("GET /").await.expect_continue();
+    running.from("203.0.113.9").request("GET /").await.expect_status(403);
+}
+
 #[tokio::test]
 async fn what_is_not_remembered() {
     let yes = || answer(204, &[]);
