@@ -11,7 +11,7 @@ use super::prelude::*;
 use super::shared::{claimed, cookies, query};
 use provider::{Asking, Failed, Provider, encode_form};
 use seal::{PARTS, Seal, end_parts, parts, random, set, set_parts};
-use session::{Login, Refreshes, Session, judge};
+use session::{Login, Outcome, Session, judge};
 use sha2::{Digest as _, Sha256};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -52,8 +52,9 @@ causes! {
 /// A browser that opens a page without a session is sent to the provider and comes back to the page that it asked for, on the
 /// same origin. Other clients get a 401, never a redirect. The session is in cookies of this host alone (`__Host-`, encrypted,
 /// HttpOnly, SameSite=Lax), which upstreams do not see; so any gateway with the same `client_secret` knows it, and all routes
-/// with the same `issuer`, `client_id` and `cookie` share it. Where the provider gives a refresh token, the session is renewed
-/// when its tokens expire, once, however many requests ask at that moment.
+/// with the same `issuer`, `client_id` and `cookie` share it; write `forward_token` on all of them or on none. Where the provider
+/// gives a refresh token, the session is renewed when its tokens expire: once, however many requests ask for it, on whatever
+/// route, and also where they are gone before the provider answers.
 ///
 /// The path of `redirect` must lead to a route with this filter, and so must `logout`.
 ///
@@ -165,7 +166,6 @@ const CA_BYTES: usize = 256 * 1024;
 struct Oidc {
     settings: OidcSettings,
     provider: Arc<Provider>,
-    refreshes: Arc<Refreshes>,
     seal: Seal,
     session_cookie: String,
     login_cookie: String,
@@ -226,7 +226,6 @@ impl IntoFilter for OidcSettings {
         let name = |text| FieldName::new(text).expect("a name in the source is a token");
         Some(Oidc {
             provider: build.keep_tended(&key, || Provider::new(asking)),
-            refreshes: build.keep("refreshes", Refreshes::default),
             seal: Seal::new(&self.client_secret, &purpose),
             session_cookie: format!("__Host-{}", self.cookie),
             login_cookie: format!("__Host-{}-login-", self.cookie),
@@ -349,7 +348,7 @@ impl Filter for Oidc {
             Asks::Callback | Asks::Logout => Flow::Wait,
             Asks::Page(Some(session)) if session.is_fresh(now) => self.pass(&session, head, cx),
             Asks::Page(Some(session)) if session.is_alive(now) => Flow::Wait,
-            Asks::Page(_) if self.settings.optional => self.pass_unnamed(head),
+            Asks::Page(_) if self.settings.optional => self.pass_unnamed(head, cx),
             Asks::Page(_) if is_navigation(head) => Flow::Wait,
             Asks::Page(_) => Flow::refuse(&LOGIN_NEEDED),
         }
@@ -363,11 +362,11 @@ impl Filter for Oidc {
                 Asks::Page(Some(session)) if session.is_alive(now()) => {
                     match self.renew(session, head, cx).await {
                         Ok(Some(session)) => self.pass(&session, head, cx),
-                        Ok(None) => self.begin_or_refuse(head).await,
+                        Ok(None) => self.begin_or_refuse(head, cx).await,
                         Err(cause) => Flow::refuse(cause),
                     }
                 }
-                Asks::Page(_) => self.begin_or_refuse(head).await,
+                Asks::Page(_) => self.begin_or_refuse(head, cx).await,
             }
         })
     }
@@ -397,9 +396,9 @@ impl Oidc {
 
     // === login ===
 
-    async fn begin_or_refuse(&self, head: &mut RequestHead) -> Flow {
+    async fn begin_or_refuse(&self, head: &mut RequestHead, cx: &mut Cx) -> Flow {
         if self.settings.optional {
-            return self.pass_unnamed(head);
+            return self.pass_unnamed(head, cx);
         }
         if is_navigation(head) { self.begin(head).await } else { Flow::refuse(&LOGIN_NEEDED) }
     }
@@ -521,7 +520,9 @@ impl Oidc {
         cx: &mut Cx,
     ) -> Result<Option<Session>, &'static Cause> {
         let now = now();
-        let renewed = self.refreshes.once(&session.tokens_id(), now, || self.refreshed(&session, now)).await;
+        let (provider, forward) = (Arc::clone(&self.provider), self.settings.forward_token);
+        let refresh = refreshed(provider, session.clone(), now, forward);
+        let renewed = self.provider.refreshes.once(&session.tokens_id(), now, cx.core(), refresh).await;
         match renewed {
             Ok(Some(fresh)) => {
                 cx.state::<Renewed>().0 = self.cookies_of(&fresh, head, now).ok_or(&LOGIN_FAILED)?;
@@ -532,23 +533,6 @@ impl Oidc {
             Err(()) if session.is_in_grace(now) => Ok(Some(session)),
             Err(()) => Err(&LOGIN_UNAVAILABLE),
         }
-    }
-
-    async fn refreshed(&self, session: &Session, now: u64) -> Result<Option<Session>, ()> {
-        let Some(token) = &session.refresh else { return Ok(None) };
-        let tokens = match self.provider.refresh(token).await {
-            Ok(tokens) => tokens,
-            Err(Failed::Refused) => return Ok(None),
-            Err(Failed::Unavailable) => return Err(()),
-        };
-        let asking = &self.provider.asking;
-        // Core §12.2: the same issuer, audience and subject; a nonce is not needed.
-        let fits =
-            |claims: &_| judge(claims, &asking.issuer, &asking.client_id, None, now) && session.is_of(claims);
-        if !tokens.id.as_ref().is_none_or(fits) {
-            return Ok(None);
-        }
-        Ok(Some(session.renewed(&tokens, now, self.settings.forward_token)))
     }
 
     fn cookies_of(&self, session: &Session, head: &RequestHead, now: u64) -> Option<Vec<Vec<u8>>> {
@@ -576,7 +560,8 @@ impl Oidc {
 
     // === who is logged in ===
 
-    fn pass_unnamed(&self, head: &mut RequestHead) -> Flow {
+    fn pass_unnamed(&self, head: &mut RequestHead, cx: &mut Cx) -> Flow {
+        cx.pass_unnamed();
         for (name, _) in &self.headers {
             head.headers.remove(name);
         }
@@ -630,6 +615,24 @@ impl Oidc {
         };
         cookies::remove(head, is_own);
     }
+}
+
+/// Exchanges the refresh token of a session; `None` where the provider has ended it.
+async fn refreshed(provider: Arc<Provider>, session: Session, now: u64, forward_token: bool) -> Outcome {
+    let Some(token) = &session.refresh else { return Ok(None) };
+    let tokens = match provider.refresh(token).await {
+        Ok(tokens) => tokens,
+        Err(Failed::Refused) => return Ok(None),
+        Err(Failed::Unavailable) => return Err(()),
+    };
+    let asking = &provider.asking;
+    // Core §12.2: the same issuer, audience and subject; a nonce is not needed.
+    let fits =
+        |claims: &_| judge(claims, &asking.issuer, &asking.client_id, None, now) && session.is_of(claims);
+    if !tokens.id.as_ref().is_none_or(fits) {
+        return Ok(None);
+    }
+    Ok(Some(session.renewed(&tokens, now, forward_token)))
 }
 
 fn now() -> u64 {

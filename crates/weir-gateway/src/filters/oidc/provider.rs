@@ -5,6 +5,7 @@ use super::super::prelude::*;
 use super::super::shared::jose::key_set::{KeySet, Verdict};
 use super::super::shared::jose::remote::{Keeping, Remote};
 use super::super::shared::jose::token::parse;
+use super::session::Refreshes;
 use arc_swap::ArcSwapOption;
 use serde_json::{Map, Value};
 use std::sync::{Arc, OnceLock};
@@ -58,6 +59,8 @@ pub(super) struct Provider {
     known: ArcSwapOption<Known>,
     rounds: watch::Sender<u64>,
     fetcher: OnceLock<Fetcher>,
+    /// Of all routes together: they share sessions.
+    pub(super) refreshes: Arc<Refreshes>,
 }
 
 /// What a code or a refresh token was exchanged for.
@@ -84,6 +87,7 @@ impl Provider {
             known: ArcSwapOption::empty(),
             rounds: watch::Sender::new(0),
             fetcher: OnceLock::new(),
+            refreshes: Arc::default(),
         }
     }
 

@@ -5,7 +5,7 @@ use super::provider::Tokens;
 use serde_json::{Map, Value};
 use std::collections::HashMap;
 use std::future::Future;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 
 /// How far the provider's clock may differ, in seconds.
@@ -137,50 +137,65 @@ impl Session {
 // === refreshes ===
 
 /// What became of a refresh: a session, the end of it, or nothing.
-type Outcome = Result<Option<Session>, ()>;
+pub(super) type Outcome = Result<Option<Session>, ()>;
 
 /// The refreshes under way and just done, of all cores: a refresh token counts once, and a page asks with many requests.
 #[derive(Default)]
 pub(super) struct Refreshes(Mutex<HashMap<String, Refresh>>);
 
+/// Where an outcome is told.
+type Told = watch::Receiver<Option<Outcome>>;
+
 /// Until when an outcome counts, and where it is told.
-type Refresh = (u64, watch::Receiver<Option<Outcome>>);
+type Refresh = (u64, Told);
 
 impl Refreshes {
-    /// The outcome of the refresh of a session's tokens, which is begun by the first that asks.
-    pub(super) async fn once<F: Future<Output = Outcome>>(
-        &self,
+    /// The outcome of the refresh of a session's tokens, which is begun by the first that asks. It runs beside the exchanges: a
+    /// refresh token counts once, so what the provider answers must not be lost with the request that happened to be first.
+    pub(super) async fn once(
+        self: &Arc<Self>,
         id: &str,
         now: u64,
-        refresh: impl FnOnce() -> F,
+        core: &CoreHandle,
+        refresh: impl Future<Output = Outcome> + 'static,
     ) -> Outcome {
-        let (sender, mut receiver) = {
-            let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            match all.get(id).filter(|(until, _)| now < *until) {
-                Some((_, known)) => (None, known.clone()),
-                None => {
-                    let (sender, receiver) = watch::channel(None);
-                    all.retain(|_, (until, _)| now < *until);
-                    if all.len() < MOST {
-                        all.insert(id.to_owned(), (now + KEPT, receiver.clone()));
-                    }
-                    (Some(sender), receiver)
-                }
-            }
-        };
+        let (sender, mut receiver) = self.join(id, now);
         if let Some(sender) = sender {
-            let outcome = refresh().await;
-            if outcome.is_err() {
-                // The next request tries again.
-                self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
+            let (all, id) = (Arc::clone(self), id.to_owned());
+            let is_begun = core.spawn(async move {
+                let outcome = refresh.await;
+                if outcome.is_err() {
+                    all.all().remove(&id); // the next request tries again
+                }
+                sender.send_replace(Some(outcome));
+            });
+            if !is_begun {
+                return Err(());
             }
-            sender.send_replace(Some(outcome.clone()));
-            return outcome;
         }
-        // Whoever began it may have left in the middle: then nothing is known.
         match receiver.wait_for(Option::is_some).await {
             Ok(outcome) => outcome.clone().unwrap_or(Err(())),
-            Err(_) => Err(()),
+            Err(_) => Err(()), // its core ended in the middle
         }
+    }
+
+    /// Where the outcome will be told, and the one to tell it if nobody is about to.
+    fn join(&self, id: &str, now: u64) -> (Option<watch::Sender<Option<Outcome>>>, Told) {
+        let mut all = self.all();
+        // One that was dropped before it ended tells nothing any more.
+        let is_good = |told: &Told| told.borrow().is_some() || told.has_changed().is_ok();
+        if let Some((_, told)) = all.get(id).filter(|(until, told)| now < *until && is_good(told)) {
+            return (None, told.clone());
+        }
+        let (sender, receiver) = watch::channel(None);
+        all.retain(|_, (until, _)| now < *until);
+        if all.len() < MOST {
+            all.insert(id.to_owned(), (now.saturating_add(KEPT), receiver.clone()));
+        }
+        (Some(sender), receiver)
+    }
+
+    fn all(&self) -> MutexGuard<'_, HashMap<String, Refresh>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -294,6 +294,39 @@ async fn a_session_stays_fresh_and_one_refresh_serves_all() {
     open(&other, "/", &old).await.expect_continue();
 }
 
+/// A page that is left while the provider is asked: the refresh token is spent, so the outcome must not be lost.
+#[tokio::test]
+async fn a_refresh_outlives_the_request_that_began_it() {
+    let idp = Idp::new(0);
+    let (running, _stand) = start(&idp, json!({}));
+    let mut jar = Jar::default();
+    log_in(&running, &mut jar, "/").await.expect_status(302);
+    let mut first = Box::pin(open(&running, "/a", &jar));
+    std::future::poll_fn(|cx| {
+        assert!(first.as_mut().poll(cx).is_pending());
+        std::task::Poll::Ready(())
+    })
+    .await;
+    drop(first);
+    let mut second = open(&running, "/b", &jar).await;
+    second.expect_continue().response("200").expect_present("set-cookie");
+    assert_eq!(idp.forms.lock().unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn routes_with_one_session_refresh_it_once() {
+    let idp = Idp::new(0);
+    let (running, stand) = start(&idp, json!({}));
+    let mut jar = Jar::default();
+    log_in(&running, &mut jar, "/").await.expect_status(302);
+    let mut stand = stand.scope("routes.other");
+    let other = stand.build();
+    let (mut a, mut b) = tokio::join!(open(&running, "/a", &jar), open(&other, "/b", &jar));
+    a.expect_continue().response("200").expect_present("set-cookie");
+    b.expect_continue().response("200").expect_present("set-cookie");
+    assert_eq!(idp.forms.lock().unwrap().len(), 2);
+}
+
 #[tokio::test]
 async fn logout_ends_the_session() {
     let idp = Idp::new(3600);
