@@ -53,7 +53,8 @@ pub(super) struct Waiter(Claim);
 #[derive(Debug)]
 pub(super) struct Keyed {
     hasher: RandomState,
-    shards: [Mutex<HashMap<u64, Arc<Places>>>; SHARDS],
+    /// With the claims to each, which are counted under the lock.
+    shards: [Mutex<HashMap<u64, (usize, Arc<Places>)>>; SHARDS],
     limit: usize,
 }
 
@@ -146,7 +147,7 @@ impl Claim {
 impl Drop for Claim {
     fn drop(&mut self) {
         if let Some((keyed, key)) = self.home.take() {
-            keyed.leave(key, &self.places);
+            keyed.leave(key);
         }
     }
 }
@@ -184,20 +185,22 @@ impl Keyed {
     pub(super) fn claim(self: &Arc<Self>, key: &Key<'_>) -> Claim {
         let hash = self.hasher.hash_one(key);
         let mut shard = self.shard(hash);
-        let places = shard.entry(hash).or_insert_with(|| Arc::new(Places::new(self.limit)));
+        let (claims, places) = shard.entry(hash).or_insert_with(|| (0, Arc::new(Places::new(self.limit))));
+        *claims += 1;
         Claim { places: Arc::clone(places), home: Some((Arc::clone(self), hash)) }
     }
 
-    /// Forgets places that nobody else knows of.
-    fn leave(&self, key: u64, places: &Arc<Places>) {
+    /// Forgets places with their last claim.
+    fn leave(&self, key: u64) {
         let mut shard = self.shard(key);
-        // The map and the claim that leaves. Another claim is made under this lock only.
-        if Arc::strong_count(places) == 2 {
+        let Some((claims, _)) = shard.get_mut(&key) else { return };
+        *claims -= 1;
+        if *claims == 0 {
             shard.remove(&key);
         }
     }
 
-    fn shard(&self, key: u64) -> MutexGuard<'_, HashMap<u64, Arc<Places>>> {
+    fn shard(&self, key: u64) -> MutexGuard<'_, HashMap<u64, (usize, Arc<Places>)>> {
         self.shards[key as usize % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -325,5 +328,16 @@ mod tests {
         assert_eq!(keyed.len(), 2);
         drop((slot, other));
         assert_eq!(keyed.len(), 0);
+    }
+
+    /// Clients choose the keys: none may be left behind by two that leave at the same moment, each still holding the places.
+    #[test]
+    fn the_last_claim_forgets_its_key_whoever_else_holds_the_places() {
+        let keyed = Arc::new(Keyed::new(1));
+        let claim = keyed.claim(&Key::V4(1));
+        let leaving = Arc::clone(&claim.places);
+        drop(claim);
+        assert_eq!(keyed.len(), 0);
+        drop(leaving);
     }
 }
