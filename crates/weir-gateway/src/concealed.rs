@@ -1,6 +1,7 @@
 //! What of a request's target is secret: a key in a segment of the path, or in the query. It is neither logged nor routed by.
 
 use std::borrow::Cow;
+use weir_h1::{FieldName, Fields};
 
 /// What of a request's target a filter takes for a secret: see [`Filter::conceals`](crate::filter::Filter::conceals).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -41,6 +42,32 @@ impl Conceals {
         }
         shown.extend_from_slice(rest);
         Cow::Owned(shown)
+    }
+
+    /// A Referer: path and query of the page before, which may have been asked for with a key (RFC 9110 §10.1.3).
+    pub(crate) fn referer<'r>(&self, referer: &'r [u8]) -> Cow<'r, [u8]> {
+        let (page, query) = referer.split_at(memchr::memchr(b'?', referer).unwrap_or(referer.len()));
+        let asked = query.strip_prefix(b"?").unwrap_or_default();
+        match (self.path(page), self.query(asked)) {
+            (Cow::Borrowed(_), Cow::Borrowed(_)) => Cow::Borrowed(referer),
+            (page, asked) if query.is_empty() => Cow::Owned([&page[..], &asked].concat()),
+            (page, asked) => Cow::Owned([&page[..], b"?", &asked].concat()),
+        }
+    }
+
+    /// Takes keys out of the Referer of a request: a browser repeats the address of the page before.
+    pub(crate) fn hide_in_referer(&self, fields: &mut Fields) {
+        let mut hidden = None;
+        for referer in fields.get_all("referer") {
+            if let Cow::Owned(shown) = self.referer(referer) {
+                hidden = Some(shown);
+            }
+        }
+        if let (Some(shown), Ok(name)) = (hidden, FieldName::new("referer"))
+            && fields.insert(&name, &shown).is_err()
+        {
+            fields.remove(&name);
+        }
     }
 
     /// A query as it may be logged.
@@ -130,6 +157,25 @@ mod tests {
     }
 
     #[test]
+    fn no_key_stays_in_a_referer() {
+        let conceals = Conceals { path_key: true, query: vec!["key".to_owned()] };
+        for (sent, left) in [
+            ("Referer: https://a/x?b=1", vec!["https://a/x?b=1"]),
+            ("Referer: https://a/~secret/x?b=1", vec!["https://a/~***/x?b=1"]),
+            (
+                "Referer: https://a/x\nReferer: https://a/x?key=secret\nReferer: b",
+                vec!["https://a/x?key=***"],
+            ),
+            ("Other: https://a/~secret", Vec::new()),
+        ] {
+            let mut head = crate::filters::testing::request_head(&format!("GET /\n{sent}"));
+            conceals.hide_in_referer(&mut head.headers);
+            let shown: Vec<String> = head.headers.get_all("referer").map(text).collect();
+            assert_eq!(shown, left, "{sent}");
+        }
+    }
+
+    #[test]
     fn what_logs_show() {
         let conceals = Conceals { path_key: true, query: vec!["key".to_owned()] };
         for (path, shown) in [
@@ -147,6 +193,18 @@ mod tests {
             ("", ""),
         ] {
             assert_eq!(text(conceals.query(query.as_bytes())), shown);
+        }
+        for (referer, shown) in [
+            (
+                "https://a.example/spot/~secret/price?a=1&key=secret",
+                "https://a.example/spot/~***/price?a=1&key=***",
+            ),
+            ("https://a.example/spot/~secret", "https://a.example/spot/~***"),
+            ("https://a.example/?key=secret", "https://a.example/?key=***"),
+            ("https://a.example/spot/price?a=1", "https://a.example/spot/price?a=1"),
+            ("", ""),
+        ] {
+            assert_eq!(text(conceals.referer(referer.as_bytes())), shown);
         }
         assert_eq!(text(Conceals::default().path(b"/~a")), "/~a");
         assert_eq!(text(Conceals::default().query(b"key=a")), "key=a");

@@ -319,7 +319,7 @@ impl<'c> Exchange<'c> {
                 head.set_path(&canonical).map_err(|_| Stop::refuse(&error::BAD_PATH))?;
             }
         }
-        let path_key = if self.local.snapshot.conceals.is_some() { self.take_path_key() } else { None };
+        let path_key = if self.local.snapshot.conceals.is_some() { self.hide_keys() } else { None };
         let (head, spec) = (&mut *self.head, &self.client.listener.spec);
         let mut request = route::Request {
             listener: self.client.listener.number,
@@ -365,8 +365,14 @@ impl<'c> Exchange<'c> {
         Ok(index)
     }
 
-    /// Takes a key out of the path before it is routed, so that whoever has one reaches no other route than without.
+    /// Takes keys out of where they must not stay; gives the one that stood in the path.
     #[cold]
+    fn hide_keys(&mut self) -> Option<Box<[u8]>> {
+        self.local.snapshot.conceals.as_deref()?.hide_in_referer(&mut self.head.headers);
+        self.take_path_key()
+    }
+
+    /// Takes a key out of the path before it is routed, so that whoever has one reaches no other route than without.
     fn take_path_key(&mut self) -> Option<Box<[u8]>> {
         let head = &mut *self.head;
         let request = route::Request {

@@ -213,7 +213,14 @@ impl Exchange<'_> {
                 None => log.record(&Entry { headers: &headers, ..entry }),
                 Some(conceals) => {
                     let (path, query) = (conceals.path(entry.path), conceals.query(entry.query));
-                    log.record(&Entry { headers: &headers, path: &path, query: &query, ..entry });
+                    let referer = conceals.referer(entry.referer);
+                    log.record(&Entry {
+                        headers: &headers,
+                        path: &path,
+                        query: &query,
+                        referer: &referer,
+                        ..entry
+                    });
                 }
             }
         }
