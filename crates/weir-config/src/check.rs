@@ -234,11 +234,20 @@ impl<'a> Checker<'a> {
         config.filters.iter().chain(plans).chain(routes)
     }
 
+    /// Their names and settings; those of the members of `any` too.
+    fn filters_and_members(&self) -> impl Iterator<Item = (&'a str, &'a Node)> {
+        self.filters().flat_map(|filter| {
+            let members = filter.node.elements().iter().flat_map(Node::entries);
+            let members = members.map(|(name, node)| (&*name.text, node));
+            std::iter::once((filter.name.as_str(), &filter.node)).chain(members)
+        })
+    }
+
     /// Things that nothing refers to.
     fn unused(&mut self) {
         let splits = self.config.routes.iter().filter_map(|(_, route)| route.upstream.as_ref());
         // A filter that asks an upstream names it under `upstream`.
-        let asked = self.filters().filter_map(|filter| filter.node.get("upstream")?.as_text());
+        let asked = self.filters_and_members().filter_map(|(_, node)| node.get("upstream")?.as_text());
         let used: HashSet<&str> =
             splits.flat_map(|split| &split.0).map(|share| share.upstream.as_str()).chain(asked).collect();
         for name in self.names("upstreams") {
@@ -255,7 +264,7 @@ impl<'a> Checker<'a> {
                 self.warn(&format!("plans.{name}"), "unused", message, "remove it, or give it to a consumer");
             }
         }
-        let known = self.filters().any(|filter| self.credentials.contains(&filter.name.as_str()));
+        let known = self.filters_and_members().any(|(name, _)| self.credentials.contains(&name));
         if !known && !self.config.consumers.is_empty() {
             let message = "no route asks who calls, so consumers are never recognised";
             self.warn("consumers", "unused", message, "add `- key_auth: {}` to the filters");

@@ -66,7 +66,8 @@ impl<'a> Checker<'a> {
                 self.warn(&acl.path, "no-consumer", message, hint);
             }
         }
-        for (index, filter) in own.iter().enumerate().filter(|(_, filter)| filter.name == "rate_limit") {
+        let counts = |filter: &FilterNode| matches!(filter.name.as_str(), "concurrency" | "rate_limit");
+        for (index, filter) in own.iter().enumerate().filter(|(_, filter)| counts(filter)) {
             let by = filter.node.get("by").and_then(|node| node.as_text());
             if by != Some("consumer") || global.iter().chain(&own[..index]).any(names) {
                 continue;

@@ -5,6 +5,7 @@
 mod answers;
 mod certificates;
 mod listeners;
+mod logins;
 mod redirects;
 mod revision;
 mod stores;
@@ -434,6 +435,7 @@ impl Compiler<'_> {
         match Table::build(specs) {
             Ok(table) => {
                 self.endless_redirects(&table);
+                self.lost_logins(&table);
                 Some(table)
             }
             Err(conflicts) => {

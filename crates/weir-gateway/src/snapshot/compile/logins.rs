@@ -1,0 +1,63 @@
+//! Logins that nobody would finish: found by asking the table which route the provider sends browsers back to.
+
+use super::Compiler;
+use crate::config::{Diagnostic, Node, schema::FilterNode};
+use crate::filter::Url;
+use crate::route::{NoTrace, RouteId, Table};
+
+impl Compiler<'_> {
+    /// Warns of each filter `oidc` whose `redirect` or `logout` leads to a route without it.
+    pub(super) fn lost_logins(&mut self, table: &Table) {
+        let config = self.config;
+        for (index, (_, route)) in config.routes.iter().enumerate() {
+            let Ok(index) = u32::try_from(index) else { return };
+            for (path, oidc) in logins(&config.filters).chain(logins(&route.filters)) {
+                let text = |key: &str| oidc.get(key).and_then(Node::as_text);
+                let Some(Ok(redirect)) = text("redirect").map(str::parse::<Url>) else { continue };
+                let host = redirect.host();
+                let asked = [("redirect", Some(redirect.target())), ("logout", text("logout"))];
+                for (key, target) in asked.into_iter().filter_map(|(key, target)| Some((key, target?))) {
+                    if self.has_login(table, RouteId(index), (host, target), oidc) {
+                        continue;
+                    }
+                    let message = format!(
+                        "no route takes `{target}` with this filter: the browser would find nothing there"
+                    );
+                    let hint = "let the path lead to a route that has the same `oidc`";
+                    let path = format!("{path}.{key}");
+                    self.found
+                        .push(Diagnostic::warning("lost-login", message).on(self.tree, &path).hint(hint));
+                }
+            }
+        }
+    }
+
+    /// Whether a GET of this goes to a route with the same login. What cannot be known is taken for yes.
+    fn has_login(&self, table: &Table, id: RouteId, (host, path): (&str, &str), oidc: &Node) -> bool {
+        let Some(mut request) = table.sample(id) else { return true };
+        (request.host, request.path) = (host.to_owned(), path.to_owned());
+        "GET".clone_into(&mut request.method);
+        let Some(found) = table.find(&request.request(), &mut NoTrace) else { return false };
+        let Some((_, route)) = self.config.routes.iter().nth(found.index()) else { return true };
+        let is_same = |other: &Node| {
+            ["issuer", "client_id", "cookie"]
+                .iter()
+                .all(|key| oidc.get(key).and_then(Node::as_text) == other.get(key).and_then(Node::as_text))
+        };
+        logins(&self.config.filters).chain(logins(&route.filters)).any(|(_, other)| is_same(other))
+    }
+}
+
+/// The filters `oidc` of a list, those among the members of `any` too, with their paths.
+fn logins(filters: &[FilterNode]) -> impl Iterator<Item = (String, &Node)> {
+    filters.iter().flat_map(|filter| match filter.name.as_str() {
+        "oidc" => vec![(filter.path.clone(), &filter.node)],
+        "any" => members(filter),
+        _ => Vec::new(),
+    })
+}
+
+fn members(any: &FilterNode) -> Vec<(String, &Node)> {
+    let all = any.node.elements().iter().enumerate();
+    all.filter_map(|(at, member)| Some((format!("{}[{at}].oidc", any.path), member.get("oidc")?))).collect()
+}
