@@ -236,6 +236,7 @@ mod tests {
     }
 
     #[test]
+    #[allow(clippy::single_range_in_vec_init)] // one part of a file is what is meant
     fn ranges_of_a_file() {
         let parts = |parts: &[Part]| Wanted::Parts(parts.to_vec());
         let many = |n: usize| format!("bytes={}", vec!["0-0"; n].join(","));

@@ -35,7 +35,7 @@ pub(super) enum Then {
 /// One body on its way.
 pub(super) enum Encoder {
     Br(Box<Brotli>),
-    Gzip(Compress),
+    Gzip(Box<Compress>),
     Zstd(CCtx<'static>),
 }
 
@@ -49,7 +49,7 @@ impl Encoder {
         let window = window(length);
         match algorithm {
             Coding::Br => Ok(Self::Br(Box::new(Brotli::new(level, window)))),
-            Coding::Gzip => Ok(Self::Gzip(Compress::new_gzip(Compression::new(level.into()), 15))),
+            Coding::Gzip => Ok(Self::Gzip(Box::new(Compress::new_gzip(Compression::new(level.into()), 15)))),
             Coding::Zstd => {
                 let mut context = CCtx::try_create().ok_or(Failed)?;
                 let level = CParameter::CompressionLevel(level.into());
