@@ -34,8 +34,8 @@ pub(crate) enum Message {
     Adopt {
         snapshot: Arc<Snapshot>,
         sockets: Vec<(Address, BoundSocket)>,
-        /// `None`: as it was.
-        log: Option<Option<AccessLog>>,
+        /// `None`: as it was. Boxed: it is larger than all other messages.
+        log: Option<Option<Box<AccessLog>>>,
         /// The same for spans.
         spans: Option<Option<Outbox>>,
         done: mpsc_std::Sender<()>,

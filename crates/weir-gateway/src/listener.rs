@@ -106,7 +106,7 @@ async fn run(start: Start) {
             Some(Message::Adopt { snapshot, sockets, log, spans, done }) => {
                 core.adopt(snapshot);
                 if let Some(log) = log {
-                    *core.access_log.borrow_mut() = log;
+                    *core.access_log.borrow_mut() = log.map(|log| *log);
                 }
                 if let Some(spans) = spans {
                     *core.spans.borrow_mut() = spans;

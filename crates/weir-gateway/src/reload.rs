@@ -29,7 +29,7 @@ use std::sync::Arc;
 use std::sync::mpsc as std_mpsc;
 use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::mpsc;
-use weir_telemetry::{AccessLog, CertificateEnd, Telemetry, log};
+use weir_telemetry::{CertificateEnd, Telemetry, log};
 use weir_wire::listen::{self, Address, Beside, BoundSocket};
 use weir_wire::tls::{Certificate, Identity};
 
@@ -209,7 +209,7 @@ impl Control {
         };
         let (done, adopted) = std_mpsc::channel();
         for ((index, core), sockets) in cores.iter().enumerate().zip(sockets) {
-            let handle: Option<AccessLog> = self.access_log.as_ref().map(|log| log.writer.core(index));
+            let handle = self.access_log.as_ref().map(|log| Box::new(log.writer.core(index)));
             let log = (old_log.is_some() || first).then_some(handle);
             let outbox = || self.spans.as_ref().map(|exporter| exporter.outlet().outbox());
             let spans = old_spans.is_some().then(outbox);
