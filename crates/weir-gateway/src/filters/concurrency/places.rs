@@ -49,12 +49,14 @@ pub(super) struct Slot(Claim);
 #[derive(Debug)]
 pub(super) struct Waiter(Claim);
 
+/// Places by the hash of their key, with the claims to them, which are counted under the lock.
+type Shard = HashMap<u64, (usize, Arc<Places>)>;
+
 /// Places by key.
 #[derive(Debug)]
 pub(super) struct Keyed {
     hasher: RandomState,
-    /// With the claims to each, which are counted under the lock.
-    shards: [Mutex<HashMap<u64, (usize, Arc<Places>)>>; SHARDS],
+    shards: [Mutex<Shard>; SHARDS],
     limit: usize,
 }
 
@@ -200,7 +202,7 @@ impl Keyed {
         }
     }
 
-    fn shard(&self, key: u64) -> MutexGuard<'_, HashMap<u64, (usize, Arc<Places>)>> {
+    fn shard(&self, key: u64) -> MutexGuard<'_, Shard> {
         self.shards[key as usize % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
