@@ -108,7 +108,8 @@ fn other_layouts_stay_whole() {
         start(&pty, &["-c1", "--threads=1", "-n20", "--format", "json", "--threshold", "p99<10s", &url]);
     let taken = pty.wait_for(0, TAKEN);
     assert_eq!(ended(child).code(), Some(0));
-    pty.wait_for(taken, "too_short"); // the verdict, on stderr after the layout
+    let verdict = pty.wait_for(taken, "too_short");
+    pty.wait_for(verdict, "\r\n"); // the layout is one line
     let printed = given_back(&pty);
     let report: Report = serde_json::from_str(printed.lines().next().unwrap()).unwrap();
     assert_eq!(report.counts.responses, 20);
