@@ -52,6 +52,17 @@ fn a_key_in_the_path_stays_here() {
     client.get("/spot/price").expect_cause(KEY_MISSING);
     client.get("/spot/~wrong/price").expect_cause(KEY_UNKNOWN);
     client.get("/typo/~the+key/price").expect_cause(NO_ROUTE);
+    // A browser tells where it comes from, key and all: also to routes that take none.
+    for (target, passes) in [("/spot/~the+key/price", true), ("/~bob/index.html", true), ("/typo/%00", false)]
+    {
+        let referer = "https://weir.test/spot/~the+key/price?key=the%2Bkey&b=1";
+        client.ask(format!("GET {target} HTTP/1.1\r\nHost: weir.test\r\nReferer: {referer}\r\n\r\n"));
+        if passes {
+            let seen = upstream.take_request().head.header("referer").map(str::to_owned);
+            assert_eq!(seen.as_deref(), Some("https://weir.test/spot/~***/price?key=***&b=1"));
+        }
+    }
+    let mut client = weir.client(); // a malformed path ended the connection
     client.get("/~bob/index.html").expect_status(200);
     assert_eq!(upstream.take_request().head.line, "GET /~bob/index.html HTTP/1.1");
     client.get("/end").expect_cause(NO_ROUTE);

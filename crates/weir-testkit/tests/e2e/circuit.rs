@@ -118,3 +118,22 @@ fn calls_of_grpc_count_by_their_trailers() {
     eventually("the circuit is open", || call().header("x-weir-cause") == Some(CIRCUIT_OPEN.1));
     assert_eq!(weir.wait_log("the circuit is open").field("failed"), Some("3"));
 }
+
+/// A route's open circuit is no failure of the upstream: the circuit of all routes must not open by it.
+#[test]
+fn what_one_circuit_refuses_is_no_failure_to_another() {
+    let (upstream, well) = patient();
+    let weir = Weir::start(&format!(
+        "{WEB}\nupstreams: {{ up: {{ endpoints: [{}] }} }}\nfilters: [ {{ circuit_breaker: {{ minimum: 5, open: 1h }} }} ]\nroutes:\n  \
+         one: {{ match: {{ path: /one }}, upstream: up, filters: [ {{ circuit_breaker: {{ minimum: 2, open: 1h }} }} ] }}\n  \
+         two: {{ match: {{ path: /two }}, upstream: up }}\n",
+        upstream.address()
+    ));
+    weir.client().get("/one").expect_status(500);
+    weir.client().get("/one").expect_status(500);
+    well.store(true, Relaxed);
+    for _ in 0..10 {
+        weir.client().get("/one").expect_cause(CIRCUIT_OPEN);
+    }
+    weir.client().get("/two").expect_status(200);
+}
