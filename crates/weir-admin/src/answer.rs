@@ -6,6 +6,7 @@ use http_body_util::Full;
 use hyper::header::{self, HeaderValue};
 use hyper::{Response, StatusCode};
 use serde_json::{Value, json};
+use weir_gateway::config::schema::Role;
 
 /// A response whose body is complete.
 pub(crate) type Answer = Response<Full<Bytes>>;
@@ -70,8 +71,8 @@ pub(crate) fn denied(why: Denied) -> Answer {
         Denied::BadHost => (StatusCode::BAD_REQUEST, "the request needs one valid Host field"),
         Denied::ForeignHost => (
             StatusCode::FORBIDDEN,
-            "the admin listener answers to an IP address or localhost in Host, not to a name: a name may belong to a page \
-             from elsewhere (DNS rebinding)",
+            "the admin listener answers to an IP address, localhost or one of `admin.hosts` in Host: another name may belong to \
+             a page from elsewhere (DNS rebinding)",
         ),
         Denied::ForeignOrigin => (
             StatusCode::FORBIDDEN,
@@ -81,10 +82,23 @@ pub(crate) fn denied(why: Denied) -> Answer {
             StatusCode::FORBIDDEN,
             "there is no `admin.token`, so that only this machine may ask; set one to be asked from others",
         ),
-        Denied::TokenMissing => {
-            (StatusCode::UNAUTHORIZED, "send `Authorization: Bearer TOKEN` with the token of `admin.token`")
-        }
-        Denied::TokenWrong => (StatusCode::UNAUTHORIZED, "the token is not the one of `admin.token`"),
+        Denied::Role(role) => (
+            StatusCode::FORBIDDEN,
+            match role {
+                Role::Read => "this needs the role read",
+                Role::Operate => "this needs the role operate, write or admin",
+                Role::Write => "this needs the role write or admin",
+                Role::Admin => "this needs the role admin",
+            },
+        ),
+        Denied::TokenMissing => (
+            StatusCode::UNAUTHORIZED,
+            "send `Authorization: Bearer TOKEN` with the token of `admin.token`, or one of `admin.tokens`",
+        ),
+        Denied::TokenWrong => (
+            StatusCode::UNAUTHORIZED,
+            "the token is neither the one of `admin.token` nor one of `admin.tokens`",
+        ),
     };
     let mut answer = problem(status, detail);
     let challenge = match why {
@@ -97,8 +111,10 @@ pub(crate) fn denied(why: Denied) -> Answer {
 }
 
 /// 405 with the methods that are allowed.
-pub(crate) fn wrong_method(allowed: &'static str) -> Answer {
+pub(crate) fn wrong_method(allowed: &str) -> Answer {
     let mut answer = problem(StatusCode::METHOD_NOT_ALLOWED, &format!("this path is for {allowed}"));
-    answer.headers_mut().insert(header::ALLOW, HeaderValue::from_static(allowed));
+    if let Ok(value) = HeaderValue::from_str(allowed) {
+        answer.headers_mut().insert(header::ALLOW, value);
+    }
     answer
 }

@@ -2,27 +2,31 @@
 
 use crate::admin::Upgrade;
 use crate::answer::{self, Answer};
-use crate::by_hand;
-use crate::guard::{self, Access, Caller};
+use crate::calls::{self, Call, Found};
+use crate::config_api::{self, Asked};
+use crate::guard::{self, Access, Caller, Keys, Who};
 use crate::page;
 use crate::purge;
 use crate::why;
+use crate::{audit, by_hand};
+use bytes::Bytes;
 use http_body_util::{BodyExt, Limited};
 use hyper::body::{Body, Incoming};
-use hyper::header;
+use hyper::header::{self, HeaderMap};
 use hyper::{Method, Request, StatusCode, Uri};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use weir_gateway::config::Config;
-use weir_gateway::config::schema::Secret;
+use weir_gateway::config::schema::{Role, Secret};
+use weir_gateway::history::{By, Origin};
 use weir_gateway::{Gateway, Status};
 use weir_telemetry::log;
 use weir_wire::Peer;
 
-/// Largest body of a request, in bytes. No endpoint reads one; clients send them out of habit.
+/// Largest body of a request that nobody reads, in bytes; clients send them out of habit. Of calls that read one, [`Call::body`].
 const BODY_BYTES: usize = 64 * 1024;
 
 /// How long a body may take.
@@ -38,6 +42,8 @@ pub(crate) struct Endpoint {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Action {
+    /// A call of [`calls::CALLS`], listed here for the page.
+    Described,
     Drain,
     Endpoint,
     Healthz,
@@ -53,12 +59,12 @@ enum Action {
 
 /// All of them, as the page lists them.
 pub(crate) const ENDPOINTS: &[Endpoint] = &[
-    Endpoint { path: "/", meaning: "this page", action: Action::Page, access: Access::Guarded },
+    Endpoint { path: "/", meaning: "this page", action: Action::Page, access: Access::Needs(Role::Read) },
     Endpoint {
         path: "/status",
         meaning: "the same for machines",
         action: Action::Status,
-        access: Access::Guarded,
+        access: Access::Needs(Role::Read),
     },
     Endpoint {
         path: "/metrics",
@@ -82,37 +88,43 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         path: "/reload",
         meaning: "loads the config again",
         action: Action::Reload,
-        access: Access::Guarded,
+        access: Access::Needs(Role::Operate),
     },
     Endpoint {
         path: "/drain",
         meaning: "finishes what is under way, then ends",
         action: Action::Drain,
-        access: Access::Guarded,
+        access: Access::Needs(Role::Admin),
     },
     Endpoint {
         path: by_hand::PATH,
         meaning: "drains an endpoint, puts it out, or puts it back in; `?for=10m` says for how long",
         action: Action::Endpoint,
-        access: Access::Guarded,
+        access: Access::Needs(Role::Operate),
+    },
+    Endpoint {
+        path: "/api/v1/openapi.json",
+        meaning: "what can be asked and changed of the config, for machines (OpenAPI)",
+        action: Action::Described,
+        access: Access::Needs(Role::Read),
     },
     Endpoint {
         path: purge::PATH,
         meaning: "removes answers from a cache: `?url=…`, `?prefix=…`, `?tag=…` or `?all=true`",
         action: Action::Purge,
-        access: Access::Guarded,
+        access: Access::Needs(Role::Operate),
     },
     Endpoint {
         path: "/upgrade",
         meaning: "starts the program that lies at its path now, and gives way to it",
         action: Action::Upgrade,
-        access: Access::Guarded,
+        access: Access::Needs(Role::Admin),
     },
     Endpoint {
         path: why::PATH,
         meaning: "what became of requests, and why; `/{id}`, `?cause=`, `?route=`, `?kind=`",
         action: Action::Why,
-        access: Access::Guarded,
+        access: Access::Needs(Role::Read),
     },
 ];
 
@@ -122,6 +134,19 @@ pub(crate) struct Api {
     configs: watch::Receiver<Arc<Config>>,
     drain_asked: AtomicBool,
     upgrade: Option<Upgrade>,
+    /// Places for bodies larger than those that nobody needs: as many as are held in memory at one time.
+    large: Semaphore,
+}
+
+/// Most large bodies at one time. Worst case 2 × 16 MiB and what is read from them.
+const LARGE: usize = 2;
+
+/// Where a request came from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Remote {
+    pub(crate) peer: Peer,
+    /// The user of a process that came by a Unix socket.
+    pub(crate) uid: Option<u32>,
 }
 
 // === impl Endpoint ===
@@ -131,7 +156,8 @@ impl Endpoint {
     pub(crate) const fn methods(&self) -> &'static str {
         match self.action {
             Action::Drain | Action::Endpoint | Action::Purge | Action::Reload | Action::Upgrade => "POST",
-            Action::Healthz
+            Action::Described
+            | Action::Healthz
             | Action::Metrics
             | Action::Page
             | Action::Readyz
@@ -158,28 +184,105 @@ impl Endpoint {
 
 impl Api {
     pub(crate) fn new(gateway: Gateway, upgrade: Option<Upgrade>) -> Self {
-        Self { configs: gateway.configs(), gateway, drain_asked: AtomicBool::new(false), upgrade }
+        Self {
+            configs: gateway.configs(),
+            gateway,
+            drain_asked: AtomicBool::new(false),
+            upgrade,
+            large: Semaphore::new(LARGE),
+        }
+    }
+
+    /// Whether callers may be known by their user id.
+    pub(crate) fn knows_users(&self) -> bool {
+        self.configs.borrow().admin.tokens.iter().any(|entry| entry.uid.is_some())
     }
 
     /// Answers one request. HEAD is answered like GET; the server leaves the body out.
-    pub(crate) async fn answer(&self, peer: Peer, request: Request<Incoming>) -> Answer {
-        let endpoint = ENDPOINTS.iter().find(|endpoint| endpoint.is_at(request.uri().path()));
+    pub(crate) async fn answer(&self, from: Remote, request: Request<Incoming>) -> Answer {
+        let path = request.uri().path();
+        let endpoint = ENDPOINTS.iter().find(|endpoint| endpoint.is_at(path));
+        let found = calls::find(request.method(), path);
         // An unknown path is guarded too: what exists here is nobody's business who may not know.
-        let access = endpoint.map_or(Access::Guarded, |endpoint| endpoint.access);
-        let caller =
-            Caller { peer, version: request.version(), uri: request.uri(), headers: request.headers() };
-        // Of the config as it runs now, whichever address this connection came in by.
-        let token = self.configs.borrow().admin.token.clone();
-        if let Err(why) = guard::check(access, caller, token.as_ref().map(Secret::reveal)) {
-            log::debug("admin request refused", &[("peer", &peer), ("reason", &format_args!("{why:?}"))]);
-            return answer::denied(why);
-        }
-        let Some(endpoint) = endpoint else {
-            return answer::problem(
-                StatusCode::NOT_FOUND,
-                "there is no such path; GET / lists those there are",
-            );
+        let access = match (&found, endpoint) {
+            (Found::Call(call, _), _) => Access::Needs(call.role),
+            (_, Some(endpoint)) => endpoint.access,
+            _ => Access::Needs(Role::Read),
         };
+        let caller = Caller {
+            peer: from.peer,
+            uid: from.uid,
+            version: request.version(),
+            uri: request.uri(),
+            headers: request.headers(),
+        };
+        // Of the config as it runs now, whichever address this connection came in by.
+        let admin = self.configs.borrow().admin.clone();
+        let token = admin.token.as_ref().map(Secret::reveal);
+        let keys = Keys { token, tokens: &admin.tokens, hosts: &admin.hosts };
+        let line = (request.method().clone(), request.uri().clone());
+        let who = match guard::check(access, caller, keys) {
+            Ok(who) => who,
+            Err(why) => {
+                audit::refused(from.peer, &line, why);
+                return answer::denied(why);
+            }
+        };
+        let name = who.as_ref().map_or_else(String::new, |who| who.name.clone());
+        let answer = match (found, endpoint, who) {
+            (Found::Call(call, parts), _, Some(who)) => self.call(call, parts, who, request).await,
+            (Found::Otherwise(allowed), _, _) => answer::wrong_method(&allowed),
+            (_, Some(endpoint), who) => self.at(endpoint, from.peer, who, request).await,
+            _ => answer::problem(StatusCode::NOT_FOUND, "there is no such path; GET / lists those there are"),
+        };
+        audit::done(from.peer, &name, &line, &answer);
+        answer
+    }
+
+    /// A call about the config.
+    async fn call(
+        &self,
+        call: &'static Call,
+        parts: Vec<String>,
+        who: Who,
+        request: Request<Incoming>,
+    ) -> Answer {
+        let (head, body) = request.into_parts();
+        let _turn = if call.body > BODY_BYTES {
+            match self.large.acquire().await {
+                Ok(turn) => Some(turn),
+                Err(_) => return answer::problem(StatusCode::INTERNAL_SERVER_ERROR, "this is a bug in Weir"),
+            }
+        } else {
+            None
+        };
+        let body = match call.method {
+            "GET" => Bytes::new(),
+            _ => match read_body(body, if call.body == 0 { BODY_BYTES } else { call.body }).await {
+                Ok(body) => body,
+                Err(refused) => return refused,
+            },
+        };
+        let Ok(body) = String::from_utf8(body.into()) else {
+            return answer::problem(StatusCode::BAD_REQUEST, "the body is not UTF-8 text");
+        };
+        if call.body > 0 && !body.is_empty() && !is_text_of_ours(&head.headers) {
+            let detail = "send it as application/json or application/yaml";
+            return answer::problem(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail);
+        }
+        let asked = Asked { call, parts, uri: head.uri, headers: head.headers, body, who };
+        let gateway = self.gateway.clone();
+        elsewhere(move || config_api::run(&gateway, &asked)).await
+    }
+
+    /// One of [`ENDPOINTS`].
+    async fn at(
+        &self,
+        endpoint: &Endpoint,
+        peer: Peer,
+        who: Option<Who>,
+        request: Request<Incoming>,
+    ) -> Answer {
         if !endpoint.takes(request.method()) {
             return answer::wrong_method(endpoint.methods());
         }
@@ -187,15 +290,17 @@ impl Api {
         // Of GET a body means nothing (RFC 9110 §9.3.1), and no stranger shall keep us waiting for one: what POST does is
         // guarded.
         if request.method() == Method::POST
-            && let Err(refused) = read_body(request.into_body()).await
+            && let Err(refused) = read_body(request.into_body(), BODY_BYTES).await
         {
             return refused;
         }
-        self.run(endpoint.action, peer, &accept, &uri).await
+        self.run(endpoint.action, peer, who, &accept, &uri).await
     }
 
-    async fn run(&self, action: Action, peer: Peer, accept: &str, uri: &Uri) -> Answer {
+    async fn run(&self, action: Action, peer: Peer, who: Option<Who>, accept: &str, uri: &Uri) -> Answer {
         match action {
+            // A call, which is answered before this.
+            Action::Described => answer::problem(StatusCode::NOT_FOUND, "there is no such path"),
             Action::Drain => self.drain(peer),
             Action::Endpoint => self.endpoint(peer, uri).await,
             Action::Healthz => answer::of(StatusCode::OK, answer::TEXT, "ok\n"),
@@ -209,7 +314,7 @@ impl Api {
             }
             Action::Purge => self.purge(peer, uri).await,
             Action::Readyz => self.readyz(),
-            Action::Reload => self.reload(peer).await,
+            Action::Reload => self.reload(peer, who).await,
             Action::Status => {
                 self.with_status(|status| answer::json(StatusCode::OK, &document(status))).await
             }
@@ -238,7 +343,7 @@ impl Api {
         elsewhere(move || answer(&gateway.status())).await
     }
 
-    async fn reload(&self, peer: Peer) -> Answer {
+    async fn reload(&self, peer: Peer, who: Option<Who>) -> Answer {
         log::info("reload asked for", &[("peer", &peer)]);
         if !self.gateway.is_ready() {
             return answer::problem(
@@ -247,7 +352,9 @@ impl Api {
             );
         }
         let gateway = self.gateway.clone();
-        elsewhere(move || match gateway.reload() {
+        let author = who.map_or_else(String::new, |who| who.name);
+        let by = By { author, origin: Origin::Reload, message: String::new() };
+        elsewhere(move || match gateway.reload_by(&by) {
             Ok(reloaded) => {
                 let mut document = json!({ "revision": reloaded.revision });
                 add(&mut document, reloaded.diagnostics.to_json());
@@ -380,6 +487,9 @@ fn document(status: &Status) -> Value {
         "last_reload": status.last_reload,
         "causes": status.causes,
         "routes": status.routes,
+        "number": status.number,
+        "pinned": status.pinned,
+        "trial": status.trial,
         "filters": status.filters,
         "listeners": listeners,
         "certificates": status.certificates,
@@ -399,20 +509,27 @@ fn accept(request: &Request<Incoming>) -> String {
     values.filter_map(|value| value.to_str().ok()).collect::<Vec<_>>().join(", ")
 }
 
-/// Reads what nobody needs, so that the connection can be used again; within limits.
-async fn read_body(body: Incoming) -> Result<(), Answer> {
+/// Whether a body says that it is JSON or YAML. A page from elsewhere cannot say so without being asked for leave (CORS).
+fn is_text_of_ours(headers: &HeaderMap) -> bool {
+    let media = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let media = media.split(';').next().unwrap_or_default().trim();
+    ["application/json", "application/yaml", "application/merge-patch+json"]
+        .iter()
+        .any(|ours| media.eq_ignore_ascii_case(ours))
+}
+
+/// Reads a body, within limits.
+async fn read_body(body: Incoming, limit: usize) -> Result<Bytes, Answer> {
     if body.is_end_stream() {
-        return Ok(());
+        return Ok(Bytes::new());
     }
-    let too_large = || {
-        let detail = format!("a body here may have {BODY_BYTES} bytes, and needs none");
-        answer::problem(StatusCode::PAYLOAD_TOO_LARGE, &detail)
-    };
-    if body.size_hint().lower() > BODY_BYTES as u64 {
+    let too_large =
+        || answer::problem(StatusCode::PAYLOAD_TOO_LARGE, &format!("a body here may have {limit} bytes"));
+    if body.size_hint().lower() > limit as u64 {
         return Err(too_large());
     }
-    match tokio::time::timeout(BODY_WAIT, Limited::new(body, BODY_BYTES).collect()).await {
-        Ok(Ok(_)) => Ok(()),
+    match tokio::time::timeout(BODY_WAIT, Limited::new(body, limit).collect()).await {
+        Ok(Ok(whole)) => Ok(whole.to_bytes()),
         Ok(Err(e)) if e.is::<http_body_util::LengthLimitError>() => Err(too_large()),
         Ok(Err(_)) => Err(answer::problem(StatusCode::BAD_REQUEST, "the body did not arrive whole")),
         Err(_) => Err(answer::problem(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time")),

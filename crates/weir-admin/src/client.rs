@@ -172,8 +172,29 @@ pub fn why(address: &str, token: Option<&str>, which: &Which<'_>) -> Result<Answ
     call(address, &format!("GET {target}"), token, QUICK)
 }
 
+/// One call of the API: what is asked for, and what goes along.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Call<'a> {
+    /// Method and target, such as `GET /api/v1/revisions`.
+    pub line: &'a str,
+    /// Why, for the history; empty for nothing.
+    pub message: &'a str,
+    /// What kind of body goes along; empty for none.
+    pub media: &'a str,
+    /// The body.
+    pub body: &'a [u8],
+}
+
+/// Makes any call of the API.
+///
+/// # Errors
+/// As with [`status`].
+pub fn ask(address: &str, token: Option<&str>, what: Call<'_>) -> Result<Answer, ClientError> {
+    call_with(address, what, token, RELOAD)
+}
+
 /// A part of a path: all but what stands for itself there (RFC 3986 §3.3) is escaped.
-fn escaped(text: &str) -> String {
+pub fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {
         match byte {
@@ -275,10 +296,19 @@ enum Socket {
 }
 
 fn call(address: &str, line: &str, token: Option<&str>, wait: Duration) -> Result<Answer, ClientError> {
+    call_with(address, Call { line, ..Call::default() }, token, wait)
+}
+
+fn call_with(
+    address: &str,
+    what: Call<'_>,
+    token: Option<&str>,
+    wait: Duration,
+) -> Result<Answer, ClientError> {
     let deadline = Instant::now() + wait;
     let connection = connect(address)?;
     let (head, body) = connection
-        .exchange(line, token, deadline)
+        .exchange(what, token, deadline)
         .map_err(|error| ClientError::Unanswered { address: address.to_owned(), error })?;
     read_answer(&head, body).map_err(|said| ClientError::NotWeir { address: address.to_owned(), said })
 }
@@ -328,16 +358,24 @@ impl Connection {
     /// Sends a request and reads to the end of the connection.
     fn exchange(
         mut self,
-        line: &str,
+        what: Call<'_>,
         token: Option<&str>,
         deadline: Instant,
     ) -> io::Result<(String, Vec<u8>)> {
+        let Call { line, message, media, body } = what;
         let mut request = format!(
             "{line} HTTP/1.1\r\nHost: {}\r\nUser-Agent: weir\r\nAccept: application/json\r\nConnection: close\r\n",
             self.host
         );
-        if line.starts_with("POST") {
-            request.push_str("Content-Length: 0\r\n");
+        if !line.starts_with("GET") {
+            request.push_str(&format!("Content-Length: {}\r\n", body.len()));
+        }
+        if !media.is_empty() {
+            request.push_str(&format!("Content-Type: {media}\r\n"));
+        }
+        if !message.is_empty() {
+            let message: String = message.chars().filter(|c| !c.is_control()).collect();
+            request.push_str(&format!("X-Weir-Message: {message}\r\n"));
         }
         if let Some(token) = token {
             if token.chars().any(char::is_control) {
@@ -351,6 +389,8 @@ impl Connection {
         request.push_str("\r\n");
         self.socket.wait_until(deadline)?;
         self.socket.write_all(request.as_bytes())?;
+        // Who may not is answered before the body was read, and the connection closed behind it: the answer counts then.
+        let _ = self.socket.write_all(body);
         let mut received = Vec::new();
         let mut chunk = [0; 16 * 1024];
         loop {

@@ -5,17 +5,18 @@
 //! `Origin` and `Sec-Fetch-Site`), or let its own name point here, so that the browser takes us for the page's own server
 //! (DNS rebinding: only `Host` tells). A browser cannot forge any of the three.
 
-use aws_lc_rs::constant_time;
+use aws_lc_rs::{constant_time, digest};
 use hyper::header::{self, HeaderMap};
 use hyper::{Uri, Version};
 use std::net::{IpAddr, Ipv6Addr};
+use weir_gateway::config::schema::{AdminToken, Role};
 use weir_wire::Peer;
 
 /// Who may use an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// This machine, or whoever has the token; under an address, never under a foreign name.
-    Guarded,
+    /// Whoever has at least this role; under an address, never under a foreign name.
+    Needs(Role),
     /// Everyone under any name: it tells nothing worth stealing.
     Open,
     /// Everyone under an address; scrapers on other machines also under a name.
@@ -26,9 +27,27 @@ pub(crate) enum Access {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Caller<'a> {
     pub(crate) peer: Peer,
+    /// The user of a process that came by a Unix socket.
+    pub(crate) uid: Option<u32>,
     pub(crate) version: Version,
     pub(crate) uri: &'a Uri,
     pub(crate) headers: &'a HeaderMap,
+}
+
+/// By what callers are known: `admin.token`, `admin.tokens` and `admin.hosts`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Keys<'a> {
+    pub(crate) token: Option<&'a str>,
+    pub(crate) tokens: &'a [AdminToken],
+    pub(crate) hosts: &'a [String],
+}
+
+/// Somebody who is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Who {
+    /// As the history and the log call them.
+    pub(crate) name: String,
+    pub(crate) role: Role,
 }
 
 /// Why someone may not.
@@ -42,6 +61,8 @@ pub(crate) enum Denied {
     ForeignHost,
     /// From another machine, while there is no token.
     NotLocal,
+    /// Known, and not allowed to do this: it needs this role.
+    Role(Role),
     /// There is a token, and none was sent.
     TokenMissing,
     /// There is a token, and it is another one.
@@ -62,20 +83,57 @@ const SEC_FETCH_SITE: &str = "sec-fetch-site";
 /// # Errors
 /// The first reason to refuse: what is wrong with the request itself comes before the token, so that a page from elsewhere
 /// learns nothing about tokens.
-pub(crate) fn check(access: Access, caller: Caller<'_>, token: Option<&str>) -> Result<(), Denied> {
+pub(crate) fn check(access: Access, caller: Caller<'_>, keys: Keys<'_>) -> Result<Option<Who>, Denied> {
     let host = host(caller)?;
     check_origin(caller.headers, host)?;
-    if host.is_some_and(|host| !is_ours(host)) && !may_name(access, caller) {
+    if host.is_some_and(|host| !is_ours(host, keys.hosts)) && !may_name(access, caller) {
         return Err(Denied::ForeignHost);
     }
-    if access != Access::Guarded {
-        return Ok(());
+    let Access::Needs(role) = access else { return Ok(None) };
+    let who = who(caller, keys)?;
+    if who.role < role { Err(Denied::Role(role)) } else { Ok(Some(who)) }
+}
+
+/// Who asks. Without anybody named, this machine may do everything.
+fn who(caller: Caller<'_>, keys: Keys<'_>) -> Result<Who, Denied> {
+    if keys.token.is_none() && keys.tokens.is_empty() {
+        let name = caller.uid.map_or_else(|| "local".to_owned(), |uid| format!("uid {uid}"));
+        return if is_local(caller.peer) {
+            Ok(Who { name, role: Role::Admin })
+        } else {
+            Err(Denied::NotLocal)
+        };
     }
-    match token {
-        Some(token) => check_token(caller.headers, token),
-        None if is_local(caller.peer) => Ok(()),
-        None => Err(Denied::NotLocal),
+    let by_uid = || keys.tokens.iter().find(|entry| entry.uid.is_some() && entry.uid == caller.uid);
+    match sent_token(caller.headers) {
+        Some(sent) => of_token(sent, keys).ok_or(Denied::TokenWrong),
+        None => by_uid().map(known).ok_or(Denied::TokenMissing),
     }
+}
+
+fn known(entry: &AdminToken) -> Who {
+    Who { name: entry.name.clone(), role: entry.role }
+}
+
+/// Whose token this is, compared in a time that tells no more than the length.
+fn of_token(sent: &[u8], keys: Keys<'_>) -> Option<Who> {
+    let same = |a: &[u8], b: &[u8]| constant_time::verify_slices_are_equal(a, b).is_ok();
+    if keys.token.is_some_and(|token| same(sent, token.as_bytes())) {
+        return Some(Who { name: "token".to_owned(), role: Role::Admin });
+    }
+    let hash = digest::digest(&digest::SHA256, sent);
+    let hash: String = hash.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+    let is = |entry: &AdminToken| {
+        entry.hash().is_some_and(|known| same(known.to_ascii_lowercase().as_bytes(), hash.as_bytes()))
+    };
+    // All of them are compared, whichever fits.
+    let mut found = None;
+    for entry in keys.tokens {
+        if is(entry) && found.is_none() {
+            found = Some(known(entry));
+        }
+    }
+    found
 }
 
 /// The host that was asked for, with its port; of a target in absolute form that of the target, as RFC 9112 §3.2.2 says.
@@ -107,9 +165,12 @@ fn split_port(host: &str) -> Option<&str> {
     (!name.is_empty() && name.chars().all(plain) && port_is_one).then_some(name)
 }
 
-/// Whether a host is written as an address, or is `localhost`: what no foreign DNS server can point here.
-fn is_ours(host: &str) -> bool {
+/// Whether a host is written as an address, is `localhost`, or one of our names: what no foreign DNS server can point here.
+fn is_ours(host: &str, hosts: &[String]) -> bool {
     let Some(name) = split_port(host) else { return false };
+    if hosts.iter().any(|ours| ours.eq_ignore_ascii_case(name)) {
+        return true;
+    }
     match name.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
         Some(address) => address.parse::<Ipv6Addr>().is_ok(),
         None => name.parse::<IpAddr>().is_ok() || name.eq_ignore_ascii_case("localhost"),
@@ -122,7 +183,7 @@ fn is_ours(host: &str) -> bool {
 /// machine is whom a rebound name reaches first.
 fn may_name(access: Access, caller: Caller<'_>) -> bool {
     match access {
-        Access::Guarded => false,
+        Access::Needs(_) => false,
         Access::Open => true,
         Access::Scrapers => {
             let browser = SENT_BY_BROWSERS.iter().any(|name| caller.headers.contains_key(*name));
@@ -143,16 +204,12 @@ fn check_origin(headers: &HeaderMap, host: Option<&str>) -> Result<(), Denied> {
     if same_origin && not_sent_elsewhere { Ok(()) } else { Err(Denied::ForeignOrigin) }
 }
 
-/// `Authorization: Bearer TOKEN` (RFC 6750 §2.1), compared in a time that tells no more than the length.
-fn check_token(headers: &HeaderMap, token: &str) -> Result<(), Denied> {
+/// The token in `Authorization: Bearer TOKEN` (RFC 6750 §2.1).
+fn sent_token(headers: &HeaderMap) -> Option<&[u8]> {
     let mut fields = headers.get_all(header::AUTHORIZATION).iter();
-    let (Some(field), None) = (fields.next(), fields.next()) else { return Err(Denied::TokenMissing) };
-    let (scheme, sent) = field.as_bytes().split_at_checked("Bearer ".len()).ok_or(Denied::TokenMissing)?;
-    if !scheme.eq_ignore_ascii_case(b"Bearer ") {
-        return Err(Denied::TokenMissing);
-    }
-    let same = constant_time::verify_slices_are_equal(sent.trim_ascii(), token.as_bytes());
-    same.map_err(|_| Denied::TokenWrong)
+    let (Some(field), None) = (fields.next(), fields.next()) else { return None };
+    let (scheme, sent) = field.as_bytes().split_at_checked("Bearer ".len())?;
+    scheme.eq_ignore_ascii_case(b"Bearer ").then(|| sent.trim_ascii())
 }
 
 /// Whether a process on this machine asks.
@@ -163,9 +220,12 @@ fn is_local(peer: Peer) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use Access::{Guarded, Open, Scrapers};
+    use Access::{Open, Scrapers};
     use hyper::header::HeaderName;
+    use weir_gateway::config::schema::Secret;
 
+    const GUARDED: Access = Access::Needs(Role::Read);
+    const NO_KEYS: Keys<'_> = Keys { token: None, tokens: &[], hosts: &[] };
     const LOCAL: &str = "127.0.0.1:50000";
     const OTHER: &str = "10.0.0.9:50000";
 
@@ -176,7 +236,8 @@ mod tests {
         }
         let peer = Peer::Address(peer.parse().unwrap());
         let uri = Uri::from_static("/status");
-        check(access, Caller { peer, version: Version::HTTP_11, uri: &uri, headers: &headers }, token)
+        let caller = Caller { peer, uid: None, version: Version::HTTP_11, uri: &uri, headers: &headers };
+        check(access, caller, Keys { token, ..NO_KEYS }).map(drop)
     }
 
     #[test]
@@ -203,14 +264,14 @@ mod tests {
             ("::1", Err(Denied::BadHost)),
             ("[evil.example]", Err(Denied::ForeignHost)),
         ] {
-            assert_eq!(ask(Guarded, LOCAL, &[("host", host)], None), decision, "{host}");
+            assert_eq!(ask(GUARDED, LOCAL, &[("host", host)], None), decision, "{host}");
             // A foreign name does not become ours by a token.
             let authorized = [("host", host), ("authorization", "Bearer t")];
-            assert_eq!(ask(Guarded, LOCAL, &authorized, Some("t")), decision, "{host} with a token");
+            assert_eq!(ask(GUARDED, LOCAL, &authorized, Some("t")), decision, "{host} with a token");
         }
         assert_eq!(ask(Open, LOCAL, &[("host", "evil.example")], None), Ok(()));
-        assert_eq!(ask(Guarded, LOCAL, &[], None), Err(Denied::BadHost));
-        assert_eq!(ask(Guarded, LOCAL, &[("host", "[::1]"), ("host", "[::1]")], None), Err(Denied::BadHost));
+        assert_eq!(ask(GUARDED, LOCAL, &[], None), Err(Denied::BadHost));
+        assert_eq!(ask(GUARDED, LOCAL, &[("host", "[::1]"), ("host", "[::1]")], None), Err(Denied::BadHost));
     }
 
     #[test]
@@ -218,16 +279,17 @@ mod tests {
         let headers = HeaderMap::from_iter([(header::HOST, "127.0.0.1".parse().unwrap())]);
         let uri = Uri::from_static("http://evil.example/status");
         let peer = Peer::Local;
-        let caller = Caller { peer, version: Version::HTTP_11, uri: &uri, headers: &headers };
-        assert_eq!(check(Guarded, caller, None), Err(Denied::ForeignHost));
+        let caller = Caller { peer, uid: None, version: Version::HTTP_11, uri: &uri, headers: &headers };
+        assert_eq!(check(GUARDED, caller, NO_KEYS), Err(Denied::ForeignHost));
     }
 
     #[test]
     fn http_1_0_needs_no_host() {
         let uri = Uri::from_static("/healthz");
         let headers = HeaderMap::new();
-        let caller = Caller { peer: Peer::Local, version: Version::HTTP_10, uri: &uri, headers: &headers };
-        assert_eq!(check(Guarded, caller, None), Ok(()));
+        let (peer, version) = (Peer::Local, Version::HTTP_10);
+        let caller = Caller { peer, uid: None, version, uri: &uri, headers: &headers };
+        assert!(check(GUARDED, caller, NO_KEYS).is_ok());
     }
 
     #[test]
@@ -243,7 +305,7 @@ mod tests {
             ("sec-fetch-site", "same-site", Err(Denied::ForeignOrigin)),
             ("sec-fetch-site", "cross-site", Err(Denied::ForeignOrigin)),
         ] {
-            for access in [Guarded, Open, Scrapers] {
+            for access in [GUARDED, Open, Scrapers] {
                 let fields = [("host", "127.0.0.1:9180"), (name, value)];
                 assert_eq!(ask(access, LOCAL, &fields, None), decision, "{access:?} {name}: {value}");
             }
@@ -277,9 +339,9 @@ mod tests {
             ("", Err(Denied::TokenMissing)),
         ] {
             let fields = [("host", "localhost"), ("authorization", sent)];
-            assert_eq!(ask(Guarded, OTHER, &fields, Some("s3cret")), decision, "{sent}");
+            assert_eq!(ask(GUARDED, OTHER, &fields, Some("s3cret")), decision, "{sent}");
         }
-        assert_eq!(ask(Guarded, LOCAL, &[("host", "localhost")], Some("s3cret")), Err(Denied::TokenMissing));
+        assert_eq!(ask(GUARDED, LOCAL, &[("host", "localhost")], Some("s3cret")), Err(Denied::TokenMissing));
         for access in [Open, Scrapers] {
             assert_eq!(ask(access, OTHER, &[("host", "10.0.0.1")], Some("s3cret")), Ok(()));
         }
@@ -294,8 +356,80 @@ mod tests {
             (OTHER, Err(Denied::NotLocal)),
             ("[2001:db8::1]:5", Err(Denied::NotLocal)),
         ] {
-            assert_eq!(ask(Guarded, peer, &[("host", "10.0.0.1")], None), decision, "{peer}");
+            assert_eq!(ask(GUARDED, peer, &[("host", "10.0.0.1")], None), decision, "{peer}");
         }
         assert_eq!(ask(Scrapers, OTHER, &[("host", "10.0.0.1")], None), Ok(()));
+    }
+
+    fn entry(name: &str, token: Option<&str>, uid: Option<u32>, role: Role) -> AdminToken {
+        let hash = |token: &str| {
+            let hash = digest::digest(&digest::SHA256, token.as_bytes());
+            let digits: String = hash.as_ref().iter().map(|byte| format!("{byte:02X}")).collect();
+            Secret::new(format!("sha256:{digits}"))
+        };
+        AdminToken { name: name.to_owned(), token: token.map(hash), uid, role }
+    }
+
+    #[test]
+    fn roles() {
+        use Role::{Admin, Operate, Read, Write};
+        let tokens = [
+            entry("dash", Some("look"), None, Read),
+            entry("ops", None, Some(1000), Operate),
+            entry("ci", Some("change"), None, Write),
+        ];
+        let ask = |role, sent: Option<&str>, uid, token| {
+            let mut headers = HeaderMap::from_iter([(header::HOST, "127.0.0.1".parse().unwrap())]);
+            if let Some(sent) = sent {
+                headers.insert(header::AUTHORIZATION, format!("Bearer {sent}").parse().unwrap());
+            }
+            let uri = Uri::from_static("/status");
+            let caller =
+                Caller { peer: Peer::Local, uid, version: Version::HTTP_11, uri: &uri, headers: &headers };
+            let who = check(Access::Needs(role), caller, Keys { token, tokens: &tokens, hosts: &[] });
+            who.map(|who| who.unwrap().name)
+        };
+        let name = |name: &str| Ok(name.to_owned());
+        for (role, sent, uid, decision) in [
+            (Read, Some("look"), None, name("dash")),
+            (Operate, Some("look"), None, Err(Denied::Role(Operate))),
+            (Write, Some("change"), None, name("ci")),
+            (Operate, Some("change"), Some(1000), name("ci")),
+            (Admin, Some("change"), None, Err(Denied::Role(Admin))),
+            (Operate, None, Some(1000), name("ops")),
+            (Write, None, Some(1000), Err(Denied::Role(Write))),
+            (Read, None, Some(1001), Err(Denied::TokenMissing)),
+            // Nobody is known by the lack of a user id.
+            (Read, None, None, Err(Denied::TokenMissing)),
+            // A wrong token is wrong, whoever sends it.
+            (Read, Some("guess"), Some(1000), Err(Denied::TokenWrong)),
+            (Read, Some(""), None, Err(Denied::TokenWrong)),
+            (Admin, Some("master"), None, Err(Denied::TokenWrong)),
+        ] {
+            assert_eq!(ask(role, sent, uid, None), decision, "{role:?} {sent:?} {uid:?}");
+        }
+        assert_eq!(ask(Admin, Some("master"), None, Some("master")), name("token"));
+        // The hash itself is no token.
+        let hash = tokens[0].token.as_ref().unwrap().reveal().to_owned();
+        assert_eq!(ask(Read, Some(&hash), None, None), Err(Denied::TokenWrong));
+    }
+
+    #[test]
+    fn a_name_of_ours_is_no_foreign_one() {
+        let hosts = ["gw1.internal".to_owned()];
+        for (host, decision) in [
+            ("gw1.internal", Ok(())),
+            ("GW1.internal:9180", Ok(())),
+            ("gw2.internal", Err(Denied::ForeignHost)),
+            ("gw1.internal.evil.example", Err(Denied::ForeignHost)),
+            ("x.gw1.internal", Err(Denied::ForeignHost)),
+        ] {
+            let headers = HeaderMap::from_iter([(header::HOST, host.parse().unwrap())]);
+            let uri = Uri::from_static("/status");
+            let (peer, version) = (Peer::Local, Version::HTTP_11);
+            let caller = Caller { peer, uid: None, version, uri: &uri, headers: &headers };
+            let keys = Keys { hosts: &hosts, ..NO_KEYS };
+            assert_eq!(check(GUARDED, caller, keys).map(drop), decision, "{host}");
+        }
     }
 }

@@ -20,6 +20,13 @@ pub(crate) fn render(status: &Status) -> String {
         escape(&status.version)
     );
     about(&mut page, status);
+    if let Some(why) = &status.pinned {
+        let _ = writeln!(
+            page,
+            "<p class=\"down\">The files do not run: a revision of the history does, since {}",
+            escape(why)
+        );
+    }
     last_reload(&mut page, status);
     causes(&mut page, status);
     listeners(&mut page, status);
@@ -230,6 +237,9 @@ mod tests {
             workers: 1,
             connections: 0,
             requests: 0,
+            number: None,
+            trial: None,
+            pinned: Some(evil.to_owned()),
             requests_per_second: 0.0,
             last_reload: Some(ReloadStatus {
                 at: String::new(),

@@ -1,6 +1,6 @@
 //! One bound address of the admin listener: accepts, within limits, and speaks HTTP/1.1.
 
-use crate::api::Api;
+use crate::api::{Api, Remote};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -16,7 +16,6 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use weir_telemetry::log;
-use weir_wire::Peer;
 use weir_wire::listen::{self, Accepted, Address, BoundSocket, Listener};
 
 /// Most connections at one time. A further one takes the place of the oldest that has no request under way, so that idle
@@ -77,7 +76,8 @@ impl Server {
     pub(crate) fn start(asked: &Address, api: &Arc<Api>) -> io::Result<Self> {
         let bound = listen::bind(asked, 1, listen::Beside::Nobody)?;
         if let Address::Unix(path) = &bound.address {
-            only_for_owner(path)?;
+            let others = api.knows_users();
+            set_mode(path, if others { 0o666 } else { 0o600 })?;
         }
         Self::take_over(asked.clone(), bound.address, bound.sockets, api)
     }
@@ -123,10 +123,11 @@ impl Server {
     }
 }
 
-/// An admin socket is for whoever runs the gateway. Between bind and here the umask decides.
-fn only_for_owner(path: &std::path::Path) -> io::Result<()> {
+/// An admin socket is for whoever runs the gateway; where users are known by `admin.tokens`, everyone may come, and is asked who he is.
+/// Between bind and here the umask decides.
+fn set_mode(path: &std::path::Path, mode: u32) -> io::Result<()> {
     use std::os::unix::fs::PermissionsExt;
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
 }
 
 async fn accept(listener: Arc<Listener>, api: Arc<Api>, mut closing: watch::Receiver<bool>) -> JoinSet<()> {
@@ -158,13 +159,18 @@ async fn accept(listener: Arc<Listener>, api: Arc<Api>, mut closing: watch::Rece
         let (api, closing, working) = (Arc::clone(&api), closing.clone(), Arc::clone(&busy));
         let task = match stream {
             Accepted::Tcp(stream) => match TcpStream::from_std(stream) {
-                Ok(stream) => connections.spawn(connection(stream, peer, api, working, closing)),
+                Ok(stream) => {
+                    connections.spawn(connection(stream, Remote { peer, uid: None }, api, working, closing))
+                }
                 Err(e) => {
                     log::debug("admin accept failed", &[("error", &e)]);
                     continue;
                 }
             },
-            Accepted::Unix(stream) => connections.spawn(connection(stream, peer, api, working, closing)),
+            Accepted::Unix(stream) => {
+                let uid = stream.peer_cred().ok().map(|credentials| credentials.uid());
+                connections.spawn(connection(stream, Remote { peer, uid }, api, working, closing))
+            }
         };
         held.push_back(Held { task, busy });
     }
@@ -180,7 +186,7 @@ fn make_room(held: &mut VecDeque<Held>) -> bool {
 
 async fn connection(
     stream: impl AsyncRead + AsyncWrite + Unpin,
-    peer: Peer,
+    from: Remote,
     api: Arc<Api>,
     busy: Arc<AtomicBool>,
     mut closing: watch::Receiver<bool>,
@@ -189,7 +195,7 @@ async fn connection(
         let (api, busy) = (&api, &busy);
         async move {
             busy.store(true, Ordering::Relaxed);
-            let answer = api.answer(peer, request).await;
+            let answer = api.answer(from, request).await;
             busy.store(false, Ordering::Relaxed);
             Ok::<_, Infallible>(answer)
         }

@@ -13,6 +13,8 @@ use super::node::{Key, Node, Place, Value};
 use super::parse::{MAX_BYTES, parse};
 use super::schema::Config;
 use super::substitute::substitute;
+use super::texts::{Instead, Text, Texts};
+use super::{digest, managed, reach};
 
 /// Where we look without `-c`, in this order.
 pub const SEARCH: &[&str] = &["./weir.yaml", "/etc/weir/weir.yaml"];
@@ -24,7 +26,7 @@ pub const EMBEDDED: &str = include_str!("default.yaml");
 pub const ORIGIN_VARIABLE: &str = "WEIR_ORIGIN";
 
 /// The sections of named things, which may be spread over included files.
-const NAMED: &[&str] = &["listeners", "upstreams", "consumers", "plans", "routes"];
+pub const NAMED: &[&str] = &["listeners", "upstreams", "consumers", "plans", "routes"];
 
 /// Most files that `include` may bring.
 const MAX_INCLUDES: usize = 1000;
@@ -63,6 +65,8 @@ pub struct Loaded {
     pub files: Vec<PathBuf>,
     /// What was found so far.
     pub diagnostics: Diagnostics,
+    /// The files as they were written.
+    pub texts: Texts,
 }
 
 /// A config of which nothing could be read.
@@ -80,30 +84,122 @@ pub struct Unreadable {
 /// When there is no tree at all: a file that cannot be opened or is no YAML. All other mistakes are in
 /// [`Loaded::diagnostics`].
 pub fn load(source: &Source) -> Result<Loaded, Unreadable> {
+    load_instead(source, Instead::default())
+}
+
+/// As [`load`], with some of it from elsewhere than from the files.
+///
+/// # Errors
+/// As there.
+pub fn load_instead(source: &Source, instead: Instead<'_>) -> Result<Loaded, Unreadable> {
+    gather(source, instead).map(|gathered| gathered.finish(source, instead))
+}
+
+/// A config as written: all of its files in one tree, no variable filled in, nothing checked.
+pub struct Gathered {
+    /// The tree, the managed file merged.
+    pub tree: Node,
+    /// The files as they were written.
+    pub texts: Texts,
+    /// Every file read so far, for the watcher.
+    pub files: Vec<PathBuf>,
+    /// What was found so far.
+    pub diagnostics: Diagnostics,
+}
+
+/// Reads the files of a config.
+///
+/// # Errors
+/// As [`load`].
+pub fn gather(source: &Source, instead: Instead<'_>) -> Result<Gathered, Unreadable> {
     let mut files = Vec::new();
     let mut diagnostics = Diagnostics::default();
-    let Some(mut tree) = source.read(&mut files, &mut diagnostics) else {
-        return Err(Unreadable { diagnostics, files });
+    let mut texts = Texts::default();
+    let tree = match instead.written {
+        Some(written) => {
+            texts.written = written.to_vec();
+            files.extend(written.iter().map(|text| text.path.clone()));
+            join(written, &mut diagnostics)
+        }
+        None => source.read(&mut files, &mut diagnostics, &mut texts.written).map(|mut tree| {
+            include(&mut tree, &mut files, &mut diagnostics, &mut texts.written);
+            tree
+        }),
     };
-    include(&mut tree, &mut files, &mut diagnostics);
-    mark_secrets(&mut tree, "", true);
-    let variables = |name: &str| source.variable(name);
-    substitute(&mut tree, &variables, &mut files, &mut diagnostics);
-    tree.index();
-    let config = de::read::<Config>(&tree, "", &mut diagnostics).unwrap_or_default();
-    let credentials: Vec<&str> = source.credentials.iter().map(String::as_str).collect();
-    check(&config, &tree, &credentials, &mut diagnostics);
-    files.extend(named_files(&config));
-    files.sort();
-    files.dedup();
-    Ok(Loaded { config, tree, files, diagnostics })
+    let Some(mut tree) = tree else { return Err(Unreadable { diagnostics, files }) };
+    texts.managed_path = source.admin_path(&tree, "writes");
+    texts.state = source.admin_path(&tree, "state");
+    let keeps = texts.managed_path.is_some() || texts.state.is_some();
+    if keeps {
+        texts.hand = digest::of(&tree);
+        texts.hash.clone_from(&texts.hand);
+    }
+    if let Some(path) = texts.managed_path.clone() {
+        files.push(path.clone());
+        if texts.written.iter().any(|text| is_same_file(&text.path, &path)) {
+            let message =
+                format!("{} belongs to people already: it is the config itself, or included", path.display());
+            let wrong = Diagnostic::error("managed-included", message).on(&tree, "admin.writes");
+            diagnostics.push(wrong.hint("name a file of its own, outside of what `include` matches"));
+            return Ok(Gathered { tree, texts, files, diagnostics });
+        }
+        let managed = match instead.managed {
+            Some((tree, text)) => Some((tree.clone(), text.clone())),
+            None => managed::read(&path, &mut diagnostics),
+        };
+        if let Some((managed, text)) = managed {
+            managed::merge_into(&mut tree, managed, &mut diagnostics);
+            texts.managed = Some(text);
+            texts.hash = digest::of(&tree);
+        }
+    }
+    Ok(Gathered { tree, texts, files, diagnostics })
+}
+
+fn is_same_file(a: &Path, b: &Path) -> bool {
+    a == b || a.canonicalize().ok().zip(b.canonicalize().ok()).is_some_and(|(a, b)| a == b)
+}
+
+/// The tree of several texts: the main file, then those that it includes.
+fn join(written: &[Text], diagnostics: &mut Diagnostics) -> Option<Node> {
+    let (main, included) = written.split_first()?;
+    let mut tree = parse(&main.text, &main.path, diagnostics)?;
+    for text in included {
+        if let Some(included) = parse(&text.text, &text.path, diagnostics) {
+            merge(&mut tree, included, diagnostics);
+        }
+    }
+    Some(tree)
+}
+
+impl Gathered {
+    /// Fills in variables, reads the tree typed, and checks it.
+    pub fn finish(self, source: &Source, instead: Instead<'_>) -> Loaded {
+        let Self { mut tree, texts, mut files, mut diagnostics } = self;
+        mark_secrets(&mut tree, "", true);
+        let variables = |name: &str| source.variable(name);
+        substitute(&mut tree, &variables, &mut files, &mut diagnostics);
+        tree.index();
+        let config = reach::within(instead.reach, || {
+            de::read::<Config>(&tree, "", &mut diagnostics).unwrap_or_default()
+        });
+        // Checks look at files, and say whether they exist. Who may not name them shall not learn that either.
+        if !diagnostics.iter().any(|found| found.message.contains(reach::EXPECTED)) {
+            let credentials: Vec<&str> = source.credentials.iter().map(String::as_str).collect();
+            check(&config, &tree, &credentials, &mut diagnostics);
+        }
+        files.extend(named_files(&config));
+        files.sort();
+        files.dedup();
+        Loaded { config, tree, files, diagnostics, texts }
+    }
 }
 
 /// Reads a file that is no config by the rules of a config: YAML or JSON, `${VAR}` filled in, unknown keys refused, every mistake told with its
 /// place. The tree comes along, for mistakes that concern several values; without it nothing could be read.
 pub fn read_document<T: DeserializeOwned>(path: &Path) -> (Option<(T, Node)>, Diagnostics) {
     let (mut files, mut diagnostics) = (Vec::new(), Diagnostics::default());
-    let Some(mut tree) = Source::file(path).read(&mut files, &mut diagnostics) else {
+    let Some(mut tree) = Source::file(path).read(&mut files, &mut diagnostics, &mut Vec::new()) else {
         return (None, diagnostics);
     };
     substitute(&mut tree, &|name: &str| std::env::var(name).ok(), &mut files, &mut diagnostics);
@@ -177,11 +273,39 @@ impl Source {
         own.or_else(|| std::env::var(name).ok())
     }
 
-    fn read(&self, files: &mut Vec<PathBuf>, diagnostics: &mut Diagnostics) -> Option<Node> {
+    /// The path that a key of `admin` names, relative to the file it stands in. Asked for before variables are filled in
+    /// everywhere, because it says what belongs to the config.
+    fn admin_path(&self, tree: &Node, key: &str) -> Option<PathBuf> {
+        let mut node = tree.get("admin")?.get(key)?.clone();
+        // What is wrong with it is told when the whole tree is read.
+        substitute(
+            &mut node,
+            &|name: &str| self.variable(name),
+            &mut Vec::new(),
+            &mut Diagnostics::default(),
+        );
+        let text = node.as_text().filter(|text| !text.is_empty())?;
+        Some(node.at.file.parent().map_or_else(|| PathBuf::from(text), |folder| folder.join(text)))
+    }
+
+    fn read(
+        &self,
+        files: &mut Vec<PathBuf>,
+        diagnostics: &mut Diagnostics,
+        texts: &mut Vec<Text>,
+    ) -> Option<Node> {
+        let embedded = |diagnostics: &mut Diagnostics, texts: &mut Vec<Text>| {
+            let name = Path::new("(embedded default)");
+            texts.push(Text { path: name.to_owned(), text: EMBEDDED.into() });
+            parse(EMBEDDED, name, diagnostics)
+        };
         match &self.origin {
-            Origin::Embedded => parse(EMBEDDED, Path::new("(embedded default)"), diagnostics),
-            Origin::Text { name, text } => parse(text, name, diagnostics),
-            Origin::File(path) => read_file(path, files, diagnostics),
+            Origin::Embedded => embedded(diagnostics, texts),
+            Origin::Text { name, text } => {
+                texts.push(Text { path: name.clone(), text: text.as_str().into() });
+                parse(text, name, diagnostics)
+            }
+            Origin::File(path) => read_file(path, files, diagnostics, texts),
             Origin::Search(appeared) => {
                 // Watched also where they are not there yet.
                 files.extend(SEARCH.iter().map(PathBuf::from));
@@ -189,8 +313,8 @@ impl Source {
                     appeared.get_or_init(|| path.to_owned());
                 }
                 match appeared.get() {
-                    Some(path) => read_file(path, files, diagnostics),
-                    None => parse(EMBEDDED, Path::new("(embedded default)"), diagnostics),
+                    Some(path) => read_file(path, files, diagnostics, texts),
+                    None => embedded(diagnostics, texts),
                 }
             }
         }
@@ -202,10 +326,19 @@ fn found() -> Option<&'static Path> {
     SEARCH.iter().map(Path::new).find(|path| path.exists())
 }
 
-fn read_file(path: &Path, files: &mut Vec<PathBuf>, diagnostics: &mut Diagnostics) -> Option<Node> {
+fn read_file(
+    path: &Path,
+    files: &mut Vec<PathBuf>,
+    diagnostics: &mut Diagnostics,
+    texts: &mut Vec<Text>,
+) -> Option<Node> {
     files.push(path.to_owned());
     match read_text(path) {
-        Ok(text) => parse(&text, path, diagnostics),
+        Ok(text) => {
+            let tree = parse(&text, path, diagnostics);
+            texts.push(Text { path: path.to_owned(), text: text.into() });
+            tree
+        }
         Err(error) => {
             let message = format!("cannot read {}: {error}", path.display());
             diagnostics.push(Diagnostic::error("file-unreadable", message));
@@ -214,7 +347,7 @@ fn read_file(path: &Path, files: &mut Vec<PathBuf>, diagnostics: &mut Diagnostic
     }
 }
 
-fn read_text(path: &Path) -> std::io::Result<String> {
+pub(super) fn read_text(path: &Path) -> std::io::Result<String> {
     if std::fs::metadata(path)?.len() > MAX_BYTES as u64 {
         return Err(std::io::Error::other(format!("it is larger than {MAX_BYTES} bytes")));
     }
@@ -269,7 +402,7 @@ impl Loaded {
 // === include ===
 
 /// Reads what `include` names, and merges the named things into `tree`.
-fn include(tree: &mut Node, files: &mut Vec<PathBuf>, diagnostics: &mut Diagnostics) {
+fn include(tree: &mut Node, files: &mut Vec<PathBuf>, diagnostics: &mut Diagnostics, texts: &mut Vec<Text>) {
     let Some(list) = tree.get("include").cloned() else { return };
     for (index, pattern) in list.elements().iter().enumerate() {
         let path = format!("include[{index}]");
@@ -298,6 +431,7 @@ fn include(tree: &mut Node, files: &mut Vec<PathBuf>, diagnostics: &mut Diagnost
                     if let Some(included) = parse(&text, &file, diagnostics) {
                         merge(tree, included, diagnostics);
                     }
+                    texts.push(Text { path: file, text: text.into() });
                 }
                 Err(error) => {
                     let message = format!("cannot read {}: {error}", file.display());
@@ -359,7 +493,7 @@ fn matches(pattern: &str, name: &str) -> bool {
 }
 
 /// Moves the named things of an included file into the tree.
-fn merge(tree: &mut Node, included: Node, diagnostics: &mut Diagnostics) {
+pub(super) fn merge(tree: &mut Node, included: Node, diagnostics: &mut Diagnostics) {
     let Value::Map(sections) = included.value else {
         let message = format!("{} is not a map; expected named things such as routes", included.kind());
         diagnostics.push(Diagnostic::error("bad-include", message).at(included.at));
@@ -420,7 +554,7 @@ fn merge_section(tree: &mut Node, key: Key, section: Node, diagnostics: &mut Dia
 // === secrets and files ===
 
 /// Marks what must never be printed: credentials of consumers, and whatever stands under a telling name.
-fn mark_secrets(node: &mut Node, path: &str, top: bool) {
+pub fn mark_secrets(node: &mut Node, path: &str, top: bool) {
     /// What is known of a consumer that is no credential.
     const PUBLIC: &[&str] = &["allow_ips", "groups", "plan"];
     const TELLING: &[&str] = &["token", "password", "secret", "client_secret"];

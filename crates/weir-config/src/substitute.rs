@@ -20,6 +20,19 @@ pub(super) fn substitute(
     fill_below(node, &mut Filler { variables, files, diagnostics, path: String::new() });
 }
 
+/// Whether something would be filled in here: a `${` whose dollar sign is not written `$$`.
+pub(super) fn variable_in(text: &str) -> bool {
+    let mut rest = text;
+    while let Some(dollar) = rest.find('$') {
+        let tail = rest.get(dollar + 1..).unwrap_or_default();
+        if tail.starts_with('{') {
+            return true;
+        }
+        rest = tail.strip_prefix('$').unwrap_or(tail);
+    }
+    false
+}
+
 /// Where values come from, and where mistakes and read files go.
 struct Filler<'a> {
     variables: &'a dyn Fn(&str) -> Option<String>,

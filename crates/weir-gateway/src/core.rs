@@ -211,7 +211,7 @@ pub(crate) static LIMITS: &[(&str, &[&str])] = &[
 ];
 
 /// The route label of requests that no route matched. No route can have this name.
-const UNROUTED: &str = "-";
+pub(crate) const UNROUTED: &str = "-";
 
 /// Most scratch objects of each kind kept for the next exchange: 3 × 1,024 × 32 KiB a core at the very most, given back by
 /// [`Core::trim`] when the burst is over.

@@ -1,23 +1,30 @@
 //! The gateway as a program sees it: built from a config, started, asked, drained.
 
 use crate::autopsy::{self, Question};
+mod changes;
+mod guard;
+
+pub use changes::Touched;
+
 use crate::config::schema::Config;
-use crate::config::{Diagnostics, Loaded, Source, load};
+use crate::config::{Diagnostics, Instead, Loaded, Source, load};
 use crate::core::{LIMITS, Leaving, Message, Shared};
 use crate::filter::FilterKind;
 use crate::filters::cache::Purge;
 use crate::handover::{Handover, Inheritance};
+use crate::history::{By, Origin, Pin};
 use crate::listener::{self, Start};
-use crate::reload::{Control, Refused, Reloaded, Watching};
+use crate::reload::{self, Books, Control, Refused, Reloaded, Watching};
 use crate::snapshot::{Carry, Snapshot, compile};
 use crate::status::{self, CauseCount, EndpointStatus, Status, UpstreamStatus};
 use crate::upstream::{ByHand, Watched};
 use crate::{error, filters};
+use std::collections::HashSet;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc as mpsc_std;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::{mpsc, watch};
@@ -44,6 +51,9 @@ struct Inner {
     /// The upstreams that run, and whether readiness waits for the probes of any.
     watched: Watched,
     awaits_probes: AtomicBool,
+    guard: Mutex<guard::Guard>,
+    /// The causes that are answered 5xx.
+    errors: HashSet<&'static str>,
 }
 
 /// A gateway that is not started yet.
@@ -86,12 +96,20 @@ impl std::error::Error for StartError {}
 
 /// Everything that `start` would refuse, without starting: loads, checks and compiles.
 pub fn check(source: &Source, more: &[&'static FilterKind]) -> Checked {
-    let kinds = kinds_with(more);
+    check_with(source, &kinds_with(more))
+}
+
+fn check_with(source: &Source, kinds: &[&'static FilterKind]) -> Checked {
     let mut loaded = match load(source) {
         Ok(loaded) => loaded,
         Err(unreadable) => return Checked { diagnostics: unreadable.diagnostics, compiled: None },
     };
-    let snapshot = compile(&mut loaded, &kinds, &mut Carry::new(Telemetry::new(Setup::default())));
+    let snapshot = compile(&mut loaded, kinds, &mut Carry::new(Telemetry::new(Setup::default())));
+    // What a running gateway decided about these very files.
+    let pin = loaded.texts.state.as_deref().and_then(|state| Pin::read(state).ok().flatten());
+    if let Some(pin) = pin.filter(|pin| pin.refused == loaded.texts.hand) {
+        loaded.diagnostics.push(reload::warning(&pin));
+    }
     let diagnostics = loaded.diagnostics.clone();
     Checked { diagnostics, compiled: snapshot.map(|snapshot| (loaded, snapshot)) }
 }
@@ -130,13 +148,18 @@ impl Builder {
     /// See [`StartError`]. Nothing runs then.
     pub fn start(mut self) -> Result<Gateway, StartError> {
         let system = |e: &dyn fmt::Display| StartError::System(e.to_string());
-        let mut loaded = load(&self.source).map_err(|e| StartError::Config(e.diagnostics))?;
+        let mut books = Books::default();
+        let gathered = books.read(&self.source, Instead::default());
+        let gathered = gathered.map_err(|e| StartError::Config(e.diagnostics))?;
+        let mut loaded = gathered.finish(&self.source, Instead::default());
         let cores = loaded.config.workers.count();
         let causes =
             self.kinds.iter().flat_map(|k| k.causes.iter().copied()).chain(error::CAUSES.iter().copied());
         let mut codes: Vec<&'static str> = causes.map(|c| c.code).collect();
         codes.sort_unstable();
         codes.dedup();
+        let causes = self.kinds.iter().flat_map(|k| k.causes.iter()).chain(error::CAUSES);
+        let errors = causes.filter(|cause| cause.status >= 500).map(|cause| cause.code).collect();
         // Leaked: these two lists live as long as the process, and so does what points to them.
         let codes: &'static [&'static str] = Vec::leak(codes);
         let limits: &'static [&'static str] = Vec::leak(LIMITS.iter().map(|(name, _)| *name).collect());
@@ -156,7 +179,7 @@ impl Builder {
             return Err(StartError::Config(loaded.diagnostics));
         };
         let (telemetry_, config) = (Arc::clone(&telemetry), loaded.config.clone());
-        let control = Control::new(self.source, self.kinds, carry, telemetry_, config, self.inherited);
+        let control = Control::new(self.source, self.kinds, carry, telemetry_, config, self.inherited, books);
         let mut control = control.map_err(|e| system(&e))?;
         let diagnostics = loaded.diagnostics.clone();
         let prepared = control.prepare(loaded, snapshot, cores).map_err(|e| system(&e))?;
@@ -193,10 +216,13 @@ impl Builder {
                 watching: Mutex::new(None),
                 watched: control.watched(),
                 awaits_probes: AtomicBool::new(true),
+                guard: Mutex::default(),
+                errors,
                 control: Mutex::new(control),
             }),
         };
         gateway.watch();
+        gateway.start_guard();
         Ok(gateway)
     }
 }
@@ -235,23 +261,7 @@ impl Gateway {
     /// # Errors
     /// What is wrong with the config. The current one runs on, untouched.
     pub fn reload(&self) -> Result<Reloaded, Refused> {
-        let mut control = self.control();
-        if !self.is_ready() {
-            let mut diagnostics = Diagnostics::default();
-            diagnostics.push(crate::config::Diagnostic::error(
-                "draining",
-                "the gateway is draining: it takes no config",
-            ));
-            return Err(Refused { diagnostics });
-        }
-        let result = control.reload(&self.inner.cores);
-        if result.is_ok() {
-            // No receiver is no fault: nobody may have asked.
-            self.inner.configs.send_replace(Arc::clone(&control.config));
-        }
-        drop(control);
-        self.watch();
-        result
+        self.reload_by(&By::process(Origin::Reload))
     }
 
     /// Turns readiness off, waits `shutdown.delay`, then accepts nothing more, ends every connection after its exchange,
@@ -449,6 +459,9 @@ impl Gateway {
                 .map(|u| (u.name.to_string(), UpstreamStatus::of(u, telemetry)))
                 .collect(),
             routes: snapshot.routes.len(),
+            number: control.books.history.as_ref().and_then(|history| Some(history.latest()?.number)),
+            trial: self.trial(),
+            pinned: control.books.pinned.as_ref().map(|pin| pin.why.clone()),
             filters: snapshot.readings().collect(),
         }
     }
@@ -555,8 +568,27 @@ impl Gateway {
         }
     }
 
-    fn control(&self) -> std::sync::MutexGuard<'_, Control> {
+    pub(crate) fn control(&self) -> MutexGuard<'_, Control> {
         self.inner.control.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The cores, to be told of a new snapshot.
+    pub(crate) fn cores(&self) -> &[mpsc::UnboundedSender<Message>] {
+        &self.inner.cores
+    }
+
+    /// After a change or an attempt at one: tells whoever follows the config, and watches its files.
+    pub(crate) fn changed(&self, control: MutexGuard<'_, Control>, done: bool) {
+        if done {
+            // No receiver is no fault: nobody may have asked.
+            self.inner.configs.send_replace(Arc::clone(&control.config));
+        }
+        drop(control);
+        if done {
+            self.end_trial();
+            self.start_guard();
+        }
+        self.watch();
     }
 
     /// Watches the files of the config as it is now, if it says so. A reload that was refused watches too: its files are
@@ -575,9 +607,11 @@ impl Gateway {
             return;
         }
         let weak = Arc::downgrade(&self.inner);
-        let made = Watching::new(files, move || {
-            if let Some(inner) = weak.upgrade() {
-                let _ = Self { inner }.reload(); // it logs what it did
+        let made = Watching::new(files, move |changed| {
+            let Some(inner) = weak.upgrade() else { return };
+            let gateway = Self { inner };
+            if !gateway.wrote(changed) {
+                let _ = gateway.reload_by(&By::process(Origin::Watch)); // it logs what it did
             }
         });
         match made {

@@ -49,6 +49,7 @@ pub mod error;
 pub mod explain;
 pub mod filter;
 pub mod filters;
+pub mod history;
 pub mod password;
 pub mod rehearsal;
 pub mod route;
@@ -79,14 +80,17 @@ mod status;
 mod store;
 mod talk;
 mod tracing;
+mod trial;
 mod upstream;
 
 pub use filters::cache::Purge;
-pub use gateway::{Builder, Checked, Gateway, StartError, check};
+pub use gateway::{Builder, Checked, Gateway, StartError, Touched, check};
 pub use handover::{Handover, Inheritance};
-pub use reload::{Refused, Reloaded};
+pub use reload::change::Change;
+pub use reload::{Changed, Edit, NotChanged, OnlyIf, Refused, Reloaded, request_file};
 pub use status::{
     CauseCount, CertificateStatus, EndpointStatus, FilterStatus, LastError, NameStatus, OutOfRotation,
     ReloadStatus, Status, UpstreamStatus,
 };
+pub use trial::{Terms, TrialStatus};
 pub use upstream::ByHand;

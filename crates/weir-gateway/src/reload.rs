@@ -3,20 +3,24 @@
 //! Like caddy: on any error the old config has never stopped. Sockets of listeners whose address did not change stay open;
 //! connections, pools, WebSockets and kept filter state stay with what did not change.
 
+pub(crate) mod change;
 mod outputs;
 mod watch;
 
+pub(crate) use change::{Books, warning};
+pub use change::{Changed, Edit, NotChanged, OnlyIf, request_file};
 pub(crate) use watch::Watching;
 
 use crate::config::schema::{self, Config};
-use crate::config::{Diagnostics, Loaded, Place, Severity, Source, load};
+use crate::config::{Diagnostics, Loaded, Place, Severity, Source, Texts};
 use crate::core::Message;
 use crate::export::Exporter;
 use crate::fetch::{self, Fetcher, Surroundings};
 use crate::filter::FilterKind;
 use crate::filters::cache::Pages;
 use crate::handover::{Handover, Inheritance};
-use crate::snapshot::{Carry, Snapshot, compile};
+use crate::history::By;
+use crate::snapshot::{Carry, Snapshot};
 use crate::status::{self, CertificateStatus, Rate, ReloadStatus};
 use crate::upstream::discover::dns;
 use crate::upstream::{Upstream, Watched, probe, watch};
@@ -70,6 +74,9 @@ pub(crate) struct Control {
     pub(crate) config: Arc<Config>,
     pub(crate) snapshot: Arc<Snapshot>,
     pub(crate) files: Vec<PathBuf>,
+    /// The files of the config as they were written.
+    pub(crate) texts: Texts,
+    pub(crate) books: Books,
     bound: Vec<BoundListener>,
     access_log: Option<LogWriter>,
     /// Where spans go.
@@ -111,6 +118,7 @@ impl Control {
         telemetry: Arc<Telemetry>,
         config: Config,
         inherited: Inheritance,
+        books: Books,
     ) -> Result<Self, String> {
         let names = Names::start()?;
         let rate = Arc::new(Rate::new(Instant::now()));
@@ -127,6 +135,8 @@ impl Control {
             config: Arc::new(config),
             snapshot: Arc::new(Snapshot::empty()),
             files: Vec::new(),
+            texts: Texts::default(),
+            books,
             bound: Vec::new(),
             access_log: None,
             spans: None,
@@ -231,6 +241,10 @@ impl Control {
         self.watched.store(Arc::new(snapshot.upstreams.clone()));
         self.snapshot = snapshot;
         self.files = loaded.files;
+        self.texts = loaded.texts;
+        if first {
+            self.books.started(&self.texts);
+        }
         self.config = Arc::new(loaded.config);
         self.carry.adopted(&self.names.runtime, &self.names.fetcher);
         self.telemetry.show_certificates(self.certificate_ends());
@@ -283,10 +297,14 @@ impl Control {
     }
 
     /// Loads, compiles, prepares and commits; or refuses and says why.
-    pub(crate) fn reload(&mut self, cores: &[mpsc::UnboundedSender<Message>]) -> Result<Reloaded, Refused> {
+    pub(crate) fn reload(
+        &mut self,
+        by: &By,
+        cores: &[mpsc::UnboundedSender<Message>],
+    ) -> Result<Reloaded, Refused> {
         let began = Instant::now();
         let before = self.config.workers;
-        match self.try_reload(cores) {
+        match self.load_files(by, cores) {
             Ok(diagnostics) => {
                 self.last_reload = Some(ReloadStatus::new(Ok(()), SystemTime::now()));
                 let took = began.elapsed().as_millis();
@@ -319,31 +337,9 @@ impl Control {
         }
     }
 
-    fn try_reload(&mut self, cores: &[mpsc::UnboundedSender<Message>]) -> Result<Diagnostics, Diagnostics> {
-        let mut loaded = match load(&self.source) {
-            Ok(loaded) => loaded,
-            Err(unreadable) => {
-                self.watch_too(unreadable.files);
-                return Err(unreadable.diagnostics);
-            }
-        };
-        let Some(snapshot) = compile(&mut loaded, &self.kinds, &mut self.carry) else {
-            self.watch_too(loaded.files);
-            return Err(loaded.diagnostics);
-        };
-        let mut diagnostics = loaded.diagnostics.clone();
-        let files = loaded.files.clone();
-        match self.prepare(loaded, snapshot, cores.len()) {
-            Ok(prepared) => {
-                self.commit(prepared, cores, false);
-                Ok(diagnostics)
-            }
-            Err(text) => {
-                self.watch_too(files);
-                diagnostics.push(crate::config::Diagnostic::error("system", text));
-                Err(diagnostics)
-            }
-        }
+    /// Where the config comes from, and the filters it may have.
+    pub(crate) const fn origin(&self) -> (&Source, &Vec<&'static FilterKind>) {
+        (&self.source, &self.kinds)
     }
 
     /// Files of a config that was refused are watched beside those of the one that runs.

@@ -5,7 +5,7 @@
 
 mod compile;
 
-pub(crate) use compile::{Carry, compile, revision_of};
+pub(crate) use compile::{Carry, compile};
 
 use crate::concealed::split_path_key;
 use crate::config::delay::Delay;

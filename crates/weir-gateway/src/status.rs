@@ -1,6 +1,7 @@
 //! What a gateway says about itself: `GET /status` and the page of the admin listener.
 
 use crate::config::Diagnostics;
+use crate::trial::TrialStatus;
 use crate::upstream::discover::dns::Name;
 use crate::upstream::{Endpoint, Upstream, Why};
 use serde::Serialize;
@@ -47,6 +48,12 @@ pub struct Status {
     pub upstreams: Vec<(String, UpstreamStatus)>,
     /// Number of routes.
     pub routes: usize,
+    /// Number of the revision that runs, where there is a history.
+    pub number: Option<u64>,
+    /// The change that is on trial, if one is.
+    pub trial: Option<TrialStatus>,
+    /// Why a revision of the history runs in the place of the files, if one does.
+    pub pinned: Option<String>,
     /// What filters tell of their state.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub filters: Vec<FilterStatus>,

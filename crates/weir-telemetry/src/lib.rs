@@ -36,13 +36,13 @@ mod time;
 pub use access_log::{
     AccessLog, AccessLogWriter, Entry, Header, LineFormat, Redaction, TakesRecords, Timing, When,
 };
-pub use cell::{Counter, Gauge, Histogram, StatusCounts};
+pub use cell::{Counter, Gauge, Histogram, HistogramTotals, StatusCounts};
 pub use error::{Error, Result};
 pub use exemplar::{Exemplar, Exemplars};
 pub use exported::{Exported, Lost};
 pub use exposition::{Exposition, FilterReading, negotiate};
 pub use health::{Ejection, OutReason};
-pub use registry::{CertificateEnd, CoreCells, Setup, Telemetry};
+pub use registry::{CertificateEnd, CoreCells, RouteFigures, Setup, Telemetry};
 pub use series::{
     Attempt, Closed, ConsumerCells, ConsumerId, EndpointCells, EndpointId, EndpointTotals, ListenerCells,
     ListenerId, RouteCells, RouteId, UpstreamCells, UpstreamId,

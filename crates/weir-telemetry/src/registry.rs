@@ -4,11 +4,12 @@
 //! [`CoreCells`] and takes its cells of a series ([`CoreCells::route`]) once, when it adopts a snapshot; on a request there is one
 //! pointer to follow and no lock.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use crate::cell::Counter;
+use crate::cell::{Counter, HistogramTotals};
 use crate::exported::{Exported, Lost};
 use crate::exposition::{self, Exposition, FilterReading};
 use crate::series::{
@@ -79,6 +80,19 @@ pub(crate) struct SeriesTables {
     pub(crate) routes: Table<RouteCells>,
     pub(crate) upstreams: Table<UpstreamCells>,
     pub(crate) endpoints: Table<EndpointCells>,
+}
+
+/// What was counted for one route.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RouteFigures {
+    /// Exchanges under way, tunnels included.
+    pub active: i64,
+    /// Responses by status code; 0 for those of codes beyond the limit.
+    pub statuses: BTreeMap<u16, u64>,
+    /// Answers of the gateway's own, by cause.
+    pub causes: BTreeMap<&'static str, u64>,
+    /// How long exchanges took.
+    pub duration: HistogramTotals,
 }
 
 /// A certificate that clients are shown.
@@ -221,6 +235,28 @@ impl Telemetry {
     pub fn requests_active(&self) -> i64 {
         let routes = self.series().routes.list();
         routes.iter().flat_map(|series| &series.cores).map(|cells| cells.active.get()).sum()
+    }
+
+    /// What was counted for a route so far, over all cores; `None` where it has no series of its own.
+    pub fn route_figures(&self, route: &str) -> Option<RouteFigures> {
+        let series = self.series().routes.get(route)?;
+        let mut figures = RouteFigures::default();
+        for cells in &series.cores {
+            figures.active += cells.active.get();
+            cells.requests.each(|code, n| *figures.statuses.entry(code.unwrap_or(0)).or_default() += n);
+            cells.causes.each(|index, n| {
+                let name = self.cause_name(usize::from(index.unwrap_or(0)).wrapping_sub(1));
+                *figures.causes.entry(name).or_default() += n;
+            });
+            cells.duration.add_to(&mut figures.duration);
+        }
+        Some(figures)
+    }
+
+    /// Client connections open now on a listener.
+    pub fn listener_connections(&self, listener: &str) -> i64 {
+        let series = self.series().listeners.get(listener);
+        series.map_or(0, |series| series.cores.iter().map(|cells| cells.active.get()).sum())
     }
 
     /// Responses sent so far, over all cores and routes that still exist.

@@ -507,6 +507,11 @@ impl<C: Default> Table<C> {
         Self { keys, cap, cores, by_name: BTreeMap::new(), overflow, folded: 0, dropped }
     }
 
+    /// The series of this name, if there is one of its own.
+    pub(crate) fn get(&self, name: &str) -> Option<Arc<Series<C>>> {
+        self.by_name.get(&[text::bounded(name).to_owned()][..]).map(Arc::clone)
+    }
+
     /// Finds the series or makes it; when the table is full even without the unused ones, the overflow.
     pub(crate) fn find(&mut self, names: &[&str]) -> SeriesId<C> {
         if names.iter().all(|name| *name == OVERFLOW) {

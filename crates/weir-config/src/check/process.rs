@@ -3,6 +3,7 @@
 use super::Checker;
 use crate::schema::{AccessFormat, AccessLog, AdminAddress, ListenAddress, Output};
 use crate::units::Duration;
+use std::collections::HashSet;
 use weir_telemetry::{LineFormat, Redaction, Server, When};
 
 impl Checker<'_> {
@@ -196,7 +197,10 @@ impl Checker<'_> {
 
     fn admin(&mut self) {
         let admin = &self.config.admin;
-        let guarded = self.is_written("admin.token");
+        let guarded =
+            self.is_written("admin.token") || admin.tokens.iter().any(|entry| entry.token.is_some());
+        self.admin_tokens();
+        self.admin_files();
         if let Some(token) = &admin.token {
             if token.reveal().is_empty() {
                 self.error("admin.token", "bad-value", "the token is empty, which would guard nothing");
@@ -226,4 +230,84 @@ impl Checker<'_> {
             AdminAddress::At(_) | AdminAddress::Off => {}
         }
     }
+
+    fn admin_tokens(&mut self) {
+        let admin = &self.config.admin;
+        if !self.is_whole("admin.tokens", admin.tokens.len()) {
+            return;
+        }
+        let mut names = HashSet::new();
+        for (index, entry) in admin.tokens.iter().enumerate() {
+            let path = format!("admin.tokens[{index}]");
+            if entry.name.is_empty() || !names.insert(&entry.name) {
+                let message = "each entry needs a name of its own: it says in the history who it was";
+                self.error(&format!("{path}.name"), "bad-value", message);
+            }
+            match (&entry.token, entry.uid) {
+                (Some(_), None) if entry.hash().is_some_and(is_hash) => {}
+                (Some(_), None) => {
+                    let message = "a token stands here as its hash; expected sha256: and 64 hex digits";
+                    let hint = "make it with: printf %s TOKEN | sha256sum";
+                    self.error_hint(&format!("{path}.token"), "bad-value", message, hint);
+                }
+                (None, Some(_)) if !matches!(admin.address, AdminAddress::At(ListenAddress::Unix(_))) => {
+                    let message = "`uid` tells who comes by a Unix socket, and `admin.address` is none";
+                    self.error(&format!("{path}.uid"), "bad-value", message);
+                }
+                (None, Some(_)) => {}
+                _ => self.error(&path, "bad-value", "expected either `token` or `uid`"),
+            }
+        }
+        for (index, host) in admin.hosts.iter().enumerate() {
+            let plain = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
+            if host.is_empty() || !host.chars().all(plain) {
+                let message =
+                    format!("`{host}` is no name of a host; expected e.g. gw1.internal, without a port");
+                self.error(&format!("admin.hosts[{index}]"), "bad-value", message);
+            }
+        }
+    }
+
+    /// The file and the folders that the API writes, and those that it may name.
+    fn admin_files(&mut self) {
+        let admin = &self.config.admin;
+        if let Some(file) = &admin.writes {
+            let folder = file.0.parent().filter(|folder| !folder.as_os_str().is_empty());
+            if file.0.is_dir() {
+                let message = format!("{} is a folder; expected a file", file.0.display());
+                self.error("admin.writes", "bad-value", message);
+            } else if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
+                let message =
+                    format!("there is no folder {} for the file that the API writes", folder.display());
+                self.error("admin.writes", "file-missing", message);
+            }
+            if admin.token.is_none() && admin.tokens.is_empty() && admin.address != AdminAddress::Off {
+                let message =
+                    "there is no token, so everybody on this machine may change the config, and nobody else";
+                let hint = "name those who may under `admin.tokens`";
+                self.warn("admin.writes", "admin-writes-open", message, hint);
+            }
+            if admin.state.is_none() {
+                let message = "there is no folder for a history: what the API changes cannot be taken back";
+                self.warn("admin.writes", "no-history", message, "add `state: /var/lib/weir` to `admin`");
+            }
+        }
+        if let Some(state) = admin.state.as_ref().filter(|state| state.0.exists() && !state.0.is_dir()) {
+            let message = format!("{} is no folder", state.0.display());
+            self.error("admin.state", "bad-value", message);
+        }
+        for (index, path) in admin.paths.iter().enumerate() {
+            let key = format!("admin.paths[{index}]");
+            if !path.0.is_dir() {
+                self.error(&key, "file-missing", format!("there is no folder {}", path.0.display()));
+            } else if path.0.canonicalize().is_ok_and(|real| real.parent().is_none()) {
+                let message = "`/` lets whoever may write routes read every file that the gateway can read";
+                self.warn(&key, "reads-everything", message, "name the folder of what is to be served");
+            }
+        }
+    }
+}
+
+fn is_hash(text: &str) -> bool {
+    text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }

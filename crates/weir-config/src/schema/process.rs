@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::addresses::ListenAddress;
 use super::tracing::Collector;
-use super::values::{Output, Pairs};
+use super::values::{FilePath, Output, Pairs};
 use crate::de;
 use crate::units::{ByteSize, Duration};
 use weir_telemetry::Redaction;
@@ -152,6 +152,53 @@ pub struct Admin {
     /// Guards all but health and metrics; sent as `Authorization: Bearer TOKEN`. Default none. Write `${ADMIN_TOKEN}`
     /// or `${file:PATH}` rather than the token itself.
     pub token: Option<Secret>,
+    /// Who else may ask, and what: by the hash of a token, or by the user id of a process that comes by a Unix socket. Default none: whoever
+    /// has `token` may do everything, and without `token` this machine may.
+    pub tokens: Vec<AdminToken>,
+    /// Names beside IP addresses and `localhost` under which the listener may be asked, such as `gw1.internal`. Default none: a name may
+    /// belong to a page from elsewhere (DNS rebinding).
+    pub hosts: Vec<String>,
+    /// The file that the admin API writes: it belongs to the config without standing under `include`, and may be absent. Relative to
+    /// this file. Default none: over the API the config can be read, checked and compared, and not changed.
+    pub writes: Option<FilePath>,
+    /// A folder of this gateway's own for the history of its config: the last 100 revisions, at most 64 MiB. Made where there is
+    /// none. Default none: no history, and no way back.
+    pub state: Option<FilePath>,
+    /// Folders below which things written over the API may name files and Unix sockets. Default none: they may name no file at
+    /// all, so that whoever may write routes cannot read the disk.
+    pub paths: Vec<FilePath>,
+}
+
+/// Someone who may ask the admin listener: by a token, or by a user id.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AdminToken {
+    /// What the history and the log call whoever has it.
+    pub name: String,
+    /// The hash of the token: `sha256:` and 64 hex digits, as `printf %s TOKEN | sha256sum` makes them. Make tokens of at least 128
+    /// random bits.
+    #[serde(default)]
+    pub token: Option<Secret>,
+    /// In place of a token, the user id of processes on this machine, where `address` is a Unix socket.
+    #[serde(default)]
+    pub uid: Option<u32>,
+    /// What they may do: `read`; `operate`: also drain endpoints, reload and confirm; `write`: also change the config and go back;
+    /// `admin`: also drain and upgrade the process.
+    pub role: Role,
+}
+
+/// What somebody may do; each role includes those before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// Look at everything but secrets.
+    Read,
+    /// Drain endpoints, reload, confirm.
+    Operate,
+    /// Change the config, go back.
+    Write,
+    /// Drain and upgrade the process.
+    Admin,
 }
 
 /// Where the admin listener listens.
@@ -317,9 +364,36 @@ impl Admin {
     pub const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 9180);
 }
 
+impl Role {
+    /// Its name in the config.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Operate => "operate",
+            Self::Write => "write",
+            Self::Admin => "admin",
+        }
+    }
+}
+
+impl AdminToken {
+    /// The hash of the token, as 64 digits.
+    pub fn hash(&self) -> Option<&str> {
+        self.token.as_ref()?.reveal().strip_prefix("sha256:")
+    }
+}
+
 impl Default for Admin {
     fn default() -> Self {
-        Self { address: AdminAddress::At(ListenAddress::Tcp(Self::DEFAULT_ADDRESS)), token: None }
+        Self {
+            address: AdminAddress::At(ListenAddress::Tcp(Self::DEFAULT_ADDRESS)),
+            token: None,
+            tokens: Vec::new(),
+            hosts: Vec::new(),
+            writes: None,
+            state: None,
+            paths: Vec::new(),
+        }
     }
 }
 

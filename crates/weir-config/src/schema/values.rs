@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use crate::de::{self, text_and_node};
 use crate::node::{Node, Value};
+use crate::reach;
 
 /// Things with a name, in the order written. Order never decides anything; it is kept so that lists read as written.
 #[derive(Clone, Debug, PartialEq)]
@@ -221,6 +222,12 @@ pub(super) fn beside(node: Option<&Node>, path: &str) -> PathBuf {
     folder.map_or_else(|| PathBuf::from(path), |folder| folder.join(path))
 }
 
+/// The path that a value names, unless it came over the API and may not name it.
+pub(super) fn within_reach<E: serde::de::Error>(node: Option<&Node>, path: &str) -> Result<PathBuf, E> {
+    let path = beside(node, path);
+    if reach::allows(node, &path) { Ok(path) } else { Err(de::refuse(reach::EXPECTED, None)) }
+}
+
 macro_rules! text_schema {
     ($type:ident, $description:literal, $examples:expr) => {
         impl JsonSchema for $type {
@@ -255,15 +262,18 @@ impl<'de> Deserialize<'de> for FilePath {
         if text.is_empty() {
             return Err(de::refuse(EXPECTED, None));
         }
-        Ok(Self(beside(node.as_ref(), &text)))
+        within_reach(node.as_ref(), &text).map(Self)
     }
 }
 
 impl<'de> Deserialize<'de> for TextOrPath {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let (text, node) = text_and_node(deserializer, "a text")?;
-        let path = FilePath(beside(node.as_ref(), &text));
-        Ok(Self { text, path })
+        // What says itself that it is no path: a URL, JSON, PEM.
+        let no_path =
+            ["http://", "https://", "{", "-"].iter().any(|begin| text.trim_start().starts_with(begin));
+        let path = if no_path { beside(node.as_ref(), &text) } else { within_reach(node.as_ref(), &text)? };
+        Ok(Self { text, path: FilePath(path) })
     }
 }
 

@@ -2,9 +2,10 @@
 
 use super::kept::{Kept, Kind, Outcome, Step, Text};
 use super::{Autopsy, CauseShown, ClientShown, Moment, Neighbour, RequestShown, RouteShown, keys, sentence};
+use crate::config::digest;
 use crate::config::{Node, Source, load};
 use crate::route::{self, NearMiss};
-use crate::snapshot::{Snapshot, revision_of};
+use crate::snapshot::Snapshot;
 use std::time::{Duration, SystemTime};
 use weir_telemetry::timestamp;
 
@@ -25,7 +26,7 @@ pub(crate) struct Teller<'a> {
 impl Files {
     pub(crate) fn read(source: &Source) -> Option<Self> {
         let tree = load(source).ok()?.tree;
-        Some(Self { revision: revision_of(&tree), tree })
+        Some(Self { revision: digest::of(&tree), tree })
     }
 }
 

@@ -28,10 +28,10 @@ pub(crate) struct Watching {
 }
 
 impl Watching {
-    /// Watches files, and calls `changed` from a thread of its own, once for a burst of changes.
+    /// Watches files, and calls `changed` from a thread of its own with those that changed, once for a burst of changes.
     pub(crate) fn new(
         files: Vec<PathBuf>,
-        changed: impl Fn() + Send + 'static,
+        changed: impl Fn(&[PathBuf]) + Send + 'static,
     ) -> Result<Self, notify::Error> {
         let (send, receive) = mpsc::channel();
         let mut watcher = notify::recommended_watcher(move |event| {
@@ -63,8 +63,11 @@ impl Watching {
                 }
                 let now = stamp_all(&watched);
                 if now != stamps {
+                    let both = stamps.iter().zip(&now);
+                    let others = watched.iter().zip(both).filter(|(_, (then, now))| then != now);
+                    let others: Vec<PathBuf> = others.map(|(file, _)| file.clone()).collect();
                     stamps = now;
-                    changed();
+                    changed(&others);
                 }
             }
         })?;

@@ -7,12 +7,12 @@ mod certificates;
 mod listeners;
 mod logins;
 mod redirects;
-mod revision;
 mod stores;
 mod upstreams;
 
 use super::{Chain, Guards, Handling, Instance, Plan, Route, Snapshot, Target};
 use crate::config::diagnostic::nearest_name;
+use crate::config::digest;
 use crate::config::schema;
 use crate::config::{Diagnostic, Diagnostics, Loaded, Node, Severity};
 use crate::fetch::{Fetcher, Trust};
@@ -34,8 +34,6 @@ use tokio::runtime::Handle;
 use weir_h1::{FieldName, NameSet};
 use weir_telemetry::Telemetry;
 use weir_wire::tls::{self, Certificate, Identity, Tickets};
-
-pub(crate) use revision::of as revision_of;
 
 /// What goes from one snapshot to the next.
 pub(crate) struct Carry {
@@ -243,7 +241,7 @@ impl Compiler<'_> {
             ..weir_h1::Limits::default()
         };
         Some(Snapshot {
-            revision: revision::of(self.tree),
+            revision: digest::of(self.tree),
             listeners,
             table: Arc::new(table?),
             routes: routes.into_iter().collect::<Option<_>>()?,

@@ -17,6 +17,7 @@ mod browsers;
 mod cache;
 mod callers;
 mod causes;
+mod changes;
 mod circuit;
 mod cli;
 mod compress;

@@ -1,14 +1,18 @@
 //! The subcommands. One more is one new file and its lines below.
 
+mod apply;
 mod bench;
 mod check;
 mod compare;
 mod completions;
+mod confirm;
+mod diff;
 mod drain;
 mod endpoint;
 mod explain;
 mod filters;
 mod hash;
+mod history;
 mod kept;
 mod load;
 mod man;
@@ -17,19 +21,21 @@ mod process;
 mod purge;
 mod reload;
 mod report;
+mod rollback;
 mod run;
 mod schema;
 mod status;
 mod upgrade;
 mod why;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
+use weir_admin::client::{self, Answer};
 use weir_gateway::config::schema::{Admin, AdminAddress, ListenAddress};
 use weir_gateway::config::{self, Diagnostic, Severity, Source};
 
@@ -45,6 +51,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Make, replace and take away named things of a running Weir, all or none
+    Apply(apply::Apply),
     /// Measure what each route and filter of a config costs, or what the load tester itself can do at most
     Bench(bench::Bench),
     /// Say everything that `run` would refuse, without running
@@ -53,6 +61,10 @@ enum Command {
     Compare(Box<compare::Compare>),
     /// Print what a shell needs to complete commands and options: bash, fish or zsh
     Completions(completions::Completions),
+    /// Say that a change on trial is good: it is not taken back by itself any more
+    Confirm(confirm::Confirm),
+    /// Show what differs between two configs of a running Weir: revisions, what runs, the files
+    Diff(diff::Diff),
     /// Drain a running Weir: finish what is under way, then end
     Drain(drain::Drain),
     /// Drain an endpoint of a running Weir, put it out, or put it back in
@@ -63,6 +75,8 @@ enum Command {
     Filters(filters::Filters),
     /// Make the hash of a password, for `basic_auth`
     Hash(hash::Hash),
+    /// List the revisions of a running Weir's config
+    History(history::History),
     /// Load-test a target
     Load(Box<load::Load>),
     /// Print the manual page, or write one for each command
@@ -75,6 +89,8 @@ enum Command {
     Reload(reload::Reload),
     /// Print a saved result of `load` in any layout, or check its numbers
     Report(report::Saved),
+    /// Have a running Weir run what an earlier revision of its config says
+    Rollback(rollback::Rollback),
     /// Run the gateway (the default)
     Run(run::Run),
     /// Print the JSON Schema of the config
@@ -149,6 +165,25 @@ impl AdminArgs {
         Ok(AdminPlace { address, token: token.or_else(|| written.token.map(|t| t.reveal().to_owned())) })
     }
 
+    /// Asks the admin listener; an answer that refuses is an error.
+    pub(crate) fn ask(&self, line: &str) -> Result<Answer> {
+        self.change(line, "", None)
+    }
+
+    /// Asks it for a change; an answer that refuses is an error.
+    pub(crate) fn change(&self, line: &str, message: &str, body: Option<&[u8]>) -> Result<Answer> {
+        let answer = self.try_change(line, message, body)?;
+        if answer.is_success() { Ok(answer) } else { bail!("{}", answer.explanation()) }
+    }
+
+    /// Asks it for a change. A body is YAML.
+    pub(crate) fn try_change(&self, line: &str, message: &str, body: Option<&[u8]>) -> Result<Answer> {
+        let place = self.place()?;
+        let media = if body.is_some() { "application/yaml" } else { "" };
+        let call = client::Call { line, message, media, body: body.unwrap_or_default() };
+        client::ask(&place.address, place.token.as_deref(), call).map_err(|e| anyhow!("{e}"))
+    }
+
     /// The section `admin` of the config. One that has mistakes elsewhere will do; of one that cannot be read at all, only a
     /// file that was named is an error.
     fn written(&self) -> Result<Admin> {
@@ -179,13 +214,18 @@ impl Command {
     /// Where the command keeps its own `-c`, if it reads a config.
     fn config(&mut self) -> Option<&mut ConfigArgs> {
         match self {
+            Self::Apply(apply) => Some(&mut apply.admin.config),
             Self::Bench(bench) => Some(&mut bench.config),
             Self::Check(check) => Some(&mut check.config),
+            Self::Confirm(confirm) => Some(&mut confirm.admin.config),
+            Self::Diff(diff) => Some(&mut diff.admin.config),
             Self::Drain(drain) => Some(&mut drain.admin.config),
             Self::Endpoint(endpoint) => Some(&mut endpoint.admin.config),
             Self::Explain(explain) => Some(&mut explain.config),
+            Self::History(history) => Some(&mut history.admin.config),
             Self::Purge(purge) => Some(&mut purge.admin.config),
             Self::Reload(reload) => Some(&mut reload.admin.config),
+            Self::Rollback(rollback) => Some(&mut rollback.admin.config),
             Self::Run(run) => Some(&mut run.config),
             Self::Status(status) => Some(&mut status.admin.config),
             Self::Upgrade(upgrade) => Some(&mut upgrade.admin.config),
@@ -232,21 +272,26 @@ pub(crate) fn run() -> ExitCode {
     cli.hand_down();
     let outcome = match cli.command {
         None => run::run(&run::Run { config: cli.config, pid_file: None }),
+        Some(Command::Apply(apply)) => apply.run(),
         Some(Command::Bench(bench)) => bench.run(),
         Some(Command::Check(check)) => check.run(),
         Some(Command::Compare(compare)) => compare.run(),
         Some(Command::Completions(completions)) => completions.run(),
+        Some(Command::Confirm(confirm)) => confirm.run(),
+        Some(Command::Diff(diff)) => diff.run(),
         Some(Command::Drain(drain)) => drain.run(),
         Some(Command::Endpoint(endpoint)) => endpoint.run(),
         Some(Command::Explain(explain)) => explain.run(),
         Some(Command::Filters(filters)) => filters.run(),
         Some(Command::Hash(hash)) => hash.run(),
+        Some(Command::History(history)) => history.run(),
         Some(Command::Load(load)) => load.run(),
         Some(Command::Man(man)) => man.run(),
         Some(Command::Origin(origin)) => origin.run(),
         Some(Command::Purge(purge)) => purge.run(),
         Some(Command::Reload(reload)) => reload.run(),
         Some(Command::Report(saved)) => saved.run(),
+        Some(Command::Rollback(rollback)) => rollback.run(),
         Some(Command::Run(run)) => run::run(&run),
         Some(Command::Schema) => schema::run(),
         Some(Command::Status(status)) => status.run(),

@@ -42,6 +42,9 @@ fn page(status: &Value) -> String {
     let _ = writeln!(out, "Weir {version}: {}, up for {uptime}", text(status, "state")); // a String takes all
     let _ =
         writeln!(out, "config revision {}, {} routes", text(status, "revision"), shown(&status["routes"]));
+    if let Some(why) = status["pinned"].as_str() {
+        let _ = writeln!(out, "THE FILES DO NOT RUN: a revision of the history does, since {why}");
+    }
     let _ = writeln!(
         out,
         "{} workers, {} connections, {} requests, {} a second",

@@ -2,7 +2,7 @@
 
 use super::Compiler;
 use super::listeners::{alpn, header_bytes};
-use super::revision::hex;
+use crate::config::digest::hex;
 use crate::config::schema;
 use crate::upstream::balance::{self, Balancer, By, HashSettings};
 use crate::upstream::discover::dns::{Name, Names};

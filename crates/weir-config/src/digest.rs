@@ -1,12 +1,13 @@
-//! The revision of a config: see [`Snapshot::revision`](crate::snapshot::Snapshot::revision). What it says counts, not where it
-//! says it, so a comment makes no other revision.
+//! The digest of a config: what it says counts, not where it says it, so a comment makes no other one.
+//!
+//! Of the tree with its variables filled in, it is [`Snapshot::revision`](crate::snapshot::Snapshot::revision); of the tree as written, it
+//! tells one entry of the history from another.
 
-use crate::config::Node;
-use crate::config::node::Value;
+use super::node::{Node, Value};
 use sha2::{Digest, Sha256};
 
-/// The revision of a config.
-pub(crate) fn of(tree: &Node) -> String {
+/// The digest of a tree.
+pub fn of(tree: &Node) -> String {
     let mut digest = Digester::default();
     digest.add(tree);
     digest.flush();
@@ -63,14 +64,15 @@ impl Digester {
     }
 }
 
-pub(super) fn hex(bytes: &[u8]) -> String {
+/// Bytes as digits.
+pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Diagnostics, parse::parse};
+    use crate::{Diagnostics, parse::parse};
     use std::path::Path;
 
     #[test]

@@ -1,0 +1,541 @@
+//! What the calls about the config do. Blocking: they read files and wait for a reload under way.
+
+#![allow(clippy::result_large_err, reason = "a refusal is an answer, made once a call and never in a loop")]
+
+use crate::answer::{self, Answer};
+use crate::calls::{Call, Do};
+use crate::guard::Who;
+use crate::openapi;
+use hyper::header::{self, HeaderMap, HeaderValue};
+use hyper::{StatusCode, Uri};
+use serde_json::{Map, Value, json};
+use weir_gateway::config::managed::{self, To};
+use weir_gateway::config::node::Value as NodeValue;
+use weir_gateway::config::units::Duration;
+use weir_gateway::config::{Diagnostics, Node, Texts, digest, parse};
+use weir_gateway::history::diff::{self, Differences};
+use weir_gateway::history::{By, Origin, Revision};
+use weir_gateway::{Change, Changed, Edit, Gateway, NotChanged, OnlyIf, Terms, request_file};
+
+/// Longest message of a change, in characters.
+const MESSAGE: usize = 500;
+
+/// How long a change may be on trial.
+const SHORTEST: std::time::Duration = std::time::Duration::from_secs(10);
+const LONGEST: std::time::Duration = std::time::Duration::from_secs(24 * 3600);
+
+/// Most revisions that an answer names as those that changed a thing meanwhile.
+const MEANWHILE: usize = 5;
+
+/// A call, and everything that came with it.
+pub(crate) struct Asked {
+    pub(crate) call: &'static Call,
+    pub(crate) parts: Vec<String>,
+    pub(crate) uri: Uri,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: String,
+    pub(crate) who: Who,
+}
+
+/// What the log says of a change: the digest of the config before and after.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Trail {
+    pub(crate) before: String,
+    pub(crate) after: String,
+    pub(crate) number: Option<u64>,
+}
+
+type Outcome = Result<Answer, Answer>;
+
+/// Does it.
+pub(crate) fn run(gateway: &Gateway, asked: &Asked) -> Answer {
+    let outcome = match asked.call.does {
+        Do::Apply => apply(gateway, asked),
+        Do::Check => check(gateway, asked),
+        Do::Compare => compare(gateway, asked),
+        Do::Config => config(gateway, asked),
+        Do::Confirm => confirm(gateway, asked),
+        Do::Delete | Do::Patch | Do::Put => change_one(gateway, asked),
+        Do::Describe => Ok(answer::json(StatusCode::OK, &openapi::document(env!("CARGO_PKG_VERSION")))),
+        Do::Drift => drift(gateway),
+        Do::Explain => explain(gateway, asked),
+        Do::Get => get(gateway, asked),
+        Do::Revision => revision(gateway, asked),
+        Do::Revisions => revisions(gateway),
+        Do::RollBack => roll_back(gateway, asked),
+    };
+    outcome.unwrap_or_else(|refused| refused)
+}
+
+// === reading ===
+
+fn config(gateway: &Gateway, asked: &Asked) -> Outcome {
+    let origin = flag(&asked.uri, asked.call)?.contains(&"origin");
+    let texts = gateway.texts();
+    let tree = tree(&texts)?;
+    let hash = hash(&texts, &tree);
+    let mut document = json!({ "hash": hash, "config": diff::shown(&tree) });
+    if origin {
+        document["origin"] = origins(&tree);
+    }
+    Ok(tagged(answer::json(StatusCode::OK, &document), &hash))
+}
+
+/// Where each named thing stands, and every other setting of the first level.
+fn origins(tree: &Node) -> Value {
+    let mut origins = Map::new();
+    for (section, things) in tree.entries() {
+        if managed::is_section(&section.text) {
+            for (name, _) in things.entries() {
+                origins.insert(format!("{}.{}", section.text, name.text), name.at.to_string().into());
+            }
+        } else {
+            origins.insert(section.text.to_string(), section.at.to_string().into());
+        }
+    }
+    Value::Object(origins)
+}
+
+fn get(gateway: &Gateway, asked: &Asked) -> Outcome {
+    flag(&asked.uri, asked.call)?;
+    let (section, name) = named(asked)?;
+    let tree = tree(&gateway.texts())?;
+    let thing = tree.get(section).and_then(|things| things.get(name));
+    let thing = thing.ok_or_else(|| refuse(&NotChanged::Missing(format!("{section}.{name}")), None))?;
+    Ok(tagged(answer::json(StatusCode::OK, &diff::shown(thing)), &digest::of(thing)))
+}
+
+fn revisions(gateway: &Gateway) -> Outcome {
+    let revisions = gateway.revisions().ok_or_else(|| refuse(&NotChanged::NoHistory, None))?;
+    let pinned = gateway.pinned();
+    let document = json!({
+        "running": revisions.last().map(|revision| revision.number),
+        "pinned": pinned.as_ref().map(|(number, _)| number),
+        "why": pinned.as_ref().map(|(_, why)| why),
+        "revisions": revisions.iter().rev().map(about).collect::<Vec<_>>(),
+    });
+    Ok(answer::json(StatusCode::OK, &document))
+}
+
+fn revision(gateway: &Gateway, asked: &Asked) -> Outcome {
+    let number = number(asked)?;
+    let revisions = gateway.revisions().unwrap_or_default();
+    let texts = gateway.revision_texts(number).map_err(|not| refuse(&not, None))?;
+    let found = revisions.iter().find(|revision| revision.number == number);
+    let mut document = found.map_or_else(|| json!({}), about);
+    document["config"] = diff::shown(&tree(&texts)?);
+    Ok(answer::json(StatusCode::OK, &document))
+}
+
+/// A revision as it is told; where its files are is nobody's business.
+fn about(revision: &Revision) -> Value {
+    json!({
+        "number": revision.number,
+        "hash": revision.hash,
+        "parent": revision.parent,
+        "time": revision.time,
+        "author": revision.author,
+        "source": revision.source,
+        "message": revision.message,
+        "verdict": revision.verdict,
+        "changed": revision.changed,
+    })
+}
+
+fn compare(gateway: &Gateway, asked: &Asked) -> Outcome {
+    let side = |at: usize| -> Result<Node, Answer> {
+        let what = asked.parts.get(at).map_or("", String::as_str);
+        match what {
+            "running" => tree(&gateway.texts()),
+            "disk" => {
+                let texts =
+                    gateway.texts_on_disk().map_err(|d| mistakes(&d, StatusCode::UNPROCESSABLE_ENTITY))?;
+                tree(&texts)
+            }
+            digits => {
+                let number = digits.parse().map_err(|_| no_number(digits))?;
+                tree(&gateway.revision_texts(number).map_err(|not| refuse(&not, None))?)
+            }
+        }
+    };
+    let differences = diff::diff(&side(0)?, &side(1)?);
+    Ok(answer::json(StatusCode::OK, &told(&differences)))
+}
+
+fn told(differences: &Differences) -> Value {
+    json!({
+        "differences": differences.differences,
+        "more": differences.more,
+        "things": differences.things,
+        "text": differences.to_text(),
+    })
+}
+
+fn drift(gateway: &Gateway) -> Outcome {
+    let running = gateway.texts();
+    let (pinned, latest) = (gateway.pinned(), gateway.revisions().and_then(|all| all.last().cloned()));
+    let runs = tree(&running)?;
+    let mut document = json!({
+        "running": hash(&running, &runs),
+        "disk": null,
+        "latest": latest.map(|latest| latest.number),
+        "pinned": pinned.as_ref().map(|(number, _)| number),
+        "why": pinned.as_ref().map(|(_, why)| why),
+    });
+    match gateway.texts_on_disk() {
+        Ok(disk) => {
+            let there = tree(&disk)?;
+            let differences = diff::diff(&runs, &there);
+            document["disk"] = hash(&disk, &there).into();
+            document["drift"] = (!differences.is_empty()).into();
+            extend(&mut document, told(&differences));
+        }
+        Err(diagnostics) => {
+            document["drift"] = true.into();
+            document["differences"] = json!([]);
+            document["text"] = format!("the files cannot be read:\n{}", diagnostics.to_text()).into();
+        }
+    }
+    Ok(answer::json(StatusCode::OK, &document))
+}
+
+fn explain(gateway: &Gateway, asked: &Asked) -> Outcome {
+    let request: Value = serde_json::from_str(&asked.body)
+        .map_err(|e| answer::problem(StatusCode::BAD_REQUEST, &format!("the body is no JSON: {e}")))?;
+    let text = |key: &str| request.get(key).and_then(Value::as_str);
+    let (Some(method), Some(url)) = (text("method"), text("url")) else {
+        let detail = "expected { \"method\": \"GET\", \"url\": \"http://host/path\", \"headers\": { … } }";
+        return Err(answer::problem(StatusCode::BAD_REQUEST, detail));
+    };
+    let fields = request.get("headers").and_then(Value::as_object).into_iter().flatten();
+    let fields: Vec<(String, String)> =
+        fields.filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned()))).collect();
+    match gateway.explain(text("listener"), method, url, &fields) {
+        Ok(explanation) => {
+            let document = serde_json::to_value(&explanation).unwrap_or_default();
+            Ok(answer::json(StatusCode::OK, &document))
+        }
+        Err(why) => Err(answer::problem(StatusCode::UNPROCESSABLE_ENTITY, &why)),
+    }
+}
+
+// === changing ===
+
+fn change_one(gateway: &Gateway, asked: &Asked) -> Outcome {
+    let dry_run = flag(&asked.uri, asked.call)?.contains(&"dry_run");
+    let terms = terms(&asked.uri)?;
+    let (section, name) = named(asked)?;
+    let to = match asked.call.does {
+        Do::Delete => To::Nothing,
+        does => {
+            let thing = body(gateway, asked)?;
+            if does == Do::Patch { To::Patched(thing) } else { To::This(thing) }
+        }
+    };
+    let only_if = only_if(asked)?;
+    let creates = only_if == OnlyIf::Absent;
+    let edit = Edit { section: section.to_owned(), name: name.to_owned(), to, only_if };
+    let change =
+        Change { edits: vec![edit], only_from: Vec::new(), by: by(asked, Origin::Api), dry_run, terms };
+    let before = gateway.texts().hash;
+    let changed = gateway.change(&change).map_err(|not| refuse(&not, Some(gateway)))?;
+    let status = if creates && !dry_run { StatusCode::CREATED } else { StatusCode::OK };
+    let answer = answer::json(status, &document(gateway, &changed, dry_run));
+    let now = gateway.texts().tree();
+    let tag = now.as_ref().and_then(|tree| Some(digest::of(tree.get(section)?.get(name)?)));
+    let answer = match tag.filter(|_| !dry_run) {
+        Some(tag) => tagged(answer, &tag),
+        None => answer,
+    };
+    Ok(with_trail(answer, before, &changed))
+}
+
+fn apply(gateway: &Gateway, asked: &Asked) -> Outcome {
+    let dry_run = flag(&asked.uri, asked.call)?.contains(&"dry_run");
+    let terms = terms(&asked.uri)?;
+    let change = Change {
+        edits: edits(&body(gateway, asked)?)?,
+        only_from: tags(&asked.headers, header::IF_MATCH)?.filter(|tags| tags != &["*"]).unwrap_or_default(),
+        by: by(asked, Origin::Api),
+        dry_run,
+        terms,
+    };
+    let before = gateway.texts().hash;
+    let changed = gateway.change(&change).map_err(|not| refuse(&not, None))?;
+    let answer = tagged(answer::json(StatusCode::OK, &document(gateway, &changed, dry_run)), &changed.hash);
+    Ok(with_trail(answer, before, &changed))
+}
+
+fn check(gateway: &Gateway, asked: &Asked) -> Outcome {
+    if asked.body.trim().is_empty() {
+        let diagnostics = gateway.check();
+        if diagnostics.errors() > 0 {
+            return Err(mistakes(&diagnostics, StatusCode::UNPROCESSABLE_ENTITY));
+        }
+        return Ok(answer::json(StatusCode::OK, &members(&diagnostics)));
+    }
+    let change = Change {
+        edits: edits(&body(gateway, asked)?)?,
+        only_from: Vec::new(),
+        by: by(asked, Origin::Api),
+        dry_run: true,
+        terms: Terms::default(),
+    };
+    let changed = gateway.change(&change).map_err(|not| refuse(&not, None))?;
+    Ok(answer::json(StatusCode::OK, &members(&changed.diagnostics)))
+}
+
+fn roll_back(gateway: &Gateway, asked: &Asked) -> Outcome {
+    let number = number(asked)?;
+    let before = gateway.texts().hash;
+    let changed =
+        gateway.roll_back(number, &by(asked, Origin::Rollback)).map_err(|not| refuse(&not, None))?;
+    Ok(with_trail(answer::json(StatusCode::OK, &document(gateway, &changed, false)), before, &changed))
+}
+
+fn confirm(gateway: &Gateway, asked: &Asked) -> Outcome {
+    let number = number(asked)?;
+    match gateway.confirm(number, &by(asked, Origin::Api)) {
+        Ok(()) => Ok(answer::json(StatusCode::OK, &json!({ "number": number }))),
+        Err(why) => Err(answer::problem(StatusCode::CONFLICT, &why)),
+    }
+}
+
+/// What became of a change.
+fn document(gateway: &Gateway, changed: &Changed, dry_run: bool) -> Value {
+    let mut document = json!({
+        "revision": changed.revision,
+        "hash": changed.hash,
+        "number": changed.number,
+        "dry_run": dry_run,
+        "differences": changed.differences.differences,
+        "more": changed.differences.more,
+        "things": changed.differences.things,
+        "touched": gateway.touched(&changed.differences),
+    });
+    extend(&mut document, members(&changed.diagnostics));
+    document["text"] = format!("{}{}", changed.diagnostics.to_text(), changed.differences.to_text()).into();
+    document
+}
+
+fn with_trail(mut answer: Answer, before: String, changed: &Changed) -> Answer {
+    let trail = Trail { before, after: changed.hash.clone(), number: changed.number };
+    answer.extensions_mut().insert(trail);
+    answer
+}
+
+/// The sections and things of a body, as changes.
+fn edits(body: &Node) -> Result<Vec<Edit>, Answer> {
+    let mut edits = Vec::new();
+    for (section, things) in body.entries() {
+        if !managed::is_section(&section.text) || !matches!(things.value, NodeValue::Map(_)) {
+            let detail = format!(
+                "`{}` is no section of named things; expected {}",
+                section.text,
+                weir_gateway::config::load::NAMED.join(", ")
+            );
+            return Err(answer::problem(StatusCode::UNPROCESSABLE_ENTITY, &detail));
+        }
+        edits.extend(things.entries().iter().map(|(name, thing)| Edit {
+            section: section.text.to_string(),
+            name: name.text.to_string(),
+            to: if thing.value == NodeValue::Null { To::Nothing } else { To::This(thing.clone()) },
+            only_if: OnlyIf::Any,
+        }));
+    }
+    Ok(edits)
+}
+
+// === what came with a call ===
+
+/// The section and the name in the path.
+fn named(asked: &Asked) -> Result<(&str, &str), Answer> {
+    let [section, name] = asked.parts.as_slice() else {
+        return Err(answer::problem(StatusCode::NOT_FOUND, "there is no such thing"));
+    };
+    if !managed::is_section(section) {
+        let detail =
+            format!("there is no such section; there are: {}", weir_gateway::config::load::NAMED.join(", "));
+        return Err(answer::problem(StatusCode::NOT_FOUND, &detail));
+    }
+    Ok((section, name))
+}
+
+fn number(asked: &Asked) -> Result<u64, Answer> {
+    let digits = asked.parts.first().map_or("", String::as_str);
+    digits.parse().map_err(|_| no_number(digits))
+}
+
+fn no_number(digits: &str) -> Answer {
+    answer::problem(StatusCode::NOT_FOUND, &format!("`{digits}` is no number of a revision"))
+}
+
+/// The words in the query, each of which must be known.
+fn flag<'u>(uri: &'u Uri, call: &Call) -> Result<Vec<&'u str>, Answer> {
+    let words = uri.query().unwrap_or_default().split('&').filter(|word| !word.is_empty());
+    words
+        .filter_map(|word| match word.split_once('=') {
+            None | Some((_, "" | "true" | "1")) => Some(Ok(word.split('=').next().unwrap_or_default())),
+            Some((name, "false" | "0")) if call.query.contains(&name) => None,
+            // Read by `terms`.
+            Some(("watch" | "confirm", _)) if call.query.contains(&"watch") => None,
+            Some(_) => Some(Err(())),
+        })
+        .map(|word| match word {
+            Ok(word) if call.query.contains(&word) => Ok(word),
+            _ => {
+                let known = if call.query.is_empty() { "nothing".to_owned() } else { call.query.join(", ") };
+                let detail = format!("what stands behind `?` is not understood; expected {known}");
+                Err(answer::problem(StatusCode::BAD_REQUEST, &detail))
+            }
+        })
+        .collect()
+}
+
+/// Under which conditions a change stays: `watch=5m` and `confirm=5m`.
+fn terms(uri: &Uri) -> Result<Terms, Answer> {
+    let time = |name: &str| -> Result<Option<std::time::Duration>, Answer> {
+        let words = uri.query().unwrap_or_default().split('&');
+        let mut values = words.filter_map(|word| match word.strip_prefix(name)? {
+            "" => Some(""),
+            rest => rest.strip_prefix('='),
+        });
+        let Some(value) = values.next() else { return Ok(None) };
+        let time = value.parse::<Duration>().map(Duration::get).ok();
+        match time.filter(|time| (SHORTEST..=LONGEST).contains(time) && values.next().is_none()) {
+            Some(time) => Ok(Some(time)),
+            None => {
+                let detail = format!("`{name}` is a time from 10s to 1d, such as {name}=5m, given once");
+                Err(answer::problem(StatusCode::BAD_REQUEST, &detail))
+            }
+        }
+    };
+    Ok(Terms { watch: time("watch")?, confirm: time("confirm")? })
+}
+
+/// The body as a tree whose places are those in the body.
+fn body(gateway: &Gateway, asked: &Asked) -> Result<Node, Answer> {
+    let managed = gateway.texts().managed_path.ok_or_else(|| refuse(&NotChanged::NoWrites, None))?;
+    let mut diagnostics = Diagnostics::default();
+    let tree = parse::parse(&asked.body, &request_file(&managed), &mut diagnostics);
+    match tree {
+        Some(tree) if diagnostics.errors() == 0 => Ok(tree),
+        _ => Err(mistakes(&diagnostics, StatusCode::UNPROCESSABLE_ENTITY)),
+    }
+}
+
+/// As what the thing must be there.
+fn only_if(asked: &Asked) -> Result<OnlyIf, Answer> {
+    let star = |tags: &Vec<String>| tags == &["*"];
+    let (is, is_not) =
+        (tags(&asked.headers, header::IF_MATCH)?, tags(&asked.headers, header::IF_NONE_MATCH)?);
+    match (is, is_not) {
+        (None, Some(tags)) if star(&tags) && asked.call.does == Do::Put => Ok(OnlyIf::Absent),
+        (Some(tags), None) if star(&tags) => Ok(OnlyIf::There),
+        (Some(tags), None) => Ok(OnlyIf::Is(tags)),
+        (None, None) => Err(answer::problem(
+            StatusCode::PRECONDITION_REQUIRED,
+            "say what you change: If-Match with the ETag that GET gave you, or If-None-Match: * for what is to be new",
+        )),
+        _ => {
+            let detail = "expected either If-Match, or `If-None-Match: *` with PUT";
+            Err(answer::problem(StatusCode::BAD_REQUEST, detail))
+        }
+    }
+}
+
+/// The tags of a field (RFC 9110 §8.8.3), without their quotes.
+fn tags(headers: &HeaderMap, name: header::HeaderName) -> Result<Option<Vec<String>>, Answer> {
+    let refused = || {
+        let detail = format!("`{name}` holds no ETag; expected \"…\" with its quotes, or *");
+        answer::problem(StatusCode::BAD_REQUEST, &detail)
+    };
+    let mut all = Vec::new();
+    for value in headers.get_all(&name) {
+        for tag in value.to_str().map_err(|_| refused())?.split(',') {
+            let tag = tag.trim();
+            let inner = tag.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
+            match inner {
+                _ if tag == "*" => all.push("*".to_owned()),
+                Some(inner) => all.push(inner.to_owned()),
+                None => return Err(refused()),
+            }
+        }
+    }
+    Ok((!all.is_empty()).then_some(all))
+}
+
+/// Who changes something, and why.
+fn by(asked: &Asked, origin: Origin) -> By {
+    let message = asked.headers.get("x-weir-message").map(|value| String::from_utf8_lossy(value.as_bytes()));
+    let message = message.unwrap_or_default().chars().filter(|c| !c.is_control()).take(MESSAGE).collect();
+    By { author: asked.who.name.clone(), origin, message }
+}
+
+// === answers ===
+
+fn tree(texts: &Texts) -> Result<Node, Answer> {
+    texts
+        .tree()
+        .ok_or_else(|| answer::problem(StatusCode::INTERNAL_SERVER_ERROR, "the config cannot be read again"))
+}
+
+/// The digest of a config; one without a history and a managed file has none at hand.
+fn hash(texts: &Texts, tree: &Node) -> String {
+    if texts.hash.is_empty() { digest::of(tree) } else { texts.hash.clone() }
+}
+
+fn tagged(mut answer: Answer, tag: &str) -> Answer {
+    if let Ok(value) = HeaderValue::try_from(format!("\"{tag}\"")) {
+        answer.headers_mut().insert(header::ETAG, value);
+    }
+    answer
+}
+
+fn members(diagnostics: &Diagnostics) -> Value {
+    let mut members = diagnostics.to_json();
+    members["text"] = diagnostics.to_text().into();
+    members
+}
+
+fn mistakes(diagnostics: &Diagnostics, status: StatusCode) -> Answer {
+    answer::problem_with(status, "the config has mistakes; nothing has changed", members(diagnostics))
+}
+
+/// Why something was not done.
+fn refuse(not: &NotChanged, gateway: Option<&Gateway>) -> Answer {
+    let detail = not.to_string();
+    match not {
+        NotChanged::Draining | NotChanged::NoWrites => answer::problem(StatusCode::CONFLICT, &detail),
+        NotChanged::Exists(_) => answer::problem(StatusCode::PRECONDITION_FAILED, &detail),
+        NotChanged::NoHistory | NotChanged::NoRevision(_) | NotChanged::Missing(_) => {
+            answer::problem(StatusCode::NOT_FOUND, &detail)
+        }
+        NotChanged::Owned(_, place) => {
+            answer::problem_with(StatusCode::CONFLICT, &detail, json!({ "place": place }))
+        }
+        NotChanged::Stale(thing, now) => {
+            let members = json!({ "etag": format!("\"{now}\""), "changed_by": meanwhile(thing, gateway) });
+            answer::problem_with(StatusCode::PRECONDITION_FAILED, &detail, members)
+        }
+        NotChanged::Refused(diagnostics) => mistakes(diagnostics, StatusCode::UNPROCESSABLE_ENTITY),
+        NotChanged::Referenced(diagnostics) => {
+            let detail = "others need it; nothing has changed";
+            answer::problem_with(StatusCode::CONFLICT, detail, members(diagnostics))
+        }
+        _ => answer::problem(StatusCode::INSUFFICIENT_STORAGE, &detail),
+    }
+}
+
+/// The last revisions that changed a thing, the newest first.
+fn meanwhile(thing: &str, gateway: Option<&Gateway>) -> Vec<Value> {
+    let revisions = gateway.and_then(Gateway::revisions).unwrap_or_default();
+    let changed = revisions.iter().rev().filter(|revision| revision.changed.iter().any(|name| name == thing));
+    changed.take(MEANWHILE).map(about).collect()
+}
+
+fn extend(document: &mut Value, members: Value) {
+    if let (Value::Object(document), Value::Object(members)) = (document, members) {
+        document.extend(members);
+    }
+}

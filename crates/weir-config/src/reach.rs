@@ -1,0 +1,98 @@
+//! How far what came over the admin API may reach: which files it may name.
+//!
+//! Whoever may write routes must not be able to read the disk. Every path of a config is resolved in one place
+//! (`schema::values::beside`), so this is asked where a path is read, before anything looks at the file.
+
+use super::node::Node;
+use std::cell::RefCell;
+use std::path::{Path, PathBuf};
+
+/// What stands in one file may name nothing but what lies below these folders.
+#[derive(Clone, Debug, Default)]
+pub struct Reach {
+    /// The file that values from the API are said to stand in.
+    pub file: PathBuf,
+    /// The folders: `admin.paths`.
+    pub below: Vec<PathBuf>,
+}
+
+thread_local! {
+    static REACH: RefCell<Option<Reach>> = const { RefCell::new(None) };
+}
+
+/// Does `work` with this reach for what this thread reads meanwhile.
+pub fn within<T>(reach: Option<&Reach>, work: impl FnOnce() -> T) -> T {
+    /// Takes the reach back, also where the work panics.
+    struct Back(Option<Reach>);
+    impl Drop for Back {
+        fn drop(&mut self) {
+            let before = self.0.take();
+            REACH.with_borrow_mut(|reach| *reach = before);
+        }
+    }
+    let _back = Back(REACH.replace(reach.cloned()));
+    work()
+}
+
+/// What is expected of a path that is out of reach.
+pub(super) const EXPECTED: &str = "a path that may be written over the API; expected one below `admin.paths`";
+
+/// Whether a value may name this file.
+pub(super) fn allows(node: Option<&Node>, path: &Path) -> bool {
+    REACH.with_borrow(|reach| match (reach, node) {
+        (Some(reach), Some(node)) if **node.at.file == reach.file => reach.covers(path),
+        _ => true,
+    })
+}
+
+impl Reach {
+    /// Whether a path, with its links followed, lies below one of the folders.
+    fn covers(&self, path: &Path) -> bool {
+        let Some(real) = real(path) else { return false };
+        self.below.iter().any(|folder| folder.canonicalize().is_ok_and(|folder| real.starts_with(folder)))
+    }
+}
+
+/// A path without links and `..`; of one that does not exist yet, its folder must.
+fn real(path: &Path) -> Option<PathBuf> {
+    if let Ok(real) = path.canonicalize() {
+        return Some(real);
+    }
+    // A link to nowhere may lead anywhere tomorrow.
+    if path.symlink_metadata().is_ok() {
+        return None;
+    }
+    let name = path.file_name()?;
+    Some(path.parent()?.canonicalize().ok()?.join(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_lies_below_is_covered() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().join("www");
+        std::fs::create_dir(&root).unwrap();
+        std::fs::write(root.join("a.pem"), "").unwrap();
+        std::fs::write(folder.path().join("secret"), "").unwrap();
+        std::os::unix::fs::symlink(folder.path().join("secret"), root.join("link")).unwrap();
+        std::os::unix::fs::symlink("/nowhere/at/all", root.join("dangling")).unwrap();
+        let reach = Reach { file: PathBuf::new(), below: vec![root.clone()] };
+        for (path, covered) in [
+            ("a.pem", true),
+            ("new.pem", true),
+            ("../www/a.pem", true),
+            ("../secret", false),
+            ("link", false),
+            ("dangling", false),
+            ("no/folder", false),
+            ("/etc/passwd", false),
+            ("..", false),
+        ] {
+            assert_eq!(reach.covers(&root.join(path)), covered, "{path}");
+        }
+        assert!(!Reach::default().covers(&root.join("a.pem")));
+    }
+}

@@ -1,0 +1,80 @@
+//! The files of a config as they were written, so that one can be shown, compared and run again later.
+
+use super::diagnostic::Diagnostics;
+use super::load::{mark_secrets, merge};
+use super::managed;
+use super::node::{Node, Value};
+use super::parse::parse;
+use super::reach::Reach;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// One file as it was written: variables are not filled in, so a secret is here only where somebody wrote it down.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Text {
+    /// As it was named on the command line or by `include`.
+    pub path: PathBuf,
+    /// What stands in it.
+    pub text: Arc<str>,
+}
+
+/// All files of a config.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Texts {
+    /// The files that people write: the main one, then those it includes.
+    pub written: Vec<Text>,
+    /// The file that the admin API writes (`admin.writes`), if there is one yet.
+    pub managed: Option<Text>,
+    /// Where that file is or will be.
+    pub managed_path: Option<PathBuf>,
+    /// Where the history is (`admin.state`).
+    pub state: Option<PathBuf>,
+    /// The digest of what people wrote. Empty where neither `admin.writes` nor `admin.state` asks for it.
+    pub hand: String,
+    /// The digest of everything.
+    pub hash: String,
+}
+
+/// What a load takes from elsewhere than from the files on the disk.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Instead<'a> {
+    /// The files that people write, as an earlier revision has them.
+    pub written: Option<&'a [Text]>,
+    /// What the managed file is about to say: its tree, whose places may be those of a request, and its text.
+    pub managed: Option<(&'a Node, &'a Text)>,
+    /// How far what came over the API may reach.
+    pub reach: Option<&'a Reach>,
+}
+
+impl Texts {
+    /// The tree as written, variables not filled in and secrets marked; `None` if the main file is no longer readable.
+    pub fn tree(&self) -> Option<Node> {
+        let mut ignored = Diagnostics::default(); // they were told when this was loaded
+        let mut texts = self.written.iter();
+        let main = texts.next()?;
+        let mut tree = parse(&main.text, &main.path, &mut ignored)?;
+        for included in texts {
+            if let Some(included) = parse(&included.text, &included.path, &mut ignored) {
+                merge(&mut tree, included, &mut ignored);
+            }
+        }
+        if let Some(managed) = self.managed_tree() {
+            managed::merge_into(&mut tree, managed, &mut ignored);
+        }
+        mark_secrets(&mut tree, "", true);
+        tree.index();
+        Some(tree)
+    }
+
+    /// The tree of the managed file; an empty one where there is none.
+    pub fn managed_tree(&self) -> Option<Node> {
+        let managed = self.managed.as_ref()?;
+        let tree = parse(&managed.text, &managed.path, &mut Diagnostics::default())?;
+        matches!(tree.value, Value::Map(_)).then_some(tree)
+    }
+
+    /// How many bytes the texts have.
+    pub fn bytes(&self) -> usize {
+        self.written.iter().chain(&self.managed).map(|text| text.text.len()).sum()
+    }
+}

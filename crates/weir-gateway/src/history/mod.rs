@@ -1,0 +1,126 @@
+//! The history of a config: every revision that ran, as it was written, in a folder of the gateway's own (`admin.state`).
+//!
+//! ```text
+//!   state/pending              a revision that is about to run: written first, so that a crash leaves either no change or a whole one
+//!   state/revisions/00000042   a revision: one line of JSON that describes it, then its files one after the other
+//!   state/verdicts/00000042    what became of it, where something did
+//!   state/refused              which hand-written files may not run again, and which revision runs in their place
+//! ```
+//!
+//! *Layout:* `durable` writes files that survive a crash, `store` keeps revisions, `diff` compares two trees. Texts are kept as written:
+//! what a variable stands for never gets here.
+
+pub mod diff;
+mod durable;
+mod store;
+
+#[cfg(test)]
+pub(crate) use durable::Step;
+pub(crate) use store::{History, Pin, write_managed};
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// What made a revision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Origin {
+    /// A change over the admin API.
+    Api,
+    /// The guard went back by itself.
+    Guard,
+    /// A reload that somebody asked for: SIGHUP, `weir reload`.
+    Reload,
+    /// Somebody went back.
+    Rollback,
+    /// The process began with it.
+    Start,
+    /// A file changed.
+    Watch,
+    /// Of a later version.
+    #[serde(other)]
+    Other,
+}
+
+/// Who changes the config, and why.
+#[derive(Clone, Debug)]
+pub struct By {
+    /// Who: the name of a token, a user id, or what in the process itself.
+    pub author: String,
+    /// What made it.
+    pub origin: Origin,
+    /// In the author's own words; may be empty.
+    pub message: String,
+}
+
+/// One revision of the config.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Revision {
+    /// Counted from 1. A number is given once.
+    pub number: u64,
+    /// The digest of the config as written.
+    pub hash: String,
+    /// The digest of what people wrote of it.
+    pub hand: String,
+    /// The revision that ran before.
+    pub parent: Option<u64>,
+    /// Since when it ran first: RFC 3339.
+    pub time: String,
+    /// Who made it.
+    pub author: String,
+    /// What made it.
+    pub source: Origin,
+    /// In the author's own words.
+    pub message: String,
+    /// What became of it.
+    #[serde(default)]
+    pub verdict: String,
+    /// The things that it changed, such as `routes.orders`: the first hundred.
+    #[serde(default)]
+    pub changed: Vec<String>,
+    /// Its files: how each begins and ends in what is kept.
+    pub(crate) files: Vec<Kept>,
+}
+
+/// A file of a revision.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Kept {
+    pub(crate) path: String,
+    pub(crate) bytes: usize,
+    #[serde(default)]
+    pub(crate) managed: bool,
+}
+
+/// The verdict of a revision of which nothing else is known.
+pub(crate) const ACCEPTED: &str = "accepted";
+
+/// Most names of changed things that a revision tells.
+pub(crate) const MOST_CHANGED: usize = 100;
+
+impl By {
+    /// Something in this process.
+    pub fn process(origin: Origin) -> Self {
+        Self { author: "weir".to_owned(), origin, message: String::new() }
+    }
+}
+
+impl Origin {
+    /// Its name, as in JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Api => "api",
+            Self::Guard => "guard",
+            Self::Other => "other",
+            Self::Reload => "reload",
+            Self::Rollback => "rollback",
+            Self::Start => "start",
+            Self::Watch => "watch",
+        }
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}

@@ -1,0 +1,247 @@
+//! A change on trial: it is watched, and goes back by itself where it made things worse, or where nobody confirms it in time.
+//!
+//! ```text
+//!   every second: figures of each route ─► `record` ─┐
+//!   a change with --watch ─► Trial: before │ after ──┴─► `verdict` at the end of each interval ─► back, as a new revision
+//! ```
+//!
+//! *Layout:* `verdict` compares figures, and is pure; `record` keeps those of the last minutes. Here is what is on trial; the thread that
+//! asks once a second is in `gateway/guard.rs`. Nothing of it is on the path of a request.
+
+mod record;
+mod verdict;
+
+pub(crate) use record::{Figures, Measure, Record, Sample};
+
+use serde::Serialize;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+use weir_telemetry::cell::BOUNDS_NS;
+use weir_telemetry::timestamp;
+
+/// Into how many intervals a watch is divided.
+const INTERVALS: u32 = 10;
+
+/// The longest interval: half of how soon a bad change is to be back.
+const LONGEST: Duration = Duration::from_secs(30);
+
+/// The shortest: figures come once a second.
+const SHORTEST: Duration = Duration::from_secs(1);
+
+/// Under which conditions a change stays.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Terms {
+    /// It is watched for so long.
+    pub watch: Option<Duration>,
+    /// It goes back unless somebody confirms it within this time.
+    pub confirm: Option<Duration>,
+}
+
+/// What is on trial.
+#[derive(Clone, Debug)]
+pub(crate) struct Trial {
+    pub(crate) number: u64,
+    /// The revision that ran before.
+    pub(crate) back_to: u64,
+    routes: Vec<Arc<str>>,
+    interval: Duration,
+    before: Vec<Arc<Sample>>,
+    after: Vec<Arc<Sample>>,
+    watched_until: Option<Instant>,
+    confirm_by: Option<Instant>,
+}
+
+/// What is on trial, as a status tells it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct TrialStatus {
+    /// The revision.
+    pub number: u64,
+    /// The one that it goes back to.
+    pub back_to: u64,
+    /// Until when it is watched: RFC 3339.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub watched_until: Option<String>,
+    /// Until when it must be confirmed: RFC 3339.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub confirm_by: Option<String>,
+}
+
+/// What is to be done about a trial now.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Due {
+    Nothing,
+    /// Go back, for this reason.
+    Back(String),
+    /// It has passed.
+    Passed,
+}
+
+// === impl Terms ===
+
+impl Terms {
+    pub(crate) const fn is_any(&self) -> bool {
+        self.watch.is_some() || self.confirm.is_some()
+    }
+}
+
+// === impl Trial ===
+
+impl Trial {
+    pub(crate) fn new(
+        (number, back_to): (u64, u64),
+        terms: Terms,
+        routes: Vec<Arc<str>>,
+        record: &Record,
+        now: Instant,
+    ) -> Self {
+        let interval = terms.watch.map_or(LONGEST, |watch| (watch / INTERVALS).clamp(SHORTEST, LONGEST));
+        let before = record.last(interval, INTERVALS as usize);
+        Self {
+            number,
+            back_to,
+            routes,
+            interval,
+            after: before.last().cloned().into_iter().collect(),
+            before,
+            watched_until: terms.watch.map(|watch| now + watch),
+            confirm_by: terms.confirm.map(|confirm| now + confirm),
+        }
+    }
+
+    /// Looks at the figures of this moment.
+    pub(crate) fn look(&mut self, sample: &Arc<Sample>) -> Due {
+        let now = sample.at;
+        if self.confirm_by.is_some_and(|by| by <= now) {
+            return Due::Back("nobody confirmed it in time".to_owned());
+        }
+        if self.watched_until.is_some() {
+            let full =
+                self.after.last().is_none_or(|last| now.saturating_duration_since(last.at) >= self.interval);
+            if full {
+                self.after.push(Arc::clone(sample));
+                if let Some(found) = record::compare(&self.routes, &self.before, &self.after) {
+                    return Due::Back(in_words(&found));
+                }
+            }
+        }
+        if self.watched_until.is_some_and(|until| until <= now) {
+            self.watched_until = None;
+        }
+        if self.watched_until.is_none() && self.confirm_by.is_none() { Due::Passed } else { Due::Nothing }
+    }
+
+    /// Somebody says that it is good: it is no longer watched either.
+    pub(crate) fn status(&self, now: Instant) -> TrialStatus {
+        let at = |then: Instant| timestamp(SystemTime::now() + then.saturating_duration_since(now));
+        TrialStatus {
+            number: self.number,
+            back_to: self.back_to,
+            watched_until: self.watched_until.map(at),
+            confirm_by: self.confirm_by.map(at),
+        }
+    }
+}
+
+/// Why, with figures.
+fn in_words((route, measure, evidence): &(Arc<str>, Measure, verdict::Evidence)) -> String {
+    let of = if **route == *ALL { "all routes together".to_owned() } else { format!("route {route}") };
+    let what = match measure {
+        Measure::Cause(cause) => format!("were answered by the gateway itself ({cause})"),
+        Measure::Failed => "were answered 5xx by the upstream".to_owned(),
+        Measure::Slower(bucket) => {
+            let ms = BOUNDS_NS.get(*bucket).map_or(0, |ns| ns / 1_000_000);
+            format!("took longer than {ms} ms")
+        }
+    };
+    let (now, before) = (evidence.now() * 100.0, evidence.before * 100.0);
+    format!("{of}: {now:.1} % of {} requests {what}, {before:.1} % before", evidence.after.requests)
+}
+
+/// The name under which all routes are counted together; no route can have it.
+pub(crate) const ALL: &str = "*";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A gateway's traffic, second by second.
+    struct Traffic(Record, Instant, u64, u64);
+
+    impl Traffic {
+        fn second(&mut self, requests: u64, failed: u64) -> Arc<Sample> {
+            self.1 += Duration::from_secs(1);
+            self.2 += requests;
+            self.3 += failed;
+            let figures = Figures { requests: self.2, failed: self.3, ..Figures::default() };
+            self.0.add(self.1, std::iter::once((Arc::from("a"), figures)))
+        }
+
+        fn trial(&self, watch: u64, confirm: Option<u64>) -> Trial {
+            let seconds = Duration::from_secs;
+            let terms =
+                Terms { watch: Some(seconds(watch)).filter(|w| !w.is_zero()), confirm: confirm.map(seconds) };
+            Trial::new((7, 6), terms, vec!["a".into(), ALL.into()], &self.0, self.1)
+        }
+    }
+
+    fn calm() -> Traffic {
+        let mut traffic = Traffic(Record::default(), Instant::now(), 0, 0);
+        for second in 0..60 {
+            traffic.second(50, u64::from(second % 7 == 0));
+        }
+        traffic
+    }
+
+    #[test]
+    fn a_bad_change_is_back_after_two_intervals() {
+        let mut traffic = calm();
+        let mut trial = traffic.trial(100, None);
+        for second in 1..=20 {
+            let sample = traffic.second(50, 3);
+            let due = trial.look(&sample);
+            match due {
+                Due::Back(why) => {
+                    assert_eq!(second, 20, "{why}");
+                    assert_eq!(
+                        why,
+                        "route a: 6.0 % of 1000 requests were answered 5xx by the upstream, 0.3 % before"
+                    );
+                    return;
+                }
+                due => assert_eq!(due, Due::Nothing),
+            }
+        }
+        panic!("it stays");
+    }
+
+    #[test]
+    fn a_good_one_passes() {
+        let mut traffic = calm();
+        let mut trial = traffic.trial(100, None);
+        for second in 1..=100 {
+            let sample = traffic.second(50, u64::from(second % 6 == 0));
+            assert_eq!(
+                trial.look(&sample),
+                if second < 100 { Due::Nothing } else { Due::Passed },
+                "{second}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_nobody_confirms_goes_back() {
+        let mut traffic = calm();
+        let mut trial = traffic.trial(0, Some(5));
+        for second in 1..=5 {
+            let sample = traffic.second(0, 0);
+            let back = Due::Back("nobody confirmed it in time".to_owned());
+            assert_eq!(trial.look(&sample), if second < 5 { Due::Nothing } else { back });
+        }
+        // Both: a watch that ends well does not confirm.
+        let mut trial = traffic.trial(10, Some(20));
+        for second in 1..=20 {
+            let sample = traffic.second(50, 0);
+            assert_eq!(trial.look(&sample) == Due::Nothing, second < 20);
+        }
+    }
+}

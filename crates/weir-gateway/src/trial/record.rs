@@ -1,0 +1,264 @@
+//! Figures of every route, kept for some minutes, so that a change can be compared with before.
+
+use super::verdict::Interval;
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use weir_telemetry::RouteFigures;
+use weir_telemetry::cell::{BOUNDS_NS, BUCKETS};
+
+/// How long figures of each second are kept, and those of every tenth.
+const FINE: usize = 30;
+const COARSE: usize = 36;
+
+/// How many seconds are between the coarse ones.
+const STEP: u64 = 10;
+
+/// Most routes that figures are kept of; those with metric series of their own are no more by default. About 250 bytes each time one
+/// changed: 16 MiB at worst.
+const ROUTES: usize = 1000;
+
+/// What was counted of a route so far.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Figures {
+    pub(crate) requests: u64,
+    /// Answers of 5xx that are not the gateway's own.
+    pub(crate) failed: u64,
+    pub(crate) causes: Vec<(&'static str, u64)>,
+    pub(crate) buckets: [u64; BUCKETS],
+}
+
+/// All routes at one moment. What has not changed is shared with the moment before.
+#[derive(Clone, Debug)]
+pub(crate) struct Sample {
+    pub(crate) at: Instant,
+    pub(crate) routes: HashMap<Arc<str>, Arc<Figures>>,
+}
+
+/// The last minutes.
+#[derive(Debug, Default)]
+pub(crate) struct Record {
+    fine: VecDeque<Arc<Sample>>,
+    coarse: VecDeque<Arc<Sample>>,
+    ticks: u64,
+}
+
+/// What can be better or worse about a route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Measure {
+    /// Answers of the gateway's own, for this cause.
+    Cause(&'static str),
+    /// 5xx of the upstream.
+    Failed,
+    /// Slower than the bound of this bucket.
+    Slower(usize),
+}
+
+// === impl Figures ===
+
+impl Figures {
+    /// Of counters. A cause says why the gateway answered, with whatever status; so of the 5xx, those without a cause came from upstreams.
+    pub(crate) fn of(counted: &RouteFigures, is_error: impl Fn(&str) -> bool) -> Self {
+        let errors: u64 = counted.statuses.iter().filter(|(code, _)| **code >= 500).map(|(_, n)| n).sum();
+        let own: u64 = counted.causes.iter().filter(|(cause, _)| is_error(cause)).map(|(_, n)| n).sum();
+        Self {
+            requests: counted.statuses.values().sum(),
+            failed: errors.saturating_sub(own),
+            causes: counted.causes.iter().map(|(cause, n)| (*cause, *n)).collect(),
+            buckets: counted.duration.buckets,
+        }
+    }
+
+    /// Adds those of another route.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.requests += other.requests;
+        self.failed += other.failed;
+        for (cause, n) in &other.causes {
+            match self.causes.iter_mut().find(|(known, _)| known == cause) {
+                Some((_, sum)) => *sum += n,
+                None => self.causes.push((cause, *n)),
+            }
+        }
+        self.buckets.iter_mut().zip(&other.buckets).for_each(|(sum, n)| *sum += n);
+    }
+
+    fn bad(&self, measure: Measure) -> u64 {
+        match measure {
+            Measure::Cause(cause) => self.causes.iter().find(|(c, _)| *c == cause).map_or(0, |(_, n)| *n),
+            Measure::Failed => self.failed,
+            Measure::Slower(bucket) => self.buckets.iter().skip(bucket + 1).sum(),
+        }
+    }
+
+    /// What came between `earlier` and this.
+    pub(crate) fn since(&self, earlier: &Self, measure: Measure) -> Interval {
+        let requests = match measure {
+            // Tunnels have no duration.
+            Measure::Slower(_) => {
+                self.buckets.iter().sum::<u64>().saturating_sub(earlier.buckets.iter().sum())
+            }
+            _ => self.requests.saturating_sub(earlier.requests),
+        };
+        Interval { requests, bad: self.bad(measure).saturating_sub(earlier.bad(measure)) }
+    }
+
+    /// The bucket beyond which a request is slow, going by what came between `earlier` and this: twice the 99th percentile then, and at
+    /// least 20 ms above it. None where too few came to have one, or where no bucket is slower.
+    pub(crate) fn slow(&self, earlier: &Self) -> Option<usize> {
+        /// Fewest requests whose 99th percentile means something.
+        const FEWEST: u64 = 200;
+        const ABOVE_NS: u64 = 20_000_000;
+        let counts: Vec<u64> =
+            self.buckets.iter().zip(&earlier.buckets).map(|(now, then)| now.saturating_sub(*then)).collect();
+        let total: u64 = counts.iter().sum();
+        if total < FEWEST {
+            return None;
+        }
+        let mut sum = 0;
+        let p99 = counts.iter().position(|n| {
+            sum += n;
+            sum * 100 >= total * 99
+        })?;
+        let p99 = *BOUNDS_NS.get(p99)?;
+        let bound = (2 * p99).max(p99 + ABOVE_NS);
+        BOUNDS_NS.iter().position(|ns| *ns >= bound)
+    }
+}
+
+// === impl Record ===
+
+impl Record {
+    /// Keeps another moment.
+    pub(crate) fn add(
+        &mut self,
+        at: Instant,
+        routes: impl Iterator<Item = (Arc<str>, Figures)>,
+    ) -> Arc<Sample> {
+        let last = self.fine.back().cloned();
+        let routes = routes.take(ROUTES).map(|(name, figures)| {
+            let same = last.as_ref().and_then(|last| last.routes.get_key_value(&name));
+            match same.filter(|(_, then)| ***then == figures) {
+                Some((name, then)) => (Arc::clone(name), Arc::clone(then)),
+                None => (name, Arc::new(figures)),
+            }
+        });
+        let sample = Arc::new(Sample { at, routes: routes.collect() });
+        if self.ticks.is_multiple_of(STEP) {
+            push(&mut self.coarse, Arc::clone(&sample), COARSE);
+        }
+        self.ticks += 1;
+        push(&mut self.fine, Arc::clone(&sample), FINE);
+        sample
+    }
+
+    /// Moments that are about `interval` apart, the newest last: at most `most` intervals.
+    pub(crate) fn last(&self, interval: Duration, most: usize) -> Vec<Arc<Sample>> {
+        let from = if interval >= Duration::from_secs(STEP) { &self.coarse } else { &self.fine };
+        let mut found: Vec<Arc<Sample>> = self.fine.back().into_iter().cloned().collect();
+        for sample in from.iter().rev() {
+            let far =
+                found.last().is_some_and(|newer| newer.at.saturating_duration_since(sample.at) >= interval);
+            if far && found.len() <= most {
+                found.push(Arc::clone(sample));
+            }
+        }
+        found.reverse();
+        found
+    }
+}
+
+fn push(samples: &mut VecDeque<Arc<Sample>>, sample: Arc<Sample>, most: usize) {
+    samples.push_back(sample);
+    while samples.len() > most {
+        samples.pop_front();
+    }
+}
+
+/// What is worse than before, over all measures of the routes concerned: the first that is found. `before` and `after` are moments, the
+/// oldest first; the first of `after` is that of the change.
+pub(crate) fn compare(
+    routes: &[Arc<str>],
+    before: &[Arc<Sample>],
+    after: &[Arc<Sample>],
+) -> Option<(Arc<str>, Measure, super::verdict::Evidence)> {
+    let none = Arc::new(Figures::default());
+    for route in routes {
+        let of =
+            |sample: &Arc<Sample>| sample.routes.get(route).cloned().unwrap_or_else(|| Arc::clone(&none));
+        let (was, is): (Vec<_>, Vec<_>) = (before.iter().map(of).collect(), after.iter().map(of).collect());
+        let (Some(first), Some(last), Some(now)) = (was.first(), was.last(), is.last()) else { continue };
+        let mut measures: Vec<Measure> = now.causes.iter().map(|(cause, _)| Measure::Cause(cause)).collect();
+        measures.push(Measure::Failed);
+        measures.extend(last.slow(first).map(Measure::Slower));
+        for measure in measures {
+            let intervals = |figures: &[Arc<Figures>]| -> Vec<Interval> {
+                figures
+                    .windows(2)
+                    .filter_map(|pair| Some(pair.last()?.since(pair.first()?, measure)))
+                    .collect()
+            };
+            if let Some(evidence) = super::verdict::judge(&intervals(&was), &intervals(&is)) {
+                return Some((Arc::clone(route), measure, evidence));
+            }
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn figures(requests: u64, failed: u64, slow: u64) -> Figures {
+        let mut buckets = [0; BUCKETS];
+        buckets[2] = requests - slow;
+        buckets[9] = slow;
+        Figures { requests, failed, causes: vec![("connect_refused", failed / 2)], buckets }
+    }
+
+    fn sample(second: u64, figures: Figures) -> Arc<Sample> {
+        let at = Instant::now() + Duration::from_secs(second);
+        Arc::new(Sample { at, routes: HashMap::from([("a".into(), Arc::new(figures))]) })
+    }
+
+    #[test]
+    fn each_measure_is_compared() {
+        let route: Arc<str> = "a".into();
+        let before: Vec<_> = (0..5).map(|n| sample(n, figures(1000 * n, n, n))).collect();
+        let after = |failed: u64, slow: u64| -> Vec<_> {
+            (0..3).map(|n| sample(4 + n, figures(4000 + 400 * n, 4 + failed * n, 4 + slow * n))).collect()
+        };
+        let found = |failed, slow| {
+            let found = compare(&[Arc::clone(&route)], &before, &after(failed, slow));
+            found.map(|(_, measure, _)| measure)
+        };
+        assert_eq!(found(0, 0), None);
+        assert_eq!(found(60, 0), Some(Measure::Cause("connect_refused")));
+        assert_eq!(found(18, 0), Some(Measure::Failed));
+        // The 99th percentile was 2.5 ms at most; slow is above 25 ms then.
+        assert_eq!(found(0, 40), Some(Measure::Slower(5)));
+        let other: Arc<str> = "b".into();
+        assert!(compare(&[other], &before, &after(400, 400)).is_none());
+    }
+
+    #[test]
+    fn samples_are_kept_for_some_minutes() {
+        let mut record = Record::default();
+        let start = Instant::now();
+        for second in 0..1000 {
+            let all = std::iter::once((Arc::from("a"), figures(second / 100, 0, 0)));
+            record.add(start + Duration::from_secs(second), all);
+        }
+        let ages = |interval, most| -> Vec<u64> {
+            let samples = record.last(Duration::from_secs(interval), most);
+            samples.iter().map(|sample| 999 - (sample.at - start).as_secs()).collect()
+        };
+        assert_eq!(ages(1, 3), [3, 2, 1, 0]);
+        assert_eq!(ages(30, 3), [99, 69, 39, 0], "the coarse ones are at full tens");
+        assert_eq!(ages(30, 100).len(), 12);
+        assert_eq!(record.fine.len() + record.coarse.len(), FINE + COARSE);
+        let held = |sample: &Sample| Arc::as_ptr(&sample.routes["a"]);
+        let last = record.last(Duration::from_secs(1), 1);
+        assert_eq!(held(&last[0]), held(&last[1]), "what has not changed is shared");
+    }
+}
