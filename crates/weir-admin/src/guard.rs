@@ -10,7 +10,7 @@ use hyper::header::{self, HeaderMap};
 use hyper::{Uri, Version};
 use std::net::{IpAddr, Ipv6Addr};
 use weir_gateway::config::schema::{AdminToken, Role};
-use weir_wire::Peer;
+use weir_wire::{Peer, hex};
 
 /// Who may use an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,7 +122,7 @@ fn of_token(sent: &[u8], keys: Keys<'_>) -> Option<Who> {
         return Some(Who { name: "token".to_owned(), role: Role::Admin });
     }
     let hash = digest::digest(&digest::SHA256, sent);
-    let hash: String = hash.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+    let hash = hex::encode(hash.as_ref());
     let is = |entry: &AdminToken| {
         entry.hash().is_some_and(|known| same(known.to_ascii_lowercase().as_bytes(), hash.as_bytes()))
     };

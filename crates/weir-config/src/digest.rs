@@ -5,13 +5,14 @@
 
 use super::node::{Node, Value};
 use sha2::{Digest, Sha256};
+use weir_wire::hex;
 
 /// The digest of a tree.
 pub fn of(tree: &Node) -> String {
     let mut digest = Digester::default();
     digest.add(tree);
     digest.flush();
-    hex(&digest.hash.finalize())[..12].to_owned()
+    hex::encode(&digest.hash.finalize())[..12].to_owned()
 }
 
 /// A tree going into a hash, through a buffer: as one text 200,000 routes would take 300 MB.
@@ -62,11 +63,6 @@ impl Digester {
         self.hash.update(&self.buffer);
         self.buffer.clear();
     }
-}
-
-/// Bytes as digits.
-pub fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
 #[cfg(test)]

@@ -3,8 +3,8 @@
 //! To verify one takes tens of milliseconds and, with argon2id, its memory: never on a core's thread.
 
 use argon2::{Algorithm as Kind, Argon2, Params, Version};
+use aws_lc_rs::constant_time::verify_slices_are_equal;
 use std::fmt;
-use std::hint::black_box;
 use weir_wire::base64;
 
 /// Longest password, in bytes. bcrypt looks at 72 of them, so longer ones are refused for it.
@@ -86,7 +86,7 @@ impl PasswordHash {
             Self::Argon2id { cost, salt, hash } => {
                 let mut made = vec![0; hash.len()];
                 let done = derive(password, *cost, salt, &mut made);
-                done.is_some() && black_box(made.iter().zip(hash).fold(0, |d, (a, b)| d | (a ^ b))) == 0
+                done.is_some() && verify_slices_are_equal(&made, hash).is_ok()
             }
             Self::Bcrypt(hash) => {
                 let fits = password.len() <= BCRYPT_BYTES && !password.contains(&0);

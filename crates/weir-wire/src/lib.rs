@@ -11,6 +11,7 @@ pub mod deadline;
 pub mod dial;
 pub mod h2;
 pub mod handover;
+pub mod hex;
 pub mod holder;
 pub mod limits;
 pub mod listen;

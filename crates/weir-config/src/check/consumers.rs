@@ -8,6 +8,7 @@ use super::Checker;
 use crate::diagnostic::nearest_name;
 use crate::node::{Node, Value};
 use crate::schema::Credentials;
+use weir_wire::hex;
 
 /// What a key given as its hash begins with.
 const HASHED: &str = "sha256:";
@@ -76,7 +77,7 @@ impl Checker<'_> {
             self.error(path, "bad-value", "the key is not a text; expected at least one character");
             return None;
         };
-        let Some(hex) = key.strip_prefix(HASHED) else {
+        let Some(digits) = key.strip_prefix(HASHED) else {
             if !key.bytes().all(|b| b.is_ascii_graphic()) {
                 let message =
                     "the key cannot be sent in a header; expected visible ASCII characters without spaces";
@@ -89,7 +90,7 @@ impl Checker<'_> {
             }
             return Some(Sha256::digest(key.as_bytes()).to_vec());
         };
-        let hash = decode_hex(hex);
+        let hash = hex::decode(digits);
         if hash.as_ref().is_none_or(|hash| hash.len() != 32) {
             let message = "the hash is not whole; expected sha256: and 64 hex digits";
             self.error_hint(path, "bad-value", message, "make it with: printf %s KEY | sha256sum");
@@ -97,13 +98,4 @@ impl Checker<'_> {
         }
         hash
     }
-}
-
-fn decode_hex(text: &str) -> Option<Vec<u8>> {
-    let digit = |b: u8| char::from(b).to_digit(16).and_then(|d| u8::try_from(d).ok());
-    let pairs = text.as_bytes().chunks(2).map(|pair| match pair {
-        [high, low] => Some(digit(*high)? << 4 | digit(*low)?),
-        _ => None,
-    });
-    pairs.collect()
 }

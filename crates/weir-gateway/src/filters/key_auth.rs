@@ -2,13 +2,14 @@
 
 use super::prelude::*;
 use super::shared::{after_scheme, allow_name, cookies, query};
+use aws_lc_rs::constant_time::verify_slices_are_equal;
 use sha2::{Digest as _, Sha256};
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
-use std::hint::black_box;
 use std::sync::OnceLock;
 use weir_h1::FieldName;
+use weir_wire::hex;
 
 pub(super) static KIND: FilterKind = FilterKind::made_from::<KeyAuthSettings>("key_auth").with_causes(&[
     &CONSUMER_ADDRESS,
@@ -268,7 +269,7 @@ impl Keys {
     fn verify(&self, key: &[u8]) -> Option<Owner> {
         let hash: Hash = Sha256::digest(key).into();
         let (known, owner) = self.by_half.get(&half(&hash))?;
-        same(known, &hash).then_some(*owner)
+        verify_slices_are_equal(known, &hash).is_ok().then_some(*owner)
     }
 }
 
@@ -306,7 +307,9 @@ impl Verified {
 /// The hash of a key as written in the config.
 fn parse_key(text: &str) -> Result<Hash, &'static str> {
     if let Some(digits) = text.strip_prefix("sha256:") {
-        return parse_hex(digits).ok_or("is no hash: expected `sha256:` and 64 hexadecimal digits");
+        return hex::decode(digits)
+            .and_then(|hash| hash.try_into().ok())
+            .ok_or("is no hash: expected `sha256:` and 64 hexadecimal digits");
     }
     match text {
         "" => Err("is empty"),
@@ -317,35 +320,16 @@ fn parse_key(text: &str) -> Result<Hash, &'static str> {
     }
 }
 
-fn parse_hex(digits: &str) -> Option<Hash> {
-    let mut hash = Hash::default();
-    if digits.len() != 2 * hash.len() || !digits.bytes().all(|b| b.is_ascii_hexdigit()) {
-        return None;
-    }
-    for (byte, pair) in hash.iter_mut().zip(digits.as_bytes().chunks_exact(2)) {
-        *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
-    }
-    Some(hash)
-}
-
 /// Enough of a hash to tell one key of a consumer from another.
 fn first_digits(hash: &Hash) -> [u8; 8] {
     let mut digits = [0; 8];
-    for (pair, byte) in digits.chunks_exact_mut(2).zip(hash) {
-        let text = format!("{byte:02x}");
-        pair.copy_from_slice(text.as_bytes());
-    }
+    digits.copy_from_slice(hex::encode(&hash[..4]).as_bytes());
     digits
 }
 
 fn half(hash: &Hash) -> u128 {
     let (half, _) = hash.split_first_chunk().expect("a hash is longer than its half");
     u128::from_le_bytes(*half)
-}
-
-/// Compares two hashes in a time that does not depend on where they differ.
-fn same(a: &Hash, b: &Hash) -> bool {
-    black_box(a.iter().zip(b).fold(0, |differ, (x, y)| differ | (x ^ y))) == 0
 }
 
 // === impl KeyAuth ===

@@ -33,6 +33,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use weir_h1::{FieldName, NameSet};
 use weir_telemetry::Telemetry;
+use weir_wire::hex;
 use weir_wire::tls::{self, Certificate, Identity, Tickets};
 
 /// What goes from one snapshot to the next.
@@ -87,7 +88,7 @@ impl Carry {
     pub(crate) fn save(&self) -> Vec<State> {
         let tickets = self.tickets.iter().map(|(policy, tickets)| State {
             kind: Kind::Tickets,
-            key: policy.iter().map(|byte| format!("{byte:02x}")).collect(),
+            key: hex::encode(policy.as_ref()),
             bytes: tickets.save(),
         });
         let filters =

@@ -80,19 +80,16 @@ impl fmt::Debug for Sticky {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn hex(bytes: &[u8]) -> String {
-        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-    }
+    use weir_wire::hex;
 
     #[test]
     fn is_hmac_sha_256() {
         // RFC 4231 §4.3 and §4.7: a short key, and one that is longer than a block.
         let short = Sticky::new("c", None, b"Jefe").mac(&[b"what do ya want ", b"for nothing?"]);
-        assert_eq!(hex(&short), "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
+        assert_eq!(hex::encode(&short), "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
         let long = Sticky::new("c", None, &[0xaa; 131]);
         let long = long.mac(&[b"Test Using Larger Than Block-Size Key - Hash Key First"]);
-        assert_eq!(hex(&long), "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54");
+        assert_eq!(hex::encode(&long), "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54");
     }
 
     #[test]

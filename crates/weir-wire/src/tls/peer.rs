@@ -4,6 +4,7 @@
 //! could break a line or look like the end of an entry is escaped.
 
 use super::der::{self, elements};
+use crate::hex;
 use aws_lc_rs::digest::{SHA256, digest};
 use std::fmt::Write;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -32,7 +33,7 @@ impl PeerCertificate {
             subject: der::subject(certificate).map(subject_text).unwrap_or_default(),
             san: names.join(","),
             names,
-            fingerprint: hex(digest(&SHA256, certificate).as_ref()),
+            fingerprint: hex::encode(digest(&SHA256, certificate).as_ref()),
             der: certificate.to_vec(),
         }
     }
@@ -56,7 +57,9 @@ fn attribute(pair: &[u8]) -> Option<String> {
     Some(match (known, string(tag, text)) {
         (Some(name), Some(text)) => format!("{name}={}", escaped_value(&text)),
         // RFC 4514 §2.4: what has no name is written as its encoding.
-        (known, _) => format!("{}=#{}", known.map_or_else(|| dotted(kind), str::to_owned), hex(value)),
+        (known, _) => {
+            format!("{}=#{}", known.map_or_else(|| dotted(kind), str::to_owned), hex::encode(value))
+        }
     })
 }
 
@@ -161,13 +164,6 @@ fn dotted(object: &[u8]) -> String {
     out
 }
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut out, byte| {
-        let _ = write!(out, "{byte:02x}");
-        out
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -229,7 +225,7 @@ mod tests {
         let read = PeerCertificate::of(certificate);
         assert_eq!(read.subject, "CN=rcgen self signed cert");
         assert_eq!(read.san, "dns:a.test,ip:10.0.0.1");
-        assert_eq!(read.fingerprint, hex(digest(&SHA256, certificate).as_ref()));
+        assert_eq!(read.fingerprint, hex::encode(digest(&SHA256, certificate).as_ref()));
         for cut in 0..certificate.len() {
             let part = PeerCertificate::of(&certificate[..cut]);
             assert!(part.subject.is_empty() && part.names.is_empty(), "{cut}");

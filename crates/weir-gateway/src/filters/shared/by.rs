@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use weir_h1::FieldName;
+use weir_wire::hex;
 
 /// The setting as written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,7 +81,7 @@ impl Key<'_> {
         if text.len() <= NAMED_BYTES {
             return push(name, kind, text);
         }
-        let hash: String = Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect();
+        let hash = hex::encode(&Sha256::digest(text));
         push(name, kind.to_ascii_uppercase(), hash.as_bytes());
     }
 }

@@ -2,7 +2,6 @@
 
 use super::Compiler;
 use super::listeners::{alpn, header_bytes};
-use crate::config::digest::hex;
 use crate::config::schema;
 use crate::upstream::balance::{self, Balancer, By, HashSettings};
 use crate::upstream::discover::dns::{Name, Names};
@@ -13,6 +12,7 @@ use crate::upstream::{
 use sha2::{Digest, Sha256};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use weir_wire::hex;
 use weir_wire::listen::Address;
 use weir_wire::proxy_protocol;
 use weir_wire::tls::{ClientTls, Part};
@@ -315,5 +315,5 @@ fn tls_key(written: &schema::UpstreamTls) -> String {
     for file in [&written.ca, &written.client_cert, &written.client_key].into_iter().flatten() {
         hash.update(std::fs::read(&file.0).unwrap_or_default());
     }
-    hex(&hash.finalize())
+    hex::encode(&hash.finalize())
 }

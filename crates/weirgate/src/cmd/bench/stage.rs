@@ -13,6 +13,7 @@ use tempfile::TempDir;
 use weir_gateway::config::Source;
 use weir_gateway::config::load::ORIGIN_VARIABLE;
 use weir_gateway::rehearsal::Identity;
+use weir_wire::hex;
 
 /// How long a process may take until it serves.
 const READY: Duration = Duration::from_secs(10);
@@ -61,8 +62,7 @@ impl Stage {
         let made = rcgen::generate_simple_self_signed(["weir-bench".to_owned()])?;
         write(&self.key(), &made.signing_key.serialize_pem())?;
         write(&self.certificate(), &made.cert.pem())?;
-        let fingerprint = Sha256::digest(made.cert.der());
-        let fingerprint = fingerprint.iter().map(|byte| format!("{byte:02x}")).collect();
+        let fingerprint = hex::encode(&Sha256::digest(made.cert.der()));
         Ok(Identity { certificate: self.certificate(), fingerprint })
     }
 
