@@ -358,7 +358,7 @@ impl<'c> Exchange<'c> {
         route.cells.active.inc();
         if !route.handling.chain.is_empty() {
             self.cx = Some(self.context(index));
-            if let (Some(cx), Some(_)) = (&mut self.cx, &path_key) {
+            if let Some(cx) = &mut self.cx {
                 cx.path_key = path_key;
             }
         }
@@ -389,7 +389,6 @@ impl<'c> Exchange<'c> {
         Some(key.into())
     }
 
-    #[inline] // it is built where it will stand
     fn context(&self, route: usize) -> Cx {
         let random = self.client.core.random.borrow_mut().next();
         let scope = Rc::clone(&self.local.routes[route].scope);

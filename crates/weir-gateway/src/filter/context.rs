@@ -139,7 +139,6 @@ impl fmt::Debug for Cx {
 
 impl Cx {
     /// What an exchange knows when it begins. `random` seeds [`Cx::new_id`].
-    #[inline]
     pub fn new(scope: Rc<RouteScope>, client: IpAddr, tls: bool, random: u64) -> Self {
         Self {
             client,
@@ -251,14 +250,10 @@ impl Cx {
     /// This filter's number in this exchange, at first 0: state that needs no allocation.
     pub fn note(&mut self) -> &mut u64 {
         let filter = self.filter;
-        let notes = &mut self.notes[..];
-        let at = match notes.iter().position(|(f, _)| *f == filter) {
-            Some(at) => at,
-            None => {
-                self.notes.push((filter, 0));
-                self.notes.len() - 1
-            }
-        };
+        let at = self.notes.iter().position(|(f, _)| *f == filter).unwrap_or_else(|| {
+            self.notes.push((filter, 0));
+            self.notes.len() - 1
+        });
         &mut self.notes[at].1
     }
 
