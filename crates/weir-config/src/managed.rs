@@ -249,12 +249,7 @@ pub fn is_section(section: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn tree(text: &str) -> Node {
-        let mut diagnostics = Diagnostics::default();
-        let tree = parse(text, Path::new("t.yaml"), &mut diagnostics);
-        tree.unwrap_or_else(|| panic!("{}", diagnostics.to_text()))
-    }
+    use crate::parse::tests::tree;
 
     #[test]
     fn a_patch_is_merged_as_the_rfc_has_it() {

@@ -315,10 +315,10 @@ pub(super) fn plain(text: &str) -> Value {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn tree(text: &str) -> Node {
+    pub(crate) fn tree(text: &str) -> Node {
         let mut diagnostics = Diagnostics::default();
         let tree = parse(text, Path::new("t.yaml"), &mut diagnostics);
         tree.unwrap_or_else(|| panic!("{}", diagnostics.to_text()))

@@ -29,6 +29,7 @@
 mod alone;
 mod certs;
 mod client;
+mod coding;
 pub mod h2;
 mod message;
 mod network;
@@ -45,6 +46,7 @@ mod wire;
 pub use alone::{Alone, alone};
 pub use certs::{Authority, Certificate};
 pub use client::{Client, Writer};
+pub use coding::decoded;
 pub use message::{Body, Broken, Framing, Head, Response};
 pub use network::own_network;
 pub use output::LogLine;

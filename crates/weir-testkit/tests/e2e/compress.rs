@@ -1,10 +1,9 @@
 //! Compression as clients meet it: every coding, streams that pause, and what must stay as it is.
 
-use std::io::Write;
 use std::process::Command;
 use std::sync::{Mutex, mpsc};
 
-use weir_testkit::{Framing, Response, Upstream, Weir, refusing_address};
+use weir_testkit::{Framing, Response, Upstream, Weir, decoded, refusing_address};
 
 use crate::cause::{BAD_RESPONSE, CONNECT_REFUSED};
 use crate::support::WEB;
@@ -36,34 +35,6 @@ fn ask(weir: &Weir, accept: &str) -> Response {
     weir.client().ask(format!("GET /a HTTP/1.1\r\nHost: weir.test\r\nAccept-Encoding: {accept}\r\n\r\n"))
 }
 
-fn decode(coding: &str, bytes: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(4 << 20);
-    match coding {
-        "br" => {
-            let mut reader = brotli::DecompressorWriter::new(Vec::new(), 4096);
-            reader.write_all(bytes).unwrap();
-            reader.flush().unwrap();
-            out.clone_from(reader.get_ref());
-        }
-        "gzip" => {
-            let mut reader = flate2::Decompress::new_gzip(15);
-            reader.decompress_vec(bytes, &mut out, flate2::FlushDecompress::Sync).unwrap();
-        }
-        "zstd" => {
-            let mut reader = zstd_safe::DCtx::create();
-            let mut input = zstd_safe::InBuffer::around(bytes);
-            while input.pos() < bytes.len() {
-                let at = out.len();
-                reader
-                    .decompress_stream(&mut zstd_safe::OutBuffer::around_pos(&mut out, at), &mut input)
-                    .unwrap();
-            }
-        }
-        other => panic!("{other}"),
-    }
-    out
-}
-
 const HTML: &str = "Content-Type: text/html\r\nETag: \"1\"\r\n";
 
 #[test]
@@ -88,7 +59,7 @@ fn each_client_gets_what_it_reads() {
             .expect_no_header("content-length");
         assert_eq!(response.framing, Framing::Chunked);
         assert!(response.body.bytes.len() < page.len() / 3, "{accept}: {}", response.body.bytes.len());
-        assert!(decode(coding, &response.body.bytes) == page.as_bytes(), "{accept}");
+        assert!(decoded(coding, &response.body.bytes) == page.as_bytes(), "{accept}");
     }
     for accept in ["", "identity", "deflate", "gzip;q=0", "gzip;q=9999999999999999999999", ";;;===,,,"] {
         let response = ask(&weir, accept);
@@ -113,7 +84,7 @@ fn what_takes_long() {
         gone.reset();
         let response = ask(&weir, coding);
         response.expect_header("content-encoding", coding);
-        assert!(decode(coding, &response.body.bytes) == page.as_bytes(), "{coding}");
+        assert!(decoded(coding, &response.body.bytes) == page.as_bytes(), "{coding}");
     }
 }
 
@@ -124,7 +95,7 @@ fn a_client_of_http_1_0_gets_it_until_the_end() {
     let weir = compressing(&upstream, "{}");
     let response = weir.client().ask("GET /a HTTP/1.0\r\nAccept-Encoding: gzip\r\n\r\n");
     assert_eq!(response.framing, Framing::Close);
-    assert!(decode("gzip", &response.body.bytes) == page.as_bytes());
+    assert!(decoded("gzip", &response.body.bytes) == page.as_bytes());
 }
 
 /// What the upstream has sent goes out when it pauses, and not only when a buffer is full.
@@ -152,7 +123,7 @@ fn events_arrive_when_they_are_sent() {
         for n in 0..5 {
             expected.push_str(&format!("data: {n}\n\n"));
             // Several chunks may bring one event: a pause can fall between its header and its text.
-            while decode(coding, &got) != expected.as_bytes() {
+            while decoded(coding, &got) != expected.as_bytes() {
                 let line = client.read_until("\r\n");
                 let size = usize::from_str_radix(String::from_utf8_lossy(&line).trim(), 16).unwrap();
                 got.extend(client.read_n(size));
@@ -192,7 +163,7 @@ fn what_is_not_compressed() {
     ask(&weir, "gzip").expect_no_header("content-encoding").expect_body("short");
     let weir = compressing(&upstream, "{ minimum: 5B }");
     let response = ask(&weir, "gzip");
-    assert_eq!(decode("gzip", &response.body.bytes), b"short");
+    assert_eq!(decoded("gzip", &response.body.bytes), b"short");
 }
 
 #[test]
@@ -211,7 +182,7 @@ fn heads_and_validators() {
     fixed
         .expect_header("content-encoding", "br")
         .expect_header("content-length", &fixed.body.bytes.len().to_string());
-    assert_eq!(decode("br", &fixed.body.bytes), "weir ".repeat(400).as_bytes());
+    assert_eq!(decoded("br", &fixed.body.bytes), "weir ".repeat(400).as_bytes());
 
     let not_modified = Upstream::fixed("HTTP/1.1 304 Not Modified\r\nETag: \"1\"\r\n\r\n");
     let weir = compressing(&not_modified, "{}");
@@ -244,7 +215,7 @@ fn errors_of_the_gateway_pass() {
     let weir = Weir::start(&config);
     let response = ask(&weir, "gzip");
     response.expect_cause(CONNECT_REFUSED).expect_header("content-encoding", "gzip");
-    let text = String::from_utf8(decode("gzip", &response.body.bytes)).unwrap();
+    let text = String::from_utf8(decoded("gzip", &response.body.bytes)).unwrap();
     assert!(text.contains("\"status\":502"), "{text}");
 }
 

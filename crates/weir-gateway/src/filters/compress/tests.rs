@@ -3,34 +3,11 @@
 use super::super::testing::{Exchange, Response, Stand, run};
 use super::*;
 use serde_json::{Value, json};
-use std::io::Write;
+use weir_testkit::decoded;
 
 /// What was written in this coding, as far as it goes.
 pub(super) fn decode(algorithm: Coding, bytes: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(1 << 20);
-    match algorithm {
-        Coding::Br => {
-            let mut reader = brotli::DecompressorWriter::new(Vec::new(), 4096);
-            reader.write_all(bytes).unwrap();
-            reader.flush().unwrap();
-            out = reader.get_ref().clone();
-        }
-        Coding::Gzip => {
-            let mut reader = flate2::Decompress::new_gzip(15);
-            reader.decompress_vec(bytes, &mut out, flate2::FlushDecompress::Sync).unwrap();
-        }
-        Coding::Zstd => {
-            let mut reader = zstd_safe::DCtx::create();
-            let mut input = zstd_safe::InBuffer::around(bytes);
-            while input.pos() < bytes.len() {
-                let at = out.len();
-                reader
-                    .decompress_stream(&mut zstd_safe::OutBuffer::around_pos(&mut out, at), &mut input)
-                    .unwrap();
-            }
-        }
-    }
-    out
+    decoded(algorithm.name(), bytes)
 }
 
 const GET: &str = "GET /\nAccept-Encoding: gzip, br, zstd";
