@@ -47,7 +47,7 @@ impl Weir {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("weir.yaml");
         std::fs::write(&file, format!("{GATEWAY}admin: {admin}\n")).unwrap();
-        let gateway = Gateway::start(Source::file(&file)).unwrap();
+        let gateway = weir_gateway::start(Source::file(&file)).unwrap();
         let admin = Admin::start(gateway.clone()).unwrap();
         Self { admin: Some(admin), gateway, file, _folder: folder }
     }
@@ -441,7 +441,7 @@ fn the_old_address_is_kept_where_the_new_one_is_taken() {
 fn a_taken_address_names_its_holder() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let text = format!("{GATEWAY}admin: {{ address: \"{}\" }}\n", taken.local_addr().unwrap());
-    let gateway = Gateway::start(Source::text("weir.yaml", text)).unwrap();
+    let gateway = weir_gateway::start(Source::text("weir.yaml", text)).unwrap();
     let error = Admin::start(gateway.clone()).unwrap_err();
     assert!(error.contains("admin.address") && error.contains(&std::process::id().to_string()), "{error}");
     gateway.stop();

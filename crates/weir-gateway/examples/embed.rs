@@ -1,7 +1,7 @@
 //! A gateway in a program of your own, with a filter of your own. Try: `curl -i -A evil-bot http://127.0.0.1:8080/`
 
-use weir_gateway::filters::prelude::*;
-use weir_gateway::{Gateway, StartError, config::Source};
+use weir_gateway::prelude::*;
+use weir_gateway::{StartError, config::Source};
 
 static TURN_AWAY: FilterKind = FilterKind::of::<TurnAway>("turn_away").with_causes(&[&TURNED_AWAY]);
 
@@ -31,7 +31,7 @@ routes: { hello: { match: { path: "/*" }, respond: { body: "hello from inside\n"
 "#;
 
 fn main() -> Result<(), StartError> {
-    let gateway = Gateway::builder(Source::text("embed.yaml", CONFIG)).filter(&TURN_AWAY).start()?;
+    let gateway = weir_gateway::builder(Source::text("embed.yaml", CONFIG)).filter(&TURN_AWAY).start()?;
     println!("http://{}/", gateway.address("web").expect("the config names it"));
     gateway.wait();
     Ok(())

@@ -13,7 +13,7 @@ use std::hint::black_box;
 use std::time::Instant;
 use weir_gateway::filter::{Consumer, Filter, FilterKind, Hooks};
 use weir_gateway::filters::KINDS;
-use weir_gateway::filters::testing::{Running, Stand};
+use weir_gateway::testing::{Running, Stand};
 use weir_h1::{Limits, RequestHead, ResponseHead, parse_request, parse_response};
 
 /// Many short rounds, of which the quicker ones count: on a busy machine a long round is never undisturbed.
@@ -111,7 +111,7 @@ fn kind(name: &str) -> &'static FilterKind {
 fn stand(kind: &'static FilterKind, settings: Value) -> Stand {
     let keys = (0..1000).map(|n| format!("key-{n}")).chain(["5d41402abc4b2a76b9719d911017c592".to_owned()]);
     let credentials = [("key_auth".to_owned(), keys.collect())].into();
-    Stand::new(kind, settings).consumer(Consumer {
+    Stand::new(kind, settings).kinds(KINDS).consumer(Consumer {
         name: "shop".to_owned(),
         credentials,
         ..Consumer::default()

@@ -1,20 +1,17 @@
 //! The gateway, as a library: build it from a config, give it filters of your own, start, reload and drain it.
 //!
-//! ```text
-//!   config ──► snapshot ──► core 0 ─┬─ listener ─► connection ─► exchange ─┬─ route
-//!   (files)    (as run)     core 1  │                                      ├─ filters
-//!                           …       └─ pools, counters, log buffer         └─ upstream ─► endpoint
-//! ```
+//! This crate puts two together and adds no code to the path of a request: weir-engine, which serves requests and knows no filter by name, and
+//! weir-filters, whose filters know of the engine what it shows to filters. All that the engine offers is here too.
 //!
 //! ```
-//! use weir_gateway::{Gateway, config::Source};
+//! use weir_gateway::config::Source;
 //!
 //! let config = r#"
 //! listeners: { web: { address: 127.0.0.1:0 } }
 //! routes: { hello: { match: { path: /hello }, respond: { body: "hello\n" } } }
 //! watch: false
 //! "#;
-//! let gateway = Gateway::start(Source::text("weir.yaml", config))?;
+//! let gateway = weir_gateway::start(Source::text("weir.yaml", config))?;
 //! # use std::io::{Read, Write};
 //! let mut client = std::net::TcpStream::connect(gateway.address("web").unwrap())?;
 //! client.write_all(b"GET /hello HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
@@ -28,69 +25,36 @@
 //!
 //! # Layout
 //!
-//! - [`Gateway`] is the way in for a program, [`Builder::filter`] adds a filter of its own; `examples/embed.rs` has one.
-//! - [`config`] is what an operator may write, [`check`] tells what is wrong with it, [`mod@explain`] what it does to a request.
-//! - [`filter`] is all that a filter sees, [`filters`] the ones that come with the gateway and [`filters::testing`] a stand
+//! - [`start`] and [`builder`] are the way in for a program, and [`Gateway`] is what it gets. [`Builder::filter`] adds a filter of its own;
+//!   `examples/embed.rs` has one. A gateway without the filters that come with it begins with [`Builder::new`].
+//! - [`config`] is what an operator may write, [`check()`] tells what is wrong with it, [`mod@explain`] what it does to a request.
+//! - [`filter`] is all that a filter sees, [`filters`] the ones that come with the gateway and [`testing`] a stand
 //!   to test one on.
-//! - [`rehearsal`] makes a config that can be measured of one that can be run.
-//! - [`error`] holds the causes; [`catalogue`] and [`filters::manual`] make pages of the documentation.
-//! - [`snapshot`] is the config as run, [`route`] decides which route wins.
-//! - Private: `exchange.rs` is the life of one request, top to bottom: read it first. `listener`, `connection` and `core` are
-//!   what a core does and owns; `upstream`, `forward` and `call` the way to the services,
-//!   `fetch` to those that are no upstream; `tracing` and `export` what a collector is told; `respond` makes our own answers;
-//!   `reload` swaps snapshots, `handover` is what one process gives to the next. ARCHITECTURE.md tells how they go together.
-//!
-//! *Architecture Invariant:* only `exchange.rs` sees all; a filter sees `filter.rs` and nothing else.
+//! - [`catalogue`] and [`manual`] make pages of the documentation from the declarations of engine and filters.
 
-pub mod autopsy;
 pub mod catalogue;
-pub use weir_config as config;
-pub mod error;
-pub mod explain;
-pub mod filter;
-pub mod filters;
-pub mod history;
-pub mod password;
-pub mod rehearsal;
-pub mod route;
-pub mod snapshot;
+pub mod manual;
 
-mod blocking;
-mod call;
-mod client;
-mod coding;
-mod concealed;
-mod connection;
-mod core;
-mod exchange;
-mod export;
-mod fetch;
-mod file_source;
-mod files;
-mod forward;
-mod gateway;
-mod grpc;
-mod handover;
-mod id;
-mod links;
-mod listener;
-mod reload;
-mod respond;
-mod status;
-mod store;
-mod talk;
-mod tracing;
-mod trial;
-mod upstream;
+pub use weir_engine::*;
+pub use weir_filters as filters;
 
-pub use filters::cache::Purge;
-pub use gateway::{Builder, Checked, Gateway, StartError, Touched, check};
-pub use handover::{Handover, Inheritance};
-pub use reload::change::Change;
-pub use reload::{Changed, Edit, NotChanged, OnlyIf, Refused, Reloaded, request_file};
-pub use status::{
-    CauseCount, CertificateStatus, EndpointStatus, FilterStatus, LastError, NameStatus, OutOfRotation,
-    ReloadStatus, Status, UpstreamStatus,
-};
-pub use trial::{Terms, TrialStatus};
-pub use upstream::ByHand;
+use filter::FilterKind;
+
+/// A gateway with the filters that come with it, to be built from a config.
+pub fn builder(source: config::Source) -> Builder {
+    Builder::new(source).filters(filters::KINDS)
+}
+
+/// Starts a gateway with the filters that come with it.
+///
+/// # Errors
+/// See [`StartError`].
+pub fn start(source: config::Source) -> Result<Gateway, StartError> {
+    builder(source).start()
+}
+
+/// Everything that [`start`] would refuse, without starting: loads, checks and compiles. `more` are filters of the embedding program.
+pub fn check(source: &config::Source, more: &[&'static FilterKind]) -> Checked {
+    let kinds: Vec<_> = filters::KINDS.iter().chain(more).copied().collect();
+    weir_engine::check(source, &kinds)
+}

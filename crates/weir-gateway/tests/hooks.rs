@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::sync::Mutex;
 use weir_gateway::autopsy::Question;
-use weir_gateway::filters::prelude::*;
+use weir_gateway::prelude::*;
 use weir_gateway::{Builder, Gateway, config::Source};
 use weir_testkit::{Client, Upstream, eventually, refusing_address};
 
@@ -129,7 +129,7 @@ fn gateway_to(address: std::net::SocketAddr, filters: &str) -> Gateway {
          upstreams: {{ up: {{ endpoints: [{address}] }} }}\n\
          routes: {{ all: {{ match: {{ path: \"/*\" }}, filters: [ {filters} ], upstream: up }} }}\n",
     );
-    let builder = Gateway::builder(Source::text("test.yaml", &config));
+    let builder = weir_gateway::builder(Source::text("test.yaml", &config));
     let kinds = [&PANICS, &COUNTS, &SHOUTS, &LISTENS, &READS, &ANSWERS, &NUMBERS, &TALLIES];
     kinds.into_iter().fold(builder, Builder::filter).start().expect("the config is good")
 }

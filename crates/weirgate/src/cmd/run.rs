@@ -73,7 +73,8 @@ fn serve(args: &Run, inherited: Inheritance, predecessor: &mut Option<Predecesso
     } else {
         None
     };
-    let builder = Gateway::builder(source).version(env!("CARGO_PKG_VERSION"), commit()).inherit(inherited);
+    let builder =
+        weir_gateway::builder(source).version(env!("CARGO_PKG_VERSION"), commit()).inherit(inherited);
     let gateway = match builder.start() {
         Ok(gateway) => gateway,
         Err(StartError::Config(diagnostics)) => {

@@ -1,0 +1,55 @@
+//! Answers of a route that stands for a service: with placeholders, after a delay, one of several by their shares.
+
+use super::{Exchange, Next, Stop};
+use crate::error;
+use crate::filter::Cx;
+use crate::respond;
+use crate::snapshot::{Mock, Mocked};
+use crate::template::{Escape, Values};
+use std::time::{Duration, Instant};
+
+impl Exchange<'_> {
+    /// Gives the answer that it is this request's turn to get.
+    pub(super) async fn respond_as(&mut self, route: usize, mock: &Mock) -> Result<Next, Stop> {
+        let (choice, random) = {
+            let mut random = self.client.core.random.borrow_mut();
+            (random.next(), random.next())
+        };
+        let mocked = mock.choose(choice);
+        self.read_off_body();
+        if let Some(delay) = mocked.delay {
+            self.delay(delay.draw(random)).await?;
+        }
+        let response = match &self.cx {
+            Some(cx) => self.render(mocked, cx),
+            None => self.render(mocked, &self.context(route)),
+        };
+        Ok(self.write_local(response).await)
+    }
+
+    /// Waits, but not longer than a filter lets the exchange take.
+    async fn delay(&mut self, delay: Duration) -> Result<(), Stop> {
+        let limit = self.cx.as_ref().and_then(|cx| cx.limits.exchange);
+        let end = limit.and_then(|limit| self.record.started.checked_add(limit));
+        match end.map(|end| end.saturating_duration_since(Instant::now())) {
+            Some(left) if left < delay => {
+                self.pause(left).await?;
+                Err(Stop::refuse(&error::EXCHANGE_TIMEOUT))
+            }
+            _ => self.pause(delay).await,
+        }
+    }
+
+    fn render(&self, mocked: &Mocked, cx: &Cx) -> respond::LocalResponse {
+        let values = Values::of(&self.head, cx);
+        let fields = mocked.headers.iter().map(|(name, value)| {
+            let mut text = Vec::new();
+            value.render(&values, Escape::Nothing, &mut text);
+            (name.clone(), text)
+        });
+        let fields: Vec<_> = fields.collect();
+        let mut body = Vec::new();
+        mocked.body.render(&values, mocked.escape, &mut body);
+        respond::with_fields(mocked.status, &fields, body.into())
+    }
+}

@@ -1,0 +1,409 @@
+//! What a filter knows of its exchange beside the heads: the context, the route, the consumers.
+
+use super::{BodyHooks, CallAnswer, CallRequest, CoreHandle, Owed};
+use crate::error::Cause;
+use crate::route::{Captures, RouteId, Table};
+use bytes::Bytes;
+use smallvec::SmallVec;
+use std::any::Any;
+use std::collections::HashMap;
+use std::fmt;
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use weir_h1::{RequestHead, ResponseHead};
+use weir_wire::tls::PeerCertificate;
+
+/// Who calls, as written under `consumers`.
+#[derive(Debug, Default)]
+pub struct Consumer {
+    /// The key under `consumers`.
+    pub name: String,
+    /// Index of its plan among the plans of the snapshot.
+    pub plan: Option<usize>,
+    /// What `acl` knows it by beside its name: `plan:NAME` and a `group:NAME` for each of its groups.
+    pub labels: Vec<String>,
+    /// Networks it may call from; empty for anywhere.
+    pub allow_ips: Vec<ipnet::IpNet>,
+    /// Its credentials, under the name of the filter that reads them.
+    pub credentials: HashMap<String, Vec<String>>,
+}
+
+impl Consumer {
+    /// Whether it may call from this address.
+    pub fn may_call_from(&self, client: IpAddr) -> bool {
+        if self.allow_ips.is_empty() {
+            return true;
+        }
+        let client = client.to_canonical();
+        self.allow_ips.iter().any(|network| network.contains(&client))
+    }
+}
+
+/// The bits of [`Cx::filter`] that are an index; those above tell one member of a filter from another.
+pub(crate) const FILTER: u32 = 0x00ff_ffff;
+
+/// All consumers of a snapshot, in the order written.
+pub type Consumers = Arc<[Consumer]>;
+
+/// What all exchanges of one route on one core share with its filters.
+pub struct RouteScope {
+    /// Name of the route.
+    pub name: Arc<str>,
+    /// The table it stands in, and where: for captures.
+    pub matched: Option<(Arc<Table>, RouteId)>,
+    /// All consumers.
+    pub consumers: Consumers,
+    /// What the core does for filters.
+    pub core: CoreHandle,
+}
+
+/// How long filters let an exchange take.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TimeLimits {
+    /// In all.
+    pub exchange: Option<Duration>,
+    /// To the head of the response, for each attempt.
+    pub response: Option<Duration>,
+}
+
+/// What is known of an answer of a status from 400 on, for filters that put another in its place.
+#[derive(Debug, Default)]
+pub struct Failure {
+    /// Why the gateway refused; `None` where somebody else answered.
+    pub cause: Option<&'static Cause>,
+    /// What the client is told of it.
+    pub detail: String,
+    /// What the client would rather read.
+    pub accept: Option<Box<[u8]>>,
+    /// Whether it is a client of gRPC, which reads no pages.
+    pub grpc: bool,
+}
+
+/// What a filter knows of the exchange beside the heads.
+pub struct Cx {
+    /// The client's address: the peer's, or the one that a trusted proxy told.
+    pub client: IpAddr,
+    /// Whether the client's connection is TLS.
+    pub tls: bool,
+    /// The certificate that the client showed in the TLS handshake with this gateway, where `client_auth` asks for one.
+    pub certificate: Option<Rc<PeerCertificate>>,
+    /// The id of the request, once `request_id` has given one: for the log.
+    pub request_id: Option<String>,
+    pub(crate) scope: Rc<RouteScope>,
+    pub(crate) consumer: Option<usize>,
+    /// Whether a filter let the request pass because it has no credentials: for `any`.
+    pub(crate) unnamed: bool,
+    pub(crate) filter: u32,
+    /// The key that stood in a segment of the path.
+    pub(crate) path_key: Option<Box<[u8]>>,
+    /// Which of the consumer's credentials it was, for the log.
+    pub(crate) credential: Option<[u8; 8]>,
+    /// Who sees the body of the request, and of the response.
+    pub(crate) request_bodies: BodyHooks,
+    pub(crate) response_bodies: BodyHooks,
+    /// The body of the message that is looked at, where a filter asked for all of it.
+    pub(crate) whole: Option<Bytes>,
+    /// The request's, once all filters have seen its head: what every attempt sends.
+    pub(crate) request_whole: Option<Bytes>,
+    /// The attempt that filters were shown: when it began, its number, its upstream and endpoint.
+    pub(crate) attempt: Option<(Instant, u32, Arc<str>, Arc<str>)>,
+    /// What a filter owes of the response's body.
+    pub(crate) owed: Option<Box<Owed>>,
+    /// How long the body of an answer of the gateway's own is, and whether the client is told.
+    pub(crate) own_length: Option<u64>,
+    pub(crate) length_dropped: bool,
+    pub(crate) limits: TimeLimits,
+    /// How far ahead of the client the response is read: see [`Cx::read_on`].
+    pub(crate) reads_on: usize,
+    /// What was taken from the beginning of the path, and behind it what was put in its place; and how long the first is.
+    pub(crate) prefix: Option<(Box<[u8]>, usize)>,
+    /// Why the answer is one of the gateway, or of a filter that said so.
+    pub(crate) because: Option<&'static Cause>,
+    /// What is known of an answer of a status from 400 on.
+    pub(crate) failure: Option<Box<Failure>>,
+    states: Vec<(u32, Box<dyn Any>)>,
+    notes: SmallVec<[(u32, u64); 4]>,
+    random: u64,
+}
+
+impl fmt::Debug for Cx {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cx")
+            .field("client", &self.client)
+            .field("route", &self.scope.name)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Cx {
+    /// What an exchange knows when it begins. `random` seeds [`Cx::new_id`].
+    pub fn new(scope: Rc<RouteScope>, client: IpAddr, tls: bool, random: u64) -> Self {
+        Self {
+            client,
+            tls,
+            certificate: None,
+            request_id: None,
+            scope,
+            consumer: None,
+            unnamed: false,
+            filter: 0,
+            path_key: None,
+            credential: None,
+            request_bodies: BodyHooks::default(),
+            response_bodies: BodyHooks::default(),
+            whole: None,
+            request_whole: None,
+            attempt: None,
+            owed: None,
+            own_length: None,
+            length_dropped: false,
+            limits: TimeLimits::default(),
+            reads_on: 0,
+            prefix: None,
+            because: None,
+            failure: None,
+            states: Vec::new(),
+            notes: SmallVec::new(),
+            random,
+        }
+    }
+
+    /// Name of the route.
+    pub fn route(&self) -> &str {
+        &self.scope.name
+    }
+
+    /// The parts of the path that the route's pattern captured, from the path by which it was matched.
+    pub fn captures<'a>(&'a self, head: &'a RequestHead) -> Option<Captures<'a, 'a>> {
+        self.scope.matched.as_ref().map(|(table, route)| table.captures(*route, head.routed_path()))
+    }
+
+    /// All consumers of the config.
+    pub fn consumers(&self) -> &Consumers {
+        &self.scope.consumers
+    }
+
+    /// Who calls, once a filter has said so.
+    pub fn consumer(&self) -> Option<&Consumer> {
+        self.consumer.and_then(|i| self.scope.consumers.get(i))
+    }
+
+    /// The index of who calls among [`Cx::consumers`].
+    pub const fn consumer_index(&self) -> Option<usize> {
+        self.consumer
+    }
+
+    /// Says who calls. The filters of the consumer's plan run next.
+    pub const fn set_consumer(&mut self, index: usize) {
+        self.consumer = Some(index);
+    }
+
+    /// Says that the request passes without credentials, because the filter is optional.
+    pub const fn pass_unnamed(&mut self) {
+        self.unnamed = true;
+    }
+
+    /// Whether a filter let the request pass without credentials since this was asked last: for a filter that has members.
+    pub const fn take_unnamed(&mut self) -> bool {
+        std::mem::replace(&mut self.unnamed, false)
+    }
+
+    /// Takes back what a member of this filter said of who calls: it is who it was before.
+    pub const fn restore_consumer(&mut self, index: Option<usize>) {
+        (self.consumer, self.credential) = (index, None);
+    }
+
+    /// Says which of the consumer's credentials it was, for the log: the first eight digits of its hash.
+    pub const fn set_credential(&mut self, digits: [u8; 8]) {
+        self.credential = Some(digits);
+    }
+
+    /// Which of the consumer's credentials it was, as a filter said.
+    pub const fn credential(&self) -> Option<[u8; 8]> {
+        self.credential
+    }
+
+    /// The key that a filter said it [conceals](super::Filter::conceals): decoded, and already taken out of the path.
+    pub fn path_key(&self) -> Option<&[u8]> {
+        self.path_key.as_deref()
+    }
+
+    /// Runs a filter that is part of this one. It has state of its own.
+    pub fn member<T>(&mut self, at: usize, run: impl FnOnce(&mut Self) -> T) -> T {
+        let outer = self.enter(at);
+        let done = run(self);
+        self.leave(outer);
+        done
+    }
+
+    /// The same for one that waits: until [`Cx::leave`] with what this returned.
+    pub const fn enter(&mut self, at: usize) -> u32 {
+        let outer = self.filter;
+        self.filter = outer & FILTER | (at as u32 + 1) << FILTER.count_ones();
+        outer
+    }
+
+    /// Ends what [`Cx::enter`] began.
+    pub const fn leave(&mut self, outer: u32) {
+        self.filter = outer;
+    }
+
+    /// This filter's state in this exchange, made on first use.
+    pub fn state<T: Default + 'static>(&mut self) -> &mut T {
+        let filter = self.filter;
+        let at = match self.states.iter().position(|(f, s)| *f == filter && s.is::<T>()) {
+            Some(at) => at,
+            None => {
+                self.states.push((filter, Box::<T>::default()));
+                self.states.len() - 1
+            }
+        };
+        self.states[at].1.downcast_mut().expect("the position was found by this very type")
+    }
+
+    /// This filter's number in this exchange, at first 0: state that needs no allocation.
+    pub fn note(&mut self) -> &mut u64 {
+        let filter = self.filter;
+        let at = self.notes.iter().position(|(f, _)| *f == filter).unwrap_or_else(|| {
+            self.notes.push((filter, 0));
+            self.notes.len() - 1
+        });
+        &mut self.notes[at].1
+    }
+
+    /// The filters have new indexes: their position in `old`.
+    pub(crate) fn renumber(&mut self, scope: Rc<RouteScope>, old: &[u32]) {
+        let new = |index: &mut u32| {
+            let at = old.iter().position(|&o| o == *index & FILTER).unwrap_or(old.len()) as u32;
+            *index = *index & !FILTER | at;
+        };
+        self.states.iter_mut().for_each(|(index, _)| new(index));
+        self.notes.iter_mut().for_each(|(index, _)| new(index));
+        self.request_bodies.clear(); // a tunnel has no bodies
+        self.response_bodies.clear();
+        self.scope = scope;
+    }
+
+    /// Limits how long the exchange may take in all. Of several limits, also those of the config, the shortest counts.
+    pub fn limit_exchange(&mut self, limit: Duration) {
+        self.limits.exchange = Some(self.limits.exchange.map_or(limit, |other| other.min(limit)));
+    }
+
+    /// The same for the time to the head of the response, for each attempt.
+    pub fn limit_response(&mut self, limit: Duration) {
+        self.limits.response = Some(self.limits.response.map_or(limit, |other| other.min(limit)));
+    }
+
+    /// The limits of this exchange that filters have set.
+    pub const fn limits(&self) -> TimeLimits {
+        self.limits
+    }
+
+    /// Says that `taken` was taken from the beginning of the path, and `put` was put in its place: links of the response are
+    /// translated back by it.
+    pub fn moved_path(&mut self, taken: &[u8], put: &[u8]) {
+        self.prefix = Some(([taken, put].concat().into(), taken.len()));
+    }
+
+    /// What a filter said by [`Cx::moved_path`]: what was taken, and what was put in its place.
+    pub fn path_moved(&self) -> Option<(&[u8], &[u8])> {
+        self.prefix.as_ref().and_then(|(text, taken)| text.split_at_checked(*taken))
+    }
+
+    /// Has the body of this response read to its end though the client is slow, at most so many bytes ahead of it, or gone: for
+    /// a filter that watches it on behalf of others. Memory: that many bytes.
+    pub const fn read_on(&mut self, ahead: usize) {
+        self.reads_on = ahead;
+    }
+
+    /// A random number. Good for sampling, not for secrets.
+    pub const fn random(&mut self) -> u64 {
+        self.next_random()
+    }
+
+    /// Says why the answer that this filter gives is not the one that was asked for: for the log, the metrics, and
+    /// `x-weir-cause`.
+    pub const fn answer_because(&mut self, cause: &'static Cause) {
+        self.because = Some(cause);
+    }
+
+    /// The cause that a filter gave with [`Cx::answer_because`].
+    pub const fn because(&self) -> Option<&'static Cause> {
+        self.because
+    }
+
+    /// What is known of an answer of a status from 400 on, which this filter sees.
+    pub fn failure(&self) -> Option<&Failure> {
+        self.failure.as_deref()
+    }
+
+    /// A new id: 128 random bits as 32 hexadecimal digits. Unique, not secret.
+    pub fn new_id(&mut self) -> [u8; 32] {
+        crate::id::digits([self.next_random(), self.next_random()])
+    }
+
+    /// The whole body of the message whose head this filter sees, if it said [`BodyUse::Whole`].
+    pub fn whole(&self) -> &[u8] {
+        self.whole.as_deref().unwrap_or_default()
+    }
+
+    /// The same, shared: to be kept or sent elsewhere without a copy.
+    pub fn share_whole(&self) -> Bytes {
+        self.whole.clone().unwrap_or_default()
+    }
+
+    /// Replaces a body that this filter asked for whole. The head's length follows.
+    pub fn set_whole(&mut self, body: impl Into<Bytes>) {
+        if let Some(whole) = &mut self.whole {
+            *whole = body.into();
+        }
+    }
+
+    /// How long the body of the response is that this filter sees, or would be if the request were no HEAD. Known where the
+    /// upstream said so, and mostly where the gateway answers; a filter before this one may have changed the body since.
+    pub fn response_length(&self, head: &ResponseHead) -> Option<u64> {
+        head.content_length().or(self.own_length)
+    }
+
+    /// Whether a filter that sees the response before this one may change its body.
+    pub fn response_body_changes(&self) -> bool {
+        self.response_bodies.change()
+    }
+
+    /// Leaves the length out of an answer to HEAD: a GET would be answered with another body than the one that is known.
+    pub const fn drop_length(&mut self) {
+        self.length_dropped = true;
+    }
+
+    /// Makes sure that the request has an id, for an answer that tells it: the log has the same.
+    pub fn make_id(&mut self) {
+        if self.request_id.is_none() {
+            let id = self.new_id();
+            self.request_id = str::from_utf8(&id).ok().map(str::to_owned);
+        }
+    }
+
+    /// The core that this exchange runs on, for calls, tasks and blocking work.
+    pub fn core(&self) -> &CoreHandle {
+        &self.scope.core
+    }
+
+    /// Sends a request of the filter's own to an upstream. Only from [`Filter::wait`](super::Filter::wait).
+    ///
+    /// # Errors
+    /// The cause for which there was no answer.
+    pub async fn call(&self, upstream: &str, request: CallRequest) -> Result<CallAnswer, &'static Cause> {
+        self.scope.core.call(upstream, request).await
+    }
+
+    /// SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
+    const fn next_random(&mut self) -> u64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.random;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}

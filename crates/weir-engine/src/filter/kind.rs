@@ -1,0 +1,471 @@
+//! How settings become a filter: kinds, what stands in the registry, and what settings can ask for while they are built.
+
+use super::{Consumers, Filter};
+use crate::config::diagnostic::nearest_name;
+use crate::config::schema::FilePath;
+use crate::error::Cause;
+use crate::fetch::Fetcher;
+use crate::store::{Store, Stores};
+use schemars::{JsonSchema, Schema};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::any::Any;
+use std::collections::HashMap;
+use std::fmt;
+use std::fs::File;
+use std::future::Future;
+use std::io::Read;
+use std::ops::Deref;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::Arc;
+use tokio::runtime::Handle;
+use tokio::task::AbortHandle;
+use weir_h1::FieldName;
+
+/// A kind of filter: what stands in the registry.
+pub struct FilterKind {
+    /// Name in a config.
+    pub name: &'static str,
+    /// The JSON Schema of its settings; its description is the filter's documentation.
+    pub schema: fn() -> Schema,
+    /// The causes it answers with.
+    pub causes: &'static [&'static Cause],
+    /// Makes the filter of its settings; mistakes go to where the settings are from, or to [`Build::refuse`].
+    pub build: fn(&mut Settings<'_>, &mut Build<'_>) -> Option<Built>,
+}
+
+/// A filter ready to run, and its settings as resolved, for `weir explain`.
+pub struct Built {
+    /// The filter.
+    pub filter: Box<dyn Filter>,
+    /// Its settings with every default filled in.
+    pub settings: serde_json::Value,
+}
+
+/// Where the settings of a filter are read from.
+pub enum Settings<'a> {
+    /// JSON, as in tests; the mistake is written to the text.
+    Json(&'a serde_json::Value, &'a mut String),
+    /// A node of a config, with its path; all mistakes are collected.
+    Node(&'a crate::config::Node, &'a str, &'a mut crate::config::Diagnostics),
+}
+
+/// Settings that need more than themselves to become a filter: other parts of the config, or state that outlives a
+/// reload.
+pub trait IntoFilter: DeserializeOwned + Serialize + JsonSchema + 'static {
+    /// The filter they become.
+    type Filter: Filter;
+
+    /// Makes the filter. Mistakes go to [`Build::refuse`]; all of them, then `None`.
+    fn into_filter(self, build: &mut Build<'_>) -> Option<Self::Filter>;
+}
+
+impl FilterKind {
+    /// A filter that is its own settings.
+    pub const fn of<F: Filter + DeserializeOwned + Serialize + JsonSchema>(name: &'static str) -> Self {
+        Self { name, schema: schema_of::<F>, causes: &[], build: build_plain::<F> }
+    }
+
+    /// A filter that is made from settings.
+    pub const fn made_from<S: IntoFilter>(name: &'static str) -> Self {
+        Self { name, schema: schema_of::<S>, causes: &[], build: build_made::<S> }
+    }
+
+    /// The same with the causes it answers with.
+    #[must_use]
+    pub const fn with_causes(mut self, causes: &'static [&'static Cause]) -> Self {
+        self.causes = causes;
+        self
+    }
+}
+
+impl fmt::Debug for FilterKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("FilterKind").field(&self.name).finish()
+    }
+}
+
+fn schema_of<T: JsonSchema>() -> Schema {
+    schemars::schema_for!(T)
+}
+
+fn read<T: DeserializeOwned>(settings: &mut Settings<'_>) -> Option<T> {
+    match settings {
+        Settings::Json(json, mistake) => match T::deserialize(*json) {
+            Ok(value) => Some(value),
+            Err(e) => {
+                **mistake = e.to_string();
+                None
+            }
+        },
+        Settings::Node(node, path, diagnostics) => {
+            // `read` may return what it understood beside what it did not; a filter is made from all or nothing.
+            let before = diagnostics.errors();
+            let value = crate::config::de::read(node, path, diagnostics);
+            value.filter(|_| diagnostics.errors() == before)
+        }
+    }
+}
+
+fn build_plain<F: Filter + DeserializeOwned + Serialize>(
+    settings: &mut Settings<'_>,
+    _: &mut Build<'_>,
+) -> Option<Built> {
+    let filter: F = read(settings)?;
+    Some(Built { settings: serde_json::to_value(&filter).unwrap_or_default(), filter: Box::new(filter) })
+}
+
+fn build_made<S: IntoFilter>(settings: &mut Settings<'_>, build: &mut Build<'_>) -> Option<Built> {
+    let made_from: S = read(settings)?;
+    let settings = serde_json::to_value(&made_from).unwrap_or_default();
+    build.settings = settings.to_string();
+    Some(Built { filter: Box::new(made_from.into_filter(build)?), settings })
+}
+
+/// What settings can ask for while they become a filter.
+pub struct Build<'a> {
+    /// Where the filter stands: `routes.NAME`, `plans.NAME` or `filters`. Part of the key of kept state.
+    pub scope: &'a str,
+    /// All consumers of the config.
+    pub consumers: &'a Consumers,
+    /// Names of all upstreams.
+    pub upstreams: &'a [String],
+    /// Where the stores of the config are, by name.
+    pub(crate) stores: &'a Stores,
+    /// Names that the route's path captures. `None` where the filter stands for several routes (`filters`, `plans.NAME`),
+    /// so that which names there are is known for each request only.
+    pub captures: Option<&'a [String]>,
+    /// Every kind of filter there is, for filters that are made of others.
+    pub kinds: &'a [&'static FilterKind],
+    /// State of earlier snapshots.
+    pub kept: &'a mut Kept,
+    /// Files that a change of makes a new snapshot: see [`Build::read_file`].
+    pub(crate) files: &'a mut Vec<PathBuf>,
+    /// Name of the kind that is built.
+    pub kind: &'static str,
+    /// The settings as resolved, where the filter is made from some. Part of the key of kept state.
+    pub settings: String,
+    /// Every mistake so far.
+    pub mistakes: Vec<Mistake>,
+}
+
+/// A mistake in a filter's settings that only building it shows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mistake {
+    /// Key within the settings; empty for all of them.
+    pub field: String,
+    /// What is wrong and what was expected.
+    pub message: String,
+    /// What to do.
+    pub hint: Option<String>,
+}
+
+impl Build<'_> {
+    /// Reports a mistake.
+    pub fn refuse(&mut self, field: &str, message: impl Into<String>, hint: Option<String>) {
+        self.mistakes.push(Mistake { field: field.to_owned(), message: message.into(), hint });
+    }
+
+    /// State that outlives a reload as long as this filter's settings, its place and `key` stay the same: counters of a
+    /// limit, a cache. Made by `make` where there is none yet.
+    pub fn keep<T: Send + Sync + 'static>(&mut self, key: &str, make: impl FnOnce() -> T) -> Arc<T> {
+        let key = self.key(key);
+        self.kept.get_or_make(key, Hooked::default(), make)
+    }
+
+    /// State that work on the control thread keeps up to date, such as keys that are fetched: shared by all filters of this
+    /// kind that name the same `key`, wherever they stand and whatever else they are set to. The work begins when a
+    /// snapshot with such a filter runs, and ends when none is left.
+    pub fn keep_tended<T: Tended>(&mut self, key: &str, make: impl FnOnce() -> T) -> Arc<T> {
+        let key = format!("\0{}\0{key}", self.kind);
+        let tend: Tend = |state, fetcher| {
+            let state: Arc<T> = state.downcast().expect("the key holds the kind, which decides the type");
+            state.tend(fetcher)
+        };
+        self.kept.get_or_make(key, Hooked { tend: Some(tend), ..Hooked::default() }, make)
+    }
+
+    /// Reads a file of at most `limit` bytes that the settings name. From now on it is watched, and a change builds the filter
+    /// anew.
+    ///
+    /// # Errors
+    /// What is wrong, as a mistake says it.
+    pub fn read_file(&mut self, path: &FilePath, limit: usize) -> Result<Vec<u8>, String> {
+        let path = &path.0;
+        self.files.push(path.clone());
+        let shown = path.display();
+        let file = File::open(path).map_err(|e| format!("{shown} cannot be read: {e}"))?;
+        let mut bytes = Vec::new();
+        let most = limit as u64 + 1;
+        file.take(most).read_to_end(&mut bytes).map_err(|e| format!("{shown} cannot be read: {e}"))?;
+        if bytes.len() > limit {
+            return Err(format!("{shown} is longer than {limit} bytes"));
+        }
+        Ok(bytes)
+    }
+
+    /// As [`Build::keep`], for state that outlives the process too: an upgrade hands it to the next one. `load` makes it
+    /// of what [`Portable::save`] returned there, or returns `None` where it cannot; then `make` makes it anew.
+    pub fn keep_portable<T: Portable>(
+        &mut self,
+        key: &str,
+        load: impl FnOnce(&[u8]) -> Option<T>,
+        make: impl FnOnce() -> T,
+    ) -> Arc<T> {
+        let key = self.key(key);
+        let inherited = self.kept.inherited.remove(&key);
+        let save: Save = |state| state.downcast_ref::<T>().map(Portable::save);
+        self.kept.get_or_make(key, Hooked { save: Some(save), ..Hooked::default() }, || {
+            inherited.and_then(|saved| load(&saved)).unwrap_or_else(make)
+        })
+    }
+
+    /// The store that a setting names, shared by all filters that name it. It outlives a reload that leaves it as it is.
+    pub fn store(&mut self, field: &str, name: &str) -> Option<Arc<Store>> {
+        let Some(place) = self.stores.redis.get(name) else {
+            let wrong = self.stores.memory.contains_key(name).then_some("is memory of this gateway alone");
+            let near = nearest_name(name, self.stores.redis.keys().map(String::as_str)).map(str::to_owned);
+            self.refuse_store(field, name, (wrong, near), "redis: redis://127.0.0.1:6379");
+            return None;
+        };
+        let key = format!("\0store\0{name}\0{place:?}");
+        let make = || Store::new(name.to_owned(), place.clone());
+        Some(self.kept.get_or_make(key, Hooked::default(), make))
+    }
+
+    /// The bytes of a store that is memory.
+    pub fn memory_of(&mut self, field: &str, name: &str) -> Option<u64> {
+        let memory = self.stores.memory.get(name).copied();
+        if memory.is_none() {
+            let wrong = self.stores.redis.contains_key(name).then_some("is a Redis, which keeps no answers");
+            let near = nearest_name(name, self.stores.memory.keys().map(String::as_str)).map(str::to_owned);
+            self.refuse_store(field, name, (wrong, near), "memory: 256MiB");
+        }
+        memory
+    }
+
+    fn refuse_store(
+        &mut self,
+        field: &str,
+        name: &str,
+        (wrong, near): (Option<&str>, Option<String>),
+        example: &str,
+    ) {
+        let message = match wrong {
+            Some(wrong) => format!("the store `{name}` {wrong}"),
+            None => format!("there is no store `{name}`"),
+        };
+        let free = if wrong.is_some() { "NAME" } else { name };
+        let hint = near
+            .map_or(format!("write stores: {{ {free}: {{ {example} }} }}"), |near| format!("write {near}"));
+        self.refuse(field, message, Some(hint));
+    }
+
+    /// What filters of this kind keep in a store of the config. All that name this store share it if they ask by the same `key`,
+    /// wherever they stand and whatever else they are set to. It outlives a reload, and an operator may purge it.
+    pub fn keep_in_store<T: Purgeable>(
+        &mut self,
+        store: &str,
+        key: &str,
+        make: impl FnOnce() -> T,
+    ) -> Arc<T> {
+        let purgeable: AsPurgeable = |state| {
+            let state: Arc<T> = state.downcast().expect("the key holds the kind, which decides the type");
+            state
+        };
+        let hooked = Hooked { purgeable: Some(purgeable), ..Hooked::default() };
+        self.kept.get_or_make(format!("{STORED}{store}\0{}\0{key}", self.kind), hooked, make)
+    }
+
+    fn key(&self, key: &str) -> String {
+        format!("{}\0{}\0{}\0{key}", self.scope, self.kind, self.settings)
+    }
+}
+
+/// What the key of a [`Purgeable`] state begins with; the name of the store is next, up to a NUL.
+const STORED: &str = "\0stored\0";
+
+/// State that can be written down, for the process that an upgrade starts.
+pub trait Portable: Send + Sync + 'static {
+    /// All of it, in a form that its filter of this or another version can read or refuse. Called while requests go on.
+    fn save(&self) -> Vec<u8>;
+}
+
+/// State that work on the control thread keeps up to date.
+pub trait Tended: Send + Sync + 'static {
+    /// The work, until it is dropped. It must not block: all of the control side shares one thread.
+    fn tend(self: Arc<Self>, fetcher: Fetcher) -> Tending;
+}
+
+/// What [`Tended::tend`] returns.
+pub type Tending = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// State that a store of the config holds, for an operator to purge.
+pub trait Purgeable: Send + Sync + 'static {
+    /// Removes what is meant; tells how many objects that were. What is on its way into the store is not kept either.
+    fn purge(&self, what: &[Purge]) -> usize;
+}
+
+/// What is to be purged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Purge {
+    /// Everything.
+    All,
+    /// All URLs that begin so.
+    Prefix(String),
+    /// All answers that had this word in `Surrogate-Key` or `Cache-Tag`.
+    Tag(String),
+    /// All variants of one URL.
+    Url(String),
+}
+
+type AsPurgeable = fn(Arc<dyn Any + Send + Sync>) -> Arc<dyn Purgeable>;
+type Save = fn(&(dyn Any + Send + Sync)) -> Option<Vec<u8>>;
+type Tend = fn(Arc<dyn Any + Send + Sync>, Fetcher) -> Tending;
+
+/// What else is done with kept state than to keep it.
+#[derive(Clone, Copy, Default)]
+struct Hooked {
+    save: Option<Save>,
+    purgeable: Option<AsPurgeable>,
+    tend: Option<Tend>,
+}
+
+/// Ends the work on a state with it.
+struct Working(AbortHandle);
+
+impl Drop for Working {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// State of filters that outlives a reload, by place, kind and settings of its filter.
+///
+/// While a snapshot is built, what it asks for is marked; what nobody asked for is forgotten when it is adopted
+/// (`sweep`), so that memory does not grow with the number of reloads.
+#[derive(Default)]
+pub struct Kept {
+    states: HashMap<String, KeptState>,
+    /// What the process before this one saved, until the first snapshot has taken its part.
+    inherited: HashMap<String, Vec<u8>>,
+}
+
+struct KeptState {
+    state: Arc<dyn Any + Send + Sync>,
+    used: bool,
+    hooked: Hooked,
+    working: Option<Working>,
+}
+
+impl fmt::Debug for Kept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Kept").field(&self.states.len()).finish()
+    }
+}
+
+impl Kept {
+    fn get_or_make<T: Send + Sync + 'static>(
+        &mut self,
+        key: String,
+        hooked: Hooked,
+        make: impl FnOnce() -> T,
+    ) -> Arc<T> {
+        let entry = self.states.entry(key);
+        let kept =
+            entry.or_insert_with(|| KeptState { state: Arc::new(make()), used: true, hooked, working: None });
+        kept.used = true;
+        Arc::clone(&kept.state).downcast().expect("the key holds kind and settings, which decide the type")
+    }
+
+    /// What is [kept in stores](Build::keep_in_store), by the name of the store.
+    pub(crate) fn stored(&self) -> Vec<(String, Arc<dyn Purgeable>)> {
+        let found = self.states.iter().filter_map(|(key, kept)| {
+            let (store, _) = key.strip_prefix(STORED)?.split_once('\0')?;
+            Some((store.to_owned(), (kept.hooked.purgeable?)(Arc::clone(&kept.state))))
+        });
+        found.collect()
+    }
+
+    /// Begins the building of a snapshot: nothing is used yet.
+    pub(crate) fn begin(&mut self) {
+        self.states.values_mut().for_each(|kept| kept.used = false);
+    }
+
+    /// Forgets what the snapshot that was just adopted does not use, and begins the work on what is new in it.
+    pub(crate) fn sweep(&mut self, control: &Handle, fetcher: &Fetcher) {
+        self.states.retain(|_, kept| kept.used);
+        self.inherited.clear();
+        for kept in self.states.values_mut().filter(|kept| kept.working.is_none()) {
+            if let Some(tend) = kept.hooked.tend {
+                let work = tend(Arc::clone(&kept.state), fetcher.clone());
+                kept.working = Some(Working(control.spawn(work).abort_handle()));
+            }
+        }
+    }
+
+    /// What the process before this one saved, for the first snapshot.
+    pub(crate) fn inherit(&mut self, key: String, saved: Vec<u8>) {
+        self.inherited.insert(key, saved);
+    }
+
+    /// What can be handed to the next process, by key.
+    pub(crate) fn save(&self) -> impl Iterator<Item = (&str, Vec<u8>)> {
+        self.states.iter().filter_map(|(key, kept)| Some((key.as_str(), kept.hooked.save?(&*kept.state)?)))
+    }
+}
+
+/// A header name in settings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeaderName(FieldName);
+
+impl HeaderName {
+    /// A name that the program itself writes.
+    ///
+    /// # Panics
+    /// When it is no token.
+    pub fn fixed(name: &'static str) -> Self {
+        Self(FieldName::new(name).expect("a name in the source is a token"))
+    }
+
+    /// A name that was read already.
+    pub const fn of(name: FieldName) -> Self {
+        Self(name)
+    }
+}
+
+impl Deref for HeaderName {
+    type Target = FieldName;
+
+    fn deref(&self) -> &FieldName {
+        &self.0
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for HeaderName {
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(d)?;
+        FieldName::new(&text).map(Self).map_err(serde::de::Error::custom)
+    }
+}
+
+impl Serialize for HeaderName {
+    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.serialize_str(self.0.as_str())
+    }
+}
+
+impl JsonSchema for HeaderName {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "HeaderName".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> Schema {
+        schemars::json_schema!({
+            "type": "string",
+            "description": "A header name.",
+            "pattern": "^[-A-Za-z0-9_.!#$%&'*+^`|~]+$"
+        })
+    }
+}

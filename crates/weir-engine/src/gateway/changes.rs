@@ -1,0 +1,182 @@
+//! The config of a running gateway: how it is changed, and what it was.
+
+use super::{Gateway, check};
+use crate::config::load::gather;
+use crate::config::schema::Route;
+use crate::config::{Diagnostic, Diagnostics, Instead, Texts};
+use crate::explain::{self, Explanation};
+use crate::history::diff::Differences;
+use crate::history::{By, Revision};
+use crate::reload::change::Change;
+use crate::reload::{Changed, NotChanged, Refused, Reloaded};
+use serde::Serialize;
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// What a change concerns that goes on right now. Exchanges under way end by the config they began with.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Touched {
+    /// The routes whose requests it may concern, those of changed upstreams included.
+    pub routes: BTreeSet<String>,
+    /// Exchanges, streams and tunnels on them.
+    pub exchanges: i64,
+    /// The listeners it concerns.
+    pub listeners: BTreeSet<String>,
+    /// Connections on them.
+    pub connections: i64,
+}
+
+impl Gateway {
+    /// As [`Self::reload`], for somebody whose name goes into the history.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn reload_by(&self, by: &By) -> Result<Reloaded, Refused> {
+        let mut control = self.control();
+        if !self.is_ready() {
+            let mut diagnostics = Diagnostics::default();
+            diagnostics.push(Diagnostic::error("draining", NotChanged::Draining.to_string()));
+            return Err(Refused { diagnostics });
+        }
+        let result = control.reload(by, self.cores());
+        self.changed(control, result.is_ok());
+        result
+    }
+
+    /// Changes what the admin API manages (`admin.writes`), and runs it; or says what that would do.
+    ///
+    /// # Errors
+    /// Why not. Then nothing has changed, neither what runs nor what is on the disk.
+    pub fn change(&self, change: &Change) -> Result<Changed, NotChanged> {
+        let mut control = self.control();
+        if !self.is_ready() {
+            return Err(NotChanged::Draining);
+        }
+        let result = control.change(change, self.cores());
+        self.changed(control, result.is_ok() && !change.dry_run);
+        if let Ok(Changed { number: Some(number), differences, .. }) = &result {
+            self.try_out(*number, change.terms, self.touched(differences).routes);
+        }
+        result
+    }
+
+    /// Runs what a revision of the history says, as a new revision.
+    ///
+    /// # Errors
+    /// Why not. Then nothing has changed.
+    pub fn roll_back(&self, number: u64, by: &By) -> Result<Changed, NotChanged> {
+        let mut control = self.control();
+        if !self.is_ready() {
+            return Err(NotChanged::Draining);
+        }
+        let result = control.roll_back(number, by, self.cores());
+        self.changed(control, result.is_ok());
+        result
+    }
+
+    /// Whether nothing changed but the managed file, and that says what runs: we wrote it.
+    pub(super) fn wrote(&self, changed: &[PathBuf]) -> bool {
+        let control = self.control();
+        let Some(managed) = &control.texts.managed else { return false };
+        *changed == [managed.path.clone()]
+            && std::fs::read(&managed.path).is_ok_and(|text| text == managed.text.as_bytes())
+    }
+
+    /// The files of the config that runs, as they were written.
+    pub fn texts(&self) -> Texts {
+        self.control().texts.clone()
+    }
+
+    /// The files of the config as they are on the disk now, whether they run or not.
+    ///
+    /// # Errors
+    /// Why they cannot be read.
+    pub fn texts_on_disk(&self) -> Result<Texts, Diagnostics> {
+        let source = self.control().origin().0.clone();
+        let gathered = gather(&source, Instead::default());
+        gathered.map(|gathered| gathered.texts).map_err(|unreadable| unreadable.diagnostics)
+    }
+
+    /// What `weir check` says of the files as they are on the disk now.
+    pub fn check(&self) -> Diagnostics {
+        let (source, kinds) = {
+            let control = self.control();
+            let (source, kinds) = control.origin();
+            (source.clone(), kinds.clone())
+        };
+        check(&source, &kinds).diagnostics
+    }
+
+    /// What a change concerns that goes on right now.
+    pub fn touched(&self, differences: &Differences) -> Touched {
+        let config = Arc::clone(&self.control().config);
+        let (mut routes, mut listeners) = (BTreeSet::new(), BTreeSet::new());
+        for thing in &differences.things {
+            match thing.split_once('.') {
+                Some(("routes", name)) => {
+                    routes.insert(name.to_owned());
+                }
+                Some(("listeners", name)) => {
+                    listeners.insert(name.to_owned());
+                }
+                Some(("upstreams", name)) => {
+                    let leads = |route: &Route| {
+                        route.upstream.iter().flat_map(|split| &split.0).any(|share| share.upstream == name)
+                    };
+                    let leading = config.routes.iter().filter(|(_, route)| leads(route));
+                    routes.extend(leading.map(|(name, _)| name.to_owned()));
+                }
+                // What all routes have in common.
+                None if matches!(&**thing, "filters" | "limits" | "trusted_proxies") => {
+                    routes.extend(config.routes.names().map(str::to_owned));
+                }
+                _ => {}
+            }
+        }
+        let telemetry = &self.inner.telemetry;
+        let active = |name: &String| telemetry.route_figures(name).map_or(0, |figures| figures.active);
+        Touched {
+            exchanges: routes.iter().map(active).sum(),
+            connections: listeners.iter().map(|name| telemetry.listener_connections(name)).sum(),
+            routes,
+            listeners,
+        }
+    }
+
+    /// The revisions that are kept, oldest first; `None` without a history.
+    pub fn revisions(&self) -> Option<Vec<Revision>> {
+        self.control().books.history.as_ref().map(|history| history.revisions().to_vec())
+    }
+
+    /// The files of a revision.
+    ///
+    /// # Errors
+    /// [`NotChanged::NoHistory`], [`NotChanged::NoRevision`], or why it cannot be read.
+    pub fn revision_texts(&self, number: u64) -> Result<Texts, NotChanged> {
+        let control = self.control();
+        let history = control.books.history.as_ref().ok_or(NotChanged::NoHistory)?;
+        history.get(number).ok_or(NotChanged::NoRevision(number))?;
+        history.texts(number).map_err(|e| NotChanged::Unstored(format!("revision {number}: {e}")))
+    }
+
+    /// In the place of which hand-written files an accepted revision runs: its number, and why.
+    pub fn pinned(&self) -> Option<(u64, String)> {
+        self.control().books.pinned.as_ref().map(|pin| (pin.accepted, pin.why.clone()))
+    }
+
+    /// Says what would happen to a request, by the config that runs.
+    ///
+    /// # Errors
+    /// As [`explain::explain`].
+    pub fn explain(
+        &self,
+        listener: Option<&str>,
+        method: &str,
+        target: &str,
+        headers: &[(String, String)],
+    ) -> Result<Explanation, String> {
+        let snapshot = Arc::clone(&self.control().snapshot);
+        explain::explain(&snapshot, listener, method, target, headers)
+    }
+}

@@ -1,0 +1,252 @@
+//! Answers that the gateway makes itself: the only place where a cause becomes a status, fields and a body.
+//!
+//! `application/problem+json` (RFC 9457), or a small HTML page for a client that prefers it: a browser.
+
+use crate::error::{self, Cause};
+use crate::filter::{Answer, Body, Refusal};
+use crate::grpc;
+use crate::snapshot::Fixed;
+use std::fmt::Write;
+use std::time::SystemTime;
+use weir_h1::{FieldName, Fields, Known, ResponseHead};
+
+/// An answer ready to be written: a head without framing fields, and its body.
+pub(crate) struct LocalResponse {
+    pub(crate) head: ResponseHead,
+    pub(crate) body: Body,
+}
+
+/// The answer for a refusal.
+pub(crate) fn refusal(
+    refusal: &Refusal,
+    request: Option<&Fields>,
+    request_id: Option<&str>,
+    expose: bool,
+) -> LocalResponse {
+    let cause = refusal.cause;
+    let detail = detail(refusal, expose);
+    if request.is_some_and(grpc::is_grpc) {
+        return refusal_of_grpc(refusal, request, detail, expose);
+    }
+    let mut head = ResponseHead::made(cause.status);
+    let html = request.and_then(|fields| fields.get_str("accept")).is_some_and(prefers_html);
+    let (body, media) = if html {
+        (page(cause, detail, request_id, expose), "text/html; charset=utf-8")
+    } else {
+        (problem(cause, detail, request_id, expose), "application/problem+json")
+    };
+    set(&mut head.headers, "content-type", media.as_bytes());
+    set(&mut head.headers, "date", httpdate::fmt_http_date(SystemTime::now()).as_bytes());
+    // An error is about this moment; no cache may keep it for another client.
+    set(&mut head.headers, "cache-control", b"no-store");
+    if expose {
+        name_cause(&mut head, cause);
+    }
+    for (name, value) in &refusal.headers {
+        let _ = head.headers.append(name, value); // made by our own filters, which emit no control bytes
+    }
+    LocalResponse { head, body: body.into() }
+}
+
+/// What a client is told of a refusal.
+pub(crate) fn detail(refusal: &Refusal, expose: bool) -> &str {
+    match expose {
+        true => refusal.detail.as_deref().unwrap_or(refusal.cause.meaning),
+        // Who asks the wrong way has to be told, and learns nothing of what is behind.
+        false if *refusal.cause == error::PLAIN_HTTP => refusal.cause.meaning,
+        false => neutral(refusal.cause.status),
+    }
+}
+
+/// Puts a cause into the head of an answer.
+pub(crate) fn name_cause(head: &mut ResponseHead, cause: &Cause) {
+    head.headers.remove_known(Known::XWeirCause);
+    set(&mut head.headers, "x-weir-cause", cause.code.as_bytes());
+}
+
+/// The answer for a refusal as gRPC wants it: a head without a body, whose status is 200 because gRPC has its own.
+fn refusal_of_grpc(refusal: &Refusal, request: Option<&Fields>, detail: &str, expose: bool) -> LocalResponse {
+    let cause = refusal.cause;
+    let mut head = ResponseHead::made(200);
+    let media = request.and_then(|fields| fields.get_str("content-type")).unwrap_or(b"application/grpc");
+    set(&mut head.headers, "content-type", media);
+    set(&mut head.headers, "grpc-status", grpc::status(cause).to_string().as_bytes());
+    let message = if expose { grpc::message(cause, detail) } else { grpc::escape(detail) };
+    set(&mut head.headers, "grpc-message", message.as_bytes());
+    if expose {
+        set(&mut head.headers, "x-weir-cause", cause.code.as_bytes());
+    }
+    for (name, value) in &refusal.headers {
+        let _ = head.headers.append(name, value); // as for other refusals
+    }
+    LocalResponse { head, body: Body::default() }
+}
+
+/// The answer that a filter gives.
+pub(crate) fn answer(answer: Answer) -> LocalResponse {
+    with_fields(answer.status, &answer.headers, answer.body)
+}
+
+/// The answer of a route that has no upstream.
+pub(crate) fn fixed(fixed: &Fixed) -> LocalResponse {
+    with_fields(fixed.status, &fixed.headers, Body::Bytes(fixed.body.clone()))
+}
+
+/// An answer of this status with these fields; one that may not be sent is left out.
+pub(crate) fn with_fields(status: u16, fields: &[(FieldName, Vec<u8>)], body: Body) -> LocalResponse {
+    let mut head = ResponseHead::made(status);
+    for (name, value) in fields {
+        let _ = head.headers.append(name, value); // checked when the config was compiled or the answer was read
+    }
+    if head.headers.get_str("date").is_none() {
+        set(&mut head.headers, "date", httpdate::fmt_http_date(SystemTime::now()).as_bytes());
+    }
+    LocalResponse { head, body }
+}
+
+/// What a stranger is told, where causes are not exposed: the same words for every cause of a status, so that nobody
+/// learns from them what stands behind us and how it fares.
+pub(crate) const fn neutral(status: u16) -> &'static str {
+    match status {
+        0 => "The answer was cut short.",
+        400 => "The request was not understood.",
+        401 => "The request carries no valid credentials.",
+        403 => "The request is not allowed.",
+        404 => "There is nothing here.",
+        405 => "The method is not allowed here.",
+        408 => "The request took too long.",
+        413 => "The request is too large.",
+        414 => "The request target is too long.",
+        417 => "The expectation cannot be met.",
+        429 => "Too many requests.",
+        431 => "The request's header fields are too large.",
+        500 => "The request failed.",
+        501 => "The method is not supported.",
+        502 => "The service gave no valid answer.",
+        503 => "The service is not available now.",
+        504 => "The service gave no answer in time.",
+        505 => "The HTTP version is not supported.",
+        _ => "The request could not be served.",
+    }
+}
+
+/// The reason phrase of a status (RFC 9110 §15); empty for one that has none.
+pub const fn reason(status: u16) -> &'static str {
+    match status {
+        100 => "Continue",
+        101 => "Switching Protocols",
+        103 => "Early Hints",
+        200 => "OK",
+        201 => "Created",
+        202 => "Accepted",
+        204 => "No Content",
+        206 => "Partial Content",
+        301 => "Moved Permanently",
+        302 => "Found",
+        303 => "See Other",
+        304 => "Not Modified",
+        307 => "Temporary Redirect",
+        308 => "Permanent Redirect",
+        400 => "Bad Request",
+        401 => "Unauthorized",
+        403 => "Forbidden",
+        404 => "Not Found",
+        405 => "Method Not Allowed",
+        408 => "Request Timeout",
+        409 => "Conflict",
+        410 => "Gone",
+        411 => "Length Required",
+        412 => "Precondition Failed",
+        413 => "Content Too Large",
+        414 => "URI Too Long",
+        415 => "Unsupported Media Type",
+        417 => "Expectation Failed",
+        418 => "I'm a teapot",
+        422 => "Unprocessable Content",
+        429 => "Too Many Requests",
+        431 => "Request Header Fields Too Large",
+        500 => "Internal Server Error",
+        501 => "Not Implemented",
+        502 => "Bad Gateway",
+        503 => "Service Unavailable",
+        504 => "Gateway Timeout",
+        505 => "HTTP Version Not Supported",
+        _ => "",
+    }
+}
+
+fn set(fields: &mut Fields, name: &str, value: &[u8]) {
+    if let Ok(name) = FieldName::new(name) {
+        let _ = fields.append(&name, value); // both are ours
+    }
+}
+
+/// Whether `Accept` names `text/html` before any JSON: what browsers send and API clients do not.
+fn prefers_html(accept: &[u8]) -> bool {
+    let accept = String::from_utf8_lossy(accept).to_ascii_lowercase();
+    match (accept.find("text/html"), accept.find("json")) {
+        (Some(html), Some(json)) => html < json,
+        (html, _) => html.is_some(),
+    }
+}
+
+fn problem(cause: &Cause, detail: &str, request_id: Option<&str>, expose: bool) -> String {
+    let mut problem = serde_json::json!({
+        "title": reason(cause.status),
+        "status": cause.status,
+        "detail": detail,
+    });
+    if expose {
+        problem["cause"] = cause.code.into();
+    }
+    if let Some(id) = request_id {
+        problem["request_id"] = id.into();
+    }
+    let mut text = problem.to_string();
+    text.push('\n');
+    text
+}
+
+fn page(cause: &Cause, detail: &str, request_id: Option<&str>, expose: bool) -> String {
+    let (status, reason) = (cause.status, reason(cause.status));
+    let mut text = format!(
+        "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<title>{status} {reason}</title>\n\
+         <h1>{status} {reason}</h1>\n<p>{}</p>\n",
+        escape(detail)
+    );
+    if expose {
+        let _ = writeln!(text, "<p>Cause: <code>{}</code></p>", cause.code);
+    }
+    if let Some(id) = request_id {
+        let _ = writeln!(text, "<p>Request: <code>{}</code></p>", escape(id));
+    }
+    text.push_str("</html>\n");
+    text
+}
+
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn browsers_get_html() {
+        for (accept, html) in [
+            ("text/html,application/xhtml+xml,*/*;q=0.8", true),
+            ("application/json, text/html", false),
+            ("*/*", false),
+            ("application/problem+json", false),
+        ] {
+            assert_eq!(prefers_html(accept.as_bytes()), html, "{accept}");
+        }
+    }
+
+    #[test]
+    fn details_can_not_break_out_of_the_page() {
+        let text = page(&error::NO_ROUTE, "<script>", Some("\"><b>"), true);
+        assert!(!text.contains("<script>") && !text.contains("<b>"), "{text}");
+    }
+}

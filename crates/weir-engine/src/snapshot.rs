@@ -1,0 +1,321 @@
+//! The config as run: compiled, checked, and shared by all cores until the next one is adopted.
+//!
+//! *Parse, don't validate:* what stands here needs no further check on the path of a request. `compile` makes it from a
+//! config and is the last part of its validation.
+
+mod compile;
+
+pub(crate) use compile::{Carry, compile};
+
+use crate::concealed::split_path_key;
+use crate::config::delay::Delay;
+use crate::files::Site;
+use crate::filter::{Conceals, Consumers, Filter, Hooks, Reading};
+use crate::route::{EscapedSlashes, Headers, NoTrace, Request, RouteId, Slashes, Table};
+use crate::status::FilterStatus;
+use crate::template::{Escape, Template};
+use crate::tracing::Tracing;
+use crate::upstream::Upstream;
+use bytes::Bytes;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use weir_h1::{FieldName, NameSet};
+use weir_telemetry::{ConsumerId, ListenerId, RouteId as RouteSeries};
+use weir_wire::h2::{FloodLimits, ServerLimits};
+use weir_wire::listen::Address;
+use weir_wire::tls::ServerTls;
+
+/// A compiled config.
+pub struct Snapshot {
+    /// Tells one config from another: the first 12 digits of a SHA-256 over all values in it, included files and variables filled in.
+    pub revision: String,
+    pub(crate) listeners: Vec<Arc<Listener>>,
+    pub(crate) table: Arc<Table>,
+    pub(crate) routes: Vec<Route>,
+    pub(crate) filters: Vec<Arc<Instance>>,
+    pub(crate) plans: Vec<Plan>,
+    pub(crate) upstreams: Vec<Arc<Upstream>>,
+    pub(crate) consumers: Consumers,
+    /// The series of each of them.
+    pub(crate) consumer_series: Arc<[ConsumerId]>,
+    pub(crate) head_limits: weir_h1::Limits,
+    pub(crate) h2: ServerLimits,
+    pub(crate) body_bytes: Option<u64>,
+    pub(crate) connections: usize,
+    /// How much memory a core may take for the exchanges that it keeps.
+    pub(crate) autopsy: usize,
+    pub(crate) trusted: Vec<ipnet::IpNet>,
+    pub(crate) expose_causes: bool,
+    /// The header fields that some route's `match` asks for.
+    pub(crate) matched_fields: NameSet,
+    /// The filters for all routes that also run for requests that find none.
+    pub(crate) unrouted: Chain,
+    /// Whether some filter answers preflights.
+    pub(crate) preflights: bool,
+    /// What of a request's target some filter takes for a secret.
+    pub(crate) conceals: Option<Box<Conceals>>,
+    /// How exchanges are traced.
+    pub(crate) tracing: Option<Arc<Tracing>>,
+}
+
+/// A listener as run.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    pub(crate) name: Arc<str>,
+    pub(crate) address: Address,
+    pub(crate) tls: Option<ServerTls>,
+    /// Which protocols are spoken.
+    pub(crate) http1: bool,
+    pub(crate) h2: bool,
+    pub(crate) proxy_protocol: bool,
+    pub(crate) slashes: Slashes,
+    pub(crate) escaped_slashes: EscapedSlashes,
+    pub(crate) timeouts: ListenerTimeouts,
+    pub(crate) series: ListenerId,
+}
+
+/// The waits of a client connection. Zero means none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ListenerTimeouts {
+    pub(crate) head: Duration,
+    pub(crate) body: Duration,
+    pub(crate) keepalive: Duration,
+    pub(crate) handshake: Duration,
+    /// Bytes a second of a request body after its first ten seconds.
+    pub(crate) rate: u64,
+}
+
+/// A route as run.
+pub(crate) struct Route {
+    pub(crate) name: Arc<str>,
+    pub(crate) handling: Arc<Handling>,
+    pub(crate) series: RouteSeries,
+}
+
+/// What becomes of a route's requests.
+///
+/// Routes that are handled alike share one: among thousands of routes it is in the cache, which theirs would not be.
+pub(crate) struct Handling {
+    /// The filters in the order they run, the global ones first.
+    pub(crate) chain: Chain,
+    /// How many of them are for every route.
+    pub(crate) global: usize,
+    pub(crate) target: Target,
+    /// What the route says of `%2F`; else the listener's word counts.
+    pub(crate) escaped_slashes: Option<EscapedSlashes>,
+    pub(crate) response_timeout: Option<Duration>,
+    pub(crate) exchange_timeout: Option<Duration>,
+}
+
+/// Filters in the order they run, by their index in [`Snapshot::filters`].
+pub(crate) type Chain = Box<[u32]>;
+
+/// Where the requests of a route go.
+pub(crate) enum Target {
+    /// By files of a folder.
+    Files(Arc<Site>),
+    /// Answered here.
+    Respond(Box<Fixed>),
+    /// To an upstream, by index.
+    Upstream(usize),
+    /// To one of several, by weight: running totals and indexes.
+    Split(Box<[(u32, usize)]>),
+}
+
+/// The fields that a filter answers for: see [`Filter::guards`].
+#[derive(Default)]
+pub(crate) struct Guards {
+    pub(crate) request: NameSet,
+    pub(crate) response: NameSet,
+}
+
+/// The answer of a route that has no upstream.
+pub(crate) struct Fixed {
+    pub(crate) status: u16,
+    pub(crate) headers: Vec<(FieldName, Vec<u8>)>,
+    pub(crate) body: Bytes,
+    /// What makes it more than that: placeholders, delays, other answers. Then the fields above are not looked at.
+    pub(crate) mock: Option<Box<Mock>>,
+}
+
+/// Answers that stand for a service.
+pub(crate) struct Mock {
+    /// The usual one.
+    pub(crate) usual: Mocked,
+    /// The others, each with its share added to those before it: a factor from 0 to 1.
+    pub(crate) mix: Vec<(f64, Mocked)>,
+}
+
+/// One of them.
+pub(crate) struct Mocked {
+    pub(crate) status: u16,
+    pub(crate) headers: Vec<(FieldName, Template)>,
+    pub(crate) body: Template,
+    /// How values are escaped in the body.
+    pub(crate) escape: Escape,
+    pub(crate) delay: Option<Delay>,
+}
+
+impl Mock {
+    /// The answer for one request, by a random number.
+    pub(crate) fn choose(&self, random: u64) -> &Mocked {
+        let at = (random >> 32) as f64 / 4_294_967_296.0;
+        self.mix.iter().find(|(upto, _)| at < *upto).map_or(&self.usual, |(_, mocked)| mocked)
+    }
+}
+
+/// A filter as run.
+pub(crate) struct Instance {
+    pub(crate) name: &'static str,
+    /// Where it stands: `routes.NAME`, `plans.NAME` or `filters`.
+    pub(crate) place: Box<str>,
+    pub(crate) filter: Box<dyn Filter>,
+    pub(crate) hooks: Hooks,
+    /// Whether it takes a key from the path.
+    pub(crate) reads_path_key: bool,
+    pub(crate) guards: Guards,
+    /// Its settings with every default filled in, for `explain`.
+    pub(crate) settings: serde_json::Value,
+}
+
+/// What a plan adds to the routes of its consumers.
+pub(crate) struct Plan {
+    pub(crate) chain: Chain,
+}
+
+impl Snapshot {
+    /// What runs before the first config does: nothing.
+    pub(crate) fn empty() -> Self {
+        Self {
+            revision: String::new(),
+            listeners: Vec::new(),
+            table: Arc::new(
+                Table::build(Vec::new()).unwrap_or_else(|_| unreachable!("no routes do not conflict")),
+            ),
+            routes: Vec::new(),
+            filters: Vec::new(),
+            plans: Vec::new(),
+            upstreams: Vec::new(),
+            consumers: Consumers::from([]),
+            consumer_series: Arc::from([]),
+            head_limits: weir_h1::Limits::default(),
+            h2: ServerLimits { streams: 0, header_bytes: 0, heads: 0, floods: FloodLimits::NONE },
+            body_bytes: None,
+            connections: 0,
+            autopsy: 0,
+            trusted: Vec::new(),
+            expose_causes: false,
+            matched_fields: NameSet::default(),
+            unrouted: Chain::default(),
+            preflights: false,
+            conceals: None,
+            tracing: None,
+        }
+    }
+
+    /// What a tunnel needs of it: one route, its upstream, and the filters that ran, all with index 0 and up. A WebSocket
+    /// may outlive thousands of snapshots, and must not keep the one it began with.
+    pub(crate) fn only(&self, route: usize, upstream: usize, filters: &[u32]) -> Self {
+        let of = &self.routes[route];
+        let handling = Handling {
+            chain: Chain::default(),
+            global: 0,
+            target: Target::Upstream(0),
+            escaped_slashes: None,
+            response_timeout: None,
+            exchange_timeout: None,
+        };
+        let name = Arc::clone(&of.name);
+        let route = Route { name, handling: Arc::new(handling), series: of.series.clone() };
+        Self {
+            revision: self.revision.clone(),
+            routes: vec![route],
+            upstreams: vec![Arc::clone(&self.upstreams[upstream])],
+            filters: filters.iter().map(|&f| Arc::clone(&self.filters[f as usize])).collect(),
+            consumers: Arc::clone(&self.consumers),
+            consumer_series: Arc::clone(&self.consumer_series),
+            conceals: self.conceals.clone(),
+            tracing: self.tracing.clone(),
+            ..Self::empty()
+        }
+    }
+
+    /// What happens to `%2F` in a path that takes this route, or none, on this listener.
+    pub(crate) fn escaped_slashes(&self, route: Option<RouteId>, listener: &Listener) -> EscapedSlashes {
+        let route = route.and_then(|route| self.routes.get(route.index()));
+        route.and_then(|route| route.handling.escaped_slashes).unwrap_or(listener.escaped_slashes)
+    }
+
+    /// Whether this is a preflight (Fetch §4.9) that goes where the request goes that it asks about: `asked` is the method of that.
+    pub(crate) fn takes_preflight<H: Headers + Copy>(
+        &self,
+        preflight: &Request<'_, H>,
+        asked: &[u8],
+    ) -> bool {
+        let request = Request { method: asked, ..*preflight };
+        self.route_has(&request, |filter| filter.hooks.has(Hooks::PREFLIGHT))
+    }
+
+    /// The path by which a request is routed that brings a key in a segment of it, and the key: where the route of the path
+    /// without it has a filter that takes one. `asked`: the method that a preflight asks about.
+    pub(crate) fn without_path_key<H: Headers + Copy>(
+        &self,
+        request: &Request<'_, H>,
+        asked: Option<&[u8]>,
+    ) -> Option<(Vec<u8>, Vec<u8>)> {
+        if !self.conceals.as_ref()?.path_key {
+            return None;
+        }
+        let (path, key) = split_path_key(request.path)?;
+        let mut methods = std::iter::once(request.method).chain(asked);
+        let reads = |method| {
+            self.route_has(&Request { method, path: &path, ..*request }, |filter| filter.reads_path_key)
+        };
+        methods.any(reads).then_some((path, key))
+    }
+
+    /// Whether the route of a request has such a filter.
+    fn route_has<H: Headers>(&self, request: &Request<'_, H>, is: impl Fn(&Instance) -> bool) -> bool {
+        let found = self.table.find(request, &mut NoTrace);
+        let chain = found.and_then(|route| self.routes.get(route.index())).map(|route| &route.handling.chain);
+        chain.is_some_and(|chain| chain.iter().any(|&filter| is(&self.filters[filter as usize])))
+    }
+
+    /// Whether a peer's forwarding headers are believed.
+    pub(crate) fn trusts(&self, address: IpAddr) -> bool {
+        // An IPv4 client of a dual-stack socket is the same client.
+        let address = address.to_canonical();
+        self.trusted.iter().any(|network| network.contains(&address))
+    }
+
+    /// What `weir check` tells of its filters: the place, the filter, and a sentence.
+    pub fn notes(&self) -> impl Iterator<Item = (&str, &str, String)> + '_ {
+        self.filters.iter().flat_map(|instance| {
+            let notes = instance.filter.notes().into_iter();
+            notes.map(|note| (&*instance.place, instance.name, note))
+        })
+    }
+
+    /// What its filters tell of their state.
+    pub(crate) fn readings(&self) -> impl Iterator<Item = FilterStatus> + '_ {
+        self.filters.iter().flat_map(|instance| {
+            instance.filter.readings().into_iter().map(|Reading { what, of, value }| {
+                let place = instance.place.to_string();
+                FilterStatus { place, filter: instance.name, what, of, value }
+            })
+        })
+    }
+
+    /// The filters of a plan that run on a route: those whose name the route's own filters do not use.
+    pub(crate) fn plan_filters<'a>(
+        &'a self,
+        plan: usize,
+        route: &'a Handling,
+    ) -> impl Iterator<Item = u32> + 'a {
+        let used =
+            |name| route.chain.iter().skip(route.global).any(|&f| self.filters[f as usize].name == name);
+        let chain = self.plans.get(plan).map(|p| &p.chain[..]).unwrap_or_default();
+        chain.iter().copied().filter(move |&f| !used(self.filters[f as usize].name))
+    }
+}

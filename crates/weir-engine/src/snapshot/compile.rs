@@ -1,0 +1,607 @@
+//! From a checked config to a snapshot: the last part of validation, because what cannot be built is a mistake.
+//!
+//! All mistakes are collected, each with its place in the file; a snapshot comes out only when there are none.
+
+mod answers;
+mod certificates;
+mod listeners;
+mod logins;
+mod redirects;
+mod stores;
+mod upstreams;
+
+use super::{Chain, Guards, Handling, Instance, Plan, Route, Snapshot, Target};
+use crate::config::diagnostic::nearest_name;
+use crate::config::digest;
+use crate::config::schema;
+use crate::config::{Diagnostic, Diagnostics, Loaded, Node, Severity};
+use crate::fetch::{Fetcher, Trust};
+use crate::files::Site;
+use crate::filter::{
+    Build, Conceals, Consumer, Consumers, FieldGuards, FilterKind, Hooks, Kept, Mistake, Purgeable, Settings,
+};
+use crate::handover::{Kind, State};
+use crate::route::{Conflict, ConflictKind, EscapedSlashes, Pattern, RouteSpec, Table};
+use crate::store::Stores;
+use crate::tracing::{Parents, Tracing};
+use crate::upstream::{Healths, Upstream};
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::runtime::Handle;
+use weir_h1::{FieldName, NameSet};
+use weir_telemetry::Telemetry;
+use weir_wire::hex;
+use weir_wire::tls::{self, Certificate, Identity, Tickets};
+
+/// What goes from one snapshot to the next.
+pub(crate) struct Carry {
+    pub(crate) telemetry: Arc<Telemetry>,
+    pub(crate) kept: Kept,
+    /// What is known of endpoints, by their names.
+    pub(crate) healths: Arc<Healths>,
+    /// The certificates of listeners, by their files.
+    certificates: HashMap<Identity, Certificate>,
+    fresh_certificates: HashMap<Identity, Certificate>,
+    /// The keys of session tickets, by the policy that they resume under: see [`tickets_key`].
+    tickets: HashMap<[u8; 32], Tickets>,
+    fresh_tickets: HashMap<[u8; 32], Tickets>,
+    /// The upstreams of the last snapshot with what they were made from.
+    upstreams: HashMap<String, (schema::Upstream, Arc<Upstream>)>,
+    fresh: HashMap<String, (schema::Upstream, Arc<Upstream>)>,
+}
+
+impl Carry {
+    pub(crate) fn new(telemetry: Arc<Telemetry>) -> Self {
+        Self {
+            telemetry,
+            kept: Kept::default(),
+            healths: Arc::default(),
+            certificates: HashMap::new(),
+            fresh_certificates: HashMap::new(),
+            tickets: HashMap::new(),
+            fresh_tickets: HashMap::new(),
+            upstreams: HashMap::new(),
+            fresh: HashMap::new(),
+        }
+    }
+
+    /// What the process before this one knew, for the first snapshot.
+    pub(crate) fn inherit(&mut self, state: Vec<State>) {
+        for State { kind, key, bytes } in state {
+            match kind {
+                Kind::Filter => self.kept.inherit(key, bytes),
+                Kind::Health => self.healths.inherit(&bytes),
+                Kind::Tickets => {
+                    if let (Some(policy), Some(tickets)) = (policy_of(&key), Tickets::load(&bytes)) {
+                        self.tickets.insert(policy, tickets);
+                    }
+                }
+                Kind::Unknown => {}
+            }
+        }
+    }
+
+    /// What the next process is to know.
+    pub(crate) fn save(&self) -> Vec<State> {
+        let tickets = self.tickets.iter().map(|(policy, tickets)| State {
+            kind: Kind::Tickets,
+            key: hex::encode(policy.as_ref()),
+            bytes: tickets.save(),
+        });
+        let filters =
+            self.kept.save().map(|(key, bytes)| State { kind: Kind::Filter, key: key.to_owned(), bytes });
+        let health = Some(self.healths.save()).filter(|bytes| !bytes.is_empty());
+        let health = health.map(|bytes| State { kind: Kind::Health, key: String::new(), bytes });
+        tickets.chain(filters).chain(health).collect()
+    }
+
+    /// What filters keep in the stores of the config, by the name of the store.
+    pub(crate) fn stored(&self) -> Vec<(String, Arc<dyn Purgeable>)> {
+        self.kept.stored()
+    }
+
+    /// The keys of the tickets of a policy: the ones that run already, so that clients resume after a reload.
+    fn tickets(&mut self, key: [u8; 32]) -> Result<Tickets, tls::TlsError> {
+        if let Some(known) = self.fresh_tickets.get(&key).or_else(|| self.tickets.get(&key)) {
+            let known = known.clone();
+            self.fresh_tickets.insert(key, known.clone());
+            return Ok(known);
+        }
+        let made = Tickets::new()?;
+        self.fresh_tickets.insert(key, made.clone());
+        Ok(made)
+    }
+
+    /// The certificates of listeners as they are shown to clients, by their files.
+    pub(crate) fn certificates(&self) -> Vec<(&Identity, &Certificate)> {
+        let mut all: Vec<_> = self.certificates.iter().collect();
+        all.sort_unstable_by_key(|(identity, _)| (&identity.cert, &identity.key));
+        all
+    }
+
+    /// The snapshot just compiled runs now: forgets what only its predecessor used.
+    pub(crate) fn adopted(&mut self, control: &Handle, fetcher: &Fetcher) {
+        self.kept.sweep(control, fetcher);
+        self.certificates = std::mem::take(&mut self.fresh_certificates);
+        self.tickets = std::mem::take(&mut self.fresh_tickets);
+        self.upstreams = std::mem::take(&mut self.fresh);
+    }
+}
+
+/// A key of [`Carry::tickets`] as [`Carry::save`] writes it.
+fn policy_of(hex: &str) -> Option<[u8; 32]> {
+    let mut policy = [0; 32];
+    if hex.len() != 2 * policy.len() {
+        return None;
+    }
+    for (at, byte) in policy.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(hex.get(2 * at..2 * at + 2)?, 16).ok()?;
+    }
+    Some(policy)
+}
+
+/// Compiles a config. Mistakes go to its diagnostics; with any error among them there is no snapshot.
+pub(crate) fn compile(
+    loaded: &mut Loaded,
+    kinds: &[&'static FilterKind],
+    carry: &mut Carry,
+) -> Option<Snapshot> {
+    let mut diagnostics = std::mem::take(&mut loaded.diagnostics);
+    carry.kept.begin();
+    carry.fresh_certificates.clear();
+    carry.fresh_tickets.clear();
+    carry.fresh.clear();
+    let snapshot = Compiler {
+        config: &loaded.config,
+        tree: &loaded.tree,
+        kinds,
+        carry,
+        found: &mut diagnostics,
+        files: &mut loaded.files,
+        upstream_index: loaded.config.upstreams.names().enumerate().map(|(i, name)| (name, i)).collect(),
+        handlings: HashMap::new(),
+    }
+    .run();
+    loaded.files.sort();
+    loaded.files.dedup();
+    loaded.diagnostics = diagnostics;
+    if loaded.errors() == 0 { snapshot } else { None }
+}
+
+struct Compiler<'a> {
+    config: &'a schema::Config,
+    tree: &'a Node,
+    kinds: &'a [&'static FilterKind],
+    carry: &'a mut Carry,
+    found: &'a mut Diagnostics,
+    /// Files that the config names.
+    files: &'a mut Vec<PathBuf>,
+    /// The index of each upstream by its name.
+    upstream_index: HashMap<&'a str, usize>,
+    /// What routes have in common whose requests all go to one upstream.
+    handlings: HashMap<Alike, Arc<Handling>>,
+}
+
+/// Filters, upstream, the two timeouts, what happens to escaped slashes.
+type Alike = (Chain, usize, Option<Duration>, Option<Duration>, Option<EscapedSlashes>);
+
+impl Compiler<'_> {
+    fn error(&mut self, path: &str, code: &'static str, message: impl Into<String>, hint: Option<String>) {
+        let mut diagnostic = Diagnostic::error(code, message).on(self.tree, path);
+        if let Some(hint) = hint {
+            diagnostic = diagnostic.hint(hint);
+        }
+        self.found.push(diagnostic);
+    }
+
+    /// Whether a file of the settings at `path` was missing when the config was loaded, and that was reported. One that went
+    /// missing since then is an error like any other: without it there is no TLS, and no clear text in its stead.
+    fn misses_file(&self, path: &str) -> bool {
+        let within = |d: &Diagnostic| d.path.strip_prefix(path).is_some_and(|rest| rest.starts_with('.'));
+        self.found.iter().any(|d| matches!(d.code, "file-missing" | "file-unreadable") && within(d))
+    }
+
+    fn run(mut self) -> Option<Snapshot> {
+        let listeners = self.listeners();
+        let upstreams = self.upstreams();
+        let consumers = self.consumers();
+        let names: Vec<String> = self.config.upstreams.names().map(str::to_owned).collect();
+        let stores = self.stores();
+        let hidden = self.config.access_log.hidden_parameters().map(str::to_owned).collect();
+        let mut filters = Filters {
+            conceals: Conceals { path_key: false, query: hidden },
+            made: Vec::new(),
+            consumers: &consumers,
+            upstreams: &names,
+            stores: &stores,
+        };
+        let config = self.config;
+        let global = self.chain(&config.filters, "filters", None, &mut filters);
+        let plans = config.plans.iter().map(|(name, plan)| Plan {
+            chain: self.chain(&plan.filters, &format!("plans.{name}"), None, &mut filters).into(),
+        });
+        let plans: Vec<Plan> = plans.collect();
+        let table = self.table();
+        let routes: Vec<Option<Route>> = config
+            .routes
+            .iter()
+            .map(|(name, route)| self.route(name, route, &global, &mut filters))
+            .collect();
+        self.collectors();
+        let tracing = self.tracing().map(Arc::new);
+        let telemetry = Arc::clone(&self.carry.telemetry);
+        let limits = &config.limits;
+        let head_limits = weir_h1::Limits {
+            head_bytes: limits.header_bytes.as_usize(),
+            fields: limits.headers as usize,
+            ..weir_h1::Limits::default()
+        };
+        Some(Snapshot {
+            revision: digest::of(self.tree),
+            listeners,
+            table: Arc::new(table?),
+            routes: routes.into_iter().collect::<Option<_>>()?,
+            unrouted: {
+                let runs = |&&filter: &&u32| {
+                    filters.made.get(filter as usize).is_some_and(|f| f.hooks.has(Hooks::UNROUTED))
+                };
+                global.iter().filter(runs).copied().collect()
+            },
+            preflights: filters.made.iter().any(|filter| filter.hooks.has(Hooks::PREFLIGHT)),
+            conceals: Some(Box::new(filters.conceals)).filter(|conceals| !conceals.is_empty()),
+            filters: filters.made,
+            plans,
+            upstreams: upstreams?,
+            consumers,
+            consumer_series: config.consumers.names().map(|name| telemetry.consumer(name)).collect(),
+            head_limits,
+            h2: listeners::h2_limits(limits),
+            body_bytes: limits.body_bytes.map(|b| b.get()),
+            connections: limits.connections as usize,
+            autopsy: limits.autopsy.as_usize(),
+            trusted: config.trusted_proxies.iter().map(|n| n.0).collect(),
+            expose_causes: config.expose_causes,
+            matched_fields: matched_fields(config),
+            tracing,
+        })
+    }
+
+    /// The certificates that collectors are believed by.
+    fn collectors(&mut self) {
+        let tracing = self.config.tracing.as_ref().and_then(|tracing| tracing.ca.as_ref());
+        let log = self.config.access_log.otlp.as_ref().and_then(|collector| collector.ca.as_ref());
+        for (path, ca) in [("tracing.ca", tracing), ("access_log.otlp.ca", log)] {
+            let Some(ca) = ca else { continue };
+            self.files.push(ca.0.clone());
+            if let Err(why) = Trust::file(&ca.0) {
+                self.error_once(path, "bad-certificate", why);
+            }
+        }
+    }
+
+    /// How exchanges are traced, and how each route's path is called.
+    fn tracing(&self) -> Option<Tracing> {
+        let written = self.config.tracing.as_ref()?;
+        let parents = match written.parents {
+            schema::Parents::Always => Parents::Always,
+            schema::Parents::Never => Parents::Never,
+            schema::Parents::Trusted => Parents::Trusted,
+        };
+        let patterns = self.config.routes.iter().map(|(_, route)| route.matches.path.as_str().into());
+        Some(Tracing::new(parents, written.share.ratio(), patterns.collect()))
+    }
+
+    // === consumers, plans, filters ===
+
+    fn consumers(&self) -> Consumers {
+        let plan_index = |name: &str| self.config.plans.names().position(|n| n == name);
+        let consumers = self.config.consumers.iter().map(|(name, written)| Consumer {
+            name: name.to_owned(),
+            plan: written.plan.as_deref().and_then(plan_index),
+            labels: labels(written),
+            allow_ips: written.allow_ips.iter().map(|n| n.0).collect(),
+            credentials: written
+                .credentials
+                .iter()
+                .map(|c| (c.filter.clone(), c.node.elements().iter().filter_map(credential).collect()))
+                .collect(),
+        });
+        consumers.collect()
+    }
+
+    fn chain(
+        &mut self,
+        written: &[schema::FilterNode],
+        scope: &str,
+        captures: Option<&[String]>,
+        filters: &mut Filters<'_>,
+    ) -> Vec<u32> {
+        written.iter().filter_map(|node| self.filter(node, scope, captures, filters)).collect()
+    }
+
+    fn filter(
+        &mut self,
+        written: &schema::FilterNode,
+        scope: &str,
+        captures: Option<&[String]>,
+        filters: &mut Filters<'_>,
+    ) -> Option<u32> {
+        let path = &written.path;
+        let Some(kind) = self.kinds.iter().find(|k| k.name == written.name) else {
+            let nearest = nearest_name(&written.name, self.kinds.iter().map(|k| k.name));
+            let all: Vec<&str> = self.kinds.iter().map(|k| k.name).collect();
+            let hint = match nearest {
+                Some(name) => format!("did you mean `{name}`?"),
+                None => format!("there are: {}", all.join(", ")),
+            };
+            self.error(path, "unknown-filter", format!("there is no filter `{}`", written.name), Some(hint));
+            return None;
+        };
+        let before = self.found.errors();
+        let mut build = Build {
+            scope,
+            consumers: filters.consumers,
+            upstreams: filters.upstreams,
+            stores: filters.stores,
+            captures,
+            kinds: self.kinds,
+            kept: &mut self.carry.kept,
+            files: self.files,
+            kind: kind.name,
+            settings: String::new(),
+            mistakes: Vec::new(),
+        };
+        let mut settings = Settings::Node(&written.node, path, self.found);
+        let built = (kind.build)(&mut settings, &mut build);
+        let mistakes = build.mistakes;
+        for mistake in &mistakes {
+            if self.is_of_consumers(kind.name, mistake) {
+                continue;
+            }
+            let at = match mistake.field.as_str() {
+                "" => path.clone(),
+                field if field.starts_with('[') => format!("{path}{field}"),
+                field => format!("{path}.{field}"),
+            };
+            self.error(&at, "filter-setting", mistake.message.clone(), mistake.hint.clone());
+        }
+        if built.is_none() && mistakes.is_empty() && self.found.errors() == before {
+            self.error(path, "filter-setting", "the filter refused its settings", None);
+        }
+        let mut built = built.filter(|_| mistakes.is_empty())?;
+        hide_secrets(&mut built.settings, &written.node);
+        let hooks = built.filter.hooks();
+        filters.conceals = std::mem::take(&mut filters.conceals).and(built.filter.conceals());
+        let reads_path_key = built.filter.conceals().path_key;
+        let FieldGuards { request, response } = built.filter.guards();
+        let guards = Guards { request: NameSet::new(request), response: NameSet::new(response) };
+        filters.made.push(Arc::new(Instance {
+            name: kind.name,
+            place: scope.into(),
+            filter: built.filter,
+            hooks,
+            reads_path_key,
+            guards,
+            settings: built.settings,
+        }));
+        u32::try_from(filters.made.len() - 1).ok()
+    }
+
+    /// Whether a filter that reads credentials only repeats what was said of the consumers, where they stand.
+    fn is_of_consumers(&self, filter: &str, mistake: &Mistake) -> bool {
+        let mut credentials = self.config.consumers.iter().flat_map(|(_, consumer)| &consumer.credentials);
+        let told = |d: &Diagnostic| d.severity == Severity::Error && d.path.starts_with("consumers.");
+        // `[1].key_auth`: what a filter within `any` says of all its settings.
+        let filter = match mistake.field.strip_prefix('[').and_then(|field| field.split_once("].")) {
+            Some((_, name)) if !name.contains('.') => name,
+            _ if mistake.field.is_empty() => filter,
+            _ => return false,
+        };
+        credentials.any(|c| c.filter == filter) && self.found.iter().any(told)
+    }
+
+    /// An error, unless there is one for the same value already.
+    fn error_once(&mut self, path: &str, code: &'static str, message: impl Into<String>) {
+        if !self.found.iter().any(|d| d.path == path) {
+            self.error(path, code, message, None);
+        }
+    }
+
+    // === routes ===
+
+    /// The table; `None` when routes are malformed, ambiguous or unreachable.
+    fn table(&mut self) -> Option<Table> {
+        let listener =
+            |name: &String| self.config.listeners.names().position(|n| n == name).map(|i| i as u16);
+        let specs = self.config.routes.iter().map(|(name, route)| {
+            let m = &route.matches;
+            RouteSpec {
+                name: name.to_owned(),
+                hosts: m.hosts.clone(),
+                path: m.path.clone(),
+                methods: m.methods.clone(),
+                headers: m.headers.0.clone(),
+                query: m.query.0.clone(),
+                listeners: m.listeners.iter().filter_map(listener).collect(),
+                priority: route.priority,
+            }
+        });
+        match Table::build(specs) {
+            Ok(table) => {
+                self.endless_redirects(&table);
+                self.lost_logins(&table);
+                Some(table)
+            }
+            Err(conflicts) => {
+                let names: Vec<&str> = self.config.routes.names().collect();
+                let told: HashSet<String> = self
+                    .found
+                    .iter()
+                    .filter(|d| d.severity == Severity::Error)
+                    .map(|d| d.path.clone())
+                    .collect();
+                for c in conflicts.into_iter().filter(|c| !is_consequence(c, &names, &told)) {
+                    let code = match c.kind {
+                        ConflictKind::Ambiguous => "ambiguous-routes",
+                        ConflictKind::Unreachable => "unreachable-route",
+                        ConflictKind::BadHeader => "bad-header",
+                        ConflictKind::BadHost => "bad-host",
+                        ConflictKind::BadMethod => "bad-method",
+                        ConflictKind::BadPattern => "bad-pattern",
+                        ConflictKind::BadQuery => "bad-query",
+                    };
+                    let name = names.get(c.route).copied().unwrap_or_default();
+                    let example = c.example.map(|e| format!("; see `weir explain {e}`")).unwrap_or_default();
+                    let path = format!("routes.{name}.{}", c.field);
+                    let hint = format!("{}{example}", c.hint);
+                    let mut diagnostic = Diagnostic::error(code, c.message).on(self.tree, &path).hint(hint);
+                    // The example is of both, whatever the field is.
+                    for route in [Some(c.route), c.other].into_iter().flatten() {
+                        let name = names.get(route).copied().unwrap_or_default();
+                        if let Some(node) = self.tree.find(&format!("routes.{name}.match")) {
+                            diagnostic = diagnostic.concealing(node);
+                        }
+                    }
+                    self.found.push(diagnostic);
+                }
+                None
+            }
+        }
+    }
+
+    fn route(
+        &mut self,
+        name: &str,
+        written: &schema::Route,
+        global: &[u32],
+        filters: &mut Filters<'_>,
+    ) -> Option<Route> {
+        // Only filters and answers of our own ask for them.
+        let asked = !written.filters.is_empty() || written.respond.is_some();
+        let pattern = asked.then(|| Pattern::parse(&written.matches.path).ok()).flatten();
+        let captures: Vec<String> =
+            pattern.map(|p| p.capture_names().into_iter().map(str::to_owned).collect()).unwrap_or_default();
+        let own = self.chain(&written.filters, &format!("routes.{name}"), Some(&captures), filters);
+        let target = match (&written.respond, &written.files, &written.upstream) {
+            (Some(respond), ..) => Target::Respond(Box::new(self.answer(name, respond, &captures)?)),
+            (_, Some(files), _) => self.site(name, files)?,
+            (.., Some(split)) => self.target(split)?,
+            (None, None, None) => return None, // reported when the config was checked
+        };
+        let handling = self.share(Handling {
+            chain: [global, &own].concat().into(),
+            global: global.len(),
+            target,
+            escaped_slashes: written.escaped_slashes.map(listeners::escaped_slashes),
+            response_timeout: written.timeouts.response.map(|t| t.get()),
+            exchange_timeout: written.timeouts.exchange.map(|t| t.get()),
+        });
+        Some(Route { name: name.into(), handling, series: self.carry.telemetry.route(name) })
+    }
+
+    fn site(&mut self, route: &str, written: &schema::Files) -> Option<Target> {
+        match Site::new(written) {
+            Ok(site) => Some(Target::Files(Arc::new(site))),
+            Err((key, message)) => {
+                let (code, hint) = match key {
+                    "root" => {
+                        ("missing-root", Some("make the folder, or write the path of another".to_owned()))
+                    }
+                    _ => ("bad-value", None),
+                };
+                self.error(&format!("routes.{route}.files.{key}"), code, message, hint);
+                None
+            }
+        }
+    }
+
+    fn target(&self, split: &schema::Split) -> Option<Target> {
+        let index = |name: &str| self.upstream_index.get(name).copied();
+        if let [only] = &split.0[..] {
+            return index(&only.upstream).map(Target::Upstream);
+        }
+        let mut total = 0u32;
+        let shares = split.0.iter().filter(|s| s.weight > 0).map(|share| {
+            total = total.saturating_add(share.weight);
+            Some((total, index(&share.upstream)?))
+        });
+        Some(Target::Split(shares.collect::<Option<_>>()?))
+    }
+
+    /// The same handling for all routes that ask for the same: see [`Handling`]. Chains tell which filters are global.
+    fn share(&mut self, handling: Handling) -> Arc<Handling> {
+        let Target::Upstream(upstream) = handling.target else { return Arc::new(handling) };
+        let Handling { chain, response_timeout, exchange_timeout, escaped_slashes, .. } = &handling;
+        let key = (chain.clone(), upstream, *response_timeout, *exchange_timeout, *escaped_slashes);
+        Arc::clone(self.handlings.entry(key).or_insert_with(|| Arc::new(handling)))
+    }
+}
+
+/// A credential as its filter gets it: a text as it is, a map as JSON.
+fn credential(node: &Node) -> Option<String> {
+    if let Some(text) = node.as_text() {
+        return Some(text.to_owned());
+    }
+    // What is wrong with it is told by its filter, which knows what it expects.
+    let map: Option<serde_json::Value> = crate::config::de::read(node, "", &mut Diagnostics::default());
+    map.map(|map| map.to_string())
+}
+
+/// Whether a conflict only follows from what was told already: the same value is wrong, or a `match` was not understood and
+/// stands for every request.
+fn is_consequence(conflict: &Conflict, names: &[&str], told: &HashSet<String>) -> bool {
+    let is_told = |route: usize, field: &str| {
+        let name = names.get(route).copied().unwrap_or_default();
+        told.contains(&format!("routes.{name}{field}"))
+    };
+    match conflict.kind {
+        ConflictKind::Ambiguous | ConflictKind::Unreachable => {
+            [Some(conflict.route), conflict.other].into_iter().flatten().any(|route| {
+                ["", ".match", ".match.path", ".match.hosts"].iter().any(|field| is_told(route, field))
+            })
+        }
+        _ => is_told(conflict.route, &format!(".{}", conflict.field)),
+    }
+}
+
+/// The filters made so far, and what they are made with.
+struct Filters<'a> {
+    made: Vec<Arc<Instance>>,
+    /// What of targets they take for secrets.
+    conceals: Conceals,
+    consumers: &'a Consumers,
+    upstreams: &'a [String],
+    stores: &'a Stores,
+}
+
+/// What a consumer is known by beside its name.
+fn labels(consumer: &schema::Consumer) -> Vec<String> {
+    let plan = consumer.plan.iter().map(|plan| format!("plan:{plan}"));
+    plan.chain(consumer.groups.iter().map(|group| format!("group:{group}"))).collect()
+}
+
+/// The header fields that routes are chosen by.
+fn matched_fields(config: &schema::Config) -> NameSet {
+    let headers = config.routes.iter().flat_map(|(_, route)| &route.matches.headers.0);
+    let names: BTreeSet<String> = headers.map(|(name, _)| name.to_ascii_lowercase()).collect();
+    NameSet::new(names.iter().filter_map(|name| FieldName::new(name).ok()))
+}
+
+/// Settings are shown by `weir explain`; what came from the environment or a file is most often a secret.
+fn hide_secrets(shown: &mut serde_json::Value, written: &Node) {
+    if (written.substituted || written.secret) && shown.is_string() {
+        *shown = "***".into();
+    }
+    for (key, node) in written.entries() {
+        if let Some(value) = shown.get_mut(&*key.text) {
+            hide_secrets(value, node);
+        }
+    }
+    for (i, node) in written.elements().iter().enumerate() {
+        if let Some(value) = shown.get_mut(i) {
+            hide_secrets(value, node);
+        }
+    }
+}

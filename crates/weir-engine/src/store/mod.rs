@@ -1,0 +1,149 @@
+//! Stores that several gateways share: a Redis, reached from a thread of its own.
+//!
+//! ```text
+//!   core ─ ask(Question) ─▶ channel ─▶ thread weir-store ─ EVALSHA ─▶ Redis
+//!   core ◀─ the question's own answer, called on that thread ◀─────────┘
+//! ```
+//! A core never waits for a store in place: it leaves a question and goes on, and what it wants to do with the answer travels
+//! with the question. The thread starts with the first question. While a store is away, [`Store::is_up`] says so without a
+//! question, so that no request waits for what will not come.
+
+mod client;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+use tokio::sync::mpsc;
+
+/// Most questions that wait for the thread; more are answered with [`Away`] at once. A question is some 200 bytes.
+const WAITING: usize = 16_384;
+
+/// How a store is reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// URLs of the server, or of some nodes of a cluster. They may hold passwords: never told.
+    pub urls: Vec<String>,
+    /// Whether the server is a cluster.
+    pub cluster: bool,
+    /// Certificates that its own is checked against, as PEM; those of the system where there are none.
+    pub ca: Option<Vec<u8>>,
+    /// How long an answer may take.
+    pub timeout: Duration,
+    /// What all keys begin with.
+    pub prefix: String,
+}
+
+/// The stores of a config, by name.
+#[derive(Debug, Default)]
+pub(crate) struct Stores {
+    pub(crate) redis: HashMap<String, Place>,
+    /// Those that are memory, with their bytes.
+    pub(crate) memory: HashMap<String, u64>,
+}
+
+/// The store gave no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Away;
+
+/// A script that is run with one key.
+pub struct Script {
+    text: String,
+    sha1: OnceLock<String>,
+}
+
+/// A question, and what becomes of its answer.
+pub struct Question {
+    /// The script.
+    pub script: Arc<Script>,
+    /// The key, without what all keys of the store begin with.
+    pub key: Vec<u8>,
+    /// Its arguments.
+    pub arguments: Vec<Vec<u8>>,
+    /// Called once, on the store's thread: it must not block.
+    pub answer: Box<dyn FnOnce(Result<Vec<i64>, Away>) + Send>,
+}
+
+/// A store by its name.
+pub struct Store {
+    /// Its name under `stores`.
+    pub name: String,
+    place: Place,
+    state: Arc<State>,
+    questions: OnceLock<mpsc::Sender<Question>>,
+}
+
+/// What the thread tells.
+#[derive(Debug)]
+struct State {
+    /// True until it turned out to be away: the first question is what finds out.
+    up: AtomicBool,
+    /// Gateways that use it, this one included, when it was there last.
+    gateways: AtomicU32,
+}
+
+impl Store {
+    pub(crate) fn new(name: String, place: Place) -> Self {
+        let state = State { up: AtomicBool::new(true), gateways: AtomicU32::new(1) };
+        Self { name, place, state: Arc::new(state), questions: OnceLock::new() }
+    }
+
+    /// How it is reached.
+    pub const fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// Whether it answered last, or was not asked yet.
+    pub fn is_up(&self) -> bool {
+        self.state.up.load(Relaxed)
+    }
+
+    /// Gateways that use the store, this one included, as far as is known.
+    pub fn gateways(&self) -> u32 {
+        self.state.gateways.load(Relaxed).max(1)
+    }
+
+    /// One whose questions a test answers.
+    pub fn faked(place: Place) -> (Arc<Self>, mpsc::Receiver<Question>) {
+        let (store, (sender, receiver)) = (Self::new("fake".to_owned(), place), mpsc::channel(WAITING));
+        let _ = store.questions.set(sender);
+        (Arc::new(store), receiver)
+    }
+
+    /// Asks. The answer comes later on another thread, or at once as [`Away`].
+    pub fn ask(&self, question: Question) {
+        let questions = self.questions.get_or_init(|| self.start());
+        if let Err(refused) = questions.try_send(question) {
+            (refused.into_inner().answer)(Err(Away));
+        }
+    }
+
+    fn start(&self) -> mpsc::Sender<Question> {
+        let (sender, receiver) = mpsc::channel(WAITING);
+        client::start(self.name.clone(), self.place.clone(), Arc::clone(&self.state), receiver);
+        sender
+    }
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Store").field(&self.name).finish()
+    }
+}
+
+impl Script {
+    /// A script in Lua that answers with numbers.
+    pub fn new(text: impl Into<String>) -> Arc<Self> {
+        Arc::new(Self { text: text.into(), sha1: OnceLock::new() })
+    }
+
+    fn sha1(&self) -> &str {
+        self.sha1.get_or_init(|| ::redis::Script::new(&self.text).get_hash().to_owned())
+    }
+}
+
+/// Whether a URL can be used; why it cannot.
+pub(crate) fn check(url: &str, ca: Option<&[u8]>) -> Result<(), String> {
+    client::check(url, ca)
+}

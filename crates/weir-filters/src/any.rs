@@ -1,0 +1,549 @@
+//! `any`: several filters that ask who calls, of which one must be satisfied.
+//!
+//! It runs its members' hooks itself. Each has its own place for state in the exchange (`Cx::member`); behind the request's
+//! head only the one that let the request pass runs on.
+
+use super::prelude::*;
+use super::shared::is_missing;
+use serde_json::Value;
+use weir_engine::config::diagnostic::nearest_name;
+use weir_engine::config::schema::FilterNode;
+use weir_engine::config::{Diagnostics, Node, de};
+use weir_engine::error::INTERNAL;
+use weir_engine::filter::{Built, Settings};
+use weir_h1::FieldName;
+
+pub(super) static KIND: FilterKind =
+    FilterKind { name: "any", schema: || schemars::schema_for!(AnySettings), causes: &[], build };
+
+/// Several filters that ask who calls, of which one must be satisfied: the first that lets the request pass decides who calls.
+///
+/// They are asked in the order written. Where none lets it pass, credentials that were wrong are the answer, then where to log
+/// in, then the challenges of all of them. Fields that the others would have set are dropped from the request, so that nobody can
+/// forge them. The last may have `optional: true`: a request without any credentials then passes unnamed; one with wrong
+/// credentials does not.
+///
+/// ```yaml
+/// - any: [ { key_auth: { header: apikey } }, { key_auth: { header: authorization, scheme: Bearer } } ]
+/// ```
+#[derive(JsonSchema)]
+#[expect(dead_code, reason = "it stands for what is read by hand, in the schema and the manual")]
+struct AnySettings(Vec<FilterNode>);
+
+struct Any {
+    members: Vec<Member>,
+    hooks: Hooks,
+}
+
+struct Member {
+    filter: Box<dyn Filter>,
+    hooks: Hooks,
+    /// The fields of requests that it answers for, but Cookie, which is many things.
+    guarded: Vec<FieldName>,
+}
+
+/// Where an exchange stands.
+#[derive(Default)]
+struct Standing {
+    /// The member that waits, or let the request pass.
+    at: usize,
+    passed: bool,
+    /// How many were asked.
+    asked: usize,
+    /// Who had been named before any was asked: whom a member names that refuses after all, is not who calls.
+    named: Option<usize>,
+    /// The best of what those before it said.
+    refused: Option<Refused>,
+    /// Whether a member asked for the whole body: then the others see it in no pieces.
+    whole: bool,
+}
+
+enum Refused {
+    /// There were no credentials.
+    Missing(Box<Refusal>),
+    /// The member would send the client somewhere.
+    Answer(Box<Answer>),
+    /// There were, and they were wrong.
+    Wrong(Box<Refusal>),
+}
+
+/// Most members.
+const MAX_MEMBERS: usize = 16;
+
+// === Building ===
+
+fn build(settings: &mut Settings<'_>, build: &mut Build<'_>) -> Option<Built> {
+    match settings {
+        Settings::Node(node, path, diagnostics) => build_all(node, path, diagnostics, build),
+        Settings::Json(json, mistake) => {
+            let mut diagnostics = Diagnostics::default();
+            let node = Node::of_json(json);
+            let built = build_all(&node, "any", &mut diagnostics, build);
+            if diagnostics.errors() > 0 {
+                **mistake = diagnostics.to_text();
+            }
+            built.filter(|_| mistake.is_empty())
+        }
+    }
+}
+
+fn build_all(node: &Node, path: &str, found: &mut Diagnostics, build: &mut Build<'_>) -> Option<Built> {
+    let before = (found.errors(), build.mistakes.len());
+    let written = de::read::<Vec<FilterNode>>(node, path, found)?;
+    if written.len() < 2 && before.0 == found.errors() {
+        let hint = "write any: [ { jwt: { .. } }, { key_auth: {} } ]";
+        build.refuse("", "needs two filters at least", Some(hint.to_owned()));
+    }
+    if written.len() > MAX_MEMBERS {
+        build.refuse("", format!("has more than {MAX_MEMBERS} filters"), None);
+    }
+    let last = written.len().saturating_sub(1);
+    let (mut members, mut settings) = (Vec::new(), Vec::new());
+    for (index, filter) in written.iter().enumerate() {
+        let place = format!("[{index}].{}", filter.name);
+        let optional = filter.node.get("optional").and_then(Node::as_text) == Some("true");
+        if optional && index < last {
+            let message = "lets requests without credentials pass before the filters behind it are asked";
+            let hint = Some("write it on the last one, where it counts for all".to_owned());
+            build.refuse(&format!("{place}.optional"), message, hint);
+        }
+        let Some(built) = build_one(filter, &place, found, build) else { continue };
+        let FieldGuards { mut request, .. } = built.filter.guards();
+        request.retain(|name| !name.as_str().eq_ignore_ascii_case("cookie"));
+        let hooks = built.filter.hooks();
+        settings.push(serde_json::json!({ filter.name.as_str(): built.settings }));
+        members.push(Member { filter: built.filter, hooks, guarded: request });
+    }
+    if (found.errors(), build.mistakes.len()) != before {
+        return None;
+    }
+    let hooks = members.iter().fold(Hooks::REQUEST, |hooks, member| hooks | member.hooks);
+    Some(Built { filter: Box::new(Any { members, hooks }), settings: Value::Array(settings) })
+}
+
+fn build_one(
+    written: &FilterNode,
+    place: &str,
+    found: &mut Diagnostics,
+    build: &mut Build<'_>,
+) -> Option<Built> {
+    let fits = |kind: &&&FilterKind| kind.name.ends_with("_auth") || matches!(kind.name, "jwt" | "oidc");
+    let Some(kind) = build.kinds.iter().find(|kind| kind.name == written.name) else {
+        let known = build.kinds.iter().filter(fits).map(|kind| kind.name);
+        let hint = match nearest_name(&written.name, known.clone()) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => format!("there are: {}", known.collect::<Vec<_>>().join(", ")),
+        };
+        build.refuse(place, format!("there is no filter `{}`", written.name), Some(hint));
+        return None;
+    };
+    if !fits(&kind) {
+        let hint = Some("put it before or behind `any`".to_owned());
+        build.refuse(place, format!("`{}` does not ask who calls", written.name), hint);
+        return None;
+    }
+    let kind = *kind;
+    let (name, settings) = (build.kind, std::mem::take(&mut build.settings));
+    let (before, errors) = (build.mistakes.len(), found.errors());
+    build.kind = kind.name;
+    let built = (kind.build)(&mut Settings::Node(&written.node, &written.path, found), build);
+    (build.kind, build.settings) = (name, settings);
+    for mistake in build.mistakes.iter_mut().skip(before) {
+        let dot = if mistake.field.is_empty() { "" } else { "." };
+        mistake.field = format!("{place}{dot}{}", mistake.field);
+    }
+    if built.is_none() && build.mistakes.len() == before && found.errors() == errors {
+        build.refuse(place, "the filter refused its settings", None);
+    }
+    built
+}
+
+// === Running ===
+
+impl Filter for Any {
+    fn hooks(&self) -> Hooks {
+        self.hooks
+    }
+
+    fn guards(&self) -> FieldGuards {
+        let mut all = FieldGuards::default();
+        for member in &self.members {
+            let FieldGuards { request, response } = member.filter.guards();
+            all.request.extend(request);
+            all.response.extend(response);
+        }
+        all
+    }
+
+    fn conceals(&self) -> Conceals {
+        self.members.iter().map(|member| member.filter.conceals()).fold(Conceals::default(), Conceals::and)
+    }
+
+    fn request_body(&self, head: &RequestHead, cx: &mut Cx) -> BodyUse {
+        let uses = self.members.iter().enumerate().filter(|(_, m)| m.hooks.has(Hooks::REQUEST_BODY));
+        let all = uses.fold(BodyUse::Pass, |all, (at, member)| {
+            let own = cx.member(at, |cx| member.filter.request_body(head, cx));
+            match (all, own) {
+                (BodyUse::Whole(a), BodyUse::Whole(b)) => BodyUse::Whole(a.max(b)),
+                (BodyUse::Whole(most), _) | (_, BodyUse::Whole(most)) => BodyUse::Whole(most),
+                (BodyUse::Change, _) | (_, BodyUse::Change) => BodyUse::Change,
+                (BodyUse::Watch, _) | (_, BodyUse::Watch) => BodyUse::Watch,
+                _ => BodyUse::Pass,
+            }
+        });
+        cx.state::<Standing>().whole = matches!(all, BodyUse::Whole(_));
+        all
+    }
+
+    fn on_request(&self, head: &mut RequestHead, cx: &mut Cx) -> Flow {
+        let named = cx.consumer_index();
+        cx.state::<Standing>().named = named;
+        cx.take_unnamed(); // a filter before this one may have said so
+        self.ask_from(0, head, cx)
+    }
+
+    fn wait<'a>(&'a self, head: &'a mut RequestHead, cx: &'a mut Cx) -> Waiting<'a> {
+        Box::pin(async move {
+            loop {
+                let at = cx.state::<Standing>().at;
+                let Some(member) = self.members.get(at) else { return Flow::Continue };
+                let outer = cx.enter(at);
+                let flow = member.filter.wait(head, cx).await;
+                cx.leave(outer);
+                let decided = match self.judge(at, flow, cx) {
+                    Some(passed) => self.decided(passed, head, cx),
+                    None => self.ask_from(at + 1, head, cx),
+                };
+                if !matches!(decided, Flow::Wait) {
+                    return decided;
+                }
+            }
+        })
+    }
+
+    fn on_request_body(&self, piece: &mut Piece<'_>, cx: &mut Cx) -> HookResult {
+        self.of_passed(Hooks::REQUEST_BODY, cx, |filter, cx| filter.on_request_body(piece, cx))
+            .unwrap_or(Ok(()))
+    }
+
+    fn on_attempt(&self, head: &mut RequestHead, attempt: &Attempt<'_>, cx: &mut Cx) -> HookResult {
+        self.of_passed(Hooks::ATTEMPT, cx, |filter, cx| filter.on_attempt(head, attempt, cx))
+            .unwrap_or(Ok(()))
+    }
+
+    fn on_attempt_end(&self, end: &AttemptEnd<'_>, cx: &mut Cx) {
+        self.of_passed(Hooks::ATTEMPT, cx, |filter, cx| filter.on_attempt_end(end, cx));
+    }
+
+    fn response_body(&self, head: &ResponseHead, cx: &mut Cx) -> BodyUse {
+        let own = self.of_passed(Hooks::RESPONSE_BODY, cx, |filter, cx| filter.response_body(head, cx));
+        own.unwrap_or(BodyUse::Pass)
+    }
+
+    fn on_response(&self, head: &mut ResponseHead, cx: &mut Cx) -> Flow {
+        let own = self.of_passed(Hooks::RESPONSE, cx, |filter, cx| filter.on_response(head, cx));
+        own.unwrap_or(Flow::Continue)
+    }
+
+    fn wait_response<'a>(&'a self, head: &'a mut ResponseHead, cx: &'a mut Cx) -> Waiting<'a> {
+        Box::pin(async move {
+            let at = cx.state::<Standing>().at;
+            let Some(member) = self.members.get(at) else { return Flow::Continue };
+            let outer = cx.enter(at);
+            let flow = member.filter.wait_response(head, cx).await;
+            cx.leave(outer);
+            flow
+        })
+    }
+
+    fn on_response_body(&self, piece: &mut Piece<'_>, cx: &mut Cx) -> HookResult {
+        self.of_passed(Hooks::RESPONSE_BODY, cx, |filter, cx| filter.on_response_body(piece, cx))
+            .unwrap_or(Ok(()))
+    }
+
+    fn on_end(&self, end: &End, cx: &mut Cx) {
+        let asked = cx.state::<Standing>().asked;
+        for (at, member) in
+            self.members.iter().enumerate().take(asked).filter(|(_, m)| m.hooks.has(Hooks::END))
+        {
+            cx.member(at, |cx| member.filter.on_end(end, cx));
+        }
+    }
+}
+
+impl Any {
+    /// Asks the members from one on, to the first that decides or must wait.
+    fn ask_from(&self, from: usize, head: &mut RequestHead, cx: &mut Cx) -> Flow {
+        for (at, member) in self.members.iter().enumerate().skip(from) {
+            let standing = cx.state::<Standing>();
+            (standing.at, standing.asked) = (at, at + 1);
+            let flow = cx.member(at, |cx| member.filter.on_request(head, cx));
+            if matches!(flow, Flow::Wait) {
+                return Flow::Wait;
+            }
+            if let Some(passed) = self.judge(at, flow, cx) {
+                return self.decided(passed, head, cx);
+            }
+        }
+        match cx.state::<Standing>().refused.take() {
+            Some(Refused::Answer(answer)) => Flow::Answer(answer),
+            Some(Refused::Missing(refusal) | Refused::Wrong(refusal)) => Flow::Refuse(refusal),
+            None => Flow::Continue, // there is at least one member, and it decided or was noted
+        }
+    }
+
+    /// What a member's word means: whether the request passes, or `None` where the next one is asked.
+    fn judge(&self, at: usize, flow: Flow, cx: &mut Cx) -> Option<Result<usize, Box<Refusal>>> {
+        let unnamed = cx.take_unnamed();
+        let standing = cx.state::<Standing>();
+        let word = match flow {
+            Flow::Continue => {
+                // It saw no credentials; those that another found wrong stay wrong.
+                return Some(match standing.refused.take() {
+                    Some(Refused::Wrong(refusal)) if unnamed => Err(refusal),
+                    _ => Ok(at),
+                });
+            }
+            Flow::Answer(answer) => Refused::Answer(answer),
+            Flow::Wait => Refused::Wrong(Refusal::new(&INTERNAL)), // what has waited must decide
+            Flow::Refuse(refusal) if is_missing(refusal.cause) => Refused::Missing(refusal),
+            Flow::Refuse(refusal) => Refused::Wrong(refusal),
+        };
+        standing.refused = Some(match standing.refused.take() {
+            None => word,
+            Some(before) => before.and(word),
+        });
+        let named = standing.named;
+        cx.restore_consumer(named);
+        None
+    }
+
+    /// Ends the asking. Of the members that did not let the request pass, no field is left that they alone may set.
+    fn decided(&self, passed: Result<usize, Box<Refusal>>, head: &mut RequestHead, cx: &mut Cx) -> Flow {
+        let at = match passed {
+            Ok(at) => at,
+            Err(refusal) => return Flow::Refuse(refusal),
+        };
+        cx.state::<Standing>().passed = true;
+        let own = self.members.get(at).map(|member| &member.guarded[..]).unwrap_or_default();
+        let others = self.members.iter().enumerate().filter(|(other, _)| *other != at);
+        for name in others.flat_map(|(_, member)| &member.guarded).filter(|name| !own.contains(name)) {
+            head.headers.remove(name);
+        }
+        match self.show_whole(cx) {
+            Ok(()) => Flow::Continue,
+            Err(refusal) => Flow::Refuse(refusal),
+        }
+    }
+
+    /// Shows a body that another member wanted whole to the one that let the request pass, in one piece: nobody else will. Filters
+    /// that ask who calls change no body.
+    fn show_whole(&self, cx: &mut Cx) -> HookResult {
+        if !cx.state::<Standing>().whole {
+            return Ok(());
+        }
+        let whole = cx.share_whole();
+        self.on_request_body(&mut Piece::new(&whole, true), cx)
+    }
+
+    /// Runs a hook of the member that let the request pass.
+    fn of_passed<T>(
+        &self,
+        hook: Hooks,
+        cx: &mut Cx,
+        run: impl FnOnce(&dyn Filter, &mut Cx) -> T,
+    ) -> Option<T> {
+        let standing = cx.state::<Standing>();
+        let at = standing.at;
+        let member = self.members.get(at).filter(|member| standing.passed && member.hooks.has(hook))?;
+        Some(cx.member(at, |cx| run(&*member.filter, cx)))
+    }
+}
+
+impl Refused {
+    /// The better of two answers: wrong credentials, then where to log in, then all challenges.
+    fn and(self, other: Self) -> Self {
+        match (self, other) {
+            // Whoever could not decide might have let the request pass: that is no fault of the client.
+            (Self::Wrong(first), Self::Wrong(other)) if other.cause.status >= 500 => {
+                Self::Wrong(if first.cause.status >= 500 { first } else { other })
+            }
+            (Self::Wrong(first), _) => Self::Wrong(first),
+            (_, Self::Wrong(other)) => Self::Wrong(other),
+            (Self::Answer(first), _) => Self::Answer(first),
+            (_, Self::Answer(other)) => Self::Answer(other),
+            (Self::Missing(mut first), Self::Missing(other)) => {
+                for field in other.headers {
+                    if !first.headers.contains(&field) {
+                        first.headers.push(field);
+                    }
+                }
+                Self::Missing(first)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{Exchange, Stand};
+    use super::*;
+    use serde_json::json;
+    use std::collections::HashMap;
+
+    fn stand(settings: Value) -> Stand {
+        let credentials = HashMap::from([("key_auth".to_owned(), vec!["good".to_owned()])]);
+        let shop = Consumer { name: "shop".to_owned(), credentials, ..Consumer::default() };
+        Stand::new(&KIND, settings).kinds(crate::KINDS).upstream("auth").consumer(shop)
+    }
+
+    fn two() -> Value {
+        json!([
+            { "key_auth": { "header": "x-a", "consumer_header": "x-who" } },
+            { "key_auth": { "header": "authorization", "scheme": "Bearer" } }
+        ])
+    }
+
+    async fn ask(settings: Value, fields: &str) -> Exchange {
+        stand(settings).build().request(&format!("GET /\n{fields}")).await
+    }
+
+    #[tokio::test]
+    async fn the_first_that_is_satisfied_decides() {
+        ask(two(), "x-a: good\nx-who: root").await.expect_continue().expect_header("x-who", "shop");
+        let mut second = ask(two(), "authorization: Bearer good\nx-who: root\nx-b: 1").await;
+        second.expect_continue().expect_no_header("x-who").expect_header("x-b", "1");
+        assert_eq!(second.cx.consumer().map(|c| c.name.as_str()), Some("shop"));
+        ask(two(), "x-a: bad\nauthorization: Bearer good").await.expect_continue().expect_no_header("x-a");
+    }
+
+    #[tokio::test]
+    async fn where_none_is_the_worst_is_told() {
+        let mut none = ask(two(), "").await;
+        none.expect_status(401);
+        assert_eq!(none.header("www-authenticate"), ["ApiKey realm=\"weir\"", "Bearer realm=\"weir\""]);
+        for wrong in ["x-a: bad", "authorization: Bearer bad", "x-a: bad\nauthorization: Bearer worse"] {
+            let mut wrong = ask(two(), wrong).await;
+            let Flow::Refuse(refusal) = &wrong.flow else { panic!("{:?}", wrong.flow) };
+            assert_eq!(refusal.cause.code, "key_unknown");
+            wrong.expect_status(401);
+        }
+    }
+
+    #[tokio::test]
+    async fn the_last_may_be_optional() {
+        let settings = json!([
+            { "key_auth": { "header": "x-a", "consumer_header": "x-who" } },
+            { "key_auth": { "header": "x-b", "optional": true } }
+        ]);
+        let mut none = ask(settings.clone(), "x-who: root").await;
+        none.expect_continue().expect_no_header("x-who");
+        assert!(none.cx.consumer().is_none());
+        ask(settings.clone(), "x-a: bad").await.expect_status(401);
+        ask(settings.clone(), "x-b: bad").await.expect_status(401);
+        ask(settings, "x-a: bad\nx-b: good").await.expect_continue();
+    }
+
+    /// An optional one that was satisfied without naming a consumer has seen credentials; one that saw none has not, whoever was
+    /// named before.
+    #[tokio::test]
+    async fn what_an_optional_one_let_pass_was_there_or_was_not() {
+        let secret = b"01234567890123456789012345678901";
+        let signed = [&br#"{"alg":"HS256"}"#[..], br#"{"exp":99999999999}"#]
+            .map(weir_wire::base64::encode_url)
+            .join(".");
+        let key = aws_lc_rs::hmac::Key::new(aws_lc_rs::hmac::HMAC_SHA256, secret);
+        let tag = aws_lc_rs::hmac::sign(&key, signed.as_bytes());
+        let token = format!("{signed}.{}", weir_wire::base64::encode_url(tag.as_ref()));
+        let jwt = json!({ "jwt": { "secret": "01234567890123456789012345678901", "optional": true } });
+        let settings = json!([{ "key_auth": {} }, jwt]);
+        let with_token = format!("x-api-key: bad\nauthorization: Bearer {token}");
+        ask(settings.clone(), &with_token).await.expect_continue();
+        let named = stand(settings.clone()).named().build();
+        named.request("GET /\nx-api-key: bad").await.expect_status(401);
+        named.request("GET /").await.expect_continue();
+    }
+
+    #[tokio::test]
+    async fn who_is_not_logged_in_has_no_credentials() {
+        let oidc = json!({
+            "issuer": "https://idp.example", "client_id": "a", "client_secret": "b", "redirect": "https://a.example/cb"
+        });
+        let settings = |optional: bool| json!([{ "oidc": oidc }, { "key_auth": { "optional": optional } }]);
+        ask(settings(true), "").await.expect_continue();
+        ask(settings(true), "x-api-key: bad").await.expect_status(401);
+        let mut none = ask(settings(false), "").await;
+        none.expect_status(401).expect_header("www-authenticate", "ApiKey realm=\"weir\"");
+    }
+
+    #[tokio::test]
+    async fn a_member_may_wait() {
+        let settings = json!([
+            { "key_auth": {} },
+            { "forward_auth": { "upstream": "auth", "copy": ["x-user"] } },
+            { "key_auth": { "header": "x-b" } }
+        ]);
+        let answer = |status| {
+            let user = (FieldName::new("x-user").unwrap(), b"ann".to_vec());
+            Ok(CallAnswer { status, headers: vec![user], body: Bytes::new() })
+        };
+        let mut asked = stand(settings.clone()).answer(answer(204));
+        asked.build().request("GET /\nx-user: root").await.expect_continue().expect_header("x-user", "ann");
+        let mut third = stand(settings.clone()).answer(answer(401));
+        third
+            .build()
+            .request("GET /\nx-user: root\nx-b: good")
+            .await
+            .expect_continue()
+            .expect_no_header("x-user");
+        // Wrong credentials are told before where to log in.
+        let mut told = stand(settings.clone()).answer(answer(302));
+        told.build().request("GET /").await.expect_status(302);
+        let mut told = stand(settings.clone()).answer(answer(302));
+        told.build().request("GET /\nx-b: bad").await.expect_status(401);
+        for (fields, status) in [("x-b: good", None), ("x-b: bad", Some(503)), ("", Some(503))] {
+            let mut down = stand(settings.clone()).answer(Err(&weir_engine::error::CONNECT_REFUSED));
+            let mut exchange = down.build().request(&format!("GET /\n{fields}")).await;
+            match status {
+                None => exchange.expect_continue(),
+                Some(status) => exchange.expect_status(status),
+            };
+        }
+    }
+
+    /// Who is named and refused all the same is not taken for who calls.
+    #[tokio::test]
+    async fn a_consumer_that_may_not_call_from_here_does_not_pass_unnamed() {
+        let credentials = HashMap::from([("key_auth".to_owned(), vec!["bound".to_owned()])]);
+        let allow_ips = vec!["10.0.0.0/8".parse().unwrap()];
+        let bound = Consumer { name: "bound".to_owned(), credentials, allow_ips, ..Consumer::default() };
+        let settings = json!([{ "key_auth": {} }, { "key_auth": { "header": "x-b", "optional": true } }]);
+        let running = stand(settings).consumer(bound).build();
+        let mut exchange = running.request("GET /\nx-api-key: bound").await;
+        exchange.expect_status(403);
+        assert!(exchange.cx.consumer().is_none());
+    }
+
+    #[test]
+    fn mistakes() {
+        for (settings, expected) in [
+            (json!([]), "needs two filters"),
+            (json!([{ "key_auth": {} }]), "needs two filters"),
+            (json!([{ "key_auth": {} }, { "kye_auth": {} }]), "did you mean `key_auth`?"),
+            (
+                json!([{ "key_auth": {} }, { "request_id": {} }]),
+                "[1].request_id: `request_id` does not ask who calls",
+            ),
+            (
+                json!([{ "key_auth": { "optional": true } }, { "key_auth": {} }]),
+                "[0].key_auth.optional: lets requests",
+            ),
+            (json!([{ "key_auth": {} }, { "key_auth": { "query": "" } }]), "[1].key_auth.query: is empty"),
+            (json!([{ "key_auth": { "heder": "a" } }, { "key_auth": {} }]), "heder"),
+            (json!({ "key_auth": {} }), "not a list"),
+        ] {
+            let told = stand(settings).mistakes().join("\n");
+            assert!(told.contains(expected), "{told}");
+        }
+    }
+}

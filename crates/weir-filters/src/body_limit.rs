@@ -1,0 +1,92 @@
+//! `body_limit`: refuses request bodies that are too large, before the upstream sees them where that can be known.
+
+use super::prelude::*;
+use weir_engine::error::BODY_TOO_LARGE;
+
+pub(super) static KIND: FilterKind =
+    FilterKind::of::<BodyLimit>("body_limit").with_causes(&[&BODY_TOO_LARGE]);
+
+/// Refuses request bodies longer than `max`.
+///
+/// A body whose Content-Length says so is refused before anything is sent to the upstream (and before a client that said
+/// `Expect: 100-continue` sends it). A chunked body is counted as it passes and cut off; the upstream then sees an
+/// incomplete request. Bytes are counted as filters before this one left them.
+///
+/// ```yaml
+/// - body_limit: { max: 10MiB }
+/// ```
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct BodyLimit {
+    /// Longest body, in bytes with a unit. `0B` allows none. No default: the right one is the service's.
+    max: ByteSize,
+}
+
+impl Filter for BodyLimit {
+    fn hooks(&self) -> Hooks {
+        Hooks::REQUEST | Hooks::REQUEST_BODY
+    }
+
+    fn request_body(&self, _: &RequestHead, _: &mut Cx) -> BodyUse {
+        BodyUse::Watch
+    }
+
+    fn on_request(&self, head: &mut RequestHead, _: &mut Cx) -> Flow {
+        match head.body() {
+            weir_h1::BodyKind::Length(n) if n > self.max.get() => Flow::refuse(&BODY_TOO_LARGE),
+            _ => Flow::Continue,
+        }
+    }
+
+    fn on_request_body(&self, piece: &mut Piece<'_>, cx: &mut Cx) -> HookResult {
+        let seen = cx.note();
+        *seen = seen.saturating_add(piece.data().len() as u64);
+        if *seen > self.max.get() { Err(Refusal::new(&BODY_TOO_LARGE)) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{Stand, run};
+    use super::*;
+    use serde_json::json;
+
+    #[tokio::test]
+    async fn a_declared_length_is_refused_at_once() {
+        for (length, fits) in [(0, true), (1024, true), (1025, false), (1u64 << 62, false)] {
+            let request = format!("POST /\nContent-Length: {length}");
+            let mut exchange = run(&KIND, json!({ "max": "1KiB" }), &request).await;
+            match fits {
+                true => exchange.expect_continue(),
+                false => exchange.expect_cause(&BODY_TOO_LARGE).expect_status(413),
+            };
+        }
+    }
+
+    #[tokio::test]
+    async fn a_chunked_body_is_counted() {
+        let request = "POST /\nTransfer-Encoding: chunked";
+        let mut exchange = run(&KIND, json!({ "max": "10B" }), request).await;
+        exchange.expect_continue();
+        assert_eq!(exchange.body(b"12345", false).as_deref(), Ok(&b"12345"[..]));
+        assert_eq!(exchange.body(b"67890", false).as_deref(), Ok(&b"67890"[..]));
+        assert_eq!(exchange.body(b"", true).as_deref(), Ok(&b""[..]));
+        assert_eq!(exchange.body(b"1", true), Err(&BODY_TOO_LARGE));
+    }
+
+    #[tokio::test]
+    async fn each_exchange_is_counted_for_itself() {
+        let running = Stand::new(&KIND, json!({ "max": "4B" })).build();
+        for _ in 0..3 {
+            let mut exchange = running.request("POST /\nTransfer-Encoding: chunked").await;
+            assert!(exchange.body(b"1234", true).is_ok());
+        }
+    }
+
+    #[test]
+    fn mistakes() {
+        assert!(Stand::new(&KIND, json!({})).mistakes()[0].contains("max"));
+        assert!(Stand::new(&KIND, json!({ "max": 10 })).mistakes()[0].contains("expected"));
+        assert!(Stand::new(&KIND, json!({ "max": "10" })).mistakes()[0].contains("1MiB"));
+    }
+}

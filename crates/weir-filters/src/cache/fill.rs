@@ -1,0 +1,344 @@
+//! A fetch on its way into a store: one request leads it, and others that ask for the same follow: they read what has come,
+//! and wait for what comes.
+//!
+//! ```text
+//!            ┌─ Head ─► pieces … ─► Whole      followers have it all
+//!   begun ───┤                └───► Broken     those who began to read are cut
+//!            └─ Released                       it cannot be shared: everybody asks for himself
+//!            ├─ Again                          ask the store anew: the leader has left, or an error was covered
+//!            └─ Validated                      the object in the store is good for those who waited
+//! ```
+
+use super::account::{Account, Charge};
+use super::key::Key;
+use super::object::{Meta, Stored, piece_at};
+use bytes::Bytes;
+use slab::Slab;
+use smallvec::SmallVec;
+use std::collections::HashMap;
+use std::future::poll_fn;
+use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use weir_engine::error::{self, Cause};
+use weir_engine::filter::BodySource;
+use weir_h1::Fields;
+
+/// Most fetches of one key at a time that are known: one for each variant.
+const MOST_FILLS: usize = 64;
+
+/// Few of the cores that fetch something meet.
+const SHARDS: usize = 32;
+
+/// What a piece costs beside its bytes.
+const PIECE_BYTES: u64 = 64;
+
+/// How much room is asked for at a time.
+const STEP_BYTES: u64 = 64 * 1024;
+
+/// A fetch on its way.
+#[derive(Debug)]
+pub(super) struct Fill {
+    key: Key,
+    state: Mutex<State>,
+    /// The store must not keep it: it was purged meanwhile.
+    unwanted: AtomicBool,
+}
+
+#[derive(Debug)]
+struct State {
+    head: Option<Head>,
+    pieces: Vec<Bytes>,
+    end: Option<End>,
+    waiting: Slab<Option<Waker>>,
+    charge: Option<Charge>,
+    used: u64,
+}
+
+/// The head of the answer, once it has come and can be shared.
+#[derive(Clone, Debug)]
+pub(super) struct Head {
+    pub(super) meta: Arc<Meta>,
+    pub(super) length: Option<u64>,
+}
+
+/// How a fetch ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    Again,
+    Broken,
+    Released,
+    Validated,
+    Whole,
+}
+
+/// What a follower learns first.
+#[derive(Debug)]
+pub(super) enum News {
+    Again,
+    /// The answer is this one.
+    Head(Head),
+    Released,
+    Validated,
+}
+
+/// The fetches of a store.
+#[derive(Default)]
+pub(super) struct Fills {
+    shards: [Mutex<ByStem>; SHARDS],
+    hasher: foldhash::fast::RandomState,
+}
+
+type ByStem = HashMap<Box<[u8]>, SmallVec<[Arc<Fill>; 1]>>;
+
+/// What becomes of a request for something that is not there.
+#[derive(Debug)]
+pub(super) enum Role {
+    Follow(Arc<Fill>),
+    Lead(Arc<Fill>),
+    /// So many fetch it that no more is known of.
+    TooMany,
+}
+
+// === impl Fills ===
+
+impl Fills {
+    /// Joins the fetch of a key that may answer `asked`, or begins one.
+    pub(super) fn join(&self, key: &Key, asked: &Fields, follow: bool) -> Role {
+        let mut shard = self.shard(key.stem());
+        let fills = shard.entry(key.stem().into()).or_default();
+        let of_key = |fill: &&Arc<Fill>| fill.key.extra() == key.extra();
+        if follow && let Some(fill) = fills.iter().filter(of_key).find(|fill| fill.may_answer(asked)) {
+            return Role::Follow(Arc::clone(fill));
+        }
+        if fills.iter().filter(of_key).count() >= MOST_FILLS {
+            return Role::TooMany;
+        }
+        let fill = Arc::new(Fill::new(key.clone()));
+        fills.push(Arc::clone(&fill));
+        Role::Lead(fill)
+    }
+
+    /// It has ended.
+    fn leave(&self, fill: &Arc<Fill>) {
+        let mut shard = self.shard(fill.key.stem());
+        if let Some(fills) = shard.get_mut(fill.key.stem()) {
+            fills.retain(|known| !Arc::ptr_eq(known, fill));
+            if fills.is_empty() {
+                shard.remove(fill.key.stem());
+            }
+        }
+    }
+
+    /// Nobody follows the fetches of a URL any more, and what they bring is not kept.
+    pub(super) fn forget(&self, stem: &[u8]) {
+        if let Some(fills) = self.shard(stem).remove(stem) {
+            fills.iter().for_each(|fill| fill.unwanted.store(true, SeqCst));
+        }
+    }
+
+    pub(super) fn forget_all(&self) {
+        for shard in &self.shards {
+            let fills = std::mem::take(&mut *shard.lock().unwrap_or_else(PoisonError::into_inner));
+            fills.values().flatten().for_each(|fill| fill.unwanted.store(true, SeqCst));
+        }
+    }
+
+    fn shard(&self, stem: &[u8]) -> MutexGuard<'_, ByStem> {
+        let at = self.hasher.hash_one(stem) as usize % SHARDS;
+        self.shards[at].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl Fill ===
+
+impl Fill {
+    fn new(key: Key) -> Self {
+        let state =
+            State { head: None, pieces: Vec::new(), end: None, waiting: Slab::new(), charge: None, used: 0 };
+        Self { key, state: Mutex::new(state), unwanted: AtomicBool::new(false) }
+    }
+
+    pub(super) fn is_unwanted(&self) -> bool {
+        self.unwanted.load(SeqCst)
+    }
+
+    /// While nothing is known it may.
+    fn may_answer(&self, asked: &Fields) -> bool {
+        let state = self.state();
+        match (&state.head, state.end) {
+            (_, Some(End::Again | End::Broken | End::Released | End::Validated)) => false,
+            (Some(head), _) => head.meta.variant.answers(asked),
+            (None, _) => true,
+        }
+    }
+
+    /// The head has come and may be shared: false where there is no room for the body.
+    pub(super) fn begin(&self, head: Head, account: &Arc<Account>) -> bool {
+        let Some(charge) = account.charge(head.length.unwrap_or(0) + STEP_BYTES) else { return false };
+        let mut state = self.state();
+        state.charge = Some(charge);
+        state.head = Some(head);
+        state.wake();
+        true
+    }
+
+    /// A piece has come; false where there is no room for more.
+    pub(super) fn push(&self, piece: &[u8]) -> bool {
+        if piece.is_empty() {
+            return true;
+        }
+        let mut state = self.state();
+        state.used += piece.len() as u64 + PIECE_BYTES;
+        let used = state.used;
+        let Some(charge) = &mut state.charge else { return false };
+        if used > charge.bytes() && !charge.grow((used - charge.bytes()).max(STEP_BYTES)) {
+            return false;
+        }
+        state.pieces.push(Bytes::copy_from_slice(piece));
+        state.wake();
+        true
+    }
+
+    /// The whole body has come: it is joined into blocks, which followers read from now on too.
+    pub(super) fn finish(&self, account: &Arc<Account>) -> Stored {
+        let mut state = self.state();
+        let body = Stored::new(&state.pieces, account);
+        state.pieces = body.blocks().to_vec();
+        state.charge = None;
+        state.end = Some(End::Whole);
+        state.wake();
+        body
+    }
+
+    fn end(&self, end: End) {
+        let mut state = self.state();
+        if state.end.is_none() {
+            state.end = Some(end);
+            state.charge = None;
+            state.wake();
+        }
+    }
+
+    /// Waits for the head, or for the end without one.
+    pub(super) async fn news(self: &Arc<Self>) -> News {
+        let mut waiting = Waiting { fill: self, place: None };
+        poll_fn(|cx| {
+            let mut state = waiting.fill.state();
+            let news = match (&state.head, state.end) {
+                (_, Some(End::Again | End::Broken)) => News::Again,
+                (_, Some(End::Released)) => News::Released,
+                (_, Some(End::Validated)) => News::Validated,
+                (Some(head), _) => News::Head(head.clone()),
+                (None, Some(End::Whole)) => News::Again, // there is no whole without a head
+                (None, None) => {
+                    state.wait(&mut waiting.place, cx.waker());
+                    return Poll::Pending;
+                }
+            };
+            Poll::Ready(news)
+        })
+        .await
+    }
+
+    /// Its body, as it comes.
+    pub(super) fn follow(self: &Arc<Self>, length: Option<u64>) -> Following {
+        Following { fill: Arc::clone(self), at: 0, length, place: None }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn wake(&mut self) {
+        self.waiting.iter_mut().filter_map(|(_, waker)| waker.take()).for_each(Waker::wake);
+    }
+
+    fn wait(&mut self, place: &mut Option<usize>, waker: &Waker) {
+        let at = *place.get_or_insert_with(|| self.waiting.insert(None));
+        if let Some(slot) = self.waiting.get_mut(at) {
+            *slot = Some(waker.clone());
+        }
+    }
+}
+
+/// Someone who waits for the head.
+struct Waiting<'a> {
+    fill: &'a Arc<Fill>,
+    place: Option<usize>,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        if let Some(place) = self.place {
+            self.fill.state().waiting.try_remove(place);
+        }
+    }
+}
+
+/// A body that is read while it comes.
+pub(super) struct Following {
+    fill: Arc<Fill>,
+    at: u64,
+    length: Option<u64>,
+    place: Option<usize>,
+}
+
+impl BodySource for Following {
+    fn length(&self) -> Option<u64> {
+        self.length
+    }
+
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, &'static Cause>> {
+        let mut state = self.fill.state();
+        if let Some(piece) = piece_at(&state.pieces, self.at, u64::MAX) {
+            self.at += piece.len() as u64;
+            return Poll::Ready(Ok(Some(piece)));
+        }
+        match state.end {
+            Some(End::Whole) => Poll::Ready(Ok(None)),
+            Some(_) => Poll::Ready(Err(&error::TRUNCATED)),
+            None => {
+                state.wait(&mut self.place, cx.waker());
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl Drop for Following {
+    fn drop(&mut self) {
+        if let Some(place) = self.place {
+            self.fill.state().waiting.try_remove(place);
+        }
+    }
+}
+
+/// Who leads a fetch: if he leaves before the end, the others learn of it.
+#[derive(Debug)]
+pub(super) struct Leader {
+    pub(super) fill: Arc<Fill>,
+    pages: Arc<super::store::Pages>,
+}
+
+impl Leader {
+    pub(super) const fn new(fill: Arc<Fill>, pages: Arc<super::store::Pages>) -> Self {
+        Self { fill, pages }
+    }
+
+    /// Ends the fetch so.
+    pub(super) fn end(self, end: End) {
+        self.fill.end(end);
+    }
+}
+
+impl Drop for Leader {
+    fn drop(&mut self) {
+        // Out of the list first: who looks again because it ended must not find it.
+        self.pages.fills.leave(&self.fill);
+        self.fill.end(End::Again);
+    }
+}

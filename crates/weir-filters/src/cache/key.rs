@@ -1,0 +1,205 @@
+//! What tells one object from another: the route, the URL as the client asked for it, and what the config adds.
+//!
+//! ```text
+//! route \0 https://example.com/path?query \0 extra \0 extra …
+//! ```
+//! No part of it can hold a zero byte, so two requests with one key ask for the same. Fields that are not in it cannot
+//! change which object an answer becomes.
+
+use serde::{Deserialize, Serialize};
+use weir_engine::filter::{Cx, RequestHead};
+use weir_h1::FieldName;
+
+/// What is added to keys, as written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Extra {
+    /// Who calls, where a filter before this one has found out.
+    Consumer,
+    /// A field of the request.
+    Header(FieldName),
+}
+
+impl Extra {
+    pub(super) fn is_header(&self, name: &str) -> bool {
+        matches!(self, Self::Header(known) if known.as_str().eq_ignore_ascii_case(name))
+    }
+}
+
+impl<'de> Deserialize<'de> for Extra {
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(d)?;
+        match (text.as_str(), text.strip_prefix("header:")) {
+            ("consumer", _) => Ok(Self::Consumer),
+            (_, Some(name)) => {
+                FieldName::new(name.trim()).map(Self::Header).map_err(serde::de::Error::custom)
+            }
+            _ => Err(serde::de::Error::custom(format!(
+                "`{text}` cannot be part of a key; expected consumer or header:NAME"
+            ))),
+        }
+    }
+}
+
+impl Serialize for Extra {
+    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Consumer => s.serialize_str("consumer"),
+            Self::Header(name) => s.collect_str(&format_args!("header:{name}")),
+        }
+    }
+}
+
+impl schemars::JsonSchema for Extra {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "CacheKeyPart".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({
+            "type": "string",
+            "pattern": "^(consumer|header:.+)$",
+            "examples": ["consumer", "header:accept-language"]
+        })
+    }
+}
+
+/// A key, and where its URL ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Key {
+    bytes: Box<[u8]>,
+    stem: usize,
+}
+
+impl Key {
+    /// What all objects of one URL on one route have in common.
+    pub(super) fn stem(&self) -> &[u8] {
+        self.bytes.get(..self.stem).unwrap_or_default()
+    }
+
+    /// What the config adds; empty for most.
+    pub(super) fn extra(&self) -> &[u8] {
+        self.bytes.get(self.stem..).unwrap_or_default()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    #[cfg(test)]
+    pub(super) fn test(stem: &str, extra: &str) -> Self {
+        Self { bytes: [stem, extra].concat().into_bytes().into(), stem: stem.len() }
+    }
+}
+
+/// The key of a request.
+pub(super) fn of(head: &RequestHead, cx: &Cx, extras: &[Extra]) -> Key {
+    let (path, query) = (head.routed_path(), head.query());
+    let mut key = Vec::with_capacity(cx.route().len() + path.len() + query.map_or(0, <[u8]>::len) + 64);
+    key.extend_from_slice(cx.route().as_bytes());
+    key.push(0);
+    write_origin(head.asked_authority(), cx.tls, &mut key);
+    key.extend_from_slice(path);
+    if let Some(query) = query {
+        key.push(b'?');
+        key.extend_from_slice(query);
+    }
+    let stem = key.len();
+    // What a filter before this one has made of the request decides what the upstream answers.
+    if head.path() != path {
+        add(b"p", head.path(), &mut key);
+    }
+    if head.authority() != head.asked_authority() {
+        add(b"a", head.authority(), &mut key);
+    }
+    for extra in extras {
+        match extra {
+            Extra::Consumer => match cx.consumer() {
+                Some(consumer) => add(b"c", consumer.name.as_bytes(), &mut key),
+                None => key.push(0),
+            },
+            Extra::Header(name) => {
+                key.push(0);
+                for value in head.headers.get_all(name.as_str()) {
+                    add(b"h", value, &mut key);
+                }
+            }
+        }
+    }
+    Key { bytes: key.into(), stem }
+}
+
+/// Scheme and authority: in small letters, without the port that the scheme has anyway.
+fn write_origin(authority: &[u8], tls: bool, key: &mut Vec<u8>) {
+    let (scheme, port): (&[u8], &[u8]) = if tls { (b"https://", b":443") } else { (b"http://", b":80") };
+    key.extend_from_slice(scheme);
+    let authority = authority.strip_suffix(port).unwrap_or(authority);
+    key.extend(authority.iter().map(u8::to_ascii_lowercase));
+}
+
+fn add(kind: &[u8], value: &[u8], key: &mut Vec<u8>) {
+    key.push(0);
+    key.extend_from_slice(kind);
+    key.extend_from_slice(value);
+}
+
+/// The URL of a stem.
+pub(super) fn url(stem: &[u8]) -> &[u8] {
+    stem.split(|&b| b == 0).nth(1).unwrap_or_default()
+}
+
+/// The stem of another URL on the same route and host, as `Location` and `Content-Location` name it (RFC 9111 §4.4). `None`
+/// where it is another host's, or no path.
+pub(super) fn stem_of_reference(stem: &[u8], reference: &[u8]) -> Option<Vec<u8>> {
+    let url = url(stem);
+    let path_at = url.iter().enumerate().filter(|(_, b)| **b == b'/').nth(2).map(|(at, _)| at)?;
+    let (origin, path) = url.split_at_checked(path_at)?;
+    let reference = reference.trim_ascii();
+    let reference = reference.split(|&b| b == b'#').next().unwrap_or_default();
+    let target = if reference.starts_with(b"//") {
+        return None; // another authority, or the same in another spelling: rare enough to leave alone
+    } else if reference.starts_with(b"/") {
+        reference.to_vec()
+    } else if reference.get(..origin.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(origin)) {
+        reference.get(origin.len()..).filter(|rest| rest.starts_with(b"/"))?.to_vec()
+    } else if reference.is_empty() || reference.contains(&b':') {
+        return None;
+    } else {
+        let folder = path.split(|&b| b == b'?').next().unwrap_or_default();
+        let end = folder.iter().rposition(|&b| b == b'/')?;
+        [folder.get(..=end)?, reference].concat()
+    };
+    let route = stem.split(|&b| b == 0).next()?;
+    let (target, query) = match target.iter().position(|&b| b == b'?') {
+        Some(at) => (target.get(..at)?, target.get(at..)?),
+        None => (&target[..], &b""[..]),
+    };
+    let mut canonical = Vec::new();
+    weir_engine::route::canonical(target, weir_engine::route::Slashes::Keep, &mut canonical).ok()?;
+    let target = if canonical.is_empty() { target } else { &canonical };
+    Some([route, b"\0", origin, target, query].concat())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn references() {
+        let stem = b"r\0http://a.example/x/y?z=1";
+        assert_eq!(url(stem), b"http://a.example/x/y?z=1");
+        for (reference, expected) in [
+            ("/n", Some("r\0http://a.example/n")),
+            ("n", Some("r\0http://a.example/x/n")),
+            ("n?q=/a", Some("r\0http://a.example/x/n?q=/a")),
+            ("../n#f", Some("r\0http://a.example/n")),
+            ("HTTP://A.example/n", Some("r\0http://a.example/n")),
+            ("http://a.example.evil/n", None),
+            ("http://b.example/n", None),
+            ("//a.example/n", None),
+            ("", None),
+        ] {
+            let found = stem_of_reference(stem, reference.as_bytes());
+            assert_eq!(found.map(|s| String::from_utf8(s).unwrap()).as_deref(), expected, "{reference}");
+        }
+    }
+}

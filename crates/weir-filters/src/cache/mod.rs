@@ -1,0 +1,625 @@
+//! `cache`: keeps answers and serves them again (RFC 9111).
+//!
+//! `control`, `freshness`, `vary`, `storable` and `conditional` are the rules, without clocks and sockets; `key` says what one
+//! object is. `object`, `store` and `account` hold what is kept, `fill` what is on its way; `answer` makes answers of it. Here
+//! is what happens to a request:
+//!
+//! ```text
+//!  on_request ─► fresh: answer            ┌─► head, then its body as it comes
+//!      │         stale, or not there ─► follow a fetch (wait)
+//!      └─► lead one: conditions of our own in place of the client's ─► upstream
+//!                on_response ─► 304: the object is fresh again    500…: a stale object, if it may be
+//!                               to be kept: on_response_body fills     not to be kept: followers are let go
+//! ```
+
+mod account;
+mod answer;
+mod conditional;
+mod control;
+mod counters;
+mod fill;
+mod freshness;
+mod key;
+mod object;
+mod settings;
+mod storable;
+mod store;
+#[cfg(test)]
+mod testing;
+mod vary;
+
+use super::prelude::*;
+use account::Charge;
+use answer::{Asked, Names, Whole};
+use conditional::is_for_origin;
+use control::Control;
+use counters::{Count, Counters};
+use fill::{End, Fill, Head, Leader, News, Role};
+use freshness::{Defaults, Told};
+use key::{Extra, Key};
+use object::{Meta, Object, Received, Stored};
+use settings::CacheSettings;
+use std::sync::Arc;
+use std::time::{Duration as Time, Instant, SystemTime};
+use storable::{SetCookie, WhyNot, storable};
+use store::Pages;
+use weir_h1::{BodyKind, FieldName, Fields, Method};
+
+pub(super) static KIND: FilterKind =
+    FilterKind::made_from::<CacheSettings>("cache").with_causes(&[&NOT_CACHED]);
+
+static NOT_CACHED: Cause = Cause {
+    code: "not_cached",
+    status: 504,
+    meaning: "The request wants an answer from the cache alone, and there is none.",
+    change: "nothing: the client asked for it (cache-control: only-if-cached)",
+};
+
+/// How long nobody asks an upstream again that failed while there was a stale object to serve.
+const SPARED: Time = Time::from_secs(2);
+
+/// How often a request looks again because the fetch that it followed came to nothing; then it asks for itself.
+const MOST_LOOKS: u32 = 4;
+
+/// How long a request follows fetches of which nothing comes.
+const PATIENCE: Time = Time::from_secs(60);
+
+/// Fields by which some frameworks take a GET for another method: what they answer is not what a GET is answered.
+const OVERRIDES: [&str; 3] = ["x-http-method-override", "x-http-method", "x-method-override"];
+
+/// How far an answer of unknown length is read ahead of the client that leads, in bytes. It counts against the store while the
+/// client reads: with more, a hundred such answers at once would leave no room for others.
+const AHEAD: u64 = 256 * 1024;
+
+struct Cache {
+    defaults: Defaults,
+    extras: Vec<Extra>,
+    coalesce: bool,
+    stale_if_error: Time,
+    stale_while_revalidate: Time,
+    set_cookie: SetCookie,
+    max_object: u64,
+    client_control: bool,
+    names: Names,
+    counters: Counters,
+    store: String,
+    pages: Arc<Pages>,
+}
+
+/// What an exchange is for the cache.
+#[derive(Default)]
+struct State {
+    what: What,
+    /// The upstream has answered: what comes is no answer of our own.
+    answered: bool,
+}
+
+enum What {
+    /// Its success makes what is kept for these wrong: a request that changes something.
+    Changes(Key),
+    Leads(Box<Lead>),
+    /// Nothing is kept of its answer; in words of `cache-status`.
+    Passes(&'static str),
+}
+
+impl Default for What {
+    fn default() -> Self {
+        Self::Passes("")
+    }
+}
+
+/// A request to the upstream whose answer is perhaps kept.
+struct Lead {
+    leader: Option<Leader>,
+    key: Key,
+    /// The request as the client sent it: what the answer varies by, and its conditions.
+    asked: Fields,
+    /// What is there already and has to be asked about.
+    stale: Option<Arc<Object>>,
+    began: Instant,
+    decided: Option<Result<Arc<Meta>, WhyNot>>,
+    has_body: bool,
+    taken: u64,
+    /// What may wait for a client that is slower than those that follow.
+    _ahead: Option<Charge>,
+}
+
+/// Values of the note: what needs no state.
+const SERVED: u64 = 1;
+const STATED: u64 = 2;
+
+/// What becomes of a request.
+enum Decision {
+    Answer(Box<Answer>),
+    Follow(Arc<Fill>, Key),
+    /// To the upstream.
+    Go,
+    Refuse,
+}
+
+impl Filter for Cache {
+    fn hooks(&self) -> Hooks {
+        Hooks::REQUEST | Hooks::RESPONSE | Hooks::RESPONSE_BODY | Hooks::ATTEMPT
+    }
+
+    fn guards(&self) -> FieldGuards {
+        let headers = self.extras.iter().filter_map(|extra| match extra {
+            Extra::Header(name) => Some(name.clone()),
+            Extra::Consumer => None,
+        });
+        FieldGuards { request: headers.collect(), response: Vec::new() }
+    }
+
+    fn on_request(&self, head: &mut RequestHead, cx: &mut Cx) -> Flow {
+        let method = head.method();
+        if head.body() != BodyKind::Empty && matches!(method, Method::Get | Method::Head) {
+            return self.pass(cx, "fwd=bypass; detail=body");
+        }
+        match method {
+            Method::Get | Method::Head => {}
+            Method::Options | Method::Trace | Method::Connect => return self.pass(cx, "fwd=method"),
+            _ => {
+                let key = key::of(head, cx, &self.extras);
+                self.pass(cx, "fwd=method");
+                cx.state::<State>().what = What::Changes(key);
+                return Flow::Continue;
+            }
+        }
+        if is_for_origin(&head.headers) {
+            return self.pass(cx, "fwd=bypass; detail=condition");
+        }
+        if OVERRIDES.iter().any(|name| head.headers.get_str(name).is_some()) {
+            return self.pass(cx, "fwd=bypass; detail=method-override");
+        }
+        if head.upgrade().is_some() {
+            return self.pass(cx, "fwd=bypass; detail=upgrade");
+        }
+        let key = key::of(head, cx, &self.extras);
+        match self.decide(head, cx, key, self.coalesce) {
+            Decision::Answer(answer) => {
+                *cx.note() = SERVED;
+                Flow::Answer(answer)
+            }
+            Decision::Follow(fill, key) => {
+                *cx.state() = Some((fill, key));
+                Flow::Wait
+            }
+            Decision::Go => Flow::Continue,
+            Decision::Refuse => Flow::refuse(&NOT_CACHED),
+        }
+    }
+
+    fn wait<'a>(&'a self, head: &'a mut RequestHead, cx: &'a mut Cx) -> Waiting<'a> {
+        Box::pin(async move {
+            let mut following = cx.state::<Option<(Arc<Fill>, Key)>>().take();
+            let mut looks = 0;
+            let patience = tokio::time::Instant::now() + PATIENCE;
+            while let Some((fill, key)) = following.take() {
+                looks += 1;
+                let news = tokio::time::timeout_at(patience, fill.news()).await;
+                let again = match news {
+                    Ok(News::Head(found)) if found.meta.variant.answers(&head.headers) => {
+                        self.counters.add(Count::Followed);
+                        *cx.note() = SERVED;
+                        let whole = Whole::Fill(&fill, found.length);
+                        return Flow::Answer(self.answer(
+                            &found.meta,
+                            &whole,
+                            Asked::of(head),
+                            "fwd=uri-miss; collapsed",
+                        ));
+                    }
+                    Ok(News::Validated) => match self.pages.find(&key, &head.headers) {
+                        Some(object) => {
+                            self.counters.add(Count::Followed);
+                            *cx.note() = SERVED;
+                            let whole = Whole::Object(&object.body);
+                            let meta = object.meta();
+                            return Flow::Answer(self.answer(
+                                &meta,
+                                &whole,
+                                Asked::of(head),
+                                "fwd=stale; collapsed",
+                            ));
+                        }
+                        None => true,
+                    },
+                    Ok(News::Again | News::Head(_)) => true,
+                    Ok(News::Released) | Err(_) => false,
+                };
+                match self.decide(head, cx, key, again && looks < MOST_LOOKS) {
+                    Decision::Answer(answer) => {
+                        *cx.note() = SERVED;
+                        return Flow::Answer(answer);
+                    }
+                    Decision::Follow(fill, key) => following = Some((fill, key)),
+                    Decision::Go => return Flow::Continue,
+                    Decision::Refuse => return Flow::refuse(&NOT_CACHED),
+                }
+            }
+            Flow::Continue
+        })
+    }
+
+    fn on_attempt_end(&self, end: &AttemptEnd<'_>, cx: &mut Cx) {
+        if *cx.note() == STATED {
+            cx.state::<State>().answered = end.status != 0;
+        }
+    }
+
+    fn response_body(&self, head: &ResponseHead, cx: &mut Cx) -> BodyUse {
+        if *cx.note() != STATED {
+            return BodyUse::Pass;
+        }
+        let changed = cx.response_body_changes();
+        let State { what: What::Leads(lead), answered } = cx.state::<State>() else { return BodyUse::Pass };
+        lead.has_body = true;
+        // A filter that changes the body makes its length unknown.
+        let length = head.content_length().filter(|_| !changed);
+        match self.judge(lead, head, length, *answered) {
+            Ok(meta) => {
+                lead.decided = Some(Ok(meta));
+                BodyUse::Watch
+            }
+            Err(why) => {
+                lead.decided = Some(Err(why));
+                BodyUse::Pass
+            }
+        }
+    }
+
+    fn on_response(&self, head: &mut ResponseHead, cx: &mut Cx) -> Flow {
+        if *cx.note() != STATED {
+            return Flow::Continue;
+        }
+        let changed = cx.response_body_changes();
+        let state = cx.state::<State>();
+        let answered = state.answered;
+        match std::mem::take(&mut state.what) {
+            What::Passes(said) => {
+                if answered && !said.is_empty() {
+                    self.names.tell(head, said);
+                }
+                Flow::Continue
+            }
+            What::Changes(key) => {
+                if answered && (200..400).contains(&head.status()) {
+                    self.forget(&key, head);
+                }
+                Flow::Continue
+            }
+            What::Leads(lead) => self.conclude(lead, head, cx, (answered, changed)),
+        }
+    }
+
+    fn on_response_body(&self, piece: &mut Piece<'_>, cx: &mut Cx) -> HookResult {
+        let state = cx.state::<State>();
+        let What::Leads(lead) = &mut state.what else { return Ok(()) };
+        let Some(leader) = &lead.leader else { return Ok(()) };
+        lead.taken += piece.data().len() as u64;
+        if lead.taken > self.max_object || !leader.fill.push(piece.data()) {
+            // Whoever follows has begun to read what nobody can hold for them.
+            self.pages.note_unshared(&lead.key, Instant::now());
+            lead.leader.take().into_iter().for_each(|leader| leader.end(End::Broken));
+        } else if piece.is_last() {
+            self.keep(lead);
+        }
+        Ok(())
+    }
+
+    fn readings(&self) -> Vec<Reading> {
+        let (bytes, objects) = self.pages.held();
+        let of_store = |what, value| Reading { what, of: self.store.clone(), value };
+        let mut readings = self.counters.readings();
+        readings.push(of_store("bytes", bytes));
+        readings.push(of_store("objects", objects as u64));
+        readings.push(of_store("memory", self.pages.account.used()));
+        readings
+    }
+}
+
+// === The request ===
+
+impl Cache {
+    /// Lets a request go to the upstream that has nothing to do with the cache.
+    fn pass(&self, cx: &mut Cx, why: &'static str) -> Flow {
+        self.counters.add(Count::Passed);
+        go_uncached(cx, why);
+        Flow::Continue
+    }
+
+    /// Looks a request up, and says what becomes of it. `follow`: whether it may wait for another's fetch.
+    fn decide(&self, head: &mut RequestHead, cx: &mut Cx, key: Key, follow: bool) -> Decision {
+        let now = Instant::now();
+        let said = Control::of(&head.headers);
+        let found = self.pages.find(&key, &head.headers);
+        if let Some(object) = &found {
+            let meta = object.meta();
+            if meta.is_fresh(now) && self.suits(&said, &meta, now) {
+                self.counters.add(Count::Hits);
+                let whole = Whole::Object(&object.body);
+                return Decision::Answer(self.answer(&meta, &whole, Asked::of(head), "hit"));
+            }
+            if object.is_spared(now) && self.covers_error(&meta, now) {
+                return self.stale(object, &meta, head, "hit; detail=stale-if-error");
+            }
+        }
+        if said.only_if_cached {
+            return Decision::Refuse;
+        }
+        if let Some(why) = alone(head, &said) {
+            self.counters.add(Count::Misses);
+            go_uncached(cx, why);
+            return Decision::Go;
+        }
+        let follow = follow && !self.pages.is_unshared(&key, now);
+        match self.pages.fills.join(&key, &head.headers, follow) {
+            Role::Follow(fill) => {
+                if let Some(object) = &found
+                    && !object.meta().is_fresh(now)
+                    && self.covers_wait(&object.meta(), now)
+                {
+                    return self.stale(object, &object.meta(), head, "hit; detail=stale-while-revalidate");
+                }
+                Decision::Follow(fill, key)
+            }
+            Role::Lead(fill) => {
+                self.counters.add(Count::Misses);
+                self.lead(fill, key, found, head, cx);
+                Decision::Go
+            }
+            Role::TooMany => {
+                self.counters.add(Count::Misses);
+                go_uncached(cx, "fwd=uri-miss; detail=too-many");
+                Decision::Go
+            }
+        }
+    }
+
+    fn stale(&self, object: &Object, meta: &Meta, head: &RequestHead, status: &str) -> Decision {
+        self.counters.add(Count::Stale);
+        Decision::Answer(self.answer(meta, &Whole::Object(&object.body), Asked::of(head), status))
+    }
+
+    /// Whether a client takes what is fresh by the upstream's measure (RFC 9111 §5.2.1).
+    fn suits(&self, said: &Control, meta: &Meta, now: Instant) -> bool {
+        if !self.client_control {
+            return true;
+        }
+        let age = meta.age(now);
+        let seconds = |s: u32| Time::from_secs(s.into());
+        !said.no_cache
+            && said.max_age.is_none_or(|max| age <= seconds(max))
+            && said.min_fresh.is_none_or(|min| age + seconds(min) <= meta.lifetime)
+    }
+
+    /// Whether an object that is stale may stand in for an upstream that fails.
+    fn covers_error(&self, meta: &Meta, now: Instant) -> bool {
+        self.covers(meta, now, meta.told.control.stale_if_error, self.stale_if_error)
+    }
+
+    /// Whether it may be used while another request asks for a new one.
+    fn covers_wait(&self, meta: &Meta, now: Instant) -> bool {
+        self.covers(meta, now, meta.told.control.stale_while_revalidate, self.stale_while_revalidate)
+    }
+
+    /// What an answer says for itself goes before the config, also beside `s-maxage`, which forbids what it does not name
+    /// (RFC 9111 §5.2.2.10).
+    fn covers(&self, meta: &Meta, now: Instant, said: Option<u32>, set: Time) -> bool {
+        if meta.told.must_be_fresh() {
+            return false;
+        }
+        let set = if meta.told.control.s_maxage.is_some() { Time::ZERO } else { set };
+        let most = said.map_or(set, |seconds| Time::from_secs(seconds.into()));
+        !most.is_zero() && meta.stale_for(now) < most
+    }
+
+    /// Makes this request the one that fetches. What the client has already does not count: all of it is wanted.
+    fn lead(
+        &self,
+        fill: Arc<Fill>,
+        key: Key,
+        stale: Option<Arc<Object>>,
+        head: &mut RequestHead,
+        cx: &mut Cx,
+    ) {
+        let asked = copy(&head.headers);
+        let Names { if_none_match, if_modified_since, .. } = &self.names;
+        head.headers.remove(if_none_match);
+        head.headers.remove(if_modified_since);
+        if let Some(object) = &stale {
+            let meta = object.meta();
+            for (name, value) in [(if_none_match, "etag"), (if_modified_since, "last-modified")] {
+                if let Some(value) = meta.field(value) {
+                    let _ = head.headers.insert(name, value); // it was received as a value
+                }
+            }
+        }
+        *cx.note() = STATED;
+        cx.state::<State>().what = What::Leads(Box::new(Lead {
+            leader: Some(Leader::new(fill, Arc::clone(&self.pages))),
+            key,
+            asked,
+            stale,
+            began: Instant::now(),
+            decided: None,
+            has_body: false,
+            taken: 0,
+            _ahead: None,
+        }));
+    }
+}
+
+// === The response ===
+
+impl Cache {
+    /// Whether the answer to a fetch is kept; what is kept of it.
+    fn judge(
+        &self,
+        lead: &Lead,
+        head: &ResponseHead,
+        length: Option<u64>,
+        answered: bool,
+    ) -> Result<Arc<Meta>, WhyNot> {
+        if !answered {
+            return Err("not-from-upstream");
+        }
+        if length.is_some_and(|length| length > self.max_object) {
+            return Err("too-large");
+        }
+        let received = lead.received();
+        let told = Told::of(head.status(), &head.headers);
+        let settings = (&self.defaults, self.set_cookie);
+        let found = storable(&told, &head.headers, &lead.asked, settings, received.time)?;
+        Ok(Arc::new(Meta::new(told, &head.headers, found, self.set_cookie, received)))
+    }
+
+    fn conclude(
+        &self,
+        mut lead: Box<Lead>,
+        head: &mut ResponseHead,
+        cx: &mut Cx,
+        (answered, changed): (bool, bool),
+    ) -> Flow {
+        let status = head.status();
+        if let Some(object) = lead.stale.take() {
+            if answered && status == 304 {
+                return self.validated(*lead, &object, head);
+            }
+            let now = Instant::now();
+            let failed = matches!(status, 500 | 502..=504) || (!answered && status >= 500);
+            if failed && self.covers_error(&object.meta(), now) {
+                object.spare(now, SPARED);
+                self.counters.add(Count::Stale);
+                let said = format!("fwd=stale; fwd-status={status}; detail=stale-if-error");
+                let whole = Whole::Object(&object.body);
+                return Flow::Answer(self.answer(&object.meta(), &whole, Asked::get(&lead.asked), &said));
+            }
+        }
+        let length = head.content_length().filter(|_| !changed);
+        let decided = lead.decided.take().unwrap_or_else(|| self.judge(&lead, head, length, answered));
+        let begun = decided.and_then(|meta| {
+            let leader = lead.leader.as_ref().ok_or("gone")?;
+            let length = if lead.has_body { length } else { Some(0) };
+            let head = Head { meta: Arc::clone(&meta), length };
+            if leader.fill.begin(head, &self.pages.account) { Ok(meta) } else { Err("store-full") }
+        });
+        match begun {
+            Ok(meta) => {
+                self.names.tell(head, &format!("fwd=uri-miss; fwd-status={status}; stored"));
+                lead.decided = Some(Ok(meta));
+                if !lead.has_body {
+                    self.keep(&mut lead);
+                    return Flow::Continue;
+                }
+                // Neither a slow client nor one that leaves holds up those who follow.
+                let ahead = length.unwrap_or(AHEAD).clamp(1, self.max_object);
+                lead._ahead = self.pages.account.charge(ahead);
+                if lead._ahead.is_some() {
+                    cx.read_on(usize::try_from(ahead).unwrap_or(usize::MAX));
+                }
+                cx.state::<State>().what = What::Leads(lead);
+            }
+            Err(why) => {
+                // A failure says nothing about the next answer: the others try one after another, not all at once.
+                let failed = !answered || status >= 500;
+                if !failed {
+                    self.pages.note_unshared(&lead.key, Instant::now());
+                }
+                let end = if failed { End::Again } else { End::Released };
+                lead.leader.take().into_iter().for_each(|leader| leader.end(end));
+                self.names.tell(head, &format!("fwd=uri-miss; fwd-status={status}; detail={why}"));
+            }
+        }
+        Flow::Continue
+    }
+
+    /// The upstream says that what is there is good (RFC 9111 §4.3.4).
+    fn validated(&self, mut lead: Lead, object: &Arc<Object>, head: &ResponseHead) -> Flow {
+        let before = object.meta();
+        let fields = before.updated(&head.headers);
+        let told = Told::of(before.status, &fields);
+        let received = lead.received();
+        let settings = (&self.defaults, self.set_cookie);
+        // A validator of something else: the 304 does not speak of what is kept.
+        let other = head.headers.get_str("etag").is_some_and(|tag| !before.is_of(tag));
+        let meta = match storable(&told, &fields, &lead.asked, settings, received.time) {
+            _ if other => before,
+            Ok(found) => {
+                let meta = Arc::new(Meta::new(told, &fields, found, self.set_cookie, received));
+                object.freshen(Arc::clone(&meta));
+                meta
+            }
+            Err(_) => {
+                self.pages.remove(object);
+                before
+            }
+        };
+        self.counters.add(Count::Validated);
+        lead.leader.take().into_iter().for_each(|leader| leader.end(End::Validated));
+        let whole = Whole::Object(&object.body);
+        Flow::Answer(self.answer(&meta, &whole, Asked::get(&lead.asked), "fwd=stale; fwd-status=304"))
+    }
+
+    /// All of the body has come: it is kept from now on.
+    fn keep(&self, lead: &mut Lead) {
+        let (Some(leader), Some(Ok(meta))) = (lead.leader.take(), lead.decided.take()) else { return };
+        let body: Stored = leader.fill.finish(&self.pages.account);
+        if leader.fill.is_unwanted() {
+            return;
+        }
+        let object = Arc::new(Object::new(lead.key.clone(), meta, body, Instant::now()));
+        self.pages.put(Arc::clone(&object));
+        // A purge that began meanwhile has marked the fetch before it looked at what is kept.
+        if leader.fill.is_unwanted() {
+            self.pages.remove(&object);
+        }
+        self.counters.add(Count::Stored);
+    }
+
+    /// What a request has changed is not served any more, nor what its answer names (RFC 9111 §4.4).
+    fn forget(&self, key: &Key, head: &ResponseHead) {
+        self.pages.forget(key.stem());
+        for name in ["location", "content-location"] {
+            let reference = head.headers.get_str(name);
+            if let Some(stem) = reference.and_then(|text| key::stem_of_reference(key.stem(), text)) {
+                self.pages.forget(&stem);
+            }
+        }
+    }
+}
+
+impl Lead {
+    fn received(&self) -> Received {
+        let at = Instant::now();
+        Received { at, time: SystemTime::now(), took: at.saturating_duration_since(self.began) }
+    }
+}
+
+/// The answer of the upstream goes through, and nothing is kept of it.
+fn go_uncached(cx: &mut Cx, why: &'static str) {
+    *cx.note() = STATED;
+    cx.state::<State>().what = What::Passes(why);
+}
+
+/// Why the answer to a request is of use to nobody else.
+fn alone(head: &RequestHead, said: &Control) -> Option<&'static str> {
+    if head.method() == Method::Head {
+        return Some("fwd=method");
+    }
+    if head.headers.get_str("range").is_some() {
+        return Some("fwd=partial");
+    }
+    said.no_store.then_some("fwd=request; detail=no-store")
+}
+
+/// The fields of a request as they are now.
+fn copy(fields: &Fields) -> Fields {
+    let mut copy = Fields::default();
+    for (name, value) in fields.iter() {
+        if let Some(name) = str::from_utf8(name).ok().and_then(|name| FieldName::new(name).ok()) {
+            let _ = copy.append(&name, value); // it was received as a value
+        }
+    }
+    copy
+}

@@ -1,0 +1,355 @@
+//! A store of objects in memory, bounded in bytes, that all cores share.
+//!
+//! A look-up takes the lock of one shard of 64 for reading, so no hit waits for another. What is thrown out is decided by
+//! S3-FIFO (Yang, Zhang, Qiu, Yue, Rashmi: FIFO queues are all you need for cache eviction, SOSP 2023): a new object goes
+//! through a small queue, and only one that was used there gets into the main one, so a scan throws out nothing but itself.
+//!
+//! Why not a crate: quick_cache and moka bound each shard by itself, so that a large object would count against a 64th of
+//! the store; and here the shards are by URL, which is how objects are purged.
+
+use super::account::Account;
+use super::fill::Fills;
+use super::key::{Key, url};
+use super::object::Object;
+use foldhash::fast::RandomState;
+use smallvec::SmallVec;
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::fmt;
+use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::time::Instant;
+use weir_engine::filter::{Purge, Purgeable};
+use weir_h1::Fields;
+
+/// Most variants of one URL.
+pub(super) const MOST_VARIANTS: usize = 64;
+
+/// A power of two, so that few of the cores that look something up meet.
+const SHARDS: usize = 64;
+
+/// The share of the small queue: a tenth, as the paper has it.
+const SMALL: u64 = 10;
+
+/// What may be held beside the objects, as a share of them: a quarter.
+const BESIDE: u64 = 4;
+
+/// Places that are remembered for answers that nobody could share.
+const UNSHARED: usize = 4096;
+
+/// How long such a place is believed, in seconds.
+const UNSHARED_SECONDS: u64 = 10;
+
+/// A store by its name.
+pub(crate) struct Pages {
+    limit: u64,
+    shards: Box<[RwLock<Shard>]>,
+    queues: Mutex<Queues>,
+    pub(super) account: Arc<Account>,
+    pub(super) fills: Fills,
+    hasher: RandomState,
+    unshared: Box<[AtomicU64]>,
+    began: Instant,
+}
+
+/// What is kept for one URL on one route.
+#[derive(Default)]
+struct Place {
+    plain: Variants,
+    /// By what the config adds to the key.
+    more: HashMap<Box<[u8]>, Variants, RandomState>,
+}
+
+type Shard = HashMap<Box<[u8]>, Place, RandomState>;
+
+type Variants = SmallVec<[Arc<Object>; 1]>;
+
+/// In which order objects are thrown out.
+#[derive(Default)]
+struct Queues {
+    small: Queue,
+    main: Queue,
+    /// What left the small queue unused lately: if it comes back, it belongs into the main one.
+    ghosts: VecDeque<u64>,
+    known: HashSet<u64, RandomState>,
+}
+
+#[derive(Default)]
+struct Queue {
+    objects: VecDeque<Weak<Object>>,
+    /// Of those that are in the store still.
+    bytes: u64,
+    live: usize,
+}
+
+// === impl Pages ===
+
+impl Pages {
+    pub(super) fn new(limit: u64) -> Self {
+        let hasher = RandomState::default();
+        Self {
+            limit,
+            shards: (0..SHARDS).map(|_| RwLock::new(HashMap::with_hasher(hasher.clone()))).collect(),
+            queues: Mutex::default(),
+            account: Account::new(limit + limit / BESIDE),
+            fills: Fills::default(),
+            hasher,
+            unshared: (0..UNSHARED).map(|_| AtomicU64::new(0)).collect(),
+            began: Instant::now(),
+        }
+    }
+
+    /// The object that answers a request, fresh or not.
+    pub(super) fn find(&self, key: &Key, asked: &Fields) -> Option<Arc<Object>> {
+        let shard = self.shard(key.stem()).read().unwrap_or_else(PoisonError::into_inner);
+        let variants = shard.get(key.stem())?.variants(key.extra())?;
+        // The last one came last: of several that answer, it is the one to use (RFC 9111 §4).
+        let found = variants.iter().rev().find(|object| object.meta().variant.answers(asked))?;
+        found.used();
+        Some(Arc::clone(found))
+    }
+
+    /// Keeps an object, in place of the same variant before it.
+    pub(super) fn put(&self, object: Arc<Object>) {
+        let weight = object.weight();
+        if weight > self.limit {
+            return;
+        }
+        let mut queues = self.queues();
+        // No more URLs than there is room for, whatever their bytes.
+        while queues.bytes() + weight > self.limit && self.throw_out(&mut queues) {}
+        let mut shard = self.shard(object.key.stem()).write().unwrap_or_else(PoisonError::into_inner);
+        let place = shard.entry(object.key.stem().into()).or_default();
+        let variants = place.variants_mut(object.key.extra());
+        let variant = &object.meta().variant;
+        if let Some(same) = variants.iter().position(|known| known.meta().variant == *variant) {
+            let old = variants.remove(same);
+            queues.left(&old);
+        } else if variants.len() >= MOST_VARIANTS
+            && let Some(least) = (0..variants.len()).min_by_key(|&at| variants[at].uses())
+        {
+            let old = variants.remove(least);
+            queues.left(&old);
+        }
+        variants.push(Arc::clone(&object));
+        drop(shard);
+        let tag = self.tag(&object);
+        let came_back = queues.known.remove(&tag);
+        queues.enter(&object, came_back);
+        queues.tidy();
+    }
+
+    /// Removes all objects of a URL on a route.
+    pub(super) fn forget(&self, stem: &[u8]) -> usize {
+        self.fills.forget(stem);
+        let mut queues = self.queues();
+        let mut shard = self.shard(stem).write().unwrap_or_else(PoisonError::into_inner);
+        let Some(place) = shard.remove(stem) else { return 0 };
+        drop(shard);
+        place.objects().inspect(|object| queues.left(object)).count()
+    }
+
+    /// Removes one object, if it is still there.
+    pub(super) fn remove(&self, object: &Arc<Object>) {
+        let mut queues = self.queues();
+        self.take_away(object);
+        queues.left(object);
+    }
+
+    /// Bytes and number of the objects.
+    pub(super) fn held(&self) -> (u64, usize) {
+        let queues = self.queues();
+        (queues.bytes(), queues.small.live + queues.main.live)
+    }
+
+    /// Remembers for a while that nobody can share the answers for a key, so that nobody waits for one to find out.
+    pub(super) fn note_unshared(&self, key: &Key, now: Instant) {
+        let (place, mark) = self.unshared_at(key);
+        let until = now.saturating_duration_since(self.began).as_secs() + UNSHARED_SECONDS;
+        place.store(mark | (until & 0xffff_ffff), Relaxed);
+    }
+
+    pub(super) fn is_unshared(&self, key: &Key, now: Instant) -> bool {
+        let (place, mark) = self.unshared_at(key);
+        let found = place.load(Relaxed);
+        let now = now.saturating_duration_since(self.began).as_secs() & 0xffff_ffff;
+        found & !0xffff_ffff == mark && now < found & 0xffff_ffff
+    }
+
+    /// A place that keys may share: then one of them is taken for the other at most once in 2^32, and only waits for nobody.
+    fn unshared_at(&self, key: &Key) -> (&AtomicU64, u64) {
+        let hash = self.hasher.hash_one((key.stem(), key.extra()));
+        (&self.unshared[hash as usize % UNSHARED], hash & !0xffff_ffff)
+    }
+
+    fn shard(&self, stem: &[u8]) -> &RwLock<Shard> {
+        // The table within uses other bits of the same hash.
+        &self.shards[(self.hasher.hash_one(stem) >> 20) as usize % SHARDS]
+    }
+
+    fn tag(&self, object: &Object) -> u64 {
+        self.hasher.hash_one((object.key.stem(), object.key.extra()))
+    }
+
+    fn queues(&self) -> MutexGuard<'_, Queues> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Throws one object out; false where there is none.
+    fn throw_out(&self, queues: &mut Queues) -> bool {
+        loop {
+            let from_small = queues.small.bytes > self.limit / SMALL || queues.main.live == 0;
+            let queue = if from_small { &mut queues.small } else { &mut queues.main };
+            let Some(oldest) = queue.objects.pop_front() else { return false };
+            let Some(object) = oldest.upgrade().filter(|object| !object.gone.load(Relaxed)) else { continue };
+            queue.left(&object);
+            if from_small {
+                if object.uses() > 0 {
+                    object.in_main.store(true, Relaxed);
+                    queues.main.enter(&object);
+                    continue;
+                }
+                queues.remember(self.tag(&object));
+            } else if object.forget_use() {
+                queues.main.enter(&object);
+                continue;
+            }
+            object.gone.store(true, Relaxed);
+            self.take_away(&object);
+            return true;
+        }
+    }
+
+    fn take_away(&self, object: &Arc<Object>) {
+        let mut shard = self.shard(object.key.stem()).write().unwrap_or_else(PoisonError::into_inner);
+        let Some(place) = shard.get_mut(object.key.stem()) else { return };
+        place.variants_mut(object.key.extra()).retain(|known| !Arc::ptr_eq(known, object));
+        place.more.retain(|_, variants| !variants.is_empty());
+        if place.plain.is_empty() && place.more.is_empty() {
+            shard.remove(object.key.stem());
+        }
+    }
+}
+
+impl fmt::Debug for Pages {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Pages").field(&self.limit).finish()
+    }
+}
+
+// === impl Place ===
+
+impl Place {
+    fn variants(&self, extra: &[u8]) -> Option<&Variants> {
+        if extra.is_empty() { Some(&self.plain) } else { self.more.get(extra) }
+    }
+
+    fn variants_mut(&mut self, extra: &[u8]) -> &mut Variants {
+        if extra.is_empty() { &mut self.plain } else { self.more.entry(extra.into()).or_default() }
+    }
+
+    fn objects(&self) -> impl Iterator<Item = &Arc<Object>> {
+        self.plain.iter().chain(self.more.values().flatten())
+    }
+}
+
+// === impl Queues ===
+
+impl Queues {
+    const fn bytes(&self) -> u64 {
+        self.small.bytes + self.main.bytes
+    }
+
+    fn enter(&mut self, object: &Arc<Object>, came_back: bool) {
+        object.in_main.store(came_back, Relaxed);
+        if came_back { self.main.enter(object) } else { self.small.enter(object) }
+    }
+
+    /// An object is no longer in the store. Its place in the queue is found empty later.
+    fn left(&mut self, object: &Object) {
+        if !object.gone.swap(true, Relaxed) {
+            let queue = if object.in_main.load(Relaxed) { &mut self.main } else { &mut self.small };
+            queue.left(object);
+        }
+    }
+
+    /// Remembers at most as many ghosts as there are objects.
+    fn remember(&mut self, tag: u64) {
+        if self.known.insert(tag) {
+            self.ghosts.push_back(tag);
+        }
+        let most = (self.small.live + self.main.live).max(64);
+        while self.ghosts.len() > most {
+            if let Some(oldest) = self.ghosts.pop_front() {
+                self.known.remove(&oldest);
+            }
+        }
+    }
+
+    /// Empty places must not outnumber objects, however often these are replaced.
+    fn tidy(&mut self) {
+        for queue in [&mut self.small, &mut self.main] {
+            if queue.objects.len() > 2 * queue.live + 64 {
+                queue
+                    .objects
+                    .retain(|object| object.upgrade().is_some_and(|object| !object.gone.load(Relaxed)));
+            }
+        }
+    }
+}
+
+impl Queue {
+    fn enter(&mut self, object: &Arc<Object>) {
+        self.objects.push_back(Arc::downgrade(object));
+        self.bytes += object.weight();
+        self.live += 1;
+    }
+
+    const fn left(&mut self, object: &Object) {
+        self.bytes = self.bytes.saturating_sub(object.weight());
+        self.live = self.live.saturating_sub(1);
+    }
+}
+
+// === What is purged ===
+
+impl Purgeable for Pages {
+    fn purge(&self, what: &[Purge]) -> usize {
+        self.fills.forget_all();
+        let mut gone = 0;
+        for shard in &self.shards {
+            let found: Vec<Arc<Object>> = {
+                let shard = shard.read().unwrap_or_else(PoisonError::into_inner);
+                let places = shard.iter().filter(|(stem, _)| what.iter().any(|one| may_mean(one, url(stem))));
+                let objects = places.flat_map(|(_, place)| place.objects());
+                objects.filter(|object| what.iter().any(|one| means(one, object))).cloned().collect()
+            };
+            gone += found.len();
+            found.iter().for_each(|object| self.remove(object));
+        }
+        gone
+    }
+}
+
+/// Whether an answer for this URL may be meant, for all that its URL tells.
+fn may_mean(purge: &Purge, url: &[u8]) -> bool {
+    match purge {
+        Purge::All | Purge::Tag(_) => true,
+        Purge::Prefix(prefix) => url.starts_with(prefix.as_bytes()),
+        Purge::Url(one) => url == one.as_bytes(),
+    }
+}
+
+/// Whether this very answer is meant.
+fn means(purge: &Purge, object: &Object) -> bool {
+    let Purge::Tag(tag) = purge else { return may_mean(purge, url(object.key.stem())) };
+    let meta = object.meta();
+    let lines = meta.fields.iter().filter(|(name, _)| {
+        ["surrogate-key", "cache-tag"].iter().any(|known| known.eq_ignore_ascii_case(name.as_str()))
+    });
+    let mut words = lines.flat_map(|(_, line)| line.split(|&b| b == b' ' || b == b','));
+    words.any(|word| word == tag.as_bytes())
+}
+
+#[cfg(test)]
+mod tests;

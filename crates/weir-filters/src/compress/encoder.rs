@@ -1,0 +1,317 @@
+//! Gzip, brotli and Zstandard as one thing: bytes in, bytes out, with flushes between. And what each costs.
+
+use brotli::enc::StandardAlloc;
+use brotli::enc::encode::{
+    BrotliEncoderDestroyInstance, BrotliEncoderOperation, BrotliEncoderParameter, BrotliEncoderStateStruct,
+};
+use flate2::{Compress, Compression, FlushCompress, Status};
+use std::fmt;
+use std::time::Duration;
+use weir_engine::coding::Coding;
+use zstd_safe::zstd_sys::ZSTD_EndDirective;
+use zstd_safe::{CCtx, CParameter, InBuffer, OutBuffer};
+
+/// Largest window of brotli and Zstandard, as a power of two: 256 KiB. A client needs as much memory to read them, and we need
+/// several times as much to write. RFC 9659 allows 8 MiB.
+const WINDOW: u32 = 18;
+
+/// Smallest, for bodies whose length is known and small.
+const SMALL_WINDOW: u32 = 14;
+
+/// Room for what is written, in bytes, to begin with and whenever it is full.
+const ROOM: usize = 8 * 1024;
+
+/// What follows the bytes that are given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Then {
+    /// The end.
+    Finish,
+    /// A pause: whoever has read what is returned can read all that was given.
+    Flush,
+    /// More.
+    More,
+}
+
+/// One body on its way.
+pub(super) enum Encoder {
+    Br(Box<Brotli>),
+    Gzip(Box<Compress>),
+    Zstd(CCtx<'static>),
+}
+
+/// A library does not go on. None of them says why, and none does in a working process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Failed;
+
+impl Encoder {
+    /// Begins a body of this length, if it is known.
+    pub(super) fn new(algorithm: Coding, level: u8, length: Option<u64>) -> Result<Self, Failed> {
+        let window = window(length);
+        match algorithm {
+            Coding::Br => Ok(Self::Br(Box::new(Brotli::new(level, window)))),
+            Coding::Gzip => Ok(Self::Gzip(Box::new(Compress::new_gzip(Compression::new(level.into()), 15)))),
+            Coding::Zstd => {
+                let mut context = CCtx::try_create().ok_or(Failed)?;
+                let level = CParameter::CompressionLevel(level.into());
+                context.set_parameter(level).map_err(|_| Failed)?;
+                context.set_parameter(CParameter::WindowLog(window)).map_err(|_| Failed)?;
+                Ok(Self::Zstd(context))
+            }
+        }
+    }
+
+    /// Takes bytes in; returns what comes out.
+    pub(super) fn encode(&mut self, data: &[u8], then: Then) -> Result<Vec<u8>, Failed> {
+        // Text shrinks to a sixth, more or less.
+        let mut out = Vec::with_capacity(data.len() / 4 + ROOM / 8);
+        match self {
+            Self::Br(brotli) => brotli.encode(data, then, &mut out)?,
+            Self::Gzip(gzip) => encode_gzip(gzip, data, then, &mut out)?,
+            Self::Zstd(zstd) => encode_zstd(zstd, data, then, &mut out)?,
+        }
+        Ok(out)
+    }
+}
+
+/// The window for a body of this length, as a power of two.
+fn window(length: Option<u64>) -> u32 {
+    let power = length.and_then(u64::checked_next_power_of_two);
+    power.map_or(WINDOW, u64::trailing_zeros).clamp(SMALL_WINDOW, WINDOW)
+}
+
+/// Most memory of one body on its way, in bytes, measured with bodies of several megabytes.
+pub(super) fn memory(algorithm: Coding, level: u8) -> usize {
+    let kib = match (algorithm, level) {
+        (Coding::Gzip, _) => 384,
+        (Coding::Br, 0..=1) => 768,
+        (Coding::Br, 2..=3) => 1_152,
+        (Coding::Br, 4) => 2_688,
+        (Coding::Br, 5..=6) => 6_144,
+        (Coding::Br, 7) => 12_544,
+        (Coding::Br, 8) => 20_992,
+        (Coding::Br, 9) => 39_936,
+        (Coding::Br, _) => 24_576,
+        (Coding::Zstd, 0..=3) => 2_048,
+        (Coding::Zstd, 4..=6) => 3_840,
+        (Coding::Zstd, 7..=9) => 11_776,
+        (Coding::Zstd, 10..=15) => 67_584,
+        (Coding::Zstd, _) => 86_016,
+    };
+    kib * 1024
+}
+
+/// How long so many bytes take, more or less: measured with text on one virtual machine, and rounded up.
+pub(super) fn time(algorithm: Coding, level: u8, bytes: usize) -> Duration {
+    let nanoseconds_a_byte = match (algorithm, level) {
+        (Coding::Gzip, 0..=3) => 8,
+        (Coding::Gzip, 4..=6) => 20,
+        (Coding::Gzip, _) => 50,
+        (Coding::Br, 0..=1) => 8,
+        (Coding::Br, 2..=4) => 30,
+        (Coding::Br, 5..=6) => 40,
+        (Coding::Br, 7..=9) => 120,
+        (Coding::Br, 10) => 900,
+        (Coding::Br, _) => 2_000,
+        (Coding::Zstd, 0..=3) => 4,
+        (Coding::Zstd, 4..=6) => 15,
+        (Coding::Zstd, 7..=9) => 30,
+        (Coding::Zstd, 10..=15) => 150,
+        (Coding::Zstd, _) => 500,
+    };
+    Duration::from_nanos((bytes as u64).saturating_mul(nanoseconds_a_byte))
+}
+
+// === gzip ===
+
+fn encode_gzip(gzip: &mut Compress, data: &[u8], then: Then, out: &mut Vec<u8>) -> Result<(), Failed> {
+    let flush = match then {
+        Then::Finish => FlushCompress::Finish,
+        Then::Flush => FlushCompress::Sync,
+        Then::More => FlushCompress::None,
+    };
+    let mut rest = data;
+    while then != Then::More || !rest.is_empty() {
+        if out.len() == out.capacity() {
+            out.reserve(ROOM);
+        }
+        let before = gzip.total_in();
+        let status = gzip.compress_vec(rest, out, flush).map_err(|_| Failed)?;
+        let taken = usize::try_from(gzip.total_in() - before).map_err(|_| Failed)?;
+        rest = rest.get(taken..).unwrap_or_default();
+        let over = match then {
+            Then::Finish => status == Status::StreamEnd,
+            // All of it has come out when there was room for more.
+            Then::Flush | Then::More => rest.is_empty() && out.len() < out.capacity(),
+        };
+        if over {
+            break;
+        }
+    }
+    Ok(())
+}
+
+// === zstd ===
+
+fn encode_zstd(zstd: &mut CCtx<'static>, data: &[u8], then: Then, out: &mut Vec<u8>) -> Result<(), Failed> {
+    let end = match then {
+        Then::Finish => ZSTD_EndDirective::ZSTD_e_end,
+        Then::Flush => ZSTD_EndDirective::ZSTD_e_flush,
+        Then::More => ZSTD_EndDirective::ZSTD_e_continue,
+    };
+    let mut input = InBuffer::around(data);
+    loop {
+        if out.len() == out.capacity() {
+            out.reserve(ROOM);
+        }
+        let at = out.len();
+        let mut output = OutBuffer::around_pos(out, at);
+        let left = zstd.compress_stream2(&mut output, &mut input, end).map_err(|_| Failed)?;
+        let over = match then {
+            Then::Finish | Then::Flush => left == 0,
+            Then::More => input.pos() == data.len(),
+        };
+        if over {
+            return Ok(());
+        }
+    }
+}
+
+// === brotli ===
+
+/// A stream of brotli. Its library frees nothing by itself.
+pub(super) struct Brotli(BrotliEncoderStateStruct<StandardAlloc>);
+
+impl Brotli {
+    fn new(level: u8, window: u32) -> Self {
+        let mut state = BrotliEncoderStateStruct::new(StandardAlloc::default());
+        state.set_parameter(BrotliEncoderParameter::BROTLI_PARAM_QUALITY, level.into());
+        state.set_parameter(BrotliEncoderParameter::BROTLI_PARAM_LGWIN, window);
+        Self(state)
+    }
+
+    fn encode(&mut self, data: &[u8], then: Then, out: &mut Vec<u8>) -> Result<(), Failed> {
+        let operation = match then {
+            Then::Finish => BrotliEncoderOperation::BROTLI_OPERATION_FINISH,
+            Then::Flush => BrotliEncoderOperation::BROTLI_OPERATION_FLUSH,
+            Then::More => BrotliEncoderOperation::BROTLI_OPERATION_PROCESS,
+        };
+        let (mut left, mut taken) = (data.len(), 0);
+        loop {
+            let begin = out.len();
+            out.resize(out.capacity().max(begin + ROOM / 8), 0);
+            let room = out.get_mut(begin..).unwrap_or_default();
+            let (mut free, mut written) = (room.len(), 0);
+            let went = self.0.compress_stream(
+                operation,
+                &mut left,
+                data,
+                &mut taken,
+                &mut free,
+                room,
+                &mut written,
+                &mut None,
+                &mut |_, _, _, _| (),
+            );
+            out.truncate(begin + written);
+            if !went {
+                return Err(Failed);
+            }
+            let over = match then {
+                Then::Finish => self.0.is_finished(),
+                Then::Flush | Then::More => left == 0 && !self.0.has_more_output(),
+            };
+            if over {
+                return Ok(());
+            }
+        }
+    }
+}
+
+impl Drop for Brotli {
+    fn drop(&mut self) {
+        BrotliEncoderDestroyInstance(&mut self.0);
+    }
+}
+
+impl fmt::Debug for Encoder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Br(_) => "Br",
+            Self::Gzip(_) => "Gzip",
+            Self::Zstd(_) => "Zstd",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compress::tests::decode;
+
+    const ALL: [Coding; 3] = [Coding::Br, Coding::Gzip, Coding::Zstd];
+
+    /// Text that repeats itself, but not soon; noise.
+    fn bodies() -> Vec<Vec<u8>> {
+        let mut state = 7_u64;
+        let mut next = move || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            state >> 33
+        };
+        let text: String =
+            (0..6000).map(|_| format!(".c-{} {{ margin: {}px }}\n", next() % 900, next() % 32)).collect();
+        let noise = (0..200_000).map(|_| next().to_le_bytes()[0]).collect();
+        vec![Vec::new(), b"a".to_vec(), text.into_bytes(), noise]
+    }
+
+    #[test]
+    fn what_comes_out_is_what_went_in() {
+        for body in bodies() {
+            for algorithm in ALL {
+                for (level, length, piece) in
+                    [(1, None, 1_000), (6, Some(body.len() as u64), 65_536), (6, None, 7_777)]
+                {
+                    let mut encoder = Encoder::new(algorithm, level, length).unwrap();
+                    let mut out = Vec::new();
+                    for piece in body.chunks(piece) {
+                        out.extend(encoder.encode(piece, Then::More).unwrap());
+                    }
+                    out.extend(encoder.encode(b"", Then::Finish).unwrap());
+                    assert!(decode(algorithm, &out) == body, "{algorithm:?} {level} {piece}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_flushed_can_be_read() {
+        for algorithm in ALL {
+            let mut encoder = Encoder::new(algorithm, 6, None).unwrap();
+            let mut out = Vec::new();
+            let mut expected = Vec::new();
+            for event in ["data: 1\n\n", "data: 2\n\n", "data: 3\n\n"] {
+                out.extend(encoder.encode(event.as_bytes(), Then::More).unwrap());
+                out.extend(encoder.encode(b"", Then::Flush).unwrap());
+                expected.extend_from_slice(event.as_bytes());
+                assert_eq!(decode(algorithm, &out), expected, "{algorithm:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn it_fits_the_memory_it_is_given() {
+        for level in [1, 3, 6, 9] {
+            let Encoder::Zstd(mut zstd) = Encoder::new(Coding::Zstd, level, None).unwrap() else { panic!() };
+            encode_zstd(&mut zstd, &[b'a'; 1 << 20], Then::More, &mut Vec::new()).unwrap();
+            assert!(zstd.sizeof() <= memory(Coding::Zstd, level), "{level}: {}", zstd.sizeof());
+        }
+    }
+
+    #[test]
+    fn the_window_follows_the_length() {
+        for (length, expected) in
+            [(None, 18), (Some(0), 14), (Some(1 << 16), 16), (Some((1 << 16) + 1), 17), (Some(u64::MAX), 18)]
+        {
+            assert_eq!(window(length), expected, "{length:?}");
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! `errors`: the operator's own pages in place of the gateway's errors, and of an upstream's where that is wanted.
+//! `settings` has which page belongs to which error.
+
+mod settings;
+
+use super::prelude::*;
+use super::shared::page::Pages;
+use settings::{ErrorsSettings, StatusSet};
+use std::collections::HashMap;
+use weir_engine::reason;
+use weir_engine::template::{Values, Var};
+use weir_h1::FieldName;
+
+pub(super) static KIND: FilterKind =
+    FilterKind::made_from::<ErrorsSettings>("errors").with_causes(&[&UPSTREAM_ERROR]);
+
+static UPSTREAM_ERROR: Cause = Cause {
+    code: "upstream_error",
+    status: 502,
+    meaning: "The upstream answered with an error, and a page of the gateway took the place of it.",
+    change: "`upstream` of the filter errors; the access log has the status and the endpoint",
+};
+
+/// The placeholders of error pages beside those of every text, in the order of [`Errors::values`].
+const PLACEHOLDERS: [&str; 4] = ["cause", "detail", "reason", "status"];
+
+/// Fields that describe the content that is not sent, in either case.
+const OF_CONTENT: [&str; 12] = [
+    "accept-ranges",
+    "cache-control",
+    "content-digest",
+    "content-disposition",
+    "content-encoding",
+    "content-language",
+    "content-length",
+    "content-range",
+    "content-type",
+    "etag",
+    "expires",
+    "last-modified",
+];
+
+/// What of an upstream's error is kept: how to do better, and what the client must have in any case.
+const OF_UPSTREAM: [&str; 7] =
+    ["allow", "date", "proxy-authenticate", "retry-after", "set-cookie", "vary", "www-authenticate"];
+
+struct Errors {
+    by_cause: HashMap<String, Pages>,
+    by_status: HashMap<u16, Pages>,
+    /// By the first digit of the status: of 4xx and of 5xx.
+    by_class: [Option<Pages>; 2],
+    /// The statuses of others that are replaced too.
+    upstream: StatusSet,
+    /// What the pages need of the request, which is gone by then.
+    keep: Vec<Var>,
+    names: Names,
+}
+
+struct Names {
+    cache_control: FieldName,
+    content_type: FieldName,
+    vary: FieldName,
+}
+
+/// The values of `Errors::keep` in one exchange.
+#[derive(Default)]
+struct Kept(Vec<Vec<u8>>);
+
+impl Filter for Errors {
+    fn hooks(&self) -> Hooks {
+        let request = if self.keep.is_empty() { Hooks::NONE } else { Hooks::REQUEST };
+        request | Hooks::RESPONSE | Hooks::UNROUTED
+    }
+
+    fn on_request(&self, head: &mut RequestHead, cx: &mut Cx) -> Flow {
+        let value = |var: &Var| Values::of(head, cx).value(var);
+        let kept = self.keep.iter().map(value).collect();
+        cx.state::<Kept>().0 = kept;
+        Flow::Continue
+    }
+
+    fn on_response(&self, head: &mut ResponseHead, cx: &mut Cx) -> Flow {
+        let status = head.status();
+        // A gRPC client gets its error in fields that it knows, and the status of the head is 200.
+        if status < 400 || cx.failure().is_none_or(|failure| failure.grpc) {
+            return Flow::Continue;
+        }
+        let cause = cx.failure().and_then(|failure| failure.cause);
+        // A filter that answered and said why, such as `maintenance`, sent a page of its own.
+        if cause.is_none() && (cx.because().is_some() || !self.upstream.has(status)) {
+            return Flow::Continue;
+        }
+        let Some(pages) = self.pages(status, cause) else { return Flow::Continue };
+        if cause.is_none() {
+            cx.answer_because(&UPSTREAM_ERROR);
+        }
+        cx.make_id();
+        self.answer(pages, head, cx)
+    }
+}
+
+impl Errors {
+    /// The page for an error: by its cause, by its status, by the class of that.
+    fn pages(&self, status: u16, cause: Option<&Cause>) -> Option<&Pages> {
+        let by_cause = cause.and_then(|cause| self.by_cause.get(cause.code));
+        let by_status = || self.by_status.get(&status);
+        let class = usize::from(status / 100).checked_sub(4)?;
+        by_cause.or_else(by_status).or_else(|| self.by_class.get(class)?.as_ref())
+    }
+
+    fn answer(&self, pages: &Pages, head: &ResponseHead, cx: &mut Cx) -> Flow {
+        let kept = if self.keep.is_empty() { Vec::new() } else { std::mem::take(&mut cx.state::<Kept>().0) };
+        let Some(failure) = cx.failure() else { return Flow::Continue };
+        let Some(page) = pages.choose(failure.accept.as_deref()) else { return Flow::Continue };
+        let values = self.values(head.status(), &kept, cx);
+        let body = page.render(&Values { cx, head: None, kept: (&values.0, &values.1) });
+        let of_upstream = failure.cause.is_none();
+        let fields = head.headers.iter().filter_map(|(name, value)| {
+            let name = std::str::from_utf8(name).ok()?;
+            let among = |names: &[&str]| names.iter().any(|n| n.eq_ignore_ascii_case(name));
+            let stays = if of_upstream { among(&OF_UPSTREAM) || is_cors(name) } else { !among(&OF_CONTENT) };
+            if stays { Some((FieldName::new(name).ok()?, value.to_vec())) } else { None }
+        });
+        let mut headers: Vec<_> = fields.collect();
+        headers.push((self.names.content_type.clone(), page.media().as_bytes().to_vec()));
+        headers.push((self.names.cache_control.clone(), b"no-store".to_vec()));
+        if pages.vary() {
+            headers.push((self.names.vary.clone(), b"accept".to_vec()));
+        }
+        Flow::Answer(Box::new(Answer { status: head.status(), headers, body: body.into() }))
+    }
+
+    /// The placeholders that this answer gives values, and the values.
+    fn values(&self, status: u16, kept: &[Vec<u8>], cx: &Cx) -> (Vec<Var>, Vec<Vec<u8>>) {
+        let failure = cx.failure();
+        let code = failure.and_then(|failure| failure.cause).map_or("", |cause| cause.code);
+        let detail = failure.map_or("", |failure| failure.detail.as_str());
+        let told = [code, detail, reason(status), &status.to_string()].map(|text| text.as_bytes().to_vec());
+        let mut vars: Vec<Var> = PLACEHOLDERS.iter().map(|name| Var::Capture((*name).to_owned())).collect();
+        vars.extend(self.keep.iter().cloned());
+        let values = told.into_iter().chain(kept.iter().cloned()).collect();
+        (vars, values)
+    }
+}
+
+/// Whether a browser decides by a field whether a page of another origin may read the answer.
+fn is_cors(name: &str) -> bool {
+    name.get(..15).is_some_and(|begin| begin.eq_ignore_ascii_case("access-control-"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{Exchange, Stand};
+    use super::*;
+    use serde_json::json;
+    use weir_engine::error::{NO_ENDPOINT, RESPONSE_TIMEOUT};
+    use weir_engine::filter::Failure;
+    use weir_h1::{Limits, parse_response};
+
+    fn failed(exchange: &mut Exchange, cause: Option<&'static Cause>, accept: &str) {
+        let accept = Some(accept.as_bytes().into());
+        exchange.fail(Failure { cause, detail: "<told>".to_owned(), accept, grpc: false });
+    }
+
+    /// What becomes of an answer: its fields and its body, where a page takes the place of it.
+    fn replaced(
+        settings: serde_json::Value,
+        request: &str,
+        cause: Option<&'static Cause>,
+        accept: &str,
+        response: &str,
+    ) -> Option<(Vec<String>, String)> {
+        let mut stand = Stand::new(&KIND, settings).path("/u/{id}/*");
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let mut exchange = runtime.block_on(stand.build().request(request));
+        exchange.expect_continue();
+        failed(&mut exchange, cause, accept);
+        let mut head = ResponseHead::default();
+        head.buffer_mut().extend_from_slice(format!("HTTP/1.1 {response}\r\n\r\n").as_bytes());
+        parse_response(&mut head, &Limits::default()).unwrap();
+        match exchange.on_response(&mut head) {
+            Flow::Answer(answer) => {
+                let Body::Bytes(body) = answer.body else { panic!("a page is bytes") };
+                let fields =
+                    answer.headers.iter().map(|(n, v)| format!("{n}: {}", String::from_utf8_lossy(v)));
+                Some((fields.collect(), String::from_utf8(body.to_vec()).unwrap()))
+            }
+            Flow::Continue => None,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_page_that_fits_best() {
+        let settings = || {
+            json!({
+                "response_timeout": { "body": "cause" }, "504": { "body": "status" }, "5xx": { "body": "class" },
+                "upstream": ["503"],
+            })
+        };
+        let body =
+            |cause, response| replaced(settings(), "GET /u/7/", cause, "*/*", response).map(|(_, body)| body);
+        assert_eq!(body(Some(&RESPONSE_TIMEOUT), "504 x").as_deref(), Some("cause"));
+        assert_eq!(body(Some(&NO_ENDPOINT), "504 x").as_deref(), Some("status"));
+        assert_eq!(body(Some(&NO_ENDPOINT), "503 x").as_deref(), Some("class"));
+        assert_eq!(body(Some(&NO_ENDPOINT), "404 x"), None);
+        assert_eq!(body(None, "503 x").as_deref(), Some("class"));
+        assert_eq!(body(None, "504 x"), None);
+        assert_eq!(body(None, "200 x"), None);
+    }
+
+    #[test]
+    fn values_are_escaped() {
+        let settings = json!({ "5xx": [
+            { "body": "<p>{status} {reason} {cause} {detail} {path} {query} {id}</p>" },
+            { "body": "{\"status\":{status},\"detail\":\"{detail}\",\"q\":\"{query}\"}" },
+        ]});
+        let html = "<p>503 Service Unavailable no_endpoint &lt;told&gt; /u/%3C/ a=&#39;&quot; %3C</p>";
+        let page = |accept| {
+            replaced(settings.clone(), "GET /u/%3C/?a='\"", Some(&NO_ENDPOINT), accept, "503 x").unwrap()
+        };
+        assert_eq!(page("text/html,*/*;q=0.1").1, html);
+        assert!(page("text/html").0.contains(&"vary: accept".to_owned()));
+        let (fields, json) = page("application/json");
+        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(json, json!({ "status": 503, "detail": "<told>", "q": "a='\"" }));
+        assert!(fields.contains(&"content-type: application/json".to_owned()), "{fields:?}");
+    }
+
+    #[test]
+    fn what_of_the_answer_stays() {
+        let settings = json!({ "4xx": { "body": "x" }, "5xx": { "body": "x" }, "upstream": ["4xx", "5xx"] });
+        let response = "429 x\r\nRetry-After: 3\r\nX-Secret: 1\r\nContent-Type: text/html\r\nETag: \"1\"\r\n\
+                        Set-Cookie: a=1\r\nAccess-Control-Allow-Origin: *";
+        let (own, _) = replaced(settings.clone(), "GET /u/1/", Some(&NO_ENDPOINT), "", response).unwrap();
+        let page = ["content-type: text/plain; charset=utf-8", "cache-control: no-store"];
+        assert_eq!(
+            own[..4],
+            ["Retry-After: 3", "X-Secret: 1", "Set-Cookie: a=1", "Access-Control-Allow-Origin: *"]
+        );
+        assert_eq!(own[4..], page);
+        let (upstream, _) = replaced(settings, "GET /u/1/", None, "", response).unwrap();
+        assert_eq!(upstream[..3], ["Retry-After: 3", "Set-Cookie: a=1", "Access-Control-Allow-Origin: *"]);
+        assert_eq!(upstream[3..], page);
+    }
+
+    #[test]
+    fn grpc_is_left_alone() {
+        let mut exchange = {
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            runtime.block_on(Stand::new(&KIND, json!({ "5xx": { "body": "x" } })).build().request("POST /"))
+        };
+        exchange.fail(Failure { cause: Some(&NO_ENDPOINT), grpc: true, ..Failure::default() });
+        exchange.response("503");
+    }
+}

@@ -1,0 +1,331 @@
+//! `headers`: sets, adds and removes fields of requests and responses.
+
+use super::prelude::*;
+use super::shared::allow_name;
+use std::collections::BTreeMap;
+use weir_engine::template::{Escape, Template, Values, Var};
+use weir_h1::{FieldName, Fields};
+
+pub(super) static KIND: FilterKind = FilterKind::made_from::<HeadersSettings>("headers");
+
+/// Sets, adds and removes fields of requests and responses, in the order `remove`, `set`, `add`.
+///
+/// Values may hold placeholders. A value that comes out empty sets or adds nothing: `set` then removes the field, so that
+/// `x-user: "{consumer}"` cannot be sent by a client that nobody named. What a response's value takes from the request
+/// (`{host}`, `{path}`, captures) is as it was when the request passed this filter.
+///
+/// ```yaml
+/// - headers:
+///     request:
+///       set: { x-client: "{client}" }
+///       remove: [ x-debug ]
+///     response:
+///       set: { strict-transport-security: max-age=31536000 }
+///       add: { vary: origin }
+///       remove: [ server, x-powered-by ]
+/// ```
+#[derive(Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+struct HeadersSettings {
+    /// What happens to the request before it goes to the upstream.
+    request: EditSettings,
+    /// What happens to the response before it goes to the client, also to one that the gateway made.
+    response: EditSettings,
+}
+
+#[derive(Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+struct EditSettings {
+    /// Names and values; every other field of the name goes.
+    set: BTreeMap<String, String>,
+    /// Names and values, beside the fields of the name that are there.
+    add: BTreeMap<String, String>,
+    /// Names of fields to remove.
+    remove: Vec<HeaderName>,
+}
+
+struct Headers {
+    request: Edit,
+    response: Edit,
+    /// What the response's values need of the request, which is gone by then.
+    keep: Vec<Var>,
+}
+
+#[derive(Default)]
+struct Edit {
+    set: Vec<(FieldName, Template)>,
+    add: Vec<(FieldName, Template)>,
+    remove: Vec<HeaderName>,
+    /// Whether a value is no literal.
+    dynamic: bool,
+}
+
+/// The values of `Headers::keep` in one exchange.
+#[derive(Default)]
+struct Kept(Vec<Vec<u8>>);
+
+impl IntoFilter for HeadersSettings {
+    type Filter = Headers;
+
+    fn into_filter(self, build: &mut Build<'_>) -> Option<Headers> {
+        if self.request.is_empty() && self.response.is_empty() {
+            build.refuse("", "changes nothing", Some("set, add or remove something".to_owned()));
+        }
+        let request = self.request.compile("request", build);
+        let response = self.response.compile("response", build);
+        let (request, response) = (request?, response?);
+        let mut keep = Vec::new();
+        for var in response.values().flat_map(Template::vars).filter(|var| var.is_of_request()) {
+            if !keep.contains(var) {
+                keep.push(var.clone());
+            }
+        }
+        Some(Headers { request, response, keep })
+    }
+}
+
+impl EditSettings {
+    fn is_empty(&self) -> bool {
+        self.set.is_empty() && self.add.is_empty() && self.remove.is_empty()
+    }
+
+    fn compile(self, side: &str, build: &mut Build<'_>) -> Option<Edit> {
+        let set = compile(self.set, &format!("{side}.set"), build);
+        let add = compile(self.add, &format!("{side}.add"), build);
+        let mut sound = true;
+        for (i, name) in self.remove.iter().enumerate() {
+            sound &= allow_name(build, &format!("{side}.remove[{i}]"), name);
+        }
+        let (set, add) = (set?, add?);
+        let dynamic = set.iter().chain(&add).any(|(_, template)| template.literal().is_none());
+        Some(Edit { set, add, remove: sound.then_some(self.remove)?, dynamic })
+    }
+}
+
+fn compile(
+    fields: BTreeMap<String, String>,
+    key: &str,
+    build: &mut Build<'_>,
+) -> Option<Vec<(FieldName, Template)>> {
+    let count = fields.len();
+    let mut compiled: Vec<(FieldName, Template)> = Vec::with_capacity(count);
+    for (name, value) in fields {
+        let field = format!("{key}.{name}");
+        let parsed: Result<HeaderName, serde_json::Error> = serde_json::from_value(name.clone().into());
+        let template = Template::parse(&value, build.captures);
+        let control = value.bytes().any(|b| b != b'\t' && b.is_ascii_control());
+        match &parsed {
+            Err(e) => build.refuse(&field, e.to_string(), None),
+            Ok(name) if compiled.iter().any(|(n, _)| *n == **name) => {
+                build.refuse(&field, "stands here twice", Some("case does not matter in names".to_owned()));
+            }
+            Ok(name) => {
+                allow_name(build, &field, name);
+            }
+        }
+        if let Err(e) = &template {
+            build.refuse(&field, e.message.clone(), e.hint.clone());
+        }
+        if control {
+            build.refuse(&field, "the value holds a control byte, which would end the field", None);
+        }
+        if let (Ok(name), Ok(template), false) = (parsed, template, control) {
+            compiled.push(((*name).clone(), template));
+        }
+    }
+    (compiled.len() == count).then_some(compiled)
+}
+
+impl Edit {
+    fn is_empty(&self) -> bool {
+        self.set.is_empty() && self.add.is_empty() && self.remove.is_empty()
+    }
+
+    /// The fields that nobody but this filter may set: what is only added to may come from others too.
+    fn guarded(&self) -> Vec<FieldName> {
+        let set = self.set.iter().map(|(name, _)| name);
+        set.chain(self.remove.iter().map(|name| &**name)).cloned().collect()
+    }
+
+    fn values(&self) -> impl Iterator<Item = &Template> {
+        self.set.iter().chain(&self.add).map(|(_, template)| template)
+    }
+
+    /// The values that are no literals, in the order of [`Edit::values`]. They are rendered before the fields are
+    /// borrowed for change.
+    fn render(&self, values: &Values<'_>) -> Vec<Vec<u8>> {
+        if !self.dynamic {
+            return Vec::new();
+        }
+        let dynamic = self.values().filter(|template| template.literal().is_none());
+        let render = |template: &Template| {
+            let mut out = Vec::new();
+            template.render(values, Escape::Nothing, &mut out);
+            out
+        };
+        dynamic.map(render).collect()
+    }
+
+    fn apply(&self, fields: &mut Fields, rendered: &[Vec<u8>]) {
+        let mut rendered = rendered.iter();
+        let mut value = |template| match Template::literal(template) {
+            Some(text) => text,
+            None => rendered.next().map_or(&b""[..], Vec::as_slice),
+        };
+        for name in &self.remove {
+            fields.remove(name);
+        }
+        for (name, template) in &self.set {
+            let value = value(template);
+            // A value that may not be sent is treated as an empty one: the old value must not stay under a name we own.
+            if value.is_empty() || fields.insert(name, value).is_err() {
+                fields.remove(name);
+            }
+        }
+        for (name, template) in &self.add {
+            let value = value(template);
+            if !value.is_empty() {
+                let _ = fields.append(name, value); // as above: what may not be sent is not
+            }
+        }
+    }
+}
+
+impl Filter for Headers {
+    fn hooks(&self) -> Hooks {
+        let request = !self.request.is_empty() || !self.keep.is_empty();
+        let response = !self.response.is_empty();
+        (if request { Hooks::REQUEST } else { Hooks::NONE })
+            | (if response { Hooks::RESPONSE } else { Hooks::NONE })
+    }
+
+    fn guards(&self) -> FieldGuards {
+        FieldGuards { request: self.request.guarded(), response: self.response.guarded() }
+    }
+
+    fn on_request(&self, head: &mut RequestHead, cx: &mut Cx) -> Flow {
+        if !self.keep.is_empty() {
+            let value = |var: &Var| Values::of(head, cx).value(var);
+            let kept = self.keep.iter().map(value).collect();
+            cx.state::<Kept>().0 = kept;
+        }
+        let rendered = self.request.render(&Values::of(head, cx));
+        self.request.apply(&mut head.headers, &rendered);
+        Flow::Continue
+    }
+
+    fn on_response(&self, head: &mut ResponseHead, cx: &mut Cx) -> Flow {
+        let kept = match self.keep.is_empty() {
+            true => Vec::new(),
+            false => std::mem::take(&mut cx.state::<Kept>().0),
+        };
+        let values = Values { cx, head: None, kept: (&self.keep, &kept) };
+        let rendered = self.response.render(&values);
+        self.response.apply(&mut head.headers, &rendered);
+        Flow::Continue
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{Stand, run};
+    use super::*;
+    use serde_json::json;
+    use weir_wire::tls::PeerCertificate;
+
+    #[tokio::test]
+    async fn edits_requests() {
+        let settings = json!({ "request": {
+            "set": { "x-a": "1", "X-New": "2" }, "add": { "x-b": "3" }, "remove": ["x-c"]
+        }});
+        let mut exchange = run(&KIND, settings, "GET /\nX-A: 0\nx-a: 00\nX-B: 0\nx-c: 0\nx-d: 0").await;
+        exchange.expect_continue().expect_header("x-a", "1").expect_header("x-new", "2");
+        exchange.expect_no_header("x-c").expect_header("x-d", "0");
+        assert_eq!(exchange.header("x-b"), ["0", "3"]);
+    }
+
+    #[tokio::test]
+    async fn edits_responses() {
+        let settings = json!({ "response": {
+            "set": { "x-frame-options": "DENY" }, "add": { "set-cookie": "b=2" }, "remove": ["server"]
+        }});
+        let mut exchange = run(&KIND, settings, "GET /").await;
+        let response = exchange.response("200\nServer: x\nSet-Cookie: a=1");
+        response.expect_no_header("server").expect_header("x-frame-options", "DENY");
+        let cookies: Vec<_> = response.head.headers.get_all("set-cookie").collect();
+        assert_eq!(cookies, [b"a=1", b"b=2"]);
+    }
+
+    #[tokio::test]
+    async fn placeholders() {
+        let settings = json!({ "request": { "set": {
+            "a": "{client} {scheme}://{authority}{path}?{query} {method}",
+            "b": "{host}/{route}/{{{consumer}}}", "c": "{request_id}"
+        }}});
+        let mut stand = Stand::new(&KIND, settings).client("::ffff:10.0.0.1").tls();
+        let mut exchange = stand.build().request("POST /x%7e?q=1\nHost: a:81\nc: forged").await;
+        exchange
+            .expect_header("a", "10.0.0.1 https://a:81/x~?q=1 POST")
+            .expect_header("b", "a/test/{}")
+            .expect_no_header("c");
+    }
+
+    #[tokio::test]
+    async fn what_the_client_showed() {
+        let settings = json!({ "request": { "set": {
+            "a": "{tls_client_subject}|{tls_client_san}|{tls_client_fingerprint}", "b": "{tls_client_subject}"
+        } } });
+        let mut anonymous = Stand::new(&KIND, settings.clone());
+        anonymous.build().request("GET /\nb: forged").await.expect_header("a", "||").expect_no_header("b");
+        let certificate = PeerCertificate {
+            subject: "CN=shop".to_owned(),
+            san: "dns:a,dns:b".to_owned(),
+            fingerprint: "0a".to_owned(),
+            ..PeerCertificate::default()
+        };
+        let mut stand = Stand::new(&KIND, settings).tls().certificate(certificate);
+        stand.build().request("GET /").await.expect_header("a", "CN=shop|dns:a,dns:b|0a");
+    }
+
+    #[tokio::test]
+    async fn a_response_value_remembers_the_request() {
+        let settings = json!({ "response": { "set": { "x-was": "{method} {path} {consumer}" } } });
+        let consumer = Consumer { name: "shop".to_owned(), ..Consumer::default() };
+        let mut stand = Stand::new(&KIND, settings).consumer(consumer).named();
+        let mut exchange = stand.build().request("GET /a").await;
+        exchange.response("200").expect_header("x-was", "GET /a shop");
+    }
+
+    #[test]
+    fn only_used_hooks_cost() {
+        let hooks = |settings| {
+            let settings: HeadersSettings = serde_json::from_value(settings).unwrap();
+            let compile = |edit: EditSettings| {
+                let one = |(n, v): (String, String)| {
+                    (FieldName::new(&n).unwrap(), Template::parse(&v, None).unwrap())
+                };
+                Edit { set: edit.set.into_iter().map(one).collect(), ..Edit::default() }
+            };
+            let (request, response) = (compile(settings.request), compile(settings.response));
+            Headers { request, response, keep: Vec::new() }.hooks()
+        };
+        assert_eq!(hooks(json!({ "request": { "set": { "a": "b" } } })), Hooks::REQUEST);
+        assert_eq!(hooks(json!({ "response": { "set": { "a": "b" } } })), Hooks::RESPONSE);
+    }
+
+    #[test]
+    fn mistakes() {
+        let mistakes = |settings| Stand::new(&KIND, settings).mistakes();
+        let several = mistakes(json!({
+            "request": { "set": { "a b": "1", "x": "{clinet}", "y": "a\r\nb" }, "remove": ["content-length"] },
+            "response": { "add": { "connection": "close" } }
+        }));
+        assert_eq!(several.len(), 5, "{several:#?}");
+        assert!(several.iter().any(|m| m.starts_with("request.set.x: ") && m.contains("{client}")));
+        assert!(several.iter().any(|m| m.starts_with("request.remove[0]: `content-length`")));
+        assert!(mistakes(json!({ "request": { "set": { "host": "a" } } }))[0].contains("rewrite"));
+        assert!(mistakes(json!({ "request": { "set": { "a": "1", "A": "2" } } }))[0].contains("twice"));
+        assert!(mistakes(json!({}))[0].contains("nothing"));
+        assert!(mistakes(json!({ "set": {} }))[0].contains("unknown field"));
+    }
+}

@@ -1,0 +1,213 @@
+//! `ip`: lets requests pass by the client's address.
+
+mod set;
+
+use super::prelude::*;
+use ipnet::IpNet;
+use set::IpSet;
+use weir_engine::config::schema::Network;
+
+pub(super) static KIND: FilterKind =
+    FilterKind::made_from::<IpSettings>("ip").with_causes(&[&IP_DENIED, &IP_NOT_ALLOWED]);
+
+static IP_DENIED: Cause = Cause {
+    code: "ip_denied",
+    status: 403,
+    meaning: "The client's address is in a network that may not call.",
+    change: "`deny` or `file` of the filter ip",
+};
+
+static IP_NOT_ALLOWED: Cause = Cause {
+    code: "ip_not_allowed",
+    status: 403,
+    meaning: "The client's address is in no network that may call.",
+    change: "`allow` or `allow_file` of the filter ip",
+};
+
+/// Lets requests pass by the client's address: the peer's, or what one of `trusted_proxies` says it is.
+///
+/// What `deny` or `file` holds is refused, also where `allow` holds it too. Where `allow` or `allow_file` is given, everything else is
+/// refused. IPv4 addresses are the same however they come: `::ffff:10.0.0.1` is in 10.0.0.0/8, and not in `::/0`.
+///
+/// A file has one network in a line; what follows `#` or `;` is a comment. It is watched like the config itself, and a file
+/// with a mistake changes nothing. A hundred thousand networks cost a request no more than one.
+///
+/// ```yaml
+/// - ip: { allow: [ 10.0.0.0/8, "2001:db8::/32" ] }
+/// - ip: { deny: [ 203.0.113.0/24 ] }                # and more of them: file: blocked.txt
+/// ```
+#[derive(Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+struct IpSettings {
+    /// Networks that may call, such as `10.0.0.0/8`, and nobody else. Default: everybody.
+    allow: Vec<Network>,
+    /// Networks that may not call. Default none.
+    deny: Vec<Network>,
+    /// A file with networks that may not call, beside those of `deny`. Default none.
+    file: Option<FilePath>,
+    /// A file with networks that may call, beside those of `allow`. While it is empty nobody may. Default none.
+    allow_file: Option<FilePath>,
+}
+
+struct Ip {
+    allow: Option<IpSet>,
+    deny: IpSet,
+}
+
+/// Largest file, in bytes: about a million networks.
+const MAX_BYTES: usize = 32 * 1024 * 1024;
+
+/// Most mistakes of a file that are told.
+const MAX_MISTAKES: usize = 5;
+
+impl IntoFilter for IpSettings {
+    type Filter = Ip;
+
+    fn into_filter(self, build: &mut Build<'_>) -> Option<Ip> {
+        let Self { allow, deny, file, allow_file } = self;
+        if allow.is_empty() && deny.is_empty() && file.is_none() && allow_file.is_none() {
+            let hint = "write allow: [ 10.0.0.0/8 ], deny: [ .. ] or file: blocked.txt";
+            build.refuse("", "names no network: everybody would pass", Some(hint.to_owned()));
+            return None;
+        }
+        let before = build.mistakes.len();
+        let limited = !allow.is_empty() || allow_file.is_some();
+        let allow = networks(&allow, "allow_file", allow_file.as_ref(), build);
+        let deny = networks(&deny, "file", file.as_ref(), build);
+        (build.mistakes.len() == before)
+            .then(|| Ip { allow: limited.then(|| IpSet::new(&allow)), deny: IpSet::new(&deny) })
+    }
+}
+
+fn networks(written: &[Network], key: &str, file: Option<&FilePath>, build: &mut Build<'_>) -> Vec<IpNet> {
+    let mut networks: Vec<IpNet> = written.iter().map(|network| network.0).collect();
+    let Some(file) = file else { return networks };
+    let text = match build.read_file(file, MAX_BYTES) {
+        Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+        Err(message) => {
+            build.refuse(key, message, None);
+            return networks;
+        }
+    };
+    let mut mistakes = 0;
+    for (number, line) in text.lines().enumerate() {
+        let line = line.split(['#', ';']).next().unwrap_or_default().trim();
+        match parse(line) {
+            None => {}
+            Some(Ok(network)) => networks.push(network),
+            Some(Err(message)) => {
+                mistakes += 1;
+                if mistakes <= MAX_MISTAKES {
+                    let place = format!("{}:{}", file.0.display(), number + 1);
+                    let hint = "one network in each line, such as 10.0.0.0/8 or 2001:db8::/32";
+                    build.refuse(key, format!("{place}: `{line}` {message}"), Some(hint.to_owned()));
+                }
+            }
+        }
+    }
+    if mistakes > MAX_MISTAKES {
+        build.refuse(key, format!("and {} more lines are no networks", mistakes - MAX_MISTAKES), None);
+    }
+    networks
+}
+
+fn parse(line: &str) -> Option<Result<IpNet, &'static str>> {
+    if line.is_empty() {
+        return None;
+    }
+    if let Ok(address) = line.parse::<std::net::IpAddr>() {
+        return Some(Ok(address.into()));
+    }
+    Some(match line.parse::<IpNet>() {
+        Ok(network) if network.addr() == network.network() => Ok(network),
+        Ok(_) => Err("has bits set after its length"),
+        Err(_) => Err("is no network"),
+    })
+}
+
+impl Filter for Ip {
+    fn hooks(&self) -> Hooks {
+        Hooks::REQUEST
+    }
+
+    fn on_request(&self, _: &mut RequestHead, cx: &mut Cx) -> Flow {
+        if self.deny.contains(cx.client) {
+            return Flow::refuse(&IP_DENIED);
+        }
+        match &self.allow {
+            Some(allow) if !allow.contains(cx.client) => Flow::refuse(&IP_NOT_ALLOWED),
+            _ => Flow::Continue,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::Stand;
+    use super::*;
+    use serde_json::{Value, json};
+
+    async fn refused(settings: Value, client: &str) -> Option<&'static str> {
+        let running = Stand::new(&KIND, settings).client(client).build();
+        match running.request("GET /").await.flow {
+            Flow::Continue => None,
+            Flow::Refuse(refusal) => Some(refusal.cause.code),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn allow_and_deny() {
+        let settings =
+            json!({ "allow": ["10.0.0.0/8", "2001:db8::/32"], "deny": ["10.1.0.0/16", "2001:db8::7"] });
+        for (client, cause) in [
+            ("10.2.3.4", None),
+            ("::ffff:10.2.3.4", None),
+            ("10.1.2.3", Some("ip_denied")),
+            ("::ffff:10.1.2.3", Some("ip_denied")),
+            ("192.0.2.1", Some("ip_not_allowed")),
+            ("2001:db8::1", None),
+            ("2001:db8::7", Some("ip_denied")),
+            ("2001:db9::1", Some("ip_not_allowed")),
+        ] {
+            assert_eq!(refused(settings.clone(), client).await, cause, "{client}");
+        }
+        assert_eq!(refused(json!({ "deny": ["::/0"] }), "::ffff:10.0.0.1").await, None);
+        assert_eq!(refused(json!({ "deny": ["::/0"] }), "::1").await, Some("ip_denied"));
+        assert_eq!(refused(json!({ "allow": ["::ffff:10.0.0.0/104"] }), "10.0.0.1").await, None);
+    }
+
+    #[tokio::test]
+    async fn networks_from_a_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("blocked.txt");
+        std::fs::write(
+            &file,
+            "# all of it\n10.0.0.0/8 ; SBL1\r\n\n  192.0.2.1\n2001:db8::/32 # documentation\n",
+        )
+        .unwrap();
+        let settings = json!({ "file": file });
+        assert_eq!(refused(settings.clone(), "10.9.9.9").await, Some("ip_denied"));
+        assert_eq!(refused(settings.clone(), "192.0.2.1").await, Some("ip_denied"));
+        assert_eq!(refused(settings.clone(), "192.0.2.2").await, None);
+        let only = json!({ "allow_file": file });
+        assert_eq!(refused(only.clone(), "192.0.2.2").await, Some("ip_not_allowed"));
+        std::fs::write(&file, "").unwrap();
+        assert_eq!(refused(only, "10.9.9.9").await, Some("ip_not_allowed"));
+    }
+
+    #[test]
+    fn mistakes() {
+        assert!(Stand::new(&KIND, json!({})).mistakes()[0].contains("names no network"));
+        assert!(Stand::new(&KIND, json!({ "allow": ["10.1.2.3/8"] })).mistakes()[0].contains("bits are set"));
+        let missing = Stand::new(&KIND, json!({ "file": "/nowhere/at all" })).mistakes();
+        assert!(missing[0].starts_with("file: ") && missing[0].contains("/nowhere/at all"), "{missing:?}");
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("blocked.txt");
+        std::fs::write(&file, format!("10.0.0.0/8\n10.0.0.1/8\n{}", "nonsense\n".repeat(9))).unwrap();
+        let told = Stand::new(&KIND, json!({ "file": file })).mistakes();
+        assert!(told[0].contains("blocked.txt:2: `10.0.0.1/8` has bits set"), "{told:?}");
+        assert!(told[1].contains("blocked.txt:3: `nonsense` is no network"), "{told:?}");
+        assert!(told.len() == 6 && told[5].contains("and 5 more"), "{told:?}");
+    }
+}

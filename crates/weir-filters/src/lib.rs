@@ -1,0 +1,83 @@
+//! The filters that come with the gateway, and their registry. One more filter is one new file here and its two lines below, in
+//! order.
+//!
+//! A filter knows what weir-engine shows of itself; `shared/` is what several of them use. `prelude` has
+//! what nearly all of them name, and `testing` runs one alone.
+
+mod acl;
+mod any;
+mod basic_auth;
+mod body_limit;
+mod cache;
+mod circuit_breaker;
+mod compress;
+mod concurrency;
+mod cors;
+mod errors;
+mod fault;
+mod forward_auth;
+mod headers;
+mod ip;
+mod jwt;
+mod key_auth;
+mod maintenance;
+mod mirror;
+mod mtls_auth;
+mod oidc;
+mod rate_limit;
+mod redirect;
+mod request_id;
+mod rewrite;
+mod security_headers;
+mod sign;
+mod signature_auth;
+mod timeout;
+
+mod shared;
+
+use weir_engine::filter::FilterKind;
+use weir_engine::prelude;
+#[cfg(test)]
+use weir_engine::testing;
+
+/// Every kind of filter, by name.
+pub static KINDS: &[&FilterKind] = &[
+    &acl::KIND,
+    &any::KIND,
+    &basic_auth::KIND,
+    &body_limit::KIND,
+    &cache::KIND,
+    &circuit_breaker::KIND,
+    &compress::KIND,
+    &concurrency::KIND,
+    &cors::KIND,
+    &errors::KIND,
+    &fault::KIND,
+    &forward_auth::KIND,
+    &headers::KIND,
+    &ip::KIND,
+    &jwt::KIND,
+    &key_auth::KIND,
+    &maintenance::KIND,
+    &mirror::KIND,
+    &mtls_auth::KIND,
+    &oidc::KIND,
+    &rate_limit::KIND,
+    &redirect::KIND,
+    &request_id::KIND,
+    &rewrite::KIND,
+    &security_headers::KIND,
+    &sign::KIND,
+    &signature_auth::KIND,
+    &timeout::KIND,
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_registry_is_sorted() {
+        assert!(KINDS.is_sorted_by(|a, b| a.name < b.name), "{KINDS:?}");
+    }
+}

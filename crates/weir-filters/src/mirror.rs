@@ -1,0 +1,498 @@
+//! `mirror`: sends copies of requests to another upstream, to see how it bears real traffic. Nobody sees its answers.
+
+use super::prelude::*;
+use crate::shared::allow_name;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::time::Duration as Time;
+use weir_engine::config::diagnostic::nearest_name;
+use weir_engine::filter::DISCARDED;
+use weir_h1::{BodyKind, FieldName, Known};
+
+pub(super) static KIND: FilterKind = FilterKind::made_from::<MirrorSettings>("mirror");
+
+/// Sends copies of a share of the requests to another upstream: a new version that should see real traffic before it answers it.
+///
+/// A copy has the method, path, query, fields and body that the request has where this filter stands, and an `x-weir-mirror: 1`, by which
+/// it is known; what carries that field is not copied again. It begins once all of the body is here, and runs beside the exchange: it
+/// neither delays the request nor fails it. Its answer is read to the end, counted and thrown away. What makes a client, such as a new
+/// user, happens twice: mirror to a service that has its own data, and write this filter behind those that refuse requests.
+///
+/// At most `queue` copies are under way in all, with `bytes` of memory for their heads and bodies; a request that finds no room, or has a
+/// body longer than `body`, is not copied. Requests for another protocol (WebSocket) are not either. `weir status` and the
+/// metric `weir_filter_reading` tell `sent`, `answered` by the class of the status, `failed`, and `dropped` by the reason.
+///
+/// ```yaml
+/// - mirror: { upstream: next, share: 10% }
+/// ```
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct MirrorSettings {
+    /// Name of the upstream that gets the copies.
+    upstream: String,
+    /// How many of the requests are copied. Default `100%`.
+    #[serde(default = "all")]
+    share: Percent,
+    /// Most copies under way at once, 1 to 1000. Default 100.
+    #[serde(default = "hundred")]
+    #[schemars(range(min = 1, max = 1000))]
+    queue: u16,
+    /// Most memory for the heads and bodies of copies. Default `16MiB`.
+    #[serde(default = "sixteen_mib")]
+    bytes: ByteSize,
+    /// Longest body that is copied. Default `1MiB`.
+    #[serde(default = "one_mib")]
+    body: ByteSize,
+    /// How long a copy may take, with its answer. Default `30s`.
+    #[serde(default = "half_a_minute")]
+    timeout: Duration,
+    /// The field that marks a copy. Default `x-weir-mirror`.
+    #[serde(default = "mark")]
+    header: HeaderName,
+}
+
+const fn all() -> Percent {
+    Percent::new(100)
+}
+
+const fn hundred() -> u16 {
+    100
+}
+
+const fn sixteen_mib() -> ByteSize {
+    ByteSize(16 * 1024 * 1024)
+}
+
+const fn one_mib() -> ByteSize {
+    ByteSize(1024 * 1024)
+}
+
+const fn half_a_minute() -> Duration {
+    Duration::from_secs(30)
+}
+
+fn mark() -> HeaderName {
+    HeaderName::fixed("x-weir-mirror")
+}
+
+/// Most memory that copies can be given.
+const MAX_BYTES: u64 = 1024 * 1024 * 1024;
+
+struct Mirror {
+    upstream: String,
+    share: Percent,
+    body: usize,
+    timeout: Time,
+    mark: FieldName,
+    names: Names,
+    room: Arc<Room>,
+}
+
+/// The fields that tell a service of the client, as the upstream of the request gets them.
+struct Names {
+    forwarded_for: FieldName,
+    forwarded_host: FieldName,
+    forwarded_proto: FieldName,
+    /// What makes trailers welcome, as gRPC needs them (RFC 9110 §10.1.4).
+    te: [(FieldName, &'static [u8]); 2],
+}
+
+/// What copies take, of what there is for all cores, and what became of them.
+#[derive(Default)]
+struct Room {
+    most: usize,
+    most_bytes: usize,
+    copies: AtomicUsize,
+    bytes: AtomicUsize,
+    sent: AtomicU64,
+    failed: AtomicU64,
+    /// By the class of the status, 1xx to 5xx.
+    answered: [AtomicU64; 5],
+    dropped: [AtomicU64; 4],
+}
+
+/// Why a request that was to be copied was not.
+#[derive(Clone, Copy)]
+enum Dropped {
+    /// As many copies are under way as may be.
+    Queue,
+    /// They hold as many bytes as they may.
+    Bytes,
+    /// Its body is longer than the limit.
+    Body,
+    /// It did not come to its end.
+    Cut,
+}
+
+const REASONS: [&str; 4] = ["queue", "bytes", "body", "cut"];
+
+/// A place for one copy, with the bytes that it holds, given back when it is dropped.
+struct Place {
+    room: Arc<Room>,
+    bytes: usize,
+}
+
+/// A copy of a request whose body is on its way.
+#[derive(Default)]
+enum Pending {
+    #[default]
+    None,
+    Begun(Place, CallRequest, Vec<u8>),
+}
+
+impl IntoFilter for MirrorSettings {
+    type Filter = Mirror;
+
+    fn into_filter(self, build: &mut Build<'_>) -> Option<Mirror> {
+        let before = build.mistakes.len();
+        if !build.upstreams.contains(&self.upstream) {
+            let near = nearest_name(&self.upstream, build.upstreams.iter().map(String::as_str));
+            let hint = near.map(|near| format!("did you mean {near}?"));
+            build.refuse("upstream", format!("there is no upstream `{}`", self.upstream), hint);
+        }
+        if !(1..=1000).contains(&self.queue) {
+            build.refuse("queue", format!("`{}` is not between 1 and 1000", self.queue), None);
+        }
+        if self.bytes.get() > MAX_BYTES {
+            build.refuse("bytes", "is more than 1GiB", None);
+        }
+        if self.body > self.bytes {
+            build.refuse(
+                "body",
+                format!("is more than `bytes`, {}: no such body would be copied", self.bytes),
+                None,
+            );
+        }
+        if self.timeout.is_zero() {
+            build.refuse("timeout", "a copy needs time", Some("write 30s".to_owned()));
+        }
+        allow_name(build, "header", &self.header);
+        let (most, most_bytes) = (usize::from(self.queue), self.bytes.as_usize());
+        let name = |text| FieldName::new(text).expect("a name in the source is a token");
+        (build.mistakes.len() == before).then(|| Mirror {
+            upstream: self.upstream,
+            share: self.share,
+            body: self.body.as_usize(),
+            timeout: self.timeout.get(),
+            mark: (*self.header).clone(),
+            names: Names {
+                forwarded_for: name("x-forwarded-for"),
+                forwarded_host: name("x-forwarded-host"),
+                forwarded_proto: name("x-forwarded-proto"),
+                te: [(name("connection"), b"te"), (name("te"), b"trailers")],
+            },
+            room: build.keep("room", || Room { most, most_bytes, ..Room::default() }),
+        })
+    }
+}
+
+// === impl Room ===
+
+impl Room {
+    /// A place for a copy of this size.
+    fn take(self: &Arc<Self>, bytes: usize) -> Result<Place, Dropped> {
+        if self.copies.fetch_add(1, Relaxed) >= self.most {
+            self.copies.fetch_sub(1, Relaxed);
+            return Err(Dropped::Queue);
+        }
+        let mut place = Place { room: Arc::clone(self), bytes: 0 };
+        place.grow(bytes)?;
+        Ok(place)
+    }
+
+    fn drop_one(&self, why: Dropped) {
+        self.dropped[why as usize].fetch_add(1, Relaxed);
+    }
+}
+
+impl Place {
+    /// Takes more bytes.
+    fn grow(&mut self, bytes: usize) -> Result<(), Dropped> {
+        if self.room.bytes.fetch_add(bytes, Relaxed).saturating_add(bytes) > self.room.most_bytes {
+            self.room.bytes.fetch_sub(bytes, Relaxed);
+            return Err(Dropped::Bytes);
+        }
+        self.bytes += bytes;
+        Ok(())
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.room.copies.fetch_sub(1, Relaxed);
+        self.room.bytes.fetch_sub(self.bytes, Relaxed);
+    }
+}
+
+impl Filter for Mirror {
+    fn hooks(&self) -> Hooks {
+        Hooks::REQUEST | Hooks::REQUEST_BODY | Hooks::END
+    }
+
+    fn request_body(&self, head: &RequestHead, cx: &mut Cx) -> BodyUse {
+        let chosen = self.choose(head, cx);
+        *cx.note() = if chosen { CHOSEN } else { PASSED };
+        if chosen { BodyUse::Watch } else { BodyUse::Pass }
+    }
+
+    fn on_request(&self, head: &mut RequestHead, cx: &mut Cx) -> Flow {
+        let chosen = match *cx.note() {
+            0 => self.choose(head, cx), // it has no body, so nobody asked about that
+            note => note == CHOSEN,
+        };
+        if !chosen {
+            return Flow::Continue;
+        }
+        *cx.note() = CHOSEN;
+        if let BodyKind::Length(length) = head.body()
+            && length > self.body as u64
+        {
+            self.room.drop_one(Dropped::Body);
+            return Flow::Continue;
+        }
+        let request = self.copy(head, cx);
+        match self.room.take(size(&request)) {
+            Ok(place) if head.body() == BodyKind::Empty => self.send(place, request, cx),
+            Ok(place) => *cx.state::<Pending>() = Pending::Begun(place, request, Vec::new()),
+            Err(why) => self.room.drop_one(why),
+        }
+        Flow::Continue
+    }
+
+    fn on_request_body(&self, piece: &mut Piece<'_>, cx: &mut Cx) -> HookResult {
+        let copy = cx.state::<Pending>();
+        let Pending::Begun(place, request, body) = copy else { return Ok(()) };
+        let data = piece.data();
+        let fits =
+            if body.len() + data.len() > self.body { Err(Dropped::Body) } else { place.grow(data.len()) };
+        if let Err(why) = fits {
+            *copy = Pending::None;
+            self.room.drop_one(why);
+            return Ok(());
+        }
+        body.extend_from_slice(data);
+        if piece.is_last() {
+            request.body = std::mem::take(body).into();
+            if let Pending::Begun(place, request, _) = std::mem::take(copy) {
+                self.send(place, request, cx);
+            }
+        }
+        Ok(())
+    }
+
+    fn on_end(&self, _: &End, cx: &mut Cx) {
+        if *cx.note() == CHOSEN && matches!(std::mem::take(cx.state::<Pending>()), Pending::Begun(..)) {
+            self.room.drop_one(Dropped::Cut);
+        }
+    }
+
+    fn readings(&self) -> Vec<Reading> {
+        let one = |what, of: &str, count: &AtomicU64| Reading {
+            what,
+            of: of.to_owned(),
+            value: count.load(Relaxed),
+        };
+        let room = &self.room;
+        let mut readings = vec![one("sent", "", &room.sent), one("failed", "", &room.failed)];
+        let classes = ["1xx", "2xx", "3xx", "4xx", "5xx"];
+        readings.extend(
+            classes.iter().zip(&room.answered).skip(1).map(|(class, count)| one("answered", class, count)),
+        );
+        readings.extend(REASONS.iter().zip(&room.dropped).map(|(why, count)| one("dropped", why, count)));
+        readings
+    }
+}
+
+/// What was decided about a request, as [`Cx::note`] keeps it.
+const PASSED: u64 = 1;
+const CHOSEN: u64 = 2;
+
+impl Mirror {
+    fn choose(&self, head: &RequestHead, cx: &mut Cx) -> bool {
+        self.share.takes(cx.random()) && head.upgrade().is_none() && !head.headers.contains(&self.mark)
+    }
+
+    /// The request as it is now, without its body.
+    fn copy(&self, head: &RequestHead, cx: &Cx) -> CallRequest {
+        let mut headers = Vec::with_capacity(head.headers.len() + 5);
+        for (name, value) in head.headers.iter() {
+            let written_anew = matches!(
+                Known::of(name),
+                Known::Connection
+                    | Known::ContentLength
+                    | Known::Expect
+                    | Known::Host
+                    | Known::KeepAlive
+                    | Known::ProxyConnection
+                    | Known::Te
+                    | Known::Trailer
+                    | Known::TransferEncoding
+                    | Known::Upgrade
+            );
+            let name = std::str::from_utf8(name)
+                .ok()
+                .filter(|_| !written_anew)
+                .and_then(|name| FieldName::new(name).ok());
+            headers.extend(name.map(|name| (name, value.to_vec())));
+        }
+        if head.accepts_trailers() {
+            headers.extend(self.names.te.iter().map(|(name, value)| (name.clone(), value.to_vec())));
+        }
+        let mut tell = |name: &FieldName, value: &[u8]| {
+            if !head.headers.contains(name) {
+                headers.push((name.clone(), value.to_vec()));
+            }
+        };
+        tell(&self.names.forwarded_for, cx.client.to_canonical().to_string().as_bytes());
+        tell(&self.names.forwarded_proto, if cx.tls { b"https" } else { b"http" });
+        tell(&self.names.forwarded_host, head.asked_authority());
+        tell(&self.mark, b"1");
+        let query = head.query().map(|query| [&b"?"[..], query].concat()).unwrap_or_default();
+        CallRequest {
+            method: String::from_utf8_lossy(head.method_name()).into_owned(),
+            target: String::from_utf8_lossy(&[head.path(), &query].concat()).into_owned(),
+            authority: head.authority().to_vec(),
+            headers,
+            body: Bytes::new(),
+            limit: DISCARDED,
+        }
+    }
+
+    /// Sends a copy beside the exchange.
+    fn send(&self, place: Place, request: CallRequest, cx: &Cx) {
+        let (core, upstream, timeout) = (cx.core().clone(), self.upstream.clone(), self.timeout);
+        let room = Arc::clone(&self.room);
+        let sent = cx.core().spawn(async move {
+            let room = &place.room;
+            room.sent.fetch_add(1, Relaxed);
+            match tokio::time::timeout(timeout, core.call(&upstream, request)).await {
+                Ok(Ok(answer)) => {
+                    let class = usize::from(answer.status / 100).saturating_sub(1);
+                    room.answered.get(class).unwrap_or(&room.failed).fetch_add(1, Relaxed)
+                }
+                _ => room.failed.fetch_add(1, Relaxed),
+            };
+        });
+        if !sent {
+            room.drop_one(Dropped::Queue);
+        }
+    }
+}
+
+/// About how many bytes a copy takes without its body.
+fn size(request: &CallRequest) -> usize {
+    let fields = request.headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 64);
+    request.method.len() + request.target.len() + request.authority.len() + fields.sum::<usize>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{Exchange, Running, Stand};
+    use super::*;
+    use serde_json::{Value, json};
+    use weir_engine::error::CONNECT_REFUSED;
+
+    fn stand(settings: Value) -> Stand {
+        let answer = CallAnswer { status: 204, headers: Vec::new(), body: Bytes::new() };
+        Stand::new(&KIND, settings).upstream("next").answer(Ok(answer)).answer(Err(&CONNECT_REFUSED))
+    }
+
+    fn reading(running: &Running, what: &str, of: &str) -> u64 {
+        let readings = running.readings();
+        readings.iter().find(|r| r.what == what && r.of == of).unwrap().value
+    }
+
+    async fn with_body(running: &Running, pieces: &[&[u8]]) -> Exchange {
+        let mut exchange = running.request("POST /\nTransfer-Encoding: chunked").await;
+        for (at, piece) in pieces.iter().enumerate() {
+            assert_eq!(exchange.body(piece, at + 1 == pieces.len()).as_deref(), Ok(*piece));
+        }
+        exchange
+    }
+
+    #[tokio::test]
+    async fn copies_what_was_asked_and_counts_what_came_back() {
+        let running = stand(json!({ "upstream": "next" })).build();
+        let request = "GET /a?b=1\nCookie: c=1\nConnection: te\nTE: trailers\nX-Forwarded-For: 198.51.100.7";
+        let mut exchange = running.request(request).await;
+        exchange.expect_continue().expect_no_header("x-weir-mirror");
+        exchange.tasks().await;
+        let (upstream, copy) = exchange.calls().remove(0);
+        assert_eq!(
+            (upstream.as_str(), copy.method.as_str(), copy.target.as_str()),
+            ("next", "GET", "/a?b=1")
+        );
+        let fields: Vec<_> =
+            copy.headers.iter().map(|(n, v)| format!("{n}: {}", String::from_utf8_lossy(v))).collect();
+        let expected = [
+            "Cookie: c=1",
+            "X-Forwarded-For: 198.51.100.7",
+            "connection: te",
+            "te: trailers",
+            "x-forwarded-proto: http",
+            "x-forwarded-host: example.com",
+            "x-weir-mirror: 1",
+        ];
+        assert_eq!(fields, expected);
+        let mut exchange = with_body(&running, &[b"one", b"two", b""]).await;
+        exchange.tasks().await;
+        assert_eq!(exchange.calls()[1].1.body, "onetwo");
+        assert_eq!(reading(&running, "sent", ""), 2);
+        assert_eq!((reading(&running, "answered", "2xx"), reading(&running, "failed", "")), (1, 1));
+    }
+
+    #[tokio::test]
+    async fn no_copy_of_a_copy_and_none_of_another_protocol() {
+        let running = stand(json!({ "upstream": "next", "header": "x-copy" })).build();
+        for request in ["GET /\nX-Copy: 1", "GET /\nConnection: upgrade\nUpgrade: websocket"] {
+            let mut exchange = running.request(request).await;
+            exchange.tasks().await;
+            assert!(exchange.calls().is_empty(), "{request}");
+        }
+        let running = stand(json!({ "upstream": "next", "share": "0%" })).build();
+        let mut exchange = running.request("GET /").await;
+        exchange.tasks().await;
+        assert!(exchange.calls().is_empty());
+    }
+
+    #[tokio::test]
+    async fn memory_has_an_end() {
+        let settings = json!({ "upstream": "next", "queue": 1, "body": "5B", "bytes": "1KiB" });
+        let running = stand(settings).build();
+        let mut waiting = running.request("GET /").await;
+        running.request("GET /").await.expect_continue();
+        assert_eq!(reading(&running, "dropped", "queue"), 1);
+        waiting.tasks().await;
+        with_body(&running, &[b"123", b"456", b""]).await;
+        assert_eq!(reading(&running, "dropped", "body"), 1);
+        running.request("POST /\nContent-Length: 6").await.expect_continue();
+        assert_eq!(reading(&running, "dropped", "body"), 2);
+        running.request(&format!("GET /\nX-Long: {}", "x".repeat(1024))).await.expect_continue();
+        assert_eq!(reading(&running, "dropped", "bytes"), 1);
+        let end = End { status: 0, cause: None, bytes_in: 0, bytes_out: 0 };
+        let mut cut = running.request("POST /\nTransfer-Encoding: chunked").await;
+        cut.body(b"1", false).unwrap();
+        cut.end(end);
+        assert_eq!(reading(&running, "dropped", "cut"), 1);
+        assert_eq!(reading(&running, "sent", ""), 1);
+        let mut last = with_body(&running, &[b"12345"]).await;
+        last.tasks().await;
+        assert_eq!(reading(&running, "sent", ""), 2, "all places were given back");
+    }
+
+    #[test]
+    fn mistakes() {
+        for (settings, expected) in [
+            (json!({}), "upstream"),
+            (json!({ "upstream": "nxt" }), "did you mean next?"),
+            (json!({ "upstream": "next", "queue": 0 }), "between 1 and 1000"),
+            (json!({ "upstream": "next", "body": "32MiB" }), "more than `bytes`"),
+            (json!({ "upstream": "next", "bytes": "2GiB" }), "more than 1GiB"),
+            (json!({ "upstream": "next", "timeout": "0s" }), "needs time"),
+            (json!({ "upstream": "next", "header": "host" }), "target"),
+        ] {
+            let mistakes = Stand::new(&KIND, settings.clone()).upstream("next").mistakes();
+            assert!(mistakes.iter().any(|m| m.contains(expected)), "{settings}: {mistakes:#?}");
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! One limit of a filter: its rate, its counters, and what clients are told of it.
+
+use super::calendar::Calendar;
+use super::gcra::{Cell, Decision, Rate, SECOND, Time};
+use super::settings::{Per, Read};
+use super::table::{self, Table};
+use super::{State, field_name};
+use crate::shared::by::Counted;
+use std::ops::Deref;
+use std::sync::Arc;
+use weir_engine::filter::Consumers;
+use weir_h1::{FieldName, Prepared};
+
+pub(super) const POLICY: &str = "RateLimit-Policy";
+pub(super) const LIMIT: &str = "RateLimit";
+
+pub(super) struct Limit {
+    pub(super) rate: Rate,
+    pub(super) state: Arc<State>,
+    consumers: Vec<Arc<Cell>>,
+    pub(super) fields: Option<Fields>,
+    /// As an operator reads it: `100 in 1s`.
+    pub(super) described: String,
+}
+
+/// Where a request is counted.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Spot {
+    All,
+    Consumer(usize),
+    Key(table::Key),
+}
+
+/// The fields that tell the client of the limit, as far as they are known beforehand.
+pub(super) struct Fields {
+    policy: Prepared,
+    /// `"name";r=`
+    limit: Prepared,
+}
+
+/// The end of a value of `RateLimit`: two numbers of at most 20 digits and what stands between them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LimitEnd {
+    text: [u8; 43],
+    len: usize,
+}
+
+impl Limit {
+    pub(super) fn new(read: Read, state: Arc<State>, consumers: &Consumers, headers: bool) -> Self {
+        let fields = headers.then(|| Fields::new(&read));
+        let described = read.described();
+        Self { rate: read.rate, consumers: state.cells_of(consumers), state, fields, described }
+    }
+
+    /// What passes at once after a pause, or in all of a day or month.
+    pub(super) const fn burst(&self) -> u64 {
+        self.rate.window / self.rate.interval
+    }
+
+    pub(super) fn has_consumer(&self, index: usize) -> bool {
+        index < self.consumers.len()
+    }
+
+    /// Where somebody is counted. A consumer that is not known is nobody: see [`Limit::has_consumer`].
+    pub(super) fn spot(&self, counted: &Counted<'_>) -> Spot {
+        match counted {
+            Counted::All => Spot::All,
+            Counted::Consumer(index) => Spot::Consumer(*index),
+            Counted::Key(key) => Spot::Key(self.state.table.key(key)),
+        }
+    }
+
+    /// The clock that this limit counts by: that of a quota stands still at the beginning of its span.
+    fn clock(&self, now: Time) -> Time {
+        self.calendar().map_or(now, |calendar| calendar.span(now).0)
+    }
+
+    pub(super) fn calendar(&self) -> Option<&Calendar> {
+        self.state.calendar.as_ref()
+    }
+
+    /// This gateway's part of the rate, where so many share it; one request always fits.
+    fn share(&self, of: u32) -> Rate {
+        let (interval, amount) =
+            (self.rate.interval.saturating_mul(of.into()), self.rate.amount.saturating_mul(of.into()));
+        Rate { interval, amount: amount.min(self.rate.window), ..self.rate }
+    }
+
+    /// Charges a request, where `of` gateways share the limit.
+    pub(super) fn charge(&self, spot: Spot, of: u32, now: Time) -> Decision {
+        let (clock, rate) = (self.clock(now), self.share(of));
+        let decision = match spot {
+            Spot::Key(key) => self.table().charge(key, &rate, clock),
+            Spot::All => self.state.route.charge(&rate, clock),
+            Spot::Consumer(index) => match self.consumers.get(index) {
+                Some(cell) => cell.charge(&rate, clock),
+                None => Decision::Allowed { used: rate.amount },
+            },
+        };
+        match (decision, self.calendar()) {
+            (Decision::Denied { used, .. }, Some(calendar)) => {
+                Decision::Denied { used, wait: calendar.span(now).1.saturating_sub(now) }
+            }
+            _ => decision,
+        }
+    }
+
+    /// Gives back what was charged.
+    pub(super) fn refund(&self, spot: Spot, of: u32) {
+        let amount = self.share(of).amount;
+        match spot {
+            Spot::Key(key) => self.table().refund(key, amount),
+            Spot::All => self.state.route.refund(amount),
+            Spot::Consumer(index) => {
+                if let Some(cell) = self.consumers.get(index) {
+                    cell.refund(amount);
+                }
+            }
+        }
+    }
+
+    /// Takes what a request turned out to cost beyond the one that it was charged for; how much is then used.
+    pub(super) fn force(&self, spot: Spot, more: u32, now: Time) -> Time {
+        let (clock, amount) = (self.clock(now), self.rate.interval.saturating_mul(more.into()));
+        match spot {
+            Spot::Key(key) => self.table().force(key, &self.rate, amount, clock),
+            Spot::All => self.state.route.force(&self.rate, amount, clock),
+            Spot::Consumer(index) => {
+                self.consumers.get(index).map_or(0, |cell| cell.force(&self.rate, amount, clock))
+            }
+        }
+    }
+
+    fn table(&self) -> &Table {
+        &self.state.table
+    }
+
+    /// The values of the fields while so much is used, where they are told.
+    pub(super) fn told(
+        &self,
+        used: Time,
+        now: impl FnOnce() -> Time,
+    ) -> Option<(&Prepared, &Prepared, LimitEnd)> {
+        let fields = self.fields.as_ref()?;
+        let reset = match self.calendar() {
+            Some(calendar) => {
+                let now = now();
+                calendar.span(now).1.saturating_sub(now)
+            }
+            None => used,
+        };
+        Some((&fields.policy, &fields.limit, LimitEnd::new(self.rate.remaining(used), reset)))
+    }
+
+    /// The same where somebody else counted what is left, and when all of it is there again.
+    pub(super) fn told_left(&self, left: u64, reset: Time) -> Option<(&Prepared, &Prepared, LimitEnd)> {
+        let fields = self.fields.as_ref()?;
+        Some((&fields.policy, &fields.limit, LimitEnd::new(left, reset)))
+    }
+
+    /// The same as fields of an answer.
+    pub(super) fn tell(
+        told: Option<(&Prepared, &Prepared, LimitEnd)>,
+        headers: &mut Vec<(FieldName, Vec<u8>)>,
+    ) {
+        if let Some((policy, limit, end)) = told {
+            headers.push((field_name(POLICY), policy.value_begin().to_vec()));
+            headers.push((field_name(LIMIT), [limit.value_begin(), &end].concat()));
+        }
+    }
+}
+
+impl Fields {
+    fn new(read: &Read) -> Self {
+        // `w` counts whole seconds; for other times, and for months, it is left out, which the draft allows.
+        let window = match read.per {
+            Per::Time(per) if per.get().as_secs() > 0 && per.get().subsec_nanos() == 0 => {
+                format!(";w={}", per.get().as_secs())
+            }
+            Per::Span(super::calendar::Unit::Day) => ";w=86400".to_owned(),
+            Per::Time(_) | Per::Span(_) => String::new(),
+        };
+        let prepared = |field, value: String| {
+            Prepared::new(&field_name(field), value.as_bytes())
+                .expect("digits and a checked name may be sent")
+        };
+        let (name, requests) = (&read.name, read.requests);
+        Self {
+            policy: prepared(POLICY, format!("\"{name}\";q={requests}{window}")),
+            limit: prepared(LIMIT, format!("\"{name}\";r=")),
+        }
+    }
+}
+
+impl LimitEnd {
+    /// `left`: requests that would pass now. `reset`: until all of the limit is there again, told in seconds.
+    fn new(left: u64, reset: Time) -> Self {
+        let mut end = Self { text: [0; 43], len: 0 };
+        let mut digits = itoa::Buffer::new();
+        end.push(digits.format(left).as_bytes());
+        end.push(b";t=");
+        end.push(digits.format(reset.div_ceil(SECOND)).as_bytes());
+        end
+    }
+
+    fn push(&mut self, text: &[u8]) {
+        if let Some(place) = self.text.get_mut(self.len..self.len + text.len()) {
+            place.copy_from_slice(text);
+            self.len += text.len();
+        }
+    }
+}
+
+impl Deref for LimitEnd {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.text.get(..self.len).unwrap_or_default()
+    }
+}

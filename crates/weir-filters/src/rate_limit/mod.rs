@@ -1,0 +1,427 @@
+//! `rate_limit`: so many requests in so much time, for each client, consumer or route.
+//!
+//! `gcra` decides, `calendar` knows days and months, `table` keeps what is known of keys that clients choose, `limit` is one
+//! limit of a filter, `shared` what several gateways count together in a store, `settings` what is written; here is what
+//! becomes of a request.
+
+mod calendar;
+mod gcra;
+mod limit;
+mod saved;
+mod settings;
+mod shared;
+mod table;
+#[cfg(test)]
+mod tests;
+
+use self::calendar::Calendar;
+use self::gcra::{Cell, Decision, SECOND, Time};
+use self::limit::{LIMIT, Limit, LimitEnd, POLICY, Spot};
+use self::settings::{Cost, Per, RateLimitSettings, Without};
+use self::shared::{Leases, Shared, Taken, Told};
+use self::table::Table;
+use super::prelude::*;
+use super::shared::by::{Counted, Key, Who};
+use smallvec::SmallVec;
+use std::collections::HashMap;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use tokio::sync::oneshot;
+use weir_engine::store::Away;
+use weir_h1::{FieldName, Prepared};
+
+pub(super) static KIND: FilterKind = FilterKind::made_from::<RateLimitSettings>("rate_limit").with_causes(&[
+    &QUOTA_EXCEEDED,
+    &RATE_LIMITED,
+    &STORE_UNAVAILABLE,
+]);
+
+static QUOTA_EXCEEDED: Cause = Cause {
+    code: "quota_exceeded",
+    status: 429,
+    meaning: "The quota of this day or month is used up.",
+    change: "the filter rate_limit of the route, or of the consumer's plan, with per: day or month",
+};
+
+static RATE_LIMITED: Cause = Cause {
+    code: "rate_limited",
+    status: 429,
+    meaning: "Too many requests.",
+    change: "the filter rate_limit of the route, or of the consumer's plan",
+};
+
+static STORE_UNAVAILABLE: Cause = Cause {
+    code: "store_unavailable",
+    status: 503,
+    meaning: "The store that keeps the limit gave no answer.",
+    change: "stores.*, or without_store of the filter rate_limit",
+};
+
+/// The most that one request can cost.
+const COST_MAX: u32 = 1_000_000;
+
+struct RateLimit {
+    limits: Vec<Limit>,
+    /// Where a store keeps the limits. They are counted here only while it is away.
+    shared: Option<Box<Shared>>,
+    who: Who,
+    /// The field of the response that tells what a request cost.
+    cost: Option<FieldName>,
+    retry_after: FieldName,
+}
+
+/// What survives a reload, for each limit.
+struct State {
+    /// Where the limit is a quota.
+    calendar: Option<Calendar>,
+    route: Cell,
+    table: Table,
+    /// The counters of consumers that some snapshot uses, by name: positions change with the config. Locked while a
+    /// snapshot is built, never by a request.
+    consumers: Mutex<HashMap<String, Weak<Cell>>>,
+    /// Counters of consumers that came from the process before this one, until the first snapshot has taken them.
+    inherited: Mutex<Vec<Arc<Cell>>>,
+}
+
+/// What an exchange was charged, where a note does not hold it: the spot, and how much is used, of each limit.
+#[derive(Default)]
+struct Charged(SmallVec<[(Spot, Time); 2]>);
+
+/// The same where a store keeps the limits.
+#[derive(Default)]
+struct Leased {
+    told: Option<Told>,
+    /// The key, as it is known here and there, where the response tells what the request cost.
+    key: Option<(u64, Vec<u8>)>,
+    waits: Option<oneshot::Receiver<Result<(), Away>>>,
+}
+
+impl IntoFilter for RateLimitSettings {
+    type Filter = RateLimit;
+
+    fn into_filter(self, build: &mut Build<'_>) -> Option<RateLimit> {
+        let before = build.mistakes.len();
+        let read = self.0.read(build);
+        let keys = self.0.keys;
+        if !(8..=1 << 24).contains(&keys) {
+            build.refuse("keys", format!("{keys} is not from 8 to 16777216"), Some("write 65536".to_owned()));
+        }
+        let shared = self.0.shared(&read, build);
+        let who = Who::new(self.0.by, self.0.ipv6_prefix, build);
+        if build.mistakes.len() > before {
+            return None;
+        }
+        let shared = shared.map(|(store, most)| {
+            let leases = build.keep("leases", || Leases::new(keys));
+            let how = (store, self.0.without_store.unwrap_or_default(), self.0.strict);
+            Box::new(Shared::new(how, build.scope, &read, most, leases))
+        });
+        let limits = read.into_iter().enumerate().map(|(at, read)| {
+            let unit = match read.per {
+                Per::Span(unit) => Some(unit),
+                Per::Time(_) => None,
+            };
+            let key = if at == 0 { String::new() } else { at.to_string() };
+            let make = || State::new(keys, unit.map(Calendar::new));
+            let load = |saved: &[u8]| saved::load(saved, keys, unit.map(Calendar::new));
+            let state = build.keep_portable(&key, load, make);
+            Limit::new(read, state, build.consumers, self.0.headers)
+        });
+        Some(RateLimit {
+            limits: limits.collect(),
+            shared,
+            who: who?,
+            cost: match self.0.cost {
+                Cost::Fixed(_) => None,
+                Cost::Header(name) => Some((*name).clone()),
+            },
+            retry_after: field_name("retry-after"),
+        })
+    }
+}
+
+fn field_name(name: &str) -> FieldName {
+    FieldName::new(name).expect("a name in the source is a token")
+}
+
+// === impl State ===
+
+impl State {
+    fn new(keys: u32, calendar: Option<Calendar>) -> Self {
+        Self {
+            calendar,
+            route: Cell::default(),
+            table: Table::new(keys as usize),
+            consumers: Mutex::default(),
+            inherited: Mutex::default(),
+        }
+    }
+
+    /// A counter for each consumer: the one it had, where it had one.
+    fn cells_of(&self, consumers: &Consumers) -> Vec<Arc<Cell>> {
+        let mut known = self.consumers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut cell_of = |consumer: &Consumer| {
+            known.get(&consumer.name).and_then(Weak::upgrade).unwrap_or_else(|| {
+                let cell = Arc::default();
+                known.insert(consumer.name.clone(), Arc::downgrade(&cell));
+                cell
+            })
+        };
+        let cells = consumers.iter().map(&mut cell_of).collect();
+        self.inherited.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        known.retain(|_, cell| cell.strong_count() > 0);
+        cells
+    }
+}
+
+impl Portable for State {
+    fn save(&self) -> Vec<u8> {
+        saved::save(self)
+    }
+}
+
+// === impl RateLimit ===
+
+impl Filter for RateLimit {
+    fn hooks(&self) -> Hooks {
+        let told = self.limits.iter().any(|limit| limit.fields.is_some());
+        if told || self.cost.is_some() { Hooks::REQUEST | Hooks::RESPONSE } else { Hooks::REQUEST }
+    }
+
+    fn guards(&self) -> FieldGuards {
+        let told = self.limits.iter().any(|limit| limit.fields.is_some());
+        let mut response = if told { vec![field_name(POLICY), field_name(LIMIT)] } else { Vec::new() };
+        response.extend(self.cost.clone());
+        FieldGuards { request: self.who.guards(), response }
+    }
+
+    fn on_request(&self, head: &mut RequestHead, cx: &mut Cx) -> Flow {
+        let now = gcra::now();
+        if let Some(shared) = &self.shared {
+            let taken = shared.take(&self.key(head, cx), now);
+            return self.on_shared(shared, taken, head, cx);
+        }
+        let counted = self.counted(head, cx);
+        match (self.limits.as_slice(), &self.cost) {
+            ([limit], None) => match limit.charge(limit.spot(&counted), 1, now) {
+                Decision::Allowed { used } => {
+                    drop(counted);
+                    if limit.fields.is_some() {
+                        *cx.note() = used; // for the response; never 0, because one request is charged
+                    }
+                    Flow::Continue
+                }
+                Decision::Denied { used, wait } => self.refuse(limit, limit.told(used, || now), wait),
+            },
+            _ => {
+                drop(counted);
+                self.charge_all(1, head, cx)
+            }
+        }
+    }
+
+    fn wait<'a>(&'a self, head: &'a mut RequestHead, cx: &'a mut Cx) -> Waiting<'a> {
+        Box::pin(async move {
+            let Some(shared) = &self.shared else { return Flow::Continue };
+            let ends = tokio::time::Instant::now() + shared.store.place().timeout;
+            while let Some(waits) = cx.state::<Leased>().waits.take() {
+                let Ok(Ok(Ok(()))) = tokio::time::timeout_at(ends, waits).await else {
+                    return self.without_store(shared, head, cx);
+                };
+                let taken = shared.take(&self.key(head, cx), gcra::now());
+                match self.on_shared(shared, taken, head, cx) {
+                    Flow::Wait => {}
+                    decided => return decided,
+                }
+            }
+            Flow::Continue
+        })
+    }
+
+    fn on_response(&self, head: &mut ResponseHead, cx: &mut Cx) -> Flow {
+        if let ([limit], None, None) = (self.limits.as_slice(), &self.cost, &self.shared) {
+            if let used @ 1.. = *cx.note() {
+                tell(limit.told(used, gcra::now), head);
+            }
+            return Flow::Continue;
+        }
+        if let Some(shared) = &self.shared {
+            self.on_shared_response(shared, head, cx);
+        }
+        // Nothing where the request was refused: the answer tells of the limit itself.
+        let Charged(mut charged) = std::mem::take(cx.state());
+        if let Some(name) = &self.cost {
+            let cost = cost_told(head, name);
+            head.headers.remove(name);
+            let now = gcra::now();
+            for (limit, (spot, used)) in self.limits.iter().zip(&mut charged) {
+                match cost {
+                    Some(0) => {
+                        limit.refund(*spot, 1);
+                        *used = used.saturating_sub(limit.rate.amount);
+                    }
+                    Some(cost @ 2..) => *used = limit.force(*spot, cost - 1, now),
+                    Some(1) | None => {}
+                }
+            }
+        }
+        for (limit, (_, used)) in self.limits.iter().zip(charged) {
+            tell(limit.told(used, gcra::now), head);
+        }
+        Flow::Continue
+    }
+
+    fn retire(&self, done: &std::sync::mpsc::Sender<()>) {
+        if let Some(shared) = &self.shared {
+            shared.retire(gcra::now(), done);
+        }
+    }
+
+    fn readings(&self) -> Vec<Reading> {
+        let Some(shared) = &self.shared else { return Vec::new() };
+        let (store, counts) = (&shared.store, shared.counts());
+        [
+            ("store_up", u64::from(store.is_up())),
+            ("gateways", store.gateways().into()),
+            ("asked", counts.asked.load(Relaxed)),
+            ("waited", counts.waited.load(Relaxed)),
+            ("without_store", counts.without.load(Relaxed)),
+        ]
+        .map(|(what, value)| Reading { what, of: store.name.clone(), value })
+        .into()
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let Some(shared) = &self.shared else { return Vec::new() };
+        let ahead = shared.ahead();
+        let bound = |limit: &Limit| {
+            format!(
+                "the limit {} is kept in the store {}: N gateways let pass at most {} + N × {ahead} of it; while the \
+                 store is away, {}",
+                limit.described,
+                shared.store.name,
+                limit.burst(),
+                shared.without.told()
+            )
+        };
+        self.limits.iter().map(bound).collect()
+    }
+}
+
+/// What the response says that its request cost; `None` where it says nothing that can be read.
+fn cost_told(head: &ResponseHead, name: &FieldName) -> Option<u32> {
+    let text = str::from_utf8(head.headers.get(name)?).ok()?.trim();
+    let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    digits.then(|| text.parse().unwrap_or(COST_MAX).min(COST_MAX))
+}
+
+/// Adds the fields that tell of a limit to a response.
+fn tell(told: Option<(&Prepared, &Prepared, LimitEnd)>, head: &mut ResponseHead) {
+    if let Some((policy, prepared, end)) = told {
+        let sound = "digits and a checked name may be sent";
+        head.headers.append_prepared(policy, b"").expect(sound);
+        head.headers.append_prepared(prepared, &end).expect(sound);
+    }
+}
+
+impl RateLimit {
+    fn counted<'a>(&'a self, head: &'a RequestHead, cx: &'a Cx) -> Counted<'a> {
+        match self.who.of(head, cx) {
+            Counted::Consumer(index) if !self.limits.iter().all(|limit| limit.has_consumer(index)) => {
+                self.who.address(cx.client)
+            }
+            counted => counted,
+        }
+    }
+
+    /// Charges all limits, or none, where `of` gateways share them: what was charged before the one that refuses is given
+    /// back. For that moment another request may be refused that would have fitted; none passes that does not fit.
+    fn charge_all(&self, of: u32, head: &RequestHead, cx: &mut Cx) -> Flow {
+        let now = gcra::now();
+        let mut charged: SmallVec<[(Spot, Time); 2]> = SmallVec::new();
+        let counted = self.counted(head, cx);
+        for limit in &self.limits {
+            let spot = limit.spot(&counted);
+            match limit.charge(spot, of, now) {
+                Decision::Allowed { used } => charged.push((spot, used)),
+                Decision::Denied { used, wait } => {
+                    for (limit, (spot, _)) in self.limits.iter().zip(charged) {
+                        limit.refund(spot, of);
+                    }
+                    return self.refuse(limit, limit.told(used, || now), wait);
+                }
+            }
+        }
+        drop(counted);
+        *cx.state() = Charged(charged);
+        Flow::Continue
+    }
+
+    /// The answer tells of the limit itself: `on_response` stays silent, because nothing was charged.
+    fn refuse(&self, limit: &Limit, told: Option<(&Prepared, &Prepared, LimitEnd)>, wait: Time) -> Flow {
+        let mut headers = Vec::with_capacity(3);
+        Limit::tell(told, &mut headers);
+        let seconds = itoa::Buffer::new().format(wait.div_ceil(SECOND)).as_bytes().to_vec();
+        headers.push((self.retry_after.clone(), seconds));
+        let cause = if limit.calendar().is_some() { &QUOTA_EXCEEDED } else { &RATE_LIMITED };
+        Flow::refuse_with(cause, headers)
+    }
+
+    // === With a store ===
+
+    fn key<'a>(&'a self, head: &'a RequestHead, cx: &'a Cx) -> Key<'a> {
+        match self.who.of(head, cx) {
+            Counted::Key(key) => key,
+            Counted::All => Key::Route(cx.route()),
+            Counted::Consumer(_) => Key::Consumer(cx.consumer().map_or("", |consumer| &consumer.name)),
+        }
+    }
+
+    fn on_shared(&self, shared: &Shared, taken: Taken, head: &RequestHead, cx: &mut Cx) -> Flow {
+        match taken {
+            Taken::Allowed(told) => {
+                let key = self.cost.as_ref().map(|_| {
+                    let key = self.key(head, cx);
+                    (shared.number(&key), shared.name(&key))
+                });
+                *cx.state() = Leased { told: Some(told), key, waits: None };
+                Flow::Continue
+            }
+            Taken::Away => self.without_store(shared, head, cx),
+            Taken::Denied { told, wait } => match self.limits.get(told.short).or(self.limits.first()) {
+                Some(limit) => {
+                    let (left, reset) = told.limits.get(told.short).copied().unwrap_or((0, wait));
+                    self.refuse(limit, limit.told_left(left, reset), wait)
+                }
+                None => Flow::refuse(&RATE_LIMITED),
+            },
+            Taken::Waits(waits) => {
+                cx.state::<Leased>().waits = Some(waits);
+                Flow::Wait
+            }
+        }
+    }
+
+    fn without_store(&self, shared: &Shared, head: &RequestHead, cx: &mut Cx) -> Flow {
+        shared.counts().without.fetch_add(1, Relaxed);
+        match shared.without {
+            Without::Closed => {
+                Flow::refuse_with(&STORE_UNAVAILABLE, vec![(self.retry_after.clone(), b"1".to_vec())])
+            }
+            Without::Local => self.charge_all(shared.store.gateways(), head, cx),
+            Without::Open => Flow::Continue,
+        }
+    }
+
+    fn on_shared_response(&self, shared: &Shared, head: &mut ResponseHead, cx: &mut Cx) {
+        let Leased { told: Some(told), key, .. } = std::mem::take(cx.state()) else { return };
+        if let (Some(field), Some((number, name))) = (&self.cost, key)
+            && let Some(cost) = cost_told(head, field)
+        {
+            shared.settle(number, cost, &name);
+        }
+        for (limit, (left, reset)) in self.limits.iter().zip(told.limits) {
+            tell(limit.told_left(left, reset), head);
+        }
+    }
+}

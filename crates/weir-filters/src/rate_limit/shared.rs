@@ -1,0 +1,593 @@
+//! Limits that several gateways keep together, in a store.
+//!
+//! ```text
+//!   request ─▶ lease of its key: tokens left? ── yes ─▶ passes, one token less      when half are left, the next
+//!                     │ no                                                            lease is asked for meanwhile
+//!                     ├─ the store said that nothing is left, and until when ─▶ refused here
+//!                     ├─ the store has not been asked yet ─▶ one passes at once, and is owed
+//!                     └─ otherwise it waits for the answer to the question that is on its way
+//! ```
+//! A lease is a number of requests that the store has counted already when it grants them: whatever becomes of a gateway, no
+//! request passes twice. All limits of a filter are one hash in the store and one script, which grants what fits into all.
+//!
+//! *The bound.* In any time T, N gateways let pass at most `burst + rate × T + N × (free + lease)`: `free` is the one request
+//! that passes before the first answer (none if `strict`), `lease` is the most that a gateway holds unspent. Neither the rate
+//! nor the time between questions is in it, and over a long time even this is paid back: what is owed is counted with the next
+//! question, and a lease was counted before. `weir check` prints it.
+
+use super::gcra::{Rate, SECOND, Time};
+use super::settings::{Per, Read, Without};
+use crate::shared::by::Key;
+use foldhash::quality::RandomState;
+use smallvec::SmallVec;
+use std::collections::HashMap;
+use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use tokio::sync::oneshot;
+use weir_engine::store::{Away, Question, Script, Store};
+
+/// What runs in the store.
+static SCRIPT: LazyLock<Arc<Script>> = LazyLock::new(|| Script::new(include_str!("shared.lua")));
+
+/// How many parts of the leases have a lock of their own.
+const SHARDS: usize = 64;
+
+/// Leases that are looked at to find one that can be forgotten.
+const LOOKS: usize = 8;
+
+/// How soon a store that had nothing left is asked again, at the earliest.
+const POLL: Time = SECOND / 100;
+
+/// A lease that is used up faster than this was too small; one that lasts ten times as long was too large.
+const LASTS: Time = SECOND / 10;
+
+/// Limits kept in a store.
+pub(super) struct Shared {
+    pub(super) store: Arc<Store>,
+    pub(super) without: Without,
+    strict: bool,
+    /// What all keys begin with: where the filter stands, and what it limits, so that different limits never mix.
+    prefix: String,
+    /// Each limit, as the script wants it.
+    limits: Vec<Vec<u8>>,
+    /// What one request takes, and the most that a lease holds.
+    cost: u32,
+    pub(super) most: u32,
+    leases: Arc<Leases>,
+}
+
+/// What survives a reload.
+pub(super) struct Leases {
+    hasher: RandomState,
+    shards: [Mutex<HashMap<u64, Lease>>; SHARDS],
+    keys: usize,
+    pub(super) counts: Counts,
+}
+
+/// What a filter tells of its leases.
+#[derive(Default)]
+pub(super) struct Counts {
+    /// Questions to the store, requests that waited for its answer, and requests decided without it.
+    pub(super) asked: AtomicU64,
+    pub(super) waited: AtomicU64,
+    pub(super) without: AtomicU64,
+}
+
+#[derive(Default)]
+struct Lease {
+    /// Requests that may pass, times their cost.
+    tokens: u32,
+    /// What has passed and was not told to the store yet.
+    owed: u32,
+    /// How large the next lease should be.
+    want: u32,
+    /// Whether the store has answered for this key, and whether a question is on its way.
+    known: bool,
+    asked: bool,
+    /// When the last lease came, when the key was used last.
+    granted: Time,
+    used: Time,
+    /// Until when the store has nothing, and when it may be asked for more.
+    closed: Time,
+    next: Time,
+    /// When a day or month ends, and its leases with it. 0: never.
+    ends: Time,
+    told: Told,
+    waiters: Vec<oneshot::Sender<Result<(), Away>>>,
+    /// The key as the store knows it, once it was asked.
+    name: Box<[u8]>,
+}
+
+/// What the store said of each limit: what is left of it, and when all of it is back.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Told {
+    pub(super) limits: SmallVec<[(u64, Time); 2]>,
+    /// The limit of which too little was left.
+    pub(super) short: usize,
+}
+
+/// What becomes of a request.
+pub(super) enum Taken {
+    Allowed(Told),
+    /// The store cannot be asked.
+    Away,
+    Denied {
+        told: Told,
+        wait: Time,
+    },
+    /// It must wait for an answer, and then try again.
+    Waits(oneshot::Receiver<Result<(), Away>>),
+}
+
+impl Shared {
+    pub(super) fn new(
+        (store, without, strict): (Arc<Store>, Without, bool),
+        place: &str,
+        limits: &[Read],
+        most: u32,
+        leases: Arc<Leases>,
+    ) -> Self {
+        let arguments: Vec<_> = limits.iter().flat_map(arguments).collect();
+        let fingerprint = Fingerprint::of(&arguments);
+        Self {
+            prefix: format!("{}:{place}:{fingerprint:08x}:", store.place().prefix),
+            cost: limits.first().map_or(1, |limit| limit.cost()),
+            store,
+            without,
+            strict,
+            limits: arguments,
+            most,
+            leases,
+        }
+    }
+
+    /// The most that each gateway can be ahead.
+    pub(super) const fn ahead(&self) -> u32 {
+        self.most + if self.strict { 0 } else { self.cost }
+    }
+
+    pub(super) fn counts(&self) -> &Counts {
+        &self.leases.counts
+    }
+
+    /// The number by which a key is known here.
+    pub(super) fn number(&self, key: &Key<'_>) -> u64 {
+        self.leases.hasher.hash_one(key)
+    }
+
+    /// Takes what a request costs, or says what to wait for.
+    pub(super) fn take(&self, key: &Key<'_>, now: Time) -> Taken {
+        if !self.store.is_up() {
+            return Taken::Away;
+        }
+        let number = self.number(key);
+        let mut shard = self.leases.shard(number);
+        self.leases.make_room(&mut shard, number, now);
+        let lease = shard.entry(number).or_default();
+        lease.turn(now);
+        lease.used = now;
+        lease.want = lease.want.max(self.cost);
+        let (taken, question) = self.decide(lease, key, number, now);
+        drop(shard);
+        // Outside the lock: a question that cannot be put is answered at once.
+        if let Some(question) = question {
+            self.store.ask(question);
+        }
+        taken
+    }
+
+    fn decide(&self, lease: &mut Lease, key: &Key<'_>, number: u64, now: Time) -> (Taken, Option<Question>) {
+        if let Some(left) = lease.tokens.checked_sub(self.cost) {
+            lease.tokens = left;
+            let low = left < lease.want / 2 && !lease.asked && now >= lease.next;
+            return (Taken::Allowed(lease.tell()), low.then(|| self.question(lease, key, number)));
+        }
+        if now < lease.closed {
+            return (Taken::Denied { told: lease.tell(), wait: lease.closed - now }, None);
+        }
+        let free = !(lease.known || lease.asked || self.strict) && lease.owed == 0;
+        if free {
+            lease.owed = self.cost;
+        }
+        let question = (!lease.asked).then(|| self.question(lease, key, number));
+        if free {
+            return (Taken::Allowed(lease.tell()), question);
+        }
+        let (sender, receiver) = oneshot::channel();
+        lease.waiters.push(sender);
+        self.leases.counts.waited.fetch_add(1, Relaxed);
+        (Taken::Waits(receiver), question)
+    }
+
+    /// Notes what a request cost beyond what it took, or gives that back.
+    pub(super) fn settle(&self, number: u64, cost: u32, key: &[u8]) {
+        let mut shard = self.leases.shard(number);
+        let Some(lease) = shard.get_mut(&number) else { return };
+        if cost == 0 {
+            lease.tokens = (lease.tokens + self.cost).min(self.most);
+            return;
+        }
+        let more = cost.saturating_sub(self.cost);
+        let of_lease = more.min(lease.tokens);
+        lease.tokens -= of_lease;
+        lease.owed = lease.owed.saturating_add(more - of_lease);
+        let question =
+            (lease.owed > 0 && !lease.asked).then(|| self.question_named(lease, key.to_vec(), number));
+        drop(shard);
+        if let Some(question) = question {
+            self.store.ask(question);
+        }
+    }
+
+    /// Gives back what was lent and not used, and tells what is owed: this gateway ends. `done` is dropped as the store answers.
+    pub(super) fn retire(&self, now: Time, done: &Sender<()>) {
+        if !self.store.is_up() {
+            return;
+        }
+        for shard in &self.leases.shards {
+            let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            let last = shard.values_mut().filter_map(|lease| self.last_question(lease, now, done));
+            let last: Vec<Question> = last.collect();
+            drop(shard);
+            last.into_iter().for_each(|question| self.store.ask(question));
+        }
+    }
+
+    fn last_question(&self, lease: &mut Lease, now: Time, done: &Sender<()>) -> Option<Question> {
+        lease.turn(now);
+        // Whatever becomes of the question, what it gives back is used here no more.
+        let (owed, unused) = (std::mem::take(&mut lease.owed), std::mem::take(&mut lease.tokens));
+        if owed == unused || lease.name.is_empty() {
+            return None;
+        }
+        let owed = (i64::from(owed) - i64::from(unused)).to_string();
+        let mut arguments = vec![owed.into_bytes(), b"0".to_vec(), self.cost.to_string().into_bytes()];
+        arguments.extend(self.limits.iter().cloned());
+        let done = done.clone();
+        let (script, key) = (Arc::clone(&SCRIPT), lease.name.to_vec());
+        Some(Question { script, key, arguments, answer: Box::new(move |_| drop(done)) })
+    }
+
+    /// The key as the store knows it.
+    pub(super) fn name(&self, key: &Key<'_>) -> Vec<u8> {
+        let mut name = self.prefix.clone().into_bytes();
+        key.write(&mut name);
+        name
+    }
+
+    fn question(&self, lease: &mut Lease, key: &Key<'_>, number: u64) -> Question {
+        let name = self.name(key);
+        self.question_named(lease, name, number)
+    }
+
+    /// Tells what is owed, and asks for as much as is missing.
+    fn question_named(&self, lease: &mut Lease, name: Vec<u8>, number: u64) -> Question {
+        let want = lease.want.min(self.most).saturating_sub(lease.tokens).max(self.cost);
+        let owed = lease.owed;
+        (lease.asked, lease.owed) = (true, 0);
+        lease.name = name.as_slice().into();
+        self.leases.counts.asked.fetch_add(1, Relaxed);
+        let mut arguments: Vec<Vec<u8>> =
+            [owed, want, self.cost].iter().map(|n| n.to_string().into_bytes()).collect();
+        arguments.extend(self.limits.iter().cloned());
+        let (leases, most, cost) = (Arc::clone(&self.leases), self.most, self.cost);
+        Question {
+            script: Arc::clone(&SCRIPT),
+            key: name,
+            arguments,
+            answer: Box::new(move |answer| {
+                let answer = answer.and_then(|numbers| Answer::read(&numbers).ok_or(Away));
+                leases.answered(number, answer, (owed, want, cost, most), super::gcra::now());
+            }),
+        }
+    }
+}
+
+/// An answer of the script.
+struct Answer {
+    granted: u32,
+    wait: Time,
+    ends: Option<Time>,
+    told: Told,
+}
+
+impl Answer {
+    /// `granted`, µs to wait, the limit that is short, µs to the end of the span or -1, then for each limit what is left and
+    /// µs until it is whole.
+    fn read(numbers: &[i64]) -> Option<Self> {
+        let (&[granted, wait, short, ends], rest) = numbers.split_first_chunk()?;
+        let micros = |n: i64| u64::try_from(n).ok()?.checked_mul(16_000);
+        let limits = rest.chunks_exact(2).map(|pair| {
+            let &[left, reset] = pair else { return (0, 0) };
+            (u64::try_from(left).unwrap_or(0), micros(reset).unwrap_or(0))
+        });
+        Some(Self {
+            granted: u32::try_from(granted).ok()?,
+            wait: micros(wait)?,
+            ends: if ends < 0 { None } else { micros(ends) },
+            told: Told { limits: limits.collect(), short: usize::try_from(short).ok()? },
+        })
+    }
+}
+
+impl Leases {
+    pub(super) fn new(keys: u32) -> Self {
+        Self {
+            hasher: RandomState::default(),
+            shards: std::array::from_fn(|_| Mutex::default()),
+            keys: (keys as usize / SHARDS).max(1),
+            counts: Counts::default(),
+        }
+    }
+
+    fn shard(&self, number: u64) -> MutexGuard<'_, HashMap<u64, Lease>> {
+        self.shards[number as usize % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Forgets a lease where there are too many: of some, the one that was used longest ago. What it holds unspent is lost
+    /// to the limit, never gained.
+    fn make_room(&self, shard: &mut HashMap<u64, Lease>, number: u64, now: Time) {
+        if shard.len() < self.keys || shard.contains_key(&number) {
+            return;
+        }
+        let idle =
+            |lease: &Lease| !lease.asked && lease.owed == 0 && lease.waiters.is_empty() && lease.used < now;
+        let looked = shard.iter().filter(|(_, lease)| idle(lease)).take(LOOKS);
+        let oldest = looked.min_by_key(|(_, lease)| lease.used).map(|(number, _)| *number);
+        if let Some(oldest) = oldest {
+            shard.remove(&oldest);
+        }
+    }
+
+    fn answered(
+        &self,
+        number: u64,
+        answer: Result<Answer, Away>,
+        (owed, want, cost, most): (u32, u32, u32, u32),
+        now: Time,
+    ) {
+        let mut shard = self.shard(number);
+        let Some(lease) = shard.get_mut(&number) else { return };
+        lease.asked = false;
+        let woken = match answer {
+            Err(Away) => {
+                // Nobody knows whether the store has counted it: it is told again, so that the limit holds.
+                lease.owed = lease.owed.saturating_add(owed);
+                lease.next = now + LASTS;
+                Err(Away)
+            }
+            Ok(answer) => {
+                lease.take_in(answer, want, cost, most, now);
+                Ok(())
+            }
+        };
+        for waiter in lease.waiters.drain(..) {
+            let _ = waiter.send(woken); // who waited may have left
+        }
+    }
+}
+
+impl Lease {
+    /// A lease of a day or month ends with it.
+    fn turn(&mut self, now: Time) {
+        if self.ends != 0 && now >= self.ends {
+            (self.tokens, self.closed, self.ends) = (0, 0, 0);
+        }
+    }
+
+    fn tell(&self) -> Told {
+        let mut told = self.told.clone();
+        for (left, _) in &mut told.limits {
+            *left += u64::from(self.tokens);
+        }
+        told
+    }
+
+    fn take_in(&mut self, answer: Answer, want: u32, cost: u32, most: u32, now: Time) {
+        self.tokens = self.tokens.saturating_add(answer.granted);
+        self.ends = answer.ends.map_or(0, |left| now + left);
+        self.told = answer.told;
+        let lasted = now.saturating_sub(self.granted);
+        if answer.granted < want {
+            // Nearly nothing is left: the others need it too.
+            self.next = now + POLL;
+            if self.tokens < cost {
+                self.closed = now + answer.wait.max(POLL);
+            }
+        } else if self.known && lasted < LASTS {
+            self.want = self.want.saturating_mul(2).min(most);
+        } else if lasted > 10 * LASTS {
+            self.want = (self.want / 2).max(cost);
+        }
+        self.granted = now;
+        self.known = true;
+    }
+}
+
+/// A limit as the script wants it: its kind, its requests, their time in µs, its burst.
+fn arguments(limit: &Read) -> [Vec<u8>; 4] {
+    let (kind, micros, burst) = match limit.per {
+        Per::Span(unit) => (unit.name(), 0, limit.requests),
+        Per::Time(per) => ("time", per.get().as_micros(), burst(&limit.rate)),
+    };
+    [kind.to_owned(), limit.requests.to_string(), micros.to_string(), burst.to_string()]
+        .map(String::into_bytes)
+}
+
+fn burst(rate: &Rate) -> u32 {
+    u32::try_from(rate.window / rate.interval).unwrap_or(u32::MAX)
+}
+
+/// FNV-1a: the same in every gateway, which the hashes of tables are not.
+struct Fingerprint;
+
+impl Fingerprint {
+    fn of(parts: &[Vec<u8>]) -> u32 {
+        let bytes = parts.iter().flat_map(|part| part.iter().chain(b"\0"));
+        bytes.fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::sync::mpsc::Receiver;
+    use weir_engine::store::Place;
+
+    const KEY: Key<'static> = Key::V4(1);
+    const NOW: Time = 1000 * SECOND;
+
+    fn shared(strict: bool, most: u32) -> (Shared, Receiver<Question>) {
+        let place = Place {
+            urls: Vec::new(),
+            cluster: false,
+            ca: None,
+            timeout: std::time::Duration::from_secs(1),
+            prefix: "weir".to_owned(),
+        };
+        let (store, questions) = Store::faked(place);
+        let rate = Rate::new(100, std::time::Duration::from_secs(1), 100).unwrap();
+        let per = Per::Time(weir_engine::config::units::Duration::from_secs(1));
+        let read = Read { rate, requests: 100, per, name: "default".to_owned() };
+        let leases = Arc::new(Leases::new(1024));
+        (Shared::new((store, Without::Local, strict), "routes.a", &[read], most, leases), questions)
+    }
+
+    /// What is owed and what is wanted.
+    fn numbers(question: &Question) -> (u32, u32) {
+        let number = |at: usize| String::from_utf8_lossy(&question.arguments[at]).parse().unwrap();
+        (number(0), number(1))
+    }
+
+    fn allowed(taken: &Taken) -> bool {
+        matches!(taken, Taken::Allowed(_))
+    }
+
+    #[test]
+    fn the_first_request_passes_and_is_owed_and_the_second_waits() {
+        let (shared, mut questions) = shared(false, 5);
+        assert!(allowed(&shared.take(&KEY, NOW)));
+        let question = questions.try_recv().unwrap();
+        assert_eq!(numbers(&question), (1, 1));
+        assert!(question.key.starts_with(b"weir:routes.a:") && question.key.ends_with(b":a:0.0.0.1"));
+        let Taken::Waits(mut waits) = shared.take(&KEY, NOW) else { panic!("nothing was granted yet") };
+        assert!(questions.try_recv().is_err(), "one question is enough");
+        (question.answer)(Ok(vec![1, 0, 0, -1, 98, 20_000]));
+        assert_eq!(waits.try_recv(), Ok(Ok(())));
+        assert!(allowed(&shared.take(&KEY, NOW)));
+    }
+
+    #[test]
+    fn strict_gives_nothing_away() {
+        let (shared, mut questions) = shared(true, 5);
+        assert!(matches!(shared.take(&KEY, NOW), Taken::Waits(_)));
+        assert_eq!(numbers(&questions.try_recv().unwrap()), (0, 1));
+        assert_eq!(shared.ahead(), 5);
+    }
+
+    #[test]
+    fn leases_grow_and_never_hold_more_than_they_may() {
+        let (shared, mut questions) = shared(true, 8);
+        let mut largest = 0;
+        for _ in 0..1000 {
+            let taken = shared.take(&KEY, super::super::gcra::now());
+            if let Ok(question) = questions.try_recv() {
+                let (owed, want) = numbers(&question);
+                assert_eq!(owed, 0);
+                largest = largest.max(want);
+                (question.answer)(Ok(vec![want.into(), 0, 0, -1, 50, 20_000]));
+            }
+            let shard = shared.leases.shard(shared.number(&KEY));
+            assert!(shard[&shared.number(&KEY)].tokens <= 8);
+            drop((shard, taken));
+        }
+        assert!(largest > 4, "a busy client asks for all that it may hold beside what is left: {largest}");
+    }
+
+    #[test]
+    fn what_the_store_refused_is_refused_here_until_then() {
+        let (shared, mut questions) = shared(true, 5);
+        let now = super::super::gcra::now();
+        assert!(matches!(shared.take(&KEY, now), Taken::Waits(_)));
+        (questions.try_recv().unwrap().answer)(Ok(vec![0, 2_000_000, 0, -1, 0, 3_000_000]));
+        for _ in 0..50 {
+            let Taken::Denied { told, wait } = shared.take(&KEY, now) else { panic!("it is refused") };
+            assert!(wait > SECOND && told.limits[0].0 == 0);
+        }
+        assert!(questions.try_recv().is_err(), "nobody asks meanwhile");
+        assert!(matches!(shared.take(&KEY, now + 3 * SECOND), Taken::Waits(_)));
+        assert!(questions.try_recv().is_ok());
+    }
+
+    #[test]
+    fn what_was_not_answered_is_told_again() {
+        let (shared, mut questions) = shared(false, 5);
+        assert!(allowed(&shared.take(&KEY, NOW)));
+        let Taken::Waits(mut waits) = shared.take(&KEY, NOW) else { panic!("nothing was granted") };
+        (questions.try_recv().unwrap().answer)(Err(Away));
+        assert_eq!(waits.try_recv(), Ok(Err(Away)));
+        assert!(matches!(shared.take(&KEY, NOW), Taken::Waits(_)), "one is owed already");
+        assert_eq!(numbers(&questions.try_recv().unwrap()), (1, 1));
+    }
+
+    #[test]
+    fn the_lease_of_a_quota_ends_with_its_day() {
+        let (shared, mut questions) = shared(true, 5);
+        let now = super::super::gcra::now();
+        assert!(matches!(shared.take(&KEY, now), Taken::Waits(_)));
+        (questions.try_recv().unwrap().answer)(Ok(vec![4, 0, 0, 60_000_000, 90, 60_000_000]));
+        assert!(allowed(&shared.take(&KEY, now)));
+        assert!(matches!(shared.take(&KEY, now + 61 * SECOND), Taken::Waits(_)));
+    }
+
+    #[test]
+    fn what_is_left_is_given_back_once() {
+        let (shared, mut questions) = shared(false, 8);
+        let now = super::super::gcra::now();
+        assert!(allowed(&shared.take(&KEY, now)));
+        (questions.try_recv().unwrap().answer)(Ok(vec![5, 0, 0, -1, 90, 20_000]));
+        assert!(allowed(&shared.take(&KEY, now)));
+        let other = Key::V4(2);
+        assert!(allowed(&shared.take(&other, now))); // owed, and its question is not answered
+        let first = questions.try_recv().unwrap();
+        (first.answer)(Err(Away));
+        let (done, ended) = std::sync::mpsc::channel();
+        shared.retire(now, &done);
+        drop(done);
+        let mut told: Vec<(String, String)> = Vec::new();
+        while let Ok(question) = questions.try_recv() {
+            assert!(ended.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty));
+            let text = |at: usize| String::from_utf8_lossy(&question.arguments[at]).into_owned();
+            told.push((text(0), text(1)));
+            (question.answer)(Ok(vec![0, 0, 0, -1, 95, 20_000]));
+        }
+        told.sort();
+        assert_eq!(told, [("-4".to_owned(), "0".to_owned()), ("1".to_owned(), "0".to_owned())]);
+        assert_eq!(ended.try_recv(), Err(std::sync::mpsc::TryRecvError::Disconnected));
+        assert!(!allowed(&shared.take(&KEY, now)), "nothing of it is left here");
+    }
+
+    #[test]
+    fn costs_told_afterwards_are_paid_from_the_lease_or_owed() {
+        let (shared, mut questions) = shared(true, 5);
+        let now = super::super::gcra::now();
+        assert!(matches!(shared.take(&KEY, now), Taken::Waits(_)));
+        (questions.try_recv().unwrap().answer)(Ok(vec![4, 0, 0, -1, 90, 20_000]));
+        assert!(allowed(&shared.take(&KEY, now)));
+        shared.settle(shared.number(&KEY), 9, &shared.name(&KEY));
+        assert_eq!(numbers(&questions.try_recv().unwrap()).0, 5, "3 of 8 were left in the lease");
+    }
+
+    #[test]
+    fn there_are_only_so_many_leases() {
+        let (shared, mut questions) = shared(false, 5);
+        for client in 0..10_000 {
+            assert!(allowed(&shared.take(&Key::V4(client), NOW + Time::from(client))));
+            (questions.try_recv().unwrap().answer)(Ok(vec![0, 0, 0, -1, 90, 20_000]));
+        }
+        let leases: usize = shared.leases.shards.iter().map(|shard| shard.lock().unwrap().len()).sum();
+        assert!(leases <= 1024, "{leases}");
+    }
+}

@@ -1,0 +1,288 @@
+//! `redirect`: sends the client to another URL.
+
+use super::prelude::*;
+use weir_engine::config::de::whole_number;
+use weir_engine::error::BAD_HOST;
+use weir_engine::template::{Escape, Template, Values, Var};
+use weir_h1::FieldName;
+
+pub(super) static KIND: FilterKind =
+    FilterKind::made_from::<RedirectSettings>("redirect").with_causes(&[&BAD_HOST]);
+
+/// Sends the client to another URL. No upstream sees the request.
+///
+/// Either `to` or `https`. Values are taken from the canonical path and the checked host and escaped as URLs are, so a
+/// client can put neither a line break nor another host into the answer.
+///
+/// ```yaml
+/// - redirect: { https: true }
+/// - redirect: { to: "https://www.example.com/new/{path}", status: 301 }
+/// ```
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+struct RedirectSettings {
+    /// Where to, with placeholders: a URL, or a path on the same host. Default none.
+    to: Option<String>,
+    /// Sends a request that did not come over TLS to the same URL on `https` and its default port, and lets others go
+    /// on. For another port write `to: "https://{host}:8443{path}"` on a route of the plain listener. Default false.
+    https: bool,
+    /// Status of the answer. Default 308: permanent, and unlike 301 the method and the body stay (RFC 9110 §15.4.9).
+    status: Status,
+    /// Whether the query is appended to `to`, unless `to` itself holds `{query}`. Default true.
+    keep_query: bool,
+}
+
+/// A status that redirects (RFC 9110 §15.4): permanent 301 and 308, temporary 302, 303 and 307; 307 and 308 keep the
+/// method, 303 makes it GET.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[serde(into = "u16")]
+struct Status(u16);
+
+const STATUSES: [u16; 5] = [301, 302, 303, 307, 308];
+
+struct Redirect {
+    to: Template,
+    status: u16,
+    only_plain: bool,
+    append_query: bool,
+    needs_host: bool,
+    location: FieldName,
+}
+
+impl Default for RedirectSettings {
+    fn default() -> Self {
+        Self { to: None, https: false, status: Status(308), keep_query: true }
+    }
+}
+
+impl<'de> Deserialize<'de> for Status {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let expected = "a status that redirects; expected 301, 302, 303, 307 or 308";
+        whole_number(deserializer, expected, |status| STATUSES.contains(status)).map(Self)
+    }
+}
+
+impl From<Status> for u16 {
+    fn from(status: Status) -> Self {
+        status.0
+    }
+}
+
+impl JsonSchema for Status {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "RedirectStatus".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({ "type": "integer", "enum": STATUSES })
+    }
+}
+
+impl IntoFilter for RedirectSettings {
+    type Filter = Redirect;
+
+    fn into_filter(self, build: &mut Build<'_>) -> Option<Redirect> {
+        let to = match (self.to, self.https) {
+            (Some(to), false) => to,
+            (None, true) => "https://{host}{path}".to_owned(),
+            (Some(_), true) => {
+                build.refuse("to", "stands beside https: true", Some("leave one of them out".to_owned()));
+                return None;
+            }
+            (None, false) => {
+                let hint = "write to: \"https://www.example.com{path}\", or https: true";
+                build.refuse("", "says not where to", Some(hint.to_owned()));
+                return None;
+            }
+        };
+        // Captures called `host` or `path` must not bend the shorthand.
+        let captures = if self.https { None } else { build.captures };
+        let template = match Template::parse(&to, captures) {
+            Ok(template) => template,
+            Err(e) => {
+                build.refuse("to", e.message, e.hint);
+                return None;
+            }
+        };
+        let sample = template.sample("x");
+        if sample.is_empty() || !sample.iter().all(u8::is_ascii_graphic) {
+            let hint = "escape other characters as in a URL: %20 for a space";
+            build.refuse("to", "is no URL: it is empty or holds spaces or non-ASCII", Some(hint.to_owned()));
+            return None;
+        }
+        if let Some(name) = in_authority(&to) {
+            let message = format!(
+                "`{{{name}}}` stands where the host still goes on: a client could write another host"
+            );
+            build.refuse("to", message, Some(format!("write /{{{name}}}")));
+            return None;
+        }
+        let uses = |var: &Var| template.vars().any(|v| v == var);
+        Some(Redirect {
+            status: self.status.0,
+            only_plain: self.https,
+            append_query: self.keep_query && !uses(&Var::Query),
+            needs_host: uses(&Var::Host) || uses(&Var::Authority),
+            location: FieldName::new("location").expect("a name in the source is a token"),
+            to: template,
+        })
+    }
+}
+
+/// The first placeholder of a URL's host that a client could bend to another host: `https://example.com{rest}` with
+/// `.evil.com` or `@evil.com`. The path always begins with `/` and so ends the host itself.
+fn in_authority(to: &str) -> Option<&str> {
+    let (_, rest) = to.split_once("://")?;
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    let mut host = &rest[..end];
+    while let Some((_, after)) = host.split_once('{') {
+        let (name, behind) = after.split_once('}')?;
+        match name {
+            "path" => return None,
+            "authority" | "host" => host = behind,
+            other => return Some(other),
+        }
+    }
+    None
+}
+
+impl Filter for Redirect {
+    fn hooks(&self) -> Hooks {
+        Hooks::REQUEST
+    }
+
+    fn on_request(&self, head: &mut RequestHead, cx: &mut Cx) -> Flow {
+        if self.only_plain && cx.tls {
+            return Flow::Continue;
+        }
+        // HTTP/1.0 may come without a Host.
+        if self.needs_host && head.asked_authority().is_empty() {
+            return Flow::refuse(&BAD_HOST);
+        }
+        let mut to = Vec::new();
+        self.to.render(&Values::of(head, cx), Escape::Url, &mut to);
+        // `//` at the beginning would be another host (RFC 3986 §4.2); only the operator may write it.
+        if to.starts_with(b"//") && !self.to.beginning().starts_with(b"//") {
+            let slashes = to.iter().take_while(|&&b| b == b'/').count();
+            to.drain(..slashes - 1);
+        }
+        if self.append_query
+            && let Some(query) = head.query()
+        {
+            append_query(&mut to, query);
+        }
+        Flow::Answer(Box::new(Answer {
+            status: self.status,
+            headers: vec![(self.location.clone(), to)],
+            body: Body::default(),
+        }))
+    }
+}
+
+/// Puts a query behind what is there and before a fragment.
+fn append_query(url: &mut Vec<u8>, query: &[u8]) {
+    let end = memchr::memchr(b'#', url).unwrap_or(url.len());
+    let fragment = url.split_off(end);
+    url.push(if url.contains(&b'?') { b'&' } else { b'?' });
+    url.extend_from_slice(query);
+    url.extend_from_slice(&fragment);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{Stand, run};
+    use super::*;
+    use serde_json::json;
+
+    #[tokio::test]
+    async fn sends_elsewhere() {
+        for (to, request, location) in [
+            ("https://b.example{path}", "GET /x%7e?a=1", "https://b.example/x~?a=1"),
+            ("{scheme}://{authority}/new", "GET /\nHost: a:81", "http://a:81/new"),
+            ("https://{host}:8443{path}", "GET /x\nHost: [::1]:81", "https://[::1]:8443/x"),
+            ("/new?b=2", "GET /?a=1", "/new?b=2&a=1"),
+            ("/new#part", "GET /?a=1", "/new?a=1#part"),
+            ("/find?was={query}", "GET /?a=1", "/find?was=a=1"),
+        ] {
+            let mut exchange = run(&KIND, json!({ "to": to }), request).await;
+            exchange.expect_status(308).expect_header("location", location);
+        }
+    }
+
+    #[tokio::test]
+    async fn captures() {
+        let mut stand = Stand::new(&KIND, json!({ "to": "/new/{path}" })).path("/old/{path*}");
+        stand.build().request("GET /old/a/b%2fc").await.expect_header("location", "/new/a/b%2Fc");
+    }
+
+    #[tokio::test]
+    async fn https_only_for_plain_requests() {
+        let mut plain = Stand::new(&KIND, json!({ "https": true }));
+        let mut exchange = plain.build().request("GET /a?b=1\nHost: a.example:8080").await;
+        exchange.expect_status(308).expect_header("location", "https://a.example/a?b=1");
+        plain.tls().build().request("GET /a").await.expect_continue();
+    }
+
+    #[tokio::test]
+    async fn status_and_query() {
+        let settings = json!({ "to": "/b", "status": 302, "keep_query": false });
+        run(&KIND, settings, "POST /a?x").await.expect_status(302).expect_header("location", "/b");
+    }
+
+    #[tokio::test]
+    async fn a_client_cannot_choose_the_host() {
+        let filter = Stand::new(&KIND, json!({ "to": "{path}" })).build();
+        let mut head = super::super::testing::request_head("GET /");
+        head.set_path(b"//evil.example/").unwrap();
+        let mut cx = filter.request("GET /").await.cx;
+        let to = Template::parse("{path}", None).unwrap();
+        let location = FieldName::new("location").unwrap();
+        let redirect =
+            Redirect { to, status: 308, only_plain: false, append_query: true, needs_host: false, location };
+        let Flow::Answer(answer) = redirect.on_request(&mut head, &mut cx) else { panic!("no answer") };
+        assert_eq!(answer.headers[0].1, b"/evil.example/");
+    }
+
+    #[tokio::test]
+    async fn no_host_no_redirect() {
+        let mut head = RequestHead::default();
+        head.buffer_mut().extend_from_slice(b"GET / HTTP/1.0\r\n\r\n");
+        weir_h1::parse_request(&mut head, &weir_h1::Limits::default()).unwrap();
+        let mut cx = run(&KIND, json!({ "https": true }), "GET /").await.cx;
+        let to = Template::parse("https://{host}/", None).unwrap();
+        let location = FieldName::new("location").unwrap();
+        let redirect =
+            Redirect { to, status: 308, only_plain: true, append_query: true, needs_host: true, location };
+        assert!(matches!(redirect.on_request(&mut head, &mut cx), Flow::Refuse(r) if *r.cause == BAD_HOST));
+    }
+
+    #[test]
+    fn mistakes() {
+        for (settings, expected) in [
+            (json!({}), "not where to"),
+            (json!({ "to": "/a", "https": true }), "leave one"),
+            (json!({ "to": "/a", "status": 200 }), "308"),
+            (json!({ "to": "/a b" }), "%20"),
+            (json!({ "to": "/a\r\nb" }), "%20"),
+            (json!({ "to": "" }), "empty"),
+            (json!({ "to": "/{rest}" }), "no placeholder"),
+        ] {
+            let mistakes = Stand::new(&KIND, settings.clone()).mistakes();
+            assert!(mistakes[0].contains(expected), "{settings}: {mistakes:#?}");
+        }
+    }
+
+    #[test]
+    fn a_client_can_not_write_the_host() {
+        for (to, bent) in [
+            ("https://www.example.com{path}", None),
+            ("https://{host}{path}", None),
+            ("https://{host}/{rest}", None),
+            ("https://www.example.com{rest}", Some("rest")),
+            ("https://{client}/", Some("client")),
+            ("/{rest}", None),
+        ] {
+            assert_eq!(in_authority(to), bent, "{to}");
+        }
+    }
+}

@@ -1,0 +1,405 @@
+//! `rewrite`: changes path, host and query of a request before it goes to the upstream.
+
+use super::prelude::*;
+use super::shared::query;
+use std::collections::BTreeMap;
+use weir_engine::error::{BAD_HOST, BAD_PATH};
+use weir_engine::route::{Slashes, canonical};
+use weir_engine::template::{self, Escape, Malformed, Template, Values, Var};
+use weir_h1::{FieldName, Known, Prepared, TargetForm};
+
+pub(super) static KIND: FilterKind =
+    FilterKind::made_from::<RewriteSettings>("rewrite").with_causes(&[&BAD_HOST, &BAD_PATH]);
+
+/// Changes path, host and query of a request before it goes to the upstream.
+///
+/// Captures are those of the route's pattern, in canonical form; the new path is brought into canonical form too, and
+/// that is what is sent. The route stays the one that was found: rewriting never routes again. `OPTIONS *` keeps its
+/// target.
+///
+/// ```yaml
+/// - rewrite: { path: "/v2/{rest}", query: { set: { source: gateway } } }
+/// ```
+#[derive(Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+struct RewriteSettings {
+    /// The new path, with placeholders: `/v2/{rest}` with the route's `/api/{rest*}`. Default: the path stays.
+    path: Option<String>,
+    /// Taken from the beginning of the path, by whole segments: `/api` makes `/api/x` to `/x` and `/api` to `/`, and
+    /// leaves `/apix` alone. The upstream is told of it by `X-Forwarded-Prefix`, and `Location` and cookies of its response get it back
+    /// (`upstreams.*.links`). Not together with `path`. Default none.
+    strip_prefix: Option<String>,
+    /// Put before the path, after `strip_prefix`. Not together with `path`. Default none.
+    add_prefix: Option<String>,
+    /// The new host, with placeholders, with or without port. An upstream with `host: preserve` (the default) gets it.
+    /// Default: the host stays.
+    host: Option<String>,
+    /// Changes of the query, in the order `remove`, `set`, `add`.
+    query: QuerySettings,
+}
+
+#[derive(Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+struct QuerySettings {
+    /// Names and values, with placeholders; every other parameter of the name goes. Written decoded: `a b` is sent as
+    /// `a%20b`.
+    set: BTreeMap<String, String>,
+    /// Names and values, with placeholders, beside the parameters of the name that are there.
+    add: BTreeMap<String, String>,
+    /// Names of parameters to remove, however a client escapes them.
+    remove: Vec<String>,
+}
+
+struct Rewrite {
+    path: PathEdit,
+    host: Option<Template>,
+    /// Encoded names and values to append.
+    append: Vec<(Vec<u8>, Template)>,
+    /// Decoded names to remove first: those of `remove` and of `set`.
+    remove: Vec<String>,
+}
+
+enum PathEdit {
+    None,
+    Prefix(Prefixes),
+    Template(Template),
+}
+
+struct Prefixes {
+    strip: Vec<u8>,
+    add: Vec<u8>,
+    /// `X-Forwarded-Prefix`, where something is taken away.
+    field: Option<Prepared>,
+}
+
+impl IntoFilter for RewriteSettings {
+    type Filter = Rewrite;
+
+    fn into_filter(self, build: &mut Build<'_>) -> Option<Rewrite> {
+        let Self { path, strip_prefix, add_prefix, host, query } = self;
+        let before = build.mistakes.len();
+        let nothing = path.is_none() && strip_prefix.is_none() && add_prefix.is_none() && host.is_none();
+        if nothing && query.set.is_empty() && query.add.is_empty() && query.remove.is_empty() {
+            build.refuse("", "changes nothing", Some("set path, strip_prefix, host or query".to_owned()));
+        }
+        if path.is_some() && (strip_prefix.is_some() || add_prefix.is_some()) {
+            let hint = "capture the rest of the path in the route and write path: \"/prefix/{rest}\"";
+            build.refuse("path", "stands beside a prefix; only one can be", Some(hint.to_owned()));
+        }
+        let path = match path {
+            Some(text) => PathEdit::Template(path_template(&text, build)?),
+            None if strip_prefix.is_none() && add_prefix.is_none() => PathEdit::None,
+            None => PathEdit::Prefix(Prefixes::new(
+                prefix("strip_prefix", strip_prefix, build),
+                prefix("add_prefix", add_prefix, build),
+            )),
+        };
+        let host = host.and_then(|text| host_template(&text, build));
+        let mut append = Vec::new();
+        let remove = query.remove.into_iter().chain(query.set.keys().cloned()).collect();
+        for (kind, params) in [("set", query.set), ("add", query.add)] {
+            for (name, value) in params {
+                match Template::parse(&value, build.captures) {
+                    Ok(value) => append.push((template::escape(&name), value)),
+                    Err(e) => refuse(build, &format!("query.{kind}.{name}"), e),
+                }
+            }
+        }
+        (build.mistakes.len() == before).then_some(Rewrite { path, host, append, remove })
+    }
+}
+
+fn refuse(build: &mut Build<'_>, field: &str, e: Malformed) {
+    build.refuse(field, e.message, e.hint);
+}
+
+fn path_template(text: &str, build: &mut Build<'_>) -> Option<Template> {
+    let template = match Template::parse(text, build.captures) {
+        Ok(template) => template,
+        Err(e) => {
+            refuse(build, "path", e);
+            return None;
+        }
+    };
+    if template.vars().any(|var| *var == Var::Query) || template.sample("").contains(&b'?') {
+        build.refuse("path", "holds a query", Some("the query stays as it is; use query.set".to_owned()));
+    }
+    let begins = template.beginning().first() == Some(&b'/');
+    let sample = template.sample(if begins { "x" } else { "/x" });
+    // The sample is escaped where the values will be: what is wrong with it is wrong with the text as written.
+    if let Err(e) = canonical(&sample, Slashes::Keep, &mut Vec::new()) {
+        build.refuse("path", e.to_string(), Some("begin with `/` and escape as in a URL".to_owned()));
+    } else if !begins && template.vars().next() != Some(&Var::Path) {
+        build.refuse("path", "does not begin with `/`", Some(format!("write \"/{text}\"")));
+    }
+    Some(template)
+}
+
+/// A prefix in canonical form, without a `/` at its end; empty for none.
+fn prefix(field: &str, text: Option<String>, build: &mut Build<'_>) -> Vec<u8> {
+    let Some(text) = text else { return Vec::new() };
+    let mut out = Vec::new();
+    match canonical(text.as_bytes(), Slashes::Merge, &mut out) {
+        Ok(form) => {
+            let mut prefix = form.choose(text.as_bytes(), &out).to_vec();
+            if prefix.last() == Some(&b'/') {
+                prefix.pop();
+            }
+            if prefix.is_empty() {
+                build.refuse(field, "is `/`, which changes nothing", Some("leave it out".to_owned()));
+            }
+            prefix
+        }
+        Err(e) => {
+            build.refuse(field, e.to_string(), Some("write it as in a URL: /api/v1".to_owned()));
+            Vec::new()
+        }
+    }
+}
+
+fn host_template(text: &str, build: &mut Build<'_>) -> Option<Template> {
+    match Template::parse(text, build.captures) {
+        Ok(template) => {
+            if RequestHead::default().set_authority(&template.sample("x")).is_err() {
+                build.refuse(
+                    "host",
+                    format!("`{text}` is no host"),
+                    Some("write name or name:port".to_owned()),
+                );
+            }
+            Some(template)
+        }
+        Err(e) => {
+            refuse(build, "host", e);
+            None
+        }
+    }
+}
+
+fn forwarded_prefix() -> FieldName {
+    FieldName::new("x-forwarded-prefix").expect("a name in the source is a token")
+}
+
+impl Prefixes {
+    fn new(strip: Vec<u8>, add: Vec<u8>) -> Self {
+        let field = (!strip.is_empty()).then(|| Prepared::new(&forwarded_prefix(), &strip).ok()).flatten();
+        Self { strip, add, field }
+    }
+
+    /// The new path, and whether what is to be taken away was there.
+    fn apply(&self, path: &[u8]) -> (Vec<u8>, bool) {
+        let stripped =
+            path.strip_prefix(self.strip.as_slice()).filter(|rest| matches!(rest.first(), None | Some(b'/')));
+        let rest = stripped.unwrap_or(path);
+        let mut new = self.add.clone();
+        new.extend_from_slice(if rest.is_empty() { b"/" } else { rest });
+        (new, stripped.is_some())
+    }
+
+    /// Remembers for the response what was taken away, and tells the upstream.
+    fn tell(&self, head: &mut RequestHead, cx: &mut Cx) {
+        cx.moved_path(&self.strip, &self.add);
+        let Some(field) = &self.field else { return };
+        // A trusted proxy may have taken something away before.
+        match head.headers.get_known(Known::XForwardedOther).and(head.headers.get_str("x-forwarded-prefix")) {
+            Some(before) => {
+                let before = before.strip_suffix(b"/").unwrap_or(before);
+                let whole = [before, &self.strip].concat();
+                let _ = head.headers.insert(&forwarded_prefix(), &whole); // made of a value that came in and one that was checked
+            }
+            None => {
+                let _ = head.headers.append_prepared(field, b""); // checked when it was prepared
+            }
+        }
+    }
+}
+
+impl Filter for Rewrite {
+    fn hooks(&self) -> Hooks {
+        Hooks::REQUEST
+    }
+
+    fn guards(&self) -> FieldGuards {
+        let tells = matches!(&self.path, PathEdit::Prefix(Prefixes { field: Some(_), .. }));
+        FieldGuards { request: tells.then(forwarded_prefix).into_iter().collect(), response: Vec::new() }
+    }
+
+    fn on_request(&self, head: &mut RequestHead, cx: &mut Cx) -> Flow {
+        // Everything is made from the request as it came before any of it is changed.
+        let path = self.new_path(head, cx);
+        let query = self.new_query(head, cx);
+        let host = self.host.as_ref().map(|template| {
+            let mut host = Vec::new();
+            template.render(&Values::of(head, cx), Escape::Nothing, &mut host);
+            host
+        });
+        if let Some((path, told)) = path
+            && head.form() != TargetForm::Asterisk
+        {
+            let mut out = Vec::new();
+            // A listener that keeps `//` is known by a path that has one.
+            let kept = memchr::memmem::find(head.routed_path(), b"//").is_some();
+            let slashes = if kept { Slashes::Keep } else { Slashes::Merge };
+            let Ok(form) = canonical(&path, slashes, &mut out) else { return Flow::refuse(&BAD_PATH) };
+            if head.set_path(form.choose(&path, &out)).is_err() {
+                return Flow::refuse(&BAD_PATH);
+            }
+            if let (true, PathEdit::Prefix(prefixes)) = (told, &self.path) {
+                prefixes.tell(head, cx);
+            }
+        }
+        if let Some(host) = host
+            && head.set_authority(&host).is_err()
+        {
+            return Flow::refuse(&BAD_HOST);
+        }
+        if let Some(query) = query {
+            let query = if query.is_empty() { None } else { Some(query.as_slice()) };
+            head.set_query(query).expect("escaped names and values may stand in a target");
+        }
+        Flow::Continue
+    }
+}
+
+impl Rewrite {
+    /// The new path, and whether a prefix was replaced in it.
+    fn new_path(&self, head: &RequestHead, cx: &Cx) -> Option<(Vec<u8>, bool)> {
+        match &self.path {
+            PathEdit::None => None,
+            PathEdit::Prefix(prefixes) => Some(prefixes.apply(head.path())),
+            PathEdit::Template(template) => {
+                let mut new = Vec::new();
+                template.render(&Values::of(head, cx), Escape::Url, &mut new);
+                Some((new, false))
+            }
+        }
+    }
+
+    /// The new query, where it changes.
+    fn new_query(&self, head: &RequestHead, cx: &Cx) -> Option<Vec<u8>> {
+        let old = head.query().unwrap_or_default();
+        let cut = match self.remove.is_empty() {
+            true => None,
+            false => query::without(old, |name| self.remove.iter().any(|r| r.as_bytes() == name)),
+        };
+        if self.append.is_empty() {
+            return cut;
+        }
+        let mut new = cut.unwrap_or_else(|| old.to_vec());
+        for (name, template) in &self.append {
+            let mut value = Vec::new();
+            template.render_query(&Values::of(head, cx), &mut value);
+            query::push(&mut new, name, &value);
+        }
+        Some(new)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{Stand, run};
+    use super::*;
+    use serde_json::json;
+
+    #[tokio::test]
+    async fn prefixes() {
+        for (strip, add, path, new) in [
+            ("/api", None, "/api/x", "/x"),
+            ("/api/", None, "/api", "/"),
+            ("/api", None, "/api/", "/"),
+            ("/api", None, "/apix", "/apix"),
+            ("/api", None, "/other/api", "/other/api"),
+            ("/api", Some("/v2"), "/api/x?a=1", "/v2/x?a=1"),
+            ("/%61pi", Some("/v2/"), "/api", "/v2/"),
+        ] {
+            let settings = json!({ "strip_prefix": strip, "add_prefix": add });
+            run(&KIND, settings, &format!("GET {path}")).await.expect_continue().expect_target(new);
+        }
+    }
+
+    #[tokio::test]
+    async fn the_upstream_is_told_of_the_prefix() {
+        let strip = json!({ "strip_prefix": "/api" });
+        run(&KIND, strip.clone(), "GET /api/x").await.expect_header("x-forwarded-prefix", "/api");
+        run(&KIND, strip.clone(), "GET /apix").await.expect_no_header("x-forwarded-prefix");
+        let outer = "GET /api/x\nX-Forwarded-Prefix: /outer/";
+        run(&KIND, strip, outer).await.expect_header("x-forwarded-prefix", "/outer/api");
+        let mut added = run(&KIND, json!({ "add_prefix": "/v2" }), "GET /x").await;
+        added.expect_target("/v2/x").expect_no_header("x-forwarded-prefix");
+        assert_eq!(added.cx.path_moved(), Some((&b""[..], &b"/v2"[..])));
+    }
+
+    #[tokio::test]
+    async fn a_path_is_made_from_captures() {
+        let mut stand = Stand::new(&KIND, json!({ "path": "/v2/{id}/{rest}" })).path("/u/{id}/{rest*}");
+        let running = stand.build();
+        running.request("GET /u/7/a/b?q=1").await.expect_target("/v2/7/a/b?q=1");
+        running.request("GET /u/a%2Fb/c%20d").await.expect_target("/v2/a%2Fb/c%20d");
+    }
+
+    #[tokio::test]
+    async fn what_is_sent_is_canonical() {
+        run(&KIND, json!({ "path": "/a/../%62//{path}/{method}" }), "GET /x").await.expect_target("/b/x/GET");
+        run(&KIND, json!({ "path": "{path}/more" }), "GET /x").await.expect_target("/x/more");
+        run(&KIND, json!({ "path": "/{client}" }), "GET /x").await.expect_target("/192.0.2.1");
+        let climbing = run(&KIND, json!({ "path": "/{request_id}..%2F..{path}" }), "GET /x").await.flow;
+        assert!(matches!(climbing, Flow::Refuse(r) if *r.cause == BAD_PATH));
+    }
+
+    #[tokio::test]
+    async fn hosts() {
+        let mut exchange = run(&KIND, json!({ "host": "{route}.internal:81" }), "GET /").await;
+        exchange.expect_continue().expect_header("host", "test.internal:81");
+        assert_eq!(exchange.head.authority(), b"test.internal:81");
+        let bad = Stand::new(&KIND, json!({ "host": "{route}.x" })).scope("routes.a b").build();
+        bad.request("GET /").await.expect_cause(&BAD_HOST);
+    }
+
+    #[tokio::test]
+    async fn queries() {
+        let settings = json!({ "query": {
+            "set": { "v": "2" }, "add": { "a b": "{path}&{client}" }, "remove": ["admin"]
+        }});
+        let running = Stand::new(&KIND, settings).build();
+        let request = "GET /p?x=%7e&%61dmin=1&v=1&a+b=0";
+        running.request(request).await.expect_target("/p?x=%7e&a+b=0&v=2&a%20b=%2Fp%26192.0.2.1");
+        running.request("GET /p").await.expect_target("/p?v=2&a%20b=%2Fp%26192.0.2.1");
+        let remove = json!({ "query": { "remove": ["a"] } });
+        run(&KIND, remove.clone(), "GET /?a=1").await.expect_target("/");
+        run(&KIND, remove, "GET /?&b=%").await.expect_target("/?&b=%");
+    }
+
+    #[tokio::test]
+    async fn options_asterisk_keeps_its_target() {
+        let mut head = RequestHead::default();
+        head.buffer_mut().extend_from_slice(b"OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n");
+        weir_h1::parse_request(&mut head, &weir_h1::Limits::default()).unwrap();
+        let mut cx = run(&KIND, json!({ "path": "/x" }), "GET /").await.cx;
+        let path = PathEdit::Template(Template::parse("/x", None).unwrap());
+        let rewrite = Rewrite { path, host: None, append: Vec::new(), remove: Vec::new() };
+        assert!(matches!(rewrite.on_request(&mut head, &mut cx), Flow::Continue));
+        assert_ne!(head.path(), b"/x");
+    }
+
+    #[test]
+    fn mistakes() {
+        for (settings, expected) in [
+            (json!({}), "changes nothing"),
+            (json!({ "path": "v2/{path}" }), "does not begin"),
+            (json!({ "path": "{client}" }), "write \"/{client}\""),
+            (json!({ "path": "/a b" }), "%20"),
+            (json!({ "path": "/a?b=1" }), "query.set"),
+            (json!({ "path": "/{query}" }), "query.set"),
+            (json!({ "path": "/{rest}" }), "no placeholder"),
+            (json!({ "path": "/..%2f" }), "%2F"),
+            (json!({ "path": "/a", "strip_prefix": "/b" }), "only one"),
+            (json!({ "strip_prefix": "api" }), "begin with `/`"),
+            (json!({ "strip_prefix": "/" }), "changes nothing"),
+            (json!({ "host": "a/b" }), "no host"),
+            (json!({ "query": { "set": { "a": "{b" } } }), "query.set.a"),
+        ] {
+            let mistakes = Stand::new(&KIND, settings.clone()).mistakes();
+            assert!(mistakes.iter().any(|m| m.contains(expected)), "{settings}: {mistakes:#?}");
+        }
+    }
+}

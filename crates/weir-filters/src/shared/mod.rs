@@ -1,0 +1,63 @@
+//! What several filters share. Nothing here is a filter.
+//!
+//! `by` is who is counted, `claimed` uses claims, `cookies` reads and removes cookies, `field_form` is how a signature covers a
+//! field, `jose` reads and verifies signed tokens, `page` is a page that an operator wrote, `query` reads and edits query strings,
+//! `sfv` reads structured fields, `signature` says what a signature of a request covers.
+
+pub(super) mod by;
+pub(super) mod claimed;
+pub(super) mod cookies;
+pub(super) mod field_form;
+pub(super) mod jose;
+pub(super) mod page;
+pub(super) mod query;
+pub(super) mod sfv;
+pub(super) mod signature;
+
+use weir_engine::error::Cause;
+use weir_engine::filter::{Build, HeaderName};
+use weir_h1::Known;
+use weir_wire::base64; // named here once, because `fuzz/` makes `sfv` of its own file
+
+/// Whether a refusal means that there were no credentials at all, not that they were wrong: causes say so by their names.
+pub(super) fn is_missing(cause: &Cause) -> bool {
+    cause.code.ends_with("_missing") || cause.code == "login_needed"
+}
+
+/// What follows the scheme in credentials such as `Bearer TOKEN`; `None` where there is another scheme, or nothing behind it.
+///
+/// Whatever ends the word is taken for its end, not only the space of RFC 9110 §11.4: what an upstream may read as a token
+/// (`Bearer`, a tab, a token) must not pass as if there were none.
+pub(super) fn after_scheme<'v>(value: &'v [u8], scheme: &str) -> Option<&'v [u8]> {
+    let (word, rest) = value.split_at_checked(scheme.len())?;
+    let is_longer = |b: &u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(b); // RFC 9110 §5.6.2
+    if !word.eq_ignore_ascii_case(scheme.as_bytes()) || rest.first().is_none_or(is_longer) {
+        return None;
+    }
+    let credentials = rest.trim_ascii_start();
+    (!credentials.is_empty()).then_some(credentials)
+}
+
+/// Refuses header names that decide where a message ends, belong to one connection, or have a better place. Tells
+/// whether the name may be used.
+pub(super) fn allow_name(build: &mut Build<'_>, field: &str, name: &HeaderName) -> bool {
+    let why = match Known::of(name.as_str().as_bytes()) {
+        Known::ContentLength | Known::TransferEncoding | Known::Trailer => {
+            "says where a message ends; the gateway alone writes it"
+        }
+        Known::Connection | Known::KeepAlive | Known::ProxyConnection | Known::Te | Known::Upgrade => {
+            "belongs to one connection; the gateway alone writes it"
+        }
+        Known::Expect => "is answered by the gateway",
+        Known::Host => "is part of the request's target",
+        Known::Alias => "is dropped from every request, because servers read `_` as `-`",
+        _ => return true,
+    };
+    let hint = match Known::of(name.as_str().as_bytes()) {
+        Known::Host => "use the filter rewrite: { host: NAME }, or `host` of the upstream",
+        Known::Alias => "write it with `-`",
+        _ => "leave it out",
+    };
+    build.refuse(field, format!("`{name}` {why}", name = name.as_str()), Some(hint.to_owned()));
+    false
+}

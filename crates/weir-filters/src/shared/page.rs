@@ -1,0 +1,332 @@
+//! A page of the operator's own, in one media type or in several to choose from: settings, loading, choice, rendering.
+
+use bytes::Bytes;
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
+use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
+use std::fmt;
+use weir_engine::filter::{Build, FilePath};
+use weir_engine::template::{Escape, Template, Values, Var};
+
+/// Largest page, in bytes.
+const PAGE_BYTES: usize = 256 * 1024;
+
+/// Most media types of one page.
+const MAX_VARIANTS: usize = 8;
+
+/// A page as written.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct PageSettings {
+    /// The page, with placeholders.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    body: Option<String>,
+    /// A file that holds it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file: Option<FilePath>,
+    /// Its media type.
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    media: Option<String>,
+}
+
+/// One page, or a list of the same in several media types.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct PagesSettings(Vec<PageSettings>);
+
+/// A page ready to be sent.
+pub(crate) struct Page {
+    media: String,
+    escape: Escape,
+    text: Text,
+}
+
+enum Text {
+    Fixed(Bytes),
+    Template(Template),
+}
+
+/// The same page in the media types that there are of it; at least one.
+pub(crate) struct Pages(Vec<Page>);
+
+// === impl PagesSettings ===
+
+impl PagesSettings {
+    /// Loads the pages. `extra` are the placeholders that they may hold beside those of every text, and hide them.
+    pub(crate) fn compile(&self, key: &str, extra: &[&str], build: &mut Build<'_>) -> Option<Pages> {
+        if self.0.is_empty() || self.0.len() > MAX_VARIANTS {
+            let message = format!(
+                "holds {} pages; expected one, or up to {MAX_VARIANTS} in several media types",
+                self.0.len()
+            );
+            build.refuse(key, message, Some("write { file: sorry.html }".to_owned()));
+            return None;
+        }
+        let of = |at: usize| if self.0.len() == 1 { key.to_owned() } else { format!("{key}[{at}]") };
+        let pages: Vec<_> =
+            self.0.iter().enumerate().map(|(at, page)| page.compile(&of(at), extra, build)).collect();
+        pages.into_iter().collect::<Option<_>>().map(Pages)
+    }
+}
+
+impl<'de> Deserialize<'de> for PagesSettings {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct PagesVisitor;
+
+        impl<'de> Visitor<'de> for PagesVisitor {
+            type Value = PagesSettings;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a page such as { file: sorry.html }, or a list of them")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<PagesSettings, A::Error> {
+                PageSettings::deserialize(MapAccessDeserializer::new(map))
+                    .map(|page| PagesSettings(vec![page]))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<PagesSettings, A::Error> {
+                Vec::deserialize(SeqAccessDeserializer::new(seq)).map(PagesSettings)
+            }
+        }
+
+        deserializer.deserialize_any(PagesVisitor)
+    }
+}
+
+impl JsonSchema for PagesSettings {
+    fn schema_name() -> Cow<'static, str> {
+        "Page".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let mut page = PageSettings::json_schema(generator);
+        page.remove("description");
+        let list = serde_json::json!({ "type": "array", "items": page.clone(), "minItems": 1, "maxItems": MAX_VARIANTS });
+        schemars::json_schema!({
+            "description": "A page, or a list of the same in several media types.",
+            "anyOf": [page, list],
+        })
+    }
+}
+
+// === impl PageSettings ===
+
+impl PageSettings {
+    fn compile(&self, key: &str, extra: &[&str], build: &mut Build<'_>) -> Option<Page> {
+        let (text, place) = self.load(key, build)?;
+        let media = self.media.clone().unwrap_or_else(|| guess(&text, self.file.as_ref()).to_owned());
+        if !is_media(&media) {
+            let hint = "write text/html, application/json or text/plain";
+            build.refuse(
+                &format!("{key}.type"),
+                format!("`{media}` is no media type"),
+                Some(hint.to_owned()),
+            );
+            return None;
+        }
+        let names: Vec<String> = extra
+            .iter()
+            .map(|name| (*name).to_owned())
+            .chain(build.captures.unwrap_or_default().iter().cloned())
+            .collect();
+        let template = match Template::parse_page(&text, &names) {
+            Ok(template) => template,
+            Err((line, e)) => {
+                let at = if place.is_empty() { String::new() } else { format!("{place}:{line}: ") };
+                build.refuse(key, format!("{at}{}", e.message), e.hint);
+                return None;
+            }
+        };
+        let text = match template.literal() {
+            Some(text) => Text::Fixed(Bytes::copy_from_slice(text)),
+            None => Text::Template(template),
+        };
+        Some(Page { escape: Escape::of_media(&media), media, text })
+    }
+
+    /// The text, and the file that it stands in.
+    fn load(&self, key: &str, build: &mut Build<'_>) -> Option<(String, String)> {
+        match (&self.body, &self.file) {
+            (Some(body), None) if body.len() <= PAGE_BYTES => Some((body.clone(), String::new())),
+            (Some(_), None) => {
+                build.refuse(&format!("{key}.body"), format!("is longer than {PAGE_BYTES} bytes"), None);
+                None
+            }
+            (None, Some(file)) => {
+                let field = format!("{key}.file");
+                let bytes = build
+                    .read_file(file, PAGE_BYTES)
+                    .map_err(|message| build.refuse(&field, message, None))
+                    .ok()?;
+                let place = file.0.display().to_string();
+                match String::from_utf8(bytes) {
+                    Ok(text) => Some((text, place)),
+                    Err(e) => {
+                        let good = e.as_bytes().get(..e.utf8_error().valid_up_to()).unwrap_or_default();
+                        let line = good.iter().filter(|&&b| b == b'\n').count() + 1;
+                        build.refuse(
+                            &field,
+                            format!("{place}:{line}: is not UTF-8"),
+                            Some("save it as UTF-8".to_owned()),
+                        );
+                        None
+                    }
+                }
+            }
+            (body, _) => {
+                let message = if body.is_some() {
+                    "has both `body` and `file`"
+                } else {
+                    "has neither `body` nor `file`"
+                };
+                build.refuse(
+                    key,
+                    message,
+                    Some("write { file: sorry.html } or { body: \"Sorry.\" }".to_owned()),
+                );
+                None
+            }
+        }
+    }
+}
+
+/// The media type of a page that names none.
+fn guess(text: &str, file: Option<&FilePath>) -> &'static str {
+    let suffix = file.and_then(|file| file.0.extension()).map(|s| s.to_string_lossy().to_ascii_lowercase());
+    match (suffix.as_deref(), text.trim_start().chars().next()) {
+        (Some("html" | "htm"), _) | (None, Some('<')) => "text/html; charset=utf-8",
+        (Some("json"), _) | (None, Some('{' | '[')) => "application/json",
+        (Some("xml"), _) => "application/xml",
+        _ => "text/plain; charset=utf-8",
+    }
+}
+
+fn is_media(text: &str) -> bool {
+    let essence = text.split(';').next().unwrap_or_default().trim();
+    let token = |part: &str| !part.is_empty() && part.bytes().all(weir_h1::is_token);
+    let printable = text.bytes().all(|b| (0x20..0x7f).contains(&b));
+    printable && essence.split_once('/').is_some_and(|(kind, sub)| token(kind) && token(sub))
+}
+
+// === impl Pages ===
+
+impl Pages {
+    /// The placeholders of all of them.
+    pub(crate) fn vars(&self) -> impl Iterator<Item = &Var> {
+        let templates = self.0.iter().filter_map(|page| match &page.text {
+            Text::Fixed(_) => None,
+            Text::Template(template) => Some(template),
+        });
+        templates.flat_map(Template::vars)
+    }
+
+    /// Whether there is something to choose from.
+    pub(crate) fn vary(&self) -> bool {
+        self.0.len() > 1
+    }
+
+    /// The one that a client would rather have, by its `Accept`: the first of those that it likes best, or of all where it takes none.
+    pub(crate) fn choose(&self, accept: Option<&[u8]>) -> Option<&Page> {
+        let accept = accept.filter(|_| self.vary()).and_then(|accept| std::str::from_utf8(accept).ok());
+        let Some(accept) = accept else { return self.0.first() };
+        let mut best: Option<(u16, &Page)> = None;
+        for page in &self.0 {
+            let quality = quality(accept, &page.media);
+            if best.is_none_or(|(other, _)| quality > other) {
+                best = Some((quality, page));
+            }
+        }
+        best.map(|(_, page)| page)
+    }
+}
+
+impl Page {
+    /// Its media type.
+    pub(crate) fn media(&self) -> &str {
+        &self.media
+    }
+
+    /// The page with its values.
+    pub(crate) fn render(&self, values: &Values<'_>) -> Bytes {
+        match &self.text {
+            Text::Fixed(bytes) => bytes.clone(),
+            Text::Template(template) => {
+                let mut out = Vec::new();
+                template.render(values, self.escape, &mut out);
+                out.into()
+            }
+        }
+    }
+}
+
+/// How much a client wants a media type, in thousandths: what fits best in `Accept` counts (RFC 9110 §12.5.1).
+fn quality(accept: &str, media: &str) -> u16 {
+    let media = media.split(';').next().unwrap_or_default().trim();
+    let kind = media.split('/').next().unwrap_or_default();
+    let mut best = (0, 0);
+    for range in accept.split(',') {
+        let mut parts = range.split(';').map(str::trim);
+        let name = parts.next().unwrap_or_default();
+        let fits = match name.split_once('/') {
+            _ if name.eq_ignore_ascii_case(media) => 3,
+            Some((k, "*")) if k.eq_ignore_ascii_case(kind) => 2,
+            Some(("*", "*")) => 1,
+            _ => continue,
+        };
+        let q = parts.find_map(|p| p.strip_prefix("q=").or_else(|| p.strip_prefix("Q=")));
+        let q = q.map_or(1.0, |q| q.parse::<f32>().unwrap_or(0.0)).clamp(0.0, 1.0);
+        if fits > best.0 {
+            best = (fits, (q * 1000.0) as u16); // within 0 and 1000
+        }
+    }
+    best.1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn accept_decides() {
+        const BROWSER: &str = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,*/*;q=0.8";
+        for (accept, html, json) in [
+            (BROWSER, 1000, 800),
+            ("application/json", 0, 1000),
+            ("*/*", 1000, 1000),
+            ("text/*;q=0.5, */*;q=0.1", 500, 100),
+            ("text/html;level=1;q=0.3, text/*", 300, 0),
+            ("TEXT/HTML ; Q=0.7", 700, 0),
+            ("text/html;q=nan, application/json;q=-1", 0, 0),
+            ("", 0, 0),
+        ] {
+            assert_eq!(quality(accept, "text/html; charset=utf-8"), html, "{accept}");
+            assert_eq!(quality(accept, "application/json"), json, "{accept}");
+        }
+    }
+
+    #[test]
+    fn media_types() {
+        let html = FilePath("a/b.HTML".into());
+        assert_eq!(guess("x", Some(&html)), "text/html; charset=utf-8");
+        assert_eq!(guess(" <!doctype html>", None), "text/html; charset=utf-8");
+        assert_eq!(guess("{}", None), "application/json");
+        assert_eq!(guess("Sorry.", None), "text/plain; charset=utf-8");
+        for (media, escape) in [
+            ("text/html; charset=utf-8", Escape::Html),
+            ("application/problem+json", Escape::Json),
+            ("image/svg+xml", Escape::Html),
+            ("text/JavaScript", Escape::Json),
+            ("text/plain", Escape::Nothing),
+        ] {
+            assert_eq!(Escape::of_media(media), escape, "{media}");
+            assert!(is_media(media), "{media}");
+        }
+        assert!(!is_media("html") && !is_media("text/html\r\nx: y") && !is_media("text/"));
+    }
+}
