@@ -3,6 +3,8 @@
 #
 # usage: ensure-tools.sh TOOL...        (the names are the rows of `package_of` below)
 #
+# Programs in Go are built into ~/.cache/weir-conformance (CONF_TOOLS); where there is no Go, that is told, and tests that need them are skipped.
+#
 # Says nothing when nothing is missing. As root on Debian or Ubuntu it installs from the distribution's packages and starts
 # no service; anywhere else it prints the one command to run and ends with 1.
 set -eu
@@ -11,7 +13,7 @@ set -eu
 package_of() {
   case $1 in
     cc) echo gcc libc6-dev ;;
-    chromium | curl | haproxy | nginx | openssl | python3 | redis-server | slowhttptest | strace | valgrind | wrk) echo "$1" ;;
+    chromium | curl | faketime | haproxy | nginx | openssl | python3 | redis-server | slowhttptest | strace | valgrind | wrk) echo "$1" ;;
     grpcio) echo python3-grpcio ;;
     h2load | nghttp) echo nghttp2-client ;;
     prometheus | promtool) echo prometheus ;;
@@ -31,8 +33,43 @@ has() {
   esac
 }
 
+# The Go programs of a tool: a folder named after it and its version, then what is built.
+PEBBLE=2.10.1
+go_programs() {
+  case $1 in
+    pebble) echo "pebble-$PEBBLE" "github.com/letsencrypt/pebble/v2/cmd/pebble@v$PEBBLE" "github.com/letsencrypt/pebble/v2/cmd/pebble-challtestsrv@v$PEBBLE" ;;
+  esac
+}
+
+# Built beside and moved, so that a build that was interrupted is begun again.
+build_go() {
+  folder=${CONF_TOOLS:-${HOME:-/tmp}/.cache/weir-conformance}/$1
+  shift
+  [ ! -d "$folder" ] || return 0
+  if ! command -v go >/dev/null 2>&1; then
+    echo "Go is not installed: ${folder##*/} is not built, and tests that need it are skipped" >&2
+    return 0
+  fi
+  echo "Building: ${folder##*/}" >&2
+  mkdir -p "${folder%/*}"
+  beside=$(mktemp -d "$folder.XXXXXX")
+  if ! GOBIN=$beside go install "$@" </dev/null >&2; then
+    rm -rf "$beside"
+    echo "Could not build ${folder##*/}" >&2
+    return 1
+  fi
+  chmod 755 "$beside"
+  mv -T "$beside" "$folder" 2>/dev/null || rm -rf "$beside" # somebody else was faster
+}
+
 missing= packages=
 for tool in "$@"; do
+  programs=$(go_programs "$tool")
+  if [ -n "$programs" ]; then
+    # shellcheck disable=SC2086
+    build_go $programs || exit 1
+    continue
+  fi
   package=$(package_of "$tool")
   has "$tool" || { missing="$missing $tool" packages="$packages $package"; }
 done

@@ -253,6 +253,7 @@ mod tests {
                 names: vec![evil.to_owned()],
                 not_after: evil.to_owned(),
                 days_left: 1,
+                acme: None,
             }],
             upstreams: vec![(evil.to_owned(), upstream)],
             routes: 1,

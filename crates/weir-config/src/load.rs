@@ -593,7 +593,8 @@ fn named_files(config: &Config) -> Vec<PathBuf> {
     let listeners = config.listeners.iter().filter_map(|(_, listener)| listener.tls.as_ref());
     let servers = listeners.flat_map(|tls| {
         let pairs = tls.certificates.iter().flat_map(|pair| [&pair.cert, &pair.key]);
-        pairs.chain(tls.client_auth.iter().map(|auth| &auth.ca))
+        let authorities = tls.acme.iter().filter_map(|acme| acme.ca.as_ref());
+        pairs.chain(tls.client_auth.iter().map(|auth| &auth.ca)).chain(authorities)
     });
     let upstreams = config.upstreams.iter().filter_map(|(_, upstream)| upstream.tls.as_ref());
     let clients =

@@ -3,6 +3,7 @@
 //!
 //! Reading these types checks each value alone; what concerns several values is in `check`.
 
+mod acme;
 mod addresses;
 mod balance;
 mod files;
@@ -19,6 +20,7 @@ mod values;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+pub use acme::{Acme, AcmeChallenge, AcmeDns, ExternalAccount};
 pub use addresses::{EndpointAddress, ListenAddress};
 pub use balance::{Balancer, Bound, Hash, HashBy, Sticky};
 pub use files::{Coding, Files};

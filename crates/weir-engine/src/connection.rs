@@ -26,6 +26,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use weir_h1::{FieldName, RequestHead};
 use weir_telemetry::{Closed, log};
+use weir_wire::tls::Handshake;
 use weir_wire::{Deadline, Peer, Stream, proxy_protocol, tls};
 
 /// How long is read from a client that was answered before it had sent everything, in all and without a byte. RFC 9112
@@ -68,7 +69,8 @@ pub(crate) async fn serve(core: Rc<Core>, listener: Rc<LocalListener>, stream: S
         return;
     }
     left.closed = Some(match greet(&listener, stream, peer, &core).await {
-        Ok(Greeted { stream, peer, plain }) => {
+        Ok(Greeted::Authority) => Closed::Finished,
+        Ok(Greeted::Client { stream, peer, plain }) => {
             let tls = stream.tls().is_some();
             let trusted = core.local().snapshot.trusts(peer.ip());
             let forwarding = Rc::new(Forwarding::new(peer.ip(), tls));
@@ -111,12 +113,17 @@ pub(crate) async fn serve(core: Rc<Core>, listener: Rc<LocalListener>, stream: S
     });
 }
 
-/// A connection of which the first request can come.
-struct Greeted {
-    stream: Stream,
-    peer: Peer,
-    /// It speaks plain HTTP where TLS is spoken.
-    plain: bool,
+/// What came of a connection so far.
+enum Greeted {
+    /// A certificate authority, which saw what it came for in the handshake.
+    Authority,
+    /// The first request can come.
+    Client {
+        stream: Stream,
+        peer: Peer,
+        /// It speaks plain HTTP where TLS is spoken.
+        plain: bool,
+    },
 }
 
 /// Why there is none: the cause, and what was said; nothing of a balancer that only looked whether somebody listens.
@@ -130,7 +137,7 @@ async fn greet(
     core: &Rc<Core>,
 ) -> Result<Greeted, Ungreeted> {
     if !listener.spec.proxy_protocol && listener.spec.tls.is_none() {
-        return Ok(Greeted { stream, peer, plain: false });
+        return Ok(Greeted::Client { stream, peer, plain: false });
     }
     // Boxed: a handshake's future is large, and the connection outlives it by far.
     let work = Box::pin(async {
@@ -146,18 +153,24 @@ async fn greet(
                 peer = Peer::Address(said);
             }
         }
-        let Some(tls) = &listener.spec.tls else { return Ok(Greeted { stream, peer, plain: false }) };
+        let Some(tls) = &listener.spec.tls else {
+            return Ok(Greeted::Client { stream, peer, plain: false });
+        };
         // A record of TLS begins with 22, a request of HTTP with a letter.
         let first = poll_fn(|cx| stream.poll_first(cx)).await;
         if matches!(first, Ok(Some(letter)) if letter.is_ascii_alphabetic()) {
             handshake_failed(listener, peer, &"the client speaks plain HTTP");
-            return Ok(Greeted { stream, peer, plain: true });
+            return Ok(Greeted::Client { stream, peer, plain: true });
         }
         let silent = matches!(first, Ok(None));
         match tls.accept(stream).await {
-            Ok(stream) => {
+            Ok(Handshake::Client(stream)) => {
                 listener.cells.handshakes_ok.inc();
-                Ok(Greeted { stream, peer, plain: false })
+                Ok(Greeted::Client { stream, peer, plain: false })
+            }
+            Ok(Handshake::Proof) => {
+                listener.cells.handshakes_ok.inc();
+                Ok(Greeted::Authority)
             }
             // Balancers look this way whether somebody listens.
             Err(_) if silent => {

@@ -49,7 +49,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
-use weir_h1::{BodyKind, BodyReader, Fields, Known, Method, RequestHead, Step, TargetForm};
+use weir_h1::{BodyKind, BodyReader, FieldName, Fields, Known, Method, RequestHead, Step, TargetForm};
 use weir_telemetry::{Closed, log};
 use weir_wire::relay::Relay;
 
@@ -241,6 +241,11 @@ impl<'c> Exchange<'c> {
             self.begin_trace();
         }
         self.admit()?;
+        if self.local.snapshot.tokens.is_some()
+            && let Some(proof) = self.proof()
+        {
+            return Ok(self.write_local(proof).await);
+        }
         let route = self.find_route()?;
         if self.cx.is_some() {
             if let Err(stop) = self.filter_request(route).await {
@@ -303,6 +308,18 @@ impl<'c> Exchange<'c> {
         // A route's condition must see what an upstream sees that reads `_` as `-`.
         self.head.headers.remove_twins(&self.local.snapshot.matched_fields);
         Ok(())
+    }
+
+    /// What a certificate authority asks for in clear text (RFC 8555 §8.3), while it is awaited. Any other path is the routes'.
+    fn proof(&self) -> Option<LocalResponse> {
+        let reads = matches!(self.head.method(), Method::Get | Method::Head);
+        if !reads || self.client.tls {
+            return None;
+        }
+        let answer = self.local.snapshot.tokens.as_ref()?.answer(self.head.path())?;
+        let media = FieldName::new("content-type").map(|name| (name, b"application/octet-stream".to_vec()));
+        let fields: Vec<_> = media.into_iter().collect();
+        Some(respond::with_fields(200, &fields, answer.as_bytes().to_vec().into()))
     }
 
     /// Canonicalises the path and asks the table.

@@ -311,6 +311,8 @@ impl Gateway {
 
     /// Accepts nothing more, and has every connection end after its exchange.
     fn close_doors(&self, leaving: Leaving) {
+        // No authority would reach us any more. What is under way goes on in the process that comes next.
+        self.control().stop_orders();
         let (done, closed) = mpsc_std::channel();
         self.tell_all(|| Message::Drain { leaving, done: done.clone() });
         drop(done);

@@ -41,6 +41,7 @@ pub mod store;
 pub mod template;
 pub mod testing;
 
+mod acme;
 mod call;
 mod client;
 mod concealed;
@@ -64,6 +65,7 @@ mod tracing;
 mod trial;
 mod upstream;
 
+pub use acme::{AcmeError, AcmeStatus};
 pub use filter::Purge;
 pub use gateway::{Builder, Checked, Gateway, StartError, Touched, check};
 pub use handover::{Handover, Inheritance};

@@ -48,6 +48,9 @@ pub struct Identity {
     pub fingerprint: String,
 }
 
+/// A folder that cannot be: below what is no folder.
+const NOWHERE: &str = "/dev/null/weir-bench";
+
 /// Credentials made for the rehearsal, because the config has only hashes of those that clients have, or certificates without keys.
 #[derive(Debug, Default)]
 struct Made {
@@ -191,6 +194,12 @@ impl Rehearsal {
                 self.notes.push(format!("{path}: no PROXY header is sent, so none is asked for"));
             }
             let Some(tls) = &listener.tls else { continue };
+            if tls.acme.is_some() {
+                // A stand-in costs what a certificate does. Nothing can be kept there, so nothing is ever ordered.
+                tree::set_text(&mut self.tree, &format!("{path}.tls.acme.storage"), NOWHERE);
+                let what = "a self-signed certificate stands for those of ACME";
+                self.notes.push(format!("{path}.tls: {what}"));
+            }
             // Relative paths are relative to a file that the new config is not beside.
             for (index, pair) in tls.certificates.iter().enumerate() {
                 let pair_path = format!("{path}.tls.certificates[{index}]");

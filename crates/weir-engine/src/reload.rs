@@ -11,6 +11,7 @@ pub(crate) use change::{Books, warning};
 pub use change::{Changed, Edit, NotChanged, OnlyIf, request_file};
 pub(crate) use watch::Watching;
 
+use crate::acme;
 use crate::config::schema::{self, Config};
 use crate::config::{Diagnostics, Loaded, Place, Severity, Source, Texts};
 use crate::core::Message;
@@ -122,6 +123,10 @@ impl Control {
         let names = Names::start()?;
         let rate = Arc::new(Rate::new(Instant::now()));
         names.runtime.spawn(status::sample(Arc::clone(&telemetry), Arc::clone(&rate)));
+        let told = Arc::clone(&telemetry);
+        carry
+            .acme
+            .watch(Box::new(move |statuses| told.show_kept(statuses.iter().map(acme::figures).collect())));
         let watched = Watched::default();
         names.runtime.spawn(watch(Arc::clone(&watched)));
         Ok(Self {
@@ -278,7 +283,14 @@ impl Control {
         let certificates = self.carry.certificates().into_iter();
         let status =
             |(identity, certificate)| CertificateStatus::of(identity, certificate, SystemTime::now());
-        certificates.filter_map(status).collect()
+        let kept = self.carry.acme.statuses();
+        let kept = kept.iter().map(|kept| CertificateStatus::kept(kept, acme::now()));
+        certificates.filter_map(status).chain(kept).collect()
+    }
+
+    /// Orders no certificates any more.
+    pub(crate) fn stop_orders(&self) {
+        self.carry.acme.stop();
     }
 
     /// Writes the warnings about a config to the log, so that who never runs `weir check` sees them too.
@@ -411,6 +423,7 @@ impl Control {
                 let _ = std::fs::remove_file(path); // it may have been taken away already
             }
         }
+        self.stop_orders();
         self.end_outputs();
     }
 }

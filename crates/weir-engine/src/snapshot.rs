@@ -20,6 +20,7 @@ use bytes::Bytes;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
+use weir_acme::Tokens;
 use weir_h1::{FieldName, NameSet};
 use weir_telemetry::{ConsumerId, ListenerId, RouteId as RouteSeries};
 use weir_wire::h2::{FloodLimits, ServerLimits};
@@ -57,6 +58,8 @@ pub struct Snapshot {
     pub(crate) conceals: Option<Box<Conceals>>,
     /// How exchanges are traced.
     pub(crate) tracing: Option<Arc<Tracing>>,
+    /// The tokens that certificate authorities may ask for in clear text.
+    pub(crate) tokens: Option<Tokens>,
 }
 
 /// A listener as run.
@@ -211,6 +214,7 @@ impl Snapshot {
             preflights: false,
             conceals: None,
             tracing: None,
+            tokens: None,
         }
     }
 

@@ -1,5 +1,6 @@
 //! What a gateway says about itself: `GET /status` and the page of the admin listener.
 
+use crate::acme::{self, AcmeStatus};
 use crate::config::Diagnostics;
 use crate::trial::TrialStatus;
 use crate::upstream::discover::dns::Name;
@@ -8,6 +9,7 @@ use serde::Serialize;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
+use weir_acme::Status as Kept;
 use weir_telemetry::{Telemetry, timestamp};
 use weir_wire::tls::{Certificate, Identity};
 
@@ -107,6 +109,9 @@ pub struct CertificateStatus {
     pub not_after: String,
     /// Whole days until then; negative once it has expired.
     pub days_left: i64,
+    /// How it fares, where it is kept up to date by ACME.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub acme: Option<AcmeStatus>,
 }
 
 /// An upstream as it is now.
@@ -234,7 +239,20 @@ impl CertificateStatus {
             names: certificate.names().to_vec(),
             not_after: timestamp(SystemTime::UNIX_EPOCH + end),
             days_left: left.div_euclid(24 * 60 * 60),
+            acme: None,
         })
+    }
+
+    /// One that is kept up to date. A stand-in has no end that would be of use, so it ends now.
+    pub(crate) fn kept(status: &Kept, now: i64) -> Self {
+        let not_after = status.not_after.unwrap_or(now);
+        Self {
+            cert: status.file.display().to_string(),
+            names: vec![status.name.clone()],
+            not_after: acme::moment(not_after),
+            days_left: not_after.saturating_sub(now).div_euclid(24 * 60 * 60),
+            acme: Some(AcmeStatus::of(status, now)),
+        }
     }
 }
 

@@ -70,6 +70,7 @@ use std::time::Duration;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 use tokio::sync::watch;
+use weir_wire::tls::Handshake;
 
 use crate::connection::Connection;
 use crate::pages::Fixed;
@@ -222,7 +223,7 @@ async fn serve(stream: weir_wire::Stream, site: Arc<Site>) {
         Some(tls) => {
             // In a box: the state of a handshake is large, and most origins have none.
             let handshake = Box::pin(tokio::time::timeout(HANDSHAKE, tls.accept(stream)));
-            let Ok(Ok(stream)) = handshake.await else { return };
+            let Ok(Ok(Handshake::Client(stream))) = handshake.await else { return };
             stream
         }
     };

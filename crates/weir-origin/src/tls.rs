@@ -4,7 +4,7 @@ use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use weir_wire::tls::{Certificate, ClientAuth, Identity, ServerTls, Tickets, TlsError, versions};
+use weir_wire::tls::{Certificate, ClientAuth, Identity, ServerTls, Shown, Tickets, TlsError, versions};
 
 /// The protocols that are offered in the handshake, the preferred one first.
 const ALPN: &[&[u8]] = &[b"h2", b"http/1.1"];
@@ -51,5 +51,6 @@ fn self_signed(address: IpAddr) -> Result<ServerTls, TlsError> {
 }
 
 fn policy_of(certificate: Certificate) -> Result<ServerTls, TlsError> {
-    ServerTls::new(&[certificate], &ClientAuth::Off, ALPN, versions(false), &Tickets::new()?)
+    let shown = Shown { fixed: &[certificate], kept: &[] };
+    ServerTls::new(shown, &ClientAuth::Off, ALPN, versions(false), &Tickets::new()?)
 }

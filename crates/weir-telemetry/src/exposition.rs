@@ -10,7 +10,7 @@ use crate::cell::{Counter, StatusCounts};
 use crate::exported::Lost;
 use crate::log;
 use crate::process::Process;
-use crate::registry::{CoreCells, SeriesTables, Telemetry};
+use crate::registry::{CoreCells, KeptCertificate, SeriesTables, Telemetry};
 use crate::series::{
     Attempt, Closed, ConsumerCells, EndpointCells, ListenerCells, RouteCells, Series, UpstreamCells,
 };
@@ -158,8 +158,40 @@ fn about(page: &mut Page, telemetry: &Telemetry) {
         let labels = format!("{},{}", pair("cert", &certificate.cert), pair("name", &certificate.name));
         page.sample(&labels, "", certificate.not_after);
     }
+    for kept in &config.kept {
+        let labels = format!("{},{}", pair("cert", &kept.cert), pair("name", &kept.name));
+        if let Some(end) = kept.not_after {
+            page.sample(&labels, "", end);
+        }
+    }
+    kept_certificates(page, &config.kept);
     page.family(Kind::Gauge(""), "weir_workers", "Data-plane threads, one per core.");
     page.sample("", "", telemetry.cores.len());
+}
+
+/// Certificates that are kept up to date by ACME; nothing where there are none.
+fn kept_certificates(page: &mut Page, kept: &[KeptCertificate]) {
+    if kept.is_empty() {
+        return;
+    }
+    let name = |kept: &KeptCertificate| pair("name", &kept.name);
+    let help = "Whether clients are shown a self-signed stand-in, because no certificate was issued yet.";
+    page.family(Kind::Gauge(""), "weir_acme_stand_in", help);
+    for kept in kept {
+        page.sample(&name(kept), "", u8::from(kept.not_after.is_none()));
+    }
+    let help = "Orders of a certificate that failed since the last that did not.";
+    page.family(Kind::Gauge(""), "weir_acme_failures", help);
+    for kept in kept {
+        page.sample(&name(kept), "", kept.failures);
+    }
+    let help = "When a certificate will be renewed, in Unix time.";
+    page.family(Kind::Gauge("seconds"), "weir_acme_renewal_timestamp_seconds", help);
+    for kept in kept {
+        if let Some(at) = kept.renew_at {
+            page.sample(&name(kept), "", at);
+        }
+    }
 }
 
 /// What belongs to no listener, route or upstream.

@@ -106,6 +106,21 @@ pub struct CertificateEnd {
     pub not_after: i64,
 }
 
+/// A certificate that is kept up to date by itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptCertificate {
+    /// Its file.
+    pub cert: String,
+    /// What it is for.
+    pub name: String,
+    /// Its last second, in Unix time; none while clients are shown a stand-in.
+    pub not_after: Option<i64>,
+    /// When it will be renewed, in Unix time.
+    pub renew_at: Option<i64>,
+    /// How many tries failed since the last that did not.
+    pub failures: u32,
+}
+
 /// What became of the configs so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ConfigState {
@@ -115,6 +130,7 @@ pub(crate) struct ConfigState {
     pub(crate) reloads_ok: u64,
     pub(crate) reloads_failed: u64,
     pub(crate) certificates: Vec<CertificateEnd>,
+    pub(crate) kept: Vec<KeptCertificate>,
 }
 
 impl Telemetry {
@@ -204,6 +220,11 @@ impl Telemetry {
     /// Notes the certificates that are shown from now on.
     pub fn show_certificates(&self, certificates: Vec<CertificateEnd>) {
         self.config().certificates = certificates;
+    }
+
+    /// Notes how the certificates fare that are kept up to date.
+    pub fn show_kept(&self, kept: Vec<KeptCertificate>) {
+        self.config().kept = kept;
     }
 
     /// Notes a reload that was refused; the config before it goes on.

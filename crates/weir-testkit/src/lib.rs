@@ -21,7 +21,7 @@
 //!
 //! *Layout:* `wire.rs` is one connection and its transcript, `message.rs` the heads and bodies on it; `client.rs` and
 //! `upstream.rs` are the two ends, `h2/` the same in frames of HTTP/2, `tls.rs` and `certs.rs` what they need for TLS; `weir.rs` runs the binary, `output.rs`
-//! reads what it prints, `pty.rs` what it shows on a terminal; `table.rs` runs many cases and reports every one that fails, `wait.rs` waits,
+//! reads what it prints, `pebble.rs` runs a certificate authority, `pty.rs` what it shows on a terminal; `table.rs` runs many cases and reports every one that fails, `wait.rs` waits,
 //! `alone.rs` keeps other tests away from one that measures time.
 
 #![allow(clippy::unwrap_used, reason = "this crate is test code: a panic is how a test fails")]
@@ -34,6 +34,7 @@ pub mod h2;
 mod message;
 mod network;
 mod output;
+mod pebble;
 mod proxy;
 mod pty;
 mod table;
@@ -50,12 +51,13 @@ pub use coding::decoded;
 pub use message::{Body, Broken, Framing, Head, Response};
 pub use network::own_network;
 pub use output::LogLine;
+pub use pebble::Pebble;
 pub use proxy::Proxy;
 pub use pty::Pty;
 pub use table::table;
 pub use tls::{ServerTls, Tls, TlsSeen};
 pub use upstream::{Conn, Request, Upstream, black_hole, refusing_address, unused_address};
-pub use wait::eventually;
+pub use wait::{eventually, eventually_within};
 pub use weir::{Finished, Weir, command_for, install, run_weir, weir_command};
 pub use wire::{DEADLINE, Wire};
 

@@ -32,8 +32,19 @@ pub struct Tls {
 impl Tls {
     /// Trusts this authority, and asks for this name.
     pub fn new(authority: &Authority, server_name: &str) -> Self {
+        Self::of(roots(authority), server_name)
+    }
+
+    /// Trusts the authority with this certificate, and asks for this name.
+    pub fn trusting(authority: CertificateDer<'static>, server_name: &str) -> Self {
+        let mut roots = RootCertStore::empty();
+        roots.add(authority).unwrap();
+        Self::of(Arc::new(roots), server_name)
+    }
+
+    fn of(roots: Arc<RootCertStore>, server_name: &str) -> Self {
         Self {
-            roots: roots(authority),
+            roots,
             name: server_name.to_owned(),
             send_name: true,
             alpn: Vec::new(),

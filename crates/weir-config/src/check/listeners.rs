@@ -81,9 +81,15 @@ impl Checker<'_> {
         let Some(tls) = &listener.tls else { return };
         let path = format!("{listener_path}.tls");
         let list = format!("{path}.certificates");
-        if self.find(&list).is_some_and(|node| node.elements().is_empty()) {
+        let by_acme = self.is_written(&format!("{path}.acme"));
+        if self.find(&list).is_some_and(|node| node.elements().is_empty()) && !by_acme {
             let hint = "add { cert: certs/api.pem, key: certs/api.key }";
             self.error_hint(&list, "empty", "the list is empty; expected at least one certificate", hint);
+        }
+        if !self.is_written(&list) && !by_acme {
+            let message = "there is no certificate; expected `certificates` or `acme`";
+            let hint = "add `certificates: [ { cert: api.pem, key: api.key } ]`, or `acme: { domains: [ api.example.com ] }`";
+            self.error_hint(&path, "missing-key", message, hint);
         }
         // By the tree: a pair of which one half was refused still names a file by the other.
         let pairs = self.find(&list).map_or(&[][..], Node::elements);

@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::acme::Acme;
 use super::addresses::ListenAddress;
 use super::values::FilePath;
 use crate::units::{Duration, Rate};
@@ -78,8 +79,12 @@ pub enum EscapedSlashes {
 #[serde(deny_unknown_fields)]
 pub struct ListenerTls {
     /// Certificates with their keys, chosen by the name a client asks for (SNI); the first where no name matches or
-    /// none is sent. At least one.
+    /// none is sent. At least one, unless there is `acme`.
+    #[serde(default)]
     pub certificates: Vec<CertificateFiles>,
+    /// Certificates that are ordered and renewed by themselves. Default none.
+    #[serde(default)]
+    pub acme: Option<Acme>,
     /// Whether clients must show a certificate. Default: they are not asked.
     #[serde(default)]
     pub client_auth: Option<ClientAuth>,

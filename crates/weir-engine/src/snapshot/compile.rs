@@ -2,6 +2,7 @@
 //!
 //! All mistakes are collected, each with its place in the file; a snapshot comes out only when there are none.
 
+mod acme;
 mod answers;
 mod certificates;
 mod listeners;
@@ -11,6 +12,7 @@ mod stores;
 mod upstreams;
 
 use super::{Chain, Guards, Handling, Instance, Plan, Route, Snapshot, Target};
+use crate::acme::Wire;
 use crate::config::diagnostic::nearest_name;
 use crate::config::digest;
 use crate::config::schema;
@@ -30,6 +32,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
+use weir_acme::Acme;
 use weir_h1::{FieldName, NameSet};
 use weir_telemetry::Telemetry;
 use weir_wire::hex;
@@ -44,6 +47,8 @@ pub(crate) struct Carry {
     /// The certificates of listeners, by their files.
     certificates: HashMap<Identity, Certificate>,
     fresh_certificates: HashMap<Identity, Certificate>,
+    /// The certificates of listeners that are kept up to date.
+    pub(crate) acme: Acme,
     /// The keys of session tickets, by the policy that they resume under: see [`tickets_key`].
     tickets: HashMap<[u8; 32], Tickets>,
     fresh_tickets: HashMap<[u8; 32], Tickets>,
@@ -60,6 +65,7 @@ impl Carry {
             healths: Arc::default(),
             certificates: HashMap::new(),
             fresh_certificates: HashMap::new(),
+            acme: Acme::new(),
             tickets: HashMap::new(),
             fresh_tickets: HashMap::new(),
             upstreams: HashMap::new(),
@@ -125,6 +131,7 @@ impl Carry {
     pub(crate) fn adopted(&mut self, control: &Handle, fetcher: &Fetcher) {
         self.kept.sweep(control, fetcher);
         self.certificates = std::mem::take(&mut self.fresh_certificates);
+        self.acme.adopt(|| Arc::new(Wire(fetcher.clone())));
         self.tickets = std::mem::take(&mut self.fresh_tickets);
         self.upstreams = std::mem::take(&mut self.fresh);
     }
@@ -151,6 +158,7 @@ pub(crate) fn compile(
     let mut diagnostics = std::mem::take(&mut loaded.diagnostics);
     carry.kept.begin();
     carry.fresh_certificates.clear();
+    carry.acme.begin();
     carry.fresh_tickets.clear();
     carry.fresh.clear();
     let snapshot = Compiler {
@@ -162,6 +170,7 @@ pub(crate) fn compile(
         files: &mut loaded.files,
         upstream_index: loaded.config.upstreams.names().enumerate().map(|(i, name)| (name, i)).collect(),
         handlings: HashMap::new(),
+        kept: Vec::new(),
     }
     .run();
     loaded.files.sort();
@@ -182,6 +191,8 @@ struct Compiler<'a> {
     upstream_index: HashMap<&'a str, usize>,
     /// What routes have in common whose requests all go to one upstream.
     handlings: HashMap<Alike, Arc<Handling>>,
+    /// The certificates that listeners have kept up to date.
+    kept: Vec<acme::Kept>,
 }
 
 /// Filters, upstream, the two timeouts, what happens to escaped slashes.
@@ -265,6 +276,7 @@ impl Compiler<'_> {
             expose_causes: config.expose_causes,
             matched_fields: matched_fields(config),
             tracing,
+            tokens: self.asks_for_tokens().then(|| self.carry.acme.tokens().clone()),
         })
     }
 

@@ -1,14 +1,17 @@
-//! A certificate with its key, read and found to belong together, and what is asked of it: for which names, and how long.
+//! A certificate with its key, read and found to belong together, and what is asked of it: for which names, and how long. A [`Slot`] is a place
+//! for one that is replaced while connections are made.
 
 use super::der;
 use super::{Part, TlsError, read_certificates, read_key};
+use crate::base64;
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 use std::fmt;
+use std::net::IpAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 /// Where a certificate and its key are.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -26,6 +29,10 @@ pub struct Certificate {
     names: Arc<[String]>,
     validity: Option<Validity>,
 }
+
+/// A place for a certificate that is replaced while connections are made. Cheap to clone; clones are the same place.
+#[derive(Clone, Debug)]
+pub struct Slot(Arc<RwLock<Certificate>>);
 
 /// When a certificate is valid, in seconds since 1970 (RFC 5280 §4.1.2.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,6 +104,28 @@ impl Certificate {
         self.validity
     }
 
+    /// Whether it is for this name: a host in lower case, a wildcard as `*.example.com`, or an address.
+    pub fn is_for(&self, name: &str) -> bool {
+        let Ok(address) = name.parse() else {
+            return self.names.binary_search_by(|known| known.as_str().cmp(name)).is_ok();
+        };
+        let octets = match address {
+            IpAddr::V4(v4) => v4.octets().to_vec(),
+            IpAddr::V6(v6) => v6.octets().to_vec(),
+        };
+        let leaf = self.certified.cert.first().map_or(&[][..], AsRef::as_ref);
+        let names = der::alternative_names(leaf);
+        names.into_iter().any(|(tag, value)| tag == der::IP_ADDRESS && value == octets)
+    }
+
+    /// How its authority knows it when it is asked about a renewal: the identifier of the authority's key and the serial number, as
+    /// texts for URLs with a dot between (RFC 9773 §4.1). None where either is missing.
+    pub fn renewal_id(&self) -> Option<String> {
+        let leaf = self.certified.cert.first()?;
+        let (key, serial) = (der::authority_key(leaf)?, der::serial(leaf)?);
+        Some(format!("{}.{}", base64::encode_url(key), base64::encode_url(serial)))
+    }
+
     /// The certificates of the chain, one after the other, in DER.
     pub fn chain(&self) -> impl Iterator<Item = &[u8]> {
         self.certified.cert.iter().map(AsRef::as_ref)
@@ -104,6 +133,25 @@ impl Certificate {
 
     pub(super) const fn certified(&self) -> &Arc<CertifiedKey> {
         &self.certified
+    }
+}
+
+// === impl Slot ===
+
+impl Slot {
+    /// A place with this certificate in it.
+    pub fn new(certificate: Certificate) -> Self {
+        Self(Arc::new(RwLock::new(certificate)))
+    }
+
+    /// The certificate that is there now.
+    pub fn get(&self) -> Certificate {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Puts another in its place: every handshake that begins from now on shows it.
+    pub fn set(&self, certificate: Certificate) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = certificate;
     }
 }
 
@@ -124,4 +172,44 @@ fn dns_names(certificate: &[u8]) -> Vec<String> {
     found.sort();
     found.dedup();
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rcgen::{CertificateParams, Issuer, KeyPair, SerialNumber};
+
+    /// Signed by an authority, with this serial number.
+    fn made(names: &[&str], serial: &[u8]) -> Certificate {
+        let key = KeyPair::generate().unwrap();
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let mut authority = CertificateParams::new(Vec::new()).unwrap();
+        authority.key_identifier_method = rcgen::KeyIdMethod::PreSpecified(vec![0x69, 0x88, 0x5b, 0x6b]);
+        let issuer = Issuer::from_params(&authority, &key);
+        let mut params = CertificateParams::new(names).unwrap();
+        params.use_authority_key_identifier_extension = true;
+        params.serial_number = Some(SerialNumber::from_slice(serial));
+        let cert = params.signed_by(&key, &issuer).unwrap();
+        Certificate::of_pem(&cert.pem(), &key.serialize_pem()).unwrap()
+    }
+
+    #[test]
+    fn it_is_for_its_names_only() {
+        let certificate = made(&["a.test", "*.b.test", "10.0.0.1", "::1"], &[1]);
+        for name in ["a.test", "*.b.test", "10.0.0.1", "::1"] {
+            assert!(certificate.is_for(name), "{name}");
+        }
+        for name in ["b.test", "x.b.test", "10.0.0.2", "::2", ""] {
+            assert!(!certificate.is_for(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn its_authority_knows_it_by_key_and_serial_number() {
+        // A serial number whose first bit is set has a zero before it in DER (RFC 9773 §4.1).
+        assert_eq!(made(&["a.test"], &[0x87, 0x65]).renewal_id().as_deref(), Some("aYhbaw.AIdl"));
+        let own = rcgen::generate_simple_self_signed(["a.test".to_owned()]).unwrap();
+        let own = Certificate::of_pem(&own.cert.pem(), &own.signing_key.serialize_pem()).unwrap();
+        assert_eq!(own.renewal_id(), None);
+    }
 }

@@ -68,6 +68,7 @@ fn bits_of(info: &[u8]) -> Option<u32> {
 
 /// What stands in a certificate (RFC 5280 §4.1), as far as it is looked at.
 struct Parts<'a> {
+    serial: &'a [u8],
     dates: &'a [u8],
     subject: &'a [u8],
     extensions: &'a [u8],
@@ -79,7 +80,7 @@ fn parts(certificate: &[u8]) -> Option<Parts<'_>> {
     let (certificate, _) = element(certificate, SEQUENCE)?;
     let (signed, _) = element(certificate, SEQUENCE)?;
     let skip = |from, tag| element(from, tag).map_or(from, |(_, rest)| rest);
-    let (_, rest) = element(skip(signed, VERSION), INTEGER)?; // serial number
+    let (serial, rest) = element(skip(signed, VERSION), INTEGER)?;
     let (_, rest) = element(rest, SEQUENCE)?; // algorithm of the signature
     let (_, rest) = element(rest, SEQUENCE)?; // issuer
     let (dates, rest) = element(rest, SEQUENCE)?;
@@ -87,7 +88,7 @@ fn parts(certificate: &[u8]) -> Option<Parts<'_>> {
     let (_, rest) = element(rest, SEQUENCE)?; // public key
     let rest = skip(skip(rest, ISSUER_ID), SUBJECT_ID);
     let extensions = element(rest, EXTENSIONS).and_then(|(list, _)| element(list, SEQUENCE));
-    Some(Parts { dates, subject, extensions: extensions.map_or(&[], |(list, _)| list) })
+    Some(Parts { serial, dates, subject, extensions: extensions.map_or(&[], |(list, _)| list) })
 }
 
 /// When a certificate is valid.
@@ -102,18 +103,34 @@ pub(super) fn subject(certificate: &[u8]) -> Option<&[u8]> {
     parts(certificate).map(|parts| parts.subject)
 }
 
+/// The serial number of a certificate, as it is written.
+pub(super) fn serial(certificate: &[u8]) -> Option<&[u8]> {
+    parts(certificate).map(|parts| parts.serial)
+}
+
+/// By what the key is known that signed a certificate (RFC 5280 §4.2.1.1).
+pub(super) fn authority_key(certificate: &[u8]) -> Option<&[u8]> {
+    const AUTHORITY_KEY: &[u8] = &[0x55, 0x1d, 0x23];
+    const KEY_IDENTIFIER: u8 = 0x80;
+    let (value, _) = element(extension(certificate, AUTHORITY_KEY)?, SEQUENCE)?;
+    element(value, KEY_IDENTIFIER).map(|(key, _)| key)
+}
+
 /// The subjectAltName of a certificate (RFC 5280 §4.2.1.6): names, each with the tag of its kind.
 pub(super) fn alternative_names(certificate: &[u8]) -> Vec<(u8, &[u8])> {
     const SUBJECT_ALT_NAME: &[u8] = &[0x55, 0x1d, 0x11];
-    let Some(parts) = parts(certificate) else { return Vec::new() };
-    let found = elements(parts.extensions).find_map(|(_, extension)| {
+    let names = extension(certificate, SUBJECT_ALT_NAME).and_then(|value| element(value, SEQUENCE));
+    names.map_or_else(Vec::new, |(list, _)| elements(list).collect())
+}
+
+/// The value of an extension of a certificate.
+fn extension<'a>(certificate: &'a [u8], wanted: &[u8]) -> Option<&'a [u8]> {
+    elements(parts(certificate)?.extensions).find_map(|(_, extension)| {
         let (kind, rest) = element(extension, OBJECT)?;
         let value = element(rest, BOOLEAN).map_or(rest, |(_, rest)| rest); // whether it is critical
         let (value, _) = element(value, OCTETS)?;
-        (kind == SUBJECT_ALT_NAME).then_some(value)
-    });
-    let names = found.and_then(|value| element(value, SEQUENCE));
-    names.map_or_else(Vec::new, |(list, _)| elements(list).collect())
+        (kind == wanted).then_some(value)
+    })
 }
 
 /// A time in UTC, to the second (RFC 5280 §4.1.2.5), and what follows it.
@@ -160,6 +177,8 @@ const ISSUER_ID: u8 = 0x81;
 const SUBJECT_ID: u8 = 0x82;
 /// A host among the alternative names.
 pub(super) const DNS_NAME: u8 = 0x82;
+/// An address among them.
+pub(super) const IP_ADDRESS: u8 = 0x87;
 const VERSION: u8 = 0xa0;
 const EXTENSIONS: u8 = 0xa3;
 

@@ -1,6 +1,6 @@
 //! TLS by rustls: the only place that knows it.
 //!
-//! `certificate` is a certificate with its key; `server` chooses among them by name and holds the policy of a listener; `client` holds
+//! `certificate` is a certificate with its key; `proof` shows a certificate authority that a name is ours; `server` chooses among them by name and holds the policy of a listener; `client` holds
 //! the policy towards an upstream; `tickets` the keys by which clients resume; `peer` is the certificate that the other side
 //! showed; `der` looks into certificates, `fault` says what failed. Both policies are built when a config is compiled and shared by
 //! all cores.
@@ -10,14 +10,16 @@ mod client;
 mod der;
 mod fault;
 mod peer;
+mod proof;
 mod server;
 mod tickets;
 
-pub use certificate::{Certificate, Identity, Validity};
+pub use certificate::{Certificate, Identity, Slot, Validity};
 pub use client::ClientTls;
 pub use fault::{TlsFault, explained, fault_of, why_client_failed};
 pub use peer::PeerCertificate;
-pub use server::{ClientAuth, ServerTls, versions};
+pub use proof::Proofs;
+pub use server::{ClientAuth, Handshake, ServerTls, Shown, versions};
 pub use tickets::Tickets;
 
 use crate::poller::PolledTcp;

@@ -1,6 +1,6 @@
 //! TLS towards clients: certificates by name, client certificates, tickets.
 
-use super::{Certificate, Part, Tickets, TlsError, TlsStream, read_certificates, socket_of};
+use super::{Certificate, Part, Proofs, Slot, Tickets, TlsError, TlsStream, read_certificates, socket_of};
 use crate::Stream;
 use rustls::crypto::aws_lc_rs;
 use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier};
@@ -11,7 +11,8 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use tokio_rustls::TlsAcceptor;
+use tokio::io::AsyncWriteExt;
+use tokio_rustls::{LazyConfigAcceptor, TlsAcceptor};
 
 /// Whether clients must show a certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,7 +28,30 @@ pub enum ClientAuth {
 
 /// The TLS policy of a listener.
 #[derive(Clone)]
-pub struct ServerTls(TlsAcceptor);
+pub struct ServerTls {
+    acceptor: TlsAcceptor,
+    /// Where certificate authorities may ask for proofs.
+    proofs: Option<Box<Proofs>>,
+}
+
+/// What a handshake came to.
+#[derive(Debug)]
+pub enum Handshake {
+    /// A client that wants to speak.
+    Client(Stream),
+    /// A certificate authority that saw the proof it had asked for. The connection has ended.
+    Proof,
+}
+
+/// What is shown to clients.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Shown<'a> {
+    /// Certificates that stay as they are, by the names in them. The first one is for clients that ask for no name, or another.
+    pub fixed: &'a [Certificate],
+    /// Certificates that are replaced while the policy is in use, each with its name. The first one takes the place of the first of
+    /// `fixed` where there are none.
+    pub kept: &'a [(String, Slot)],
+}
 
 impl fmt::Debug for ServerTls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -41,7 +65,7 @@ impl ServerTls {
     /// # Errors
     /// The file of authorities that cannot be used, or a system without randomness.
     pub fn new(
-        certificates: &[Certificate],
+        shown: Shown<'_>,
         client_auth: &ClientAuth,
         alpn: &[&[u8]],
         versions: &[&'static SupportedProtocolVersion],
@@ -68,22 +92,40 @@ impl ServerTls {
                 builder.with_client_cert_verifier(verifier.build().map_err(|e| unusable(&e))?)
             }
         };
-        let mut config = builder.with_cert_resolver(Arc::new(Certificates::new(certificates)?));
+        let mut config = builder.with_cert_resolver(Arc::new(Certificates::new(shown)?));
         config.alpn_protocols = alpn.iter().map(|p| p.to_vec()).collect();
         config.ticketer = tickets.producer();
         config.session_storage = Arc::new(NoServerSessionStorage {}); // tickets do it without memory of ours
         config.send_tls13_tickets = 2;
         config.max_fragment_size = None;
-        Ok(Self(TlsAcceptor::from(Arc::new(config))))
+        Ok(Self { acceptor: TlsAcceptor::from(Arc::new(config)), proofs: None })
+    }
+
+    /// The same policy, which also answers certificate authorities.
+    #[must_use]
+    pub fn with_proofs(self, proofs: Proofs) -> Self {
+        Self { proofs: Some(Box::new(proofs)), ..self }
     }
 
     /// Shakes hands with a client. Dropping the future drops the connection.
     ///
     /// # Errors
     /// What rustls says.
-    pub async fn accept(&self, stream: Stream) -> io::Result<Stream> {
-        let stream = self.0.accept(socket_of(stream)?).await?;
-        Ok(Stream::Tls(Box::new(TlsStream(stream.into()))))
+    pub async fn accept(&self, stream: Stream) -> io::Result<Handshake> {
+        let socket = socket_of(stream)?;
+        let stream = match self.proofs.as_deref().filter(|proofs| proofs.any()) {
+            None => self.acceptor.accept(socket).await?,
+            Some(proofs) => {
+                let start = LazyConfigAcceptor::new(rustls::server::Acceptor::default(), socket).await?;
+                if let Some(config) = proofs.answer(&start.client_hello()) {
+                    let mut proven = start.into_stream(config).await?;
+                    let _ = proven.shutdown().await; // it has seen what it came for, and may be gone
+                    return Ok(Handshake::Proof);
+                }
+                start.into_stream(Arc::clone(self.acceptor.config())).await?
+            }
+        };
+        Ok(Handshake::Client(Stream::Tls(Box::new(TlsStream(stream.into())))))
     }
 }
 
@@ -93,29 +135,46 @@ pub fn versions(only_13: bool) -> &'static [&'static SupportedProtocolVersion] {
     if only_13 { &BOTH[..1] } else { &BOTH }
 }
 
-/// Certificates by the names in them: the exact name, then the wildcard of its first label, then the first certificate of
-/// the list. For one name there may be several with different keys (RSA and ECDSA): the client's signature schemes decide,
-/// ECDSA first because it costs a tenth.
+/// Certificates by the names in them: the exact name, then the wildcard of its first label, then the default. For one name there may
+/// be several with different keys (RSA and ECDSA): the client's signature schemes decide, ECDSA first because it costs a tenth.
+/// A certificate that is kept up to date gives way to a fixed one for the same name.
 #[derive(Debug)]
 struct Certificates {
-    by_name: HashMap<String, Vec<Arc<CertifiedKey>>>,
-    first: Vec<Arc<CertifiedKey>>,
+    by_name: HashMap<String, Choice>,
+    default: Choice,
+}
+
+/// What there is for a name.
+#[derive(Debug)]
+enum Choice {
+    Fixed(Vec<Arc<CertifiedKey>>),
+    Kept(Slot),
 }
 
 impl Certificates {
-    fn new(certificates: &[Certificate]) -> Result<Self, TlsError> {
-        let mut all = Self { by_name: HashMap::new(), first: Vec::new() };
-        let default = certificates.first().ok_or_else(|| TlsError::policy("no certificate"))?;
-        for certificate in certificates {
+    fn new(shown: Shown<'_>) -> Result<Self, TlsError> {
+        let mut by_name: HashMap<String, Vec<_>> = HashMap::new();
+        let mut first = Vec::new();
+        for certificate in shown.fixed {
             // The default is the first certificate, with its twin of the other key type if the list has one.
-            if default.names() == certificate.names() {
-                insert(&mut all.first, certificate.certified());
+            if shown.fixed.first().is_some_and(|default| default.names() == certificate.names()) {
+                insert(&mut first, certificate.certified());
             }
             for name in certificate.names() {
-                insert(all.by_name.entry(name.clone()).or_default(), certificate.certified());
+                insert(by_name.entry(name.clone()).or_default(), certificate.certified());
             }
         }
-        Ok(all)
+        let default = match (first.is_empty(), shown.kept.first()) {
+            (false, _) => Choice::Fixed(first),
+            (true, Some((_, slot))) => Choice::Kept(slot.clone()),
+            (true, None) => return Err(TlsError::policy("no certificate")),
+        };
+        let mut by_name: HashMap<String, Choice> =
+            by_name.into_iter().map(|(name, keys)| (name, Choice::Fixed(keys))).collect();
+        for (name, slot) in shown.kept {
+            by_name.entry(name.clone()).or_insert_with(|| Choice::Kept(slot.clone()));
+        }
+        Ok(Self { by_name, default })
     }
 }
 
@@ -141,8 +200,12 @@ impl ResolvesServerCert for Certificates {
                 self.by_name.get(&format!("*.{rest}"))
             })
         });
-        let keys = named.unwrap_or(&self.first);
-        let usable = keys.iter().find(|k| k.key.choose_scheme(hello.signature_schemes()).is_some());
-        usable.or_else(|| keys.first()).cloned()
+        match named.unwrap_or(&self.default) {
+            Choice::Kept(slot) => Some(Arc::clone(slot.get().certified())),
+            Choice::Fixed(keys) => {
+                let usable = keys.iter().find(|k| k.key.choose_scheme(hello.signature_schemes()).is_some());
+                usable.or_else(|| keys.first()).cloned()
+            }
+        }
     }
 }

@@ -73,17 +73,31 @@ fn page(status: &Value) -> String {
 
 fn certificate(certificate: &Value) -> Vec<String> {
     let names: Vec<String> = elements(&certificate["names"]).map(shown).collect();
+    let acme = &certificate["acme"];
+    let stand_in = acme["state"] == "stand_in";
     let left = match certificate["days_left"].as_i64() {
+        _ if stand_in => "SELF-SIGNED STAND-IN".to_owned(),
         Some(days) if days < 0 => "EXPIRED".to_owned(),
         Some(days) => format!("{days} days left"),
         None => String::new(),
     };
-    vec![
-        text(certificate, "cert"),
-        names.join(" "),
-        left,
-        format!("until {}", text(certificate, "not_after")),
-    ]
+    let until = if stand_in { String::new() } else { format!("until {}", text(certificate, "not_after")) };
+    let mut row = vec![text(certificate, "cert"), names.join(" "), left, until];
+    row.extend(kept(acme));
+    row
+}
+
+/// What is told of a certificate that is kept up to date by ACME.
+fn kept(acme: &Value) -> Option<String> {
+    let error = &acme["error"];
+    if !error.is_null() {
+        let (reason, why, next) = (text(error, "reason"), text(error, "text"), text(acme, "next_try"));
+        return Some(format!("{} failed, {reason}: {why}; next try {next}", shown(&acme["failures"])));
+    }
+    if acme["ordering"] == true {
+        return Some("is being ordered".to_owned());
+    }
+    acme["renews_at"].as_str().map(|at| format!("renews {at}"))
 }
 
 /// A row for each endpoint; the upstream's name stands in the first.
@@ -216,7 +230,10 @@ mod tests {
             "listeners": { "web": { "address": "0.0.0.0:8080" }, "admin-web": { "address": "[::]:1" } },
             "certificates": [
                 { "cert": "a.pem", "names": ["a.test", "b.test"], "not_after": "2026-05-30T11:59:59.000Z", "days_left": 89 },
-                { "cert": "old.pem", "names": [], "not_after": "2020-05-30T11:59:59.000Z", "days_left": -3 }
+                { "cert": "old.pem", "names": [], "not_after": "2020-05-30T11:59:59.000Z", "days_left": -3 },
+                { "cert": "c", "names": ["c.test"], "not_after": "N", "days_left": 60, "acme": { "state": "issued", "renews_at": "R" } },
+                { "cert": "d", "names": ["d.test"], "not_after": "N", "days_left": 0, "acme": { "state": "stand_in", "failures": 2,
+                  "error": { "reason": "away", "text": "refused" }, "next_try": "T" } }
             ],
             "upstreams": {
                 "empty": { "endpoints": [] },
@@ -247,6 +264,8 @@ listeners
 certificates
   a.pem    a.test b.test  89 days left  until 2026-05-30T11:59:59.000Z
   old.pem                 EXPIRED       until 2020-05-30T11:59:59.000Z
+  c        c.test         60 days left  until N                         renews R
+  d        d.test         SELF-SIGNED STAND-IN                          2 failed, away: refused; next try T
 
 upstreams
   empty   no endpoint

@@ -7,9 +7,10 @@ use crate::snapshot::{Listener, ListenerTimeouts};
 use sha2::{Digest, Sha256};
 use std::path::Path;
 use std::sync::Arc;
+use weir_acme::Entry;
 use weir_wire::h2::{FloodLimits, ServerLimits};
 use weir_wire::listen::Address;
-use weir_wire::tls::{self, Certificate, ClientAuth, Part, ServerTls};
+use weir_wire::tls::{self, Certificate, ClientAuth, Part, ServerTls, Shown, Slot};
 
 impl Compiler<'_> {
     pub(super) fn listeners(&mut self) -> Vec<Arc<Listener>> {
@@ -72,18 +73,34 @@ impl Compiler<'_> {
         };
         let only_13 = written.min_version == schema::TlsVersion::Tls13;
         let path = format!("listeners.{name}.tls");
-        let certificates = self.certificates(&path, &written.certificates)?;
-        if certificates.is_empty() || self.misses_file(&format!("{path}.client_auth")) {
+        let certificates = self.certificates(&path, &written.certificates);
+        let kept = match &written.acme {
+            Some(acme) => self.acme(&path, acme, certificates.as_deref().unwrap_or_default()),
+            None => Some(Vec::new()),
+        };
+        let (certificates, kept) = (certificates?, kept?);
+        if certificates.is_empty() && kept.is_empty() || self.misses_file(&format!("{path}.client_auth")) {
             return None; // reported when the config was checked
         }
-        let made =
-            self.carry.tickets(tickets_key(&certificates, &client_auth, only_13)).and_then(|tickets| {
-                ServerTls::new(&certificates, &client_auth, &alpn, tls::versions(only_13), &tickets)
-            });
+        let kept: Vec<(String, Slot)> = kept.iter().map(named_slot).collect();
+        let key = tickets_key(&certificates, &kept, &client_auth, only_13);
+        let shown = Shown { fixed: &certificates, kept: &kept };
+        let made = self
+            .carry
+            .tickets(key)
+            .and_then(|tickets| ServerTls::new(shown, &client_auth, &alpn, tls::versions(only_13), &tickets));
+        let by_handshake =
+            written.acme.as_ref().is_some_and(|acme| acme.challenge == schema::AcmeChallenge::TlsAlpn);
+        let made = made
+            .map(|tls| if by_handshake { tls.with_proofs(self.carry.acme.proofs().clone()) } else { tls });
         let place =
             |part| if part == Part::Authority { format!("{path}.client_auth.ca") } else { path.clone() };
         made.map_err(|e| self.error(&place(e.part), "tls-unusable", e.text, None)).ok()
     }
+}
+
+fn named_slot(entry: &Arc<Entry>) -> (String, Slot) {
+    (entry.name().to_string(), entry.slot().clone())
 }
 
 fn address(written: &schema::ListenAddress) -> Address {
@@ -141,14 +158,21 @@ pub(super) fn h2_limits(limits: &schema::Limits) -> ServerLimits {
 }
 
 /// What two listeners must have in common to share tickets. Whoever resumes shows no certificate and is shown none, so a
-/// ticket must be worth nothing where the full handshake would have asked for more, or answered with another name.
-fn tickets_key(certificates: &[Certificate], client_auth: &ClientAuth, only_13: bool) -> [u8; 32] {
+/// ticket must be worth nothing where the full handshake would have asked for more, or answered with another name. Of a certificate that is
+/// kept up to date its name counts: who resumes after a renewal loses nothing.
+fn tickets_key(
+    certificates: &[Certificate],
+    kept: &[(String, Slot)],
+    client_auth: &ClientAuth,
+    only_13: bool,
+) -> [u8; 32] {
     let mut hash = Sha256::new();
     let mut add = |bytes: &[u8]| {
         hash.update((bytes.len() as u64).to_be_bytes());
         hash.update(bytes);
     };
     certificates.iter().flat_map(Certificate::chain).for_each(&mut add);
+    kept.iter().for_each(|(name, _)| add(name.as_bytes()));
     let mut file = |path: &Path| add(&std::fs::read(path).unwrap_or_default()); // unreadable: there is no listener then
     let mode = match client_auth {
         ClientAuth::Off => 0,
@@ -184,15 +208,17 @@ mod tests {
         let (one, two) = (certificate(), certificate());
         let (ca, other) = (file("ca"), file("other"));
         let keys = [
-            tickets_key(&one, &ClientAuth::Off, false),
-            tickets_key(&one, &ClientAuth::Off, true),
-            tickets_key(&one, &ClientAuth::Optional(ca.clone()), false),
-            tickets_key(&one, &ClientAuth::Required(ca), false),
-            tickets_key(&one, &ClientAuth::Required(other), false),
-            tickets_key(&two, &ClientAuth::Off, false),
+            tickets_key(&one, &[], &ClientAuth::Off, false),
+            tickets_key(&one, &[], &ClientAuth::Off, true),
+            tickets_key(&one, &[], &ClientAuth::Optional(ca.clone()), false),
+            tickets_key(&one, &[], &ClientAuth::Required(ca), false),
+            tickets_key(&one, &[], &ClientAuth::Required(other), false),
+            tickets_key(&two, &[], &ClientAuth::Off, false),
+            tickets_key(&[], &[("a.test".to_owned(), Slot::new(one[0].clone()))], &ClientAuth::Off, false),
+            tickets_key(&[], &[("b.test".to_owned(), Slot::new(one[0].clone()))], &ClientAuth::Off, false),
         ];
         let distinct: std::collections::HashSet<_> = keys.iter().collect();
         assert_eq!(distinct.len(), keys.len());
-        assert_eq!(tickets_key(&one, &ClientAuth::Off, false), keys[0]);
+        assert_eq!(tickets_key(&one, &[], &ClientAuth::Off, false), keys[0]);
     }
 }

@@ -1,0 +1,129 @@
+//! Why there is no certificate yet: what went wrong, in words for people, and what to do about it.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::io;
+use std::path::Path;
+
+/// Most letters of what a certificate authority or a hook said that are told on.
+const TOLD: usize = 500;
+
+/// Why there is no certificate.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    /// What kind of failure.
+    pub kind: Kind,
+    /// What happened.
+    pub text: String,
+    /// How many seconds the authority asks us to wait.
+    #[serde(default)]
+    pub retry_after: Option<u64>,
+}
+
+/// Kinds of failures. Their names are stable: alerts may depend on them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// The authority refuses the account.
+    Account,
+    /// The authority cannot be reached, or does not work.
+    Away,
+    /// What the authority answered is no ACME.
+    BadAnswer,
+    /// The authority did not find the proof.
+    Challenge,
+    /// The command for DNS failed.
+    Hook,
+    /// Another node took over the order.
+    Lock,
+    /// Too many orders, says the authority.
+    RateLimited,
+    /// The authority refuses the order.
+    Refused,
+    /// The certificate that came is not the one that was ordered.
+    SelfCheck,
+    /// The storage cannot be read or written.
+    Storage,
+}
+
+impl Kind {
+    /// Its stable name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Account => "account",
+            Self::Away => "away",
+            Self::BadAnswer => "bad_answer",
+            Self::Challenge => "challenge",
+            Self::Hook => "hook",
+            Self::Lock => "lock",
+            Self::RateLimited => "rate_limited",
+            Self::Refused => "refused",
+            Self::SelfCheck => "self_check",
+            Self::Storage => "storage",
+        }
+    }
+
+    /// What an operator should look at.
+    pub const fn hint(self) -> &'static str {
+        match self {
+            Self::Account => {
+                "look at email and external_account, and whether the certificate authority has closed the account"
+            }
+            Self::Away => "look whether this machine reaches the directory; it is tried again by itself",
+            Self::BadAnswer => "look whether `directory` is the URL of an ACME directory",
+            Self::Challenge => {
+                "the authority must reach this gateway by the name: port 80 for http-01, port 443 for tls-alpn-01, \
+                 the TXT record in public DNS for dns-01"
+            }
+            Self::Hook => "run the command by hand with the same arguments",
+            Self::Lock => "the node that has the lock goes on",
+            Self::RateLimited => {
+                "it is tried again when the authority allows it; for experiments, use its staging directory"
+            }
+            Self::Refused => "the text says what the authority does not like about the order",
+            Self::SelfCheck => "look at the clock of this machine; the certificate in use was kept",
+            Self::Storage => "let the gateway write the folder `storage`, and look whether the disk is full",
+        }
+    }
+}
+
+impl Failure {
+    pub(crate) fn new(kind: Kind, text: impl Into<String>) -> Self {
+        Self { kind, text: text.into(), retry_after: None }
+    }
+
+    pub(crate) fn bad_answer(text: impl Into<String>) -> Self {
+        Self::new(Kind::BadAnswer, text)
+    }
+
+    pub(crate) fn storage(path: &Path, e: &io::Error) -> Self {
+        Self::new(Kind::Storage, format!("{}: {e}", path.display()))
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// A stranger's words, fit for one line of a log.
+pub(crate) fn told(text: &str) -> String {
+    let one_line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let shown: String = one_line.chars().filter(|c| !c.is_control()).take(TOLD).collect();
+    if shown.len() < one_line.len() && shown.chars().count() == TOLD { shown + "…" } else { shown }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_strangers_say_fits_into_a_line() {
+        assert_eq!(told(" a\r\n\tb\u{1b}[31m "), "a b[31m");
+        let long = told(&"x".repeat(10_000));
+        assert_eq!((long.chars().count(), long.ends_with('…')), (TOLD + 1, true));
+    }
+}

@@ -1,0 +1,254 @@
+//! Certificates that come and renew by themselves: the client side of ACME (RFC 8555), without sockets, routes or configs.
+//!
+//! ```text
+//!   Spec ──► Acme::entry ──► Entry: a Slot that handshakes show, from the storage or a stand-in
+//!                 │
+//!            Acme::adopt ──► keeper.rs: a thread, a task for each entry
+//!                              │   schedule.rs   when to renew, when to try again: no clock, no I/O
+//!                              ├─► order.rs      one order, taken up again after a restart
+//!                              │     session.rs  directory, nonces, signed requests (jws.rs), by a Transport
+//!                              │     publish.rs  the proof: tokens.rs, a handshake (weir-wire), a command (hook.rs)
+//!                              ├─► storage.rs    files, whole whatever happens; lock.rs: one of several nodes orders
+//!                              └─► sharing.rs    who else lives, and the proofs that any of them must answer
+//! ```
+//!
+//! A config is checked without a thread: [`Acme::entry`] reads the storage and writes nothing. What a running gateway shows is never taken away:
+//! a failed order, a storage that is gone, an authority that is away for a month leave the last good certificate in its slot.
+
+mod account;
+mod entry;
+mod failure;
+mod hook;
+mod jws;
+mod keeper;
+mod lock;
+mod message;
+mod name;
+mod order;
+mod publish;
+mod schedule;
+mod session;
+mod sharing;
+mod storage;
+mod tokens;
+
+#[cfg(test)]
+mod tests;
+
+pub use entry::{Entry, External, Settings, Spec, Status, Told};
+pub use failure::{Failure, Kind};
+pub use hook::Hook;
+pub use name::{Name, NoName};
+pub use publish::Challenge;
+pub use session::{ANSWER_BYTES, Answer, Answered, Ask, Transport};
+pub use tokens::Tokens;
+
+use entry::SharedEntry;
+use keeper::Command;
+use publish::Stage;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::mpsc as std_mpsc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use storage::certificate_of;
+use tokio::sync::{Notify, mpsc};
+use weir_telemetry::log;
+use weir_wire::hex;
+use weir_wire::tls::Proofs;
+
+/// The directory of Let's Encrypt.
+pub const LETS_ENCRYPT: &str = "https://acme-v02.api.letsencrypt.org/directory";
+
+/// How long the end of the thread is waited for.
+const ENDING: Duration = Duration::from_secs(3);
+
+/// Seconds since 1970.
+pub type Clock = Arc<dyn Fn() -> i64 + Send + Sync>;
+
+/// Is told whenever something about the certificates has changed.
+pub type Watcher = Box<dyn Fn(&[Status]) + Send + Sync>;
+
+/// The certificates that are kept up to date. Cheap to clone; clones are the same.
+#[derive(Clone)]
+pub struct Acme(Arc<Shared>);
+
+/// What the thread and its owner share.
+pub(crate) struct Shared {
+    pub(crate) stage: Stage,
+    /// Tells this gateway from others with the same storage.
+    pub(crate) node: String,
+    pub(crate) clock: Clock,
+    pub(crate) wake: Arc<Notify>,
+    entries: Mutex<Entries>,
+    running: Mutex<Option<Running>>,
+    watcher: Mutex<Option<Watcher>>,
+}
+
+#[derive(Default)]
+struct Entries {
+    /// Those that are kept.
+    kept: HashMap<Spec, SharedEntry>,
+    /// Those that the config being compiled asked for.
+    fresh: HashMap<Spec, SharedEntry>,
+}
+
+struct Running {
+    commands: mpsc::UnboundedSender<Command>,
+    ended: std_mpsc::Receiver<()>,
+}
+
+impl Acme {
+    /// Keeps nothing yet.
+    pub fn new() -> Self {
+        Self::with_clock(Arc::new(|| {
+            let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+        }))
+    }
+
+    /// The same by another clock: for tests.
+    pub fn with_clock(clock: Clock) -> Self {
+        let mut node = [0; 8];
+        let _ = aws_lc_rs::rand::fill(&mut node); // without randomness TLS does not work either
+        Self(Arc::new(Shared {
+            stage: Stage::default(),
+            node: hex::encode(&node),
+            clock,
+            wake: Arc::default(),
+            entries: Mutex::default(),
+            running: Mutex::default(),
+            watcher: Mutex::default(),
+        }))
+    }
+
+    /// The tokens that clients on cleartext listeners may ask for now.
+    pub fn tokens(&self) -> &Tokens {
+        &self.0.stage.tokens
+    }
+
+    /// The proofs that are shown in handshakes now.
+    pub fn proofs(&self) -> &Proofs {
+        &self.0.stage.proofs
+    }
+
+    /// Who is told of changes.
+    pub fn watch(&self, watcher: Watcher) {
+        *self.0.watcher.lock().unwrap_or_else(PoisonError::into_inner) = Some(watcher);
+    }
+
+    /// A config is compiled: forgets what the last one asked for that never ran.
+    pub fn begin(&self) {
+        self.0.entries().fresh.clear();
+    }
+
+    /// The certificate of a spec: the one that is kept already, else what the storage has, else a stand-in.
+    ///
+    /// # Errors
+    /// When no stand-in can be made.
+    pub fn entry(&self, spec: &Spec) -> Result<Arc<Entry>, String> {
+        let mut entries = self.0.entries();
+        let known = entries.fresh.get(spec).or_else(|| entries.kept.get(spec)).cloned();
+        let entry = match known {
+            Some(known) => known,
+            None => Arc::new(Entry::new(spec)?),
+        };
+        entries.fresh.insert(spec.clone(), Arc::clone(&entry));
+        Ok(entry)
+    }
+
+    /// The config that was compiled runs now: keeps what it asked for since [`Acme::begin`], and nothing else.
+    pub fn adopt(&self, transport: impl FnOnce() -> Arc<dyn Transport>) {
+        let entries: Vec<SharedEntry> = {
+            let mut entries = self.0.entries();
+            let fresh = std::mem::take(&mut entries.fresh);
+            let before = std::mem::replace(&mut entries.kept, fresh);
+            for (spec, entry) in &entries.kept {
+                if !before.contains_key(spec) && entry.state().stand_in {
+                    let told: log::Fields<'_> =
+                        &[("name", &spec.name), ("directory", &spec.settings.directory)];
+                    log::warn("clients see a self-signed stand-in until a certificate is issued", told);
+                }
+            }
+            entries.kept.values().cloned().collect()
+        };
+        self.0.tell();
+        let mut running = self.0.running.lock().unwrap_or_else(PoisonError::into_inner);
+        if running.is_none() && !entries.is_empty() {
+            *running = self.start(transport());
+        }
+        if let Some(running) = &*running {
+            let _ = running.commands.send(Command::Keep(entries)); // a thread that ended said why
+        }
+    }
+
+    fn start(&self, transport: Arc<dyn Transport>) -> Option<Running> {
+        let (commands, told) = mpsc::unbounded_channel();
+        let (ending, ended) = std_mpsc::channel::<()>();
+        let shared = Arc::clone(&self.0);
+        let work = move || {
+            let _ending = ending; // hung up on when the thread ends
+            keeper::run(shared, transport, told);
+        };
+        match thread::Builder::new().name("weir-acme".to_owned()).spawn(work) {
+            Ok(_) => Some(Running { commands, ended }),
+            Err(e) => {
+                log::error("no certificate will be ordered: the system refused a thread", &[("error", &e)]);
+                None
+            }
+        }
+    }
+
+    /// Ends what is under way. Locks and proofs are given back; an order goes on after the next start.
+    pub fn stop(&self) {
+        let running = self.0.running.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(Running { commands, ended }) = running {
+            let _ = commands.send(Command::Stop); // it may have ended
+            let _ = ended.recv_timeout(ENDING); // hung up on, or too late to wait for
+        }
+    }
+
+    /// Has everything be looked at now: for tests, after the clock was turned.
+    pub fn wake(&self) {
+        self.0.wake.notify_waiters();
+    }
+
+    /// How each fares, by name.
+    pub fn statuses(&self) -> Vec<Status> {
+        self.0.statuses()
+    }
+}
+
+impl Default for Acme {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Acme {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Acme").field("kept", &self.0.entries().kept.len()).finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    fn entries(&self) -> MutexGuard<'_, Entries> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn statuses(&self) -> Vec<Status> {
+        let entries: Vec<SharedEntry> = self.entries().kept.values().cloned().collect();
+        let mut all: Vec<Status> = entries.iter().map(|entry| entry.status()).collect();
+        all.sort_unstable_by(|a, b| (&a.name, &a.file).cmp(&(&b.name, &b.file)));
+        all
+    }
+
+    /// Tells whoever watches.
+    pub(crate) fn tell(&self) {
+        let statuses = self.statuses();
+        if let Some(watcher) = &*self.watcher.lock().unwrap_or_else(PoisonError::into_inner) {
+            watcher(&statuses);
+        }
+    }
+}
