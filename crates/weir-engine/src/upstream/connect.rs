@@ -3,6 +3,7 @@
 use super::connection::{ConnectError, Connection, Owner};
 use super::endpoint::{Active, LocalEndpoint};
 use super::gate::Gate;
+use super::health::Health;
 use super::local::{LocalUpstream, Waited};
 use super::open::{Opening, open};
 use super::shared::{Room, SharedConnections};
@@ -101,7 +102,7 @@ pub(crate) async fn connect(
         // Boxed: dialling is rare, and its future would make that of every idle connection larger.
         Entered::Dial(permit) => {
             let at = active.get();
-            if is_avoided(at) {
+            if is_avoided(at) && !Box::pin(comes_back(&at.endpoint.health, look)).await {
                 return Err(ConnectError::AVOIDED);
             }
             let Opening { exclusive, connect, tls } =
@@ -158,7 +159,8 @@ async fn enter_shared(
         }
         // Of an endpoint that takes no requests for now, more connections would not take any either.
         if !shared.is_dialling() && !shared.is_paused() {
-            avoided = is_avoided(active.get());
+            let at = active.get();
+            avoided = is_avoided(at) && !Box::pin(comes_back(&at.endpoint.health, look)).await;
         }
         if !avoided && !shared.is_dialling() && !shared.is_paused() {
             // An idle one that makes room is not of this endpoint: it would have been taken.
@@ -218,6 +220,27 @@ fn is_avoided(at: &LocalEndpoint) -> bool {
     health.is_unreachable() && !health.may_dial(Instant::now())
 }
 
+/// How long a request waits for what another finds out of an endpoint that could not be connected to, in [`LOOK`]s. Where all
+/// endpoints are dead an answer must come within 50 ms.
+const LOOKS: u32 = 25;
+const LOOK: Duration = Duration::from_millis(1);
+
+/// Whether an endpoint that another request is dialling can be connected to again. It is only asked for where no other is left: when one
+/// endpoint dies just after the others have come back, all requests find the others avoided at once, and only one may dial.
+async fn comes_back(health: &Health, mut pause: impl AsyncFnMut()) -> bool {
+    for _ in 0..LOOKS {
+        if !health.is_being_dialled() {
+            break;
+        }
+        pause().await;
+    }
+    !health.is_unreachable()
+}
+
+async fn look() {
+    tokio::time::sleep(LOOK).await;
+}
+
 /// Finds out in the background whether an endpoint that is out of rotation can be connected to again. The connection is
 /// kept for the requests that then come.
 pub(super) fn try_again(upstream: &Rc<LocalUpstream>, endpoints: &Rc<[LocalEndpoint]>, index: usize) {
@@ -264,5 +287,46 @@ async fn acquire(gate: Option<&Gate>) -> Option<OwnedSemaphorePermit> {
     match gate {
         Some(gate) => gate.acquire().await,
         None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use weir_telemetry::{Setup, Telemetry};
+
+    /// One that could not be connected to, and that another request dials now.
+    fn dialled() -> Arc<Health> {
+        let cells = Telemetry::new(Setup::default()).endpoint("u", "e");
+        let health = Health::new("u".into(), "e".into(), cells);
+        let now = Instant::now();
+        health.connect_failed(&error::CONNECT_REFUSED, now);
+        assert!(health.may_dial(now + Duration::from_secs(1)) && health.is_being_dialled());
+        health
+    }
+
+    /// Whether it came back, and how often it was looked at until then. `found` is what the other finds out during the third look.
+    fn looked(health: &Health, found: fn(&Health)) -> (bool, u32) {
+        let mut looks = 0;
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let came = runtime.block_on(comes_back(health, async || {
+            looks += 1;
+            if looks == 3 {
+                found(health);
+            }
+        }));
+        (came, looks)
+    }
+
+    #[test]
+    fn an_endpoint_that_another_request_dials_is_waited_for() {
+        assert_eq!(looked(&dialled(), |health| health.connected(Instant::now())), (true, 3));
+        let fails = |health: &Health| health.connect_failed(&error::CONNECT_REFUSED, Instant::now());
+        assert_eq!(looked(&dialled(), fails), (false, 3));
+        assert_eq!(looked(&dialled(), |_| ()), (false, LOOKS), "not for ever");
+        let failed = dialled();
+        fails(&failed);
+        assert_eq!(looked(&failed, |_| ()), (false, 0), "nobody dials it");
     }
 }

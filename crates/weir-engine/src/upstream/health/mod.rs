@@ -31,7 +31,7 @@ use super::outlier::{Outlier, Tally};
 use crate::error::Cause;
 use reasons::State;
 use std::borrow::Cow;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 use weir_telemetry::{EndpointId, OutReason, log, timestamp};
@@ -62,6 +62,8 @@ pub(crate) struct Health {
     verdict: AtomicU8,
     /// Until then nobody dials it while it is unreachable, on [`clock`].
     no_dial_before: AtomicU64,
+    /// Whether somebody is finding out if it can be connected to again.
+    is_being_dialled: AtomicBool,
     tally: Tally,
     state: Mutex<State>,
     upstream: Arc<str>,
@@ -107,7 +109,8 @@ struct Begin {
 impl Health {
     pub(crate) fn new(upstream: Arc<str>, label: Arc<str>, cells: EndpointId) -> Arc<Self> {
         clock(Instant::now()); // so that it started before whatever is measured by it
-        let (reasons, verdict, trial, no_dial_before, tally, state, back_since) = Default::default();
+        let (reasons, verdict, trial, no_dial_before, is_being_dialled) = Default::default();
+        let (tally, state, back_since) = Default::default();
         let ends = AtomicU64::new(NEVER);
         Arc::new(Self {
             reasons,
@@ -115,6 +118,7 @@ impl Health {
             trial,
             ends,
             no_dial_before,
+            is_being_dialled,
             tally,
             state,
             upstream,
@@ -177,6 +181,11 @@ impl Health {
         !self.is_unreachable() || self.claim(now, BETWEEN_DIALS)
     }
 
+    /// Whether somebody is finding out if it can be connected to again.
+    pub(super) fn is_being_dialled(&self) -> bool {
+        self.is_unreachable() && self.is_being_dialled.load(Ordering::Acquire)
+    }
+
     /// The right to find out whether it can be connected to again: once its time is over, one at a time, each for as long
     /// as it may take.
     pub(super) fn claim_trial(&self, now: Instant, takes: Duration) -> bool {
@@ -190,7 +199,10 @@ impl Health {
         while before <= at {
             match self.no_dial_before.compare_exchange_weak(before, end, Ordering::Relaxed, Ordering::Relaxed)
             {
-                Ok(_) => return true,
+                Ok(_) => {
+                    self.is_being_dialled.store(true, Ordering::Release);
+                    return true;
+                }
                 Err(other) => before = other,
             }
         }
@@ -209,6 +221,7 @@ impl Health {
     pub(super) fn connect_failed(&self, cause: &'static Cause, now: Instant) {
         let mut state = self.state();
         self.no_dial_before.store(clock(now + BETWEEN_DIALS), Ordering::Relaxed);
+        self.is_being_dialled.store(false, Ordering::Release);
         // Others dialled at the same time, or all endpoints are out: that is no further failure.
         if let Some(why) = state.get_mut(OutReason::Unreachable)
             && why.due.is_some_and(|due| now < due)
@@ -364,7 +377,10 @@ impl Health {
             self.cells.end_out(*reason);
             match reason {
                 OutReason::Ejected => self.tally.clear(),
-                OutReason::Unreachable => self.no_dial_before.store(0, Ordering::Relaxed),
+                OutReason::Unreachable => {
+                    self.no_dial_before.store(0, Ordering::Relaxed);
+                    self.is_being_dialled.store(false, Ordering::Release);
+                }
                 _ => {}
             }
             let still: Vec<&str> = state.whys().map(|why| why.reason.name()).collect();
