@@ -1,6 +1,6 @@
 //! The thread of a store: one connection that carries all questions at once, a heartbeat, and what happens without it.
 
-use super::{Away, Place, Question, Script, State};
+use super::{Away, Place, Question, Reply, Script, State};
 use redis::aio::ConnectionLike;
 use redis::{
     AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo,
@@ -150,7 +150,7 @@ async fn pass(
 ) {
     let asked = run(&mut connection, &question.script, &question.key, &question.arguments);
     let error = match tokio::time::timeout(timeout, asked).await {
-        Ok(Ok(numbers)) => return (question.answer)(Ok(numbers)),
+        Ok(Ok(reply)) => return (question.answer)(Ok(reply)),
         Ok(Err(error)) => told(&error),
         Err(_) => "it did not answer in time".to_owned(),
     };
@@ -163,7 +163,7 @@ async fn run(
     script: &Script,
     key: &[u8],
     arguments: &[Vec<u8>],
-) -> Result<Vec<i64>, RedisError> {
+) -> Result<Reply, RedisError> {
     let command = |name: &str, script: &str| {
         let mut command = redis::cmd(name);
         command.arg(script).arg(1).arg(key);
@@ -182,13 +182,16 @@ async fn run(
 }
 
 impl Connection {
-    async fn query(&mut self, command: &redis::Cmd) -> Result<Vec<i64>, RedisError> {
+    async fn query(&mut self, command: &redis::Cmd) -> Result<Reply, RedisError> {
         let value: Value = match self {
             Self::One(connection) => connection.req_packed_command(command).await?,
             Self::Cluster(connection) => connection.req_packed_command(command).await?,
         };
-        let value = value.extract_error()?;
-        Ok(redis::from_redis_value(value)?)
+        Ok(match value.extract_error()? {
+            Value::Nil => Reply::Nothing,
+            Value::BulkString(bytes) => Reply::Bytes(bytes),
+            numbers => Reply::Numbers(redis::from_redis_value(numbers)?),
+        })
     }
 }
 
@@ -217,15 +220,16 @@ impl Presence {
             key: self.key.clone(),
             arguments: self.arguments.clone(),
             answer: Box::new(move |answer| {
-                if let Ok(numbers) = answer {
-                    state.gateways.store(gateways(&numbers), Relaxed);
+                if let Ok(reply) = answer {
+                    state.gateways.store(gateways(&reply), Relaxed);
                 }
             }),
         }
     }
 }
 
-fn gateways(numbers: &[i64]) -> u32 {
+fn gateways(reply: &Reply) -> u32 {
+    let Reply::Numbers(numbers) = reply else { return 1 };
     numbers.first().and_then(|n| u32::try_from(*n).ok()).unwrap_or(1).max(1)
 }
 
@@ -255,8 +259,8 @@ async fn connect(place: &Place, presence: &Presence) -> Result<(Connection, u32)
             .set_response_timeout(Some(place.timeout));
         Connection::One(client.get_multiplexed_async_connection_with_config(&config).await?)
     };
-    let numbers = run(&mut connection, &presence.script, &presence.key, &presence.arguments).await?;
-    Ok((connection, gateways(&numbers)))
+    let reply = run(&mut connection, &presence.script, &presence.key, &presence.arguments).await?;
+    Ok((connection, gateways(&reply)))
 }
 
 fn connect_time(place: &Place) -> Duration {

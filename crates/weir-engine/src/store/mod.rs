@@ -15,7 +15,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 /// Most questions that wait for the thread; more are answered with [`Away`] at once. A question is some 200 bytes.
 const WAITING: usize = 16_384;
@@ -57,12 +57,23 @@ pub struct Script {
 pub struct Question {
     /// The script.
     pub script: Arc<Script>,
-    /// The key, without what all keys of the store begin with.
+    /// The whole key, [`Place::prefix`] included.
     pub key: Vec<u8>,
     /// Its arguments.
     pub arguments: Vec<Vec<u8>>,
     /// Called once, on the store's thread: it must not block.
-    pub answer: Box<dyn FnOnce(Result<Vec<i64>, Away>) + Send>,
+    pub answer: Box<dyn FnOnce(Result<Reply, Away>) + Send>,
+}
+
+/// What a script returned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// One number or several.
+    Numbers(Vec<i64>),
+    /// A text.
+    Bytes(Vec<u8>),
+    /// `nil`, as of a key that is not there.
+    Nothing,
 }
 
 /// A store by its name.
@@ -119,6 +130,27 @@ impl Store {
         }
     }
 
+    /// Asks and waits for the answer, no longer than [`Place::timeout`].
+    ///
+    /// # Errors
+    /// None came.
+    pub async fn call(
+        &self,
+        script: &Arc<Script>,
+        key: Vec<u8>,
+        arguments: Vec<Vec<u8>>,
+    ) -> Result<Reply, Away> {
+        let (sender, receiver) = oneshot::channel();
+        let answer = Box::new(move |answer| {
+            let _ = sender.send(answer); // who asked may have gone
+        });
+        self.ask(Question { script: Arc::clone(script), key, arguments, answer });
+        match tokio::time::timeout(self.place.timeout, receiver).await {
+            Ok(Ok(answer)) => answer,
+            _ => Err(Away),
+        }
+    }
+
     fn start(&self) -> mpsc::Sender<Question> {
         let (sender, receiver) = mpsc::channel(WAITING);
         client::start(self.name.clone(), self.place.clone(), Arc::clone(&self.state), receiver);
@@ -133,7 +165,7 @@ impl fmt::Debug for Store {
 }
 
 impl Script {
-    /// A script in Lua that answers with numbers.
+    /// A script in Lua.
     pub fn new(text: impl Into<String>) -> Arc<Self> {
         Arc::new(Self { text: text.into(), sha1: OnceLock::new() })
     }

@@ -1,6 +1,7 @@
 //! `oidc`: logs browsers in at an identity provider. `provider` talks to it, `seal` makes the cookies that hold sessions and
-//! logins under way, `session` says what a session is and keeps it fresh.
+//! logins under way, `session` says what a session is and keeps it fresh, `kept` is where they are in a store.
 
+mod kept;
 mod provider;
 mod seal;
 mod session;
@@ -9,6 +10,7 @@ use super::jwt::claims::{as_text, claim};
 use super::key_auth::CONSUMER_ADDRESS;
 use super::prelude::*;
 use super::shared::{claimed, cookies, query};
+use kept::{Kept, Ticket};
 use provider::{Asking, Failed, Provider, encode_form};
 use seal::{PARTS, Seal, end_parts, parts, random, set, set_parts};
 use session::{Login, Outcome, Session, judge};
@@ -16,6 +18,7 @@ use sha2::{Digest as _, Sha256};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::SystemTime;
+use weir_engine::store::Away;
 use weir_h1::{FieldName, Method};
 use weir_wire::base64;
 
@@ -26,6 +29,7 @@ pub(super) static KIND: FilterKind = FilterKind::made_from::<OidcSettings>("oidc
     &LOGIN_LOST,
     &LOGIN_NEEDED,
     &LOGIN_UNAVAILABLE,
+    &SESSIONS_UNAVAILABLE,
 ]);
 
 macro_rules! causes {
@@ -45,6 +49,8 @@ causes! {
         "Nobody is logged in." "open the page in a browser"
     LOGIN_UNAVAILABLE "login_unavailable" 503
         "The identity provider does not answer." "`issuer` of the filter oidc; the log says why"
+    SESSIONS_UNAVAILABLE "sessions_unavailable" 503
+        "The store that keeps sessions gave no answer." "`stores`, and `store` of the filter oidc"
 }
 
 /// Logs browsers in at an identity provider (OpenID Connect, authorization code with PKCE), and says who calls.
@@ -55,6 +61,10 @@ causes! {
 /// with the same `issuer`, `client_id` and `cookie` share it; write `forward_token` on all of them or on none. Where the provider
 /// gives a refresh token, the session is renewed when its tokens expire: once, however many requests ask for it, on whatever
 /// route, and also where they are gone before the provider answers.
+///
+/// With `store` the cookie holds a ticket and a Redis the session, sealed with the same key: for claims and tokens that are too long for
+/// cookies (15 KB), for a logout that ends the session in every browser that has its cookie, and for gateways that refresh one session
+/// together. A request then waits for one round trip to the store, and is refused with 503 while the store is away.
 ///
 /// The path of `redirect` must lead to a route with this filter, and so must `logout`.
 ///
@@ -92,6 +102,9 @@ struct OidcSettings {
     /// Name of the cookies. Default `weir`: `__Host-weir-0` and on.
     #[serde(default = "cookie")]
     cookie: String,
+    /// Name of a Redis under `stores` that keeps the sessions. Default none: they are in the cookies.
+    #[serde(default)]
+    store: Option<String>,
     /// Path at which a session ends, here and at the provider. Default none.
     #[serde(default)]
     logout: Option<String>,
@@ -166,7 +179,8 @@ const CA_BYTES: usize = 256 * 1024;
 struct Oidc {
     settings: OidcSettings,
     provider: Arc<Provider>,
-    seal: Seal,
+    seal: Arc<Seal>,
+    kept: Option<Kept>,
     session_cookie: String,
     login_cookie: String,
     headers: Vec<(FieldName, String)>,
@@ -189,7 +203,15 @@ struct Renewed(Vec<Vec<u8>>);
 enum Asks {
     Callback,
     Logout,
-    Page(Option<Session>),
+    Page(Brings),
+}
+
+/// What a browser brings with it.
+enum Brings {
+    Nothing,
+    Session(Session),
+    /// It stands for a session in the store.
+    Ticket(Ticket),
 }
 
 impl IntoFilter for OidcSettings {
@@ -207,6 +229,7 @@ impl IntoFilter for OidcSettings {
                 Err(why) => build.refuse("ca", why, None),
             }
         }
+        let store = self.store.as_ref().and_then(|name| build.store("store", name));
         if build.mistakes.len() > before {
             return None;
         }
@@ -223,10 +246,12 @@ impl IntoFilter for OidcSettings {
         let key = [&issuer, &self.client_id, &secret, &asking.redirect, &trusted, &self.insecure.to_string()];
         let key = key.map(String::as_str).join(" ");
         let purpose = format!("{issuer} {} {}", self.client_id, self.cookie);
+        let seal = Arc::new(Seal::new(&self.client_secret, &purpose));
         let name = |text| FieldName::new(text).expect("a name in the source is a token");
         Some(Oidc {
             provider: build.keep_tended(&key, || Provider::new(asking)),
-            seal: Seal::new(&self.client_secret, &purpose),
+            kept: store.map(|store| Kept::new(store, Arc::clone(&seal), &purpose)),
+            seal,
             session_cookie: format!("__Host-{}", self.cookie),
             login_cookie: format!("__Host-{}-login-", self.cookie),
             headers,
@@ -346,8 +371,9 @@ impl Filter for Oidc {
         let now = now();
         match self.asks(head) {
             Asks::Callback | Asks::Logout => Flow::Wait,
-            Asks::Page(Some(session)) if session.is_fresh(now) => self.pass(&session, head, cx),
-            Asks::Page(Some(session)) if session.is_alive(now) => Flow::Wait,
+            Asks::Page(Brings::Session(session)) if session.is_fresh(now) => self.pass(&session, head, cx),
+            Asks::Page(Brings::Session(session)) if session.is_alive(now) => Flow::Wait,
+            Asks::Page(Brings::Ticket(_)) => Flow::Wait,
             Asks::Page(_) if self.settings.optional => self.pass_unnamed(head, cx),
             Asks::Page(_) if is_navigation(head) => Flow::Wait,
             Asks::Page(_) => Flow::refuse(&LOGIN_NEEDED),
@@ -359,14 +385,11 @@ impl Filter for Oidc {
             match self.asks(head) {
                 Asks::Callback => self.finish(head).await,
                 Asks::Logout => self.log_out(head).await,
-                Asks::Page(Some(session)) if session.is_alive(now()) => {
-                    match self.renew(session, head, cx).await {
-                        Ok(Some(session)) => self.pass(&session, head, cx),
-                        Ok(None) => self.begin_or_refuse(head, cx).await,
-                        Err(cause) => Flow::refuse(cause),
-                    }
-                }
-                Asks::Page(_) => self.begin_or_refuse(head, cx).await,
+                Asks::Page(brings) => match self.session(brings, head, cx).await {
+                    Ok(Some(session)) => self.pass(&session, head, cx),
+                    Ok(None) => self.begin_or_refuse(head, cx).await,
+                    Err(cause) => Flow::refuse(cause),
+                },
             }
         })
     }
@@ -390,8 +413,36 @@ impl Oidc {
         if self.settings.logout.as_ref().is_some_and(|logout| path == logout.as_bytes()) {
             return Asks::Logout;
         }
-        let sealed = parts(head, &self.session_cookie);
-        Asks::Page(sealed.and_then(|sealed| self.seal.open("session", &sealed)))
+        Asks::Page(self.brings(head))
+    }
+
+    fn brings(&self, head: &RequestHead) -> Brings {
+        let Some(sealed) = parts(head, &self.session_cookie) else { return Brings::Nothing };
+        match &self.kept {
+            None => self.seal.open("session", &sealed).map_or(Brings::Nothing, Brings::Session),
+            Some(_) => self.seal.open("ticket", &sealed).map_or(Brings::Nothing, Brings::Ticket),
+        }
+    }
+
+    /// The session that a browser brings, made fresh; `None` where there is none.
+    async fn session(
+        &self,
+        brings: Brings,
+        head: &RequestHead,
+        cx: &mut Cx,
+    ) -> Result<Option<Session>, &'static Cause> {
+        let session = match (brings, &self.kept) {
+            (Brings::Session(session), _) => Some(session),
+            (Brings::Ticket(ticket), Some(kept)) => {
+                kept.load(&ticket).await.map_err(|Away| &SESSIONS_UNAVAILABLE)?
+            }
+            (Brings::Nothing | Brings::Ticket(_), _) => None,
+        };
+        match session {
+            Some(session) if session.is_fresh(now()) => Ok(Some(session)),
+            Some(session) if session.is_alive(now()) => self.renew(session, head, cx).await,
+            _ => Ok(None),
+        }
     }
 
     // === login ===
@@ -485,6 +536,11 @@ impl Oidc {
             self.settings.session.get().as_secs(),
             self.settings.forward_token,
         );
+        if let Some(kept) = &self.kept
+            && kept.save(&session, now).await.is_err()
+        {
+            return Flow::refuse(&SESSIONS_UNAVAILABLE);
+        }
         let Some(mut cookies) = self.cookies_of(&session, head, now) else {
             return Flow::refuse(&LOGIN_FAILED);
         };
@@ -494,6 +550,11 @@ impl Oidc {
 
     /// Ends the session here, and at the provider.
     async fn log_out(&self, head: &RequestHead) -> Flow {
+        if let (Brings::Ticket(ticket), Some(kept)) = (self.brings(head), &self.kept)
+            && kept.end(&ticket).await.is_err()
+        {
+            return Flow::refuse(&SESSIONS_UNAVAILABLE); // the user must not believe that the session is over
+        }
         let settings = &self.settings;
         let after = settings
             .after_logout
@@ -522,10 +583,18 @@ impl Oidc {
         let now = now();
         let (provider, forward) = (Arc::clone(&self.provider), self.settings.forward_token);
         let refresh = refreshed(provider, session.clone(), now, forward);
-        let renewed = self.provider.refreshes.once(&session.tokens_id(), now, cx.core(), refresh).await;
+        let (kept, refreshes, id) = (self.kept.clone(), &self.provider.refreshes, session.tokens_id());
+        let renewed = match kept {
+            Some(kept) => {
+                refreshes.once(&id, now, cx.core(), kept.refresh(session.clone(), now, refresh)).await
+            }
+            None => refreshes.once(&id, now, cx.core(), refresh).await,
+        };
         match renewed {
             Ok(Some(fresh)) => {
-                cx.state::<Renewed>().0 = self.cookies_of(&fresh, head, now).ok_or(&LOGIN_FAILED)?;
+                if self.kept.is_none() {
+                    cx.state::<Renewed>().0 = self.cookies_of(&fresh, head, now).ok_or(&LOGIN_FAILED)?;
+                }
                 Ok(Some(fresh))
             }
             Ok(None) => Ok(None),
@@ -536,7 +605,10 @@ impl Oidc {
     }
 
     fn cookies_of(&self, session: &Session, head: &RequestHead, now: u64) -> Option<Vec<Vec<u8>>> {
-        let sealed = self.seal.seal("session", session)?;
+        let sealed = match &self.kept {
+            Some(_) => self.seal.seal("ticket", &Ticket::of(session)),
+            None => self.seal.seal("session", session),
+        }?;
         set_parts(&self.session_cookie, &sealed, session.until.saturating_sub(now), head)
     }
 

@@ -29,8 +29,8 @@ pub(super) struct Login {
     pub(super) until: u64,
 }
 
-/// A session, in cookies of the browser.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+/// A session, in cookies of the browser or in a store.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub(super) struct Session {
     pub(super) id: String,
     /// When it ends in any case, in seconds since 1970.

@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
-use weir_engine::store::{Away, Question, Script, Store};
+use weir_engine::store::{Away, Question, Reply, Script, Store};
 
 /// What runs in the store.
 static SCRIPT: LazyLock<Arc<Script>> = LazyLock::new(|| Script::new(include_str!("shared.lua")));
@@ -278,7 +278,7 @@ impl Shared {
             key: name,
             arguments,
             answer: Box::new(move |answer| {
-                let answer = answer.and_then(|numbers| Answer::read(&numbers).ok_or(Away));
+                let answer = answer.and_then(|reply| Answer::read(&reply).ok_or(Away));
                 leases.answered(number, answer, (owed, want, cost, most), super::gcra::now());
             }),
         }
@@ -296,7 +296,8 @@ struct Answer {
 impl Answer {
     /// `granted`, µs to wait, the limit that is short, µs to the end of the span or -1, then for each limit what is left and
     /// µs until it is whole.
-    fn read(numbers: &[i64]) -> Option<Self> {
+    fn read(reply: &Reply) -> Option<Self> {
+        let Reply::Numbers(numbers) = reply else { return None };
         let (&[granted, wait, short, ends], rest) = numbers.split_first_chunk()?;
         let micros = |n: i64| u64::try_from(n).ok()?.checked_mul(16_000);
         let limits = rest.chunks_exact(2).map(|pair| {
@@ -474,7 +475,7 @@ mod tests {
         assert!(question.key.starts_with(b"weir:routes.a:") && question.key.ends_with(b":a:0.0.0.1"));
         let Taken::Waits(mut waits) = shared.take(&KEY, NOW) else { panic!("nothing was granted yet") };
         assert!(questions.try_recv().is_err(), "one question is enough");
-        (question.answer)(Ok(vec![1, 0, 0, -1, 98, 20_000]));
+        (question.answer)(Ok(Reply::Numbers(vec![1, 0, 0, -1, 98, 20_000])));
         assert_eq!(waits.try_recv(), Ok(Ok(())));
         assert!(allowed(&shared.take(&KEY, NOW)));
     }
@@ -497,7 +498,7 @@ mod tests {
                 let (owed, want) = numbers(&question);
                 assert_eq!(owed, 0);
                 largest = largest.max(want);
-                (question.answer)(Ok(vec![want.into(), 0, 0, -1, 50, 20_000]));
+                (question.answer)(Ok(Reply::Numbers(vec![want.into(), 0, 0, -1, 50, 20_000])));
             }
             let shard = shared.leases.shard(shared.number(&KEY));
             assert!(shard[&shared.number(&KEY)].tokens <= 8);
@@ -511,7 +512,7 @@ mod tests {
         let (shared, mut questions) = shared(true, 5);
         let now = super::super::gcra::now();
         assert!(matches!(shared.take(&KEY, now), Taken::Waits(_)));
-        (questions.try_recv().unwrap().answer)(Ok(vec![0, 2_000_000, 0, -1, 0, 3_000_000]));
+        (questions.try_recv().unwrap().answer)(Ok(Reply::Numbers(vec![0, 2_000_000, 0, -1, 0, 3_000_000])));
         for _ in 0..50 {
             let Taken::Denied { told, wait } = shared.take(&KEY, now) else { panic!("it is refused") };
             assert!(wait > SECOND && told.limits[0].0 == 0);
@@ -537,7 +538,7 @@ mod tests {
         let (shared, mut questions) = shared(true, 5);
         let now = super::super::gcra::now();
         assert!(matches!(shared.take(&KEY, now), Taken::Waits(_)));
-        (questions.try_recv().unwrap().answer)(Ok(vec![4, 0, 0, 60_000_000, 90, 60_000_000]));
+        (questions.try_recv().unwrap().answer)(Ok(Reply::Numbers(vec![4, 0, 0, 60_000_000, 90, 60_000_000])));
         assert!(allowed(&shared.take(&KEY, now)));
         assert!(matches!(shared.take(&KEY, now + 61 * SECOND), Taken::Waits(_)));
     }
@@ -547,7 +548,7 @@ mod tests {
         let (shared, mut questions) = shared(false, 8);
         let now = super::super::gcra::now();
         assert!(allowed(&shared.take(&KEY, now)));
-        (questions.try_recv().unwrap().answer)(Ok(vec![5, 0, 0, -1, 90, 20_000]));
+        (questions.try_recv().unwrap().answer)(Ok(Reply::Numbers(vec![5, 0, 0, -1, 90, 20_000])));
         assert!(allowed(&shared.take(&KEY, now)));
         let other = Key::V4(2);
         assert!(allowed(&shared.take(&other, now))); // owed, and its question is not answered
@@ -561,7 +562,7 @@ mod tests {
             assert!(ended.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty));
             let text = |at: usize| String::from_utf8_lossy(&question.arguments[at]).into_owned();
             told.push((text(0), text(1)));
-            (question.answer)(Ok(vec![0, 0, 0, -1, 95, 20_000]));
+            (question.answer)(Ok(Reply::Numbers(vec![0, 0, 0, -1, 95, 20_000])));
         }
         told.sort();
         assert_eq!(told, [("-4".to_owned(), "0".to_owned()), ("1".to_owned(), "0".to_owned())]);
@@ -574,7 +575,7 @@ mod tests {
         let (shared, mut questions) = shared(true, 5);
         let now = super::super::gcra::now();
         assert!(matches!(shared.take(&KEY, now), Taken::Waits(_)));
-        (questions.try_recv().unwrap().answer)(Ok(vec![4, 0, 0, -1, 90, 20_000]));
+        (questions.try_recv().unwrap().answer)(Ok(Reply::Numbers(vec![4, 0, 0, -1, 90, 20_000])));
         assert!(allowed(&shared.take(&KEY, now)));
         shared.settle(shared.number(&KEY), 9, &shared.name(&KEY));
         assert_eq!(numbers(&questions.try_recv().unwrap()).0, 5, "3 of 8 were left in the lease");
@@ -585,7 +586,7 @@ mod tests {
         let (shared, mut questions) = shared(false, 5);
         for client in 0..10_000 {
             assert!(allowed(&shared.take(&Key::V4(client), NOW + Time::from(client))));
-            (questions.try_recv().unwrap().answer)(Ok(vec![0, 0, 0, -1, 90, 20_000]));
+            (questions.try_recv().unwrap().answer)(Ok(Reply::Numbers(vec![0, 0, 0, -1, 90, 20_000])));
         }
         let leases: usize = shared.leases.shards.iter().map(|shard| shard.lock().unwrap().len()).sum();
         assert!(leases <= 1024, "{leases}");

@@ -47,6 +47,7 @@ pub(crate) const FAULT_MALFORMED: Cause = (400, "fault_malformed");
 pub(crate) const KEY_MISSING: Cause = (401, "key_missing");
 pub(crate) const KEY_UNKNOWN: Cause = (401, "key_unknown");
 pub(crate) const LOGIN_NEEDED: Cause = (401, "login_needed");
+pub(crate) const SESSIONS_UNAVAILABLE: Cause = (503, "sessions_unavailable");
 pub(crate) const MAINTENANCE: Cause = (503, "maintenance");
 pub(crate) const NOT_CACHED: Cause = (504, "not_cached");
 pub(crate) const NO_ROUTE: Cause = (404, "no_route");

@@ -1,9 +1,14 @@
 //! Logins of a browser through a provider that answers over sockets. What is refused is tested in the filter's own file.
 
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex};
+
 use weir_testkit::{Client, Response, Upstream, Weir};
 
-use crate::cause::LOGIN_NEEDED;
+use crate::cause::{LOGIN_NEEDED, SESSIONS_UNAVAILABLE};
 use crate::jwt::{Signer, in_an_hour};
+use crate::shared_limits::Redis;
 use crate::support::{OK, WEB};
 
 /// A provider. The code that it expects is the nonce that the ID token gets.
@@ -97,4 +102,95 @@ fn a_browser_logs_in() {
     // Another gateway with the same secret knows the session; one that was changed nobody does.
     let changed = session.replacen("-0=", "-0=A", 1);
     open(&mut weir.client(), "/a", &changed).expect_status(302);
+}
+
+/// A provider whose tokens are over at once, and whose refresh tokens count once: a second use of one is refused. Counts those.
+fn strict_provider(refused: Arc<AtomicUsize>) -> Upstream {
+    let (signer, current) = (Signer::new("a"), Mutex::new(0));
+    Upstream::script(move |conn| {
+        while let Some(request) = conn.next_request() {
+            let issuer = format!("http://{}", request.head.header("host").unwrap_or_default());
+            let target = request.head.line.split(' ').nth(1).unwrap_or_default().to_owned();
+            let form = String::from_utf8_lossy(&request.body.bytes).into_owned();
+            let value = |name: &str| form.split('&').find_map(|pair| pair.strip_prefix(name));
+            let (status, body) = match &*target {
+                "/.well-known/openid-configuration" => (
+                    200,
+                    format!(
+                        r#"{{"issuer":"{issuer}","authorization_endpoint":"{issuer}/auth","token_endpoint":"{issuer}/token","jwks_uri":"{issuer}/keys"}}"#
+                    ),
+                ),
+                "/keys" => (200, signer.jwks()),
+                _ => {
+                    let mut current = current.lock().unwrap();
+                    if value("refresh_token=").is_some_and(|token| token != format!("r{current}")) {
+                        refused.fetch_add(1, Relaxed);
+                        (400, r#"{"error":"invalid_grant"}"#.to_owned())
+                    } else {
+                        *current += 1;
+                        let nonce =
+                            value("code=").map_or_else(String::new, |code| format!(r#""nonce":"{code}","#));
+                        let times = format!(r#""exp":{},"iat":{}"#, in_an_hour(), in_an_hour() - 3600);
+                        let groups = "g".repeat(11_600); // more than fits into cookies
+                        let claims = format!(
+                            r#"{{"iss":"{issuer}","aud":"app","sub":"ann","groups":"{groups}",{nonce}{times}}}"#
+                        );
+                        let token = signer.token(&claims);
+                        (
+                            200,
+                            format!(
+                                r#"{{"id_token":"{token}","refresh_token":"r{current}","expires_in":0}}"#
+                            ),
+                        )
+                    }
+                }
+            };
+            let head = format!("HTTP/1.1 {status} X\r\nContent-Length: {}\r\n\r\n", body.len());
+            if conn.try_send(format!("{head}{body}")).is_err() {
+                return;
+            }
+        }
+    })
+}
+
+#[test]
+fn gateways_share_sessions_in_a_store() {
+    let Some(mut redis) = Redis::start_with(&[]) else { return };
+    let refused = Arc::new(AtomicUsize::new(0));
+    let (upstream, provider) = (Upstream::fixed(OK), strict_provider(Arc::clone(&refused)));
+    let gateway = || {
+        Weir::start(&format!(
+            "{WEB}\nstores: {{ sessions: {{ redis: \"redis://{}\" }} }}\nupstreams: {{ up: {{ endpoints: [{}] }} }}\nroutes:\n  all:\n    \
+             match: {{ path: \"/*\" }}\n    upstream: up\n    filters:\n    - oidc: {{ issuer: \"http://{}\", client_id: app, client_secret: s, \
+             redirect: \"https://app.example.com/cb\", logout: /bye, store: sessions, headers: {{ x-user: sub }} }}\n",
+            redis.address,
+            upstream.address(),
+            provider.address()
+        ))
+    };
+    let (one, other) = (gateway(), gateway());
+    let (cookies, _) = log_in(&one, "/page", "/cb");
+    assert!(cookies.len() < 400, "only a ticket: {cookies}");
+    // Its tokens are over at once, so each request must have them refreshed, by whichever gateway.
+    std::thread::scope(|scope| {
+        for weir in [&one, &other, &one, &other] {
+            let cookies = &cookies;
+            scope.spawn(move || {
+                let mut client = weir.client();
+                for _ in 0..5 {
+                    open(&mut client, "/page", cookies).expect_status(200);
+                }
+            });
+        }
+    });
+    assert_eq!(refused.load(Relaxed), 0, "a refresh token was used twice");
+    assert_eq!(upstream.requests()[0].head.header("x-user"), Some("ann"));
+    // Who logs out at one is logged out everywhere, also with the cookie.
+    open(&mut other.client(), "/bye", &cookies).expect_status(302);
+    for weir in [&one, &other] {
+        open(&mut weir.client(), "/page", &cookies).expect_status(302);
+    }
+    let (cookies, _) = log_in(&one, "/page", "/cb");
+    redis.kill();
+    open(&mut one.client(), "/page", &cookies).expect_status(503).expect_cause(SESSIONS_UNAVAILABLE);
 }

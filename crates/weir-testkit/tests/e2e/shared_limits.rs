@@ -56,7 +56,7 @@ impl Redis {
         eventually("Redis listens", || Client::can_connect(self.address));
     }
 
-    fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

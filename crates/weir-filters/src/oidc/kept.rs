@@ -1,0 +1,146 @@
+//! Sessions in a store: the browser holds a ticket, the store what it stands for, sealed with the key of the cookies.
+
+use super::super::prelude::*;
+use super::seal::Seal;
+use super::session::{Outcome, Session};
+use std::future::Future;
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+use weir_engine::store::{Away, Reply, Script, Store};
+use weir_telemetry::log;
+use weir_wire::hex;
+
+/// How long one gateway may take to refresh a session before another tries, in seconds: longer than a provider may take to answer.
+const REFRESH_SECONDS: u64 = 15;
+
+/// How often a gateway looks whether another has refreshed.
+const LOOK: Duration = Duration::from_millis(100);
+
+static GET: LazyLock<Arc<Script>> = LazyLock::new(|| Script::new("return redis.call('GET', KEYS[1])"));
+static SET: LazyLock<Arc<Script>> =
+    LazyLock::new(|| Script::new("redis.call('SET', KEYS[1], ARGV[1], 'EX', ARGV[2]) return { 1 }"));
+/// Replaces what is there and nothing else.
+static REPLACE: LazyLock<Arc<Script>> = LazyLock::new(|| {
+    Script::new("return { redis.call('SET', KEYS[1], ARGV[1], 'EX', ARGV[2], 'XX') and 1 or 0 }")
+});
+/// 1 for the first that asks.
+static CLAIM: LazyLock<Arc<Script>> = LazyLock::new(|| {
+    Script::new("return { redis.call('SET', KEYS[1], '1', 'EX', ARGV[1], 'NX') and 1 or 0 }")
+});
+static DELETE: LazyLock<Arc<Script>> = LazyLock::new(|| Script::new("return { redis.call('DEL', KEYS[1]) }"));
+
+/// What a browser holds of a session that is kept.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(super) struct Ticket {
+    id: String,
+}
+
+/// The sessions of a store.
+#[derive(Clone)]
+pub(super) struct Kept {
+    store: Arc<Store>,
+    seal: Arc<Seal>,
+    prefix: String,
+}
+
+impl Ticket {
+    pub(super) fn of(session: &Session) -> Self {
+        Self { id: session.id.clone() }
+    }
+}
+
+impl Kept {
+    /// `purpose` keeps the sessions of different clients apart.
+    pub(super) fn new(store: Arc<Store>, seal: Arc<Seal>, purpose: &str) -> Self {
+        let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, purpose.as_bytes());
+        let of = hex::encode(&digest.as_ref()[..8]);
+        Self { prefix: format!("{}:session:{of}", store.place().prefix), store, seal }
+    }
+
+    /// The session of a ticket; `None` where it is over.
+    pub(super) async fn load(&self, ticket: &Ticket) -> Result<Option<Session>, Away> {
+        match self.store.call(&GET, self.key(&ticket.id), Vec::new()).await? {
+            Reply::Bytes(sealed) => Ok(self.seal.open(&kind(&ticket.id), &sealed)),
+            Reply::Nothing => Ok(None),
+            Reply::Numbers(_) => Err(Away),
+        }
+    }
+
+    /// Keeps a new session.
+    pub(super) async fn save(&self, session: &Session, now: u64) -> Result<(), Away> {
+        self.write(&SET, session, now).await.map(drop)
+    }
+
+    /// Ends a session, for whoever still holds its ticket too.
+    pub(super) async fn end(&self, ticket: &Ticket) -> Result<(), Away> {
+        self.store.call(&DELETE, self.key(&ticket.id), Vec::new()).await.map(drop)
+    }
+
+    /// Refreshes a session, unless another gateway does or did: a refresh token counts once. What comes of it is kept.
+    pub(super) async fn refresh(
+        self,
+        session: Session,
+        now: u64,
+        refresh: impl Future<Output = Outcome>,
+    ) -> Outcome {
+        let ticket = Ticket::of(&session);
+        let claim = format!("{}:refresh", String::from_utf8_lossy(&self.key(&ticket.id))).into_bytes();
+        let seconds = REFRESH_SECONDS.to_string().into_bytes();
+        let ends = tokio::time::Instant::now() + Duration::from_secs(REFRESH_SECONDS);
+        loop {
+            let claimed = self.store.call(&CLAIM, claim.clone(), vec![seconds.clone()]).await;
+            let is_ours = claimed.map_err(|Away| ())? == Reply::Numbers(vec![1]);
+            // The one before us may have been done between our look and our claim.
+            let outcome = match self.load(&ticket).await.map_err(|Away| ())? {
+                Some(newer) if newer != session => Ok(Some(newer)),
+                None => Ok(None),
+                Some(_) if is_ours => self.keep(refresh.await, &ticket, now).await,
+                Some(_) if tokio::time::Instant::now() >= ends => return Err(()),
+                Some(_) => {
+                    tokio::time::sleep(LOOK).await;
+                    continue;
+                }
+            };
+            if is_ours {
+                let _ = self.store.call(&DELETE, claim, Vec::new()).await; // it lapses by itself too
+            }
+            return outcome;
+        }
+    }
+
+    /// Keeps what came of a refresh. A session that was ended meanwhile stays ended.
+    async fn keep(&self, outcome: Outcome, ticket: &Ticket, now: u64) -> Outcome {
+        let kept = match &outcome {
+            Ok(Some(renewed)) => self.write(&REPLACE, renewed, now).await,
+            Ok(None) => self.store.call(&DELETE, self.key(&ticket.id), Vec::new()).await,
+            Err(()) => return outcome,
+        };
+        match kept {
+            Ok(reply) if outcome.is_ok() && reply == Reply::Numbers(vec![0]) => Ok(None),
+            Ok(_) => outcome,
+            Err(Away) => {
+                let store: &dyn std::fmt::Display = &self.store.name;
+                log::warn(
+                    "a refreshed session could not be kept: its user must log in again",
+                    &[("store", store)],
+                );
+                outcome
+            }
+        }
+    }
+
+    async fn write(&self, script: &Arc<Script>, session: &Session, now: u64) -> Result<Reply, Away> {
+        let sealed = self.seal.seal(&kind(&session.id), session).ok_or(Away)?;
+        let seconds = session.until.saturating_sub(now).max(1).to_string();
+        self.store.call(script, self.key(&session.id), vec![sealed.into_bytes(), seconds.into_bytes()]).await
+    }
+
+    fn key(&self, id: &str) -> Vec<u8> {
+        format!("{}:{id}", self.prefix).into_bytes()
+    }
+}
+
+/// Binds what is sealed to its ticket: who can write to the store can mix sessions up, but not take one for another.
+fn kind(id: &str) -> String {
+    format!("kept {id}")
+}
