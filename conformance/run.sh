@@ -6,7 +6,25 @@ set -u
 cd "$(dirname "$0")" || exit 1
 
 # name:runner:minutes
-ALL="acme:./acme.py:5 browser:./browser.sh:5 cache:./cache.sh:5 grpc:./grpc.sh:10 h2spec:./h2spec.sh:10 oidc:./oidc.py:5 otlp:./otlp.sh:5 page:./page.sh:5 upstream_faults:./upstream_faults.py:5 redis_cluster:./redis_cluster.py:5 reload:./reload.py:5 silence:./silence.py:2 slow:./slow.sh:5 tls:./tls.sh:10 vtc:./vtc.sh:5 websocket:./websocket.sh:20"
+ALL="
+ acme:./acme.py:5
+ browser:./browser.sh:5
+ cache:./cache.sh:5
+ grpc:./grpc.sh:10
+ h2spec:./h2spec.sh:10
+ oidc:./oidc.py:5
+ otlp:./otlp.sh:5
+ page:./page.sh:5
+ redis_cluster:./redis_cluster.py:5
+ reload:./reload.py:5
+ silence:./silence.py:2
+ slow:./slow.sh:5
+ tls:./tls.sh:10
+ upstream_faults:./upstream_faults.py:5
+ valkey:./valkey.sh:15
+ vtc:./vtc.sh:5
+ websocket:./websocket.sh:20
+"
 
 for name in "$@"; do
   case " $ALL" in *" $name:"*) ;; *) echo "run.sh: no runner called '$name'" >&2; exit 2 ;; esac
