@@ -5,7 +5,7 @@ SHELL := /bin/sh
 
 TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
 # What the tests speak to. scripts/ensure-tools.sh knows the package of each.
-TEST_TOOLS := cc curl grpcio nghttp nginx openssl pebble prometheus promtool python3 redis-server
+TEST_TOOLS := cc curl etcd grpcio nghttp nginx openssl pebble prometheus promtool python3 redis-server
 FUZZ_SECONDS ?= 30
 SOAK_SECONDS ?= 600
 BENCH ?=

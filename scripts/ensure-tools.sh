@@ -13,6 +13,7 @@ set -eu
 package_of() {
   case $1 in
     cc) echo gcc libc6-dev ;;
+    etcd) echo etcd-server ;;
     chromium | curl | faketime | haproxy | nginx | openssl | python3 | redis-server | slowhttptest | strace | valgrind | wrk) echo "$1" ;;
     grpcio) echo python3-grpcio ;;
     h2load | nghttp) echo nghttp2-client ;;

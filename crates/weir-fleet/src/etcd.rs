@@ -1,0 +1,536 @@
+//! The JSON that etcd 3.4 and later speak over HTTP: questions as bodies, answers as values. Keys and values are in base64, numbers in strings.
+//!
+//! Keys of a fleet, under its prefix: `configs/<digest>` (bundles, which never change), `current` (the pointer), `nodes/<name>` (reports, under
+//! leases) and `leader` (the election).
+
+use crate::coordinator::Campaigned;
+use crate::digest::Digest;
+use crate::follower::{Found, Seen, Told};
+use crate::pointer::Pointer;
+use crate::report::NodeReport;
+use crate::session::{Lease, TTL};
+use serde_json::{Value, json};
+
+/// Most reports that one question asks for.
+pub const PAGE: usize = 500;
+
+/// Most nodes of a fleet that are read; the rest is left out.
+pub const NODES: usize = 20_000;
+
+/// A question: the path it is posted to, and its body.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Question {
+    /// Such as `/v3/kv/range`.
+    pub path: &'static str,
+    /// JSON.
+    pub body: String,
+}
+
+/// The keys of one fleet.
+#[derive(Clone, Debug)]
+pub struct Keys {
+    prefix: String,
+}
+
+/// A key and its value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The key.
+    pub key: Vec<u8>,
+    /// Its value.
+    pub value: Vec<u8>,
+    /// The revision it was made at.
+    pub created: u64,
+    /// The revision it was written at.
+    pub modified: u64,
+    /// The lease it is under; 0 for none.
+    pub lease: Lease,
+}
+
+/// What a range holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Range {
+    /// The revision that this is true at.
+    pub revision: u64,
+    /// The entries.
+    pub entries: Vec<Entry>,
+    /// There are more.
+    pub more: bool,
+}
+
+/// One line of a watch.
+#[derive(Clone, Debug, PartialEq)]
+pub enum WatchLine {
+    /// It tells this.
+    Told(Told),
+    /// It is over, because what it asked for was compacted, or for another reason.
+    Over(String),
+}
+
+fn ask(path: &'static str, body: &Value) -> Question {
+    Question { path, body: body.to_string() }
+}
+
+impl Keys {
+    /// Under this prefix; a slash at its end counts for nothing.
+    pub fn new(prefix: &str) -> Self {
+        Self { prefix: prefix.trim_end_matches('/').to_owned() }
+    }
+
+    /// The key of the pointer.
+    pub fn pointer(&self) -> String {
+        format!("{}/current", self.prefix)
+    }
+
+    fn leader(&self) -> String {
+        format!("{}/leader", self.prefix)
+    }
+
+    fn node(&self, node: &str) -> String {
+        format!("{}/nodes/{node}", self.prefix)
+    }
+
+    fn bundle(&self, digest: Digest) -> String {
+        format!("{}/configs/{digest}", self.prefix)
+    }
+
+    // === what a node asks ===
+
+    /// Reads the pointer.
+    pub fn read_pointer(&self) -> Question {
+        ask("/v3/kv/range", &json!({ "key": encode(self.pointer().as_bytes()) }))
+    }
+
+    /// Watches the pointer from a revision on.
+    pub fn watch_pointer(&self, from: u64) -> Question {
+        let create = json!({
+            "key": encode(self.pointer().as_bytes()), "start_revision": from.to_string(), "progress_notify": true,
+        });
+        ask("/v3/watch", &json!({ "create_request": create }))
+    }
+
+    /// Reads a bundle.
+    pub fn read_bundle(&self, digest: Digest) -> Question {
+        ask("/v3/kv/range", &json!({ "key": encode(self.bundle(digest).as_bytes()) }))
+    }
+
+    /// Asks for a lease.
+    pub fn grant() -> Question {
+        ask("/v3/lease/grant", &json!({ "TTL": TTL.as_secs().to_string() }))
+    }
+
+    /// Keeps a lease alive.
+    pub fn keep_alive(lease: Lease) -> Question {
+        ask("/v3/lease/keepalive", &json!({ "ID": lease.to_string() }))
+    }
+
+    /// Ends a lease, and with it what stands under it.
+    pub fn revoke(lease: Lease) -> Question {
+        ask("/v3/lease/revoke", &json!({ "ID": lease.to_string() }))
+    }
+
+    /// Puts a report under a lease.
+    pub fn put_report(&self, node: &str, lease: Lease, report: &[u8]) -> Question {
+        let put = json!({
+            "key": encode(self.node(node).as_bytes()), "value": encode(report), "lease": lease.to_string(),
+        });
+        ask("/v3/kv/put", &put)
+    }
+
+    /// Asks for the key of the election; where it is there, what it holds.
+    pub fn campaign(&self, node: &str, lease: Lease) -> Question {
+        let key = encode(self.leader().as_bytes());
+        let put = json!({ "key": key, "value": encode(node.as_bytes()), "lease": lease.to_string() });
+        let txn = json!({
+            "compare": [{ "key": key, "target": "CREATE", "result": "EQUAL", "create_revision": "0" }],
+            "success": [{ "request_put": put }],
+            "failure": [{ "request_range": { "key": key } }],
+        });
+        ask("/v3/kv/txn", &txn)
+    }
+
+    /// Reads reports, those behind `after` where it is given.
+    pub fn read_nodes(&self, after: Option<&[u8]>) -> Question {
+        let from = self.node("");
+        let start = after.map_or_else(|| from.clone().into_bytes(), |after| [after, b"\0"].concat());
+        let mut end = from.into_bytes();
+        if let Some(last) = end.last_mut() {
+            *last += 1; // the slash: behind everything that begins with the prefix
+        }
+        ask(
+            "/v3/kv/range",
+            &json!({ "key": encode(&start), "range_end": encode(&end), "limit": PAGE.to_string() }),
+        )
+    }
+
+    /// Writes the pointer, if it still stands at `revision` and the election's key was made at `key`.
+    pub fn move_pointer(&self, pointer: &Pointer, revision: u64, key: u64) -> Question {
+        let (name, leader) = (encode(self.pointer().as_bytes()), encode(self.leader().as_bytes()));
+        let txn = json!({
+            "compare": [
+                { "key": name, "target": "MOD", "result": "EQUAL", "mod_revision": revision.to_string() },
+                { "key": leader, "target": "CREATE", "result": "EQUAL", "create_revision": key.to_string() },
+            ],
+            "success": [{ "request_put": { "key": name, "value": encode(&pointer.write()) } }],
+        });
+        ask("/v3/kv/txn", &txn)
+    }
+
+    // === what a publisher asks ===
+
+    /// Writes a pointer made from the one at `revision` (0 for none), with its bundle where it is new; removes bundles that nobody needs.
+    pub fn publish(
+        &self,
+        pointer: &Pointer,
+        revision: u64,
+        bundle: Option<&[u8]>,
+        unused: &[Digest],
+    ) -> Question {
+        let name = encode(self.pointer().as_bytes());
+        let compare = if revision == 0 {
+            json!({ "key": name, "target": "CREATE", "result": "EQUAL", "create_revision": "0" })
+        } else {
+            json!({ "key": name, "target": "MOD", "result": "EQUAL", "mod_revision": revision.to_string() })
+        };
+        let mut success = Vec::new();
+        if let Some(bundle) = bundle {
+            let key = encode(self.bundle(pointer.to).as_bytes());
+            success.push(json!({ "request_put": { "key": key, "value": encode(bundle) } }));
+        }
+        for digest in unused.iter().filter(|digest| **digest != pointer.to) {
+            let key = encode(self.bundle(*digest).as_bytes());
+            success.push(json!({ "request_delete_range": { "key": key } }));
+        }
+        success.push(json!({ "request_put": { "key": name, "value": encode(&pointer.write()) } }));
+        ask("/v3/kv/txn", &json!({ "compare": [compare], "success": success }))
+    }
+
+    /// Asks for a token, which goes into the field Authorization.
+    pub fn authenticate(user: &str, password: &str) -> Question {
+        ask("/v3/auth/authenticate", &json!({ "name": user, "password": password }))
+    }
+}
+
+// === answers ===
+
+/// What etcd says where it answers with an error.
+pub fn error(body: &[u8]) -> String {
+    let value: Option<Value> = serde_json::from_slice(body).ok();
+    let text = value.as_ref().and_then(|value| {
+        let inner = value.get("error").unwrap_or(value);
+        inner.as_str().or_else(|| inner.get("message")?.as_str()).or_else(|| value.get("message")?.as_str())
+    });
+    crate::report::shortened(text.unwrap_or("it is no answer of etcd"), 300)
+}
+
+fn parsed(body: &[u8]) -> Result<Value, String> {
+    serde_json::from_slice(body).map_err(|_| "the answer is no JSON of etcd".to_owned())
+}
+
+/// A number, which JSON of etcd writes as a string.
+fn number(value: Option<&Value>) -> u64 {
+    match value {
+        Some(Value::String(text)) => text.parse().unwrap_or(0),
+        Some(value) => value.as_u64().unwrap_or(0),
+        None => 0,
+    }
+}
+
+fn lease_of(value: Option<&Value>) -> Lease {
+    match value {
+        Some(Value::String(text)) => text.parse().unwrap_or(0),
+        Some(value) => value.as_i64().unwrap_or(0),
+        None => 0,
+    }
+}
+
+fn entry(kv: &Value) -> Option<Entry> {
+    Some(Entry {
+        key: decode(kv.get("key")?.as_str()?)?,
+        value: match kv.get("value") {
+            Some(value) => decode(value.as_str()?)?,
+            None => Vec::new(),
+        },
+        created: number(kv.get("create_revision")),
+        modified: number(kv.get("mod_revision")),
+        lease: lease_of(kv.get("lease")),
+    })
+}
+
+/// What a range holds.
+///
+/// # Errors
+/// It is no such answer.
+pub fn range(body: &[u8]) -> Result<Range, String> {
+    let value = parsed(body)?;
+    if value.get("header").is_none() {
+        return Err(error(body));
+    }
+    Ok(range_of(&value, &value))
+}
+
+fn range_of(value: &Value, whole: &Value) -> Range {
+    let kvs = value.get("kvs").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    Range {
+        revision: number(whole.get("header").and_then(|header| header.get("revision"))),
+        entries: kvs.iter().filter_map(entry).collect(),
+        more: value.get("more").and_then(Value::as_bool).unwrap_or_default(),
+    }
+}
+
+/// The pointer, as [`Keys::read_pointer`] found it.
+pub fn seen(range: &Range) -> Seen {
+    let entry = range.entries.first();
+    Seen {
+        revision: range.revision,
+        modified: entry.map_or(0, |entry| entry.modified),
+        pointer: entry.map_or(Found::Nothing, |entry| found(&entry.value)),
+    }
+}
+
+fn found(value: &[u8]) -> Found {
+    match Pointer::read(value) {
+        Ok(pointer) => Found::Pointer(Box::new(pointer)),
+        Err(unreadable) => Found::Unreadable(unreadable.0),
+    }
+}
+
+/// The reports of a range; what is none is left out.
+pub fn reports(range: &Range) -> Vec<NodeReport> {
+    range.entries.iter().filter_map(|entry| NodeReport::read(&entry.value)).collect()
+}
+
+/// Whether a transaction was made.
+///
+/// # Errors
+/// It is no such answer.
+pub fn succeeded(body: &[u8]) -> Result<bool, String> {
+    let value = parsed(body)?;
+    if value.get("header").is_none() {
+        return Err(error(body));
+    }
+    Ok(value.get("succeeded").and_then(Value::as_bool).unwrap_or_default()) // false is left out
+}
+
+/// Who holds the election's key, after [`Keys::campaign`] by `node`.
+///
+/// # Errors
+/// It is no such answer.
+pub fn campaigned(body: &[u8], node: &str, lease: Lease) -> Result<Campaigned, String> {
+    if succeeded(body)? {
+        let value = parsed(body)?;
+        return Ok(Campaigned::Ours(
+            lease,
+            number(value.get("header").and_then(|header| header.get("revision"))),
+        ));
+    }
+    let value = parsed(body)?;
+    let answer = value.get("responses").and_then(|all| all.get(0)).and_then(|one| one.get("response_range"));
+    let holder = answer.and_then(|answer| range_of(answer, &value).entries.into_iter().next());
+    Ok(match holder {
+        Some(entry) if entry.value == node.as_bytes() && entry.lease == lease => {
+            Campaigned::Ours(lease, entry.created)
+        }
+        _ => Campaigned::Theirs,
+    })
+}
+
+/// A lease that was granted.
+///
+/// # Errors
+/// It is no such answer.
+pub fn granted(body: &[u8]) -> Result<Lease, String> {
+    match lease_of(parsed(body)?.get("ID")) {
+        0 => Err(error(body)),
+        lease => Ok(lease),
+    }
+}
+
+/// Whether a lease was kept alive: what is left of one that is gone is nothing.
+///
+/// # Errors
+/// It is no such answer.
+pub fn kept_alive(body: &[u8]) -> Result<bool, String> {
+    let value = parsed(body)?;
+    match value.get("result") {
+        Some(result) => Ok(number(result.get("TTL")) > 0),
+        None => Err(error(body)),
+    }
+}
+
+/// The token that [`Keys::authenticate`] asked for.
+///
+/// # Errors
+/// It is no such answer.
+pub fn token(body: &[u8]) -> Result<String, String> {
+    let value = parsed(body)?;
+    let token = value.get("token").and_then(Value::as_str).map(str::to_owned);
+    token.filter(|token| token.bytes().all(|b| b.is_ascii_graphic())).ok_or_else(|| error(body))
+}
+
+/// What a line of a watch says.
+pub fn watch_line(line: &[u8]) -> WatchLine {
+    let Ok(value) = parsed(line) else { return WatchLine::Over("the watch sent no JSON of etcd".to_owned()) };
+    let Some(result) = value.get("result") else { return WatchLine::Over(error(line)) };
+    let is = |name| result.get(name).and_then(Value::as_bool).unwrap_or_default();
+    if is("canceled") {
+        let reason = result.get("cancel_reason").and_then(Value::as_str).unwrap_or("the watch was canceled");
+        let compacted = number(result.get("compact_revision"));
+        return WatchLine::Over(if compacted > 0 {
+            format!("revisions up to {compacted} were compacted")
+        } else {
+            crate::report::shortened(reason, 300)
+        });
+    }
+    let events = result.get("events").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    // Only the last one counts: what was in between never has to run.
+    let Some(kv) = events.last().and_then(|event| event.get("kv")) else {
+        return WatchLine::Told(Told::Nothing);
+    };
+    let Some(entry) = entry(kv) else { return WatchLine::Over("the watch sent no JSON of etcd".to_owned()) };
+    let deleted = events.last().and_then(|event| event.get("type")).and_then(Value::as_str) == Some("DELETE");
+    let pointer = if deleted { Found::Nothing } else { found(&entry.value) };
+    let revision = entry.modified;
+    let modified = if deleted { 0 } else { revision };
+    WatchLine::Told(Told::Changed(Seen { revision, modified, pointer }))
+}
+
+// === base64, RFC 4648 §4 ===
+
+const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+/// Bytes as base64.
+pub fn encode(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for chunk in bytes.chunks(3) {
+        let at = |n: usize| u32::from(chunk.get(n).copied().unwrap_or_default());
+        let bits = at(0) << 16 | at(1) << 8 | at(2);
+        for place in 0..4 {
+            let sextet = (bits >> (18 - 6 * place)) & 63;
+            let digit = ALPHABET.get(sextet as usize).copied().unwrap_or(b'=');
+            text.push(if place <= chunk.len() { char::from(digit) } else { '=' });
+        }
+    }
+    text
+}
+
+/// What base64 stands for; `None` where it is none.
+pub fn decode(text: &str) -> Option<Vec<u8>> {
+    let text = text.as_bytes();
+    if !text.len().is_multiple_of(4) {
+        return None;
+    }
+    let mut bytes = Vec::with_capacity(text.len() / 4 * 3);
+    let last = text.len() / 4;
+    for (number, quad) in text.chunks(4).enumerate() {
+        let padding = quad.iter().rev().take_while(|b| **b == b'=').count();
+        if padding > 2 || (padding > 0 && number + 1 != last) {
+            return None;
+        }
+        let mut bits = 0_u32;
+        for digit in quad.iter().take(4 - padding) {
+            bits = bits << 6 | sextet(*digit)?;
+        }
+        bits <<= 6 * padding;
+        let [_, a, b, c] = bits.to_be_bytes();
+        bytes.extend_from_slice([a, b, c].get(..3 - padding)?);
+    }
+    Some(bytes)
+}
+
+fn sextet(digit: u8) -> Option<u32> {
+    Some(u32::from(match digit {
+        b'A'..=b'Z' => digit - b'A',
+        b'a'..=b'z' => digit - b'a' + 26,
+        b'0'..=b'9' => digit - b'0' + 52,
+        b'+' => 62,
+        b'/' => 63,
+        _ => return None,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn base64_there_and_back() {
+        for (bytes, text) in
+            [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foobar", "Zm9vYmFy")]
+        {
+            assert_eq!(encode(bytes.as_bytes()), text);
+            assert_eq!(decode(text).as_deref(), Some(bytes.as_bytes()));
+        }
+        let all: Vec<u8> = (0..=255).collect();
+        assert_eq!(decode(&encode(&all)), Some(all));
+        for wrong in ["Z", "Zg=", "Z===", "====", "Zg==Zg==", "Zm9*", "Zm 9"] {
+            assert_eq!(decode(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_prefix_ends_where_it_ends() {
+        let keys = Keys::new("/weir/prod/");
+        let question = keys.read_nodes(None);
+        let body: Value = serde_json::from_str(&question.body).unwrap();
+        let text = |name: &str| String::from_utf8(decode(body[name].as_str().unwrap()).unwrap()).unwrap();
+        assert_eq!(
+            (text("key"), text("range_end")),
+            ("/weir/prod/nodes/".into(), "/weir/prod/nodes0".into())
+        );
+        assert_eq!(keys.pointer(), "/weir/prod/current");
+    }
+
+    #[test]
+    fn answers_of_etcd() {
+        let empty = range(br#"{"header":{"cluster_id":"1","revision":"5","raft_term":"2"}}"#).unwrap();
+        assert_eq!(empty, Range { revision: 5, ..Range::default() });
+        assert_eq!(seen(&empty), Seen { revision: 5, modified: 0, pointer: Found::Nothing });
+        let one = range(br#"{"header":{"revision":"9"},"kvs":[{"key":"YQ==","create_revision":"3","mod_revision":"7","version":"2","value":"e30="}],"count":"1"}"#).unwrap();
+        assert_eq!((one.entries[0].modified, &one.entries[0].value[..]), (7, &b"{}"[..]));
+        assert!(matches!(seen(&one).pointer, Found::Unreadable(_)));
+        assert_eq!(range(br#"{"error":"etcdserver: user name is empty","message":"etcdserver: user name is empty","code":3}"#), Err("etcdserver: user name is empty".to_owned()));
+        assert_eq!(range(b"<html>"), Err("the answer is no JSON of etcd".to_owned()));
+        assert_eq!(succeeded(br#"{"header":{"revision":"2"},"succeeded":true}"#), Ok(true));
+        assert_eq!(succeeded(br#"{"header":{"revision":"2"}}"#), Ok(false));
+        assert_eq!(
+            granted(br#"{"header":{},"ID":"7587848943239472414","TTL":"15"}"#),
+            Ok(7_587_848_943_239_472_414)
+        );
+        assert_eq!(kept_alive(br#"{"result":{"header":{},"ID":"7","TTL":"15"}}"#), Ok(true));
+        assert_eq!(kept_alive(br#"{"result":{"header":{},"ID":"7"}}"#), Ok(false));
+        assert_eq!(token(br#"{"header":{},"token":"abc.1"}"#), Ok("abc.1".to_owned()));
+        assert!(token(br#"{"header":{},"token":"a\r\nb"}"#).is_err());
+    }
+
+    #[test]
+    fn an_election() {
+        let won = br#"{"header":{"revision":"12"},"succeeded":true,"responses":[{"response_put":{}}]}"#;
+        assert_eq!(campaigned(won, "n", 7), Ok(Campaigned::Ours(7, 12)));
+        let held = |value: &str, lease: &str| {
+            format!(
+                r#"{{"header":{{"revision":"20"}},"responses":[{{"response_range":{{"kvs":[{{"key":"bA==","create_revision":"12","mod_revision":"12","value":"{value}","lease":"{lease}"}}]}}}}]}}"#
+            )
+        };
+        assert_eq!(campaigned(held("bg==", "7").as_bytes(), "n", 7), Ok(Campaigned::Ours(7, 12)));
+        // A lease of this node's past is not this node.
+        assert_eq!(campaigned(held("bg==", "6").as_bytes(), "n", 7), Ok(Campaigned::Theirs));
+        assert_eq!(campaigned(held("bQ==", "7").as_bytes(), "n", 7), Ok(Campaigned::Theirs));
+    }
+
+    #[test]
+    fn lines_of_a_watch() {
+        let created = br#"{"result":{"header":{"revision":"3"},"created":true}}"#;
+        assert_eq!(watch_line(created), WatchLine::Told(Told::Nothing));
+        let compacted = br#"{"result":{"header":{"revision":"9"},"canceled":true,"compact_revision":"8"}}"#;
+        assert_eq!(watch_line(compacted), WatchLine::Over("revisions up to 8 were compacted".to_owned()));
+        let deleted = br#"{"result":{"header":{"revision":"9"},"events":[{"type":"DELETE","kv":{"key":"YQ==","mod_revision":"9"}}]}}"#;
+        let gone = Seen { revision: 9, modified: 0, pointer: Found::Nothing };
+        assert_eq!(watch_line(deleted), WatchLine::Told(Told::Changed(gone)));
+        assert_eq!(
+            watch_line(br#"{"error":{"grpc_code":14,"message":"shutting down"}}"#),
+            WatchLine::Over("shutting down".to_owned())
+        );
+        assert!(matches!(watch_line(b"\xff"), WatchLine::Over(_)));
+    }
+}

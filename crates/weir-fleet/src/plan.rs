@@ -1,0 +1,309 @@
+//! New pointers: what `weir fleet publish`, `halt`, `resume` and `rollback` write. Pure; whoever writes one does so in a transaction on the
+//! revision that it was made from, so that of two publishers one is told.
+
+use crate::digest::Digest;
+use crate::pointer::{KEPT, Pointer, Rollout, State, Step, VERSION, place};
+use crate::report::NodeReport;
+use std::fmt;
+use std::time::Duration;
+
+/// Who publishes, when and why.
+#[derive(Clone, Debug, Default)]
+pub struct Author {
+    /// Who.
+    pub name: String,
+    /// Why, in their own words.
+    pub message: String,
+    /// When: RFC 3339.
+    pub time: String,
+}
+
+/// Which nodes come first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Canary {
+    /// Who takes it, one step after the other; everybody else follows.
+    pub steps: Vec<Step>,
+    /// How long each step must do well.
+    pub hold: Duration,
+}
+
+/// Why there is no new pointer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotPlanned {
+    /// It runs already, or is being rolled out.
+    AlreadyThere,
+    /// No bundle before it is known.
+    NothingBefore,
+    /// There is nothing in the fleet yet.
+    NothingThere,
+    /// No live node belongs to the step with this number, counted from 1.
+    NobodyIn(usize),
+    /// It does not run.
+    NotRunning,
+    /// It is not halted.
+    NotHalted,
+    /// That bundle is not among those kept.
+    Unknown(Digest),
+}
+
+impl fmt::Display for NotPlanned {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AlreadyThere => f.write_str("the fleet has this bundle already: nothing to publish"),
+            Self::NothingBefore => f.write_str("there is no earlier bundle to go back to"),
+            Self::NothingThere => f.write_str("nothing was published here yet"),
+            Self::NobodyIn(step) => write!(
+                f,
+                "no live node belongs to step {step}: nobody would try the bundle, and the rollout would never move on"
+            ),
+            Self::NotRunning => f.write_str("no rollout is under way"),
+            Self::NotHalted => f.write_str("the rollout is not halted"),
+            Self::Unknown(digest) => write!(f, "bundle {} is not kept any more", digest.short()),
+        }
+    }
+}
+
+impl std::error::Error for NotPlanned {}
+
+/// The pointer to a new bundle, and the bundles that nobody needs any more. Without a canary, or without a bundle before, everybody takes it
+/// at once.
+///
+/// # Errors
+/// Why there is nothing to write.
+pub fn publish(
+    before: Option<&Pointer>,
+    to: Digest,
+    canary: Option<Canary>,
+    nodes: &[NodeReport],
+    author: Author,
+) -> Result<(Pointer, Vec<Digest>), NotPlanned> {
+    let from = before.map(settled);
+    let same = before.is_some_and(|before| before.to == to && before.rollout.state != State::Halted);
+    if same {
+        return Err(NotPlanned::AlreadyThere);
+    }
+    let rollout = match (canary, from) {
+        (Some(canary), Some(_)) => staged(canary, nodes, to)?,
+        _ => at_once(),
+    };
+    let mut earlier = before.map(|before| before.earlier.clone()).unwrap_or_default();
+    earlier.retain(|kept| Some(*kept) != from && *kept != to);
+    earlier.splice(0..0, from.filter(|from| *from != to));
+    // What was halted was tried, and is not gone back to.
+    let mut unused: Vec<Digest> = before.map(|before| before.to).into_iter().collect();
+    unused.extend(earlier.split_off(earlier.len().min(KEPT)));
+    unused.retain(|digest| *digest != to && !earlier.contains(digest) && Some(*digest) != from);
+    let pointer = Pointer {
+        version: VERSION,
+        generation: before.map_or(1, |before| before.generation.saturating_add(1)),
+        to,
+        from: from.filter(|from| *from != to),
+        author: author.name,
+        message: author.message,
+        time: author.time,
+        rollout,
+        earlier,
+    };
+    Ok((pointer, unused))
+}
+
+/// What the fleet comes back to where nothing else happens: what was rolled out whole, else what ran before it.
+fn settled(pointer: &Pointer) -> Digest {
+    match (pointer.rollout.state, pointer.from) {
+        (State::Halted | State::Running, Some(from)) => from,
+        _ => pointer.to,
+    }
+}
+
+const fn at_once() -> Rollout {
+    Rollout { steps: Vec::new(), open: 0, hold_ms: 0, state: State::Done, why: String::new() }
+}
+
+fn staged(canary: Canary, nodes: &[NodeReport], to: Digest) -> Result<Rollout, NotPlanned> {
+    let mut steps = canary.steps;
+    for (number, step) in steps.iter_mut().enumerate() {
+        if nodes.iter().any(|node| step.has(&node.node, &node.labels, to)) {
+            continue;
+        }
+        // A share of a few nodes may be nobody: then the first in line is it.
+        match (step, nodes.iter().min_by_key(|node| place(&node.node, to))) {
+            (Step::Share { also, .. }, Some(first)) => also.push(first.node.clone()),
+            _ => return Err(NotPlanned::NobodyIn(number + 1)),
+        }
+    }
+    if steps.last() != Some(&Step::All) {
+        steps.push(Step::All);
+    }
+    let hold_ms = u64::try_from(canary.hold.as_millis()).unwrap_or(u64::MAX);
+    Ok(Rollout { steps, open: 1, hold_ms, state: State::Running, why: String::new() })
+}
+
+/// Nobody moves any more: those who took it keep it.
+///
+/// # Errors
+/// No rollout is under way.
+pub fn halt(before: &Pointer, why: &str) -> Result<Pointer, NotPlanned> {
+    if before.rollout.state != State::Running {
+        return Err(NotPlanned::NotRunning);
+    }
+    let mut pointer = before.clone();
+    pointer.rollout.state = State::Halted;
+    why.clone_into(&mut pointer.rollout.why);
+    Ok(pointer)
+}
+
+/// It goes on where it halted; from the first step, where a gate closed them all.
+///
+/// # Errors
+/// It is not halted.
+pub fn resume(before: &Pointer) -> Result<Pointer, NotPlanned> {
+    if before.rollout.state != State::Halted {
+        return Err(NotPlanned::NotHalted);
+    }
+    let mut pointer = before.clone();
+    pointer.rollout.state = State::Running;
+    pointer.rollout.open = pointer.rollout.open.max(1).min(pointer.rollout.steps.len());
+    pointer.rollout.why.clear();
+    Ok(pointer)
+}
+
+/// Everybody runs an earlier bundle, at once: the one before, or one of those kept.
+///
+/// # Errors
+/// There is none.
+pub fn roll_back(
+    before: &Pointer,
+    to: Option<Digest>,
+    author: Author,
+) -> Result<(Pointer, Vec<Digest>), NotPlanned> {
+    let target = match (to, before.rollout.state) {
+        (Some(to), _) => to,
+        // In the middle of a rollout, back means out of it.
+        (None, State::Halted | State::Running) => before.from.ok_or(NotPlanned::NothingBefore)?,
+        (None, State::Done) => *before.earlier.first().ok_or(NotPlanned::NothingBefore)?,
+    };
+    if target != before.to && before.from != Some(target) && !before.earlier.contains(&target) {
+        return Err(NotPlanned::Unknown(target));
+    }
+    if target == before.to && before.rollout.state == State::Done {
+        return Err(NotPlanned::AlreadyThere);
+    }
+    let (mut pointer, mut unused) =
+        publish(Some(before), target, None, &[], author).or_else(|not| match not {
+            // The bundle that a rollout is about: everybody takes it now.
+            NotPlanned::AlreadyThere => Ok((before.clone(), Vec::new())),
+            not => Err(not),
+        })?;
+    pointer.rollout = at_once();
+    // What was left is kept, so that one can go forward again.
+    if before.to != target && !pointer.earlier.contains(&before.to) {
+        pointer.earlier.insert(0, before.to);
+        unused.extend(pointer.earlier.split_off(pointer.earlier.len().min(KEPT)));
+    }
+    unused.retain(|digest| !pointer.earlier.contains(digest) && *digest != pointer.to);
+    Ok((pointer, unused))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pointer::Labels;
+
+    fn d(n: u64) -> Digest {
+        Digest::of(&[&n.to_be_bytes()])
+    }
+
+    fn node(name: &str, canary: bool) -> NodeReport {
+        let labels = canary.then(|| ("canary".to_owned(), "true".to_owned()));
+        NodeReport { node: name.to_owned(), labels: labels.into_iter().collect(), ..NodeReport::default() }
+    }
+
+    fn canary() -> Canary {
+        let labels = Labels::from([("canary".to_owned(), "true".to_owned())]);
+        Canary { steps: vec![Step::Labels(labels)], hold: Duration::from_secs(120) }
+    }
+
+    fn first() -> Pointer {
+        publish(None, d(1), None, &[], Author::default()).unwrap().0
+    }
+
+    #[test]
+    fn the_first_bundle_goes_everywhere() {
+        let (pointer, unused) = publish(None, d(1), Some(canary()), &[], Author::default()).unwrap();
+        assert_eq!((pointer.generation, pointer.from, pointer.rollout.state), (1, None, State::Done));
+        assert!(unused.is_empty());
+        assert_eq!(
+            publish(Some(&pointer), d(1), None, &[], Author::default()),
+            Err(NotPlanned::AlreadyThere)
+        );
+    }
+
+    #[test]
+    fn a_canary_comes_first() {
+        let nodes = [node("a", false), node("b", true)];
+        let (pointer, _) = publish(Some(&first()), d(2), Some(canary()), &nodes, Author::default()).unwrap();
+        assert_eq!((pointer.generation, pointer.from, pointer.rollout.open), (2, Some(d(1)), 1));
+        assert_eq!(pointer.rollout.steps.len(), 2);
+        assert_eq!(pointer.wanted("b", &nodes[1].labels), Some(d(2)));
+        assert_eq!(pointer.wanted("a", &nodes[0].labels), Some(d(1)));
+        let nobody = publish(Some(&first()), d(2), Some(canary()), &nodes[..1], Author::default());
+        assert_eq!(nobody, Err(NotPlanned::NobodyIn(1)));
+    }
+
+    #[test]
+    fn a_share_is_somebody() {
+        let nodes = [node("a", false), node("b", false)];
+        let share =
+            Canary { steps: vec![Step::Share { percent: 1, also: Vec::new() }], hold: Duration::ZERO };
+        let (pointer, _) = publish(Some(&first()), d(2), Some(share), &nodes, Author::default()).unwrap();
+        let taking = nodes.iter().filter(|n| pointer.wanted(&n.node, &n.labels) == Some(d(2))).count();
+        assert_eq!(taking, 1);
+    }
+
+    #[test]
+    fn out_of_a_rollout() {
+        let nodes = [node("b", true)];
+        let (staged, _) = publish(Some(&first()), d(2), Some(canary()), &nodes, Author::default()).unwrap();
+        let halted = halt(&staged, "by hand").unwrap();
+        assert_eq!((halted.rollout.state, halted.rollout.open), (State::Halted, 1));
+        assert_eq!(halt(&halted, ""), Err(NotPlanned::NotRunning));
+        assert_eq!(resume(&halted).unwrap(), staged);
+        assert_eq!(resume(&staged), Err(NotPlanned::NotHalted));
+        let (back, unused) = roll_back(&halted, None, Author::default()).unwrap();
+        assert_eq!((back.to, back.rollout.state, back.generation), (d(1), State::Done, 3));
+        assert_eq!((back.earlier, unused), (vec![d(2)], vec![]));
+        // What was never rolled out whole is not what the next one comes back to.
+        let (next, unused) = publish(Some(&halted), d(3), Some(canary()), &nodes, Author::default()).unwrap();
+        assert_eq!((next.from, unused), (Some(d(1)), vec![d(2)]));
+        // The same bundle again, after it was mended elsewhere.
+        let (again, unused) =
+            publish(Some(&halted), d(2), Some(canary()), &nodes, Author::default()).unwrap();
+        assert_eq!((again.from, again.to, unused), (Some(d(1)), d(2), vec![]));
+    }
+
+    #[test]
+    fn back_and_forth() {
+        let mut pointer = first();
+        assert_eq!(roll_back(&pointer, None, Author::default()), Err(NotPlanned::NothingBefore));
+        pointer = publish(Some(&pointer), d(2), None, &[], Author::default()).unwrap().0;
+        pointer = roll_back(&pointer, None, Author::default()).unwrap().0;
+        assert_eq!((pointer.to, &*pointer.earlier), (d(1), &[d(2)][..]));
+        pointer = roll_back(&pointer, None, Author::default()).unwrap().0;
+        assert_eq!((pointer.to, &*pointer.earlier), (d(2), &[d(1)][..]));
+        assert_eq!(roll_back(&pointer, Some(d(9)), Author::default()), Err(NotPlanned::Unknown(d(9))));
+        assert_eq!(roll_back(&pointer, Some(d(2)), Author::default()), Err(NotPlanned::AlreadyThere));
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded() {
+        let mut pointer = first();
+        let mut gone = Vec::new();
+        for n in 2..40 {
+            let (next, unused) = publish(Some(&pointer), d(n), None, &[], Author::default()).unwrap();
+            (pointer, gone) = (next, [gone, unused].concat());
+        }
+        assert_eq!(pointer.earlier, (29..39).rev().map(d).collect::<Vec<_>>());
+        assert_eq!(gone, (1..29).map(d).collect::<Vec<_>>());
+        assert!(pointer.write().len() < crate::pointer::POINTER_BYTES);
+    }
+}

@@ -1,0 +1,616 @@
+//! The world: it owns time, order and chance. Everything that happens is an event in one queue, and every delay comes from the seed.
+
+use crate::check::{Broken, Checker};
+use crate::faults::{self, Bundles, Fault, Kind, Written};
+use crate::node::{Ask, Node, Process, Tell, Wish, report};
+use crate::store::Store;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use weir_fleet::follower::{self, Seen, Told};
+use weir_fleet::plan::{self, Author, Canary};
+use weir_fleet::pointer::{Labels, State, Step};
+use weir_fleet::{Chance, Digest, Pointer, Time, coordinator, session};
+
+/// How long a client waits for an answer.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What a run is like.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// How many gateways there are; every tenth is a canary.
+    pub nodes: usize,
+    /// How long things break.
+    pub faults: Duration,
+    /// How long nothing breaks afterwards.
+    pub quiet: Duration,
+}
+
+/// What a run came to.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Outcome {
+    /// Events that happened.
+    pub events: u64,
+    /// Pointers that were written.
+    pub pointers: u64,
+    /// Bundles that nodes began to run.
+    pub runs: u64,
+    /// From the last pointer that was written to the last node that ran another bundle for it.
+    pub spread: Duration,
+    /// Most questions of reading that etcd had in one second.
+    pub reads_at_once: u64,
+}
+
+impl Settings {
+    /// From a dozen nodes to some fifty.
+    pub fn usual(seed: u64) -> Self {
+        let nodes = 10 + usize::try_from(Chance::new(seed).below(40)).unwrap_or(0);
+        Self { nodes, faults: Duration::from_secs(300), quiet: Duration::from_secs(400) }
+    }
+
+    /// So many nodes, and nothing breaks.
+    pub const fn calm(nodes: usize) -> Self {
+        Self { nodes, faults: Duration::ZERO, quiet: Duration::from_secs(240) }
+    }
+}
+
+#[derive(Debug)]
+enum Event {
+    /// A node is woken.
+    Wake(usize, u64),
+    /// A question arrives at etcd.
+    Ask(usize, u64, u64, Ask),
+    /// An answer arrives, or the wait for it is over.
+    Answer(usize, u64, u64, Tell),
+    /// Something happens in a process.
+    Tell(usize, u64, Tell),
+    Start(usize),
+    Fault(Fault),
+    /// Somebody reads, and will write a while later.
+    Publish,
+    Write(Box<Written>, u64),
+    Leases,
+    /// Everything is whole again.
+    Heal,
+    /// A last change, which must reach everybody.
+    LastChange,
+    /// From now on nothing may be built: nothing changes.
+    Idle,
+}
+
+/// A whole run.
+pub struct World {
+    seed: u64,
+    settings: Settings,
+    now: Time,
+    order: u64,
+    queue: BTreeMap<(Time, u64), Event>,
+    chance: Chance,
+    store: Store,
+    nodes: Vec<Node>,
+    bundles: Bundles,
+    checker: Checker,
+    outcome: Outcome,
+    wrote_at: Time,
+    is_idle: bool,
+    reads: (Time, u64),
+}
+
+impl World {
+    /// A world that has not begun.
+    pub fn new(seed: u64, settings: Settings) -> Self {
+        let nodes = (0..settings.nodes).map(|number| Node {
+            name: format!("node-{number}"),
+            labels: if number % 10 == 3 { faults::canary() } else { Labels::new() },
+            boot: 0,
+            disk: None,
+            process: None,
+            cut_until: Time::ZERO,
+            slow_until: Time::ZERO,
+            full_until: Time::ZERO,
+            watch_at: Time::ZERO,
+            deaf: false,
+        });
+        Self {
+            seed,
+            settings,
+            now: Time::ZERO,
+            order: 0,
+            queue: BTreeMap::new(),
+            chance: Chance::new(seed),
+            store: Store::new(),
+            nodes: nodes.collect(),
+            bundles: Bundles::default(),
+            checker: Checker::default(),
+            outcome: Outcome::default(),
+            wrote_at: Time::ZERO,
+            is_idle: false,
+            reads: (Time::ZERO, 0),
+        }
+    }
+
+    /// Runs it to its end.
+    ///
+    /// # Errors
+    /// The first invariant that broke.
+    pub fn run(mut self) -> Result<Outcome, Broken> {
+        self.plan();
+        let end = self.settings.faults + self.settings.quiet;
+        while let Some(((at, _), event)) = self.queue.pop_first()
+            && at <= end
+        {
+            self.now = at;
+            self.outcome.events += 1;
+            self.happens(event);
+            if let Some((at, what)) = self.checker.broken.take() {
+                return Err(Broken { seed: self.seed, at, what });
+            }
+        }
+        self.now = end;
+        self.last_check();
+        match self.checker.broken.take() {
+            Some((at, what)) => Err(Broken { seed: self.seed, at, what }),
+            None => Ok(self.outcome),
+        }
+    }
+
+    fn plan(&mut self) {
+        for node in 0..self.settings.nodes {
+            let at = self.chance.between(Duration::ZERO, Duration::from_secs(3));
+            self.later(at, Event::Start(node));
+        }
+        self.later(Duration::from_secs(1), Event::Leases);
+        let is_calm = self.settings.faults.is_zero();
+        self.later(Duration::from_secs(5), if is_calm { Event::LastChange } else { Event::Publish });
+        let (from, to) = (Duration::from_secs(10), self.settings.faults);
+        for (at, fault) in faults::plan(&mut self.chance, self.settings.nodes, from, to) {
+            self.later(at, Event::Fault(fault));
+        }
+        let mut at = Duration::from_secs(6);
+        while at < to {
+            self.later(at, Event::Publish);
+            // Now and then two at the same moment.
+            let apart =
+                if self.chance.happens(20) { Duration::from_millis(200) } else { Duration::from_secs(40) };
+            at += self.chance.between(Duration::ZERO, apart);
+        }
+        self.later(to, Event::Heal);
+        if is_calm || self.chance.happens(60) {
+            self.later(to + Duration::from_secs(80), Event::LastChange);
+        }
+        let idle = to + self.settings.quiet - Duration::from_secs(100);
+        self.later(idle, Event::Idle);
+        for (after, fault) in
+            [(20, Fault::Compacts), (40, Fault::StoreStops), (42, Fault::StoreStarts), (60, Fault::Compacts)]
+        {
+            self.later(idle + Duration::from_secs(after), Event::Fault(fault));
+        }
+    }
+
+    fn later(&mut self, at: Time, event: Event) {
+        self.order += 1;
+        self.queue.insert((at.max(self.now), self.order), event);
+    }
+
+    fn after(&mut self, wait: Duration, event: Event) {
+        self.later(self.now + wait, event);
+    }
+
+    fn happens(&mut self, event: Event) {
+        match event {
+            Event::Wake(node, boot) => {
+                if let Some(process) = self.process(node, boot) {
+                    process.woken_at = None;
+                    self.tell(node, Tell::Tick);
+                }
+            }
+            Event::Tell(node, boot, tell) => {
+                if self.process(node, boot).is_some() {
+                    self.tell(node, tell);
+                }
+            }
+            Event::Ask(node, boot, question, ask) => self.asked(node, boot, question, ask),
+            Event::Answer(node, boot, question, tell) => {
+                if self.process(node, boot).is_some_and(|process| process.pending.remove(&question)) {
+                    self.tell(node, tell);
+                }
+            }
+            Event::Start(node) => self.start(node),
+            Event::Fault(fault) => self.breaks(fault),
+            Event::Publish => self.publishes(),
+            Event::Write(written, revision) => self.writes(*written, revision),
+            Event::Leases => {
+                if self.store.is_up {
+                    self.store.expire(self.now);
+                }
+                self.after(Duration::from_secs(1), Event::Leases);
+            }
+            Event::Heal => self.heals(),
+            Event::LastChange => self.last_change(),
+            Event::Idle => self.is_idle = true,
+        }
+    }
+
+    // === processes ===
+
+    fn process(&mut self, node: usize, boot: u64) -> Option<&mut Process> {
+        let node = self.nodes.get_mut(node)?;
+        if node.boot == boot { node.process.as_mut() } else { None }
+    }
+
+    fn start(&mut self, number: usize) {
+        let now = self.now;
+        let Some(node) = self.nodes.get_mut(number) else { return };
+        if node.process.is_some() {
+            return;
+        }
+        node.boot += 1;
+        let (process, wishes) = Process::start((&node.name, &node.labels), node.disk, now, &mut self.chance);
+        node.process = Some(process);
+        self.grant(number, wishes);
+        self.tell(number, Tell::Tick);
+    }
+
+    fn tell(&mut self, number: usize, tell: Tell) {
+        let (now, bundles) = (self.now, &self.bundles);
+        let Some(node) = self.nodes.get_mut(number) else { return };
+        let (name, labels, boot) = (&node.name, &node.labels, node.boot);
+        let Some(process) = &mut node.process else { return };
+        let was = process.follower.running();
+        let is_sick = |digest| bundles.kind(digest) == Kind::Sick;
+        let wishes = process.tell(now, tell, |follower| report(name, labels, boot, follower, is_sick));
+        let runs = process.follower.running();
+        if let (Some(_), None) = (was, runs) {
+            self.checker.breaks(now, format!("node {number} gave up what it ran"));
+        }
+        if let Some(digest) = runs.filter(|_| runs != was) {
+            self.checker.runs(now, (number, name, labels), digest, was);
+            self.outcome.runs += 1;
+            self.outcome.spread = now.saturating_sub(self.wrote_at);
+        }
+        self.grant(number, wishes);
+        self.wake(number);
+    }
+
+    /// Has a node woken when its machines want to be.
+    fn wake(&mut self, number: usize) {
+        let Some(node) = self.nodes.get_mut(number) else { return };
+        let boot = node.boot;
+        let Some(process) = &mut node.process else { return };
+        let next = process.next();
+        if next == Time::MAX || process.woken_at.is_some_and(|at| at <= next) {
+            return;
+        }
+        process.woken_at = Some(next);
+        self.later(next, Event::Wake(number, boot));
+    }
+
+    fn grant(&mut self, number: usize, wishes: Vec<Wish>) {
+        for wish in wishes {
+            let now = self.now;
+            let Some(node) = self.nodes.get_mut(number) else { return };
+            let (boot, is_full) = (node.boot, node.full_until > now);
+            match wish {
+                Wish::Ask(ask) => self.ask(number, ask),
+                Wish::Unwatch => self.store.unwatch(number),
+                Wish::Compile(digest) => self.compiles(number, boot, digest, is_full),
+                Wish::Keep(digest) => {
+                    if !is_full {
+                        node.disk = Some(digest);
+                    }
+                    let wait = self.chance.between(Duration::from_millis(1), Duration::from_millis(50));
+                    let kept = Tell::Follower(follower::Event::Kept(digest, !is_full));
+                    self.after(wait, Event::Tell(number, boot, kept));
+                }
+            }
+        }
+    }
+
+    fn compiles(&mut self, number: usize, boot: u64, digest: Digest, is_full: bool) {
+        self.checker.compiles(self.now, number, boot, digest);
+        if self.is_idle {
+            self.checker.breaks(self.now, format!("node {number} builds {digest:?} though nothing changed"));
+        }
+        let outcome = if is_full && self.chance.happens(50) {
+            follower::Outcome::Failed("no space left".to_owned())
+        } else if self.bundles.compiles(digest, number) {
+            follower::Outcome::Running
+        } else {
+            self.checker.refuses(number, boot, digest);
+            follower::Outcome::Refused("it does not compile".to_owned())
+        };
+        let wait = self.chance.between(Duration::from_millis(5), Duration::from_millis(200));
+        self.after(wait, Event::Tell(number, boot, Tell::Follower(follower::Event::Ran(digest, outcome))));
+    }
+
+    // === the network ===
+
+    /// How long a packet takes; `None` where it is lost.
+    fn packet(&mut self, number: usize) -> Option<Duration> {
+        let now = self.now;
+        let node = self.nodes.get(number)?;
+        let (is_cut, is_slow) = (node.cut_until > now, node.slow_until > now);
+        if is_cut || (is_slow && self.chance.happens(30)) {
+            return None;
+        }
+        let (from, to) = if is_slow { (50_000, 3_000_000) } else { (200, 5_000) };
+        Some(Duration::from_micros(from + self.chance.below(to - from)))
+    }
+
+    fn ask(&mut self, number: usize, ask: Ask) {
+        let Some(node) = self.nodes.get_mut(number) else { return };
+        let boot = node.boot;
+        let Some(process) = &mut node.process else { return };
+        let question = process.question();
+        self.after(TIMEOUT, Event::Answer(number, boot, question, failed(&ask, "no answer in time")));
+        if let Some(wait) = self.packet(number) {
+            self.after(wait, Event::Ask(number, boot, question, ask));
+        }
+    }
+
+    fn answer(&mut self, number: usize, boot: u64, question: u64, tell: Tell) {
+        if let Some(wait) = self.packet(number) {
+            self.after(wait, Event::Answer(number, boot, question, tell));
+        }
+    }
+
+    fn watch_says(&mut self, number: usize, boot: u64, watch: u64, told: Told) {
+        let wait = self.packet(number);
+        let Some(node) = self.nodes.get_mut(number) else { return };
+        let Some(wait) = wait.filter(|_| !node.deaf) else {
+            // The connection is gone; whether the node hears of that, and when, nobody knows.
+            node.deaf = true;
+            self.store.unwatch(number);
+            if self.chance.happens(50) {
+                let wait = self.chance.between(Duration::from_secs(1), Duration::from_secs(20));
+                let ended = Told::Ended("reset".to_owned());
+                let tell = Tell::Follower(follower::Event::Watch(watch, ended));
+                self.after(wait, Event::Tell(number, boot, tell));
+            }
+            return;
+        };
+        node.watch_at = node.watch_at.max(self.now + wait);
+        let (at, tell) = (node.watch_at, Tell::Follower(follower::Event::Watch(watch, told)));
+        self.later(at, Event::Tell(number, boot, tell));
+    }
+
+    fn tell_watchers(&mut self, told: Vec<(usize, u64, Seen)>) {
+        for (number, watch, seen) in told {
+            let boot = self.nodes.get(number).map_or(0, |node| node.boot);
+            self.watch_says(number, boot, watch, Told::Changed(seen));
+        }
+    }
+
+    // === etcd ===
+
+    fn asked(&mut self, number: usize, boot: u64, question: u64, ask: Ask) {
+        if !self.store.is_up {
+            return self.answer(number, boot, question, failed(&ask, "connection refused"));
+        }
+        let now = self.now;
+        self.store.expire(now);
+        if matches!(ask, Ask::Read(_) | Ask::Fetch(_) | Ask::Look) {
+            let (second, count) = &mut self.reads;
+            if now.as_secs() == second.as_secs() {
+                *count += 1
+            } else {
+                (*second, *count) = (now, 1)
+            }
+            self.outcome.reads_at_once = self.outcome.reads_at_once.max(self.reads.1);
+        }
+        let node_lost = || "etcdserver: requested lease not found".to_owned();
+        let tell = match ask {
+            Ask::Read(read) => Tell::Follower(follower::Event::Read(read, Ok(self.store.read()))),
+            Ask::Watch(watch, from) => return self.opens_watch(number, boot, question, watch, from),
+            Ask::Fetch(digest) => {
+                let there = self.store.bundles.contains_key(&digest);
+                let result = if there { Ok(()) } else { Err("it is not there".to_owned()) };
+                Tell::Follower(follower::Event::Fetched(digest, result))
+            }
+            Ask::Grant => Tell::Session(session::Event::Granted(Ok(self.store.grant(now)))),
+            Ask::Keep(lease) => Tell::Session(session::Event::Kept(Ok(self.store.keep_alive(lease, now)))),
+            Ask::Put(lease, report) => {
+                let done = self.store.put_report(number, lease, *report);
+                Tell::Session(session::Event::Done(if done { Ok(()) } else { Err(node_lost()) }))
+            }
+            Ask::Campaign(lease) => {
+                let campaigned = self.store.campaign(number, lease).ok_or_else(node_lost);
+                Tell::Coordinator(coordinator::Event::Campaigned(campaigned))
+            }
+            Ask::Look => Tell::Coordinator(coordinator::Event::Nodes(Ok(self.store.look()))),
+            Ask::Move { pointer, revision, key } => {
+                let made = self.store.is_leader(key) && self.puts(&pointer, revision, None, &[], true);
+                Tell::Coordinator(coordinator::Event::Moved(Ok(made)))
+            }
+        };
+        self.answer(number, boot, question, tell);
+    }
+
+    fn opens_watch(&mut self, number: usize, boot: u64, question: u64, watch: u64, from: u64) {
+        // The question of a watch is answered by the watch.
+        if !self.process(number, boot).is_some_and(|process| process.pending.remove(&question)) {
+            return;
+        }
+        if let Some(node) = self.nodes.get_mut(number) {
+            node.deaf = false;
+        }
+        match self.store.watch(number, watch, from) {
+            Ok(missed) => {
+                self.watch_says(number, boot, watch, Told::Nothing);
+                for seen in missed {
+                    self.watch_says(number, boot, watch, Told::Changed(seen));
+                }
+            }
+            Err(compacted) => {
+                let ended = Told::Ended(format!("compacted up to {compacted}"));
+                self.watch_says(number, boot, watch, ended);
+            }
+        }
+    }
+
+    fn puts(
+        &mut self,
+        pointer: &Pointer,
+        revision: u64,
+        bundle: Option<Digest>,
+        unused: &[Digest],
+        by_coordinator: bool,
+    ) -> bool {
+        let before = self.store.pointer().map(|(pointer, _)| pointer.clone());
+        let Some(told) = self.store.put_pointer(pointer, revision, bundle, unused) else { return false };
+        self.checker.wrote(self.now, pointer, before.as_ref(), by_coordinator, &self.bundles);
+        self.outcome.pointers += 1;
+        self.wrote_at = self.now;
+        self.tell_watchers(told);
+        true
+    }
+
+    // === people ===
+
+    fn publishes(&mut self) {
+        if !self.store.is_up {
+            return;
+        }
+        let before = self.store.pointer().cloned();
+        let (pointer, revision) = before.map_or((None, 0), |(pointer, revision)| (Some(pointer), revision));
+        let nodes = self.store.look().nodes;
+        if let Some(written) = faults::publish(&mut self.chance, &mut self.bundles, pointer.as_ref(), &nodes)
+        {
+            let wait = self.chance.between(Duration::from_millis(10), Duration::from_millis(500));
+            self.after(wait, Event::Write(Box::new(written), revision));
+        }
+    }
+
+    fn writes(&mut self, (pointer, bundle, unused): Written, revision: u64) {
+        if self.store.is_up {
+            self.puts(&pointer, revision, bundle, &unused, false);
+        }
+    }
+
+    fn last_change(&mut self) {
+        let before = self.store.pointer().cloned();
+        let digest = self.bundles.make_a(Kind::Good);
+        let (pointer, revision) = before.map_or((None, 0), |(pointer, revision)| (Some(pointer), revision));
+        let nodes = self.store.look().nodes;
+        let canary = Canary { steps: vec![Step::Labels(faults::canary())], hold: Duration::from_secs(5) };
+        let canary = (self.settings.faults > Duration::ZERO).then_some(canary);
+        match plan::publish(pointer.as_ref(), digest, canary, &nodes, Author::default()) {
+            Ok((pointer, unused)) => self.writes((pointer, Some(digest), unused), revision),
+            Err(e) => self.checker.breaks(self.now, format!("nothing can be published: {e}")),
+        }
+    }
+
+    // === faults ===
+
+    fn breaks(&mut self, fault: Fault) {
+        let now = self.now;
+        match fault {
+            Fault::StoreStops => {
+                for (number, watch) in self.store.stop() {
+                    let boot = self.nodes.get(number).map_or(0, |node| node.boot);
+                    self.watch_says(number, boot, watch, Told::Ended("end of stream".to_owned()));
+                }
+            }
+            Fault::StoreStarts => self.store.start(now),
+            Fault::StoreStartsEmpty => {
+                self.store.wipe();
+                self.store.start(now);
+            }
+            Fault::Compacts => self.store.compact(),
+            Fault::WatchDies(number) => self.store.unwatch(number),
+            Fault::Cut(number, wait) => self.with(number, |node| node.cut_until = now + wait),
+            Fault::Slow(number, wait) => self.with(number, |node| node.slow_until = now + wait),
+            Fault::Full(number, wait) => self.with(number, |node| node.full_until = now + wait),
+            Fault::Crash(number) => self.crash(number),
+            Fault::CrashDamaged(number) => {
+                self.with(number, |node| node.disk = None); // its digest is wrong, so it is ignored
+                self.crash(number);
+            }
+        }
+    }
+
+    fn with(&mut self, number: usize, change: impl FnOnce(&mut Node)) {
+        if let Some(node) = self.nodes.get_mut(number) {
+            change(node);
+        }
+    }
+
+    fn crash(&mut self, number: usize) {
+        self.with(number, |node| node.process = None);
+        self.store.unwatch(number);
+        let wait = self.chance.between(Duration::from_millis(100), Duration::from_secs(10));
+        self.after(wait, Event::Start(number));
+    }
+
+    fn heals(&mut self) {
+        let now = self.now;
+        for node in &mut self.nodes {
+            (node.cut_until, node.slow_until, node.full_until) = (now, now, now);
+        }
+        if !self.store.is_up {
+            self.store.start(now);
+        }
+        if self.store.pointer().is_none() {
+            self.last_change();
+        }
+    }
+
+    // === the end ===
+
+    fn last_check(&mut self) {
+        let now = self.now;
+        let Some((pointer, _)) = self.store.pointer().cloned() else {
+            return self.checker.breaks(now, "there is no pointer at the end".to_owned());
+        };
+        if pointer.rollout.state == State::Running {
+            let leader = self.store.leader();
+            self.checker.breaks(
+                now,
+                format!("the rollout still runs; the leader is {leader:?}: {:?}", pointer.rollout),
+            );
+        }
+        let reports = self.store.look().nodes;
+        for (number, node) in self.nodes.iter().enumerate() {
+            let Some(process) = &node.process else {
+                self.checker.breaks(now, format!("node {number} does not run"));
+                continue;
+            };
+            let runs = process.follower.running();
+            let wanted = pointer.wanted(&node.name, &node.labels);
+            let there = wanted.filter(|digest| self.store.bundles.contains_key(digest));
+            match there {
+                Some(digest) if self.bundles.compiles(digest, number) && runs != Some(digest) => {
+                    self.checker.breaks(now, format!("node {number} runs {runs:?} instead of {digest:?}"));
+                }
+                Some(digest) if !self.bundles.compiles(digest, number) && runs == Some(digest) => {
+                    self.checker
+                        .breaks(now, format!("node {number} runs {digest:?}, which does not compile there"));
+                }
+                _ => {}
+            }
+            let said = reports.iter().find(|report| report.node == node.name);
+            if said.is_none_or(|said| said.running != runs || said.generation != pointer.generation) {
+                self.checker.breaks(now, format!("node {number} runs {runs:?} and says {said:?}"));
+            }
+        }
+        let watchers = self.store.watchers();
+        if watchers > self.nodes.len() {
+            self.checker.breaks(now, format!("etcd has {watchers} watches of {} nodes", self.nodes.len()));
+        }
+    }
+}
+
+/// What comes of a question that is not answered.
+fn failed(ask: &Ask, why: &str) -> Tell {
+    let why = why.to_owned();
+    match ask {
+        Ask::Read(read) => Tell::Follower(follower::Event::Read(*read, Err(why))),
+        Ask::Watch(watch, _) => Tell::Follower(follower::Event::Watch(*watch, Told::Ended(why))),
+        Ask::Fetch(digest) => Tell::Follower(follower::Event::Fetched(*digest, Err(why))),
+        Ask::Grant => Tell::Session(session::Event::Granted(Err(why))),
+        Ask::Keep(_) => Tell::Session(session::Event::Kept(Err(why))),
+        Ask::Put(..) => Tell::Session(session::Event::Done(Err(why))),
+        Ask::Campaign(_) => Tell::Coordinator(coordinator::Event::Campaigned(Err(why))),
+        Ask::Look => Tell::Coordinator(coordinator::Event::Nodes(Err(why))),
+        Ask::Move { .. } => Tell::Coordinator(coordinator::Event::Moved(Err(why))),
+    }
+}

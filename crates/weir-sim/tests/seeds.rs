@@ -1,0 +1,39 @@
+//! Seeds that are run with every change; `make conformance` runs a thousand.
+
+#![allow(clippy::unwrap_used, reason = "this is test code: a panic is how a test fails")]
+
+use std::time::Duration;
+use weir_sim::{Settings, World, run};
+
+/// Seeds that once broke something, with what it was.
+const FOUND: &[u64] = &[];
+
+fn all(seeds: impl Iterator<Item = u64>) {
+    let broken: Vec<String> =
+        seeds.filter_map(|seed| run(seed).err()).map(|broken| broken.to_string()).collect();
+    assert!(broken.is_empty(), "{broken:#?}");
+}
+
+#[test]
+fn twenty_seeds() {
+    all(0..20);
+}
+
+#[test]
+fn seeds_that_found_something() {
+    all(FOUND.iter().copied());
+}
+
+#[test]
+fn a_seed_says_all() {
+    let tell = |seed| format!("{:?}", run(seed).unwrap());
+    assert_eq!(tell(3), tell(3));
+}
+
+/// With the delays of the network and of compiling that real ones have.
+#[test]
+fn a_change_reaches_five_hundred_nodes() {
+    let outcome = World::new(1, Settings::calm(500)).run().unwrap();
+    assert!(outcome.runs >= 1_000, "{outcome:?}");
+    assert!(outcome.spread < Duration::from_secs(1), "{outcome:?}");
+}
