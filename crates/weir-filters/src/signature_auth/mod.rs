@@ -73,7 +73,8 @@ causes! {
 /// `rsa-v1_5-sha256` with a public key in PEM.
 ///
 /// A signature must cover `components`, carry `created` and `keyid`, and is accepted once. What is remembered is its `nonce`,
-/// or without one everything that it covers. When the memory is full, requests are refused and nothing is forgotten.
+/// or without one everything that it covers. When the memory is full, requests are refused and nothing is forgotten. A clock that is
+/// set back lets nothing in again that was too old before.
 ///
 /// A body is compared with the signed Content-Digest (RFC 9530, SHA-256 or SHA-512) as it passes. Its last piece is held back
 /// until the digest agrees, so no upstream sees the whole of a forged message.
@@ -427,6 +428,7 @@ impl SignatureAuth {
         match nonces.see(mark, until, now) {
             Seen::Now => Ok(()),
             Seen::Before => Err(&SIGNATURE_REPLAYED),
+            Seen::Forgotten => Err(&SIGNATURE_EXPIRED),
             Seen::Full => Err(&SIGNATURE_MEMORY),
         }
     }

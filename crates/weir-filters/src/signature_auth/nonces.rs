@@ -2,7 +2,8 @@
 //! another one.
 
 use super::super::prelude::*;
-use std::collections::{HashMap, VecDeque};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -19,6 +20,8 @@ pub(super) enum Seen {
     Before,
     /// It was not, and is now.
     Now,
+    /// Nobody knows: what ended when it ends has been forgotten. So the clock was set back since.
+    Forgotten,
     /// It was not, and there is no place to remember it.
     Full,
 }
@@ -33,8 +36,10 @@ pub(super) struct Nonces {
 #[derive(Default)]
 struct Part {
     marks: HashMap<Mark, u64>,
-    /// In the order in which they came, which is nearly that in which they end.
-    ends: VecDeque<(u64, Mark)>,
+    /// The one that ends first on top: one from a moment when the clock was wrong must not keep those behind it.
+    ends: BinaryHeap<Reverse<(u64, Mark)>>,
+    /// The last end of those that were forgotten. A clock that is set back makes what ended before it count again.
+    forgotten: u64,
 }
 
 impl Nonces {
@@ -52,6 +57,9 @@ impl Nonces {
         }
         let mut part = part.lock().unwrap_or_else(PoisonError::into_inner);
         self.drop_ended(&mut part, now);
+        if until <= part.forgotten {
+            return Seen::Forgotten;
+        }
         if part.marks.get(&mark).is_some_and(|end| *end > now) {
             return Seen::Before;
         }
@@ -62,7 +70,7 @@ impl Nonces {
         if part.marks.insert(mark, until).is_some() {
             self.held.fetch_sub(1, Ordering::Relaxed); // it took the place of one that had ended
         }
-        part.ends.push_back((until, mark));
+        part.ends.push(Reverse((until, mark)));
         Seen::Now
     }
 
@@ -74,8 +82,9 @@ impl Nonces {
     }
 
     fn drop_ended(&self, part: &mut Part, now: u64) {
-        while let Some((end, mark)) = part.ends.front().copied().filter(|(end, _)| *end <= now) {
-            part.ends.pop_front();
+        while let Some(Reverse((end, mark))) = part.ends.peek().copied().filter(|first| first.0.0 <= now) {
+            part.ends.pop();
+            part.forgotten = part.forgotten.max(end);
             // A mark that came again later has a later end.
             if part.marks.get(&mark) == Some(&end) {
                 part.marks.remove(&mark);
@@ -87,10 +96,17 @@ impl Nonces {
     /// What [`Portable::save`] wrote in the process before this one.
     pub(super) fn load(saved: &[u8], most: usize) -> Option<Self> {
         let nonces = Self::new(most);
-        let (entries, []) = saved.as_chunks::<24>() else { return None };
+        let (entries, rest) = saved.as_chunks::<24>();
+        let forgotten = match rest {
+            [] => 0,
+            rest => u64::from_le_bytes(rest.try_into().ok()?),
+        };
+        for part in &nonces.parts {
+            part.lock().unwrap_or_else(PoisonError::into_inner).forgotten = forgotten;
+        }
         for entry in entries {
             let (mark, until) = entry.split_first_chunk::<16>()?;
-            nonces.see(*mark, u64::from_le_bytes(until.try_into().ok()?), 0);
+            nonces.see(*mark, u64::from_le_bytes(until.try_into().ok()?), 0); // one that is too old is refused anyway
         }
         Some(nonces)
     }
@@ -99,12 +115,15 @@ impl Nonces {
 impl Portable for Nonces {
     fn save(&self) -> Vec<u8> {
         let mut all: Vec<(u64, Mark)> = Vec::new();
+        let mut forgotten = 0;
         for part in &self.parts {
             let part = part.lock().unwrap_or_else(PoisonError::into_inner);
+            forgotten = part.forgotten.max(forgotten);
             all.extend(part.marks.iter().map(|(mark, until)| (*until, *mark)));
         }
         all.sort_unstable();
-        all.into_iter().flat_map(|(until, mark)| mark.into_iter().chain(until.to_le_bytes())).collect()
+        let entries = all.into_iter().flat_map(|(until, mark)| mark.into_iter().chain(until.to_le_bytes()));
+        entries.chain(u64::to_le_bytes(forgotten)).collect()
     }
 }
 
@@ -126,6 +145,31 @@ mod tests {
         assert_eq!(nonces.see(mark(2), 25, 19), Seen::Now);
         assert_eq!(nonces.see(mark(1), 30, 20), Seen::Now);
         assert_eq!(nonces.see(mark(1), 30, 29), Seen::Before);
+    }
+
+    #[test]
+    fn a_clock_that_is_set_back_brings_nothing_back() {
+        let nonces = Nonces::new(10);
+        let alike = |n: u32| {
+            let mut mark = mark(0);
+            mark[4..8].copy_from_slice(&n.to_le_bytes()); // of the same part
+            mark
+        };
+        assert_eq!(nonces.see(alike(1), 70, 10), Seen::Now);
+        assert_eq!(nonces.see(alike(2), 150, 90), Seen::Now, "the first is forgotten here");
+        for now in [69, 10, 0] {
+            assert_eq!(nonces.see(alike(1), 70, now), Seen::Forgotten);
+        }
+        assert_eq!(nonces.see(alike(2), 150, 10), Seen::Before);
+        assert_eq!(nonces.see(alike(3), 71, 10), Seen::Now, "what ends later cannot have been forgotten");
+        let next = Nonces::load(&nonces.save(), 10).unwrap();
+        assert_eq!(next.see(alike(1), 70, 10), Seen::Forgotten);
+
+        // What came while the clock was ahead does not keep what came before it.
+        assert_eq!(nonces.see(alike(4), 9000, 8000), Seen::Now);
+        assert_eq!(nonces.see(alike(5), 9100, 100), Seen::Now);
+        assert_eq!(nonces.see(alike(6), 9050, 9020), Seen::Now);
+        assert_eq!(nonces.held.load(Ordering::Relaxed), 2);
     }
 
     #[test]
@@ -152,5 +196,6 @@ mod tests {
         assert_eq!(next.see(mark(2), 30, 29), Seen::Before);
         assert_eq!(next.see(mark(3), 30, 29), Seen::Now);
         assert!(Nonces::load(&[0; 23], 10).is_none());
+        assert!(Nonces::load(&nonces.save()[..48], 10).is_some(), "of a version that saved no more");
     }
 }
