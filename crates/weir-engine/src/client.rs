@@ -44,6 +44,12 @@ impl Client {
         (self.stream.h2().is_some() || self.handle.is_watched()) && self.stream.is_reset(cx)
     }
 
+    /// As [`Self::is_gone`], of a client that waits in a queue: one that sends nothing more may have closed the connection, which looks
+    /// the same, and a place that others wait for is not kept for it.
+    pub(crate) fn has_left(&mut self, cx: &mut Context<'_>) -> bool {
+        self.is_gone(cx) || self.handle.is_watched() && self.stream.is_half_closed()
+    }
+
     /// The client as the owner of connections to upstreams; none where it came by a Unix socket.
     pub(crate) fn owner(&self) -> Option<&Rc<Owner>> {
         self.forwarding.owner(self.peer, || self.stream.local_address())

@@ -47,7 +47,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use weir_h1::{BodyKind, BodyReader, FieldName, Fields, Known, Method, RequestHead, Step, TargetForm};
 use weir_telemetry::{Closed, log};
@@ -590,14 +590,23 @@ async fn catch_panic<T>(mut work: Pin<&mut impl Future<Output = T>>) -> Result<T
 }
 
 /// Waits, unless the client goes away meanwhile: one that has left must not keep a place that others wait for.
-async fn unless_gone<T>(client: &mut Client, mut work: Pin<&mut impl Future<Output = T>>) -> Result<T, Stop> {
+async fn unless_gone<T>(client: &mut Client, work: Pin<&mut impl Future<Output = T>>) -> Result<T, Stop> {
+    unless(client, work, Client::is_gone).await
+}
+
+/// Waits, unless the client is found to have gone away meanwhile.
+async fn unless<T>(
+    client: &mut Client,
+    mut work: Pin<&mut impl Future<Output = T>>,
+    is_gone: fn(&mut Client, &mut Context<'_>) -> bool,
+) -> Result<T, Stop> {
     let mut waiting = None;
     poll_fn(|cx| {
         if let Poll::Ready(done) = work.as_mut().poll(cx) {
             return Poll::Ready(Ok(done));
         }
         waiting.get_or_insert_with(|| client.handle.wait());
-        if client.is_gone(cx) { Poll::Ready(Err(Stop::Cut(&error::CLIENT_CLOSED))) } else { Poll::Pending }
+        if is_gone(client, cx) { Poll::Ready(Err(Stop::Cut(&error::CLIENT_CLOSED))) } else { Poll::Pending }
     })
     .await
 }

@@ -235,6 +235,12 @@ pub trait Filter: Send + Sync + 'static {
         Box::pin(std::future::ready(Flow::Continue))
     }
 
+    /// Whether [`Filter::wait`] is a place in a queue. A client that sends nothing more loses it, because it may have closed the
+    /// connection; elsewhere it is waited for, because it may still read.
+    fn is_queue(&self) -> bool {
+        false
+    }
+
     /// Sees each piece of the request body, its pauses and its trailers, and may change them if it said
     /// [`BodyUse::Change`].
     ///

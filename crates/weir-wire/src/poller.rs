@@ -341,6 +341,11 @@ impl PolledTcp {
         false
     }
 
+    /// See [`Stream::is_half_closed`](crate::Stream::is_half_closed). The set tells of the end even behind bytes that nobody has read.
+    pub(crate) fn is_half_closed(&self) -> bool {
+        self.slot.is_ready(ENDED)
+    }
+
     /// Says that nothing more will be written.
     pub(crate) fn shutdown(&self) -> io::Result<()> {
         match self.socket.shutdown(Shutdown::Write) {

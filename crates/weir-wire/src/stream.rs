@@ -290,6 +290,22 @@ impl Stream {
         }
     }
 
+    /// Whether the peer sends nothing more: it has closed the connection, or half of it. Bytes from before the end stay for the next
+    /// reader. Only a while after [`Stream::is_reset`] was asked, which wakes the task. Never of a stream of HTTP/2, where that is how a
+    /// request ends, nor of a Unix socket.
+    pub fn is_half_closed(&self) -> bool {
+        match self {
+            Self::H2(_) | Self::Unix(_) => false,
+            Self::Polled(s) => s.is_half_closed(),
+            Self::Tcp(s) => is_half_closed(s),
+            Self::Tls(s) => match s.socket() {
+                Socket::Polled(s) => s.is_half_closed(),
+                Socket::Tcp(s) => is_half_closed(s),
+                Socket::Unix(_) => false,
+            },
+        }
+    }
+
     /// Makes the coming close a reset: for a response that was cut short where only the end of the connection would tell
     /// the client that it is complete. TLS needs none: without close_notify the end is no proper one.
     pub fn abort(&mut self) {
@@ -410,6 +426,12 @@ fn is_reset(socket: &TcpStream, cx: &mut Context<'_>) -> bool {
             matches!(seen, Err(e) if e.kind() != io::ErrorKind::WouldBlock)
         }
     }
+}
+
+/// See [`Stream::is_half_closed`]. Behind bytes that nobody has read the end is not seen.
+fn is_half_closed(socket: &TcpStream) -> bool {
+    let seen = socket2::SockRef::from(socket).peek(&mut [std::mem::MaybeUninit::uninit()]);
+    matches!(seen, Ok(0))
 }
 
 /// What one read reserves, in bytes: larger than almost every head, so that reads are short and one is enough.

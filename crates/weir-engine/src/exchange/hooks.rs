@@ -3,7 +3,8 @@
 //! A filter that has to wait, or wants a body whole, is rare: what most do runs without a future of its own.
 
 use super::attempt::Attempt;
-use super::{Exchange, Phase, Stop, unless_gone};
+use super::{Exchange, Phase, Stop, unless, unless_gone};
+use crate::client::Client;
 use crate::core::Local;
 use crate::error::{self, Cause};
 use crate::filter::{
@@ -132,13 +133,15 @@ impl Exchange<'_> {
         }
         let Some(cx) = &mut self.cx else { return Ok(()) };
         let end = cx.limits.exchange.and_then(|limit| self.record.started.checked_add(limit));
-        let waited = snapshot.filters[index as usize].filter.wait(&mut self.head, cx);
+        let filter = &snapshot.filters[index as usize].filter;
+        let is_gone = if filter.is_queue() { Client::has_left } else { Client::is_gone };
+        let waited = filter.wait(&mut self.head, cx);
         let waited = match end {
             Some(end) => in_time(end, waited),
             None => waited,
         };
         let began = self.record.trace.as_ref().map(|_| Instant::now());
-        let waited = unless_gone(self.client, pin!(waited)).await;
+        let waited = unless(self.client, pin!(waited), is_gone).await;
         self.trace_wait(snapshot.filters[index as usize].name, began);
         match go_on(waited?)? {
             None => Ok(()),

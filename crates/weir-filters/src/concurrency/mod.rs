@@ -41,7 +41,8 @@ static CONCURRENCY_TIMEOUT: Cause = Cause {
 /// Lets so many requests be under way at once, and the next ones wait in a queue, or refuses them.
 ///
 /// A request holds its place until its response is sent, or its tunnel (WebSocket) ends; a client that resets its connection or
-/// stream gives it back, in the queue too. One that only closes its connection may still read, and keeps it. The limit is exact for the whole process. Those who wait get their places in the order in which they came,
+/// stream gives it back, in the queue too. One that closes its connection, or half of it, may still read: it leaves the queue, and keeps
+/// a place that it has. The limit is exact for the whole process. Those who wait get their places in the order in which they came,
 /// each limit for itself. No place, and no room in the queue: 503 `concurrency_limit`, or 429 `client_concurrency` where
 /// each client has a limit of its own; waited for nothing: 503 `concurrency_timeout`; each with `Retry-After: 1`.
 ///
@@ -240,6 +241,10 @@ impl Filter for Concurrency {
                 Err(_) => self.refuse(&CONCURRENCY_TIMEOUT),
             }
         })
+    }
+
+    fn is_queue(&self) -> bool {
+        true
     }
 
     fn on_attempt_end(&self, end: &AttemptEnd<'_>, _: &mut Cx) {

@@ -97,6 +97,30 @@ fn a_client_that_leaves_gives_its_place_back() {
     reaches(&weir, &upstream);
 }
 
+/// Whether a client has closed its connection or only half of it looks the same, and others wait behind it.
+#[test]
+fn a_client_that_sends_nothing_more_leaves_the_queue() {
+    let upstream = Upstream::listen();
+    let weir = start(&upstream, "{ concurrency: { requests: 1, queue: 1, wait: 1h } }");
+    let (mut first, mut conn) = under_way(&weir, &upstream);
+    first.half_close(); // who has a place keeps it, and may read
+    let mut second = weir.client();
+    second.send(GET);
+    second.half_close();
+    eventually("the second has left the queue", || {
+        let metrics = weir.admin_client().ask("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").text();
+        metrics.contains("weir_causes_total{cause=\"client_closed\"} 1\n")
+    });
+    let mut third = weir.client();
+    third.send(GET);
+    conn.send(LAST);
+    first.read_response().expect_status(200);
+    let mut conn = upstream.accept();
+    conn.read_head();
+    conn.send(LAST);
+    third.read_response().expect_status(200);
+}
+
 #[test]
 fn a_tunnel_holds_its_place_until_it_ends() {
     let upstream = Upstream::listen();
