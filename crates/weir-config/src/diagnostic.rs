@@ -239,7 +239,9 @@ impl Diagnostics {
             let _ = write!(out, "{}: ", diagnostic.path);
         }
         let _ = writeln!(out, "{} [{}]", diagnostic.message, diagnostic.code);
-        if let Some(line) = diagnostic.place.as_ref().and_then(|place| self.line(place)) {
+        let tells = |line: &String| diagnostic.concealed.iter().any(|value| line.contains(value));
+        let line = diagnostic.place.as_ref().and_then(|place| self.line(place));
+        if let Some(line) = line.filter(|line| !tells(line)) {
             let column = diagnostic.place.as_ref().map_or(1, |place| place.column as usize);
             write_line(out, &line, column);
         }
@@ -262,7 +264,7 @@ impl Diagnostics {
 /// parsed has no tree to ask; where all stands on one line, as in JSON, there is no telling.
 pub(super) fn may_hold_secrets(text: &str, index: usize) -> bool {
     const SECTIONS: &[&str] = &["consumers", "admin"];
-    const WORDS: &[&str] = &["token", "secret", "password", "credential"];
+    const WORDS: &[&str] = &["token", "secret", "password", "credential", "hmac", "sign:", "sticky:"];
     let is_top = |line: &&str| line.starts_with(|c: char| c.is_ascii_alphabetic() || "\"'{[".contains(c));
     let lines: Vec<_> = text.lines().take(index + 1).collect();
     let line = lines.last().copied().unwrap_or("").to_ascii_lowercase();

@@ -558,6 +558,8 @@ pub fn mark_secrets(node: &mut Node, path: &str, top: bool) {
     /// What is known of a consumer that is no credential.
     const PUBLIC: &[&str] = &["allow_ips", "groups", "plan"];
     const TELLING: &[&str] = &["token", "password", "secret", "client_secret"];
+    /// Secrets whose name tells nothing by itself.
+    const PAIRS: &[(&str, &str)] = &[("sign", "key"), ("sticky", "key")];
     let in_consumer = path == "consumers";
     if let Value::Map(entries) = &mut node.value {
         for (key, child) in entries {
@@ -571,6 +573,12 @@ pub fn mark_secrets(node: &mut Node, path: &str, top: bool) {
             } else if TELLING.contains(&&*key.text) {
                 mark_all(child);
             } else {
+                for (_, secret) in PAIRS.iter().filter(|(parent, _)| *parent == &*key.text) {
+                    if let Value::Map(settings) = &mut child.value {
+                        let named = settings.iter_mut().filter(|(key, _)| &*key.text == *secret);
+                        named.for_each(|(_, node)| mark_all(node));
+                    }
+                }
                 mark_secrets(child, if top { &key.text } else { "" }, false);
             }
         }

@@ -26,10 +26,26 @@ impl Checker<'_> {
                     self.unknown_credentials(credentials);
                 } else if credentials.filter == "key_auth" {
                     self.keys(name, credentials, &mut owners);
-                } else if !matches!(credentials.node.value, Value::Seq(_)) {
+                } else if let Value::Seq(elements) = &credentials.node.value {
+                    self.shared_secrets(credentials, elements);
+                } else {
                     let message = format!("{} is not a list", credentials.node.kind());
                     self.error_hint(&credentials.path, "bad-type", message, "write [ VALUE ]");
                 }
+            }
+        }
+    }
+
+    /// Warns of secrets that sign requests and stand in the file. Public keys may.
+    fn shared_secrets(&mut self, credentials: &Credentials, elements: &[Node]) {
+        for (index, element) in elements.iter().enumerate() {
+            let is_secret = element.get("algorithm").and_then(Node::as_text) == Some("hmac-sha256");
+            let literal =
+                element.get("key").is_some_and(|node| node.as_text().is_some() && !node.substituted);
+            if is_secret && literal {
+                let path = format!("{}[{index}].key", credentials.path);
+                let hint = "write \"${VAR}\" or \"${file:PATH}\"";
+                self.warn(&path, "literal-credential", "the secret stands readable in this file", hint);
             }
         }
     }

@@ -21,9 +21,17 @@ fn asks_for_credentials(filter: &FilterNode) -> bool {
     (filter.name.ends_with("_auth") || ASK.contains(&filter.name.as_str())) && !optional
 }
 
+/// Settings of filters that are secrets of this gateway's own.
+const SECRETS: &[(&str, &str)] = &[("jwt", "secret"), ("oidc", "client_secret"), ("sign", "key")];
+
 impl<'a> Checker<'a> {
     pub(super) fn filter_lists(&mut self) {
         let config = self.config;
+        let plans = config.plans.iter().flat_map(|(_, plan)| &plan.filters);
+        let of_routes = config.routes.iter().flat_map(|(_, route)| &route.filters);
+        for filter in config.filters.iter().chain(plans).chain(of_routes) {
+            self.secrets(&filter.name, &filter.node, &filter.path);
+        }
         self.filter_list(&[], &config.filters);
         for (_, plan) in config.plans.iter() {
             self.twice(&[], &plan.filters);
@@ -40,6 +48,25 @@ impl<'a> Checker<'a> {
         }
         for (_, route) in config.routes.iter().filter(|(_, route)| !route.filters.is_empty()) {
             self.filter_list(&config.filters, &route.filters);
+        }
+    }
+
+    /// Warns of secrets that stand in the file. Messages never repeat them.
+    fn secrets(&mut self, name: &str, settings: &Node, path: &str) {
+        for (_, key) in SECRETS.iter().filter(|(filter, _)| *filter == name) {
+            let literal = settings.get(key).is_some_and(|node| node.as_text().is_some() && !node.substituted);
+            if literal {
+                let hint = "write \"${VAR}\" or \"${file:PATH}\"";
+                let path = format!("{path}.{key}");
+                self.warn(&path, "literal-credential", "the secret stands readable in this file", hint);
+            }
+        }
+        if name == "any" {
+            for (index, member) in settings.elements().iter().enumerate() {
+                for (name, settings) in member.entries() {
+                    self.secrets(&name.text, settings, &format!("{path}[{index}].{}", name.text));
+                }
+            }
         }
     }
 

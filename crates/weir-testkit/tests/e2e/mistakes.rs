@@ -5,7 +5,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 
 use tempfile::TempDir;
-use weir_testkit::{Authority, Finished, weir_command};
+use weir_testkit::{Authority, Finished, run_weir, weir_command};
 
 /// The user without rights that every system has. Source: nobody of the Linux Standard Base.
 const NOBODY: u32 = 65534;
@@ -36,6 +36,27 @@ fn a_key_that_may_not_be_read_names_the_user() {
     let Some(checked) = run_unprivileged(&dir, &["check"]) else { return };
     checked.expect_code(1).expect_text("a.key may not be read by").expect_text("uid ");
     checked.expect_text("certificates[0].key").expect_text("1 error");
+}
+
+#[test]
+fn secrets_in_a_file_are_warned_about_and_not_repeated() {
+    let dir = TempDir::new().unwrap();
+    let config = "listeners: { a: { address: 127.0.0.1:8080 } }\n\
+                  consumers:\n  shop:\n    signature_auth:\n\
+                  \x20     - { key_id: a, algorithm: hmac-sha256, key: 0123456789abcdef0123456789abcdef }\n\
+                  \x20     - { key_id: b, algorithm: hmac-sha256, key: \"${NOT_SET:-0123456789abcdef0123456789abcdef}\" }\n\
+                  routes:\n  a:\n    filters:\n      - signature_auth: {}\n      - sign:\n          key_id: weir\n\
+                  \x20         algorithm: hmac-sha256\n          key: fedcba9876543210fedcba9876543210\n    respond: {}\n";
+    fs::write(dir.path().join("weir.yaml"), config).unwrap();
+    let checked = run_weir(dir.path(), &["check"]);
+    checked
+        .expect_code(0)
+        .expect_text("weir.yaml:5:")
+        .expect_text("weir.yaml:14:")
+        .expect_text("0 errors, 2 warnings");
+    let told = format!("{}{}", checked.stdout, checked.stderr);
+    assert!(!told.contains("89abcdef") && !told.contains("fedcba"), "{told}");
+    assert_eq!(told.matches("[literal-credential]").count(), 2, "{told}");
 }
 
 #[test]
