@@ -6,7 +6,9 @@ use std::time::Duration;
 
 /// What happened to an exchange. `near`: the route that came nearest, where none matched.
 pub(super) fn of(kept: &Kept, near: Option<&Neighbour>) -> String {
+    // What is told the client begins with the meaning of its cause.
     let said = kept.text(Text::Said);
+    let said = said.strip_prefix(kept.cause.map_or("", |cause| cause.meaning)).unwrap_or(&said).trim();
     let mut sentence = match kept.cause {
         Some(cause) => failed(kept, cause.code, near).unwrap_or_else(|| by_meaning(kept, cause.meaning)),
         None if kept.status >= 500 => format!(
@@ -17,7 +19,7 @@ pub(super) fn of(kept: &Kept, near: Option<&Neighbour>) -> String {
         ),
         None => went_well(kept),
     };
-    if !said.is_empty() && !sentence.contains(&*said) {
+    if !said.is_empty() && !sentence.contains(said) {
         let whole = said.starts_with(char::is_uppercase);
         sentence.push_str(if whole { " " } else { " It said: " });
         sentence.push_str(said.trim_end_matches('.'));
@@ -53,7 +55,10 @@ fn upstream_failed(kept: &Kept, code: &str) -> Option<String> {
             )
         }
         "exchange_timeout" if kept.attempts > 0 => {
-            format!("The exchange may take {} in all, and {at} had not answered by then{tried}.", total(kept))
+            format!(
+                "{at} had not answered after {}, and the whole exchange may take no longer{tried}.",
+                total(kept)
+            )
         }
         "grpc_timeout" => format!(
             "The gRPC client gave {} (grpc-timeout), and {at} had not answered by then{tried}.",
@@ -146,6 +151,7 @@ fn client_failed(kept: &Kept, code: &str, near: Option<&Neighbour>) -> Option<St
             kept.bytes_in,
             total(kept)
         ),
+        "bad_path" if !kept.text(Text::Said).is_empty() => kept.text(Text::Said).into_owned(),
         "header_too_large" | "too_many_headers" | "target_too_long" => format!(
             "{} The request was refused before it was routed.",
             kept.cause.map_or("", |cause| cause.meaning)
@@ -185,7 +191,8 @@ fn refused(kept: &Kept, code: &str) -> Option<String> {
                 name => format!(" The caller is `{name}`."),
             };
             let meaning = kept.cause.map_or("", |cause| cause.meaning);
-            format!("The filter `{filter}` of {} refused it: {meaning}{caller}", place(kept))
+            let from = if filter == "ip" { format!(" It came from {}.", peer(kept)) } else { String::new() };
+            format!("The filter `{filter}` of {} refused it: {meaning}{caller}{from}", place(kept))
         }
         _ => return None,
     })
