@@ -489,6 +489,7 @@ fn document(status: &Status) -> Value {
         "routes": status.routes,
         "number": status.number,
         "pinned": status.pinned,
+        "unsaved": status.unsaved,
         "trial": status.trial,
         "filters": status.filters,
         "listeners": listeners,

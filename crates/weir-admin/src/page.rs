@@ -27,6 +27,13 @@ pub(crate) fn render(status: &Status) -> String {
             escape(why)
         );
     }
+    if let Some(why) = &status.unsaved {
+        let _ = writeln!(
+            page,
+            "<p class=\"down\">The config runs from memory only: it could not be written down: {}",
+            escape(why)
+        );
+    }
     last_reload(&mut page, status);
     causes(&mut page, status);
     listeners(&mut page, status);
@@ -240,6 +247,7 @@ mod tests {
             number: None,
             trial: None,
             pinned: Some(evil.to_owned()),
+            unsaved: Some(evil.to_owned()),
             requests_per_second: 0.0,
             last_reload: Some(ReloadStatus {
                 at: String::new(),

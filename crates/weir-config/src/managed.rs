@@ -241,6 +241,13 @@ pub fn write(managed: Node, path: PathBuf) -> Result<Managed, String> {
     }
 }
 
+/// One thing as it would stand in a file of its own.
+pub fn yaml(section: &str, name: &str, thing: &Node) -> String {
+    let mut tree = Node::empty_map(thing.at.clone());
+    put(&mut tree, section, name, thing.clone());
+    emit::lines(&tree)
+}
+
 /// Whether things of this section may be named over the API.
 pub fn is_section(section: &str) -> bool {
     NAMED.contains(&section)

@@ -12,7 +12,7 @@ use crate::core::{LIMITS, Leaving, Message, Shared};
 use crate::error;
 use crate::filter::{FilterKind, Purge};
 use crate::handover::{Handover, Inheritance};
-use crate::history::{By, Origin, Pin};
+use crate::history::{By, Origin, Pin, TakenBack};
 use crate::listener::{self, Start};
 use crate::reload::{self, Books, Control, Refused, Reloaded, Watching};
 use crate::snapshot::{Carry, Snapshot, compile};
@@ -51,7 +51,8 @@ struct Inner {
     watched: Watched,
     awaits_probes: AtomicBool,
     guard: Mutex<guard::Guard>,
-    /// The causes that are answered 5xx.
+    /// All causes, and those that are answered 5xx.
+    causes: &'static [&'static str],
     errors: HashSet<&'static str>,
 }
 
@@ -104,6 +105,10 @@ pub fn check(source: &Source, kinds: &[&'static FilterKind]) -> Checked {
     let pin = loaded.texts.state.as_deref().and_then(|state| Pin::read(state).ok().flatten());
     if let Some(pin) = pin.filter(|pin| pin.refused == loaded.texts.hand) {
         loaded.diagnostics.push(reload::warning(&pin));
+    }
+    let taken = loaded.texts.state.as_deref().and_then(TakenBack::read);
+    if let Some(taken) = taken.filter(|taken| taken.refused == loaded.texts.hash) {
+        loaded.diagnostics.push(reload::taken_back(&taken));
     }
     let diagnostics = loaded.diagnostics.clone();
     Checked { diagnostics, compiled: snapshot.map(|snapshot| (loaded, snapshot)) }
@@ -226,11 +231,13 @@ impl Builder {
                 watched: control.watched(),
                 awaits_probes: AtomicBool::new(true),
                 guard: Mutex::default(),
+                causes: codes,
                 errors,
                 control: Mutex::new(control),
             }),
         };
         gateway.watch();
+        gateway.resume_trial();
         gateway.start_guard();
         Ok(gateway)
     }
@@ -454,6 +461,7 @@ impl Gateway {
             number: control.books.history.as_ref().and_then(|history| Some(history.latest()?.number)),
             trial: self.trial(),
             pinned: control.books.pinned.as_ref().map(|pin| pin.why.clone()),
+            unsaved: control.unsaved(),
             filters: snapshot.readings().collect(),
         }
     }

@@ -70,7 +70,7 @@ pub use filter::Purge;
 pub use gateway::{Builder, Checked, Gateway, StartError, Touched, check};
 pub use handover::{Handover, Inheritance};
 pub use reload::change::Change;
-pub use reload::{Changed, Edit, NotChanged, OnlyIf, Refused, Reloaded, request_file};
+pub use reload::{Changed, Edit, Moved, NotChanged, OnlyIf, Owner, Refused, Reloaded, request_file};
 pub use respond::reason;
 pub use status::{
     CauseCount, CertificateStatus, EndpointStatus, FilterStatus, LastError, NameStatus, OutOfRotation,

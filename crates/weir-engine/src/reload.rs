@@ -5,10 +5,15 @@
 
 pub(crate) mod change;
 mod outputs;
+mod owed;
+mod owners;
 mod watch;
 
 pub(crate) use change::{Books, warning};
 pub use change::{Changed, Edit, NotChanged, OnlyIf, request_file};
+pub(crate) use owed::warning as taken_back;
+pub(crate) use owners::Way;
+pub use owners::{Moved, Owner};
 pub(crate) use watch::Watching;
 
 use crate::acme;
@@ -248,6 +253,7 @@ impl Control {
         self.texts = loaded.texts;
         if first {
             self.books.started(&self.texts);
+            let _ = self.settle(); // what cannot be written yet stays owed
         }
         self.config = Arc::new(loaded.config);
         self.carry.adopted(&self.names.runtime, &self.names.fetcher);

@@ -56,6 +56,8 @@ pub struct Status {
     pub trial: Option<TrialStatus>,
     /// Why a revision of the history runs in the place of the files, if one does.
     pub pinned: Option<String>,
+    /// Why the config runs from memory only, if it could not be written down.
+    pub unsaved: Option<String>,
     /// What filters tell of their state.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub filters: Vec<FilterStatus>,

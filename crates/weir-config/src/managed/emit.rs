@@ -17,6 +17,13 @@ pub(super) fn file(tree: &Node) -> String {
     out
 }
 
+/// The lines of a tree alone.
+pub(super) fn lines(tree: &Node) -> String {
+    let mut out = String::new();
+    push_map(tree, 0, &mut out);
+    out
+}
+
 /// The lines of a map, each indented.
 fn push_map(node: &Node, indent: usize, out: &mut String) {
     for (key, value) in node.entries() {

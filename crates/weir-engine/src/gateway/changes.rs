@@ -8,7 +8,7 @@ use crate::explain::{self, Explanation};
 use crate::history::diff::Differences;
 use crate::history::{By, Revision};
 use crate::reload::change::Change;
-use crate::reload::{Changed, NotChanged, Refused, Reloaded};
+use crate::reload::{Changed, Moved, NotChanged, Refused, Reloaded, Way};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -71,6 +71,32 @@ impl Gateway {
             return Err(NotChanged::Draining);
         }
         let result = control.roll_back(number, by, self.cores());
+        self.changed(control, result.is_ok());
+        result
+    }
+
+    /// Moves a thing that people wrote towards the API (`admin.writes`), and says what is left to do.
+    ///
+    /// # Errors
+    /// Why not. Then nothing has changed.
+    pub fn adopt(&self, thing: (&str, &str), by: &By) -> Result<Moved, NotChanged> {
+        self.move_owner(Way::Adopt, thing, by)
+    }
+
+    /// Moves a thing of the API towards a file that people write, and says what is left to do.
+    ///
+    /// # Errors
+    /// As [`Self::adopt`].
+    pub fn release(&self, thing: (&str, &str), by: &By) -> Result<Moved, NotChanged> {
+        self.move_owner(Way::Release, thing, by)
+    }
+
+    fn move_owner(&self, way: Way, thing: (&str, &str), by: &By) -> Result<Moved, NotChanged> {
+        let mut control = self.control();
+        if !self.is_ready() {
+            return Err(NotChanged::Draining);
+        }
+        let result = control.move_owner(way, thing, by, self.cores());
         self.changed(control, result.is_ok());
         result
     }

@@ -2,7 +2,8 @@
 
 use super::Gateway;
 use crate::history::{By, Origin};
-use crate::trial::{ALL, Due, Figures, Record, Sample, Terms, Trial, TrialStatus};
+use crate::reload::NotChanged;
+use crate::trial::{ALL, Baseline, Due, Figures, Record, Sample, Terms, Trial, TrialStatus};
 use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -16,9 +17,27 @@ const TICK: Duration = Duration::from_secs(1);
 pub(super) struct Guard {
     record: Record,
     trial: Option<Trial>,
+    /// What could not be taken back yet.
+    overdue: Option<Overdue>,
     /// Its thread runs.
     runs: bool,
 }
+
+/// A bad change that runs on, because going back failed.
+#[derive(Debug)]
+struct Overdue {
+    trial: Trial,
+    why: String,
+    wait: Duration,
+    next: Instant,
+    left: u32,
+}
+
+/// How often going back is tried again: after 1 s, 2 s, 4 s and so on, about ten minutes in all.
+const AGAIN: u32 = 15;
+
+/// The longest wait between two tries.
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
 impl Gateway {
     /// What is on trial now.
@@ -39,7 +58,7 @@ impl Gateway {
             guard.trial = None;
         }
         log::info("change confirmed", &[("revision", &number), ("by", &by.author)]);
-        self.judge(number, &format!("confirmed by {}", by.author));
+        self.control().judge(number, &format!("confirmed by {}", by.author));
         Ok(())
     }
 
@@ -58,11 +77,46 @@ impl Gateway {
         } else {
             routes.into_iter().map(Arc::from).chain([Arc::from(ALL)]).collect()
         };
-        let mut guard = self.guard_state();
-        let trial = Trial::new((number, back_to), terms, routes, &guard.record, Instant::now());
-        guard.trial = Some(trial);
-        drop(guard);
+        let baseline = {
+            let mut guard = self.guard_state();
+            let trial = Trial::new((number, back_to), terms, routes, &guard.record, Instant::now());
+            let baseline = trial.is_watched().then(|| trial.baseline());
+            guard.trial = Some(trial);
+            baseline
+        };
         log::info("change on trial", &[("revision", &number), ("back_to", &back_to)]);
+        if let (Some(baseline), Some(history)) = (baseline, &self.control().books.history)
+            && let Err(e) = history.write_baseline(&baseline.to_json())
+        {
+            log::warn(
+                "the figures of before are not kept: after a restart this change would not be watched on",
+                &[("folder", &history.folder().display()), ("error", &e)],
+            );
+        }
+    }
+
+    /// What was on trial when the process before this one ended is on trial still; or goes back now, where nobody confirmed it meanwhile.
+    pub(super) fn resume_trial(&self) {
+        let found = {
+            let control = self.control();
+            control.books.history.as_ref().and_then(|history| {
+                let latest = history.latest().filter(|latest| latest.hash == control.texts.hash)?;
+                Some((latest.number, latest.parent?, latest.open_trial()?, history.baseline()))
+            })
+        };
+        let Some((number, back_to, terms, baseline)) = found else { return };
+        let known = |cause: &str| self.inner.causes.iter().copied().find(|known| *known == cause);
+        let baseline = baseline.and_then(|text| Baseline::from_json(&text, known));
+        let now = Instant::now();
+        let Some(trial) = Trial::resumed((number, back_to), terms, baseline, now) else {
+            return self.control().judge(number, "its watch ended while Weir was not running");
+        };
+        if trial.is_unconfirmed(now) {
+            return self
+                .take_back(trial, "nobody confirmed it in time: the time ended while Weir was not running");
+        }
+        log::info("change still on trial", &[("revision", &number), ("back_to", &back_to)]);
+        self.guard_state().trial = Some(trial);
     }
 
     /// Another change has been made: what was on trial stands under what is.
@@ -94,6 +148,8 @@ impl Gateway {
     }
 
     fn look(&self) {
+        self.control().settle_when_due(Instant::now());
+        self.try_again();
         let config = Arc::clone(&self.inner.configs.borrow());
         if config.admin.state.is_none() {
             return;
@@ -121,37 +177,59 @@ impl Gateway {
             }
         };
         match due {
-            Some((trial, Due::Back(why))) => self.take_back(&trial, &why),
+            Some((trial, Due::Back(why))) => self.take_back(trial, &why),
             Some((trial, _)) => {
                 log::info("change passed its trial", &[("revision", &trial.number)]);
-                self.judge(trial.number, "watched, and nothing was worse");
+                self.control().judge(trial.number, "watched, and nothing was worse");
             }
             None => {}
         }
     }
 
     /// One step back, and only where nobody has changed anything since.
-    fn take_back(&self, trial: &Trial, why: &str) {
-        let latest = self.revisions().and_then(|all| all.last().map(|revision| revision.number));
-        if latest != Some(trial.number) {
+    fn take_back(&self, trial: Trial, why: &str) {
+        if !self.is_latest(&trial) {
             return;
         }
         log::error(
             "change taken back",
             &[("revision", &trial.number), ("back_to", &trial.back_to), ("why", &why)],
         );
-        let by = By { author: "guard".to_owned(), origin: Origin::Guard, message: why.to_owned() };
-        if let Err(e) = self.roll_back(trial.back_to, &by) {
-            log::error("change not taken back", &[("revision", &trial.number), ("error", &e)]);
+        if let Err(e) = self.go_back(&trial, why) {
+            log::error(
+                "change not taken back: it is tried again",
+                &[("revision", &trial.number), ("error", &e)],
+            );
+            let (why, wait) = (why.to_owned(), TICK);
+            let overdue = Overdue { trial, why, wait, next: Instant::now() + wait, left: AGAIN };
+            self.guard_state().overdue = Some(overdue);
         }
     }
 
-    fn judge(&self, number: u64, verdict: &str) {
-        if let Some(history) = &mut self.control().books.history
-            && let Err(e) = history.judge(number, verdict)
-        {
-            log::error("the history is not kept", &[("folder", &history.folder().display()), ("error", &e)]);
+    /// Takes back what should be back already.
+    fn try_again(&self) {
+        let now = Instant::now();
+        let due = self.guard_state().overdue.take_if(|overdue| overdue.next <= now);
+        let Some(overdue) = due.filter(|overdue| self.is_latest(&overdue.trial)) else { return };
+        let Overdue { trial, why, wait, left, .. } = overdue;
+        let Err(e) = self.go_back(&trial, &why) else { return };
+        let (left, wait) = (left - 1, (wait * 2).min(LONGEST_WAIT));
+        let what = if left > 0 { "change not taken back: it is tried again" } else { "A BAD CHANGE STAYS" };
+        log::error(what, &[("revision", &trial.number), ("error", &e), ("tries_left", &left)]);
+        if left > 0 {
+            let overdue = Overdue { trial, why, wait, next: now + wait, left };
+            self.guard_state().overdue = Some(overdue);
         }
+    }
+
+    fn go_back(&self, trial: &Trial, why: &str) -> Result<(), NotChanged> {
+        let by = By { author: "guard".to_owned(), origin: Origin::Guard, message: why.to_owned() };
+        self.roll_back(trial.back_to, &by).map(drop)
+    }
+
+    fn is_latest(&self, trial: &Trial) -> bool {
+        let latest = self.revisions().and_then(|all| all.last().map(|revision| revision.number));
+        latest == Some(trial.number)
     }
 
     /// Whether a cause of ours is answered 5xx.

@@ -87,6 +87,32 @@ pub(crate) fn sync_folder(path: &Path, steps: &dyn Steps) -> io::Result<()> {
     File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
 }
 
+/// Takes a file away that may not be there.
+pub(crate) fn remove(path: &Path, steps: &dyn Steps) -> io::Result<()> {
+    steps.next(Step::Unlink)?;
+    match fs::remove_file(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(e) => Err(e),
+        Ok(()) => sync_folder(path, steps),
+    }
+}
+
+/// Puts a short text at `path` as the target of a symbolic link. File systems keep that beside the name and not in a block of data, so
+/// there is room for it where there is none for a file.
+pub(crate) fn write_link(path: &Path, text: &str, steps: &dyn Steps) -> io::Result<()> {
+    let beside = beside(path);
+    let _ = fs::remove_file(&beside); // of a process with our number that was killed
+    steps.next(Step::Link)?;
+    std::os::unix::fs::symlink(text, &beside)?;
+    let renamed = steps.next(Step::Rename).and_then(|()| fs::rename(&beside, path));
+    if renamed.is_err() {
+        let _ = fs::remove_file(&beside); // it may not be there
+        return renamed;
+    }
+    told(path, sync_folder(path, steps));
+    Ok(())
+}
+
 /// Gives the file at `from` the name `to`, unless there is one already.
 pub(crate) fn claim(from: &Path, to: &Path, steps: &dyn Steps) -> io::Result<()> {
     steps.next(Step::Link)?;

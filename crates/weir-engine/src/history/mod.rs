@@ -5,6 +5,8 @@
 //!   state/revisions/00000042   a revision: one line of JSON that describes it, then its files one after the other
 //!   state/verdicts/00000042    what became of it, where something did
 //!   state/refused              which hand-written files may not run again, and which revision runs in their place
+//!   state/taken-back           the same of a whole config, where the disk was too full for more: a link whose target says it
+//!   state/baseline             the figures that the change on trial is compared with
 //! ```
 //!
 //! *Layout:* `durable` writes files that survive a crash, `store` keeps revisions, `diff` compares two trees. Texts are kept as written:
@@ -16,7 +18,7 @@ mod store;
 
 #[cfg(test)]
 pub(crate) use durable::Step;
-pub(crate) use store::{History, Pin, write_managed};
+pub(crate) use store::{History, Pin, TakenBack, write_managed};
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -78,8 +80,24 @@ pub struct Revision {
     /// The things that it changed, such as `routes.orders`: the first hundred.
     #[serde(default)]
     pub changed: Vec<String>,
+    /// Under which conditions it stays, if it was made on trial. Over once it has another verdict, or is no longer the latest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trial: Option<OnTrial>,
     /// Its files: how each begins and ends in what is kept.
     pub(crate) files: Vec<Kept>,
+}
+
+/// The conditions of a trial, by the clock on the wall: it outlives the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OnTrial {
+    /// Since when: milliseconds since 1970.
+    pub began: u64,
+    /// For how long it is watched, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub watch: Option<u64>,
+    /// Within how many milliseconds somebody must confirm it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub confirm: Option<u64>,
 }
 
 /// A file of a revision.
@@ -89,6 +107,13 @@ pub(crate) struct Kept {
     pub(crate) bytes: usize,
     #[serde(default)]
     pub(crate) managed: bool,
+}
+
+impl Revision {
+    /// Its trial, unless that is over.
+    pub(crate) fn open_trial(&self) -> Option<OnTrial> {
+        self.trial.filter(|_| self.verdict == ACCEPTED)
+    }
 }
 
 /// The verdict of a revision of which nothing else is known.

@@ -1,7 +1,7 @@
 //! The folder that revisions are kept in.
 
 use super::durable::{self, Sound, Steps};
-use super::{ACCEPTED, By, Kept, MOST_CHANGED, Revision};
+use super::{ACCEPTED, By, Kept, MOST_CHANGED, OnTrial, Revision};
 use crate::config::{Text, Texts};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, DirBuilder, File};
@@ -23,11 +23,16 @@ const HEAD_BYTES: u64 = 1 << 20;
 /// Largest revision that is read back, in bytes.
 const REVISION_BYTES: u64 = 512 << 20;
 
+/// Largest baseline of a trial that is read back, in bytes.
+const BASELINE_BYTES: u64 = 16 << 20;
+
 /// The revisions of a config, oldest first.
 pub(crate) struct History {
     folder: PathBuf,
     revisions: Vec<Revision>,
     pin: Option<Pin>,
+    /// The disk says something else than `pin`, because it could not be written.
+    pin_owed: bool,
     steps: Box<dyn Steps + Send>,
 }
 
@@ -40,6 +45,15 @@ pub(crate) struct Pin {
     pub(crate) accepted: u64,
     /// Why, for people.
     pub(crate) why: String,
+}
+
+/// A config that was taken back while the disk was full, so that neither its files nor the history could say so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TakenBack {
+    /// The digest of the whole config that may not run again.
+    pub(crate) refused: String,
+    /// The revision that runs instead.
+    pub(crate) accepted: u64,
 }
 
 // === impl History ===
@@ -57,7 +71,8 @@ impl History {
                 durable::sync_folder(&folder, &Sound)?;
             }
         }
-        let mut history = Self { folder: folder.to_owned(), revisions: Vec::new(), pin: None, steps };
+        let mut history =
+            Self { folder: folder.to_owned(), revisions: Vec::new(), pin: None, pin_owed: false, steps };
         history.revisions = history.read_all()?;
         history.pin = Pin::read(folder)?;
         Ok(history)
@@ -120,7 +135,13 @@ impl History {
     // === adding one ===
 
     /// Writes down what is about to run. It counts once it is [accepted](Self::accept).
-    pub(crate) fn stage(&self, texts: &Texts, by: &By, mut changed: Vec<String>) -> io::Result<Revision> {
+    pub(crate) fn stage(
+        &self,
+        texts: &Texts,
+        by: &By,
+        mut changed: Vec<String>,
+        trial: Option<OnTrial>,
+    ) -> io::Result<Revision> {
         changed.truncate(MOST_CHANGED);
         let latest = self.latest();
         let kept = |managed| {
@@ -141,6 +162,7 @@ impl History {
             message: by.message.clone(),
             verdict: ACCEPTED.to_owned(),
             changed,
+            trial,
             files: texts
                 .written
                 .iter()
@@ -242,24 +264,59 @@ impl History {
         self.pin.as_ref()
     }
 
-    /// Says which hand-written files may not run, and what runs in their place; or that all may again.
+    /// Says which hand-written files may not run, and what runs in their place; or that all may again. That holds for this process even if
+    /// it cannot be written down.
     pub(crate) fn set_pin(&mut self, pin: Option<Pin>) -> io::Result<()> {
-        if pin == self.pin {
+        if pin == self.pin && !self.pin_owed {
             return Ok(());
         }
         let path = Pin::path(&self.folder);
-        match &pin {
+        self.pin_owed = true;
+        self.pin = pin;
+        match &self.pin {
             Some(pin) => {
                 let text = serde_json::to_vec(pin).map_err(io::Error::other)?;
                 durable::write(&path, &[&text], &*self.steps)?;
             }
-            None => {
-                fs::remove_file(&path)?;
-                durable::sync_folder(&path, &*self.steps)?;
-            }
+            None => durable::remove(&path, &*self.steps)?,
         }
-        self.pin = pin;
+        self.pin_owed = false;
         Ok(())
+    }
+
+    // === a config that was taken back while the disk was full ===
+
+    pub(crate) fn taken_back(&self) -> Option<TakenBack> {
+        TakenBack::read(&self.folder)
+    }
+
+    /// Says that a config may not run again, in what a full disk has room for.
+    pub(crate) fn mark_taken_back(&self, what: &TakenBack) -> io::Result<()> {
+        let text = format!("{}@{}", what.refused, what.accepted);
+        durable::write_link(&TakenBack::path(&self.folder), &text, &*self.steps)
+    }
+
+    /// The files and the history say it now.
+    pub(crate) fn clear_taken_back(&self) -> io::Result<()> {
+        durable::remove(&TakenBack::path(&self.folder), &*self.steps)
+    }
+
+    // === what a change on trial is compared with ===
+
+    fn baseline_path(&self) -> PathBuf {
+        self.folder.join("baseline")
+    }
+
+    pub(crate) fn write_baseline(&self, text: &[u8]) -> io::Result<()> {
+        durable::write(&self.baseline_path(), &[text], &*self.steps)
+    }
+
+    /// What was written last, if it can be read.
+    pub(crate) fn baseline(&self) -> Option<Vec<u8>> {
+        let mut text = Vec::new();
+        let file = File::open(self.baseline_path()).ok()?;
+        file.take(BASELINE_BYTES).read_to_end(&mut text).ok()?;
+        Some(text)
     }
 
     /// Writes the managed file by the same rules as what is kept here.
@@ -287,6 +344,21 @@ impl Pin {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(e) => Err(e),
         }
+    }
+}
+
+// === impl TakenBack ===
+
+impl TakenBack {
+    fn path(folder: &Path) -> PathBuf {
+        folder.join("taken-back")
+    }
+
+    /// What was taken back, by the folder of a history; also for `weir check`.
+    pub(crate) fn read(folder: &Path) -> Option<Self> {
+        let target = fs::read_link(Self::path(folder)).ok()?;
+        let (refused, accepted) = target.to_str()?.split_once('@')?;
+        Some(Self { refused: refused.to_owned(), accepted: accepted.parse().ok()? })
     }
 }
 

@@ -5,15 +5,16 @@
 //!                                                any mistake: nothing has happened            from here on nothing can fail
 //! ```
 
+use super::owed::{self, Owed, not_kept};
 use super::{Control, Prepared};
 use crate::config::load::{Gathered, Unreadable, gather};
 use crate::config::managed::{self, Managed, To};
 use crate::config::reach::{self, Reach};
 use crate::config::texts::{Instead, Text, Texts};
-use crate::config::{Diagnostic, Diagnostics, Node, Source, digest};
+use crate::config::{Diagnostic, Diagnostics, Node, Place, Source, digest};
 use crate::core::Message;
 use crate::history::diff::{self, Differences};
-use crate::history::{self, By, History, Origin, Pin, Revision};
+use crate::history::{self, By, History, OnTrial, Origin, Pin, Revision, TakenBack};
 use crate::snapshot::{Carry, compile};
 use crate::trial::Terms;
 use std::fmt;
@@ -75,6 +76,8 @@ pub struct Changed {
     pub differences: Differences,
     /// Warnings about it.
     pub diagnostics: Diagnostics,
+    /// Why it runs from memory only, if it could not be written down: going back does not wait for that.
+    pub unsaved: Option<String>,
 }
 
 /// Why a change was not made. What ran before runs on, and no file has changed.
@@ -110,6 +113,12 @@ pub(crate) struct Books {
     pub(crate) history: Option<History>,
     /// The revision that runs in the place of the files.
     pub(crate) pinned: Option<Pin>,
+    /// What runs and is not on the disk.
+    pub(super) owed: Option<Owed>,
+    /// Verdicts that are not on the disk.
+    pub(super) verdicts: Vec<(u64, String)>,
+    /// What was taken back by a process that could not write it down, and the files that it took back.
+    taken: Option<(TakenBack, Texts)>,
 }
 
 // === impl Books ===
@@ -125,25 +134,51 @@ impl Books {
             return Ok(gathered);
         }
         let Some(history) = &self.history else { return Ok(gathered) };
+        let is_on_disk = instead.written.is_none() && instead.managed.is_none();
+        let is_this = |taken: &TakenBack| is_on_disk && taken.refused == gathered.texts.hash;
+        if let Some(taken) = history.taken_back().filter(is_this) {
+            return self.read_taken(source, instead, gathered, taken);
+        }
         let refused = |pin: &&Pin| instead.written.is_none() && pin.refused == gathered.texts.hand;
         let Some(pin) = history.pin().filter(refused).cloned() else { return Ok(gathered) };
         let kept = match history.texts(pin.accepted) {
             Ok(kept) => kept,
-            Err(e) => {
-                let message = format!(
-                    "revision {} runs in place of these files, and cannot be read: {e}",
-                    pin.accepted
-                );
-                let wrong = Diagnostic::error("state-unusable", message).on(&gathered.tree, "admin.state");
-                gathered.diagnostics.push(wrong);
-                return Ok(gathered);
-            }
+            Err(e) => return Ok(without(gathered, pin.accepted, &e)),
         };
         let mut accepted = gather(source, Instead { written: Some(&kept.written), ..instead })?;
         // The files that may not run are watched on: they are about to be mended.
         accepted.files.extend(gathered.files);
         accepted.diagnostics.push(warning(&pin));
         self.pinned = Some(pin);
+        Ok(accepted)
+    }
+
+    /// As an accepted revision has it, because the files were taken back by a process that could not change them.
+    fn read_taken(
+        &mut self,
+        source: &Source,
+        instead: Instead<'_>,
+        gathered: Gathered,
+        taken: TakenBack,
+    ) -> Result<Gathered, Unreadable> {
+        let Some(history) = &self.history else { return Ok(gathered) };
+        let disk = gathered.texts.clone();
+        let kept = history.texts(taken.accepted).and_then(|kept| {
+            let managed = managed_then(&kept, &disk).map_err(std::io::Error::other)?;
+            Ok((kept, managed))
+        });
+        let (kept, managed) = match kept {
+            Ok(kept) => kept,
+            Err(e) => return Ok(without(gathered, taken.accepted, &e)),
+        };
+        let managed = managed.as_ref().map(|managed| (&managed.tree, &managed.text));
+        let mut accepted = gather(source, Instead { written: Some(&kept.written), managed, ..instead })?;
+        accepted.files.extend(gathered.files);
+        accepted.diagnostics.push(owed::warning(&taken));
+        let why = "it was taken back while the disk was full".to_owned();
+        let pin = Pin { refused: disk.hand.clone(), accepted: taken.accepted, why };
+        self.pinned = (disk.hand != kept.hand).then_some(pin);
+        self.taken = Some((taken, disk));
         Ok(accepted)
     }
 
@@ -162,9 +197,18 @@ impl Books {
     pub(crate) fn started(&mut self, texts: &Texts) {
         let Some(history) = &mut self.history else { return };
         history.recover(texts);
+        if let Some((taken, disk)) = self.taken.take() {
+            let left = history.revisions().iter().rev().find(|revision| revision.hash == taken.refused);
+            let left = left.map(|left| left.number);
+            self.owed = Some(Owed::of_before(&taken, disk, left));
+            return;
+        }
+        if let Err(e) = history.clear_taken_back() {
+            not_kept(history.folder(), &e);
+        }
         let by = By::process(Origin::Start);
         if let Err(e) = note(history, texts, &by, None) {
-            log::error("the history is not kept", &[("folder", &history.folder().display()), ("error", &e)]);
+            not_kept(history.folder(), &e);
         }
         self.forget_pin();
     }
@@ -174,9 +218,17 @@ impl Books {
         if let (Some(history), None) = (&mut self.history, &self.pinned)
             && let Err(e) = history.set_pin(None)
         {
-            log::error("the history is not kept", &[("folder", &history.folder().display()), ("error", &e)]);
+            not_kept(history.folder(), &e);
         }
     }
+}
+
+/// What was read, with the mistake that the revision in its place cannot be.
+fn without(mut gathered: Gathered, accepted: u64, error: &std::io::Error) -> Gathered {
+    let message = format!("revision {accepted} runs in place of these files, and cannot be read: {error}");
+    let wrong = Diagnostic::error("state-unusable", message).on(&gathered.tree, "admin.state");
+    gathered.diagnostics.push(wrong);
+    gathered
 }
 
 /// What `weir check`, the log and a reload say of files in whose place a revision runs.
@@ -194,37 +246,52 @@ fn note(
     by: &By,
     before: Option<&Texts>,
 ) -> std::io::Result<Option<u64>> {
-    match stage(history, texts, by, before)? {
+    match stage(history, texts, by, before, None)? {
         Some(staged) => history.accept(staged).map(Some),
         None => Ok(None),
     }
 }
 
-fn stage(
+/// Stages what is to run as a revision, unless it is the latest already.
+pub(super) fn stage(
     history: &History,
     texts: &Texts,
     by: &By,
     before: Option<&Texts>,
+    trial: Option<OnTrial>,
 ) -> std::io::Result<Option<Revision>> {
     if history.latest().is_some_and(|latest| latest.hash == texts.hash) {
         return Ok(None);
     }
     let trees = before.and_then(Texts::tree).zip(texts.tree());
     let changed = trees.map(|(before, after)| diff::diff(&before, &after).things).unwrap_or_default();
-    history.stage(texts, by, changed.into_iter().collect()).map(Some)
+    history.stage(texts, by, changed.into_iter().collect(), trial).map(Some)
 }
 
 // === impl Control ===
 
+/// What runs now.
+pub(super) struct Ran {
+    /// Its number in the history.
+    number: Option<u64>,
+    diagnostics: Diagnostics,
+    /// Why it is not on the disk.
+    unsaved: Option<String>,
+}
+
 /// What is about to run, and what must be on the disk before it does.
-struct Candidate<'a> {
-    gathered: Gathered,
-    instead: Instead<'a>,
-    by: &'a By,
+pub(super) struct Candidate<'a> {
+    pub(super) gathered: Gathered,
+    pub(super) instead: Instead<'a>,
+    pub(super) by: &'a By,
     /// The managed file is to say this.
-    managed: Option<&'a Text>,
+    pub(super) managed: Option<&'a Text>,
     /// Which files may no longer run, and which revision runs in their place.
-    pin: Option<Pin>,
+    pub(super) pin: Option<Pin>,
+    /// Under which conditions it stays.
+    pub(super) terms: Terms,
+    /// It runs whether it can be written down or not, because what runs now must not stay: this is what may not run again.
+    pub(super) urgent: Option<TakenBack>,
 }
 
 impl Control {
@@ -234,7 +301,11 @@ impl Control {
         by: &By,
         cores: &[mpsc::UnboundedSender<Message>],
     ) -> Result<Diagnostics, Diagnostics> {
-        let gathered = match self.books.read(&self.source, Instead::default()) {
+        let _ = self.settle(); // what cannot be written yet stays owed
+        let managed = self.owed_managed();
+        let managed = managed.as_ref().map(|managed| (&managed.tree, &managed.text));
+        let instead = Instead { managed, ..Instead::default() };
+        let gathered = match self.books.read(&self.source, instead) {
             Ok(gathered) => gathered,
             Err(unreadable) => {
                 self.watch_too(unreadable.files);
@@ -242,9 +313,10 @@ impl Control {
             }
         };
         let pin = self.books.pinned.clone();
-        let candidate = Candidate { gathered, instead: Instead::default(), by, managed: None, pin };
+        let candidate =
+            Candidate { gathered, instead, by, managed: None, pin, terms: Terms::default(), urgent: None };
         match self.run(candidate, cores) {
-            Ok((_, diagnostics)) => Ok(diagnostics),
+            Ok(ran) => Ok(ran.diagnostics),
             Err(NotChanged::Refused(diagnostics)) => Err(diagnostics),
             Err(other) => {
                 let mut diagnostics = Diagnostics::default();
@@ -261,6 +333,7 @@ impl Control {
         cores: &[mpsc::UnboundedSender<Message>],
     ) -> Result<Changed, NotChanged> {
         let unreadable = |unreadable: Unreadable| NotChanged::Refused(unreadable.diagnostics);
+        self.settle().map_err(NotChanged::Unstored)?;
         let gathered = self.books.read(&self.source, Instead::default()).map_err(unreadable)?;
         if change.terms.is_any() && self.books.history.is_none() {
             return Err(NotChanged::NoHistory);
@@ -280,7 +353,9 @@ impl Control {
         let pin = self.books.pinned.clone();
         let gathered = gather(&self.source, instead).map_err(unreadable)?;
         let only_takes_away = change.edits.iter().all(|edit| matches!(edit.to, To::Nothing));
-        let candidate = Candidate { gathered, instead, by: &change.by, managed: Some(&managed.text), pin };
+        let managed = Some(&managed.text);
+        let candidate =
+            Candidate { gathered, instead, by: &change.by, managed, pin, terms: change.terms, urgent: None };
         let outcome = if change.dry_run { self.rehearse(candidate) } else { self.run_told(candidate, cores) };
         outcome.map_err(|not| match not {
             NotChanged::Refused(diagnostics) if only_takes_away => NotChanged::Referenced(diagnostics),
@@ -293,7 +368,8 @@ impl Control {
         self.config.admin.paths.iter().map(|path| path.0.clone()).collect()
     }
 
-    /// Runs what a revision says; hand-written files that say something else stay as they are and do not run until they change.
+    /// Runs what a revision says; hand-written files that say something else stay as they are and do not run until they change. That runs
+    /// even if it cannot be written down now: what is gone back from must not stay because a disk is full.
     pub(crate) fn roll_back(
         &mut self,
         number: u64,
@@ -322,11 +398,20 @@ impl Control {
         let managed = managed.as_ref().map(|managed| &managed.text);
         let managed = managed.filter(|text| disk.managed.as_ref() != Some(*text));
         let left = self.books.history.as_ref().and_then(History::latest).map(|latest| latest.number);
-        let changed = self.run_told(Candidate { gathered, instead, by, managed, pin }, cores)?;
-        if let (Some(left), Some(history)) = (left.filter(|left| *left != number), &mut self.books.history)
-            && let Err(e) = history.judge(left, &left_for(number, by))
-        {
-            log::error("the history is not kept", &[("folder", &history.folder().display()), ("error", &e)]);
+        let left = left.filter(|left| *left != number).map(|left| (left, left_for(number, by)));
+        let urgent = TakenBack { refused: disk.hash, accepted: number };
+        let before = self.texts.clone();
+        let terms = Terms::default();
+        let candidate =
+            Candidate { gathered, instead, by, managed, pin, terms, urgent: Some(urgent.clone()) };
+        let changed = self.run_told(candidate, cores)?;
+        match (&changed.unsaved, left) {
+            (Some(why), left) => self.owe(Owed::new(by.clone(), before, left, why.clone()), &urgent),
+            (None, Some((left, verdict))) => {
+                self.books.owed = None;
+                self.judge(left, &verdict);
+            }
+            (None, None) => self.books.owed = None,
         }
         Ok(changed)
     }
@@ -346,6 +431,7 @@ impl Control {
             number: None,
             differences,
             diagnostics: loaded.diagnostics,
+            unsaved: None,
         })
     }
 
@@ -362,7 +448,7 @@ impl Control {
     ) -> Result<Changed, NotChanged> {
         let (hash, by) = (candidate.gathered.texts.hash.clone(), candidate.by.clone());
         let differences = self.differences(&candidate.gathered.texts);
-        let (number, diagnostics) = self.run(candidate, cores)?;
+        let Ran { number, diagnostics, unsaved } = self.run(candidate, cores)?;
         log::info(
             "config changed",
             &[
@@ -373,16 +459,17 @@ impl Control {
                 ("things", &differences.things.len()),
             ],
         );
-        Ok(Changed { revision: self.snapshot.revision.clone(), hash, number, differences, diagnostics })
+        let revision = self.snapshot.revision.clone();
+        Ok(Changed { revision, hash, number, differences, diagnostics, unsaved })
     }
 
     /// The one way to a config that runs.
-    fn run(
+    pub(super) fn run(
         &mut self,
         candidate: Candidate<'_>,
         cores: &[mpsc::UnboundedSender<Message>],
-    ) -> Result<(Option<u64>, Diagnostics), NotChanged> {
-        let Candidate { gathered, instead, by, managed, pin } = candidate;
+    ) -> Result<Ran, NotChanged> {
+        let Candidate { gathered, instead, by, managed, pin, terms, urgent } = candidate;
         let texts = gathered.texts.clone();
         let mut loaded = gathered.finish(&self.source, instead);
         let compiled = reach::within(instead.reach, || compile(&mut loaded, &self.kinds, &mut self.carry));
@@ -396,9 +483,14 @@ impl Control {
             diagnostics.push(Diagnostic::error("system", text));
             NotChanged::Refused(diagnostics.clone())
         })?;
-        let staged = self.write_down(&texts, by, managed)?;
+        let written = self.write_down(&texts, by, managed, terms, urgent.is_some());
+        let (staged, unsaved) = match (written, urgent) {
+            (Ok(staged), _) => (staged, None),
+            (Err(e), Some(_)) => (None, Some(e.to_string())),
+            (Err(e), None) => return Err(NotChanged::Unstored(e.to_string())),
+        };
         self.finish(prepared, pin, cores);
-        Ok((staged.and_then(|staged| self.accept(staged)), diagnostics))
+        Ok(Ran { number: staged.and_then(|staged| self.accept(staged)), diagnostics, unsaved })
     }
 
     /// Puts on the disk what must be there before it runs. On an error it is as before.
@@ -407,29 +499,27 @@ impl Control {
         texts: &Texts,
         by: &By,
         managed: Option<&Text>,
-    ) -> Result<Option<Revision>, NotChanged> {
+        terms: Terms,
+        urgent: bool,
+    ) -> std::io::Result<Option<Revision>> {
         let Some(history) = &self.books.history else {
-            let written = managed.map_or(Ok(()), history::write_managed);
-            return written.map(|()| None).map_err(|e| unwritten(managed, &e));
+            return managed.map_or(Ok(()), history::write_managed).map(|()| None);
         };
-        let staged = match stage(history, texts, by, Some(&self.texts)) {
+        let staged = match stage(history, texts, by, Some(&self.texts), terms.on_trial()) {
             Ok(staged) => staged,
             // Files that people wrote run whether their history can be kept or not: a full disk must not keep an operator from
-            // mending the config. A change over the API can be asked for again.
-            Err(e) if managed.is_none() => {
-                log::error(
-                    "the history is not kept",
-                    &[("folder", &history.folder().display()), ("error", &e)],
-                );
+            // mending the config. A change over the API can be asked for again, and what goes back is written down later.
+            Err(e) if managed.is_none() && !urgent => {
+                not_kept(history.folder(), &e);
                 return Ok(None);
             }
-            Err(e) => {
-                return Err(NotChanged::Unstored(format!("{}: {e}", history.folder().display())));
-            }
+            Err(e) => return Err(in_folder(history.folder(), &e)),
         };
-        if let Err(e) = managed.map_or(Ok(()), |text| history.write_managed(text)) {
+        if let Some(text) = managed
+            && let Err(e) = history.write_managed(text)
+        {
             history.abandon();
-            return Err(unwritten(managed, &e));
+            return Err(in_folder(&text.path, &e));
         }
         Ok(staged)
     }
@@ -450,26 +540,18 @@ impl Control {
     fn accept(&mut self, staged: Revision) -> Option<u64> {
         let history = self.books.history.as_mut()?;
         let accepted = history.accept(staged);
-        accepted
-            .inspect_err(|e| {
-                log::error(
-                    "the history is not kept",
-                    &[("folder", &history.folder().display()), ("error", e)],
-                );
-            })
-            .ok()
+        accepted.inspect_err(|e| not_kept(history.folder(), e)).ok()
     }
 }
 
 /// The verdict of a revision that somebody went back from.
-fn left_for(number: u64, by: &By) -> String {
+pub(super) fn left_for(number: u64, by: &By) -> String {
     let why = if by.message.is_empty() { String::new() } else { format!(": {}", by.message) };
     format!("left for revision {number} by {}{why}", by.author)
 }
 
-fn unwritten(managed: Option<&Text>, error: &std::io::Error) -> NotChanged {
-    let file = managed.map_or_else(String::new, |text| text.path.display().to_string());
-    NotChanged::Unstored(format!("{file}: {error}"))
+fn in_folder(path: &Path, error: &std::io::Error) -> std::io::Error {
+    std::io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
 /// The file in which values that come in a request are said to stand: beside the managed file, so that relative paths mean the same
@@ -485,12 +567,11 @@ fn edited(gathered: &Gathered, path: &Path, edits: &[Edit]) -> Result<Managed, N
     for edit in edits {
         let Edit { section, name, to, only_if } = edit;
         let called = format!("{section}.{name}");
-        let there = gathered.tree.get(section).and_then(|things| things.get(name));
+        let (at, there) = thing_in(&gathered.tree, section, name).unzip();
         may_be(&called, there, only_if)?;
-        let manages = tree.get(section).is_some_and(|things| things.get(name).is_some());
-        if let (Some(_), false) = (there, manages) {
-            let place = gathered.tree.lookup(&called).and_then(|(key, _)| key.map(|key| key.at.to_string()));
-            return Err(NotChanged::Owned(called, place.unwrap_or_default()));
+        // What gives way to a hand-written thing of the same name is not the API's either.
+        if let Some(at) = at.filter(|at| **at.file != *path) {
+            return Err(NotChanged::Owned(called, at.to_string()));
         }
         if there.is_none() && !matches!(to, To::This(_)) {
             return Err(NotChanged::Missing(called));
@@ -504,6 +585,12 @@ fn edited(gathered: &Gathered, path: &Path, edits: &[Edit]) -> Result<Managed, N
         return Err(NotChanged::Refused(wrong));
     }
     managed::write(tree, path.to_owned()).map_err(NotChanged::Unstored)
+}
+
+/// A named thing, and where it stands.
+pub(super) fn thing_in<'a>(tree: &'a Node, section: &str, name: &str) -> Option<(&'a Place, &'a Node)> {
+    let mut things = tree.get(section)?.entries().iter();
+    things.find(|(key, _)| &*key.text == name).map(|(key, thing)| (&key.at, thing))
 }
 
 fn may_be(called: &str, there: Option<&Node>, only_if: &OnlyIf) -> Result<(), NotChanged> {

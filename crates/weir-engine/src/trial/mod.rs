@@ -5,17 +5,23 @@
 //!   a change with --watch ─► Trial: before │ after ──┴─► `verdict` at the end of each interval ─► back, as a new revision
 //! ```
 //!
-//! *Layout:* `verdict` compares figures, and is pure; `record` keeps those of the last minutes. Here is what is on trial; the thread that
+//! A trial outlives the process: its terms stand in the revision (`history::OnTrial`), the figures of before in a file beside it.
+//!
+//! *Layout:* `verdict` compares figures, and is pure; `record` keeps those of the last minutes; `baseline` writes those of before down and
+//! reads them again. Here is what is on trial; the thread that
 //! asks once a second is in `gateway/guard.rs`. Nothing of it is on the path of a request.
 
+mod baseline;
 mod record;
 mod verdict;
 
+pub(crate) use baseline::Baseline;
 pub(crate) use record::{Figures, Measure, Record, Sample};
 
+use crate::history::OnTrial;
 use serde::Serialize;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use weir_telemetry::cell::BOUNDS_NS;
 use weir_telemetry::timestamp;
 
@@ -46,7 +52,9 @@ pub(crate) struct Trial {
     routes: Vec<Arc<str>>,
     interval: Duration,
     before: Vec<Arc<Sample>>,
+    /// The last moments since the change, and how many there were.
     after: Vec<Arc<Sample>>,
+    moments: usize,
     watched_until: Option<Instant>,
     confirm_by: Option<Instant>,
 }
@@ -82,6 +90,31 @@ impl Terms {
     pub(crate) const fn is_any(&self) -> bool {
         self.watch.is_some() || self.confirm.is_some()
     }
+
+    /// As the history keeps them, from now on.
+    pub(crate) fn on_trial(self) -> Option<OnTrial> {
+        let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        self.is_any().then(|| OnTrial {
+            began: unix_ms(),
+            watch: self.watch.map(ms),
+            confirm: self.confirm.map(ms),
+        })
+    }
+}
+
+// === impl OnTrial ===
+
+impl OnTrial {
+    /// What is left of a time that began with the trial. A clock that was set back makes it no longer than it was.
+    fn left(self, of: Option<u64>) -> Option<Duration> {
+        let gone = unix_ms().saturating_sub(self.began);
+        of.map(|time| Duration::from_millis(time.saturating_sub(gone)))
+    }
+}
+
+fn unix_ms() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }
 
 // === impl Trial ===
@@ -102,24 +135,76 @@ impl Trial {
             routes,
             interval,
             after: before.last().cloned().into_iter().collect(),
+            moments: 1,
             before,
             watched_until: terms.watch.map(|watch| now + watch),
             confirm_by: terms.confirm.map(|confirm| now + confirm),
         }
     }
 
+    /// The trial of a process before this one, whose traffic this one goes on with. `None` where its time has passed and nobody need confirm.
+    ///
+    /// Without the figures of before nothing can be compared; what is to be confirmed must be confirmed all the same.
+    pub(crate) fn resumed(
+        (number, back_to): (u64, u64),
+        terms: OnTrial,
+        baseline: Option<Baseline>,
+        now: Instant,
+    ) -> Option<Self> {
+        let until = |time| terms.left(time).filter(|left: &Duration| !left.is_zero()).map(|left| now + left);
+        let baseline = baseline.filter(|baseline| baseline.number == number).unwrap_or_default();
+        let trial = Self {
+            number,
+            back_to,
+            routes: baseline.routes,
+            interval: baseline.interval,
+            before: baseline.before,
+            after: Vec::new(),
+            moments: 0,
+            watched_until: until(terms.watch),
+            // One that has passed is due at once.
+            confirm_by: terms.left(terms.confirm).map(|left| now + left),
+        };
+        (trial.watched_until.is_some() || trial.confirm_by.is_some()).then_some(trial)
+    }
+
+    /// What is to be kept for [`Self::resumed`].
+    pub(crate) fn baseline(&self) -> Baseline {
+        Baseline {
+            number: self.number,
+            interval: self.interval,
+            routes: self.routes.clone(),
+            before: self.before.clone(),
+        }
+    }
+
+    /// Whether somebody should have confirmed it by now.
+    pub(crate) fn is_unconfirmed(&self, now: Instant) -> bool {
+        self.confirm_by.is_some_and(|by| by <= now)
+    }
+
+    /// Whether it is watched, and so needs figures.
+    pub(crate) const fn is_watched(&self) -> bool {
+        self.watched_until.is_some()
+    }
+
     /// Looks at the figures of this moment.
     pub(crate) fn look(&mut self, sample: &Arc<Sample>) -> Due {
         let now = sample.at;
-        if self.confirm_by.is_some_and(|by| by <= now) {
+        if self.is_unconfirmed(now) {
             return Due::Back("nobody confirmed it in time".to_owned());
         }
         if self.watched_until.is_some() {
             let full =
                 self.after.last().is_none_or(|last| now.saturating_duration_since(last.at) >= self.interval);
             if full {
+                if self.after.len() > verdict::LOOKED_AT {
+                    self.after.remove(0);
+                }
                 self.after.push(Arc::clone(sample));
-                if let Some(found) = record::compare(&self.routes, &self.before, &self.after) {
+                self.moments += 1;
+                let since = self.moments - 1;
+                if let Some(found) = record::compare(&self.routes, &self.before, &self.after, since) {
                     return Due::Back(in_words(&found));
                 }
             }
@@ -139,6 +224,13 @@ impl Trial {
             watched_until: self.watched_until.map(at),
             confirm_by: self.confirm_by.map(at),
         }
+    }
+}
+
+/// Of a trial whose figures of before are lost.
+impl Default for Baseline {
+    fn default() -> Self {
+        Self { number: 0, interval: LONGEST, routes: Vec::new(), before: Vec::new() }
     }
 }
 
@@ -226,6 +318,35 @@ mod tests {
                 "{second}"
             );
         }
+    }
+
+    #[test]
+    fn a_trial_goes_on_in_another_process() {
+        let mut traffic = calm();
+        let written = traffic.trial(100, Some(3600)).baseline().to_json();
+        let known = |cause: &str| ["connect_refused"].into_iter().find(|known| *known == cause);
+        let baseline = Baseline::from_json(&written, known).unwrap();
+        // Another process counts from 0.
+        traffic.0 = Record::default();
+        (traffic.2, traffic.3) = (0, 0);
+        let terms = |watch, confirm| OnTrial { began: unix_ms(), watch, confirm };
+        let now = traffic.1;
+        let both = terms(Some(100_000), Some(3_600_000));
+        let mut trial = Trial::resumed((7, 6), both, Some(baseline), now).unwrap();
+        let back = (1..=30).find(|_| trial.look(&traffic.second(50, 5)) != Due::Nothing);
+        assert_eq!(back, Some(21), "from the first look, two intervals of ten seconds");
+
+        // What was confirmed by nobody in time is due at the first look; what was only watched is over.
+        let away = |watch, confirm| OnTrial { began: unix_ms() - 60_000, watch, confirm };
+        let resume = |terms| Trial::resumed((7, 6), terms, None, now);
+        let back = Due::Back("nobody confirmed it in time".to_owned());
+        assert_eq!(resume(away(None, Some(60_000))).unwrap().look(&traffic.second(0, 0)), back);
+        assert!(resume(away(Some(60_000), None)).is_none());
+        assert!(resume(away(Some(61_000), None)).is_some());
+        // A clock that was set back does not make it longer than it was.
+        let ahead = OnTrial { began: unix_ms() + 3_600_000, watch: None, confirm: Some(10_000) };
+        let confirm_by = resume(ahead).unwrap().confirm_by.unwrap();
+        assert!(confirm_by <= now + Duration::from_secs(10));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Figures of every route, kept for some minutes, so that a change can be compared with before.
 
-use super::verdict::Interval;
+use super::ALL;
+use super::verdict::{self, Case, Interval};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -80,6 +81,17 @@ impl Figures {
             }
         }
         self.buckets.iter_mut().zip(&other.buckets).for_each(|(sum, n)| *sum += n);
+    }
+
+    /// Takes those of a route away from those of all.
+    fn without(&mut self, other: &Self) {
+        self.requests = self.requests.saturating_sub(other.requests);
+        self.failed = self.failed.saturating_sub(other.failed);
+        for (cause, sum) in &mut self.causes {
+            let n = other.causes.iter().find(|(known, _)| known == cause).map_or(0, |(_, n)| *n);
+            *sum = sum.saturating_sub(n);
+        }
+        self.buckets.iter_mut().zip(&other.buckets).for_each(|(sum, n)| *sum = sum.saturating_sub(*n));
     }
 
     fn bad(&self, measure: Measure) -> u64 {
@@ -175,34 +187,64 @@ fn push(samples: &mut VecDeque<Arc<Sample>>, sample: Arc<Sample>, most: usize) {
 }
 
 /// What is worse than before, over all measures of the routes concerned: the first that is found. `before` and `after` are moments, the
-/// oldest first; the first of `after` is that of the change.
+/// oldest first; `since` says how many intervals there were since the change, of which `after` has the last ones.
 pub(crate) fn compare(
     routes: &[Arc<str>],
     before: &[Arc<Sample>],
     after: &[Arc<Sample>],
-) -> Option<(Arc<str>, Measure, super::verdict::Evidence)> {
-    let none = Arc::new(Figures::default());
-    for route in routes {
-        let of =
-            |sample: &Arc<Sample>| sample.routes.get(route).cloned().unwrap_or_else(|| Arc::clone(&none));
-        let (was, is): (Vec<_>, Vec<_>) = (before.iter().map(of).collect(), after.iter().map(of).collect());
-        let (Some(first), Some(last), Some(now)) = (was.first(), was.last(), is.last()) else { continue };
-        let mut measures: Vec<Measure> = now.causes.iter().map(|(cause, _)| Measure::Cause(cause)).collect();
-        measures.push(Measure::Failed);
-        measures.extend(last.slow(first).map(Measure::Slower));
-        for measure in measures {
-            let intervals = |figures: &[Arc<Figures>]| -> Vec<Interval> {
-                figures
-                    .windows(2)
-                    .filter_map(|pair| Some(pair.last()?.since(pair.first()?, measure)))
-                    .collect()
+    since: usize,
+) -> Option<(Arc<str>, Measure, verdict::Evidence)> {
+    let (was, is) = (untouched(routes, before), untouched(routes, after));
+    let cases: Vec<_> = routes
+        .iter()
+        .filter_map(|route| {
+            let (was, is) = (series(route, before), series(route, after));
+            let (first, last, now) = (was.first()?, was.last()?, is.last()?);
+            let mut measures: Vec<Measure> =
+                now.causes.iter().map(|(cause, _)| Measure::Cause(cause)).collect();
+            measures.push(Measure::Failed);
+            measures.extend(last.slow(first).map(Measure::Slower));
+            Some((route, was, is, measures))
+        })
+        .collect();
+    let measures = cases.iter().map(|(.., measures)| measures.len()).sum();
+    for (route, before, after, of_route) in cases {
+        for measure in of_route {
+            let others = (intervals(&was, measure), intervals(&is, measure));
+            let case = Case {
+                before: &intervals(&before, measure),
+                after: &intervals(&after, measure),
+                since,
+                others: (&others.0, &others.1),
+                measures,
             };
-            if let Some(evidence) = super::verdict::judge(&intervals(&was), &intervals(&is)) {
+            if let Some(evidence) = verdict::judge(&case) {
                 return Some((Arc::clone(route), measure, evidence));
             }
         }
     }
     None
+}
+
+/// What was counted of a route at each moment.
+fn series(route: &Arc<str>, samples: &[Arc<Sample>]) -> Vec<Arc<Figures>> {
+    samples.iter().map(|sample| sample.routes.get(route).cloned().unwrap_or_default()).collect()
+}
+
+/// What was counted at each moment of the routes that a change does not touch.
+fn untouched(touched: &[Arc<str>], samples: &[Arc<Sample>]) -> Vec<Arc<Figures>> {
+    let rest = |sample: &Arc<Sample>| {
+        let mut rest = sample.routes.get(ALL).map_or_else(Figures::default, |all| Figures::clone(all));
+        let touched = touched.iter().filter(|route| ***route != *ALL);
+        touched.filter_map(|route| sample.routes.get(route)).for_each(|figures| rest.without(figures));
+        Arc::new(rest)
+    };
+    samples.iter().map(rest).collect()
+}
+
+fn intervals(figures: &[Arc<Figures>], measure: Measure) -> Vec<Interval> {
+    let pairs = figures.windows(2);
+    pairs.filter_map(|pair| Some(pair.last()?.since(pair.first()?, measure))).collect()
 }
 
 #[cfg(test)]
@@ -229,7 +271,7 @@ mod tests {
             (0..3).map(|n| sample(4 + n, figures(4000 + 400 * n, 4 + failed * n, 4 + slow * n))).collect()
         };
         let found = |failed, slow| {
-            let found = compare(&[Arc::clone(&route)], &before, &after(failed, slow));
+            let found = compare(&[Arc::clone(&route)], &before, &after(failed, slow), 2);
             found.map(|(_, measure, _)| measure)
         };
         assert_eq!(found(0, 0), None);
@@ -238,7 +280,29 @@ mod tests {
         // The 99th percentile was 2.5 ms at most; slow is above 25 ms then.
         assert_eq!(found(0, 40), Some(Measure::Slower(5)));
         let other: Arc<str> = "b".into();
-        assert!(compare(&[other], &before, &after(400, 400)).is_none());
+        assert!(compare(&[other], &before, &after(400, 400), 2).is_none());
+    }
+
+    #[test]
+    fn what_happens_to_the_others_too_is_no_fault_of_the_change() {
+        let all = |n: u64, mine: u64, others: u64| {
+            let routes = [
+                (Arc::from("a"), Arc::new(figures(1000 * n, mine, 0))),
+                (Arc::from(ALL), Arc::new(figures(4000 * n, mine + others, 0))),
+            ];
+            let at = Instant::now() + Duration::from_secs(n);
+            Arc::new(Sample { at, routes: HashMap::from(routes) })
+        };
+        let before: Vec<_> = (0..5).map(|n| all(n, n, 3 * n)).collect();
+        let after = |mine: u64, others: u64| -> Vec<_> {
+            (0..3).map(|n| all(4 + n, 4 + mine * n, 12 + others * n)).collect()
+        };
+        let routes: [Arc<str>; 2] = ["a".into(), ALL.into()];
+        let found =
+            |mine, others| compare(&routes, &before, &after(mine, others), 2).map(|(route, ..)| route);
+        assert_eq!(found(60, 3), Some("a".into()));
+        assert_eq!(found(60, 180), None);
+        assert_eq!(found(1, 180), None, "nor is what happens to the others alone");
     }
 
     #[test]

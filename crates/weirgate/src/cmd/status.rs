@@ -45,6 +45,13 @@ fn page(status: &Value) -> String {
     if let Some(why) = status["pinned"].as_str() {
         let _ = writeln!(out, "THE FILES DO NOT RUN: a revision of the history does, since {why}");
     }
+    if let Some(why) = status["unsaved"].as_str() {
+        let _ = writeln!(
+            out,
+            "THE CONFIG RUNS FROM MEMORY ONLY: it could not be written down: {}",
+            shown(&why.into())
+        );
+    }
     let _ = writeln!(
         out,
         "{} workers, {} connections, {} requests, {} a second",

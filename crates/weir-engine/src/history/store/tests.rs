@@ -48,7 +48,7 @@ fn by() -> By {
 }
 
 fn add(history: &mut History, texts: &Texts) -> io::Result<u64> {
-    let staged = history.stage(texts, &by(), vec!["routes.a".to_owned()])?;
+    let staged = history.stage(texts, &by(), vec!["routes.a".to_owned()], None)?;
     history.accept(staged)
 }
 
@@ -124,7 +124,7 @@ fn what_is_damaged_is_passed_over() {
 
 /// A change as a gateway makes one: staged, the managed file written, accepted.
 fn change(history: &mut History, texts: &Texts) -> io::Result<u64> {
-    let staged = history.stage(texts, &by(), Vec::new())?;
+    let staged = history.stage(texts, &by(), Vec::new(), None)?;
     if let Err(e) = history.write_managed(texts.managed.as_ref().unwrap()) {
         history.abandon();
         return Err(e);

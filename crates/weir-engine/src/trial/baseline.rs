@@ -1,0 +1,81 @@
+//! The figures that a change on trial is compared with, as a file: the process that goes on with the trial counts from 0.
+
+use super::record::{Figures, Sample};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use weir_telemetry::cell::BUCKETS;
+
+/// See [`super::Trial`], whose fields these are.
+#[derive(Clone, Debug)]
+pub(crate) struct Baseline {
+    pub(crate) number: u64,
+    pub(crate) interval: Duration,
+    pub(crate) routes: Vec<Arc<str>>,
+    pub(crate) before: Vec<Arc<Sample>>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Written {
+    number: u64,
+    interval_ms: u64,
+    routes: Vec<String>,
+    /// The oldest first.
+    before: Vec<BTreeMap<String, WrittenFigures>>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct WrittenFigures {
+    requests: u64,
+    failed: u64,
+    causes: Vec<(String, u64)>,
+    buckets: Vec<u64>,
+}
+
+impl Baseline {
+    pub(crate) fn to_json(&self) -> Vec<u8> {
+        let of = |figures: &Figures| WrittenFigures {
+            requests: figures.requests,
+            failed: figures.failed,
+            causes: figures.causes.iter().map(|(cause, n)| ((*cause).to_owned(), *n)).collect(),
+            buckets: figures.buckets.to_vec(),
+        };
+        let sample = |sample: &Arc<Sample>| {
+            let known = self.routes.iter().filter_map(|route| sample.routes.get_key_value(route));
+            known.map(|(route, figures)| (route.to_string(), of(figures))).collect()
+        };
+        let written = Written {
+            number: self.number,
+            interval_ms: u64::try_from(self.interval.as_millis()).unwrap_or(u64::MAX),
+            routes: self.routes.iter().map(ToString::to_string).collect(),
+            before: self.before.iter().map(sample).collect(),
+        };
+        serde_json::to_vec(&written).unwrap_or_default()
+    }
+
+    /// Reads it again. `known` finds the cause of this name; one that there is no longer does not count.
+    pub(crate) fn from_json(text: &[u8], known: impl Fn(&str) -> Option<&'static str>) -> Option<Self> {
+        let written: Written = serde_json::from_slice(text).ok()?;
+        let now = Instant::now();
+        let of = |figures: WrittenFigures| -> Option<Arc<Figures>> {
+            Some(Arc::new(Figures {
+                requests: figures.requests,
+                failed: figures.failed,
+                causes: figures.causes.iter().filter_map(|(cause, n)| Some((known(cause)?, *n))).collect(),
+                buckets: <[u64; BUCKETS]>::try_from(figures.buckets).ok()?,
+            }))
+        };
+        let sample = |routes: BTreeMap<String, WrittenFigures>| -> Option<Arc<Sample>> {
+            let routes = routes.into_iter().map(|(route, figures)| Some((Arc::from(route), of(figures)?)));
+            // When that was does not matter any more: only what came between two moments does.
+            Some(Arc::new(Sample { at: now, routes: routes.collect::<Option<_>>()? }))
+        };
+        Some(Self {
+            number: written.number,
+            interval: Duration::from_millis(written.interval_ms).clamp(super::SHORTEST, super::LONGEST),
+            routes: written.routes.into_iter().map(Arc::from).collect(),
+            before: written.before.into_iter().map(sample).collect::<Option<_>>()?,
+        })
+    }
+}

@@ -1,0 +1,167 @@
+//! What a crash, a restart, an upgrade and a full disk leave of a change, of the way back, and of a trial.
+
+use super::*;
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
+use serde_json::Value;
+use std::fs;
+use std::process::Command;
+
+/// A gateway whose disk can become full: writing beyond a limit fails instead of ending it. It begins with a full one if asked to.
+fn start(config: &str, full: bool) -> Api {
+    let limit = if full { "ulimit -S -f 0;" } else { "" };
+    let weir = Weir::start_by(config, |dir| {
+        let program = weir_command(dir).get_program().to_owned();
+        let mut command = Command::new("sh");
+        command.current_dir(dir).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let script = format!("trap '' XFSZ; {limit} exec \"$0\" run -c weir.yaml");
+        command.arg("-c").arg(script).arg(program);
+        command
+    });
+    Api::of(weir, "")
+}
+
+/// Fills the disk of a gateway, or makes room.
+fn fill(api: &Api, full: bool) {
+    let pid = Pid::from_raw(i32::try_from(api.weir.pid()).unwrap());
+    let limit = Rlimit { current: full.then_some(0), maximum: None };
+    prlimit(pid, Resource::Fsize, limit).unwrap();
+}
+
+fn status(api: &Api) -> Value {
+    api.weir.admin_client().ask(request(&api.weir.admin(), "GET /status", "", "")).expect_status(200).json()
+}
+
+fn apply(api: &Api, query: &str, text: &str) -> Response {
+    let body = format!("{{\"routes\": {{\"a\": {}}}}}", saying("/a", text));
+    api.ask(&format!("POST /api/v1/config:apply{query}"), "", &body)
+}
+
+#[test]
+fn the_way_back_does_not_wait_for_a_full_disk() {
+    let folder = TempDir::new().unwrap();
+    let config = config(folder.path(), "", "");
+    let managed = || fs::read_to_string(folder.path().join("managed.yaml")).unwrap();
+    let api = start(&config, false);
+    apply(&api, "", "good").expect_status(200);
+    apply(&api, "", "bad").expect_status(200);
+    fill(&api, true);
+    apply(&api, "", "more").expect_status(507).expect_body_with("nothing has changed");
+    api.weir.client().get("/a").expect_body("bad");
+
+    let back = api.ask("POST /api/v1/revisions/2:rollback", "", "");
+    back.expect_status(200).expect_body_with("FROM MEMORY ONLY");
+    assert!(back.json()["unsaved"].is_string() && back.json()["number"].is_null(), "{}", back.text());
+    api.weir.client().get("/a").expect_body("good");
+    assert!(managed().contains("bad"), "{}", managed());
+    api.weir.wait_log("the config runs from memory only: it could not be written down");
+    weir(&api, &["status"]).expect_code(0).expect_text("THE CONFIG RUNS FROM MEMORY ONLY");
+    // Neither another change nor a reload brings back what was taken back.
+    apply(&api, "", "more").expect_status(507);
+    api.weir.reload().unwrap();
+    api.weir.client().get("/a").expect_body("good");
+    drop(api);
+
+    // Nor does a restart, even one on a disk that is full still.
+    let api = start(&config, true);
+    api.weir.client().get("/a").expect_body("good");
+    assert!(status(&api)["unsaved"].is_string());
+    run_weir(api.weir.dir(), &["check", "-c", "weir.yaml"]).expect_code(0).expect_text("rolled-back");
+    assert!(managed().contains("bad"), "{}", managed());
+
+    // Once there is room it is written down, by itself.
+    fill(&api, false);
+    api.weir.wait_log("the config is written down now");
+    assert!(status(&api)["unsaved"].is_null());
+    assert!(managed().contains("good"), "{}", managed());
+    let told = api.ask("GET /api/v1/revisions", "", "").json();
+    let (back, bad) = (&told["revisions"][0], &told["revisions"][1]);
+    assert_eq!((&back["number"], &back["source"]), (&4.into(), &"guard".into()), "{told}");
+    assert!(bad["verdict"].as_str().unwrap().contains("left for revision 2"), "{told}");
+    apply(&api, "", "better").expect_status(200);
+    drop(api);
+    let api = start(&config, false);
+    api.weir.client().get("/a").expect_body("better");
+    assert_eq!(api.ask("GET /api/v1/drift", "", "").json()["drift"], false);
+    assert!(fs::symlink_metadata(folder.path().join("state/taken-back")).is_err());
+}
+
+/// Has a trial have begun so much earlier.
+fn age(folder: &Path, number: u64, ms: u64) {
+    let path = folder.join(format!("state/revisions/{number:08}"));
+    let text = fs::read_to_string(&path).unwrap();
+    let (head, files) = text.split_once('\n').unwrap();
+    let mut head: Value = serde_json::from_str(head).unwrap();
+    let began = head["trial"]["began"].as_u64().unwrap();
+    head["trial"]["began"] = (began - ms).into();
+    fs::write(path, format!("{head}\n{files}")).unwrap();
+}
+
+#[test]
+fn a_trial_outlives_a_restart() {
+    let folder = TempDir::new().unwrap();
+    let api = api(folder.path());
+    apply(&api, "", "one").expect_status(200);
+    apply(&api, "?confirm=1h&watch=1h", "two").expect_status(200);
+    drop(api);
+    let api = self::api(folder.path());
+    let trial = status(&api)["trial"].clone();
+    assert_eq!((&trial["number"], &trial["back_to"]), (&3.into(), &2.into()), "{trial}");
+    assert!(trial["confirm_by"].is_string() && trial["watched_until"].is_string(), "{trial}");
+    weir(&api, &["confirm"]).expect_code(0).expect_text("revision 3 stays");
+    drop(api);
+    let api = self::api(folder.path());
+    assert!(status(&api)["trial"].is_null(), "what was confirmed is on trial no more");
+    api.weir.client().get("/a").expect_body("two");
+
+    // Only watched, and the time ended while nobody was there to watch: it stays.
+    apply(&api, "?watch=1h", "three").expect_status(200);
+    drop(api);
+    age(folder.path(), 4, 7_200_000);
+    let api = self::api(folder.path());
+    api.weir.client().get("/a").expect_body("three");
+    assert!(status(&api)["trial"].is_null());
+    let verdict = api.ask("GET /api/v1/revisions/4", "", "").json();
+    assert!(verdict["verdict"].as_str().unwrap().contains("ended while Weir was not running"), "{verdict}");
+}
+
+#[test]
+fn what_nobody_confirmed_while_it_was_away_goes_back_at_the_start() {
+    let folder = TempDir::new().unwrap();
+    let config = config(folder.path(), "", "");
+    let api = start(&config, false);
+    apply(&api, "", "one").expect_status(200);
+    apply(&api, "?confirm=1h", "two").expect_status(200);
+    drop(api);
+    age(folder.path(), 3, 7_200_000);
+    // It goes back on a full disk too, and after that it stays back.
+    let api = start(&config, true);
+    api.weir.client().get("/a").expect_body("one");
+    api.weir.wait_log("change taken back");
+    drop(api);
+    let api = start(&config, false);
+    api.weir.client().get("/a").expect_body("one");
+    let told = api.ask("GET /api/v1/revisions", "", "").json();
+    assert_eq!((&told["running"], &told["revisions"][0]["source"]), (&4.into(), &"guard".into()), "{told}");
+    drop(api);
+
+    // With room it is a revision at once, which says why.
+    let api = start(&config, false);
+    apply(&api, "?confirm=1h", "three").expect_status(200);
+    drop(api);
+    age(folder.path(), 5, 7_200_000);
+    let api = start(&config, false);
+    api.weir.client().get("/a").expect_body("one");
+    let told = api.ask("GET /api/v1/revisions", "", "").json();
+    let why = told["revisions"][0]["message"].as_str().unwrap();
+    assert!(why.contains("nobody confirmed it in time"), "{told}");
+}
+
+#[test]
+fn a_trial_outlives_an_upgrade() {
+    let folder = TempDir::new().unwrap();
+    let api = Api::of(Weir::start_installed(&config(folder.path(), "", "")), "");
+    apply(&api, "?confirm=1h&watch=1h", "one").expect_status(200);
+    api.weir.upgrade().unwrap();
+    assert_eq!(status(&api)["trial"]["number"], 2);
+    weir(&api, &["confirm"]).expect_code(0).expect_text("revision 2 stays");
+}
