@@ -7,6 +7,7 @@ use weir_gateway::config::schema::Role;
 /// What a call does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Do {
+    Adopt,
     Apply,
     Check,
     Compare,
@@ -19,6 +20,7 @@ pub(crate) enum Do {
     Get,
     Patch,
     Put,
+    Release,
     Revision,
     Revisions,
     RollBack,
@@ -104,6 +106,26 @@ pub(crate) const CALLS: &[Call] = &[
         meaning: "takes it away (If-Match)",
         query: &["confirm", "dry_run", "watch"],
         statuses: &[200, 404, 409, 412, 428, 507],
+    },
+    Call {
+        method: "POST",
+        path: "/api/v1/config/{section}/{name}:adopt",
+        does: Do::Adopt,
+        role: Role::Admin,
+        body: 0,
+        meaning: "moves what people wrote towards the API: the managed file has it too, and has it alone once it is deleted there",
+        query: &[],
+        statuses: &[200, 404, 409, 422, 507],
+    },
+    Call {
+        method: "POST",
+        path: "/api/v1/config/{section}/{name}:release",
+        does: Do::Release,
+        role: Role::Admin,
+        body: 0,
+        meaning: "moves what the API owns towards a file: tells what to write there, and gives way once it is there",
+        query: &[],
+        statuses: &[200, 404, 409, 422, 507],
     },
     Call {
         method: "POST",
@@ -269,6 +291,9 @@ mod tests {
             ("GET /api/v1/config/routes/%3Cb%3E", Some((Do::Get, vec!["routes", "<b>"]))),
             ("GET /api/v1/config/routes/a%2Fb", Some((Do::Get, vec!["routes", "a/b"]))),
             ("POST /api/v1/config:apply", Some((Do::Apply, vec![]))),
+            ("POST /api/v1/config/routes/a:adopt", Some((Do::Adopt, vec!["routes", "a"]))),
+            ("POST /api/v1/config/routes/a:release", Some((Do::Release, vec!["routes", "a"]))),
+            ("POST /api/v1/config/routes/a:take", None),
             ("GET /api/v1/revisions/7", Some((Do::Revision, vec!["7"]))),
             ("GET /api/v1/revisions/7..running", Some((Do::Compare, vec!["7", "running"]))),
             ("POST /api/v1/revisions/7:rollback", Some((Do::RollBack, vec!["7"]))),

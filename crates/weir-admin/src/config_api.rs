@@ -50,6 +50,7 @@ type Outcome = Result<Answer, Answer>;
 /// Does it.
 pub(crate) fn run(gateway: &Gateway, asked: &Asked) -> Answer {
     let outcome = match asked.call.does {
+        Do::Adopt | Do::Release => move_owner(gateway, asked),
         Do::Apply => apply(gateway, asked),
         Do::Check => check(gateway, asked),
         Do::Compare => compare(gateway, asked),
@@ -285,6 +286,16 @@ fn check(gateway: &Gateway, asked: &Asked) -> Outcome {
     Ok(answer::json(StatusCode::OK, &members(&changed.diagnostics)))
 }
 
+fn move_owner(gateway: &Gateway, asked: &Asked) -> Outcome {
+    let (thing, by) = (named(asked)?, by(asked, Origin::Api));
+    let moved = match asked.call.does {
+        Do::Adopt => gateway.adopt(thing, &by),
+        _ => gateway.release(thing, &by),
+    };
+    let moved = moved.map_err(|not| refuse(&not, None))?;
+    Ok(answer::json(StatusCode::OK, &json!(moved)))
+}
+
 fn roll_back(gateway: &Gateway, asked: &Asked) -> Outcome {
     let number = number(asked)?;
     let before = gateway.texts().hash;
@@ -312,9 +323,14 @@ fn document(gateway: &Gateway, changed: &Changed, dry_run: bool) -> Value {
         "more": changed.differences.more,
         "things": changed.differences.things,
         "touched": gateway.touched(&changed.differences),
+        "unsaved": changed.unsaved,
     });
     extend(&mut document, members(&changed.diagnostics));
-    document["text"] = format!("{}{}", changed.diagnostics.to_text(), changed.differences.to_text()).into();
+    let unsaved = changed.unsaved.as_ref().map_or_else(String::new, |why| {
+        format!("IT RUNS FROM MEMORY ONLY, because it could not be written down: {why}\n")
+    });
+    let (diagnostics, differences) = (changed.diagnostics.to_text(), changed.differences.to_text());
+    document["text"] = format!("{diagnostics}{differences}{unsaved}").into();
     document
 }
 

@@ -85,7 +85,10 @@ fn parameters(call: &Call) -> Vec<Value> {
             |(name, text)| json!({ "name": name, "in": "header", "description": text, "schema": string }),
         ),
     );
-    if matches!(call.does, Do::Put | Do::Patch | Do::Delete | Do::Apply | Do::RollBack) {
+    if matches!(
+        call.does,
+        Do::Adopt | Do::Put | Do::Patch | Do::Delete | Do::Apply | Do::Release | Do::RollBack
+    ) {
         let text = "why, for the history";
         all.push(json!({ "name": "X-Weir-Message", "in": "header", "description": text, "schema": string }));
     }
@@ -94,6 +97,7 @@ fn parameters(call: &Call) -> Vec<Value> {
 
 const fn answer_of(does: Do) -> &'static str {
     match does {
+        Do::Adopt | Do::Release => "Moved",
         Do::Apply | Do::Delete | Do::Patch | Do::Put | Do::RollBack => "Changed",
         Do::Check => "Checked",
         Do::Compare => "Differences",
@@ -185,6 +189,7 @@ fn schemas() -> Value {
                 "dry_run": { "type": "boolean" }, "differences": list("Difference"), "more": number,
                 "things": { "type": "array", "items": text }, "touched": { "$ref": "#/components/schemas/Touched" },
                 "errors": number, "warnings": number, "diagnostics": list("Diagnostic"), "text": text,
+                "unsaved": { "type": ["string", "null"], "description": "why it runs from memory only, where it could not be written down" },
             },
         },
         "Touched": {
@@ -213,6 +218,14 @@ fn schemas() -> Value {
                 "drift": { "type": "boolean" }, "running": text, "disk": { "type": ["string", "null"] },
                 "latest": { "type": ["integer", "null"] }, "pinned": { "type": ["integer", "null"] },
                 "why": { "type": ["string", "null"] }, "differences": list("Difference"), "text": text,
+            },
+        },
+        "Moved": {
+            "type": "object",
+            "required": ["thing", "owner", "place", "text"],
+            "properties": {
+                "thing": text, "owner": { "enum": ["api", "both", "file"] }, "place": { "type": ["string", "null"] },
+                "yaml": text, "text": text,
             },
         },
         "Revision": { "type": "object", "required": required, "properties": revision },

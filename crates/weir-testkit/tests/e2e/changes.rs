@@ -1,6 +1,8 @@
 //! Changing the config of a running gateway, and going back: over the admin API and by the command line.
 
 mod described;
+mod kept;
+mod owners;
 
 use described::{Api, request};
 use std::fs;
@@ -216,31 +218,46 @@ fn nothing_that_reads_the_machine_can_be_written() {
         )
     };
     let (www, hidden) = (inside.display(), secret.display());
+    // Each for its own reason, and for no other: a mistake in the request itself would be refused as well.
+    let (variable, path, program) =
+        ("`${…}` may not be written over the API", "admin.paths", "names a program");
     let refused = [
-        ("routes", saying("/a", "${HOME}")),
-        ("routes", saying("/a", &format!("${{file:{hidden}}}"))),
-        ("routes", key_file(&hidden.to_string())),
-        ("routes", key_file("secret")),
-        ("routes", key_file(&format!("{www}/../secret"))),
-        ("routes", key_file(&format!("{www}/link"))),
-        ("routes", key_file("/nowhere/at/all")),
-        ("upstreams", "{\"endpoints\": [\"unix:/run/docker.sock\"]}".to_owned()),
-        ("upstreams", format!("{{\"endpoints\": [\"127.0.0.1:1\"], \"tls\": {{\"ca\": \"{hidden}\"}}}}")),
-        ("listeners", "{\"address\": \"unix:/tmp/weir-there.sock\"}".to_owned()),
+        (variable, "routes", saying("/a", "${HOME}")),
+        (variable, "routes", saying("/a", &format!("${{file:{hidden}}}"))),
+        (variable, "routes", saying("${HOME}", "a")),
+        (path, "routes", key_file(&hidden.to_string())),
+        (path, "routes", key_file("secret")),
+        (path, "routes", key_file(&format!("{www}/../secret"))),
+        (path, "routes", key_file(&format!("{www}/link"))),
+        (path, "routes", key_file("/nowhere/at/all")),
+        (path, "upstreams", "{\"endpoints\": [\"unix:/run/docker.sock\"]}".to_owned()),
         (
+            path,
+            "upstreams",
+            format!("{{\"endpoints\": [\"127.0.0.1:1\"], \"tls\": {{\"ca\": \"{hidden}\"}}}}"),
+        ),
+        (path, "listeners", "{\"address\": \"unix:/tmp/weir-there.sock\"}".to_owned()),
+        (
+            path,
             "listeners",
             format!(
                 "{{\"address\": \"127.0.0.1:0\", \"tls\": {{\"certificates\": [{{\"cert\": \"{hidden}\", \"key\": \"/no\"}}]}}}}"
             ),
         ),
-        ("listeners", "{\"address\": \"127.0.0.1:0\", \"exec\": [\"sh\"]}".to_owned()),
+        (program, "listeners", "{\"address\": \"127.0.0.1:0\", \"exec\": [\"sh\"]}".to_owned()),
     ];
     table(
         &refused,
-        |(section, body)| format!("{section} {body}"),
-        |(section, body)| {
+        |(_, section, body)| format!("{section} {body}"),
+        |(why, section, body)| {
             let answer = api.ask(&format!("PUT /api/v1/config/{section}/x"), NEW, body);
             answer.expect_status(422);
+            let told = answer.json()["diagnostics"].as_array().unwrap().clone();
+            let errors = told.iter().filter(|found| found["severity"] == "error");
+            for error in errors {
+                let said = format!("{} {}", error["message"], error["hint"]);
+                assert!(said.contains(why), "expected {why:?}: {}", answer.text());
+            }
             assert!(!answer.text().contains("hunter2"), "{}", answer.text());
             // Neither whether a file exists.
             assert!(

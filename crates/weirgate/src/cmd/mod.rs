@@ -5,6 +5,7 @@ mod bench;
 mod check;
 mod compare;
 mod completions;
+mod config;
 mod confirm;
 mod diff;
 mod drain;
@@ -37,7 +38,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use weir_admin::client::{self, Answer};
 use weir_gateway::config::schema::{Admin, AdminAddress, ListenAddress};
-use weir_gateway::config::{self, Diagnostic, Severity, Source};
+use weir_gateway::config::{Diagnostic, Severity, Source};
 
 /// An API gateway that costs less than a hop should.
 #[derive(Parser)]
@@ -61,6 +62,8 @@ enum Command {
     Compare(Box<compare::Compare>),
     /// Print what a shell needs to complete commands and options: bash, fish or zsh
     Completions(completions::Completions),
+    /// Move named things of a running Weir's config between your files and the API
+    Config(config::Config),
     /// Say that a change on trial is good: it is not taken back by itself any more
     Confirm(confirm::Confirm),
     /// Show what differs between two configs of a running Weir: revisions, what runs, the files
@@ -188,7 +191,7 @@ impl AdminArgs {
     /// file that was named is an error.
     fn written(&self) -> Result<Admin> {
         let wrong = |d: &Diagnostic| d.severity == Severity::Error && d.path.starts_with("admin");
-        match config::load(&self.config.source()) {
+        match weir_gateway::config::load(&self.config.source()) {
             Ok(loaded) if !loaded.diagnostics.iter().any(wrong) => Ok(loaded.config.admin),
             Ok(loaded) => bail!("{}", loaded.diagnostics.to_text().trim_end()),
             Err(unreadable) if self.config.config.is_some() => {
@@ -217,6 +220,7 @@ impl Command {
             Self::Apply(apply) => Some(&mut apply.admin.config),
             Self::Bench(bench) => Some(&mut bench.config),
             Self::Check(check) => Some(&mut check.config),
+            Self::Config(config) => Some(config.args()),
             Self::Confirm(confirm) => Some(&mut confirm.admin.config),
             Self::Diff(diff) => Some(&mut diff.admin.config),
             Self::Drain(drain) => Some(&mut drain.admin.config),
@@ -277,6 +281,7 @@ pub(crate) fn run() -> ExitCode {
         Some(Command::Check(check)) => check.run(),
         Some(Command::Compare(compare)) => compare.run(),
         Some(Command::Completions(completions)) => completions.run(),
+        Some(Command::Config(config)) => config.run(),
         Some(Command::Confirm(confirm)) => confirm.run(),
         Some(Command::Diff(diff)) => diff.run(),
         Some(Command::Drain(drain)) => drain.run(),
