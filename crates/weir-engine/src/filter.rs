@@ -134,7 +134,7 @@ pub struct AttemptEnd<'a> {
 
 /// Which hooks a filter has. A hook that no filter of a route has costs one bit test.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Hooks(u8);
+pub struct Hooks(u16);
 
 impl Hooks {
     /// None.
@@ -160,7 +160,7 @@ impl Hooks {
     pub const PREFLIGHT: Self = Self(64);
     /// Not a hook: where the filter is written for all routes, it also runs for requests that find none, and sees how the gateway
     /// refuses them. It must not wait.
-    pub const UNROUTED: Self = Self(128);
+    pub const UNROUTED: Self = Self(256);
 
     /// Whether all hooks of `other` are among these.
     pub const fn has(self, other: Self) -> bool {
@@ -172,6 +172,13 @@ impl Hooks {
         self.0 & of.0 != 0
     }
 }
+
+/// Each has a bit of its own.
+const _: () = {
+    let Hooks(beside) = Hooks::PREFLIGHT;
+    let (Hooks(all), Hooks(waits), Hooks(unrouted)) = (Hooks::ALL, Hooks::ATTEMPT_WAIT, Hooks::UNROUTED);
+    assert!(all + beside + waits + unrouted == all | beside | waits | unrouted);
+};
 
 impl BitOr for Hooks {
     type Output = Self;
