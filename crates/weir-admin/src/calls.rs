@@ -16,14 +16,17 @@ pub(crate) enum Do {
     Delete,
     Describe,
     Drift,
+    Endpoint,
     Explain,
     Get,
     Patch,
+    Purge,
     Put,
     Release,
     Revision,
     Revisions,
     RollBack,
+    Why,
 }
 
 /// One call.
@@ -227,6 +230,70 @@ pub(crate) const CALLS: &[Call] = &[
         meaning: "these calls for machines (OpenAPI 3.1)",
         query: &[],
         statuses: &[200],
+    },
+];
+
+/// Calls that are about something else than the config, and answered elsewhere: described beside the others.
+pub(crate) const OTHERS: &[Call] = &[
+    Call {
+        method: "GET",
+        path: "/api/v1/why",
+        does: Do::Why,
+        role: READ,
+        body: 0,
+        meaning: "what became of the last requests that failed, were slow or were picked at random, and why",
+        query: &["after", "cause", "kind", "limit", "route"],
+        statuses: &[200],
+    },
+    Call {
+        method: "GET",
+        path: "/api/v1/why/{id}",
+        does: Do::Why,
+        role: READ,
+        body: 0,
+        meaning: "what became of the request with this id, and why",
+        query: &[],
+        statuses: &[200, 404],
+    },
+    Call {
+        method: "POST",
+        path: "/api/v1/endpoints/{upstream}/{address}:drain",
+        does: Do::Endpoint,
+        role: Role::Operate,
+        body: 0,
+        meaning: "no new exchanges for this endpoint, for so long",
+        query: &["for"],
+        statuses: &[200, 404],
+    },
+    Call {
+        method: "POST",
+        path: "/api/v1/endpoints/{upstream}/{address}:out",
+        does: Do::Endpoint,
+        role: Role::Operate,
+        body: 0,
+        meaning: "no exchanges whatever for this endpoint, for so long",
+        query: &["for"],
+        statuses: &[200, 404],
+    },
+    Call {
+        method: "POST",
+        path: "/api/v1/endpoints/{upstream}/{address}:in",
+        does: Do::Endpoint,
+        role: Role::Operate,
+        body: 0,
+        meaning: "this endpoint is used again",
+        query: &[],
+        statuses: &[200, 404],
+    },
+    Call {
+        method: "POST",
+        path: "/api/v1/caches/{store}:purge",
+        does: Do::Purge,
+        role: Role::Operate,
+        body: 0,
+        meaning: "removes answers from a cache",
+        query: &["all", "prefix", "tag", "url"],
+        statuses: &[200, 404],
     },
 ];
 

@@ -60,6 +60,9 @@ pub(crate) fn run(gateway: &Gateway, asked: &Asked) -> Answer {
         Do::Describe => Ok(answer::json(StatusCode::OK, &openapi::document(env!("CARGO_PKG_VERSION")))),
         Do::Drift => drift(gateway),
         Do::Explain => explain(gateway, asked),
+        Do::Endpoint | Do::Purge | Do::Why => {
+            Err(answer::problem(StatusCode::NOT_FOUND, "there is no such path"))
+        }
         Do::Get => get(gateway, asked),
         Do::Revision => revision(gateway, asked),
         Do::Revisions => revisions(gateway),

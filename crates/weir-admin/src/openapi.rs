@@ -1,12 +1,12 @@
-//! `GET /api/v1/openapi.json`: the calls about the config, described for machines. Made from their table, so it cannot forget one.
+//! `GET /api/v1/openapi.json`: the calls of the API, described for machines. Made from their table, so it cannot forget one.
 
-use crate::calls::{ALWAYS, CALLS, Call, Do};
+use crate::calls::{ALWAYS, CALLS, Call, Do, OTHERS};
 use serde_json::{Map, Value, json};
 
 /// The description (OpenAPI 3.1).
 pub(crate) fn document(version: &str) -> Value {
     let mut paths = Map::new();
-    for call in CALLS {
+    for call in CALLS.iter().chain(OTHERS) {
         let path = paths.entry(call.path).or_insert_with(|| json!({}));
         path[call.method.to_ascii_lowercase()] = operation(call);
     }
@@ -67,6 +67,8 @@ fn parameters(call: &Call) -> Vec<Value> {
         let schema = match *name {
             "watch" => json!({ "type": "string", "description": "watches it for so long, such as 5m, and takes it back if it is worse" }),
             "confirm" => json!({ "type": "string", "description": "takes it back unless it is confirmed within this time" }),
+            "for" => json!({ "type": "string", "description": "for how long, such as 10m; an hour if absent" }),
+            "after" | "cause" | "kind" | "limit" | "prefix" | "route" | "tag" | "url" => string.clone(),
             _ => json!({ "type": "boolean" }),
         };
         json!({ "name": name, "in": "query", "allowEmptyValue": true, "schema": schema })
@@ -105,6 +107,9 @@ const fn answer_of(does: Do) -> &'static str {
         Do::Confirm => "Confirmed",
         Do::Describe | Do::Explain | Do::Get => "Thing",
         Do::Drift => "Drift",
+        Do::Endpoint => "Endpoints",
+        Do::Purge => "Purged",
+        Do::Why => "Autopsies",
         Do::Revision => "Revision",
         Do::Revisions => "Revisions",
     }
@@ -167,6 +172,24 @@ fn schemas() -> Value {
                 "column": { "type": ["integer", "null"] }, "value": { "type": ["string", "null"] },
                 "hint": { "type": ["string", "null"] },
             },
+        },
+        "Autopsies": {
+            "type": "object",
+            "required": ["found", "cursor", "held", "sample", "on"],
+            "properties": {
+                "found": { "type": "array", "items": { "type": "object" } }, "cursor": text, "held": number,
+                "since": { "type": ["string", "null"] }, "sample": number, "on": { "type": "boolean" },
+            },
+        },
+        "Endpoints": {
+            "type": "object",
+            "required": ["upstream", "endpoints"],
+            "properties": { "upstream": text, "endpoints": { "type": "array", "items": { "type": "object" } } },
+        },
+        "Purged": {
+            "type": "object",
+            "required": ["store", "purged"],
+            "properties": { "store": text, "purged": number },
         },
         "Difference": {
             "type": "object",

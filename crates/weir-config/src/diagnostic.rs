@@ -264,7 +264,9 @@ impl Diagnostics {
 /// parsed has no tree to ask; where all stands on one line, as in JSON, there is no telling.
 pub(super) fn may_hold_secrets(text: &str, index: usize) -> bool {
     const SECTIONS: &[&str] = &["consumers", "admin"];
-    const WORDS: &[&str] = &["token", "secret", "password", "credential", "hmac", "sign:", "sticky:"];
+    const WORDS: &[&str] = &["token", "secret", "password", "credential", "hmac"];
+    /// Whose `key` is a secret.
+    const KEYED: &[&str] = &["sign:", "sticky:"];
     let is_top = |line: &&str| line.starts_with(|c: char| c.is_ascii_alphabetic() || "\"'{[".contains(c));
     let lines: Vec<_> = text.lines().take(index + 1).collect();
     let line = lines.last().copied().unwrap_or("").to_ascii_lowercase();
@@ -272,6 +274,7 @@ pub(super) fn may_hold_secrets(text: &str, index: usize) -> bool {
     top.starts_with(['{', '['])
         || SECTIONS.iter().any(|section| top.trim_start_matches(['"', '\'']).starts_with(section))
         || WORDS.iter().any(|word| line.contains(word))
+        || line.contains("key:") && KEYED.iter().any(|word| line.contains(word))
 }
 
 fn write_line(out: &mut String, line: &str, column: usize) {

@@ -134,7 +134,12 @@ fn too_long_in_all() {
     let upstream = Upstream::listen();
     let weir = with(&upstream, "timeouts: { exchange: 50ms }");
     weir.client().get("/").expect_status(504);
-    expect(&weir, "exchange_timeout", &["in all"], Some(("upstreams.up.timeouts.exchange", 2)));
+    expect(
+        &weir,
+        "exchange_timeout",
+        &["the whole exchange may take no longer"],
+        Some(("upstreams.up.timeouts.exchange", 2)),
+    );
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! The admin API as it describes itself: each answer that a test here gets is compared with `/api/v1/openapi.json`.
 
 use serde_json::Value;
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use weir_testkit::{Client, Response, Weir};
 
 /// A gateway whose admin API is asked, and what it says of itself.
@@ -8,6 +10,8 @@ pub(super) struct Api {
     pub(super) weir: Weir,
     description: Value,
     token: String,
+    /// The calls that were asked and answered well, by method and path as they are described.
+    answered: RefCell<BTreeSet<(String, String)>>,
 }
 
 impl Api {
@@ -18,7 +22,7 @@ impl Api {
         let host = weir.admin();
         let request = format!("GET /api/v1/openapi.json HTTP/1.1\r\nHost: {host}\r\n{token}\r\n");
         let description = weir.admin_client().ask(request).expect_status(200).json();
-        Self { weir, description, token }
+        Self { weir, description, token, answered: RefCell::default() }
     }
 
     /// Asks, and compares the answer with the description. `fields` are lines with their ends.
@@ -39,22 +43,42 @@ impl Api {
 
     /// Every call there is: method, and a path with something in place of the braces.
     pub(super) fn calls(&self) -> Vec<(String, String)> {
+        let fill = |(method, path): (String, String)| {
+            let path = path.replace("{section}", "routes").replace("{number}", "1");
+            (method, filled(&path.replace("{from}", "1").replace("{to}", "2"), "x"))
+        };
+        self.described().into_iter().map(fill).collect()
+    }
+
+    /// The same with this name in place of all braces.
+    pub(super) fn calls_with(&self, name: &str) -> Vec<(String, String)> {
+        let fill = |(method, path): (String, String)| (method, filled(&path, name));
+        self.described().into_iter().map(fill).collect()
+    }
+
+    /// Every call as it is described.
+    pub(super) fn described(&self) -> BTreeSet<(String, String)> {
         let paths = self.description["paths"].as_object().unwrap();
         let calls = paths.iter().flat_map(|(path, methods)| {
-            let path = path.replace("{section}", "routes").replace("{name}", "x");
-            let path = path.replace("{number}", "1").replace("{from}", "1").replace("{to}", "2");
             let methods = methods.as_object().unwrap().keys();
-            methods.map(move |method| (method.to_uppercase(), path.clone())).collect::<Vec<_>>()
+            methods.map(move |method| (method.to_uppercase(), path.clone()))
         });
         calls.collect()
+    }
+
+    /// Those of them that an answer was compared with.
+    pub(super) fn answered(&self) -> BTreeSet<(String, String)> {
+        self.answered.borrow().clone()
     }
 
     #[track_caller]
     fn compare(&self, method: &str, path: &str, response: &Response) {
         let paths = self.description["paths"].as_object().unwrap();
-        let mut fitting = paths.iter().filter(|(pattern, _)| fits(pattern, path)).map(|(_, methods)| methods);
-        let operation = fitting.find_map(|methods| methods.get(method.to_lowercase()));
-        let operation = operation.unwrap_or_else(|| panic!("{method} {path} is not described"));
+        let mut fitting = paths.iter().filter(|(pattern, _)| fits(pattern, path));
+        let found =
+            fitting.find_map(|(pattern, methods)| Some((pattern, methods.get(method.to_lowercase())?)));
+        let (pattern, operation) = found.unwrap_or_else(|| panic!("{method} {path} is not described"));
+        self.answered.borrow_mut().insert((method.to_owned(), pattern.clone()));
         let described = &operation["responses"][response.status.to_string()];
         assert!(
             described.is_object(),
@@ -125,6 +149,18 @@ pub(super) fn request(host: &str, line: &str, fields: &str, body: &str) -> Strin
         "{line} HTTP/1.1\r\n{host}{media}Content-Length: {}\r\nConnection: close\r\n{fields}\r\n{body}",
         body.len()
     )
+}
+
+/// A path with this name in place of what is left of its braces.
+fn filled(path: &str, name: &str) -> String {
+    let mut out = String::new();
+    let mut rest = path;
+    while let Some((literal, behind)) = rest.split_once('{') {
+        out.push_str(literal);
+        out.push_str(name);
+        rest = behind.split_once('}').unwrap().1;
+    }
+    out + rest
 }
 
 fn fits(pattern: &str, path: &str) -> bool {

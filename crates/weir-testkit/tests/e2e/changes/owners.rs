@@ -16,7 +16,9 @@ fn a_thing_moves_to_the_api_and_back() {
     let folder = TempDir::new().unwrap();
     let (api, hand) = start(folder.path());
     let managed = || fs::read_to_string(folder.path().join("managed.yaml")).unwrap();
-    let serves = |text: &str| drop(api.weir.client().get("/b").expect_status(200).expect_body(text));
+    let serves = |text: &str| {
+        api.weir.client().get("/b").expect_status(200).expect_body(text);
+    };
     let put = |text: &str| api.ask("PUT /api/v1/config/routes/b", ANY, &saying("/b", text));
 
     // As long as both have it, the file of people counts, and it is theirs.

@@ -1,0 +1,139 @@
+//! Every call of the admin API, asked well and asked by somebody who means harm.
+
+use super::*;
+use std::time::Instant;
+
+fn guarded(folder: &Path) -> Api {
+    let tokens = format!(", tokens: [ {{ name: root, role: admin, token: \"{}\" }} ]", hash("all"));
+    Api::of(Weir::start(&config(folder, &tokens, "")), "all")
+}
+
+const TOKEN: &str = "Authorization: Bearer all\r\n";
+
+/// Each call of the description is asked, and each answer compared with it.
+#[test]
+fn every_call_answers_as_it_is_described() {
+    let folder = TempDir::new().unwrap();
+    let more = "upstreams: { up: { endpoints: [ 127.0.0.1:9 ] } }\n";
+    let api = Api::of(Weir::start(&config(folder.path(), "", more)), "");
+    let new = saying("/a", "a");
+    for (line, fields, body, status) in [
+        ("GET /api/v1/openapi.json", "", "", 200),
+        ("GET /api/v1/config?origin", "", "", 200),
+        ("PUT /api/v1/config/routes/a", NEW, &*new, 201),
+        ("GET /api/v1/config/routes/a", "", "", 200),
+        ("PATCH /api/v1/config/routes/a", ANY, "{\"respond\": {\"body\": \"b\"}}", 200),
+        ("POST /api/v1/config/routes/a:release", "", "", 200),
+        ("POST /api/v1/config/routes/hand:adopt", "", "", 200),
+        ("POST /api/v1/config/routes/none:adopt", "", "", 404),
+        ("DELETE /api/v1/config/routes/a", ANY, "", 200),
+        ("POST /api/v1/config:apply", "", "{}", 200),
+        ("POST /api/v1/config:check", "", "", 200),
+        ("POST /api/v1/config:explain", "", "{\"method\": \"GET\", \"url\": \"http://weir.test/hand\"}", 200),
+        ("GET /api/v1/drift", "", "", 200),
+        ("GET /api/v1/revisions", "", "", 200),
+        ("GET /api/v1/revisions/1", "", "", 200),
+        ("GET /api/v1/revisions/1..2", "", "", 200),
+        ("POST /api/v1/revisions/2:rollback", "", "", 200),
+        ("POST /api/v1/revisions/2:confirm", "", "", 409),
+        ("GET /api/v1/why?limit=1", "", "", 200),
+        ("GET /api/v1/why/nobody", "", "", 404),
+        ("POST /api/v1/endpoints/up/127.0.0.1%3A9:drain?for=1m", "", "", 200),
+        ("POST /api/v1/endpoints/up/127.0.0.1%3A9:out", "", "", 200),
+        ("POST /api/v1/endpoints/up/127.0.0.1%3A9:in", "", "", 200),
+        ("POST /api/v1/endpoints/up/nobody:in", "", "", 404),
+        ("POST /api/v1/caches/none:purge?all=true", "", "", 404),
+    ] {
+        let answer = api.ask(line, fields, body);
+        assert_eq!(answer.status, status, "{line}: {}", answer.text());
+    }
+    let left: Vec<_> = api.described().difference(&api.answered()).cloned().collect();
+    assert!(left.is_empty(), "described, and not asked here: {left:?}");
+}
+
+#[test]
+fn hostile_names_harm_no_call() {
+    let folder = TempDir::new().unwrap();
+    let api = guarded(folder.path());
+    let before = api.ask("GET /api/v1/config", "", "").header("etag").map(str::to_owned);
+    for name in [
+        "%3Cscript%3Ealert(1)%3C%2Fscript%3E",
+        "%22%3E%3Cimg%20src=x%20onerror=alert(1)%3E",
+        "..%2f..%2f..%2fetc%2fpasswd",
+        "%2e%2e",
+        "a%00b",
+        "a%0d%0aX-Injected:%201",
+        "%c0%ae%c0%ae",
+        "%zz",
+        "1%3Brm%20-rf",
+        "99999999999999999999999999",
+        &"x".repeat(5000),
+    ] {
+        for (method, path) in api.calls_with(name) {
+            let body = if matches!(&*method, "PUT" | "PATCH") { "{}" } else { "" };
+            let answer = api.ask_raw(&format!("{method} {path}"), &format!("{TOKEN}{ANY}"), body);
+            let said = format!("{method} {path}: {} {}", answer.status, answer.text());
+            assert!((200..500).contains(&answer.status), "{said}");
+            assert!(answer.header("content-type").unwrap().contains("json"), "{said}");
+            assert_eq!(answer.header("x-content-type-options"), Some("nosniff"), "{said}");
+            assert_eq!(answer.header("x-injected"), None, "{said}");
+            assert!(!answer.text().contains("root:x:0"), "{said}");
+        }
+    }
+    let after = api.ask("GET /api/v1/config", "", "").header("etag").map(str::to_owned);
+    assert_eq!(before, after);
+    assert_eq!(api.ask("GET /api/v1/revisions", "", "").json()["running"], 1);
+}
+
+#[test]
+fn hostile_bodies_harm_no_call() {
+    let folder = TempDir::new().unwrap();
+    let api = guarded(folder.path());
+    let host = api.weir.admin();
+    let head = |line: &str, fields: &str| format!("{line} HTTP/1.1\r\nHost: {host}\r\n{fields}\r\n");
+    let json = "Content-Type: application/json\r\n";
+    // A body that never comes, to every call at once: whoever is not known is told so without waiting for it.
+    let began = Instant::now();
+    let mut slow = Vec::new();
+    for (method, path) in api.calls() {
+        let line = format!("{method} {path}");
+        for length in [10, 16 << 20, 1_u64 << 60] {
+            let mut client = Client::connect(&host);
+            client.send(head(&line, &format!("{json}Content-Length: {length}\r\n")));
+            client.read_response().expect_status(401);
+        }
+        if method == "GET" {
+            continue;
+        }
+        let refused = Client::connect(&host)
+            .ask(head(&line, &format!("{TOKEN}{json}{ANY}Content-Length: {}\r\n", 1_u64 << 40)))
+            .status;
+        assert_eq!(refused, 413, "{line}");
+        let chunked = head(&line, &format!("{TOKEN}{json}{ANY}Transfer-Encoding: chunked\r\n"));
+        assert_eq!(Client::connect(&host).ask(format!("{chunked}zz\r\n")).status, 400, "{line}");
+        // Known, and slow.
+        let mut client = Client::connect(&host);
+        client.send(head(&line, &format!("{TOKEN}{json}{ANY}Content-Length: 10\r\n")));
+        slow.push(client);
+    }
+    // Neither keeps anybody else waiting.
+    api.weir.admin_client().ask(head("GET /healthz", "")).expect_status(200);
+    api.ask("GET /api/v1/config", "", "").expect_status(200);
+    api.ask("PUT /api/v1/config/routes/a", NEW, &saying("/a", "a")).expect_status(201);
+    assert!(began.elapsed() < Duration::from_secs(8), "somebody was waited for: {:?}", began.elapsed());
+    drop(slow);
+    api.weir.client().get("/a").expect_body("a");
+}
+
+/// A body as large as a config may be, for whoever may apply one. That others are refused before they send it is asked above.
+#[test]
+fn a_large_body_is_read_once_it_is_known_whose_it_is() {
+    let folder = TempDir::new().unwrap();
+    let api = guarded(folder.path());
+    // Fifteen megabytes of routes are more than a test should compile; as one comment they are read and left out.
+    let padding = "x".repeat(15 << 20);
+    let body = format!("routes: {{ a: {} }}\n# {padding}\n", saying("/a", "large"));
+    let yaml = "Content-Type: application/yaml\r\n";
+    api.ask("POST /api/v1/config:apply", yaml, &body).expect_status(200);
+    api.weir.client().get("/a").expect_body("large");
+}
