@@ -72,6 +72,9 @@ impl Gateway {
         }
         let result = control.roll_back(number, by, self.cores());
         self.changed(control, result.is_ok());
+        if result.as_ref().is_ok_and(|changed| changed.unsaved.is_some()) {
+            self.forget_trial(); // which the history cannot tell yet
+        }
         result
     }
 

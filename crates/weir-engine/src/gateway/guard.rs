@@ -132,6 +132,12 @@ impl Gateway {
         }
     }
 
+    /// What was on trial does not run any more.
+    pub(super) fn forget_trial(&self) {
+        let mut guard = self.guard_state();
+        (guard.trial, guard.overdue) = (None, None);
+    }
+
     /// Starts to look, once the config has a history.
     pub(super) fn start_guard(&self) {
         let wanted = self.inner.configs.borrow().admin.state.is_some();

@@ -407,11 +407,12 @@ impl Control {
         let changed = self.run_told(candidate, cores)?;
         match (&changed.unsaved, left) {
             (Some(why), left) => self.owe(Owed::new(by.clone(), before, left, why.clone()), &urgent),
-            (None, Some((left, verdict))) => {
-                self.books.owed = None;
-                self.judge(left, &verdict);
+            (None, left) => {
+                self.owe_nothing();
+                if let Some((left, verdict)) = left {
+                    self.judge(left, &verdict);
+                }
             }
-            (None, None) => self.books.owed = None,
         }
         Ok(changed)
     }

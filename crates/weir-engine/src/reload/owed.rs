@@ -86,6 +86,16 @@ impl Control {
         self.books.owed = Some(owed);
     }
 
+    /// What runs now is written down, whatever ran before.
+    pub(super) fn owe_nothing(&mut self) {
+        if self.books.owed.take().is_some()
+            && let Some(history) = &self.books.history
+            && let Err(e) = history.clear_taken_back()
+        {
+            not_kept(history.folder(), &e);
+        }
+    }
+
     /// What the managed file should say where the disk says something else.
     pub(super) fn owed_managed(&self) -> Option<Managed> {
         self.books.owed.as_ref()?;
