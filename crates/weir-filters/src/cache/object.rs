@@ -10,9 +10,10 @@ use arc_swap::ArcSwap;
 use bytes::Bytes;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant, SystemTime};
+use weir_cache::policy::{Place, Placed};
 use weir_engine::error::Cause;
 use weir_engine::filter::{Body, BodySource};
 use weir_h1::{FieldName, Fields};
@@ -22,9 +23,6 @@ const BLOCK_BYTES: usize = 1024 * 1024;
 
 /// What an object weighs beside its bytes.
 const OBJECT_BYTES: usize = 512;
-
-/// Most uses that are remembered: what S3-FIFO needs.
-const MOST_USES: u8 = 3;
 
 /// A head that is kept, and what decides whether it may be used.
 #[derive(Debug)]
@@ -52,13 +50,7 @@ pub(super) struct Object {
     pub(super) key: Key,
     meta: ArcSwap<Meta>,
     pub(super) body: Stored,
-    weight: u64,
-    /// How often it was used since the store last looked, at most [`MOST_USES`].
-    uses: AtomicU8,
-    /// It is no longer in the store.
-    pub(super) gone: AtomicBool,
-    /// In which of the store's queues it is.
-    pub(super) in_main: AtomicBool,
+    place: Place,
     /// Until when nobody asks for it again, in milliseconds since `born`: the upstream has just failed.
     spared: AtomicU64,
     born: Instant,
@@ -194,10 +186,7 @@ impl Object {
             key,
             meta: ArcSwap::new(meta),
             body,
-            weight,
-            uses: AtomicU8::new(0),
-            gone: AtomicBool::new(false),
-            in_main: AtomicBool::new(false),
+            place: Place::new(weight),
             spared: AtomicU64::new(0),
             born: now,
         }
@@ -215,26 +204,7 @@ impl Object {
 
     /// Bytes that count against the store.
     pub(super) const fn weight(&self) -> u64 {
-        self.weight
-    }
-
-    /// Notes a use. What is used all the time is not written to all the time.
-    pub(super) fn used(&self) {
-        let uses = self.uses.load(Relaxed);
-        if uses < MOST_USES {
-            self.uses.store(uses + 1, Relaxed);
-        }
-    }
-
-    pub(super) fn uses(&self) -> u8 {
-        self.uses.load(Relaxed)
-    }
-
-    /// Takes one use back; whether there was one.
-    pub(super) fn forget_use(&self) -> bool {
-        let uses = self.uses.load(Relaxed);
-        self.uses.store(uses.saturating_sub(1), Relaxed);
-        uses > 0
+        self.place.weight()
     }
 
     /// Says that the upstream failed: for a while nobody asks it for this.
@@ -246,6 +216,12 @@ impl Object {
     pub(super) fn is_spared(&self, now: Instant) -> bool {
         let spared = self.spared.load(Relaxed);
         spared > 0 && now.saturating_duration_since(self.born) < Duration::from_millis(spared)
+    }
+}
+
+impl Placed for Object {
+    fn place(&self) -> &Place {
+        &self.place
     }
 }
 

@@ -1,8 +1,7 @@
 //! A store of objects in memory, bounded in bytes, that all cores share.
 //!
 //! A look-up takes the lock of one shard of 64 for reading, so no hit waits for another. What is thrown out is decided by
-//! S3-FIFO (Yang, Zhang, Qiu, Yue, Rashmi: FIFO queues are all you need for cache eviction, SOSP 2023): a new object goes
-//! through a small queue, and only one that was used there gets into the main one, so a scan throws out nothing but itself.
+//! S3-FIFO ([`weir_cache::policy`]).
 //!
 //! Why not a crate: quick_cache and moka bound each shard by itself, so that a large object would count against a 64th of
 //! the store; and here the shards are by URL, which is how objects are purged.
@@ -13,12 +12,13 @@ use super::key::{Key, url};
 use super::object::Object;
 use foldhash::fast::RandomState;
 use smallvec::SmallVec;
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::HashMap;
 use std::fmt;
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Instant;
+use weir_cache::policy::{Placed, Queues};
 use weir_engine::filter::{Purge, Purgeable};
 use weir_h1::Fields;
 
@@ -27,9 +27,6 @@ pub(super) const MOST_VARIANTS: usize = 64;
 
 /// A power of two, so that few of the cores that look something up meet.
 const SHARDS: usize = 64;
-
-/// The share of the small queue: a tenth, as the paper has it.
-const SMALL: u64 = 10;
 
 /// What may be held beside the objects, as a share of them: a quarter.
 const BESIDE: u64 = 4;
@@ -44,7 +41,7 @@ const UNSHARED_SECONDS: u64 = 10;
 pub(crate) struct Pages {
     limit: u64,
     shards: Box<[RwLock<Shard>]>,
-    queues: Mutex<Queues>,
+    queues: Mutex<Queues<Object>>,
     pub(super) account: Arc<Account>,
     pub(super) fills: Fills,
     hasher: RandomState,
@@ -63,24 +60,6 @@ struct Place {
 type Shard = HashMap<Box<[u8]>, Place, RandomState>;
 
 type Variants = SmallVec<[Arc<Object>; 1]>;
-
-/// In which order objects are thrown out.
-#[derive(Default)]
-struct Queues {
-    small: Queue,
-    main: Queue,
-    /// What left the small queue unused lately: if it comes back, it belongs into the main one.
-    ghosts: VecDeque<u64>,
-    known: HashSet<u64, RandomState>,
-}
-
-#[derive(Default)]
-struct Queue {
-    objects: VecDeque<Weak<Object>>,
-    /// Of those that are in the store still.
-    bytes: u64,
-    live: usize,
-}
 
 // === impl Pages ===
 
@@ -105,7 +84,7 @@ impl Pages {
         let variants = shard.get(key.stem())?.variants(key.extra())?;
         // The last one came last: of several that answer, it is the one to use (RFC 9111 §4).
         let found = variants.iter().rev().find(|object| object.meta().variant.answers(asked))?;
-        found.used();
+        found.place().used();
         Some(Arc::clone(found))
     }
 
@@ -117,7 +96,11 @@ impl Pages {
         }
         let mut queues = self.queues();
         // No more URLs than there is room for, whatever their bytes.
-        while queues.bytes() + weight > self.limit && self.throw_out(&mut queues) {}
+        while queues.bytes() + weight > self.limit
+            && let Some(out) = queues.throw_out(self.limit, |object| self.tag(object))
+        {
+            self.take_away(&out);
+        }
         let mut shard = self.shard(object.key.stem()).write().unwrap_or_else(PoisonError::into_inner);
         let place = shard.entry(object.key.stem().into()).or_default();
         let variants = place.variants_mut(object.key.extra());
@@ -126,7 +109,7 @@ impl Pages {
             let old = variants.remove(same);
             queues.left(&old);
         } else if variants.len() >= MOST_VARIANTS
-            && let Some(least) = (0..variants.len()).min_by_key(|&at| variants[at].uses())
+            && let Some(least) = (0..variants.len()).min_by_key(|&at| variants[at].place().uses())
         {
             let old = variants.remove(least);
             queues.left(&old);
@@ -134,9 +117,7 @@ impl Pages {
         variants.push(Arc::clone(&object));
         drop(shard);
         let tag = self.tag(&object);
-        let came_back = queues.known.remove(&tag);
-        queues.enter(&object, came_back);
-        queues.tidy();
+        queues.enter(&object, tag);
     }
 
     /// Removes all objects of a URL on a route.
@@ -159,7 +140,7 @@ impl Pages {
     /// Bytes and number of the objects.
     pub(super) fn held(&self) -> (u64, usize) {
         let queues = self.queues();
-        (queues.bytes(), queues.small.live + queues.main.live)
+        (queues.bytes(), queues.live())
     }
 
     /// Remembers for a while that nobody can share the answers for a key, so that nobody waits for one to find out.
@@ -191,33 +172,8 @@ impl Pages {
         self.hasher.hash_one((object.key.stem(), object.key.extra()))
     }
 
-    fn queues(&self) -> MutexGuard<'_, Queues> {
+    fn queues(&self) -> MutexGuard<'_, Queues<Object>> {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Throws one object out; false where there is none.
-    fn throw_out(&self, queues: &mut Queues) -> bool {
-        loop {
-            let from_small = queues.small.bytes > self.limit / SMALL || queues.main.live == 0;
-            let queue = if from_small { &mut queues.small } else { &mut queues.main };
-            let Some(oldest) = queue.objects.pop_front() else { return false };
-            let Some(object) = oldest.upgrade().filter(|object| !object.gone.load(Relaxed)) else { continue };
-            queue.left(&object);
-            if from_small {
-                if object.uses() > 0 {
-                    object.in_main.store(true, Relaxed);
-                    queues.main.enter(&object);
-                    continue;
-                }
-                queues.remember(self.tag(&object));
-            } else if object.forget_use() {
-                queues.main.enter(&object);
-                continue;
-            }
-            object.gone.store(true, Relaxed);
-            self.take_away(&object);
-            return true;
-        }
     }
 
     fn take_away(&self, object: &Arc<Object>) {
@@ -250,64 +206,6 @@ impl Place {
 
     fn objects(&self) -> impl Iterator<Item = &Arc<Object>> {
         self.plain.iter().chain(self.more.values().flatten())
-    }
-}
-
-// === impl Queues ===
-
-impl Queues {
-    const fn bytes(&self) -> u64 {
-        self.small.bytes + self.main.bytes
-    }
-
-    fn enter(&mut self, object: &Arc<Object>, came_back: bool) {
-        object.in_main.store(came_back, Relaxed);
-        if came_back { self.main.enter(object) } else { self.small.enter(object) }
-    }
-
-    /// An object is no longer in the store. Its place in the queue is found empty later.
-    fn left(&mut self, object: &Object) {
-        if !object.gone.swap(true, Relaxed) {
-            let queue = if object.in_main.load(Relaxed) { &mut self.main } else { &mut self.small };
-            queue.left(object);
-        }
-    }
-
-    /// Remembers at most as many ghosts as there are objects.
-    fn remember(&mut self, tag: u64) {
-        if self.known.insert(tag) {
-            self.ghosts.push_back(tag);
-        }
-        let most = (self.small.live + self.main.live).max(64);
-        while self.ghosts.len() > most {
-            if let Some(oldest) = self.ghosts.pop_front() {
-                self.known.remove(&oldest);
-            }
-        }
-    }
-
-    /// Empty places must not outnumber objects, however often these are replaced.
-    fn tidy(&mut self) {
-        for queue in [&mut self.small, &mut self.main] {
-            if queue.objects.len() > 2 * queue.live + 64 {
-                queue
-                    .objects
-                    .retain(|object| object.upgrade().is_some_and(|object| !object.gone.load(Relaxed)));
-            }
-        }
-    }
-}
-
-impl Queue {
-    fn enter(&mut self, object: &Arc<Object>) {
-        self.objects.push_back(Arc::downgrade(object));
-        self.bytes += object.weight();
-        self.live += 1;
-    }
-
-    const fn left(&mut self, object: &Object) {
-        self.bytes = self.bytes.saturating_sub(object.weight());
-        self.live = self.live.saturating_sub(1);
     }
 }
 
