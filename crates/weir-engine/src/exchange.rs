@@ -15,6 +15,7 @@
 
 mod again;
 mod attempt;
+mod behind;
 mod deadline;
 mod hedge;
 mod hooks;
@@ -37,6 +38,7 @@ use crate::respond::{self, LocalResponse};
 use crate::route::{self, Ambiguity, Canonical, NoTrace};
 use crate::snapshot::Target;
 use crate::{forward, grpc};
+use behind::Resumed;
 use hooks::Reply;
 use record::{Record, Recorded};
 use smallvec::SmallVec;
@@ -142,6 +144,8 @@ pub(crate) struct Exchange<'c> {
     ends_with_connection: bool,
     /// Whether the request was read to its end.
     request_over: bool,
+    /// Where it goes on, if it does so behind the answer that its client got.
+    resumed: Option<Box<Resumed>>,
     /// Whether the client's connection can be kept, as far as the response is concerned.
     can_keep: bool,
 }
@@ -212,6 +216,7 @@ impl<'c> Exchange<'c> {
             preflight: false,
             ends_with_connection: false,
             request_over,
+            resumed: None,
             can_keep: true,
         }
     }
@@ -237,16 +242,21 @@ impl<'c> Exchange<'c> {
 
     /// The whole way of a request.
     async fn proceed(&mut self) -> Result<Next, Stop> {
-        if self.local.snapshot.tracing.is_some() {
-            self.begin_trace();
-        }
-        self.admit()?;
-        if self.local.snapshot.tokens.is_some()
-            && let Some(proof) = self.proof()
-        {
-            return Ok(self.write_local(proof).await);
-        }
-        let route = self.find_route()?;
+        let route = match &self.resumed {
+            Some(resumed) => resumed.route,
+            None => {
+                if self.local.snapshot.tracing.is_some() {
+                    self.begin_trace();
+                }
+                self.admit()?;
+                if self.local.snapshot.tokens.is_some()
+                    && let Some(proof) = self.proof()
+                {
+                    return Ok(self.write_local(proof).await);
+                }
+                self.find_route()?
+            }
+        };
         if self.cx.is_some() {
             if let Err(stop) = self.filter_request(route).await {
                 self.record.stopped_by =
@@ -262,7 +272,10 @@ impl<'c> Exchange<'c> {
             Target::Files(site) => return Box::pin(self.send_file(Arc::clone(site))).await,
             Target::Respond(fixed) => match &fixed.mock {
                 Some(mock) => return Box::pin(self.respond_as(route, mock)).await,
-                None => return Ok(self.write_local(respond::fixed(fixed)).await),
+                None => {
+                    self.answers_itself();
+                    return Ok(self.write_local(respond::fixed(fixed)).await);
+                }
             },
             Target::Upstream(upstream) => *upstream,
             Target::Split(shares) => self.pick_upstream(shares),
@@ -434,6 +447,13 @@ impl<'c> Exchange<'c> {
         shares.iter().find(|(upto, _)| at < *upto).map_or(0, |(_, upstream)| *upstream)
     }
 
+    /// Notes for filters that what follows is the route's own answer.
+    fn answers_itself(&mut self) {
+        if let Some(cx) = &mut self.cx {
+            cx.is_of_route = true;
+        }
+    }
+
     // === the other ways out ===
 
     /// Answers, or does not, for whatever stopped the exchange.
@@ -449,6 +469,9 @@ impl<'c> Exchange<'c> {
                 self.cut(cause)
             }
             Stop::Answer(answer) => {
+                if self.cx.as_ref().is_some_and(Cx::goes_on_behind) {
+                    self.go_on_behind();
+                }
                 let mut response = respond::answer(*answer);
                 self.name_cause(&mut response);
                 self.write_local(response).await

@@ -244,6 +244,16 @@ impl Fields {
         self.entries.push(entry);
     }
 
+    /// The same fields by themselves, with the first bytes of `base`, which they must lie within.
+    pub(crate) fn copied(&self, bytes: usize) -> Self {
+        Self {
+            base: self.base.get(..bytes).unwrap_or(&self.base).to_vec(),
+            entries: self.entries.clone(),
+            arena: self.arena.clone(),
+            seen: self.seen,
+        }
+    }
+
     /// Forgets all fields and the first bytes of `base`.
     pub(crate) fn forget(&mut self, gone: usize) {
         if gone == self.base.len() {

@@ -322,6 +322,12 @@ impl RequestHead {
         self.headers.base.get(self.common.len..).unwrap_or_default()
     }
 
+    /// This head by itself, as it was received and edited, without what came behind it: for another request like it.
+    #[must_use]
+    pub fn copied(&self) -> Self {
+        Self { headers: self.headers.copied(self.common.len), ..*self }
+    }
+
     /// Frees the fields of a large head that is refused, and what came behind it. The method stays, and of the target as
     /// much as [`LINE_KEPT`] bytes hold: what a log wants.
     pub fn forget_fields(&mut self) {

@@ -58,7 +58,8 @@ impl Exchange<'_> {
         let local = Rc::clone(&self.local);
         let snapshot = &local.snapshot;
         let route = &local.routes[route].handling;
-        for &filter in &route.chain {
+        let rest = self.resumed.as_mut().map(|resumed| std::mem::take(&mut resumed.rest));
+        for &filter in rest.as_deref().unwrap_or(&route.chain) {
             let known = self.cx.as_ref().and_then(Cx::consumer_index);
             if let Some(due) = self.filter_one(snapshot, filter)? {
                 self.filter_wait(snapshot, filter, due).await?;

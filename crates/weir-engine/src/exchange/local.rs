@@ -35,7 +35,10 @@ impl Exchange<'_> {
         let core = self.client.core.handle.clone();
         let found = unless_gone(self.client, pin!(site.answer(&self.head, &core))).await?;
         match found {
-            Ok(answer) => Ok(self.write_local(respond::answer(answer)).await),
+            Ok(answer) => {
+                self.answers_itself();
+                Ok(self.write_local(respond::answer(answer)).await)
+            }
             Err(refusal) => Err(Stop::Refuse(refusal)),
         }
     }

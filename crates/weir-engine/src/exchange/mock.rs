@@ -24,6 +24,7 @@ impl Exchange<'_> {
             Some(cx) => self.render(mocked, cx),
             None => self.render(mocked, &self.context(route)),
         };
+        self.answers_itself();
         Ok(self.write_local(response).await)
     }
 

@@ -188,6 +188,9 @@ impl Exchange<'_> {
 
     /// Hooks, counters, log.
     fn record(&mut self) {
+        if self.resumed.is_some() {
+            return self.end_filters(); // its client was counted when it got its answer
+        }
         let total = self.record.started.elapsed();
         let now_total = Timing { total, ..self.record.timing };
         self.record.timing = now_total;

@@ -81,6 +81,15 @@ pub struct Failure {
     pub grpc: bool,
 }
 
+/// A request that goes on behind the answer that a filter gave its client.
+pub(crate) struct Behind {
+    pub(crate) head: Box<RequestHead>,
+    /// The filter that asked for it, and what it knows of it.
+    pub(crate) filter: u32,
+    state: Box<dyn Any>,
+    note: u64,
+}
+
 /// What a filter knows of the exchange beside the heads.
 pub struct Cx {
     /// The client's address: the peer's, or the one that a trusted proxy told.
@@ -123,6 +132,10 @@ pub struct Cx {
     pub(crate) because: Option<&'static Cause>,
     /// What is known of an answer of a status from 400 on.
     pub(crate) failure: Option<Box<Failure>>,
+    /// Whether the answer is one that the route itself gives: a file, or the text under `respond`.
+    pub(crate) is_of_route: bool,
+    /// The request that is to go on behind the answer.
+    behind: Option<Box<Behind>>,
     states: Vec<(u32, Box<dyn Any>)>,
     notes: SmallVec<[(u32, u64); 4]>,
     random: u64,
@@ -164,6 +177,8 @@ impl Cx {
             prefix: None,
             because: None,
             failure: None,
+            is_of_route: false,
+            behind: None,
             states: Vec::new(),
             notes: SmallVec::new(),
             random,
@@ -273,6 +288,34 @@ impl Cx {
         &mut self.notes[at].1
     }
 
+    /// Has this request go on behind the answer that this filter is about to give, as `head`: through the filters that have not
+    /// run yet and to the route's target. What comes of it is shown to those filters and to this one, which finds `state` and
+    /// `note` as its own there, and to nobody else. The request has no body.
+    pub fn go_on_behind<T: 'static>(&mut self, head: RequestHead, state: T, note: u64) {
+        let filter = self.filter & FILTER;
+        self.behind = Some(Box::new(Behind { head: Box::new(head), filter, state: Box::new(state), note }));
+    }
+
+    /// Whether a filter asked for that.
+    pub(crate) const fn goes_on_behind(&self) -> bool {
+        self.behind.is_some()
+    }
+
+    /// That request, with a context of its own.
+    pub(crate) fn part_behind(&mut self) -> Option<(Self, Box<RequestHead>)> {
+        let Behind { head, filter, state, note } = *self.behind.take()?;
+        let mut cx = Self::new(Rc::clone(&self.scope), self.client, self.tls, self.next_random());
+        cx.certificate.clone_from(&self.certificate);
+        cx.request_id.clone_from(&self.request_id);
+        (cx.consumer, cx.unnamed, cx.credential) = (self.consumer, self.unnamed, self.credential);
+        cx.prefix.clone_from(&self.prefix);
+        cx.limits = self.limits;
+        cx.filter = filter;
+        cx.states.push((filter, state));
+        cx.notes.push((filter, note));
+        Some((cx, head))
+    }
+
     /// The filters have new indexes: their position in `old`.
     pub(crate) fn renumber(&mut self, scope: Rc<RouteScope>, old: &[u32]) {
         let new = |index: &mut u32| {
@@ -370,6 +413,11 @@ impl Cx {
     /// Whether a filter that sees the response before this one may change its body.
     pub fn response_body_changes(&self) -> bool {
         self.response_bodies.change()
+    }
+
+    /// Whether the response is one that the route gives itself: a file, or the answer under `respond`.
+    pub const fn is_of_route(&self) -> bool {
+        self.is_of_route
     }
 
     /// Leaves the length out of an answer to HEAD: a GET would be answered with another body than the one that is known.

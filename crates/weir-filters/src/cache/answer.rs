@@ -32,6 +32,8 @@ pub(super) struct Names {
     content_range: FieldName,
     pub(super) if_modified_since: FieldName,
     pub(super) if_none_match: FieldName,
+    pub(super) if_range: FieldName,
+    pub(super) range: FieldName,
 }
 
 /// The fields of a 304 (RFC 9110 §15.4.5), and the date by which some clients compare.
@@ -65,6 +67,8 @@ impl Names {
             content_range: name("content-range"),
             if_modified_since: name("if-modified-since"),
             if_none_match: name("if-none-match"),
+            if_range: name("if-range"),
+            range: name("range"),
         }
     }
 

@@ -17,6 +17,8 @@ pub(super) enum Count {
     Misses,
     /// Requests that no cache may answer: by their method, their body or a condition.
     Passed,
+    /// Fetches that went on behind an answer.
+    Refreshed,
     /// Answered with what was no longer fresh.
     Stale,
     Stored,
@@ -24,11 +26,12 @@ pub(super) enum Count {
     Validated,
 }
 
-const NAMES: [&str; 7] = ["followed", "hits", "misses", "passed", "stale", "stored", "validated"];
+const NAMES: [&str; 8] =
+    ["followed", "hits", "misses", "passed", "refreshed", "stale", "stored", "validated"];
 
 #[derive(Default)]
 #[repr(align(64))]
-struct Stripe([AtomicU64; 7]);
+struct Stripe([AtomicU64; 8]);
 
 #[derive(Default)]
 pub(super) struct Counters([Stripe; STRIPES]);

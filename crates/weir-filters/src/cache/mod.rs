@@ -90,7 +90,7 @@ struct Cache {
 #[derive(Default)]
 struct State {
     what: What,
-    /// The upstream has answered: what comes is no answer of our own.
+    /// The upstream has answered: what comes is no refusal of our own.
     answered: bool,
 }
 
@@ -251,12 +251,13 @@ impl Filter for Cache {
         if *cx.note() != STATED {
             return BodyUse::Pass;
         }
-        let changed = cx.response_body_changes();
+        let (changed, of_route) = (cx.response_body_changes(), cx.is_of_route());
         let State { what: What::Leads(lead), answered } = cx.state::<State>() else { return BodyUse::Pass };
+        let answered = *answered || of_route;
         lead.has_body = true;
         // A filter that changes the body makes its length unknown.
         let length = head.content_length().filter(|_| !changed);
-        match self.judge(lead, head, length, *answered) {
+        match self.judge(lead, head, length, answered) {
             Ok(meta) => {
                 lead.decided = Some(Ok(meta));
                 BodyUse::Watch
@@ -272,9 +273,9 @@ impl Filter for Cache {
         if *cx.note() != STATED {
             return Flow::Continue;
         }
-        let changed = cx.response_body_changes();
+        let (changed, of_route) = (cx.response_body_changes(), cx.is_of_route());
         let state = cx.state::<State>();
-        let answered = state.answered;
+        let answered = state.answered || of_route;
         match std::mem::take(&mut state.what) {
             What::Passes(said) => {
                 if answered && !said.is_empty() {
@@ -343,6 +344,12 @@ impl Cache {
             if object.is_spared(now) && self.covers_error(&meta, now) {
                 return self.stale(object, &meta, head, "hit; detail=stale-if-error");
             }
+            if self.waits_for_none(&said, &meta, now) {
+                if !object.is_spared(now) {
+                    self.refresh(object, &key, head, cx);
+                }
+                return self.stale(object, &meta, head, "hit; detail=stale-while-revalidate");
+            }
         }
         if said.only_if_cached {
             return Decision::Refuse;
@@ -354,18 +361,12 @@ impl Cache {
         }
         let follow = follow && !self.pages.is_unshared(&key, now);
         match self.pages.fills.join(&key, &head.headers, follow) {
-            Role::Follow(fill) => {
-                if let Some(object) = &found
-                    && !object.meta().is_fresh(now)
-                    && self.covers_wait(&object.meta(), now)
-                {
-                    return self.stale(object, &object.meta(), head, "hit; detail=stale-while-revalidate");
-                }
-                Decision::Follow(fill, key)
-            }
+            Role::Follow(fill) => Decision::Follow(fill, key),
             Role::Lead(fill) => {
                 self.counters.add(Count::Misses);
-                self.lead(fill, key, found, head, cx);
+                let what = self.lead(fill, key, found, head);
+                *cx.note() = STATED;
+                cx.state::<State>().what = what;
                 Decision::Go
             }
             Role::TooMany => {
@@ -398,9 +399,28 @@ impl Cache {
         self.covers(meta, now, meta.told.control.stale_if_error, self.stale_if_error)
     }
 
-    /// Whether it may be used while another request asks for a new one.
-    fn covers_wait(&self, meta: &Meta, now: Instant) -> bool {
-        self.covers(meta, now, meta.told.control.stale_while_revalidate, self.stale_while_revalidate)
+    /// Whether what is stale is served while a new one is fetched (RFC 5861 §3). A client that may ask for something fresher, and
+    /// does, waits for it.
+    fn waits_for_none(&self, said: &Control, meta: &Meta, now: Instant) -> bool {
+        let fresher = said.no_cache || said.max_age.is_some() || said.min_fresh.is_some();
+        !meta.is_fresh(now)
+            && !said.no_store
+            && !(self.client_control && fresher)
+            && self.covers(meta, now, meta.told.control.stale_while_revalidate, self.stale_while_revalidate)
+    }
+
+    /// Sees to it that one request, and no more, asks the upstream for a new one: this one goes on behind its answer.
+    fn refresh(&self, object: &Arc<Object>, key: &Key, head: &RequestHead, cx: &mut Cx) {
+        if head.method() != Method::Get {
+            return; // the next GET does
+        }
+        let Role::Lead(fill) = self.pages.fills.join(key, &head.headers, true) else { return };
+        self.counters.add(Count::Refreshed);
+        let mut head = head.copied();
+        head.headers.remove(&self.names.range);
+        head.headers.remove(&self.names.if_range);
+        let what = self.lead(fill, key.clone(), Some(Arc::clone(object)), &mut head);
+        cx.go_on_behind(head, State { what, answered: false }, STATED);
     }
 
     /// What an answer says for itself goes before the config, also beside `s-maxage`, which forbids what it does not name
@@ -415,14 +435,7 @@ impl Cache {
     }
 
     /// Makes this request the one that fetches. What the client has already does not count: all of it is wanted.
-    fn lead(
-        &self,
-        fill: Arc<Fill>,
-        key: Key,
-        stale: Option<Arc<Object>>,
-        head: &mut RequestHead,
-        cx: &mut Cx,
-    ) {
+    fn lead(&self, fill: Arc<Fill>, key: Key, stale: Option<Arc<Object>>, head: &mut RequestHead) -> What {
         let asked = copy(&head.headers);
         let Names { if_none_match, if_modified_since, .. } = &self.names;
         head.headers.remove(if_none_match);
@@ -435,8 +448,7 @@ impl Cache {
                 }
             }
         }
-        *cx.note() = STATED;
-        cx.state::<State>().what = What::Leads(Box::new(Lead {
+        What::Leads(Box::new(Lead {
             leader: Some(Leader::new(fill, Arc::clone(&self.pages))),
             key,
             asked,
@@ -446,7 +458,7 @@ impl Cache {
             has_body: false,
             taken: 0,
             _ahead: None,
-        }));
+        }))
     }
 }
 
@@ -488,8 +500,10 @@ impl Cache {
             }
             let now = Instant::now();
             let failed = matches!(status, 500 | 502..=504) || (!answered && status >= 500);
-            if failed && self.covers_error(&object.meta(), now) {
+            if failed {
                 object.spare(now, SPARED);
+            }
+            if failed && self.covers_error(&object.meta(), now) {
                 self.counters.add(Count::Stale);
                 let said = format!("fwd=stale; fwd-status={status}; detail=stale-if-error");
                 let whole = Whole::Object(&object.body);

@@ -2,6 +2,9 @@
 //!
 //! No test waits for something to become stale: an answer with `Age: 100` and `max-age=60` is stale when it comes.
 
+mod of_route;
+mod stale;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::thread;

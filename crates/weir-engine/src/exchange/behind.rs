@@ -1,0 +1,144 @@
+//! A request that goes on behind the answer that a filter gave its client: through the filters that had not run yet, to the
+//! route's target, and back as far as the filter that asked for it.
+//!
+//! It is an exchange like any other, on a task of its own. Where the client's connection would be there is a socket of which
+//! we have both ends; the other one is read off. No counter of requests, no log line and no span speaks of it: what the filter counts
+//! and what the upstream's attempts count tells of it.
+
+use super::Exchange;
+use super::record::Recorded;
+use crate::client::Client;
+use crate::core::{ConnectionHandle, Local};
+use crate::filter::Cx;
+use crate::snapshot::{Handling, Snapshot};
+use smallvec::smallvec;
+use std::cell::Cell;
+use std::future::{pending, poll_fn};
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::Waker;
+use std::time::Instant;
+use tokio::net::UnixStream;
+use weir_h1::RequestHead;
+use weir_wire::{Deadline, Stream};
+
+/// How much of the answer is read off at a time, in bytes.
+const PIECE_BYTES: usize = 16 * 1024;
+
+/// Where a request goes on.
+pub(super) struct Resumed {
+    pub(super) route: usize,
+    /// The filters that have not run yet.
+    pub(super) rest: Box<[u32]>,
+}
+
+impl Exchange<'_> {
+    /// Begins what a filter asked for beside its answer. Where that cannot be, the filter learns of it by what is dropped.
+    #[cold]
+    pub(super) fn go_on_behind(&mut self) {
+        let Some((cx, head)) = self.cx.as_mut().and_then(Cx::part_behind) else { return };
+        let (Some(route), Ok((ours, other))) = (self.record.route, UnixStream::pair()) else { return };
+        let client = &*self.client;
+        let _ = client.owner(); // what both have of it is told by the client's own socket
+        let handle = ConnectionHandle {
+            closing: Cell::new(false),
+            waiting: Cell::new(0),
+            listener: client.handle.listener.clone(),
+            waker: Waker::noop().clone(), // nobody tells it to end
+        };
+        let client = Client {
+            core: Rc::clone(&client.core),
+            listener: Rc::clone(&client.listener),
+            stream: Stream::Unix(ours),
+            peer: client.peer,
+            tls: client.tls,
+            certificate: client.certificate.clone(),
+            forwarding: Rc::clone(&client.forwarding),
+            trusted: client.trusted,
+            handle: Rc::new(handle),
+            deadline: Deadline::new(),
+            generation: client.generation,
+        };
+        let local = Rc::clone(&self.local);
+        let plan = cx.consumer().and_then(|consumer| consumer.plan);
+        let rest = rest_of(&local.snapshot, &local.routes[route].handling, plan, &self.ran);
+        let resumed = Resumed { route, rest };
+        let core = client.core.handle.clone();
+        let _ = core.spawn(run(client, other, (local, cx, head, resumed)));
+    }
+}
+
+/// Runs it to its end.
+async fn run(mut client: Client, other: UnixStream, what: (Rc<Local>, Cx, Box<RequestHead>, Resumed)) {
+    let (local, cx, head, resumed) = what;
+    let work = async {
+        let mut exchange = Exchange::new(&mut client, head, Instant::now());
+        exchange.hooks = local.snapshot.filters[cx.filter as usize].hooks;
+        exchange.ran = smallvec![cx.filter];
+        exchange.local = local; // its filters are those of the answer, whatever was reloaded meanwhile
+        exchange.record.route = Some(resumed.route);
+        exchange.cx = Some(cx);
+        exchange.resumed = Some(Box::new(resumed));
+        let mut recorded = Recorded::new(&mut exchange);
+        recorded.exchange.serve().await;
+        recorded.ended = true;
+    };
+    let (mut work, mut reading) = (pin!(work), pin!(read_off(other)));
+    poll_fn(|task| {
+        let _ = reading.as_mut().poll(task);
+        work.as_mut().poll(task)
+    })
+    .await;
+}
+
+/// Reads what nobody waits for. It never ends.
+async fn read_off(other: UnixStream) {
+    let mut piece = vec![0; PIECE_BYTES];
+    while other.readable().await.is_ok() {
+        match other.try_read(&mut piece) {
+            Ok(0) => break,
+            Err(e) if e.kind() != std::io::ErrorKind::WouldBlock => break,
+            _ => {}
+        }
+    }
+    pending().await
+}
+
+/// What has not run of a route's filters, where those in `ran` have. The filters of the consumer's plan stand behind the one that named
+/// the consumer: where what ran leaves the route's own.
+fn rest_of(snapshot: &Snapshot, route: &Handling, plan: Option<usize>, ran: &[u32]) -> Box<[u32]> {
+    let of_plan: Vec<u32> = plan.map_or_else(Vec::new, |plan| snapshot.plan_filters(plan, route).collect());
+    remaining(&route.chain, &of_plan, ran)
+}
+
+fn remaining(chain: &[u32], of_plan: &[u32], ran: &[u32]) -> Box<[u32]> {
+    let mut rest = Vec::new();
+    let mut ran = ran.iter().peekable();
+    for filter in chain {
+        if ran.next_if_eq(&filter).is_none() {
+            rest.push(*filter);
+            continue;
+        }
+        let began = ran.peek().is_some_and(|next| of_plan.first() == Some(next));
+        if began {
+            rest.extend(of_plan.iter().filter(|filter| ran.next_if_eq(filter).is_none()));
+        }
+    }
+    rest.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_not_run() {
+        let of = |chain: &[u32], plan: &[u32], ran: &[u32]| remaining(chain, plan, ran).to_vec();
+        assert_eq!(of(&[1, 2, 3], &[], &[1]), [2, 3]);
+        assert_eq!(of(&[1, 2, 3], &[], &[1, 2, 3]), [0; 0]);
+        assert_eq!(of(&[1, 2, 3], &[7, 8], &[1, 7, 8, 2]), [3]);
+        assert_eq!(of(&[1, 2, 3], &[7, 8], &[1, 2, 7]), [8, 3]);
+        assert_eq!(of(&[1, 2, 3], &[7, 8], &[1, 2, 7, 8]), [3]);
+        assert_eq!(of(&[1, 2], &[7], &[1]), [2], "nobody was named yet");
+    }
+}

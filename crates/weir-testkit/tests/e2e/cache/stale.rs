@@ -1,0 +1,124 @@
+//! Answers that are stale and go out at once, while one request fetches what is new (RFC 5861).
+
+use weir_testkit::{Client, Upstream, Weir, eventually};
+
+use super::{ask, config, metrics};
+
+const OLD: &str =
+    "HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nAge: 100\r\nETag: \"e\"\r\nContent-Length: 3\r\n\r\nold";
+
+/// A cache that serves what is stale for an hour, and behind it a filter that upstreams see.
+fn weir_with(upstream: &Upstream) -> Weir {
+    let behind = "{ headers: { request: { set: { x-behind: one } } } }";
+    let cache = "stale_while_revalidate: 1h } }, ".to_owned() + behind + ", { timeout: { exchange: 1h";
+    Weir::start(&config(&upstream.address().to_string(), &cache))
+}
+
+/// Fills the cache with an answer that is stale as it comes; gives the upstream's end of the connection.
+fn fill(weir: &Weir, upstream: &Upstream) -> (Client, weir_testkit::Conn) {
+    let mut client = weir.client();
+    client.send("GET /a HTTP/1.1\r\nHost: weir.test\r\n\r\n");
+    let mut conn = upstream.accept();
+    conn.read_request();
+    conn.send(OLD);
+    client.read_response().expect_body("old");
+    (client, conn)
+}
+
+/// Nobody waits, whoever asks; the origin sees one request.
+#[test]
+fn one_request_fetches_behind_the_answer() {
+    let upstream = Upstream::listen();
+    let weir = weir_with(&upstream);
+    let (mut client, mut conn) = fill(&weir, &upstream);
+    let address = weir.address("web");
+    let mut clients: Vec<Client> = (0..20).map(|_| Client::connect(&address)).collect();
+    clients.iter_mut().for_each(|c| c.send("GET /a HTTP/1.1\r\nHost: weir.test\r\nRange: bytes=0-0\r\n\r\n"));
+    for client in &mut clients {
+        let stale = client.read_response();
+        stale.expect_status(206).expect_body("o");
+        let said = stale.header("cache-status").unwrap();
+        assert!(
+            said.starts_with("weir; hit; ttl=-") && said.ends_with("; detail=stale-while-revalidate"),
+            "{said}"
+        );
+    }
+    // Nor does the connection wait on which it was asked for: it takes the next request.
+    client.get("/a").expect_body("old");
+    client.get("/a").expect_body("old");
+    let fetch = conn.read_request();
+    assert_eq!((fetch.head.header("range"), fetch.head.header("if-none-match")), (None, Some("\"e\"")));
+    assert_eq!(fetch.head.header("x-behind"), Some("one"), "filters behind the cache see it");
+    client.get("/a").expect_body("old");
+    conn.send("HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: 3\r\n\r\nnew");
+    eventually("the new one is there", || client.get("/a").text() == "new");
+    client.get("/a").expect_body("new");
+    assert_eq!(upstream.requests().len(), 2);
+    let counted = metrics(&weir);
+    assert!(counted.contains("what=\"refreshed\",of=\"\"} 1"), "{counted}");
+    // It was nobody's request: 20 clients and those of the first one were answered, and no more.
+    let requests: u64 = counted
+        .lines()
+        .filter(|line| line.starts_with("weir_requests_total{") && line.contains("route=\"all\""))
+        .filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok())
+        .sum();
+    assert!(requests >= 26, "{counted}");
+    assert_eq!(weir.logged("an exchange panicked").len(), 0);
+}
+
+/// A 304 makes what is there fresh again.
+#[test]
+fn what_has_not_changed_is_fresh_again() {
+    let upstream = Upstream::listen();
+    let weir = weir_with(&upstream);
+    let (mut client, mut conn) = fill(&weir, &upstream);
+    client.get("/a").expect_body("old");
+    conn.read_request();
+    conn.send("HTTP/1.1 304 Not Modified\r\nCache-Control: max-age=60\r\nETag: \"e\"\r\nX-New: 1\r\n\r\n");
+    eventually("it is fresh", || client.get("/a").header("x-new") == Some("1"));
+    client.get("/a").expect_body("old");
+    assert_eq!(upstream.requests().len(), 2);
+}
+
+/// An upstream that fails meanwhile changes nothing for anybody; it is asked again later.
+#[test]
+fn a_fetch_that_fails_harms_nobody() {
+    let upstream = Upstream::listen();
+    let weir = weir_with(&upstream);
+    let (mut client, mut conn) = fill(&weir, &upstream);
+    client.get("/a").expect_body("old");
+    conn.read_request();
+    conn.send("HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 3\r\n\r\nbad");
+    conn.close();
+    for _ in 0..5 {
+        client.get("/a").expect_status(200).expect_body("old");
+    }
+    let mut later = None;
+    eventually("it is asked again", || {
+        client.get("/a").expect_status(200).expect_body("old");
+        later = later.take().or_else(|| upstream.try_accept());
+        later.is_some()
+    });
+    let mut conn = later.unwrap();
+    conn.read_request();
+    conn.send("HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: 3\r\n\r\nnew");
+    eventually("the new one is there", || client.get("/a").text() == "new");
+}
+
+/// A request that asks for the head alone gets it, and fetches nothing.
+#[test]
+fn a_head_fetches_nothing() {
+    let upstream = Upstream::listen();
+    let weir = weir_with(&upstream);
+    let (_client, mut conn) = fill(&weir, &upstream);
+    let mut head = weir.client();
+    head.send("HEAD /a HTTP/1.1\r\nHost: weir.test\r\n\r\n");
+    head.read_response_to_head().expect_status(200).expect_header("content-length", "3");
+    assert_eq!(upstream.requests().len(), 1);
+    let mut plain = weir.client();
+    ask(&mut plain, "GET /a", "").expect_body("old");
+    let fetch = conn.read_request();
+    assert_eq!(fetch.head.header("x-forwarded-for"), Some("127.0.0.1"));
+    conn.send("HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nnew\r\n0\r\n\r\n");
+    eventually("the new one is there", || plain.get("/a").text() == "new");
+}
