@@ -23,9 +23,9 @@ class Env:
         self.values = {"bin": weir, "tools": self.tools, "cert": cert, "key": key, "pem": pem, "descriptors": descriptors, "connections": descriptors * 3 // 4}
         self._origins = {}
 
-    def answer(self):
-        """The port of the origin for small answers: 1 KiB."""
-        return self._origin("answer", 1024)
+    def answer(self, size=1024):
+        """The port of the origin for small answers: 1 KiB, or as many bytes."""
+        return self._origin("answer", size)
 
     def blob(self, size):
         """The port of the origin for large bodies."""
@@ -63,12 +63,12 @@ class Env:
         return self._origins["builtin"]
 
     def _origin(self, tool, size):
-        if tool not in self._origins:
+        if (tool, size) not in self._origins:
             port = free_port()
-            p = Process(tool, [str(self.tools / tool), str(port), str(size)], self.scratch / f"{tool}.log")
+            p = Process(tool, [str(self.tools / tool), str(port), str(size)], self.scratch / f"{tool}-{size}.log")
             p.wait_for_port(port)
-            self._origins[tool] = port
-        return self._origins[tool]
+            self._origins[tool, size] = port
+        return self._origins[tool, size]
 
     @staticmethod
     def say(text):

@@ -1,6 +1,6 @@
 """The suites, one object each: `name`, `about`, `run(env) -> Result`. Adding one is adding a line to SUITES."""
 
-from . import body, each, filters, http2, idle, limits, pick, requests, routes, slow, stylesheet, workers
+from . import body, cached, each, filters, hit_rate, http2, idle, limits, pick, requests, routes, slow, stylesheet, traced, workers
 
 SUITES = [
     requests.Requests("h1-64", "HTTP/1.1 keep-alive, 64 connections, 1 KiB answer", connections=64, peer_target=0.88, floor_target=1.12),
@@ -15,6 +15,10 @@ SUITES = [
     each.Each(),
     body.Body(),
     stylesheet.StyleSheet(),
+    cached.CacheHit(),
+    cached.CachedVariant(),
+    hit_rate.HitRate(),
+    traced.Tracing(),
     idle.Idle(),
     limits.Limits(),
     slow.Slow(),

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { EVENTS = 512, FDS = 1 << 16, HEAD = 65536 };
@@ -65,9 +66,13 @@ int main(int argc, char **argv) {
   if (argc < 3) return fprintf(stderr, "usage: answer PORT BODY_BYTES\n"), 2;
   int body = atoi(argv[2]);
   answer = malloc(body + 512);
+  // When it was started: to a cache an old date is an old answer.
+  char date[64];
+  time_t now = time(0);
+  strftime(date, sizeof date, "%a, %d %b %Y %H:%M:%S GMT", gmtime(&now));
   answer_len = sprintf(answer,
-                       "HTTP/1.1 200 OK\r\nServer: answer\r\nDate: Fri, 20 Nov 2026 10:00:00 GMT\r\n"
-                       "Content-Type: application/json\r\nContent-Length: %d\r\n\r\n", body);
+                       "HTTP/1.1 200 OK\r\nServer: answer\r\nDate: %s\r\n"
+                       "Content-Type: application/json\r\nContent-Length: %d\r\n\r\n", date, body);
   memset(answer + answer_len, 'x', body);
   answer_len += body;
   struct sockaddr_in la = {.sin_family = AF_INET, .sin_port = htons(atoi(argv[1])), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
