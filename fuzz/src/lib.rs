@@ -6,6 +6,7 @@
 pub mod filters;
 pub mod h1;
 pub mod h2;
+pub mod transcode;
 mod websocket;
 
 /// A fuzz target: its name and what it does with an input.
@@ -20,6 +21,7 @@ pub static TARGETS: &[Target] = &[
     ("h2_server", h2::server),
     ("structured_field", filters::structured_field),
     ("token", filters::token),
+    ("transcode", transcode::transcode),
 ];
 
 /// xorshift64: the same numbers in every run. Never begun with 0, which it would not leave.

@@ -1,0 +1,347 @@
+//! What a service looks like from outside: its methods, the requests of HTTP that mean them, and messages both ways.
+
+use crate::fields;
+use crate::options::{JsonOptions, Limits};
+use crate::parse::{ParseError, Parser};
+use crate::print::{PrintError, Printer};
+use crate::router::{Found, Router, segments, without_verb};
+use crate::rules::{self, Choice, RuleError};
+use crate::schema::{Known, Message, Schema};
+use crate::template::Template;
+use crate::wire::{self, Value};
+use prost_reflect::DescriptorPool;
+
+/// The fields on the way to a value, by their places.
+pub(crate) type Place = Vec<u16>;
+
+/// A service's methods and how they are called.
+#[derive(Debug)]
+pub struct Api {
+    pub(crate) schema: Schema,
+    pub(crate) methods: Vec<Method>,
+    pub(crate) bindings: Vec<Binding>,
+    router: Router,
+    options: JsonOptions,
+    limits: Limits,
+}
+
+/// A method of a service.
+#[derive(Debug)]
+pub struct Method {
+    /// `/package.Service/Method`
+    pub path: String,
+    /// `package.Service`
+    pub service: String,
+    /// `Method`
+    pub name: String,
+    /// Whether the request is a stream of messages.
+    pub client_streams: bool,
+    /// Whether the response is one.
+    pub server_streams: bool,
+    /// What is written above it.
+    pub comment: String,
+    pub(crate) input: u32,
+    pub(crate) output: u32,
+}
+
+/// Requests of HTTP that mean a method.
+#[derive(Debug)]
+pub struct Binding {
+    pub(crate) method: usize,
+    pub(crate) http: String,
+    pub(crate) template: Template,
+    pub(crate) variables: Vec<Place>,
+    pub(crate) body: BodyOf,
+    pub(crate) response: Option<u16>,
+    pub(crate) place: String,
+}
+
+/// What the body of a request is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BodyOf {
+    /// All fields that are not in the path.
+    All,
+    Field(u16),
+    None,
+}
+
+/// What a request means.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Lookup {
+    /// This call.
+    Call(Call),
+    /// A path that is bound, but to these methods only.
+    Methods(Vec<String>),
+    /// The path holds what is no text.
+    NotText,
+    /// Nothing.
+    Nothing,
+}
+
+/// A request that was found: its binding, and the values that stand in the path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Call {
+    binding: usize,
+    values: Vec<String>,
+}
+
+impl Api {
+    /// Makes an API of descriptors.
+    ///
+    /// # Errors
+    /// All that is wrong with its rules.
+    pub fn new(
+        pool: &DescriptorPool,
+        choice: &Choice,
+        options: JsonOptions,
+        limits: Limits,
+    ) -> Result<Self, Vec<RuleError>> {
+        let whole = |message| vec![RuleError { place: String::new(), message }];
+        let schema = Schema::new(pool).map_err(whole)?;
+        let rules = rules::read(pool, &schema, choice);
+        if !rules.errors.is_empty() {
+            return Err(rules.errors);
+        }
+        let (methods, bindings, router) = (rules.methods, rules.bindings, rules.router);
+        Ok(Self { schema, methods, bindings, router, options, limits })
+    }
+
+    /// Its methods.
+    pub fn methods(&self) -> &[Method] {
+        &self.methods
+    }
+
+    /// How many kinds of requests mean one of them.
+    pub fn bindings(&self) -> usize {
+        self.bindings.len()
+    }
+
+    /// The limits that it was made with.
+    pub const fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    /// What a request with this path means, in canonical form.
+    pub fn find(&self, method: &str, path: &[u8]) -> Lookup {
+        let Some(segments) = segments(path) else { return Lookup::Nothing };
+        match self.router.find(method, &segments) {
+            Found::Nothing => Lookup::Nothing,
+            Found::Methods(methods) => Lookup::Methods(methods),
+            Found::Binding(binding) => {
+                let Some(found) = self.bindings.get(binding) else { return Lookup::Nothing };
+                if found.variables.is_empty() {
+                    return Lookup::Call(Call { binding, values: Vec::new() });
+                }
+                let segments = without_verb(&found.template, segments);
+                match found.template.values(&segments, path) {
+                    Some(values) => {
+                        let values = values.into_iter().map(|v| v.into_owned()).collect();
+                        Lookup::Call(Call { binding, values })
+                    }
+                    None => Lookup::NotText,
+                }
+            }
+        }
+    }
+
+    /// The method that a path of gRPC names.
+    pub fn method_at(&self, path: &[u8]) -> Option<&Method> {
+        self.methods.iter().find(|m| m.path.as_bytes() == path)
+    }
+
+    /// The method of a call.
+    pub fn method(&self, call: &Call) -> Option<&Method> {
+        self.methods.get(self.bindings.get(call.binding)?.method)
+    }
+
+    /// The rule that a call was found by: `GET /v1/{name}`.
+    pub fn rule(&self, call: &Call) -> Option<String> {
+        let binding = self.bindings.get(call.binding)?;
+        Some(format!("{} {}", binding.http, binding.template.text))
+    }
+
+    /// Where that rule stands.
+    pub fn place(&self, call: &Call) -> Option<&str> {
+        self.bindings.get(call.binding).map(|b| b.place.as_str())
+    }
+
+    fn parts(&self, call: &Call) -> Option<(&Binding, &Message, &Message)> {
+        let binding = self.bindings.get(call.binding)?;
+        let method = self.methods.get(binding.method)?;
+        Some((binding, self.schema.message(method.input)?, self.schema.message(method.output)?))
+    }
+
+    /// Whether the body of a request is taken as it is, whatever it is.
+    pub fn takes_raw(&self, call: &Call) -> bool {
+        self.parts(call).is_some_and(|(binding, input, _)| match binding.body {
+            BodyOf::All => input.known == Known::HttpBody,
+            BodyOf::Field(at) => self.message_of(input, at).is_some_and(|m| m.known == Known::HttpBody),
+            BodyOf::None => false,
+        })
+    }
+
+    fn message_of(&self, of: &Message, place: u16) -> Option<&Message> {
+        match of.fields.get(usize::from(place))?.kind {
+            crate::schema::Kind::Message(at) => self.schema.message(at),
+            _ => None,
+        }
+    }
+
+    /// Appends the message that a request means.
+    ///
+    /// # Errors
+    /// The field that does not fit.
+    pub fn request(&self, call: &Call, request: &Request<'_>, out: &mut Vec<u8>) -> Result<(), ParseError> {
+        let Some((binding, input, _)) = self.parts(call) else { return Ok(()) };
+        match binding.body {
+            BodyOf::All if input.known == Known::HttpBody => raw(request, out),
+            BodyOf::All => self.parser(out).message(input, request.body)?,
+            BodyOf::Field(at) => {
+                let Some(field) = input.fields.get(usize::from(at)) else { return Ok(()) };
+                match self.message_of(input, at) {
+                    Some(of) if of.known == Known::HttpBody => {
+                        wire::write_key(field.number, wire::BYTES, out);
+                        let begun = wire::open(out);
+                        raw(request, out);
+                        wire::close(begun, out);
+                    }
+                    _ => self.parser(out).field(field, request.body)?,
+                }
+            }
+            BodyOf::None => {}
+        }
+        // What stands later counts: the path overrides what the body says of the same field.
+        if binding.body != BodyOf::All {
+            fields::query(self, binding, input, request.query, out)?;
+        }
+        for (place, value) in binding.variables.iter().zip(&call.values) {
+            fields::append(&self.schema, input, place, value, out)?;
+        }
+        if out.len() > self.limits.message {
+            let message = format!("the message is longer than {} bytes", self.limits.message);
+            return Err(ParseError { path: String::new(), message });
+        }
+        Ok(())
+    }
+
+    /// Appends one message of a stream of requests.
+    ///
+    /// # Errors
+    /// The field that does not fit.
+    pub fn request_message(&self, call: &Call, json: &[u8], out: &mut Vec<u8>) -> Result<(), ParseError> {
+        match self.parts(call) {
+            Some((_, input, _)) => self.parser(out).message(input, json),
+            None => Ok(()),
+        }
+    }
+
+    fn parser<'a, 'o>(&'a self, out: &'o mut Vec<u8>) -> Parser<'a, 'o> {
+        Parser::new(&self.schema, self.options, self.limits, out)
+    }
+
+    pub(crate) const fn options(&self) -> JsonOptions {
+        self.options
+    }
+
+    /// Whether responses of a call are no JSON but bytes with a type of their own.
+    pub fn answers_raw(&self, call: &Call) -> bool {
+        self.raw_output(call).is_some()
+    }
+
+    /// Where the bytes are: in the message, or in a field of it.
+    fn raw_output(&self, call: &Call) -> Option<Option<u32>> {
+        let (binding, _, output) = self.parts(call)?;
+        match binding.response {
+            None => (output.known == Known::HttpBody).then_some(None),
+            Some(at) => {
+                let of = self.message_of(output, at)?;
+                let number = output.fields.get(usize::from(at))?.number;
+                (of.known == Known::HttpBody).then_some(Some(number))
+            }
+        }
+    }
+
+    /// Appends what a message of a response is to the client: JSON, or bytes whose type is told.
+    ///
+    /// # Errors
+    /// Why it cannot be told.
+    pub fn response(
+        &self,
+        call: &Call,
+        message: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<Option<String>, PrintError> {
+        let malformed = || PrintError { message: "the bytes are no message of this type".to_owned() };
+        if let Some(place) = self.raw_output(call) {
+            let (media, data) = http_body(message, place).ok_or_else(malformed)?;
+            out.extend_from_slice(&data);
+            return Ok(Some(media));
+        }
+        let Some((binding, _, output)) = self.parts(call) else { return Ok(None) };
+        let mut printer = Printer::new(&self.schema, self.options, self.limits, out);
+        match binding.response {
+            Some(at) => printer.only(output, at, message)?,
+            None => printer.message(output, message)?,
+        }
+        Ok(None)
+    }
+
+    /// Appends any message whose type is known as JSON.
+    ///
+    /// # Errors
+    /// Why it cannot be told.
+    pub fn print(&self, name: &str, message: &[u8], out: &mut Vec<u8>) -> Result<(), PrintError> {
+        let of = self.schema.named(name).and_then(|at| self.schema.message(at));
+        let unknown = || PrintError { message: format!("the type {name} is not known") };
+        Printer::new(&self.schema, self.options, self.limits, out).message(of.ok_or_else(unknown)?, message)
+    }
+
+    /// Appends the message of a type that is known, of JSON.
+    ///
+    /// # Errors
+    /// The field that does not fit.
+    pub fn parse(&self, name: &str, json: &[u8], out: &mut Vec<u8>) -> Result<(), ParseError> {
+        let of = self.schema.named(name).and_then(|at| self.schema.message(at));
+        let unknown = || ParseError { path: String::new(), message: format!("the type {name} is not known") };
+        self.parser(out).message(of.ok_or_else(unknown)?, json)
+    }
+}
+
+/// What of a request becomes a message.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Request<'a> {
+    /// The query, without its `?`.
+    pub query: Option<&'a [u8]>,
+    /// The type of the body.
+    pub media: &'a [u8],
+    /// The body.
+    pub body: &'a [u8],
+}
+
+/// `google.api.HttpBody`.
+fn raw(request: &Request<'_>, out: &mut Vec<u8>) {
+    if !request.media.is_empty() && std::str::from_utf8(request.media).is_ok() {
+        wire::write_bytes(1, request.media, out);
+    }
+    if !request.body.is_empty() {
+        wire::write_bytes(2, request.body, out);
+    }
+}
+
+/// Its type and its bytes, in a message or in a field of it.
+fn http_body(message: &[u8], place: Option<u32>) -> Option<(String, Vec<u8>)> {
+    let (mut media, mut data) = (String::new(), Vec::new());
+    let mut rest = message;
+    while !rest.is_empty() {
+        match (place, wire::field(&mut rest).ok()?) {
+            (Some(number), (found, Value::Bytes(bytes))) if number == found => return http_body(bytes, None),
+            (None, (1, Value::Bytes(bytes))) => media = String::from_utf8(bytes.to_vec()).ok()?,
+            (None, (2, Value::Bytes(bytes))) => data = bytes.to_vec(),
+            _ => {}
+        }
+    }
+    if media.is_empty() {
+        media.push_str("application/octet-stream");
+    }
+    Some((media, data))
+}

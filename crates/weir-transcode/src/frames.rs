@@ -1,0 +1,198 @@
+//! Messages of gRPC in their frames: a byte that says whether the message is compressed, four for its length, and the message.
+//!
+//! Source: "gRPC over HTTP2" (PROTOCOL-HTTP2.md) of the gRPC project.
+
+use flate2::read::GzDecoder;
+use std::fmt;
+use std::io::Read;
+
+/// Why frames cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FrameError {
+    /// A message is compressed in a way that was not announced, or its bytes are not what they should be.
+    Coding,
+    /// The body ends within a message.
+    Cut,
+    /// A message is longer than the limit.
+    TooLong,
+}
+
+impl fmt::Display for FrameError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Coding => "a message is compressed in a way that cannot be read",
+            Self::Cut => "the body ends within a message",
+            Self::TooLong => "a message is longer than the limit",
+        })
+    }
+}
+
+/// Begins a message; [`end`] closes it.
+pub fn begin(out: &mut Vec<u8>) -> usize {
+    out.extend_from_slice(&[0; 5]);
+    out.len()
+}
+
+/// Writes the length of the message that [`begin`] began.
+pub fn end(begun: usize, out: &mut [u8]) {
+    let length = u32::try_from(out.len().saturating_sub(begun)).unwrap_or(u32::MAX);
+    if let Some(place) = begun.checked_sub(4).and_then(|from| out.get_mut(from..begun)) {
+        place.copy_from_slice(&length.to_be_bytes());
+    }
+}
+
+/// Takes messages out of a body that comes in pieces.
+#[derive(Debug)]
+pub struct Messages {
+    /// What came of a message that is not whole.
+    kept: Vec<u8>,
+    limit: usize,
+    gzip: bool,
+}
+
+impl Messages {
+    /// `gzip`: the sender said that it compresses so.
+    #[must_use]
+    pub const fn new(limit: usize, gzip: bool) -> Self {
+        Self { kept: Vec::new(), limit, gzip }
+    }
+
+    /// Takes a piece, and gives each message that is whole.
+    ///
+    /// # Errors
+    /// What is wrong with the frames, or what `take` says.
+    pub fn feed<E: From<FrameError>>(
+        &mut self,
+        piece: &[u8],
+        mut take: impl FnMut(&[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut piece = piece;
+        while !self.kept.is_empty() {
+            // First the head of the message, then the rest of it.
+            let needed = match self.kept.first_chunk::<5>() {
+                Some(head) => 5 + self.length(*head)?,
+                None => 5,
+            };
+            if self.kept.len() < needed || needed == 5 && self.kept.len() < 5 {
+                let (now, later) = piece.split_at(piece.len().min(needed - self.kept.len()));
+                self.kept.extend_from_slice(now);
+                piece = later;
+                if self.kept.len() < needed {
+                    return Ok(());
+                }
+                continue;
+            }
+            let whole = std::mem::take(&mut self.kept);
+            self.message(&whole, &mut take)?;
+        }
+        while let Some((head, rest)) = piece.split_first_chunk::<5>() {
+            let length = self.length(*head)?;
+            let Some((_, after)) = rest.split_at_checked(length) else { break };
+            let whole = piece.get(..5 + length).unwrap_or_default();
+            self.message(whole, &mut take)?;
+            piece = after;
+        }
+        self.kept.extend_from_slice(piece);
+        Ok(())
+    }
+
+    fn length(&self, head: [u8; 5]) -> Result<usize, FrameError> {
+        let [_, length @ ..] = head;
+        let length = u32::from_be_bytes(length) as usize;
+        if length > self.limit { Err(FrameError::TooLong) } else { Ok(length) }
+    }
+
+    fn message<E: From<FrameError>>(
+        &self,
+        whole: &[u8],
+        take: &mut impl FnMut(&[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let (Some(coding), Some(message)) = (whole.first(), whole.get(5..)) else {
+            return Err(FrameError::Cut.into());
+        };
+        match coding {
+            0 => take(message),
+            1 if self.gzip => take(&gunzip(message, self.limit)?),
+            _ => Err(FrameError::Coding.into()),
+        }
+    }
+
+    /// The body has ended.
+    ///
+    /// # Errors
+    /// When it ends within a message.
+    pub fn finish(&self) -> Result<(), FrameError> {
+        if self.kept.is_empty() { Ok(()) } else { Err(FrameError::Cut) }
+    }
+}
+
+/// What gzip holds, at most so many bytes.
+///
+/// # Errors
+/// When it is more, or no gzip.
+pub fn gunzip(bytes: &[u8], limit: usize) -> Result<Vec<u8>, FrameError> {
+    let mut out = Vec::new();
+    let most = (limit as u64).saturating_add(1);
+    GzDecoder::new(bytes).take(most).read_to_end(&mut out).map_err(|_| FrameError::Coding)?;
+    if out.len() > limit { Err(FrameError::TooLong) } else { Ok(out) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(pieces: &[&[u8]], limit: usize) -> Result<Vec<Vec<u8>>, FrameError> {
+        let mut messages = Messages::new(limit, true);
+        let mut all = Vec::new();
+        for piece in pieces {
+            messages.feed::<FrameError>(piece, |m| {
+                all.push(m.to_vec());
+                Ok(())
+            })?;
+        }
+        messages.finish().map(|()| all)
+    }
+
+    fn framed(messages: &[&[u8]]) -> Vec<u8> {
+        let mut out = Vec::new();
+        for message in messages {
+            let begun = begin(&mut out);
+            out.extend_from_slice(message);
+            end(begun, &mut out);
+        }
+        out
+    }
+
+    #[test]
+    fn messages_in_any_pieces() {
+        let messages = [&b"hello"[..], b"", b"x", &[7; 300]];
+        let body = framed(&messages);
+        for size in 1..=body.len() {
+            let pieces: Vec<&[u8]> = body.chunks(size).collect();
+            assert_eq!(read(&pieces, 300).unwrap(), messages, "{size}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_with_frames() {
+        assert_eq!(read(&[&framed(&[&[0; 11]])], 10), Err(FrameError::TooLong));
+        assert_eq!(read(&[b"\0\0\0\0\x05abc"], 10), Err(FrameError::Cut));
+        assert_eq!(read(&[b"\0\0\0"], 10), Err(FrameError::Cut));
+        assert_eq!(read(&[b"\x02\0\0\0\0"], 10), Err(FrameError::Coding));
+        assert_eq!(read(&[b"\x01\0\0\0\x03abc"], 10), Err(FrameError::Coding));
+        assert_eq!(read(&[b"\0", b"\xff\xff\xff\xff"], 10), Err(FrameError::TooLong));
+    }
+
+    #[test]
+    fn compressed_messages_are_bounded() {
+        use std::io::Write;
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+        encoder.write_all(&[0; 100_000]).unwrap();
+        let small = encoder.finish().unwrap();
+        let mut body = vec![1];
+        body.extend_from_slice(&(small.len() as u32).to_be_bytes());
+        body.extend_from_slice(&small);
+        assert_eq!(read(&[&body], 100_000).unwrap(), [vec![0; 100_000]]);
+        assert_eq!(read(&[&body], 99_999), Err(FrameError::TooLong));
+    }
+}

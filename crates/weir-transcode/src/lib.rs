@@ -1,0 +1,38 @@
+//! REST for gRPC: what `google.api.http` says about a service, and messages as JSON both ways. Bytes in, bytes out: no socket, no clock, no runtime.
+//!
+//! ```text
+//!  descriptors (`sources`, `reflection`) ─► `Api`: tables of types (`schema`), rules (`rules`), paths (`router`, `template`)
+//!  request  ─► `Api::find` ─► `Api::request`: body (`parse`), query and path (`fields`) ─► Protocol Buffers (`wire`), framed (`frames`)
+//!  response ─► `frames::Messages` ─► `Api::response` (`print`), or a `Status`
+//! ```
+//!
+//! Everything that comes from a network has a limit: see [`Limits`]. No input makes it panic; `fuzz/` sees to that.
+
+mod api;
+pub mod base64;
+mod fields;
+pub mod frames;
+mod openapi;
+mod options;
+mod parse;
+mod print;
+pub mod reflection;
+mod router;
+mod rules;
+mod scalar;
+mod schema;
+pub mod sources;
+mod status;
+pub mod stream;
+mod template;
+mod time;
+mod wire;
+
+pub use prost_reflect::DescriptorPool as Pool;
+
+pub use api::{Api, Binding, Call, Lookup, Method, Request};
+pub use options::{DEPTH_MOST, JsonOptions, Limits};
+pub use parse::ParseError;
+pub use print::PrintError;
+pub use rules::{Choice, RuleError};
+pub use status::{ErrorStyle, Status, code_name, http_status, of_http};

@@ -1,0 +1,861 @@
+//! JSON as messages: text in, bytes of Protocol Buffers out. serde_json reads, and what it reads is written at once: there is no tree between.
+//!
+//! Source: "ProtoJSON Format" of the Protocol Buffers documentation. A field twice, or two members of a oneof, are refused.
+
+use crate::options::{JsonOptions, Limits};
+use crate::scalar::{self, Token, Unfit, Written};
+use crate::schema::{Field, Kind, Known, Message, Schema, Shape};
+use crate::time;
+use crate::wire;
+use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use std::borrow::Cow;
+use std::fmt;
+
+/// Why a request cannot become a message.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ParseError {
+    /// The field, as `author.names[2]`; empty for all of it.
+    pub path: String,
+    /// What is wrong with it, and what was expected.
+    pub message: String,
+}
+
+impl fmt::Display for ParseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.path.as_str() {
+            "" => f.write_str(&self.message),
+            path => write!(f, "{path}: {}", self.message),
+        }
+    }
+}
+
+/// A step on the way to a value.
+enum Step<'s> {
+    Field(&'s str),
+    Index(usize),
+    Key(String),
+    /// A name that no field has.
+    Unknown(String),
+}
+
+/// Reads one message.
+pub(crate) struct Parser<'s, 'o> {
+    schema: &'s Schema,
+    options: JsonOptions,
+    limits: Limits,
+    out: &'o mut Vec<u8>,
+    path: Vec<Step<'s>>,
+    depth: usize,
+    any: usize,
+    values: usize,
+    fault: Option<String>,
+}
+
+impl<'s, 'o> Parser<'s, 'o> {
+    pub(crate) fn new(
+        schema: &'s Schema,
+        options: JsonOptions,
+        limits: Limits,
+        out: &'o mut Vec<u8>,
+    ) -> Self {
+        Self { schema, options, limits, out, path: Vec::new(), depth: 0, any: 0, values: 0, fault: None }
+    }
+
+    /// Appends the message that this JSON means. Nothing but space is a message without fields.
+    pub(crate) fn message(&mut self, of: &'s Message, json: &[u8]) -> Result<(), ParseError> {
+        if json.trim_ascii().is_empty() {
+            return Ok(());
+        }
+        let mut from = serde_json::Deserializer::from_slice(json);
+        let read = Body { parser: self, of, null: Null::Refused }.deserialize(&mut from);
+        let read = read.and_then(|_| from.end());
+        read.map_err(|e| self.told(&e))
+    }
+
+    /// Appends one field whose value this JSON is.
+    pub(crate) fn field(&mut self, field: &'s Field, json: &[u8]) -> Result<(), ParseError> {
+        if json.trim_ascii().is_empty() {
+            return Ok(());
+        }
+        let mut from = serde_json::Deserializer::from_slice(json);
+        let read = Whole { parser: self, field }.deserialize(&mut from);
+        let read = read.and_then(|_| from.end());
+        read.map_err(|e| self.told(&e))
+    }
+
+    fn told(&mut self, e: &serde_json::Error) -> ParseError {
+        let mut path = String::new();
+        for step in &self.path {
+            let name = match step {
+                Step::Field(name) => Some(*name),
+                Step::Unknown(name) => Some(name.as_str()),
+                Step::Index(_) | Step::Key(_) => None,
+            };
+            if let Some(name) = name {
+                if !path.is_empty() {
+                    path.push('.');
+                }
+                path.push_str(name);
+            }
+            match step {
+                Step::Field(_) | Step::Unknown(_) => {}
+                Step::Index(at) => path.push_str(&format!("[{at}]")),
+                Step::Key(key) => path.push_str(&format!("[{:?}]", scalar::short(key))),
+            }
+        }
+        let message = match self.fault.take() {
+            Some(fault) => fault,
+            None if e.is_data() => e.to_string(),
+            None => format!("this is no JSON: {e}"),
+        };
+        ParseError { path, message }
+    }
+
+    fn refuse<E: Error>(&mut self, message: impl Into<String>) -> E {
+        self.fault.get_or_insert_with(|| message.into());
+        E::custom("refused")
+    }
+
+    fn deeper<E: Error>(&mut self) -> Result<(), E> {
+        self.depth += 1;
+        if self.depth > self.limits.depth {
+            let limit = self.limits.depth;
+            return Err(self.refuse(format!("this is deeper than {limit}")));
+        }
+        Ok(())
+    }
+
+    /// One value more.
+    fn count<E: Error>(&mut self) -> Result<(), E> {
+        self.values += 1;
+        if self.values > self.limits.values {
+            let limit = self.limits.values;
+            return Err(self.refuse(format!("there are more than {limit} values")));
+        }
+        Ok(())
+    }
+
+    /// Appends a value, behind its key where it has one. False where it is ignored.
+    fn scalar<E: Error>(&mut self, kind: Kind, number: Option<u32>, token: Token<'_>) -> Result<bool, E> {
+        let start = self.out.len();
+        if let Some(number) = number {
+            wire::write_key(number, kind.wire(), self.out);
+        }
+        match scalar::write(self.schema, kind, token, Written::InJson, self.out) {
+            Ok(()) => Ok(true),
+            Err(Unfit::UnknownName) if self.options.ignore_unknown => {
+                self.out.truncate(start);
+                Ok(false)
+            }
+            Err(_) => {
+                let expected = scalar::expected(self.schema, kind);
+                Err(self.refuse(format!("expected {expected}, found {}", scalar::shown(token))))
+            }
+        }
+    }
+}
+
+/// What `null` means where it stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Null {
+    /// Nothing: lists and maps hold values.
+    Refused,
+    /// The field is not set.
+    Unset,
+}
+
+impl Null {
+    fn told<E: Error>(self, parser: &mut Parser<'_, '_>) -> Result<bool, E> {
+        match self {
+            Self::Unset => Ok(false),
+            Self::Refused => Err(parser.refuse("null is no value here")),
+        }
+    }
+}
+
+// === fields ===
+
+/// All of a field: one value, a list or a map. Tells whether it was set.
+struct Whole<'p, 's, 'o> {
+    parser: &'p mut Parser<'s, 'o>,
+    field: &'s Field,
+}
+
+impl<'de> DeserializeSeed<'de> for Whole<'_, '_, '_> {
+    type Value = bool;
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<bool, D::Error> {
+        let Self { parser, field } = self;
+        match field.shape {
+            Shape::Once => {
+                Single { parser, field, number: Some(field.number), null: Null::Unset }.deserialize(from)
+            }
+            Shape::Map => from.deserialize_any(MapOf { parser, field }),
+            Shape::Packed | Shape::Repeated => from.deserialize_any(ListOf { parser, field }),
+        }
+    }
+}
+
+/// One value of a field.
+struct Single<'p, 's, 'o> {
+    parser: &'p mut Parser<'s, 'o>,
+    field: &'s Field,
+    number: Option<u32>,
+    null: Null,
+}
+
+impl<'de> DeserializeSeed<'de> for Single<'_, '_, '_> {
+    type Value = bool;
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<bool, D::Error> {
+        let Self { parser, field, number, null } = self;
+        parser.count()?;
+        let Kind::Message(at) = field.kind else {
+            return from.deserialize_any(Scalar { parser, kind: field.kind, number, null });
+        };
+        let schema = parser.schema;
+        let Some(of) = schema.message(at) else { return Err(parser.refuse("the type is not known")) };
+        let number = number.unwrap_or(field.number);
+        let start = parser.out.len();
+        if field.group {
+            wire::write_key(number, wire::GROUP, parser.out);
+            let written = Body { parser: &mut *parser, of, null }.deserialize(from)?;
+            wire::write_key(number, wire::GROUP_END, parser.out);
+            if !written {
+                parser.out.truncate(start);
+            }
+            return Ok(written);
+        }
+        wire::write_key(number, wire::BYTES, parser.out);
+        let begun = wire::open(parser.out);
+        let written = Body { parser: &mut *parser, of, null }.deserialize(from)?;
+        if written {
+            wire::close(begun, parser.out);
+        } else {
+            parser.out.truncate(start);
+        }
+        Ok(written)
+    }
+}
+
+struct Scalar<'p, 's, 'o> {
+    parser: &'p mut Parser<'s, 'o>,
+    kind: Kind,
+    number: Option<u32>,
+    null: Null,
+}
+
+impl Scalar<'_, '_, '_> {
+    fn take<E: Error>(self, token: Token<'_>) -> Result<bool, E> {
+        self.parser.scalar(self.kind, self.number, token)
+    }
+}
+
+impl Visitor<'_> for Scalar<'_, '_, '_> {
+    type Value = bool;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&scalar::expected(self.parser.schema, self.kind))
+    }
+
+    fn visit_bool<E: Error>(self, b: bool) -> Result<bool, E> {
+        self.take(Token::Bool(b))
+    }
+
+    fn visit_u64<E: Error>(self, n: u64) -> Result<bool, E> {
+        self.take(Token::Integer(i128::from(n)))
+    }
+
+    fn visit_i64<E: Error>(self, n: i64) -> Result<bool, E> {
+        self.take(Token::Integer(i128::from(n)))
+    }
+
+    fn visit_f64<E: Error>(self, n: f64) -> Result<bool, E> {
+        self.take(Token::Float(n))
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<bool, E> {
+        self.take(Token::Text(text))
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<bool, E> {
+        if let Kind::Enum(at) = self.kind
+            && self.parser.schema.enumeration(at).is_some_and(|e| e.null)
+        {
+            return self.take(Token::Integer(0));
+        }
+        self.null.told(self.parser)
+    }
+}
+
+struct ListOf<'p, 's, 'o> {
+    parser: &'p mut Parser<'s, 'o>,
+    field: &'s Field,
+}
+
+impl<'de> Visitor<'de> for ListOf<'_, '_, '_> {
+    type Value = bool;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an array")
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<bool, E> {
+        Ok(false)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<bool, A::Error> {
+        let Self { parser, field } = self;
+        parser.deeper()?;
+        let packed = field.shape == Shape::Packed;
+        let start = parser.out.len();
+        let mut begun = start;
+        if packed {
+            wire::write_key(field.number, wire::BYTES, parser.out);
+            begun = wire::open(parser.out);
+        }
+        let number = (!packed).then_some(field.number);
+        let mut at = 0;
+        loop {
+            parser.path.push(Step::Index(at));
+            let next = Single { parser: &mut *parser, field, number, null: Null::Refused };
+            if list.next_element_seed(next)?.is_none() {
+                break;
+            }
+            parser.path.pop();
+            at += 1;
+        }
+        parser.path.pop();
+        match packed {
+            true if at == 0 => parser.out.truncate(start),
+            true => wire::close(begun, parser.out),
+            false => {}
+        }
+        parser.depth -= 1;
+        Ok(at > 0)
+    }
+}
+
+struct MapOf<'p, 's, 'o> {
+    parser: &'p mut Parser<'s, 'o>,
+    field: &'s Field,
+}
+
+impl<'de> Visitor<'de> for MapOf<'_, '_, '_> {
+    type Value = bool;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object (it is a map)")
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<bool, E> {
+        Ok(false)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<bool, A::Error> {
+        let Self { parser, field } = self;
+        parser.deeper()?;
+        let schema = parser.schema;
+        let entry = match field.kind {
+            Kind::Message(at) => schema.message(at),
+            _ => None,
+        };
+        let Some([key_field, value_field]) = entry.map(|e| &e.fields[..]) else {
+            return Err(parser.refuse("the type is not known"));
+        };
+        let mut any = false;
+        while let Some(key) = map.next_key::<Cow<'_, str>>()? {
+            let start = parser.out.len();
+            wire::write_key(field.number, wire::BYTES, parser.out);
+            let begun = wire::open(parser.out);
+            wire::write_key(1, key_field.kind.wire(), parser.out);
+            let written =
+                scalar::write(schema, key_field.kind, Token::Text(&key), Written::InUrl, parser.out);
+            parser.path.push(Step::Key(key.into_owned()));
+            if written.is_err() {
+                let expected = scalar::expected(schema, key_field.kind);
+                return Err(parser.refuse(format!("the key is not {expected}")));
+            }
+            let value =
+                Single { parser: &mut *parser, field: value_field, number: Some(2), null: Null::Refused };
+            if map.next_value_seed(value)? {
+                wire::close(begun, parser.out);
+                any = true;
+            } else {
+                parser.out.truncate(start);
+            }
+            parser.path.pop();
+        }
+        parser.depth -= 1;
+        Ok(any)
+    }
+}
+
+// === messages ===
+
+/// What is in a message, without its key and length. False where it is `null`.
+struct Body<'p, 's, 'o> {
+    parser: &'p mut Parser<'s, 'o>,
+    of: &'s Message,
+    null: Null,
+}
+
+impl<'de> DeserializeSeed<'de> for Body<'_, '_, '_> {
+    type Value = bool;
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<bool, D::Error> {
+        let Self { parser, of, null } = self;
+        parser.deeper()?;
+        let written = match of.known {
+            Known::Any => from.deserialize_any(AnyOf { parser: &mut *parser, null }),
+            Known::Duration | Known::FieldMask | Known::Timestamp => {
+                from.deserialize_any(Text { parser: &mut *parser, known: of.known, null })
+            }
+            Known::HttpBody | Known::None => from.deserialize_any(Object { parser: &mut *parser, of, null }),
+            Known::ListValue => from.deserialize_any(ListValue { parser: &mut *parser, null }),
+            Known::Struct => match of.fields.first() {
+                Some(field) => from.deserialize_any(StructOf { parser: &mut *parser, field, null }),
+                None => Err(parser.refuse("the type is not known")),
+            },
+            Known::Value => from.deserialize_any(AnyValue { parser: &mut *parser }),
+            Known::Wrapper => match of.fields.first() {
+                Some(field) => {
+                    Single { parser: &mut *parser, field, number: Some(1), null }.deserialize(from)
+                }
+                None => Err(parser.refuse("the type is not known")),
+            },
+        }?;
+        parser.depth -= 1;
+        Ok(written)
+    }
+}
+
+/// A message by its fields.
+struct Object<'p, 's, 'o> {
+    parser: &'p mut Parser<'s, 'o>,
+    of: &'s Message,
+    null: Null,
+}
+
+impl<'de> Visitor<'de> for Object<'_, '_, '_> {
+    type Value = bool;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "an object ({})", self.of.name)
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<bool, E> {
+        self.null.told(self.parser)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<bool, A::Error> {
+        fields(self.parser, self.of, map)?;
+        Ok(true)
+    }
+}
+
+/// Fields that were read, so that none comes twice.
+#[derive(Default)]
+struct Seen {
+    first: u128,
+    others: Vec<u16>,
+}
+
+impl Seen {
+    /// Notes a place; false where it was there before.
+    fn note(&mut self, place: u16) -> bool {
+        let Some(bit) = 1u128.checked_shl(u32::from(place)) else {
+            let new = !self.others.contains(&place);
+            self.others.push(place);
+            return new;
+        };
+        let new = self.first & bit == 0;
+        self.first |= bit;
+        new
+    }
+}
+
+fn fields<'de, 's, A: MapAccess<'de>>(
+    parser: &mut Parser<'s, '_>,
+    of: &'s Message,
+    mut map: A,
+) -> Result<(), A::Error> {
+    let (mut seen, mut oneofs) = (Seen::default(), Seen::default());
+    loop {
+        let place = match map.next_key_seed(Name { parser: &mut *parser, of })? {
+            None => return Ok(()),
+            Some(Named::Unknown) => {
+                map.next_value::<IgnoredAny>()?;
+                continue;
+            }
+            Some(Named::Field(place)) => place,
+        };
+        let Some(field) = of.fields.get(usize::from(place)) else { continue };
+        parser.path.push(Step::Field(&field.json_name));
+        if !seen.note(place) {
+            return Err(parser.refuse("the field comes twice"));
+        }
+        let set = map.next_value_seed(Whole { parser: &mut *parser, field })?;
+        if set && field.oneof.is_some_and(|oneof| !oneofs.note(oneof)) {
+            return Err(parser.refuse("another field of the same oneof is set"));
+        }
+        parser.path.pop();
+    }
+}
+
+/// What a key names.
+enum Named {
+    Field(u16),
+    Unknown,
+}
+
+struct Name<'p, 's, 'o> {
+    parser: &'p mut Parser<'s, 'o>,
+    of: &'s Message,
+}
+
+impl<'de> DeserializeSeed<'de> for Name<'_, '_, '_> {
+    type Value = Named;
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Named, D::Error> {
+        from.deserialize_str(self)
+    }
+}
+
+impl Visitor<'_> for Name<'_, '_, '_> {
+    type Value = Named;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a name")
+    }
+
+    fn visit_str<E: Error>(self, name: &str) -> Result<Named, E> {
+        if let Some(place) = self.of.place(name) {
+            return Ok(Named::Field(place));
+        }
+        if self.parser.options.ignore_unknown {
+            return Ok(Named::Unknown);
+        }
+        let name = scalar::short(name);
+        let message = format!("{} has no field `{name}`", self.of.name);
+        self.parser.path.push(Step::Unknown(name));
+        Err(self.parser.refuse(message))
+    }
+}
+
+// === types with a JSON of their own ===
+
+struct Text<'p, 's, 'o> {
+    parser: &'p mut Parser<'s, 'o>,
+    known: Known,
+    null: Null,
+}
+
+impl Visitor<'_> for Text<'_, '_, '_> {
+    type Value = bool;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(text_expected(self.known))
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<bool, E> {
+        self.null.told(self.parser)
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<bool, E> {
+        match write_text(self.known, text, self.parser.out) {
+            Some(()) => Ok(true),
+            None => {
+                let found = scalar::shown(Token::Text(text));
+                Err(self.parser.refuse(format!("expected {}, found {found}", text_expected(self.known))))
+            }
+        }
+    }
+}
+
+pub(crate) const fn text_expected(known: Known) -> &'static str {
+    match known {
+        Known::Duration => "a duration such as \"1.5s\"",
+        Known::Timestamp => "a time such as \"2026-01-31T12:00:00Z\"",
+        _ => "names of fields with commas between them",
+    }
+}
+
+/// Appends what is in a message that a text stands for.
+pub(crate) fn write_text(known: Known, text: &str, out: &mut Vec<u8>) -> Option<()> {
+    let (seconds, nanos) = match known {
+        Known::Duration => time::read_duration(text)?,
+        Known::Timestamp => time::read_timestamp(text)?,
+        Known::FieldMask => {
+            for path in text.split(',').filter(|path| !path.is_empty()) {
+                wire::write_bytes(1, time::snake(path)?.as_bytes(), out);
+            }
+            return Some(());
+        }
+        _ => return None,
+    };
+    for (number, value) in [(1, seconds), (2, i64::from(nanos))] {
+        if value != 0 {
+            wire::write_number(number, value as u64, out);
+        }
+    }
+    Some(())
+}
+
+struct StructOf<'p, 's, 'o> {
+    parser: &'p mut Parser<'s, 'o>,
+    field: &'s Field,
+    null: Null,
+}
+
+impl<'de> Visitor<'de> for StructOf<'_, '_, '_> {
+    type Value = bool;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<bool, E> {
+        self.null.told(self.parser)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<bool, A::Error> {
+        MapOf { parser: self.parser, field: self.field }.visit_map(map)?;
+        Ok(true)
+    }
+}
+
+struct ListValue<'p, 's, 'o> {
+    parser: &'p mut Parser<'s, 'o>,
+    null: Null,
+}
+
+impl<'de> Visitor<'de> for ListValue<'_, '_, '_> {
+    type Value = bool;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an array")
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<bool, E> {
+        self.null.told(self.parser)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<bool, A::Error> {
+        let parser = self.parser;
+        let mut at = 0;
+        loop {
+            parser.path.push(Step::Index(at));
+            if list.next_element_seed(Element { parser: &mut *parser })?.is_none() {
+                break;
+            }
+            parser.path.pop();
+            at += 1;
+        }
+        parser.path.pop();
+        Ok(true)
+    }
+}
+
+/// A value in field 1 of a list.
+struct Element<'p, 's, 'o> {
+    parser: &'p mut Parser<'s, 'o>,
+}
+
+impl<'de> DeserializeSeed<'de> for Element<'_, '_, '_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {
+        let parser = self.parser;
+        parser.count()?;
+        parser.deeper()?;
+        wire::write_key(1, wire::BYTES, parser.out);
+        let begun = wire::open(parser.out);
+        from.deserialize_any(AnyValue { parser: &mut *parser })?;
+        wire::close(begun, parser.out);
+        parser.depth -= 1;
+        Ok(())
+    }
+}
+
+/// `google.protobuf.Value`: anything.
+struct AnyValue<'p, 's, 'o> {
+    parser: &'p mut Parser<'s, 'o>,
+}
+
+impl AnyValue<'_, '_, '_> {
+    fn number<E: Error>(self, n: f64) -> Result<bool, E> {
+        wire::write_key(2, wire::FIXED64, self.parser.out);
+        self.parser.out.extend_from_slice(&n.to_le_bytes());
+        Ok(true)
+    }
+}
+
+impl<'de> Visitor<'de> for AnyValue<'_, '_, '_> {
+    type Value = bool;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any JSON")
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<bool, E> {
+        wire::write_number(1, 0, self.parser.out);
+        Ok(true)
+    }
+
+    fn visit_bool<E: Error>(self, b: bool) -> Result<bool, E> {
+        wire::write_number(4, u64::from(b), self.parser.out);
+        Ok(true)
+    }
+
+    fn visit_u64<E: Error>(self, n: u64) -> Result<bool, E> {
+        self.number(n as f64)
+    }
+
+    fn visit_i64<E: Error>(self, n: i64) -> Result<bool, E> {
+        self.number(n as f64)
+    }
+
+    fn visit_f64<E: Error>(self, n: f64) -> Result<bool, E> {
+        self.number(n)
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<bool, E> {
+        wire::write_bytes(3, text.as_bytes(), self.parser.out);
+        Ok(true)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<bool, A::Error> {
+        let parser = self.parser;
+        parser.deeper()?;
+        wire::write_key(6, wire::BYTES, parser.out);
+        let begun = wire::open(parser.out);
+        ListValue { parser: &mut *parser, null: Null::Refused }.visit_seq(list)?;
+        wire::close(begun, parser.out);
+        parser.depth -= 1;
+        Ok(true)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<bool, A::Error> {
+        let parser = self.parser;
+        let schema = parser.schema;
+        let of = schema.named("google.protobuf.Struct").and_then(|at| schema.message(at));
+        let Some(field) = of.and_then(|of| of.fields.first()) else {
+            return Err(parser.refuse("google.protobuf.Struct is not known"));
+        };
+        parser.deeper()?;
+        wire::write_key(5, wire::BYTES, parser.out);
+        let begun = wire::open(parser.out);
+        MapOf { parser: &mut *parser, field }.visit_map(map)?;
+        wire::close(begun, parser.out);
+        parser.depth -= 1;
+        Ok(true)
+    }
+}
+
+/// A message of a type that it names itself, mostly first.
+struct AnyOf<'p, 's, 'o> {
+    parser: &'p mut Parser<'s, 'o>,
+    null: Null,
+}
+
+impl<'de> Visitor<'de> for AnyOf<'_, '_, '_> {
+    type Value = bool;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object with \"@type\"")
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<bool, E> {
+        self.null.told(self.parser)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<bool, A::Error> {
+        let parser = self.parser;
+        let Some(first) = map.next_key::<String>()? else { return Ok(true) };
+        parser.any += 1;
+        if parser.any > parser.limits.any {
+            let limit = parser.limits.any;
+            return Err(parser.refuse(format!("there are more than {limit} Any within one another")));
+        }
+        if first == "@type" {
+            let url: String = map.next_value()?;
+            let (of, begun) = open_any(parser, &url)?;
+            if of.known.has_own_json() {
+                value_of_any(parser, of, map)?;
+            } else {
+                fields(parser, of, map)?;
+            }
+            wire::close(begun, parser.out);
+        } else {
+            // The type comes later: until then nobody knows what the fields are.
+            let mut all = serde_json::Map::new();
+            let value = map.next_value()?;
+            all.insert(first, value);
+            while let Some((key, value)) = map.next_entry()? {
+                all.insert(key, value);
+            }
+            buffered(parser, all)?;
+        }
+        parser.any -= 1;
+        Ok(true)
+    }
+}
+
+/// Writes the type, and begins the value.
+fn open_any<'s, E: Error>(parser: &mut Parser<'s, '_>, url: &str) -> Result<(&'s Message, usize), E> {
+    let schema = parser.schema;
+    let of = url.rsplit_once('/').and_then(|(_, name)| schema.named(name)).and_then(|at| schema.message(at));
+    let Some(of) = of else {
+        return Err(parser.refuse(format!("the type {:?} is not known", scalar::short(url))));
+    };
+    wire::write_bytes(1, url.as_bytes(), parser.out);
+    wire::write_key(2, wire::BYTES, parser.out);
+    let begun = wire::open(parser.out);
+    Ok((of, begun))
+}
+
+fn value_of_any<'de, 's, A: MapAccess<'de>>(
+    parser: &mut Parser<'s, '_>,
+    of: &'s Message,
+    mut map: A,
+) -> Result<(), A::Error> {
+    while let Some(key) = map.next_key::<String>()? {
+        match key.as_str() {
+            "value" => {
+                parser.path.push(Step::Field("value"));
+                map.next_value_seed(Body { parser: &mut *parser, of, null: Null::Unset })?;
+                parser.path.pop();
+            }
+            _ if parser.options.ignore_unknown => {
+                map.next_value::<IgnoredAny>()?;
+            }
+            _ => {
+                return Err(parser
+                    .refuse(format!("an Any of this type has no `{}` but `value`", scalar::short(&key))));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn buffered<E: Error>(
+    parser: &mut Parser<'_, '_>,
+    mut all: serde_json::Map<String, serde_json::Value>,
+) -> Result<(), E> {
+    let Some(serde_json::Value::String(url)) = all.remove("@type") else {
+        return Err(parser.refuse("an Any says its type in \"@type\""));
+    };
+    let (of, begun) = open_any(parser, &url)?;
+    let read = if of.known.has_own_json() {
+        let value = all.remove("value").unwrap_or_default();
+        Body { parser: &mut *parser, of, null: Null::Unset }.deserialize(value)
+    } else {
+        Body { parser: &mut *parser, of, null: Null::Refused }.deserialize(serde_json::Value::Object(all))
+    };
+    if let Err(e) = read {
+        return Err(parser.refuse(e.to_string()));
+    }
+    wire::close(begun, parser.out);
+    Ok(())
+}

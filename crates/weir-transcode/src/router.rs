@@ -1,0 +1,246 @@
+//! Which binding a method and a path mean: a tree of segments, of which literals win over `*`, and `*` over `**`.
+
+use crate::schema::Names;
+use crate::template::{SEGMENTS, Segment, Template};
+use std::borrow::Cow;
+
+/// The tree.
+#[derive(Debug, Default)]
+pub(crate) struct Router {
+    root: Node,
+}
+
+#[derive(Debug, Default)]
+struct Node {
+    literals: Names<Node>,
+    one: Option<Box<Node>>,
+    /// What ends here.
+    ends: Vec<End>,
+    /// What takes all that follows.
+    rests: Vec<End>,
+}
+
+/// The end of a template.
+#[derive(Debug)]
+struct End {
+    method: Box<str>,
+    verb: Option<Box<str>>,
+    binding: usize,
+}
+
+/// What was found.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    Binding(usize),
+    /// The path is known with these methods only.
+    Methods(Vec<String>),
+    Nothing,
+}
+
+impl Router {
+    /// Adds a template. The error is the binding that matches the very same requests.
+    pub(crate) fn add(&mut self, method: &str, template: &Template, binding: usize) -> Result<(), usize> {
+        let mut node = &mut self.root;
+        let mut ends_in_rest = false;
+        for segment in &template.segments {
+            match segment {
+                Segment::Literal(text) => node = node.literals.entry(canonical(text).into()).or_default(),
+                Segment::One => node = node.one.get_or_insert_default(),
+                Segment::Rest => ends_in_rest = true,
+            }
+        }
+        let ends = if ends_in_rest { &mut node.rests } else { &mut node.ends };
+        if let Some(same) = ends.iter().find(|end| *end.method == *method && end.verb == template.verb) {
+            return Err(same.binding);
+        }
+        ends.push(End { method: method.into(), verb: template.verb.clone(), binding });
+        Ok(())
+    }
+
+    /// Finds a binding for a method and the segments of a path.
+    ///
+    /// Cost: each node of the tree that matches the path so far is looked at once.
+    pub(crate) fn find(&self, method: &str, segments: &[&[u8]]) -> Found {
+        let mut others = Vec::new();
+        // With a verb first: `/a/b:c` is rather the verb c than a segment `b:c`.
+        if let Some((last, before)) = segments.split_last()
+            && let Some(colon) = last.iter().rposition(|&b| b == b':')
+            && let (Some(short), Some(verb)) = (last.get(..colon), last.get(colon + 1..))
+            && let Ok(verb) = std::str::from_utf8(verb)
+        {
+            let mut shortened = before.to_vec();
+            shortened.push(short);
+            if let Some(binding) = self.root.find(method, Some(verb), &shortened, &mut others) {
+                return Found::Binding(binding);
+            }
+        }
+        match self.root.find(method, None, segments, &mut others) {
+            Some(binding) => Found::Binding(binding),
+            None if others.is_empty() => Found::Nothing,
+            None => {
+                others.sort_unstable();
+                others.dedup();
+                Found::Methods(others)
+            }
+        }
+    }
+}
+
+impl Node {
+    fn find(
+        &self,
+        method: &str,
+        verb: Option<&str>,
+        segments: &[&[u8]],
+        others: &mut Vec<String>,
+    ) -> Option<usize> {
+        let Some((first, after)) = segments.split_first() else {
+            let ending = [&self.ends, &self.rests];
+            return ending.into_iter().find_map(|ends| pick(ends, method, verb, others));
+        };
+        let literal = std::str::from_utf8(first).ok().and_then(|first| self.literals.get(first));
+        literal
+            .and_then(|node| node.find(method, verb, after, others))
+            .or_else(|| {
+                let one = self.one.as_ref().filter(|_| !first.is_empty())?;
+                one.find(method, verb, after, others)
+            })
+            .or_else(|| pick(&self.rests, method, verb, others))
+    }
+}
+
+fn pick(ends: &[End], method: &str, verb: Option<&str>, others: &mut Vec<String>) -> Option<usize> {
+    let mut with_verb = ends.iter().filter(|end| end.verb.as_deref() == verb);
+    let found = with_verb.clone().find(|end| *end.method == *method || *end.method == *"*");
+    if found.is_none() {
+        others.extend(with_verb.by_ref().map(|end| end.method.to_string()));
+    }
+    found.map(|end| end.binding)
+}
+
+/// A literal as the canonical path of a request has it: escapes that need none are resolved.
+fn canonical(text: &str) -> Cow<'_, str> {
+    if !text.contains('%') {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find('%') {
+        let (before, escape) = rest.split_at(at);
+        out.push_str(before);
+        let digits = escape.get(1..3).and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        let (Some(byte), Some(after)) = (digits, escape.get(3..)) else {
+            out.push_str(escape);
+            return Cow::Owned(out);
+        };
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            out.push(char::from(byte));
+        } else {
+            out.push_str(&format!("%{byte:02X}"));
+        }
+        rest = after;
+    }
+    out.push_str(rest);
+    Cow::Owned(out)
+}
+
+/// The segments of a path that begins with a slash; `None` where there are too many.
+pub(crate) fn segments(path: &[u8]) -> Option<Vec<&[u8]>> {
+    let rest = path.strip_prefix(b"/")?;
+    let segments: Vec<&[u8]> = rest.split(|&b| b == b'/').take(SEGMENTS + 1).collect();
+    (segments.len() <= SEGMENTS).then_some(segments)
+}
+
+/// The segments without the verb that the template has.
+pub(crate) fn without_verb<'p>(template: &Template, mut segments: Vec<&'p [u8]>) -> Vec<&'p [u8]> {
+    if let (Some(verb), Some(last)) = (&template.verb, segments.last_mut()) {
+        *last = last.get(..last.len().saturating_sub(verb.len() + 1)).unwrap_or_default();
+    }
+    segments
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn router(templates: &[(&str, &str)]) -> (Router, Vec<Template>) {
+        let mut router = Router::default();
+        let mut all = Vec::new();
+        for (at, (method, text)) in templates.iter().enumerate() {
+            let template = Template::new(text).unwrap();
+            router.add(method, &template, at).unwrap();
+            all.push(template);
+        }
+        (router, all)
+    }
+
+    const TEMPLATES: &[(&str, &str)] = &[
+        ("GET", "/v1/{id}"),
+        ("GET", "/v1/{name=shelves/*/books/*}"),
+        ("GET", "/v1/shelves/top"),
+        ("POST", "/v1/{id}:start"),
+        ("GET", "/v1/{path=files/**}"),
+        ("GET", "/v1/files/{path=**}:read"),
+        ("GET", "/v1/a%20b%41"),
+        ("POST", "/v1/{id}"),
+        ("*", "/any"),
+    ];
+
+    #[test]
+    fn the_most_literal_wins() {
+        let (router, templates) = router(TEMPLATES);
+        for (method, path, want) in [
+            ("GET", "/v1/7", Some((0, &["7"][..]))),
+            ("GET", "/v1/a%2Fb%20c", Some((0, &["a/b c"]))),
+            ("GET", "/v1/shelves/1/books/2", Some((1, &["shelves/1/books/2"]))),
+            ("GET", "/v1/shelves/a%2Fb/books/%41", Some((1, &["shelves/a%2Fb/books/A"]))),
+            ("GET", "/v1/shelves/top", Some((2, &[]))),
+            ("POST", "/v1/7:start", Some((3, &["7"]))),
+            ("GET", "/v1/7:start", Some((0, &["7:start"]))),
+            ("POST", "/v1/7:stop", Some((7, &["7:stop"]))),
+            ("GET", "/v1/files", Some((4, &["files"]))),
+            ("GET", "/v1/files/a/b", Some((4, &["files/a/b"]))),
+            ("GET", "/v1/files/a/b:read", Some((5, &["a/b"]))),
+            ("GET", "/v1/a%20bA", Some((6, &[]))),
+            ("PURGE", "/any", Some((8, &[]))),
+            ("GET", "/v1/", None),
+            ("GET", "/v1", None),
+            ("GET", "/v1/shelves/1/books", None),
+            ("GET", "/v1/%ff", None),
+            ("GET", "/", None),
+        ] {
+            let parts = segments(path.as_bytes()).unwrap();
+            let mut found = match router.find(method, &parts) {
+                Found::Binding(at) => {
+                    templates[at].values(&strip(&templates[at], &parts), path.as_bytes()).map(|v| (at, v))
+                }
+                _ => None,
+            };
+            let want =
+                want.map(|(at, values)| (at, values.iter().map(|v| Cow::Borrowed(*v)).collect::<Vec<_>>()));
+            assert_eq!(found.take(), want, "{method} {path}");
+        }
+    }
+
+    fn strip<'a>(template: &Template, parts: &[&'a [u8]]) -> Vec<&'a [u8]> {
+        without_verb(template, parts.to_vec())
+    }
+
+    #[test]
+    fn other_methods_are_told() {
+        let (router, _) = router(TEMPLATES);
+        let found = router.find("DELETE", &segments(b"/v1/7").unwrap());
+        assert_eq!(found, Found::Methods(vec!["GET".to_owned(), "POST".to_owned()]));
+        assert_eq!(router.find("GET", &segments(b"/v2").unwrap()), Found::Nothing);
+        assert!(segments(&[b'/'; 100]).is_none());
+    }
+
+    #[test]
+    fn the_same_requests_twice() {
+        let mut router = Router::default();
+        router.add("GET", &Template::new("/v1/{a}").unwrap(), 0).unwrap();
+        assert_eq!(router.add("GET", &Template::new("/v1/{b=*}").unwrap(), 1), Err(0));
+        assert_eq!(router.add("GET", &Template::new("/v1/{b}:c").unwrap(), 2), Ok(()));
+        assert_eq!(router.add("PUT", &Template::new("/v1/{a}").unwrap(), 3), Ok(()));
+    }
+}

@@ -1,0 +1,332 @@
+//! The rules of `google.api.http` on the methods of a pool, checked and made ready to match.
+
+use crate::api::{Binding, BodyOf, Method, Place};
+use crate::router::Router;
+use crate::schema::{Kind, Known, Message, Schema, Shape};
+use crate::template::Template;
+use prost_reflect::{DescriptorPool, DynamicMessage, ExtensionDescriptor, MethodDescriptor, Value};
+
+/// Methods and bindings that one API may have: a hostile server may describe any number.
+const METHODS: usize = 10_000;
+const BINDINGS: usize = 20_000;
+
+/// Something wrong with a rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuleError {
+    /// `file.proto:12`, or the file alone where nobody knows the line.
+    pub place: String,
+    /// What is wrong, beginning with the method.
+    pub message: String,
+}
+
+/// What a pool says about its methods.
+#[derive(Debug, Default)]
+pub(crate) struct Rules {
+    pub(crate) methods: Vec<Method>,
+    pub(crate) bindings: Vec<Binding>,
+    pub(crate) router: Router,
+    pub(crate) errors: Vec<RuleError>,
+}
+
+/// Which methods become part of an API.
+#[derive(Clone, Debug, Default)]
+pub struct Choice {
+    /// Full names of services; none for all.
+    pub services: Vec<String>,
+    /// Methods without a rule are called by `POST /package.Service/Method`.
+    pub unannotated: bool,
+}
+
+/// Reads the rules of all methods that are chosen.
+pub(crate) fn read(pool: &DescriptorPool, schema: &Schema, choice: &Choice) -> Rules {
+    let mut rules = Rules::default();
+    let option = pool.get_extension_by_name("google.api.http");
+    for wanted in &choice.services {
+        if pool.get_service_by_name(wanted).is_none() {
+            let known: Vec<String> = pool.services().map(|s| s.full_name().to_owned()).take(20).collect();
+            let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+            let message = format!("there is no service `{wanted}`; there is {known}");
+            rules.errors.push(RuleError { place: String::new(), message });
+        }
+    }
+    for service in pool.services() {
+        if !choice.services.is_empty() && !choice.services.iter().any(|name| name == service.full_name()) {
+            continue;
+        }
+        for method in service.methods() {
+            if rules.methods.len() >= METHODS || rules.bindings.len() >= BINDINGS {
+                let message = format!("there are more than {METHODS} methods or {BINDINGS} rules");
+                rules.errors.push(RuleError { place: String::new(), message });
+                return rules;
+            }
+            rules.method(&method, schema, option.as_ref(), choice);
+        }
+    }
+    rules
+}
+
+impl Rules {
+    fn method(
+        &mut self,
+        of: &MethodDescriptor,
+        schema: &Schema,
+        option: Option<&ExtensionDescriptor>,
+        choice: &Choice,
+    ) {
+        let (Some(input), Some(output)) =
+            (schema.named(of.input().full_name()), schema.named(of.output().full_name()))
+        else {
+            return;
+        };
+        let service = of.parent_service().full_name().to_owned();
+        let at = self.methods.len();
+        self.methods.push(Method {
+            path: format!("/{service}/{}", of.name()),
+            service,
+            name: of.name().to_owned(),
+            input,
+            output,
+            client_streams: of.is_client_streaming(),
+            server_streams: of.is_server_streaming(),
+            comment: comment(of),
+        });
+        let place = place(of);
+        let options = of.options();
+        let rule =
+            option.filter(|option| options.has_extension(option)).map(|option| options.get_extension(option));
+        match rule.as_deref().and_then(Value::as_message) {
+            Some(rule) => {
+                self.rule(at, rule, schema, &place);
+                for more in list(rule, "additional_bindings") {
+                    let Some(more) = more.as_message() else { continue };
+                    if !list(more, "additional_bindings").is_empty() {
+                        self.wrong(at, &place, "additional_bindings stand in additional_bindings");
+                    }
+                    self.rule(at, more, schema, &place);
+                }
+            }
+            None if choice.unannotated => {
+                let path = self.methods.get(at).map(|m| m.path.clone()).unwrap_or_default();
+                let text =
+                    Text { method: "POST".to_owned(), path, body: "*".to_owned(), response: String::new() };
+                self.binding(at, &text, schema, &place);
+            }
+            None => {}
+        }
+    }
+
+    fn rule(&mut self, at: usize, rule: &DynamicMessage, schema: &Schema, place: &str) {
+        let found = ["get", "put", "post", "delete", "patch"].into_iter().find_map(|name| {
+            rule.has_field_by_name(name).then(|| (name.to_ascii_uppercase(), text(rule, name)))
+        });
+        let custom = rule.get_field_by_name("custom").filter(|_| rule.has_field_by_name("custom"));
+        let custom = custom.as_deref().and_then(Value::as_message);
+        let custom = custom.map(|custom| (text(custom, "kind"), text(custom, "path")));
+        let Some((method, path)) = found.or(custom) else {
+            return self.wrong(
+                at,
+                place,
+                "the rule has no path: it needs one of get, put, post, delete, patch, custom",
+            );
+        };
+        let is_token =
+            !method.is_empty() && method.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');
+        if !is_token && method != "*" {
+            return self.wrong(at, place, format!("`{method}` is no method of HTTP"));
+        }
+        let text = Text { method, path, body: text(rule, "body"), response: text(rule, "response_body") };
+        self.binding(at, &text, schema, place);
+    }
+
+    fn binding(&mut self, at: usize, rule: &Text, schema: &Schema, place: &str) {
+        let Some(method) = self.methods.get(at) else { return };
+        let (Some(input), Some(output)) = (schema.message(method.input), schema.message(method.output))
+        else {
+            return;
+        };
+        let client_streams = method.client_streams;
+        match compile(rule, schema, input, output, client_streams) {
+            Err(wrong) => {
+                for wrong in wrong {
+                    self.wrong(at, place, format!("{} {}: {wrong}", rule.method, rule.path));
+                }
+            }
+            Ok(compiled) => {
+                let number = self.bindings.len();
+                if let Err(same) = self.router.add(&rule.method, &compiled.template, number) {
+                    let other = self.bindings.get(same);
+                    let other = other.and_then(|b| Some((b, self.methods.get(b.method)?)));
+                    let other =
+                        other.map(|(b, m)| format!("{} ({}) has {}", m.path, b.place, b.template.text));
+                    let other = other.unwrap_or_default();
+                    let message = format!(
+                        "{} {}: the same requests are bound already: {other}",
+                        rule.method, rule.path
+                    );
+                    return self.wrong(at, place, message);
+                }
+                self.bindings.push(Binding {
+                    method: at,
+                    http: rule.method.clone(),
+                    template: compiled.template,
+                    variables: compiled.variables,
+                    body: compiled.body,
+                    response: compiled.response,
+                    place: place.to_owned(),
+                });
+            }
+        }
+    }
+
+    fn wrong(&mut self, at: usize, place: &str, message: impl std::fmt::Display) {
+        let name = self.methods.get(at).map_or("", |m| m.path.trim_start_matches('/'));
+        self.errors.push(RuleError { place: place.to_owned(), message: format!("{name}: {message}") });
+    }
+}
+
+/// A rule as written.
+struct Text {
+    method: String,
+    path: String,
+    body: String,
+    response: String,
+}
+
+struct Compiled {
+    template: Template,
+    variables: Vec<Place>,
+    body: BodyOf,
+    response: Option<u16>,
+}
+
+/// Compares a rule with the types of its method.
+fn compile(
+    rule: &Text,
+    schema: &Schema,
+    input: &Message,
+    output: &Message,
+    client_streams: bool,
+) -> Result<Compiled, Vec<String>> {
+    let mut wrong = Vec::new();
+    let template = Template::new(&rule.path).map_err(|e| wrong.push(e.to_string())).ok();
+    let mut variables = Vec::new();
+    for variable in template.iter().flat_map(|t| &t.variables) {
+        match path_of(schema, input, &variable.field) {
+            Ok(place) => variables.push(place),
+            Err(e) => wrong.push(e),
+        }
+    }
+    let body = match rule.body.as_str() {
+        "" => BodyOf::None,
+        "*" => BodyOf::All,
+        name => match input.place(name) {
+            Some(place) => {
+                let bound = variables.iter().any(|v| v.first() == Some(&place) && v.len() == 1);
+                if bound {
+                    wrong.push(format!("the path and the body are both `{name}`"));
+                }
+                BodyOf::Field(place)
+            }
+            None => {
+                wrong.push(format!("{} has no field `{name}` for the body", input.name));
+                BodyOf::None
+            }
+        },
+    };
+    if body != BodyOf::None && matches!(rule.method.as_str(), "GET" | "HEAD") {
+        wrong.push(format!("{} has no body, but the rule names one", rule.method));
+    }
+    if client_streams && (body != BodyOf::All || !variables.is_empty()) {
+        wrong.push(
+            "a stream of requests needs `body: \"*\"` and no variables: each message stands in the body"
+                .to_owned(),
+        );
+    }
+    let response = match rule.response.as_str() {
+        "" => None,
+        name => {
+            let place = output.place(name);
+            if place.is_none() {
+                wrong.push(format!("{} has no field `{name}` for the response", output.name));
+            }
+            place
+        }
+    };
+    match template {
+        Some(template) if wrong.is_empty() => Ok(Compiled { template, variables, body, response }),
+        _ => Err(wrong),
+    }
+}
+
+/// The fields on the way to one that a part of the path can be.
+fn path_of(schema: &Schema, input: &Message, path: &str) -> Result<Place, String> {
+    let mut of = Some(input);
+    let mut places = Place::new();
+    let mut last = None;
+    for name in path.split('.') {
+        let Some(message) = of else {
+            return Err(format!("`{path}` goes on behind a value that is no message"));
+        };
+        let Some(at) = message.place(name) else {
+            return Err(format!("{} has no field `{name}`", message.name));
+        };
+        let Some(field) = message.fields.get(usize::from(at)) else { continue };
+        if field.shape != Shape::Once {
+            return Err(format!("`{path}` is in the path, so it cannot be repeated or a map"));
+        }
+        places.push(at);
+        of = match field.kind {
+            Kind::Message(at) => schema.message(at),
+            _ => None,
+        };
+        last = Some(field);
+    }
+    let is_text = of.is_none_or(|m| {
+        matches!(m.known, Known::Duration | Known::FieldMask | Known::Timestamp | Known::Wrapper)
+    });
+    match last {
+        Some(_) if is_text => Ok(places),
+        _ => Err(format!("`{path}` is in the path, so it cannot be a message")),
+    }
+}
+
+fn text(message: &DynamicMessage, name: &str) -> String {
+    let value = message.get_field_by_name(name);
+    value.as_deref().and_then(Value::as_str).unwrap_or_default().to_owned()
+}
+
+fn list(message: &DynamicMessage, name: &str) -> Vec<Value> {
+    let value = message.get_field_by_name(name);
+    value.as_deref().and_then(Value::as_list).map(<[Value]>::to_vec).unwrap_or_default()
+}
+
+/// Where the rule of a method stands: the line of the option, of the method, or the file.
+fn place(method: &MethodDescriptor) -> String {
+    const HTTP: i32 = 72_295_728;
+    let file = method.parent_file();
+    let name = file.name().to_owned();
+    let info = file.file_descriptor_proto().source_code_info.as_ref();
+    let path = method.path();
+    let lines = info.into_iter().flat_map(|info| &info.location).filter_map(|location| {
+        let rest = location.path.strip_prefix(path)?;
+        let rank = match rest {
+            [] => 0,
+            [4, HTTP, ..] => 2,
+            _ => return None,
+        };
+        Some((rank, *location.span.first()?))
+    });
+    // Of several parts of the option the first line.
+    match lines.max_by_key(|(rank, line)| (*rank, -line)) {
+        Some((_, line)) => format!("{name}:{}", line + 1),
+        None => name,
+    }
+}
+
+/// What is written above a method.
+fn comment(method: &MethodDescriptor) -> String {
+    let file = method.parent_file();
+    let info = file.file_descriptor_proto().source_code_info.as_ref();
+    let location = info.and_then(|info| info.location.iter().find(|l| l.path == method.path()));
+    location.and_then(|l| l.leading_comments.as_deref()).unwrap_or_default().trim().to_owned()
+}

@@ -1,0 +1,222 @@
+//! Where descriptors come from: `.proto` files, descriptor sets, and what a server tells of itself.
+//!
+//! The protos that rules are written with (`google/api`, `google/rpc`) are built in; a file of the same name on disk wins.
+
+use prost_reflect::DescriptorPool;
+use prost_reflect::prost::Message as _;
+use prost_reflect::prost_types::FileDescriptorProto;
+use protox::Compiler;
+use protox::file::{ChainFileResolver, File, FileResolver, GoogleFileResolver, IncludeFileResolver};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// Largest descriptor set that is read, and the most that a server may describe.
+pub const SET_BYTES: usize = 16 * 1024 * 1024;
+
+/// Files that one API may be made of.
+pub const FILES: usize = 2000;
+
+macro_rules! built_in {
+    ($($name:literal),* $(,)?) => {
+        &[$(($name, include_str!(concat!("../protos/", $name)))),*]
+    };
+}
+
+/// By name. What imports another stands behind it.
+const BUILT_IN: &[(&str, &str)] = built_in![
+    "google/api/http.proto",
+    "google/api/annotations.proto",
+    "google/api/client.proto",
+    "google/api/field_behavior.proto",
+    "google/api/httpbody.proto",
+    "google/api/resource.proto",
+    "google/rpc/code.proto",
+    "google/rpc/error_details.proto",
+    "google/rpc/status.proto",
+];
+
+struct BuiltIn;
+
+impl FileResolver for BuiltIn {
+    fn open_file(&self, name: &str) -> Result<File, protox::Error> {
+        match BUILT_IN.iter().find(|(known, _)| *known == name) {
+            Some((name, source)) => File::from_source(name, source),
+            None => Err(protox::Error::file_not_found(name)),
+        }
+    }
+}
+
+/// Compiles `.proto` files. Where no folder of imports holds a file, it is looked for where it stands.
+///
+/// # Errors
+/// What is wrong, with file, line and column.
+pub fn from_files(files: &[PathBuf], folders: &[PathBuf]) -> Result<DescriptorPool, String> {
+    let mut all = folders.to_vec();
+    for folder in folders {
+        if !folder.is_dir() {
+            return Err(format!("there is no folder {}", folder.display()));
+        }
+    }
+    for file in files {
+        let is_inside = |folder: &PathBuf| file.starts_with(folder) || folder.join(file).is_file();
+        if !folders.iter().any(is_inside) && !file.is_file() {
+            return Err(format!("there is no file {}", file.display()));
+        }
+        let parent = file.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        if !all.iter().any(is_inside) && !all.iter().any(|f| f == parent) {
+            all.push(parent.to_owned());
+        }
+    }
+    let mut resolver = ChainFileResolver::new();
+    for folder in all {
+        resolver.add(IncludeFileResolver::new(folder));
+    }
+    resolver.add(BuiltIn);
+    resolver.add(GoogleFileResolver::new());
+    compile(resolver, |compiler| {
+        for file in files {
+            // `Debug` of the error has file, line and column; `Display` has not.
+            compiler.open_file(file).map_err(|e| format!("{e:?}"))?;
+        }
+        Ok(())
+    })
+}
+
+/// Compiles one text: for tests, and for what needs no file.
+///
+/// # Errors
+/// As above.
+pub fn from_source(name: &str, source: &str) -> Result<DescriptorPool, String> {
+    struct One(String, String);
+    impl FileResolver for One {
+        fn open_file(&self, name: &str) -> Result<File, protox::Error> {
+            if name == self.0 {
+                File::from_source(name, &self.1)
+            } else {
+                Err(protox::Error::file_not_found(name))
+            }
+        }
+    }
+    let mut resolver = ChainFileResolver::new();
+    resolver.add(One(name.to_owned(), source.to_owned()));
+    resolver.add(BuiltIn);
+    resolver.add(GoogleFileResolver::new());
+    compile(resolver, |compiler| compiler.open_file(name).map(|_| ()).map_err(|e| format!("{e:?}")))
+}
+
+fn compile(
+    resolver: ChainFileResolver,
+    open: impl FnOnce(&mut Compiler) -> Result<(), String>,
+) -> Result<DescriptorPool, String> {
+    let mut compiler = Compiler::with_file_resolver(resolver);
+    compiler.include_imports(true).include_source_info(true);
+    open(&mut compiler)?;
+    // Details of errors are of these types whether a service imports them or not.
+    for (name, _) in BUILT_IN {
+        compiler.open_file(name).map_err(|e| format!("{name}: {e:?}"))?;
+    }
+    Ok(compiler.descriptor_pool())
+}
+
+/// Reads a descriptor set, with all its imports (`protoc --include_imports --descriptor_set_out=FILE`).
+///
+/// # Errors
+/// What is wrong with it.
+pub fn from_set(bytes: &[u8]) -> Result<DescriptorPool, String> {
+    if bytes.len() > SET_BYTES {
+        return Err(format!("a descriptor set is at most {SET_BYTES} bytes"));
+    }
+    let pool = DescriptorPool::decode(bytes).map_err(|e| {
+        format!("this is no set of descriptors with all its imports (protoc --include_imports --descriptor_set_out=FILE): {e:?}")
+    })?;
+    with_built_in(pool)
+}
+
+/// Puts together what a server told of itself, file by file.
+///
+/// # Errors
+/// What is wrong with it: a file is missing, or it is no descriptor.
+pub fn from_descriptors(files: &[Vec<u8>]) -> Result<DescriptorPool, String> {
+    let (mut read, mut bytes) = (BTreeMap::new(), 0);
+    for file in files {
+        bytes += file.len();
+        if bytes > SET_BYTES || read.len() >= FILES {
+            return Err(format!("the service describes more than {SET_BYTES} bytes or {FILES} files"));
+        }
+        let descriptor = FileDescriptorProto::decode(&file[..])
+            .map_err(|e| format!("this is no descriptor of a file: {e}"))?;
+        read.insert(descriptor.name().to_owned(), file.as_slice());
+    }
+    // A server that leaves out what everybody has is helped.
+    let built_in = built_in_pool()?;
+    let global = DescriptorPool::global();
+    let mut pool = DescriptorPool::new();
+    let mut known: BTreeMap<String, Vec<u8>> = BTreeMap::new();
+    for file in global.files().chain(built_in.files()) {
+        if !read.contains_key(file.name()) && !known.contains_key(file.name()) {
+            known.insert(file.name().to_owned(), file.encode_to_vec());
+        }
+    }
+    for (name, bytes) in &read {
+        known.insert(name.clone(), bytes.to_vec());
+    }
+    add_in_order(&mut pool, &known)?;
+    Ok(pool)
+}
+
+/// Adds files so that each stands behind what it imports. Their options are kept, which a decoded descriptor loses.
+fn add_in_order(pool: &mut DescriptorPool, files: &BTreeMap<String, Vec<u8>>) -> Result<(), String> {
+    let mut waiting: Vec<(&String, &Vec<u8>, Vec<String>)> = Vec::new();
+    for (name, bytes) in files {
+        let descriptor = FileDescriptorProto::decode(&bytes[..]).map_err(|e| format!("{name}: {e}"))?;
+        waiting.push((name, bytes, descriptor.dependency));
+    }
+    while !waiting.is_empty() {
+        let before = waiting.len();
+        let mut wrong = None;
+        waiting.retain(|(name, bytes, imports)| {
+            let ready = imports.iter().all(|import| pool.get_file_by_name(import).is_some());
+            if ready && let Err(e) = pool.decode_file_descriptor_proto(&bytes[..]) {
+                wrong.get_or_insert_with(|| format!("{name}: {e:?}"));
+            }
+            !ready
+        });
+        if let Some(wrong) = wrong {
+            return Err(wrong);
+        }
+        if waiting.len() == before {
+            let missing = waiting.iter().find_map(|(name, _, imports)| {
+                let unknown = |import: &&String| {
+                    pool.get_file_by_name(import).is_none() && !files.contains_key(*import)
+                };
+                imports
+                    .iter()
+                    .find(unknown)
+                    .map(|missing| format!("{name} imports {missing}, which is not described"))
+            });
+            return Err(missing.unwrap_or_else(|| "files import one another in a circle".to_owned()));
+        }
+    }
+    Ok(())
+}
+
+fn built_in_pool() -> Result<DescriptorPool, String> {
+    let mut resolver = ChainFileResolver::new();
+    resolver.add(BuiltIn);
+    resolver.add(GoogleFileResolver::new());
+    compile(resolver, |_| Ok(()))
+}
+
+fn with_built_in(mut pool: DescriptorPool) -> Result<DescriptorPool, String> {
+    let built_in = built_in_pool()?;
+    let mut missing = BTreeMap::new();
+    for file in built_in.files().filter(|file| pool.get_file_by_name(file.name()).is_none()) {
+        missing.insert(file.name().to_owned(), file.encode_to_vec());
+    }
+    // A set may define the same types in files of other names; then they are there.
+    let mut with = pool.clone();
+    if add_in_order(&mut with, &missing).is_ok() {
+        pool = with;
+    }
+    Ok(pool)
+}

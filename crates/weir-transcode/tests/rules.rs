@@ -1,0 +1,248 @@
+//! The rules of `google.api.http`: which call a request is, what it carries, and which rules are refused.
+
+use serde_json::{Value, json};
+use weir_transcode::{Api, Call, Choice, JsonOptions, Limits, Lookup, Request, sources};
+
+fn api_of(proto: &str, choice: &Choice) -> Result<Api, Vec<String>> {
+    let pool = sources::from_source("t.proto", proto).map_err(|e| vec![e])?;
+    Api::new(&pool, choice, JsonOptions::default(), Limits::default())
+        .map_err(|all| all.into_iter().map(|e| format!("{}: {}", e.place, e.message)).collect())
+}
+
+fn library() -> Api {
+    api_of(include_str!("library.proto"), &Choice { unannotated: true, ..Choice::default() }).unwrap()
+}
+
+fn call(api: &Api, method: &str, path: &str) -> Call {
+    match api.find(method, path.as_bytes()) {
+        Lookup::Call(call) => call,
+        other => panic!("{method} {path}: {other:?}"),
+    }
+}
+
+/// What the service gets for a request: the method, and the message as JSON.
+fn sent(api: &Api, method: &str, target: &str, body: &str) -> Result<(String, Value), String> {
+    let (path, query) = target.split_once('?').map_or((target, None), |(p, q)| (p, Some(q)));
+    let call = call(api, method, path);
+    let mut out = Vec::new();
+    let request = Request { query: query.map(str::as_bytes), media: b"text/plain", body: body.as_bytes() };
+    api.request(&call, &request, &mut out).map_err(|e| e.to_string())?;
+    let found = api.method(&call).unwrap();
+    let input = match found.name.as_str() {
+        "Upload" => "google.api.HttpBody",
+        "CreateBook" => "library.v1.CreateBookRequest",
+        "UpdateBook" => "library.v1.UpdateBookRequest",
+        "ListBooks" | "Watch" => "library.v1.ListBooksRequest",
+        "Cover" => "library.v1.CoverRequest",
+        "Echo" => "library.v1.Everything",
+        _ => "library.v1.GetBookRequest",
+    };
+    let mut json = Vec::new();
+    api.print(input, &out, &mut json).map_err(|e| e.message)?;
+    Ok((found.name.clone(), serde_json::from_slice(&json).unwrap()))
+}
+
+#[test]
+fn every_form_of_annotation() {
+    let api = library();
+    for (method, target, body, name, want) in [
+        ("GET", "/v1/shelves/1/books/2", "", "GetBook", json!({"name": "shelves/1/books/2"})),
+        ("GET", "/v1/books/a%2Fb", "", "GetBook", json!({"name": "a/b"})),
+        ("REPORT", "/v1/books/x", "", "GetBook", json!({"name": "x"})),
+        ("DELETE", "/v1/shelves/1/books/2", "", "DeleteBook", json!({"name": "shelves/1/books/2"})),
+        ("POST", "/v1/a/b/c:publish", "", "Publish", json!({"name": "a/b/c"})),
+        ("POST", "/v1/:publish", "{}", "Publish", json!({})),
+        ("POST", "/library.v1.Library/Unannotated", "{\"name\":\"u\"}", "Unannotated", json!({"name": "u"})),
+        (
+            "POST",
+            "/v1/shelves/7/books?request_id=r+1&requestId=",
+            "{\"title\":\"T\",\"pages\":\"9\"}",
+            "CreateBook",
+            json!(null),
+        ),
+        (
+            "POST",
+            "/v1/shelves/7/books?request_id=r+1",
+            "{\"title\":\"T\",\"pages\":\"9\"}",
+            "CreateBook",
+            json!({"parent": "shelves/7", "book": {"title": "T", "pages": "9"}, "requestId": "r 1"}),
+        ),
+        (
+            "PATCH",
+            "/v1/shelves/1/books/2?updateMask=title,pages",
+            "{\"title\":\"N\",\"name\":\"lies\"}",
+            "UpdateBook",
+            json!({"book": {"name": "shelves/1/books/2", "title": "N"}, "updateMask": "title,pages"}),
+        ),
+        (
+            "PUT",
+            "/v1/shelves/1/books/2",
+            "{\"book\":{\"title\":\"N\"},\"updateMask\":\"title\"}",
+            "UpdateBook",
+            json!({"book": {"name": "shelves/1/books/2", "title": "N"}, "updateMask": "title"}),
+        ),
+        (
+            "POST",
+            "/v1/raw",
+            "any bytes",
+            "Upload",
+            json!({"contentType": "text/plain", "data": "YW55IGJ5dGVz"}),
+        ),
+        (
+            "PUT",
+            "/v1/covers/c?note=n",
+            "png",
+            "Cover",
+            json!({"id": "c", "image": {"contentType": "text/plain", "data": "cG5n"}, "note": "n"}),
+        ),
+        ("GET", "/v1/echo/i?aBool=true", "", "Echo", json!({"aBool": true, "inner": {"id": "i"}})),
+    ] {
+        let found = sent(&api, method, target, body);
+        match want {
+            Value::Null => assert!(found.is_err(), "{method} {target}: {found:?}"),
+            want => assert_eq!(found, Ok((name.to_owned(), want)), "{method} {target}"),
+        }
+    }
+}
+
+#[test]
+fn parameters_of_every_kind() {
+    let api = library();
+    let query = "page_size=5&pageToken=a%20b%26&authors=x&authors=y&genres=PROSE&genres=1&years=1&years=-2&filter.title=t&filter.inStock=true\
+        &filter.since=2026-01-01T00:00:00Z&filter.age=1.5s&filter.most=7&filter.mask=a,b&filter.not.not.title=n&filter.digest=_-8&filter.score=-1e3";
+    let (_, found) = sent(&api, "GET", &format!("/v1/books?{query}"), "").unwrap();
+    let want = json!({
+        "pageSize": 5, "pageToken": "a b&", "authors": ["x", "y"], "genres": ["PROSE", "POETRY"], "years": ["1", "-2"],
+        "filter": {
+            "title": "t", "inStock": true, "since": "2026-01-01T00:00:00Z", "age": "1.500s", "most": "7", "mask": "a,b",
+            "not": {"not": {"title": "n"}}, "digest": "/+8=", "score": -1000.0
+        }
+    });
+    assert_eq!(found, want);
+    for (query, wrong) in [
+        ("nope=1", "has no field `nope`"),
+        ("filter.nope=1", "has no field `nope`"),
+        ("page_size.x=1", "no message has no field"),
+        ("filter=1", "cannot stand in a URL"),
+        ("filter.labels=1", "map"),
+        ("filter.labels.a=1", "no field `a`"),
+        ("page_size=x", "a whole number of 32 bits"),
+        ("page_size=1&pageSize=2", "twice"),
+        ("genres=NOPE", "one of GENRE_UNSPECIFIED, POETRY, PROSE"),
+        ("filter.since=x", "a time"),
+        ("filter.inStock=1", "true or false"),
+        ("page_token=%ff", "not UTF-8"),
+    ] {
+        let told = sent(&api, "GET", &format!("/v1/books?{query}"), "").unwrap_err();
+        assert!(told.contains(wrong), "{query}: {told}");
+    }
+    let told = sent(&api, "GET", "/v1/books/x?name=y", "").unwrap_err();
+    assert!(told.contains("comes from the path"), "{told}");
+    let told = sent(&api, "POST", "/v1/shelves/1/books?book.title=x", "{}").unwrap_err();
+    assert!(told.contains("comes from the body"), "{told}");
+    let many = vec!["authors=a"; 1001].join("&");
+    assert!(sent(&api, "GET", &format!("/v1/books?{many}"), "").unwrap_err().contains("1000 parameters"));
+}
+
+#[test]
+fn answers_are_the_field_that_was_named() {
+    let api = library();
+    let answered = |method, path, message: &[u8]| {
+        let mut out = Vec::new();
+        let media = api.response(&call(&api, method, path), message, &mut out).unwrap();
+        (media, String::from_utf8(out).unwrap())
+    };
+    assert_eq!(
+        answered("GET", "/v1/books", b"\x0a\x03\x12\x01T\x12\x01n"),
+        (None, "[{\"title\":\"T\"}]".to_owned())
+    );
+    assert_eq!(answered("GET", "/v1/books", b""), (None, "[]".to_owned()));
+    assert_eq!(answered("GET", "/v1/books/x", b"\x18\x02"), (None, "{\"genre\":\"PROSE\"}".to_owned()));
+    assert_eq!(answered("DELETE", "/v1/shelves/1/books/2", b""), (None, "{}".to_owned()));
+    let raw = b"\x0a\x09image/png\x12\x03abc";
+    assert_eq!(answered("POST", "/v1/raw", raw), (Some("image/png".to_owned()), "abc".to_owned()));
+    let nested = [&[0x0a, raw.len() as u8][..], raw].concat();
+    assert_eq!(answered("PUT", "/v1/covers/c", &nested), (Some("image/png".to_owned()), "abc".to_owned()));
+}
+
+#[test]
+fn what_a_request_is_not() {
+    let api = library();
+    assert_eq!(api.find("POST", b"/v1/books"), Lookup::Methods(vec!["GET".to_owned()]));
+    assert_eq!(api.find("GET", b"/v2"), Lookup::Nothing);
+    assert_eq!(api.find("GET", b"/v1/books/%FF"), Lookup::NotText);
+    let found = call(&api, "GET", "/v1/books/x");
+    assert_eq!(api.rule(&found).as_deref(), Some("GET /v1/books/{name}"));
+    assert!(api.place(&found).unwrap().starts_with("t.proto:"), "{:?}", api.place(&found));
+}
+
+/// A service with these rules on methods of `M`, and the line of the first rule: 5.
+fn with_rules(rules: &[&str]) -> Result<Api, Vec<String>> {
+    let methods: Vec<String> = rules
+        .iter()
+        .enumerate()
+        .map(|(at, rule)| {
+            let streams = if rule.starts_with("stream ") { "stream " } else { "" };
+            format!(
+                "  rpc R{at}({streams}M) returns (M) {{\n option (google.api.http) = {{ {} }}; }}",
+                rule.trim_start_matches("stream ")
+            )
+        })
+        .collect();
+    let proto = format!(
+        "syntax = \"proto3\"; package t; import \"google/api/annotations.proto\";\nmessage M {{ string a = 1; M m = 2; repeated string r = 3; map<string, string> p = 4; }}\nservice S {{\n{}\n}}\n",
+        methods.join("\n")
+    );
+    api_of(&proto, &Choice::default())
+}
+
+#[test]
+fn rules_that_contradict_are_refused_with_their_line() {
+    for (rules, wrong) in [
+        (&["get: \"/a/{a}\""][..], None),
+        (&["get: \"/a/{nope}\""], Some("t.M has no field `nope`")),
+        (&["get: \"/a/{m}\""], Some("cannot be a message")),
+        (&["get: \"/a/{r}\""], Some("cannot be repeated")),
+        (&["get: \"/a/{p}\""], Some("cannot be repeated or a map")),
+        (&["get: \"/a/{a.b}\""], Some("no message")),
+        (&["get: \"a\""], Some("does not begin with /")),
+        (&["get: \"/a\" body: \"*\""], Some("GET has no body")),
+        (&["post: \"/a\" body: \"nope\""], Some("no field `nope` for the body")),
+        (&["post: \"/a/{m.a}\" body: \"m\""], None),
+        (&["post: \"/a/{a}\" body: \"a\""], Some("the path and the body are both `a`")),
+        (&["get: \"/a\" response_body: \"nope\""], Some("for the response")),
+        (&["body: \"*\""], Some("the rule has no path")),
+        (&["custom: { kind: \"A B\" path: \"/a\" }"], Some("no method of HTTP")),
+        (
+            &["get: \"/a\" additional_bindings { get: \"/b\" additional_bindings { get: \"/c\" } }"],
+            Some("stand in additional_bindings"),
+        ),
+        (&["stream post: \"/a\""], Some("a stream of requests needs")),
+        (&["stream post: \"/a/{a}\" body: \"*\""], Some("a stream of requests needs")),
+        (
+            &["get: \"/a/{a}\"", "get: \"/a/{m.a}\""],
+            Some("the same requests are bound already: /t.S/R0 (t.proto:5) has /a/{a}"),
+        ),
+    ] {
+        let found = with_rules(rules).err();
+        match (wrong, &found) {
+            (None, None) => {}
+            (Some(wrong), Some(all)) => {
+                assert!(all[0].contains(wrong), "{rules:?}: {all:?}");
+                let line = if rules.len() > 1 { "t.proto:7: " } else { "t.proto:5: " };
+                assert!(all[0].starts_with(line), "{rules:?}: {all:?}");
+            }
+            _ => panic!("{rules:?}: {found:?}"),
+        }
+    }
+}
+
+#[test]
+fn services_can_be_chosen() {
+    let proto = include_str!("library.proto");
+    let none = api_of(proto, &Choice { services: vec!["library.v1.Nope".to_owned()], unannotated: false });
+    assert_eq!(none.unwrap_err(), [": there is no service `library.v1.Nope`; there is library.v1.Library"]);
+    let some = api_of(proto, &Choice { services: vec!["library.v1.Library".to_owned()], unannotated: false })
+        .unwrap();
+    assert_eq!(some.find("POST", b"/library.v1.Library/Unannotated"), Lookup::Nothing);
+}
