@@ -486,7 +486,8 @@ impl<'c> Exchange<'c> {
     /// Cuts a response that had begun.
     async fn broken_off(&mut self, cause: &'static Cause) -> Next {
         self.record.cause = Some(cause);
-        if self.grpc && can_be_told(cause) { self.cut_grpc(cause).await } else { self.cut(cause) }
+        let of_client = self.grpc && !self.calls_grpc();
+        if of_client && can_be_told(cause) { self.cut_grpc(cause).await } else { self.cut(cause) }
     }
 
     /// What becomes of an exchange in which something panicked: no client is told more than that we failed.
@@ -552,7 +553,12 @@ impl<'c> Exchange<'c> {
     /// What filters are told of an answer that is an error.
     fn failure(&self, cause: Option<&'static Cause>, detail: String) -> Box<Failure> {
         let accept = self.head.headers.get_str("accept").map(Box::from);
-        Box::new(Failure { cause, detail, accept, grpc: self.grpc })
+        Box::new(Failure { cause, detail, accept, grpc: self.grpc && !self.calls_grpc() })
+    }
+
+    /// Whether a filter has made a call of gRPC of a request that was none: the upstream's answer is gRPC, the client's is not.
+    fn calls_grpc(&self) -> bool {
+        self.cx.as_ref().is_some_and(|cx| cx.calls_grpc)
     }
 
     /// Ends a connection so that a response that was cut short looks so. Where a length or chunks tell, a plain end does,

@@ -62,6 +62,9 @@ pub struct FilterShown {
     pub name: &'static str,
     /// Its settings with every default filled in.
     pub settings: serde_json::Value,
+    /// What it makes of this request, where it can tell.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tells: Vec<String>,
 }
 
 /// Where a route leads.
@@ -204,7 +207,11 @@ pub fn explain(
         chain
             .iter()
             .map(instance)
-            .map(|f| FilterShown { name: f.name, settings: f.settings.clone() })
+            .map(|f| FilterShown {
+                name: f.name,
+                settings: f.settings.clone(),
+                tells: f.filter.explain(&head, path),
+            })
             .collect()
     });
     let target = winner.map(|route| target_of(snapshot, &route.handling));
@@ -427,6 +434,7 @@ impl fmt::Display for Explanation {
         }
         for (i, filter) in self.filters.iter().enumerate() {
             writeln!(f, "{:8} {} {}", if i == 0 { "filters" } else { "" }, filter.name, filter.settings)?;
+            filter.tells.iter().try_for_each(|told| writeln!(f, "{:8}   {told}", ""))?;
         }
         match &self.target {
             Some(TargetShown::Files { root, index, browse, fallback }) => {

@@ -330,6 +330,12 @@ pub trait Filter: Send + Sync + 'static {
         Vec::new()
     }
 
+    /// What `weir explain` tells of a request with this path, in canonical form, beside the settings: a sentence each. Called by no core.
+    fn explain(&self, head: &RequestHead, path: &[u8]) -> Vec<String> {
+        let _ = (head, path);
+        Vec::new()
+    }
+
     /// Learns how the exchange ended. Exactly once for each filter whose `on_request` ran, also when it was aborted.
     fn on_end(&self, end: &End, cx: &mut Cx) {
         let _ = (end, cx);

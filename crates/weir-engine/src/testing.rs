@@ -261,6 +261,7 @@ impl Stand {
             scope: &self.scope,
             consumers: &consumers,
             upstreams: &self.upstreams,
+            targets: &self.upstreams,
             stores: &self.stores,
             captures,
             kinds: self.kinds,

@@ -16,6 +16,7 @@ mod cors;
 mod errors;
 mod fault;
 mod forward_auth;
+mod grpc_json;
 mod headers;
 mod ip;
 mod jwt;
@@ -54,6 +55,7 @@ pub static KINDS: &[&FilterKind] = &[
     &errors::KIND,
     &fault::KIND,
     &forward_auth::KIND,
+    &grpc_json::KIND,
     &headers::KIND,
     &ip::KIND,
     &jwt::KIND,

@@ -96,6 +96,8 @@ pub struct RequestHead {
     pub headers: Fields,
     pub(crate) method: Method,
     pub(crate) method_text: Text,
+    /// The method as received, where another one is sent on.
+    pub(crate) method_received: Option<Text>,
     pub(crate) target: Text,
     pub(crate) path: Text,
     pub(crate) routed: Text,
@@ -147,9 +149,22 @@ pub(crate) struct Seen {
 // === impl RequestHead ===
 
 impl RequestHead {
-    /// The method's name as received.
+    /// The method's name: as received, or as set since.
     pub fn method_name(&self) -> &[u8] {
         self.headers.text(self.method_text)
+    }
+
+    /// The method's name as received, for logs.
+    pub fn received_method(&self) -> &[u8] {
+        self.headers.text(self.method_received.unwrap_or(self.method_text))
+    }
+
+    /// Replaces the method: POST, as gRPC has it, and TE, by which its trailers come (RFC 9110 §10.1.4).
+    pub fn become_grpc(&mut self) {
+        self.method_received.get_or_insert(self.method_text);
+        self.method_text = self.headers.keep(b"POST");
+        self.method = Method::Post;
+        self.accepts_trailers = true;
     }
 
     /// The method.
@@ -337,6 +352,7 @@ impl RequestHead {
         }
         self.target.len = self.target.len.min((LINE_KEPT as u32).saturating_sub(self.target.at));
         let end = |text: Text| (text.at as usize).saturating_add(text.len as usize);
+        self.method_text = self.method_received.take().unwrap_or(self.method_text);
         base.truncate(end(self.method_text).max(end(self.target)));
         base.shrink_to_fit();
         self.headers.clear();

@@ -421,6 +421,11 @@ impl Relay {
         self.gathers.is_some()
     }
 
+    /// The trailers of a body that was gathered, each a line with its CRLF.
+    pub fn trailers(&self) -> &[u8] {
+        self.reader.trailers()
+    }
+
     /// Tells the watcher that the sender pauses; whether it has let something go that is to be written.
     fn pause(&mut self, watch: Option<&mut dyn Watch>) -> Result<bool, RelayError> {
         let Some(watch) = watch.filter(|watch| watch.sees_pieces() && !self.told_pause) else {

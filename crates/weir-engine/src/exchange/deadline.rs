@@ -50,8 +50,13 @@ impl Exchange<'_> {
 
     /// Tells a gRPC upstream what is left of the deadline, where that is our own or where time was spent on other attempts.
     fn shorten_grpc_timeout(&mut self, routed: Routed, of_upstream: Duration) {
-        let Some(asked) = self.grpc_timeout else { return };
-        let limit = self.own_limit(routed, of_upstream).map_or(asked, |own| own.min(asked));
+        let own = self.own_limit(routed, of_upstream);
+        let (asked, limit) = match (self.grpc_timeout, own) {
+            (Some(asked), own) => (asked, own.map_or(asked, |own| own.min(asked))),
+            // Of a call that a filter made, nobody but us knows the deadline.
+            (None, Some(own)) if self.calls_grpc() => (Duration::MAX, own),
+            (None, _) => return,
+        };
         if (limit < asked || self.record.attempts > 1)
             && let Ok(name) = FieldName::new("grpc-timeout")
         {

@@ -77,6 +77,10 @@ impl Exchange<'_> {
             }
         }
         self.adopt_whole_request()?;
+        if self.cx.as_ref().is_some_and(|cx| cx.calls_grpc) {
+            self.grpc = true;
+            self.grpc_timeout = grpc::timeout(&self.head.headers);
+        }
         self.record.filtered(self.ran.len(), self.client.core.access_log.borrow().is_some());
         Ok(())
     }

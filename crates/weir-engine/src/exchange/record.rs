@@ -434,7 +434,7 @@ impl Exchange<'_> {
             client: Some(cx.map_or_else(|| self.client_address(), |cx| cx.client)),
             peer,
             listener: &self.client.listener.spec.name,
-            method: self.head.method_name(),
+            method: self.head.received_method(),
             host: self.head.asked_authority(),
             path: self.head.received_path(),
             query: self.head.received_query(),

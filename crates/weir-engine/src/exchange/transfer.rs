@@ -101,6 +101,9 @@ impl Exchange<'_> {
         let mut download = Relay::new(kind, Framing::Close, Vec::new());
         download.gather(limit);
         let fault = self.relay_response(&mut attempt, &mut download, kind).await;
+        if let Some(cx) = &mut self.cx {
+            cx.whole_trailers = download.trailers().to_vec(); // an empty one allocates nothing
+        }
         let response = self.release(attempt, fault.is_none());
         match fault {
             Some(stop) => Err(stop),
@@ -465,10 +468,12 @@ pub(super) fn write_status(head: &ResponseHead, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Whether a response is a stream that may be silent for long: server-sent events, gRPC. Then the tunnel's time counts.
+/// Whether a response is a stream that may be silent for long: server-sent events, lines of JSON, gRPC. Then the tunnel's time counts.
 fn is_stream(response: &ResponseHead, kind: BodyKind) -> bool {
     let unknown_length = matches!(kind, BodyKind::Chunked | BodyKind::UntilClose);
-    unknown_length && (grpc::is_grpc(&response.headers) || response.headers.is_media("text/event-stream"))
+    let streams = ["application/x-ndjson", "text/event-stream"];
+    unknown_length
+        && (grpc::is_grpc(&response.headers) || streams.iter().any(|media| response.headers.is_media(media)))
 }
 
 /// Who cut a response short.

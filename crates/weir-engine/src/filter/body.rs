@@ -127,12 +127,7 @@ impl<'a> Piece<'a> {
 
     /// A trailer of the message; only with the last piece.
     pub fn trailer(&self, name: &str) -> Option<&[u8]> {
-        let lines = self.trailers.as_deref()?.split(|&b| b == b'\n');
-        let mut fields = lines.filter_map(|line| {
-            let colon = line.iter().position(|&b| b == b':')?;
-            Some((line.get(..colon)?, line.get(colon + 1..)?.trim_ascii()))
-        });
-        fields.find(|(n, _)| n.eq_ignore_ascii_case(name.as_bytes())).map(|(_, value)| value)
+        line_of(self.trailers.as_deref()?, name)
     }
 
     /// Replaces the trailers of the message; only with the last piece of a body that this filter said it changes. Values
@@ -164,6 +159,19 @@ impl<'a> Piece<'a> {
     pub fn replace_later(&mut self, work: impl Future<Output = Result<Vec<u8>, &'static Cause>> + 'static) {
         self.later = Some(Later(Box::pin(work)));
     }
+}
+
+/// The fields in lines of them.
+pub(crate) fn lines(text: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+    text.split(|&b| b == b'\n').filter_map(|line| {
+        let colon = line.iter().position(|&b| b == b':')?;
+        Some((line.get(..colon)?, line.get(colon + 1..)?.trim_ascii()))
+    })
+}
+
+/// The value of one of them.
+pub(crate) fn line_of<'a>(text: &'a [u8], name: &str) -> Option<&'a [u8]> {
+    lines(text).find(|(n, _)| n.eq_ignore_ascii_case(name.as_bytes())).map(|(_, value)| value)
 }
 
 /// A response that a filter made.

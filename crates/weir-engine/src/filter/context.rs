@@ -116,6 +116,10 @@ pub struct Cx {
     pub(crate) whole: Option<Bytes>,
     /// The request's, once all filters have seen its head: what every attempt sends.
     pub(crate) request_whole: Option<Bytes>,
+    /// The trailers behind a response's body that was wanted whole.
+    pub(crate) whole_trailers: Vec<u8>,
+    /// Whether a filter has made a call of gRPC of the request.
+    pub(crate) calls_grpc: bool,
     /// The attempt that filters were shown: when it began, its number, its upstream and endpoint.
     pub(crate) attempt: Option<(Instant, u32, Arc<str>, Arc<str>)>,
     /// What a filter owes of the response's body.
@@ -168,6 +172,8 @@ impl Cx {
             response_bodies: BodyHooks::default(),
             whole: None,
             request_whole: None,
+            whole_trailers: Vec::new(),
+            calls_grpc: false,
             attempt: None,
             owed: None,
             own_length: None,
@@ -402,6 +408,24 @@ impl Cx {
         if let Some(whole) = &mut self.whole {
             *whole = body.into();
         }
+    }
+
+    /// Gives the request this body, also one that came without a body. Only from `on_request` and `wait`; where the client sends
+    /// a body, the filter must have asked for all of it.
+    pub fn give_whole(&mut self, body: impl Into<Bytes>) {
+        self.whole = Some(body.into());
+    }
+
+    /// A trailer of the response whose body this filter asked for whole.
+    pub fn whole_trailer(&self, name: &str) -> Option<&[u8]> {
+        super::body::line_of(&self.whole_trailers, name)
+    }
+
+    /// Makes a call of gRPC of a request that is none: POST, with trailers. The filter has set path, fields and body, and makes of the
+    /// answer what the client understands; an answer of the gateway's own comes to it as one of gRPC.
+    pub fn call_grpc(&mut self, head: &mut RequestHead) {
+        head.become_grpc();
+        self.calls_grpc = true;
     }
 
     /// How long the body of the response is that this filter sees, or would be if the request were no HEAD. Known where the

@@ -131,6 +131,8 @@ pub struct Build<'a> {
     pub consumers: &'a Consumers,
     /// Names of all upstreams.
     pub upstreams: &'a [String],
+    /// Those that the route leads to; none where the filter stands for several routes.
+    pub targets: &'a [String],
     /// Where the stores of the config are, by name.
     pub(crate) stores: &'a Stores,
     /// Names that the route's path captures. `None` where the filter stands for several routes (`filters`, `plans.NAME`),

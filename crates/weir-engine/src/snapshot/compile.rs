@@ -226,6 +226,7 @@ impl Compiler<'_> {
             made: Vec::new(),
             consumers: &consumers,
             upstreams: &names,
+            targets: Vec::new(),
             stores: &stores,
         };
         let config = self.config;
@@ -356,6 +357,7 @@ impl Compiler<'_> {
             scope,
             consumers: filters.consumers,
             upstreams: filters.upstreams,
+            targets: &filters.targets,
             stores: filters.stores,
             captures,
             kinds: self.kinds,
@@ -495,7 +497,10 @@ impl Compiler<'_> {
         let pattern = asked.then(|| Pattern::parse(&written.matches.path).ok()).flatten();
         let captures: Vec<String> =
             pattern.map(|p| p.capture_names().into_iter().map(str::to_owned).collect()).unwrap_or_default();
+        let shares = written.upstream.iter().flat_map(|split| &split.0);
+        filters.targets = shares.map(|share| share.upstream.clone()).collect();
         let own = self.chain(&written.filters, &format!("routes.{name}"), Some(&captures), filters);
+        filters.targets.clear();
         let target = match (&written.respond, &written.files, &written.upstream) {
             (Some(respond), ..) => Target::Respond(Box::new(self.answer(name, respond, &captures)?)),
             (_, Some(files), _) => self.site(name, files)?,
@@ -585,6 +590,8 @@ struct Filters<'a> {
     conceals: Conceals,
     consumers: &'a Consumers,
     upstreams: &'a [String],
+    /// Those of the route that is compiled.
+    targets: Vec<String>,
     stores: &'a Stores,
 }
 

@@ -24,6 +24,12 @@ pub(crate) const TOO_MANY_HEADERS: Cause = (431, "too_many_headers");
 pub(crate) const VERSION: Cause = (505, "version");
 
 // What the config says.
+pub(crate) const GRPC_BIDIRECTIONAL: Cause = (501, "grpc_bidirectional");
+pub(crate) const GRPC_NOT_DESCRIBED: Cause = (503, "grpc_not_described");
+pub(crate) const GRPC_NO_METHOD: Cause = (404, "grpc_no_method");
+pub(crate) const GRPC_REQUEST_MALFORMED: Cause = (400, "grpc_request_malformed");
+pub(crate) const GRPC_RESPONSE_MALFORMED: Cause = (502, "grpc_response_malformed");
+pub(crate) const GRPC_WRONG_METHOD: Cause = (405, "grpc_wrong_method");
 pub(crate) const FILES_HIDDEN: Cause = (404, "files_hidden");
 pub(crate) const FILES_METHOD: Cause = (405, "files_method");
 pub(crate) const FILES_MISSING: Cause = (404, "files_missing");

@@ -29,6 +29,7 @@ const EXAMPLES: &[&str] = &[
     "client-certificates.yaml",
     "error-pages.yaml",
     "forward-auth.yaml",
+    "grpc-json.yaml",
     "hello.yaml",
     "jwt.yaml",
     "login.yaml",
@@ -134,6 +135,22 @@ fn single_page_app() {
 fn hello() {
     let weir = start("hello.yaml", &[]);
     weir.client().get("/hello").expect_status(200).expect_body("hello\n");
+}
+
+#[test]
+fn grpc_json() {
+    let address = "127.0.0.1:0".parse().unwrap();
+    let greeter = weir_origin::Options { address, ..weir_origin::Options::default() };
+    let greeter = weir_origin::Origin::start(greeter).unwrap();
+    let text = example("grpc-json.yaml").replace("127.0.0.1:50051", &greeter.address().to_string());
+    let weir = start_text(&text, &[]);
+    let mut client = weir.client();
+    let body = "{\"name\":\"Ann\"}";
+    let call =
+        "POST /helloworld.v1.Greeter/SayHello HTTP/1.1\r\nHost: weir.test\r\nContent-Length: 14\r\n\r\n";
+    client.ask(format!("{call}{body}")).expect_status(200).expect_body("{\"message\":\"hello Ann\"}");
+    let described = client.get("/openapi.json").expect_status(200).json();
+    assert!(described["paths"]["/helloworld.v1.Greeter/SayHello"]["post"].is_object(), "{described}");
 }
 
 #[test]

@@ -31,6 +31,7 @@ mod files;
 mod filters;
 mod forwarded;
 mod framing;
+mod grpc_json;
 mod health;
 mod http2;
 mod jwt;

@@ -1,0 +1,250 @@
+//! `grpc_json`: REST in front of a gRPC service. What requests and messages mean is the crate weir-transcode's; this is how they pass through
+//! the gateway. `settings` has what an operator writes, `source` where descriptors come from, `request` and `response` the two ways.
+
+mod request;
+mod response;
+mod settings;
+mod source;
+#[cfg(test)]
+mod tests;
+
+use crate::prelude::*;
+use settings::GrpcJsonSettings;
+use source::{Loaded, Source};
+use std::fmt;
+use std::sync::Arc;
+use weir_h1::FieldName;
+use weir_transcode::frames::Messages;
+use weir_transcode::stream::Values;
+use weir_transcode::{Call, ErrorStyle, Lookup, Status};
+
+pub(super) static KIND: FilterKind = FilterKind::made_from::<GrpcJsonSettings>("grpc_json").with_causes(&[
+    &BIDIRECTIONAL,
+    &NOT_DESCRIBED,
+    &NO_METHOD,
+    &REQUEST_MALFORMED,
+    &RESPONSE_MALFORMED,
+    &WRONG_METHOD,
+]);
+
+macro_rules! causes {
+    ($($name:ident $code:literal $status:literal $meaning:literal $change:literal)*) => {$(
+        static $name: Cause = Cause { code: $code, status: $status, meaning: $meaning, change: $change };
+    )*};
+}
+
+causes! {
+    BIDIRECTIONAL "grpc_bidirectional" 501
+        "The method has streams both ways at once, which HTTP with JSON cannot carry." "call it by gRPC"
+    NOT_DESCRIBED "grpc_not_described" 503
+        "The service has not told yet what it offers." "server reflection of the service; the log says why it failed"
+    NO_METHOD "grpc_no_method" 404
+        "No rule of google.api.http names this path." "the rules in the proto; `unannotated` and `unmatched` of the filter grpc_json"
+    REQUEST_MALFORMED "grpc_request_malformed" 400
+        "The request does not fit the message that the method takes." "the body, the query or the path, as the answer says; `json.unknown` and `limits` of the filter grpc_json"
+    RESPONSE_MALFORMED "grpc_response_malformed" 502
+        "The upstream's answer is no gRPC, or holds what cannot be told as JSON." "the upstream and its `protocol` (h2c); the protos that the filter grpc_json reads; its `limits`"
+    WRONG_METHOD "grpc_wrong_method" 405
+        "The path is known, but not with this method." "the method; the rules in the proto"
+}
+
+/// Where an API is described.
+struct Page {
+    path: String,
+    page: Option<String>,
+}
+
+/// How it does what it does.
+struct Manner {
+    /// Requests that no rule names pass.
+    pass: bool,
+    errors: ErrorStyle,
+    message: usize,
+    /// Fields that the service gets, where they are listed.
+    request: Option<Vec<FieldName>>,
+    /// Trailers that the client gets.
+    response: Vec<FieldName>,
+    page: Option<Page>,
+}
+
+/// The filter.
+struct GrpcJson {
+    source: Source,
+    manner: Manner,
+    names: Names,
+}
+
+/// Fields that it writes.
+struct Names {
+    allow: FieldName,
+    cache_control: FieldName,
+    content_type: FieldName,
+}
+
+/// As the note of an exchange: this filter asked for all of the request's body.
+const ASKED_WHOLE: u64 = 1;
+
+/// What is known of an exchange.
+#[derive(Default)]
+struct State {
+    stage: Stage,
+    /// The answer of ours that is not to be read as gRPC, once there is one.
+    wrong: Option<Wrong>,
+}
+
+#[derive(Default)]
+enum Stage {
+    /// A call of gRPC as which the request went on.
+    Called(Box<Calling>),
+    /// The request is described, answered, or none of ours.
+    Done,
+    /// Found, and not yet sent.
+    Found(Box<Calling>),
+    #[default]
+    New,
+}
+
+/// A call under way.
+struct Calling {
+    loaded: Arc<Loaded>,
+    call: Call,
+    client_streams: bool,
+    server_streams: bool,
+    events: bool,
+    values: Values,
+    messages: Messages,
+    /// Whether an error was told within the stream.
+    ended: bool,
+}
+
+/// An error of ours: why, and what the client is told.
+struct Wrong {
+    cause: &'static Cause,
+    status: Status,
+    methods: Vec<String>,
+}
+
+impl GrpcJson {
+    fn new(source: Source, manner: Manner) -> Self {
+        let name = |text| FieldName::new(text).expect("a name in the source is a token");
+        let names = Names {
+            allow: name("allow"),
+            cache_control: name("cache-control"),
+            content_type: name("content-type"),
+        };
+        Self { source, manner, names }
+    }
+}
+
+impl fmt::Debug for GrpcJson {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GrpcJson").finish_non_exhaustive()
+    }
+}
+
+impl Filter for GrpcJson {
+    fn hooks(&self) -> Hooks {
+        Hooks::REQUEST | Hooks::REQUEST_BODY | Hooks::RESPONSE | Hooks::RESPONSE_BODY
+    }
+
+    fn request_body(&self, head: &RequestHead, cx: &mut Cx) -> BodyUse {
+        if is_grpc(head) {
+            return BodyUse::Pass;
+        }
+        self.begin(head, cx);
+        match &cx.state::<State>().stage {
+            Stage::Found(calling) if calling.client_streams => BodyUse::Change,
+            Stage::Found(_) | Stage::New => {
+                *cx.note() = ASKED_WHOLE;
+                BodyUse::Whole(self.manner.message)
+            }
+            Stage::Called(_) | Stage::Done => BodyUse::Pass,
+        }
+    }
+
+    fn on_request(&self, head: &mut RequestHead, cx: &mut Cx) -> Flow {
+        if is_grpc(head) {
+            cx.state::<State>().stage = Stage::Done;
+            return Flow::Continue;
+        }
+        self.begin(head, cx);
+        match cx.state::<State>().stage {
+            Stage::New => Flow::Wait,
+            _ => self.send(head, cx),
+        }
+    }
+
+    fn wait<'a>(&'a self, head: &'a mut RequestHead, cx: &'a mut Cx) -> Waiting<'a> {
+        Box::pin(async move {
+            if let Source::Reflected(reflected) = &self.source {
+                reflected.wait(cx.core()).await;
+            }
+            self.begin(head, cx);
+            if matches!(cx.state::<State>().stage, Stage::New) {
+                let status = Status::new(14, NOT_DESCRIBED.meaning);
+                let wrong = Wrong { cause: &NOT_DESCRIBED, status, methods: Vec::new() };
+                return self.answer(wrong, None, cx);
+            }
+            self.send(head, cx)
+        })
+    }
+
+    fn on_request_body(&self, piece: &mut Piece<'_>, cx: &mut Cx) -> HookResult {
+        request::piece(piece, cx.state::<State>())
+    }
+
+    fn response_body(&self, head: &ResponseHead, cx: &mut Cx) -> BodyUse {
+        match &cx.state::<State>().stage {
+            Stage::Called(calling) if response::is_messages(head) => {
+                if calling.server_streams {
+                    BodyUse::Change
+                } else {
+                    BodyUse::Whole(self.manner.message + 5)
+                }
+            }
+            _ => BodyUse::Pass,
+        }
+    }
+
+    fn on_response(&self, head: &mut ResponseHead, cx: &mut Cx) -> Flow {
+        self.respond(head, cx)
+    }
+
+    fn on_response_body(&self, piece: &mut Piece<'_>, cx: &mut Cx) -> HookResult {
+        response::piece(piece, cx.state::<State>())
+    }
+
+    fn readings(&self) -> Vec<Reading> {
+        let Some(loaded) = self.source.loaded() else { return Vec::new() };
+        let reading = |what, value: usize| Reading { what, of: String::new(), value: value as u64 };
+        vec![reading("methods", loaded.api.methods().len()), reading("rules", loaded.api.bindings())]
+    }
+
+    fn explain(&self, head: &RequestHead, path: &[u8]) -> Vec<String> {
+        let Some(loaded) = self.source.loaded() else {
+            return vec!["which method it is, the service tells once it runs".to_owned()];
+        };
+        if is_grpc(head) {
+            return vec!["a call of gRPC already: it passes as it is".to_owned()];
+        }
+        let method = String::from_utf8_lossy(head.method_name()).into_owned();
+        vec![match loaded.api.find(&method, path) {
+            Lookup::Call(call) => {
+                let of = loaded.api.method(&call);
+                let (path, rule) = (of.map_or("", |m| &m.path), loaded.api.rule(&call).unwrap_or_default());
+                format!("calls {path} by {rule} ({})", loaded.api.place(&call).unwrap_or_default())
+            }
+            Lookup::Methods(methods) => {
+                format!("405 {}: the path is known for {}", WRONG_METHOD.code, methods.join(", "))
+            }
+            Lookup::NotText => format!("400 {}: the path is not UTF-8", REQUEST_MALFORMED.code),
+            Lookup::Nothing if self.manner.pass => "no rule names it: it passes as it is".to_owned(),
+            Lookup::Nothing => format!("404 {}: no rule names it", NO_METHOD.code),
+        }]
+    }
+}
+
+/// Whether a request is gRPC, gRPC-Web or Connect's streams already.
+fn is_grpc(head: &RequestHead) -> bool {
+    weir_engine::grpc::is_grpc(&head.headers)
+}

@@ -1,0 +1,253 @@
+//! The way back: the answer to a call of gRPC becomes one of HTTP.
+
+use super::{Calling, GrpcJson, RESPONSE_MALFORMED, Stage, State};
+use crate::prelude::*;
+use weir_engine::grpc;
+use weir_h1::FieldName;
+use weir_transcode::frames::{FrameError, Messages};
+use weir_transcode::{PrintError, Status, of_http};
+
+/// Fields of gRPC and of its framing, which mean nothing to a client of HTTP.
+const OF_GRPC: &[&[u8]] = &[
+    b"content-encoding",
+    b"content-length",
+    b"content-type",
+    b"grpc-accept-encoding",
+    b"grpc-encoding",
+    b"grpc-message",
+    b"grpc-status",
+    b"grpc-status-details-bin",
+    b"trailer",
+];
+
+/// Whether messages follow this head.
+pub(super) fn is_messages(head: &ResponseHead) -> bool {
+    let told = head.headers.get_str("grpc-status");
+    head.status() == 200 && grpc::is_grpc(&head.headers) && told.is_none_or(|code| code == b"0")
+}
+
+/// What came of the one message of an answer.
+enum Outcome {
+    Json(Vec<u8>, Option<String>),
+    /// The service says so.
+    Status(Status),
+    /// It is no such answer.
+    Wrong(String),
+}
+
+impl GrpcJson {
+    pub(super) fn respond(&self, head: &mut ResponseHead, cx: &mut Cx) -> Flow {
+        let state = cx.state::<State>();
+        if let Some(wrong) = state.wrong.take() {
+            // A piece of the request did not fit: what came instead of an answer is that.
+            return self.answer(wrong, None, cx);
+        }
+        if !matches!(state.stage, Stage::Called(_)) {
+            return Flow::Continue;
+        }
+        let Stage::Called(mut calling) = std::mem::take(&mut state.stage) else { return Flow::Continue };
+        let told = head.headers.get_str("grpc-status").map(<[u8]>::to_vec);
+        if let Some(code) = told.filter(|code| code != b"0") {
+            let fields = |name| head.headers.get_str(name);
+            let status = Status::read(&code, fields("grpc-message"), fields("grpc-status-details-bin"));
+            return self.failed(&calling, &status, None, head, cx);
+        }
+        if !is_messages(head) {
+            let status = Status::new(of_http(head.status()), "the upstream's answer is no gRPC");
+            cx.answer_because(&RESPONSE_MALFORMED);
+            return self.failed(&calling, &status, Some(RESPONSE_MALFORMED.status), head, cx);
+        }
+        let gzip = head.headers.get_str("grpc-encoding").is_some_and(|coding| coding == b"gzip");
+        let told = head.headers.get_str("grpc-status").map(<[u8]>::to_vec);
+        calling.messages = Messages::new(self.manner.message, gzip);
+        if calling.server_streams {
+            return self.stream(calling, head, cx);
+        }
+        match outcome(&mut calling, told.as_deref(), cx) {
+            Outcome::Json(body, media) => {
+                self.fields(head, cx);
+                let media = media.as_deref().unwrap_or("application/json");
+                if head.headers.insert(&self.names.content_type, media.as_bytes()).is_err() {
+                    let _ = head.headers.insert(&self.names.content_type, b"application/octet-stream"); // a plain word
+                }
+                cx.set_whole(body);
+                cx.state::<State>().stage = Stage::Done;
+                Flow::Continue
+            }
+            Outcome::Status(status) => self.failed(&calling, &status, None, head, cx),
+            Outcome::Wrong(why) => {
+                cx.answer_because(&RESPONSE_MALFORMED);
+                let status = Status::new(13, format!("{} ({why})", RESPONSE_MALFORMED.meaning));
+                self.failed(&calling, &status, Some(RESPONSE_MALFORMED.status), head, cx)
+            }
+        }
+    }
+
+    /// The head of a stream of messages.
+    fn stream(&self, calling: Box<Calling>, head: &mut ResponseHead, cx: &mut Cx) -> Flow {
+        let media: &[u8] = if calling.loaded.api.answers_raw(&calling.call) {
+            b"application/octet-stream"
+        } else if calling.events {
+            b"text/event-stream"
+        } else {
+            b"application/x-ndjson"
+        };
+        head.headers.remove_where(|name, _| OF_GRPC.iter().any(|gone| name.eq_ignore_ascii_case(gone)));
+        let _ = head.headers.insert(&self.names.content_type, media); // plain words
+        let _ = head.headers.insert(&self.names.cache_control, b"no-cache");
+        cx.state::<State>().stage = Stage::Called(calling);
+        Flow::Continue
+    }
+
+    /// Fields of the answer: those of gRPC go, and trailers that are listed come.
+    fn fields(&self, head: &mut ResponseHead, cx: &Cx) {
+        head.headers.remove_where(|name, _| OF_GRPC.iter().any(|gone| name.eq_ignore_ascii_case(gone)));
+        for name in &self.manner.response {
+            if let Some(value) = cx.whole_trailer(name.as_str()) {
+                let _ = head.headers.append(name, value); // one that may not be sent is left out
+            }
+        }
+    }
+
+    /// The call failed. The client is told by the status of HTTP; one that the gateway chose stays.
+    fn failed(
+        &self,
+        calling: &Calling,
+        status: &Status,
+        http: Option<u16>,
+        head: &mut ResponseHead,
+        cx: &mut Cx,
+    ) -> Flow {
+        let style = self.manner.errors;
+        let own = http.or_else(|| cx.because().map(|cause| cause.status).filter(|status| *status >= 400));
+        let told = match status.response_status(style) {
+            200 => 200,
+            told => own.unwrap_or(told),
+        };
+        self.fields(head, cx);
+        let mut headers = vec![(self.names.content_type.clone(), Status::media(style).into())];
+        let kept = head.headers.iter().filter_map(|(name, value)| {
+            let name = FieldName::new(std::str::from_utf8(name).ok()?).ok()?;
+            Some((name, value.to_vec()))
+        });
+        headers.extend(kept);
+        let body = status.body(Some(&calling.loaded.api), style);
+        cx.state::<State>().stage = Stage::Done;
+        Flow::Answer(Box::new(Answer { status: told, headers, body: body.into() }))
+    }
+}
+
+/// Reads the one message of an answer, and the status behind it; `told`: the one before it, where there is one.
+fn outcome(calling: &mut Calling, told: Option<&[u8]>, cx: &Cx) -> Outcome {
+    let Calling { loaded, call, messages, .. } = calling;
+    let Some(code) = cx.whole_trailer("grpc-status").or(told) else {
+        return Outcome::Wrong("it ends without a status".to_owned());
+    };
+    let status =
+        Status::read(code, cx.whole_trailer("grpc-message"), cx.whole_trailer("grpc-status-details-bin"));
+    if status.code != 0 {
+        return Outcome::Status(status);
+    }
+    let mut out = Vec::with_capacity(cx.whole().len() * 2 + 32);
+    let (mut media, mut count) = (None, 0);
+    let read = messages.feed(cx.whole(), |message| {
+        count += 1;
+        if count == 1 {
+            media = loaded.api.response(call, message, &mut out)?;
+        }
+        Ok::<(), Fault>(())
+    });
+    let read = read.and_then(|()| messages.finish().map_err(Fault::Frame));
+    match (read, count) {
+        (Ok(()), 1) => Outcome::Json(out, media),
+        (Ok(()), count) => Outcome::Wrong(format!("it has {count} messages where one was expected")),
+        (Err(fault), _) => Outcome::Wrong(fault.told()),
+    }
+}
+
+enum Fault {
+    Frame(FrameError),
+    Print(PrintError),
+}
+
+impl Fault {
+    fn told(self) -> String {
+        match self {
+            Self::Frame(e) => e.to_string(),
+            Self::Print(e) => e.message,
+        }
+    }
+}
+
+impl From<FrameError> for Fault {
+    fn from(e: FrameError) -> Self {
+        Self::Frame(e)
+    }
+}
+
+impl From<PrintError> for Fault {
+    fn from(e: PrintError) -> Self {
+        Self::Print(e)
+    }
+}
+
+/// A piece of a stream of messages.
+pub(super) fn piece(piece: &mut Piece<'_>, state: &mut State) -> HookResult {
+    let Stage::Called(calling) = &mut state.stage else { return Ok(()) };
+    if piece.is_pause() {
+        return Ok(()); // nothing is held back but what is no whole message
+    }
+    let mut out = Vec::new();
+    let Calling { loaded, call, messages, events, .. } = &mut **calling;
+    let (raw, events) = (loaded.api.answers_raw(call), *events);
+    let read = messages.feed(piece.data(), |message| {
+        if events && !raw {
+            out.extend_from_slice(b"data: ");
+        }
+        loaded.api.response(call, message, &mut out)?;
+        if !raw {
+            out.extend_from_slice(if events { b"\n\n" } else { b"\n" });
+        }
+        Ok::<(), Fault>(())
+    });
+    let read = match piece.is_last() {
+        true => read.and_then(|()| messages.finish().map_err(Fault::Frame)),
+        false => read,
+    };
+    if let Err(fault) = read {
+        let mut refusal = Refusal::new(&RESPONSE_MALFORMED);
+        refusal.detail = Some(fault.told());
+        return Err(refusal);
+    }
+    if piece.is_last() && !std::mem::replace(&mut calling.ended, true) {
+        let status = match piece.trailer("grpc-status") {
+            Some(code) => {
+                Status::read(code, piece.trailer("grpc-message"), piece.trailer("grpc-status-details-bin"))
+            }
+            None => Status::new(2, "the stream ends without a status"),
+        };
+        if status.code != 0 && !raw {
+            tell(calling, &status, &mut out);
+        } else if status.code != 0 {
+            return Err(Refusal::new(&RESPONSE_MALFORMED)); // bytes have no place for it
+        }
+        piece.set_trailers(&[]);
+    }
+    piece.replace(out);
+    Ok(())
+}
+
+/// The end of a stream that failed: an event `error`, or a last line `{"error":{..}}`.
+fn tell(calling: &Calling, status: &Status, out: &mut Vec<u8>) {
+    let body = status.body(Some(&calling.loaded.api), weir_transcode::ErrorStyle::Google);
+    let body = body.trim_ascii_end();
+    if calling.events {
+        out.extend_from_slice(b"event: error\ndata: ");
+        out.extend_from_slice(body);
+        out.extend_from_slice(b"\n\n");
+    } else {
+        out.extend_from_slice(b"{\"error\":");
+        out.extend_from_slice(body);
+        out.extend_from_slice(b"}\n");
+    }
+}

@@ -1,0 +1,269 @@
+//! Where a filter's API comes from: files, once; or the service itself, asked now and then.
+
+use arc_swap::ArcSwapOption;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::Notify;
+use weir_engine::filter::{CallRequest, CoreHandle};
+use weir_h1::FieldName;
+use weir_telemetry::log;
+use weir_transcode::reflection::{ANSWER_BYTES, Asking, Next};
+use weir_transcode::{Api, Choice, JsonOptions, Limits, RuleError, sources};
+
+/// Longest that a service may take to tell of itself, in all.
+const ASKING: Duration = Duration::from_secs(15);
+
+/// How long a service that did not answer is left alone; and how long after an answer a path that nobody knows makes us ask again.
+const PAUSE: Duration = Duration::from_secs(1);
+const UNKNOWN_PAUSE: Duration = Duration::from_secs(5);
+
+/// An API, and its description once somebody asked for it.
+#[derive(Debug)]
+pub(super) struct Loaded {
+    pub(super) api: Api,
+    title: Option<String>,
+    description: OnceLock<bytes::Bytes>,
+}
+
+impl Loaded {
+    pub(super) const fn new(api: Api, title: Option<String>) -> Self {
+        Self { api, title, description: OnceLock::new() }
+    }
+
+    /// OpenAPI 3.1.
+    pub(super) fn description(&self) -> bytes::Bytes {
+        self.description.get_or_init(|| self.api.openapi(self.title.as_deref()).into()).clone()
+    }
+}
+
+/// What a filter takes its API from.
+pub(super) enum Source {
+    Fixed(Arc<Loaded>),
+    Reflected(Arc<Reflected>),
+}
+
+impl Source {
+    /// The API, where it is known.
+    pub(super) fn loaded(&self) -> Option<Arc<Loaded>> {
+        match self {
+            Self::Fixed(loaded) => Some(Arc::clone(loaded)),
+            Self::Reflected(reflected) => reflected.loaded.load_full(),
+        }
+    }
+
+    /// Asks the service again where it is time to.
+    pub(super) fn refresh(&self, core: &CoreHandle) {
+        if let Self::Reflected(reflected) = self {
+            reflected.refresh(core, false);
+        }
+    }
+
+    /// The same for a path that nobody knows: it may be new.
+    pub(super) fn refresh_for_unknown(&self, core: &CoreHandle) {
+        if let Self::Reflected(reflected) = self {
+            reflected.refresh(core, true);
+        }
+    }
+}
+
+/// What a service told of itself, for all cores.
+pub(super) struct Reflected {
+    upstream: String,
+    refresh: Duration,
+    choice: Choice,
+    options: JsonOptions,
+    limits: Limits,
+    title: Option<String>,
+    loaded: ArcSwapOption<Loaded>,
+    /// The descriptors that it was made of: the same again change nothing.
+    files: Mutex<Vec<Vec<u8>>>,
+    asking: AtomicBool,
+    /// When it was asked last, and when it is asked next, in milliseconds since `began`.
+    asked: AtomicU64,
+    due: AtomicU64,
+    began: Instant,
+    changed: Notify,
+}
+
+impl fmt::Debug for Reflected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Reflected").field(&self.upstream).finish()
+    }
+}
+
+/// Ends the asking, however it ends.
+struct Asks(Arc<Reflected>);
+
+impl Drop for Asks {
+    fn drop(&mut self) {
+        self.0.asking.store(false, Ordering::Release);
+        self.0.changed.notify_waiters();
+    }
+}
+
+impl Reflected {
+    pub(super) fn new(
+        upstream: String,
+        refresh: Duration,
+        choice: Choice,
+        options: JsonOptions,
+        limits: Limits,
+        title: Option<String>,
+    ) -> Self {
+        Self {
+            upstream,
+            refresh,
+            choice,
+            options,
+            limits,
+            title,
+            loaded: ArcSwapOption::empty(),
+            files: Mutex::default(),
+            asking: AtomicBool::new(false),
+            asked: AtomicU64::new(0),
+            due: AtomicU64::new(0),
+            began: Instant::now(),
+            changed: Notify::new(),
+        }
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Begins to ask on this core, unless it is too early or another asks. Tells whether somebody asks now.
+    fn refresh(self: &Arc<Self>, core: &CoreHandle, unknown: bool) -> bool {
+        let (now, due) = (self.now(), self.due.load(Ordering::Relaxed));
+        let unknown_due = self.asked.load(Ordering::Relaxed).saturating_add(millis(UNKNOWN_PAUSE));
+        if now < due && !(unknown && now >= unknown_due) {
+            return self.asking.load(Ordering::Acquire);
+        }
+        if self.asking.swap(true, Ordering::AcqRel) {
+            return true;
+        }
+        let asks = Asks(Arc::clone(self));
+        let of = core.clone();
+        core.spawn(async move {
+            let told = tokio::time::timeout(ASKING, asks.0.ask(&of)).await;
+            let told = told.unwrap_or_else(|_| Err("it did not answer in time".to_owned()));
+            asks.0.settle(told);
+            drop(asks);
+        })
+    }
+
+    /// Waits until the service has told of itself, or has failed to.
+    pub(super) async fn wait(self: &Arc<Self>, core: &CoreHandle) {
+        let changed = self.changed.notified();
+        tokio::pin!(changed);
+        changed.as_mut().enable(); // before it begins: it may end at once
+        if self.loaded.load().is_none() && self.refresh(core, false) {
+            let _ = tokio::time::timeout(ASKING, changed).await; // then it is as it is
+        }
+    }
+
+    fn settle(&self, told: Result<usize, String>) {
+        let now = self.now();
+        self.asked.store(now, Ordering::Relaxed);
+        let pause = match told {
+            Ok(0) => self.refresh,
+            Ok(methods) => {
+                log::info("a service told of itself", &[("upstream", &self.upstream), ("methods", &methods)]);
+                self.refresh
+            }
+            Err(why) => {
+                static SEEN: log::Every = log::every(Duration::from_secs(10));
+                let kept = if self.loaded.load().is_some() {
+                    "what was known stays"
+                } else {
+                    "nothing is known of it"
+                };
+                SEEN.warn(
+                    "a service did not tell of itself",
+                    &[("upstream", &self.upstream), ("why", &why), ("then", &kept)],
+                );
+                PAUSE
+            }
+        };
+        self.due.store(now.saturating_add(millis(pause)), Ordering::Relaxed);
+    }
+
+    /// Asks, and takes over what is new: how many methods there are then.
+    async fn ask(self: &Arc<Self>, core: &CoreHandle) -> Result<usize, String> {
+        let mut asking = Asking::new(&self.choice.services);
+        loop {
+            match asking.next() {
+                Next::Done(files) => return self.adopt(files, core).await,
+                Next::Ask { path, body } => {
+                    let answer = core.call(&self.upstream, call(path, body)).await;
+                    let answer = answer.map_err(|cause| format!("{}: {}", cause.code, cause.meaning))?;
+                    let status = answer
+                        .headers
+                        .iter()
+                        .find(|(name, _)| name.as_str().eq_ignore_ascii_case("grpc-status"));
+                    let refused = status.is_some_and(|(_, value)| value != b"0");
+                    if answer.status != 200 || refused || answer.body.is_empty() {
+                        if asking.unknown() {
+                            continue;
+                        }
+                        let grpc = status.map(|(_, value)| String::from_utf8_lossy(value).into_owned());
+                        let grpc = grpc.unwrap_or_else(|| "none".to_owned());
+                        return Err(format!(
+                            "it has no server reflection (status {}, grpc-status {grpc})",
+                            answer.status
+                        ));
+                    }
+                    asking.answer(&answer.body)?;
+                }
+            }
+        }
+    }
+
+    async fn adopt(self: &Arc<Self>, files: Vec<Vec<u8>>, core: &CoreHandle) -> Result<usize, String> {
+        {
+            let known = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+            if *known == files && self.loaded.load().is_some() {
+                return Ok(0);
+            }
+        }
+        let this = Arc::clone(self);
+        let made = core.blocking(move || {
+            let pool = sources::from_descriptors(&files)?;
+            let api =
+                Api::new(&pool, &this.choice, this.options, this.limits).map_err(|wrong| told(&wrong))?;
+            Ok::<_, String>((api, files))
+        });
+        let (api, files) = made.await.map_err(|cause| cause.meaning.to_owned())??;
+        let methods = api.methods().len();
+        self.loaded.store(Some(Arc::new(Loaded::new(api, self.title.clone()))));
+        *self.files.lock().unwrap_or_else(PoisonError::into_inner) = files;
+        Ok(methods)
+    }
+}
+
+fn told(wrong: &[RuleError]) -> String {
+    let first = wrong.first().map(|e| format!("{} {}", e.place, e.message)).unwrap_or_default();
+    match wrong.len() {
+        0 | 1 => first,
+        more => format!("{first} (and {} more)", more - 1),
+    }
+}
+
+/// A call of gRPC.
+fn call(path: &str, body: Vec<u8>) -> CallRequest {
+    let field = |name: &str, value: &[u8]| FieldName::new(name).ok().map(|name| (name, value.to_vec()));
+    let headers = [field("content-type", b"application/grpc"), field("te", b"trailers")];
+    CallRequest {
+        method: "POST".to_owned(),
+        target: path.to_owned(),
+        authority: b"localhost".to_vec(),
+        headers: headers.into_iter().flatten().collect(),
+        body: body.into(),
+        limit: ANSWER_BYTES,
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

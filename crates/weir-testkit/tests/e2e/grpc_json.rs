@@ -1,0 +1,359 @@
+//! REST in front of gRPC: the filter `grpc_json`, before the built-in origin's greeter and before upstreams that misbehave.
+
+use std::fs;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use weir_origin::{Handle, Options as OriginOptions, Origin};
+use weir_testkit::h2::{Frame, H2Origin, Options};
+use weir_testkit::{Response, Weir, run_weir, unused_address};
+
+use crate::cause::{
+    GRPC_BIDIRECTIONAL, GRPC_NO_METHOD, GRPC_NOT_DESCRIBED, GRPC_REQUEST_MALFORMED, GRPC_RESPONSE_MALFORMED,
+    GRPC_WRONG_METHOD,
+};
+
+/// The origin's greeter, with rules.
+const PROTO: &str = r#"syntax = "proto3";
+package helloworld.v1;
+import "google/api/annotations.proto";
+service Greeter {
+  // Says hello.
+  rpc SayHello(HelloRequest) returns (HelloReply) {
+    option (google.api.http) = { get: "/v1/hello/{name}" additional_bindings { post: "/v1/hello" body: "*" } };
+  }
+  rpc LotsOfReplies(HelloRequest) returns (stream HelloReply) {
+    option (google.api.http) = { get: "/v1/replies/{name}" };
+  }
+  rpc LotsOfGreetings(stream HelloRequest) returns (HelloReply) {
+    option (google.api.http) = { post: "/v1/greetings" body: "*" };
+  }
+  rpc BidiHello(stream HelloRequest) returns (stream HelloReply) {
+    option (google.api.http) = { post: "/v1/chat" body: "*" };
+  }
+}
+message HelloRequest { string name = 1; uint32 code = 2; uint32 delay_ms = 3; uint32 replies = 4; bool echo_metadata = 5; }
+message HelloReply { string message = 1; repeated string metadata = 2; }
+"#;
+
+fn origin() -> Handle {
+    let address = "127.0.0.1:0".parse().unwrap();
+    Origin::start(OriginOptions { address, ..OriginOptions::default() }).unwrap()
+}
+
+/// A config whose route for everything has `grpc_json` with these settings, and the folder of its proto.
+fn config(upstream: impl ToString, settings: &str, route: &str) -> (TempDir, String) {
+    let dir = TempDir::new().unwrap();
+    let proto = dir.path().join("greeter.proto");
+    fs::write(&proto, PROTO).unwrap();
+    let settings = settings.replace("PROTO", &format!("proto: [ {} ]", proto.display()));
+    let config = format!(
+        "listeners: {{ web: {{ address: 127.0.0.1:0, protocols: [http1, h2] }} }}\nexpose_causes: true\nupstreams: {{ up: {{ protocol: h2c, endpoints: [ {} ] }} }}\n\
+         routes: {{ all: {{ match: {{ path: \"/*\" }}, {route} filters: [ {{ grpc_json: {{ {settings} }} }} ], upstream: up }} }}\n",
+        upstream.to_string()
+    );
+    (dir, config)
+}
+
+fn weir(upstream: impl ToString, settings: &str) -> (TempDir, Weir) {
+    let (dir, config) = config(upstream, settings, "");
+    (dir, Weir::start(&config))
+}
+
+fn post(path: &str, body: &str) -> String {
+    format!(
+        "POST {path} HTTP/1.1\r\nHost: weir.test\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+#[test]
+fn one_service_as_rest() {
+    let origin = origin();
+    let (_dir, weir) = weir(origin.address(), "PROTO");
+    let mut client = weir.client();
+    let hello = client.get("/v1/hello/Ann%20B");
+    hello.expect_status(200).expect_header("content-type", "application/json");
+    assert_eq!(hello.json(), json!({ "message": "hello Ann B" }));
+    hello.expect_no_header("grpc-status").expect_no_header("trailer");
+    let hello = client.ask(post("/v1/hello", "{\"name\":\"Bob\"}"));
+    assert_eq!(hello.expect_status(200).json(), json!({ "message": "hello Bob" }));
+    // The same by HTTP/2, and gRPC itself on the same route.
+    let mut h2 = weir.h2();
+    let stream = h2.get("/v1/hello/Ann");
+    let answer = h2.message(stream);
+    answer.expect_status(200).expect_body("{\"message\":\"hello Ann\"}");
+    assert_eq!(answer.trailers, [], "a client of REST knows no trailers");
+    let fields = [
+        (":method", "POST"),
+        (":scheme", "http"),
+        (":path", "/helloworld.v1.Greeter/SayHello"),
+        (":authority", "weir.test"),
+        ("content-type", "application/grpc"),
+        ("te", "trailers"),
+    ];
+    let stream = h2.request(&fields, false);
+    h2.data(stream, b"\0\0\0\0\x05\x0a\x03Ann", true);
+    let answer = h2.message(stream);
+    answer.expect_status(200).expect_body(b"\0\0\0\0\x0b\x0a\x09hello Ann");
+    assert!(answer.trailers.contains(&("grpc-status".to_owned(), "0".to_owned())), "{:?}", answer.trailers);
+}
+
+#[test]
+fn statuses_become_statuses() {
+    let origin = origin();
+    for (settings, code, status, field) in [
+        ("PROTO", 5, 404, "code"),
+        ("PROTO", 9, 400, "code"),
+        ("PROTO", 14, 503, "code"),
+        ("PROTO, errors: kratos", 9, 412, "reason"),
+        ("PROTO, errors: sponge", 5, 200, "msg"),
+        ("PROTO, errors: sponge", 13, 500, "msg"),
+        ("PROTO, errors: problem", 7, 403, "detail"),
+    ] {
+        let (_dir, weir) = weir(origin.address(), settings);
+        let answer = weir.client().get(&format!("/v1/hello/a?code={code}"));
+        answer.expect_status(status);
+        assert!(!answer.json()[field].is_null(), "{settings} {code}: {}", answer.text());
+    }
+}
+
+#[test]
+fn a_stream_of_replies_as_lines_and_as_events() {
+    let origin = origin();
+    let (_dir, weir) = weir(origin.address(), "PROTO");
+    let mut client = weir.client();
+    let lines = client.get("/v1/replies/a?replies=3");
+    lines.expect_status(200).expect_header("content-type", "application/x-ndjson");
+    let all: Vec<Value> = lines.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(all.len(), 3, "{all:?}");
+    assert!(all.iter().all(|reply| reply["message"].is_string()), "{all:?}");
+    let events = client
+        .ask("GET /v1/replies/a?replies=2 HTTP/1.1\r\nHost: weir.test\r\nAccept: text/event-stream\r\n\r\n");
+    events.expect_status(200).expect_header("content-type", "text/event-stream");
+    assert_eq!(events.text().matches("data: {").count(), 2, "{}", events.text());
+    let failed = client.get("/v1/replies/a?replies=1&code=8");
+    let told = failed.text();
+    assert!(failed.status == 429 || told.contains("{\"error\":{\"code\":8,"), "{} {told}", failed.status);
+}
+
+#[test]
+fn a_stream_of_requests_from_an_array_or_lines() {
+    let origin = origin();
+    let (_dir, weir) = weir(origin.address(), "PROTO");
+    let mut client = weir.client();
+    for body in ["[{\"name\":\"a\"},{\"name\":\"b\"}]", "{\"name\":\"a\"}\n{\"name\":\"b\"}\n"] {
+        let answer = client.ask(post("/v1/greetings", body));
+        let told = answer.expect_status(200).json()["message"].as_str().unwrap_or_default().to_owned();
+        assert!(told.contains('a') && told.contains('b'), "{told}");
+    }
+    let chunked = "POST /v1/greetings HTTP/1.1\r\nHost: weir.test\r\nTransfer-Encoding: chunked\r\n\r\n\
+                   8\r\n{\"name\":\r\n4\r\n\"x\"}\r\n0\r\n\r\n";
+    weir.client().ask(chunked).expect_status(200);
+    let answer = weir.client().ask(post("/v1/greetings", "[{\"nope\":1}]"));
+    answer.expect_cause(GRPC_REQUEST_MALFORMED);
+    assert!(answer.text().contains("has no field `nope`"), "{}", answer.text());
+    weir.client().ask(post("/v1/chat", "{}")).expect_cause(GRPC_BIDIRECTIONAL);
+}
+
+#[test]
+fn what_does_not_fit_is_told_with_its_path() {
+    let (_dir, weir) = weir(unused_address(), "PROTO");
+    let told = |answer: Response| answer.json()["message"].as_str().unwrap_or_default().to_owned();
+    let answer = weir.client().get("/v1/hello/a?code=x");
+    answer.expect_cause(GRPC_REQUEST_MALFORMED);
+    assert_eq!(told(answer), "code: expected a whole number of 32 bits, not negative, found \"x\"");
+    let answer = weir.client().ask(post("/v1/hello", "{\"nope\":1}"));
+    answer.expect_cause(GRPC_REQUEST_MALFORMED);
+    let violation = &answer.json()["details"][0]["fieldViolations"][0]["field"];
+    assert_eq!(violation, "nope", "{}", answer.text());
+    weir.client().ask(post("/v1/hello", "{")).expect_cause(GRPC_REQUEST_MALFORMED);
+    weir.client().ask(post("/v1/hello", &"[".repeat(5000))).expect_cause(GRPC_REQUEST_MALFORMED);
+    weir.client().get("/nothing").expect_cause(GRPC_NO_METHOD);
+    weir.client()
+        .ask(post("/v1/hello/a", "{}"))
+        .expect_cause(GRPC_WRONG_METHOD)
+        .expect_header("allow", "GET");
+    // Nobody is there: the gateway's own answer is JSON too.
+    let answer = weir.client().get("/v1/hello/a");
+    answer.expect_cause((502, "connect_refused"));
+    assert_eq!(answer.json()["code"], 14);
+}
+
+#[test]
+fn a_body_has_a_limit_and_may_be_compressed() {
+    use std::io::Write;
+    let origin = origin();
+    let (_dir, weir) = weir(origin.address(), "PROTO, limits: { message: 1KiB }");
+    let zip = |text: &str| {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+        encoder.write_all(text.as_bytes()).unwrap();
+        encoder.finish().unwrap()
+    };
+    let ask = |body: &[u8]| {
+        let head = format!(
+            "POST /v1/hello HTTP/1.1\r\nHost: weir.test\r\nContent-Encoding: gzip\r\nContent-Length: {}\r\n\r\n",
+            body.len()
+        );
+        weir.client().ask([head.as_bytes(), body].concat())
+    };
+    assert_eq!(ask(&zip("{\"name\":\"z\"}")).expect_status(200).json()["message"], "hello z");
+    ask(&zip(&format!("{{\"name\":\"{}\"}}", "z".repeat(100_000)))).expect_cause(GRPC_REQUEST_MALFORMED);
+    ask(b"no gzip").expect_cause(GRPC_REQUEST_MALFORMED);
+    let long = format!("{{\"name\":\"{}\"}}", "z".repeat(2000));
+    weir.client().ask(post("/v1/hello", &long)).expect_cause((413, "body_too_large"));
+}
+
+/// An upstream that answers calls with this body and these trailers.
+fn peer(body: &'static [u8], trailers: &'static [(&str, &str)]) -> H2Origin {
+    H2Origin::new(Options::default(), move |peer, stream, _| {
+        let head = [(":status", "200"), ("content-type", "application/grpc"), ("x-head", "h")];
+        peer.send(&Frame::headers(stream, &head, false));
+        peer.send(&Frame::data(stream, body, trailers.is_empty()));
+        if !trailers.is_empty() {
+            peer.send(&Frame::headers(stream, trailers, true));
+        }
+    })
+}
+
+#[test]
+fn answers_that_are_none() {
+    const FINE: &[(&str, &str)] = &[("grpc-status", "0")];
+    for (what, body, trailers) in [
+        ("no status", &b"\0\0\0\0\0"[..], &[][..]),
+        ("no message", b"", FINE),
+        ("two messages", b"\0\0\0\0\0\0\0\0\0\0", FINE),
+        ("cut", b"\0\0\0\0\x05abc", FINE),
+        ("compressed", b"\x01\0\0\0\x01x", FINE),
+        ("no such message", b"\0\0\0\0\x02\x0a\x09", FINE),
+        ("no UTF-8", b"\0\0\0\0\x03\x0a\x01\xff", FINE),
+        ("a length that lies", b"\0\xff\xff\xff\xff", FINE),
+    ] {
+        let upstream = peer(body, trailers);
+        let (_dir, weir) = weir(upstream.address(), "PROTO");
+        let answer = weir.client().get("/v1/hello/a");
+        assert_eq!(answer.status, 502, "{what}: {}", answer.text());
+        assert_eq!(answer.header("x-weir-cause"), Some(GRPC_RESPONSE_MALFORMED.1), "{what}");
+        assert!(answer.json()["code"].is_u64(), "{what}: {}", answer.text());
+    }
+    let html = H2Origin::fixed("<html>");
+    let (_dir, weir) = weir(html.address(), "PROTO");
+    weir.client().get("/v1/hello/a").expect_cause(GRPC_RESPONSE_MALFORMED);
+}
+
+#[test]
+fn a_stream_that_breaks_is_cut() {
+    let upstream = peer(b"\0\0\0\0\x03\x0a\x01a\x01\0\0\0\x01x", &[("grpc-status", "0")]);
+    let (_dir, weir) = weir(upstream.address(), "PROTO");
+    let mut client = weir.client();
+    client.send("GET /v1/replies/a HTTP/1.1\r\nHost: weir.test\r\n\r\n");
+    assert!(client.try_read_response().is_err(), "nobody may take it for whole");
+}
+
+#[test]
+fn details_and_trailers_reach_the_client() {
+    // google.rpc.Status with code 5, message `no`, and an ErrorInfo whose reason is `R`.
+    const DETAILS: &str = "CAUSAm5vGi8KKHR5cGUuZ29vZ2xlYXBpcy5jb20vZ29vZ2xlLnJwYy5FcnJvckluZm8SAwoBUg==";
+    let failed = peer(
+        b"",
+        &[("grpc-status", "5"), ("grpc-message", "no%20such"), ("grpc-status-details-bin", DETAILS)],
+    );
+    let (_dir, weir) = weir(failed.address(), "PROTO");
+    let answer = weir.client().get("/v1/hello/a");
+    answer.expect_status(404).expect_header("x-head", "h").expect_no_header("grpc-message");
+    let want = json!({
+        "code": 5, "message": "no such",
+        "details": [{ "@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": "R" }]
+    });
+    assert_eq!(answer.json(), want);
+    let fine = peer(b"\0\0\0\0\x03\x0a\x01a", &[("grpc-status", "0"), ("x-cost", "7"), ("x-other", "8")]);
+    let (_dir, weir) = self::weir(fine.address(), "PROTO, metadata: { response: [ x-cost ] }");
+    let answer = weir.client().get("/v1/hello/a");
+    answer
+        .expect_status(200)
+        .expect_header("x-cost", "7")
+        .expect_no_header("x-other")
+        .expect_header("x-head", "h");
+}
+
+#[test]
+fn deadlines_reach_the_service_and_hold() {
+    let upstream = H2Origin::new(Options::default(), |peer, stream, request| {
+        let timeout = request.header("grpc-timeout").unwrap_or("none").to_owned();
+        let head = [(":status", "200"), ("content-type", "application/grpc"), ("x-timeout", &timeout)];
+        peer.send(&Frame::headers(stream, &head, false));
+        peer.send(&Frame::data(stream, b"\0\0\0\0\0", false));
+        peer.send(&Frame::headers(stream, &[("grpc-status", "0")], true));
+    });
+    let (_dir, config) = config(upstream.address(), "PROTO", "timeouts: { exchange: 100s },");
+    let weir = Weir::start(&config);
+    let ms = |answer: &Response| {
+        let text = answer.expect_status(200).header("x-timeout").unwrap().to_owned();
+        text.strip_suffix('m').unwrap_or_else(|| panic!("{text}")).parse::<u64>().unwrap()
+    };
+    let own = ms(&weir.client().get("/v1/hello/a"));
+    assert!((1..=100_000).contains(&own), "the route's: {own}");
+    let asked = "GET /v1/hello/a HTTP/1.1\r\nHost: weir.test\r\nGrpc-Timeout: 90000m\r\n\r\n";
+    assert_eq!(ms(&weir.client().ask(asked)), 90_000, "the client's is shorter");
+    let origin = origin();
+    let (_dir, weir) = self::weir(origin.address(), "PROTO");
+    let late = "GET /v1/hello/a?delayMs=60000 HTTP/1.1\r\nHost: weir.test\r\nGrpc-Timeout: 50m\r\n\r\n";
+    let answer = weir.client().ask(late);
+    answer.expect_status(504);
+    assert_eq!(answer.json()["code"], 4);
+}
+
+#[test]
+fn a_service_tells_of_itself() {
+    let origin = origin();
+    let address = origin.address();
+    let (_dir, weir) =
+        weir(address, "reflection: true, unannotated: true, services: [ helloworld.v1.Greeter ]");
+    let ask = |weir: &Weir| weir.client().ask(post("/helloworld.v1.Greeter/SayHello", "{\"name\":\"Ann\"}"));
+    assert_eq!(ask(&weir).expect_status(200).json(), json!({ "message": "hello Ann" }));
+    // What it told is known when it is gone.
+    origin.stop();
+    let answer = ask(&weir);
+    assert!(matches!(answer.status, 502..=504), "{}", answer.status);
+    assert!(answer.json()["code"].is_u64(), "{}", answer.text());
+    weir.client().get("/nothing").expect_cause(GRPC_NO_METHOD);
+}
+
+#[test]
+fn a_service_that_does_not_tell() {
+    let (_dir, weir) = weir(unused_address(), "reflection: true");
+    weir.client().get("/v1/hello/a").expect_cause(GRPC_NOT_DESCRIBED);
+    weir.wait_log("a service did not tell of itself");
+}
+
+#[test]
+fn it_is_described_and_explained() {
+    let origin = origin();
+    let openapi = "PROTO, openapi: { path: /openapi.json, page: /docs, title: Greetings }";
+    let (dir, config) = config(origin.address(), openapi, "");
+    let weir = Weir::start(&config);
+    let described = weir.client().get("/openapi.json");
+    let described = described.expect_status(200).expect_header("content-type", "application/json").json();
+    assert_eq!(described["openapi"], "3.1.0");
+    assert_eq!(described["paths"]["/v1/hello/{name}"]["get"]["summary"], "Says hello.");
+    weir.client().get("/docs").expect_status(200).expect_body_with("/openapi.json");
+    fs::write(dir.path().join("weir.yaml"), &config).unwrap();
+    let explain =
+        |method: &str, path: &str| run_weir(dir.path(), &["explain", "-c", "weir.yaml", method, path]);
+    explain("GET", "/v1/hello/a")
+        .expect_code(0)
+        .expect_text("calls /helloworld.v1.Greeter/SayHello by GET /v1/hello/{name} (greeter.proto:7)");
+    explain("PUT", "/v1/hello").expect_text("405 grpc_wrong_method: the path is known for POST");
+}
+
+#[test]
+fn rules_that_contradict_are_refused_with_their_line() {
+    let (dir, config) = config("127.0.0.1:1", "PROTO", "");
+    let proto = dir.path().join("greeter.proto");
+    fs::write(&proto, PROTO.replace("/v1/replies/{name}", "/v1/hello/{name=*}")).unwrap();
+    fs::write(dir.path().join("weir.yaml"), &config).unwrap();
+    run_weir(dir.path(), &["check", "-c", "weir.yaml"])
+        .expect_code(1)
+        .expect_text("greeter.proto:10: helloworld.v1.Greeter/LotsOfReplies: GET /v1/hello/{name=*}")
+        .expect_text("bound already: /helloworld.v1.Greeter/SayHello (greeter.proto:7)");
+}
