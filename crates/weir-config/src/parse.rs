@@ -1,13 +1,13 @@
 //! Text to tree: the only place that knows YAML. JSON is YAML here and read by the same reader.
 //!
-//! We read the events of `serde-saphyr`'s parser rather than its values: they tell a quoted `"80"` from a plain one and
-//! where each key stands, and limits hold while the tree grows.
+//! We read the events of `granit-parser` and make no values of a library's: events tell a quoted `"80"` from a plain one and where
+//! each key stands, and limits hold while the tree grows.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use serde_saphyr::granit_parser::{Event, Marker, Parser, ScalarStyle};
+use granit_parser::{Event, Marker, Parser, ScalarStyle};
 
 use super::diagnostic::{Diagnostic, Diagnostics};
 use super::foreign;

@@ -165,8 +165,11 @@ fn cell(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::parse::parse;
+    use crate::config::{Diagnostics, de};
     use crate::filter::Consumer;
     use crate::testing::Stand;
+    use std::path::Path;
 
     #[test]
     fn the_page_is_up_to_date() {
@@ -192,7 +195,9 @@ mod tests {
             let (_, rest) =
                 section.split_once("```yaml\n").unwrap_or_else(|| panic!("{}: no example", kind.name));
             let (example, _) = rest.split_once("```").unwrap();
-            let filters: Vec<serde_json::Map<String, Value>> = serde_saphyr::from_str(example).unwrap();
+            let mut found = Diagnostics::default();
+            let node = parse(example, Path::new("filters.yaml"), &mut found).unwrap();
+            let filters: Vec<serde_json::Map<String, Value>> = de::read(&node, "", &mut found).unwrap();
             for filter in filters {
                 let (name, settings) = filter.into_iter().next().unwrap();
                 assert_eq!(name, kind.name);
