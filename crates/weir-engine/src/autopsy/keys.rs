@@ -6,6 +6,7 @@ use super::kept::{Kept, Outcome, Step, Text};
 use crate::config::Node;
 use crate::config::node::Key;
 use crate::config::units;
+use crate::error::{self, Cause};
 use std::time::Duration;
 
 /// The sections that a key may stand in.
@@ -61,7 +62,7 @@ fn decisive<'t>(kept: &Kept, written: &[Written<'t>]) -> Option<Written<'t>> {
         Step::Attempt { took, outcome: Outcome::Cause(_), .. } => Some(Duration::from_micros((*took).into())),
         _ => None,
     });
-    let whole = kept.cause.is_some_and(|cause| cause.code == "exchange_timeout");
+    let whole = came_to(kept, &error::EXCHANGE_TIMEOUT);
     let waited = attempt.filter(|_| !whole).unwrap_or(kept.timing.total);
     let time = |node: &Node| node.as_text()?.parse::<units::Duration>().ok();
     time(written.first()?.1.1)?; // where the first of them is no time, it is no question of time
@@ -69,19 +70,24 @@ fn decisive<'t>(kept: &Kept, written: &[Written<'t>]) -> Option<Written<'t>> {
     passed.filter(|(time, _)| *time <= waited).max_by_key(|(time, _)| *time).map(|(_, one)| *one)
 }
 
+/// Whether this is why.
+fn came_to(kept: &Kept, cause: &Cause) -> bool {
+    kept.cause.is_some_and(|known| known == cause)
+}
+
 /// The keys that the cause names, with the names of this exchange: those of filters first, then those of routes.
 fn candidates(kept: &Kept, change: &str, tree: Option<&Node>) -> Vec<String> {
     let mut found: Vec<(u8, String)> = Vec::new();
     for filter in named_filters(change, kept) {
         let path = filter_path(&filter, kept, tree);
-        let inner = match kept.cause.map_or("", |cause| cause.code) {
-            "exchange_timeout" if filter == "timeout" => ".exchange",
-            "response_timeout" if filter == "timeout" => ".response",
+        let inner = match filter.as_str() {
+            "timeout" if came_to(kept, &error::EXCHANGE_TIMEOUT) => ".exchange",
+            "timeout" if came_to(kept, &error::RESPONSE_TIMEOUT) => ".response",
             _ => "",
         };
         found.extend(path.map(|path| (0, path + inner)));
     }
-    if kept.cause.is_some_and(|cause| cause.code == "response_timeout") {
+    if came_to(kept, &error::RESPONSE_TIMEOUT) {
         // It says so too where an attempt had less time than its upstream's answer may take.
         found.push((1, format!("upstreams.{}.retry.per_try", kept.text(Text::Upstream))));
     }

@@ -289,18 +289,20 @@ impl Exchange<'_> {
         upstream.cells.attempt(outcome_of(cause));
         // A reset of one stream is an answer, if a short one: no connection has ended.
         let reset = connection.stream.h2().is_some_and(H2Stream::is_reset_by_peer);
-        let ended = !reset && (*cause == error::UPSTREAM_CLOSED || *cause == error::UPSTREAM_RESET);
+        let broken = *cause == error::UPSTREAM_CLOSED || *cause == error::UPSTREAM_RESET;
+        let ended = !reset && broken;
         let harmless = self.head.method().is_idempotent() || upload.relay.sent() == 0;
         // HTTP/2 tells what the upstream has not looked at (RFC 9113 §8.7): that may be sent again, whatever it is.
         let unseen = connection.stream.h2().is_some_and(H2Stream::is_refused);
         let repeatable = upload.relay.is_repeatable() && !upload.heard;
         let raced = repeatable && (unseen || (ended && connection.reused && harmless));
         let raced = raced.then_some(if reset { Race::Stream } else { Race::Connection });
-        let failed = match cause.code {
-            _ if unseen => Some(Failed::RefusedStream),
-            "response_timeout" => Some(Failed::Timeout),
-            "upstream_closed" | "upstream_reset" => Some(Failed::Reset),
-            _ => None,
+        let failed = if unseen {
+            Some(Failed::RefusedStream)
+        } else if *cause == error::RESPONSE_TIMEOUT {
+            Some(Failed::Timeout)
+        } else {
+            broken.then_some(Failed::Reset)
         };
         let sent = Request {
             idempotent: self.head.method().is_idempotent(),

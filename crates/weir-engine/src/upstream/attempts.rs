@@ -61,10 +61,13 @@ const MAX_TIMED_OUT: u32 = 3;
 
 /// How an attempt counts that came to this.
 pub(crate) fn outcome_of(cause: &Cause) -> Outcome {
-    match cause.code {
-        "bad_response" => Outcome::ProtocolError,
-        "response_timeout" | "exchange_timeout" | "grpc_timeout" => Outcome::ResponseTimeout,
-        _ => Outcome::Reset,
+    const TIMEOUTS: [&Cause; 3] = [&error::EXCHANGE_TIMEOUT, &error::GRPC_TIMEOUT, &error::RESPONSE_TIMEOUT];
+    if *cause == error::BAD_RESPONSE {
+        Outcome::ProtocolError
+    } else if TIMEOUTS.contains(&cause) {
+        Outcome::ResponseTimeout
+    } else {
+        Outcome::Reset
     }
 }
 
