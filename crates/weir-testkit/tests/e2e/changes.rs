@@ -366,7 +366,7 @@ fn files_that_were_left_do_not_run_until_they_change() {
     weir(&api, &["diff"]).expect_text("~ routes.b.respond.body: \"good\" → \"bad\"");
     api.weir.reload().unwrap();
     api.weir.client().get("/b").expect_body("good");
-    assert!(api.weir.stderr().contains("these files do not run"), "{}", api.weir.stderr());
+    eventually("the log says so", || api.weir.stderr().contains("these files do not run"));
     // What the API manages goes on.
     api.ask("PUT /api/v1/config/routes/a", NEW, &saying("/a", "a")).expect_status(201);
     api.weir.client().get("/b").expect_body("good");
