@@ -25,6 +25,7 @@ use weir_gateway::history::{By, Origin};
 use weir_gateway::{Gateway, Status};
 use weir_telemetry::log;
 use weir_wire::Peer;
+use weir_wire::tls::{PeerCertificate, ServerTls};
 
 /// Largest body of a request that nobody reads, in bytes; clients send them out of habit. Of calls that read one, [`Call::body`].
 const BODY_BYTES: usize = 64 * 1024;
@@ -142,11 +143,13 @@ pub(crate) struct Api {
 const LARGE: usize = 2;
 
 /// Where a request came from.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Remote {
     pub(crate) peer: Peer,
     /// The user of a process that came by a Unix socket.
     pub(crate) uid: Option<u32>,
+    /// What a client showed of itself in the TLS handshake.
+    pub(crate) certificate: Option<PeerCertificate>,
 }
 
 // === impl Endpoint ===
@@ -193,13 +196,18 @@ impl Api {
         }
     }
 
+    /// TLS of the listener, as the config has it now.
+    pub(crate) fn tls(&self) -> Option<Arc<ServerTls>> {
+        self.gateway.admin_tls()
+    }
+
     /// Whether callers may be known by their user id.
     pub(crate) fn knows_users(&self) -> bool {
         self.configs.borrow().admin.tokens.iter().any(|entry| entry.uid.is_some())
     }
 
     /// Answers one request. HEAD is answered like GET; the server leaves the body out.
-    pub(crate) async fn answer(&self, from: Remote, request: Request<Incoming>) -> Answer {
+    pub(crate) async fn answer(&self, from: &Remote, request: Request<Incoming>) -> Answer {
         let path = request.uri().path();
         let endpoint = ENDPOINTS.iter().find(|endpoint| endpoint.is_at(path));
         let found = calls::find(request.method(), path);
@@ -212,6 +220,7 @@ impl Api {
         let caller = Caller {
             peer: from.peer,
             uid: from.uid,
+            certificate: from.certificate.as_ref(),
             version: request.version(),
             uri: request.uri(),
             headers: request.headers(),
@@ -248,7 +257,8 @@ impl Api {
         request: Request<Incoming>,
     ) -> Answer {
         let (head, body) = request.into_parts();
-        let _turn = if call.body > BODY_BYTES {
+        let is_small = body.size_hint().exact().is_some_and(|bytes| bytes <= BODY_BYTES as u64);
+        let _turn = if call.body > BODY_BYTES && !is_small {
             match self.large.acquire().await {
                 Ok(turn) => Some(turn),
                 Err(_) => return answer::problem(StatusCode::INTERNAL_SERVER_ERROR, "this is a bug in Weir"),

@@ -13,6 +13,7 @@ use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 use weir_gateway::config::schema::Admin;
+use weir_wire::tls::{ClientTls, ReadWrite};
 
 /// How long a status or the start of a drain may take.
 const QUICK: Duration = Duration::from_secs(10);
@@ -28,6 +29,27 @@ const CONNECT: Duration = Duration::from_secs(3);
 
 /// Largest response, in bytes.
 const MOST_BYTES: u64 = 64 << 20;
+
+/// Where a running Weir is asked: an address alone, or with TLS.
+#[derive(Clone, Copy, Debug)]
+pub struct At<'a> {
+    /// The address of its admin listener.
+    pub address: &'a str,
+    /// How it is recognized; none for cleartext.
+    pub tls: Option<&'a ClientTls>,
+}
+
+impl<'a> From<&'a str> for At<'a> {
+    fn from(address: &'a str) -> Self {
+        Self { address, tls: None }
+    }
+}
+
+impl<'a> From<&'a String> for At<'a> {
+    fn from(address: &'a String) -> Self {
+        Self { address, tls: None }
+    }
+}
 
 /// What a running Weir answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,6 +79,13 @@ pub enum ClientError {
         /// What the system says.
         error: io::Error,
     },
+    /// TLS did not come about: it is another one, it is none, or it asks for a certificate.
+    Untrusted {
+        /// Where.
+        address: String,
+        /// What is wrong.
+        error: io::Error,
+    },
     /// It took the connection, and did not answer.
     Unanswered {
         /// Where.
@@ -66,49 +95,49 @@ pub enum ClientError {
     },
 }
 
-/// What the Weir at `address` says about itself: `GET /status`.
+/// What the Weir there says about itself: `GET /status`.
 ///
-/// `address` is that of an admin listener: `127.0.0.1:9180`, `[::1]:9180`, `localhost:9180`, or `unix:/run/weir-admin.sock`.
+/// The address is that of an admin listener: `127.0.0.1:9180`, `[::1]:9180`, `localhost:9180`, or `unix:/run/weir-admin.sock`.
 /// The port may be left out.
 ///
 /// # Errors
 /// See [`ClientError`]. An answer that refuses is no error.
-pub fn status(address: &str, token: Option<&str>) -> Result<Answer, ClientError> {
-    call(address, "GET /status", token, QUICK)
+pub fn status<'a>(at: impl Into<At<'a>>, token: Option<&str>) -> Result<Answer, ClientError> {
+    call(at.into(), "GET /status", token, QUICK)
 }
 
-/// Has the Weir at `address` load its config again: `POST /reload`. An answer of 422 holds the diagnostics.
+/// Has the Weir there load its config again: `POST /reload`. An answer of 422 holds the diagnostics.
 ///
 /// # Errors
 /// As with [`status`].
-pub fn reload(address: &str, token: Option<&str>) -> Result<Answer, ClientError> {
-    call(address, "POST /reload", token, RELOAD)
+pub fn reload<'a>(at: impl Into<At<'a>>, token: Option<&str>) -> Result<Answer, ClientError> {
+    call(at.into(), "POST /reload", token, RELOAD)
 }
 
-/// Has the Weir at `address` give way to the program that lies at its path now: `POST /upgrade`. Returns when that serves.
+/// Has the Weir there give way to the program that lies at its path now: `POST /upgrade`. Returns when that serves.
 /// An answer of 409 says why it does not.
 ///
 /// # Errors
 /// As with [`status`].
-pub fn upgrade(address: &str, token: Option<&str>) -> Result<Answer, ClientError> {
-    call(address, "POST /upgrade", token, UPGRADE)
+pub fn upgrade<'a>(at: impl Into<At<'a>>, token: Option<&str>) -> Result<Answer, ClientError> {
+    call(at.into(), "POST /upgrade", token, UPGRADE)
 }
 
-/// Has the Weir at `address` finish what is under way and end: `POST /drain`. Returns when that has begun.
+/// Has the Weir there finish what is under way and end: `POST /drain`. Returns when that has begun.
 ///
 /// # Errors
 /// As with [`status`].
-pub fn drain(address: &str, token: Option<&str>) -> Result<Answer, ClientError> {
-    call(address, "POST /drain", token, QUICK)
+pub fn drain<'a>(at: impl Into<At<'a>>, token: Option<&str>) -> Result<Answer, ClientError> {
+    call(at.into(), "POST /drain", token, QUICK)
 }
 
-/// Has the Weir at `address` drain an endpoint, put it out, or put it back `in`: `POST /api/v1/endpoints/…`. An answer of
+/// Has the Weir there drain an endpoint, put it out, or put it back `in`: `POST /api/v1/endpoints/…`. An answer of
 /// 404 says which upstreams or endpoints there are.
 ///
 /// # Errors
 /// As with [`status`].
-pub fn endpoint(
-    address: &str,
+pub fn endpoint<'a>(
+    at: impl Into<At<'a>>,
     token: Option<&str>,
     (upstream, endpoint): (&str, &str),
     verb: &str,
@@ -116,23 +145,23 @@ pub fn endpoint(
 ) -> Result<Answer, ClientError> {
     let time = time.map_or_else(String::new, |time| format!("?for={}", escaped(time)));
     let line = format!("POST {}{}/{}:{verb}{time}", by_hand::PREFIX, escaped(upstream), escaped(endpoint));
-    call(address, &line, token, QUICK)
+    call(at.into(), &line, token, QUICK)
 }
 
-/// Has the Weir at `address` remove answers from a store that caches use: `POST /api/v1/caches/…:purge`, with names (`url`,
+/// Has the Weir there remove answers from a store that caches use: `POST /api/v1/caches/…:purge`, with names (`url`,
 /// `prefix`, `tag`, `all`) and values. An answer of 404 says which stores are in use.
 ///
 /// # Errors
 /// As with [`status`].
-pub fn purge(
-    address: &str,
+pub fn purge<'a>(
+    at: impl Into<At<'a>>,
     token: Option<&str>,
     store: &str,
     what: &[(&str, String)],
 ) -> Result<Answer, ClientError> {
     let pairs: Vec<String> = what.iter().map(|(name, value)| format!("{name}={}", escaped(value))).collect();
     let line = format!("POST {}{}:purge?{}", purge::PREFIX, escaped(store), pairs.join("&"));
-    call(address, &line, token, RELOAD)
+    call(at.into(), &line, token, RELOAD)
 }
 
 /// Which exchanges [`why`] is about. Empty texts ask for any.
@@ -152,11 +181,11 @@ pub struct Which<'a> {
     pub limit: usize,
 }
 
-/// Asks the Weir at `address` what became of exchanges, and why: `GET /api/v1/why`. An answer of 404 says why nothing is known.
+/// Asks the Weir there what became of exchanges, and why: `GET /api/v1/why`. An answer of 404 says why nothing is known.
 ///
 /// # Errors
 /// As with [`status`].
-pub fn why(address: &str, token: Option<&str>, which: &Which<'_>) -> Result<Answer, ClientError> {
+pub fn why<'a>(at: impl Into<At<'a>>, token: Option<&str>, which: &Which<'_>) -> Result<Answer, ClientError> {
     let mut target = why::PATH.to_owned();
     if !which.id.is_empty() {
         target = format!("{target}/{}", escaped(which.id));
@@ -169,7 +198,7 @@ pub fn why(address: &str, token: Option<&str>, which: &Which<'_>) -> Result<Answ
             target.push_str(&format!("&{name}={}", escaped(value)));
         }
     }
-    call(address, &format!("GET {target}"), token, QUICK)
+    call(at.into(), &format!("GET {target}"), token, QUICK)
 }
 
 /// One call of the API: what is asked for, and what goes along.
@@ -189,8 +218,8 @@ pub struct Call<'a> {
 ///
 /// # Errors
 /// As with [`status`].
-pub fn ask(address: &str, token: Option<&str>, what: Call<'_>) -> Result<Answer, ClientError> {
-    call_with(address, what, token, RELOAD)
+pub fn ask<'a>(at: impl Into<At<'a>>, token: Option<&str>, what: Call<'_>) -> Result<Answer, ClientError> {
+    call_with(at.into(), what, token, RELOAD)
 }
 
 /// A part of a path: all but what stands for itself there (RFC 3986 §3.3) is escaped.
@@ -255,6 +284,13 @@ impl fmt::Display for ClientError {
                 let error = plain(error);
                 write!(f, "no Weir answers at {address}: {error}; is it running? If elsewhere: --admin ADDR")
             }
+            Self::Untrusted { address, error } => {
+                write!(
+                    f,
+                    "no TLS with what answers at {address}: {error}. Name who vouches for it with --cacert FILE, and show a \
+                     certificate with --cert and --key where it asks for one"
+                )
+            }
             Self::Unanswered { address, error } => {
                 write!(f, "the Weir at {address} did not answer: {}", plain(error))
             }
@@ -265,7 +301,9 @@ impl fmt::Display for ClientError {
 impl std::error::Error for ClientError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Unreachable { error, .. } | Self::Unanswered { error, .. } => Some(error),
+            Self::Unreachable { error, .. }
+            | Self::Untrusted { error, .. }
+            | Self::Unanswered { error, .. } => Some(error),
             Self::Address(_) | Self::NotWeir { .. } => None,
         }
     }
@@ -292,30 +330,30 @@ struct Connection {
 
 enum Socket {
     Tcp(TcpStream),
+    /// And the socket below it, whose deadline holds for both.
+    Tls(Box<dyn ReadWrite>, TcpStream),
     Unix(UnixStream),
 }
 
-fn call(address: &str, line: &str, token: Option<&str>, wait: Duration) -> Result<Answer, ClientError> {
-    call_with(address, Call { line, ..Call::default() }, token, wait)
+fn call(at: At<'_>, line: &str, token: Option<&str>, wait: Duration) -> Result<Answer, ClientError> {
+    call_with(at, Call { line, ..Call::default() }, token, wait)
 }
 
-fn call_with(
-    address: &str,
-    what: Call<'_>,
-    token: Option<&str>,
-    wait: Duration,
-) -> Result<Answer, ClientError> {
+fn call_with(at: At<'_>, what: Call<'_>, token: Option<&str>, wait: Duration) -> Result<Answer, ClientError> {
     let deadline = Instant::now() + wait;
-    let connection = connect(address)?;
+    let address = at.address;
+    let connection = connect(at, deadline)?;
     let (head, body) = connection
         .exchange(what, token, deadline)
         .map_err(|error| ClientError::Unanswered { address: address.to_owned(), error })?;
     read_answer(&head, body).map_err(|said| ClientError::NotWeir { address: address.to_owned(), said })
 }
 
-fn connect(address: &str) -> Result<Connection, ClientError> {
+fn connect(at: At<'_>, deadline: Instant) -> Result<Connection, ClientError> {
+    let At { address, tls } = at;
     let unreachable = |error| ClientError::Unreachable { address: address.to_owned(), error };
-    let bare = address.strip_prefix("http://").unwrap_or(address).trim_end_matches('/');
+    let bare = address.strip_prefix("http://").or_else(|| address.strip_prefix("https://"));
+    let bare = bare.unwrap_or(address).trim_end_matches('/');
     if let Some(path) = address.strip_prefix("unix:") {
         let socket = UnixStream::connect(path).map(Socket::Unix).map_err(unreachable)?;
         return Ok(Connection { socket, host: "localhost".to_owned() });
@@ -326,7 +364,15 @@ fn connect(address: &str) -> Result<Connection, ClientError> {
     {
         match TcpStream::connect_timeout(&address, CONNECT) {
             // By its address: under a name it would not answer.
-            Ok(socket) => return Ok(Connection { socket: Socket::Tcp(socket), host: address.to_string() }),
+            Ok(socket) => {
+                let host = address.to_string();
+                let socket = match tls {
+                    None => Socket::Tcp(socket),
+                    Some(tls) => Socket::secured(socket, tls, name_in(bare), deadline)
+                        .map_err(|error| ClientError::Untrusted { address: at.address.to_owned(), error })?,
+                };
+                return Ok(Connection { socket, host });
+            }
             Err(error) => last = Some(error),
         }
     }
@@ -439,17 +485,18 @@ impl Connection {
 }
 
 impl Socket {
+    fn secured(socket: TcpStream, tls: &ClientTls, name: &str, deadline: Instant) -> io::Result<Self> {
+        let below = socket.try_clone()?;
+        set_deadline(&below, deadline)?;
+        Ok(Self::Tls(tls.connect_blocking(socket, name)?, below))
+    }
+
     /// Has the next call fail at the deadline.
     fn wait_until(&self, deadline: Instant) -> io::Result<()> {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
         match self {
-            Self::Tcp(socket) => {
-                socket.set_read_timeout(Some(left)).and(socket.set_write_timeout(Some(left)))
-            }
+            Self::Tcp(socket) | Self::Tls(_, socket) => set_deadline(socket, deadline),
             Self::Unix(socket) => {
+                let left = left(deadline)?;
                 socket.set_read_timeout(Some(left)).and(socket.set_write_timeout(Some(left)))
             }
         }
@@ -458,6 +505,7 @@ impl Socket {
     fn read(&mut self, chunk: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(socket) => socket.read(chunk),
+            Self::Tls(stream, _) => stream.read(chunk),
             Self::Unix(socket) => socket.read(chunk),
         }
     }
@@ -465,8 +513,28 @@ impl Socket {
     fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
         match self {
             Self::Tcp(socket) => socket.write_all(bytes),
+            Self::Tls(stream, _) => stream.write_all(bytes).and_then(|()| stream.flush()),
             Self::Unix(socket) => socket.write_all(bytes),
         }
+    }
+}
+
+fn left(deadline: Instant) -> io::Result<Duration> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
+}
+
+fn set_deadline(socket: &TcpStream, deadline: Instant) -> io::Result<()> {
+    let left = left(deadline)?;
+    socket.set_read_timeout(Some(left)).and(socket.set_write_timeout(Some(left)))
+}
+
+/// The host of an address as it is written: what a certificate is for.
+fn name_in(written: &str) -> &str {
+    match written.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((address, _)) => address,
+        None if written.parse::<IpAddr>().is_ok() => written,
+        None => written.split(':').next().unwrap_or_default(),
     }
 }
 

@@ -10,6 +10,7 @@ use hyper::header::{self, HeaderMap};
 use hyper::{Uri, Version};
 use std::net::{IpAddr, Ipv6Addr};
 use weir_gateway::config::schema::{AdminToken, Role};
+use weir_wire::tls::PeerCertificate;
 use weir_wire::{Peer, hex};
 
 /// Who may use an endpoint.
@@ -29,6 +30,8 @@ pub(crate) struct Caller<'a> {
     pub(crate) peer: Peer,
     /// The user of a process that came by a Unix socket.
     pub(crate) uid: Option<u32>,
+    /// What a client showed of itself in the TLS handshake, where that was verified.
+    pub(crate) certificate: Option<&'a PeerCertificate>,
     pub(crate) version: Version,
     pub(crate) uri: &'a Uri,
     pub(crate) headers: &'a HeaderMap,
@@ -105,9 +108,15 @@ fn who(caller: Caller<'_>, keys: Keys<'_>) -> Result<Who, Denied> {
         };
     }
     let by_uid = || keys.tokens.iter().find(|entry| entry.uid.is_some() && entry.uid == caller.uid);
+    let by_certificate = || {
+        let is = |entry: &&AdminToken| {
+            entry.certificate.as_deref().zip(caller.certificate).is_some_and(|(told, shown)| shown.is(told))
+        };
+        keys.tokens.iter().find(is)
+    };
     match sent_token(caller.headers) {
         Some(sent) => of_token(sent, keys).ok_or(Denied::TokenWrong),
-        None => by_uid().map(known).ok_or(Denied::TokenMissing),
+        None => by_uid().or_else(by_certificate).map(known).ok_or(Denied::TokenMissing),
     }
 }
 
@@ -236,7 +245,14 @@ mod tests {
         }
         let peer = Peer::Address(peer.parse().unwrap());
         let uri = Uri::from_static("/status");
-        let caller = Caller { peer, uid: None, version: Version::HTTP_11, uri: &uri, headers: &headers };
+        let caller = Caller {
+            peer,
+            uid: None,
+            certificate: None,
+            version: Version::HTTP_11,
+            uri: &uri,
+            headers: &headers,
+        };
         check(access, caller, Keys { token, ..NO_KEYS }).map(drop)
     }
 
@@ -279,7 +295,14 @@ mod tests {
         let headers = HeaderMap::from_iter([(header::HOST, "127.0.0.1".parse().unwrap())]);
         let uri = Uri::from_static("http://evil.example/status");
         let peer = Peer::Local;
-        let caller = Caller { peer, uid: None, version: Version::HTTP_11, uri: &uri, headers: &headers };
+        let caller = Caller {
+            peer,
+            uid: None,
+            certificate: None,
+            version: Version::HTTP_11,
+            uri: &uri,
+            headers: &headers,
+        };
         assert_eq!(check(GUARDED, caller, NO_KEYS), Err(Denied::ForeignHost));
     }
 
@@ -288,7 +311,7 @@ mod tests {
         let uri = Uri::from_static("/healthz");
         let headers = HeaderMap::new();
         let (peer, version) = (Peer::Local, Version::HTTP_10);
-        let caller = Caller { peer, uid: None, version, uri: &uri, headers: &headers };
+        let caller = Caller { peer, uid: None, certificate: None, version, uri: &uri, headers: &headers };
         assert!(check(GUARDED, caller, NO_KEYS).is_ok());
     }
 
@@ -367,7 +390,7 @@ mod tests {
             let digits: String = hash.as_ref().iter().map(|byte| format!("{byte:02X}")).collect();
             Secret::new(format!("sha256:{digits}"))
         };
-        AdminToken { name: name.to_owned(), token: token.map(hash), uid, role }
+        AdminToken { name: name.to_owned(), token: token.map(hash), certificate: None, uid, role }
     }
 
     #[test]
@@ -384,8 +407,14 @@ mod tests {
                 headers.insert(header::AUTHORIZATION, format!("Bearer {sent}").parse().unwrap());
             }
             let uri = Uri::from_static("/status");
-            let caller =
-                Caller { peer: Peer::Local, uid, version: Version::HTTP_11, uri: &uri, headers: &headers };
+            let caller = Caller {
+                peer: Peer::Local,
+                uid,
+                certificate: None,
+                version: Version::HTTP_11,
+                uri: &uri,
+                headers: &headers,
+            };
             let who = check(Access::Needs(role), caller, Keys { token, tokens: &tokens, hosts: &[] });
             who.map(|who| who.unwrap().name)
         };
@@ -415,6 +444,42 @@ mod tests {
     }
 
     #[test]
+    fn certificates() {
+        let ci = AdminToken {
+            certificate: Some("dns:ci.internal".to_owned()),
+            ..entry("ci", None, None, Role::Write)
+        };
+        let tokens = [entry("dash", Some("look"), None, Role::Read), ci];
+        let shown =
+            |name: &str| PeerCertificate { names: vec![name.to_owned()], ..PeerCertificate::default() };
+        let ask = |certificate: Option<&PeerCertificate>, sent: Option<&str>| {
+            let mut headers = HeaderMap::from_iter([(header::HOST, "10.0.0.1".parse().unwrap())]);
+            if let Some(sent) = sent {
+                headers.insert(header::AUTHORIZATION, format!("Bearer {sent}").parse().unwrap());
+            }
+            let uri = Uri::from_static("/status");
+            let peer = Peer::Address(OTHER.parse().unwrap());
+            let caller = Caller {
+                peer,
+                uid: None,
+                certificate,
+                version: Version::HTTP_11,
+                uri: &uri,
+                headers: &headers,
+            };
+            let keys = Keys { tokens: &tokens, ..NO_KEYS };
+            check(Access::Needs(Role::Read), caller, keys).map(|who| who.unwrap().name)
+        };
+        let name = |name: &str| Ok(name.to_owned());
+        assert_eq!(ask(Some(&shown("dns:CI.internal")), None), name("ci"));
+        assert_eq!(ask(Some(&shown("dns:cd.internal")), None), Err(Denied::TokenMissing));
+        assert_eq!(ask(Some(&shown("email:ci.internal")), None), Err(Denied::TokenMissing));
+        assert_eq!(ask(None, None), Err(Denied::TokenMissing));
+        assert_eq!(ask(Some(&shown("dns:ci.internal")), Some("look")), name("dash"), "a token says more");
+        assert_eq!(ask(Some(&shown("dns:ci.internal")), Some("guess")), Err(Denied::TokenWrong));
+    }
+
+    #[test]
     fn a_name_of_ours_is_no_foreign_one() {
         let hosts = ["gw1.internal".to_owned()];
         for (host, decision) in [
@@ -427,7 +492,7 @@ mod tests {
             let headers = HeaderMap::from_iter([(header::HOST, host.parse().unwrap())]);
             let uri = Uri::from_static("/status");
             let (peer, version) = (Peer::Local, Version::HTTP_11);
-            let caller = Caller { peer, uid: None, version, uri: &uri, headers: &headers };
+            let caller = Caller { peer, uid: None, certificate: None, version, uri: &uri, headers: &headers };
             let keys = Keys { hosts: &hosts, ..NO_KEYS };
             assert_eq!(check(GUARDED, caller, keys).map(drop), decision, "{host}");
         }

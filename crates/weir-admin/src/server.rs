@@ -17,6 +17,7 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use weir_telemetry::log;
 use weir_wire::listen::{self, Accepted, Address, BoundSocket, Listener};
+use weir_wire::tls::ServerTls;
 
 /// Most connections at one time. A further one takes the place of the oldest that has no request under way, so that idle
 /// ones can not keep a probe out. Worst case 64 × (16 KiB + one answer).
@@ -160,7 +161,11 @@ async fn accept(listener: Arc<Listener>, api: Arc<Api>, mut closing: watch::Rece
         let task = match stream {
             Accepted::Tcp(stream) => match TcpStream::from_std(stream) {
                 Ok(stream) => {
-                    connections.spawn(connection(stream, Remote { peer, uid: None }, api, working, closing))
+                    let from = Remote { peer, uid: None, certificate: None };
+                    match api.tls() {
+                        Some(tls) => connections.spawn(secured(stream, tls, from, api, working, closing)),
+                        None => connections.spawn(connection(stream, from, api, working, closing)),
+                    }
                 }
                 Err(e) => {
                     log::debug("admin accept failed", &[("error", &e)]);
@@ -169,7 +174,8 @@ async fn accept(listener: Arc<Listener>, api: Arc<Api>, mut closing: watch::Rece
             },
             Accepted::Unix(stream) => {
                 let uid = stream.peer_cred().ok().map(|credentials| credentials.uid());
-                connections.spawn(connection(stream, Remote { peer, uid }, api, working, closing))
+                let from = Remote { peer, uid, certificate: None };
+                connections.spawn(connection(stream, from, api, working, closing))
             }
         };
         held.push_back(Held { task, busy });
@@ -184,6 +190,31 @@ fn make_room(held: &mut VecDeque<Held>) -> bool {
     true
 }
 
+/// A connection with TLS. Whoever does not shake hands in time costs no more than whoever sends no head.
+async fn secured(
+    stream: TcpStream,
+    tls: Arc<ServerTls>,
+    from: Remote,
+    api: Arc<Api>,
+    busy: Arc<AtomicBool>,
+    mut closing: watch::Receiver<bool>,
+) {
+    let accepted = tokio::select! {
+        biased;
+        _ = closing.wait_for(|closing| *closing) => return,
+        accepted = tokio::time::timeout(HEAD_WAIT, tls.accept_beside(stream)) => accepted,
+    };
+    match accepted {
+        Ok(Ok((stream, certificate))) => {
+            connection(stream, Remote { certificate, ..from }, api, busy, closing).await;
+        }
+        Ok(Err(e)) => log::debug("admin handshake failed", &[("peer", &from.peer), ("error", &e)]),
+        Err(_) => {
+            log::debug("admin handshake failed", &[("peer", &from.peer), ("error", &"it took too long")])
+        }
+    }
+}
+
 async fn connection(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     from: Remote,
@@ -192,7 +223,7 @@ async fn connection(
     mut closing: watch::Receiver<bool>,
 ) {
     let service = service_fn(|request| {
-        let (api, busy) = (&api, &busy);
+        let (api, busy, from) = (&api, &busy, &from);
         async move {
             busy.store(true, Ordering::Relaxed);
             let answer = api.answer(from, request).await;

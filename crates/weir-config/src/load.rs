@@ -604,10 +604,14 @@ fn named_files(config: &Config) -> Vec<PathBuf> {
         let authorities = tls.acme.iter().filter_map(|acme| acme.ca.as_ref());
         pairs.chain(tls.client_auth.iter().map(|auth| &auth.ca)).chain(authorities)
     });
+    let admin = config.admin.tls.iter().flat_map(|tls| {
+        let pairs = tls.certificates.iter().flat_map(|pair| [&pair.cert, &pair.key]);
+        pairs.chain(tls.client_auth.iter().map(|auth| &auth.ca))
+    });
     let upstreams = config.upstreams.iter().filter_map(|(_, upstream)| upstream.tls.as_ref());
     let clients =
         upstreams.flat_map(|tls| [&tls.ca, &tls.client_cert, &tls.client_key].into_iter().flatten());
-    servers.chain(clients).map(|path| path.0.clone()).collect()
+    servers.chain(admin).chain(clients).map(|path| path.0.clone()).collect()
 }
 
 #[cfg(test)]

@@ -30,8 +30,8 @@ pub use listener::{
     Protocol, Slashes, TlsVersion,
 };
 pub use process::{
-    AccessFormat, AccessLog, Admin, AdminAddress, AdminToken, Dns, DnsServer, Facility, Limits, Log,
-    LogFormat, LogLevel, Role, Rotate, Secret, Shutdown, Syslog, Workers,
+    AccessFormat, AccessLog, Admin, AdminAddress, AdminTls, AdminToken, Dns, DnsServer, Facility, Limits,
+    Log, LogFormat, LogLevel, Role, Rotate, Secret, Shutdown, Syslog, Workers,
 };
 pub use route::{Consumer, Credentials, Match, Mixed, Plan, Respond, Route, RouteTimeouts, Share, Split};
 pub use sending::{DeadlineHeader, Hedge, Links, ProxyVersion, SourceAddress};

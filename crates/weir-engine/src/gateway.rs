@@ -14,7 +14,7 @@ use crate::filter::{FilterKind, Purge};
 use crate::handover::{Handover, Inheritance};
 use crate::history::{By, Origin, Pin, TakenBack};
 use crate::listener::{self, Start};
-use crate::reload::{self, Books, Control, Refused, Reloaded, Watching};
+use crate::reload::{self, AdminTls, Books, Control, Refused, Reloaded, Watching};
 use crate::snapshot::{Carry, Snapshot, compile};
 use crate::status::{self, CauseCount, EndpointStatus, Status, UpstreamStatus};
 use crate::upstream::{ByHand, Watched};
@@ -28,6 +28,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::{mpsc, watch};
 use weir_telemetry::{Exposition, FilterReading, Setup, Telemetry, log};
+use weir_wire::tls::ServerTls;
 
 /// A running gateway. Cheap to clone; it runs until [`Gateway::stop`] or [`Gateway::drain`] ends it, whoever else is gone.
 #[derive(Clone)]
@@ -50,6 +51,7 @@ struct Inner {
     /// The upstreams that run, and whether readiness waits for the probes of any.
     watched: Watched,
     awaits_probes: AtomicBool,
+    admin_tls: AdminTls,
     guard: Mutex<guard::Guard>,
     /// All causes, and those that are answered 5xx.
     causes: &'static [&'static str],
@@ -230,6 +232,7 @@ impl Builder {
                 watching: Mutex::new(None),
                 watched: control.watched(),
                 awaits_probes: AtomicBool::new(true),
+                admin_tls: control.admin_tls(),
                 guard: Mutex::default(),
                 causes: codes,
                 errors,
@@ -397,6 +400,11 @@ impl Gateway {
     /// The config as it runs, and every later one.
     pub fn configs(&self) -> watch::Receiver<Arc<Config>> {
         self.inner.configs.subscribe()
+    }
+
+    /// TLS of the admin listener as the config has it now (`admin.tls`).
+    pub fn admin_tls(&self) -> Option<Arc<ServerTls>> {
+        self.inner.admin_tls.load_full()
     }
 
     /// The listeners' names and addresses as bound.

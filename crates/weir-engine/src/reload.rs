@@ -40,7 +40,7 @@ use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::mpsc;
 use weir_telemetry::{CertificateEnd, Telemetry, log};
 use weir_wire::listen::{self, Address, Beside, BoundSocket};
-use weir_wire::tls::{Certificate, Identity};
+use weir_wire::tls::{Certificate, Identity, ServerTls};
 
 /// A reload that was done.
 #[derive(Clone, Debug)]
@@ -89,6 +89,8 @@ pub(crate) struct Control {
     names: Names,
     /// What is looked at once a second.
     watched: Watched,
+    /// TLS of the admin listener, for whoever accepts there.
+    admin_tls: AdminTls,
     /// What the process before this one, or systemd, opened already. Empty once the first snapshot runs.
     inherited: Inheritance,
     /// Another process listens on the same sockets: their files are its own now.
@@ -96,6 +98,9 @@ pub(crate) struct Control {
     pub(crate) rate: Arc<Rate>,
     pub(crate) last_reload: Option<ReloadStatus>,
 }
+
+/// See [`Control::admin_tls`].
+pub(crate) type AdminTls = Arc<arc_swap::ArcSwapOption<ServerTls>>;
 
 /// A listener whose sockets are open on every core.
 #[derive(Clone, Debug)]
@@ -151,6 +156,7 @@ impl Control {
             spans: None,
             names,
             watched,
+            admin_tls: AdminTls::default(),
             rate,
             last_reload: None,
         })
@@ -248,6 +254,7 @@ impl Control {
         }
         self.bound = bound;
         self.watched.store(Arc::new(snapshot.upstreams.clone()));
+        self.admin_tls.store(snapshot.admin_tls.clone().map(Arc::new));
         self.snapshot = snapshot;
         self.files = loaded.files;
         self.texts = loaded.texts;
@@ -415,6 +422,11 @@ impl Control {
     /// The upstreams of the snapshot that runs, whichever that is.
     pub(crate) fn watched(&self) -> Watched {
         Arc::clone(&self.watched)
+    }
+
+    /// TLS of the admin listener, by whichever snapshot runs.
+    pub(crate) fn admin_tls(&self) -> AdminTls {
+        Arc::clone(&self.admin_tls)
     }
 
     /// The listeners' names and addresses as bound.

@@ -32,6 +32,8 @@ pub struct Snapshot {
     /// Tells one config from another: the first 12 digits of a SHA-256 over all values in it, included files and variables filled in.
     pub revision: String,
     pub(crate) listeners: Vec<Arc<Listener>>,
+    /// TLS of the admin listener.
+    pub(crate) admin_tls: Option<ServerTls>,
     pub(crate) table: Arc<Table>,
     pub(crate) routes: Vec<Route>,
     pub(crate) filters: Vec<Arc<Instance>>,
@@ -193,6 +195,7 @@ impl Snapshot {
         Self {
             revision: String::new(),
             listeners: Vec::new(),
+            admin_tls: None,
             table: Arc::new(
                 Table::build(Vec::new()).unwrap_or_else(|_| unreachable!("no routes do not conflict")),
             ),

@@ -80,6 +80,14 @@ impl Checker<'_> {
     fn listener_tls(&mut self, listener_path: &str, listener: &Listener) {
         let Some(tls) = &listener.tls else { return };
         let path = format!("{listener_path}.tls");
+        self.certificate_files(&path);
+        if let Some(auth) = &tls.client_auth {
+            self.must_be_file(&format!("{path}.client_auth.ca"), &auth.ca.0);
+        }
+    }
+
+    /// The files that the `tls` at a path names.
+    pub(super) fn certificate_files(&mut self, path: &str) {
         let list = format!("{path}.certificates");
         let by_acme = self.is_written(&format!("{path}.acme"));
         if self.find(&list).is_some_and(|node| node.elements().is_empty()) && !by_acme {
@@ -104,9 +112,6 @@ impl Checker<'_> {
                     }
                 }
             }
-        }
-        if let Some(auth) = &tls.client_auth {
-            self.must_be_file(&format!("{path}.client_auth.ca"), &auth.ca.0);
         }
     }
 

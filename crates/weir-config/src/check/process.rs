@@ -1,7 +1,9 @@
 //! Checks of the sections about the process itself.
 
 use super::Checker;
-use crate::schema::{AccessFormat, AccessLog, AdminAddress, ListenAddress, Output};
+use crate::schema::{
+    AccessFormat, AccessLog, AdminAddress, AdminToken, ClientAuth, ClientAuthMode, ListenAddress, Output,
+};
 use crate::units::Duration;
 use std::collections::HashSet;
 use weir_telemetry::{LineFormat, Redaction, Server, When};
@@ -197,9 +199,10 @@ impl Checker<'_> {
 
     fn admin(&mut self) {
         let admin = &self.config.admin;
-        let guarded =
-            self.is_written("admin.token") || admin.tokens.iter().any(|entry| entry.token.is_some());
+        let by_name = |entry: &AdminToken| entry.token.is_some() || entry.certificate.is_some();
+        let guarded = self.is_written("admin.token") || admin.tokens.iter().any(by_name);
         self.admin_tokens();
+        self.admin_tls();
         self.admin_files();
         if let Some(token) = &admin.token {
             if token.reveal().is_empty() {
@@ -243,7 +246,14 @@ impl Checker<'_> {
                 let message = "each entry needs a name of its own: it says in the history who it was";
                 self.error(&format!("{path}.name"), "bad-value", message);
             }
+            if let (Some(certificate), None, None) = (&entry.certificate, &entry.token, entry.uid) {
+                self.admin_certificate(&format!("{path}.certificate"), certificate);
+                continue;
+            }
             match (&entry.token, entry.uid) {
+                _ if entry.certificate.is_some() => {
+                    self.error(&path, "bad-value", "expected one of `token`, `certificate` and `uid`");
+                }
                 (Some(_), None) if entry.hash().is_some_and(is_hash) => {}
                 (Some(_), None) => {
                     let message = "a token stands here as its hash; expected sha256: and 64 hex digits";
@@ -255,7 +265,7 @@ impl Checker<'_> {
                     self.error(&format!("{path}.uid"), "bad-value", message);
                 }
                 (None, Some(_)) => {}
-                _ => self.error(&path, "bad-value", "expected either `token` or `uid`"),
+                _ => self.error(&path, "bad-value", "expected one of `token`, `certificate` and `uid`"),
             }
         }
         for (index, host) in admin.hosts.iter().enumerate() {
@@ -265,6 +275,42 @@ impl Checker<'_> {
                     format!("`{host}` is no name of a host; expected e.g. gw1.internal, without a port");
                 self.error(&format!("admin.hosts[{index}]"), "bad-value", message);
             }
+        }
+    }
+
+    fn admin_certificate(&mut self, path: &str, told: &str) {
+        let asks = |auth: &ClientAuth| auth.mode != ClientAuthMode::Off;
+        let tls = self.config.admin.tls.as_ref();
+        if !tls.is_some_and(|tls| tls.client_auth.as_ref().is_some_and(asks)) {
+            let message = "clients are not asked for a certificate, so nobody ever shows one";
+            let hint = "write `tls: { client_auth: { ca: clients.pem } }` under `admin`";
+            self.error_hint(path, "no-client-auth", message, hint);
+        }
+        let (kind, value) = told.split_once(':').unwrap_or((told, ""));
+        let known = match kind {
+            "dns" => !value.is_empty() && !value.contains('*'),
+            "email" | "uri" | "ip" => !value.is_empty(),
+            "subject" => value.contains('='),
+            "sha256" => is_hash(value),
+            _ => false,
+        };
+        if !known {
+            let message = format!("`{told}` tells no certificate");
+            let hint = "expected dns:, email:, uri:, ip:, subject: or sha256: and what the certificate says";
+            self.error_hint(path, "bad-value", message, hint);
+        }
+    }
+
+    fn admin_tls(&mut self) {
+        let admin = &self.config.admin;
+        let Some(tls) = &admin.tls else { return };
+        if let AdminAddress::At(ListenAddress::Unix(_)) = admin.address {
+            let message = "`admin.address` is a Unix socket, which nobody can listen in on";
+            self.error_hint("admin.tls", "no-use", message, "remove `tls`, or listen on an address");
+        }
+        self.certificate_files("admin.tls");
+        if let Some(auth) = &tls.client_auth {
+            self.must_be_file("admin.tls.client_auth.ca", &auth.ca.0);
         }
     }
 

@@ -9,6 +9,7 @@ use serde::de::Deserializer;
 use serde::{Deserialize, Serialize};
 
 use super::addresses::ListenAddress;
+use super::listener::{CertificateFiles, ClientAuth};
 use super::tracing::Collector;
 use super::values::{FilePath, Output, Pairs};
 use crate::de;
@@ -152,9 +153,11 @@ pub struct Admin {
     /// Guards all but health and metrics; sent as `Authorization: Bearer TOKEN`. Default none. Write `${ADMIN_TOKEN}`
     /// or `${file:PATH}` rather than the token itself.
     pub token: Option<Secret>,
-    /// Who else may ask, and what: by the hash of a token, or by the user id of a process that comes by a Unix socket. Default none: whoever
+    /// Who else may ask, and what: by the hash of a token, by a certificate, or by the user id of a process that comes by a Unix socket. Default none: whoever
     /// has `token` may do everything, and without `token` this machine may.
     pub tokens: Vec<AdminToken>,
+    /// TLS of the listener, where `address` is no Unix socket. Default none: cleartext.
+    pub tls: Option<AdminTls>,
     /// Names beside IP addresses and `localhost` under which the listener may be asked, such as `gw1.internal`. Default none: a name may
     /// belong to a page from elsewhere (DNS rebinding).
     pub hosts: Vec<String>,
@@ -169,7 +172,18 @@ pub struct Admin {
     pub paths: Vec<FilePath>,
 }
 
-/// Someone who may ask the admin listener: by a token, or by a user id.
+/// TLS of the admin listener.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AdminTls {
+    /// Certificates with their keys, chosen by the name that is asked for (SNI); the first where no name matches. At least one.
+    pub certificates: Vec<CertificateFiles>,
+    /// Whether clients must show a certificate, by which `tokens` may know them. Default: they are not asked.
+    #[serde(default)]
+    pub client_auth: Option<ClientAuth>,
+}
+
+/// Someone who may ask the admin listener: by a token, by a certificate, or by a user id.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AdminToken {
@@ -179,6 +193,10 @@ pub struct AdminToken {
     /// random bits.
     #[serde(default)]
     pub token: Option<Secret>,
+    /// In place of a token, what tells the certificate of a client (`tls.client_auth`): `dns:ci.internal`, `email:…`, `uri:…`, `ip:…`,
+    /// `subject:CN=ci,O=Example` or `sha256:` and its fingerprint.
+    #[serde(default)]
+    pub certificate: Option<String>,
     /// In place of a token, the user id of processes on this machine, where `address` is a Unix socket.
     #[serde(default)]
     pub uid: Option<u32>,
@@ -389,6 +407,7 @@ impl Default for Admin {
             address: AdminAddress::At(ListenAddress::Tcp(Self::DEFAULT_ADDRESS)),
             token: None,
             tokens: Vec::new(),
+            tls: None,
             hosts: Vec::new(),
             writes: None,
             state: None,

@@ -3,6 +3,7 @@
 //! All mistakes are collected, each with its place in the file; a snapshot comes out only when there are none.
 
 mod acme;
+mod admin;
 mod answers;
 mod certificates;
 mod listeners;
@@ -216,6 +217,7 @@ impl Compiler<'_> {
 
     fn run(mut self) -> Option<Snapshot> {
         let listeners = self.listeners();
+        let admin_tls = self.admin_tls();
         let upstreams = self.upstreams();
         let consumers = self.consumers();
         let names: Vec<String> = self.config.upstreams.names().map(str::to_owned).collect();
@@ -253,6 +255,7 @@ impl Compiler<'_> {
         Some(Snapshot {
             revision: digest::of(self.tree),
             listeners,
+            admin_tls,
             table: Arc::new(table?),
             routes: routes.into_iter().collect::<Option<_>>()?,
             unrouted: {

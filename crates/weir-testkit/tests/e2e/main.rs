@@ -10,6 +10,7 @@ mod cause;
 mod support;
 
 mod admin;
+mod admin_tls;
 mod balance;
 mod binary_upgrade;
 mod bodies;

@@ -3,12 +3,13 @@
 use super::fault::{explained, is_authority};
 use super::{Part, TlsError, TlsStream, Validity, der, read_certificates, read_key, socket_of};
 use crate::Stream;
+use rustls::client::WantsClientCert;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{WebPkiServerVerifier, verify_server_name};
 use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
-use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls::{ClientConfig, ConfigBuilder, DigitallySignedStruct, RootCertStore, SignatureScheme};
 use std::fmt;
 use std::io;
 use std::path::Path;
@@ -62,25 +63,59 @@ impl ClientTls {
                 builder.dangerous().with_custom_certificate_verifier(Arc::new(Given { usual, certificates }))
             }
         };
-        let mut validity = None;
-        let mut config = match identity {
-            None => builder.with_no_client_auth(),
-            Some((cert, key)) => {
-                let chain = read_certificates(cert, Part::Certificate)?;
-                validity = chain.first().and_then(|leaf| der::validity(leaf));
-                let mismatch = format!("{} is not the key of {}", key.display(), cert.display());
-                builder.with_client_auth_cert(chain, read_key(key)?).map_err(|e| match e {
-                    rustls::Error::InconsistentKeys(_) => TlsError::of(Part::Key, mismatch),
-                    e => TlsError::of(Part::Certificate, format!("{}: {e}", cert.display())),
-                })?
-            }
-        };
+        let (mut config, validity) = with_identity(builder, identity)?;
         config.alpn_protocols = alpn.iter().map(|p| p.to_vec()).collect();
         let server_name = server_name
             .map(|name| ServerName::try_from(name.to_owned()))
             .transpose()
             .map_err(|_| TlsError::of(Part::ServerName, "the name is neither a DNS name nor an address"))?;
         Ok(Self { connector: TlsConnector::from(Arc::new(config)), server_name, validity })
+    }
+
+    /// The policy towards a server whose certificate is one of those in these files, whatever names it has: its own config is at hand.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn pinned(files: &[&Path], identity: Option<(&Path, &Path)>) -> Result<Self, TlsError> {
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let mut leaves = Vec::new();
+        for file in files {
+            leaves.extend(read_certificates(file, Part::Authority)?.into_iter().take(1));
+        }
+        let any = AnyCertificate(Arc::clone(&provider));
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(super::server::versions(false))
+            .map_err(|e| TlsError::policy(e.to_string()))?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(Pinned { any, leaves }));
+        let (config, validity) = with_identity(builder, identity)?;
+        Ok(Self { connector: TlsConnector::from(Arc::new(config)), server_name: None, validity })
+    }
+
+    /// As [`Self::connect`], on a socket that blocks.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn connect_blocking(
+        &self,
+        mut stream: std::net::TcpStream,
+        name: &str,
+    ) -> io::Result<Box<dyn ReadWrite>> {
+        let name = self.name_of(name)?;
+        let config = Arc::clone(self.connector.config());
+        let mut connection = rustls::ClientConnection::new(config, name).map_err(io::Error::other)?;
+        while connection.is_handshaking() {
+            connection.complete_io(&mut stream).map_err(explained)?;
+        }
+        Ok(Box::new(rustls::StreamOwned::new(connection, stream)))
+    }
+
+    fn name_of(&self, name: &str) -> io::Result<ServerName<'static>> {
+        match &self.server_name {
+            Some(name) => Ok(name.clone()),
+            None => ServerName::try_from(name.to_owned())
+                .map_err(|_| io::Error::other(format!("`{name}` can not be verified: set tls.server_name"))),
+        }
     }
 
     /// When the certificate that is shown is valid.
@@ -93,14 +128,75 @@ impl ClientTls {
     /// # Errors
     /// What rustls says; a certificate that does not verify among it.
     pub async fn connect(&self, stream: Stream, name: &str) -> io::Result<Stream> {
-        let name = match &self.server_name {
-            Some(name) => name.clone(),
-            None => ServerName::try_from(name.to_owned()).map_err(|_| {
-                io::Error::other(format!("`{name}` can not be verified: set tls.server_name"))
-            })?,
-        };
+        let name = self.name_of(name)?;
         let stream = self.connector.connect(name, socket_of(stream)?).await.map_err(explained)?;
         Ok(Stream::Tls(Box::new(TlsStream(stream.into()))))
+    }
+}
+
+/// A connection that blocks.
+pub trait ReadWrite: io::Read + io::Write + Send {}
+
+impl<T: io::Read + io::Write + Send> ReadWrite for T {}
+
+/// The policy with a certificate to show, and when that is valid.
+fn with_identity(
+    builder: ConfigBuilder<ClientConfig, WantsClientCert>,
+    identity: Option<(&Path, &Path)>,
+) -> Result<(ClientConfig, Option<Validity>), TlsError> {
+    let Some((cert, key)) = identity else { return Ok((builder.with_no_client_auth(), None)) };
+    let chain = read_certificates(cert, Part::Certificate)?;
+    let validity = chain.first().and_then(|leaf| der::validity(leaf));
+    let mismatch = format!("{} is not the key of {}", key.display(), cert.display());
+    let config = builder.with_client_auth_cert(chain, read_key(key)?).map_err(|e| match e {
+        rustls::Error::InconsistentKeys(_) => TlsError::of(Part::Key, mismatch),
+        e => TlsError::of(Part::Certificate, format!("{}: {e}", cert.display())),
+    })?;
+    Ok((config, validity))
+}
+
+/// Accepts these certificates and no others, from who holds their keys.
+#[derive(Debug)]
+struct Pinned {
+    any: AnyCertificate,
+    leaves: Vec<CertificateDer<'static>>,
+}
+
+impl ServerCertVerifier for Pinned {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        match self.leaves.iter().any(|leaf| leaf == end_entity) {
+            true => Ok(ServerCertVerified::assertion()),
+            false => Err(rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer)),
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.any.verify_tls12_signature(message, cert, signed)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.any.verify_tls13_signature(message, cert, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.any.supported_verify_schemes()
     }
 }
 

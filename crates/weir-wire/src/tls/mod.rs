@@ -15,7 +15,7 @@ mod server;
 mod tickets;
 
 pub use certificate::{Certificate, Identity, Slot, Validity};
-pub use client::ClientTls;
+pub use client::{ClientTls, ReadWrite};
 pub use fault::{TlsFault, explained, fault_of, why_client_failed};
 pub use peer::PeerCertificate;
 pub use proof::Proofs;

@@ -25,6 +25,18 @@ pub struct PeerCertificate {
 }
 
 impl PeerCertificate {
+    /// Whether this is what tells it: `dns:`, `email:`, `uri:` or `ip:` and one of its names, `subject:` and whom it is for, or `sha256:` and
+    /// its fingerprint.
+    pub fn is(&self, told: &str) -> bool {
+        match told.split_once(':') {
+            Some(("sha256", digits)) => digits.eq_ignore_ascii_case(&self.fingerprint),
+            Some(("subject", subject)) => !subject.is_empty() && subject == self.subject,
+            Some(("dns", _)) => self.names.iter().any(|name| name.eq_ignore_ascii_case(told)),
+            Some(("email" | "uri" | "ip", _)) => self.names.iter().any(|name| name == told),
+            _ => false,
+        }
+    }
+
     /// Reads a certificate in DER. What cannot be read is empty.
     pub(super) fn of(certificate: &[u8]) -> Self {
         let names = der::alternative_names(certificate).into_iter();

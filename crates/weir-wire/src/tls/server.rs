@@ -1,6 +1,9 @@
 //! TLS towards clients: certificates by name, client certificates, tickets.
 
-use super::{Certificate, Part, Proofs, Slot, Tickets, TlsError, TlsStream, read_certificates, socket_of};
+use super::{
+    Certificate, Part, PeerCertificate, Proofs, Slot, Tickets, TlsError, TlsStream, read_certificates,
+    socket_of,
+};
 use crate::Stream;
 use rustls::crypto::aws_lc_rs;
 use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier};
@@ -11,7 +14,8 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio_rustls::{LazyConfigAcceptor, TlsAcceptor};
 
 /// Whether clients must show a certificate.
@@ -126,6 +130,23 @@ impl ServerTls {
             }
         };
         Ok(Handshake::Client(Stream::Tls(Box::new(TlsStream(stream.into())))))
+    }
+}
+
+impl ServerTls {
+    /// Shakes hands on a connection that something else than an exchange is to serve; gives the certificate that the client showed.
+    /// Dropping the future drops the connection.
+    ///
+    /// # Errors
+    /// What rustls says.
+    pub async fn accept_beside(
+        &self,
+        stream: TcpStream,
+    ) -> io::Result<(impl AsyncRead + AsyncWrite + Unpin + Send + use<>, Option<PeerCertificate>)> {
+        let stream = self.acceptor.accept(stream).await?;
+        let chain = stream.get_ref().1.peer_certificates();
+        let certificate = chain.and_then(|chain| chain.first()).map(|leaf| PeerCertificate::of(leaf));
+        Ok((stream, certificate))
     }
 }
 

@@ -15,7 +15,7 @@ impl Drain {
     pub(super) fn run(&self) -> Result<ExitCode> {
         let place = self.admin.place()?;
         let answer =
-            weir_admin::client::drain(&place.address, place.token.as_deref()).map_err(|e| anyhow!("{e}"))?;
+            weir_admin::client::drain(place.at(), place.token.as_deref()).map_err(|e| anyhow!("{e}"))?;
         print(&answer.body);
         Ok(ExitCode::from(u8::from(answer.status >= 300)))
     }

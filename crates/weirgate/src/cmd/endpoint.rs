@@ -41,7 +41,7 @@ impl Endpoint {
         let place = self.admin.place()?;
         let (token, endpoint) = (place.token.as_deref(), (&*self.upstream, &*self.address));
         let time = self.time.as_deref();
-        let answer = weir_admin::client::endpoint(&place.address, token, endpoint, verb, time)
+        let answer = weir_admin::client::endpoint(place.at(), token, endpoint, verb, time)
             .map_err(|e| anyhow!("{e}"))?;
         if answer.is_success() {
             print(&answer.body);

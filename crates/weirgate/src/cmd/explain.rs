@@ -89,9 +89,11 @@ impl Explain {
             return Ok(None);
         };
         let (admin, token) = (Some(address.clone()), self.token.clone());
-        let place = AdminArgs { admin, token, config: self.config.clone() }.place()?;
+        let place =
+            AdminArgs { admin, token, cacert: None, cert: None, key: None, config: self.config.clone() }
+                .place()?;
         let answer =
-            weir_admin::client::status(&place.address, place.token.as_deref()).map_err(|e| anyhow!("{e}"))?;
+            weir_admin::client::status(place.at(), place.token.as_deref()).map_err(|e| anyhow!("{e}"))?;
         if !answer.is_success() {
             return Err(anyhow!("{}", answer.explanation()));
         }

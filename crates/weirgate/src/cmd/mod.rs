@@ -32,13 +32,14 @@ mod why;
 use anyhow::{Result, anyhow, bail};
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use weir_admin::client::{self, Answer};
 use weir_gateway::config::schema::{Admin, AdminAddress, ListenAddress};
 use weir_gateway::config::{Diagnostic, Severity, Source};
+use weir_wire::tls::ClientTls;
 
 /// An API gateway that costs less than a hop should.
 #[derive(Parser)]
@@ -133,6 +134,15 @@ pub(crate) struct AdminArgs {
     /// Token of the admin listener [default: the variable ADMIN_TOKEN, else that of the config]
     #[arg(long, value_name = "TOKEN")]
     token: Option<String>,
+    /// Authorities that vouch for the admin listener, PEM [default: the certificates of the config, else those of the system]
+    #[arg(long, value_name = "FILE")]
+    cacert: Option<PathBuf>,
+    /// Certificate to show to the admin listener, PEM
+    #[arg(long, value_name = "FILE", requires = "key")]
+    cert: Option<PathBuf>,
+    /// Key of that certificate, PEM
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    key: Option<PathBuf>,
     #[command(flatten)]
     config: ConfigArgs,
 }
@@ -141,6 +151,14 @@ pub(crate) struct AdminArgs {
 pub(crate) struct AdminPlace {
     pub(crate) address: String,
     pub(crate) token: Option<String>,
+    /// How it is recognized, where it has TLS.
+    tls: Option<ClientTls>,
+}
+
+impl AdminPlace {
+    pub(crate) fn at(&self) -> client::At<'_> {
+        client::At { address: &self.address, tls: self.tls.as_ref() }
+    }
 }
 
 impl ConfigArgs {
@@ -158,14 +176,30 @@ impl AdminArgs {
         let token =
             self.token.clone().or_else(|| std::env::var("ADMIN_TOKEN").ok().filter(|t| !t.is_empty()));
         if let Some(address) = &self.admin {
-            return Ok(AdminPlace { address: address.clone(), token });
+            let secured = address.starts_with("https://") || self.cacert.is_some() || self.cert.is_some();
+            let tls = if secured { Some(self.tls(&[])?) } else { None };
+            return Ok(AdminPlace { address: address.clone(), token, tls });
         }
         let written = self.written()?;
         let address = match &written.address {
             AdminAddress::At(address) => reachable(address),
             AdminAddress::Off => bail!("the config turns its admin listener off, so nobody can be asked"),
         };
-        Ok(AdminPlace { address, token: token.or_else(|| written.token.map(|t| t.reveal().to_owned())) })
+        let own: Vec<&Path> =
+            written.tls.iter().flat_map(|tls| &tls.certificates).map(|pair| &*pair.cert.0).collect();
+        let tls = if written.tls.is_some() { Some(self.tls(&own)?) } else { None };
+        let token = token.or_else(|| written.token.map(|t| t.reveal().to_owned()));
+        Ok(AdminPlace { address, token, tls })
+    }
+
+    /// How the listener is recognized: by `--cacert`, by its own certificates where its config is at hand, or as the system does.
+    fn tls(&self, own: &[&Path]) -> Result<ClientTls> {
+        let identity = self.cert.as_deref().zip(self.key.as_deref());
+        let made = match &self.cacert {
+            None if !own.is_empty() => ClientTls::pinned(own, identity),
+            cacert => ClientTls::new(cacert.as_deref(), identity, None, true, &[]),
+        };
+        made.map_err(|e| anyhow!("{e}"))
     }
 
     /// Asks the admin listener; an answer that refuses is an error.
@@ -184,7 +218,7 @@ impl AdminArgs {
         let place = self.place()?;
         let media = if body.is_some() { "application/yaml" } else { "" };
         let call = client::Call { line, message, media, body: body.unwrap_or_default() };
-        client::ask(&place.address, place.token.as_deref(), call).map_err(|e| anyhow!("{e}"))
+        client::ask(place.at(), place.token.as_deref(), call).map_err(|e| anyhow!("{e}"))
     }
 
     /// The section `admin` of the config. One that has mistakes elsewhere will do; of one that cannot be read at all, only a

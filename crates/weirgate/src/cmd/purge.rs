@@ -38,7 +38,7 @@ impl Purge {
         if self.all {
             what.push(("all", "true".to_owned()));
         }
-        let answer = weir_admin::client::purge(&place.address, place.token.as_deref(), &self.store, &what)
+        let answer = weir_admin::client::purge(place.at(), place.token.as_deref(), &self.store, &what)
             .map_err(|e| anyhow!("{e}"))?;
         if answer.is_success() {
             print(&answer.body);

@@ -19,7 +19,7 @@ impl Reload {
     pub(super) fn run(&self) -> Result<ExitCode> {
         let place = self.admin.place()?;
         let answer =
-            weir_admin::client::reload(&place.address, place.token.as_deref()).map_err(|e| anyhow!("{e}"))?;
+            weir_admin::client::reload(place.at(), place.token.as_deref()).map_err(|e| anyhow!("{e}"))?;
         match self.format {
             Format::Json => print(&answer.body),
             Format::Text => print(&in_words(&answer)),

@@ -22,7 +22,7 @@ impl Status {
     pub(super) fn run(&self) -> Result<ExitCode> {
         let place = self.admin.place()?;
         let answer =
-            weir_admin::client::status(&place.address, place.token.as_deref()).map_err(|e| anyhow!("{e}"))?;
+            weir_admin::client::status(place.at(), place.token.as_deref()).map_err(|e| anyhow!("{e}"))?;
         if self.json {
             print(&answer.body);
         } else if answer.is_success() {

@@ -14,8 +14,8 @@ pub(super) struct Upgrade {
 impl Upgrade {
     pub(super) fn run(&self) -> Result<ExitCode> {
         let place = self.admin.place()?;
-        let answer = weir_admin::client::upgrade(&place.address, place.token.as_deref())
-            .map_err(|e| anyhow!("{e}"))?;
+        let answer =
+            weir_admin::client::upgrade(place.at(), place.token.as_deref()).map_err(|e| anyhow!("{e}"))?;
         print(&answer.body);
         Ok(ExitCode::from(u8::from(answer.status >= 300)))
     }

@@ -55,7 +55,7 @@ impl Why {
             let (id, cause, route, kind) =
                 (text(&self.id), text(&self.cause), text(&self.route), text(&self.kind));
             let which = Which { id: &id, cause: &cause, route: &route, kind: &kind, after, limit };
-            client::why(&place.address, place.token.as_deref(), &which).map_err(|e| anyhow!("{e}"))
+            client::why(place.at(), place.token.as_deref(), &which).map_err(|e| anyhow!("{e}"))
         };
         let answer = ask("", self.number.into())?;
         if !answer.is_success() {

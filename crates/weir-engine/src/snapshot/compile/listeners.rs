@@ -63,14 +63,7 @@ impl Compiler<'_> {
         protocols: &[schema::Protocol],
     ) -> Option<ServerTls> {
         let alpn: Vec<&[u8]> = protocols.iter().map(|protocol| alpn(*protocol)).collect();
-        let client_auth = match &written.client_auth {
-            None => ClientAuth::Off,
-            Some(auth) => match auth.mode {
-                schema::ClientAuthMode::Off => ClientAuth::Off,
-                schema::ClientAuthMode::Optional => ClientAuth::Optional(auth.ca.0.clone()),
-                schema::ClientAuthMode::Required => ClientAuth::Required(auth.ca.0.clone()),
-            },
-        };
+        let client_auth = client_auth(written.client_auth.as_ref());
         let only_13 = written.min_version == schema::TlsVersion::Tls13;
         let path = format!("listeners.{name}.tls");
         let certificates = self.certificates(&path, &written.certificates);
@@ -101,6 +94,15 @@ impl Compiler<'_> {
 
 fn named_slot(entry: &Arc<Entry>) -> (String, Slot) {
     (entry.name().to_string(), entry.slot().clone())
+}
+
+/// Whether clients are asked for a certificate.
+pub(super) fn client_auth(written: Option<&schema::ClientAuth>) -> ClientAuth {
+    match written.map(|auth| (auth.mode, auth.ca.0.clone())) {
+        None | Some((schema::ClientAuthMode::Off, _)) => ClientAuth::Off,
+        Some((schema::ClientAuthMode::Optional, ca)) => ClientAuth::Optional(ca),
+        Some((schema::ClientAuthMode::Required, ca)) => ClientAuth::Required(ca),
+    }
 }
 
 fn address(written: &schema::ListenAddress) -> Address {
@@ -160,7 +162,7 @@ pub(super) fn h2_limits(limits: &schema::Limits) -> ServerLimits {
 /// What two listeners must have in common to share tickets. Whoever resumes shows no certificate and is shown none, so a
 /// ticket must be worth nothing where the full handshake would have asked for more, or answered with another name. Of a certificate that is
 /// kept up to date its name counts: who resumes after a renewal loses nothing.
-fn tickets_key(
+pub(super) fn tickets_key(
     certificates: &[Certificate],
     kept: &[(String, Slot)],
     client_auth: &ClientAuth,
