@@ -10,7 +10,9 @@ ALL="
  acme:./acme.py:5
  browser:./browser.sh:5
  cache:./cache.sh:5
- fleet:./fleet.sh:15 grpc:./grpc.sh:10
+ changes:./changes.py:5
+ fleet:./fleet.sh:15
+ grpc:./grpc.sh:10
  h2spec:./h2spec.sh:10
  oidc:./oidc.py:5
  otlp:./otlp.sh:5
