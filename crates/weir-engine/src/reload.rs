@@ -262,6 +262,7 @@ impl Control {
             self.books.started(&self.texts);
             let _ = self.settle(); // what cannot be written yet stays owed
         }
+        self.show_drift();
         self.config = Arc::new(loaded.config);
         self.carry.adopted(&self.names.runtime, &self.names.fetcher);
         self.telemetry.show_certificates(self.certificate_ends());

@@ -152,6 +152,13 @@ fn about(page: &mut Page, telemetry: &Telemetry) {
     page.family(Kind::Counter(""), "weir_reloads", "Reloads of the config, by result.");
     page.sample("", "result=\"ok\"", config.reloads_ok);
     page.sample("", "result=\"refused\"", config.reloads_failed);
+    page.family(
+        Kind::Gauge(""),
+        "weir_config_drift",
+        "Whether something else runs than the files say: after a rollback, or because it could not be written down.",
+    );
+    page.sample("", "reason=\"rolled_back\"", u8::from(config.rolled_back));
+    page.sample("", "reason=\"unsaved\"", u8::from(config.unsaved));
     let help = "When a certificate of a listener expires, in Unix time.";
     page.family(Kind::Gauge("seconds"), "weir_certificate_expiry_timestamp_seconds", help);
     for certificate in &config.certificates {

@@ -129,6 +129,9 @@ pub(crate) struct ConfigState {
     pub(crate) last_success: Option<SystemTime>,
     pub(crate) reloads_ok: u64,
     pub(crate) reloads_failed: u64,
+    /// A revision runs in the place of the files; what runs is not on the disk.
+    pub(crate) rolled_back: bool,
+    pub(crate) unsaved: bool,
     pub(crate) certificates: Vec<CertificateEnd>,
     pub(crate) kept: Vec<KeptCertificate>,
 }
@@ -215,6 +218,12 @@ impl Telemetry {
         let mut config = self.config();
         config.succeeded(revision, at);
         config.reloads_ok += 1;
+    }
+
+    /// Notes whether a revision of the history runs in the place of the files, and whether what runs could not be written down.
+    pub fn show_drift(&self, rolled_back: bool, unsaved: bool) {
+        let mut config = self.config();
+        (config.rolled_back, config.unsaved) = (rolled_back, unsaved);
     }
 
     /// Notes the certificates that are shown from now on.

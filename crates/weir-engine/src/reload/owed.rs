@@ -84,16 +84,25 @@ impl Control {
             ],
         );
         self.books.owed = Some(owed);
+        self.show_drift();
+    }
+
+    /// Tells the metrics what else runs than the files say.
+    pub(super) fn show_drift(&self) {
+        self.telemetry.show_drift(self.books.pinned.is_some(), self.books.owed.is_some());
     }
 
     /// What runs now is written down, whatever ran before.
     pub(super) fn owe_nothing(&mut self) {
-        if self.books.owed.take().is_some()
-            && let Some(history) = &self.books.history
+        if self.books.owed.take().is_none() {
+            return;
+        }
+        if let Some(history) = &self.books.history
             && let Err(e) = history.clear_taken_back()
         {
             not_kept(history.folder(), &e);
         }
+        self.show_drift();
     }
 
     /// What the managed file should say where the disk says something else.
@@ -124,6 +133,7 @@ impl Control {
             Ok(number) => {
                 log::info("the config is written down now", &[("number", &number.unwrap_or_default())]);
                 self.books.owed = None;
+                self.show_drift();
                 Ok(())
             }
             Err(e) => {

@@ -1,7 +1,11 @@
 //! The admin listener: what it tells, and to whom.
 
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
 use tempfile::TempDir;
-use weir_testkit::{Client, Response, Upstream, Weir, eventually, refusing_address, table};
+use weir_testkit::{
+    Client, Response, Upstream, Weir, eventually, refusing_address, run_weir, table, weir_command,
+};
 
 use crate::support::{OK, WEB};
 
@@ -201,4 +205,47 @@ fn it_can_be_off() {
     let weir = Weir::in_front_of_with(&upstream, "admin: { address: \"off\" }");
     weir.client().get("/").expect_status(200);
     assert!(weir.logged("admin").is_empty());
+}
+
+/// The user without rights that every system has. Source: nobody of the Linux Standard Base.
+const NOBODY: u32 = 65534;
+
+#[test]
+fn who_comes_by_a_unix_socket_is_known_by_the_user_id() {
+    let folder = TempDir::new().unwrap();
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let own = std::fs::metadata("/proc/self").unwrap().uid();
+    let start = |tokens: &str| {
+        Weir::start(&format!(
+            "{WEB}\nroutes: {{ all: {{ match: {{ path: \"/*\" }}, respond: {{ status: 200 }} }} }}\n\
+             admin: {{ address: unix:{}/admin.sock, tokens: [ {tokens} ] }}\n",
+            folder.path().display()
+        ))
+    };
+    let weir = start(&format!(
+        "{{ name: me, role: operate, uid: {own} }}, {{ name: nobody, role: read, uid: {NOBODY} }}"
+    ));
+    let at = weir.admin();
+    let run = |verb: &str| run_weir(weir.dir(), &[verb, "--admin", &at]);
+    run("status").expect_code(0).expect_text("running");
+    run("reload").expect_code(0).expect_text("reloaded");
+    run("drain").expect_code(1).expect_text("needs the role admin");
+    if own == 0 {
+        let mut command = weir_command(folder.path());
+        let as_nobody = command.uid(NOBODY).gid(NOBODY).args(["reload", "--admin", &at]).output();
+        // Where that user may run the binary.
+        if let Ok(output) = as_nobody {
+            let said = String::from_utf8_lossy(&output.stdout).into_owned();
+            assert!(
+                said.contains("needs the role operate"),
+                "{said} {}",
+                String::from_utf8_lossy(&output.stderr)
+            );
+        }
+    }
+    drop(weir);
+    let weir = start(&format!("{{ name: other, role: admin, uid: {} }}", own + 1));
+    run_weir(weir.dir(), &["status", "--admin", &weir.admin()])
+        .expect_code(1)
+        .expect_text("send `Authorization");
 }

@@ -362,6 +362,8 @@ fn files_that_were_left_do_not_run_until_they_change() {
 
     // Said in status, log and check, whatever loads them again.
     weir(&api, &["status"]).expect_text("THE FILES DO NOT RUN").expect_text("it is bad");
+    let metrics = api.weir.admin_client().ask(request(&api.weir.admin(), "GET /metrics", "", ""));
+    metrics.expect_body_with("weir_config_drift{reason=\"rolled_back\"} 1");
     run_weir(api.weir.dir(), &["check", "-c", "weir.yaml"]).expect_code(0).expect_text("rolled-back");
     weir(&api, &["diff"]).expect_text("~ routes.b.respond.body: \"good\" → \"bad\"");
     api.weir.reload().unwrap();

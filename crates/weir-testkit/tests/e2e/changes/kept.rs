@@ -31,6 +31,13 @@ fn status(api: &Api) -> Value {
     api.weir.admin_client().ask(request(&api.weir.admin(), "GET /status", "", "")).expect_status(200).json()
 }
 
+/// What the metrics tell of files that do not run.
+fn drift(api: &Api) -> [bool; 2] {
+    let metrics = api.weir.admin_client().ask(request(&api.weir.admin(), "GET /metrics", "", "")).text();
+    ["rolled_back", "unsaved"]
+        .map(|reason| metrics.contains(&format!("weir_config_drift{{reason=\"{reason}\"}} 1\n")))
+}
+
 fn apply(api: &Api, query: &str, text: &str) -> Response {
     let body = format!("{{\"routes\": {{\"a\": {}}}}}", saying("/a", text));
     api.ask(&format!("POST /api/v1/config:apply{query}"), "", &body)
@@ -55,6 +62,7 @@ fn the_way_back_does_not_wait_for_a_full_disk() {
     assert!(managed().contains("bad"), "{}", managed());
     api.weir.wait_log("the config runs from memory only: it could not be written down");
     weir(&api, &["status"]).expect_code(0).expect_text("THE CONFIG RUNS FROM MEMORY ONLY");
+    assert_eq!(drift(&api), [false, true]);
     // Neither another change nor a reload brings back what was taken back.
     apply(&api, "", "more").expect_status(507);
     api.weir.reload().unwrap();
@@ -72,6 +80,7 @@ fn the_way_back_does_not_wait_for_a_full_disk() {
     fill(&api, false);
     api.weir.wait_log("the config is written down now");
     assert!(status(&api)["unsaved"].is_null());
+    assert_eq!(drift(&api), [false, false]);
     assert!(managed().contains("good"), "{}", managed());
     let told = api.ask("GET /api/v1/revisions", "", "").json();
     let (back, bad) = (&told["revisions"][0], &told["revisions"][1]);
