@@ -185,6 +185,7 @@ fn drift(gateway: &Gateway) -> Outcome {
         "latest": latest.map(|latest| latest.number),
         "pinned": pinned.as_ref().map(|(number, _)| number),
         "why": pinned.as_ref().map(|(_, why)| why),
+        "unsaved": gateway.unsaved(),
     });
     match gateway.texts_on_disk() {
         Ok(disk) => {

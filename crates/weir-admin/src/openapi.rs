@@ -241,6 +241,7 @@ fn schemas() -> Value {
                 "drift": { "type": "boolean" }, "running": text, "disk": { "type": ["string", "null"] },
                 "latest": { "type": ["integer", "null"] }, "pinned": { "type": ["integer", "null"] },
                 "why": { "type": ["string", "null"] }, "differences": list("Difference"), "text": text,
+                "unsaved": { "type": ["string", "null"], "description": "why what runs is not on the disk" },
             },
         },
         "Moved": {

@@ -194,6 +194,11 @@ impl Gateway {
         self.control().books.pinned.as_ref().map(|pin| (pin.accepted, pin.why.clone()))
     }
 
+    /// Why what runs could not be written down, if it could not: it is tried again.
+    pub fn unsaved(&self) -> Option<String> {
+        self.control().unsaved()
+    }
+
     /// Says what would happen to a request, by the config that runs.
     ///
     /// # Errors

@@ -63,6 +63,8 @@ fn the_way_back_does_not_wait_for_a_full_disk() {
     api.weir.wait_log("the config runs from memory only: it could not be written down");
     weir(&api, &["status"]).expect_code(0).expect_text("THE CONFIG RUNS FROM MEMORY ONLY");
     assert_eq!(drift(&api), [false, true]);
+    let told = api.ask("GET /api/v1/drift", "", "").json();
+    assert!(told["drift"] == true && told["unsaved"].is_string(), "{told}");
     // Neither another change nor a reload brings back what was taken back.
     apply(&api, "", "more").expect_status(507);
     api.weir.reload().unwrap();
