@@ -196,7 +196,7 @@ fn it_speaks_to_this_machine_only_without_a_token() {
         format!("{WEB}\nroutes: {{ all: {{ match: {{ path: \"/*\" }}, respond: {{ status: 200 }} }} }}\nadmin: {{ address: 0.0.0.0:0 }}\n"),
     )
     .unwrap();
-    weir_testkit::run_weir(dir.path(), &["check", "-c", "weir.yaml"]).expect_code(1).expect_text("token");
+    run_weir(dir.path(), &["check", "-c", "weir.yaml"]).expect_code(1).expect_text("token");
 }
 
 #[test]
