@@ -2,6 +2,7 @@
 
 use crate::admin::Upgrade;
 use crate::answer::{self, Answer};
+use crate::bundle;
 use crate::calls::{self, Call, Found};
 use crate::config_api::{self, Asked};
 use crate::guard::{self, Access, Caller, Keys, Who};
@@ -43,6 +44,7 @@ pub(crate) struct Endpoint {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Action {
+    Bundle,
     /// A call of [`calls::CALLS`], listed here for the page.
     Described,
     Drain,
@@ -90,6 +92,13 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         meaning: "loads the config again",
         action: Action::Reload,
         access: Access::Needs(Role::Operate),
+    },
+    Endpoint {
+        path: bundle::PATH,
+        meaning: "the config that runs, for gateways that have this one as their source; `?wait=30s` waits for another",
+        action: Action::Bundle,
+        // It holds what is written, secrets too.
+        access: Access::Needs(Role::Write),
     },
     Endpoint {
         path: "/drain",
@@ -159,7 +168,8 @@ impl Endpoint {
     pub(crate) const fn methods(&self) -> &'static str {
         match self.action {
             Action::Drain | Action::Endpoint | Action::Purge | Action::Reload | Action::Upgrade => "POST",
-            Action::Described
+            Action::Bundle
+            | Action::Described
             | Action::Healthz
             | Action::Metrics
             | Action::Page
@@ -297,6 +307,9 @@ impl Api {
             return answer::wrong_method(endpoint.methods());
         }
         let (accept, uri) = (accept(&request), request.uri().clone());
+        if endpoint.action == Action::Bundle {
+            return bundle::answer(&self.gateway, &uri, request.headers()).await;
+        }
         // Of GET a body means nothing (RFC 9110 §9.3.1), and no stranger shall keep us waiting for one: what POST does is
         // guarded.
         if request.method() == Method::POST
@@ -309,8 +322,10 @@ impl Api {
 
     async fn run(&self, action: Action, peer: Peer, who: Option<Who>, accept: &str, uri: &Uri) -> Answer {
         match action {
-            // A call, which is answered before this.
-            Action::Described => answer::problem(StatusCode::NOT_FOUND, "there is no such path"),
+            // They are answered before this.
+            Action::Bundle | Action::Described => {
+                answer::problem(StatusCode::NOT_FOUND, "there is no such path")
+            }
             Action::Drain => self.drain(peer),
             Action::Endpoint => self.endpoint(peer, uri).await,
             Action::Healthz => answer::of(StatusCode::OK, answer::TEXT, "ok\n"),
@@ -336,6 +351,9 @@ impl Api {
     fn readyz(&self) -> Answer {
         if !self.gateway.is_ready() {
             return answer::of(StatusCode::SERVICE_UNAVAILABLE, answer::TEXT, "draining\n");
+        }
+        if self.gateway.awaits_config() {
+            return answer::of(StatusCode::SERVICE_UNAVAILABLE, answer::TEXT, "waiting for a config\n");
         }
         match self.gateway.awaited_probes() {
             awaited if awaited.is_empty() => answer::of(StatusCode::OK, answer::TEXT, "ready\n"),
@@ -501,6 +519,7 @@ fn document(status: &Status) -> Value {
         "pinned": status.pinned,
         "unsaved": status.unsaved,
         "trial": status.trial,
+        "fleet": status.fleet,
         "filters": status.filters,
         "listeners": listeners,
         "certificates": status.certificates,

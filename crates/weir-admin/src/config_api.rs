@@ -526,7 +526,9 @@ fn mistakes(diagnostics: &Diagnostics, status: StatusCode) -> Answer {
 fn refuse(not: &NotChanged, gateway: Option<&Gateway>) -> Answer {
     let detail = not.to_string();
     match not {
-        NotChanged::Draining | NotChanged::NoWrites => answer::problem(StatusCode::CONFLICT, &detail),
+        NotChanged::Draining | NotChanged::Fleet | NotChanged::NoWrites => {
+            answer::problem(StatusCode::CONFLICT, &detail)
+        }
         NotChanged::Exists(_) => answer::problem(StatusCode::PRECONDITION_FAILED, &detail),
         NotChanged::NoHistory | NotChanged::NoRevision(_) | NotChanged::Missing(_) => {
             answer::problem(StatusCode::NOT_FOUND, &detail)

@@ -8,7 +8,7 @@
 //!
 //! *Layout:* `admin` is the thread and follows the config; `server` one bound address, with its limits; `guard` decides who
 //! may ask what, as a pure function; `api` holds what can be asked for; `calls` lists what can be asked about the config, `config_api` does it and
-//! `openapi` describes it; `audit` says in the log who changed what; `by_hand` reads what is to become of an endpoint, `why` which exchanges are asked about; `answer` makes responses, `page` the HTML one; [`client`] is
+//! `openapi` describes it; `bundle` is the config for other gateways; `audit` says in the log who changed what; `by_hand` reads what is to become of an endpoint, `why` which exchanges are asked about; `answer` makes responses, `page` the HTML one; [`client`] is
 //! the other side, without a runtime.
 //!
 //! *Architecture Invariant:* nothing here is on the path of a request through the gateway.
@@ -19,6 +19,7 @@ mod admin;
 mod answer;
 mod api;
 mod audit;
+mod bundle;
 mod by_hand;
 mod calls;
 mod config_api;

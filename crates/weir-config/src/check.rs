@@ -10,6 +10,7 @@ mod health;
 mod listeners;
 mod process;
 mod routes;
+mod source;
 mod tracing;
 mod upstreams;
 mod user;
@@ -17,6 +18,8 @@ mod user;
 use std::collections::HashSet;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+
+pub(crate) use source::bootstrap_keys;
 
 use super::diagnostic::{Diagnostic, Diagnostics, nearest_name};
 use super::node::{Key, Node};
@@ -32,12 +35,14 @@ const SECTIONS: &[&str] = &[
     "expose_causes",
     "filters",
     "include",
+    "labels",
     "limits",
     "listeners",
     "log",
     "plans",
     "routes",
     "shutdown",
+    "source",
     "tracing",
     "trusted_proxies",
     "upstreams",
@@ -51,8 +56,19 @@ const MAX_UNIX_PATH: usize = 107;
 /// Finds everything that is wrong between the parts of a config.
 ///
 /// `credentials` names the filters that know consumers.
-pub fn check(config: &Config, tree: &Node, credentials: &[&str], diagnostics: &mut Diagnostics) {
+/// `awaits` says that all but what belongs to a node of a fleet is yet to come from its source.
+pub fn check(
+    config: &Config,
+    tree: &Node,
+    credentials: &[&str],
+    awaits: bool,
+    diagnostics: &mut Diagnostics,
+) {
     let mut checker = Checker { config, tree, credentials, diagnostics };
+    checker.source();
+    if awaits {
+        return checker.process();
+    }
     checker.listeners();
     checker.upstreams();
     checker.consumers();

@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use serde::de::DeserializeOwned;
 
-use super::check::check;
+use super::check::{bootstrap_keys, check};
 use super::de;
 use super::diagnostic::{Diagnostic, Diagnostics, nearest_name};
 use super::node::{Key, Node, Place, Value};
@@ -28,6 +28,12 @@ pub const ORIGIN_VARIABLE: &str = "WEIR_ORIGIN";
 /// The sections of named things, which may be spread over included files.
 pub const NAMED: &[&str] = &["listeners", "upstreams", "consumers", "plans", "routes"];
 
+/// What may stand beside `source`: all that belongs to one node of a fleet. The rest comes from its source.
+pub const BOOTSTRAP: &[&str] = &["admin", "labels", "log", "source", "workers", "zone"];
+
+/// The file of a bundle that is read first.
+const BUNDLE_MAIN: &str = "weir.yaml";
+
 /// Most files that `include` may bring.
 const MAX_INCLUDES: usize = 1000;
 
@@ -37,6 +43,8 @@ pub struct Source {
     origin: Origin,
     variables: Vec<(String, String)>,
     credentials: Vec<String>,
+    /// The folder of the bundle that runs, where the config has a `source`. All clones know it.
+    bundle: Arc<RwLock<Option<PathBuf>>>,
 }
 
 #[derive(Clone, Debug)]
@@ -105,6 +113,8 @@ pub struct Gathered {
     pub files: Vec<PathBuf>,
     /// What was found so far.
     pub diagnostics: Diagnostics,
+    /// It names a source that has sent nothing yet: only what belongs to the node is here.
+    pub awaits: bool,
 }
 
 /// Reads the files of a config.
@@ -127,6 +137,22 @@ pub fn gather(source: &Source, instead: Instead<'_>) -> Result<Gathered, Unreada
         }),
     };
     let Some(mut tree) = tree else { return Err(Unreadable { diagnostics, files }) };
+    let mut awaits = false;
+    if instead.written.is_none() && tree.get("source").is_some() {
+        texts.bootstrap = texts.written.drain(..).next();
+        refuse_beside_source(&tree, &mut diagnostics);
+        match instead.bundle.map(Path::to_owned).or_else(|| source.bundle()) {
+            Some(folder) => {
+                let Some(bundle) = read_bundle(&folder, &mut files, &mut diagnostics, &mut texts.written)
+                else {
+                    return Err(Unreadable { diagnostics, files });
+                };
+                let own = std::mem::replace(&mut tree, bundle);
+                put_over(&mut tree, own);
+            }
+            None => awaits = true,
+        }
+    }
     texts.managed_path = source.admin_path(&tree, "writes");
     texts.state = source.admin_path(&tree, "state");
     let keeps = texts.managed_path.is_some() || texts.state.is_some();
@@ -141,7 +167,7 @@ pub fn gather(source: &Source, instead: Instead<'_>) -> Result<Gathered, Unreada
                 format!("{} belongs to people already: it is the config itself, or included", path.display());
             let wrong = Diagnostic::error("managed-included", message).on(&tree, "admin.writes");
             diagnostics.push(wrong.hint("name a file of its own, outside of what `include` matches"));
-            return Ok(Gathered { tree, texts, files, diagnostics });
+            return Ok(Gathered { tree, texts, files, diagnostics, awaits });
         }
         let managed = match instead.managed {
             Some((tree, text)) => Some((tree.clone(), text.clone())),
@@ -153,7 +179,47 @@ pub fn gather(source: &Source, instead: Instead<'_>) -> Result<Gathered, Unreada
             texts.hash = digest::of(&tree);
         }
     }
-    Ok(Gathered { tree, texts, files, diagnostics })
+    Ok(Gathered { tree, texts, files, diagnostics, awaits })
+}
+
+/// The tree of a bundle, its included files merged. It may not say where else a config comes from.
+fn read_bundle(
+    folder: &Path,
+    files: &mut Vec<PathBuf>,
+    diagnostics: &mut Diagnostics,
+    texts: &mut Vec<Text>,
+) -> Option<Node> {
+    let mut tree = read_file(&folder.join(BUNDLE_MAIN), files, diagnostics, texts)?;
+    include(&mut tree, files, diagnostics, texts);
+    if tree.get("source").is_some() {
+        let message = "a bundle cannot name a source: nodes would go from one to the next";
+        diagnostics.push(Diagnostic::error("nested-source", message).on(&tree, "source"));
+    }
+    Some(tree)
+}
+
+/// Beside `source` stands only what belongs to the node, so that nobody wonders which of two places a setting has its value from.
+fn refuse_beside_source(tree: &Node, diagnostics: &mut Diagnostics) {
+    for (key, _) in tree.entries() {
+        if !BOOTSTRAP.contains(&&*key.text) {
+            let message = format!("`{}` cannot stand beside `source`: it comes from there", key.text);
+            let hint = format!("here belong {}; put the rest into the bundle", bootstrap_keys());
+            let mut wrong = Diagnostic::error("not-in-bootstrap", message).hint(hint);
+            wrong.path = key.text.to_string();
+            diagnostics.push(wrong.at(key.at.clone()));
+        }
+    }
+}
+
+/// Puts what belongs to a node over what came from its source.
+pub(super) fn put_over(tree: &mut Node, own: Node) {
+    let (Value::Map(all), Value::Map(own)) = (&mut tree.value, own.value) else { return };
+    for (key, value) in own {
+        match all.iter_mut().find(|(known, _)| known.text == key.text) {
+            Some(there) => *there = (key, value),
+            None => all.push((key, value)),
+        }
+    }
 }
 
 fn is_same_file(a: &Path, b: &Path) -> bool {
@@ -175,7 +241,7 @@ fn join(written: &[Text], diagnostics: &mut Diagnostics) -> Option<Node> {
 impl Gathered {
     /// Fills in variables, reads the tree typed, and checks it.
     pub fn finish(self, source: &Source, instead: Instead<'_>) -> Loaded {
-        let Self { mut tree, texts, mut files, mut diagnostics } = self;
+        let Self { mut tree, texts, mut files, mut diagnostics, awaits } = self;
         mark_secrets(&mut tree, "", true);
         let variables = |name: &str| source.variable(name);
         substitute(&mut tree, &variables, &mut files, &mut diagnostics);
@@ -186,7 +252,7 @@ impl Gathered {
         // Checks look at files, and say whether they exist. Who may not name them shall not learn that either.
         if !diagnostics.iter().any(|found| found.message.contains(reach::EXPECTED)) {
             let credentials: Vec<&str> = source.credentials.iter().map(String::as_str).collect();
-            check(&config, &tree, &credentials, &mut diagnostics);
+            check(&config, &tree, &credentials, awaits, &mut diagnostics);
         }
         files.extend(named_files(&config));
         files.sort();
@@ -235,7 +301,22 @@ impl Source {
     }
 
     fn new(origin: Origin) -> Self {
-        Self { origin, variables: Vec::new(), credentials: vec!["key_auth".to_owned()] }
+        Self {
+            origin,
+            variables: Vec::new(),
+            credentials: vec!["key_auth".to_owned()],
+            bundle: Arc::default(),
+        }
+    }
+
+    /// The folder of the bundle that runs; `None` where no source has sent one, or there is none.
+    pub fn bundle(&self) -> Option<PathBuf> {
+        self.bundle.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// From now on this and all its clones load the bundle in this folder.
+    pub fn set_bundle(&self, folder: Option<PathBuf>) {
+        *self.bundle.write().unwrap_or_else(PoisonError::into_inner) = folder;
     }
 
     /// Adds a variable that goes before one of the same name in the environment.

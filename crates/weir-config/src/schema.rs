@@ -12,6 +12,7 @@ mod listener;
 mod process;
 mod route;
 mod sending;
+mod source;
 mod store;
 mod tracing;
 mod upstream;
@@ -35,6 +36,7 @@ pub use process::{
 };
 pub use route::{Consumer, Credentials, Match, Mixed, Plan, Respond, Route, RouteTimeouts, Share, Split};
 pub use sending::{DeadlineHeader, Hedge, Links, ProxyVersion, SourceAddress};
+pub use source::{ConfigSource, EtcdSource, HttpSource};
 pub use store::Store;
 pub use tracing::{Collector, OtlpProtocol, Parents, Tracing};
 pub use upstream::{
@@ -53,6 +55,10 @@ pub struct Config {
     /// Further files, relative to this one; `*` stands for any part of a file's name. Their named things join those
     /// here, and a name twice is an error. Included files include no others.
     pub include: Vec<String>,
+    /// Where the config comes from, in place of this file: the gateway is a node of a fleet. Default none.
+    pub source: Option<ConfigSource>,
+    /// What the nodes of a fleet are told apart by, such as `{ canary: "true" }`: `weir fleet publish --canary` names them. Default none.
+    pub labels: Pairs,
     /// Where clients reach us, by name. At least one.
     pub listeners: Named<Listener>,
     /// The services behind us, by name.
@@ -99,6 +105,8 @@ impl Default for Config {
         Self {
             workers: Workers::default(),
             include: Vec::new(),
+            source: None,
+            labels: Pairs::default(),
             listeners: Named::default(),
             upstreams: Named::default(),
             consumers: Named::default(),

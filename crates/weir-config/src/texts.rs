@@ -1,12 +1,12 @@
 //! The files of a config as they were written, so that one can be shown, compared and run again later.
 
 use super::diagnostic::Diagnostics;
-use super::load::{mark_secrets, merge};
+use super::load::{mark_secrets, merge, put_over};
 use super::managed;
 use super::node::{Node, Value};
 use super::parse::parse;
 use super::reach::Reach;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// One file as it was written: variables are not filled in, so a secret is here only where somebody wrote it down.
@@ -23,6 +23,8 @@ pub struct Text {
 pub struct Texts {
     /// The files that people write: the main one, then those it includes.
     pub written: Vec<Text>,
+    /// The file that names a source, where the others come from one. It is this node's own.
+    pub bootstrap: Option<Text>,
     /// The file that the admin API writes (`admin.writes`), if there is one yet.
     pub managed: Option<Text>,
     /// Where that file is or will be.
@@ -42,6 +44,8 @@ pub struct Instead<'a> {
     pub written: Option<&'a [Text]>,
     /// What the managed file is about to say: its tree, whose places may be those of a request, and its text.
     pub managed: Option<(&'a Node, &'a Text)>,
+    /// The folder of a bundle that a source sent, which is about to run.
+    pub bundle: Option<&'a Path>,
     /// How far what came over the API may reach.
     pub reach: Option<&'a Reach>,
 }
@@ -57,6 +61,11 @@ impl Texts {
             if let Some(included) = parse(&included.text, &included.path, &mut ignored) {
                 merge(&mut tree, included, &mut ignored);
             }
+        }
+        if let Some(bootstrap) = &self.bootstrap
+            && let Some(own) = parse(&bootstrap.text, &bootstrap.path, &mut ignored)
+        {
+            put_over(&mut tree, own);
         }
         if let Some(managed) = self.managed_tree() {
             managed::merge_into(&mut tree, managed, &mut ignored);

@@ -6,12 +6,16 @@
 //! calls of gRPC do. Each request has a connection of its own, a limit in bytes and one in time. Redirects are not followed: where a
 //! request goes is what the operator wrote.
 
+mod follow;
 mod h2;
+
+pub(crate) use follow::Following;
 
 pub use crate::config::url::Url;
 
 use crate::filter::{CallAnswer, CallRequest};
 use crate::talk::{self, render, talk};
+use crate::upstream::discover::dns;
 use bytes::Bytes;
 use hickory_resolver::TokioResolver;
 use std::fmt;
@@ -149,8 +153,17 @@ impl Trust {
     /// # Errors
     /// What is wrong with the file.
     pub fn file(path: &Path) -> Result<Self, String> {
-        let policies = Policies::new(Some(path))?;
-        let pem = std::fs::read(path).map_err(|e| format!("{}: {e}", path.display()))?;
+        Self::files(Some(path), None)
+    }
+
+    /// The certificates in a PEM file, or those of the system; and a certificate with its key to show, where the server asks for one.
+    pub(crate) fn files(ca: Option<&Path>, identity: Option<(&Path, &Path)>) -> Result<Self, String> {
+        let policies = Policies::new(ca, identity)?;
+        let read = |path: &Path| std::fs::read(path).map_err(|e| format!("{}: {e}", path.display()));
+        let mut pem = Vec::new();
+        for path in ca.into_iter().chain(identity.map(|(cert, _)| cert)) {
+            pem.extend(read(path)?);
+        }
         Ok(Self(Some(Arc::new(Trusted { pem, policies }))))
     }
 }
@@ -163,9 +176,10 @@ impl PartialEq for Trusted {
 }
 
 impl Policies {
-    fn new(ca: Option<&Path>) -> Result<Self, String> {
-        let policy =
-            |protocol: &[u8]| ClientTls::new(ca, None, None, true, &[protocol]).map_err(|e| e.to_string());
+    fn new(ca: Option<&Path>, identity: Option<(&Path, &Path)>) -> Result<Self, String> {
+        let policy = |protocol: &[u8]| {
+            ClientTls::new(ca, identity, None, true, &[protocol]).map_err(|e| e.to_string())
+        };
         Ok(Self { http1: policy(b"http/1.1")?, h2: policy(b"h2")? })
     }
 
@@ -222,6 +236,18 @@ impl fmt::Debug for Fetcher {
 // === impl Surroundings ===
 
 impl Surroundings {
+    /// Of this machine alone: names are resolved as it resolves them.
+    pub(crate) fn of_system() -> Self {
+        let surroundings = Self::default();
+        let settings = dns::Settings {
+            servers: Vec::new(),
+            min_ttl: Duration::from_secs(1),
+            max_ttl: Duration::from_secs(300),
+        };
+        surroundings.set(dns::resolver(&settings).ok()); // a request to a name tells what is wrong
+        surroundings
+    }
+
     /// From now on names are resolved so.
     pub(crate) fn set(&self, resolver: Option<TokioResolver>) {
         *self.resolver.lock().unwrap_or_else(PoisonError::into_inner) = resolver;
@@ -235,7 +261,7 @@ impl Surroundings {
         let mut system = self.system.lock().unwrap_or_else(PoisonError::into_inner);
         let policies = match &*system {
             Some(known) => known.clone(),
-            None => system.insert(Policies::new(None).map_err(FetchError::Connect)?).clone(),
+            None => system.insert(Policies::new(None, None).map_err(FetchError::Connect)?).clone(),
         };
         Ok(policies.of(version))
     }
@@ -270,7 +296,25 @@ pub(crate) async fn serve(mut asked: mpsc::Receiver<Asked>, surroundings: Arc<Su
     }
 }
 
-async fn fetch(request: &FetchRequest, surroundings: &Surroundings) -> Result<CallAnswer, FetchError> {
+/// Sends a request on this thread and reads the whole answer. The time that it may take is the caller's matter.
+pub(crate) async fn fetch(
+    request: &FetchRequest,
+    surroundings: &Surroundings,
+) -> Result<CallAnswer, FetchError> {
+    let (call, out) = rendered(request)?;
+    let Dialled { mut stream, round_trip, .. } = connect(request, surroundings).await?;
+    if request.version == Version::Http2 {
+        return h2::talk(stream, round_trip, &out, request.limit).await;
+    }
+    let talked = talk(&mut stream, &call, &out, &mut 0, &Limits::default()).await;
+    talked.map(|(answer, _)| answer).map_err(|failed| match failed {
+        talk::Failed::Closed | talk::Failed::Malformed => FetchError::BadAnswer,
+        talk::Failed::TooLong => FetchError::TooLong(request.limit),
+    })
+}
+
+/// A request, and as it is written.
+fn rendered(request: &FetchRequest) -> Result<(CallRequest, Vec<u8>), FetchError> {
     let url = &request.url;
     let mut headers = request.headers.clone();
     let agent = concat!("weir/", env!("CARGO_PKG_VERSION"));
@@ -288,15 +332,7 @@ async fn fetch(request: &FetchRequest, surroundings: &Surroundings) -> Result<Ca
         limit: request.limit,
     };
     let out = render(&call).ok_or(FetchError::Unsendable)?;
-    let Dialled { mut stream, round_trip, .. } = connect(request, surroundings).await?;
-    if request.version == Version::Http2 {
-        return h2::talk(stream, round_trip, &out, request.limit).await;
-    }
-    let talked = talk(&mut stream, &call, &out, &mut 0, &Limits::default()).await;
-    talked.map(|(answer, _)| answer).map_err(|failed| match failed {
-        talk::Failed::Closed | talk::Failed::Malformed => FetchError::BadAnswer,
-        talk::Failed::TooLong => FetchError::TooLong(request.limit),
-    })
+    Ok((call, out))
 }
 
 /// Connects to the first address that takes it.

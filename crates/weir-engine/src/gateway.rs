@@ -6,11 +6,13 @@ mod guard;
 
 pub use changes::Touched;
 
+use crate::config::load::Unreadable;
 use crate::config::schema::Config;
 use crate::config::{Diagnostics, Instead, Loaded, Source, load};
 use crate::core::{LIMITS, Leaving, Message, Shared};
 use crate::error;
 use crate::filter::{FilterKind, Purge};
+use crate::fleet;
 use crate::handover::{Handover, Inheritance};
 use crate::history::{By, Origin, Pin, TakenBack};
 use crate::listener::{self, Start};
@@ -23,7 +25,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc as mpsc_std;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::{mpsc, watch};
@@ -36,7 +38,7 @@ pub struct Gateway {
     inner: Arc<Inner>,
 }
 
-struct Inner {
+pub(crate) struct Inner {
     telemetry: Arc<Telemetry>,
     control: Mutex<Control>,
     shared: Arc<Shared>,
@@ -53,6 +55,10 @@ struct Inner {
     awaits_probes: AtomicBool,
     admin_tls: AdminTls,
     guard: Mutex<guard::Guard>,
+    /// Where the config comes from; all clones know the bundle that runs.
+    source: Source,
+    /// The thread that follows a source, where the config has one.
+    fleet: OnceLock<fleet::Handle>,
     /// All causes, and those that are answered 5xx.
     causes: &'static [&'static str],
     errors: HashSet<&'static str>,
@@ -164,9 +170,14 @@ impl Builder {
     /// See [`StartError`]. Nothing runs then.
     pub fn start(mut self) -> Result<Gateway, StartError> {
         let system = |e: &dyn fmt::Display| StartError::System(e.to_string());
+        let source = self.source.clone();
         let mut books = Books::default();
-        let gathered = books.read(&self.source, Instead::default());
-        let gathered = gathered.map_err(|e| StartError::Config(e.diagnostics))?;
+        let unreadable = |e: Unreadable| StartError::Config(e.diagnostics);
+        let mut gathered = books.read(&self.source, Instead::default()).map_err(unreadable)?;
+        let found = if gathered.awaits { self.find_bundle() } else { None };
+        if found.as_ref().is_some_and(|found| found.bundle.is_some()) {
+            gathered = books.read(&self.source, Instead::default()).map_err(unreadable)?;
+        }
         let mut loaded = gathered.finish(&self.source, Instead::default());
         let cores = loaded.config.workers.count();
         let causes =
@@ -235,6 +246,8 @@ impl Builder {
                 admin_tls: control.admin_tls(),
                 guard: Mutex::default(),
                 causes: codes,
+                source,
+                fleet: OnceLock::new(),
                 errors,
                 control: Mutex::new(control),
             }),
@@ -242,7 +255,34 @@ impl Builder {
         gateway.watch();
         gateway.resume_trial();
         gateway.start_guard();
+        if let Some(found) = found {
+            let telemetry = Arc::clone(&gateway.inner.telemetry);
+            match fleet::start(found, &gateway, telemetry, self.version) {
+                Ok(handle) => drop(gateway.inner.fleet.set(handle)), // the first and only time
+                Err(e) => {
+                    gateway.stop();
+                    return Err(system(&format!("source: {e}")));
+                }
+            }
+        }
         Ok(gateway)
+    }
+
+    /// Where the config has a source, has the bundle that ran last run again. One that does not compile any more, such as after an upgrade, is no
+    /// reason not to start: the source may have another.
+    fn find_bundle(&self) -> Option<fleet::Found> {
+        let mut found = fleet::Found::open(&self.source)?;
+        if found.bundle.is_some() {
+            let checked = check(&self.source, &self.kinds);
+            if checked.compiled.is_none() {
+                let text = checked.diagnostics.to_text();
+                let first = text.lines().find(|line| line.starts_with("error")).unwrap_or_default();
+                log::error("the last good config does not compile and is not used", &[("first", &first)]);
+                self.source.set_bundle(None);
+                (found.bundle, found.folder) = (None, None);
+            }
+        }
+        Some(found)
     }
 }
 
@@ -271,6 +311,7 @@ impl Gateway {
         if !first {
             return self.wait();
         }
+        self.leave_fleet();
         let shutdown = self.control().config.shutdown.clone();
         log::info("draining", &[("delay", &shutdown.delay), ("deadline", &shutdown.drain)]);
         std::thread::sleep(shutdown.delay.get()); // a blocking call that says so
@@ -312,6 +353,7 @@ impl Gateway {
             control.handed_over();
             control.config.shutdown.drain
         };
+        self.leave_fleet();
         *self.inner.watching.lock().unwrap_or_else(PoisonError::into_inner) = None;
         log::info("another process serves: finishing what is under way", &[("deadline", &drain)]);
         self.close_doors(Leaving::Successor);
@@ -375,6 +417,23 @@ impl Gateway {
         while !*ended {
             ended = bell.wait(ended).unwrap_or_else(PoisonError::into_inner);
         }
+    }
+
+    /// Whether there is no config yet, because its source has never sent one: nothing listens.
+    pub fn awaits_config(&self) -> bool {
+        self.inner.fleet.get().is_some() && self.inner.source.bundle().is_none()
+    }
+
+    /// Has this node no longer be one of those that live.
+    fn leave_fleet(&self) {
+        if let Some(fleet) = self.inner.fleet.get() {
+            fleet.leave();
+        }
+    }
+
+    /// So that a thread of the gateway's own does not keep it alive.
+    pub(crate) fn downgrade(&self) -> Weak<Inner> {
+        Arc::downgrade(&self.inner)
     }
 
     /// Whether new requests are welcome: false from the first moment of a drain.
@@ -468,6 +527,7 @@ impl Gateway {
             routes: snapshot.routes.len(),
             number: control.books.history.as_ref().and_then(|history| Some(history.latest()?.number)),
             trial: self.trial(),
+            fleet: self.inner.fleet.get().map(fleet::Handle::status),
             pinned: control.books.pinned.as_ref().map(|pin| pin.why.clone()),
             unsaved: control.unsaved(),
             filters: snapshot.readings().collect(),
@@ -626,6 +686,12 @@ impl Gateway {
             Ok(made) => *watching = Some(made),
             Err(e) => log::warn("files are not watched", &[("error", &e)]),
         }
+    }
+}
+
+impl From<Arc<Inner>> for Gateway {
+    fn from(inner: Arc<Inner>) -> Self {
+        Self { inner }
     }
 }
 

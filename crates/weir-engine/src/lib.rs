@@ -30,6 +30,7 @@ pub mod error;
 pub mod explain;
 pub mod fetch;
 pub mod filter;
+pub mod fleet;
 pub mod grpc;
 pub mod history;
 pub mod password;

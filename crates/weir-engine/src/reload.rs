@@ -18,7 +18,7 @@ pub(crate) use watch::Watching;
 
 use crate::acme;
 use crate::config::schema::{self, Config};
-use crate::config::{Diagnostics, Loaded, Place, Severity, Source, Texts};
+use crate::config::{Diagnostics, Instead, Loaded, Place, Severity, Source, Texts};
 use crate::core::Message;
 use crate::export::Exporter;
 use crate::fetch::{self, Fetcher, Surroundings};
@@ -33,7 +33,7 @@ use outputs::{Change, LogWriter, configure_log};
 use std::collections::HashMap;
 use std::fmt;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc as std_mpsc;
 use std::time::{Duration, Instant, SystemTime};
@@ -327,9 +327,30 @@ impl Control {
         by: &By,
         cores: &[mpsc::UnboundedSender<Message>],
     ) -> Result<Reloaded, Refused> {
+        self.reload_with(by, Instead::default(), cores)
+    }
+
+    /// Runs the bundle in this folder, which a source sent, as a reload runs files.
+    pub(crate) fn run_bundle(
+        &mut self,
+        folder: &Path,
+        by: &By,
+        cores: &[mpsc::UnboundedSender<Message>],
+    ) -> Result<Reloaded, Refused> {
+        let done = self.reload_with(by, Instead { bundle: Some(folder), ..Instead::default() }, cores)?;
+        self.source.set_bundle(Some(folder.to_owned()));
+        Ok(done)
+    }
+
+    fn reload_with(
+        &mut self,
+        by: &By,
+        instead: Instead<'_>,
+        cores: &[mpsc::UnboundedSender<Message>],
+    ) -> Result<Reloaded, Refused> {
         let began = Instant::now();
-        let before = self.config.workers;
-        match self.load_files(by, cores) {
+        let (before, source) = (self.config.workers, self.config.source.clone());
+        match self.load_files(by, instead, cores) {
             Ok(diagnostics) => {
                 self.last_reload = Some(ReloadStatus::new(Ok(()), SystemTime::now()));
                 let took = began.elapsed().as_millis();
@@ -337,6 +358,9 @@ impl Control {
                 Self::log_warnings(&diagnostics);
                 if self.config.workers != before {
                     log::warn("workers changed: that needs a restart", &[]);
+                }
+                if self.config.source != source {
+                    log::warn("source changed: that needs a restart", &[]);
                 }
                 Ok(Reloaded { revision: self.snapshot.revision.clone(), diagnostics })
             }

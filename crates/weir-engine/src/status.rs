@@ -2,6 +2,7 @@
 
 use crate::acme::{self, AcmeStatus};
 use crate::config::Diagnostics;
+use crate::fleet::FleetStatus;
 use crate::trial::TrialStatus;
 use crate::upstream::discover::dns::Name;
 use crate::upstream::{Endpoint, Upstream, Why};
@@ -54,6 +55,9 @@ pub struct Status {
     pub number: Option<u64>,
     /// The change that is on trial, if one is.
     pub trial: Option<TrialStatus>,
+    /// Where the config comes from, where it has a source.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fleet: Option<FleetStatus>,
     /// Why a revision of the history runs in the place of the files, if one does.
     pub pinned: Option<String>,
     /// Why the config runs from memory only, if it could not be written down.

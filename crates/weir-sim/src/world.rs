@@ -55,8 +55,8 @@ impl Settings {
 
 #[derive(Debug)]
 enum Event {
-    /// A node is woken.
-    Wake(usize, u64),
+    /// A node is woken, unless it asked for an earlier moment since.
+    Wake(usize, u64, Time),
     /// A question arrives at etcd.
     Ask(usize, u64, u64, Ask),
     /// An answer arrives, or the wait for it is over.
@@ -197,8 +197,10 @@ impl World {
 
     fn happens(&mut self, event: Event) {
         match event {
-            Event::Wake(node, boot) => {
-                if let Some(process) = self.process(node, boot) {
+            Event::Wake(node, boot, at) => {
+                if let Some(process) = self.process(node, boot)
+                    && process.woken_at == Some(at)
+                {
                     process.woken_at = None;
                     self.tell(node, Tell::Tick);
                 }
@@ -281,7 +283,7 @@ impl World {
             return;
         }
         process.woken_at = Some(next);
-        self.later(next, Event::Wake(number, boot));
+        self.later(next, Event::Wake(number, boot, next));
     }
 
     fn grant(&mut self, number: usize, wishes: Vec<Wish>) {

@@ -10,7 +10,7 @@ use crate::cell::{Counter, StatusCounts};
 use crate::exported::Lost;
 use crate::log;
 use crate::process::Process;
-use crate::registry::{CoreCells, KeptCertificate, SeriesTables, Telemetry};
+use crate::registry::{CoreCells, KeptCertificate, SeriesTables, SourceState, Telemetry};
 use crate::series::{
     Attempt, Closed, ConsumerCells, EndpointCells, ListenerCells, RouteCells, Series, UpstreamCells,
 };
@@ -159,6 +159,9 @@ fn about(page: &mut Page, telemetry: &Telemetry) {
     );
     page.sample("", "reason=\"rolled_back\"", u8::from(config.rolled_back));
     page.sample("", "reason=\"unsaved\"", u8::from(config.unsaved));
+    if let Some(source) = &config.source {
+        of_source(page, source);
+    }
     let help = "When a certificate of a listener expires, in Unix time.";
     page.family(Kind::Gauge("seconds"), "weir_certificate_expiry_timestamp_seconds", help);
     for certificate in &config.certificates {
@@ -199,6 +202,21 @@ fn kept_certificates(page: &mut Page, kept: &[KeptCertificate]) {
             page.sample(&name(kept), "", at);
         }
     }
+}
+
+/// Where the config comes from.
+fn of_source(page: &mut Page, source: &SourceState) {
+    page.family(Kind::Info, "weir_config_source", "The bundle in effect, by its digest.");
+    page.sample(&pair("bundle", &source.bundle), "", 1);
+    page.family(Kind::Gauge(""), "weir_config_source_up", "Whether the source of the config answers.");
+    page.sample("", "", u8::from(source.answers));
+    let help = "Whether the bundle that should run was refused.";
+    page.family(Kind::Gauge(""), "weir_config_source_refused", help);
+    page.sample("", "", u8::from(source.refused));
+    let help = "When the source of the config answered last, in Unix time; 0 if it never did.";
+    page.family(Kind::Gauge("seconds"), "weir_config_source_contact_timestamp_seconds", help);
+    let at = source.contact.and_then(|at| at.duration_since(UNIX_EPOCH).ok()).unwrap_or_default();
+    page.seconds("", ns(at));
 }
 
 /// What belongs to no listener, route or upstream.

@@ -42,7 +42,7 @@ pub use exemplar::{Exemplar, Exemplars};
 pub use exported::{Exported, Lost};
 pub use exposition::{Exposition, FilterReading, negotiate};
 pub use health::{Ejection, OutReason};
-pub use registry::{CertificateEnd, CoreCells, KeptCertificate, RouteFigures, Setup, Telemetry};
+pub use registry::{CertificateEnd, CoreCells, KeptCertificate, RouteFigures, Setup, SourceState, Telemetry};
 pub use series::{
     Attempt, Closed, ConsumerCells, ConsumerId, EndpointCells, EndpointId, EndpointTotals, ListenerCells,
     ListenerId, RouteCells, RouteId, UpstreamCells, UpstreamId,

@@ -134,6 +134,20 @@ pub(crate) struct ConfigState {
     pub(crate) unsaved: bool,
     pub(crate) certificates: Vec<CertificateEnd>,
     pub(crate) kept: Vec<KeptCertificate>,
+    pub(crate) source: Option<SourceState>,
+}
+
+/// The source that a config comes from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SourceState {
+    /// Whether it answers.
+    pub answers: bool,
+    /// When it answered last.
+    pub contact: Option<SystemTime>,
+    /// Whether what should run was refused.
+    pub refused: bool,
+    /// The digest of the bundle that runs; empty for none.
+    pub bundle: String,
 }
 
 impl Telemetry {
@@ -234,6 +248,11 @@ impl Telemetry {
     /// Notes how the certificates fare that are kept up to date.
     pub fn show_kept(&self, kept: Vec<KeptCertificate>) {
         self.config().kept = kept;
+    }
+
+    /// Notes how it stands with the source that the config comes from.
+    pub fn source(&self, state: SourceState) {
+        self.config().source = Some(state);
     }
 
     /// Notes a reload that was refused; the config before it goes on.

@@ -471,7 +471,9 @@ fn wait(child: &mut Child, stderr: &Output, deadline: Duration) -> Option<ExitSt
 
 fn write_config(dir: &Path, yaml: &str) {
     let mut yaml = yaml.replace("{dir}", &dir.display().to_string());
-    for (key, line) in DEFAULTS {
+    // Beside a source stands only what belongs to the node.
+    let is_node = yaml.lines().any(|line| line.starts_with("source:"));
+    for (key, line) in DEFAULTS.iter().filter(|(key, _)| !is_node || matches!(*key, "admin:" | "workers:")) {
         if !yaml.lines().any(|line| line.starts_with(key)) {
             yaml = format!("{}\n{line}\n", yaml.trim_end());
         }

@@ -5,14 +5,16 @@ use crate::config::load::gather;
 use crate::config::schema::Route;
 use crate::config::{Diagnostic, Diagnostics, Instead, Texts};
 use crate::explain::{self, Explanation};
+use crate::fleet;
 use crate::history::diff::Differences;
 use crate::history::{By, Revision};
 use crate::reload::change::Change;
 use crate::reload::{Changed, Moved, NotChanged, Refused, Reloaded, Way};
 use serde::Serialize;
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use weir_fleet::Bundle;
 
 /// What a change concerns that goes on right now. Exchanges under way end by the config they began with.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -42,6 +44,44 @@ impl Gateway {
         let result = control.reload(by, self.cores());
         self.changed(control, result.is_ok());
         result
+    }
+
+    /// Runs the bundle in this folder, which a source sent.
+    ///
+    /// # Errors
+    /// What is wrong with it. What ran before runs on, untouched.
+    pub(crate) fn run_bundle(&self, folder: &Path, by: &By) -> Result<(), Diagnostics> {
+        let mut control = self.control();
+        if !self.is_ready() {
+            let mut diagnostics = Diagnostics::default();
+            diagnostics.push(Diagnostic::error("draining", NotChanged::Draining.to_string()));
+            return Err(diagnostics);
+        }
+        let result = control.run_bundle(folder, by, self.cores());
+        self.changed(control, result.is_ok());
+        result.map(drop).map_err(|refused| refused.diagnostics)
+    }
+
+    /// The config that runs as a bundle, for gateways that have this one as their source: what people wrote, and the files that it names
+    /// below the folder of the first.
+    ///
+    /// # Errors
+    /// It cannot be one: in words.
+    pub fn bundle(&self) -> Result<Bundle, String> {
+        if let Some(folder) = self.inner.source.bundle() {
+            return Bundle::read_all(&folder).map_err(|e| e.to_string());
+        }
+        let (texts, files) = {
+            let control = self.control();
+            (control.texts.clone(), control.files.clone())
+        };
+        if let Some(managed) = &texts.managed {
+            let why = "belongs to the admin API of this gateway: what it holds is in no file that others could have";
+            return Err(format!("{} {why}", managed.path.display()));
+        }
+        let all: Vec<_> =
+            texts.written.iter().map(|text| (text.path.clone(), text.text.as_bytes().to_vec())).collect();
+        fleet::pack(&all, &files)
     }
 
     /// Changes what the admin API manages (`admin.writes`), and runs it; or says what that would do.

@@ -19,6 +19,9 @@ pub(super) struct Guard {
     trial: Option<Trial>,
     /// What could not be taken back yet.
     overdue: Option<Overdue>,
+    /// A bundle that the fleet tries out on this node first, and what it is blamed for.
+    bundle: Option<Trial>,
+    blamed: Option<String>,
     /// Its thread runs.
     runs: bool,
 }
@@ -119,6 +122,21 @@ impl Gateway {
         self.guard_state().trial = Some(trial);
     }
 
+    /// Watches the bundle that has just begun to run, for as long as its step holds: what is worse than before is the fleet's matter.
+    pub(crate) fn try_bundle(&self, hold: Duration) {
+        let routes =
+            self.inner.configs.borrow().routes.names().map(Arc::from).chain([Arc::from(ALL)]).collect();
+        let terms = Terms { watch: Some(hold), confirm: None };
+        let mut guard = self.guard_state();
+        guard.blamed = None;
+        guard.bundle = Some(Trial::new((0, 0), terms, routes, &guard.record, Instant::now()));
+    }
+
+    /// What the bundle on trial is blamed for, once.
+    pub(crate) fn bundle_blamed(&self) -> Option<String> {
+        self.guard_state().blamed.take()
+    }
+
     /// Another change has been made: what was on trial stands under what is.
     pub(super) fn end_trial(&self) {
         let latest = {
@@ -140,7 +158,8 @@ impl Gateway {
 
     /// Starts to look, once the config has a history.
     pub(super) fn start_guard(&self) {
-        let wanted = self.inner.configs.borrow().admin.state.is_some();
+        let config = Arc::clone(&self.inner.configs.borrow());
+        let wanted = config.admin.state.is_some() || config.source.is_some();
         let mut guard = self.guard_state();
         if !wanted || guard.runs {
             return;
@@ -157,7 +176,7 @@ impl Gateway {
         self.control().settle_when_due(Instant::now());
         self.try_again();
         let config = Arc::clone(&self.inner.configs.borrow());
-        if config.admin.state.is_none() {
+        if config.admin.state.is_none() && config.source.is_none() {
             return;
         }
         let telemetry = &self.inner.telemetry;
@@ -176,6 +195,13 @@ impl Gateway {
             let mut guard = self.guard_state();
             let sample: Arc<Sample> =
                 guard.record.add(Instant::now(), std::iter::once((Arc::from(ALL), all)).chain(figures));
+            if let Some(bundle) = &mut guard.bundle {
+                match bundle.look(&sample) {
+                    Due::Nothing => {}
+                    Due::Passed => guard.bundle = None,
+                    Due::Back(why) => (guard.bundle, guard.blamed) = (None, Some(why)),
+                }
+            }
             let Some(trial) = &mut guard.trial else { return };
             match trial.look(&sample) {
                 Due::Nothing => return,

@@ -35,6 +35,8 @@ pub enum Origin {
     Reload,
     /// Somebody went back.
     Rollback,
+    /// The source of a fleet has another bundle.
+    Source,
     /// The process began with it.
     Start,
     /// A file changed.
@@ -138,6 +140,7 @@ impl Origin {
             Self::Other => "other",
             Self::Reload => "reload",
             Self::Rollback => "rollback",
+            Self::Source => "source",
             Self::Start => "start",
             Self::Watch => "watch",
         }

@@ -85,6 +85,8 @@ pub struct Changed {
 pub enum NotChanged {
     /// The gateway drains.
     Draining,
+    /// The config comes from a source, which is where it is changed.
+    Fleet,
     /// The config names no file that the API may write.
     NoWrites,
     /// The config names no folder for a history.
@@ -196,6 +198,9 @@ impl Books {
     /// Writes down what runs since the start, unless it is known.
     pub(crate) fn started(&mut self, texts: &Texts) {
         let Some(history) = &mut self.history else { return };
+        if texts.written.is_empty() {
+            return; // the source has sent nothing yet
+        }
         history.recover(texts);
         if let Some((taken, disk)) = self.taken.take() {
             let left = history.revisions().iter().rev().find(|revision| revision.hash == taken.refused);
@@ -299,12 +304,13 @@ impl Control {
     pub(super) fn load_files(
         &mut self,
         by: &By,
+        instead: Instead<'_>,
         cores: &[mpsc::UnboundedSender<Message>],
     ) -> Result<Diagnostics, Diagnostics> {
         let _ = self.settle(); // what cannot be written yet stays owed
         let managed = self.owed_managed();
         let managed = managed.as_ref().map(|managed| (&managed.tree, &managed.text));
-        let instead = Instead { managed, ..Instead::default() };
+        let instead = Instead { managed, ..instead };
         let gathered = match self.books.read(&self.source, instead) {
             Ok(gathered) => gathered,
             Err(unreadable) => {
@@ -338,6 +344,9 @@ impl Control {
         if change.terms.is_any() && self.books.history.is_none() {
             return Err(NotChanged::NoHistory);
         }
+        if self.config.source.is_some() {
+            return Err(NotChanged::Fleet);
+        }
         let path = gathered.texts.managed_path.clone().ok_or(NotChanged::NoWrites)?;
         if !change.only_from.is_empty() && !change.only_from.contains(&gathered.texts.hash) {
             return Err(NotChanged::Stale("the config".to_owned(), gathered.texts.hash.clone()));
@@ -349,6 +358,7 @@ impl Control {
             written: Some(&written),
             managed: Some((&managed.tree, &managed.text)),
             reach: Some(&reach),
+            bundle: None,
         };
         let pin = self.books.pinned.clone();
         let gathered = gather(&self.source, instead).map_err(unreadable)?;
@@ -376,6 +386,9 @@ impl Control {
         by: &By,
         cores: &[mpsc::UnboundedSender<Message>],
     ) -> Result<Changed, NotChanged> {
+        if self.config.source.is_some() {
+            return Err(NotChanged::Fleet);
+        }
         let history = self.books.history.as_ref().ok_or(NotChanged::NoHistory)?;
         let revision = history.get(number).ok_or(NotChanged::NoRevision(number))?.clone();
         let texts =
@@ -387,6 +400,7 @@ impl Control {
             written: Some(&texts.written),
             managed: managed.as_ref().map(|managed| (&managed.tree, &managed.text)),
             reach: None,
+            bundle: None,
         };
         let gathered = gather(&self.source, instead).map_err(unreadable)?;
         let why = match by.message.as_str() {
@@ -624,6 +638,9 @@ impl fmt::Display for NotChanged {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Draining => f.write_str("the gateway drains: it takes no other config any more"),
+            Self::Fleet => f.write_str(
+                "this gateway has its config from a source: change it there, with `weir fleet publish` or `weir fleet rollback`",
+            ),
             Self::NoWrites => f.write_str(
                 "the config names no file that the API may write: set `admin.writes`, or change the files and reload",
             ),

@@ -13,6 +13,7 @@ use crate::cause::{
     ACL_DENIED, CERTIFICATE_MISSING, CIRCUIT_OPEN, CLIENT_CONCURRENCY, FILES_MISSING, KEY_MISSING,
     KEY_UNKNOWN, LOGIN_NEEDED, RATE_LIMITED, SIGNATURE_MISSING, TOKEN_CLAIMS, TOKEN_MISSING,
 };
+use crate::fleet::{Config as FleetConfig, Etcd};
 use crate::jwt::{Signer, in_an_hour};
 use crate::login;
 use crate::shared_limits::Redis;
@@ -28,6 +29,7 @@ const EXAMPLES: &[&str] = &[
     "canary.yaml",
     "client-certificates.yaml",
     "error-pages.yaml",
+    "fleet-node.yaml",
     "forward-auth.yaml",
     "grpc-json.yaml",
     "hello.yaml",
@@ -129,6 +131,20 @@ fn single_page_app() {
     let script = client.ask("GET /assets/app.js HTTP/1.1\r\nHost: weir.test\r\nAccept-Encoding: br\r\n\r\n");
     script.expect_header("content-encoding", "br").expect_body("as it lies there");
     client.get("/assets/gone.js").expect_cause(FILES_MISSING);
+}
+
+#[test]
+fn fleet_node() {
+    let Some(etcd) = Etcd::start() else { return };
+    let config = FleetConfig::saying("one");
+    etcd.publish(&config, &[]);
+    let text = example("fleet-node.yaml")
+        .replace("127.0.0.1:2379", &etcd.address.to_string())
+        .replace("/var/lib/weir/last-good", "last-good")
+        .replace("/weir/prod", "/weir/test")
+        .replace("127.0.0.1:9180", "127.0.0.1:0");
+    let weir = Weir::start(&text);
+    weir.client().get("/").expect_status(200).expect_body("one");
 }
 
 #[test]

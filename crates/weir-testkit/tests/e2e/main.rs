@@ -30,6 +30,7 @@ mod examples;
 mod faults;
 mod files;
 mod filters;
+mod fleet;
 mod forwarded;
 mod framing;
 mod grpc_json;

@@ -12,6 +12,7 @@ mod drain;
 mod endpoint;
 mod explain;
 mod filters;
+mod fleet;
 mod hash;
 mod history;
 mod kept;
@@ -77,6 +78,8 @@ enum Command {
     Explain(explain::Explain),
     /// List the filters, or show one with its settings
     Filters(filters::Filters),
+    /// Publish a config to a fleet of gateways, and see how they do
+    Fleet(Box<fleet::FleetCommand>),
     /// Make the hash of a password, for `basic_auth`
     Hash(hash::Hash),
     /// List the revisions of a running Weir's config
@@ -260,6 +263,7 @@ impl Command {
             Self::Drain(drain) => Some(&mut drain.admin.config),
             Self::Endpoint(endpoint) => Some(&mut endpoint.admin.config),
             Self::Explain(explain) => Some(&mut explain.config),
+            Self::Fleet(fleet) => Some(fleet.config()),
             Self::History(history) => Some(&mut history.admin.config),
             Self::Purge(purge) => Some(&mut purge.admin.config),
             Self::Reload(reload) => Some(&mut reload.admin.config),
@@ -322,6 +326,7 @@ pub(crate) fn run() -> ExitCode {
         Some(Command::Endpoint(endpoint)) => endpoint.run(),
         Some(Command::Explain(explain)) => explain.run(),
         Some(Command::Filters(filters)) => filters.run(),
+        Some(Command::Fleet(fleet)) => fleet.run(),
         Some(Command::Hash(hash)) => hash.run(),
         Some(Command::History(history)) => history.run(),
         Some(Command::Load(load)) => load.run(),

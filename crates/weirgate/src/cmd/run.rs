@@ -112,15 +112,20 @@ fn serve(args: &Run, inherited: Inheritance, predecessor: &mut Option<Predecesso
     let written = args.pid_file.as_deref().map(PidFile::write).transpose();
     let pid_file = written.inspect_err(|_| gateway.stop())?;
     let status = gateway.status();
-    log::info(
-        "ready",
-        &[
-            ("version", &env!("CARGO_PKG_VERSION")),
-            ("pid", &std::process::id()),
-            ("workers", &status.workers),
-            ("revision", &status.revision),
-        ],
-    );
+    if gateway.awaits_config() {
+        let hint = "it starts to serve as soon as the source sends one";
+        log::warn("there is no config yet", &[("hint", &hint)]);
+    } else {
+        log::info(
+            "ready",
+            &[
+                ("version", &env!("CARGO_PKG_VERSION")),
+                ("pid", &std::process::id()),
+                ("workers", &status.workers),
+                ("revision", &status.revision),
+            ],
+        );
+    }
     if let Some(predecessor) = predecessor.take() {
         predecessor.ready();
         notify(&format!("MAINPID={}", std::process::id()));

@@ -34,6 +34,29 @@ impl Status {
     }
 }
 
+/// Where the config comes from, and how old that knowledge is.
+fn of_fleet(fleet: &Value) -> String {
+    let mut out = String::new();
+    let bundle: String = fleet["bundle"].as_str().unwrap_or("none").chars().take(12).collect();
+    let ago = match fleet["contact_seconds_ago"].as_u64() {
+        Some(seconds) => format!("it answered {} ago", duration(seconds)),
+        None => "it has never answered".to_owned(),
+    };
+    let state = text(fleet, "state");
+    let _ = writeln!(out, "{state}: bundle {bundle} from {}, {ago}", text(fleet, "source")); // a String takes all
+    if let Some(refused) = fleet["refused"].as_str() {
+        let short: String = refused.chars().take(12).collect();
+        let _ = writeln!(out, "REFUSED bundle {short}:");
+        for line in text(fleet, "why").lines() {
+            let _ = writeln!(out, "  {line}");
+        }
+    }
+    if let Some(trouble) = fleet["trouble"].as_str() {
+        let _ = writeln!(out, "it cannot follow now: {trouble}");
+    }
+    out
+}
+
 /// The whole page.
 fn page(status: &Value) -> String {
     let mut out = String::new();
@@ -51,6 +74,9 @@ fn page(status: &Value) -> String {
             "THE CONFIG RUNS FROM MEMORY ONLY: it could not be written down: {}",
             shown(&why.into())
         );
+    }
+    if !status["fleet"].is_null() {
+        let _ = write!(out, "{}", of_fleet(&status["fleet"]));
     }
     let _ = writeln!(
         out,

@@ -35,6 +35,7 @@ fn texts(written: &str, managed: &str) -> Texts {
     let text = |path: &str, text: &str| Text { path: path.into(), text: text.into() };
     Texts {
         written: vec![text("weir.yaml", written), text("more.yaml", "é\n")],
+        bootstrap: None,
         managed: Some(text("managed.yaml", managed)),
         managed_path: Some("managed.yaml".into()),
         state: None,

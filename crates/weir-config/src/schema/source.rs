@@ -1,0 +1,104 @@
+//! `source`: where a gateway of a fleet has its config from.
+
+use super::process::Secret;
+use super::values::FilePath;
+use crate::units::Duration;
+use crate::url::Url;
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// Where the config comes from, in place of this file: this one then holds what belongs to the node alone, which is `source`, `admin`, `log`,
+/// `zone`, `labels` and `workers`. Exactly one of `etcd` and `http`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ConfigSource {
+    /// An etcd that `weir fleet` publishes to.
+    pub etcd: Option<EtcdSource>,
+    /// A web server, an object store, or the admin listener of another Weir.
+    pub http: Option<HttpSource>,
+}
+
+/// An etcd, 3.4 or later, over its JSON gateway.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct EtcdSource {
+    /// Its members, such as `http://10.0.0.2:2379`: asked one after the other until one answers. At least one.
+    pub servers: Vec<Url>,
+    /// What the keys of this fleet begin with. Default `/weir`.
+    pub prefix: String,
+    /// A folder of this gateway's own for the config that ran last: what it serves when it starts while etcd is away. Required. Made where
+    /// there is none.
+    pub cache: Option<FilePath>,
+    /// The name of this node in the fleet: letters, digits, `_`, `.` and `-`. Default the name of the machine.
+    pub node: Option<String>,
+    /// Certificates that the server's own is checked against. Default: those of the system.
+    pub ca: Option<FilePath>,
+    /// The certificate to show, where etcd asks for one.
+    pub client_cert: Option<FilePath>,
+    /// Its key.
+    pub client_key: Option<FilePath>,
+    /// The user to log in as. Default none.
+    pub user: Option<String>,
+    /// The user's password. Write `${ETCD_PASSWORD}` or `${file:PATH}` rather than the password itself.
+    pub password: Option<Secret>,
+}
+
+/// A bundle at a URL: a `.tar.gz` with a `weir.yaml` in it, or a `weir.yaml` alone.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct HttpSource {
+    /// Where it is. Required. Of another Weir it is `/bundle` on its admin listener.
+    pub url: Option<Url>,
+    /// A folder of this gateway's own for the config that ran last: what it serves when it starts while the server is away. Required. Made
+    /// where there is none.
+    pub cache: Option<FilePath>,
+    /// How often it is asked whether there is another. A server that holds an answer back until there is one (`?wait=30s`), as another Weir
+    /// does, is asked again at once. Default 10s.
+    pub every: Duration,
+    /// Sent as `Authorization: Bearer TOKEN`. Default none.
+    pub token: Option<Secret>,
+    /// Certificates that the server's own is checked against. Default: those of the system.
+    pub ca: Option<FilePath>,
+    /// The certificate to show, where the server asks for one.
+    pub client_cert: Option<FilePath>,
+    /// Its key.
+    pub client_key: Option<FilePath>,
+}
+
+impl ConfigSource {
+    /// The folder for the config that ran last.
+    pub fn cache(&self) -> Option<&FilePath> {
+        let etcd = self.etcd.as_ref().and_then(|etcd| etcd.cache.as_ref());
+        etcd.or_else(|| self.http.as_ref()?.cache.as_ref())
+    }
+}
+
+impl Default for EtcdSource {
+    fn default() -> Self {
+        Self {
+            servers: Vec::new(),
+            prefix: "/weir".to_owned(),
+            cache: None,
+            node: None,
+            ca: None,
+            client_cert: None,
+            client_key: None,
+            user: None,
+            password: None,
+        }
+    }
+}
+
+impl Default for HttpSource {
+    fn default() -> Self {
+        Self {
+            url: None,
+            cache: None,
+            every: Duration::from_secs(10),
+            token: None,
+            ca: None,
+            client_cert: None,
+            client_key: None,
+        }
+    }
+}

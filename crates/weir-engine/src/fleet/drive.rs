@@ -1,0 +1,589 @@
+//! The thread weir-fleet: it carries out what the machines of the crate weir-fleet want, and tells them what came of it. Whatever blocks or
+//! waits is done beside it, and its outcome comes back as a message.
+
+use super::remote::Remote;
+use super::{FleetStatus, Found};
+use crate::config::Diagnostics;
+use crate::gateway::{Gateway, Inner};
+use crate::history::{By, Origin};
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::mpsc as std_mpsc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant, SystemTime};
+use tokio::sync::mpsc;
+use tokio::task::{AbortHandle, LocalSet, spawn_local};
+use weir_fleet::coordinator::{self, Coordinator};
+use weir_fleet::follower::{self, Follower, Note, Outcome};
+use weir_fleet::pointer::State;
+use weir_fleet::report::Reason;
+use weir_fleet::session::{self, Session};
+use weir_fleet::{Bundle, Cache, Digest, NodeReport, Time};
+use weir_telemetry::{Telemetry, log, timestamp};
+
+/// How often it looks at what nobody tells it: how a bundle on trial does.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// How long a leaving node waits for its report to be taken away.
+const LEAVING: Duration = Duration::from_millis(500);
+
+/// The gateway's hold on its thread.
+pub(crate) struct Handle {
+    tell: mpsc::UnboundedSender<Message>,
+    status: Arc<Mutex<FleetStatus>>,
+}
+
+enum Message {
+    Follower(follower::Event),
+    Fetched(Digest, Result<Bundle, String>),
+    Ran(Digest, Outcome, Option<PathBuf>),
+    Session(session::Event),
+    Coordinator(coordinator::Event),
+    /// The gateway ends.
+    Leave(std_mpsc::Sender<()>),
+}
+
+impl Handle {
+    /// What the gateway says about its source.
+    pub(crate) fn status(&self) -> FleetStatus {
+        self.status.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Has the node leave the fleet: it is no longer among those that live. Waits a moment for that.
+    pub(crate) fn leave(&self) {
+        let (done, left) = std_mpsc::channel();
+        if self.tell.send(Message::Leave(done)).is_ok() {
+            let _ = left.recv_timeout(LEAVING); // its lease ends by itself
+        }
+    }
+}
+
+/// Starts to follow.
+pub(crate) fn start(
+    found: Found,
+    gateway: &Gateway,
+    telemetry: Arc<Telemetry>,
+    version: &'static str,
+) -> Result<Handle, String> {
+    let (tell, told) = mpsc::unbounded_channel();
+    let status = Arc::new(Mutex::new(FleetStatus::default()));
+    let handle = Handle { tell: tell.clone(), status: Arc::clone(&status) };
+    let gateway = gateway.downgrade();
+    let (started, start) = std_mpsc::channel();
+    let work = move || {
+        let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+            Ok(runtime) => runtime,
+            Err(e) => return drop(started.send(Err(e.to_string()))), // it waits for this
+        };
+        let _in_runtime = runtime.enter();
+        match Driver::new(found, gateway, telemetry, status, tell, version) {
+            Ok(driver) => {
+                let _ = started.send(Ok(())); // as above
+                LocalSet::new().block_on(&runtime, driver.drive(told));
+            }
+            Err(e) => drop(started.send(Err(e))),
+        }
+    };
+    let spawned = std::thread::Builder::new().name("weir-fleet".to_owned()).spawn(work);
+    spawned.map_err(|e| format!("the thread that follows the source: {e}"))?;
+    start.recv().unwrap_or_else(|_| Err("the thread that follows the source ended".to_owned()))?;
+    Ok(handle)
+}
+
+struct Driver {
+    gateway: Weak<Inner>,
+    telemetry: Arc<Telemetry>,
+    status: Arc<Mutex<FleetStatus>>,
+    tell: mpsc::UnboundedSender<Message>,
+    remote: Remote,
+    cache: Arc<Mutex<Cache>>,
+    began: Instant,
+    boot: u64,
+    version: &'static str,
+    node: String,
+    labels: weir_fleet::pointer::Labels,
+    zone: String,
+    follower: Follower,
+    session: Session,
+    coordinator: Coordinator,
+    /// What was fetched and may have to be written to the disk.
+    bundles: HashMap<Digest, Arc<Bundle>>,
+    /// Where the files of what runs, and of what ran before, lie.
+    folders: Vec<PathBuf>,
+    watch: Option<AbortHandle>,
+    lease: Option<session::Lease>,
+    shown: Option<u64>,
+    since: Option<SystemTime>,
+    /// What a bundle on trial is blamed for.
+    unwell: Option<Reason>,
+    /// Why its report could not be written last.
+    unseen: String,
+    waited: bool,
+}
+
+impl Driver {
+    fn new(
+        found: Found,
+        gateway: Weak<Inner>,
+        telemetry: Arc<Telemetry>,
+        status: Arc<Mutex<FleetStatus>>,
+        tell: mpsc::UnboundedSender<Message>,
+        version: &'static str,
+    ) -> Result<Self, String> {
+        let remote = Remote::new(&found.source)?;
+        let node = remote.etcd().map_or_else(super::machine, |etcd| etcd.node.clone());
+        let (boot, seeds) = (random(0), [random(1), random(2), random(3)]);
+        let settings = follower::Settings {
+            node: node.clone(),
+            labels: found.labels.clone(),
+            spread: if remote.etcd().is_some() { follower::SPREAD } else { Duration::ZERO },
+        };
+        let running = found.bundle.as_ref().map(Bundle::digest);
+        let driver = Self {
+            waited: running.is_none(),
+            gateway,
+            telemetry,
+            status,
+            tell,
+            remote,
+            cache: Arc::new(Mutex::new(found.cache)),
+            began: Instant::now(),
+            boot,
+            version,
+            node,
+            labels: found.labels,
+            zone: found.zone,
+            follower: Follower::new(settings, seeds[0]),
+            session: Session::new(seeds[1]),
+            coordinator: Coordinator::new(seeds[2]),
+            bundles: HashMap::new(),
+            folders: found.folder.into_iter().collect(),
+            watch: None,
+            lease: None,
+            shown: None,
+            since: None,
+            unwell: None,
+            unseen: String::new(),
+        };
+        let bundle = running.map_or_else(|| "none".to_owned(), |digest| digest.short());
+        log::info("config from a source", &[("source", &driver.remote.place()), ("cached", &bundle)]);
+        driver.show(&FleetState::of(&driver, running));
+        // What it wants first it wants on the loop, which runs on this thread in a moment.
+        let _ = driver.tell.send(Message::Follower(follower::Event::Begin(running)));
+        Ok(driver)
+    }
+
+    fn now(&self) -> Time {
+        self.began.elapsed()
+    }
+
+    async fn drive(mut self, mut told: mpsc::UnboundedReceiver<Message>) {
+        loop {
+            let next = self.follower.next().min(self.session.next()).min(self.coordinator.next());
+            let wait = next.saturating_sub(self.now()).min(LOOK);
+            let message = tokio::time::timeout(wait, told.recv()).await;
+            if self.gateway.strong_count() == 0 {
+                return;
+            }
+            match message {
+                Ok(Some(Message::Leave(done))) => return self.leaves(done).await,
+                Ok(Some(message)) => self.hears(message),
+                Ok(None) => return,
+                Err(_) => self.ticks(),
+            }
+            self.agrees();
+        }
+    }
+
+    async fn leaves(self, done: std_mpsc::Sender<()>) {
+        if let (Some(lease), Some(etcd)) = (self.session.lease(), self.remote.etcd()) {
+            let _ = tokio::time::timeout(LEAVING, etcd.revoke(lease)).await; // its lease ends by itself
+        }
+        let _ = done.send(()); // who waited may have given up
+    }
+
+    fn hears(&mut self, message: Message) {
+        let now = self.now();
+        match message {
+            Message::Follower(event) => {
+                if let follower::Event::Kept(digest, _) = &event {
+                    self.bundles.remove(digest);
+                }
+                self.follow(event);
+            }
+            Message::Fetched(digest, result) => {
+                let result = result.map(|bundle| drop(self.bundles.insert(digest, Arc::new(bundle))));
+                self.follow(follower::Event::Fetched(digest, result));
+                // Of what nobody asked for any more.
+                let wanted = self.follower.wanted();
+                self.bundles.retain(|known, _| Some(*known) == wanted);
+            }
+            Message::Ran(digest, outcome, folder) => self.has_run(digest, outcome, folder),
+            Message::Session(event) => {
+                self.mutters(&event);
+                for action in self.session.on(now, event) {
+                    self.keep_session(action);
+                }
+            }
+            Message::Coordinator(event) => {
+                if let Some(action) = self.coordinator.on(now, event) {
+                    self.coordinate(action);
+                }
+            }
+            Message::Leave(_) => {}
+        }
+    }
+
+    fn ticks(&mut self) {
+        let now = self.now();
+        self.follow(follower::Event::Tick);
+        for action in self.session.on(now, session::Event::Tick) {
+            self.keep_session(action);
+        }
+        if let Some(action) = self.coordinator.on(now, coordinator::Event::Tick) {
+            self.coordinate(action);
+        }
+    }
+
+    /// What one machine knows the others hear at once, and whoever asks for the status or the metrics.
+    fn agrees(&mut self) {
+        let now = self.now();
+        self.looks_at_trial();
+        if self.remote.etcd().is_some() {
+            let report = self.report().write();
+            for action in self.session.on(now, session::Event::Say(report)) {
+                self.keep_session(action);
+            }
+            if self.session.lease() != self.lease {
+                self.lease = self.session.lease();
+                if let Some(action) = self.coordinator.on(now, coordinator::Event::Lease(self.lease)) {
+                    self.coordinate(action);
+                }
+            }
+            let modified = self.follower.pointer().map(|_| self.follower.modified());
+            if self.shown != modified {
+                self.shown = modified;
+                let seen = self
+                    .follower
+                    .pointer()
+                    .map(|pointer| Box::new((pointer.clone(), self.follower.modified())));
+                if let Some(action) = self.coordinator.on(now, coordinator::Event::Pointer(seen)) {
+                    self.coordinate(action);
+                }
+            }
+        }
+        self.show(&FleetState::of(self, self.follower.running()));
+    }
+
+    // === the follower ===
+
+    fn follow(&mut self, event: follower::Event) {
+        let actions = self.follower.on(self.now(), event);
+        for action in actions {
+            self.act(action);
+        }
+    }
+
+    fn act(&mut self, action: follower::Action) {
+        let (tell, remote) = (self.tell.clone(), self.remote.clone());
+        match action {
+            follower::Action::Read(number) => drop(spawn_local(async move {
+                let read = remote.read().await;
+                let _ = tell.send(Message::Follower(follower::Event::Read(number, read))); // it may have ended
+            })),
+            follower::Action::Watch(number, from) => {
+                self.unwatch();
+                let task = spawn_local(async move {
+                    let say = |told| drop(tell.send(Message::Follower(follower::Event::Watch(number, told))));
+                    let why = remote.watch(from, &say).await;
+                    say(follower::Told::Ended(why));
+                });
+                self.watch = Some(task.abort_handle());
+            }
+            follower::Action::Unwatch => self.unwatch(),
+            follower::Action::Fetch(digest) => drop(spawn_local(async move {
+                let fetched = remote.bundle(digest).await;
+                let _ = tell.send(Message::Fetched(digest, fetched)); // as above
+            })),
+            follower::Action::Run(digest) => self.run(digest),
+            follower::Action::Keep(digest) => self.keep(digest),
+            follower::Action::Report => {}
+            follower::Action::Say(note) => self.say(note),
+        }
+    }
+
+    fn unwatch(&mut self) {
+        if let Some(watch) = self.watch.take() {
+            watch.abort();
+        }
+    }
+
+    /// Lays a bundle out, compiles it and hands it to the cores, on a thread that may block.
+    fn run(&self, digest: Digest) {
+        let Some(bundle) = self.bundles.get(&digest).cloned() else {
+            let lost = Outcome::Failed("it was fetched and is gone".to_owned());
+            return drop(self.tell.send(Message::Ran(digest, lost, None))); // it may have ended
+        };
+        let (tell, cache, gateway) = (self.tell.clone(), Arc::clone(&self.cache), self.gateway.clone());
+        drop(tokio::task::spawn_blocking(move || {
+            let laid_out = cache.lock().unwrap_or_else(PoisonError::into_inner).lay_out(&bundle);
+            let (outcome, folder) = match (laid_out, gateway.upgrade()) {
+                (Err(e), _) => (Outcome::Failed(format!("its files cannot be written: {e}")), None),
+                (_, None) => return,
+                (Ok(folder), Some(inner)) => {
+                    let by = By {
+                        author: "fleet".to_owned(),
+                        origin: Origin::Source,
+                        message: format!("bundle {}", digest.short()),
+                    };
+                    match Gateway::from(inner).run_bundle(&folder, &by) {
+                        Ok(()) => (Outcome::Running, Some(folder)),
+                        Err(diagnostics) => (judged(&diagnostics), None),
+                    }
+                }
+            };
+            let _ = tell.send(Message::Ran(digest, outcome, folder)); // it may have ended
+        }));
+    }
+
+    fn has_run(&mut self, digest: Digest, outcome: Outcome, folder: Option<PathBuf>) {
+        if let Some(folder) = folder {
+            self.since = Some(SystemTime::now());
+            self.unwell = None;
+            self.folders.retain(|known| *known != folder);
+            self.folders.push(folder);
+            // Exchanges under way may still read the files of the one before.
+            let most = self.folders.len().saturating_sub(2);
+            self.folders.drain(..most);
+        }
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner).tidy(&self.folders);
+        self.follow(follower::Event::Ran(digest, outcome));
+    }
+
+    fn keep(&self, digest: Digest) {
+        let Some(bundle) = self.bundles.get(&digest).cloned() else { return };
+        let (tell, cache) = (self.tell.clone(), Arc::clone(&self.cache));
+        drop(tokio::task::spawn_blocking(move || {
+            let kept = cache.lock().unwrap_or_else(PoisonError::into_inner).keep(&bundle);
+            if let Err(e) = &kept {
+                log::error("the config that runs could not be kept on the disk", &[("error", e)]);
+            }
+            let _ = tell.send(Message::Follower(follower::Event::Kept(digest, kept.is_ok()))); // it may have ended
+        }));
+    }
+
+    fn say(&mut self, note: Note) {
+        let source = self.remote.place();
+        let hint = "what runs runs on";
+        match note {
+            Note::Away(why) => {
+                log::warn(
+                    "the source does not answer",
+                    &[("source", &source), ("error", &why), ("hint", &hint)],
+                );
+            }
+            Note::Back => log::info("the source answers again", &[("source", &source)]),
+            Note::Empty => log::warn("the source holds no config", &[("source", &source), ("hint", &hint)]),
+            Note::Unreadable(why) => {
+                log::error(
+                    "the source cannot be followed",
+                    &[("source", &source), ("error", &why), ("hint", &hint)],
+                );
+            }
+            Note::Runs(digest) => {
+                let generation = self.follower.pointer().map_or(0, |pointer| pointer.generation);
+                log::info(
+                    "bundle runs",
+                    &[("bundle", &digest.short()), ("generation", &generation), ("source", &source)],
+                );
+                if std::mem::take(&mut self.waited) {
+                    log::info("ready", &[("bundle", &digest.short())]);
+                }
+                self.try_out(digest);
+            }
+            Note::Refused(digest, _) => {
+                let hint = "it is not tried again; `weir fleet status` shows why";
+                log::error(
+                    "bundle refused",
+                    &[("bundle", &digest.short()), ("source", &source), ("hint", &hint)],
+                );
+            }
+            Note::Trouble(digest, why) => {
+                log::error("bundle cannot be run now", &[("bundle", &digest.short()), ("error", &why)]);
+            }
+            Note::NotKept(digest) => {
+                let hint = "a restart finds the one before it";
+                log::warn("bundle is not on the disk", &[("bundle", &digest.short()), ("hint", &hint)]);
+            }
+        }
+    }
+
+    // === the trial of a bundle ===
+
+    /// While a rollout is under way, what runs is watched as a change with `--watch` is.
+    fn try_out(&self, digest: Digest) {
+        let Some(pointer) = self.follower.pointer().filter(|pointer| pointer.to == digest) else { return };
+        let hold = Duration::from_millis(pointer.rollout.hold_ms);
+        if pointer.rollout.state == State::Running
+            && !hold.is_zero()
+            && let Some(inner) = self.gateway.upgrade()
+        {
+            Gateway::from(inner).try_bundle(hold);
+        }
+    }
+
+    fn looks_at_trial(&mut self) {
+        let Some(digest) = self.follower.running() else { return };
+        if self.unwell.is_none()
+            && let Some(inner) = self.gateway.upgrade()
+            && let Some(why) = Gateway::from(inner).bundle_blamed()
+        {
+            log::error("bundle does badly", &[("bundle", &digest.short()), ("why", &why)]);
+            self.unwell = Some(Reason::new(digest, &why));
+        }
+    }
+
+    // === session and coordinator ===
+
+    fn report(&self) -> NodeReport {
+        NodeReport {
+            node: self.node.clone(),
+            labels: self.labels.clone(),
+            zone: self.zone.clone(),
+            version: self.version.to_owned(),
+            boot: self.boot,
+            running: self.follower.running(),
+            since: self.since.map(timestamp).unwrap_or_default(),
+            generation: self.follower.pointer().map_or(0, |pointer| pointer.generation),
+            refused: self.follower.refused().cloned(),
+            unwell: self.unwell.clone(),
+            trouble: weir_fleet::report::shortened(self.follower.trouble(), 1024),
+            cached: self.follower.is_kept(),
+        }
+    }
+
+    /// Says once what keeps the node from being seen, unless the source as a whole is away, which is said already.
+    fn mutters(&mut self, event: &session::Event) {
+        let outcome = match event {
+            session::Event::Granted(Err(why))
+            | session::Event::Kept(Err(why))
+            | session::Event::Done(Err(why)) => why,
+            session::Event::Done(Ok(())) => return self.unseen.clear(),
+            _ => return,
+        };
+        if self.unseen != *outcome && !self.follower.is_away() {
+            self.unseen.clone_from(outcome);
+            let hint = "`weir fleet status` does not show this node; it follows all the same";
+            log::warn("the node cannot report itself", &[("error", outcome), ("hint", &hint)]);
+        }
+    }
+
+    fn keep_session(&self, action: session::Action) {
+        let Some(etcd) = self.remote.etcd() else { return };
+        let tell = self.tell.clone();
+        drop(spawn_local(async move {
+            let event = match action {
+                session::Action::Grant => session::Event::Granted(etcd.grant().await),
+                session::Action::Keep(lease) => session::Event::Kept(etcd.keep_alive(lease).await),
+                session::Action::Put(lease, report) => {
+                    session::Event::Done(etcd.put_report(lease, &report).await)
+                }
+            };
+            let _ = tell.send(Message::Session(event)); // it may have ended
+        }));
+    }
+
+    fn coordinate(&self, action: coordinator::Action) {
+        let Some(etcd) = self.remote.etcd() else { return };
+        let tell = self.tell.clone();
+        if let coordinator::Action::Move { pointer, .. } = &action {
+            let rollout = &pointer.rollout;
+            log::info(
+                "rollout moves",
+                &[
+                    ("bundle", &pointer.to.short()),
+                    ("open", &rollout.open),
+                    ("state", &format!("{:?}", rollout.state).to_lowercase()),
+                    ("why", &rollout.why),
+                ],
+            );
+        }
+        drop(spawn_local(async move {
+            let event = match action {
+                coordinator::Action::Campaign(lease) => {
+                    coordinator::Event::Campaigned(etcd.campaign(lease).await)
+                }
+                coordinator::Action::Look => coordinator::Event::Nodes(etcd.look().await),
+                coordinator::Action::Move { pointer, revision, key } => {
+                    coordinator::Event::Moved(etcd.move_pointer(&pointer, revision, key).await)
+                }
+            };
+            let _ = tell.send(Message::Coordinator(event)); // it may have ended
+        }));
+    }
+
+    // === what is shown ===
+
+    fn show(&self, state: &FleetState) {
+        let FleetState { status, contact } = state;
+        self.telemetry.source(weir_telemetry::SourceState {
+            answers: status.state != "away",
+            contact: *contact,
+            refused: status.refused.is_some(),
+            bundle: status.bundle.clone().unwrap_or_default(),
+        });
+        *self.status.lock().unwrap_or_else(PoisonError::into_inner) = status.clone();
+    }
+}
+
+struct FleetState {
+    status: FleetStatus,
+    contact: Option<SystemTime>,
+}
+
+impl FleetState {
+    fn of(driver: &Driver, running: Option<Digest>) -> Self {
+        let follower = &driver.follower;
+        let ago = follower.contact().map(|at| driver.now().saturating_sub(at));
+        let trouble = Some(follower.trouble()).filter(|trouble| !trouble.is_empty()).map(str::to_owned);
+        let refused = follower.refused();
+        let status = FleetStatus {
+            source: driver.remote.place(),
+            node: driver.node.clone(),
+            labels: driver.labels.clone(),
+            state: match running {
+                None => "waiting",
+                Some(_) if follower.is_away() => "away",
+                Some(_) => "following",
+            },
+            bundle: running.map(|digest| digest.to_string()),
+            since: driver.since.map(timestamp),
+            cached: follower.is_kept(),
+            generation: follower.pointer().map_or(0, |pointer| pointer.generation),
+            contact_seconds_ago: ago.map(|ago| ago.as_secs()),
+            refused: refused.map(|reason| reason.bundle.to_string()),
+            why: refused.map(|reason| reason.why.clone()),
+            trouble,
+            coordinates: driver.coordinator.leads(),
+        };
+        Self { status, contact: ago.and_then(|ago| SystemTime::now().checked_sub(ago)) }
+    }
+}
+
+/// Mistakes in a bundle stay mistakes; what the system refused may be granted later.
+fn judged(diagnostics: &Diagnostics) -> Outcome {
+    let text = diagnostics.to_text();
+    let of_system = |code: &str| matches!(code, "system" | "draining" | "state-unusable");
+    let mut errors = diagnostics.iter().filter(|d| d.severity == crate::config::Severity::Error);
+    if errors.all(|d| of_system(d.code)) {
+        Outcome::Failed(text.trim_end().to_owned())
+    } else {
+        Outcome::Refused(text.trim_end().to_owned())
+    }
+}
+
+/// A number that another process does not have. Nothing secret rests on it.
+fn random(which: u64) -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(which)
+}

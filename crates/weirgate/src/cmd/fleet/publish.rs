@@ -1,0 +1,181 @@
+//! `weir fleet publish`: checks a folder, shows what differs, and writes bundle and pointer in one transaction.
+
+use super::place::Place;
+use super::{asked, author, done};
+use crate::cmd::print;
+use anyhow::{Result, anyhow, bail};
+use clap::Args;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::str::FromStr;
+use weir_fleet::bundle::{Bundle, MAIN};
+use weir_fleet::plan::{self, Canary};
+use weir_fleet::pointer::{Labels, STEPS, Step};
+use weir_gateway::config::units::Duration;
+use weir_gateway::config::{Severity, Source};
+use weir_gateway::fleet::{Console, Fleet};
+
+/// How many times larger a bundle may be than the one before: more is a mistake of whatever made it.
+const GROWTH: usize = 10;
+
+/// What is too small for that to say anything, in bytes.
+const SMALL: usize = 64 << 10;
+
+#[derive(Args)]
+pub(super) struct Publish {
+    /// A folder with a weir.yaml, or one file
+    path: PathBuf,
+    /// Who takes it first: nodes with a label (zone=a) or with several (zone=a,canary=true), or a share of all (5%); several steps come one after
+    /// the other [default: everybody at once]
+    #[arg(long, value_name = "WHO")]
+    canary: Vec<Who>,
+    /// How long each step must do well before the next one opens
+    #[arg(long, value_name = "TIME", default_value = "2m")]
+    hold: Duration,
+    /// Why, for the others
+    #[arg(short, long, default_value = "", hide_default_value = true)]
+    message: String,
+    /// Publish it even if it is ten times as large as the one before
+    #[arg(long)]
+    force: bool,
+    #[command(flatten)]
+    pub(super) place: Place,
+}
+
+/// The nodes of a step.
+#[derive(Clone, Debug, PartialEq)]
+struct Who(Step);
+
+impl FromStr for Who {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        const EXPECTED: &str = "expected a label such as canary=true, or a share from 1% to 100%";
+        if let Some(percent) = text.strip_suffix('%') {
+            let percent = percent.parse().ok().filter(|percent| (1..=100).contains(percent));
+            return Ok(Self(Step::Share { percent: percent.ok_or(EXPECTED)?, also: Vec::new() }));
+        }
+        let pair = |pair: &str| pair.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let labels: Option<Labels> = text.split(',').map(pair).collect();
+        let labels = labels.filter(|labels| labels.keys().all(|name| !name.is_empty()));
+        labels.map(|labels| Self(Step::Labels(labels))).ok_or_else(|| EXPECTED.to_owned())
+    }
+}
+
+impl Publish {
+    pub(super) fn run(&self) -> Result<ExitCode> {
+        let bundle = Bundle::read(&self.path).map_err(|e| anyhow!("{}: {e}", self.path.display()))?;
+        if self.canary.len() >= STEPS {
+            bail!("there are more than {} steps", STEPS - 1);
+        }
+        if !check(&self.main())? {
+            return Ok(ExitCode::from(1));
+        }
+        let console = self.place.console()?;
+        let fleet = asked(&console)?;
+        let steps: Vec<Step> = self.canary.iter().map(|who| who.0.clone()).collect();
+        let canary = (!steps.is_empty()).then(|| Canary { steps, hold: self.hold.get() });
+        let planned = plan::publish(
+            fleet.pointer.as_ref(),
+            bundle.digest(),
+            canary,
+            &fleet.nodes,
+            author(&self.message),
+        );
+        let (pointer, unused) = planned?;
+        self.compare(&console, &fleet, &bundle)?;
+        let written = console.write(&pointer, fleet.revision, Some(&bundle), &unused);
+        done(&console, written, &pointer)
+    }
+
+    fn main(&self) -> PathBuf {
+        if self.path.is_dir() { self.path.join(MAIN) } else { self.path.clone() }
+    }
+
+    /// Shows which files differ, and refuses what cannot be meant.
+    fn compare(&self, console: &Console, fleet: &Fleet, bundle: &Bundle) -> Result<()> {
+        let Some(pointer) = &fleet.pointer else { return Ok(()) };
+        let before = match console.bundle(pointer.to) {
+            Ok(before) => before,
+            Err(e) => {
+                eprintln!("weir: nothing to compare with: {e}");
+                return Ok(());
+            }
+        };
+        print(&differences(&before, bundle));
+        let (was, is) = (before.bytes(), bundle.bytes());
+        if is > SMALL && is > was.saturating_mul(GROWTH) && !self.force {
+            bail!(
+                "it has {is} bytes where the one before had {was}: publish it with --force if that is meant"
+            );
+        }
+        Ok(())
+    }
+}
+
+/// What `weir check` says. A variable that is missing here may be there on the nodes.
+fn check(main: &Path) -> Result<bool> {
+    let readers = weir_gateway::filters::KINDS.iter().map(|kind| kind.name);
+    let source = Source::file(main)
+        .with_credentials(readers.filter(|name| name.ends_with("_auth") || ["jwt", "oidc"].contains(name)));
+    let checked = weir_gateway::check(&source, &[]);
+    let text = checked.diagnostics.to_text();
+    if !text.is_empty() {
+        eprint!("{text}");
+    }
+    if let Some((loaded, _)) = &checked.compiled
+        && loaded.config.source.is_some()
+    {
+        bail!("{} names a source: that belongs to a node, not to what all nodes run", main.display());
+    }
+    let mut errors = checked.diagnostics.iter().filter(|d| d.severity == Severity::Error).peekable();
+    if errors.peek().is_none() {
+        return Ok(true);
+    }
+    let only_here = errors.all(|d| matches!(d.code, "missing-variable"));
+    if only_here {
+        eprintln!("weir: variables are missing here; each node has its own, so this is published");
+    }
+    Ok(only_here)
+}
+
+fn differences(before: &Bundle, after: &Bundle) -> String {
+    let of = |bundle: &Bundle| -> BTreeMap<String, Vec<u8>> {
+        bundle.files().map(|(path, content)| (path.to_owned(), content.to_vec())).collect()
+    };
+    let (before, after) = (of(before), of(after));
+    let mut out = String::new();
+    for path in before.keys().filter(|path| !after.contains_key(*path)) {
+        let _ = writeln!(out, "  - {path}"); // a String takes all
+    }
+    for (path, content) in &after {
+        let sign = match before.get(path) {
+            None => '+',
+            Some(was) if was != content => '~',
+            Some(_) => continue,
+        };
+        let _ = writeln!(out, "  {sign} {path}"); // as above
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_takes_it_first() {
+        let labels = |pairs: &[(&str, &str)]| {
+            let pairs = pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+            Ok(Who(Step::Labels(pairs.collect())))
+        };
+        assert_eq!("canary=true".parse(), labels(&[("canary", "true")]));
+        assert_eq!("zone=a,canary=".parse(), labels(&[("canary", ""), ("zone", "a")]));
+        assert_eq!("5%".parse(), Ok(Who(Step::Share { percent: 5, also: Vec::new() })));
+        for wrong in ["", "0%", "101%", "canary", "=a", "a=b,c", "-1%"] {
+            assert!(wrong.parse::<Who>().is_err(), "{wrong}");
+        }
+    }
+}
