@@ -15,7 +15,7 @@ use crate::core::Message;
 use crate::history::By;
 use crate::trial::Terms;
 use serde::Serialize;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use tokio::sync::mpsc;
 
 /// Who owns a thing.
@@ -182,7 +182,7 @@ impl<'a> Found<'a> {
 }
 
 /// Texts that name a file beside the file that they stand in: beside another one they would name another.
-fn relative_files(called: &str, thing: &Node, folder: &PathBuf, wrong: &mut Diagnostics) {
+fn relative_files(called: &str, thing: &Node, folder: &Path, wrong: &mut Diagnostics) {
     if let Some(text) = thing.as_text().filter(|text| !text.is_empty() && !Path::new(text).is_absolute())
         && text.contains(['/', '.'])
         && folder.join(text).exists()
