@@ -82,7 +82,7 @@ impl Asking {
     }
 
     /// What to send, or what has come of it.
-    pub fn next(&mut self) -> Next {
+    pub fn advance(&mut self) -> Next {
         match self.stage {
             Stage::Done => Next::Done(std::mem::take(&mut self.files)),
             Stage::Asking => {

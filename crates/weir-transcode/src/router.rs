@@ -12,8 +12,8 @@ pub(crate) struct Router {
 
 #[derive(Debug, Default)]
 struct Node {
-    literals: Names<Node>,
-    one: Option<Box<Node>>,
+    literals: Names<Self>,
+    one: Option<Box<Self>>,
     /// What ends here.
     ends: Vec<End>,
     /// What takes all that follows.

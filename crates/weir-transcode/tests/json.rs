@@ -1,5 +1,7 @@
 //! JSON and Protocol Buffers, each made of the other, compared with prost-reflect, which passes the conformance tests of Protocol Buffers.
 
+#![allow(clippy::unwrap_used, reason = "this is test code: a panic is how a test fails")]
+
 use prost_reflect::prost::Message;
 use prost_reflect::{
     DescriptorPool, DeserializeOptions, DynamicMessage, MessageDescriptor, SerializeOptions,

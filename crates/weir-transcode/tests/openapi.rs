@@ -1,5 +1,7 @@
 //! What is described is what is matched.
 
+#![allow(clippy::unwrap_used, reason = "this is test code: a panic is how a test fails")]
+
 use serde_json::{Value, json};
 use weir_transcode::{Api, Choice, JsonOptions, Limits, Lookup, sources};
 

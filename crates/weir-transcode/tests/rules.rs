@@ -1,5 +1,7 @@
 //! The rules of `google.api.http`: which call a request is, what it carries, and which rules are refused.
 
+#![allow(clippy::unwrap_used, reason = "this is test code: a panic is how a test fails")]
+
 use serde_json::{Value, json};
 use weir_transcode::{Api, Call, Choice, JsonOptions, Limits, Lookup, Request, sources};
 

@@ -237,7 +237,7 @@ fn what_is_removed_while_the_index_is_made_does_not_come_back() {
     until(|| disk.is_loaded());
     assert_eq!(disk.readings().objects, 24);
     assert!(
-        find(&disk, "r\0000").is_none() && find(&disk, "r\x001").is_none() && find(&disk, "r\x002").is_some()
+        find(&disk, "r\x000").is_none() && find(&disk, "r\x001").is_none() && find(&disk, "r\x002").is_some()
     );
 }
 

@@ -347,7 +347,7 @@ impl Output {
             self.block.update(now);
             self.body += now.len() as u64;
             rest = later;
-            if self.body % BLOCK as u64 == 0 {
+            if self.body.is_multiple_of(BLOCK as u64) {
                 self.end_block();
             }
         }

@@ -97,7 +97,7 @@ impl Checker<'_> {
         if !self.is_written(&list) && !by_acme {
             let message = "there is no certificate; expected `certificates` or `acme`";
             let hint = "add `certificates: [ { cert: api.pem, key: api.key } ]`, or `acme: { domains: [ api.example.com ] }`";
-            self.error_hint(&path, "missing-key", message, hint);
+            self.error_hint(path, "missing-key", message, hint);
         }
         // By the tree: a pair of which one half was refused still names a file by the other.
         let pairs = self.find(&list).map_or(&[][..], Node::elements);

@@ -193,7 +193,7 @@ impl Reflected {
     async fn ask(self: &Arc<Self>, core: &CoreHandle) -> Result<usize, String> {
         let mut asking = Asking::new(&self.choice.services);
         loop {
-            match asking.next() {
+            match asking.advance() {
                 Next::Done(files) => return self.adopt(files, core).await,
                 Next::Ask { path, body } => {
                     let answer = core.call(&self.upstream, call(path, body)).await;
