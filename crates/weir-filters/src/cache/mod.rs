@@ -403,9 +403,9 @@ impl Cache {
     /// does, waits for it.
     fn waits_for_none(&self, said: &Control, meta: &Meta, now: Instant) -> bool {
         let fresher = said.no_cache || said.max_age.is_some() || said.min_fresh.is_some();
-        !meta.is_fresh(now)
-            && !said.no_store
-            && !(self.client_control && fresher)
+        let refused = said.no_store || (self.client_control && fresher);
+        !refused
+            && !meta.is_fresh(now)
             && self.covers(meta, now, meta.told.control.stale_while_revalidate, self.stale_while_revalidate)
     }
 

@@ -188,13 +188,13 @@ impl GrpcJson {
             if name.len() > 5 && name.get(..5).is_some_and(|start| start.eq_ignore_ascii_case(b"grpc-")) {
                 return !name.eq_ignore_ascii_case(b"grpc-timeout"); // ours to say
             }
-            let of_http = OF_HTTP.iter().any(|known| is(known));
+            let of_http = OF_HTTP.iter().any(&is);
             match listed {
                 None => of_http,
                 Some(listed) => {
                     let passes =
                         listed.iter().any(|known| name.eq_ignore_ascii_case(known.as_str().as_bytes()));
-                    (!passes || of_http) && !ALWAYS.iter().any(|known| is(known))
+                    (!passes || of_http) && !ALWAYS.iter().any(is)
                 }
             }
         });

@@ -14,6 +14,9 @@ fn alone(before: &[Interval], after: &[Interval]) -> Option<Evidence> {
     judge(&case(before, after))
 }
 
+/// Requests of each interval, and how many of them failed.
+type Counts<'a> = &'a [(u64, u64)];
+
 #[test]
 fn rules() {
     let calm: &[(u64, u64)] = &[(1000, 1), (1000, 0), (1000, 2)];
@@ -56,7 +59,7 @@ fn rules() {
 fn what_all_routes_show_is_no_fault_of_one() {
     let calm = intervals(&[(1000, 3), (1000, 2), (1000, 4)]);
     let bad = intervals(&[(400, 20), (400, 20)]);
-    let judged = |others: (&[(u64, u64)], &[(u64, u64)])| {
+    let judged = |others: (Counts<'_>, Counts<'_>)| {
         let others = (intervals(others.0), intervals(others.1));
         judge(&Case { others: (&others.0, &others.1), ..case(&calm, &bad) }).is_some()
     };
