@@ -15,6 +15,11 @@ pub fn of(tree: &Node) -> String {
     hex::encode(&digest.hash.finalize())[..12].to_owned()
 }
 
+/// The digest of a text, comments and all.
+pub fn of_text(text: &str) -> String {
+    hex::encode(&Sha256::digest(text))[..16].to_owned()
+}
+
 /// A tree going into a hash, through a buffer: as one text 200,000 routes would take 300 MB.
 #[derive(Default)]
 struct Digester {

@@ -2,6 +2,7 @@
 
 use crate::autopsy::{self, Question};
 mod changes;
+mod figures;
 mod guard;
 
 pub use changes::Touched;

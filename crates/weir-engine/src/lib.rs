@@ -71,6 +71,7 @@ pub use filter::Purge;
 pub use gateway::{Builder, Checked, Gateway, StartError, Touched, check};
 pub use handover::{Handover, Inheritance};
 pub use reload::change::Change;
+pub use reload::rewrite::{ManagedText, Rewrite};
 pub use reload::{Changed, Edit, Moved, NotChanged, OnlyIf, Owner, Refused, Reloaded, request_file};
 pub use respond::reason;
 pub use status::{

@@ -7,6 +7,7 @@ pub(crate) mod change;
 mod outputs;
 mod owed;
 mod owners;
+pub(crate) mod rewrite;
 mod watch;
 
 pub(crate) use change::{Books, warning};

@@ -14,7 +14,7 @@ use crate::exported::{Exported, Lost};
 use crate::exposition::{self, Exposition, FilterReading};
 use crate::series::{
     ConsumerCells, ConsumerId, EndpointCells, EndpointId, ListenerCells, ListenerId, RouteCells, RouteId,
-    Table, UpstreamCells, UpstreamId,
+    Series, Table, UpstreamCells, UpstreamId,
 };
 
 /// What [`Telemetry::new`] needs to know.
@@ -289,6 +289,16 @@ impl Telemetry {
     /// What was counted for a route so far, over all cores; `None` where it has no series of its own.
     pub fn route_figures(&self, route: &str) -> Option<RouteFigures> {
         let series = self.series().routes.get(route)?;
+        Some(self.figures_of(&series))
+    }
+
+    /// The same of every route that was ever used; those without a series of their own together as `overflow`.
+    pub fn all_figures(&self) -> Vec<(String, RouteFigures)> {
+        let routes = self.series().routes.named();
+        routes.into_iter().map(|(name, series)| (name, self.figures_of(&series))).collect()
+    }
+
+    fn figures_of(&self, series: &Series<RouteCells>) -> RouteFigures {
         let mut figures = RouteFigures::default();
         for cells in &series.cores {
             figures.active += cells.active.get();
@@ -299,7 +309,17 @@ impl Telemetry {
             });
             cells.duration.add_to(&mut figures.duration);
         }
-        Some(figures)
+        figures
+    }
+
+    /// Responses that a consumer was sent so far, by status code; `None` where it has no series of its own.
+    pub fn consumer_statuses(&self, consumer: &str) -> Option<BTreeMap<u16, u64>> {
+        let series = self.series().consumers.get(consumer)?;
+        let mut statuses = BTreeMap::new();
+        for cells in &series.cores {
+            cells.requests.each(|code, n| *statuses.entry(code.unwrap_or(0)).or_default() += n);
+        }
+        Some(statuses)
     }
 
     /// Client connections open now on a listener.

@@ -545,6 +545,16 @@ impl<C: Default> Table<C> {
         before - self.by_name.len()
     }
 
+    /// The series that were ever used, each with its first name; the overflow last, as such.
+    pub(crate) fn named(&self) -> Vec<(String, Arc<Series<C>>)> {
+        let of = |names: &[String]| names.first().cloned().unwrap_or_default();
+        let all = self.by_name.iter().map(|(names, series)| (of(names), series));
+        let all = all.chain([(OVERFLOW.to_owned(), &self.overflow)]);
+        all.filter(|(_, series)| series.adopted.load(Relaxed))
+            .map(|(name, series)| (name, Arc::clone(series)))
+            .collect()
+    }
+
     /// The series to expose: those that were ever used, by name, the overflow last.
     pub(crate) fn list(&self) -> Vec<Arc<Series<C>>> {
         let all = self.by_name.values().chain([&self.overflow]);

@@ -9,6 +9,7 @@ use crate::fleet;
 use crate::history::diff::Differences;
 use crate::history::{By, Revision};
 use crate::reload::change::Change;
+use crate::reload::rewrite::{ManagedText, Rewrite};
 use crate::reload::{Changed, Moved, NotChanged, Refused, Reloaded, Way};
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -97,6 +98,32 @@ impl Gateway {
         self.changed(control, result.is_ok() && !change.dry_run);
         if let Ok(Changed { number: Some(number), differences, .. }) = &result {
             self.try_out(*number, change.terms, self.touched(differences).routes);
+        }
+        result
+    }
+
+    /// The file that the admin API writes (`admin.writes`), to be edited as a text; its secrets are hidden.
+    ///
+    /// # Errors
+    /// [`NotChanged::NoWrites`], or why the files cannot be read.
+    pub fn managed_text(&self) -> Result<ManagedText, NotChanged> {
+        let texts = self.texts_on_disk().map_err(NotChanged::Refused)?;
+        ManagedText::of(&texts).ok_or(NotChanged::NoWrites)
+    }
+
+    /// Puts another text in the place of the managed file, and runs it; or says what that would do.
+    ///
+    /// # Errors
+    /// As [`Self::change`].
+    pub fn rewrite(&self, rewrite: &Rewrite) -> Result<Changed, NotChanged> {
+        let mut control = self.control();
+        if !self.is_ready() {
+            return Err(NotChanged::Draining);
+        }
+        let result = control.rewrite(rewrite, self.cores());
+        self.changed(control, result.is_ok() && !rewrite.dry_run);
+        if let Ok(Changed { number: Some(number), differences, .. }) = &result {
+            self.try_out(*number, rewrite.terms, self.touched(differences).routes);
         }
         result
     }

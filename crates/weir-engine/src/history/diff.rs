@@ -143,21 +143,38 @@ fn shown_under(key: &str, node: &Node) -> Json {
         Value::Null => Json::Null,
         Value::Seq(elements) => elements.iter().map(|element| shown_under(key, element)).collect(),
         Value::Map(entries) => {
-            // Beside a certificate stands the path of its key, and not the key.
-            let names_files = entries.iter().any(|(key, _)| matches!(&*key.text, "cert" | "client_cert"));
-            let key = |key: &Key| if names_files { String::new() } else { key.text.to_string() };
-            let entries = entries.iter().map(|(k, value)| (k.text.to_string(), shown_under(&key(k), value)));
-            Json::Object(entries.collect())
+            let under = |key| key_of(entries, key);
+            let shown = entries.iter().map(|(k, value)| (k.text.to_string(), shown_under(under(k), value)));
+            Json::Object(shown.collect())
         }
-        // A variable only says where the secret is.
-        Value::Str(text) if is_variable(text) => json!(text),
-        _ if node.secret || key == "key" => MASK.into(),
-        Value::Str(text) if key == "keys" && text.trim_start().starts_with('{') => MASK.into(),
-        Value::Bool(value) => json!(value),
-        Value::Int(value) => json!(value),
-        Value::Float(value) => json!(value),
-        Value::Str(text) => json!(without_user(text)),
+        Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::Str(_) => {
+            match (masked(key, node), &node.value) {
+                (Some(mask), _) => json!(mask),
+                (None, Value::Bool(value)) => json!(value),
+                (None, Value::Int(value)) => json!(value),
+                (None, Value::Float(value)) => json!(value),
+                (None, _) => json!(node.as_text()),
+            }
+        }
     }
+}
+
+/// What is shown of a scalar under this key in its place; `None` where it is shown as it is.
+pub(super) fn masked<'n>(key: &str, node: &'n Node) -> Option<Cow<'n, str>> {
+    match &node.value {
+        // A variable only says where the secret is.
+        Value::Str(text) if is_variable(text) => None,
+        _ if node.secret || key == "key" => Some(MASK.into()),
+        Value::Str(text) if key == "keys" && text.trim_start().starts_with('{') => Some(MASK.into()),
+        Value::Str(text) => Some(without_user(text)).filter(|shown| matches!(shown, Cow::Owned(_))),
+        _ => None,
+    }
+}
+
+/// Under which key the values of a map are looked at: beside a certificate stands the path of its key, and not the key.
+pub(super) fn key_of<'k>(entries: &[(Key, Node)], key: &'k Key) -> &'k str {
+    let names_files = entries.iter().any(|(key, _)| matches!(&*key.text, "cert" | "client_cert"));
+    if names_files { "" } else { &key.text }
 }
 
 /// Whether a text is one variable and nothing else.

@@ -9,12 +9,14 @@
 //!   state/baseline             the figures that the change on trial is compared with
 //! ```
 //!
-//! *Layout:* `durable` writes files that survive a crash, `store` keeps revisions, `diff` compares two trees. Texts are kept as written:
+//! *Layout:* `durable` writes files that survive a crash, `store` keeps revisions, `diff` compares two trees, `veil` hides secrets in a
+//! text. Texts are kept as written:
 //! what a variable stands for never gets here.
 
 pub mod diff;
 mod durable;
 mod store;
+pub(crate) mod veil;
 
 #[cfg(test)]
 pub(crate) use durable::Step;

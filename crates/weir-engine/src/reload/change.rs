@@ -299,6 +299,16 @@ pub(super) struct Candidate<'a> {
     pub(super) urgent: Option<TakenBack>,
 }
 
+/// How another managed file comes to run.
+#[derive(Clone, Copy)]
+pub(super) struct How<'a> {
+    pub(super) by: &'a By,
+    /// Under which conditions it stays.
+    pub(super) terms: Terms,
+    /// Only says what would happen.
+    pub(super) dry_run: bool,
+}
+
 impl Control {
     /// Loads the files again and runs them.
     pub(super) fn load_files(
@@ -352,8 +362,25 @@ impl Control {
             return Err(NotChanged::Stale("the config".to_owned(), gathered.texts.hash.clone()));
         }
         let managed = edited(&gathered, &path, &change.edits)?;
-        let written = gathered.texts.written;
-        let reach = Reach { file: request_file(&path), below: self.reachable() };
+        let only_takes_away = change.edits.iter().all(|edit| matches!(edit.to, To::Nothing));
+        let how = How { by: &change.by, terms: change.terms, dry_run: change.dry_run };
+        let outcome = self.put_managed(gathered.texts.written, &managed, how, cores);
+        outcome.map_err(|not| match not {
+            NotChanged::Refused(diagnostics) if only_takes_away => NotChanged::Referenced(diagnostics),
+            not => not,
+        })
+    }
+
+    /// Runs these files with this managed file, or says what that would do. Values in it that came with the request reach no farther
+    /// than `admin.paths`.
+    pub(super) fn put_managed(
+        &mut self,
+        written: Vec<Text>,
+        managed: &Managed,
+        how: How<'_>,
+        cores: &[mpsc::UnboundedSender<Message>],
+    ) -> Result<Changed, NotChanged> {
+        let reach = Reach { file: request_file(&managed.text.path), below: self.reachable() };
         let instead = Instead {
             written: Some(&written),
             managed: Some((&managed.tree, &managed.text)),
@@ -361,16 +388,11 @@ impl Control {
             bundle: None,
         };
         let pin = self.books.pinned.clone();
-        let gathered = gather(&self.source, instead).map_err(unreadable)?;
-        let only_takes_away = change.edits.iter().all(|edit| matches!(edit.to, To::Nothing));
-        let managed = Some(&managed.text);
-        let candidate =
-            Candidate { gathered, instead, by: &change.by, managed, pin, terms: change.terms, urgent: None };
-        let outcome = if change.dry_run { self.rehearse(candidate) } else { self.run_told(candidate, cores) };
-        outcome.map_err(|not| match not {
-            NotChanged::Refused(diagnostics) if only_takes_away => NotChanged::Referenced(diagnostics),
-            not => not,
-        })
+        let gathered = gather(&self.source, instead)
+            .map_err(|unreadable| NotChanged::Refused(unreadable.diagnostics))?;
+        let (managed, by, terms) = (Some(&managed.text), how.by, how.terms);
+        let candidate = Candidate { gathered, instead, by, managed, pin, terms, urgent: None };
+        if how.dry_run { self.rehearse(candidate) } else { self.run_told(candidate, cores) }
     }
 
     /// The folders below which things that come over the API may name files.
