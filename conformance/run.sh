@@ -11,6 +11,7 @@ ALL="
  browser:./browser.sh:5
  cache:./cache.sh:5
  changes:./changes.py:5
+ console:./console.sh:5
  fleet:./fleet.sh:15
  grpc:./grpc.sh:10
  h2spec:./h2spec.sh:10

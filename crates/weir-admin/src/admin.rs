@@ -155,6 +155,8 @@ fn run(
     runtime.block_on(async {
         let mut configs = gateway.configs();
         let api = Arc::new(Api::new(gateway, process.upgrade));
+        let kept = Arc::clone(&api);
+        let record = tokio::spawn(async move { kept.keep_record().await });
         let first = wanted(&configs.borrow_and_update());
         let begin = |address: Address| match process.inherited {
             Some((actual, sockets)) => Server::take_over(address, actual, sockets, &api),
@@ -174,6 +176,7 @@ fn run(
             show(shown, None);
             leave(Some(server), SocketFile::Remove, &mut under_way).await;
         }
+        record.abort();
         let finish = async { while under_way.join_next().await.is_some() {} };
         let _ = tokio::time::timeout(LAST_WORDS, finish).await;
     });

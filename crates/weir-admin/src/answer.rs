@@ -25,7 +25,7 @@ const ALWAYS: &[(&str, &str)] = &[
     ("cache-control", "no-store"),
     (
         "content-security-policy",
-        "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+        "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     ),
     ("referrer-policy", "no-referrer"),
     ("x-content-type-options", "nosniff"),
@@ -41,6 +41,20 @@ pub(crate) fn of(status: StatusCode, media: &'static str, body: impl Into<Bytes>
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media));
     for (name, value) in ALWAYS {
         headers.insert(*name, HeaderValue::from_static(value));
+    }
+    answer
+}
+
+/// A page of the console. Its forms say where they come from, so that the guard knows them.
+pub(crate) fn page(status: StatusCode, html: String) -> Answer {
+    let mut answer = of(status, HTML, html);
+    for (name, value) in [
+        ("content-security-policy", weir_console::POLICY),
+        ("cross-origin-opener-policy", "same-origin"),
+        ("cross-origin-resource-policy", "same-origin"),
+        ("referrer-policy", "same-origin"),
+    ] {
+        answer.headers_mut().insert(name, HeaderValue::from_static(value));
     }
     answer
 }
@@ -77,6 +91,10 @@ pub(crate) fn denied(why: Denied) -> Answer {
         Denied::ForeignOrigin => (
             StatusCode::FORBIDDEN,
             "Origin or Sec-Fetch-Site says that a page from elsewhere sent this; type the address into the browser yourself",
+        ),
+        Denied::Forged => (
+            StatusCode::FORBIDDEN,
+            "a browser that has signed in sent this, but no page of the console: x-weir-csrf is missing or another one",
         ),
         Denied::NotLocal => (
             StatusCode::FORBIDDEN,

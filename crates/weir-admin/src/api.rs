@@ -5,8 +5,8 @@ use crate::answer::{self, Answer};
 use crate::bundle;
 use crate::calls::{self, Call, Found};
 use crate::config_api::{self, Asked};
+use crate::console::{self, Console, Visit};
 use crate::guard::{self, Access, Caller, Keys, Who};
-use crate::page;
 use crate::purge;
 use crate::why;
 use crate::{audit, by_hand};
@@ -16,9 +16,10 @@ use hyper::body::{Body, Incoming};
 use hyper::header::{self, HeaderMap};
 use hyper::{Method, Request, StatusCode, Uri};
 use serde_json::{Value, json};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, watch};
 use weir_gateway::config::Config;
 use weir_gateway::config::schema::{Role, Secret};
@@ -37,7 +38,6 @@ const BODY_WAIT: Duration = Duration::from_secs(10);
 /// What the listener can be asked for.
 pub(crate) struct Endpoint {
     pub(crate) path: &'static str,
-    pub(crate) meaning: &'static str,
     action: Action,
     access: Access,
 }
@@ -45,13 +45,12 @@ pub(crate) struct Endpoint {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Action {
     Bundle,
-    /// A call of [`calls::CALLS`], listed here for the page.
+    /// A call of [`calls::CALLS`].
     Described,
     Drain,
     Endpoint,
     Healthz,
     Metrics,
-    Page,
     Purge,
     Readyz,
     Reload,
@@ -60,82 +59,21 @@ enum Action {
     Why,
 }
 
-/// All of them, as the page lists them.
+/// All of them.
 pub(crate) const ENDPOINTS: &[Endpoint] = &[
-    Endpoint { path: "/", meaning: "this page", action: Action::Page, access: Access::Needs(Role::Read) },
-    Endpoint {
-        path: "/status",
-        meaning: "the same for machines",
-        action: Action::Status,
-        access: Access::Needs(Role::Read),
-    },
-    Endpoint {
-        path: "/metrics",
-        meaning: "everything counted, for Prometheus",
-        action: Action::Metrics,
-        access: Access::Scrapers,
-    },
-    Endpoint {
-        path: "/healthz",
-        meaning: "whether the process lives",
-        action: Action::Healthz,
-        access: Access::Open,
-    },
-    Endpoint {
-        path: "/readyz",
-        meaning: "whether new requests are welcome",
-        action: Action::Readyz,
-        access: Access::Open,
-    },
-    Endpoint {
-        path: "/reload",
-        meaning: "loads the config again",
-        action: Action::Reload,
-        access: Access::Needs(Role::Operate),
-    },
-    Endpoint {
-        path: bundle::PATH,
-        meaning: "the config that runs, for gateways that have this one as their source; `?wait=30s` waits for another",
-        action: Action::Bundle,
-        // It holds what is written, secrets too.
-        access: Access::Needs(Role::Write),
-    },
-    Endpoint {
-        path: "/drain",
-        meaning: "finishes what is under way, then ends",
-        action: Action::Drain,
-        access: Access::Needs(Role::Admin),
-    },
-    Endpoint {
-        path: by_hand::PATH,
-        meaning: "drains an endpoint, puts it out, or puts it back in; `?for=10m` says for how long",
-        action: Action::Endpoint,
-        access: Access::Needs(Role::Operate),
-    },
-    Endpoint {
-        path: "/api/v1/openapi.json",
-        meaning: "what can be asked and changed of the config, for machines (OpenAPI)",
-        action: Action::Described,
-        access: Access::Needs(Role::Read),
-    },
-    Endpoint {
-        path: purge::PATH,
-        meaning: "removes answers from a cache: `?url=…`, `?prefix=…`, `?tag=…` or `?all=true`",
-        action: Action::Purge,
-        access: Access::Needs(Role::Operate),
-    },
-    Endpoint {
-        path: "/upgrade",
-        meaning: "starts the program that lies at its path now, and gives way to it",
-        action: Action::Upgrade,
-        access: Access::Needs(Role::Admin),
-    },
-    Endpoint {
-        path: why::PATH,
-        meaning: "what became of requests, and why; `/{id}`, `?cause=`, `?route=`, `?kind=`",
-        action: Action::Why,
-        access: Access::Needs(Role::Read),
-    },
+    Endpoint { path: "/status", action: Action::Status, access: Access::Needs(Role::Read) },
+    Endpoint { path: "/metrics", action: Action::Metrics, access: Access::Scrapers },
+    Endpoint { path: "/healthz", action: Action::Healthz, access: Access::Open },
+    Endpoint { path: "/readyz", action: Action::Readyz, access: Access::Open },
+    Endpoint { path: "/reload", action: Action::Reload, access: Access::Needs(Role::Operate) },
+    // It holds what is written, secrets too.
+    Endpoint { path: bundle::PATH, action: Action::Bundle, access: Access::Needs(Role::Write) },
+    Endpoint { path: "/drain", action: Action::Drain, access: Access::Needs(Role::Admin) },
+    Endpoint { path: by_hand::PATH, action: Action::Endpoint, access: Access::Needs(Role::Operate) },
+    Endpoint { path: "/api/v1/openapi.json", action: Action::Described, access: Access::Needs(Role::Read) },
+    Endpoint { path: purge::PATH, action: Action::Purge, access: Access::Needs(Role::Operate) },
+    Endpoint { path: "/upgrade", action: Action::Upgrade, access: Access::Needs(Role::Admin) },
+    Endpoint { path: why::PATH, action: Action::Why, access: Access::Needs(Role::Read) },
 ];
 
 /// What the endpoints work on.
@@ -146,6 +84,7 @@ pub(crate) struct Api {
     upgrade: Option<Upgrade>,
     /// Places for bodies larger than those that nobody needs: as many as are held in memory at one time.
     large: Semaphore,
+    console: Arc<Console>,
 }
 
 /// Most large bodies at one time. Worst case 2 × 16 MiB and what is read from them.
@@ -159,6 +98,8 @@ pub(crate) struct Remote {
     pub(crate) uid: Option<u32>,
     /// What a client showed of itself in the TLS handshake.
     pub(crate) certificate: Option<PeerCertificate>,
+    /// Whether it speaks TLS.
+    pub(crate) secure: bool,
 }
 
 // === impl Endpoint ===
@@ -172,7 +113,6 @@ impl Endpoint {
             | Action::Described
             | Action::Healthz
             | Action::Metrics
-            | Action::Page
             | Action::Readyz
             | Action::Status
             | Action::Why => "GET, HEAD",
@@ -203,6 +143,7 @@ impl Api {
             drain_asked: AtomicBool::new(false),
             upgrade,
             large: Semaphore::new(LARGE),
+            console: Arc::default(),
         }
     }
 
@@ -221,12 +162,17 @@ impl Api {
         let path = request.uri().path();
         let endpoint = ENDPOINTS.iter().find(|endpoint| endpoint.is_at(path));
         let found = calls::find(request.method(), path);
+        let visit = console::find(path);
         // An unknown path is guarded too: what exists here is nobody's business who may not know.
-        let access = match (&found, endpoint) {
-            (Found::Call(call, _), _) => Access::Needs(call.role),
-            (_, Some(endpoint)) => endpoint.access,
+        let access = match (&found, endpoint, visit) {
+            (Found::Call(call, _), ..) => Access::Needs(call.role),
+            (_, Some(endpoint), _) => endpoint.access,
+            (_, _, Some(visit)) => visit.access(),
             _ => Access::Needs(Role::Read),
         };
+        let address = from.peer.ip().to_canonical();
+        let session =
+            self.console.sessions.find(request.method(), request.headers(), address, Instant::now());
         let caller = Caller {
             peer: from.peer,
             uid: from.uid,
@@ -234,6 +180,7 @@ impl Api {
             version: request.version(),
             uri: request.uri(),
             headers: request.headers(),
+            session: session.as_ref(),
         };
         // Of the config as it runs now, whichever address this connection came in by.
         let admin = self.configs.borrow().admin.clone();
@@ -244,7 +191,8 @@ impl Api {
             Ok(who) => who,
             Err(why) => {
                 audit::refused(from.peer, &line, why);
-                return answer::denied(why);
+                let way_in = console::way_in(visit, &line.0, &line.1, &accept(&request), why);
+                return way_in.unwrap_or_else(|| answer::denied(why));
             }
         };
         let name = who.as_ref().map_or_else(String::new, |who| who.name.clone());
@@ -252,10 +200,65 @@ impl Api {
             (Found::Call(call, parts), _, Some(who)) => self.call(call, parts, who, request).await,
             (Found::Otherwise(allowed), _, _) => answer::wrong_method(&allowed),
             (_, Some(endpoint), who) => self.at(endpoint, from.peer, who, request).await,
-            _ => answer::problem(StatusCode::NOT_FOUND, "there is no such path; GET / lists those there are"),
+            (_, _, who) if visit.is_some() => {
+                let csrf = session.map(|session| session.csrf);
+                self.visit(visit, who, csrf, keys, (address, from.secure), request).await
+            }
+            _ => answer::problem(
+                StatusCode::NOT_FOUND,
+                "there is no such path; /api/v1/openapi.json and docs/admin.md list those there are",
+            ),
         };
         audit::done(from.peer, &name, &line, &answer);
         answer
+    }
+
+    /// Something of the console.
+    async fn visit(
+        &self,
+        visit: Option<Visit>,
+        who: Option<Who>,
+        csrf: Option<String>,
+        keys: Keys<'_>,
+        from: (IpAddr, bool),
+        request: Request<Incoming>,
+    ) -> Answer {
+        let nothing = || answer::problem(StatusCode::NOT_FOUND, "there is no such path");
+        let Some(visit) = visit else { return nothing() };
+        if !visit.methods().split(", ").any(|allowed| allowed == request.method().as_str()) {
+            return answer::wrong_method(visit.methods());
+        }
+        let (head, body) = request.into_parts();
+        match (visit, who) {
+            (Visit::Asset(asset), _) => console::asset(asset),
+            (Visit::SignIn, _) if head.method == Method::POST => {
+                match read_body(body, console::FORM_BYTES).await {
+                    Err(refused) => refused,
+                    Ok(form) => {
+                        let form = String::from_utf8_lossy(&form);
+                        let known = |token: &[u8]| guard::knows(token, keys);
+                        console::sign_in(&self.console, &head.headers, &form, from, known)
+                    }
+                }
+            }
+            (Visit::SignIn, _) => console::sign_in_page(&head.uri, &head.headers, None),
+            (Visit::SignOut, _) => console::sign_out(&self.console, &head.headers),
+            (Visit::Screen(screen), Some(who)) => {
+                let asked = console::Asked { screen, who, csrf, uri: head.uri, headers: head.headers };
+                let (console, gateway) = (Arc::clone(&self.console), self.gateway.clone());
+                elsewhere(move || console::page(&console, &gateway, &asked)).await
+            }
+            (Visit::Screen(_), None) => nothing(),
+        }
+    }
+
+    /// Looks every few seconds how it goes, for those who open the console later.
+    pub(crate) async fn keep_record(&self) {
+        loop {
+            let (console, gateway) = (Arc::clone(&self.console), self.gateway.clone());
+            let _ = tokio::task::spawn_blocking(move || console::look(&console, &gateway)).await;
+            tokio::time::sleep(console::STEP).await;
+        }
     }
 
     /// A call about the config.
@@ -332,10 +335,6 @@ impl Api {
             Action::Metrics => {
                 let (media, text) = self.gateway.metrics(accept);
                 answer::of(StatusCode::OK, media, text)
-            }
-            Action::Page => {
-                self.with_status(|status| answer::of(StatusCode::OK, answer::HTML, page::render(status)))
-                    .await
             }
             Action::Purge => self.purge(peer, uri).await,
             Action::Readyz => self.readyz(),
@@ -495,7 +494,7 @@ async fn elsewhere(work: impl FnOnce() -> Answer + Send + 'static) -> Answer {
 }
 
 /// What a gateway says about itself, as JSON: named things as objects, so that a script can address them.
-fn document(status: &Status) -> Value {
+pub(crate) fn document(status: &Status) -> Value {
     let listeners: serde_json::Map<_, _> = status
         .listeners
         .iter()

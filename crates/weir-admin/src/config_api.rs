@@ -5,6 +5,7 @@
 use crate::answer::{self, Answer};
 use crate::calls::{Call, Do};
 use crate::guard::Who;
+use crate::managed_api;
 use crate::openapi;
 use hyper::header::{self, HeaderMap, HeaderValue};
 use hyper::{StatusCode, Uri};
@@ -45,7 +46,7 @@ pub(crate) struct Trail {
     pub(crate) number: Option<u64>,
 }
 
-type Outcome = Result<Answer, Answer>;
+pub(crate) type Outcome = Result<Answer, Answer>;
 
 /// Does it.
 pub(crate) fn run(gateway: &Gateway, asked: &Asked) -> Answer {
@@ -53,6 +54,7 @@ pub(crate) fn run(gateway: &Gateway, asked: &Asked) -> Answer {
         Do::Adopt | Do::Release => move_owner(gateway, asked),
         Do::Apply => apply(gateway, asked),
         Do::Check => check(gateway, asked),
+        Do::CheckManaged => managed_api::check(gateway, asked),
         Do::Compare => compare(gateway, asked),
         Do::Config => config(gateway, asked),
         Do::Confirm => confirm(gateway, asked),
@@ -64,7 +66,9 @@ pub(crate) fn run(gateway: &Gateway, asked: &Asked) -> Answer {
             Err(answer::problem(StatusCode::NOT_FOUND, "there is no such path"))
         }
         Do::Get => get(gateway, asked),
+        Do::Managed => managed_api::read(gateway, asked),
         Do::Revision => revision(gateway, asked),
+        Do::Rewrite => managed_api::rewrite(gateway, asked),
         Do::Revisions => revisions(gateway),
         Do::RollBack => roll_back(gateway, asked),
     };
@@ -110,6 +114,11 @@ fn get(gateway: &Gateway, asked: &Asked) -> Outcome {
 }
 
 fn revisions(gateway: &Gateway) -> Outcome {
+    Ok(answer::json(StatusCode::OK, &revisions_of(gateway)?))
+}
+
+/// The history, the newest first.
+pub(crate) fn revisions_of(gateway: &Gateway) -> Result<Value, Answer> {
     let revisions = gateway.revisions().ok_or_else(|| refuse(&NotChanged::NoHistory, None))?;
     let pinned = gateway.pinned();
     let document = json!({
@@ -118,7 +127,7 @@ fn revisions(gateway: &Gateway) -> Outcome {
         "why": pinned.as_ref().map(|(_, why)| why),
         "revisions": revisions.iter().rev().map(about).collect::<Vec<_>>(),
     });
-    Ok(answer::json(StatusCode::OK, &document))
+    Ok(document)
 }
 
 fn revision(gateway: &Gateway, asked: &Asked) -> Outcome {
@@ -132,7 +141,7 @@ fn revision(gateway: &Gateway, asked: &Asked) -> Outcome {
 }
 
 /// A revision as it is told; where its files are is nobody's business.
-fn about(revision: &Revision) -> Value {
+pub(crate) fn about(revision: &Revision) -> Value {
     json!({
         "number": revision.number,
         "hash": revision.hash,
@@ -147,8 +156,13 @@ fn about(revision: &Revision) -> Value {
 }
 
 fn compare(gateway: &Gateway, asked: &Asked) -> Outcome {
-    let side = |at: usize| -> Result<Node, Answer> {
-        let what = asked.parts.get(at).map_or("", String::as_str);
+    let side = |at: usize| asked.parts.get(at).map_or("", String::as_str);
+    Ok(answer::json(StatusCode::OK, &told(&between(gateway, side(0), side(1))?)))
+}
+
+/// What differs between two revisions, of which `running` and `disk` are some.
+pub(crate) fn between(gateway: &Gateway, from: &str, to: &str) -> Result<Differences, Answer> {
+    let side = |what: &str| -> Result<Node, Answer> {
         match what {
             "running" => tree(&gateway.texts()),
             "disk" => {
@@ -162,11 +176,10 @@ fn compare(gateway: &Gateway, asked: &Asked) -> Outcome {
             }
         }
     };
-    let differences = diff::diff(&side(0)?, &side(1)?);
-    Ok(answer::json(StatusCode::OK, &told(&differences)))
+    Ok(diff::diff(&side(from)?, &side(to)?))
 }
 
-fn told(differences: &Differences) -> Value {
+pub(crate) fn told(differences: &Differences) -> Value {
     json!({
         "differences": differences.differences,
         "more": differences.more,
@@ -176,6 +189,11 @@ fn told(differences: &Differences) -> Value {
 }
 
 fn drift(gateway: &Gateway) -> Outcome {
+    Ok(answer::json(StatusCode::OK, &drift_of(gateway)?))
+}
+
+/// Whether the files say something else than what runs.
+pub(crate) fn drift_of(gateway: &Gateway) -> Result<Value, Answer> {
     let running = gateway.texts();
     let (pinned, latest) = (gateway.pinned(), gateway.revisions().and_then(|all| all.last().cloned()));
     let runs = tree(&running)?;
@@ -201,7 +219,7 @@ fn drift(gateway: &Gateway) -> Outcome {
             document["text"] = format!("the files cannot be read:\n{}", diagnostics.to_text()).into();
         }
     }
-    Ok(answer::json(StatusCode::OK, &document))
+    Ok(document)
 }
 
 fn explain(gateway: &Gateway, asked: &Asked) -> Outcome {
@@ -317,7 +335,7 @@ fn confirm(gateway: &Gateway, asked: &Asked) -> Outcome {
 }
 
 /// What became of a change.
-fn document(gateway: &Gateway, changed: &Changed, dry_run: bool) -> Value {
+pub(crate) fn document(gateway: &Gateway, changed: &Changed, dry_run: bool) -> Value {
     let mut document = json!({
         "revision": changed.revision,
         "hash": changed.hash,
@@ -338,7 +356,7 @@ fn document(gateway: &Gateway, changed: &Changed, dry_run: bool) -> Value {
     document
 }
 
-fn with_trail(mut answer: Answer, before: String, changed: &Changed) -> Answer {
+pub(crate) fn with_trail(mut answer: Answer, before: String, changed: &Changed) -> Answer {
     let trail = Trail { before, after: changed.hash.clone(), number: changed.number };
     answer.extensions_mut().insert(trail);
     answer
@@ -391,7 +409,7 @@ fn no_number(digits: &str) -> Answer {
 }
 
 /// The words in the query, each of which must be known.
-fn flag<'u>(uri: &'u Uri, call: &Call) -> Result<Vec<&'u str>, Answer> {
+pub(crate) fn flag<'u>(uri: &'u Uri, call: &Call) -> Result<Vec<&'u str>, Answer> {
     let words = uri.query().unwrap_or_default().split('&').filter(|word| !word.is_empty());
     words
         .filter_map(|word| match word.split_once('=') {
@@ -413,7 +431,7 @@ fn flag<'u>(uri: &'u Uri, call: &Call) -> Result<Vec<&'u str>, Answer> {
 }
 
 /// Under which conditions a change stays: `watch=5m` and `confirm=5m`.
-fn terms(uri: &Uri) -> Result<Terms, Answer> {
+pub(crate) fn terms(uri: &Uri) -> Result<Terms, Answer> {
     let time = |name: &str| -> Result<Option<std::time::Duration>, Answer> {
         let words = uri.query().unwrap_or_default().split('&');
         let mut values = words.filter_map(|word| match word.strip_prefix(name)? {
@@ -465,7 +483,7 @@ fn only_if(asked: &Asked) -> Result<OnlyIf, Answer> {
 }
 
 /// The tags of a field (RFC 9110 §8.8.3), without their quotes.
-fn tags(headers: &HeaderMap, name: header::HeaderName) -> Result<Option<Vec<String>>, Answer> {
+pub(crate) fn tags(headers: &HeaderMap, name: header::HeaderName) -> Result<Option<Vec<String>>, Answer> {
     let refused = || {
         let detail = format!("`{name}` holds no ETag; expected \"…\" with its quotes, or *");
         answer::problem(StatusCode::BAD_REQUEST, &detail)
@@ -486,7 +504,7 @@ fn tags(headers: &HeaderMap, name: header::HeaderName) -> Result<Option<Vec<Stri
 }
 
 /// Who changes something, and why.
-fn by(asked: &Asked, origin: Origin) -> By {
+pub(crate) fn by(asked: &Asked, origin: Origin) -> By {
     let message = asked.headers.get("x-weir-message").map(|value| String::from_utf8_lossy(value.as_bytes()));
     let message = message.unwrap_or_default().chars().filter(|c| !c.is_control()).take(MESSAGE).collect();
     By { author: asked.who.name.clone(), origin, message }
@@ -505,14 +523,14 @@ fn hash(texts: &Texts, tree: &Node) -> String {
     if texts.hash.is_empty() { digest::of(tree) } else { texts.hash.clone() }
 }
 
-fn tagged(mut answer: Answer, tag: &str) -> Answer {
+pub(crate) fn tagged(mut answer: Answer, tag: &str) -> Answer {
     if let Ok(value) = HeaderValue::try_from(format!("\"{tag}\"")) {
         answer.headers_mut().insert(header::ETAG, value);
     }
     answer
 }
 
-fn members(diagnostics: &Diagnostics) -> Value {
+pub(crate) fn members(diagnostics: &Diagnostics) -> Value {
     let mut members = diagnostics.to_json();
     members["text"] = diagnostics.to_text().into();
     members
@@ -523,7 +541,7 @@ fn mistakes(diagnostics: &Diagnostics, status: StatusCode) -> Answer {
 }
 
 /// Why something was not done.
-fn refuse(not: &NotChanged, gateway: Option<&Gateway>) -> Answer {
+pub(crate) fn refuse(not: &NotChanged, gateway: Option<&Gateway>) -> Answer {
     let detail = not.to_string();
     match not {
         NotChanged::Draining | NotChanged::Fleet | NotChanged::NoWrites => {

@@ -22,6 +22,8 @@ pub(crate) enum Access {
     Open,
     /// Everyone under an address; scrapers on other machines also under a name.
     Scrapers,
+    /// Everyone under an address: who wants to sign in.
+    Visitors,
 }
 
 /// Whoever asks.
@@ -35,6 +37,19 @@ pub(crate) struct Caller<'a> {
     pub(crate) version: Version,
     pub(crate) uri: &'a Uri,
     pub(crate) headers: &'a HeaderMap,
+    /// What a browser that has signed in goes by.
+    pub(crate) session: Option<&'a Session>,
+}
+
+/// What somebody who has signed in goes by in place of a token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Session {
+    /// SHA-256 of the token it was begun with, in hex.
+    pub(crate) token: String,
+    /// What requests that change something must carry.
+    pub(crate) csrf: String,
+    /// Whether this request carries it, or changes nothing.
+    pub(crate) proven: bool,
 }
 
 /// By what callers are known: `admin.token`, `admin.tokens` and `admin.hosts`.
@@ -62,6 +77,8 @@ pub(crate) enum Denied {
     ForeignOrigin,
     /// For a name that is not ours.
     ForeignHost,
+    /// It would change something, and comes from a browser that has signed in, but not from a page of ours.
+    Forged,
     /// From another machine, while there is no token.
     NotLocal,
     /// Known, and not allowed to do this: it needs this role.
@@ -116,25 +133,40 @@ fn who(caller: Caller<'_>, keys: Keys<'_>) -> Result<Who, Denied> {
     };
     match sent_token(caller.headers) {
         Some(sent) => of_token(sent, keys).ok_or(Denied::TokenWrong),
-        None => by_uid().or_else(by_certificate).map(known).ok_or(Denied::TokenMissing),
+        None => match caller.session.and_then(|session| Some((session, of_hash(&session.token, keys)?))) {
+            Some((session, _)) if !session.proven => Err(Denied::Forged),
+            Some((_, who)) => Ok(who),
+            None => by_uid().or_else(by_certificate).map(known).ok_or(Denied::TokenMissing),
+        },
     }
+}
+
+/// Whether somebody has this token.
+pub(crate) fn knows(token: &[u8], keys: Keys<'_>) -> bool {
+    !token.is_empty() && of_token(token, keys).is_some()
 }
 
 fn known(entry: &AdminToken) -> Who {
     Who { name: entry.name.clone(), role: entry.role }
 }
 
-/// Whose token this is, compared in a time that tells no more than the length.
+/// Whose token this is.
 fn of_token(sent: &[u8], keys: Keys<'_>) -> Option<Who> {
-    let same = |a: &[u8], b: &[u8]| constant_time::verify_slices_are_equal(a, b).is_ok();
-    if keys.token.is_some_and(|token| same(sent, token.as_bytes())) {
+    of_hash(&hashed(sent), keys)
+}
+
+fn hashed(token: &[u8]) -> String {
+    hex::encode(digest::digest(&digest::SHA256, token).as_ref())
+}
+
+/// Whose token has this SHA-256, compared in a time that tells nothing of it.
+fn of_hash(hash: &str, keys: Keys<'_>) -> Option<Who> {
+    let same =
+        |known: &str| constant_time::verify_slices_are_equal(known.as_bytes(), hash.as_bytes()).is_ok();
+    if keys.token.is_some_and(|token| same(&hashed(token.as_bytes()))) {
         return Some(Who { name: "token".to_owned(), role: Role::Admin });
     }
-    let hash = digest::digest(&digest::SHA256, sent);
-    let hash = hex::encode(hash.as_ref());
-    let is = |entry: &AdminToken| {
-        entry.hash().is_some_and(|known| same(known.to_ascii_lowercase().as_bytes(), hash.as_bytes()))
-    };
+    let is = |entry: &AdminToken| entry.hash().is_some_and(|known| same(&known.to_ascii_lowercase()));
     // All of them are compared, whichever fits.
     let mut found = None;
     for entry in keys.tokens {
@@ -192,7 +224,7 @@ fn is_ours(host: &str, hosts: &[String]) -> bool {
 /// machine is whom a rebound name reaches first.
 fn may_name(access: Access, caller: Caller<'_>) -> bool {
     match access {
-        Access::Needs(_) => false,
+        Access::Needs(_) | Access::Visitors => false,
         Access::Open => true,
         Access::Scrapers => {
             let browser = SENT_BY_BROWSERS.iter().any(|name| caller.headers.contains_key(*name));
@@ -252,6 +284,7 @@ mod tests {
             version: Version::HTTP_11,
             uri: &uri,
             headers: &headers,
+            session: None,
         };
         check(access, caller, Keys { token, ..NO_KEYS }).map(drop)
     }
@@ -302,6 +335,7 @@ mod tests {
             version: Version::HTTP_11,
             uri: &uri,
             headers: &headers,
+            session: None,
         };
         assert_eq!(check(GUARDED, caller, NO_KEYS), Err(Denied::ForeignHost));
     }
@@ -311,7 +345,15 @@ mod tests {
         let uri = Uri::from_static("/healthz");
         let headers = HeaderMap::new();
         let (peer, version) = (Peer::Local, Version::HTTP_10);
-        let caller = Caller { peer, uid: None, certificate: None, version, uri: &uri, headers: &headers };
+        let caller = Caller {
+            peer,
+            uid: None,
+            certificate: None,
+            version,
+            uri: &uri,
+            headers: &headers,
+            session: None,
+        };
         assert!(check(GUARDED, caller, NO_KEYS).is_ok());
     }
 
@@ -414,6 +456,7 @@ mod tests {
                 version: Version::HTTP_11,
                 uri: &uri,
                 headers: &headers,
+                session: None,
             };
             let who = check(Access::Needs(role), caller, Keys { token, tokens: &tokens, hosts: &[] });
             who.map(|who| who.unwrap().name)
@@ -466,6 +509,7 @@ mod tests {
                 version: Version::HTTP_11,
                 uri: &uri,
                 headers: &headers,
+                session: None,
             };
             let keys = Keys { tokens: &tokens, ..NO_KEYS };
             check(Access::Needs(Role::Read), caller, keys).map(|who| who.unwrap().name)
@@ -492,7 +536,15 @@ mod tests {
             let headers = HeaderMap::from_iter([(header::HOST, host.parse().unwrap())]);
             let uri = Uri::from_static("/status");
             let (peer, version) = (Peer::Local, Version::HTTP_11);
-            let caller = Caller { peer, uid: None, certificate: None, version, uri: &uri, headers: &headers };
+            let caller = Caller {
+                peer,
+                uid: None,
+                certificate: None,
+                version,
+                uri: &uri,
+                headers: &headers,
+                session: None,
+            };
             let keys = Keys { hosts: &hosts, ..NO_KEYS };
             assert_eq!(check(GUARDED, caller, keys).map(drop), decision, "{host}");
         }

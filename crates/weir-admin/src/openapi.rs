@@ -80,6 +80,7 @@ fn parameters(call: &Call) -> Vec<Value> {
         ],
         Do::Patch | Do::Delete => &[("If-Match", "the ETag of the thing as you know it, or *")],
         Do::Apply => &[("If-Match", "the ETag of the whole config as you know it")],
+        Do::CheckManaged | Do::Rewrite => &[("If-Match", "the ETag of the text as you know it, or *")],
         _ => &[],
     };
     all.extend(
@@ -89,7 +90,7 @@ fn parameters(call: &Call) -> Vec<Value> {
     );
     if matches!(
         call.does,
-        Do::Adopt | Do::Put | Do::Patch | Do::Delete | Do::Apply | Do::Release | Do::RollBack
+        Do::Adopt | Do::Put | Do::Patch | Do::Delete | Do::Apply | Do::Release | Do::Rewrite | Do::RollBack
     ) {
         let text = "why, for the history";
         all.push(json!({ "name": "X-Weir-Message", "in": "header", "description": text, "schema": string }));
@@ -100,8 +101,8 @@ fn parameters(call: &Call) -> Vec<Value> {
 const fn answer_of(does: Do) -> &'static str {
     match does {
         Do::Adopt | Do::Release => "Moved",
-        Do::Apply | Do::Delete | Do::Patch | Do::Put | Do::RollBack => "Changed",
-        Do::Check => "Checked",
+        Do::Apply | Do::Delete | Do::Patch | Do::Put | Do::Rewrite | Do::RollBack => "Changed",
+        Do::Check | Do::CheckManaged => "Checked",
         Do::Compare => "Differences",
         Do::Config => "Config",
         Do::Confirm => "Confirmed",
@@ -110,6 +111,7 @@ const fn answer_of(does: Do) -> &'static str {
         Do::Endpoint => "Endpoints",
         Do::Purge => "Purged",
         Do::Why => "Autopsies",
+        Do::Managed => "Managed",
         Do::Revision => "Revision",
         Do::Revisions => "Revisions",
     }
@@ -117,7 +119,7 @@ const fn answer_of(does: Do) -> &'static str {
 
 const fn body_of(does: Do) -> &'static str {
     match does {
-        Do::Apply | Do::Check => "Things",
+        Do::Apply | Do::Check | Do::CheckManaged | Do::Rewrite => "Things",
         Do::Explain => "Request",
         _ => "Thing",
     }
@@ -234,6 +236,11 @@ fn schemas() -> Value {
             "properties": { "hash": text, "config": { "type": "object" }, "origin": { "type": "object" } },
         },
         "Confirmed": { "type": "object", "required": ["number"], "properties": { "number": number } },
+        "Managed": {
+            "type": "object",
+            "required": ["path", "text", "hidden"],
+            "properties": { "path": text, "text": text, "hidden": number },
+        },
         "Drift": {
             "type": "object",
             "required": ["drift", "running", "disk"],

@@ -161,7 +161,7 @@ async fn accept(listener: Arc<Listener>, api: Arc<Api>, mut closing: watch::Rece
         let task = match stream {
             Accepted::Tcp(stream) => match TcpStream::from_std(stream) {
                 Ok(stream) => {
-                    let from = Remote { peer, uid: None, certificate: None };
+                    let from = Remote { peer, uid: None, certificate: None, secure: false };
                     match api.tls() {
                         Some(tls) => connections.spawn(secured(stream, tls, from, api, working, closing)),
                         None => connections.spawn(connection(stream, from, api, working, closing)),
@@ -174,7 +174,7 @@ async fn accept(listener: Arc<Listener>, api: Arc<Api>, mut closing: watch::Rece
             },
             Accepted::Unix(stream) => {
                 let uid = stream.peer_cred().ok().map(|credentials| credentials.uid());
-                let from = Remote { peer, uid, certificate: None };
+                let from = Remote { peer, uid, certificate: None, secure: false };
                 connections.spawn(connection(stream, from, api, working, closing))
             }
         };
@@ -206,7 +206,7 @@ async fn secured(
     };
     match accepted {
         Ok(Ok((stream, certificate))) => {
-            connection(stream, Remote { certificate, ..from }, api, busy, closing).await;
+            connection(stream, Remote { certificate, secure: true, ..from }, api, busy, closing).await;
         }
         Ok(Err(e)) => log::debug("admin handshake failed", &[("peer", &from.peer), ("error", &e)]),
         Err(_) => {

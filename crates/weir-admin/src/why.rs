@@ -75,7 +75,7 @@ pub(crate) fn run(gateway: &Gateway, question: Question) -> Answer {
 }
 
 /// Why nothing is known of an id.
-fn not_found(id: &str, told: &autopsy::Answer) -> String {
+pub(crate) fn not_found(id: &str, told: &autopsy::Answer) -> String {
     if !told.on {
         return "nothing is kept: limits.autopsy is 0B".to_owned();
     }

@@ -31,7 +31,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     ("weir-gateway", &["weir-engine", "weir-filters", "weir-wire", "weir-h1"]),
     ("weir-load", &["weir-wire", "weir-h1", "weir-telemetry"]),
-    ("weir-admin", &["weir-gateway", "weir-fleet", "weir-wire", "weir-h1", "weir-telemetry"]),
+    ("weir-console", &[]),
+    ("weir-admin", &["weir-console", "weir-gateway", "weir-fleet", "weir-wire", "weir-h1", "weir-telemetry"]),
     (
         "weirgate",
         &[

@@ -620,7 +620,7 @@ fn every_call_is_guarded() {
     assert!(!log.contains("Bearer") && !log.contains("guess"), "{log}");
 }
 
-fn hash(token: &str) -> String {
+pub(super) fn hash(token: &str) -> String {
     let hash = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, token.as_bytes());
     let digits: String = hash.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
     format!("sha256:{digits}")

@@ -316,7 +316,7 @@ fn probes_take_an_endpoint_out_and_in_again() {
     told.expect_code(0)
         .expect_text("probe    GET /healthz every 20ms")
         .expect_text("probe_failed (probe_status");
-    assert!(admin(&weir, "/").contains("probe_failed (probe_status"));
+    assert!(admin(&weir, "/upstreams").contains("probe failed</span><small> <code>probe_status</code>"));
     // A reload that changes the upstream leaves the state, and one that takes the probe away ends it.
     weir.reload_with(&beside(one.address(), &good, &format!("{FAST}, keepalive: 59s"))).unwrap();
     assert!(!is_healthy(&weir, one.address()));

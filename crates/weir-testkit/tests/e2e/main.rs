@@ -23,6 +23,7 @@ mod circuit;
 mod cli;
 mod compress;
 mod concurrency;
+mod console;
 mod cores;
 mod drain;
 mod escapes;

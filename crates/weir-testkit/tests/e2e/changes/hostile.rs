@@ -43,6 +43,9 @@ fn every_call_answers_as_it_is_described() {
         ("POST /api/v1/endpoints/up/127.0.0.1%3A9:in", "", "", 200),
         ("POST /api/v1/endpoints/up/nobody:in", "", "", 404),
         ("POST /api/v1/caches/none:purge?all=true", "", "", 404),
+        ("GET /api/v1/managed", "", "", 200),
+        ("POST /api/v1/managed:check", ANY, "{}", 200),
+        ("PUT /api/v1/managed", ANY, "{}", 200),
     ] {
         let answer = api.ask(line, fields, body);
         assert_eq!(answer.status, status, "{line}: {}", answer.text());

@@ -1,0 +1,44 @@
+#!/bin/sh
+# The console in headless Chromium, used as an operator uses it, on a desk and on a phone; axe-core looks at every screen.
+#
+# SHOTS=DIR  keeps pictures of every screen: desk and phone, light and dark
+. "$(dirname "$0")/lib.sh"
+ensure chromium openssl python3
+command -v node >/dev/null && command -v npm >/dev/null || { echo "SKIPPED console: there is no node"; exit 0; }
+
+MODULES=$TOOLS/console
+if [ ! -e "$MODULES/node_modules/axe-core/axe.min.js" ] || [ ! -e "$MODULES/node_modules/puppeteer-core/package.json" ]; then
+  npm install --silent --no-audit --no-fund --prefix "$MODULES" puppeteer-core@24 axe-core@4
+fi
+
+hash_of() { printf %s "$1" | sha256sum | cut -d' ' -f1; }
+WRITER=$(hash_of token-of-anna) READER=$(hash_of token-of-wallboard)
+ORIGIN_PORT=$(free_port) PORT=$(free_port) ADMIN_PORT=$(free_port)
+export WRITER READER ORIGIN_PORT PORT ADMIN_PORT WORK MODULES
+openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 9 -subj /CN=api.example.com \
+  -addext subjectAltName=DNS:api.example.com,DNS:www.example.com -keyout "$WORK/soon.key" -out "$WORK/soon.pem" 2>/dev/null
+cp "$HERE/console.yaml" "$WORK/console.yaml"
+python3 - >"$WORK/routes.yaml" <<'P'
+print("routes:")
+for n in range(1000):
+    team = ("payments", "search", "media", "identity", "mail")[n % 5]
+    print(f"  {team}-{n:04}: {{ match: {{ hosts: [ {team}.example.com ], path: \"/v1/{team}/{n:04}/*\" }}, upstream: accounts }}")
+P
+cat >"$WORK/managed.yaml" <<'Y'
+# Of the team payments. Ask before you change it.
+routes:
+  coupons:            # until the end of the year
+    match: { path: "/coupons/*" }
+    upstream: orders
+consumers:
+  partner: { key_auth: [ "a-key-that-nobody-may-see" ], plan: gold }
+Y
+WEIR_BIN=$(weir_bin)
+start "$WEIR_BIN" origin --http "127.0.0.1:$ORIGIN_PORT"
+start "$WEIR_BIN" origin --http "127.0.0.2:$ORIGIN_PORT"
+"$WEIR_BIN" run -c "$WORK/console.yaml" >"$WORK/weir.log" 2>&1 </dev/null &
+STARTED="$STARTED $!"
+wait_for_port "$PORT" || { cat "$WORK/weir.log" >&2; exit 1; }
+CHROMIUM=$(command -v chromium) timeout 280 node "$HERE/console.mjs" || FAILED=1
+[ "$FAILED" = 0 ] || tail -n 20 "$WORK/weir.log"
+exit $FAILED

@@ -1,0 +1,445 @@
+//! The console at `/`: which page is meant, who may see it, and what it is made of. The pages themselves are in `weir-console`.
+//!
+//! ```text
+//!   GET /upstreams ─► find ─► guard (token, session or this machine) ─► page ─► views ─► weir_console::upstreams ─► HTML
+//!   POST /sign-in  ─► find ─► guard (host and origin alone) ─► a token for a session ─► a cookie
+//! ```
+//!
+//! *Layout:* `session` knows who has signed in, `record` keeps the last quarter of an hour, `views` makes what pages show. What a page
+//! changes, it changes over the API, like everybody.
+
+#![allow(
+    clippy::result_large_err,
+    reason = "a refusal is an answer, made once a request and never in a loop"
+)]
+
+mod record;
+mod session;
+mod views;
+
+pub(crate) use session::Sessions;
+
+use crate::answer::{self, Answer};
+use crate::api;
+use crate::by_hand::plain;
+use crate::guard::{Access, Denied, Who};
+use crate::why;
+use hyper::header::{self, HeaderMap, HeaderValue};
+use hyper::{Method, StatusCode, Uri};
+use record::{Look, Record};
+use serde_json::{Value, json};
+use std::net::IpAddr;
+use std::time::Instant;
+use weir_console::view::{self, Question, Role as Sees, Sought, Status, Viewer};
+use weir_console::{Asset, Frame, Screen};
+use weir_gateway::Gateway;
+use weir_gateway::config::schema::Role;
+
+pub(crate) use record::STEP;
+
+/// Where to sign in, and out.
+const SIGN_IN: &str = "/sign-in";
+const SIGN_OUT: &str = "/sign-out";
+
+/// The cookie that has the theme.
+const THEME: &str = "weir_theme";
+
+/// Longest body of a sign-in, in bytes.
+pub(crate) const FORM_BYTES: usize = 8 * 1024;
+
+/// Most header fields that are explained.
+const FIELDS: usize = 64;
+
+/// What stands at a path.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Visit {
+    Asset(&'static Asset),
+    Screen(Screen),
+    SignIn,
+    SignOut,
+}
+
+/// What the console keeps between two requests.
+#[derive(Default)]
+pub(crate) struct Console {
+    pub(crate) sessions: Sessions,
+    record: Record,
+}
+
+/// A request for a page.
+pub(crate) struct Asked {
+    pub(crate) screen: Screen,
+    pub(crate) who: Who,
+    pub(crate) csrf: Option<String>,
+    pub(crate) uri: Uri,
+    pub(crate) headers: HeaderMap,
+}
+
+// === impl Visit ===
+
+/// Looks for a page.
+pub(crate) fn find(path: &str) -> Option<Visit> {
+    match path {
+        SIGN_IN => return Some(Visit::SignIn),
+        SIGN_OUT => return Some(Visit::SignOut),
+        _ => {}
+    }
+    if let Some(asset) = weir_console::ASSETS.iter().find(|asset| asset.path == path) {
+        return Some(Visit::Asset(asset));
+    }
+    let below = |screen: Screen| {
+        let rest = path.strip_prefix(screen.path())?;
+        let has_more = matches!(screen, Screen::Failures | Screen::Config | Screen::History);
+        (rest.is_empty() || (has_more && rest.starts_with('/') && rest.len() > 1))
+            .then_some(Visit::Screen(screen))
+    };
+    Screen::ALL.iter().find_map(|screen| below(*screen))
+}
+
+impl Visit {
+    pub(crate) const fn access(self) -> Access {
+        match self {
+            Self::Screen(_) => Access::Needs(Role::Read),
+            Self::Asset(_) | Self::SignIn | Self::SignOut => Access::Visitors,
+        }
+    }
+
+    /// The methods it takes, as in Allow.
+    pub(crate) const fn methods(self) -> &'static str {
+        match self {
+            Self::Asset(_) | Self::Screen(_) => "GET, HEAD",
+            Self::SignIn => "GET, HEAD, POST",
+            Self::SignOut => "POST",
+        }
+    }
+}
+
+/// Where somebody goes who must sign in first; `None` for who is no browser that wants a page.
+pub(crate) fn way_in(
+    visit: Option<Visit>,
+    method: &Method,
+    uri: &Uri,
+    accept: &str,
+    why: Denied,
+) -> Option<Answer> {
+    let page = matches!(visit, Some(Visit::Screen(_))) && matches!(*method, Method::GET | Method::HEAD);
+    let unknown = matches!(why, Denied::TokenMissing | Denied::TokenWrong);
+    (page && unknown && accept.contains("text/html")).then(|| {
+        let to = uri.path_and_query().map_or("/", |to| to.as_str());
+        redirect(&format!("{SIGN_IN}?to={}", escaped(to)))
+    })
+}
+
+// === signing in and out ===
+
+/// The page for signing in.
+pub(crate) fn sign_in_page(uri: &Uri, headers: &HeaderMap, wrong: Option<&str>) -> Answer {
+    let to = pairs(uri.query().unwrap_or_default()).into_iter().find(|(name, _)| name == "to");
+    let to = destination(&to.map(|(_, to)| to).unwrap_or_default());
+    let frame =
+        Frame { place: place(headers), theme: session::cookie(headers, THEME), viewer: None, status: None };
+    let status = if wrong.is_some() { StatusCode::UNAUTHORIZED } else { StatusCode::OK };
+    answer::page(status, weir_console::sign_in(&frame, &to, wrong))
+}
+
+/// A token for a session. `from` is where the browser is and whether it speaks TLS; `known` says whether it is one of ours.
+pub(crate) fn sign_in(
+    console: &Console,
+    headers: &HeaderMap,
+    form: &str,
+    (from, secure): (IpAddr, bool),
+    known: impl FnOnce(&[u8]) -> bool,
+) -> Answer {
+    let fields = pairs(form);
+    let value = |wanted: &str| fields.iter().find(|(name, _)| name == wanted).map_or("", |(_, value)| value);
+    let (token, to) = (value("token").trim(), destination(value("to")));
+    if !known(token.as_bytes()) {
+        let again = format!("{SIGN_IN}?to={}", escaped(&to)).parse().unwrap_or_default();
+        return sign_in_page(&again, headers, Some("This token is not known here."));
+    }
+    let Some(id) = console.sessions.begin(token.as_bytes(), from, Instant::now()) else {
+        return answer::problem(StatusCode::INTERNAL_SERVER_ERROR, "the system gives no random numbers");
+    };
+    let age = session::AGE.as_secs();
+    let secure = if secure { "; Secure" } else { "" };
+    with_cookie(
+        redirect(&to),
+        &format!("{}={id}; Path=/; HttpOnly; SameSite=Strict; Max-Age={age}{secure}", session::COOKIE),
+    )
+}
+
+/// The end of a session.
+pub(crate) fn sign_out(console: &Console, headers: &HeaderMap) -> Answer {
+    console.sessions.end(headers);
+    with_cookie(
+        redirect(SIGN_IN),
+        &format!("{}=; Path=/; HttpOnly; SameSite=Strict; Max-Age=0", session::COOKIE),
+    )
+}
+
+fn with_cookie(mut answer: Answer, cookie: &str) -> Answer {
+    if let Ok(value) = HeaderValue::from_str(cookie) {
+        answer.headers_mut().append(header::SET_COOKIE, value);
+    }
+    answer
+}
+
+/// To another page here (RFC 9110 §15.4.4).
+fn redirect(to: &str) -> Answer {
+    let mut answer = answer::of(StatusCode::SEE_OTHER, answer::TEXT, "");
+    let to = HeaderValue::from_str(to).unwrap_or(HeaderValue::from_static("/"));
+    answer.headers_mut().insert(header::LOCATION, to);
+    answer
+}
+
+/// Where to go after signing in: a page of ours, whatever is asked for.
+fn destination(to: &str) -> String {
+    let plain = to.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\') && !to.starts_with("//");
+    let path = to.split(['?', '#']).next().unwrap_or_default();
+    if plain && matches!(find(path), Some(Visit::Screen(_))) { to.to_owned() } else { "/".to_owned() }
+}
+
+// === pages ===
+
+/// A file of the console.
+pub(crate) fn asset(asset: &'static Asset) -> Answer {
+    let mut answer = answer::of(StatusCode::OK, asset.media, asset.content);
+    // Its address has a digest of what stands in it.
+    answer
+        .headers_mut()
+        .insert(header::CACHE_CONTROL, HeaderValue::from_static("public, max-age=31536000, immutable"));
+    answer
+}
+
+/// A page. Blocking.
+pub(crate) fn page(console: &Console, gateway: &Gateway, asked: &Asked) -> Answer {
+    let status: Status = views::read(api::document(&gateway.status()));
+    let viewer =
+        Viewer { name: asked.who.name.clone(), role: sees(asked.who.role), csrf: asked.csrf.clone() };
+    let theme = session::cookie(&asked.headers, THEME);
+    let frame = Frame { place: place(&asked.headers), theme, viewer: Some(&viewer), status: Some(&status) };
+    let here = Page { console, gateway, asked, frame: &frame, status: &status };
+    // A page whose own content stands still asks only for what is around it.
+    let still = !matches!(asked.screen, Screen::Overview | Screen::Upstreams | Screen::Failures);
+    if still && here.is_live() {
+        return answer::page(StatusCode::OK, weir_console::around(&frame, asked.screen));
+    }
+    let made = match asked.screen {
+        Screen::Overview => Ok(here.overview()),
+        Screen::Routes => Ok(here.routes()),
+        Screen::Upstreams => Ok(weir_console::upstreams(&frame, &status)),
+        Screen::Failures => here.failures(),
+        Screen::Config => here.config(),
+        Screen::History => here.history(),
+        Screen::Certificates => Ok(weir_console::certificates(&frame, &status)),
+        Screen::Consumers => Ok(here.consumers()),
+    };
+    made.map_or_else(|other| other, |html| answer::page(StatusCode::OK, html))
+}
+
+/// A page that is being made.
+struct Page<'a> {
+    console: &'a Console,
+    gateway: &'a Gateway,
+    asked: &'a Asked,
+    frame: &'a Frame<'a>,
+    status: &'a Status,
+}
+
+/// The text of a page, or another answer.
+type Made = Result<String, Answer>;
+
+impl Page<'_> {
+    /// What stands behind the screen's path and a slash.
+    fn rest(&self) -> &str {
+        let rest = self.asked.uri.path().strip_prefix(self.asked.screen.path());
+        rest.and_then(|rest| rest.strip_prefix('/')).unwrap_or_default()
+    }
+
+    /// Whether an open page asks what happens now.
+    fn is_live(&self) -> bool {
+        self.asked.headers.contains_key("x-weir-live")
+    }
+
+    fn query(&self) -> Vec<(String, String)> {
+        pairs(self.asked.uri.query().unwrap_or_default())
+    }
+
+    fn nothing(&self, text: &str) -> Answer {
+        answer::page(
+            StatusCode::NOT_FOUND,
+            weir_console::message(self.frame, self.asked.screen, "There is nothing here", text),
+        )
+    }
+
+    fn overview(&self) -> String {
+        let pulse = views::pulse(self.gateway, &self.console.record);
+        let revisions = self.gateway.revisions().unwrap_or_default();
+        let latest: Option<view::Revision> =
+            revisions.last().map(|latest| views::read(crate::config_api::about(latest)));
+        // It reads the files, so not every two seconds.
+        let drift = (!self.is_live()).then(|| self.drift()).map(views::read);
+        weir_console::overview(self.frame, self.status, &pulse, latest.as_ref(), drift.as_ref())
+    }
+
+    fn drift(&self) -> Value {
+        crate::config_api::drift_of(self.gateway).unwrap_or_else(|_| json!({}))
+    }
+
+    fn routes(&self) -> String {
+        let running = self.gateway.configs().borrow().clone();
+        let routes = views::routes(self.gateway, &running, &self.console.record);
+        let query = self.query();
+        let value = |wanted: &str| find_in(&query, wanted);
+        let asked = Question {
+            method: value("method"),
+            url: value("url"),
+            fields: value("fields"),
+            listener: value("listener"),
+        };
+        let told = (!asked.url.is_empty()).then(|| self.explain(&asked));
+        let listeners: Vec<String> = self.status.listeners.keys().cloned().collect();
+        weir_console::routes(self.frame, &routes, &value("q"), &listeners, &asked, told.as_ref())
+    }
+
+    fn explain(&self, asked: &Question) -> Result<view::Explanation, String> {
+        let lines = asked.fields.lines().map(str::trim).filter(|line| !line.is_empty()).take(FIELDS);
+        let fields: Vec<(String, String)> = lines
+            .map(|line| match line.split_once(':') {
+                Some((name, value)) => Ok((name.trim().to_owned(), value.trim().to_owned())),
+                None => Err(format!("`{line}` is no header field; expected NAME: VALUE")),
+            })
+            .collect::<Result<_, _>>()?;
+        let method = if asked.method.is_empty() { "GET" } else { &asked.method };
+        let listener = Some(asked.listener.as_str()).filter(|listener| !listener.is_empty());
+        let told = self.gateway.explain(listener, method, &asked.url, &fields)?;
+        Ok(views::read(json!(told)))
+    }
+
+    fn failures(&self) -> Made {
+        let query = self.query();
+        let value = |wanted: &str| find_in(&query, wanted);
+        let id = self.rest();
+        if id == "id" && !value("id").is_empty() {
+            return Err(redirect(&format!("/failures/{}", escaped(value("id").trim()))));
+        }
+        if !id.is_empty() {
+            let told = self.gateway.why(question(&format!("/{id}")).map_err(|wrong| self.nothing(&wrong))?);
+            let known = plain(id).unwrap_or_default();
+            let found = told.found.first().ok_or_else(|| self.nothing(&why::not_found(&known, &told)))?;
+            return Ok(weir_console::failure(self.frame, &views::read(json!(found))));
+        }
+        let mut sought =
+            Sought { kind: value("kind"), cause: value("cause"), route: value("route"), wrong: None };
+        let given = [("kind", &sought.kind), ("cause", &sought.cause), ("route", &sought.route)];
+        let given = given.iter().filter(|(_, value)| !value.is_empty());
+        let given: Vec<String> = given.map(|(name, value)| format!("{name}={}", escaped(value))).collect();
+        let told = match question(&format!("?{}", given.join("&"))) {
+            Ok(question) => views::read(json!(self.gateway.why(question))),
+            Err(wrong) => {
+                sought.wrong = Some(wrong);
+                view::Why { on: true, held: 1, ..view::Why::default() }
+            }
+        };
+        Ok(weir_console::failures(self.frame, &told, &sought))
+    }
+
+    fn config(&self) -> Made {
+        let texts = self.gateway.texts();
+        let tree = texts.tree().ok_or_else(|| self.nothing("The config cannot be read again."))?;
+        let parts: Vec<&str> = self.rest().split('/').collect();
+        match parts.as_slice() {
+            [""] => Ok(weir_console::config::list(self.frame, &views::config(&texts, &tree, self.drift()))),
+            ["edit"] => self.edit(),
+            [section, name] => {
+                let (section, name) = (plain(section).unwrap_or_default(), plain(name).unwrap_or_default());
+                let found = views::one(&texts, &tree, &section, &name);
+                let (thing, value) = found.ok_or_else(|| self.nothing("The config has no such thing."))?;
+                Ok(weir_console::config::thing(self.frame, &thing, &value))
+            }
+            _ => Err(self.nothing("The config has no such thing.")),
+        }
+    }
+
+    fn edit(&self) -> Made {
+        let managed = self.gateway.managed_text().map_err(|not| self.nothing(&not.to_string()))?;
+        let editor = view::Editor {
+            path: managed.path.display().to_string(),
+            text: managed.text,
+            etag: managed.tag,
+            hidden: managed.hidden,
+            history: self.gateway.revisions().is_some(),
+        };
+        Ok(weir_console::config::edit(self.frame, &editor))
+    }
+
+    fn history(&self) -> Made {
+        let Some((from, to)) = self.rest().split_once("..") else {
+            if !self.rest().is_empty() {
+                return Err(self.nothing("There is no such page."));
+            }
+            let revisions: Option<view::Revisions> =
+                crate::config_api::revisions_of(self.gateway).ok().map(views::read);
+            return Ok(weir_console::history::list(self.frame, revisions.as_ref()));
+        };
+        let told = match crate::config_api::between(self.gateway, from, to) {
+            Ok(differences) => Ok(views::read(crate::config_api::told(&differences))),
+            Err(refused) if refused.status() == StatusCode::NOT_FOUND => {
+                Err("There is no such revision any more.".to_owned())
+            }
+            Err(_) => Err("The files cannot be read: the page Config says why.".to_owned()),
+        };
+        Ok(weir_console::history::compare(self.frame, from, to, &told))
+    }
+
+    fn consumers(&self) -> String {
+        let running = self.gateway.configs().borrow().clone();
+        let consumers = views::consumers(self.gateway, &running);
+        let plans = self.gateway.texts().tree().map(|tree| views::plans(&tree, &running)).unwrap_or_default();
+        weir_console::consumers(self.frame, &consumers, &plans, &self.status.filters)
+    }
+}
+
+/// What is asked of the memory of failures, as the API reads it.
+fn question(target: &str) -> Result<weir_gateway::autopsy::Question, String> {
+    let target = format!("{}{target}", why::PATH).parse::<Uri>();
+    why::read(&target.map_err(|_| "this is no id of a request".to_owned())?)
+}
+
+/// Looks once more. Blocking.
+pub(crate) fn look(console: &Console, gateway: &Gateway) {
+    console.record.add(Look::of(&gateway.figures(), Instant::now()));
+}
+
+const fn sees(role: Role) -> Sees {
+    match role {
+        Role::Read => Sees::Read,
+        Role::Operate => Sees::Operate,
+        Role::Write => Sees::Write,
+        Role::Admin => Sees::Admin,
+    }
+}
+
+/// Under which host we were asked; the guard has looked at it.
+fn place(headers: &HeaderMap) -> &str {
+    headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or("weir")
+}
+
+// === forms ===
+
+/// Names and values of a query, or of a form (`application/x-www-form-urlencoded`). What is malformed is left out.
+fn pairs(text: &str) -> Vec<(String, String)> {
+    let one = |pair: &str| {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        Some((plain(&name.replace('+', " ")).ok()?, plain(&value.replace('+', " ")).ok()?))
+    };
+    text.split('&').filter(|pair| !pair.is_empty()).filter_map(one).collect()
+}
+
+fn find_in(pairs: &[(String, String)], wanted: &str) -> String {
+    pairs.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.clone()).unwrap_or_default()
+}
+
+fn escaped(text: &str) -> String {
+    weir_console::part(text)
+}

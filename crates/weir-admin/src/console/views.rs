@@ -1,0 +1,185 @@
+//! What the pages show, made of what the gateway says of itself. Blocking: it waits for a reload under way, and reads files.
+
+use super::record::{self, Look, Record};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use std::collections::HashMap;
+use std::time::Instant;
+use weir_console::view::{self, Config, Consumer, Figures, Plan, Route, Target, Thing};
+use weir_gateway::Gateway;
+use weir_gateway::config::managed;
+use weir_gateway::config::node::Value as NodeValue;
+use weir_gateway::config::schema;
+use weir_gateway::config::{Config as Running, Node, Texts};
+use weir_gateway::history::diff;
+use weir_telemetry::{RouteFigures, log};
+
+/// What a page shows of an answer of the API.
+pub(super) fn read<T: DeserializeOwned + Default>(answer: Value) -> T {
+    serde_json::from_value(answer).unwrap_or_else(|e| {
+        log::error("the console cannot read what the gateway says of itself", &[("error", &e)]);
+        T::default()
+    })
+}
+
+// === routes ===
+
+/// All routes, as they are written, with what was counted of each.
+pub(super) fn routes(gateway: &Gateway, running: &Running, record: &Record) -> Vec<Route> {
+    let all = gateway.figures();
+    let rates = record.rates(&Look::of(&all, Instant::now()));
+    let counted: HashMap<&str, &RouteFigures> =
+        all.iter().map(|(name, figures)| (name.as_str(), figures)).collect();
+    let figures = |name: &str| {
+        let counted = *counted.get(name)?;
+        let (requests, failed) = record::counted(counted);
+        Some(Figures {
+            rate: rates.get(name).copied().unwrap_or(0.0),
+            requests,
+            failed,
+            active: u64::try_from(counted.active).unwrap_or(0),
+            p99_ms: record::p99(&counted.duration),
+        })
+    };
+    running
+        .routes
+        .iter()
+        .map(|(name, route)| Route { figures: figures(name), ..described(name, route) })
+        .collect()
+}
+
+fn described(name: &str, route: &schema::Route) -> Route {
+    let matches = &route.matches;
+    // Their values may be secrets; the page of the route shows them as they are written.
+    let pairs = |kind: &str, pairs: &schema::Pairs| {
+        pairs.0.iter().map(|(name, _)| format!("{kind} {name}")).collect::<Vec<_>>()
+    };
+    let mut conditions = pairs("header", &matches.headers);
+    conditions.extend(pairs("query", &matches.query));
+    conditions.extend(matches.listeners.iter().map(|listener| format!("on {listener}")));
+    Route {
+        name: name.to_owned(),
+        hosts: matches.hosts.clone(),
+        path: matches.path.clone(),
+        methods: matches.methods.clone(),
+        conditions,
+        priority: route.priority,
+        target: target(route),
+        filters: route.filters.iter().map(|filter| filter.name.clone()).collect(),
+        figures: None,
+    }
+}
+
+fn target(route: &schema::Route) -> Target {
+    if let Some(split) = &route.upstream {
+        let total: u32 = split.0.iter().map(|share| share.weight).sum();
+        let percent = |weight: u32| f64::from(weight) / f64::from(total.max(1)) * 100.0;
+        return Target::Upstreams(
+            split.0.iter().map(|share| (share.upstream.clone(), percent(share.weight))).collect(),
+        );
+    }
+    if let Some(respond) = &route.respond {
+        return Target::Own(format!("answers {} itself", respond.status));
+    }
+    if let Some(files) = &route.files {
+        return Target::Own(format!("files of {}", files.root.0.display()));
+    }
+    Target::default()
+}
+
+// === config ===
+
+/// The config as its page shows it. `drift` is what `GET /api/v1/drift` answers.
+pub(super) fn config(texts: &Texts, tree: &Node, drift: Value) -> Config {
+    let mut config = Config {
+        files: texts.written.iter().map(|text| text.path.display().to_string()).collect(),
+        managed: texts.managed_path.as_ref().map(|path| path.display().to_string()),
+        drift: read(drift),
+        ..Config::default()
+    };
+    for (section, things) in tree.entries() {
+        if managed::is_section(&section.text) && matches!(things.value, NodeValue::Map(_)) {
+            let things = things.entries().iter().map(|(name, _)| thing(texts, &section.text, name));
+            config.things.extend(things);
+        } else {
+            config.settings.push((section.text.to_string(), section.at.to_string()));
+        }
+    }
+    config
+}
+
+fn thing(texts: &Texts, section: &str, name: &weir_gateway::config::node::Key) -> Thing {
+    Thing {
+        section: section.to_owned(),
+        name: name.text.to_string(),
+        at: name.at.to_string(),
+        managed: texts.managed_path.as_deref() == Some(name.at.file.as_path()),
+    }
+}
+
+/// One named thing, and what it says without its secrets.
+pub(super) fn one(texts: &Texts, tree: &Node, section: &str, name: &str) -> Option<(Thing, Value)> {
+    if !managed::is_section(section) {
+        return None;
+    }
+    let (key, value) = tree.get(section)?.entries().iter().find(|(key, _)| &*key.text == name)?;
+    Some((thing(texts, section, key), diff::shown(value)))
+}
+
+// === consumers ===
+
+/// Who calls, and with what success.
+pub(super) fn consumers(gateway: &Gateway, running: &Running) -> Vec<Consumer> {
+    let answers = |name: &str| {
+        let statuses = gateway.consumer_statuses(name)?;
+        let sum =
+            |fits: fn(u16) -> bool| statuses.iter().filter(|(code, _)| fits(**code)).map(|(_, n)| n).sum();
+        Some((sum(|_| true), sum(|code| code == 429), sum(|code| (400..500).contains(&code) && code != 429)))
+    };
+    let credentials = |consumer: &schema::Consumer| {
+        let of = |known: &schema::Credentials| (known.filter.clone(), known.node.elements().len().max(1));
+        consumer.credentials.iter().map(of).collect()
+    };
+    running
+        .consumers
+        .iter()
+        .map(|(name, consumer)| Consumer {
+            name: name.to_owned(),
+            plan: consumer.plan.clone(),
+            groups: consumer.groups.clone(),
+            credentials: credentials(consumer),
+            networks: consumer.allow_ips.iter().map(|network| network.0.to_string()).collect(),
+            answers: answers(name),
+        })
+        .collect()
+}
+
+/// The plans as they are written, with the settings of their filters.
+pub(super) fn plans(tree: &Node, running: &Running) -> Vec<Plan> {
+    let users = |name: &str| {
+        running.consumers.iter().filter(|(_, consumer)| consumer.plan.as_deref() == Some(name)).count()
+    };
+    let plans = tree.get("plans").map_or(&[][..], Node::entries);
+    plans
+        .iter()
+        .map(|(name, plan)| Plan {
+            name: name.text.to_string(),
+            filters: plan.get("filters").map(|filters| filters_of(&diff::shown(filters))).unwrap_or_default(),
+            consumers: users(&name.text),
+        })
+        .collect()
+}
+
+/// Filters as they are listed: a name, or a name with settings.
+fn filters_of(list: &Value) -> Vec<(String, Value)> {
+    let one = |filter: &Value| match filter {
+        Value::Object(map) => map.iter().next().map(|(name, settings)| (name.clone(), settings.clone())),
+        other => other.as_str().map(|name| (name.to_owned(), Value::Object(serde_json::Map::new()))),
+    };
+    list.as_array().into_iter().flatten().filter_map(one).collect()
+}
+
+/// The figures of the gateway, all routes together.
+pub(super) fn pulse(gateway: &Gateway, record: &Record) -> view::Pulse {
+    record.pulse(&Look::of(&gateway.figures(), Instant::now()))
+}

@@ -1,0 +1,51 @@
+//! `/api/v1/managed`: the managed file as a text, comments and all, for whoever edits it; its secrets are hidden and stay.
+
+#![allow(clippy::result_large_err, reason = "a refusal is an answer, made once a call and never in a loop")]
+
+use crate::answer::{self, Answer};
+use crate::config_api::{
+    Asked, Outcome, by, document, flag, members, refuse, tagged, tags, terms, with_trail,
+};
+use hyper::{StatusCode, header};
+use serde_json::json;
+use weir_gateway::history::Origin;
+use weir_gateway::{Gateway, NotChanged, Rewrite, Terms};
+
+/// The text, and its ETag.
+pub(crate) fn read(gateway: &Gateway, asked: &Asked) -> Outcome {
+    flag(&asked.uri, asked.call)?;
+    let managed = gateway.managed_text().map_err(|not| refuse(&not, None))?;
+    let document =
+        json!({ "path": managed.path.display().to_string(), "text": managed.text, "hidden": managed.hidden });
+    Ok(tagged(answer::json(StatusCode::OK, &document), &managed.tag))
+}
+
+/// Another text in its place.
+pub(crate) fn rewrite(gateway: &Gateway, asked: &Asked) -> Outcome {
+    let dry_run = flag(&asked.uri, asked.call)?.contains(&"dry_run");
+    let rewrite = Rewrite { terms: terms(&asked.uri)?, ..wanted(asked, dry_run)? };
+    let before = gateway.texts().hash;
+    let changed = gateway.rewrite(&rewrite).map_err(|not| refuse(&not, None))?;
+    let answer = answer::json(StatusCode::OK, &document(gateway, &changed, dry_run));
+    Ok(with_trail(answer, before, &changed))
+}
+
+/// What that would do. Who writes asks this all the time, and a text that is half written is no error.
+pub(crate) fn check(gateway: &Gateway, asked: &Asked) -> Outcome {
+    flag(&asked.uri, asked.call)?;
+    match gateway.rewrite(&wanted(asked, true)?) {
+        Ok(changed) => Ok(answer::json(StatusCode::OK, &document(gateway, &changed, true))),
+        Err(NotChanged::Refused(diagnostics)) => Ok(answer::json(StatusCode::OK, &members(&diagnostics))),
+        Err(not) => Err(refuse(&not, None)),
+    }
+}
+
+fn wanted(asked: &Asked, dry_run: bool) -> Result<Rewrite, Answer> {
+    let Some(only_from) = tags(&asked.headers, header::IF_MATCH)? else {
+        let detail = "say what you change: If-Match with the ETag that GET gave you, or *";
+        return Err(answer::problem(StatusCode::PRECONDITION_REQUIRED, detail));
+    };
+    let only_from = if only_from == ["*"] { Vec::new() } else { only_from };
+    let (text, by) = (asked.body.clone(), by(asked, Origin::Api));
+    Ok(Rewrite { text, only_from, by, dry_run, terms: Terms::default() })
+}

@@ -1,0 +1,69 @@
+//! The certificates that clients are shown, and how long they last.
+
+use crate::frame::{Frame, Screen};
+use crate::html::{Html, each, ticked};
+use crate::view::{Certificate, Status};
+use crate::words::{clock, moment};
+
+/// From how few days on a certificate is a trouble: from then on `weir check` warns of it.
+pub(crate) const SOON_DAYS: i64 = 14;
+
+/// The page: those that end first stand first.
+pub fn certificates(frame: &Frame<'_>, status: &Status) -> String {
+    let mut list: Vec<&Certificate> = status.certificates.iter().collect();
+    list.sort_by_key(|certificate| certificate.days_left);
+    let rows = each(list, |certificate| {
+        let (class, words) = left(certificate);
+        let names = each(&certificate.names, |name| html!("<code>{}</code> ", name));
+        html!(
+            "<tr><th scope=\"row\">{}<td data-label=\"left\"><span class=\"state {}\"><i aria-hidden=\"true\"></i>{}</span><td data-label=\"until\">{}<td \
+             data-label=\"renewal\">{}<td data-label=\"file\"><code class=\"file\">{}</code>",
+            names,
+            class,
+            words,
+            clock(&certificate.not_after),
+            renewal(certificate),
+            certificate.cert
+        )
+    });
+    let body = if status.certificates.is_empty() {
+        html!("<p class=\"empty\">No listener has TLS.</p>")
+    } else {
+        html!(
+            "<table class=\"stack\"><caption class=\"hide\">Certificates</caption><thead><tr><th scope=\"col\">Names<th scope=\"col\">Left<th \
+             scope=\"col\">Until<th scope=\"col\">Renewal<th scope=\"col\">File<tbody>{}</table><p class=\"quiet\">Weir watches the files and shows a new certificate as soon as it is there.</p>",
+            rows
+        )
+    };
+    frame.page(Screen::Certificates, "Certificates", &Html::default(), &body)
+}
+
+/// How long it lasts.
+fn left(certificate: &Certificate) -> (&'static str, String) {
+    let stand_in = certificate.acme.as_ref().is_some_and(|acme| acme.state == "stand_in");
+    match certificate.days_left {
+        _ if stand_in => ("bad", "a stand-in: clients do not trust it".to_owned()),
+        days if days < 0 => ("bad", "expired".to_owned()),
+        0 => ("bad", "less than a day".to_owned()),
+        1 => ("bad", "1 day".to_owned()),
+        days if days < SOON_DAYS => ("warn", format!("{days} days")),
+        days => ("well", format!("{days} days")),
+    }
+}
+
+/// Who renews it, and when; or why it could not be.
+fn renewal(certificate: &Certificate) -> Html {
+    let Some(acme) = &certificate.acme else { return html!("<small>by hand: the file is watched</small>") };
+    let renews = acme.renews_at.as_ref().map(|at| html!(", {}", moment(at)));
+    let now = acme.ordering.then(|| html!(", being ordered now"));
+    let next = acme.next_try.as_ref().map(|at| html!(" Tried again {}.", moment(at)));
+    let error = acme.error.as_ref().map(|error| {
+        html!(
+            "<br><span class=\"is-bad\">{}</span> <small>{}{}</small>",
+            ticked(&error.text),
+            ticked(&error.hint),
+            next
+        )
+    });
+    html!("ACME <small>{}</small>{}{}{}", acme.challenge, renews, now, error)
+}

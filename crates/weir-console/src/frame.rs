@@ -1,0 +1,305 @@
+//! What all pages have around them: the head, the way to the other screens, what an operator must know wherever they are.
+
+use crate::html::{Html, each};
+use crate::view::{Role, Status, Viewer};
+use crate::words::moment;
+use crate::{MARK, SCRIPT, STYLE};
+
+/// How often a page that shows what happens now asks for it, in seconds.
+pub(crate) const LIVE: u32 = 2;
+
+/// A page of the console.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Screen {
+    /// How it goes.
+    Overview,
+    /// Which request goes where.
+    Routes,
+    /// The endpoints.
+    Upstreams,
+    /// What became of requests that failed or were slow.
+    Failures,
+    /// The config, and its editor.
+    Config,
+    /// What it was, and the way back.
+    History,
+    /// What clients are shown.
+    Certificates,
+    /// Who calls, and the limits.
+    Consumers,
+}
+
+impl Screen {
+    /// All of them, in the order of the navigation.
+    pub const ALL: &[Self] = &[
+        Self::Overview,
+        Self::Routes,
+        Self::Upstreams,
+        Self::Failures,
+        Self::Config,
+        Self::History,
+        Self::Certificates,
+        Self::Consumers,
+    ];
+
+    /// Its path.
+    pub const fn path(self) -> &'static str {
+        match self {
+            Self::Overview => "/",
+            Self::Routes => "/routes",
+            Self::Upstreams => "/upstreams",
+            Self::Failures => "/failures",
+            Self::Config => "/config",
+            Self::History => "/history",
+            Self::Certificates => "/certificates",
+            Self::Consumers => "/consumers",
+        }
+    }
+
+    const fn title(self) -> &'static str {
+        match self {
+            Self::Overview => "Overview",
+            Self::Routes => "Routes",
+            Self::Upstreams => "Upstreams",
+            Self::Failures => "Failures",
+            Self::Config => "Config",
+            Self::History => "History",
+            Self::Certificates => "Certificates",
+            Self::Consumers => "Consumers",
+        }
+    }
+
+    /// The key that leads there, behind `g`.
+    const fn key(self) -> &'static str {
+        match self {
+            Self::Overview => "o",
+            Self::Routes => "r",
+            Self::Upstreams => "u",
+            Self::Failures => "f",
+            Self::Config => "c",
+            Self::History => "h",
+            Self::Certificates => "t",
+            Self::Consumers => "n",
+        }
+    }
+}
+
+/// What a page needs to know beside what it shows.
+#[derive(Clone, Debug)]
+pub struct Frame<'a> {
+    /// Under which host the gateway was asked: it tells one from another.
+    pub place: &'a str,
+    /// `light` or `dark`, where somebody has chosen.
+    pub theme: Option<&'a str>,
+    /// Who looks; `None` before they have signed in.
+    pub viewer: Option<&'a Viewer>,
+    /// What must be known on every page.
+    pub status: Option<&'a Status>,
+}
+
+impl Frame<'_> {
+    pub(crate) fn may(&self, role: Role) -> bool {
+        self.viewer.is_some_and(|viewer| viewer.role >= role)
+    }
+
+    /// A page of one of the screens. `actions` stand beside its title.
+    pub(crate) fn page(&self, screen: Screen, title: &str, actions: &Html, body: &Html) -> String {
+        let main = html!(
+            "<main id=\"main\" tabindex=\"-1\">{}<div class=\"title\"><h1>{}</h1><div class=\"actions\">{}</div></div>{}</main>",
+            self.notices(),
+            title,
+            actions,
+            body
+        );
+        let body = html!("{}{}{}", self.side(screen), main, help());
+        self.document(title, &body)
+    }
+
+    /// A page without a way to the others.
+    pub(crate) fn alone(&self, title: &str, body: &Html) -> String {
+        self.document(title, &html!("<main id=\"main\" class=\"alone\" tabindex=\"-1\">{}</main>", body))
+    }
+
+    fn document(&self, title: &str, body: &Html) -> String {
+        let theme = self.theme.filter(|theme| matches!(*theme, "dark" | "light"));
+        let theme = theme.map(|theme| html!(" data-theme=\"{}\"", theme));
+        let csrf = self.viewer.and_then(|viewer| viewer.csrf.as_ref());
+        let csrf = csrf.map(|value| html!("<meta name=\"csrf\" content=\"{}\">\n", value));
+        html!(
+            "<!doctype html>\n<html lang=\"en\"{}>\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" \
+             content=\"width=device-width, initial-scale=1\">\n<meta name=\"color-scheme\" content=\"light dark\">\n{}\
+             <title>{} · {} · Weir</title>\n<link rel=\"icon\" href=\"{}\">\n<link rel=\"stylesheet\" href=\"{}\">\n\
+             <script type=\"module\" src=\"{}\"></script>\n</head>\n<body>\n<a class=\"skip\" href=\"#main\">Skip to content</a>\n{}\n\
+             <div id=\"said\" class=\"said\" role=\"status\" aria-live=\"polite\"></div>\n</body>\n</html>\n",
+            theme,
+            csrf,
+            title,
+            self.place,
+            at(&MARK),
+            at(&STYLE),
+            at(&SCRIPT),
+            body
+        )
+        .into_string()
+    }
+
+    fn side(&self, screen: Screen) -> Html {
+        let links = each(Screen::ALL, |each| {
+            let here = (*each == screen).then(|| html!(" aria-current=\"page\""));
+            html!(
+                "<li><a href=\"{}\" data-key=\"{}\"{}>{}{}</a>",
+                each.path(),
+                each.key(),
+                here,
+                each.title(),
+                self.badge(*each)
+            )
+        });
+        html!(
+            "<header class=\"side\"><a class=\"brand\" href=\"/\"><img src=\"{}\" alt=\"\" width=\"28\" height=\"28\"><span>Weir\
+             <small>{}</small></span></a><nav aria-label=\"Screens\"><ul>{}</ul></nav>{}</header>",
+            at(&MARK),
+            self.place,
+            links,
+            self.foot()
+        )
+    }
+
+    /// How many things on a screen want somebody's attention.
+    fn badge(&self, screen: Screen) -> Option<Html> {
+        let status = self.status?;
+        let (number, class, what) = match screen {
+            Screen::Upstreams => {
+                let all = status.upstreams.values().flat_map(|upstream| &upstream.endpoints);
+                (all.filter(|endpoint| !endpoint.healthy).count(), "badge", "out of rotation")
+            }
+            Screen::Certificates => {
+                let soon =
+                    status.certificates.iter().filter(|c| c.days_left < crate::certificates::SOON_DAYS);
+                (soon.count(), "badge soon", "expire soon")
+            }
+            _ => return None,
+        };
+        (number > 0)
+            .then(|| html!(" <b class=\"{}\">{}<span class=\"hide\"> {}</span></b>", class, number, what))
+    }
+
+    fn foot(&self) -> Html {
+        let who = self.viewer.map(|viewer| {
+            let out = viewer.csrf.is_some().then(|| {
+                html!("<form method=\"post\" action=\"/sign-out\"><button class=\"link\">Sign out</button></form>")
+            });
+            html!(
+                "<div class=\"who\"><span title=\"who you are to the history and the log\">{}</span> <small>{}</small>{}</div>",
+                viewer.name,
+                viewer.role.name(),
+                out
+            )
+        });
+        let version =
+            self.status.map(|status| html!("<small class=\"version\">Weir {}</small>", status.version));
+        html!(
+            "<div class=\"foot\">{}<div class=\"tools\"><button class=\"link\" id=\"theme\" type=\"button\">Theme</button>\
+             <button class=\"link\" type=\"button\" data-open=\"help\">Keys</button></div>{}</div>",
+            who,
+            version
+        )
+    }
+
+    /// What must be known wherever one is.
+    fn notices(&self) -> Html {
+        let Some(status) = self.status else { return Html::default() };
+        let mut all = Vec::new();
+        if status.state == "draining" {
+            all.push(html!("<p class=\"notice warn\"><b>Draining.</b> New connections are refused; Weir ends when the last exchange is done."));
+        }
+        if let Some(trial) = &status.trial {
+            all.push(self.trial(trial));
+        }
+        if let Some(why) = &status.pinned {
+            all.push(html!(
+                "<p class=\"notice warn\"><b>The files do not run.</b> A revision of the history does, since {}. \
+                 <a href=\"/history/running..disk\">What differs</a>",
+                why
+            ));
+        }
+        if let Some(why) = &status.unsaved {
+            all.push(html!(
+                "<p class=\"notice bad\"><b>The config runs from memory only.</b> It could not be written down: {}</p>",
+                why
+            ));
+        }
+        let refused = status.last_reload.as_ref().filter(|reload| reload.result != "ok");
+        if let Some(reload) = refused {
+            all.push(html!(
+                "<p class=\"notice bad\"><b>The last reload was refused</b> ({}). What ran before runs on. <a href=\"/#reload\">Why</a>",
+                moment(&reload.at)
+            ));
+        }
+        html!("<div id=\"notices\" data-live=\"{}\">{}</div>", LIVE, all.into_iter().collect::<Html>())
+    }
+
+    fn trial(&self, trial: &crate::view::Trial) -> Html {
+        let until = |at: &String| html!("<b>{}</b>", moment(at));
+        let what = match (&trial.confirm_by, &trial.watched_until) {
+            (Some(by), _) => html!(
+                "It goes back to revision {} by itself {}, unless it is confirmed before.",
+                trial.back_to,
+                until(by)
+            ),
+            (None, Some(by)) => html!(
+                "It goes back to revision {} by itself if it makes things worse. The watch ends {}.",
+                trial.back_to,
+                until(by)
+            ),
+            (None, None) => Html::default(),
+        };
+        let confirm = self.may(Role::Operate).then(|| {
+            html!(
+                "<form data-call=\"POST\" data-url=\"/api/v1/revisions/{}:confirm\" data-done=\"Revision {} stays.\"><button class=\"main\">\
+                 Confirm: it stays</button></form>",
+                trial.number,
+                trial.number
+            )
+        });
+        let back = self.may(Role::Write).then(|| {
+            html!("<a class=\"button\" href=\"/history/running..{}\">Go back now…</a>", trial.back_to)
+        });
+        html!(
+            "<div class=\"notice trial\"><p><b>Revision {} is on trial.</b> {}</p><div class=\"row\">{}{}</div></div>",
+            trial.number,
+            what,
+            confirm,
+            back
+        )
+    }
+}
+
+/// Where an asset is, with the digest of what stands in it.
+fn at(asset: &crate::Asset) -> String {
+    format!("{}?{:x}", asset.path, asset.digest)
+}
+
+/// The dialog that lists the keys.
+fn help() -> Html {
+    let screens = each(Screen::ALL, |screen| {
+        html!("<dt><kbd>g</kbd> <kbd>{}</kbd><dd>{}", screen.key(), screen.title())
+    });
+    html!(
+        "<dialog id=\"help\" aria-labelledby=\"help-title\"><h2 id=\"help-title\">Keys</h2><dl class=\"keys\">{}<dt><kbd>/</kbd><dd>the filter, \
+         or the URL to explain<dt><kbd>Esc</kbd><dd>close, or leave a field<dt><kbd>?</kbd><dd>this list</dl><label class=\"check\"><input \
+         type=\"checkbox\" id=\"keys-on\" checked> Single keys do something</label><form method=\"dialog\"><button class=\"main\">Close</button>\
+         </form></dialog>",
+        screens
+    )
+}
+
+/// What is around a page, for one that stands still and wants to know what must be known everywhere.
+pub fn around(frame: &Frame<'_>, screen: Screen) -> String {
+    frame.page(screen, "", &Html::default(), &Html::default())
+}
+
+/// A page that says one thing, such as that something is not there.
+pub fn message(frame: &Frame<'_>, screen: Screen, title: &str, text: &str) -> String {
+    frame.page(screen, title, &Html::default(), &html!("<p class=\"empty\">{}</p>", text))
+}

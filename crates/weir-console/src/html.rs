@@ -1,0 +1,182 @@
+//! The template: `html!("<td class=\"{}\">{}</td>", class, name)`. The text is a literal, and every value in it is escaped by its type.
+//!
+//! Invariant: whatever comes from outside is escaped, because only literals and other [`Html`] are taken as they are. Values stand in
+//! elements and in attributes with double quotes, nowhere else: never in a script, in a style, or at the beginning of a URL.
+
+use std::borrow::Cow;
+use std::fmt::{self, Display, Write};
+
+/// A piece of a page.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Html(String);
+
+/// What may stand in a page, and how.
+pub(crate) trait Show {
+    fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result;
+}
+
+/// A value as it stands in a page.
+pub(crate) struct Shown<'a, T: Show + ?Sized>(pub(crate) &'a T);
+
+/// Makes a piece of a page. `concat!` keeps `{name}` from taking a variable past the escaping: only `{}` with values behind is possible.
+macro_rules! html {
+    ($text:literal $(, $value:expr)* $(,)?) => {
+        $crate::html::Html::made(format_args!(concat!($text), $($crate::html::Shown(&$value)),*))
+    };
+}
+
+// === impl Html ===
+
+impl Html {
+    /// Of what `html!` has put together.
+    pub(crate) fn made(text: fmt::Arguments<'_>) -> Self {
+        Self(text.to_string())
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The text.
+    pub fn into_string(self) -> String {
+        self.0
+    }
+}
+
+impl FromIterator<Self> for Html {
+    fn from_iter<T: IntoIterator<Item = Self>>(pieces: T) -> Self {
+        let mut all = Self::default();
+        pieces.into_iter().for_each(|piece| all.0.push_str(&piece.0));
+        all
+    }
+}
+
+/// A piece for each.
+pub(crate) fn each<T>(items: impl IntoIterator<Item = T>, piece: impl FnMut(T) -> Html) -> Html {
+    items.into_iter().map(piece).collect()
+}
+
+/// A text in which names stand between backticks, as the gateway's sentences have them.
+pub(crate) fn ticked(text: &str) -> Html {
+    let pieces: Vec<&str> = text.split('`').collect();
+    let last = pieces.len() - 1;
+    each(pieces.iter().enumerate(), |(at, piece)| match at % 2 {
+        1 if at < last => html!("<code>{}</code>", piece),
+        1 => html!("`{}", piece), // never closed
+        _ => html!("{}", piece),
+    })
+}
+
+/// A text as a part of a path or of a query: everything but letters, digits and `-._~` becomes `%XX`.
+pub fn part(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            out.push(char::from(byte));
+        } else {
+            let _ = write!(out, "%{byte:02X}"); // a String takes all
+        }
+    }
+    out
+}
+
+// === what may be shown ===
+
+impl<T: Show + ?Sized> Display for Shown<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.show(f)
+    }
+}
+
+impl Show for str {
+    fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut rest = self;
+        while let Some(at) = rest.find(['&', '<', '>', '"', '\'', '\0']) {
+            let (before, found) = rest.split_at(at);
+            f.write_str(before)?;
+            let mut chars = found.chars();
+            f.write_str(match chars.next() {
+                Some('&') => "&amp;",
+                Some('<') => "&lt;",
+                Some('>') => "&gt;",
+                Some('"') => "&quot;",
+                Some('\'') => "&#39;",
+                _ => "\u{fffd}", // HTML has no NUL
+            })?;
+            rest = chars.as_str();
+        }
+        f.write_str(rest)
+    }
+}
+
+impl Show for String {
+    fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.as_str().show(f)
+    }
+}
+
+impl Show for Cow<'_, str> {
+    fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.as_ref().show(f)
+    }
+}
+
+impl Show for Html {
+    fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl<T: Show + ?Sized> Show for &T {
+    fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).show(f)
+    }
+}
+
+impl<T: Show> Show for Option<T> {
+    fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.as_ref().map_or(Ok(()), |value| value.show(f))
+    }
+}
+
+macro_rules! numbers {
+    ($($number:ty)*) => { $(
+        impl Show for $number {
+            fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                Display::fmt(self, f)
+            }
+        }
+    )* };
+}
+
+numbers!(u8 u16 u32 u64 usize i32 i64 f64);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_escaped_and_literals_are_not() {
+        let evil = "<script>alert('1')</script>\"&\0";
+        let escaped = "&lt;script&gt;alert(&#39;1&#39;)&lt;/script&gt;&quot;&amp;\u{fffd}";
+        assert_eq!(html!("<b>{}</b>", evil).into_string(), format!("<b>{escaped}</b>"));
+        assert_eq!(html!("{}{}", String::from("<"), Some(&&"ü>")).into_string(), "&lt;ü&gt;");
+        let inner = html!("<i>{}</i>", 7);
+        assert_eq!(html!("<b>{}{}</b>", inner, None::<&str>).into_string(), "<b><i>7</i></b>");
+        assert_eq!(each([1, 2], |n| html!("<li>{}", n)).into_string(), "<li>1<li>2");
+    }
+
+    #[test]
+    fn names_between_backticks() {
+        let told = |text| ticked(text).into_string();
+        assert_eq!(told("route `a`: `<b>` is"), "route <code>a</code>: <code>&lt;b&gt;</code> is");
+        assert_eq!((told(""), told("`"), told("a `b")), (String::new(), "`".to_owned(), "a `b".to_owned()));
+        assert_eq!(told("`a`"), "<code>a</code>");
+    }
+
+    #[test]
+    fn parts_of_urls() {
+        assert_eq!(part("a b/ü?&=%\"<"), "a%20b%2F%C3%BC%3F%26%3D%25%22%3C");
+        assert_eq!(part("a.b-c_d~1"), "a.b-c_d~1");
+    }
+}

@@ -1,0 +1,236 @@
+//! The first screen: is it well, how much is there to do, what goes wrong and why, and what changed last.
+
+use crate::chart::{Line, chart};
+use crate::frame::{Frame, LIVE, Screen};
+use crate::html::{Html, each};
+use crate::view::{Drift, Point, Pulse, Revision, Role, Status};
+use crate::words::{self, count, counted, moment, percent, rate, span};
+
+/// How many points a chart has, so that it does not stretch what has only begun.
+const SPAN: usize = 180;
+
+/// The page. `latest` is the revision that runs; `drift` is left out where the page is asked for again to show what happens now.
+pub fn overview(
+    frame: &Frame<'_>,
+    status: &Status,
+    pulse: &Pulse,
+    latest: Option<&Revision>,
+    drift: Option<&Drift>,
+) -> String {
+    let reload = frame.may(Role::Operate).then(|| {
+        html!("<form data-call=\"POST\" data-url=\"/reload\" data-done=\"Reloaded.\"><button>Reload the config</button></form>")
+    });
+    let body = html!(
+        "{}<div class=\"charts\" id=\"charts\" data-live=\"5\">{}</div><div class=\"columns\">{}<div>{}{}</div></div>{}",
+        now(status, pulse),
+        charts(pulse),
+        causes(status, pulse),
+        config(status, latest, drift),
+        listeners(status),
+        machines()
+    );
+    frame.page(Screen::Overview, "Overview", &html!("{}", reload), &body)
+}
+
+/// The verdict and the figures of now.
+fn now(status: &Status, pulse: &Pulse) -> Html {
+    let (class, verdict) = verdict(status, pulse);
+    let recent = &pulse.recent;
+    let p99 = recent.p99_ms.map_or_else(|| "–".to_owned(), words::ms);
+    let tiles = [
+        (
+            "Requests a second",
+            rate(status.requests_per_second),
+            format!("{} since the start", count(status.requests)),
+        ),
+        (
+            "Failed, last minute",
+            percent(recent.failed, recent.requests),
+            format!("{} answers of 5xx", count(recent.failed)),
+        ),
+        (
+            "99 of 100 within",
+            p99,
+            recent.p50_ms.map_or_else(String::new, |ms| format!("half within {}", words::ms(ms))),
+        ),
+        (
+            "Under way",
+            count(recent.active),
+            counted(usize::try_from(status.connections).unwrap_or(usize::MAX), "connection"),
+        ),
+    ];
+    let tiles = each(tiles, |(name, value, more)| {
+        html!("<div class=\"tile\"><dt>{}<dd><b>{}</b><small>{}</small></div>", name, value, more)
+    });
+    html!(
+        "<div id=\"now\" data-live=\"{}\"><p class=\"verdict {}\"><i aria-hidden=\"true\"></i><span>{}</span></p><dl class=\"tiles\">{}</dl></div>",
+        LIVE,
+        class,
+        verdict,
+        tiles
+    )
+}
+
+/// The worst thing there is to say, in a sentence.
+fn verdict(status: &Status, pulse: &Pulse) -> (&'static str, Html) {
+    let endpoints = || status.upstreams.values().flat_map(|upstream| &upstream.endpoints);
+    let out = endpoints().filter(|endpoint| !endpoint.healthy).count();
+    let without: Vec<&str> = status
+        .upstreams
+        .iter()
+        .filter(|(_, upstream)| upstream.panic || !upstream.endpoints.iter().any(|endpoint| endpoint.healthy))
+        .map(|(name, _)| name.as_str())
+        .collect();
+    let expired = status.certificates.iter().filter(|certificate| certificate.days_left < 0).count();
+    let recent = &pulse.recent;
+    if let Some(name) = without.first() {
+        let more = without.len() - 1;
+        let more = (more > 0).then(|| format!(" and {}", counted(more, "other upstream")));
+        return ("bad", html!("<a href=\"/upstreams\">{}{}</a> has no endpoint that is well.", name, more));
+    }
+    if expired > 0 {
+        return ("bad", html!("<a href=\"/certificates\">{}</a> expired.", counted(expired, "certificate")));
+    }
+    // One in twenty over a minute, and more than chance brings.
+    if recent.failed >= 10 && recent.failed * 20 >= recent.requests {
+        let share = percent(recent.failed, recent.requests);
+        return (
+            "bad",
+            html!("{} of the last minute’s requests failed. <a href=\"/failures\">Why</a>", share),
+        );
+    }
+    if status.state == "draining" {
+        return ("warn", html!("Draining."));
+    }
+    if out > 0 {
+        let all = endpoints().count();
+        return (
+            "warn",
+            html!("<a href=\"/upstreams\">{} of {}</a> out of rotation.", out, counted(all, "endpoint")),
+        );
+    }
+    if status.last_reload.as_ref().is_some_and(|reload| reload.result != "ok") {
+        return ("warn", html!("It runs well, on the config before the last reload."));
+    }
+    let soon = status.certificates.iter().filter(|c| c.days_left < crate::certificates::SOON_DAYS).count();
+    if soon > 0 {
+        return (
+            "warn",
+            html!("<a href=\"/certificates\">{}</a> soon to expire.", counted(soon, "certificate")),
+        );
+    }
+    if recent.failed > 0 {
+        let some = counted(usize::try_from(recent.failed).unwrap_or(usize::MAX), "request");
+        return ("well", html!("Well. {} of {} failed in the last minute.", some, count(recent.requests)));
+    }
+    ("well", html!("All is well: every endpoint is in rotation and nothing failed in the last minute."))
+}
+
+fn charts(pulse: &Pulse) -> Html {
+    let missing = SPAN.saturating_sub(pulse.points.len());
+    let of = |value: fn(&Point) -> Option<f64>| -> Vec<Option<f64>> {
+        std::iter::repeat_n(None, missing).chain(pulse.points.iter().map(value)).collect()
+    };
+    let since = format!("{} ago", span(pulse.step * SPAN as u64));
+    let ends = (since.as_str(), "now");
+    let requests = [
+        Line { class: "requests", name: "answered", values: of(|p| Some(p.requests)), say: rate },
+        Line {
+            class: "failed",
+            name: "of 5xx",
+            values: of(|p| (p.failed > 0.0).then_some(p.failed)),
+            say: rate,
+        },
+    ];
+    let slow = [Line { class: "slow", name: "99 of 100 within", values: of(|p| p.p99_ms), say: words::ms }];
+    html!(
+        "{}{}",
+        chart("chart-rate", "Requests a second", ends, &requests),
+        chart("chart-p99", "Response time", ends, &slow)
+    )
+}
+
+fn causes(status: &Status, pulse: &Pulse) -> Html {
+    let recent =
+        |cause: &str| pulse.recent.causes.iter().find(|(name, _)| name == cause).map_or(0, |(_, n)| *n);
+    let rows = each(&status.causes, |cause| {
+        let last = recent(&cause.cause);
+        html!(
+            "<tr{}><th scope=\"row\"><a href=\"/failures?cause={}\"><code>{}</code></a><td class=\"num\">{}<td class=\"num\">{}",
+            (last == 0).then(|| html!(" class=\"quiet\"")),
+            crate::html::part(&cause.cause),
+            cause.cause,
+            count(last),
+            count(cause.count)
+        )
+    });
+    let table = if status.causes.is_empty() {
+        html!("<p class=\"empty\">The gateway has answered no request itself since the start.</p>")
+    } else {
+        html!(
+            "<table class=\"plain\"><caption class=\"hide\">Answers of the gateway’s own</caption><thead><tr><th scope=\"col\">Cause<th \
+             scope=\"col\" class=\"num\">Last minute<th scope=\"col\" class=\"num\">Since the start<tbody>{}</table>",
+            rows
+        )
+    };
+    html!("<section id=\"causes\" data-live=\"5\"><h2>Errors by cause</h2>{}</section>", table)
+}
+
+fn config(status: &Status, latest: Option<&Revision>, drift: Option<&Drift>) -> Html {
+    let number = status.number.map(|number| html!("<a href=\"/history\">Revision {}</a> · ", number));
+    let by = latest.map(|revision| {
+        let message = (!revision.message.is_empty()).then(|| html!("<q>{}</q>", revision.message));
+        html!(
+            "<dt>Changed by<dd>{} ({}) {} {}",
+            revision.author,
+            revision.source,
+            moment(&revision.time),
+            message
+        )
+    });
+    let reload = match &status.last_reload {
+        None => html!("none since the start"),
+        Some(reload) if reload.result == "ok" => html!("well, {}", moment(&reload.at)),
+        Some(reload) => html!("<b class=\"is-bad\">refused</b> {}", moment(&reload.at)),
+    };
+    let error = status.last_reload.as_ref().and_then(|reload| reload.error.as_ref());
+    let error = error.map(|error| html!("<pre class=\"code\" tabindex=\"0\">{}</pre>", error));
+    let drift = drift.map(|drift| {
+        let told = if drift.drift {
+            html!("<b class=\"is-warn\">they say something else</b>: <a href=\"/config\">what differs</a>")
+        } else {
+            html!("say what runs")
+        };
+        html!("<dt>Files<dd>{}", told)
+    });
+    html!(
+        "<section id=\"reload\"><h2>Config</h2><dl class=\"facts\"><dt>Runs<dd>{}<code>{}</code>, {}{}<dt>Last reload<dd>{}{}</dl>{}</section>",
+        number,
+        status.revision,
+        counted(usize::try_from(status.routes).unwrap_or(usize::MAX), "route"),
+        by,
+        reload,
+        drift,
+        error
+    )
+}
+
+fn listeners(status: &Status) -> Html {
+    let rows = each(&status.listeners, |(name, listener)| {
+        html!("<tr><th scope=\"row\">{}<td><code>{}</code>", name, listener.address)
+    });
+    html!(
+        "<section><h2>Listeners</h2><table class=\"plain\"><caption class=\"hide\">Listeners</caption><thead><tr><th scope=\"col\">Name<th \
+         scope=\"col\">Address<tbody>{}</table><p class=\"quiet\">{} · up for {}</p></section>",
+        rows,
+        counted(usize::try_from(status.workers).unwrap_or(usize::MAX), "worker"),
+        span(status.uptime_seconds)
+    )
+}
+
+/// What machines ask for.
+fn machines() -> Html {
+    let paths = ["/status", "/metrics", "/healthz", "/readyz", "/api/v1/openapi.json"];
+    let links = each(paths, |path| html!(" <a href=\"{}\"><code>{}</code></a>", path, path));
+    html!("<p class=\"machines\">For machines:{}</p>", links)
+}

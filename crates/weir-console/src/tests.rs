@@ -1,0 +1,262 @@
+//! Every page at once: whatever comes from outside is escaped, and what the policy forbids is not there.
+
+use crate::frame::{Frame, Screen};
+use crate::view::*;
+use crate::{POLICY, history};
+use serde_json::json;
+
+const EVIL: &str = "<script>alert('1')</script>\"&--></textarea>{x}";
+
+fn evil() -> String {
+    EVIL.to_owned()
+}
+
+/// A status in which all that is text is hostile.
+fn status() -> Status {
+    let reason = json!({ "reason": EVIL, "cause": EVIL, "detail": EVIL, "since": EVIL, "until": EVIL });
+    let endpoint = json!({
+        "address": EVIL, "weight": 1, "priority": 2, "zone": EVIL, "healthy": false, "state": EVIL, "reasons": [reason], "answered": 3, "failed": 2,
+        "first_byte_ms": 1.5, "last_error": { "cause": EVIL, "at": EVIL },
+    });
+    let mut well = endpoint.clone();
+    well["healthy"] = true.into();
+    serde_json::from_value(json!({
+        "version": EVIL, "revision": EVIL, "state": "draining", "number": 7,
+        "last_reload": { "at": EVIL, "result": "refused", "error": EVIL },
+        "causes": [ { "cause": EVIL, "count": 3 } ],
+        "trial": { "number": 7, "back_to": 6, "confirm_by": EVIL },
+        "pinned": EVIL, "unsaved": EVIL,
+        "filters": [ { "place": EVIL, "filter": EVIL, "what": EVIL, "of": EVIL, "value": 1 } ],
+        "listeners": { EVIL: { "address": EVIL } },
+        "certificates": [ { "cert": EVIL, "names": [EVIL], "not_after": EVIL, "days_left": 3, "acme": { "state": EVIL, "renews_at": EVIL, "error": { "reason": EVIL, "text": EVIL, "hint": EVIL }, "next_try": EVIL, "challenge": EVIL } } ],
+        "upstreams": {
+            EVIL: { "panic": true, "endpoints": [endpoint, well], "names": [ { "name": EVIL, "addresses": [EVIL], "error": EVIL } ] },
+            "none": { "panic": false, "endpoints": [] },
+        },
+    }))
+    .unwrap()
+}
+
+fn route() -> Route {
+    Route {
+        name: evil(),
+        hosts: vec![evil()],
+        path: evil(),
+        methods: vec![evil()],
+        conditions: vec![evil()],
+        priority: 3,
+        target: Target::Upstreams(vec![(evil(), 95.0), (evil(), 5.0)]),
+        filters: vec![evil()],
+        figures: Some(Figures { rate: 1.0, requests: 2, failed: 1, active: 1, p99_ms: Some(3.0) }),
+    }
+}
+
+fn explanation() -> Explanation {
+    let other = json!({ "route": EVIL, "why": EVIL });
+    serde_json::from_value(json!({
+        "request": { "method": EVIL, "host": EVIL, "path": EVIL, "query": EVIL, "listener": EVIL, "note": EVIL },
+        "decision": {
+            "winner": { "route": EVIL, "host": EVIL, "path": EVIL, "captures": [ { "name": EVIL, "value": EVIL } ] },
+            "lost": [other], "near_misses": [other], "omitted": 4,
+        },
+        "filters": [ { "name": EVIL, "settings": { EVIL: EVIL } } ],
+        "target": { "upstreams": [ { "name": EVIL } ] },
+    }))
+    .unwrap()
+}
+
+fn autopsy() -> Autopsy {
+    let other = json!({ "route": EVIL, "why": EVIL });
+    serde_json::from_value(json!({
+        "id": EVIL, "kind": EVIL, "at": EVIL, "sentence": EVIL, "status": 502, "total_us": 12,
+        "key": { "key": EVIL, "at": EVIL, "value": EVIL, "note": EVIL },
+        "cause": { "code": EVIL, "meaning": EVIL, "change": EVIL },
+        "timeline": [ { "at_us": 0, "took_us": u64::MAX, "what": EVIL }, { "at_us": u64::MAX, "what": EVIL } ],
+        "client": { "address": EVIL, "peer": EVIL, "protocol": EVIL, "tls": EVIL, "listener": EVIL },
+        "request": { "method": EVIL, "host": EVIL, "path": EVIL, "query": [EVIL], "fields": [EVIL], "cut": true },
+        "route": { "name": EVIL, "runner_up": other, "near": [other] },
+        "filters": [EVIL], "consumer": EVIL, "upstream": EVIL, "endpoint": EVIL, "revision": EVIL, "config_changed": true,
+    }))
+    .unwrap()
+}
+
+fn revisions() -> Revisions {
+    let revision = json!({
+        "number": 7, "hash": EVIL, "parent": 6, "time": EVIL, "author": EVIL, "source": EVIL, "message": EVIL, "verdict": EVIL, "changed": [EVIL],
+    });
+    serde_json::from_value(json!({ "running": 8, "revisions": [revision] })).unwrap()
+}
+
+/// Every page, made of what is hostile.
+fn pages(frame: &Frame<'_>, status: &Status) -> Vec<(&'static str, String)> {
+    let difference =
+        || Difference { path: evil(), before: Some(json!(EVIL)), after: Some(json!({ EVIL: [EVIL] })) };
+    let drift =
+        Drift { drift: true, disk: Some(evil()), differences: vec![difference()], more: 1, text: evil() };
+    let thing = Thing { section: evil(), name: evil(), at: evil(), managed: true };
+    let pulse = Pulse {
+        points: vec![
+            Point { requests: 1.0, failed: 0.5, p99_ms: None },
+            Point { requests: 2.0, failed: 0.0, p99_ms: Some(3.0) },
+        ],
+        step: 5,
+        recent: Recent { causes: vec![(evil(), 2)], ..Recent::default() },
+    };
+    let revisions = revisions();
+    let question = Question { method: evil(), url: evil(), fields: evil(), listener: evil() };
+    let config = Config {
+        files: vec![evil()],
+        managed: Some(evil()),
+        things: vec![thing.clone()],
+        settings: vec![(evil(), evil())],
+        drift: drift.clone(),
+    };
+    let consumer = Consumer {
+        name: evil(),
+        plan: Some(evil()),
+        groups: vec![evil()],
+        credentials: vec![(evil(), 2)],
+        networks: vec![evil()],
+        answers: Some((3, 2, 1)),
+    };
+    let plan = Plan { name: evil(), filters: vec![(evil(), json!({ EVIL: EVIL }))], consumers: 1 };
+    let why = Why { found: vec![autopsy()], held: 1, since: Some(evil()), sample: 1000, on: true };
+    let sought = Sought { kind: evil(), cause: evil(), route: evil(), wrong: Some(evil()) };
+    let unreadable = Drift { disk: None, ..drift.clone() };
+    let editor = Editor { path: evil(), text: evil(), etag: evil(), hidden: 2, history: true };
+    let differences = Ok(Differences { differences: vec![difference()], more: 2 });
+    vec![
+        ("overview", crate::overview(frame, status, &pulse, revisions.revisions.first(), Some(&drift))),
+        (
+            "routes",
+            crate::routes(frame, &[route()], EVIL, &[evil(), evil()], &question, Some(&Ok(explanation()))),
+        ),
+        ("no answer", crate::routes(frame, &[], EVIL, &[], &question, Some(&Err(evil())))),
+        ("upstreams", crate::upstreams(frame, status)),
+        ("failures", crate::failures(frame, &why, &sought)),
+        ("failure", crate::failure(frame, &autopsy())),
+        ("config", crate::config::list(frame, &config)),
+        ("unreadable", crate::config::list(frame, &Config { drift: unreadable, ..config.clone() })),
+        ("thing", crate::config::thing(frame, &thing, &json!({ EVIL: EVIL }))),
+        ("editor", crate::config::edit(frame, &editor)),
+        ("history", history::list(frame, Some(&revisions))),
+        ("no history", history::list(frame, None)),
+        ("go back", history::compare(frame, "running", "6", &differences)),
+        ("compare", history::compare(frame, EVIL, EVIL, &differences)),
+        ("not compared", history::compare(frame, "1", "2", &Err(evil()))),
+        ("certificates", crate::certificates(frame, status)),
+        ("consumers", crate::consumers(frame, &[consumer], &[plan], &status.filters)),
+        ("sign in", crate::sign_in(frame, EVIL, Some(EVIL))),
+        ("around", crate::around(frame, Screen::Routes)),
+        ("message", crate::message(frame, Screen::Config, EVIL, EVIL)),
+    ]
+}
+
+fn with_frame<T>(role: Role, test: impl FnOnce(&Frame<'_>, &Status) -> T) -> T {
+    let (viewer, status) = (Viewer { name: evil(), role, csrf: Some(evil()) }, status());
+    test(&Frame { place: EVIL, theme: Some(EVIL), viewer: Some(&viewer), status: Some(&status) }, &status)
+}
+
+#[test]
+fn what_comes_from_outside_cannot_break_out() {
+    for (name, page) in with_frame(Role::Admin, pages) {
+        for broken in ["<script>", "alert('1')", "\"&--", "</textarea>{x}", "data-theme"] {
+            assert!(!page.contains(broken), "{name} holds {broken}: {page}");
+        }
+        assert!(page.contains("&lt;script&gt;alert(&#39;1&#39;)"), "{name}: {page}");
+    }
+}
+
+#[test]
+fn nothing_is_inline_and_nothing_comes_from_elsewhere() {
+    for (name, page) in with_frame(Role::Admin, pages) {
+        let scripts: Vec<&str> = page.matches("<script").collect();
+        assert_eq!(scripts.len(), 1, "{name}: one script, from here");
+        assert!(page.contains("<script type=\"module\" src=\"/console.js?"), "{name}");
+        for forbidden in [
+            " style=",
+            "<style",
+            " onclick",
+            " onload",
+            " onsubmit",
+            "javascript:",
+            "src=\"http",
+            "href=\"http",
+            "@import",
+            "<base",
+            "<iframe",
+        ] {
+            assert!(!page.contains(forbidden), "{name} holds {forbidden}");
+        }
+    }
+    assert!(!POLICY.contains("unsafe") && POLICY.starts_with("default-src 'none';"), "{POLICY}");
+}
+
+#[test]
+fn nobody_is_offered_what_they_may_not_do() {
+    let offers =
+        |role: Role| -> String { with_frame(role, pages).into_iter().map(|(_, page)| page).collect() };
+    let (read, operate, write) = (offers(Role::Read), offers(Role::Operate), offers(Role::Write));
+    assert!(!read.contains("data-call"), "{read}");
+    for (call, at_least) in
+        [(":confirm\"", &operate), ("data-url=\"/reload\"", &operate), ("data-open=\"take-out\"", &operate)]
+    {
+        assert!(!read.contains(call) && at_least.contains(call), "{call}");
+    }
+    for call in [":rollback\"", "Go back…", "/config/edit"] {
+        assert!(!operate.contains(call) && write.contains(call), "{call}");
+    }
+}
+
+#[test]
+fn what_is_wrong_is_said_first() {
+    let page = |status: serde_json::Value, recent: Recent| {
+        let status: Status = serde_json::from_value(status).unwrap();
+        let frame = Frame { place: "a", theme: None, viewer: None, status: None };
+        crate::overview(&frame, &status, &Pulse { recent, ..Pulse::default() }, None, None)
+    };
+    let recent = |requests, failed| Recent { requests, failed, ..Recent::default() };
+    let well = json!({ "upstreams": { "up": { "endpoints": [ { "healthy": true } ] } } });
+    assert!(page(well.clone(), recent(100, 0)).contains("All is well"));
+    assert!(page(well.clone(), recent(1000, 3)).contains("3 requests of 1,000 failed"));
+    assert!(page(well, recent(100, 20)).contains("20.0 % of the last minute"));
+    let half =
+        json!({ "upstreams": { "up": { "endpoints": [ { "healthy": true }, { "healthy": false } ] } } });
+    assert!(page(half, recent(0, 0)).contains("1 of 2 endpoints</a> out of rotation"));
+    let none =
+        json!({ "upstreams": { "up": { "endpoints": [ { "healthy": false } ] }, "b": { "endpoints": [] } } });
+    assert!(page(none, recent(0, 0)).contains("b and 1 other upstream</a> has no endpoint"));
+    let expired = json!({ "certificates": [ { "days_left": -1 } ] });
+    assert!(page(expired, recent(0, 0)).contains("1 certificate</a> expired"));
+    let refused = json!({ "last_reload": { "result": "refused", "at": "x", "error": "line 3" } });
+    let page = page(refused, recent(0, 0));
+    assert!(page.contains("on the config before the last reload") && page.contains("line 3"), "{page}");
+}
+
+#[test]
+fn texts_of_the_editor_stay_as_they_are() {
+    for text in ["", "\n", "\n\na: 1\n", "a: \"<&>\"\n"] {
+        let editor = Editor { text: text.to_owned(), ..Editor::default() };
+        let page = with_frame(Role::Write, |frame, _| crate::config::edit(frame, &editor));
+        let (_, rest) = page.split_once("autocapitalize=\"off\">\n").unwrap();
+        let (kept, _) = rest.split_once("</textarea>").unwrap();
+        let plain =
+            kept.replace("&lt;", "<").replace("&gt;", ">").replace("&quot;", "\"").replace("&amp;", "&");
+        assert_eq!(plain, text);
+    }
+}
+
+#[test]
+fn more_routes_than_a_page_holds_are_filtered_by_the_gateway() {
+    let routes: Vec<Route> = (0..3000)
+        .map(|n| Route { name: format!("r{n}"), path: format!("/p{n}/*"), ..Route::default() })
+        .collect();
+    let frame = Frame { place: "a", theme: None, viewer: None, status: None };
+    let ask = |wanted: &str| crate::routes(&frame, &routes, wanted, &[], &Question::default(), None);
+    let all = ask("");
+    assert!(all.contains("2,000 of 3,000 routes") && !all.contains("data-filter"), "the page has some");
+    let one = ask("/P2999/");
+    assert!(one.contains("1 of 3,000 routes") && one.contains(">r2999<") && !one.contains(">r0<"));
+    let few = crate::routes(&frame, &routes[..10], "r3", &[], &Question::default(), None);
+    assert!(few.contains("data-filter=\"routes\"") && few.contains(">r0<") && few.contains("value=\"r3\""));
+}

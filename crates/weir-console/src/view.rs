@@ -1,0 +1,642 @@
+//! What pages show. Types that derive `Deserialize` are read from the answers of the admin API: what a later version adds is left out, and
+//! what an earlier one lacks is empty.
+
+use serde::Deserialize;
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// What somebody may do; each role includes those before it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Role {
+    /// Look.
+    #[default]
+    Read,
+    /// Drain endpoints, reload, confirm.
+    Operate,
+    /// Change the config, go back.
+    Write,
+    /// Everything.
+    Admin,
+}
+
+impl Role {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Operate => "operate",
+            Self::Write => "write",
+            Self::Admin => "admin",
+        }
+    }
+}
+
+/// Who looks.
+#[derive(Clone, Debug, Default)]
+pub struct Viewer {
+    /// As the history and the log call them.
+    pub name: String,
+    /// What they may do.
+    pub role: Role,
+    /// The value that this session's requests must carry if they change something; `None` without a session.
+    pub csrf: Option<String>,
+}
+
+/// What `GET /status` answers.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, reason = "docs/admin.md describes the answer")]
+pub struct Status {
+    pub version: String,
+    pub revision: String,
+    pub state: String,
+    pub uptime_seconds: u64,
+    pub workers: u64,
+    pub connections: u64,
+    pub requests: u64,
+    pub requests_per_second: f64,
+    pub last_reload: Option<Reload>,
+    pub causes: Vec<CauseCount>,
+    pub routes: u64,
+    pub number: Option<u64>,
+    pub trial: Option<Trial>,
+    pub pinned: Option<String>,
+    pub unsaved: Option<String>,
+    pub filters: Vec<FilterFigure>,
+    pub listeners: BTreeMap<String, Listener>,
+    pub certificates: Vec<Certificate>,
+    pub upstreams: BTreeMap<String, Upstream>,
+}
+
+/// What became of the last reload.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, reason = "docs/admin.md describes the answer")]
+pub struct Reload {
+    pub at: String,
+    pub result: String,
+    pub error: Option<String>,
+}
+
+/// How often a cause was met.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, reason = "docs/admin.md describes the answer")]
+pub struct CauseCount {
+    pub cause: String,
+    pub count: u64,
+}
+
+/// A change on trial.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, reason = "docs/admin.md describes the answer")]
+pub struct Trial {
+    pub number: u64,
+    pub back_to: u64,
+    pub watched_until: Option<String>,
+    pub confirm_by: Option<String>,
+}
+
+/// A figure of a filter's state.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, reason = "docs/admin.md describes the answer")]
+pub struct FilterFigure {
+    pub place: String,
+    pub filter: String,
+    pub what: String,
+    pub of: String,
+    pub value: u64,
+}
+
+/// A listener.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, reason = "docs/admin.md describes the answer")]
+pub struct Listener {
+    pub address: String,
+}
+
+/// A certificate that clients are shown.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, reason = "docs/admin.md describes the answer")]
+pub struct Certificate {
+    pub cert: String,
+    pub names: Vec<String>,
+    pub not_after: String,
+    pub days_left: i64,
+    pub acme: Option<Acme>,
+}
+
+/// How a certificate fares that is kept up to date by ACME.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, reason = "docs/admin.md describes the answer")]
+pub struct Acme {
+    pub state: String,
+    pub challenge: String,
+    pub ordering: bool,
+    pub renews_at: Option<String>,
+    pub error: Option<AcmeError>,
+    pub next_try: Option<String>,
+}
+
+/// Why there is no new certificate.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, reason = "docs/admin.md describes the answer")]
+pub struct AcmeError {
+    pub reason: String,
+    pub text: String,
+    pub hint: String,
+}
+
+/// An upstream.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, reason = "docs/admin.md describes the answer")]
+pub struct Upstream {
+    pub panic: bool,
+    pub endpoints: Vec<Endpoint>,
+    pub names: Vec<Name>,
+}
+
+/// An endpoint.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, reason = "docs/admin.md describes the answer")]
+pub struct Endpoint {
+    pub address: String,
+    pub weight: u64,
+    pub priority: u64,
+    pub zone: Option<String>,
+    pub healthy: bool,
+    pub state: String,
+    pub reasons: Vec<Reason>,
+    pub answered: u64,
+    pub failed: u64,
+    pub first_byte_ms: Option<f64>,
+    pub last_error: Option<LastError>,
+}
+
+/// Why an endpoint is out of rotation.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, reason = "docs/admin.md describes the answer")]
+pub struct Reason {
+    pub reason: String,
+    pub cause: String,
+    pub detail: Option<String>,
+    pub since: String,
+    pub until: Option<String>,
+}
+
+/// The last failure of an endpoint.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, reason = "docs/admin.md describes the answer")]
+pub struct LastError {
+    pub cause: String,
+    pub at: String,
+}
+
+/// A DNS name among the endpoints.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, reason = "docs/admin.md describes the answer")]
+pub struct Name {
+    pub name: String,
+    pub addresses: Vec<String>,
+    pub age_seconds: Option<u64>,
+    pub error: Option<String>,
+}
+
+/// The last minutes.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Pulse {
+    /// Oldest first, evenly spaced.
+    pub points: Vec<Point>,
+    /// Seconds between two points.
+    pub step: u64,
+    /// Over the last minute, or as much of it as there is.
+    pub recent: Recent,
+}
+
+/// A moment of the last minutes.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Point {
+    /// Responses a second.
+    pub requests: f64,
+    /// Those of them with 5xx, a second.
+    pub failed: f64,
+    /// 99 of 100 took no longer, in milliseconds; `None` where nothing was answered.
+    pub p99_ms: Option<f64>,
+}
+
+/// The last minute.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Recent {
+    /// How many seconds are meant.
+    pub seconds: u64,
+    /// Responses.
+    pub requests: u64,
+    /// Those with 5xx.
+    pub failed: u64,
+    /// As in [`Point`].
+    pub p50_ms: Option<f64>,
+    /// As in [`Point`].
+    pub p99_ms: Option<f64>,
+    /// Answers of the gateway's own, by cause, the most frequent first.
+    pub causes: Vec<(String, u64)>,
+    /// Exchanges under way now.
+    pub active: u64,
+}
+
+/// A route as the list shows it.
+#[derive(Clone, Debug, Default)]
+pub struct Route {
+    /// Its name.
+    pub name: String,
+    /// Its hosts; none for any.
+    pub hosts: Vec<String>,
+    /// Its path.
+    pub path: String,
+    /// Its methods; none for any.
+    pub methods: Vec<String>,
+    /// Its other conditions, in words.
+    pub conditions: Vec<String>,
+    /// Its priority.
+    pub priority: i32,
+    /// Where it leads: upstreams with their weights, or in words.
+    pub target: Target,
+    /// The names of its filters.
+    pub filters: Vec<String>,
+    /// What was counted; `None` where it has no series of its own.
+    pub figures: Option<Figures>,
+}
+
+/// Where a route leads.
+#[derive(Clone, Debug)]
+pub enum Target {
+    /// To upstreams, each with its share in percent.
+    Upstreams(Vec<(String, f64)>),
+    /// To something of the gateway's own, in words.
+    Own(String),
+}
+
+impl Default for Target {
+    fn default() -> Self {
+        Self::Own(String::new())
+    }
+}
+
+/// What was counted for a route.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Figures {
+    /// Responses a second in the last minute.
+    pub rate: f64,
+    /// Responses since the start.
+    pub requests: u64,
+    /// Those with 5xx.
+    pub failed: u64,
+    /// Exchanges under way.
+    pub active: u64,
+    /// 99 of 100 took no longer, in milliseconds.
+    pub p99_ms: Option<f64>,
+}
+
+/// A question for `explain`.
+#[derive(Clone, Debug, Default)]
+pub struct Question {
+    /// The method.
+    pub method: String,
+    /// The URL, or a path.
+    pub url: String,
+    /// Header fields, one a line.
+    pub fields: String,
+    /// The listener; empty for the first.
+    pub listener: String,
+}
+
+/// What `explain` answers.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, reason = "it is what `weir explain --format json` prints")]
+pub struct Explanation {
+    pub request: Understood,
+    pub decision: Decision,
+    pub filters: Vec<FilterShown>,
+    pub target: Option<Value>,
+    pub grpc: Option<Value>,
+}
+
+/// A request as the gateway understands it.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, reason = "it is what `weir explain --format json` prints")]
+pub struct Understood {
+    pub method: String,
+    pub host: String,
+    pub path: String,
+    pub query: Option<String>,
+    pub listener: String,
+    pub note: Option<String>,
+}
+
+/// Which route wins, and why the others do not.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, reason = "it is what `weir explain --format json` prints")]
+pub struct Decision {
+    pub winner: Option<Winner>,
+    pub lost: Vec<Other>,
+    pub near_misses: Vec<Other>,
+    pub omitted: u64,
+}
+
+/// The route that wins.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, reason = "it is what `weir explain --format json` prints")]
+pub struct Winner {
+    pub route: String,
+    pub host: String,
+    pub path: String,
+    pub captures: Vec<Captured>,
+}
+
+/// A piece of the path.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, reason = "it is what `weir explain --format json` prints")]
+pub struct Captured {
+    pub name: String,
+    pub value: String,
+}
+
+/// A route that does not win.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, reason = "it is what `weir explain --format json` prints")]
+pub struct Other {
+    pub route: String,
+    pub why: String,
+}
+
+/// A filter with its settings.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, reason = "it is what `weir explain --format json` prints")]
+pub struct FilterShown {
+    pub name: String,
+    pub settings: Value,
+}
+
+/// What `GET /api/v1/why` answers.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, reason = "docs/why.md describes the answer")]
+pub struct Why {
+    pub found: Vec<Autopsy>,
+    pub held: u64,
+    pub since: Option<String>,
+    pub sample: u64,
+    pub on: bool,
+}
+
+/// What was asked of it.
+#[derive(Clone, Debug, Default)]
+pub struct Sought {
+    /// `failed`, `slow`, `sampled`, or empty for all.
+    pub kind: String,
+    /// A cause, or empty.
+    pub cause: String,
+    /// A route, or empty.
+    pub route: String,
+    /// Why it could not be asked.
+    pub wrong: Option<String>,
+}
+
+/// What became of one exchange.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, reason = "docs/why.md describes the answer")]
+pub struct Autopsy {
+    pub id: String,
+    pub kind: String,
+    pub at: String,
+    pub sentence: String,
+    pub key: Option<KeyShown>,
+    pub cause: Option<Cause>,
+    pub status: u16,
+    pub timeline: Vec<Moment>,
+    pub total_us: u64,
+    pub client: Client,
+    pub request: Request,
+    pub route: RouteShown,
+    pub filters: Vec<String>,
+    pub consumer: Option<String>,
+    pub upstream: Option<String>,
+    pub endpoint: Option<String>,
+    pub attempts: u64,
+    pub bytes_in: u64,
+    pub bytes_out: u64,
+    pub revision: String,
+    pub config_changed: bool,
+}
+
+/// The key that would change it.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, reason = "docs/why.md describes the answer")]
+pub struct KeyShown {
+    pub key: String,
+    pub at: Option<String>,
+    pub value: Option<String>,
+    pub note: Option<String>,
+}
+
+/// A cause.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, reason = "docs/why.md describes the answer")]
+pub struct Cause {
+    pub code: String,
+    pub meaning: String,
+    pub change: String,
+}
+
+/// A moment of an exchange.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, reason = "docs/why.md describes the answer")]
+pub struct Moment {
+    pub at_us: u64,
+    pub took_us: Option<u64>,
+    pub what: String,
+}
+
+/// Who asked.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, reason = "docs/why.md describes the answer")]
+pub struct Client {
+    pub address: Option<String>,
+    pub peer: Option<String>,
+    pub protocol: String,
+    pub tls: Option<String>,
+    pub listener: String,
+}
+
+/// What was asked for, without values.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, reason = "docs/why.md describes the answer")]
+pub struct Request {
+    pub method: String,
+    pub host: String,
+    pub path: String,
+    pub query: Vec<String>,
+    pub fields: Vec<String>,
+    pub cut: bool,
+}
+
+/// Its route, and the others that came near.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, reason = "docs/why.md describes the answer")]
+pub struct RouteShown {
+    pub name: Option<String>,
+    pub runner_up: Option<Other>,
+    pub near: Vec<Other>,
+}
+
+/// What `GET /api/v1/revisions` answers.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, reason = "docs/admin.md describes the answer")]
+pub struct Revisions {
+    pub running: Option<u64>,
+    pub pinned: Option<u64>,
+    pub why: Option<String>,
+    pub revisions: Vec<Revision>,
+}
+
+/// A revision.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, reason = "docs/admin.md describes the answer")]
+pub struct Revision {
+    pub number: u64,
+    pub hash: String,
+    pub parent: Option<u64>,
+    pub time: String,
+    pub author: String,
+    pub source: String,
+    pub message: String,
+    pub verdict: String,
+    pub changed: Vec<String>,
+}
+
+/// What differs between two configs.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, reason = "docs/admin.md describes the answer")]
+pub struct Differences {
+    pub differences: Vec<Difference>,
+    pub more: u64,
+}
+
+/// A setting that differs.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, reason = "docs/admin.md describes the answer")]
+pub struct Difference {
+    pub path: String,
+    pub before: Option<Value>,
+    pub after: Option<Value>,
+}
+
+/// What `GET /api/v1/drift` answers.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, reason = "docs/admin.md describes the answer")]
+pub struct Drift {
+    pub drift: bool,
+    pub disk: Option<String>,
+    pub differences: Vec<Difference>,
+    pub more: u64,
+    pub text: String,
+}
+
+/// A named thing of the config.
+#[derive(Clone, Debug, Default)]
+pub struct Thing {
+    /// `routes`, `upstreams` and so on.
+    pub section: String,
+    /// Its name.
+    pub name: String,
+    /// File, line and column.
+    pub at: String,
+    /// The managed file owns it.
+    pub managed: bool,
+}
+
+/// The config as its page shows it.
+#[derive(Clone, Debug, Default)]
+pub struct Config {
+    /// The files that people write, the main one first.
+    pub files: Vec<String>,
+    /// The file that the API writes.
+    pub managed: Option<String>,
+    /// All named things, as written.
+    pub things: Vec<Thing>,
+    /// The other settings: their names, and where they stand.
+    pub settings: Vec<(String, String)>,
+    /// What differs between what runs and the files.
+    pub drift: Drift,
+}
+
+/// The managed file, to be edited.
+#[derive(Clone, Debug, Default)]
+pub struct Editor {
+    /// Where it is.
+    pub path: String,
+    /// What stands in it, without secrets.
+    pub text: String,
+    /// Which text that is: `If-Match` of the change.
+    pub etag: String,
+    /// How many secrets are hidden in it.
+    pub hidden: usize,
+    /// Whether there is a history, without which nothing can be put on trial.
+    pub history: bool,
+}
+
+/// Somebody who calls.
+#[derive(Clone, Debug, Default)]
+pub struct Consumer {
+    /// Their name.
+    pub name: String,
+    /// Their plan.
+    pub plan: Option<String>,
+    /// Their groups.
+    pub groups: Vec<String>,
+    /// By what they are known: a filter, and how many credentials it has.
+    pub credentials: Vec<(String, usize)>,
+    /// Networks they may call from; none for any.
+    pub networks: Vec<String>,
+    /// Answers, those with 429, and other 4xx; `None` where nothing was counted.
+    pub answers: Option<(u64, u64, u64)>,
+}
+
+/// What a consumer may do.
+#[derive(Clone, Debug, Default)]
+pub struct Plan {
+    /// Its name.
+    pub name: String,
+    /// Its filters with their settings.
+    pub filters: Vec<(String, Value)>,
+    /// How many consumers have it.
+    pub consumers: usize,
+}
