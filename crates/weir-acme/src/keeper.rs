@@ -183,7 +183,11 @@ impl Surroundings {
             self.shared.tell();
         }
         let now = self.now();
+        let before = entry.state().renew_at;
         let due = self.due(entry);
+        if entry.state().renew_at != before {
+            self.shared.tell();
+        }
         let blocked = blocked(entry, now, eager);
         let next = due.max(blocked.unwrap_or(now));
         if next > now {

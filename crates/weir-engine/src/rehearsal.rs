@@ -48,8 +48,8 @@ pub struct Identity {
     pub fingerprint: String,
 }
 
-/// A folder that cannot be: below what is no folder.
-const NOWHERE: &str = "/dev/null/weir-bench";
+/// A certificate authority that is away: port 1 is reserved for a protocol that nobody speaks.
+const NOBODY: &str = "https://127.0.0.1:1/weir-bench";
 
 /// Credentials made for the rehearsal, because the config has only hashes of those that clients have, or certificates without keys.
 #[derive(Debug, Default)]
@@ -194,9 +194,14 @@ impl Rehearsal {
                 self.notes.push(format!("{path}: no PROXY header is sent, so none is asked for"));
             }
             let Some(tls) = &listener.tls else { continue };
-            if tls.acme.is_some() {
-                // A stand-in costs what a certificate does. Nothing can be kept there, so nothing is ever ordered.
-                tree::set_text(&mut self.tree, &format!("{path}.tls.acme.storage"), NOWHERE);
+            if let Some(acme) = &tls.acme {
+                // A stand-in costs what a certificate does. Nothing is ordered: nobody listens there.
+                let acme_path = format!("{path}.tls.acme");
+                tree::set_text(&mut self.tree, &format!("{acme_path}.directory"), NOBODY);
+                tree::set_text(&mut self.tree, &format!("{acme_path}.storage"), "acme");
+                if let Some(ca) = &acme.ca {
+                    tree::set_text(&mut self.tree, &format!("{acme_path}.ca"), &ca.0.to_string_lossy());
+                }
                 let what = "a self-signed certificate stands for those of ACME";
                 self.notes.push(format!("{path}.tls: {what}"));
             }

@@ -182,6 +182,18 @@ fn the_origin_is_spared_what_it_does_not_know() {
 }
 
 #[test]
+fn no_certificate_is_ordered_for_a_measurement() {
+    let text = "listeners: { web: { address: 127.0.0.1:0, tls: { acme: { domains: [ a.example.com ] } } } }\n\
+                routes: { all: { match: { path: \"/*\" }, respond: {} } }\n";
+    let rehearsal = rehearse(text);
+    let loaded = again(&rehearsal.text(&[]));
+    let acme = loaded.config.listeners.get("web").unwrap().tls.clone().unwrap().acme.unwrap();
+    assert_eq!(acme.directory.unwrap().to_string(), "https://127.0.0.1:1/weir-bench");
+    assert_ne!(acme.storage.0, Path::new("/var/lib/weir/acme"));
+    assert!(rehearsal.notes.iter().any(|note| note.contains("self-signed")), "{:?}", rehearsal.notes);
+}
+
+#[test]
 fn credentials_are_made_where_the_config_has_only_hashes() {
     let dir = tempfile::TempDir::new().unwrap();
     let made = rcgen::generate_simple_self_signed(["weir-bench".to_owned()]).unwrap();

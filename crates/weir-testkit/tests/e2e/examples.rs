@@ -5,9 +5,13 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use tempfile::TempDir;
-use weir_testkit::{Authority, Client, Finished, Tls, Upstream, Weir, eventually, weir_command};
+use weir_testkit::{
+    Authority, Client, Finished, Pebble, Tls, Upstream, Weir, eventually, eventually_within, unused_address,
+    weir_command,
+};
 
 use crate::cause::{
     ACL_DENIED, CERTIFICATE_MISSING, CIRCUIT_OPEN, CLIENT_CONCURRENCY, FILES_MISSING, KEY_MISSING,
@@ -23,6 +27,7 @@ use crate::upgrade::tunnel_to;
 
 const EXAMPLES: &[&str] = &[
     "access-log.yaml",
+    "acme.yaml",
     "api-keys.yaml",
     "browser-app.yaml",
     "cache.yaml",
@@ -530,6 +535,28 @@ fn tls() {
     }
     let plain = weir.client().ask("GET /a?b=c HTTP/1.1\r\nHost: shop.example.com:8080\r\n\r\n");
     plain.expect_status(308).expect_header("location", "https://shop.example.com:8443/a?b=c");
+}
+
+#[test]
+fn acme() {
+    let (clear, secure) = (unused_address(), unused_address());
+    let Some(mut pebble) = Pebble::new(clear.port(), secure.port()) else { return };
+    pebble.start();
+    let upstream = Upstream::fixed(OK_BODY);
+    let mut yaml = example("acme.yaml");
+    let staging = "directory: \"https://acme-staging-v02.api.letsencrypt.org/directory\"";
+    assert!(yaml.contains(staging));
+    yaml = yaml.replace(staging, &pebble.yaml().replace(", ", "\n        "));
+    yaml = yaml.replace("0.0.0.0:443", &secure.to_string()).replace("0.0.0.0:80", &clear.to_string());
+    let weir = start_text(&yaml, &[&upstream]);
+    for name in ["www.example.com", "api.example.com"] {
+        let tls = Tls::trusting(pebble.root(), name);
+        let issued = || Client::try_connect_tls(secure, &tls).is_ok();
+        eventually_within(Duration::from_secs(60), "a certificate is shown", issued);
+        Client::connect_tls(secure, &tls).get("/a").expect_status(200).expect_body("ok");
+    }
+    let plain = weir.client().ask("GET /a?b=c HTTP/1.1\r\nHost: www.example.com\r\n\r\n");
+    plain.expect_status(308).expect_header("location", "https://www.example.com/a?b=c");
 }
 
 // === How they are started ===

@@ -9,6 +9,7 @@
 mod cause;
 mod support;
 
+mod acme;
 mod admin;
 mod admin_tls;
 mod balance;

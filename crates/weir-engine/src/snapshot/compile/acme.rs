@@ -115,7 +115,7 @@ impl Compiler<'_> {
                 let hint =
                     "write the https URL; `ca` names the authorities of one that is not public".to_owned();
                 self.error(&format!("{path}.directory"), "needs-https", message, Some(hint));
-                return None;
+                url.to_string()
             }
             Some(url) => url.to_string(),
             None => LETS_ENCRYPT.to_owned(),
@@ -248,15 +248,17 @@ impl Compiler<'_> {
         let same_account = |kept: &&Kept| {
             kept.spec.storage == spec.storage && kept.spec.settings.directory == spec.settings.directory
         };
-        let other = self.kept.iter().filter(same_account).find_map(|kept| {
-            if kept.spec.settings != spec.settings {
-                Some((path.to_owned(), kept.path.clone(), "email, ca and external_account"))
-            } else if kept.spec.name == spec.name && kept.spec != *spec {
-                Some((at.to_owned(), kept.path.clone(), "challenge, dns and profile"))
-            } else {
-                None
+        let mut others = self.kept.iter().filter(same_account);
+        let other = match others.clone().next() {
+            Some(first) if first.spec.settings != spec.settings => {
+                Some((path.to_owned(), first.path.clone(), "email, ca and external_account"))
             }
-        });
+            _ => {
+                let differs = |kept: &&Kept| kept.spec.name == spec.name && kept.spec != *spec;
+                let other = others.find(differs);
+                other.map(|other| (at.to_owned(), other.path.clone(), "challenge, dns and profile"))
+            }
+        };
         if let Some((at, other, keys)) = other {
             let message = format!("it shares its storage with {other}, and says something else about it");
             let hint = format!("write the same {keys} in both places, or another `storage`");
