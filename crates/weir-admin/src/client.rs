@@ -102,7 +102,7 @@ pub enum ClientError {
 ///
 /// # Errors
 /// See [`ClientError`]. An answer that refuses is no error.
-pub fn status(at: impl Into<At<'_>>, token: Option<&str>) -> Result<Answer, ClientError> {
+pub fn status<'a>(at: impl Into<At<'a>>, token: Option<&str>) -> Result<Answer, ClientError> {
     call(at.into(), "GET /status", token, QUICK)
 }
 
@@ -110,7 +110,7 @@ pub fn status(at: impl Into<At<'_>>, token: Option<&str>) -> Result<Answer, Clie
 ///
 /// # Errors
 /// As with [`status`].
-pub fn reload(at: impl Into<At<'_>>, token: Option<&str>) -> Result<Answer, ClientError> {
+pub fn reload<'a>(at: impl Into<At<'a>>, token: Option<&str>) -> Result<Answer, ClientError> {
     call(at.into(), "POST /reload", token, RELOAD)
 }
 
@@ -119,7 +119,7 @@ pub fn reload(at: impl Into<At<'_>>, token: Option<&str>) -> Result<Answer, Clie
 ///
 /// # Errors
 /// As with [`status`].
-pub fn upgrade(at: impl Into<At<'_>>, token: Option<&str>) -> Result<Answer, ClientError> {
+pub fn upgrade<'a>(at: impl Into<At<'a>>, token: Option<&str>) -> Result<Answer, ClientError> {
     call(at.into(), "POST /upgrade", token, UPGRADE)
 }
 
@@ -127,7 +127,7 @@ pub fn upgrade(at: impl Into<At<'_>>, token: Option<&str>) -> Result<Answer, Cli
 ///
 /// # Errors
 /// As with [`status`].
-pub fn drain(at: impl Into<At<'_>>, token: Option<&str>) -> Result<Answer, ClientError> {
+pub fn drain<'a>(at: impl Into<At<'a>>, token: Option<&str>) -> Result<Answer, ClientError> {
     call(at.into(), "POST /drain", token, QUICK)
 }
 
@@ -136,8 +136,8 @@ pub fn drain(at: impl Into<At<'_>>, token: Option<&str>) -> Result<Answer, Clien
 ///
 /// # Errors
 /// As with [`status`].
-pub fn endpoint(
-    at: impl Into<At<'_>>,
+pub fn endpoint<'a>(
+    at: impl Into<At<'a>>,
     token: Option<&str>,
     (upstream, endpoint): (&str, &str),
     verb: &str,
@@ -153,8 +153,8 @@ pub fn endpoint(
 ///
 /// # Errors
 /// As with [`status`].
-pub fn purge(
-    at: impl Into<At<'_>>,
+pub fn purge<'a>(
+    at: impl Into<At<'a>>,
     token: Option<&str>,
     store: &str,
     what: &[(&str, String)],
@@ -185,7 +185,7 @@ pub struct Which<'a> {
 ///
 /// # Errors
 /// As with [`status`].
-pub fn why(at: impl Into<At<'_>>, token: Option<&str>, which: &Which<'_>) -> Result<Answer, ClientError> {
+pub fn why<'a>(at: impl Into<At<'a>>, token: Option<&str>, which: &Which<'_>) -> Result<Answer, ClientError> {
     let mut target = why::PATH.to_owned();
     if !which.id.is_empty() {
         target = format!("{target}/{}", escaped(which.id));
@@ -218,7 +218,7 @@ pub struct Call<'a> {
 ///
 /// # Errors
 /// As with [`status`].
-pub fn ask(at: impl Into<At<'_>>, token: Option<&str>, what: Call<'_>) -> Result<Answer, ClientError> {
+pub fn ask<'a>(at: impl Into<At<'a>>, token: Option<&str>, what: Call<'_>) -> Result<Answer, ClientError> {
     call_with(at.into(), what, token, RELOAD)
 }
 
