@@ -14,6 +14,7 @@ use crate::error::{self, Cause};
 use crate::exchange::{self, Next};
 use crate::filter::{Body, Refusal};
 use crate::forward::Forwarding;
+use crate::lane::Lane;
 use crate::respond;
 use bytes::Bytes;
 use head::NoRequest;
@@ -44,8 +45,33 @@ enum Ended {
     Http2(Vec<u8>),
 }
 
-/// Serves a connection from accept to close.
-pub(crate) async fn serve(core: Rc<Core>, listener: Rc<LocalListener>, stream: Stream, peer: Peer) {
+/// A connection that was accepted.
+pub(crate) struct Arrived {
+    pub(crate) listener: Rc<LocalListener>,
+    pub(crate) stream: Stream,
+    pub(crate) peer: Peer,
+}
+
+/// Most lanes of a core that wait for a connection; those of a burst end.
+const IDLE_LANES: usize = 64;
+
+/// Serves one connection after another. A lane that waits when its core ends is dropped with it.
+pub(crate) async fn serve_lane(core: Rc<Core>, lane: Rc<Lane<Arrived>>) {
+    let mut deadline = Deadline::new();
+    while let Some(arrived) = lane.next(|| false).await {
+        serve(&core, arrived, &mut deadline).await;
+        deadline.clear();
+        let mut idle = core.lanes.borrow_mut();
+        if core.leaving.get().is_some() || idle.len() >= IDLE_LANES {
+            return;
+        }
+        idle.push(Rc::clone(&lane));
+    }
+}
+
+/// Serves a connection from accept to close. `deadline`: the lane's, lent.
+async fn serve(core: &Rc<Core>, arrived: Arrived, deadline: &mut Deadline) {
+    let Arrived { listener, stream, peer } = arrived;
     let waker = poll_fn(|cx| Poll::Ready(cx.waker().clone())).await;
     let address = listener.spec.address.clone();
     // One that was still in the queue of a listener that is gone, or of a drained core, gets one answer.
@@ -59,7 +85,7 @@ pub(crate) async fn serve(core: Rc<Core>, listener: Rc<LocalListener>, stream: S
     let held = core.shared.connections.fetch_add(1, Ordering::Relaxed);
     let number = core.enter(&handle);
     let cells = std::sync::Arc::clone(&listener.cells);
-    let mut left = Left { core: &core, number, cells, closed: None };
+    let mut left = Left { core, number, cells, closed: None };
     left.cells.open();
     if held >= core.local().snapshot.connections {
         core.lost(&error::CONNECTION_LIMIT, &listener.spec.name, peer, "");
@@ -68,17 +94,16 @@ pub(crate) async fn serve(core: Rc<Core>, listener: Rc<LocalListener>, stream: S
         left.closed = Some(Closed::Limit);
         return;
     }
-    left.closed = Some(match greet(&listener, stream, peer, &core).await {
+    left.closed = Some(match greet(&listener, stream, peer, core).await {
         Ok(Greeted::Authority) => Closed::Finished,
         Ok(Greeted::Client { stream, peer, plain }) => {
             let tls = stream.tls().is_some();
             let trusted = core.local().snapshot.trusts(peer.ip());
             let forwarding = Rc::new(Forwarding::new(peer.ip(), tls));
-            let (core, deadline) = (Rc::clone(&core), Deadline::new());
             let chose_h2 = stream.chose_h2();
             let certificate = stream.peer_certificate().map(Rc::new);
             let mut client = Client {
-                core,
+                core: Rc::clone(core),
                 listener,
                 stream,
                 peer,
@@ -87,7 +112,7 @@ pub(crate) async fn serve(core: Rc<Core>, listener: Rc<LocalListener>, stream: S
                 forwarding,
                 trusted,
                 handle,
-                deadline,
+                deadline: std::mem::take(deadline),
                 generation: 0,
             };
             // Boxed: a connection of HTTP/1.1 need not be as large as one of HTTP/2.
@@ -99,7 +124,10 @@ pub(crate) async fn serve(core: Rc<Core>, listener: Rc<LocalListener>, stream: S
                 client.requests().await
             };
             match ended {
-                Ended::Closed(why) => why,
+                Ended::Closed(why) => {
+                    *deadline = client.deadline;
+                    why
+                }
                 Ended::Http2(early) => Box::pin(h2::serve(client, early)).await,
             }
         }

@@ -5,8 +5,10 @@
 use crate::autopsy::kept::Kind;
 use crate::autopsy::{Autopsies, Found, Question, Usual, connection_kept};
 use crate::blocking::Blocking;
+use crate::connection::Arrived;
 use crate::export::Outbox;
 use crate::filter::{CoreHandle, RouteScope};
+use crate::lane::Lane;
 use crate::snapshot::{Handling, Listener, Snapshot};
 use crate::upstream::balance::Random;
 use crate::upstream::{LocalUpstream, Resources};
@@ -137,6 +139,8 @@ pub(crate) struct Core {
     /// What it is for its filters.
     pub(crate) handle: CoreHandle,
     handles: RefCell<Slab<Rc<ConnectionHandle>>>,
+    /// Tasks that wait for a connection to serve.
+    pub(crate) lanes: RefCell<Vec<Rc<Lane<Arrived>>>>,
     #[allow(clippy::vec_box)]
     // the box is what is lent: a head of 200 bytes would be moved with every exchange
     requests: RefCell<Vec<Box<RequestHead>>>,
@@ -257,6 +261,7 @@ impl Core {
                 unrouted: telemetry.core(index).route(&telemetry.route(UNROUTED)),
             })),
             handles: RefCell::default(),
+            lanes: RefCell::default(),
             requests: RefCell::default(),
             responses: RefCell::default(),
             buffers: RefCell::default(),

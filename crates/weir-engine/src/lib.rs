@@ -56,6 +56,7 @@ mod forward;
 mod gateway;
 mod handover;
 mod id;
+mod lane;
 mod links;
 mod listener;
 mod reload;

@@ -1,8 +1,9 @@
 //! One core: its thread, its mailbox, and the accept loop of each of its listening sockets.
 
 use crate::call;
-use crate::connection;
+use crate::connection::{self, Arrived};
 use crate::core::{Core, LocalListener, Message, Parts, Shared};
+use crate::lane::Lane;
 use crate::snapshot::Snapshot;
 use std::cell::RefCell;
 use std::io;
@@ -260,16 +261,18 @@ fn take_over(core: &Rc<Core>, stream: std::net::TcpStream, peer: Peer, address: 
     }
 }
 
-/// Serves one that has [arrived](Shared::arrive): its task counts it from its first poll on.
+/// Serves one that has [arrived](Shared::arrive): its lane counts it from its first poll on.
 fn serve(core: &Rc<Core>, listener: &Rc<LocalListener>, accepted: Accepted, peer: Peer) {
     let stream = match accepted {
-        Accepted::Tcp(socket) => core.sockets.add(socket).map(Stream::Polled),
-        Accepted::Unix(socket) => Ok(Stream::Unix(socket)),
+        Accepted::Tcp(socket) => Stream::Polled(core.sockets.add(socket)),
+        Accepted::Unix(socket) => Stream::Unix(socket),
     };
-    let Ok(stream) = stream else {
-        return core.shared.arrived(); // closed: the system cannot watch one more
-    };
+    let arrived = Arrived { listener: Rc::clone(listener), stream, peer };
+    let idle = core.lanes.borrow_mut().pop();
+    if let Some(lane) = idle {
+        return lane.give(arrived);
+    }
     // Boxed here: on its way to where the runtime keeps it a task is copied several times, all its kilobytes.
-    let serving = Box::pin(connection::serve(Rc::clone(core), Rc::clone(listener), stream, peer));
+    let serving = Box::pin(connection::serve_lane(Rc::clone(core), Rc::new(Lane::new(arrived))));
     drop(tokio::task::spawn_local(serving));
 }

@@ -56,6 +56,12 @@ impl Deadline {
         self.moved = None;
     }
 
+    /// Nothing is waited for any more. The timer stays, for the next connection of the same task.
+    pub const fn clear(&mut self) {
+        self.at = None;
+        self.moved = None;
+    }
+
     /// The moment.
     pub const fn at(&self) -> Option<Instant> {
         self.at

@@ -6,7 +6,8 @@
 //! own. It stands in the runtime's set as one descriptor, is asked for a few at a time, and only when the runtime has been
 //! asked for all the rest: what has an answer waiting is finished before new requests are taken on.
 //!
-//! A socket here costs one line of memory and no lock.
+//! A socket here costs one line of memory and no lock. It joins the set when it first must wait: a client that has sent its request
+//! by the time it is accepted, and is answered at once, never does.
 
 #![allow(unsafe_code)] // the runtime is told that a descriptor stays open
 
@@ -49,6 +50,8 @@ pub struct PolledTcp {
     socket: TcpStream,
     slot: Rc<Slot>,
     key: usize,
+    /// Whether it has joined the set.
+    watched: Cell<bool>,
     sockets: Rc<Sockets>,
 }
 
@@ -124,16 +127,10 @@ impl std::fmt::Debug for Poller {
 
 impl Sockets {
     /// Takes in a connection. It must not block.
-    ///
-    /// # Errors
-    /// When the system refuses.
-    pub fn add(self: &Rc<Self>, socket: TcpStream) -> io::Result<PolledTcp> {
-        let slot = Rc::new(Slot { ready: Cell::new(WRITE), ..Slot::default() });
+    pub fn add(self: &Rc<Self>, socket: TcpStream) -> PolledTcp {
+        let slot = Rc::new(Slot { ready: Cell::new(READ | WRITE), ..Slot::default() });
         let key = self.slots.borrow_mut().insert(Rc::clone(&slot));
-        let added = PolledTcp { socket, slot, key, sockets: Rc::clone(self) };
-        let interest = Interest::READABLE | Interest::WRITABLE;
-        self.registry.register(&mut SourceFd(&added.socket.as_raw_fd()), Token(key), interest)?;
-        Ok(added)
+        PolledTcp { socket, slot, key, watched: Cell::new(false), sockets: Rc::clone(self) }
     }
 
     fn note(&self, events: &Events) {
@@ -187,19 +184,46 @@ impl Slot {
         self.ready.set(self.ready.get() & !bit);
     }
 
-    /// Keeps the waker of whoever waits: nearly always the one it has already.
-    fn wait(waiting: &RefCell<Option<Waker>>, cx: &Context<'_>) {
-        let mut waiting = waiting.borrow_mut();
-        match &*waiting {
-            Some(known) if known.will_wake(cx.waker()) => {}
-            _ => *waiting = Some(cx.waker().clone()),
-        }
-    }
 }
 
 // === impl PolledTcp ===
 
 impl PolledTcp {
+    /// Waits to read.
+    fn wait_to_read(&self, cx: &Context<'_>) -> io::Result<()> {
+        self.wait(&self.slot.reader, cx)
+    }
+
+    /// Waits for room to write.
+    fn wait_to_write(&self, cx: &Context<'_>) -> io::Result<()> {
+        self.wait(&self.slot.writer, cx)
+    }
+
+    /// Keeps the waker of whoever waits: nearly always the one it has already. Fails when the system cannot watch one more.
+    fn wait(&self, waiting: &RefCell<Option<Waker>>, cx: &Context<'_>) -> io::Result<()> {
+        {
+            let mut waiting = waiting.borrow_mut();
+            match &*waiting {
+                Some(known) if known.will_wake(cx.waker()) => {}
+                _ => *waiting = Some(cx.waker().clone()),
+            }
+        }
+        if !self.watched.get() {
+            self.watch()?;
+        }
+        Ok(())
+    }
+
+    /// Joins the set, which tells at once of what has come by now.
+    #[cold]
+    fn watch(&self) -> io::Result<()> {
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        let source = self.socket.as_raw_fd();
+        self.sockets.registry.register(&mut SourceFd(&source), Token(self.key), interest)?;
+        self.watched.set(true);
+        Ok(())
+    }
+
     /// Reads into the spare capacity of a buffer that has some; 0 is the end.
     pub(crate) fn poll_read(&self, cx: &Context<'_>, buffer: &mut Vec<u8>) -> Poll<io::Result<usize>> {
         let room = buffer.capacity() - buffer.len();
@@ -233,7 +257,7 @@ impl PolledTcp {
                 Err(e) => return Poll::Ready(Err(e)),
             }
         }
-        Slot::wait(&self.slot.reader, cx);
+        self.wait_to_read(cx)?;
         Poll::Pending
     }
 
@@ -272,7 +296,7 @@ impl PolledTcp {
                 Err(e) => return Poll::Ready(Err(e)),
             }
         }
-        Slot::wait(&self.slot.writer, cx);
+        self.wait_to_write(cx)?;
         Poll::Pending
     }
 
@@ -293,17 +317,13 @@ impl PolledTcp {
                 Err(e) => return Poll::Ready(Err(e.into())),
             }
         }
-        Slot::wait(&self.slot.writer, cx);
+        self.wait_to_write(cx)?;
         Poll::Pending
     }
 
-    /// Whether a read may bring something. If not, the task is woken when it may.
+    /// Whether a read may bring something, an error too. If not, the task is woken when it may.
     pub(crate) fn may_read(&self, cx: &Context<'_>) -> bool {
-        let ready = self.slot.is_ready(READ | ENDED);
-        if !ready {
-            Slot::wait(&self.slot.reader, cx);
-        }
-        ready
+        self.slot.is_ready(READ | ENDED) || self.wait_to_read(cx).is_err()
     }
 
     /// Reads at most so many bytes behind what is in the buffer, and leaves the rest to the next reader.
@@ -337,8 +357,7 @@ impl PolledTcp {
                 Err(_) => return true,
             }
         }
-        Slot::wait(&self.slot.reader, cx);
-        false
+        self.wait_to_read(cx).is_err()
     }
 
     /// See [`Stream::is_half_closed`](crate::Stream::is_half_closed). The set tells of the end even behind bytes that nobody has read.
@@ -386,16 +405,24 @@ mod tests {
     use std::io::{Read, Write};
     use std::net::TcpListener;
 
-    /// A connection in a poller that runs, and its other end.
-    async fn pair() -> (PolledTcp, TcpStream) {
+    /// A connection in a poller that runs, and its other end, which has sent this already.
+    async fn pair_after(sent: &[u8]) -> (PolledTcp, TcpStream) {
         let poller = Poller::new().unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let mut peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (accepted, _) = listener.accept().unwrap();
+        if !sent.is_empty() {
+            peer.write_all(sent).unwrap();
+            accepted.peek(&mut [0]).unwrap();
+        }
         accepted.set_nonblocking(true).unwrap();
-        let polled = poller.sockets().add(accepted).unwrap();
+        let polled = poller.sockets().add(accepted);
         tokio::task::spawn_local(poller.run());
         (polled, peer)
+    }
+
+    async fn pair() -> (PolledTcp, TcpStream) {
+        pair_after(b"").await
     }
 
     async fn read(socket: &PolledTcp, room: usize) -> Vec<u8> {
@@ -426,6 +453,20 @@ mod tests {
             drop(peer);
             assert_eq!(read(&socket, 64).await, b"");
             assert_eq!(read(&socket, 64).await, b"", "the end is told as often as it is asked for");
+        });
+    }
+
+    #[test]
+    fn only_who_waits_is_watched() {
+        local(async {
+            let (socket, mut peer) = pair_after(b"first").await;
+            assert_eq!(read(&socket, 64).await, b"first");
+            poll_fn(|cx| socket.poll_write(cx, b"answer")).await.unwrap();
+            assert!(!socket.watched.get());
+            let waits = poll_fn(|cx| Poll::Ready(socket.poll_read(cx, &mut Vec::with_capacity(8)))).await;
+            assert!(waits.is_pending() && socket.watched.get());
+            peer.write_all(b"second").unwrap();
+            assert_eq!(read(&socket, 64).await, b"second");
         });
     }
 
@@ -469,7 +510,7 @@ mod tests {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
             for _ in 0..3 {
                 let _peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-                let polled = poller.sockets().add(listener.accept().unwrap().0).unwrap();
+                let polled = poller.sockets().add(listener.accept().unwrap().0);
                 assert_eq!(polled.key, 0);
             }
             assert_eq!(first.key, 0, "of another poller");

@@ -7,10 +7,11 @@ use crate::core::LocalListener;
 use crate::error::{self, Cause};
 use crate::exchange::{self, Next};
 use crate::forward::Forwarding;
+use crate::lane::Lane;
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::rc::Rc;
-use std::task::{Poll, Waker};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 use weir_h1::{Progress, RequestHead, parse_request};
 use weir_telemetry::Closed;
@@ -42,17 +43,9 @@ struct Shared {
     /// Exchanges under way.
     open: Cell<usize>,
     /// Lanes that wait for a request.
-    idle: RefCell<Vec<Rc<Lane>>>,
+    idle: RefCell<Vec<Rc<Lane<Job>>>>,
     /// The connection has ended: lanes end after their exchange.
     ended: Cell<bool>,
-}
-
-/// A task that runs one exchange after the other. To make a task for each, with its future of some kilobytes and a timer,
-/// would cost a tenth of a request.
-#[derive(Default)]
-struct Lane {
-    job: RefCell<Option<Job>>,
-    waker: RefCell<Option<Waker>>,
 }
 
 /// What a lane is given.
@@ -328,8 +321,7 @@ impl Connection {
         match idle {
             Some(lane) => lane.give(job),
             None => {
-                let lane = Rc::new(Lane::default());
-                lane.give(job);
+                let lane = Rc::new(Lane::new(job));
                 drop(tokio::task::spawn_local(Rc::clone(shared).run(lane)));
             }
         }
@@ -344,9 +336,9 @@ impl Drop for Connection {
 
 impl Shared {
     /// Runs a lane.
-    async fn run(self: Rc<Self>, lane: Rc<Lane>) {
+    async fn run(self: Rc<Self>, lane: Rc<Lane<Job>>) {
         let mut deadline = Deadline::new();
-        while let Some(job) = lane.next(&self).await {
+        while let Some(job) = lane.next(|| self.ended.get()).await {
             let Job { head, refused, stream, started, listener, trusted, generation } = job;
             let mut client = Client {
                 core: Rc::clone(&self.core),
@@ -389,34 +381,6 @@ impl Shared {
         for lane in self.idle.borrow_mut().drain(..) {
             lane.wake();
         }
-    }
-}
-
-impl Lane {
-    fn give(&self, job: Job) {
-        *self.job.borrow_mut() = Some(job);
-        self.wake();
-    }
-
-    fn wake(&self) {
-        if let Some(waker) = &*self.waker.borrow() {
-            waker.wake_by_ref();
-        }
-    }
-
-    /// The next job; `None` when there will be none.
-    async fn next(&self, shared: &Shared) -> Option<Job> {
-        poll_fn(|cx| {
-            if let Some(job) = self.job.borrow_mut().take() {
-                return Poll::Ready(Some(job));
-            }
-            if shared.ended.get() {
-                return Poll::Ready(None);
-            }
-            self.waker.borrow_mut().get_or_insert_with(|| cx.waker().clone());
-            Poll::Pending
-        })
-        .await
     }
 }
 
