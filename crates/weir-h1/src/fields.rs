@@ -74,11 +74,13 @@ impl Fields {
         self.find(name.as_bytes()).map(|e| self.text(e.value))
     }
 
-    /// The first field of a known name: a comparison of one byte per field.
+    /// The first field of a known name: a bit test where there is none, or else a comparison of one byte per field.
+    #[inline]
     pub fn get_known(&self, known: Known) -> Option<&[u8]> {
-        if self.seen & known.bit() == 0 {
-            return None;
-        }
+        if self.seen & known.bit() == 0 { None } else { self.find_known(known) }
+    }
+
+    fn find_known(&self, known: Known) -> Option<&[u8]> {
         self.live().find(|e| e.known == known).map(|e| self.text(e.value))
     }
 
@@ -182,10 +184,12 @@ impl Fields {
     }
 
     /// Removes every field of a known name; tells whether there was one.
+    #[inline]
     pub fn remove_known(&mut self, known: Known) -> bool {
-        if self.seen & known.bit() == 0 {
-            return false;
-        }
+        self.seen & known.bit() != 0 && self.drop_known(known)
+    }
+
+    fn drop_known(&mut self, known: Known) -> bool {
         let mut any = false;
         for e in self.entries.iter_mut().filter(|e| e.known == known && !e.dropped) {
             e.dropped = true;
@@ -194,10 +198,15 @@ impl Fields {
         any
     }
 
-    /// Whether a field of one of these known names is there.
+    /// Whether a field of one of these known names is there: nearly always a bit test.
+    #[inline]
     pub fn has_any(&self, known: &[Known]) -> bool {
         let wanted = known.iter().fold(0, |bits, k| bits | k.bit());
-        self.seen & wanted != 0 && self.live().any(|e| known.contains(&e.known))
+        self.seen & wanted != 0 && self.has_one_of(known)
+    }
+
+    fn has_one_of(&self, known: &[Known]) -> bool {
+        self.live().any(|e| known.contains(&e.known))
     }
 
     /// Removes every field for which `gone` says so, given name and value; tells whether there was one.

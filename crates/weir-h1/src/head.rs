@@ -150,6 +150,7 @@ pub(crate) struct Seen {
 
 impl RequestHead {
     /// The method's name: as received, or as set since.
+    #[inline]
     pub fn method_name(&self) -> &[u8] {
         self.headers.text(self.method_text)
     }
@@ -189,6 +190,7 @@ impl RequestHead {
     }
 
     /// The path: canonical once the gateway has made it so.
+    #[inline]
     pub fn path(&self) -> &[u8] {
         self.headers.text(self.path)
     }
@@ -204,16 +206,19 @@ impl RequestHead {
     }
 
     /// The query without its `?`.
+    #[inline]
     pub fn query(&self) -> Option<&[u8]> {
         self.query.map(|q| self.headers.text(q))
     }
 
     /// Host and port as the client asked for them: the value of Host, or of the target's authority where it has one.
+    #[inline]
     pub fn authority(&self) -> &[u8] {
         self.headers.text(self.authority)
     }
 
     /// Host and port as the client asked for them, whatever a filter has made of them since.
+    #[inline]
     pub fn asked_authority(&self) -> &[u8] {
         self.headers.text(self.asked)
     }
@@ -272,6 +277,7 @@ impl RequestHead {
     }
 
     /// The protocols of `Upgrade`, where `Connection` nominated it.
+    #[inline]
     pub fn upgrade(&self) -> Option<&[u8]> {
         self.common.upgrade.map(|t| self.headers.text(t))
     }
@@ -333,6 +339,7 @@ impl RequestHead {
     }
 
     /// The bytes received behind the head.
+    #[inline]
     pub fn rest(&self) -> &[u8] {
         self.headers.base.get(self.common.len..).unwrap_or_default()
     }
@@ -398,6 +405,7 @@ impl ResponseHead {
     }
 
     /// The reason phrase as received; empty when there was none.
+    #[inline]
     pub fn reason(&self) -> &[u8] {
         self.headers.text(self.reason)
     }
@@ -413,6 +421,7 @@ impl ResponseHead {
     }
 
     /// The protocols of `Upgrade`, where `Connection` nominated it.
+    #[inline]
     pub fn upgrade(&self) -> Option<&[u8]> {
         self.common.upgrade.map(|t| self.headers.text(t))
     }
@@ -459,6 +468,7 @@ impl ResponseHead {
     }
 
     /// The bytes received behind the head.
+    #[inline]
     pub fn rest(&self) -> &[u8] {
         self.headers.base.get(self.common.len..).unwrap_or_default()
     }

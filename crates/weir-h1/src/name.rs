@@ -67,9 +67,13 @@ impl Known {
         1 << self as u8
     }
 
-    /// Looks a name up. Cost: one match on the length and at most three comparisons.
+    /// Looks a name up, which is a token. Cost: one match on the length and at most three comparisons of two words each.
     pub fn of(name: &[u8]) -> Self {
-        let is = |text: &str| name.eq_ignore_ascii_case(text.as_bytes());
+        let folded = fold(name);
+        let is = |text: &str| {
+            let whole = (4..=16).contains(&text.len()); // of others the words show a part only
+            folded == fold(text.as_bytes()) && (whole || name.eq_ignore_ascii_case(text.as_bytes()))
+        };
         match name.len() {
             2 if is("te") => Self::Te,
             4 if is("host") => Self::Host,
@@ -120,6 +124,21 @@ impl Known {
             _ => Self::Other,
         }
     }
+}
+
+/// The first and the last eight bytes of a token, or four where it is shorter, in lower case: between two tokens of the same length
+/// that differ in no more than case these are equal. No other byte of a token becomes a letter or a hyphen.
+#[inline]
+fn fold(token: &[u8]) -> (u64, u64) {
+    const LOWER: u64 = u64::MAX / 255 * 0x20;
+    if let (Some(first), Some(last)) = (token.first_chunk(), token.last_chunk()) {
+        return (u64::from_le_bytes(*first) | LOWER, u64::from_le_bytes(*last) | LOWER);
+    }
+    if let (Some(first), Some(last)) = (token.first_chunk(), token.last_chunk()) {
+        let word = |bytes: &[u8; 4]| u64::from(u32::from_le_bytes(*bytes)) | LOWER;
+        return (word(first), word(last));
+    }
+    (0, 0)
 }
 
 /// Whether two names become one variable in CGI and what follows it (WSGI, PHP, Rack): `-` and `_` are one there, as are
@@ -325,6 +344,20 @@ mod tests {
             ("", Known::Other),
         ] {
             assert_eq!(Known::of(name.as_bytes()), known, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_name_with_one_other_byte_is_another() {
+        for name in ["te", "date", "expect", "upgrade", "location", "connection", "content-length", "transfer-encoding"] {
+            let known = Known::of(name.as_bytes());
+            for at in 0..name.len() {
+                for byte in (0..=255).filter(|b| is_token(*b) && !b.eq_ignore_ascii_case(&name.as_bytes()[at])) {
+                    let mut other = name.as_bytes().to_vec();
+                    other[at] = byte;
+                    assert_ne!(Known::of(&other), known, "{}", other.escape_ascii());
+                }
+            }
         }
     }
 

@@ -30,12 +30,9 @@ pub(crate) fn fields(
     limits: &Limits,
 ) -> Result<Found, Stop> {
     let mut found = Found::default();
-    loop {
-        if c.bytes.get(c.at) == Some(&b'\r') {
-            c.line_end()?;
-            break;
-        }
-        let (mut entry, plain) = field_line(c)?;
+    while c.bytes.get(c.at) != Some(&b'\r') {
+        let Some(Line { mut entry, plain, end }) = line(c.bytes, c.at) else { return Err(no_line(c)) };
+        c.at = end;
         if out.entries.len() >= limits.fields {
             return Err(c.broken(Kind::TooManyFields));
         }
@@ -46,6 +43,7 @@ pub(crate) fn fields(
         }
         out.add(entry, !plain);
     }
+    c.line_end()?;
     // §6.1 and §6.3: a message that says both, or that says chunked in HTTP/1.0, was made to be read in two ways.
     if common.chunked && (common.content_length.is_some() || common.version == Version::Http10) {
         return Err(c.broken(Kind::Framing));
@@ -124,12 +122,22 @@ impl Found {
     }
 }
 
-/// One field line: `name ":" OWS value OWS CRLF` (§5). And whether its name has but letters and hyphens.
-fn field_line(c: &mut Cursor<'_>) -> Result<(Entry, bool), Stop> {
-    let (bytes, start) = (c.bytes, c.at);
+/// One field line: `name ":" OWS value OWS CRLF` (§5).
+struct Line {
+    entry: Entry,
+    /// Its name is known to have but letters and hyphens.
+    plain: bool,
+    /// Where the next line begins.
+    end: usize,
+}
+
+/// The line that begins at `start`, if it is one and complete. What is wrong with others is looked for apart: with errors to
+/// carry through it this path, which is a tenth of a request, took a quarter more.
+#[inline]
+fn line(bytes: &[u8], start: usize) -> Option<Line> {
     let (colon, plain) = end_of_token(bytes, start);
     if colon == start || bytes.get(colon) != Some(&b':') {
-        return Err(no_name(c, colon));
+        return None;
     }
     let mut first = colon + 1;
     while matches!(bytes.get(first), Some(b' ' | b'\t')) {
@@ -137,36 +145,30 @@ fn field_line(c: &mut Cursor<'_>) -> Result<(Entry, bool), Stop> {
     }
     let end = end_of_value(bytes, first);
     if bytes.get(end..end + 2) != Some(b"\r\n") {
-        return Err(no_end(c, end));
+        return None;
     }
     let mut last = end;
     while last > first && matches!(bytes.get(last - 1), Some(b' ' | b'\t')) {
         last -= 1;
     }
-    c.at = end + 2;
-    let name = Cursor::text_of(start, colon);
+    let known = Known::of(bytes.get(start..colon)?);
     let clean = first == colon + 2 && last == end && bytes.get(colon + 1) == Some(&b' ');
-    let known = Known::of(c.slice(name));
-    Ok((Entry { name, value: Cursor::text_of(first, last), known, clean, dropped: false }, plain))
+    let (name, value) = (Cursor::text_of(start, colon), Cursor::text_of(first, last));
+    Some(Line { entry: Entry { name, value, known, clean, dropped: false }, plain, end: end + 2 })
 }
 
-/// Why there is no name at the beginning of a line, or none yet.
+/// Why there is no line, or none yet.
 #[cold]
-fn no_name(c: &mut Cursor<'_>, end: usize) -> Stop {
-    let empty = c.at == end;
-    c.at = end;
+fn no_line(c: &mut Cursor<'_>) -> Stop {
+    let start = c.at;
+    (c.at, _) = end_of_token(c.bytes, start);
     match c.peek() {
-        Err(more) => more,
-        Ok(b' ' | b'\t') if empty => c.broken(Kind::Fold),
-        Ok(b'\n') => c.broken(Kind::LineEnd),
-        Ok(_) => c.broken(Kind::FieldName),
+        Err(more) => return more,
+        Ok(b' ' | b'\t') if c.at == start => return c.broken(Kind::Fold),
+        Ok(b'\n') => return c.broken(Kind::LineEnd),
+        Ok(b':') if c.at > start => c.at += 1,
+        Ok(_) => return c.broken(Kind::FieldName),
     }
-}
-
-/// Why a value does not end as it must, or not yet.
-#[cold]
-fn no_end(c: &mut Cursor<'_>, end: usize) -> Stop {
-    c.at = end;
     match c.skip_value().and_then(|()| c.line_end()) {
         Err(stop) => stop,
         Ok(()) => Stop::More, // it does
@@ -176,10 +178,17 @@ fn no_end(c: &mut Cursor<'_>, end: usize) -> Stop {
 /// §6.2: `1*DIGIT`, at most 2^63 - 1, and without zeros in front: some read `010` as eight, some compare lengths as text.
 fn length(value: &[u8]) -> Option<u64> {
     let zero_in_front = value.len() > 1 && value.first() == Some(&b'0');
-    if value.is_empty() || zero_in_front || value.len() > 19 || !value.iter().all(u8::is_ascii_digit) {
+    if value.is_empty() || zero_in_front || value.len() > 19 {
         return None;
     }
-    let n = value.iter().try_fold(0u64, |n, b| n.checked_mul(10)?.checked_add(u64::from(b - b'0')))?;
+    let mut n = 0u64;
+    for b in value {
+        let digit = b.wrapping_sub(b'0');
+        if digit > 9 {
+            return None;
+        }
+        n = n * 10 + u64::from(digit); // 19 digits fit
+    }
     (n <= i64::MAX as u64).then_some(n)
 }
 
