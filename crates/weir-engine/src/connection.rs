@@ -276,7 +276,7 @@ impl Drop for Left<'_> {
 impl Client {
     /// Answers the one request of a client that speaks plain HTTP where TLS is spoken. Returns why the connection ends.
     async fn point_to_https(&mut self) -> Closed {
-        match self.read_head(None, false).await {
+        match self.read_head(None, false, None).await {
             Ok((head, started, _)) | Err(NoRequest::Refused(head, started, ..)) => {
                 let refusal = refused_for(&error::PLAIN_HTTP, None);
                 exchange::refuse_head(self, head, started, refusal).await;
@@ -295,8 +295,9 @@ impl Client {
     async fn requests(&mut self) -> Ended {
         let mut kept: Option<Box<RequestHead>> = None;
         let mut reused = false;
+        let mut now = None;
         loop {
-            let (head, started, took) = match self.read_head(kept.take(), reused).await {
+            let (head, started, took) = match self.read_head(kept.take(), reused, now).await {
                 Ok(read) => read,
                 Err(NoRequest::Closed(why)) => return Ended::Closed(why),
                 Err(NoRequest::Http2(mut head)) => {
@@ -314,7 +315,8 @@ impl Client {
             if reused {
                 self.listener.cells.reused.inc();
             }
-            let (next, head) = exchange::run(self, head, started, took).await;
+            let (next, head, ended) = exchange::run(self, head, started, took).await;
+            now = ended;
             match next {
                 Next::Keep => {}
                 Next::Close(why) => {

@@ -150,13 +150,13 @@ pub(crate) struct Exchange<'c> {
     can_keep: bool,
 }
 
-/// Runs one exchange. Returns what becomes of the connection, and the head with the bytes of the next request in it.
+/// Runs one exchange. Returns what becomes of the connection, the head with the bytes of the next request in it, and the time.
 pub(crate) async fn run(
     client: &mut Client,
     head: Box<RequestHead>,
     started: Instant,
     head_took: Duration,
-) -> (Next, Box<RequestHead>) {
+) -> (Next, Box<RequestHead>, Option<Instant>) {
     let mut exchange = Exchange::new(client, head, started);
     exchange.record.timing.head = head_took;
     let next = {
@@ -165,7 +165,8 @@ pub(crate) async fn run(
         recorded.ended = true;
         next
     };
-    (next, exchange.into_head())
+    let ended = exchange.record.ended;
+    (next, exchange.into_head(), ended)
 }
 
 /// Answers a head that could not be parsed: there is no request to speak of, but its end is recorded all the same.

@@ -356,7 +356,7 @@ impl Shared {
             client.adopt_listener();
             match refused {
                 None => {
-                    let (next, head) = exchange::run(&mut client, head, started, Duration::ZERO).await;
+                    let (next, head, _) = exchange::run(&mut client, head, started, Duration::ZERO).await;
                     if matches!(next, Next::Abort(_)) {
                         client.stream.abort();
                     }

@@ -40,6 +40,8 @@ struct HeadRead {
     started: Option<Instant>,
     /// What the deadline was last set for.
     armed: Option<Awaited>,
+    /// The time, where it was read in this poll of the task.
+    now: Option<Instant>,
 }
 
 /// What a client lets us wait for.
@@ -67,6 +69,7 @@ impl HeadRead {
             return Poll::Ready(Err(Unread::Ended));
         }
         self.arm(client);
+        self.now = None;
         client.deadline.poll_passed(cx).map(|()| Err(Unread::Ended))
     }
 
@@ -115,18 +118,20 @@ impl HeadRead {
         self.armed = Some(awaited);
         let timeouts = &client.listener.spec.timeouts;
         let idle = self.reused && awaited == Awaited::FirstByte;
-        client.deadline.set(Instant::now(), if idle { timeouts.keepalive } else { timeouts.head });
+        let now = self.now.take().unwrap_or_else(Instant::now);
+        client.deadline.set(now, if idle { timeouts.keepalive } else { timeouts.head });
     }
 }
 
 impl Client {
-    /// Reads the next head. `kept` holds bytes that came with the last request.
+    /// Reads the next head. `kept` holds bytes that came with the last request; `now` is the time, where it was just read.
     pub(super) async fn read_head(
         &mut self,
         kept: Option<Box<RequestHead>>,
         reused: bool,
+        now: Option<Instant>,
     ) -> Result<(Box<RequestHead>, Instant, Duration), NoRequest> {
-        let mut read = HeadRead { head: kept, reused, started: None, armed: None };
+        let mut read = HeadRead { head: kept, reused, started: None, armed: None, now };
         let outcome = poll_fn(|cx| read.poll(self, cx)).await;
         let HeadRead { head, started, armed, .. } = read;
         let since = || started.unwrap_or_else(Instant::now);

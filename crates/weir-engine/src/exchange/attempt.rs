@@ -72,6 +72,7 @@ impl Exchange<'_> {
         let mut attempts = Attempts::of(upstream, &self.head, || self.client_address());
         loop {
             let began = Instant::now();
+            let mut now = began;
             let mut active = attempts.next(upstream).map_err(Stop::refuse)?;
             self.record.endpoint = Some(active.place());
             self.record.attempts += 1;
@@ -84,6 +85,7 @@ impl Exchange<'_> {
             }
             if self.attempt_begins(upstream, active.get())? {
                 Box::pin(self.attempt_waits(upstream, active.get())).await?;
+                now = Instant::now();
             }
             let connection = match self.connect(routed, upstream, &mut active, &attempts).await? {
                 Ok(connection) => connection,
@@ -95,7 +97,7 @@ impl Exchange<'_> {
                     continue;
                 }
             };
-            let sent = self.send(routed, upstream, &mut active, &mut attempts, connection, began).await;
+            let sent = self.send(routed, upstream, &mut active, &mut attempts, connection, now).await;
             match &sent {
                 Ok(answered) => self.attempt_answered(&answered.response),
                 Err(failure) => self.attempt_ends(0, Some(failure.cause())),
@@ -173,7 +175,7 @@ impl Exchange<'_> {
         Ok(Ok(connected.connection))
     }
 
-    /// Sends the request and waits for a response head, passing interim responses on.
+    /// Sends the request and waits for a response head, passing interim responses on. `now`: before there was a connection.
     async fn send(
         &mut self,
         routed: Routed,
@@ -181,19 +183,21 @@ impl Exchange<'_> {
         active: &mut Active,
         attempts: &mut Attempts,
         connection: Connection,
-        attempt: Instant,
+        now: Instant,
     ) -> Result<Answered, Failure> {
         let spec = &upstream.spec;
         let upload = self.begin_upload(routed, spec, active, &connection)?;
         // A connection from the pool took no time: one look at the clock is enough.
         let pooled = spec.protocol == Protocol::Http1 && spec.gate.is_none() && connection.reused;
-        let began = if pooled { attempt } else { Instant::now() };
+        let began = if pooled { now } else { Instant::now() };
+        let attempt = self.record.attempt.unwrap_or(now);
         let mut measured = active.measure(|| began, self.request_over);
         let wait = self.waits(routed, spec, (attempt, began), connection.stream.h2().is_some());
         let mut sent = Box::new(Sent { connection, upload });
         let mut hedge = spec.hedge.as_ref().filter(|_| self.may_hedge());
         let _waiting = self.client.handle.wait();
         let mut slot: Option<Box<ResponseHead>> = None;
+        let mut now = Some(began); // it is, until something is waited for
         for _ in 0..MAX_INTERIM {
             let waited = if let Some(hedge) = hedge.take() {
                 let (sent, slot, measured) = (&mut sent, &mut slot, &mut measured);
@@ -203,7 +207,8 @@ impl Exchange<'_> {
             } else {
                 let local = &self.local;
                 let mut watch = BodyWatch::new(local, &self.ran, self.cx.as_mut(), sent.upload.relay.taken());
-                await_head(self.client, &mut sent, &mut slot, &mut watch, &wait).await
+                let now = now.take().unwrap_or_else(Instant::now);
+                await_head(self.client, &mut sent, &mut slot, &mut watch, &wait, now).await
             };
             let mut response = slot.take().unwrap_or_default();
             let failure = match waited {

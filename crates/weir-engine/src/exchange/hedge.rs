@@ -109,7 +109,7 @@ impl Exchange<'_> {
     async fn await_first(&mut self, first: &mut First<'_>) -> Result<(), Failure> {
         let First { sent, slot, wait, .. } = first;
         let mut watch = BodyWatch::new(&self.local, &self.ran, self.cx.as_mut(), sent.upload.relay.taken());
-        await_head(self.client, sent, slot, &mut watch, wait).await
+        await_head(self.client, sent, slot, &mut watch, wait, Instant::now()).await
     }
 
     /// Shows the second attempt to the filters. One that refuses it refuses no more than that.

@@ -20,6 +20,8 @@ use weir_telemetry::{Closed, Entry, Header, Timing, log};
 /// What is known of an exchange when it ends.
 pub(super) struct Record {
     pub(super) started: Instant,
+    /// When its last byte was written, once it is known; and when it was recorded.
+    pub(super) ended: Option<Instant>,
     /// The client's address where a trusted proxy told it.
     pub(super) client: Option<std::net::IpAddr>,
     pub(super) route: Option<usize>,
@@ -57,6 +59,7 @@ impl Record {
     pub(super) fn new(started: Instant) -> Self {
         Self {
             started,
+            ended: None,
             client: None,
             route: None,
             upstream: None,
@@ -191,7 +194,8 @@ impl Exchange<'_> {
         if self.resumed.is_some() {
             return self.end_filters(); // its client was counted when it got its answer
         }
-        let total = self.record.started.elapsed();
+        let ended = *self.record.ended.get_or_insert_with(Instant::now);
+        let total = ended.saturating_duration_since(self.record.started);
         let now_total = Timing { total, ..self.record.timing };
         self.record.timing = now_total;
         let cause = self.record.cause.map(|cause| self.client.core.count_indexed(cause));

@@ -58,7 +58,9 @@ impl Exchange<'_> {
         if let Some(buffer) = download.take_buffer() {
             self.client.core.give_buffer(buffer);
         }
-        let response = self.release(attempt, fault.is_none());
+        let over = if fault.is_none() { Some(Instant::now()) } else { None };
+        self.record.ended = over;
+        let response = self.release(attempt, over);
         self.client.core.give_response(response);
         match fault {
             Some(stop) => {
@@ -104,7 +106,7 @@ impl Exchange<'_> {
         if let Some(cx) = &mut self.cx {
             cx.whole_trailers = download.trailers().to_vec(); // an empty one allocates nothing
         }
-        let response = self.release(attempt, fault.is_none());
+        let response = self.release(attempt, fault.is_none().then(Instant::now));
         match fault {
             Some(stop) => Err(stop),
             None => Ok((response, download.take_buffer().unwrap_or_default().into())),
@@ -162,11 +164,12 @@ impl Exchange<'_> {
         fault
     }
 
-    /// Lets go of an upstream; gives back the head of its response.
-    fn release(&mut self, attempt: Attempt, good: bool) -> Box<ResponseHead> {
+    /// Lets go of an upstream; gives back the head of its response. `good`: since when its connection carries nothing more of it,
+    /// if it can be told.
+    fn release(&mut self, attempt: Attempt, good: Option<Instant>) -> Box<ResponseHead> {
         let Attempt { upstream, active, sent, response, reusable, .. } = attempt;
-        if good && reusable {
-            upstream.give_back(&active, sent.connection, Instant::now());
+        if let Some(since) = good.filter(|_| reusable) {
+            upstream.give_back(&active, sent.connection, since);
         }
         response
     }
@@ -178,7 +181,7 @@ impl Exchange<'_> {
         let upload = &attempt.sent.upload;
         let good = over && upload.is_done() && attempt.response.connection() == Wish::KeepAlive;
         self.keep_what_follows(&attempt.sent.upload);
-        let response = self.release(Attempt { reusable: good, ..attempt }, good);
+        let response = self.release(Attempt { reusable: good, ..attempt }, good.then(Instant::now));
         self.client.core.give_response(response);
     }
 

@@ -104,15 +104,16 @@ impl Waits {
 /// After this time the floor of `timeouts.rate` counts for a request body.
 const RATE_GRACE: Duration = Duration::from_secs(10);
 
-/// Sends the request and reads until a response head, interim or final, is complete.
+/// Sends the request and reads until a response head, interim or final, is complete. `now`: read in this poll of the task.
 pub(super) async fn await_head(
     client: &mut Client,
     sent: &mut Sent,
     slot: &mut Option<Box<ResponseHead>>,
     watch: &mut BodyWatch<'_>,
     waits: &Waits,
+    now: Instant,
 ) -> Result<(), Failure> {
-    client.deadline.set_within(Instant::now(), waits.response, waits.end_at());
+    client.deadline.set_within(now, waits.response, waits.end_at());
     let mut wait = HeadWait { client, sent, slot, watch, waits, on: On::Response, steps: None };
     poll_fn(|cx| wait.poll(cx)).await
 }
