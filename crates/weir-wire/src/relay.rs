@@ -182,6 +182,17 @@ impl Relay {
         }
     }
 
+    /// One that has nothing to move yet.
+    pub fn idle() -> Self {
+        Self::new(BodyKind::Empty, Framing::Length, Vec::new())
+    }
+
+    /// Frees what it holds, once its message is over and nothing of it is wanted.
+    pub fn release(&mut self) {
+        (self.input, self.out) = (Vec::new(), Vec::new());
+        self.reader = BodyReader::new(BodyKind::Empty);
+    }
+
     /// Writes nothing, and keeps the whole body as sent, without its framing, for [`Relay::take_buffer`]. The framing must
     /// be [`Framing::Close`]. A body longer than `limit` is [`RelayError::TooLarge`].
     pub const fn gather(&mut self, limit: usize) {

@@ -27,7 +27,7 @@ impl Exchange<'_> {
         let request = Request {
             idempotent: self.head.method().is_idempotent(),
             unseen: false,
-            kept: answered.sent.upload.relay.is_repeatable(),
+            kept: answered.sent.connection.relay.is_repeatable(),
         };
         self.in_time(routed, upstream, attempts.again(upstream, active, failed, request)?)
     }
@@ -54,13 +54,13 @@ impl Exchange<'_> {
     /// Lets an answer go that nobody will see. Its connection is kept only if all of the answer is here.
     pub(super) fn discard(&mut self, upstream: &LocalUpstream, active: &Active, answered: Answered) {
         let Answered { sent, response } = answered;
-        let Sent { connection, upload } = *sent;
+        let Sent { mut connection, upload } = sent;
         let rest = response.rest();
         let over = end_of_body(response.body(self.head.method()), rest) == Some(rest.len());
         let reusable = over && upload.is_done() && response.connection() == Wish::KeepAlive;
         self.client.core.give_response(response);
-        self.keep_what_follows(&upload);
-        self.unsent = Some(Box::new(upload.relay));
+        self.keep_what_follows(&connection.relay);
+        self.unsent = Some(Box::new(connection.take_relay()));
         if reusable {
             upstream.give_back(active, connection, Instant::now());
         }

@@ -10,7 +10,7 @@
 use super::again::is_well;
 use super::attempt::{Sent, Written};
 use super::hooks::BodyWatch;
-use super::upload::{Failure, Upload, Waits, await_head};
+use super::upload::{Failure, Waits, await_head};
 use super::{Exchange, Routed, unless_gone};
 use crate::autopsy::kept::Outcome as Ended;
 use crate::call::cause_of;
@@ -92,7 +92,7 @@ impl Exchange<'_> {
         }
         let whole = first.sent.upload.is_done()
             && !first.sent.upload.heard
-            && first.sent.upload.relay.is_repeatable();
+            && first.sent.connection.relay.is_repeatable();
         if !whole {
             return self.await_first(&mut first).await;
         }
@@ -108,7 +108,8 @@ impl Exchange<'_> {
 
     async fn await_first(&mut self, first: &mut First<'_>) -> Result<(), Failure> {
         let First { sent, slot, wait, .. } = first;
-        let mut watch = BodyWatch::new(&self.local, &self.ran, self.cx.as_mut(), sent.upload.relay.taken());
+        let taken = sent.connection.relay.taken();
+        let mut watch = BodyWatch::new(&self.local, &self.ran, self.cx.as_mut(), taken);
         await_head(self.client, sent, slot, &mut watch, wait, Instant::now()).await
     }
 
@@ -166,9 +167,8 @@ impl Exchange<'_> {
                 return self.await_first(&mut first).await;
             }
         };
-        let h2 = first.sent.connection.stream.h2().is_some();
         let Some(mut asking) =
-            self.ask_again(routed, upstream, &second.active, connection, &first.sent.upload, h2)
+            self.ask_again(routed, upstream, &second.active, connection, &first.sent.connection)
         else {
             self.second_lost(upstream, second, Lost::Canceled);
             return self.await_first(&mut first).await;
@@ -216,22 +216,21 @@ impl Exchange<'_> {
     }
 
     /// The request once more, on its way to another endpoint; `None` where that cannot be done: it would have to be framed otherwise than it was,
-    /// or has trailers apart. `h2`: how it went the first time.
+    /// or has trailers apart. `before`: how it went the first time.
     fn ask_again(
         &mut self,
         routed: Routed,
         upstream: &Rc<LocalUpstream>,
         active: &Active,
         mut connection: Connection,
-        upload: &Upload,
-        h2: bool,
+        before: &Connection,
     ) -> Option<Asking> {
         let over_h2 = connection.stream.h2().is_some();
         let framing = self.framing(over_h2);
-        if self.head.body() != BodyKind::Empty && framing != self.framing(h2) {
+        if self.head.body() != BodyKind::Empty && framing != self.framing(before.stream.h2().is_some()) {
             return None;
         }
-        let (body, trailers) = upload.relay.sent_whole()?;
+        let (body, trailers) = before.relay.sent_whole()?;
         if !trailers.is_empty() {
             return None; // by HTTP/2 they go beside what is kept
         }
@@ -294,7 +293,9 @@ impl Exchange<'_> {
         upstream.cells.hedges_won.inc();
         let shown = self.swap_shown(second.first);
         let loser = std::mem::replace(active, second.active);
+        let relay = sent.connection.take_relay();
         drop(std::mem::replace(&mut sent.connection, connection));
+        sent.connection.relay = relay;
         let unanswered = std::mem::replace(measured, second.measured);
         self.lost(upstream, &loser, unanswered, began, lost);
         self.swap_shown(shown);

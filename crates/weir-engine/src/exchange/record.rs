@@ -344,16 +344,6 @@ impl Exchange<'_> {
 
     // === the rest ===
 
-    /// The head, for the next request: what came of it already is in its buffer.
-    pub(super) fn into_head(self) -> Box<RequestHead> {
-        let mut head = self.head;
-        head.recycle(self.used);
-        if !self.leftover.is_empty() {
-            head.buffer_mut().extend_from_slice(&self.leftover);
-        }
-        head
-    }
-
     fn end_filters(&mut self) {
         let Some(cx) = self.cx.as_mut().filter(|_| self.hooks.has(Hooks::END)) else { return };
         let end = End {
@@ -467,6 +457,17 @@ impl Exchange<'_> {
             headers: &[],
         }
     }
+}
+
+/// The head of an exchange that has ended, for the next request: what came of it already is in its buffer.
+///
+/// Given its parts, because a future that gives a whole exchange away copies it: a kilobyte a request.
+pub(super) fn head_for_next(mut head: Box<RequestHead>, used: usize, leftover: &[u8]) -> Box<RequestHead> {
+    head.recycle(used);
+    if !leftover.is_empty() {
+        head.buffer_mut().extend_from_slice(leftover);
+    }
+    head
 }
 
 /// The path of a target as it came. What stands before the path of an absolute one may hold a password.

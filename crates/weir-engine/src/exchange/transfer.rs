@@ -11,6 +11,7 @@ use crate::error::{self, Cause};
 use crate::filter::Cx;
 use crate::grpc;
 use crate::respond::reason;
+use crate::upstream::Carrier;
 use bytes::Bytes;
 use smallvec::SmallVec;
 use std::future::poll_fn;
@@ -142,9 +143,9 @@ impl Exchange<'_> {
             Err(e) => Err(Broken::Download(e, refused)),
         };
         self.record.body_out = download.taken();
-        self.record.body_in = self.record.body_in.max(attempt.sent.upload.relay.taken());
+        self.record.body_in = self.record.body_in.max(attempt.sent.connection.relay.taken());
         self.record.sent = sent + download.sent();
-        self.keep_what_follows(&attempt.sent.upload);
+        self.keep_what_follows(&attempt.sent.connection.relay);
         let fault = result.err().map(|broken| match broken {
             Broken::Download(RelayError::Stopped, Some(cause)) => Stop::refuse(cause),
             Broken::Download(e, _) => {
@@ -180,7 +181,7 @@ impl Exchange<'_> {
         let over = end_of_body(attempt.response.body(self.head.method()), rest) == Some(rest.len());
         let upload = &attempt.sent.upload;
         let good = over && upload.is_done() && attempt.response.connection() == Wish::KeepAlive;
-        self.keep_what_follows(&attempt.sent.upload);
+        self.keep_what_follows(&attempt.sent.connection.relay);
         let response = self.release(Attempt { reusable: good, ..attempt }, good.then(Instant::now));
         self.client.core.give_response(response);
     }
@@ -229,7 +230,7 @@ impl Exchange<'_> {
     pub(super) async fn tunnel(&mut self, mut attempt: Attempt) -> Result<Next, Stop> {
         self.stick(&mut attempt);
         let Attempt { routed, upstream, active, sent, response, .. } = attempt;
-        let Sent { mut connection, upload } = *sent;
+        let Sent { mut connection, .. } = sent;
         self.record.status = 101;
         self.phase = Phase::Begun;
         self.record.tunnel = true;
@@ -244,7 +245,7 @@ impl Exchange<'_> {
         // Nothing behind the request's head was sent on before the upstream agreed.
         let early = self.head.rest().get(self.used..).unwrap_or_default().to_vec();
         self.used += early.len();
-        let mut tunnel = Tunnel::new([early, upload.relay.leftover().to_vec()].concat(), first);
+        let mut tunnel = Tunnel::new([early, connection.relay.leftover().to_vec()].concat(), first);
         self.client.core.give_response(response);
         self.can_keep = false;
         let idle = upstream.spec.timeouts.tunnel;
@@ -397,9 +398,10 @@ impl Pump<'_> {
 
     fn advance_request(&mut self, task: &mut Context<'_>) -> Result<(), Broken> {
         let Sent { connection, upload } = &mut *self.sent;
-        let taken = upload.relay.taken();
+        let Carrier { stream, relay, .. } = &mut **connection;
+        let taken = relay.taken();
         let mut watch = BodyWatch::new(self.local, self.ran, self.cx.as_deref_mut(), taken);
-        match upload.relay.poll(task, &mut self.client.stream, &mut connection.stream, watch.active()) {
+        match relay.poll(task, &mut self.client.stream, stream, watch.active()) {
             Poll::Ready(Ok(())) => upload.state = Sending::Done,
             Poll::Ready(Err(_)) => {
                 upload.state = Sending::Failed;
@@ -432,7 +434,7 @@ impl Pump<'_> {
 
     /// Sets the deadline anew when something has moved. The rest of a request gets its time once, however it dribbles.
     fn arm(&mut self, body: Duration, end: Option<Instant>) {
-        let steps = self.download.steps() + self.sent.upload.relay.steps();
+        let steps = self.download.steps() + self.sent.connection.relay.steps();
         let armed = match (self.stage, self.armed) {
             (Stage::Response, armed) => armed == Some((Stage::Response, steps)),
             (Stage::Rest, armed) => matches!(armed, Some((Stage::Rest, _))),

@@ -9,7 +9,7 @@ use super::{Exchange, Stop};
 use crate::autopsy::kept::cut_said;
 use crate::client::Client;
 use crate::error::{self, Cause};
-use crate::upstream::{Failed, Race, Request};
+use crate::upstream::{Carrier, Failed, Race, Request};
 use std::future::poll_fn;
 use std::io;
 use std::task::{Context, Poll};
@@ -21,7 +21,6 @@ use weir_wire::relay::{Framing, Relay, RelayError};
 
 /// The request on its way to the upstream.
 pub(super) struct Upload {
-    pub(super) relay: Relay,
     pub(super) state: Sending,
     /// A byte of a response came: the attempt can no more be taken for one that the upstream never saw.
     pub(super) heard: bool,
@@ -55,8 +54,8 @@ impl Upload {
     }
 
     /// Whether the client sends nothing because it was not told to yet.
-    const fn holds_back(&self) -> bool {
-        self.expects_continue && self.relay.taken() == 0
+    const fn holds_back(&self, relay: &Relay) -> bool {
+        self.expects_continue && relay.taken() == 0
     }
 }
 
@@ -149,20 +148,21 @@ impl HeadWait<'_, '_> {
     /// Moves the request on, and sets the deadline for whoever is waited for.
     fn poll_request(&mut self, cx: &mut Context<'_>) -> Result<(), Failure> {
         let Sent { connection, upload } = &mut *self.sent;
-        match upload.relay.poll(cx, &mut self.client.stream, &mut connection.stream, self.watch.active()) {
+        let Carrier { stream, relay, .. } = &mut **connection;
+        match relay.poll(cx, &mut self.client.stream, stream, self.watch.active()) {
             Poll::Ready(Ok(())) => {
                 upload.state = Sending::Done;
-                give_back(self.client, upload);
+                give_back(self.client, upload, relay);
             }
             // The upstream may have answered before it stopped reading: see what it said.
             Poll::Ready(Err(RelayError::Write(_))) => upload.state = Sending::Failed,
             Poll::Ready(Err(e)) => return Err(Failure::Client(client_fault(e, self.watch.refused.take()))),
             // All of it is on its way, or none of it is due yet: the response's time counts.
-            Poll::Pending if upload.relay.is_finished() || upload.holds_back() => {}
-            Poll::Pending if self.steps == Some(upload.relay.steps()) => {}
+            Poll::Pending if relay.is_finished() || upload.holds_back(relay) => {}
+            Poll::Pending if self.steps == Some(relay.steps()) => {}
             Poll::Pending => {
-                self.steps = Some(upload.relay.steps());
-                self.on = arm(self.client, &upload.relay, self.waits);
+                self.steps = Some(relay.steps());
+                self.on = arm(self.client, relay, self.waits);
             }
         }
         if !upload.is_going() && self.steps.take().is_some() {
@@ -177,6 +177,7 @@ impl HeadWait<'_, '_> {
     /// Reads until the head is complete.
     fn poll_response(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Failure>> {
         let Sent { connection, upload } = &mut *self.sent;
+        let Carrier { stream, relay, .. } = &mut **connection;
         loop {
             // Lent only while there is something in it: a thousand exchanges that wait hold no buffer.
             let response = self.slot.get_or_insert_with(|| self.client.core.take_response());
@@ -184,7 +185,7 @@ impl HeadWait<'_, '_> {
             if !response.buffer().is_empty() {
                 match parse_response(response, &self.waits.limits) {
                     Ok(Progress::Complete) => {
-                        if let Some(stream) = connection.stream.h2() {
+                        if let Some(stream) = stream.h2() {
                             response.came_by_http2(stream.is_over());
                         }
                         return Poll::Ready(Ok(()));
@@ -196,20 +197,20 @@ impl HeadWait<'_, '_> {
                     }
                 }
             }
-            match connection.stream.poll_read(cx, response.buffer_mut()) {
+            match stream.poll_read(cx, response.buffer_mut()) {
                 Poll::Ready(Ok(0)) if response.buffer().is_empty() => {
                     return Poll::Ready(Err(upstream_failure(&error::UPSTREAM_CLOSED)));
                 }
                 Poll::Ready(Ok(0)) => return Poll::Ready(Err(upstream_failure(&error::BAD_RESPONSE))),
                 Poll::Ready(Ok(_)) => {
                     if !std::mem::replace(&mut upload.heard, true) && !upload.keeps {
-                        upload.relay.forget();
-                        give_back(self.client, upload);
+                        relay.forget();
+                        give_back(self.client, upload, relay);
                     }
                 }
                 Poll::Ready(Err(e)) => {
                     upload.said = Some(cut_said(&e.to_string()));
-                    return Poll::Ready(Err(unread(&e, &connection.stream)));
+                    return Poll::Ready(Err(unread(&e, stream)));
                 }
                 Poll::Pending => {
                     if response.buffer().is_empty()
@@ -314,9 +315,9 @@ impl Exchange<'_> {
 }
 
 /// Gives the buffer of a request back that was sent, and need not be sent again.
-pub(super) fn give_back(client: &Client, upload: &mut Upload) {
+pub(super) fn give_back(client: &Client, upload: &Upload, relay: &mut Relay) {
     if upload.is_done()
-        && let Some(buffer) = upload.relay.take_buffer()
+        && let Some(buffer) = relay.take_buffer()
     {
         client.core.give_buffer(buffer);
     }

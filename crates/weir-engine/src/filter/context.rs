@@ -156,6 +156,7 @@ impl fmt::Debug for Cx {
 
 impl Cx {
     /// What an exchange knows when it begins. `random` seeds [`Cx::new_id`].
+    #[inline]
     pub fn new(scope: Rc<RouteScope>, client: IpAddr, tls: bool, random: u64) -> Self {
         Self {
             client,

@@ -1,6 +1,7 @@
 //! One connection to an endpoint, and why there is none.
 
 use crate::error::{self, Cause};
+use std::ops::{Deref, DerefMut};
 use std::rc::Weak;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,10 +9,18 @@ use tokio::sync::OwnedSemaphorePermit;
 use weir_telemetry::{Attempt as Outcome, UpstreamCells};
 use weir_wire::Stream;
 use weir_wire::proxy_protocol::Ends;
+use weir_wire::relay::Relay;
 
 /// A connection to an endpoint, or one stream of a shared one.
-pub(crate) struct Connection {
+///
+/// Boxed, with the relay of what is written to it: it is passed from phase to phase, and keeps its memory between two exchanges.
+pub(crate) struct Connection(Box<Carrier>);
+
+/// What a connection is made of.
+pub(crate) struct Carrier {
     pub(crate) stream: Stream,
+    /// The request on its way up.
+    pub(crate) relay: Relay,
     /// Whether it, or the connection it is a stream of, has carried an exchange before.
     pub(crate) reused: bool,
     /// What it holds while it is open. A stream holds nothing: its connection does.
@@ -51,13 +60,18 @@ pub(crate) struct ConnectError {
 
 impl Connection {
     /// One that carries one exchange at a time.
-    pub(super) const fn exclusive(stream: Stream, opened: Opened) -> Self {
-        Self { stream, reused: false, opened: Some(opened) }
+    pub(super) fn exclusive(stream: Stream, opened: Opened) -> Self {
+        Self(Box::new(Carrier { stream, relay: Relay::idle(), reused: false, opened: Some(opened) }))
     }
 
     /// One stream of a connection that carries many.
-    pub(super) const fn shared(stream: Stream, reused: bool) -> Self {
-        Self { stream, reused, opened: None }
+    pub(super) fn shared(stream: Stream, reused: bool) -> Self {
+        Self(Box::new(Carrier { stream, relay: Relay::idle(), reused, opened: None }))
+    }
+
+    /// Takes the request away, for another connection.
+    pub(crate) fn take_relay(&mut self) -> Relay {
+        std::mem::replace(&mut self.relay, Relay::idle())
     }
 
     /// Whether it may carry another exchange: it is not too old, and its peer has neither closed it nor said anything.
@@ -77,6 +91,20 @@ impl Connection {
     /// Where it is counted.
     pub(super) fn cells(&self) -> Option<&UpstreamCells> {
         self.opened.as_ref().map(|opened| &*opened.cells)
+    }
+}
+
+impl Deref for Connection {
+    type Target = Carrier;
+
+    fn deref(&self) -> &Carrier {
+        &self.0
+    }
+}
+
+impl DerefMut for Connection {
+    fn deref_mut(&mut self) -> &mut Carrier {
+        &mut self.0
     }
 }
 

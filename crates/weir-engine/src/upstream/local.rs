@@ -236,6 +236,7 @@ impl LocalUpstream {
             return; // `keepalive: 0s` turns reuse off; a stream is over
         }
         connection.reused = true;
+        connection.relay.release();
         if let Some(gate) = &self.spec.gate
             && gate.is_wanted()
         {

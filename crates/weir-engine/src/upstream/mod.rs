@@ -57,7 +57,7 @@ mod watch;
 
 pub(crate) use attempts::{Attempts, Race, outcome_of};
 pub(crate) use connect::{Wanted, connect, pooled};
-pub(crate) use connection::{ConnectError, Connection, Owner};
+pub(crate) use connection::{Carrier, ConnectError, Connection, Owner};
 pub(crate) use endpoint::{Active, Endpoint, LocalEndpoint, Place, Published, complain};
 pub(crate) use gate::Gate;
 pub use health::ByHand;
