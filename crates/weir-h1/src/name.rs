@@ -349,10 +349,21 @@ mod tests {
 
     #[test]
     fn a_name_with_one_other_byte_is_another() {
-        for name in ["te", "date", "expect", "upgrade", "location", "connection", "content-length", "transfer-encoding"] {
+        for name in [
+            "te",
+            "date",
+            "expect",
+            "upgrade",
+            "location",
+            "connection",
+            "content-length",
+            "transfer-encoding",
+        ] {
             let known = Known::of(name.as_bytes());
             for at in 0..name.len() {
-                for byte in (0..=255).filter(|b| is_token(*b) && !b.eq_ignore_ascii_case(&name.as_bytes()[at])) {
+                for byte in
+                    (0..=255).filter(|b| is_token(*b) && !b.eq_ignore_ascii_case(&name.as_bytes()[at]))
+                {
                     let mut other = name.as_bytes().to_vec();
                     other[at] = byte;
                     assert_ne!(Known::of(&other), known, "{}", other.escape_ascii());

@@ -7,11 +7,9 @@
 use crate::body::BodyKind;
 use crate::error::{Error, Kind};
 use crate::fields::Text;
-use crate::head::{
-    Common, Method, RequestHead, ResponseHead, Seen, TargetForm, Version, is_authority, is_target,
-};
+use crate::head::{Common, Method, RequestHead, ResponseHead, Seen, TargetForm, Version, is_authority};
 use crate::name::Known;
-use crate::scan::{end_of_token, end_of_value};
+use crate::scan::{end_of_part, end_of_token, end_of_value};
 use crate::section::{Found, fields};
 
 /// What a head may cost.
@@ -138,18 +136,6 @@ impl<'a> Cursor<'a> {
     /// The bytes not yet read.
     pub(crate) fn ahead(&self) -> &'a [u8] {
         self.bytes.get(self.at..).unwrap_or_default()
-    }
-
-    /// Moves to the first byte that is not `fine`; fails when there is none yet.
-    pub(crate) fn skip(&mut self, fine: impl Fn(u8) -> bool) -> Result<u8, Stop> {
-        for (i, &b) in self.ahead().iter().enumerate() {
-            if !fine(b) {
-                self.at += i;
-                return Ok(b);
-            }
-        }
-        self.at = self.bytes.len();
-        Err(Stop::More)
     }
 
     /// Moves behind a token; returns the byte that ends it.
@@ -284,7 +270,8 @@ fn target(c: &mut Cursor<'_>, head: &mut RequestHead, limits: &Limits) -> Result
     let mut question = None;
     loop {
         // The first `?` ends the path; further ones belong to the query.
-        let stop = c.skip(|b| is_target(b) && b != b'?');
+        c.at = end_of_part(c.bytes, c.at);
+        let stop = c.peek();
         if c.at - start > limits.target_bytes {
             return Err(c.broken(Kind::TargetTooLong));
         }

@@ -1,8 +1,9 @@
-//! Where names and values end: eight bytes at a time in a plain register, for there is no vector unit that every target has.
+//! Where names, values and targets end: eight bytes at a time in a plain register, for there is no vector unit that every target has.
 //!
 //! Looking at bytes one by one was a third of what a head costs: 1,000 of 2,900 instructions for a request and its answer of
 //! six fields together (bench/count.py, h1-64).
 
+use crate::head::is_target;
 use crate::name::is_token;
 
 const ONES: u64 = u64::MAX / 255;
@@ -30,23 +31,61 @@ pub(crate) fn end_of_token(bytes: &[u8], mut at: usize) -> (usize, bool) {
 /// Where the value that begins at `at` ends: at the first control byte that is no tab, or at the end of the bytes.
 pub(crate) fn end_of_value(bytes: &[u8], mut at: usize) -> usize {
     loop {
-        while let Some(word) = word_at(bytes, at) {
-            let below_space = word.wrapping_sub(ONES * 0x20) & !word & HIGHS;
-            let delete = word ^ (ONES * 0x7f);
-            let delete = delete.wrapping_sub(ONES) & !delete & HIGHS;
-            let found = below_space | delete;
-            if found != 0 {
-                // A borrow may mark bytes above a found one, never below: the lowest mark is true.
-                at += first_mark(found);
-                break;
-            }
-            at += 8;
-        }
+        at = control(bytes, at);
         match bytes.get(at) {
             Some(b'\t' | 0x20..=0x7e | 0x80..=0xff) => at += 1,
             _ => return at,
         }
     }
+}
+
+/// The same, if the value ends with its line: nearly always at the first control byte.
+#[inline]
+pub(crate) fn end_of_line(bytes: &[u8], at: usize) -> Option<usize> {
+    let is_end = |at: usize| bytes.get(at..at + 2) == Some(b"\r\n");
+    let mut end = control(bytes, at);
+    if !is_end(end) {
+        end = end_of_value(bytes, end);
+    }
+    is_end(end).then_some(end)
+}
+
+/// The first control byte from `at` on; where there is none, one of the last seven places, or the end.
+#[inline]
+fn control(bytes: &[u8], mut at: usize) -> usize {
+    while let Some(word) = word_at(bytes, at) {
+        let below_space = word.wrapping_sub(ONES * 0x20) & !word & HIGHS;
+        let delete = word ^ (ONES * 0x7f);
+        let delete = delete.wrapping_sub(ONES) & !delete & HIGHS;
+        let found = below_space | delete;
+        if found != 0 {
+            // A borrow may mark bytes above a found one, never below: the lowest mark is true.
+            return at + first_mark(found);
+        }
+        at += 8;
+    }
+    at
+}
+
+/// Where the path or the query of a target that begins at `at` ends: at the first byte that may not stand in one, at a `?`, or at
+/// the end of the bytes.
+pub(crate) fn end_of_part(bytes: &[u8], mut at: usize) -> usize {
+    let is = |word: u64, byte: u8| {
+        let zero = word ^ (ONES * byte as u64);
+        zero.wrapping_sub(ONES) & !zero
+    };
+    while let Some(word) = word_at(bytes, at) {
+        let below = word.wrapping_sub(ONES * 0x21) & !word;
+        let found = (below | is(word, b'?') | is(word, b'#') | is(word, 0x7f) | word) & HIGHS;
+        if found != 0 {
+            return at + first_mark(found);
+        }
+        at += 8;
+    }
+    while bytes.get(at).is_some_and(|&b| is_target(b) && b != b'?') {
+        at += 1;
+    }
+    at
 }
 
 fn word_at(bytes: &[u8], at: usize) -> Option<u64> {
@@ -105,5 +144,30 @@ mod tests {
                 "byte {byte:#x} at {place}"
             );
         });
+    }
+
+    #[test]
+    fn a_part_of_a_target_ends_at_what_stands_in_none_and_at_a_question() {
+        each_byte(|bytes, place, byte| {
+            let expected = if is_target(byte) && byte != b'?' { bytes.len() } else { place };
+            assert_eq!(end_of_part(bytes, 0), expected, "byte {byte:#x} at {place}");
+            assert_eq!(end_of_part(bytes, place + 1), bytes.len());
+        });
+    }
+
+    #[test]
+    fn a_line_ends_with_cr_and_lf() {
+        for (line, end) in [
+            ("a\r\n", Some(1)),
+            ("\r\n", Some(0)),
+            ("a\tlong one\t with tabs\r\nmore of it", Some(21)),
+            ("a long one\rwithout\r\n", None),
+            ("a long one\n\r\n", None),
+            ("a long one that is not over", None),
+            ("a long one that may be\r", None),
+            ("a long one with \x7f\r\n", None),
+        ] {
+            assert_eq!(end_of_line(line.as_bytes(), 0), end, "{line:?}");
+        }
     }
 }

@@ -7,7 +7,7 @@ use crate::fields::{Entry, Fields, Text};
 use crate::head::{Common, Connection, Version};
 use crate::name::Known;
 use crate::parse::{Cursor, Limits, Stop};
-use crate::scan::{end_of_token, end_of_value};
+use crate::scan::{end_of_line, end_of_token};
 
 /// What the fields of a head said, beside what `Common` keeps.
 #[derive(Default)]
@@ -139,20 +139,21 @@ fn line(bytes: &[u8], start: usize) -> Option<Line> {
     if colon == start || bytes.get(colon) != Some(&b':') {
         return None;
     }
+    // Nearly every value has one space before it and none behind: such a line can be copied as it stands.
     let mut first = colon + 1;
-    while matches!(bytes.get(first), Some(b' ' | b'\t')) {
+    if bytes.get(first) == Some(&b' ') {
         first += 1;
     }
-    let end = end_of_value(bytes, first);
-    if bytes.get(end..end + 2) != Some(b"\r\n") {
-        return None;
+    let mut clean = first == colon + 2;
+    while matches!(bytes.get(first), Some(b' ' | b'\t')) {
+        (first, clean) = (first + 1, false);
     }
+    let end = end_of_line(bytes, first)?;
     let mut last = end;
     while last > first && matches!(bytes.get(last - 1), Some(b' ' | b'\t')) {
-        last -= 1;
+        (last, clean) = (last - 1, false);
     }
     let known = Known::of(bytes.get(start..colon)?);
-    let clean = first == colon + 2 && last == end && bytes.get(colon + 1) == Some(&b' ');
     let (name, value) = (Cursor::text_of(start, colon), Cursor::text_of(first, last));
     Some(Line { entry: Entry { name, value, known, clean, dropped: false }, plain, end: end + 2 })
 }
