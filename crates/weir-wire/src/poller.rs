@@ -183,7 +183,6 @@ impl Slot {
     fn forget(&self, bit: u8) {
         self.ready.set(self.ready.get() & !bit);
     }
-
 }
 
 // === impl PolledTcp ===

@@ -2,9 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use weir_testkit::{Client, Upstream, Weir, alone, black_hole};
+use weir_testkit::{Client, Upstream, Weir, alone, black_hole, eventually};
 
 use crate::cause::{BODY_TIMEOUT, CONNECT_TIMEOUT, EXCHANGE_TIMEOUT, HEAD_TIMEOUT, RESPONSE_TIMEOUT};
+use crate::health::metric;
 use crate::support::{GET, OK, config, weir_with};
 
 /// A gateway whose listener has these timeouts.
@@ -89,6 +90,19 @@ fn a_connection_that_never_speaks_is_closed() {
     let mut client = weir.client();
     // Closed, with or without a 408.
     client.read_to_close();
+}
+
+#[test]
+fn a_connection_after_one_that_was_late_is_not_late() {
+    let upstream = Upstream::fixed(OK);
+    let weir = listening(&upstream, "head: 100ms");
+    weir.client().read_to_close();
+    for _ in 0..10 {
+        Client::connect(weir.address("web")).reset();
+    }
+    let closed = |reason| metric(&weir, &["weir_connections_closed_total", reason]);
+    eventually("all are gone", || closed("\"client\"") == Some(10.0));
+    assert_eq!(closed("\"timeout\""), Some(1.0));
 }
 
 #[test]
