@@ -12,6 +12,7 @@ use crate::lane::Lane;
 use crate::snapshot::{Handling, Listener, Snapshot};
 use crate::upstream::balance::Random;
 use crate::upstream::{LocalUpstream, Resources};
+use foldhash::fast::FixedState;
 use slab::Slab;
 use std::any::Any;
 use std::cell::{Cell, OnceCell, RefCell};
@@ -152,7 +153,7 @@ pub(crate) struct Core {
     /// Tasks that filters run beside exchanges.
     pub(crate) tasks: Cell<usize>,
     /// State of filters that is this core's, by the place of its key, which the weak reference keeps from another.
-    locals: RefCell<HashMap<usize, FilterState>>,
+    locals: RefCell<HashMap<usize, FilterState, FixedState>>,
 }
 
 /// State of a filter on one core, for as long as its key is held.

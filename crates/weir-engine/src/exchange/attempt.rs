@@ -82,7 +82,7 @@ impl Exchange<'_> {
             if self.record.trace.is_some() {
                 self.trace_attempt(upstream, &active, began);
             }
-            if self.attempt_begins(upstream, active.get())? {
+            if self.attempt_begins(upstream, active.get(), began)? {
                 Box::pin(self.attempt_waits(upstream, active.get())).await?;
                 now = Instant::now();
             }

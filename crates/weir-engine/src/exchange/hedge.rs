@@ -124,7 +124,7 @@ impl Exchange<'_> {
         if self.record.trace.is_some() {
             self.trace_attempt(upstream, &second.active, began);
         }
-        let begun = match self.attempt_begins(upstream, second.active.get()) {
+        let begun = match self.attempt_begins(upstream, second.active.get(), began) {
             Ok(true) => self.attempt_waits(upstream, second.active.get()).await,
             Ok(false) => Ok(()),
             Err(stop) => Err(stop),

@@ -217,6 +217,7 @@ impl Exchange<'_> {
         &mut self,
         upstream: &LocalUpstream,
         at: &LocalEndpoint,
+        began: Instant,
     ) -> Result<bool, Stop> {
         let mut waits = false;
         let Some(cx) = self.cx.as_mut().filter(|_| self.hooks.has(Hooks::ATTEMPT)) else { return Ok(waits) };
@@ -226,7 +227,7 @@ impl Exchange<'_> {
         for &index in self.ran.iter().filter(|&&f| filters[f as usize].hooks.has(Hooks::ATTEMPT)) {
             cx.filter = index;
             if cx.attempt.is_none() {
-                cx.attempt = Some((Instant::now(), number, Arc::clone(name), Arc::clone(label)));
+                cx.attempt = Some((began, number, Arc::clone(name), Arc::clone(label)));
             }
             let host = forward::host_for(&self.head, &upstream.spec.host, &at.endpoint);
             let tls = upstream.spec.tls.is_some();
@@ -281,7 +282,7 @@ impl Exchange<'_> {
 
     /// The same for its end, with an answer.
     pub(super) fn attempt_answered(&mut self, head: &ResponseHead) {
-        if self.cx.is_none() {
+        if !self.hooks.has(Hooks::ATTEMPT) {
             return;
         }
         let grpc = self.grpc.then(|| grpc::status_of(&head.headers));
