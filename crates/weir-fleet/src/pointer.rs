@@ -231,7 +231,8 @@ mod tests {
         assert!((400..600).contains(&five.len()), "{}", five.len());
         assert_ne!(five, of(5, Digest::of(&[b"other"])));
         assert_eq!(of(100, to).len(), 10_000);
-        assert!(five.iter().all(|node| of(20, to).contains(node)));
+        let twenty = of(20, to);
+        assert!(five.iter().all(|node| twenty.contains(node)));
         assert!(Step::Share { percent: 1, also: vec!["x".to_owned()] }.has("x", &Labels::new(), to));
     }
 
