@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, UNIX_EPOCH};
 
 use weir_telemetry::series::Closed;
-use weir_telemetry::{Attempt, CertificateEnd, Ejection, Exposition, OutReason, Setup, Telemetry};
+use weir_telemetry::{
+    Attempt, CertificateEnd, Ejection, Exposition, KeptCertificate, OutReason, Setup, SourceState, Telemetry,
+};
 
 use crate::parser::parse;
 
@@ -23,6 +25,19 @@ fn sample() -> std::sync::Arc<Telemetry> {
     });
     telemetry.started("r1", UNIX_EPOCH + Duration::from_millis(1_700_000_000_500));
     telemetry.reload_refused();
+    telemetry.source(SourceState {
+        answers: true,
+        contact: Some(UNIX_EPOCH + Duration::from_secs(1_700_000_001)),
+        refused: false,
+        bundle: "ab12".to_owned(),
+    });
+    telemetry.show_kept(vec![KeptCertificate {
+        cert: "/etc/weir/kept.pem".to_owned(),
+        name: "kept.example.com".to_owned(),
+        not_after: None,
+        renew_at: Some(1_790_000_000),
+        failures: 0,
+    }]);
     telemetry.show_certificates(vec![CertificateEnd {
         cert: "/etc/weir/a.pem".to_owned(),
         name: "*.example.com".to_owned(),
