@@ -9,13 +9,14 @@ use std::collections::BTreeSet;
 /// Messages within messages of which a query's parameters are listed: a type may hold itself.
 const QUERY_DEPTH: usize = 4;
 
-/// Parameters that one operation lists.
+/// Parameters that one operation lists, and fields that are looked at for them.
 const PARAMETERS: usize = 200;
+const LOOKED_AT: usize = 10_000;
 
 impl Api {
     /// The description, as JSON.
     pub fn openapi(&self, title: Option<&str>) -> String {
-        let mut writer = Writer { api: self, wanted: BTreeSet::new() };
+        let mut writer = Writer { api: self, wanted: BTreeSet::new(), looks: 0 };
         let mut paths = Map::new();
         for (number, binding) in self.bindings.iter().enumerate() {
             let Some(method) = self.methods.get(binding.method) else { continue };
@@ -52,6 +53,8 @@ struct Writer<'a> {
     api: &'a Api,
     /// Types that something refers to.
     wanted: BTreeSet<u32>,
+    /// Fields that may still be looked at for the parameters of an operation.
+    looks: usize,
 }
 
 /// The path as OpenAPI writes it, and its parameters: a wildcard each.
@@ -112,6 +115,7 @@ impl<'a> Writer<'a> {
         let suffix = if first { String::new() } else { format!("_{number}") };
         let mut parameters = in_path;
         if binding.body != BodyOf::All {
+            self.looks = LOOKED_AT;
             self.query(binding, input, &mut Vec::new(), &mut parameters);
         }
         let operation = json!({
@@ -179,19 +183,23 @@ impl<'a> Writer<'a> {
     }
 
     /// The parameters that a query may have: fields that are neither in the path nor in the body.
-    fn query(&self, binding: &Binding, of: &Message, place: &mut Vec<u16>, out: &mut Vec<Value>) {
+    fn query(&mut self, binding: &Binding, of: &Message, place: &mut Vec<u16>, out: &mut Vec<Value>) {
         for (at, field) in of.fields.iter().enumerate() {
             let Ok(at) = u16::try_from(at) else { return };
+            if self.looks == 0 || out.len() >= PARAMETERS {
+                return;
+            }
+            self.looks -= 1;
             place.push(at);
             let in_body = place.len() == 1 && binding.body == BodyOf::Field(at);
-            if !in_body && !binding.variables.contains(place) && out.len() < PARAMETERS {
+            if !in_body && !binding.variables.contains(place) {
                 self.query_field(binding, field, place, out);
             }
             place.pop();
         }
     }
 
-    fn query_field(&self, binding: &Binding, field: &Field, place: &mut Vec<u16>, out: &mut Vec<Value>) {
+    fn query_field(&mut self, binding: &Binding, field: &Field, place: &mut Vec<u16>, out: &mut Vec<Value>) {
         let schema = match (field.shape, self.message_of(field)) {
             (Shape::Map, _) => return,
             (_, None) => self.scalar(field.kind),

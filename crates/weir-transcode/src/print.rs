@@ -192,6 +192,7 @@ impl<'a, 'o> Printer<'a, 'o> {
             (Shape::Packed | Shape::Repeated, _) => b"[]",
             (_, Kind::Bool) => b"false",
             (_, Kind::Bytes | Kind::String) => b"\"\"",
+            (_, Kind::Double | Kind::Float) => b"0.0",
             (_, Kind::Enum(at)) => {
                 self.enumeration(at, 0);
                 return;

@@ -7,7 +7,7 @@ use prost_reflect::prost::Message as _;
 use prost_reflect::prost_types::FileDescriptorProto;
 use protox::Compiler;
 use protox::file::{ChainFileResolver, File, FileResolver, GoogleFileResolver, IncludeFileResolver};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
 /// Largest descriptor set that is read, and the most that a server may describe.
@@ -164,38 +164,43 @@ pub fn from_descriptors(files: &[Vec<u8>]) -> Result<DescriptorPool, String> {
     Ok(pool)
 }
 
-/// Adds files so that each stands behind what it imports. Their options are kept, which a decoded descriptor loses.
+/// Adds files so that each stands behind what it imports. Their options are kept, which a decoded descriptor loses. Cost: each file and
+/// each import is looked at once.
 fn add_in_order(pool: &mut DescriptorPool, files: &BTreeMap<String, Vec<u8>>) -> Result<(), String> {
-    let mut waiting: Vec<(&String, &Vec<u8>, Vec<String>)> = Vec::new();
+    let mut imported_by: HashMap<String, Vec<&str>> = HashMap::new();
+    let mut missing: HashMap<&str, usize> = HashMap::new();
+    let mut ready = Vec::new();
     for (name, bytes) in files {
         let descriptor = FileDescriptorProto::decode(&bytes[..]).map_err(|e| format!("{name}: {e}"))?;
-        waiting.push((name, bytes, descriptor.dependency));
-    }
-    while !waiting.is_empty() {
-        let before = waiting.len();
-        let mut wrong = None;
-        waiting.retain(|(name, bytes, imports)| {
-            let ready = imports.iter().all(|import| pool.get_file_by_name(import).is_some());
-            if ready && let Err(e) = pool.decode_file_descriptor_proto(&bytes[..]) {
-                wrong.get_or_insert_with(|| format!("{name}: {e:?}"));
+        let mut count = 0;
+        for import in descriptor.dependency.iter().filter(|import| pool.get_file_by_name(import).is_none()) {
+            if !files.contains_key(import) {
+                return Err(format!("{name} imports {import}, which is not described"));
             }
-            !ready
-        });
-        if let Some(wrong) = wrong {
-            return Err(wrong);
+            imported_by.entry(import.clone()).or_default().push(name);
+            count += 1;
         }
-        if waiting.len() == before {
-            let missing = waiting.iter().find_map(|(name, _, imports)| {
-                let unknown = |import: &&String| {
-                    pool.get_file_by_name(import).is_none() && !files.contains_key(*import)
-                };
-                imports
-                    .iter()
-                    .find(unknown)
-                    .map(|missing| format!("{name} imports {missing}, which is not described"))
-            });
-            return Err(missing.unwrap_or_else(|| "files import one another in a circle".to_owned()));
+        if count == 0 {
+            ready.push(name.as_str());
         }
+        missing.insert(name, count);
+    }
+    let mut added = 0;
+    while let Some(name) = ready.pop() {
+        let bytes = files.get(name).map(Vec::as_slice).unwrap_or_default();
+        pool.decode_file_descriptor_proto(bytes).map_err(|e| format!("{name}: {e:?}"))?;
+        added += 1;
+        for by in imported_by.get(name).into_iter().flatten() {
+            if let Some(count) = missing.get_mut(by) {
+                *count -= 1; // each import was counted once
+                if *count == 0 {
+                    ready.push(by);
+                }
+            }
+        }
+    }
+    if added < files.len() {
+        return Err("files import one another in a circle".to_owned());
     }
     Ok(())
 }
@@ -219,4 +224,47 @@ fn with_built_in(mut pool: DescriptorPool) -> Result<DescriptorPool, String> {
         pool = with;
     }
     Ok(pool)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(name: &str, imports: &[&str]) -> Vec<u8> {
+        let dependency = imports.iter().map(|import| (*import).to_owned()).collect();
+        FileDescriptorProto { name: Some(name.to_owned()), dependency, ..FileDescriptorProto::default() }
+            .encode_to_vec()
+    }
+
+    #[test]
+    fn files_in_any_order() {
+        let files = [
+            file("a", &["c", "google/protobuf/any.proto"]),
+            file("b", &["a"]),
+            file("c", &["google/api/http.proto"]),
+        ];
+        let pool = from_descriptors(&files).unwrap();
+        assert!(["a", "b", "c"].iter().all(|name| pool.get_file_by_name(name).is_some()));
+        let wrong = |files: &[Vec<u8>]| from_descriptors(files).unwrap_err();
+        assert_eq!(wrong(&[file("a", &["x"])]), "a imports x, which is not described");
+        assert!(wrong(&[file("a", &["b"]), file("b", &["a"])]).contains("circle"));
+        assert!(wrong(&[file("a", &["a"])]).contains("circle"));
+        assert!(wrong(&[b"\xff".to_vec()]).contains("no descriptor"));
+        // Long chains, the wrong way round.
+        let chain: Vec<Vec<u8>> =
+            (0..1000).map(|n| file(&format!("f{n:04}"), &[&format!("f{:04}", n + 1)])).collect();
+        let chain = [chain, vec![file("f1000", &[])]].concat();
+        assert!(from_descriptors(&chain).is_ok());
+    }
+
+    #[test]
+    fn sets_that_are_none() {
+        assert!(from_set(b"no set").unwrap_err().starts_with("this is no set of descriptors"));
+        assert!(from_set(&vec![0; SET_BYTES + 1]).unwrap_err().contains("at most"));
+        assert!(
+            from_source("a.proto", "syntax = \"proto3\";\nmessage M { strin s = 1; }")
+                .unwrap_err()
+                .contains("a.proto:2:")
+        );
+    }
 }

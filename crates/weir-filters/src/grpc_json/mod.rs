@@ -79,6 +79,7 @@ struct Names {
     allow: FieldName,
     cache_control: FieldName,
     content_type: FieldName,
+    date: FieldName,
 }
 
 /// As the note of an exchange: this filter asked for all of the request's body.
@@ -131,6 +132,7 @@ impl GrpcJson {
             allow: name("allow"),
             cache_control: name("cache-control"),
             content_type: name("content-type"),
+            date: name("date"),
         };
         Self { source, manner, names }
     }

@@ -143,7 +143,7 @@ impl GrpcJson {
         let page = self.manner.page.as_ref().filter(|_| self.describes(head))?;
         let loaded = self.source.loaded()?;
         let (media, body) = if head.path() == page.path.as_bytes() {
-            ("application/json", Body::Bytes(loaded.description()))
+            ("application/json", Body::Bytes(loaded.description.clone()))
         } else {
             ("text/html; charset=utf-8", Body::from(PAGE.replace("{path}", &page.path)))
         };

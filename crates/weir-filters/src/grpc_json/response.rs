@@ -2,6 +2,7 @@
 
 use super::{Calling, GrpcJson, RESPONSE_MALFORMED, Stage, State};
 use crate::prelude::*;
+use std::time::SystemTime;
 use weir_engine::grpc;
 use weir_h1::FieldName;
 use weir_transcode::frames::{FrameError, Messages};
@@ -69,6 +70,10 @@ impl GrpcJson {
                 let media = media.as_deref().unwrap_or("application/json");
                 if head.headers.insert(&self.names.content_type, media.as_bytes()).is_err() {
                     let _ = head.headers.insert(&self.names.content_type, b"application/octet-stream"); // a plain word
+                }
+                if head.headers.get_str("date").is_none() {
+                    let now = httpdate::fmt_http_date(SystemTime::now());
+                    let _ = head.headers.insert(&self.names.date, now.as_bytes()); // plain text
                 }
                 cx.set_whole(body);
                 cx.state::<State>().stage = Stage::Done;

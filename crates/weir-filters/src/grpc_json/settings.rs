@@ -1,6 +1,6 @@
 //! The settings of `grpc_json`, and how they become a filter.
 
-use super::source::{Reflected, Source};
+use super::source::{Described, Loaded, Reflected, Source};
 use super::{GrpcJson, Page};
 use crate::prelude::*;
 use std::path::PathBuf;
@@ -181,17 +181,16 @@ impl IntoFilter for GrpcJsonSettings {
         }
         let choice = Choice { services: self.services.clone(), unannotated: self.unannotated };
         let options = self.options();
-        let (page, title) = self.page(build);
+        let page = self.page(build);
+        let described = self.openapi.as_ref().map(|openapi| Described { title: openapi.title.clone() });
         let source = if self.reflection {
             let upstream = self.asked(build)?;
             let refresh = self.refresh.map_or(std::time::Duration::from_secs(60), Duration::get);
-            let make = || Reflected::new(upstream, refresh, choice, options, limits, title);
+            let make = || Reflected::new(upstream, refresh, choice, options, limits, described);
             Source::Reflected(build.keep("reflection", make))
         } else {
-            Source::Fixed(Arc::new(super::source::Loaded::new(
-                self.read(build, &choice, options, limits)?,
-                title,
-            )))
+            let api = self.read(build, &choice, options, limits)?;
+            Source::Fixed(Arc::new(Loaded::new(api, described.as_ref())))
         };
         if build.mistakes.len() > before {
             return None;
@@ -275,8 +274,8 @@ impl GrpcJsonSettings {
         }
     }
 
-    fn page(&self, build: &mut Build<'_>) -> (Option<Page>, Option<String>) {
-        let Some(openapi) = &self.openapi else { return (None, None) };
+    fn page(&self, build: &mut Build<'_>) -> Option<Page> {
+        let openapi = self.openapi.as_ref()?;
         let paths = [("openapi.path", Some(&openapi.path)), ("openapi.page", openapi.page.as_ref())];
         for (field, path) in paths.into_iter().filter_map(|(field, path)| Some((field, path?))) {
             if !path.starts_with('/') || path.contains(['?', '#', ' ', '"', '<', '\\', '$']) {
@@ -290,7 +289,7 @@ impl GrpcJsonSettings {
         if openapi.page.as_ref() == Some(&openapi.path) {
             build.refuse("openapi.page", "is the path of the description itself", None);
         }
-        (Some(Page { path: openapi.path.clone(), page: openapi.page.clone() }), openapi.title.clone())
+        Some(Page { path: openapi.path.clone(), page: openapi.page.clone() })
     }
 
     /// The upstream that tells of itself.

@@ -3,7 +3,7 @@
 use arc_swap::ArcSwapOption;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use weir_engine::filter::{CallRequest, CoreHandle};
@@ -19,22 +19,25 @@ const ASKING: Duration = Duration::from_secs(15);
 const PAUSE: Duration = Duration::from_secs(1);
 const UNKNOWN_PAUSE: Duration = Duration::from_secs(5);
 
-/// An API, and its description once somebody asked for it.
+/// Whether an API is described by OpenAPI, and its title.
+#[derive(Debug)]
+pub(super) struct Described {
+    pub(super) title: Option<String>,
+}
+
+/// An API, and its description where somebody may ask for it.
 #[derive(Debug)]
 pub(super) struct Loaded {
     pub(super) api: Api,
-    title: Option<String>,
-    description: OnceLock<bytes::Bytes>,
+    /// OpenAPI 3.1.
+    pub(super) description: bytes::Bytes,
 }
 
 impl Loaded {
-    pub(super) const fn new(api: Api, title: Option<String>) -> Self {
-        Self { api, title, description: OnceLock::new() }
-    }
-
-    /// OpenAPI 3.1.
-    pub(super) fn description(&self) -> bytes::Bytes {
-        self.description.get_or_init(|| self.api.openapi(self.title.as_deref()).into()).clone()
+    /// Takes a while where it is described: not on a core.
+    pub(super) fn new(api: Api, described: Option<&Described>) -> Self {
+        let description = described.map(|described| api.openapi(described.title.as_deref()));
+        Self { description: description.unwrap_or_default().into(), api }
     }
 }
 
@@ -75,7 +78,7 @@ pub(super) struct Reflected {
     choice: Choice,
     options: JsonOptions,
     limits: Limits,
-    title: Option<String>,
+    described: Option<Described>,
     loaded: ArcSwapOption<Loaded>,
     /// The descriptors that it was made of: the same again change nothing.
     files: Mutex<Vec<Vec<u8>>>,
@@ -110,7 +113,7 @@ impl Reflected {
         choice: Choice,
         options: JsonOptions,
         limits: Limits,
-        title: Option<String>,
+        described: Option<Described>,
     ) -> Self {
         Self {
             upstream,
@@ -118,7 +121,7 @@ impl Reflected {
             choice,
             options,
             limits,
-            title,
+            described,
             loaded: ArcSwapOption::empty(),
             files: Mutex::default(),
             asking: AtomicBool::new(false),
@@ -232,11 +235,11 @@ impl Reflected {
             let pool = sources::from_descriptors(&files)?;
             let api =
                 Api::new(&pool, &this.choice, this.options, this.limits).map_err(|wrong| told(&wrong))?;
-            Ok::<_, String>((api, files))
+            let methods = api.methods().len();
+            Ok::<_, String>((Loaded::new(api, this.described.as_ref()), methods, files))
         });
-        let (api, files) = made.await.map_err(|cause| cause.meaning.to_owned())??;
-        let methods = api.methods().len();
-        self.loaded.store(Some(Arc::new(Loaded::new(api, self.title.clone()))));
+        let (loaded, methods, files) = made.await.map_err(|cause| cause.meaning.to_owned())??;
+        self.loaded.store(Some(Arc::new(loaded)));
         *self.files.lock().unwrap_or_else(PoisonError::into_inner) = files;
         Ok(methods)
     }

@@ -74,6 +74,7 @@ fn one_service_as_rest() {
     let mut client = weir.client();
     let hello = client.get("/v1/hello/Ann%20B");
     hello.expect_status(200).expect_header("content-type", "application/json");
+    assert!(hello.header("date").is_some(), "{}", hello.text());
     assert_eq!(hello.json(), json!({ "message": "hello Ann B" }));
     hello.expect_no_header("grpc-status").expect_no_header("trailer");
     let hello = client.ask(post("/v1/hello", "{\"name\":\"Bob\"}"));
