@@ -12,7 +12,7 @@ mod json;
 #[path = "../../crates/weir-filters/src/shared/jose/token.rs"]
 mod jws;
 #[path = "../../crates/weir-filters/src/shared/sfv.rs"]
-mod sfv;
+pub(crate) mod sfv;
 
 use serde_json::Value;
 

@@ -3,17 +3,27 @@
 //! To add a target: its function here (one module per crate), a line in [`TARGETS`], `fuzz_targets/<name>.rs`, a `[[bin]]`
 //! in `Cargo.toml` and some seeds in `seeds/<name>/`. libFuzzer and the smoke runner call the same function.
 
+pub mod cache;
 pub mod filters;
 pub mod h1;
 pub mod h2;
 pub mod transcode;
 mod websocket;
 
+/// Where the readers of `cache` look for what filters share.
+mod shared {
+    pub(crate) use crate::filters::sfv;
+}
+
 /// A fuzz target: its name and what it does with an input.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target, by name.
 pub static TARGETS: &[Target] = &[
+    ("cache_control", cache::control),
+    ("cache_freshness", cache::freshness),
+    ("cache_range", cache::range),
+    ("cache_vary", cache::vary),
     ("h1_chunked", h1::chunked),
     ("h1_request", h1::request),
     ("h1_response", h1::response),
