@@ -12,6 +12,7 @@ ALL="
  cache:./cache.sh:5
  changes:./changes.py:5
  console:./console.sh:5
+ content:./content.sh:5
  fleet:./fleet.sh:15
  grpc:./grpc.sh:10
  h2spec:./h2spec.sh:10
