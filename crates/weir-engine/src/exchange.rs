@@ -179,6 +179,9 @@ pub(crate) async fn refuse_head(
 ) {
     let mut exchange = Exchange::new(client, head, started);
     exchange.can_keep = false;
+    if exchange.local.snapshot.tracing.is_some() {
+        exchange.begin_trace();
+    }
     let response = exchange.refused(&refusal);
     // The client decides when it takes the answer: until then only the request line is kept, for the log.
     exchange.head.forget_fields();

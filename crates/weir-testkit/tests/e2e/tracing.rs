@@ -217,6 +217,27 @@ fn an_exchange_and_its_attempt() {
     assert_eq!((&*resource["service.name"], &*resource["team"]), ("edge", "a"));
 }
 
+/// A head that cannot be read is an exchange as well: it has a span, and its line in the log has the same ids.
+#[test]
+fn what_cannot_be_read() {
+    let (upstream, collector) = (Upstream::fixed(OK_BODY), Upstream::fixed(TAKEN));
+    let weir = Weir::in_front_of_with(&upstream, &tracing(&collector, ""));
+    for bytes in
+        ["GET /half HTTP/1.1\r\nHost: weir.test\r\nno colon\r\n\r\n", "\x16\x03\x01 no HTTP at all\r\n\r\n"]
+    {
+        weir.client().ask(bytes).expect_status(400);
+    }
+    let all = wait_spans(&collector, 2);
+    assert_eq!(all.len(), 2, "{all:?}");
+    for span in &all {
+        assert_eq!((span.get("http.response.status_code"), span.get("http.route")), ("400", ""), "{span:?}");
+        assert!(!span.get("weir.cause").is_empty(), "{span:?}");
+        let line = weir.wait_stdout(&span.trace);
+        assert!(line.contains(&span.id) && line.contains(span.get("weir.cause")), "{line}");
+    }
+    assert!(all.iter().any(|span| span.get("url.path") == "/half"), "{all:?}");
+}
+
 #[test]
 fn what_is_not_sampled_is_told_to_upstreams_alone() {
     let (upstream, collector) = (Upstream::fixed(OK_BODY), Upstream::fixed(TAKEN));
