@@ -24,6 +24,8 @@ const FORMAT: u32 = 1;
 pub struct Inheritance {
     sockets: Vec<Inherited>,
     state: Vec<State>,
+    /// It comes from another gateway, which ends when this one runs.
+    pub(crate) of_process: bool,
 }
 
 /// What a gateway gives to the process that takes its place. Made by [`Gateway::hand_over`](crate::Gateway::hand_over).
@@ -113,7 +115,7 @@ impl Inheritance {
                 "the process before this one is of another version: only its sockets are taken over, without ticket keys and counters",
                 &[],
             );
-            return Self::of_sockets(descriptors);
+            return Ok(Self { of_process: true, ..Self::of_sockets(descriptors)? });
         };
         let mut descriptors = descriptors.into_iter();
         let mut sockets = Vec::with_capacity(header.sockets.len());
@@ -131,7 +133,7 @@ impl Inheritance {
             state.push(State { kind, key, bytes: its.to_vec() });
             states = rest;
         }
-        Ok(Self { sockets, state })
+        Ok(Self { sockets, state, of_process: true })
     }
 
     /// Sockets of which nothing is known but what they say themselves: those that systemd opened (sd_listen_fds(3)).
@@ -152,7 +154,7 @@ impl Inheritance {
                 }),
             }
         }
-        Ok(Self { sockets, state: Vec::new() })
+        Ok(Self { sockets, state: Vec::new(), of_process: false })
     }
 
     /// Whether there is nothing.

@@ -168,13 +168,14 @@ impl Control {
         self.source.clone()
     }
 
-    /// Does everything that can fail: binds new addresses, opens a new log.
+    /// Does everything that can fail: binds new addresses, opens stores and a new log.
     pub(crate) fn prepare(
         &mut self,
         loaded: Loaded,
         mut snapshot: Snapshot,
         cores: usize,
     ) -> Result<Prepared, String> {
+        self.carry.open_stores(self.inherited.of_process)?;
         let mut bound = Vec::new();
         let alone = self.bound.is_empty() && self.inherited.is_empty();
         let beside = if alone { Beside::Nobody } else { Beside::Ourselves };
@@ -440,9 +441,10 @@ impl Control {
         taken
     }
 
-    /// Another process serves now: what it was given is not taken away when this one ends.
-    pub(crate) const fn handed_over(&mut self) {
+    /// Another process serves now: what it was given is not taken away when this one ends, and what only one can have is its own.
+    pub(crate) fn handed_over(&mut self) {
         self.handed_over = true;
+        self.carry.stored().iter().for_each(|(_, stored)| stored.release());
     }
 
     /// The upstreams of the snapshot that runs, whichever that is.

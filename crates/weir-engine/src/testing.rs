@@ -18,7 +18,7 @@ use crate::filter::{
     Services, Settings, Task, Waiting,
 };
 use crate::route::{Canonical, RouteId, RouteSpec, Slashes, Table, canonical};
-use crate::store::{Place, Stores};
+use crate::store::{Place, Room, Stores};
 use serde_json::Value;
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -223,7 +223,7 @@ impl Stand {
     /// One more store: memory of so many bytes.
     #[must_use]
     pub fn memory(mut self, name: &str, bytes: u64) -> Self {
-        self.stores.memory.insert(name.to_owned(), bytes);
+        self.stores.memory.insert(name.to_owned(), Room { memory: bytes, disk: None });
         self
     }
 

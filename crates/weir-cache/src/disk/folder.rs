@@ -8,8 +8,9 @@
 
 use rustix::fs::{FlockOperation, flock};
 use std::fmt;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 /// The file that says what the folder is.
@@ -72,7 +73,7 @@ impl Folder {
     /// Makes a folder ours. `wait`: until the process that has it gives it up.
     pub(super) fn open(path: &Path, wait: bool) -> Result<Self, OpenError> {
         let failed = |e: io::Error| OpenError::Io(path.to_owned(), e);
-        fs::create_dir_all(path).map_err(failed)?;
+        make(path).map_err(failed)?;
         check(path)?;
         let mark = path.join(MARK);
         let mut options = OpenOptions::new();
@@ -97,12 +98,17 @@ impl Folder {
         if incoming.exists() {
             fs::remove_dir_all(&incoming).map_err(failed)?; // what nobody finished
         }
-        fs::create_dir(&incoming).map_err(failed)?;
+        make(&incoming).map_err(failed)?;
         for number in 0..FOLDERS {
-            fs::create_dir_all(below(path, number)).map_err(failed)?;
+            make(&below(path, number)).map_err(failed)?;
         }
         Ok(Self { path: path.to_owned(), _lock: lock })
     }
+}
+
+/// Makes a folder that nobody else looks into: what is cached may be for a few only.
+pub(super) fn make(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
 /// Whether a folder can be a cache of ours: there is none yet, or it is empty, or it is one.

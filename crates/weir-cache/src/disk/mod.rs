@@ -156,7 +156,7 @@ impl Disk {
     pub fn open(path: &Path, size: u64, successor: bool) -> Result<Arc<Self>, OpenError> {
         let failed = |e| OpenError::Io(path.to_owned(), e);
         check(path)?;
-        fs::create_dir_all(path).map_err(failed)?;
+        folder::make(path).map_err(failed)?;
         let path = fs::canonicalize(path).map_err(failed)?;
         let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
         open.retain(|(_, disk)| disk.strong_count() > 0);
@@ -488,9 +488,14 @@ impl Entry {
         }
     }
 
-    /// How long its body is, in bytes.
-    pub const fn length(&self) -> u64 {
-        self.body
+    /// Which requests it answers, as its owner has written it.
+    pub fn variant(&self) -> &[u8] {
+        &self.variant
+    }
+
+    /// Whether it was removed, or thrown out.
+    pub fn is_gone(&self) -> bool {
+        self.place.is_gone()
     }
 }
 

@@ -2,12 +2,12 @@
 
 use super::folder;
 use super::format::{BLOCK, FIXED, Fixed, Named, table, write_head};
-use super::{Disk, Entry, PAGE};
+use super::{Disk, Doomed, Entry, PAGE};
 use bytes::Bytes;
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use xxhash_rust::xxh3::Xxh3;
@@ -106,26 +106,27 @@ impl Disk {
         let path = folder::incoming(&self.path, self.number());
         let written = fs::write(&path, [&fixed[..], head].concat());
         let folder = self.folder.read().unwrap_or_else(PoisonError::into_inner);
+        let moved = match written {
+            Ok(()) if folder.is_some() && !entry.is_gone() => {
+                fs::rename(&path, folder::newer_head(&self.path, entry.number)).map(|()| true)
+            }
+            written => written.map(|()| false),
+        };
+        drop(folder);
+        if !matches!(moved, Ok(true)) {
+            let _ = fs::remove_file(&path); // it may not be there
+        }
+        // No lock that cores wait for is held while the disk is.
         let mut room = self.room();
         room.writing = room.writing.saturating_sub(more);
-        // An object that has left meanwhile has left with all that it had.
-        let moved = match written {
-            Ok(()) if folder.is_some() && !entry.place.is_gone() => {
-                fs::rename(&path, folder::newer_head(&self.path, entry.number))
+        if matches!(moved, Ok(true)) && !entry.newer_head.swap(true, Relaxed) {
+            if entry.is_gone() {
+                room.doomed.push(Doomed::Object(entry.number, true)); // it has left meanwhile, as if it had none
+            } else {
+                room.heads += PAGE;
             }
-            Ok(()) => {
-                drop(room);
-                return fs::remove_file(&path);
-            }
-            Err(e) => Err(e),
-        };
-        if moved.is_ok() {
-            entry.newer_head.store(true, Relaxed);
-            room.heads += more;
-        } else {
-            let _ = fs::remove_file(&path);
         }
-        moved
+        moved.map(|_| ())
     }
 }
 
@@ -254,11 +255,13 @@ impl Work {
         self.room_for(reserved)?;
         let path = folder::incoming(&self.disk.path, self.number);
         let made =
-            OpenOptions::new().read(true).write(true).create_new(true).open(&path).and_then(|mut file| {
-                file.write_all(&[0; FIXED])?;
-                file.write_all(&self.head)?;
-                Ok(file)
-            });
+            OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path).and_then(
+                |mut file| {
+                    file.write_all(&[0; FIXED])?;
+                    file.write_all(&self.head)?;
+                    Ok(file)
+                },
+            );
         match made {
             Ok(file) => {
                 let (sums, block) = (Vec::new(), Box::new(Xxh3::new()));

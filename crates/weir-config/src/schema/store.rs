@@ -16,6 +16,8 @@ pub struct Store {
     /// Memory for answers that the filter `cache` keeps, 1MiB to 1TiB: `256MiB`. Up to a quarter more is in use while answers
     /// are on their way. It outlives a reload that leaves its size as it is. Default none.
     pub memory: Option<ByteSize>,
+    /// A folder in which the same answers are kept beside `memory`, so that they outlive the process. Default none.
+    pub disk: Option<DiskStore>,
     /// URLs of more nodes of a cluster, tried where the first one does not answer. Default none.
     pub nodes: Vec<String>,
     /// Whether the server is a cluster, of which `redis` is a node. Default false.
@@ -28,11 +30,22 @@ pub struct Store {
     pub prefix: String,
 }
 
+/// Where a store keeps answers on a disk.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DiskStore {
+    /// The folder: empty or new, or one that a store had before. One process has it at a time; an upgrade hands it over.
+    pub path: FilePath,
+    /// How much of the disk its files may take up, 16MiB to 1PiB: `10GiB`. Where there is no room, the oldest that nobody used leaves first.
+    pub size: ByteSize,
+}
+
 impl Default for Store {
     fn default() -> Self {
         Self {
             redis: None,
             memory: None,
+            disk: None,
             nodes: Vec::new(),
             cluster: false,
             ca: None,

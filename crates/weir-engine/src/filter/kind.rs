@@ -5,7 +5,7 @@ use crate::config::diagnostic::nearest_name;
 use crate::config::schema::FilePath;
 use crate::error::Cause;
 use crate::fetch::Fetcher;
-use crate::store::{Store, Stores};
+use crate::store::{Room, Store, Stores};
 use schemars::{JsonSchema, Schema};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -236,15 +236,15 @@ impl Build<'_> {
         Some(self.kept.get_or_make(key, Hooked::default(), make))
     }
 
-    /// The bytes of a store that is memory.
-    pub fn memory_of(&mut self, field: &str, name: &str) -> Option<u64> {
-        let memory = self.stores.memory.get(name).copied();
-        if memory.is_none() {
+    /// What a store has that is memory of this gateway, and perhaps a disk of it.
+    pub fn room_of(&mut self, field: &str, name: &str) -> Option<Room> {
+        let room = self.stores.memory.get(name).cloned();
+        if room.is_none() {
             let wrong = self.stores.redis.contains_key(name).then_some("is a Redis, which keeps no answers");
             let near = nearest_name(name, self.stores.memory.keys().map(String::as_str)).map(str::to_owned);
             self.refuse_store(field, name, (wrong, near), "memory: 256MiB");
         }
-        memory
+        room
     }
 
     fn refuse_store(
@@ -307,6 +307,19 @@ pub type Tending = Pin<Box<dyn Future<Output = ()> + Send>>;
 pub trait Purgeable: Send + Sync + 'static {
     /// Removes what is meant; tells how many objects that were. What is on its way into the store is not kept either.
     fn purge(&self, what: &[Purge]) -> usize;
+
+    /// Opens what it has beside memory, before a snapshot runs that uses it; does nothing if that is open. `successor`: this process takes
+    /// the place of another, which may still have it.
+    ///
+    /// # Errors
+    /// It cannot be opened: in words.
+    fn open(&self, successor: bool) -> Result<(), String> {
+        let _ = successor;
+        Ok(())
+    }
+
+    /// Gives that up, for the process that takes the place of this one.
+    fn release(&self) {}
 }
 
 /// What is to be purged.
@@ -388,6 +401,18 @@ impl Kept {
             Some((store.to_owned(), (kept.hooked.purgeable?)(Arc::clone(&kept.state))))
         });
         found.collect()
+    }
+
+    /// Opens what the snapshot that was just built keeps in stores.
+    pub(crate) fn open_stores(&self, successor: bool) -> Result<(), String> {
+        for (key, kept) in self.states.iter().filter(|(_, kept)| kept.used) {
+            if let (Some(key), Some(purgeable)) = (key.strip_prefix(STORED), kept.hooked.purgeable) {
+                let store = key.split('\0').next().unwrap_or_default();
+                let opened = purgeable(Arc::clone(&kept.state)).open(successor);
+                opened.map_err(|e| format!("stores.{store}.disk: {e}"))?;
+            }
+        }
+        Ok(())
     }
 
     /// Begins the building of a snapshot: nothing is used yet.

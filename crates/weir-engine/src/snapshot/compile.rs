@@ -104,6 +104,11 @@ impl Carry {
         tickets.chain(filters).chain(health).collect()
     }
 
+    /// Opens what the next snapshot keeps in stores. Before it runs nothing of this process may have.
+    pub(crate) fn open_stores(&self, successor: bool) -> Result<(), String> {
+        self.kept.open_stores(successor)
+    }
+
     /// What filters keep in the stores of the config, by the name of the store.
     pub(crate) fn stored(&self) -> Vec<(String, Arc<dyn Purgeable>)> {
         self.kept.stored()

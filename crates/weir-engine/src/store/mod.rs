@@ -12,6 +12,7 @@ mod client;
 
 use std::collections::HashMap;
 use std::fmt;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -39,8 +40,25 @@ pub struct Place {
 #[derive(Debug, Default)]
 pub(crate) struct Stores {
     pub(crate) redis: HashMap<String, Place>,
-    /// Those that are memory, with their bytes.
-    pub(crate) memory: HashMap<String, u64>,
+    /// Those that are memory of this gateway, and perhaps a disk of it.
+    pub(crate) memory: HashMap<String, Room>,
+}
+
+impl Stores {
+    /// The store that has its disk in a folder.
+    pub(crate) fn on_disk(&self, path: &Path) -> Option<&str> {
+        let in_it = |room: &Room| room.disk.as_ref().is_some_and(|(known, _)| known == path);
+        self.memory.iter().find(|(_, room)| in_it(room)).map(|(name, _)| name.as_str())
+    }
+}
+
+/// What a store has for what filters keep.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// Memory, in bytes.
+    pub memory: u64,
+    /// A folder, and how many bytes its files may take up.
+    pub disk: Option<(PathBuf, u64)>,
 }
 
 /// The store gave no answer.

@@ -56,6 +56,13 @@ impl Charge {
         fits
     }
 
+    /// Counts less.
+    pub(super) fn give_back(&mut self, less: u64) {
+        let less = less.min(self.bytes);
+        self.bytes -= less;
+        self.account.used.fetch_sub(less, Relaxed);
+    }
+
     pub(super) const fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -89,6 +96,8 @@ mod tests {
         assert!(account.charge(41).is_none());
         assert!(!charge.grow(41) && charge.grow(40));
         assert_eq!((charge.bytes(), account.used()), (100, 100));
+        charge.give_back(30);
+        assert_eq!((charge.bytes(), account.used()), (70, 70));
         drop(charge);
         let part = account.own(vec![0; 50]).slice(3..4);
         assert_eq!(account.used(), 50);

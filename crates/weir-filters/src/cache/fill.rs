@@ -8,6 +8,7 @@
 //!            ├─ Again                          ask the store anew: the leader has left, or an error was covered
 //!            └─ Validated                      the object in the store is good for those who waited
 //! ```
+//! An answer that is too large for memory spills: what is written to the disk is let go of here, and who follows reads it there.
 
 use super::account::{Account, Charge};
 use super::key::Key;
@@ -16,13 +17,17 @@ use bytes::Bytes;
 use slab::Slab;
 use smallvec::SmallVec;
 use std::collections::HashMap;
+use std::fs::File;
 use std::future::poll_fn;
 use std::hash::BuildHasher;
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
+use tokio::sync::oneshot;
+use weir_cache::disk::{Disk, Entry};
 use weir_engine::error::{self, Cause};
-use weir_engine::filter::BodySource;
+use weir_engine::filter::{self, BodySource};
 use weir_h1::Fields;
 
 /// Most fetches of one key at a time that are known: one for each variant.
@@ -33,6 +38,9 @@ const SHARDS: usize = 32;
 
 /// What a piece costs beside its bytes.
 const PIECE_BYTES: u64 = 64;
+
+/// How much is read of the disk at a time, in bytes.
+const READ_BYTES: usize = 64 * 1024;
 
 /// How much room is asked for at a time.
 const STEP_BYTES: u64 = 64 * 1024;
@@ -49,11 +57,27 @@ pub(super) struct Fill {
 #[derive(Debug)]
 struct State {
     head: Option<Head>,
+    /// What has come, but for what was let go of: so many bytes.
     pieces: Vec<Bytes>,
+    base: u64,
+    /// Whether what is written is let go of.
+    spills: bool,
+    written: Option<Written>,
     end: Option<End>,
     waiting: Slab<Option<Waker>>,
     charge: Option<Charge>,
-    used: u64,
+    /// Bytes of the pieces, and what they cost beside.
+    held: u64,
+}
+
+/// As much of the body as is on the disk.
+#[derive(Clone, Debug)]
+struct Written {
+    disk: Arc<Disk>,
+    file: Arc<File>,
+    /// Where the body begins.
+    at: u64,
+    upto: u64,
 }
 
 /// The head of the answer, once it has come and can be shared.
@@ -155,8 +179,17 @@ impl Fills {
 
 impl Fill {
     fn new(key: Key) -> Self {
-        let state =
-            State { head: None, pieces: Vec::new(), end: None, waiting: Slab::new(), charge: None, used: 0 };
+        let state = State {
+            head: None,
+            pieces: Vec::new(),
+            base: 0,
+            spills: false,
+            written: None,
+            end: None,
+            waiting: Slab::new(),
+            charge: None,
+            held: 0,
+        };
         Self { key, state: Mutex::new(state), unwanted: AtomicBool::new(false) }
     }
 
@@ -174,31 +207,56 @@ impl Fill {
         }
     }
 
-    /// The head has come and may be shared: false where there is no room for the body.
-    pub(super) fn begin(&self, head: Head, account: &Arc<Account>) -> bool {
-        let Some(charge) = account.charge(head.length.unwrap_or(0) + STEP_BYTES) else { return false };
+    /// The head has come and may be shared: false where there is no room for the body. `spills`: it is too large for memory.
+    pub(super) fn begin(&self, head: Head, spills: bool, account: &Arc<Account>) -> bool {
+        let all = head.length.filter(|_| !spills).unwrap_or(0);
+        let Some(charge) = account.charge(all + STEP_BYTES) else { return false };
         let mut state = self.state();
+        state.spills = spills;
         state.charge = Some(charge);
         state.head = Some(head);
         state.wake();
         true
     }
 
-    /// A piece has come; false where there is no room for more.
-    pub(super) fn push(&self, piece: &[u8]) -> bool {
-        if piece.is_empty() {
-            return true;
-        }
+    /// A piece has come, and is given back as it is held; `None` where there is no room for more.
+    pub(super) fn push(&self, piece: &[u8]) -> Option<Bytes> {
         let mut state = self.state();
-        state.used += piece.len() as u64 + PIECE_BYTES;
-        let used = state.used;
-        let Some(charge) = &mut state.charge else { return false };
-        if used > charge.bytes() && !charge.grow((used - charge.bytes()).max(STEP_BYTES)) {
-            return false;
+        state.held += piece.len() as u64 + PIECE_BYTES;
+        let held = state.held;
+        let charge = state.charge.as_mut()?;
+        if held > charge.bytes() && !charge.grow((held - charge.bytes()).max(STEP_BYTES)) {
+            return None;
         }
-        state.pieces.push(Bytes::copy_from_slice(piece));
+        let piece = Bytes::copy_from_slice(piece);
+        state.pieces.push(piece.clone());
         state.wake();
-        true
+        Some(piece)
+    }
+
+    /// From now on what is written is let go of.
+    pub(super) fn spill(&self) {
+        let mut state = self.state();
+        state.spills = true;
+        state.let_go();
+    }
+
+    pub(super) fn spills(&self) -> bool {
+        self.state().spills
+    }
+
+    /// So much of the body stands in that file. Called by the disk's threads.
+    pub(super) fn is_written(&self, disk: &Arc<Disk>, file: &Arc<File>, at: u64, upto: u64) {
+        let mut state = self.state();
+        state.written = Some(Written { disk: Arc::clone(disk), file: Arc::clone(file), at, upto });
+        state.let_go();
+    }
+
+    /// All of a body that spills has come.
+    pub(super) fn finish_spilled(&self) {
+        let mut state = self.state();
+        state.end = Some(End::Whole);
+        state.wake();
     }
 
     /// The whole body has come: it is joined into blocks, which followers read from now on too.
@@ -244,7 +302,7 @@ impl Fill {
 
     /// Its body, as it comes.
     pub(super) fn follow(self: &Arc<Self>, length: Option<u64>) -> Following {
-        Following { fill: Arc::clone(self), at: 0, length, place: None }
+        Following { fill: Arc::clone(self), at: 0, length, place: None, reading: None }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -253,6 +311,25 @@ impl Fill {
 }
 
 impl State {
+    /// Lets go of what is written, if it spills.
+    fn let_go(&mut self) {
+        let Some(written) = self.written.as_ref().filter(|_| self.spills) else { return };
+        let mut gone = 0;
+        for piece in &self.pieces {
+            let behind = self.base + piece.len() as u64;
+            if behind > written.upto {
+                break;
+            }
+            self.base = behind;
+            self.held -= piece.len() as u64 + PIECE_BYTES;
+            gone += 1;
+        }
+        self.pieces.drain(..gone);
+        if let Some(charge) = &mut self.charge {
+            charge.give_back(charge.bytes().saturating_sub(self.held + 2 * STEP_BYTES));
+        }
+    }
+
     fn wake(&mut self) {
         self.waiting.iter_mut().filter_map(|(_, waker)| waker.take()).for_each(Waker::wake);
     }
@@ -285,6 +362,25 @@ pub(super) struct Following {
     at: u64,
     length: Option<u64>,
     place: Option<usize>,
+    /// What is read of the disk.
+    reading: Option<filter::Waiting<'static, Option<Vec<u8>>>>,
+}
+
+impl Written {
+    /// Reads a part of it, on one of the disk's threads.
+    fn read(&self, from: u64) -> filter::Waiting<'static, Option<Vec<u8>>> {
+        let Self { disk, file, at, upto } = self.clone();
+        Box::pin(async move {
+            let (done, read) = oneshot::channel();
+            let job = move || {
+                let mut piece = vec![0; usize::try_from(upto - from).unwrap_or(usize::MAX).min(READ_BYTES)];
+                let read = file.read_exact_at(&mut piece, at + from).ok().map(|()| piece);
+                drop(done.send(read)); // who asked may have left
+            };
+            disk.run(Box::new(job)).then_some(())?;
+            read.await.ok()?
+        })
+    }
 }
 
 impl BodySource for Following {
@@ -293,19 +389,30 @@ impl BodySource for Following {
     }
 
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, &'static Cause>> {
-        let mut state = self.fill.state();
-        if let Some(piece) = piece_at(&state.pieces, self.at, u64::MAX) {
-            self.at += piece.len() as u64;
-            return Poll::Ready(Ok(Some(piece)));
-        }
-        match state.end {
-            Some(End::Whole) => Poll::Ready(Ok(None)),
-            Some(_) => Poll::Ready(Err(&error::TRUNCATED)),
-            None => {
-                state.wait(&mut self.place, cx.waker());
-                Poll::Pending
+        if self.reading.is_none() {
+            let mut state = self.fill.state();
+            if let Some(at) = self.at.checked_sub(state.base) {
+                if let Some(piece) = piece_at(&state.pieces, at, u64::MAX) {
+                    self.at += piece.len() as u64;
+                    return Poll::Ready(Ok(Some(piece)));
+                }
+                return match state.end {
+                    Some(End::Whole) => Poll::Ready(Ok(None)),
+                    Some(_) => Poll::Ready(Err(&error::TRUNCATED)),
+                    None => {
+                        state.wait(&mut self.place, cx.waker());
+                        Poll::Pending
+                    }
+                };
             }
+            self.reading = state.written.as_ref().map(|written| written.read(self.at));
         }
+        let Some(reading) = &mut self.reading else { return Poll::Ready(Err(&error::SOURCE_FAILED)) };
+        let read = ready!(reading.as_mut().poll(cx));
+        self.reading = None;
+        let piece = read.ok_or(&error::SOURCE_FAILED)?;
+        self.at += piece.len() as u64;
+        Poll::Ready(Ok(Some(piece.into())))
     }
 }
 
@@ -327,6 +434,13 @@ pub(super) struct Leader {
 impl Leader {
     pub(super) const fn new(fill: Arc<Fill>, pages: Arc<super::store::Pages>) -> Self {
         Self { fill, pages }
+    }
+
+    /// What it brought is on the disk; not, if it was purged meanwhile.
+    pub(super) fn is_on_disk(&self, entry: Option<&Arc<Entry>>) {
+        if let (Some(disk), Some(entry)) = (self.pages.disk(), entry.filter(|_| self.fill.is_unwanted())) {
+            disk.remove(entry);
+        }
     }
 
     /// Ends the fetch so.

@@ -1,11 +1,12 @@
 //! `cache`: keeps answers and serves them again (RFC 9111).
 //!
 //! `control`, `freshness`, `vary`, `storable` and `conditional` are the rules, without clocks and sockets; `key` says what one
-//! object is. `object`, `store` and `account` hold what is kept, `fill` what is on its way; `answer` makes answers of it. Here
-//! is what happens to a request:
+//! object is. `object`, `store` and `account` hold what is kept, `on_disk` and `kept` what of it is on a disk, `fill` what is on its
+//! way; `answer` makes answers of it. Here is what happens to a request:
 //!
 //! ```text
 //!  on_request ─► fresh: answer            ┌─► head, then its body as it comes
+//!      │         on the disk ─► read it (wait), and look again
 //!      │         stale, or not there ─► follow a fetch (wait)
 //!      └─► lead one: conditions of our own in place of the client's ─► upstream
 //!                on_response ─► 304: the object is fresh again    500…: a stale object, if it may be
@@ -19,8 +20,10 @@ mod control;
 mod counters;
 mod fill;
 mod freshness;
+mod kept;
 mod key;
 mod object;
+mod on_disk;
 mod settings;
 mod storable;
 mod store;
@@ -43,6 +46,7 @@ use std::sync::Arc;
 use std::time::{Duration as Time, Instant, SystemTime};
 use storable::{SetCookie, WhyNot, storable};
 use store::Pages;
+use weir_cache::disk::{Entry, Writer};
 use weir_h1::{BodyKind, FieldName, Fields, Method};
 
 pub(super) static KIND: FilterKind =
@@ -64,8 +68,19 @@ const MOST_LOOKS: u32 = 4;
 /// How long a request follows fetches of which nothing comes.
 const PATIENCE: Time = Time::from_secs(60);
 
-/// Fields by which some frameworks take a GET for another method: what they answer is not what a GET is answered.
-const OVERRIDES: [&str; 3] = ["x-http-method-override", "x-http-method", "x-method-override"];
+/// Fields by which some frameworks take a request for another one: by its method, its host or its URL. What they answer is not what others
+/// who ask for this URL are to get.
+const OVERRIDES: [&str; 9] = [
+    "x-forwarded-server",
+    "x-host",
+    "x-http-host-override",
+    "x-http-method",
+    "x-http-method-override",
+    "x-method-override",
+    "x-original-host",
+    "x-original-url",
+    "x-rewrite-url",
+];
 
 /// How far an answer of unknown length is read ahead of the client that leads, in bytes. It counts against the store while the
 /// client reads: with more, a hundred such answers at once would leave no room for others.
@@ -120,6 +135,8 @@ struct Lead {
     decided: Option<Result<Arc<Meta>, WhyNot>>,
     has_body: bool,
     taken: u64,
+    /// What is kept goes to the disk too.
+    writer: Option<Writer>,
     /// What may wait for a client that is slower than those that follow.
     _ahead: Option<Charge>,
 }
@@ -131,10 +148,25 @@ const STATED: u64 = 2;
 /// What becomes of a request.
 enum Decision {
     Answer(Box<Answer>),
-    Follow(Arc<Fill>, Key),
     /// To the upstream.
     Go,
     Refuse,
+    Wait(Awaited, Key),
+}
+
+/// What a request waits for.
+enum Awaited {
+    Fetch(Arc<Fill>),
+    /// The disk, which has an object for it.
+    Disk(Arc<Entry>),
+}
+
+/// Where a request may look.
+#[derive(Clone, Copy)]
+struct Looks {
+    disk: bool,
+    /// Whether it may wait for another's fetch.
+    follow: bool,
 }
 
 impl Filter for Cache {
@@ -168,20 +200,20 @@ impl Filter for Cache {
         if is_for_origin(&head.headers) {
             return self.pass(cx, "fwd=bypass; detail=condition");
         }
-        if OVERRIDES.iter().any(|name| head.headers.get_str(name).is_some()) {
-            return self.pass(cx, "fwd=bypass; detail=method-override");
+        if is_overridden(&head.headers) {
+            return self.pass(cx, "fwd=bypass; detail=override");
         }
         if head.upgrade().is_some() {
             return self.pass(cx, "fwd=bypass; detail=upgrade");
         }
         let key = key::of(head, cx, &self.extras);
-        match self.decide(head, cx, key, self.coalesce) {
+        match self.decide(head, cx, key, None, Looks { disk: true, follow: self.coalesce }) {
             Decision::Answer(answer) => {
                 *cx.note() = SERVED;
                 Flow::Answer(answer)
             }
-            Decision::Follow(fill, key) => {
-                *cx.state() = Some((fill, key));
+            Decision::Wait(awaited, key) => {
+                *cx.state() = Some((awaited, key));
                 Flow::Wait
             }
             Decision::Go => Flow::Continue,
@@ -191,48 +223,38 @@ impl Filter for Cache {
 
     fn wait<'a>(&'a self, head: &'a mut RequestHead, cx: &'a mut Cx) -> Waiting<'a> {
         Box::pin(async move {
-            let mut following = cx.state::<Option<(Arc<Fill>, Key)>>().take();
+            let mut waits = cx.state::<Option<(Awaited, Key)>>().take();
             let mut looks = 0;
             let patience = tokio::time::Instant::now() + PATIENCE;
-            while let Some((fill, key)) = following.take() {
+            while let Some((awaited, key)) = waits.take() {
                 looks += 1;
-                let news = tokio::time::timeout_at(patience, fill.news()).await;
-                let again = match news {
-                    Ok(News::Head(found)) if found.meta.variant.answers(&head.headers) => {
-                        self.counters.add(Count::Followed);
-                        *cx.note() = SERVED;
-                        let whole = Whole::Fill(&fill, found.length);
-                        return Flow::Answer(self.answer(
-                            &found.meta,
-                            &whole,
-                            Asked::of(head),
-                            "fwd=uri-miss; collapsed",
-                        ));
-                    }
-                    Ok(News::Validated) => match self.pages.find(&key, &head.headers) {
-                        Some(object) => {
-                            self.counters.add(Count::Followed);
-                            *cx.note() = SERVED;
-                            let whole = Whole::Object(&object.body);
-                            let meta = object.meta();
-                            return Flow::Answer(self.answer(
-                                &meta,
-                                &whole,
-                                Asked::of(head),
-                                "fwd=stale; collapsed",
-                            ));
+                let mut look =
+                    Looks { disk: looks < MOST_LOOKS, follow: self.coalesce && looks < MOST_LOOKS };
+                let mut found = None;
+                match awaited {
+                    Awaited::Fetch(fill) => match tokio::time::timeout_at(patience, fill.news()).await {
+                        Ok(News::Head(found)) if found.meta.variant.answers(&head.headers) => {
+                            return self.follow(&fill, &found, head, cx);
                         }
-                        None => true,
+                        Ok(News::Validated) => {
+                            if let Some(object) = self.pages.find(&key, &head.headers) {
+                                return self.validated_elsewhere(&object, head, cx);
+                            }
+                        }
+                        Ok(News::Again | News::Head(_)) => {}
+                        Ok(News::Released) | Err(_) => look.follow = false,
                     },
-                    Ok(News::Again | News::Head(_)) => true,
-                    Ok(News::Released) | Err(_) => false,
-                };
-                match self.decide(head, cx, key, again && looks < MOST_LOOKS) {
+                    Awaited::Disk(entry) => {
+                        found = self.load(&entry, &key, head).await;
+                        look.disk = false;
+                    }
+                }
+                match self.decide(head, cx, key, found, look) {
                     Decision::Answer(answer) => {
                         *cx.note() = SERVED;
                         return Flow::Answer(answer);
                     }
-                    Decision::Follow(fill, key) => following = Some((fill, key)),
+                    Decision::Wait(awaited, key) => waits = Some((awaited, key)),
                     Decision::Go => return Flow::Continue,
                     Decision::Refuse => return Flow::refuse(&NOT_CACHED),
                 }
@@ -296,11 +318,14 @@ impl Filter for Cache {
     fn on_response_body(&self, piece: &mut Piece<'_>, cx: &mut Cx) -> HookResult {
         let state = cx.state::<State>();
         let What::Leads(lead) = &mut state.what else { return Ok(()) };
-        let Some(leader) = &lead.leader else { return Ok(()) };
+        if lead.leader.is_none() {
+            return Ok(());
+        }
         lead.taken += piece.data().len() as u64;
-        if lead.taken > self.max_object || !leader.fill.push(piece.data()) {
+        if !self.takes(lead, piece.data()) {
             // Whoever follows has begun to read what nobody can hold for them.
             self.pages.note_unshared(&lead.key, Instant::now());
+            lead.writer = None;
             lead.leader.take().into_iter().for_each(|leader| leader.end(End::Broken));
         } else if piece.is_last() {
             self.keep(lead);
@@ -315,6 +340,13 @@ impl Filter for Cache {
         readings.push(of_store("bytes", bytes));
         readings.push(of_store("objects", objects as u64));
         readings.push(of_store("memory", self.pages.account.used()));
+        if let Some(disk) = self.pages.disk().map(|disk| disk.readings()) {
+            readings.push(of_store("disk_broken", disk.broken));
+            readings.push(of_store("disk_bytes", disk.bytes));
+            readings.push(of_store("disk_failed", disk.failed));
+            readings.push(of_store("disk_objects", disk.objects));
+            readings.push(of_store("disk_written", disk.written));
+        }
         readings
     }
 }
@@ -329,11 +361,25 @@ impl Cache {
         Flow::Continue
     }
 
-    /// Looks a request up, and says what becomes of it. `follow`: whether it may wait for another's fetch.
-    fn decide(&self, head: &mut RequestHead, cx: &mut Cx, key: Key, follow: bool) -> Decision {
+    /// Looks a request up, and says what becomes of it. `found`: what was read from the disk.
+    fn decide(
+        &self,
+        head: &mut RequestHead,
+        cx: &mut Cx,
+        key: Key,
+        found: Option<Arc<Object>>,
+        looks: Looks,
+    ) -> Decision {
         let now = Instant::now();
         let said = Control::of(&head.headers);
-        let found = self.pages.find(&key, &head.headers);
+        let found = found.or_else(|| self.pages.find(&key, &head.headers));
+        if found.is_none()
+            && looks.disk
+            && let Some(disk) = self.pages.disk()
+            && let Some(entry) = on_disk::find(disk, &key, &head.headers)
+        {
+            return Decision::Wait(Awaited::Disk(entry), key);
+        }
         if let Some(object) = &found {
             let meta = object.meta();
             if meta.is_fresh(now) && self.suits(&said, &meta, now) {
@@ -359,9 +405,9 @@ impl Cache {
             go_uncached(cx, why);
             return Decision::Go;
         }
-        let follow = follow && !self.pages.is_unshared(&key, now);
+        let follow = looks.follow && !self.pages.is_unshared(&key, now);
         match self.pages.fills.join(&key, &head.headers, follow) {
-            Role::Follow(fill) => Decision::Follow(fill, key),
+            Role::Follow(fill) => Decision::Wait(Awaited::Fetch(fill), key),
             Role::Lead(fill) => {
                 self.counters.add(Count::Misses);
                 let what = self.lead(fill, key, found, head);
@@ -375,6 +421,33 @@ impl Cache {
                 Decision::Go
             }
         }
+    }
+
+    /// Reads an object from the disk, if nobody has while this request waited for its turn.
+    async fn load(&self, entry: &Arc<Entry>, key: &Key, head: &RequestHead) -> Option<Arc<Object>> {
+        let disk = self.pages.disk()?;
+        let _turn = self.pages.turn(key).lock().await;
+        if let Some(object) = self.pages.find(key, &head.headers) {
+            return Some(object);
+        }
+        let object = Arc::new(on_disk::load(disk, entry, key, &self.pages.account).await?);
+        self.pages.take_up(&object).then_some(object)
+    }
+
+    /// Answers by a fetch of another request, as it comes.
+    fn follow(&self, fill: &Arc<Fill>, found: &Head, head: &RequestHead, cx: &mut Cx) -> Flow {
+        self.counters.add(Count::Followed);
+        *cx.note() = SERVED;
+        let whole = Whole::Fill(fill, found.length);
+        Flow::Answer(self.answer(&found.meta, &whole, Asked::of(head), "fwd=uri-miss; collapsed"))
+    }
+
+    /// Answers by an object of which another request has just learned that it is good.
+    fn validated_elsewhere(&self, object: &Object, head: &RequestHead, cx: &mut Cx) -> Flow {
+        self.counters.add(Count::Followed);
+        *cx.note() = SERVED;
+        let whole = Whole::Object(&object.body);
+        Flow::Answer(self.answer(&object.meta(), &whole, Asked::of(head), "fwd=stale; collapsed"))
     }
 
     fn stale(&self, object: &Object, meta: &Meta, head: &RequestHead, status: &str) -> Decision {
@@ -457,6 +530,7 @@ impl Cache {
             decided: None,
             has_body: false,
             taken: 0,
+            writer: None,
             _ahead: None,
         }))
     }
@@ -515,8 +589,20 @@ impl Cache {
         let begun = decided.and_then(|meta| {
             let leader = lead.leader.as_ref().ok_or("gone")?;
             let length = if lead.has_body { length } else { Some(0) };
+            let writer = self
+                .pages
+                .disk()
+                .and_then(|disk| on_disk::create(disk, &lead.key, &meta, length, &leader.fill));
+            if writer.is_none() && length.is_some_and(|length| length > self.most_in_memory()) {
+                return Err("disk-away");
+            }
+            let spills = writer.is_some() && length.is_some_and(|length| length > on_disk::SMALL);
             let head = Head { meta: Arc::clone(&meta), length };
-            if leader.fill.begin(head, &self.pages.account) { Ok(meta) } else { Err("store-full") }
+            if !leader.fill.begin(head, spills, &self.pages.account) {
+                return Err("store-full");
+            }
+            lead.writer = writer;
+            Ok(meta)
         });
         match begun {
             Ok(meta) => {
@@ -527,7 +613,7 @@ impl Cache {
                     return Flow::Continue;
                 }
                 // Neither a slow client nor one that leaves holds up those who follow.
-                let ahead = length.unwrap_or(AHEAD).clamp(1, self.max_object);
+                let ahead = length.unwrap_or(AHEAD).clamp(1, self.most_in_memory().max(1));
                 lead._ahead = self.pages.account.charge(ahead);
                 if lead._ahead.is_some() {
                     cx.read_on(usize::try_from(ahead).unwrap_or(usize::MAX));
@@ -562,6 +648,9 @@ impl Cache {
             Ok(found) => {
                 let meta = Arc::new(Meta::new(told, &fields, found, self.set_cookie, received));
                 object.freshen(Arc::clone(&meta));
+                if let (Some(disk), Some(entry)) = (self.pages.disk(), object.on_disk.get()) {
+                    disk.write_newer_head(entry, &kept::write(&meta, Instant::now(), SystemTime::now()));
+                }
                 meta
             }
             Err(_) => {
@@ -575,10 +664,47 @@ impl Cache {
         Flow::Answer(self.answer(&meta, &whole, Asked::get(&lead.asked), "fwd=stale; fwd-status=304"))
     }
 
+    /// Largest body that is held in memory, in bytes.
+    fn most_in_memory(&self) -> u64 {
+        if self.pages.has_disk() { self.pages.most_in_memory() } else { self.max_object }
+    }
+
+    /// Takes a piece of a body that is to be kept; false where it cannot be.
+    fn takes(&self, lead: &mut Lead, piece: &[u8]) -> bool {
+        let Some(leader) = &lead.leader else { return true };
+        if piece.is_empty() {
+            return true;
+        }
+        if lead.taken > self.max_object {
+            return false;
+        }
+        let Some(piece) = leader.fill.push(piece) else { return false };
+        if lead.writer.as_ref().is_some_and(|writer| !writer.push(piece)) {
+            lead.writer = None; // what fits stays in memory
+        }
+        if lead.writer.is_some() {
+            if lead.taken > on_disk::SMALL && !leader.fill.spills() {
+                leader.fill.spill();
+            }
+            return true;
+        }
+        !leader.fill.spills() && lead.taken <= self.most_in_memory()
+    }
+
     /// All of the body has come: it is kept from now on.
     fn keep(&self, lead: &mut Lead) {
         let (Some(leader), Some(Ok(meta))) = (lead.leader.take(), lead.decided.take()) else { return };
+        self.counters.add(Count::Stored);
+        if leader.fill.spills() {
+            leader.fill.finish_spilled();
+            if let Some(writer) = lead.writer.take() {
+                // Until it is there, who asks for it follows this fetch.
+                writer.finish(move |entry| leader.is_on_disk(entry.as_ref()));
+            }
+            return;
+        }
         let body: Stored = leader.fill.finish(&self.pages.account);
+        let removals = self.pages.removals();
         if leader.fill.is_unwanted() {
             return;
         }
@@ -588,7 +714,13 @@ impl Cache {
         if leader.fill.is_unwanted() {
             self.pages.remove(&object);
         }
-        self.counters.add(Count::Stored);
+        match lead.writer.take() {
+            Some(writer) => {
+                let pages = Arc::clone(&self.pages);
+                writer.finish(move |entry| pages.was_written(&object, entry, removals));
+            }
+            None => self.pages.was_written(&object, None, removals),
+        }
     }
 
     /// What a request has changed is not served any more, nor what its answer names (RFC 9111 §4.4).
@@ -614,6 +746,12 @@ impl Lead {
 fn go_uncached(cx: &mut Cx, why: &'static str) {
     *cx.note() = STATED;
     cx.state::<State>().what = What::Passes(why);
+}
+
+/// Whether a request may be taken for another one. One walk: most names are none of these by their first letters.
+fn is_overridden(fields: &Fields) -> bool {
+    let is_one = |name: &[u8]| OVERRIDES.iter().any(|known| known.as_bytes().eq_ignore_ascii_case(name));
+    fields.iter().any(|(name, _)| matches!(name, [b'x' | b'X', b'-', ..]) && is_one(name))
 }
 
 /// Why the answer to a request is of use to nobody else.

@@ -4,15 +4,17 @@ use super::account::Account;
 use super::conditional::{Validators, opaque};
 use super::freshness::{Told, date};
 use super::key::Key;
+use super::on_disk::{FromDisk, tag};
 use super::storable::{SetCookie, Storable};
 use super::vary::Variant;
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant, SystemTime};
+use weir_cache::disk::Entry;
 use weir_cache::policy::{Place, Placed};
 use weir_engine::error::Cause;
 use weir_engine::filter::{Body, BodySource};
@@ -36,6 +38,16 @@ pub(super) struct Meta {
     age_then: Duration,
 }
 
+/// A head that was written down, and how old it is.
+#[derive(Debug)]
+pub(super) struct Head {
+    pub(super) status: u16,
+    pub(super) fields: Vec<(FieldName, Vec<u8>)>,
+    pub(super) variant: Variant,
+    pub(super) lifetime: Duration,
+    pub(super) age: Duration,
+}
+
 /// When an answer came, and how long it took.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Received {
@@ -50,17 +62,21 @@ pub(super) struct Object {
     pub(super) key: Key,
     meta: ArcSwap<Meta>,
     pub(super) body: Stored,
+    /// The same on the disk, once it is there.
+    pub(super) on_disk: OnceLock<Arc<Entry>>,
     place: Place,
     /// Until when nobody asks for it again, in milliseconds since `born`: the upstream has just failed.
     spared: AtomicU64,
     born: Instant,
 }
 
-/// A body in blocks.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Stored {
-    blocks: Box<[Bytes]>,
-    length: u64,
+/// A body.
+#[derive(Clone, Debug)]
+pub(super) enum Stored {
+    /// On a disk, to be read as it is sent.
+    Disk(weir_cache::disk::Body),
+    /// In memory, in blocks; and its length.
+    Memory(Box<[Bytes]>, u64),
 }
 
 /// Fields that belong to one connection or one answer and are not kept (RFC 9111 §3.1), or that the gateway writes itself.
@@ -84,6 +100,12 @@ const NOT_KEPT: [&str; 18] = [
     "x-weir-cause",
     "grpc-status",
 ];
+
+/// Fields whose words are tags.
+const TAGS: [&str; 2] = ["surrogate-key", "cache-tag"];
+
+/// Most tags that an object on a disk is found by.
+const MOST_TAGS: usize = 256;
 
 /// Fields that describe the body which is kept, so a 304 does not change them (RFC 9111 §3.2).
 const OF_THE_BODY: [&str; 5] = ["content-encoding", "content-length", "content-md5", "content-range", "etag"];
@@ -119,6 +141,19 @@ impl Meta {
             told,
             received: received.at,
         }
+    }
+
+    /// The same of a head that was kept elsewhere.
+    pub(super) fn of_head(head: Head, told: Told, now: Instant) -> Self {
+        let Head { status, fields, variant, lifetime, age } = head;
+        Self { status, fields, variant, lifetime, told, received: now, age_then: age }
+    }
+
+    /// Hashes of the words by which it can be purged.
+    pub(super) fn tags(&self) -> Vec<u64> {
+        let lines = self.fields.iter().filter(|(name, _)| is_among(&TAGS, name.as_str().as_bytes()));
+        let words = lines.flat_map(|(_, line)| line.split(|&b| b == b' ' || b == b','));
+        words.filter(|word| !word.is_empty()).take(MOST_TAGS).map(tag).collect()
     }
 
     pub(super) fn field(&self, name: &str) -> Option<&[u8]> {
@@ -180,12 +215,13 @@ impl Meta {
 
 impl Object {
     pub(super) fn new(key: Key, meta: Arc<Meta>, body: Stored, now: Instant) -> Self {
-        let blocks = body.blocks.len() * 64;
-        let weight = (OBJECT_BYTES + key.len() + meta.weight() + blocks) as u64 + body.length;
+        let blocks = body.blocks().len() * 64;
+        let weight = (OBJECT_BYTES + key.len() + meta.weight() + blocks) as u64 + body.length();
         Self {
             key,
             meta: ArcSwap::new(meta),
             body,
+            on_disk: OnceLock::new(),
             place: Place::new(weight),
             spared: AtomicU64::new(0),
             born: now,
@@ -248,31 +284,42 @@ impl Stored {
             block.shrink_to_fit();
             blocks.push(account.own(block));
         }
-        Self { blocks: blocks.into(), length: length as u64 }
+        Self::Memory(blocks.into(), length as u64)
     }
 
-    pub(super) const fn length(&self) -> u64 {
-        self.length
+    pub(super) fn length(&self) -> u64 {
+        match self {
+            Self::Disk(body) => body.length(),
+            Self::Memory(_, length) => *length,
+        }
     }
 
+    /// The blocks that are in memory.
     pub(super) fn blocks(&self) -> &[Bytes] {
-        &self.blocks
+        match self {
+            Self::Disk(_) => &[],
+            Self::Memory(blocks, _) => blocks,
+        }
     }
 
     /// A part of it, without a copy.
     pub(super) fn part(&self, range: Range<u64>) -> Body {
+        let blocks = match self {
+            Self::Disk(body) => return Body::Stream(Box::new(FromDisk::new(body.clone(), range))),
+            Self::Memory(blocks, _) => blocks,
+        };
         let (from, to) = (usize::try_from(range.start), usize::try_from(range.end));
-        match (&*self.blocks, from, to) {
+        match (&**blocks, from, to) {
             ([], ..) => Body::Bytes(Bytes::new()),
             ([one], Ok(from), Ok(to)) if from <= to && to <= one.len() => Body::Bytes(one.slice(from..to)),
-            _ => Body::Stream(Box::new(Blocks { body: self.clone(), at: range.start, end: range.end })),
+            _ => Body::Stream(Box::new(Blocks { blocks: blocks.clone(), at: range.start, end: range.end })),
         }
     }
 }
 
-/// A body as it is sent, block by block.
+/// A body in memory as it is sent, block by block.
 struct Blocks {
-    body: Stored,
+    blocks: Box<[Bytes]>,
     at: u64,
     end: u64,
 }
@@ -283,7 +330,7 @@ impl BodySource for Blocks {
     }
 
     fn poll_piece(&mut self, _: &mut Context<'_>) -> Poll<Result<Option<Bytes>, &'static Cause>> {
-        let piece = piece_at(&self.body.blocks, self.at, self.end);
+        let piece = piece_at(&self.blocks, self.at, self.end);
         self.at += piece.as_ref().map_or(0, |piece| piece.len() as u64);
         Poll::Ready(Ok(piece))
     }
@@ -312,7 +359,7 @@ mod tests {
         let account = Account::new(1 << 30);
         let pieces: Vec<Bytes> = (0..5).map(|n| Bytes::from(vec![n; 400_000])).collect();
         let stored = Stored::new(&pieces, &account);
-        assert_eq!((stored.blocks.len(), stored.length()), (2, 2_000_000));
+        assert_eq!((stored.blocks().len(), stored.length()), (2, 2_000_000));
         assert_eq!(account.used(), 2_000_000);
         let Body::Stream(mut source) = stored.part(1_000_000..1_200_001) else {
             panic!("it spans two blocks")

@@ -7,6 +7,7 @@ use super::store::Pages;
 use super::{Cache, Counters, Names};
 use crate::prelude::*;
 use crate::shared::allow_name;
+use weir_engine::store::Room;
 
 /// Keeps answers of the upstream, and answers from them: a shared cache as RFC 9111 has it.
 ///
@@ -29,7 +30,7 @@ use crate::shared::allow_name;
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct CacheSettings {
-    /// Name of a store under `stores` that has `memory`. Routes may share one: each has keys of its own.
+    /// Name of a store under `stores` that has `memory`, and perhaps a `disk`. Routes may share one: each has keys of its own.
     store: String,
     /// How long an answer of 200, 203, 204, 300, 301 or 308 lives that says nothing about it. Default: it is not kept. Nor is
     /// one to a request with `cookie`, unless `key` has `header:cookie`: remove it before the cache where it means nothing.
@@ -61,7 +62,8 @@ pub(super) struct CacheSettings {
     /// it for everybody. Default `refuse`.
     #[serde(default)]
     set_cookie: SetCookie,
-    /// Largest body that is kept. Default 8MiB, or a quarter of a store that is smaller than 32MiB.
+    /// Largest body that is kept, at most half of the store. Default 8MiB, or a quarter of a store that is smaller than 32MiB; of one on
+    /// disk 1GiB, or a quarter.
     #[serde(default)]
     max_object: Option<ByteSize>,
     /// Whether clients may ask for something fresher (`cache-control: no-cache`, `max-age`, `min-fresh` of requests), which
@@ -71,7 +73,10 @@ pub(super) struct CacheSettings {
 }
 
 /// Largest body that is kept where nothing is said, in bytes.
-const MAX_OBJECT: u64 = 8 * 1024 * 1024;
+pub(super) const MAX_OBJECT: u64 = 8 * 1024 * 1024;
+
+/// The same where there is a disk.
+const MAX_ON_DISK: u64 = 1024 * 1024 * 1024;
 
 fn consumer() -> Vec<Extra> {
     vec![Extra::Consumer]
@@ -86,10 +91,14 @@ impl IntoFilter for CacheSettings {
 
     fn into_filter(self, build: &mut Build<'_>) -> Option<Cache> {
         let before = build.mistakes.len();
-        let memory = build.memory_of("store", &self.store)?;
-        let most = self.max_object.map_or(MAX_OBJECT.min(memory / 4), ByteSize::get);
-        if most == 0 || most > memory / 2 {
-            let message = format!("{} does not fit: the store has {}", ByteSize(most), ByteSize(memory));
+        let Room { memory, disk } = build.room_of("store", &self.store)?;
+        let (all, usual) = match &disk {
+            Some((_, size)) => (*size, MAX_ON_DISK),
+            None => (memory, MAX_OBJECT),
+        };
+        let most = self.max_object.map_or(usual.min(all / 4), ByteSize::get);
+        if most == 0 || most > all / 2 {
+            let message = format!("{} does not fit: the store has {}", ByteSize(most), ByteSize(all));
             let hint = "write at most half of the store, such as 8MiB".to_owned();
             build.refuse("max_object", message, Some(hint));
         }
@@ -106,7 +115,14 @@ impl IntoFilter for CacheSettings {
                 build.refuse(key, "keeps nothing", Some("write 10s, or leave it out".to_owned()));
             }
         }
-        let pages = build.keep_in_store(&self.store, &memory.to_string(), || Pages::new(memory));
+        if let Some((path, _)) = &disk
+            && let Err(e) = weir_cache::disk::check(path)
+        {
+            let hint = format!("name an empty folder at stores.{}.disk.path", self.store);
+            build.refuse("store", format!("its disk cannot be used: {e}"), Some(hint));
+        }
+        let key = format!("{memory} {disk:?}");
+        let pages = build.keep_in_store(&self.store, &key, || Pages::new(memory, disk));
         (build.mistakes.len() == before).then(|| Cache {
             defaults: Defaults {
                 ttl: self.ttl.map(Duration::get),

@@ -10,14 +10,22 @@ use super::account::Account;
 use super::fill::Fills;
 use super::key::{Key, url};
 use super::object::Object;
+use super::on_disk::{self, SMALL};
+use super::settings::MAX_OBJECT;
 use foldhash::fast::RandomState;
 use smallvec::SmallVec;
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::BuildHasher;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::path::PathBuf;
+use std::sync::atomic::{
+    AtomicU64,
+    Ordering::{Relaxed, SeqCst},
+};
+
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Instant;
+use weir_cache::disk::{Disk, Entry};
 use weir_cache::policy::{Placed, Queues};
 use weir_engine::filter::{Purge, Purgeable};
 use weir_h1::Fields;
@@ -40,6 +48,12 @@ const UNSHARED_SECONDS: u64 = 10;
 /// A store by its name.
 pub(crate) struct Pages {
     limit: u64,
+    /// Where the disk is, if the store has one, and how large; and the disk, once it is open.
+    place: Option<(PathBuf, u64)>,
+    disk: OnceLock<Arc<Disk>>,
+    removals: AtomicU64,
+    /// One of those who want the same of the disk reads it.
+    turns: Box<[tokio::sync::Mutex<()>]>,
     shards: Box<[RwLock<Shard>]>,
     queues: Mutex<Queues<Object>>,
     pub(super) account: Arc<Account>,
@@ -64,10 +78,14 @@ type Variants = SmallVec<[Arc<Object>; 1]>;
 // === impl Pages ===
 
 impl Pages {
-    pub(super) fn new(limit: u64) -> Self {
+    pub(super) fn new(limit: u64, place: Option<(PathBuf, u64)>) -> Self {
         let hasher = RandomState::default();
         Self {
             limit,
+            place,
+            disk: OnceLock::new(),
+            removals: AtomicU64::new(0),
+            turns: (0..SHARDS).map(|_| tokio::sync::Mutex::default()).collect(),
             shards: (0..SHARDS).map(|_| RwLock::new(HashMap::with_hasher(hasher.clone()))).collect(),
             queues: Mutex::default(),
             account: Account::new(limit + limit / BESIDE),
@@ -86,6 +104,54 @@ impl Pages {
         let found = variants.iter().rev().find(|object| object.meta().variant.answers(asked))?;
         found.place().used();
         Some(Arc::clone(found))
+    }
+
+    /// The disk, if there is one and it is open.
+    pub(super) fn disk(&self) -> Option<&Arc<Disk>> {
+        self.disk.get()
+    }
+
+    /// Whether the store has one, open or not.
+    pub(super) const fn has_disk(&self) -> bool {
+        self.place.is_some()
+    }
+
+    /// Largest body that is held in memory where there is a disk too, in bytes.
+    pub(super) fn most_in_memory(&self) -> u64 {
+        (self.limit / 4).min(MAX_OBJECT)
+    }
+
+    /// How often something was removed so far.
+    pub(super) fn removals(&self) -> u64 {
+        self.removals.load(SeqCst)
+    }
+
+    /// An object that is in memory was written to the disk, or could not be. What was removed since it came is not to come back from there.
+    pub(super) fn was_written(&self, object: &Object, entry: Option<Arc<Entry>>, removals: u64) {
+        let Some(disk) = self.disk() else { return };
+        match entry {
+            Some(entry) if self.removals() == removals => drop(object.on_disk.set(entry)), // it was not there
+            Some(entry) => disk.remove(&entry),
+            None => on_disk::drop_older(disk, &object.key, &object.meta().variant),
+        }
+    }
+
+    /// What is read from the disk for a key is read by one after another: the others find it in memory.
+    pub(super) fn turn(&self, key: &Key) -> &tokio::sync::Mutex<()> {
+        &self.turns[self.hasher.hash_one((key.stem(), key.extra())) as usize % SHARDS]
+    }
+
+    /// Keeps in memory what was read from the disk, unless it was removed there meanwhile.
+    pub(super) fn take_up(&self, object: &Arc<Object>) -> bool {
+        if object.body.length() <= SMALL {
+            self.put(Arc::clone(object));
+        }
+        // Whoever removes things looks on the disk first.
+        let gone = object.on_disk.get().is_some_and(|entry| entry.is_gone());
+        if gone {
+            self.remove(object);
+        }
+        !gone
     }
 
     /// Keeps an object, in place of the same variant before it.
@@ -122,16 +188,21 @@ impl Pages {
 
     /// Removes all objects of a URL on a route.
     pub(super) fn forget(&self, stem: &[u8]) -> usize {
+        self.removals.fetch_add(1, SeqCst);
         self.fills.forget(stem);
+        let there = self.disk().map_or(0, |disk| disk.forget(stem));
         let mut queues = self.queues();
         let mut shard = self.shard(stem).write().unwrap_or_else(PoisonError::into_inner);
-        let Some(place) = shard.remove(stem) else { return 0 };
+        let Some(place) = shard.remove(stem) else { return there };
         drop(shard);
-        place.objects().inspect(|object| queues.left(object)).count()
+        place.objects().inspect(|object| queues.left(object)).count().max(there)
     }
 
     /// Removes one object, if it is still there.
     pub(super) fn remove(&self, object: &Arc<Object>) {
+        if let (Some(disk), Some(entry)) = (self.disk(), object.on_disk.get()) {
+            disk.remove(entry);
+        }
         let mut queues = self.queues();
         self.take_away(object);
         queues.left(object);
@@ -212,9 +283,33 @@ impl Place {
 // === What is purged ===
 
 impl Purgeable for Pages {
+    fn open(&self, successor: bool) -> Result<(), String> {
+        if let (Some((path, size)), None) = (&self.place, self.disk.get()) {
+            let disk = Disk::open(path, *size, successor).map_err(|e| e.to_string())?;
+            let _ = self.disk.set(disk); // one control opens it
+        }
+        Ok(())
+    }
+
+    fn release(&self) {
+        if let Some(disk) = self.disk() {
+            disk.release();
+        }
+    }
+
     fn purge(&self, what: &[Purge]) -> usize {
+        self.removals.fetch_add(1, SeqCst);
         self.fills.forget_all();
         let mut gone = 0;
+        if let Some(disk) = self.disk() {
+            let (what, tags) = (what.to_vec(), what.iter().map(tag_of).collect::<Vec<_>>());
+            gone += disk.purge(move |stem, known| {
+                let mut meant = what.iter().zip(&tags);
+                meant.any(|(one, tag)| {
+                    tag.map_or_else(|| may_mean(one, url(stem)), |tag| known.contains(&tag))
+                })
+            });
+        }
         for shard in &self.shards {
             let found: Vec<Arc<Object>> = {
                 let shard = shard.read().unwrap_or_else(PoisonError::into_inner);
@@ -222,10 +317,19 @@ impl Purgeable for Pages {
                 let objects = places.flat_map(|(_, place)| place.objects());
                 objects.filter(|object| what.iter().any(|one| means(one, object))).cloned().collect()
             };
-            gone += found.len();
+            // What is on the disk too was counted there.
+            gone += found.iter().filter(|object| object.on_disk.get().is_none()).count();
             found.iter().for_each(|object| self.remove(object));
         }
         gone
+    }
+}
+
+/// The tag that is meant, if one is.
+fn tag_of(purge: &Purge) -> Option<u64> {
+    match purge {
+        Purge::Tag(tag) => Some(on_disk::tag(tag.as_bytes())),
+        _ => None,
     }
 }
 

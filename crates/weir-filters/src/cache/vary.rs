@@ -56,6 +56,36 @@ impl Variant {
         self.0.iter().all(|(name, kept)| value(asked, name.as_str()) == *kept)
     }
 
+    /// As it names an object on a disk.
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        for (name, value) in &self.0 {
+            out.extend_from_slice(name.as_str().as_bytes());
+            out.push(0);
+            if let Some(value) = value {
+                out.push(b'=');
+                out.extend_from_slice(value);
+            }
+            out.push(0);
+        }
+        out
+    }
+
+    /// What [`Variant::to_bytes`] wrote. No part of it can hold a zero byte.
+    pub(super) fn of_bytes(bytes: &[u8]) -> Option<Self> {
+        let mut fields = Vec::new();
+        let mut parts = bytes.strip_suffix(b"\0").into_iter().flat_map(|all| all.split(|&b| b == 0));
+        while let Some(name) = parts.next() {
+            let name = FieldName::new(str::from_utf8(name).ok()?).ok()?;
+            let value = match parts.next()? {
+                b"" => None,
+                value => Some(value.strip_prefix(b"=")?.to_vec()),
+            };
+            fields.push((name, value));
+        }
+        Some(Self(fields.into()))
+    }
+
     /// What it weighs, in bytes.
     pub(super) fn weight(&self) -> usize {
         self.0.iter().map(|(name, value)| 64 + name.as_str().len() + value.as_ref().map_or(0, Vec::len)).sum()
@@ -154,6 +184,7 @@ mod tests {
         for (vary, stored, asked, same) in cases {
             let variant = Variant::of(&fields(&[("Vary", vary)]), &fields(stored)).unwrap();
             assert_eq!(variant.answers(&fields(asked)), *same, "{vary}: {stored:?} {asked:?}");
+            assert_eq!(Variant::of_bytes(&variant.to_bytes()), Some(variant));
         }
     }
 

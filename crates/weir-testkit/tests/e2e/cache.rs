@@ -2,7 +2,9 @@
 //!
 //! No test waits for something to become stale: an answer with `Age: 100` and `max-age=60` is stale when it comes.
 
+mod hostile;
 mod of_route;
+mod on_disk;
 mod stale;
 
 use std::sync::Arc;

@@ -3,24 +3,39 @@
 use super::Compiler;
 use crate::config::schema;
 use crate::config::units::ByteSize;
-use crate::store::{self, Place, Stores};
+use crate::store::{self, Place, Room, Stores};
 use std::ops::RangeInclusive;
 use std::path::Path;
 
 /// Most bytes of a file of certificates.
 const CA_BYTES: u64 = 1024 * 1024;
 
-/// How large a store in memory can be, in bytes.
-const MEMORY: RangeInclusive<u64> = 1024 * 1024..=1024 * 1024 * 1024 * 1024;
+/// How large a store can be in memory, and on disk, in bytes.
+const MEMORY: RangeInclusive<u64> = 1 << 20..=1 << 40;
+const DISK: RangeInclusive<u64> = 1 << 24..=1 << 50;
 
 impl Compiler<'_> {
     pub(super) fn stores(&mut self) -> Stores {
         let config = self.config;
         let mut stores = Stores::default();
         for (name, written) in config.stores.iter() {
-            if let Some(memory) = written.memory {
-                if self.memory(name, written, memory) {
-                    stores.memory.insert(name.to_owned(), memory.get());
+            if written.memory.is_some() || written.disk.is_some() {
+                if let Some(room) = self.room(name, written) {
+                    if let Some((path, _)) = &room.disk
+                        && let Some(other) = stores.on_disk(path)
+                    {
+                        let message =
+                            format!("{} is the disk of the store `{other}` already", path.display());
+                        let hint = "give each store a folder of its own".to_owned();
+                        self.error(
+                            &format!("stores.{name}.disk.path"),
+                            "store-unusable",
+                            message,
+                            Some(hint),
+                        );
+                        continue;
+                    }
+                    stores.memory.insert(name.to_owned(), room);
                 }
             } else if let Some(place) = self.store(name, written) {
                 stores.redis.insert(name.to_owned(), place);
@@ -29,24 +44,37 @@ impl Compiler<'_> {
         stores
     }
 
-    /// Whether a store is memory and nothing else, and of a size that can be.
-    fn memory(&mut self, name: &str, written: &schema::Store, memory: ByteSize) -> bool {
-        let alone = schema::Store { memory: Some(memory), ..schema::Store::default() };
+    /// What a store is that is memory, and perhaps a disk, and nothing else.
+    fn room(&mut self, name: &str, written: &schema::Store) -> Option<Room> {
+        let alone =
+            schema::Store { memory: written.memory, disk: written.disk.clone(), ..schema::Store::default() };
         if *written != alone {
             let message = "the store is memory of this gateway, and a server elsewhere";
             let hint = "write `memory` alone, and what is shared with other gateways as another store";
             self.error(&format!("stores.{name}"), "store-unusable", message, Some(hint.to_owned()));
-            return false;
+            return None;
         }
-        let sound = MEMORY.contains(&memory.get());
+        let Some(memory) = written.memory else {
+            let message = "a disk alone is no store: what is asked for often is served from memory";
+            let hint = "write memory: 256MiB beside it".to_owned();
+            self.error(&format!("stores.{name}"), "store-unusable", message, Some(hint));
+            return None;
+        };
+        let disk = written.disk.as_ref();
+        let sound = self.size(&format!("stores.{name}.memory"), memory, &MEMORY, "1MiB to 1TiB")
+            & disk.is_none_or(|disk| {
+                self.size(&format!("stores.{name}.disk.size"), disk.size, &DISK, "16MiB to 1PiB")
+            });
+        let disk = disk.map(|disk| (disk.path.0.clone(), disk.size.get()));
+        sound.then_some(Room { memory: memory.get(), disk })
+    }
+
+    /// Whether a store can be so large.
+    fn size(&mut self, path: &str, size: ByteSize, sizes: &RangeInclusive<u64>, told: &str) -> bool {
+        let sound = sizes.contains(&size.get());
         if !sound {
-            let message = format!("{memory} is no size for a store; expected 1MiB to 1TiB");
-            self.error(
-                &format!("stores.{name}.memory"),
-                "bad-value",
-                message,
-                Some("write 256MiB".to_owned()),
-            );
+            let message = format!("{size} is no size for a store; expected {told}");
+            self.error(path, "bad-value", message, Some("write 256MiB".to_owned()));
         }
         sound
     }

@@ -38,7 +38,7 @@ fn has(pages: &Pages, url: &str) -> bool {
 
 #[test]
 fn a_scan_throws_out_only_itself() {
-    let pages = Pages::new(200_000);
+    let pages = Pages::new(200_000, None);
     for n in 0..20 {
         pages.put(object(&pages, &format!("http://a/hot{n}"), 1000, &[], &[]));
     }
@@ -63,7 +63,8 @@ fn a_scan_throws_out_only_itself() {
 fn hits_are_those_of_the_policy() {
     const ROOM: u64 = 500;
     let name = |n: u64| format!("http://a/{n:08}");
-    let pages = Pages::new(ROOM * object(&Pages::new(1 << 20), &name(0), 10, &[], &[]).weight());
+    let weight = object(&Pages::new(1 << 20, None), &name(0), 10, &[], &[]).weight();
+    let pages = Pages::new(ROOM * weight, None);
     let meta = object(&pages, &name(0), 10, &[], &[]).meta();
     let mut hits = 0;
     for wanted in Trace::SMALL.wanted() {
@@ -80,7 +81,7 @@ fn hits_are_those_of_the_policy() {
 
 #[test]
 fn replacing_one_object_for_ever_takes_no_memory() {
-    let pages = Pages::new(1_000_000);
+    let pages = Pages::new(1_000_000, None);
     for _ in 0..10_000 {
         pages.put(object(&pages, "http://a/", 1000, &[], &[]));
     }
@@ -91,7 +92,7 @@ fn replacing_one_object_for_ever_takes_no_memory() {
 
 #[test]
 fn one_url_has_so_many_variants_and_no_more() {
-    let pages = Pages::new(10_000_000);
+    let pages = Pages::new(10_000_000, None);
     let asked: Vec<String> = (0..1000).map(|n| n.to_string()).collect();
     pages.put(object(&pages, "http://a/", 10, &[("Vary", "x")], &[("x", "used")]));
     let used = fields(&[("x", "used")]);
@@ -107,7 +108,7 @@ fn one_url_has_so_many_variants_and_no_more() {
 
 #[test]
 fn purges() {
-    let pages = Pages::new(10_000_000);
+    let pages = Pages::new(10_000_000, None);
     for (url, tags) in [
         ("http://a/x", ("Surrogate-Key", "one two")),
         ("http://a/x?1", ("Cache-Tag", "two,three")),
@@ -129,7 +130,7 @@ fn purges() {
 
 #[test]
 fn a_url_is_forgotten_with_all_that_is_added_to_its_key() {
-    let pages = Pages::new(10_000_000);
+    let pages = Pages::new(10_000_000, None);
     for extra in ["", "\0ca", "\0cb"] {
         let mut made = Arc::into_inner(object(&pages, "http://a/x", 10, &[], &[])).unwrap();
         made.key = Key::test("r\0http://a/x", extra);
@@ -143,7 +144,7 @@ fn a_url_is_forgotten_with_all_that_is_added_to_its_key() {
 
 #[test]
 fn what_nobody_can_share_is_remembered_for_a_while() {
-    let pages = Pages::new(1000);
+    let pages = Pages::new(1000, None);
     let (now, later) = (pages.began, pages.began + Duration::from_secs(UNSHARED_SECONDS));
     assert!(!pages.is_unshared(&key("http://a/"), now));
     pages.note_unshared(&key("http://a/"), now);
