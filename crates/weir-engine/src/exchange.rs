@@ -478,7 +478,11 @@ impl<'c> Exchange<'c> {
                 if self.cx.as_ref().is_some_and(Cx::goes_on_behind) {
                     self.go_on_behind();
                 }
-                let mut response = respond::answer(*answer);
+                let ready = self.cx.as_mut().and_then(Cx::take_ready);
+                let mut response = match ready {
+                    Some(fields) => respond::ready(answer.status, fields, answer.body),
+                    None => respond::answer(*answer),
+                };
                 self.name_cause(&mut response);
                 self.write_local(response).await
             }

@@ -87,6 +87,13 @@ pub(crate) fn answer(answer: Answer) -> LocalResponse {
     with_fields(answer.status, &answer.headers, answer.body)
 }
 
+/// The same with fields that are ready.
+pub(crate) fn ready(status: u16, fields: Fields, body: Body) -> LocalResponse {
+    let mut head = ResponseHead::made(status);
+    head.headers = fields;
+    with_date(head, body)
+}
+
 /// The answer of a route that has no upstream.
 pub(crate) fn fixed(fixed: &Fixed) -> LocalResponse {
     with_fields(fixed.status, &fixed.headers, Body::Bytes(fixed.body.clone()))
@@ -98,7 +105,11 @@ pub(crate) fn with_fields(status: u16, fields: &[(FieldName, Vec<u8>)], body: Bo
     for (name, value) in fields {
         let _ = head.headers.append(name, value); // checked when the config was compiled or the answer was read
     }
-    if head.headers.get_str("date").is_none() {
+    with_date(head, body)
+}
+
+fn with_date(mut head: ResponseHead, body: Body) -> LocalResponse {
+    if head.headers.get_known(Known::Date).is_none() {
         set(&mut head.headers, "date", httpdate::fmt_http_date(SystemTime::now()).as_bytes());
     }
     LocalResponse { head, body }

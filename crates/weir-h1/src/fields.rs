@@ -263,6 +263,16 @@ impl Fields {
         }
     }
 
+    /// The same fields by themselves, with room for some more of so many bytes together.
+    #[must_use]
+    pub fn with_room(&self, fields: usize, bytes: usize) -> Self {
+        let mut entries = Vec::with_capacity(self.entries.len() + fields);
+        entries.extend_from_slice(&self.entries);
+        let mut arena = Vec::with_capacity(self.arena.len() + bytes);
+        arena.extend_from_slice(&self.arena);
+        Self { base: self.base.clone(), entries, arena, seen: self.seen }
+    }
+
     /// Forgets all fields and the first bytes of `base`.
     pub(crate) fn forget(&mut self, gone: usize) {
         if gone == self.base.len() {

@@ -12,7 +12,7 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use weir_h1::{RequestHead, ResponseHead};
+use weir_h1::{Fields, RequestHead, ResponseHead};
 use weir_wire::tls::PeerCertificate;
 
 /// Who calls, as written under `consumers`.
@@ -138,6 +138,8 @@ pub struct Cx {
     pub(crate) failure: Option<Box<Failure>>,
     /// Whether the answer is one that the route itself gives: a file, or the text under `respond`.
     pub(crate) is_of_route: bool,
+    /// The fields of the answer that a filter gives, if they were ready.
+    ready: Option<Box<Fields>>,
     /// The request that is to go on behind the answer.
     behind: Option<Box<Behind>>,
     states: Vec<(u32, Box<dyn Any>)>,
@@ -185,6 +187,7 @@ impl Cx {
             because: None,
             failure: None,
             is_of_route: false,
+            ready: None,
             behind: None,
             states: Vec::new(),
             notes: SmallVec::new(),
@@ -301,6 +304,17 @@ impl Cx {
     pub fn go_on_behind<T: 'static>(&mut self, head: RequestHead, state: T, note: u64) {
         let filter = self.filter & FILTER;
         self.behind = Some(Box::new(Behind { head: Box::new(head), filter, state: Box::new(state), note }));
+    }
+
+    /// Gives the fields of the answer that this filter is about to give to a request, instead of a list in the answer itself: for those that
+    /// many answers have in common, and that are copied as they lie.
+    pub fn answer_with(&mut self, fields: Fields) {
+        self.ready = Some(Box::new(fields));
+    }
+
+    /// Those fields.
+    pub(crate) fn take_ready(&mut self) -> Option<Fields> {
+        self.ready.take().map(|fields| *fields)
     }
 
     /// Whether a filter asked for that.

@@ -7,7 +7,7 @@ use super::object::{Meta, Stored};
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Instant;
-use weir_engine::filter::{Answer, Body, RequestHead, ResponseHead};
+use weir_engine::filter::{Answer, Body, Cx, RequestHead, ResponseHead};
 use weir_h1::{FieldName, Fields, Method};
 
 /// Where a body is.
@@ -79,69 +79,91 @@ impl Names {
 }
 
 impl Cache {
-    /// The answer to a request, from what is kept.
+    /// The answer to a request, from what is kept. With `cx` its fields are there, where they can be copied as they lie.
     pub(super) fn answer(
         &self,
         meta: &Meta,
         whole: &Whole<'_>,
         asked: Asked<'_>,
         status: &str,
+        cx: Option<&mut Cx>,
     ) -> Box<Answer> {
-        let now = Instant::now();
-        let validators = meta.validators();
-        if meta.status == 200 && client_has_it(asked.fields, &validators) {
-            let of_304 =
-                |name: &FieldName| OF_304.iter().any(|known| known.eq_ignore_ascii_case(name.as_str()));
-            let kept = meta.fields.iter().filter(|(name, _)| of_304(name)).cloned().collect();
-            return self.finish(304, kept, Body::default(), (meta, now, status));
-        }
-        let mut fields = Vec::with_capacity(meta.fields.len() + 4);
-        fields.extend_from_slice(&meta.fields);
-        let body = match whole {
-            Whole::Fill(fill, length) => Body::Stream(Box::new(fill.follow(*length))),
-            Whole::Object(body) => {
-                let length = body.length();
-                let wanted = match asked.get && meta.status == 200 {
-                    true => part(asked.fields, &validators, length),
-                    false => Part::Whole,
+        let mut more = Vec::with_capacity(3);
+        let (code, body) = self.body(meta, whole, asked, &mut more);
+        let age = meta.age(Instant::now()).as_secs();
+        more.push((&self.names.age, itoa::Buffer::new().format(age).as_bytes().to_vec()));
+        more.push((&self.names.cache_status, told(status, meta.lifetime.as_secs(), age)));
+        let headers = match cx {
+            Some(cx) if code != 304 => {
+                let mut fields = meta.ready.with_room(more.len(), ROOM);
+                for (name, value) in more {
+                    let _ = fields.append(name, &value); // plain text
+                }
+                cx.answer_with(fields);
+                Vec::new()
+            }
+            _ => {
+                let of_304 = |name: &FieldName| {
+                    code != 304 || OF_304.iter().any(|known| known.eq_ignore_ascii_case(name.as_str()))
                 };
-                let range = match wanted {
-                    Part::Whole => {
-                        return self.finish(meta.status, fields, body.part(0..length), (meta, now, status));
-                    }
-                    Part::Outside => {
-                        let range = format!("bytes */{length}").into_bytes();
-                        fields.push((self.names.content_range.clone(), range));
-                        return self.finish(416, fields, Body::Bytes(Bytes::new()), (meta, now, status));
-                    }
-                    Part::Bytes(range) => range,
-                };
-                let text = format!("bytes {}-{}/{length}", range.start, range.end - 1);
-                fields.push((self.names.content_range.clone(), text.into_bytes()));
-                return self.finish(206, fields, body.part(range), (meta, now, status));
+                let kept = meta.fields.iter().filter(|(name, _)| of_304(name)).cloned();
+                kept.chain(more.into_iter().map(|(name, value)| (name.clone(), value))).collect()
             }
         };
-        self.finish(meta.status, fields, body, (meta, now, status))
+        Box::new(Answer { status: code, headers, body })
     }
 
-    fn finish(
-        &self,
-        status: u16,
-        mut headers: Vec<(FieldName, Vec<u8>)>,
-        body: Body,
-        (meta, now, said): (&Meta, Instant, &str),
-    ) -> Box<Answer> {
-        let age = meta.age(now);
-        headers.push((self.names.age.clone(), age.as_secs().to_string().into_bytes()));
-        let told = if said.starts_with("hit") {
-            let ttl = i128::from(meta.lifetime.as_secs()) - i128::from(age.as_secs());
-            let (hit, detail) =
-                said.split_once(';').map_or((said, String::new()), |(hit, more)| (hit, format!(";{more}")));
-            format!("weir; {hit}; ttl={ttl}{detail}")
-        } else {
-            format!("weir; {said}")
+    /// What of the body it has, and the status that says so.
+    fn body<'s>(
+        &'s self,
+        meta: &Meta,
+        whole: &Whole<'_>,
+        asked: Asked<'_>,
+        more: &mut Vec<(&'s FieldName, Vec<u8>)>,
+    ) -> (u16, Body) {
+        let validators = meta.validators();
+        if meta.status == 200 && client_has_it(asked.fields, &validators) {
+            return (304, Body::default());
+        }
+        let stored = match whole {
+            Whole::Fill(fill, length) => return (meta.status, Body::Stream(Box::new(fill.follow(*length)))),
+            Whole::Object(stored) => stored,
         };
-        headers.push((self.names.cache_status.clone(), told.into_bytes()));
-        Box::new(Answer { status, headers, body })
+        let length = stored.length();
+        let wanted = match asked.get && meta.status == 200 {
+            true => part(asked.fields, &validators, length),
+            false => Part::Whole,
+        };
+        match wanted {
+            Part::Whole => (meta.status, stored.part(0..length)),
+            Part::Outside => {
+                more.push((&self.names.content_range, format!("bytes */{length}").into_bytes()));
+                (416, Body::Bytes(Bytes::new()))
+            }
+            Part::Bytes(range) => {
+                let text = format!("bytes {}-{}/{length}", range.start, range.end - 1);
+                more.push((&self.names.content_range, text.into_bytes()));
+                (206, stored.part(range))
+            }
+        }
     }
+}
+
+/// Room for the fields that are added to those that are ready, in bytes.
+const ROOM: usize = 192;
+
+/// What the cache did, as `Cache-Status` has it.
+fn told(said: &str, lifetime: u64, age: u64) -> Vec<u8> {
+    let mut out = Vec::with_capacity(96);
+    out.extend_from_slice(b"weir; ");
+    match said.strip_prefix("hit") {
+        Some(more) => {
+            out.extend_from_slice(b"hit; ttl=");
+            let ttl = i128::from(lifetime) - i128::from(age);
+            out.extend_from_slice(itoa::Buffer::new().format(ttl).as_bytes());
+            out.extend_from_slice(more.as_bytes());
+        }
+        None => out.extend_from_slice(said.as_bytes()),
+    }
+    out
 }

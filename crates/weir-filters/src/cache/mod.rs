@@ -385,16 +385,16 @@ impl Cache {
             if meta.is_fresh(now) && self.suits(&said, &meta, now) {
                 self.counters.add(Count::Hits);
                 let whole = Whole::Object(&object.body);
-                return Decision::Answer(self.answer(&meta, &whole, Asked::of(head), "hit"));
+                return Decision::Answer(self.answer(&meta, &whole, Asked::of(head), "hit", Some(cx)));
             }
             if object.is_spared(now) && self.covers_error(&meta, now) {
-                return self.stale(object, &meta, head, "hit; detail=stale-if-error");
+                return self.stale(object, &meta, head, "hit; detail=stale-if-error", cx);
             }
             if self.waits_for_none(&said, &meta, now) {
                 if !object.is_spared(now) {
                     self.refresh(object, &key, head, cx);
                 }
-                return self.stale(object, &meta, head, "hit; detail=stale-while-revalidate");
+                return self.stale(object, &meta, head, "hit; detail=stale-while-revalidate", cx);
             }
         }
         if said.only_if_cached {
@@ -439,7 +439,7 @@ impl Cache {
         self.counters.add(Count::Followed);
         *cx.note() = SERVED;
         let whole = Whole::Fill(fill, found.length);
-        Flow::Answer(self.answer(&found.meta, &whole, Asked::of(head), "fwd=uri-miss; collapsed"))
+        Flow::Answer(self.answer(&found.meta, &whole, Asked::of(head), "fwd=uri-miss; collapsed", Some(cx)))
     }
 
     /// Answers by an object of which another request has just learned that it is good.
@@ -447,12 +447,13 @@ impl Cache {
         self.counters.add(Count::Followed);
         *cx.note() = SERVED;
         let whole = Whole::Object(&object.body);
-        Flow::Answer(self.answer(&object.meta(), &whole, Asked::of(head), "fwd=stale; collapsed"))
+        Flow::Answer(self.answer(&object.meta(), &whole, Asked::of(head), "fwd=stale; collapsed", Some(cx)))
     }
 
-    fn stale(&self, object: &Object, meta: &Meta, head: &RequestHead, status: &str) -> Decision {
+    fn stale(&self, object: &Object, meta: &Meta, head: &RequestHead, said: &str, cx: &mut Cx) -> Decision {
         self.counters.add(Count::Stale);
-        Decision::Answer(self.answer(meta, &Whole::Object(&object.body), Asked::of(head), status))
+        let whole = Whole::Object(&object.body);
+        Decision::Answer(self.answer(meta, &whole, Asked::of(head), said, Some(cx)))
     }
 
     /// Whether a client takes what is fresh by the upstream's measure (RFC 9111 §5.2.1).
@@ -581,7 +582,13 @@ impl Cache {
                 self.counters.add(Count::Stale);
                 let said = format!("fwd=stale; fwd-status={status}; detail=stale-if-error");
                 let whole = Whole::Object(&object.body);
-                return Flow::Answer(self.answer(&object.meta(), &whole, Asked::get(&lead.asked), &said));
+                return Flow::Answer(self.answer(
+                    &object.meta(),
+                    &whole,
+                    Asked::get(&lead.asked),
+                    &said,
+                    None,
+                ));
             }
         }
         let length = head.content_length().filter(|_| !changed);
@@ -661,7 +668,7 @@ impl Cache {
         self.counters.add(Count::Validated);
         lead.leader.take().into_iter().for_each(|leader| leader.end(End::Validated));
         let whole = Whole::Object(&object.body);
-        Flow::Answer(self.answer(&meta, &whole, Asked::get(&lead.asked), "fwd=stale; fwd-status=304"))
+        Flow::Answer(self.answer(&meta, &whole, Asked::get(&lead.asked), "fwd=stale; fwd-status=304", None))
     }
 
     /// Largest body that is held in memory, in bytes.

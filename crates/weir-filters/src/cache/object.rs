@@ -31,6 +31,8 @@ const OBJECT_BYTES: usize = 512;
 pub(super) struct Meta {
     pub(super) status: u16,
     pub(super) fields: Vec<(FieldName, Vec<u8>)>,
+    /// The same, to be copied into an answer as they lie.
+    pub(super) ready: Fields,
     pub(super) variant: Variant,
     pub(super) lifetime: Duration,
     pub(super) told: Told,
@@ -110,6 +112,15 @@ const MOST_TAGS: usize = 256;
 /// Fields that describe the body which is kept, so a 304 does not change them (RFC 9111 §3.2).
 const OF_THE_BODY: [&str; 5] = ["content-encoding", "content-length", "content-md5", "content-range", "etag"];
 
+/// Fields as an answer has them.
+fn ready(fields: &[(FieldName, Vec<u8>)]) -> Fields {
+    let mut ready = Fields::default();
+    for (name, value) in fields {
+        let _ = ready.append(name, value); // it was received as a value
+    }
+    ready
+}
+
 fn is_among(names: &[&str], name: &[u8]) -> bool {
     names.iter().any(|known| known.as_bytes().eq_ignore_ascii_case(name))
 }
@@ -132,9 +143,11 @@ impl Meta {
         let fields = fields.iter().filter(|(name, _)| kept(name)).filter_map(|(name, value)| {
             Some((FieldName::new(str::from_utf8(name).ok()?).ok()?, value.to_vec()))
         });
+        let fields: Vec<_> = fields.collect();
         Self {
             status: told.status,
-            fields: fields.collect(),
+            ready: ready(&fields),
+            fields,
             variant: storable.variant,
             lifetime: storable.lifetime,
             age_then: told.age_when(received.time, received.took),
@@ -146,7 +159,7 @@ impl Meta {
     /// The same of a head that was kept elsewhere.
     pub(super) fn of_head(head: Head, told: Told, now: Instant) -> Self {
         let Head { status, fields, variant, lifetime, age } = head;
-        Self { status, fields, variant, lifetime, told, received: now, age_then: age }
+        Self { status, ready: ready(&fields), fields, variant, lifetime, told, received: now, age_then: age }
     }
 
     /// Hashes of the words by which it can be purged.
@@ -206,7 +219,7 @@ impl Meta {
     }
 
     fn weight(&self) -> usize {
-        let fields = self.fields.iter().map(|(name, value)| 96 + name.as_str().len() + value.len());
+        let fields = self.fields.iter().map(|(name, value)| 136 + 2 * (name.as_str().len() + value.len()));
         fields.sum::<usize>() + self.variant.weight()
     }
 }
