@@ -11,6 +11,7 @@
 //! ```
 //! Everything here panics where a test should fail.
 
+use crate::config::{Diagnostics, Node};
 use crate::error::Cause;
 use crate::filter::{
     Attempt, AttemptEnd, BodyUse, Build, CallAnswer, CallRequest, Consumer, CoreHandle, Cx, End, Failure,
@@ -271,13 +272,16 @@ impl Stand {
             settings: String::new(),
             mistakes: Vec::new(),
         };
-        let mut malformed = String::new();
-        let built = (self.kind.build)(&mut Settings::Json(&self.settings, &mut malformed), &mut build);
-        let told = |m: &crate::filter::Mistake| {
-            format!("{}: {}; {}", m.field, m.message, m.hint.as_deref().unwrap_or("no hint"))
+        let (node, mut found) = (Node::of_json(&self.settings), Diagnostics::default());
+        let mut settings = Settings { node: &node, path: "", found: &mut found };
+        let built = (self.kind.build)(&mut settings, &mut build);
+        let told = |field: &str, message: &str, hint: Option<&str>| {
+            format!("{field}: {message}; {}", hint.unwrap_or("no hint"))
         };
-        let mut mistakes: Vec<_> = build.mistakes.iter().map(told).collect();
-        mistakes.extend((!malformed.is_empty()).then_some(malformed));
+        let refused = build.mistakes.iter().map(|m| told(&m.field, &m.message, m.hint.as_deref()));
+        let misread =
+            found.iter().map(|d| told(d.path.trim_start_matches('.'), &d.message, d.hint.as_deref()));
+        let mistakes: Vec<_> = refused.chain(misread).collect();
         let Some(built) = built.filter(|_| mistakes.is_empty()) else { return Err(mistakes) };
         let table = Table::build(vec![self.spec.clone()]).expect("a test gives a sound route");
         Ok(Running {

@@ -73,21 +73,7 @@ const MAX_MEMBERS: usize = 16;
 // === Building ===
 
 fn build(settings: &mut Settings<'_>, build: &mut Build<'_>) -> Option<Built> {
-    match settings {
-        Settings::Node(node, path, diagnostics) => build_all(node, path, diagnostics, build),
-        Settings::Json(json, mistake) => {
-            let mut diagnostics = Diagnostics::default();
-            let node = Node::of_json(json);
-            let built = build_all(&node, "any", &mut diagnostics, build);
-            if diagnostics.errors() > 0 {
-                **mistake = diagnostics.to_text();
-            }
-            built.filter(|_| mistake.is_empty())
-        }
-    }
-}
-
-fn build_all(node: &Node, path: &str, found: &mut Diagnostics, build: &mut Build<'_>) -> Option<Built> {
+    let Settings { node, path, found } = settings;
     let before = (found.errors(), build.mistakes.len());
     let written = de::read::<Vec<FilterNode>>(node, path, found)?;
     if written.len() < 2 && before.0 == found.errors() {
@@ -146,7 +132,7 @@ fn build_one(
     let (name, settings) = (build.kind, std::mem::take(&mut build.settings));
     let (before, errors) = (build.mistakes.len(), found.errors());
     build.kind = kind.name;
-    let built = (kind.build)(&mut Settings::Node(&written.node, &written.path, found), build);
+    let built = (kind.build)(&mut Settings { node: &written.node, path: &written.path, found }, build);
     (build.kind, build.settings) = (name, settings);
     for mistake in build.mistakes.iter_mut().skip(before) {
         let dot = if mistake.field.is_empty() { "" } else { "." };

@@ -326,6 +326,6 @@ mod tests {
         assert!(mistakes(json!({ "request": { "set": { "host": "a" } } }))[0].contains("rewrite"));
         assert!(mistakes(json!({ "request": { "set": { "a": "1", "A": "2" } } }))[0].contains("twice"));
         assert!(mistakes(json!({}))[0].contains("nothing"));
-        assert!(mistakes(json!({ "set": {} }))[0].contains("unknown field"));
+        assert!(mistakes(json!({ "set": {} }))[0].contains("unknown key"));
     }
 }

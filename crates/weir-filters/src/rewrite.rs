@@ -312,7 +312,10 @@ mod tests {
             ("/api", Some("/v2"), "/api/x?a=1", "/v2/x?a=1"),
             ("/%61pi", Some("/v2/"), "/api", "/v2/"),
         ] {
-            let settings = json!({ "strip_prefix": strip, "add_prefix": add });
+            let mut settings = json!({ "strip_prefix": strip });
+            if let Some(add) = add {
+                settings["add_prefix"] = json!(add);
+            }
             run(&KIND, settings, &format!("GET {path}")).await.expect_continue().expect_target(new);
         }
     }

@@ -96,7 +96,7 @@ mod tests {
             (json!({}), "response: 500ms"),
             (json!({ "exchange": "0s" }), "leave it out"),
             (json!({ "exchange": "2" }), "duration"),
-            (json!({ "exchnage": "2s" }), "unknown field"),
+            (json!({ "exchnage": "2s" }), "unknown key"),
         ] {
             let mistakes = Stand::new(&KIND, settings.clone()).mistakes();
             assert!(mistakes[0].contains(expected), "{settings}: {mistakes:#?}");

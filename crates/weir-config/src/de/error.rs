@@ -172,6 +172,11 @@ impl serde::de::Error for Error {
             .hint(near.map(|near| format!("did you mean {near}?")))
     }
 
+    /// Where a map is read in place of something else that may stand there: elsewhere unknown keys are noted as they are met.
+    fn unknown_field(_: &str, expected: &'static [&'static str]) -> Self {
+        Self::new("unknown-key", format!("is no key here; expected {}", one_of(expected)))
+    }
+
     fn missing_field(field: &'static str) -> Self {
         let mut error = Self::new("missing-key", format!("`{field}` is missing"));
         error.0.missing = Some(field);

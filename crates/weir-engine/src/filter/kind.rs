@@ -3,6 +3,7 @@
 use super::{Consumers, Filter};
 use crate::config::diagnostic::nearest_name;
 use crate::config::schema::FilePath;
+use crate::config::{Diagnostics, Node, de};
 use crate::error::Cause;
 use crate::fetch::Fetcher;
 use crate::store::{Room, Store, Stores};
@@ -31,7 +32,7 @@ pub struct FilterKind {
     pub schema: fn() -> Schema,
     /// The causes it answers with.
     pub causes: &'static [&'static Cause],
-    /// Makes the filter of its settings; mistakes go to where the settings are from, or to [`Build::refuse`].
+    /// Makes the filter of its settings; mistakes go to [`Settings::found`] or to [`Build::refuse`].
     pub build: fn(&mut Settings<'_>, &mut Build<'_>) -> Option<Built>,
 }
 
@@ -43,12 +44,14 @@ pub struct Built {
     pub settings: serde_json::Value,
 }
 
-/// Where the settings of a filter are read from.
-pub enum Settings<'a> {
-    /// JSON, as in tests; the mistake is written to the text.
-    Json(&'a serde_json::Value, &'a mut String),
-    /// A node of a config, with its path; all mistakes are collected.
-    Node(&'a crate::config::Node, &'a str, &'a mut crate::config::Diagnostics),
+/// The settings of a filter as they are written.
+pub struct Settings<'a> {
+    /// What is written.
+    pub node: &'a Node,
+    /// Where it stands, such as `routes.orders.filters[0].key_auth`.
+    pub path: &'a str,
+    /// Where mistakes go that reading it shows.
+    pub found: &'a mut Diagnostics,
 }
 
 /// Settings that need more than themselves to become a filter: other parts of the config, or state that outlives a
@@ -91,21 +94,10 @@ fn schema_of<T: JsonSchema>() -> Schema {
 }
 
 fn read<T: DeserializeOwned>(settings: &mut Settings<'_>) -> Option<T> {
-    match settings {
-        Settings::Json(json, mistake) => match T::deserialize(*json) {
-            Ok(value) => Some(value),
-            Err(e) => {
-                **mistake = e.to_string();
-                None
-            }
-        },
-        Settings::Node(node, path, diagnostics) => {
-            // `read` may return what it understood beside what it did not; a filter is made from all or nothing.
-            let before = diagnostics.errors();
-            let value = crate::config::de::read(node, path, diagnostics);
-            value.filter(|_| diagnostics.errors() == before)
-        }
-    }
+    // `read` may return what it understood beside what it did not; a filter is made from all or nothing.
+    let before = settings.found.errors();
+    let value = de::read(settings.node, settings.path, settings.found);
+    value.filter(|_| settings.found.errors() == before)
 }
 
 fn build_plain<F: Filter + DeserializeOwned + Serialize>(

@@ -375,7 +375,7 @@ impl Compiler<'_> {
             settings: String::new(),
             mistakes: Vec::new(),
         };
-        let mut settings = Settings::Node(&written.node, path, self.found);
+        let mut settings = Settings { node: &written.node, path, found: self.found };
         let built = (kind.build)(&mut settings, &mut build);
         let mistakes = build.mistakes;
         for mistake in &mistakes {

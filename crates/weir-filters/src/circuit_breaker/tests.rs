@@ -172,8 +172,8 @@ fn mistakes() {
         (json!({ "slow_rate": "10%" }), "slow: 2s"),
         (json!({ "window": "10ms" }), "write 10s"),
         (json!({ "open": "0s" }), "write 15s"),
-        (json!({ "minimum": 0 }), "nonzero"),
-        (json!({ "probes": 0 }), "nonzero"),
+        (json!({ "minimum": 0 }), "above zero"),
+        (json!({ "probes": 0 }), "above zero"),
     ] {
         let mistakes = stand(settings.clone()).mistakes();
         assert!(mistakes[0].contains(expected), "{settings}: {mistakes:#?}");

@@ -199,7 +199,7 @@ fn mistakes() {
     for (settings, expected) in [
         (json!({ "algorithms": [] }), "algorithms: names none"),
         (json!({ "algorithms": ["gzip", "gzip"] }), "algorithms: names gzip twice"),
-        (json!({ "algorithms": ["deflate"] }), "unknown variant `deflate`"),
+        (json!({ "algorithms": ["deflate"] }), "`deflate` is not known here"),
         (json!({ "types": [] }), "types: names none"),
         (json!({ "types": ["html"] }), "`html` is no media type; expected e.g. text/css"),
         (

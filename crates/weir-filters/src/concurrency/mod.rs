@@ -402,7 +402,7 @@ mod tests {
     fn mistakes() {
         for (settings, expected) in [
             (json!({}), "adaptive: true"),
-            (json!({ "requests": 0 }), "nonzero"),
+            (json!({ "requests": 0 }), "above zero"),
             (json!({ "requests": 1, "by": "user" }), "expected address"),
             (json!({ "requests": 1, "by": "{usr}" }), "no placeholder"),
             (json!({ "requests": 1, "by": "address", "ipv6_prefix": 129 }), "write 64"),

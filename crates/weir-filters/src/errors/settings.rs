@@ -254,7 +254,7 @@ mod tests {
             (json!({ "5xx": { "file": "/nowhere/at all" } }), "5xx.file: /nowhere/at all cannot be read"),
             (json!({ "5xx": { "file": typo } }), "typo.html:2: `{statsu}` is no placeholder"),
             (json!({ "5xx": { "file": latin } }), "latin.html:2: is not UTF-8"),
-            (json!({ "5xx": { "bdy": "x" } }), "unknown field"),
+            (json!({ "5xx": { "bdy": "x" } }), "5xx.bdy: `bdy` is no key here; expected body, file or type"),
             (json!({ "5xx": "sorry.html" }), "a page such as"),
         ] {
             let mistakes = Stand::new(&KIND, settings.clone()).kinds(crate::KINDS).mistakes();

@@ -377,7 +377,7 @@ fn mistakes() {
     for (settings, expected) in [
         (json!({ "per": "1s" }), "requests"),
         (json!({ "requests": 1 }), "per"),
-        (json!({ "requests": 0, "per": "1s" }), "nonzero"),
+        (json!({ "requests": 0, "per": "1s" }), "above zero"),
         (json!({ "requests": 1, "per": "1" }), "duration"),
         (json!({ "requests": 1, "per": "0s" }), "out of range"),
         (json!({ "requests": 4_000_000_000u32, "per": "1s" }), "out of range"),
@@ -387,7 +387,7 @@ fn mistakes() {
         (json!({ "requests": 1, "per": "1s", "ipv6_prefix": 0 }), "write 64"),
         (json!({ "requests": 1, "per": "1s", "keys": 1 }), "65536"),
         (json!({ "requests": 1, "per": "1s", "name": "a\"b" }), "letters"),
-        (json!({ "requests": 1, "per": "1s", "limit": 1 }), "unknown field"),
+        (json!({ "requests": 1, "per": "1s", "limit": 1 }), "unknown key"),
         (json!({ "requests": 1, "per": "week" }), "day or month"),
         (json!({ "requests": 1, "per": "day", "burst": 5 }), "quota has no burst"),
         (json!({ "requests": 3, "per": "1s", "cost": 4 }), "at most 3"),
