@@ -108,12 +108,15 @@ pub(super) fn drop_older(disk: &Arc<Disk>, key: &Key, variant: &Variant) {
     }
 }
 
+/// A block that is being read, and where it begins; nothing where it cannot be read.
+type Reading = Waiting<'static, Option<(Vec<u8>, u64)>>;
+
 /// A part of a body on a disk as it is sent, a block ahead of the client at most.
 pub(super) struct FromDisk {
     body: Body,
     at: u64,
     end: u64,
-    reading: Option<Waiting<'static, Option<(Vec<u8>, u64)>>>,
+    reading: Option<Reading>,
     given: u8,
 }
 
@@ -122,7 +125,7 @@ impl FromDisk {
         Self { body, at: range.start, end: range.end, reading: None, given: 0 }
     }
 
-    fn read(&self) -> Waiting<'static, Option<(Vec<u8>, u64)>> {
+    fn read(&self) -> Reading {
         let (body, at) = (self.body.clone(), self.at);
         Box::pin(async move {
             let (done, read) = oneshot::channel();
