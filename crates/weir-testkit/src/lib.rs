@@ -56,7 +56,7 @@ pub use proxy::Proxy;
 pub use pty::Pty;
 pub use table::table;
 pub use tls::{ServerTls, Tls, TlsSeen};
-pub use upstream::{Conn, Request, Upstream, black_hole, refusing_address, unused_address};
+pub use upstream::{Conn, Request, Upstream, black_hole, refusing_address, stop_listening, unused_address};
 pub use wait::{eventually, eventually_within};
 pub use weir::{Finished, Weir, command_for, install, run_weir, weir_command};
 pub use wire::{DEADLINE, Wire};

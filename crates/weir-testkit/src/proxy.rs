@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
+use crate::stop_listening;
+
 /// A proxy on a free port, until it is dropped. It takes every name below `.weir.test` for 127.0.0.1.
 #[derive(Debug)]
 pub struct Proxy {
@@ -42,7 +44,7 @@ impl Proxy {
             move || {
                 for client in listener.incoming().map_while(Result::ok) {
                     if shared.stopped.load(Ordering::Relaxed) {
-                        return;
+                        return stop_listening(&listener);
                     }
                     let shared = Arc::clone(&shared);
                     thread::spawn(move || serve(client, &shared));

@@ -1,7 +1,8 @@
 //! The upstream side: a server that does exactly what the test says, and remembers what reached it.
 
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::ops::{Deref, DerefMut};
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -9,7 +10,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use rustls::{ServerConnection, StreamOwned};
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 use crate::wire::{DEADLINE, Io, Wire};
 use crate::{Body, Head, ServerTls};
@@ -314,6 +315,13 @@ pub fn refusing_address() -> (Socket, SocketAddr) {
     (socket, address)
 }
 
+/// Closes a listening socket for good; from now on its address refuses. To drop it would not be enough: a program that a parallel test starts holds
+/// a copy of every descriptor between fork and exec, and the copy would go on listening.
+pub fn stop_listening(listener: impl AsFd) {
+    // A socket that does not listen any more has nothing to be shut down.
+    let _ = SockRef::from(&listener).shutdown(Shutdown::Both);
+}
+
 /// An address of 127.0.0.1 that nobody has, for a program that must be told its port.
 ///
 /// From a range below the one that port 0 is served from (32768 and up, `ip_local_port_range`), so that no parallel test is given it in the meantime.
@@ -406,7 +414,7 @@ fn accept(
 ) {
     for stream in listener.incoming() {
         if stopped.load(Ordering::Relaxed) {
-            return;
+            return stop_listening(listener);
         }
         let Ok(stream) = stream else { continue };
         let io = match tls {

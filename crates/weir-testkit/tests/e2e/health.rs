@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use weir_testkit::h2::{H2Origin, Options};
-use weir_testkit::{Upstream, Weir, black_hole, eventually, refusing_address, run_weir};
+use weir_testkit::{Upstream, Weir, black_hole, eventually, refusing_address, run_weir, stop_listening};
 
 use crate::cause::{CONNECT_REFUSED, CONNECT_TIMEOUT, NO_HEALTHY_ENDPOINT};
 use crate::support::config;
@@ -144,7 +144,7 @@ fn a_pooled_connection_serves_while_new_ones_are_refused() {
     one.send(crate::support::GET);
     let (mut conn, _) = closed.accept().unwrap();
     read_head(&mut conn);
-    drop(closed); // nobody listens any more; what is open stays
+    stop_listening(closed); // what is open stays
     two.get("/").expect_cause(CONNECT_REFUSED);
     conn.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\none").unwrap();
     one.read_response().expect_body("one");

@@ -310,7 +310,7 @@ fn a_request_that_finds_nobody_after_a_response_is_an_error() {
     let target = format!("http://{}/", listener.local_addr().unwrap());
     let once = std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
-        drop(listener);
+        weir_testkit::stop_listening(listener);
         let _ = stream.read(&mut [0; 1024]).unwrap();
         stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n").unwrap();
     });
