@@ -3,7 +3,6 @@
 use super::FetchError;
 use crate::filter::CallAnswer;
 use crate::talk::{End, Failed, answer, read_body, receive_head, send};
-use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::time::Duration;
 use weir_h1::{FieldName, Limits, Method};
@@ -36,21 +35,11 @@ pub(super) async fn talk(
         answer.headers.extend(fields(&stream.take_trailers()));
         Ok(answer)
     });
-    let answered = while_driven(talked, poll_fn(|cx| driver.poll(cx))).await;
+    let answered = driver.drive(talked).await;
     answered.map_err(|failed: Failed| match failed {
         Failed::Closed | Failed::Malformed => FetchError::BadAnswer,
         Failed::TooLong => FetchError::TooLong(limit),
     })
-}
-
-/// Does the work while something else moves the connection it is done on. That may end first, when all has come.
-async fn while_driven<T>(mut work: impl Future<Output = T> + Unpin, driver: impl Future) -> T {
-    tokio::select! {
-        biased;
-        done = &mut work => return done,
-        _ = driver => {}
-    }
-    work.await
 }
 
 /// Field lines, taken apart.

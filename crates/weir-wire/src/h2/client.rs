@@ -7,7 +7,7 @@ use super::stream::H2Stream;
 use super::transport::{Came, Shared, Transport};
 use crate::Stream;
 use std::cell::Cell;
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -131,6 +131,16 @@ impl Drop for Link {
 }
 
 impl Driver {
+    /// Does the work of one stream while the connection moves. That may end first, when all has come.
+    pub async fn drive<T>(&mut self, mut work: impl Future<Output = T> + Unpin) -> T {
+        tokio::select! {
+            biased;
+            done = &mut work => return done,
+            _ = poll_fn(|cx| self.poll(cx)) => {}
+        }
+        work.await
+    }
+
     /// Moves everything on the connection. Ready when it has ended.
     pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Fault> {
         let transport = &mut *self.shared.borrow_mut();

@@ -5,7 +5,6 @@ use crate::talk::{End, Failed, read_body, receive_head, send};
 use crate::upstream::pool::Way;
 use crate::upstream::probe::{Probe, ProbeKind};
 use crate::upstream::spec::Protocol;
-use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
 use weir_h1::{Limits, Method, ResponseHead};
@@ -100,7 +99,7 @@ impl Question {
             greeting.await.map_err(|_| NotPassed::failed("probe_protocol", "it does not speak HTTP/2"))?;
         let mut stream = Stream::H2(Box::new(link.stream()));
         let talked = pin!(self.talk(&mut stream, &out, limit));
-        while_driven(talked, poll_fn(|cx| driver.poll(cx))).await
+        driver.drive(talked).await
     }
 
     /// What is sent, and how much of the answer's body is read; nothing where connecting was all.
@@ -146,16 +145,6 @@ impl Question {
             ProbeKind::Tcp => Ok(()),
         }
     }
-}
-
-/// Does the work while something else moves the connection it is done on. That may end first, when all has come.
-async fn while_driven<T>(mut work: impl Future<Output = T> + Unpin, driver: impl Future) -> T {
-    tokio::select! {
-        biased;
-        done = &mut work => return done,
-        _ = driver => {}
-    }
-    work.await
 }
 
 fn judge_status(status: u16, expect: &[(u16, u16)]) -> Result<(), NotPassed> {
