@@ -270,6 +270,12 @@ mod tests {
     const LOCAL: &str = "127.0.0.1:50000";
     const OTHER: &str = "10.0.0.9:50000";
 
+    /// One of whom nothing else is known.
+    const fn caller<'a>(peer: Peer, uri: &'a Uri, headers: &'a HeaderMap) -> Caller<'a> {
+        let version = Version::HTTP_11;
+        Caller { peer, uid: None, certificate: None, version, uri, headers, session: None }
+    }
+
     fn ask(access: Access, peer: &str, fields: &[(&str, &str)], token: Option<&str>) -> Result<(), Denied> {
         let mut headers = HeaderMap::new();
         for (name, value) in fields {
@@ -277,15 +283,7 @@ mod tests {
         }
         let peer = Peer::Address(peer.parse().unwrap());
         let uri = Uri::from_static("/status");
-        let caller = Caller {
-            peer,
-            uid: None,
-            certificate: None,
-            version: Version::HTTP_11,
-            uri: &uri,
-            headers: &headers,
-            session: None,
-        };
+        let caller = caller(peer, &uri, &headers);
         check(access, caller, Keys { token, ..NO_KEYS }).map(drop)
     }
 
@@ -328,15 +326,7 @@ mod tests {
         let headers = HeaderMap::from_iter([(header::HOST, "127.0.0.1".parse().unwrap())]);
         let uri = Uri::from_static("http://evil.example/status");
         let peer = Peer::Local;
-        let caller = Caller {
-            peer,
-            uid: None,
-            certificate: None,
-            version: Version::HTTP_11,
-            uri: &uri,
-            headers: &headers,
-            session: None,
-        };
+        let caller = caller(peer, &uri, &headers);
         assert_eq!(check(GUARDED, caller, NO_KEYS), Err(Denied::ForeignHost));
     }
 
@@ -345,15 +335,7 @@ mod tests {
         let uri = Uri::from_static("/healthz");
         let headers = HeaderMap::new();
         let (peer, version) = (Peer::Local, Version::HTTP_10);
-        let caller = Caller {
-            peer,
-            uid: None,
-            certificate: None,
-            version,
-            uri: &uri,
-            headers: &headers,
-            session: None,
-        };
+        let caller = Caller { version, ..caller(peer, &uri, &headers) };
         assert!(check(GUARDED, caller, NO_KEYS).is_ok());
     }
 
@@ -449,15 +431,7 @@ mod tests {
                 headers.insert(header::AUTHORIZATION, format!("Bearer {sent}").parse().unwrap());
             }
             let uri = Uri::from_static("/status");
-            let caller = Caller {
-                peer: Peer::Local,
-                uid,
-                certificate: None,
-                version: Version::HTTP_11,
-                uri: &uri,
-                headers: &headers,
-                session: None,
-            };
+            let caller = Caller { uid, ..caller(Peer::Local, &uri, &headers) };
             let who = check(Access::Needs(role), caller, Keys { token, tokens: &tokens, hosts: &[] });
             who.map(|who| who.unwrap().name)
         };
@@ -502,15 +476,7 @@ mod tests {
             }
             let uri = Uri::from_static("/status");
             let peer = Peer::Address(OTHER.parse().unwrap());
-            let caller = Caller {
-                peer,
-                uid: None,
-                certificate,
-                version: Version::HTTP_11,
-                uri: &uri,
-                headers: &headers,
-                session: None,
-            };
+            let caller = Caller { certificate, ..caller(peer, &uri, &headers) };
             let keys = Keys { tokens: &tokens, ..NO_KEYS };
             check(Access::Needs(Role::Read), caller, keys).map(|who| who.unwrap().name)
         };
@@ -536,15 +502,7 @@ mod tests {
             let headers = HeaderMap::from_iter([(header::HOST, host.parse().unwrap())]);
             let uri = Uri::from_static("/status");
             let (peer, version) = (Peer::Local, Version::HTTP_11);
-            let caller = Caller {
-                peer,
-                uid: None,
-                certificate: None,
-                version,
-                uri: &uri,
-                headers: &headers,
-                session: None,
-            };
+            let caller = Caller { version, ..caller(peer, &uri, &headers) };
             let keys = Keys { hosts: &hosts, ..NO_KEYS };
             assert_eq!(check(GUARDED, caller, keys).map(drop), decision, "{host}");
         }

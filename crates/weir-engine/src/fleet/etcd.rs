@@ -1,6 +1,6 @@
 //! Questions to an etcd, over its JSON gateway. On one thread: connections do not change threads.
 
-use super::machine;
+use super::{machine, trust};
 use crate::config::schema::EtcdSource;
 use crate::fetch::{FetchRequest, Following, Surroundings, Trust, Url, Version, fetch};
 use bytes::Bytes;
@@ -59,14 +59,7 @@ enum Asked {
 impl Etcd {
     /// As the config has it.
     pub(crate) fn new(written: &EtcdSource, surroundings: Rc<Surroundings>) -> Result<Self, String> {
-        let path = |path: &Option<crate::config::schema::FilePath>| path.as_ref().map(|path| path.0.clone());
-        let (ca, cert, key) = (path(&written.ca), path(&written.client_cert), path(&written.client_key));
-        let identity = cert.as_deref().zip(key.as_deref());
-        let trust = if ca.is_none() && identity.is_none() {
-            Trust::default()
-        } else {
-            Trust::files(ca.as_deref(), identity)?
-        };
+        let trust = trust(&written.ca, &written.client_cert, &written.client_key)?;
         let node = written.node.clone().unwrap_or_else(machine);
         let servers = written.servers.clone();
         // Nodes begin with different members.

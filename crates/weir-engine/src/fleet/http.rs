@@ -1,6 +1,7 @@
 //! A bundle at a URL: asked for with its ETag, and held open where the server waits with its answer until there is another.
 
-use crate::config::schema::{FilePath, HttpSource};
+use super::trust;
+use crate::config::schema::HttpSource;
 use crate::fetch::{FetchRequest, Surroundings, Trust, Url, Version, fetch};
 use bytes::Bytes;
 use std::cell::RefCell;
@@ -43,14 +44,7 @@ struct Held {
 impl Http {
     /// As the config has it.
     pub(crate) fn new(written: &HttpSource, surroundings: Rc<Surroundings>) -> Result<Self, String> {
-        let path = |path: &Option<FilePath>| path.as_ref().map(|path| path.0.clone());
-        let (ca, cert, key) = (path(&written.ca), path(&written.client_cert), path(&written.client_key));
-        let identity = cert.as_deref().zip(key.as_deref());
-        let trust = if ca.is_none() && identity.is_none() {
-            Trust::default()
-        } else {
-            Trust::files(ca.as_deref(), identity)?
-        };
+        let trust = trust(&written.ca, &written.client_cert, &written.client_key)?;
         let url = written.url.clone().ok_or("no URL is named")?;
         // A query may be signed: it is sent as it is written.
         let waiting = match url.target().contains('?') {

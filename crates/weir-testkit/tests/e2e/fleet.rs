@@ -339,14 +339,20 @@ fn a_change_reaches_every_node() {
     weirs.iter().for_each(|weir| comes_to_say(weir, "round 3"));
 }
 
-#[test]
-fn a_canary_comes_first_and_the_rest_follows() {
-    let Some(etcd) = Etcd::start() else { return };
+/// Two nodes, of which one is a canary, and the config that says "one" at both.
+fn canary_and_other(etcd: &Etcd) -> (Config, Weir, Weir) {
     let config = Config::saying("one");
     etcd.publish(&config, &[]);
     let canary = etcd.node("canary", "canary: \"true\"");
     let other = etcd.node("other", "");
     within("both are known", || etcd.status()["nodes"].as_array().unwrap().len() == 2);
+    (config, canary, other)
+}
+
+#[test]
+fn a_canary_comes_first_and_the_rest_follows() {
+    let Some(etcd) = Etcd::start() else { return };
+    let (config, canary, other) = canary_and_other(&etcd);
     config.say("two");
     etcd.publish(&config, &["--canary", "canary=true", "--hold", "300ms"]);
     comes_to_say(&canary, "two");
@@ -359,11 +365,7 @@ fn a_canary_comes_first_and_the_rest_follows() {
 #[test]
 fn a_bundle_that_a_canary_refuses_comes_no_further() {
     let Some(etcd) = Etcd::start() else { return };
-    let config = Config::saying("one");
-    etcd.publish(&config, &[]);
-    let canary = etcd.node("canary", "canary: \"true\"");
-    let other = etcd.node("other", "");
-    within("both are known", || etcd.status()["nodes"].as_array().unwrap().len() == 2);
+    let (config, canary, other) = canary_and_other(&etcd);
     // It is good here, and wrong where a variable is missing.
     let folder = config.folder();
     fs::write(
