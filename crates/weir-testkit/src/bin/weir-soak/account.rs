@@ -30,9 +30,44 @@ pub(crate) struct Row {
     pub(crate) answered: usize,
     /// What was refused, by route and why.
     pub(crate) refused: BTreeMap<String, usize>,
-    /// p50 and p99 of the steady route.
-    pub(crate) steady: (Duration, Duration),
+    /// What the steady route took.
+    pub(crate) steady: Beside,
+    /// What its origin took without the gateway.
+    pub(crate) direct: Beside,
     spares_others: bool,
+}
+
+impl Row {
+    /// How much more the fault delayed the steady route than it delayed its origin asked without the gateway.
+    pub(crate) fn excess(&self) -> f64 {
+        self.steady.ratio() / self.direct.ratio()
+    }
+}
+
+/// p50 and p99 while a fault was on, and while it rested.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Beside {
+    pub(crate) fault: (Duration, Duration),
+    pub(crate) rest: (Duration, Duration),
+}
+
+impl Beside {
+    /// p99 of the fault over p99 of its rests.
+    pub(crate) fn ratio(&self) -> f64 {
+        self.fault.1.as_secs_f64() / self.rest.1.as_secs_f64()
+    }
+}
+
+/// Times of requests: of the fault, and of its rests.
+type Times = [Vec<Duration>; 2];
+
+fn beside(times: Times) -> Beside {
+    let [fault, rest] = times.map(|mut took| {
+        took.sort_unstable();
+        let at = |share: usize| took.get(took.len() * share / 100).copied().unwrap_or_default();
+        (at(50), at(99))
+    });
+    Beside { fault, rest }
 }
 
 #[derive(Default)]
@@ -85,22 +120,30 @@ impl Account {
         for (id, times) in ledgers.iter().flat_map(|ledger| &ledger.0) {
             *came.entry(id).or_insert(0) += times;
         }
-        let mut steady: Vec<Vec<Duration>> = self.rows.iter().map(|_| Vec::new()).collect();
+        let mut steady: Vec<Times> = self.rows.iter().map(|_| Times::default()).collect();
+        let mut direct = steady.clone();
         for (client, asked) in asked.iter().enumerate() {
             for (sequence, one) in asked.iter().enumerate() {
                 let id = format!("{client}-{sequence}");
                 let times = came.remove(id.as_str()).unwrap_or(0);
                 self.one(&id, one, times);
-                if one.route == Route::Steady && one.outcome == Outcome::Answered {
-                    steady[one.fault].push(one.took);
+                let times = match one.route {
+                    Route::Steady => &mut steady,
+                    Route::Direct => &mut direct,
+                    _ => continue,
+                };
+                if one.outcome == Outcome::Answered {
+                    times[one.fault][usize::from(one.quiet)].push(one.took);
                 }
             }
         }
         self.unknown = came.len();
-        for (row, mut took) in self.rows.iter_mut().zip(steady) {
-            took.sort_unstable();
-            let at = |share: usize| took.get(took.len() * share / 100).copied().unwrap_or_default();
-            row.steady = (at(50), at(99));
+        for ((row, steady), direct) in self.rows.iter_mut().zip(steady).zip(direct) {
+            (row.steady, row.direct) = (beside(steady), beside(direct));
+            if !row.spares_others {
+                // It never rests: these are the few requests between two faults.
+                (row.steady.rest, row.direct.rest) = Default::default();
+            }
         }
     }
 
@@ -182,9 +225,8 @@ impl Account {
         let (before, after) = self.growth();
         let most = before * MEMORY.0 / MEMORY.1 + MEMORY_SLACK;
         must(after <= most, format!("memory grew from {before} to {after} KiB"));
-        let base = self.rows[0].steady.1;
         for row in self.rows.iter().filter(|row| row.spares_others) {
-            let p99 = row.steady.1;
+            let (p99, base) = (row.steady.fault.1, row.steady.rest.1);
             let late = p99 > base * GROSS.0 && p99 > GROSS.1;
             must(
                 !late,
@@ -209,11 +251,10 @@ impl Account {
         (first, self.memory.get(..faults).and_then(<[u64]>::last).copied().unwrap_or(0))
     }
 
-    /// p99 of the steady route over that of the quiet time, where others had a fault; the worst one.
-    pub(crate) fn lateness(&self) -> Option<(&'static str, f64)> {
-        let base = self.rows[0].steady.1.as_secs_f64();
+    /// The fault that delays requests without a fault most, beyond what the machine does.
+    pub(crate) fn lateness(&self) -> Option<&Row> {
         let faults = self.rows.iter().skip(1).filter(|row| row.spares_others);
-        faults.map(|row| (row.fault, row.steady.1.as_secs_f64() / base)).max_by(|a, b| a.1.total_cmp(&b.1))
+        faults.max_by(|a, b| a.excess().total_cmp(&b.excess()))
     }
 }
 

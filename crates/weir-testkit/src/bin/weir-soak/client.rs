@@ -9,6 +9,8 @@ use weir_testkit::{Client, Tls};
 /// Which route is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Route {
+    /// No route: the origin of the steady one, asked without the gateway. What delays this too is the machine.
+    Direct,
     /// Three endpoints, one of which has a fault.
     Faulty,
     /// An endpoint without faults, by a new connection for each request.
@@ -26,6 +28,7 @@ pub(crate) enum Route {
 impl Route {
     pub(crate) const fn name(self) -> &'static str {
         match self {
+            Self::Direct => "direct",
             Self::Faulty => "faulty",
             Self::Fresh => "fresh",
             Self::Local => "local",
@@ -53,8 +56,10 @@ pub(crate) enum Outcome {
 pub(crate) struct Asked {
     pub(crate) route: Route,
     pub(crate) post: bool,
-    /// The number of the fault that was on when it was sent.
+    /// The number of the fault whose time it was when it was sent.
     pub(crate) fault: usize,
+    /// Whether that fault rested.
+    pub(crate) quiet: bool,
     pub(crate) took: Duration,
     pub(crate) outcome: Outcome,
 }
@@ -62,8 +67,10 @@ pub(crate) struct Asked {
 /// What the clients do, as the plan changes it.
 pub(crate) struct Control {
     pub(crate) over: AtomicBool,
-    /// The number of the fault that is on.
+    /// The number of the fault whose time it is.
     pub(crate) fault: AtomicUsize,
+    /// Whether it rests: what requests take then is what they are compared with.
+    pub(crate) quiet: AtomicBool,
     /// The pause between two requests of a client, in microseconds.
     pub(crate) pause: AtomicU32,
     pub(crate) answered: AtomicUsize,
@@ -73,6 +80,8 @@ pub(crate) struct Control {
 pub(crate) struct Shared {
     pub(crate) control: Control,
     pub(crate) web: String,
+    /// The origin behind the steady route.
+    pub(crate) direct: String,
     pub(crate) secure: String,
     pub(crate) tls: Tls,
     /// What was asked, by client: the number of a request in its id is its place here.
@@ -94,6 +103,7 @@ pub(crate) fn run(shared: &Shared, number: usize, route: Route) {
                     continue;
                 }
             },
+            Route::Direct => Client::connect(&shared.direct),
             _ => Client::connect(&shared.web),
         };
         for _ in 0..PER_CONNECTION {
@@ -136,10 +146,10 @@ fn ask(shared: &Shared, number: usize, route: Route, client: &mut Client) -> boo
 }
 
 fn note(shared: &Shared, number: usize, route: Route, post: bool, began: Instant, outcome: Outcome) {
-    let fault = shared.control.fault.load(Relaxed);
+    let (fault, quiet) = (shared.control.fault.load(Relaxed), shared.control.quiet.load(Relaxed));
     if outcome == Outcome::Answered {
         shared.control.answered.fetch_add(1, Relaxed);
     }
-    let asked = Asked { route, post, fault, took: began.elapsed(), outcome };
+    let asked = Asked { route, post, fault, quiet, took: began.elapsed(), outcome };
     shared.asked[number].lock().unwrap().push(asked);
 }

@@ -19,7 +19,8 @@ use crate::origin::Origin;
 use crate::process::{self, Signal};
 
 /// Who asks what.
-const CLIENTS: [Route; 9] = [
+const CLIENTS: [Route; 10] = [
+    Route::Direct,
     Route::Steady,
     Route::Steady,
     Route::Faulty,
@@ -43,6 +44,11 @@ const ORIGINS: [Ipv4Addr; 5] = [
     Ipv4Addr::new(127, 0, 1, 5),
 ];
 
+/// How long a fault lasts before it rests, and its share of that time for which it rests: what is compared lies side by side, because machines are
+/// not equally busy from one minute to the next.
+const TURN: Duration = Duration::from_secs(8);
+const REST: u32 = 3;
+
 /// A run from this length on has all its upgrades.
 const LONG: Duration = Duration::from_secs(600);
 
@@ -65,10 +71,12 @@ pub(crate) fn run(length: Duration) -> Account {
         control: Control {
             over: AtomicBool::new(false),
             fault: AtomicUsize::new(0),
+            quiet: AtomicBool::new(true),
             pause: AtomicU32::new(PAUSE.as_micros().try_into().unwrap()),
             answered: AtomicUsize::new(0),
         },
         web: weir.address("web"),
+        direct: SocketAddr::from((ORIGINS[1], port)).to_string(),
         secure: weir.address("secure"),
         tls: Tls::new(&authority, "soak.test"),
         asked: CLIENTS.iter().map(|_| Mutex::default()).collect(),
@@ -111,9 +119,20 @@ pub(crate) fn run(length: Duration) -> Account {
         let weights: u32 = FAULTS.iter().map(|fault| fault.weight).sum();
         for (number, fault) in FAULTS.iter().enumerate() {
             shared.control.fault.store(number, Relaxed);
-            reloads.store(fault.with_reloads, Relaxed);
-            let until = Instant::now() + length * fault.weight / weights;
-            (fault.make)(&mut stage, until);
+            let length = length * fault.weight / weights;
+            let turns = if fault.spares_others { (length.as_secs() / TURN.as_secs()).max(1) } else { 1 };
+            let turn = length / u32::try_from(turns).unwrap();
+            for _ in 0..turns {
+                let ends = Instant::now() + turn;
+                if fault.spares_others {
+                    thread::sleep(turn / REST);
+                }
+                shared.control.quiet.store(false, Relaxed);
+                reloads.store(fault.with_reloads, Relaxed);
+                (fault.make)(&mut stage, ends);
+                reloads.store(false, Relaxed);
+                shared.control.quiet.store(true, Relaxed);
+            }
             stage.memory.push(process::memory(weir.serving()).unwrap_or(0));
         }
         account.upgrades = std::mem::take(&mut stage.upgrades);
