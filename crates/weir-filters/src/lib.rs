@@ -17,6 +17,7 @@ mod errors;
 mod fault;
 mod forward_auth;
 mod grpc_json;
+mod grpc_web;
 mod headers;
 mod ip;
 mod jwt;
@@ -56,6 +57,7 @@ pub static KINDS: &[&FilterKind] = &[
     &fault::KIND,
     &forward_auth::KIND,
     &grpc_json::KIND,
+    &grpc_web::KIND,
     &headers::KIND,
     &ip::KIND,
     &jwt::KIND,

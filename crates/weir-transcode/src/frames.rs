@@ -126,6 +126,42 @@ impl Messages {
     }
 }
 
+/// Follows messages that pass as they are, and knows whether the body stands between two of them.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Boundary {
+    /// Bytes of a head that have come, and the length as far as it was read.
+    head: u8,
+    length: u32,
+    /// Bytes of the message that are still to come.
+    left: u32,
+}
+
+impl Boundary {
+    /// These bytes pass.
+    pub fn pass(&mut self, piece: &[u8]) {
+        let mut rest = piece;
+        loop {
+            let taken = rest.len().min(self.left as usize);
+            self.left -= u32::try_from(taken).unwrap_or(self.left);
+            rest = rest.get(taken..).unwrap_or_default();
+            let Some((&byte, after)) = rest.split_first() else { return };
+            rest = after;
+            // The first byte says whether the message is compressed: it is pushed out by the four of the length.
+            self.length = self.length << 8 | u32::from(byte);
+            self.head += 1;
+            if self.head == 5 {
+                *self = Self { head: 0, length: 0, left: self.length };
+            }
+        }
+    }
+
+    /// Whether all messages that began are whole.
+    #[must_use]
+    pub const fn is_between(&self) -> bool {
+        self.head == 0 && self.left == 0
+    }
+}
+
 /// What gzip holds, at most so many bytes.
 ///
 /// # Errors
@@ -181,6 +217,25 @@ mod tests {
         assert_eq!(read(&[b"\x02\0\0\0\0"], 10), Err(FrameError::Coding));
         assert_eq!(read(&[b"\x01\0\0\0\x03abc"], 10), Err(FrameError::Coding));
         assert_eq!(read(&[b"\0", b"\xff\xff\xff\xff"], 10), Err(FrameError::TooLong));
+    }
+
+    #[test]
+    fn boundaries_are_found_in_any_pieces() {
+        let body = framed(&[&b"hello"[..], b"", &[7; 300]]);
+        let ends = [0, 10, 15, 320];
+        for size in 1..=body.len() {
+            let mut boundary = Boundary::default();
+            let mut at = 0;
+            for piece in body.chunks(size) {
+                assert_eq!(boundary.is_between(), ends.contains(&at), "{size} {at}");
+                boundary.pass(piece);
+                at += piece.len();
+            }
+            assert!(boundary.is_between(), "{size}");
+        }
+        let mut boundary = Boundary::default();
+        boundary.pass(b"\x01\xff\xff\xff\xff");
+        assert!(!boundary.is_between());
     }
 
     #[test]

@@ -130,6 +130,15 @@ impl<'a> Piece<'a> {
         line_of(self.trailers.as_deref()?, name)
     }
 
+    /// All trailers of the message, name and value; only with the last piece.
+    pub fn trailers(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        let text: &[u8] = match &self.trailers {
+            Some(trailers) => trailers.as_slice(),
+            None => &[],
+        };
+        lines(text)
+    }
+
     /// Replaces the trailers of the message; only with the last piece of a body that this filter said it changes. Values
     /// that may not be emitted are left out.
     pub fn set_trailers(&mut self, fields: &[(FieldName, Vec<u8>)]) {

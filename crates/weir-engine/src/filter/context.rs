@@ -436,6 +436,11 @@ impl Cx {
         super::body::line_of(&self.whole_trailers, name)
     }
 
+    /// All trailers of that response, name and value.
+    pub fn whole_trailers(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        super::body::lines(&self.whole_trailers)
+    }
+
     /// Makes a call of gRPC of a request that is none: POST, with trailers. The filter has set path, fields and body, and makes of the
     /// answer what the client understands; an answer of the gateway's own comes to it as one of gRPC.
     pub fn call_grpc(&mut self, head: &mut RequestHead) {

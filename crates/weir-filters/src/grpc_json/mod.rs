@@ -9,6 +9,7 @@ mod source;
 mod tests;
 
 use crate::prelude::*;
+use crate::shared::grpc::RESPONSE_MALFORMED;
 use settings::GrpcJsonSettings;
 use source::{Loaded, Source};
 use std::fmt;
@@ -42,8 +43,6 @@ causes! {
         "No rule of google.api.http names this path." "the rules in the proto; `unannotated` and `unmatched` of the filter grpc_json"
     REQUEST_MALFORMED "grpc_request_malformed" 400
         "The request does not fit the message that the method takes." "the body, the query or the path, as the answer says; `json.unknown` and `limits` of the filter grpc_json"
-    RESPONSE_MALFORMED "grpc_response_malformed" 502
-        "The upstream's answer is no gRPC, or holds what cannot be told as JSON." "the upstream and its `protocol` (h2c); the protos that the filter grpc_json reads; its `limits`"
     WRONG_METHOD "grpc_wrong_method" 405
         "The path is known, but not with this method." "the method; the rules in the proto"
 }

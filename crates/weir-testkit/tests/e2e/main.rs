@@ -36,6 +36,7 @@ mod fleet;
 mod forwarded;
 mod framing;
 mod grpc_json;
+mod grpc_web;
 mod health;
 mod http2;
 mod jwt;

@@ -1,0 +1,94 @@
+//! Browsers before gRPC: the filter `grpc_web`, before the built-in origin's greeter.
+
+use weir_origin::{Handle, Options, Origin};
+use weir_testkit::{Response, Weir, unused_address};
+
+use crate::cause::GRPC_WEB_MALFORMED;
+
+fn origin() -> Handle {
+    let address = "127.0.0.1:0".parse().unwrap();
+    Origin::start(Options { address, ..Options::default() }).unwrap()
+}
+
+fn weir(upstream: impl ToString) -> Weir {
+    Weir::start(&format!(
+        "listeners: {{ web: {{ address: 127.0.0.1:0, protocols: [http1, h2] }} }}\nexpose_causes: true\n\
+         upstreams: {{ up: {{ protocol: h2c, endpoints: [ {} ] }} }}\n\
+         routes: {{ all: {{ match: {{ path: \"/*\" }}, filters: [ {{ grpc_web: {{}} }} ], upstream: up }} }}\n",
+        upstream.to_string()
+    ))
+}
+
+/// A call of the greeter with this type and body.
+fn call(weir: &Weir, method: &str, media: &str, body: &[u8]) -> Response {
+    let head = format!(
+        "POST /helloworld.v1.Greeter/{method} HTTP/1.1\r\nHost: weir.test\r\nContent-Type: {media}\r\nX-Grpc-Web: 1\r\n\
+         Content-Length: {}\r\n\r\n",
+        body.len()
+    );
+    weir.client().ask([head.as_bytes(), body].concat())
+}
+
+const BINARY: &str = "application/grpc-web+proto";
+const TEXT: &str = "application/grpc-web-text";
+
+/// `name: "Ann"`, framed, and the same in base64.
+const ANN: &[u8] = b"\0\0\0\0\x05\x0a\x03Ann";
+const ANN_TEXT: &[u8] = b"AAAAAAUKA0Fubg==";
+
+#[test]
+fn a_call_whose_trailers_come_in_the_body() {
+    let origin = origin();
+    let weir = weir(origin.address());
+    let answer = call(&weir, "SayHello", BINARY, ANN);
+    answer.expect_status(200).expect_header("content-type", BINARY);
+    let text = answer.text();
+    let message = "\0\0\0\0\u{b}\n\thello Ann";
+    assert!(text.starts_with(message), "{text:?}");
+    assert!(text.contains("grpc-status: 0\r\n"), "{text:?}");
+    // The same by HTTP/2: no trailers there either.
+    let mut h2 = weir.h2();
+    let fields = [
+        (":method", "POST"),
+        (":scheme", "http"),
+        (":path", "/helloworld.v1.Greeter/SayHello"),
+        (":authority", "weir.test"),
+        ("content-type", BINARY),
+    ];
+    let stream = h2.request(&fields, false);
+    h2.data(stream, ANN, true);
+    let answer = h2.message(stream);
+    answer.expect_status(200);
+    assert!(answer.text().contains("grpc-status: 0\r\n"), "{:?}", answer.text());
+    assert_eq!(answer.trailers, []);
+}
+
+#[test]
+fn a_call_as_text() {
+    let origin = origin();
+    let weir = weir(origin.address());
+    let answer = call(&weir, "SayHello", TEXT, ANN_TEXT);
+    answer.expect_status(200).expect_header("content-type", TEXT);
+    // The message in base64, and the trailers behind it, in the same or another part.
+    assert!(answer.text().starts_with("AAAAAAsKCWhlbGxvIEFub"), "{}", answer.text());
+    let answer = call(&weir, "SayHello", TEXT, b"****");
+    answer.expect_header("grpc-status", "13").expect_header("x-weir-cause", GRPC_WEB_MALFORMED.1);
+}
+
+#[test]
+fn a_stream_and_a_failure() {
+    let origin = origin();
+    let weir = weir(origin.address());
+    // Two replies.
+    let answer = call(&weir, "LotsOfReplies", BINARY, b"\0\0\0\0\x05\x0a\x01a\x20\x02");
+    let text = answer.text();
+    assert_eq!(text.matches("hello").count(), 2, "{text:?}");
+    // The call ends with NOT_FOUND, in the head or in the last frame.
+    let answer = call(&weir, "SayHello", BINARY, b"\0\0\0\0\x02\x10\x05");
+    let text = answer.text();
+    assert!(answer.header("grpc-status") == Some("5") || text.contains("grpc-status: 5\r\n"), "{text:?}");
+    // Nobody is there.
+    let weir = self::weir(unused_address());
+    let answer = call(&weir, "SayHello", BINARY, ANN);
+    answer.expect_status(200).expect_header("grpc-status", "14").expect_header("content-type", BINARY);
+}
