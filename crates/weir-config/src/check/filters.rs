@@ -13,6 +13,9 @@ const ASK: &[&str] = &["acl", "any", "jwt", "oidc"];
 /// Filters beside those that say by something else than credentials who may pass.
 const DECIDE: &[&str] = &["acl", "ip"];
 
+/// Filters that make calls of gRPC of requests, which go by HTTP/2 only.
+const CALL_GRPC: &[&str] = &["connect", "grpc_json", "grpc_web"];
+
 /// Whether a filter turns away whoever brings no credentials.
 fn asks_for_credentials(filter: &FilterNode) -> bool {
     let optional = |node: &Node| node.get("optional").and_then(Node::as_text) == Some("true");
@@ -48,6 +51,29 @@ impl<'a> Checker<'a> {
         }
         for (_, route) in config.routes.iter().filter(|(_, route)| !route.filters.is_empty()) {
             self.filter_list(&config.filters, &route.filters);
+        }
+        self.callers_of_grpc();
+    }
+
+    /// Warns of filters of a route that would call its upstream by gRPC where that speaks HTTP/1.1 only.
+    fn callers_of_grpc(&mut self) {
+        let config = self.config;
+        for (_, route) in config.routes.iter() {
+            for filter in route.filters.iter().filter(|filter| CALL_GRPC.contains(&filter.name.as_str())) {
+                for share in route.upstream.iter().flat_map(|split| &split.0) {
+                    let Some(upstream) = config.upstreams.get(&share.upstream) else { continue };
+                    if upstream.may_speak_http2() {
+                        continue;
+                    }
+                    let message = format!(
+                        "`{}` calls the upstream `{}` by gRPC, which needs HTTP/2, but it speaks HTTP/1.1 only",
+                        filter.name, share.upstream
+                    );
+                    let protocol = if upstream.tls.is_some() { "h2" } else { "h2c" };
+                    let hint = format!("write `protocol: {protocol}` under upstreams.{}", share.upstream);
+                    self.warn(&filter.path, "grpc-over-http1", message, hint);
+                }
+            }
         }
     }
 

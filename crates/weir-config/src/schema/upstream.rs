@@ -274,13 +274,15 @@ impl Upstream {
         Duration::from_secs(60)
     }
 
+    /// Whether its endpoints may be spoken to by HTTP/2.
+    pub const fn may_speak_http2(&self) -> bool {
+        !matches!((self.protocol, &self.tls), (UpstreamProtocol::Http1, _) | (UpstreamProtocol::Auto, None))
+    }
+
     /// The least that `limits.connections` may mean: with HTTP/2 connections stay with their worker and never end for want
     /// of requests, so that another worker would wait for one for ever.
     pub fn least_connections(&self, workers: Workers) -> u32 {
-        match (self.protocol, &self.tls) {
-            (UpstreamProtocol::Http1, _) | (UpstreamProtocol::Auto, None) => 1,
-            _ => u32::try_from(workers.count()).unwrap_or(u32::MAX),
-        }
+        if self.may_speak_http2() { u32::try_from(workers.count()).unwrap_or(u32::MAX) } else { 1 }
     }
 }
 
