@@ -6,6 +6,7 @@ use crate::answer::SIGN;
 use crate::by_hand;
 use crate::purge;
 use crate::why;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -224,16 +225,9 @@ pub fn ask<'a>(at: impl Into<At<'a>>, token: Option<&str>, what: Call<'_>) -> Re
 
 /// A part of a path: all but what stands for itself there (RFC 3986 §3.3) is escaped.
 pub fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b':' => {
-                out.push(char::from(byte));
-            }
-            _ => out.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    out
+    const SPECIAL: &AsciiSet =
+        &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b':');
+    utf8_percent_encode(text, SPECIAL).to_string()
 }
 
 // === impl Answer ===

@@ -3,8 +3,9 @@
 //! Invariant: whatever comes from outside is escaped, because only literals and other [`Html`] are taken as they are. Values stand in
 //! elements and in attributes with double quotes, nowhere else: never in a script, in a style, or at the beginning of a URL.
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use std::borrow::Cow;
-use std::fmt::{self, Display, Write};
+use std::fmt::{self, Display};
 
 /// A piece of a page.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -69,15 +70,8 @@ pub(crate) fn ticked(text: &str) -> Html {
 
 /// A text as a part of a path or of a query: everything but letters, digits and `-._~` becomes `%XX`.
 pub fn part(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            out.push(char::from(byte));
-        } else {
-            let _ = write!(out, "%{byte:02X}"); // a String takes all
-        }
-    }
-    out
+    const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+    utf8_percent_encode(text, RESERVED).to_string()
 }
 
 // === what may be shown ===

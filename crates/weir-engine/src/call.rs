@@ -7,9 +7,7 @@ use crate::core::Core;
 use crate::error::{self, Cause};
 use crate::filter::{CallAnswer, CallRequest, CoreHandle, Job, Services, Task, Waiting};
 use crate::talk::{self, render, talk};
-use crate::upstream::{
-    Attempts, Connection, Failed, LocalUpstream, Measurement, Race, Request, connect, outcome_of,
-};
+use crate::upstream::{Attempts, Connection, Failed, LocalUpstream, Measurement, Race, Request, connect};
 use std::any::Any;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
@@ -120,7 +118,7 @@ async fn call(
                 return Ok(answer);
             }
             Err(cause) => {
-                upstream.cells.attempt(outcome_of(cause));
+                upstream.cells.attempt(cause.outcome);
                 upstream.note(&active, false);
                 // As in `exchange/attempt.rs`: the keep-alive race, and what HTTP/2 says was not looked at.
                 let h2 = connection.stream.h2();
@@ -133,7 +131,7 @@ async fn call(
                     continue;
                 }
                 measured.into_iter().for_each(Measurement::failed);
-                let failed = match outcome_of(cause) {
+                let failed = match cause.outcome {
                     _ if unseen => Failed::RefusedStream,
                     Outcome::Reset => Failed::Reset,
                     Outcome::ResponseTimeout => Failed::Timeout,

@@ -1,5 +1,6 @@
 //! What of a request's target is secret: a key in a segment of the path, or in the query. It is neither logged nor routed by.
 
+use percent_encoding::percent_decode;
 use std::borrow::Cow;
 use weir_h1::{FieldName, Fields};
 
@@ -113,25 +114,7 @@ fn next_tilde(text: &[u8]) -> Option<(usize, usize)> {
 
 /// `%XX` decoded; a `%` without two digits stays.
 fn decoded(text: &[u8]) -> Cow<'_, [u8]> {
-    if !text.contains(&b'%') {
-        return Cow::Borrowed(text);
-    }
-    let digit =
-        |b: Option<&u8>| b.and_then(|b| char::from(*b).to_digit(16)).and_then(|d| u8::try_from(d).ok());
-    let (mut out, mut at) = (Vec::with_capacity(text.len()), 0);
-    while let Some(&byte) = text.get(at) {
-        match (byte, digit(text.get(at + 1)), digit(text.get(at + 2))) {
-            (b'%', Some(high), Some(low)) => {
-                out.push(high << 4 | low);
-                at += 3;
-            }
-            _ => {
-                out.push(byte);
-                at += 1;
-            }
-        }
-    }
-    Cow::Owned(out)
+    percent_decode(text).into()
 }
 
 #[cfg(test)]

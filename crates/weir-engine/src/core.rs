@@ -202,19 +202,6 @@ pub(crate) struct ConnectionHandle {
     pub(crate) waker: Waker,
 }
 
-/// The limits that metrics count, and the causes that mean one was hit.
-pub(crate) static LIMITS: &[(&str, &[&str])] = &[
-    ("body_bytes", &["body_too_large"]),
-    ("concurrency", &["client_concurrency", "concurrency_limit", "concurrency_timeout"]),
-    ("connections", &["connection_limit"]),
-    ("header_bytes", &["header_too_large"]),
-    ("headers", &["too_many_headers"]),
-    ("rate", &["quota_exceeded", "rate_limited"]),
-    ("target_bytes", &["target_too_long"]),
-    ("upstream_connections", &["pending_timeout"]),
-    ("upstream_pending", &["pending_limit"]),
-];
-
 /// The route label of requests that no route matched. No route can have this name.
 pub(crate) const UNROUTED: &str = "-";
 
@@ -449,8 +436,8 @@ impl Core {
     pub(crate) fn count_indexed(&self, cause: &crate::error::Cause) -> usize {
         let index = self.cells.cause_index(cause.code);
         self.cells.cause(index).inc();
-        if let Some(limit) = LIMITS.iter().position(|(_, causes)| causes.contains(&cause.code)) {
-            self.cells.limit(limit).inc();
+        if let Some(limit) = cause.limit {
+            self.cells.limit(limit as usize).inc();
         }
         index
     }

@@ -10,8 +10,8 @@ pub use changes::Touched;
 use crate::config::load::Unreadable;
 use crate::config::schema::Config;
 use crate::config::{Diagnostics, Instead, Loaded, Source, load};
-use crate::core::{LIMITS, Leaving, Message, Shared};
-use crate::error;
+use crate::core::{Leaving, Message, Shared};
+use crate::error::{self, Limit};
 use crate::filter::{FilterKind, Purge};
 use crate::fleet;
 use crate::handover::{Handover, Inheritance};
@@ -188,13 +188,12 @@ impl Builder {
         codes.dedup();
         let causes = self.kinds.iter().flat_map(|k| k.causes.iter()).chain(error::CAUSES);
         let errors = causes.filter(|cause| cause.status >= 500).map(|cause| cause.code).collect();
-        // Leaked: these two lists live as long as the process, and so does what points to them.
+        // Leaked: the list lives as long as the process, and so does what points to it.
         let codes: &'static [&'static str] = Vec::leak(codes);
-        let limits: &'static [&'static str] = Vec::leak(LIMITS.iter().map(|(name, _)| *name).collect());
         let telemetry = Telemetry::new(Setup {
             cores,
             causes: codes,
-            limits,
+            limits: Limit::NAMES,
             version: self.version,
             commit: self.commit,
             route_cap: loaded.config.limits.metric_routes as usize,

@@ -4,6 +4,7 @@
 
 use crate::error::Cause;
 use crate::respond;
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use std::time::Duration;
 use weir_h1::Fields;
 
@@ -112,15 +113,8 @@ pub(crate) fn message(cause: &Cause, detail: &str) -> String {
 
 /// A text as `grpc-message` carries it.
 pub(crate) fn escape(message: &str) -> String {
-    let mut text = String::with_capacity(message.len());
-    for b in message.bytes() {
-        if (0x20..0x7f).contains(&b) && b != b'%' {
-            text.push(char::from(b));
-        } else {
-            text.push_str(&format!("%{b:02X}"));
-        }
-    }
-    text
+    const SPECIAL: &AsciiSet = &CONTROLS.add(b'%');
+    utf8_percent_encode(message, SPECIAL).to_string()
 }
 
 /// A message as gRPC sends it: not compressed, its length before it.

@@ -4,6 +4,7 @@
 
 use crate::config::diagnostic::nearest_name;
 use crate::filter::{Cx, RequestHead};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode, utf8_percent_encode};
 use std::io::Write;
 
 /// A compiled text.
@@ -393,11 +394,12 @@ pub fn without_port(authority: &[u8]) -> &[u8] {
     authority.get(..end).unwrap_or_default()
 }
 
+/// What is escaped in a URL: everything but unreserved characters (RFC 3986 §2.3).
+pub(crate) static RESERVED: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
 /// Escapes everything but unreserved characters (RFC 3986 §2.3).
 pub fn escape(text: &str) -> Vec<u8> {
-    let mut out = Vec::with_capacity(text.len());
-    text.bytes().for_each(|b| push_escaped(b, &mut out));
-    out
+    utf8_percent_encode(text, &RESERVED).flat_map(str::bytes).collect()
 }
 
 /// Appends a text as it may stand in the text or in an attribute of HTML and XML.
@@ -430,11 +432,7 @@ fn push_json(text: &[u8], out: &mut Vec<u8>) {
 }
 
 fn push_escaped(b: u8, out: &mut Vec<u8>) {
-    const HEX: &[u8; 16] = b"0123456789ABCDEF";
-    match b {
-        b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => out.push(b),
-        _ => out.extend_from_slice(&[b'%', HEX[(b >> 4) as usize], HEX[(b & 15) as usize]]),
-    }
+    percent_encode(&[b], &RESERVED).for_each(|piece| out.extend_from_slice(piece.as_bytes()));
 }
 
 #[cfg(test)]

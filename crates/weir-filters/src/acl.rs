@@ -10,6 +10,7 @@ static ACL_DENIED: Cause = Cause {
     status: 403,
     meaning: "The consumer may not use this route.",
     change: "`allow` or `deny` of the filter acl, or `groups` and `plan` of the consumer",
+    ..Cause::USUAL
 };
 
 /// Says which consumers may pass, once a filter before it has said who calls.

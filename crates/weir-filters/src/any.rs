@@ -4,7 +4,6 @@
 //! head only the one that let the request pass runs on.
 
 use super::prelude::*;
-use super::shared::is_missing;
 use serde_json::Value;
 use weir_engine::config::diagnostic::nearest_name;
 use weir_engine::config::schema::FilterNode;
@@ -292,7 +291,7 @@ impl Any {
             }
             Flow::Answer(answer) => Refused::Answer(answer),
             Flow::Wait => Refused::Wrong(Refusal::new(&INTERNAL)), // what has waited must decide
-            Flow::Refuse(refusal) if is_missing(refusal.cause) => Refused::Missing(refusal),
+            Flow::Refuse(refusal) if refusal.cause.no_credentials => Refused::Missing(refusal),
             Flow::Refuse(refusal) => Refused::Wrong(refusal),
         };
         standing.refused = Some(match standing.refused.take() {

@@ -31,6 +31,7 @@ static BASIC_BUSY: Cause = Cause {
     status: 503,
     meaning: "Too many passwords wait to be verified.",
     change: "nothing: 64 may wait; hashes that cost less, or `remember` of the filter basic_auth",
+    ..Cause::USUAL
 };
 
 static BASIC_MALFORMED: Cause = Cause {
@@ -38,6 +39,7 @@ static BASIC_MALFORMED: Cause = Cause {
     status: 401,
     meaning: "The user and password are malformed, or stand there twice.",
     change: "the client must send `Authorization: Basic` and base64 of USER:PASSWORD (RFC 7617)",
+    ..Cause::USUAL
 };
 
 static BASIC_MISSING: Cause = Cause {
@@ -45,6 +47,8 @@ static BASIC_MISSING: Cause = Cause {
     status: 401,
     meaning: "The request carries no user and password.",
     change: "the client must send them: `Authorization: Basic`",
+    no_credentials: true,
+    ..Cause::USUAL
 };
 
 static BASIC_WRONG: Cause = Cause {
@@ -52,6 +56,7 @@ static BASIC_WRONG: Cause = Cause {
     status: 401,
     meaning: "The user is unknown, or the password is wrong.",
     change: "consumers.*.basic_auth",
+    ..Cause::USUAL
 };
 
 /// Asks every request for a user and a password (RFC 7617), and says who calls.

@@ -16,6 +16,7 @@ static FAULT_MALFORMED: Cause = Cause {
     status: 400,
     meaning: "The request asks for a fault in words that mean none.",
     change: "the client must write delay=2s, status=503, or both with a comma between: see `ask` of the filter fault",
+    ..Cause::USUAL
 };
 
 /// The statuses that a request can be made to fail with.
@@ -28,6 +29,7 @@ static ABORTS: [Cause; 200] = {
         status: 503,
         meaning: "The request was made to fail on purpose.",
         change: "`share` and `status` of the filter fault",
+        ..Cause::USUAL
     };
     let mut causes = [ABORT; 200];
     let mut at = 0;

@@ -22,6 +22,7 @@ pub(super) static CONSUMER_ADDRESS: Cause = Cause {
     status: 403,
     meaning: "The consumer may not call from this address.",
     change: "consumers.*.allow_ips",
+    ..Cause::USUAL
 };
 
 static KEY_MISSING: Cause = Cause {
@@ -29,6 +30,8 @@ static KEY_MISSING: Cause = Cause {
     status: 401,
     meaning: "The request carries no key.",
     change: "the client must send one: see `header` and `query` of the filter key_auth",
+    no_credentials: true,
+    ..Cause::USUAL
 };
 
 static KEY_UNKNOWN: Cause = Cause {
@@ -36,6 +39,7 @@ static KEY_UNKNOWN: Cause = Cause {
     status: 401,
     meaning: "The request's key belongs to no consumer.",
     change: "consumers.*.key_auth",
+    ..Cause::USUAL
 };
 
 /// Asks every request for the key of a consumer, and says who calls: `rate_limit` counts by it, the consumer's plan runs,

@@ -4,6 +4,20 @@
 //! A filter knows what weir-engine shows of itself; `shared/` is what several of them use. `prelude` has
 //! what nearly all of them name, and `testing` runs one alone.
 
+/// Declares causes: NAME, code, status, what happened, and what would change it.
+macro_rules! causes {
+    ($($name:ident $code:literal $status:literal $meaning:literal $change:literal $(, $key:ident: $value:expr)*)*) => {$(
+        static $name: Cause = Cause {
+            code: $code,
+            status: $status,
+            meaning: $meaning,
+            change: $change,
+            $($key: $value,)*
+            ..Cause::USUAL
+        };
+    )*};
+}
+
 mod acl;
 mod any;
 mod basic_auth;

@@ -16,6 +16,7 @@ static MAINTENANCE: Cause = Cause {
     status: 503,
     meaning: "The service is being worked on.",
     change: "`on` of the filter maintenance; `allow` and `allow_headers` say who passes all the same",
+    ..Cause::USUAL
 };
 
 /// Answers 503 with a page and `Retry-After` while the service is being worked on, but lets those pass who do the work.

@@ -18,6 +18,8 @@ static CERTIFICATE_MISSING: Cause = Cause {
     status: 401,
     meaning: "The client showed no certificate.",
     change: "the client must show one; listeners.*.tls.client_auth asks for it",
+    no_credentials: true,
+    ..Cause::USUAL
 };
 
 static CERTIFICATE_UNKNOWN: Cause = Cause {
@@ -25,6 +27,7 @@ static CERTIFICATE_UNKNOWN: Cause = Cause {
     status: 403,
     meaning: "The client's certificate belongs to no consumer, or to more than one.",
     change: "consumers.*.mtls_auth: the access log tells subject, names and fingerprint",
+    ..Cause::USUAL
 };
 
 /// Says who calls by the certificate that the client showed in the TLS handshake. The listener's `client_auth` asks for it and says

@@ -23,6 +23,7 @@ static SIGN_FAILED: Cause = Cause {
     status: 500,
     meaning: "The request could not be signed for the upstream.",
     change: "`components` of the filter sign: a request must have each of them",
+    ..Cause::USUAL
 };
 
 /// Signs each request for the upstream (HTTP Message Signatures, RFC 9421), so that it can tell that the gateway sent it.

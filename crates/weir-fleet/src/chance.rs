@@ -1,29 +1,26 @@
 //! Random numbers from a seed, so that a simulation can be repeated. They spread load; nothing secret rests on them.
 
+use fastrand::Rng;
 use std::time::Duration;
 
-/// SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014).
+/// The numbers that a seed says.
 #[derive(Clone, Debug)]
-pub struct Chance(u64);
+pub struct Chance(Rng);
 
 impl Chance {
     /// From a seed.
-    pub const fn new(seed: u64) -> Self {
-        Self(seed)
+    pub fn new(seed: u64) -> Self {
+        Self(Rng::with_seed(seed))
     }
 
     /// The next number.
-    pub const fn number(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+    pub fn number(&mut self) -> u64 {
+        self.0.u64(..)
     }
 
     /// One below `end`; 0 where that is 0.
-    pub const fn below(&mut self, end: u64) -> u64 {
-        if end == 0 { 0 } else { self.number() % end }
+    pub fn below(&mut self, end: u64) -> u64 {
+        if end == 0 { 0 } else { self.0.u64(..end) }
     }
 
     /// A time from `from` up to `to`, by the millisecond.
@@ -33,7 +30,7 @@ impl Chance {
     }
 
     /// True in `percent` of 100 cases.
-    pub const fn happens(&mut self, percent: u64) -> bool {
+    pub fn happens(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }
 }

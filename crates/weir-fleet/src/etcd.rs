@@ -9,7 +9,8 @@ use crate::follower::{Found, Seen, Told};
 use crate::pointer::Pointer;
 use crate::report::NodeReport;
 use crate::session::{Lease, TTL};
-use data_encoding::BASE64;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 /// Most reports that one question asks for.
@@ -399,11 +400,11 @@ pub fn watch_line(line: &[u8]) -> WatchLine {
 // === base64, RFC 4648 §4 ===
 
 fn encode(bytes: &[u8]) -> String {
-    BASE64.encode(bytes)
+    STANDARD.encode(bytes)
 }
 
 fn decode(text: &str) -> Option<Vec<u8>> {
-    BASE64.decode(text.as_bytes()).ok()
+    STANDARD.decode(text).ok()
 }
 
 #[cfg(test)]

@@ -5,8 +5,13 @@ use weir_gateway::{StartError, config::Source};
 
 static TURN_AWAY: FilterKind = FilterKind::of::<TurnAway>("turn_away").with_causes(&[&TURNED_AWAY]);
 
-static TURNED_AWAY: Cause =
-    Cause { code: "turned_away", status: 403, meaning: "Not for you.", change: "the filter turn_away" };
+static TURNED_AWAY: Cause = Cause {
+    code: "turned_away",
+    status: 403,
+    meaning: "Not for you.",
+    change: "the filter turn_away",
+    ..Cause::USUAL
+};
 
 /// Refuses requests with one of these words in their User-Agent.
 #[derive(Deserialize, Serialize, JsonSchema)]

@@ -254,7 +254,8 @@ struct Listens {
 }
 
 static LISTENS: FilterKind = FilterKind::of::<Listens>("listens").with_causes(&[&RUDE]);
-static RUDE: Cause = Cause { code: "rude", status: 400, meaning: "No such words here.", change: "nothing" };
+static RUDE: Cause =
+    Cause { code: "rude", status: 400, meaning: "No such words here.", change: "nothing", ..Cause::USUAL };
 
 impl Listens {
     fn hear(&self, piece: &Piece<'_>) -> HookResult {

@@ -3,7 +3,8 @@
 //! A request without a placeholder is rendered once, in `options`, and costs nothing here.
 
 use crate::grpc::Call;
-use crate::random::SplitMix;
+use fastrand::Rng;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
@@ -92,14 +93,14 @@ impl Text {
                 }
                 Part::Data(column) => values.push_cell(*column),
                 Part::Random(low, high) => {
-                    let n = low + values.random.next() % (high - low).saturating_add(1).max(1);
+                    let n = values.random.u64(low..=high);
                     let _ = write!(values.text, "{n}"); // as above
                 }
                 Part::Uuid => values.push_uuid(),
             }
             match escape {
                 Escape::None => out.extend_from_slice(values.text.as_bytes()),
-                Escape::Url => values.text.bytes().for_each(|b| escaped(b, out)),
+                Escape::Url => out.extend(utf8_percent_encode(&values.text, RESERVED).flat_map(str::bytes)),
             }
         }
     }
@@ -112,14 +113,8 @@ enum Escape {
     Url,
 }
 
-fn escaped(b: u8, out: &mut Vec<u8>) {
-    const HEX: &[u8; 16] = b"0123456789ABCDEF";
-    if b.is_ascii_alphanumeric() || b"-._~".contains(&b) {
-        out.push(b);
-    } else {
-        out.extend([b'%', HEX[usize::from(b >> 4)], HEX[usize::from(b & 15)]]);
-    }
-}
+/// What RFC 3986 §2.3 does not call unreserved.
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 fn part(name: &str, data: Option<&Data>) -> Result<Part, String> {
     let unknown = || format!("`{{{{{name}}}}}` is no placeholder; there are {KNOWN}");
@@ -211,7 +206,7 @@ pub(crate) struct Values {
     number: u64,
     step: u64,
     begun: bool,
-    random: SplitMix,
+    random: Rng,
     data: Option<Arc<Data>>,
     text: String,
     body: Vec<u8>,
@@ -225,7 +220,7 @@ impl Values {
             step: threads as u64,
             begun: false,
             // Far apart: neighbouring threads must not draw the same numbers a step later.
-            random: SplitMix::new(
+            random: Rng::with_seed(
                 0x9e37_79b9_7f4a_7c15 ^ (index as u64 + 1).wrapping_mul(0xbf58_476d_1ce4_e5b9),
             ),
             data,
@@ -251,7 +246,7 @@ impl Values {
 
     /// RFC 9562 §5.4, version 4.
     fn push_uuid(&mut self) {
-        let (a, b) = (self.random.next(), self.random.next());
+        let (a, b) = (self.random.u64(..), self.random.u64(..));
         let _ = write!(
             self.text,
             "{:08x}-{:04x}-4{:03x}-{:04x}-{:012x}",

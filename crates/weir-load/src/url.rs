@@ -1,6 +1,7 @@
 //! Targets as URLs, with an optional weight before them: `3@http://host:8080/path?query`.
 
 use crate::report::TargetPlan;
+use percent_encoding::percent_decode_str;
 
 /// A URL taken apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -175,22 +176,7 @@ fn host_and_port(authority: &str, default: u16) -> Result<(String, u16), String>
 
 /// Resolves percent escapes; what is none stays as it is.
 pub(crate) fn unescape(text: &str) -> String {
-    let bytes = text.as_bytes();
-    let (mut out, mut at) = (Vec::new(), 0);
-    while let Some(&b) = bytes.get(at) {
-        let hex = bytes.get(at + 1..at + 3).and_then(|h| str::from_utf8(h).ok());
-        match hex.and_then(|h| u8::from_str_radix(h, 16).ok()) {
-            Some(byte) if b == b'%' => {
-                out.push(byte);
-                at += 3;
-            }
-            _ => {
-                out.push(b);
-                at += 1;
-            }
-        }
-    }
-    String::from_utf8_lossy(&out).into_owned()
+    percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
 
 #[cfg(test)]

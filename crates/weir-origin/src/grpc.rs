@@ -9,13 +9,13 @@ mod health;
 mod reflection;
 mod wire;
 
-use std::fmt::Write as _;
 use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use h2::server::SendResponse;
 use h2::{RecvStream, SendStream};
 use http::{HeaderMap, HeaderValue, Request, Response};
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
 /// Largest message that is read: what gRPC libraries take where nobody says otherwise.
 const MESSAGE_MOST: usize = 4 * 1024 * 1024;
@@ -247,15 +247,8 @@ fn trailers(status: &Status) -> HeaderMap {
 
 /// What is not printable ASCII, and the percent sign, are escaped in grpc-message.
 fn escaped(text: &str) -> String {
-    let mut out = String::new();
-    for b in text.bytes() {
-        if (b' '..=b'~').contains(&b) && b != b'%' {
-            out.push(char::from(b));
-        } else {
-            let _ = write!(out, "%{b:02X}"); // a String takes everything
-        }
-    }
-    out
+    const SPECIAL: &AsciiSet = &CONTROLS.add(b'%');
+    utf8_percent_encode(text, SPECIAL).to_string()
 }
 
 /// How long the client is ready to wait: up to eight digits and a unit.

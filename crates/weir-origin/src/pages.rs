@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::io;
 
 use bytes::Bytes;
+use percent_encoding::percent_decode_str;
 
 use crate::connection::{Connection, Request, Version};
 use crate::delay::mixed;
@@ -434,21 +435,7 @@ fn size(text: &str) -> Option<u64> {
 
 /// Text with its percent escapes resolved; what is none stays as it is.
 fn unescaped(text: &str) -> String {
-    let mut parts = text.split('%');
-    let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();
-    for part in parts {
-        match part.get(..2).and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
-            Some(byte) => {
-                bytes.push(byte);
-                bytes.extend_from_slice(&part.as_bytes()[2..]);
-            }
-            None => {
-                bytes.push(b'%');
-                bytes.extend_from_slice(part.as_bytes());
-            }
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
+    percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
 
 fn json_string(out: &mut String, text: &str) {

@@ -15,7 +15,7 @@ use crate::error;
 use crate::forward::{self, ForwardingFields};
 use crate::upstream::{
     Active, Attempts, ConnectError, Connection, Failed, LocalUpstream, Measurement, Protocol, Race, Request,
-    Wanted, complain, connect, outcome_of, pooled,
+    Wanted, complain, connect, pooled,
 };
 use bytes::Bytes;
 use std::rc::Rc;
@@ -291,7 +291,7 @@ impl Exchange<'_> {
             upstream.cells.attempt(Outcome::Canceled);
             return failure;
         };
-        upstream.cells.attempt(outcome_of(cause));
+        upstream.cells.attempt(cause.outcome);
         // A reset of one stream is an answer, if a short one: no connection has ended.
         let reset = connection.stream.h2().is_some_and(H2Stream::is_reset_by_peer);
         let broken = *cause == error::UPSTREAM_CLOSED || *cause == error::UPSTREAM_RESET;

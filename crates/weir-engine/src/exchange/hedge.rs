@@ -17,7 +17,7 @@ use crate::call::cause_of;
 use crate::error::{self, Cause};
 use crate::talk;
 use crate::upstream::{
-    Active, Attempts, Connection, Hedge, LocalUpstream, Measurement, Wanted, complain, connect, outcome_of,
+    Active, Attempts, Connection, Hedge, LocalUpstream, Measurement, Wanted, complain, connect,
 };
 use std::pin::Pin;
 use std::rc::Rc;
@@ -340,7 +340,7 @@ impl Exchange<'_> {
             }
             Lost::Failed(cause) => {
                 measured.into_iter().for_each(Measurement::failed);
-                upstream.cells.attempt(outcome_of(cause));
+                upstream.cells.attempt(cause.outcome);
                 upstream.note(active, false);
                 active.get().cells.fail(self.client.core.cells.cause_index(cause.code), SystemTime::now());
                 complain(&upstream.spec.name, &active.get().endpoint.label, cause, &cause.meaning);

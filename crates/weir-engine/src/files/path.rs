@@ -1,5 +1,8 @@
 //! From the path of a request to the name of a file below the root.
 
+use crate::template::RESERVED;
+use percent_encoding::percent_encode;
+
 /// Longest name, in bytes: what Linux takes (PATH_MAX).
 const NAME_BYTES: usize = 4096;
 
@@ -86,16 +89,7 @@ const fn digit(byte: u8) -> Option<u8> {
 
 /// A name as a segment of a URL: what is not unreserved (RFC 3986 §2.3) is escaped.
 pub(super) fn escape(name: &[u8], out: &mut String) {
-    for &byte in name {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            out.push(char::from(byte));
-        } else {
-            const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
-            out.push('%');
-            out.push(char::from(DIGITS[usize::from(byte >> 4)]));
-            out.push(char::from(DIGITS[usize::from(byte & 15)]));
-        }
-    }
+    out.extend(percent_encode(name, &RESERVED));
 }
 
 /// The redirect from a folder's name to the same name with a slash: relative, so that it can lead to no other host and needs to

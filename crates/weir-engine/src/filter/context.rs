@@ -3,6 +3,7 @@
 use super::{BodyHooks, CallAnswer, CallRequest, CoreHandle, Owed};
 use crate::error::Cause;
 use crate::route::{Captures, RouteId, Table};
+use crate::upstream::balance::Random;
 use bytes::Bytes;
 use smallvec::SmallVec;
 use std::any::Any;
@@ -144,7 +145,7 @@ pub struct Cx {
     behind: Option<Box<Behind>>,
     states: Vec<(u32, Box<dyn Any>)>,
     notes: SmallVec<[(u32, u64); 4]>,
-    random: u64,
+    random: Random,
 }
 
 impl fmt::Debug for Cx {
@@ -191,7 +192,7 @@ impl Cx {
             behind: None,
             states: Vec::new(),
             notes: SmallVec::new(),
-            random,
+            random: Random::new(random),
         }
     }
 
@@ -325,7 +326,7 @@ impl Cx {
     /// That request, with a context of its own.
     pub(crate) fn part_behind(&mut self) -> Option<(Self, Box<RequestHead>)> {
         let Behind { head, filter, state, note } = *self.behind.take()?;
-        let mut cx = Self::new(Rc::clone(&self.scope), self.client, self.tls, self.next_random());
+        let mut cx = Self::new(Rc::clone(&self.scope), self.client, self.tls, self.random.next());
         cx.certificate.clone_from(&self.certificate);
         cx.request_id.clone_from(&self.request_id);
         (cx.consumer, cx.unnamed, cx.credential) = (self.consumer, self.unnamed, self.credential);
@@ -384,7 +385,7 @@ impl Cx {
 
     /// A random number. Good for sampling, not for secrets.
     pub const fn random(&mut self) -> u64 {
-        self.next_random()
+        self.random.next()
     }
 
     /// Says why the answer that this filter gives is not the one that was asked for: for the log, the metrics, and
@@ -405,7 +406,7 @@ impl Cx {
 
     /// A new id: 128 random bits as 32 hexadecimal digits. Unique, not secret.
     pub fn new_id(&mut self) -> [u8; 32] {
-        crate::id::digits([self.next_random(), self.next_random()])
+        crate::id::digits([self.random.next(), self.random.next()])
     }
 
     /// The whole body of the message whose head this filter sees, if it said [`BodyUse::Whole`].
@@ -488,14 +489,5 @@ impl Cx {
     /// The cause for which there was no answer.
     pub async fn call(&self, upstream: &str, request: CallRequest) -> Result<CallAnswer, &'static Cause> {
         self.scope.core.call(upstream, request).await
-    }
-
-    /// SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
-    const fn next_random(&mut self) -> u64 {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.random;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
     }
 }

@@ -17,7 +17,6 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
 use weir_h1::RequestHead;
-use weir_telemetry::Attempt as Outcome;
 
 /// The attempts of one request.
 pub(crate) struct Attempts {
@@ -58,18 +57,6 @@ const MAX_RACES: u32 = 1;
 
 /// How many endpoints of one request may let a connect time out: each costs its whole `timeouts.connect`.
 const MAX_TIMED_OUT: u32 = 3;
-
-/// How an attempt counts that came to this.
-pub(crate) fn outcome_of(cause: &Cause) -> Outcome {
-    const TIMEOUTS: [&Cause; 3] = [&error::EXCHANGE_TIMEOUT, &error::GRPC_TIMEOUT, &error::RESPONSE_TIMEOUT];
-    if *cause == error::BAD_RESPONSE {
-        Outcome::ProtocolError
-    } else if TIMEOUTS.contains(&cause) {
-        Outcome::ResponseTimeout
-    } else {
-        Outcome::Reset
-    }
-}
 
 impl Attempts {
     /// Of a request that nothing ties to an endpoint.

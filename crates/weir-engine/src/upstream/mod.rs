@@ -55,7 +55,7 @@ mod spec;
 mod sticky;
 mod watch;
 
-pub(crate) use attempts::{Attempts, Race, outcome_of};
+pub(crate) use attempts::{Attempts, Race};
 pub(crate) use connect::{Wanted, connect, pooled};
 pub(crate) use connection::{Carrier, ConnectError, Connection, Owner};
 pub(crate) use endpoint::{Active, Endpoint, LocalEndpoint, Place, Published, complain};

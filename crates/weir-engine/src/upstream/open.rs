@@ -88,7 +88,10 @@ async fn try_open(
     let left = left.filter(|(left, _)| *left < own.0);
     let (timeout, too_late, whose) = left.map_or(own, |(left, cause)| (left, cause, Whose::Ours));
     let started = Instant::now();
-    let late = |e: &dyn fmt::Display| Failed::new(too_late, Outcome::ConnectTimeout, whose, e);
+    let late = |e: &dyn fmt::Display| Failed {
+        outcome: Outcome::ConnectTimeout, // also where it is the exchange that has no time left
+        ..Failed::new(too_late, whose, e)
+    };
     let told = spec.way.proxy_protocol.map(|v| proxy_protocol::header(v, owner.map(|owner| owner.0)));
     let how = How { source: spec.way.source, preface: told.as_deref().unwrap_or_default() };
     let dialled = match dial_as(how, &endpoint.address, tls, timeout).await {
@@ -121,7 +124,7 @@ async fn try_open(
     match tokio::time::timeout(rest, greeting).await {
         // It would be found closed by all who wait, and dialled anew by the first of them, over and over.
         Ok(Ok((link, _))) if !link.is_open() => {
-            Err(Failed::new(&error::UPSTREAM_CLOSED, Outcome::Reset, Whose::Endpoint, &GOODBYE))
+            Err(Failed::new(&error::UPSTREAM_CLOSED, Whose::Endpoint, &GOODBYE))
         }
         Ok(Ok((link, driver))) => {
             let (name, label) = (Arc::clone(&spec.name), Arc::clone(&endpoint.label));
@@ -139,29 +142,27 @@ async fn try_open(
 }
 
 impl Failed {
-    fn new(cause: &'static Cause, outcome: Outcome, whose: Whose, e: &dyn fmt::Display) -> Self {
-        Self { cause, outcome, whose, said: e.to_string() }
+    fn new(cause: &'static Cause, whose: Whose, e: &dyn fmt::Display) -> Self {
+        Self { cause, outcome: cause.outcome, whose, said: e.to_string() }
     }
 
     fn no_http2(said: &str, whose: Whose) -> Self {
-        Self::new(&error::UPSTREAM_PROTOCOL, Outcome::ProtocolError, whose, &said)
+        Self::new(&error::UPSTREAM_PROTOCOL, whose, &said)
     }
 
     fn to_dial(e: &DialError) -> Self {
-        let (cause, outcome, whose) = match e {
+        let (cause, whose) = match e {
             // No endpoint is to blame, and none would take what we cannot send.
-            DialError::Failed(e) if ran_out(e) => {
-                (&error::OUT_OF_DESCRIPTORS, Outcome::ConnectFailed, Whose::Ours)
-            }
+            DialError::Failed(e) if ran_out(e) => (&error::OUT_OF_DESCRIPTORS, Whose::Ours),
             DialError::Failed(e) if e.kind() == io::ErrorKind::AddrNotAvailable => {
-                (&error::CONNECT_FAILED, Outcome::ConnectFailed, Whose::Ours) // our ports are used up
+                (&error::CONNECT_FAILED, Whose::Ours) // our ports are used up
             }
-            DialError::Failed(_) => (&error::CONNECT_FAILED, Outcome::ConnectFailed, Whose::Endpoint),
-            DialError::Refused(_) => (&error::CONNECT_REFUSED, Outcome::ConnectFailed, Whose::Endpoint),
-            DialError::TimedOut => (&error::CONNECT_TIMEOUT, Outcome::ConnectTimeout, Whose::Endpoint),
-            DialError::Tls(_) => (&error::UPSTREAM_TLS, Outcome::TlsFailed, Whose::Endpoint),
+            DialError::Failed(_) => (&error::CONNECT_FAILED, Whose::Endpoint),
+            DialError::Refused(_) => (&error::CONNECT_REFUSED, Whose::Endpoint),
+            DialError::TimedOut => (&error::CONNECT_TIMEOUT, Whose::Endpoint),
+            DialError::Tls(_) => (&error::UPSTREAM_TLS, Whose::Endpoint),
         };
-        Self::new(cause, outcome, whose, e)
+        Self::new(cause, whose, e)
     }
 }
 

@@ -57,6 +57,7 @@ static NOT_CACHED: Cause = Cause {
     status: 504,
     meaning: "The request wants an answer from the cache alone, and there is none.",
     change: "nothing: the client asked for it (cache-control: only-if-cached)",
+    ..Cause::USUAL
 };
 
 /// How long nobody asks an upstream again that failed while there was a stale object to serve.

@@ -26,6 +26,7 @@ static CIRCUIT_OPEN: Cause = Cause {
     status: 503,
     meaning: "The upstream fails too often to be asked now.",
     change: "the filter circuit_breaker, or the upstream: `weir status` and the log tell what it counted",
+    ..Cause::USUAL
 };
 
 /// Stops asking an upstream of which too many attempts fail, or are slow, until a few probes go well.

@@ -27,6 +27,7 @@ static COMPRESS_FAILED: Cause = Cause {
     status: 500,
     meaning: "The answer could not be compressed: the library failed, which it does when memory is short.",
     change: "memory of the machine; `memory` of the filter compress",
+    ..Cause::USUAL
 };
 
 /// Compresses bodies of responses, by what the client accepts: Zstandard, brotli or gzip.

@@ -22,6 +22,8 @@ static CLIENT_CONCURRENCY: Cause = Cause {
     status: 429,
     meaning: "This client has as many requests under way as it may.",
     change: "the filter concurrency of the route, or of the consumer's plan",
+    limit: Some(weir_engine::error::Limit::Concurrency),
+    ..Cause::USUAL
 };
 
 static CONCURRENCY_LIMIT: Cause = Cause {
@@ -29,6 +31,8 @@ static CONCURRENCY_LIMIT: Cause = Cause {
     status: 503,
     meaning: "As many requests are under way as may be, and no more may wait.",
     change: "requests or queue of the filter concurrency; with adaptive, the upstream is saturated",
+    limit: Some(weir_engine::error::Limit::Concurrency),
+    ..Cause::USUAL
 };
 
 static CONCURRENCY_TIMEOUT: Cause = Cause {
@@ -36,6 +40,8 @@ static CONCURRENCY_TIMEOUT: Cause = Cause {
     status: 503,
     meaning: "The request waited too long for its turn.",
     change: "requests, queue or wait of the filter concurrency",
+    limit: Some(weir_engine::error::Limit::Concurrency),
+    ..Cause::USUAL
 };
 
 /// Lets so many requests be under way at once, and the next ones wait in a queue, or refuses them.

@@ -16,6 +16,7 @@ static CORS_HEADER: Cause = Cause {
     status: 403,
     meaning: "A preflight asked for a request header that pages of other origins may not send.",
     change: "`headers` of the filter cors",
+    ..Cause::USUAL
 };
 
 static CORS_METHOD: Cause = Cause {
@@ -23,6 +24,7 @@ static CORS_METHOD: Cause = Cause {
     status: 403,
     meaning: "A preflight asked for a method that pages of other origins may not use.",
     change: "`methods` of the filter cors",
+    ..Cause::USUAL
 };
 
 static CORS_ORIGIN: Cause = Cause {
@@ -30,6 +32,7 @@ static CORS_ORIGIN: Cause = Cause {
     status: 403,
     meaning: "A preflight came from an origin that may not call.",
     change: "`origins` of the filter cors",
+    ..Cause::USUAL
 };
 
 /// Says which pages of other origins may call, and answers the preflights of their browsers.

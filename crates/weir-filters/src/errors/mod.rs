@@ -19,6 +19,7 @@ static UPSTREAM_ERROR: Cause = Cause {
     status: 502,
     meaning: "The upstream answered with an error, and a page of the gateway took the place of it.",
     change: "`upstream` of the filter errors; the access log has the status and the endpoint",
+    ..Cause::USUAL
 };
 
 /// The placeholders of error pages beside those of every text, in the order of [`Errors::values`].

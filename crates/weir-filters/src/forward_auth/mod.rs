@@ -18,6 +18,7 @@ static AUTH_UNAVAILABLE: Cause = Cause {
     status: 503,
     meaning: "The service that decides whether the request may pass gave no answer.",
     change: "upstreams.*: the one that the filter forward_auth names",
+    ..Cause::USUAL
 };
 
 /// Asks a service of yours whether a request may pass, with a request of its own.

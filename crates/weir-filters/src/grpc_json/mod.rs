@@ -28,12 +28,6 @@ pub(super) static KIND: FilterKind = FilterKind::made_from::<GrpcJsonSettings>("
     &WRONG_METHOD,
 ]);
 
-macro_rules! causes {
-    ($($name:ident $code:literal $status:literal $meaning:literal $change:literal)*) => {$(
-        static $name: Cause = Cause { code: $code, status: $status, meaning: $meaning, change: $change };
-    )*};
-}
-
 causes! {
     BIDIRECTIONAL "grpc_bidirectional" 501
         "The method has streams both ways at once, which HTTP with JSON cannot carry." "call it by gRPC"

@@ -15,6 +15,7 @@ static IP_DENIED: Cause = Cause {
     status: 403,
     meaning: "The client's address is in a network that may not call.",
     change: "`deny` or `file` of the filter ip",
+    ..Cause::USUAL
 };
 
 static IP_NOT_ALLOWED: Cause = Cause {
@@ -22,6 +23,7 @@ static IP_NOT_ALLOWED: Cause = Cause {
     status: 403,
     meaning: "The client's address is in no network that may call.",
     change: "`allow` or `allow_file` of the filter ip",
+    ..Cause::USUAL
 };
 
 /// Lets requests pass by the client's address: the peer's, or what one of `trusted_proxies` says it is.

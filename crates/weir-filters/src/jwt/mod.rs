@@ -38,12 +38,6 @@ pub(super) static KIND: FilterKind = FilterKind::made_from::<JwtSettings>("jwt")
     &TOKEN_TIME,
 ]);
 
-macro_rules! causes {
-    ($($name:ident $code:literal $status:literal $meaning:literal $change:literal)*) => {$(
-        static $name: Cause = Cause { code: $code, status: $status, meaning: $meaning, change: $change };
-    )*};
-}
-
 causes! {
     TOKEN_ALGORITHM "token_algorithm" 401
         "The token is signed in a way that is not allowed here, or not signed." "`algorithms` and `keys` of the filter jwt"
@@ -64,7 +58,8 @@ causes! {
     TOKEN_MALFORMED "token_malformed" 401
         "The token is malformed, or its header asks for what is not done." "the client must send a token that is sound"
     TOKEN_MISSING "token_missing" 401
-        "The request carries no token." "the client must send one: see `header` and `cookie` of the filter jwt"
+        "The request carries no token." "the client must send one: see `header` and `cookie` of the filter jwt",
+        no_credentials: true
     TOKEN_REPEATED "token_repeated" 400
         "The request carries more than one token." "the client must send one"
     TOKEN_SIGNATURE "token_signature" 401

@@ -32,12 +32,6 @@ pub(super) static KIND: FilterKind = FilterKind::made_from::<OidcSettings>("oidc
     &SESSIONS_UNAVAILABLE,
 ]);
 
-macro_rules! causes {
-    ($($name:ident $code:literal $status:literal $meaning:literal $change:literal)*) => {$(
-        static $name: Cause = Cause { code: $code, status: $status, meaning: $meaning, change: $change };
-    )*};
-}
-
 causes! {
     LOGIN_CONSUMER "login_consumer" 403
         "Who is logged in is no consumer here." "consumers.*.oidc, and `consumer` of the filter oidc"
@@ -46,7 +40,7 @@ causes! {
     LOGIN_LOST "login_lost" 400
         "The login was begun elsewhere, too long ago, or is over." "begin again; cookies must be allowed"
     LOGIN_NEEDED "login_needed" 401
-        "Nobody is logged in." "open the page in a browser"
+        "Nobody is logged in." "open the page in a browser", no_credentials: true
     LOGIN_UNAVAILABLE "login_unavailable" 503
         "The identity provider does not answer." "`issuer` of the filter oidc; the log says why"
     SESSIONS_UNAVAILABLE "sessions_unavailable" 503

@@ -41,6 +41,8 @@ static QUOTA_EXCEEDED: Cause = Cause {
     status: 429,
     meaning: "The quota of this day or month is used up.",
     change: "the filter rate_limit of the route, or of the consumer's plan, with per: day or month",
+    limit: Some(weir_engine::error::Limit::Rate),
+    ..Cause::USUAL
 };
 
 static RATE_LIMITED: Cause = Cause {
@@ -48,6 +50,8 @@ static RATE_LIMITED: Cause = Cause {
     status: 429,
     meaning: "Too many requests.",
     change: "the filter rate_limit of the route, or of the consumer's plan",
+    limit: Some(weir_engine::error::Limit::Rate),
+    ..Cause::USUAL
 };
 
 static STORE_UNAVAILABLE: Cause = Cause {
@@ -55,6 +59,7 @@ static STORE_UNAVAILABLE: Cause = Cause {
     status: 503,
     meaning: "The store that keeps the limit gave no answer.",
     change: "stores.*, or without_store of the filter rate_limit",
+    ..Cause::USUAL
 };
 
 /// The most that one request can cost.

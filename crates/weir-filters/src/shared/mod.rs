@@ -15,15 +15,9 @@ pub(super) mod query;
 pub(super) mod sfv;
 pub(super) mod signature;
 
-use weir_engine::error::Cause;
 use weir_engine::filter::{Build, HeaderName};
 use weir_h1::Known;
 use weir_wire::base64; // named here once, because `fuzz/` makes `sfv` of its own file
-
-/// Whether a refusal means that there were no credentials at all, not that they were wrong: causes say so by their names.
-pub(super) fn is_missing(cause: &Cause) -> bool {
-    cause.code.ends_with("_missing") || cause.code == "login_needed"
-}
 
 /// What follows the scheme in credentials such as `Bearer TOKEN`; `None` where there is another scheme, or nothing behind it.
 ///

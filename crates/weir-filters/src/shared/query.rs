@@ -2,6 +2,7 @@
 //!
 //! Names are compared decoded: a rule that removes `admin` also finds `%61dmin`, which an upstream would read as the same.
 
+use percent_encoding::percent_decode;
 use std::borrow::Cow;
 
 /// The raw pieces between `&`.
@@ -67,29 +68,7 @@ fn decode_name(raw: &[u8]) -> Cow<'_, [u8]> {
 
 /// Decodes `%XX`. A `%` without two hex digits stays, and so does `+`, which stands for itself in keys and tokens.
 fn decode(raw: &[u8]) -> Cow<'_, [u8]> {
-    if !raw.contains(&b'%') {
-        return Cow::Borrowed(raw);
-    }
-    let mut out = Vec::with_capacity(raw.len());
-    let mut rest = raw;
-    while let Some((&b, tail)) = rest.split_first() {
-        let digits = (tail.first().and_then(|&d| hex(d)), tail.get(1).and_then(|&d| hex(d)));
-        match (b, digits) {
-            (b'%', (Some(high), Some(low))) => {
-                out.push(high << 4 | low);
-                rest = tail.get(2..).unwrap_or_default();
-            }
-            _ => {
-                out.push(b);
-                rest = tail;
-            }
-        }
-    }
-    Cow::Owned(out)
-}
-
-fn hex(digit: u8) -> Option<u8> {
-    (digit as char).to_digit(16).and_then(|d| u8::try_from(d).ok())
+    percent_decode(raw).into()
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 use super::field_form::{Form, Structure, structure_of};
 use super::jose::algorithm::Algorithm;
 use super::sfv::{Bare, Item, Parameters, write_item, write_list};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode, percent_encode};
 use std::borrow::Cow;
 use weir_engine::filter::Build;
 use weir_engine::filter::RequestHead;
@@ -173,31 +174,14 @@ impl Target<'_> {
 
 /// As forms are decoded: `+` is a space.
 fn decode(text: &[u8]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text;
-    while let Some((first, after)) = rest.split_first() {
-        let digit = |at: usize| after.get(at).and_then(|b| char::from(*b).to_digit(16));
-        let escaped = match (first, digit(0), digit(1)) {
-            (b'%', Some(high), Some(low)) => u8::try_from(high << 4 | low).ok(),
-            _ => None,
-        };
-        bytes.push(escaped.unwrap_or(if *first == b'+' { b' ' } else { *first }));
-        rest = if escaped.is_some() { after.get(2..).unwrap_or_default() } else { after };
-    }
-    bytes
+    let spaced: Vec<u8> = text.iter().map(|&byte| if byte == b'+' { b' ' } else { byte }).collect();
+    percent_decode(&spaced).collect()
 }
 
 /// As forms are encoded, with spaces as `%20`.
 fn encode(bytes: &[u8]) -> Vec<u8> {
-    let mut text = Vec::with_capacity(bytes.len());
-    for &byte in bytes {
-        if byte.is_ascii_alphanumeric() || b"*-._".contains(&byte) {
-            text.push(byte);
-        } else {
-            text.extend_from_slice(format!("%{byte:02X}").as_bytes());
-        }
-    }
-    text
+    const SPECIAL: &AsciiSet = &NON_ALPHANUMERIC.remove(b'*').remove(b'-').remove(b'.').remove(b'_');
+    percent_encode(bytes, SPECIAL).flat_map(str::bytes).collect()
 }
 
 #[cfg(test)]

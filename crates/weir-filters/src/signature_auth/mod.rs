@@ -37,12 +37,6 @@ pub(super) static KIND: FilterKind = FilterKind::made_from::<SignatureAuthSettin
         &SIGNATURE_WRONG,
     ]);
 
-macro_rules! causes {
-    ($($name:ident $code:literal $status:literal $meaning:literal $change:literal)*) => {$(
-        static $name: Cause = Cause { code: $code, status: $status, meaning: $meaning, change: $change };
-    )*};
-}
-
 causes! {
     DIGEST_WRONG "digest_wrong" 400
         "The body is not what its Content-Digest says." "the client must send what it signed"
@@ -57,7 +51,8 @@ causes! {
     SIGNATURE_MEMORY "signature_memory" 503
         "Too many signatures are remembered to take another one." "`remember` of the filter signature_auth"
     SIGNATURE_MISSING "signature_missing" 401
-        "The request carries no signature." "the client must sign it: see the filter signature_auth"
+        "The request carries no signature." "the client must sign it: see the filter signature_auth",
+        no_credentials: true
     SIGNATURE_REPLAYED "signature_replayed" 401
         "The signature was used before." "the client must sign each request, with a nonce of its own"
     SIGNATURE_UNKNOWN "signature_unknown" 401

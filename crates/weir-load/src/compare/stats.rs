@@ -4,7 +4,7 @@
 //! percentile interval is too narrow; it is widened as Hesterberg has it (*What teachers should know about the bootstrap*, 2015, §5.3),
 //! so that about 95 of 100 intervals hold the truth from five rounds on.
 
-use crate::random::SplitMix;
+use fastrand::Rng;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -83,11 +83,11 @@ fn interval(n: usize, seed: u64, estimate: impl Fn(&[usize]) -> f64) -> Option<I
     if n == 1 {
         return Some(Interval { value, range: None });
     }
-    let mut random = SplitMix::new(seed);
+    let mut random = Rng::with_seed(seed);
     let mut rows = vec![0; n];
     let mut drawn: Vec<f64> = (0..RESAMPLES)
         .map(|_| {
-            rows.iter_mut().for_each(|row| *row = (random.next() % n as u64) as usize);
+            rows.iter_mut().for_each(|row| *row = random.usize(..n));
             estimate(&rows)
         })
         .collect();
@@ -111,23 +111,21 @@ fn student(freedom: usize) -> f64 {
 mod tests {
     use super::*;
 
-    impl SplitMix {
-        /// Between 0 and 1, neither included.
-        fn uniform(&mut self) -> f64 {
-            ((self.next() >> 11) as f64 + 0.5) / (1u64 << 53) as f64
-        }
+    /// Above 0, and at most 1.
+    fn uniform(random: &mut Rng) -> f64 {
+        1.0 - random.f64()
+    }
 
-        /// Normal, by Box and Muller.
-        fn normal(&mut self, mean: f64, deviation: f64) -> f64 {
-            let (u, v) = (self.uniform(), self.uniform());
-            mean + deviation * (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
-        }
+    /// Normal, by Box and Muller.
+    fn normal(random: &mut Rng, mean: f64, deviation: f64) -> f64 {
+        let (u, v) = (uniform(random), uniform(random));
+        mean + deviation * (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
     }
 
     /// Share of 400 experiments whose interval holds the truth.
-    fn coverage(truth: f64, experiment: impl Fn(&mut SplitMix, u64) -> Option<Interval>) -> f64 {
+    fn coverage(truth: f64, experiment: impl Fn(&mut Rng, u64) -> Option<Interval>) -> f64 {
         let holds = (0..400u64).filter(|seed| {
-            let (low, high) = experiment(&mut SplitMix::new(seed * 7919), *seed).unwrap().range.unwrap();
+            let (low, high) = experiment(&mut Rng::with_seed(seed * 7919), *seed).unwrap().range.unwrap();
             low <= truth && truth <= high
         });
         holds.count() as f64 / 400.0
@@ -137,13 +135,13 @@ mod tests {
     fn intervals_hold_the_truth_as_often_as_they_say() {
         for n in [5, 8, 20] {
             let share = coverage(100.0, |random, seed| {
-                let samples: Vec<f64> = (0..n).map(|_| random.normal(100.0, 15.0)).collect();
+                let samples: Vec<f64> = (0..n).map(|_| normal(random, 100.0, 15.0)).collect();
                 mean(&samples, seed)
             });
             assert!((0.92..=0.98).contains(&share), "normal, {n}: {share}");
         }
         let share = coverage(1.0, |random, seed| {
-            let samples: Vec<f64> = (0..20).map(|_| -random.uniform().ln()).collect();
+            let samples: Vec<f64> = (0..20).map(|_| -uniform(random).ln()).collect();
             mean(&samples, seed)
         });
         assert!((0.88..=0.98).contains(&share), "exponential: {share}");
@@ -152,15 +150,16 @@ mod tests {
     #[test]
     fn pairs_are_not_fooled_by_what_befalls_both() {
         // A machine that slows down tenfold while they are compared; b is 3 % more, give or take 1 %.
-        let pairs = |random: &mut SplitMix| -> Vec<(f64, f64)> {
+        let pairs = |random: &mut Rng| -> Vec<(f64, f64)> {
             let rounds = (0..8).map(|i| 1000.0 / (1.0 + f64::from(i)));
-            rounds.map(|a| (a, a * random.normal(1.03, 0.01))).collect()
+            rounds.map(|a| (a, a * normal(random, 1.03, 0.01))).collect()
         };
         let share = coverage(1.03, |random, seed| ratio(&pairs(random), seed));
         assert!((0.92..=0.99).contains(&share), "{share}");
-        let one = ratio(&pairs(&mut SplitMix::new(1)), 1).unwrap();
+        let one = ratio(&pairs(&mut Rng::with_seed(1)), 1).unwrap();
         assert!(one.spread().unwrap() < 0.02, "{one:?}");
-        let turned: Vec<(f64, f64)> = pairs(&mut SplitMix::new(1)).into_iter().map(|(a, b)| (b, a)).collect();
+        let turned: Vec<(f64, f64)> =
+            pairs(&mut Rng::with_seed(1)).into_iter().map(|(a, b)| (b, a)).collect();
         let back = ratio(&turned, 1).unwrap().map(f64::recip);
         assert!((back.value - one.value).abs() < 1e-12, "{back:?} {one:?}");
     }
@@ -169,7 +168,7 @@ mod tests {
     fn what_was_measured_apart_varies_on_both_sides() {
         let share = coverage(0.5, |random, seed| {
             let mut samples =
-                |mean: f64| -> Vec<f64> { (0..10).map(|_| random.normal(mean, mean / 20.0)).collect() };
+                |mean: f64| -> Vec<f64> { (0..10).map(|_| normal(random, mean, mean / 20.0)).collect() };
             ratio_apart(&samples(10.0), &samples(5.0), seed)
         });
         assert!((0.92..=0.99).contains(&share), "{share}");

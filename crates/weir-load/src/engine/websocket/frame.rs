@@ -1,8 +1,8 @@
 //! Frames of a WebSocket as bytes, from the client's side (RFC 6455 §5). No sockets and no clock.
 
 use super::super::reader::{Response, keep};
-use crate::random::SplitMix;
 use crate::units::shown;
+use fastrand::Rng;
 
 /// Longest message that is read. Only what checks look at is kept of it, so this bounds time and not memory.
 const MESSAGE_MOST: u64 = 64 * 1024 * 1024;
@@ -262,7 +262,7 @@ pub(super) fn write(out: &mut Vec<u8>, kind: u8, payload: &[u8], mask: [u8; 4]) 
 
 /// Masks of frames: they keep proxies from taking payloads for requests (RFC 6455 §10.3), so nobody may know them in advance.
 #[derive(Debug)]
-pub(super) struct Mask(SplitMix);
+pub(super) struct Mask(Rng);
 
 impl Mask {
     /// From fresh randomness.
@@ -270,11 +270,11 @@ impl Mask {
         let key = weir_wire::websocket::key();
         let seed =
             key.bytes().fold(0xcbf2_9ce4_8422_2325, |n, b| (n ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
-        Self(SplitMix::new(seed))
+        Self(Rng::with_seed(seed))
     }
 
     pub(super) fn next(&mut self) -> [u8; 4] {
-        ((self.0.next() >> 32) as u32).to_le_bytes()
+        self.0.u32(..).to_le_bytes()
     }
 }
 
