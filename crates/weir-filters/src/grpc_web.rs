@@ -16,6 +16,7 @@ static GRPC_WEB_MALFORMED: Cause = Cause {
     status: 400,
     meaning: "The body of a gRPC-Web call is not base64, though its type says so.",
     change: "the client: application/grpc-web-text is base64, application/grpc-web is not",
+    ..Cause::USUAL
 };
 
 /// Lets browsers call a gRPC service by gRPC-Web: `application/grpc-web` and `application/grpc-web-text`, over any version of HTTP.

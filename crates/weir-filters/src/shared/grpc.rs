@@ -7,4 +7,5 @@ pub(crate) static RESPONSE_MALFORMED: Cause = Cause {
     status: 502,
     meaning: "The upstream's answer is not gRPC, or cannot be translated for the client.",
     change: "the upstream and its `protocol` (h2c); the protos and the `limits` of the filter, where it has some",
+    ..Cause::USUAL
 };
