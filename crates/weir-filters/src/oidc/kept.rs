@@ -3,6 +3,7 @@
 use super::super::prelude::*;
 use super::seal::Seal;
 use super::session::{Outcome, Session};
+use sha2::{Digest, Sha256};
 use std::future::Future;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -52,14 +53,13 @@ impl Ticket {
 impl Kept {
     /// `purpose` keeps the sessions of different clients apart.
     pub(super) fn new(store: Arc<Store>, seal: Arc<Seal>, purpose: &str) -> Self {
-        let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, purpose.as_bytes());
-        let of = hex::encode(&digest.as_ref()[..8]);
+        let of = hex::encode(&Sha256::digest(purpose.as_bytes())[..8]);
         Self { prefix: format!("{}:session:{of}", store.place().prefix), store, seal }
     }
 
     /// The session of a ticket; `None` where it is over.
     pub(super) async fn load(&self, ticket: &Ticket) -> Result<Option<Session>, Away> {
-        match self.store.call(&GET, self.key(&ticket.id), Vec::new()).await? {
+        match self.store.call(&GET, self.key(&ticket.id).into_bytes(), Vec::new()).await? {
             Reply::Bytes(sealed) => Ok(self.seal.open(&kind(&ticket.id), &sealed)),
             Reply::Nothing => Ok(None),
             Reply::Numbers(_) => Err(Away),
@@ -73,7 +73,7 @@ impl Kept {
 
     /// Ends a session, for whoever still holds its ticket too.
     pub(super) async fn end(&self, ticket: &Ticket) -> Result<(), Away> {
-        self.store.call(&DELETE, self.key(&ticket.id), Vec::new()).await.map(drop)
+        self.delete(self.key(&ticket.id)).await.map(drop)
     }
 
     /// Refreshes a session, unless another gateway does or did: a refresh token counts once. What comes of it is kept.
@@ -84,11 +84,11 @@ impl Kept {
         refresh: impl Future<Output = Outcome>,
     ) -> Outcome {
         let ticket = Ticket::of(&session);
-        let claim = format!("{}:refresh", String::from_utf8_lossy(&self.key(&ticket.id))).into_bytes();
+        let claim = format!("{}:refresh", self.key(&ticket.id));
         let seconds = REFRESH_SECONDS.to_string().into_bytes();
         let ends = tokio::time::Instant::now() + Duration::from_secs(REFRESH_SECONDS);
         loop {
-            let claimed = self.store.call(&CLAIM, claim.clone(), vec![seconds.clone()]).await;
+            let claimed = self.store.call(&CLAIM, claim.clone().into_bytes(), vec![seconds.clone()]).await;
             let is_ours = claimed.map_err(|Away| ())? == Reply::Numbers(vec![1]);
             // The one before us may have been done between our look and our claim.
             let outcome = match self.load(&ticket).await.map_err(|Away| ())? {
@@ -102,7 +102,7 @@ impl Kept {
                 }
             };
             if is_ours {
-                let _ = self.store.call(&DELETE, claim, Vec::new()).await; // it lapses by itself too
+                let _ = self.delete(claim).await; // it lapses by itself too
             }
             return outcome;
         }
@@ -112,11 +112,11 @@ impl Kept {
     async fn keep(&self, outcome: Outcome, ticket: &Ticket, now: u64) -> Outcome {
         let kept = match &outcome {
             Ok(Some(renewed)) => self.write(&REPLACE, renewed, now).await,
-            Ok(None) => self.store.call(&DELETE, self.key(&ticket.id), Vec::new()).await,
+            Ok(None) => self.delete(self.key(&ticket.id)).await,
             Err(()) => return outcome,
         };
         match kept {
-            Ok(reply) if outcome.is_ok() && reply == Reply::Numbers(vec![0]) => Ok(None),
+            Ok(reply) if reply == Reply::Numbers(vec![0]) => Ok(None),
             Ok(_) => outcome,
             Err(Away) => {
                 let store: &dyn std::fmt::Display = &self.store.name;
@@ -132,11 +132,16 @@ impl Kept {
     async fn write(&self, script: &Arc<Script>, session: &Session, now: u64) -> Result<Reply, Away> {
         let sealed = self.seal.seal(&kind(&session.id), session).ok_or(Away)?;
         let seconds = session.until.saturating_sub(now).max(1).to_string();
-        self.store.call(script, self.key(&session.id), vec![sealed.into_bytes(), seconds.into_bytes()]).await
+        let key = self.key(&session.id).into_bytes();
+        self.store.call(script, key, vec![sealed.into_bytes(), seconds.into_bytes()]).await
     }
 
-    fn key(&self, id: &str) -> Vec<u8> {
-        format!("{}:{id}", self.prefix).into_bytes()
+    async fn delete(&self, key: String) -> Result<Reply, Away> {
+        self.store.call(&DELETE, key.into_bytes(), Vec::new()).await
+    }
+
+    fn key(&self, id: &str) -> String {
+        format!("{}:{id}", self.prefix)
     }
 }
 
