@@ -79,7 +79,7 @@ impl Upgrade {
     }
 }
 
-pub(crate) const FAULTS: [Fault; 13] = [
+pub(crate) const FAULTS: [Fault; 14] = [
     Fault {
         name: "none",
         weight: 2,
@@ -167,6 +167,14 @@ pub(crate) const FAULTS: [Fault; 13] = [
         allowed: Allowed::Nothing,
         spares_others: true,
         make: disk_full,
+    },
+    Fault {
+        name: "all together",
+        weight: 3,
+        with_reloads: true,
+        allowed: Allowed::Posts,
+        spares_others: true,
+        make: together,
     },
     Fault {
         name: "descriptors",
@@ -271,6 +279,35 @@ fn disk_full(stage: &mut Stage<'_>, until: Instant) {
     stage.weir.write_config(&stage.config.replace("{log}", "/dev/full"));
     process::send(stage.weir.serving(), Signal::Reload);
     thread::sleep(until.saturating_duration_since(Instant::now()));
+    stage.weir.write_config(&stage.config.replace("{log}", &stage.log));
+    process::send(stage.weir.serving(), Signal::Reload);
+}
+
+/// All that is bearable at one time: of the three origins with faults one is dead and one misbehaves, the name leads elsewhere, the certificate is
+/// another, and the log's disk is full. One origin stays well, so a GET can be answered.
+fn together(stage: &mut Stage<'_>, until: Instant) {
+    const MOODS: [Mood; 4] = [Mood::Slow, Mood::Reset, Mood::Unavailable, Mood::Good];
+    stage.weir.write_config(&stage.config.replace("{log}", "/dev/full"));
+    let mut turn = 0;
+    while Instant::now() < until {
+        let (dead, odd) = (FAULTY.start + turn % 2, FAULTY.start + (turn + 1) % 2);
+        let mood = MOODS[turn % MOODS.len()];
+        stage.origins[dead].kill();
+        match mood {
+            Mood::Good => stage.origins[odd].signal(Signal::Stop),
+            mood => stage.origins[odd].behave(mood),
+        }
+        stage.names.know(stage.addresses[turn % 2]);
+        stage.certificate.replace_files_by(&stage.authority.leaf(&["soak.test"]));
+        thread::sleep(SPELL);
+        stage.origins[dead].restart();
+        match mood {
+            Mood::Good => stage.origins[odd].signal(Signal::Continue),
+            _ => stage.origins[odd].behave(Mood::Good),
+        }
+        thread::sleep(SPELL);
+        turn += 1;
+    }
     stage.weir.write_config(&stage.config.replace("{log}", &stage.log));
     process::send(stage.weir.serving(), Signal::Reload);
 }
