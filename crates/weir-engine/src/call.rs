@@ -7,11 +7,13 @@ use crate::core::Core;
 use crate::error::{self, Cause};
 use crate::filter::{CallAnswer, CallRequest, CoreHandle, Job, Services, Task, Waiting};
 use crate::talk::{self, render, talk};
-use crate::upstream::{Attempts, Connection, Failed, LocalUpstream, Measurement, Race, Request, connect};
+use crate::upstream::{
+    Attempts, Connection, Failed, LocalUpstream, Measurement, Race, Request, connect, retry_after,
+};
 use std::any::Any;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 use weir_h1::Method;
 use weir_telemetry::Attempt as Outcome;
 
@@ -81,16 +83,38 @@ impl Drop for Running {
     }
 }
 
+/// One request within the time that its upstream gives an exchange.
 async fn call(
+    core: &Rc<Core>,
+    upstream: &Rc<LocalUpstream>,
+    request: &CallRequest,
+) -> Result<CallAnswer, &'static Cause> {
+    let attempts = attempts(core, upstream, request);
+    let limit = upstream.spec.timeouts.exchange;
+    if limit.is_zero() {
+        return attempts.await;
+    }
+    tokio::time::timeout(limit, attempts).await.unwrap_or(Err(&error::EXCHANGE_TIMEOUT))
+}
+
+/// Tries endpoints until one answers, by the rules that `exchange/attempt.rs` follows too.
+async fn attempts(
     core: &Rc<Core>,
     upstream: &Rc<LocalUpstream>,
     request: &CallRequest,
 ) -> Result<CallAnswer, &'static Cause> {
     let head = render(request).ok_or(&error::INTERNAL)?;
     let idempotent = Method::of(request.method.as_bytes()).is_idempotent();
+    let timeouts = &upstream.spec.timeouts;
+    let per_try = upstream.spec.retry.as_ref().and_then(|retry| retry.per_try);
+    let limit = per_try.into_iter().chain(Some(timeouts.response).filter(|limit| !limit.is_zero())).min();
     let mut attempts = Attempts::new(upstream);
+    let mut is_first = true;
     loop {
         let mut active = attempts.next(upstream)?;
+        if !std::mem::take(&mut is_first) {
+            upstream.cells.retries.inc();
+        }
         let mut connection = match connect(upstream, &mut active, attempts.wanted(!idempotent)).await {
             Ok(connected) => connected.connection,
             Err(e) => {
@@ -100,12 +124,10 @@ async fn call(
         };
         let measured = active.measure(Instant::now, true);
         let mut sent = 0;
-        let limit = upstream.spec.timeouts.response;
         let work = exchange(core, &mut connection, request, &head, &mut sent);
-        let outcome = if limit.is_zero() {
-            work.await
-        } else {
-            tokio::time::timeout(limit, work).await.unwrap_or(Err(&error::RESPONSE_TIMEOUT))
+        let outcome = match limit {
+            None => work.await,
+            Some(limit) => tokio::time::timeout(limit, work).await.unwrap_or(Err(&error::RESPONSE_TIMEOUT)),
         };
         match outcome {
             Ok((answer, keep)) => {
@@ -115,19 +137,25 @@ async fn call(
                 if keep {
                     upstream.give_back(&active, connection, Instant::now());
                 }
-                return Ok(answer);
+                let asked =
+                    answer.field("retry-after").and_then(|value| retry_after(value, SystemTime::now()));
+                let failed = Failed::Status(answer.status, asked);
+                let request = Request { idempotent, unseen: false, kept: true };
+                let is_policy = upstream.spec.retry.is_some();
+                match is_policy.then(|| attempts.again(upstream, &active, failed, request)).flatten() {
+                    Some(pause) => tokio::time::sleep(pause).await,
+                    None => return Ok(answer),
+                }
             }
             Err(cause) => {
                 upstream.cells.attempt(cause.outcome);
                 upstream.note(&active, false);
-                // As in `exchange/attempt.rs`: the keep-alive race, and what HTTP/2 says was not looked at.
                 let h2 = connection.stream.h2();
                 let unseen = h2.as_ref().is_some_and(|stream| stream.is_refused());
                 let reset = h2.is_some_and(|stream| stream.is_reset_by_peer());
                 let ended = !reset && *cause == error::UPSTREAM_CLOSED;
                 let raced = unseen || (ended && connection.reused && (idempotent || sent == 0));
-                let race = if reset { Race::Stream } else { Race::Connection };
-                if raced && attempts.raced(&active, race) {
+                if raced && attempts.raced(upstream, &active, Race::of(unseen, reset)) {
                     continue;
                 }
                 measured.into_iter().for_each(Measurement::failed);

@@ -3,7 +3,7 @@
 use super::attempt::{Answered, Sent};
 use super::{Exchange, Routed, Stop, end_of_body, unless_gone};
 use crate::grpc;
-use crate::upstream::{Active, Attempts, Failed, LocalUpstream, Request};
+use crate::upstream::{Active, Attempts, Failed, LocalUpstream, Request, retry_after};
 use std::pin::pin;
 use std::time::{Duration, Instant, SystemTime};
 use weir_h1::{Connection as Wish, Fields};
@@ -22,7 +22,11 @@ impl Exchange<'_> {
         let fields = &answered.response.headers;
         let failed = match grpc_status(fields).filter(|_| self.grpc) {
             Some(status) => Failed::Grpc(status),
-            None => Failed::Status(answered.response.status(), retry_after(fields)),
+            None => {
+                let asked =
+                    fields.get_str("retry-after").and_then(|value| retry_after(value, SystemTime::now()));
+                Failed::Status(answered.response.status(), asked)
+            }
         };
         let request = Request {
             idempotent: self.head.method().is_idempotent(),
@@ -76,13 +80,4 @@ pub(super) fn is_well(status: u16, fields: &Fields, grpc: bool) -> bool {
 /// The status of a gRPC answer that has no message, unless it is OK.
 fn grpc_status(fields: &Fields) -> Option<u8> {
     grpc::status_of(fields).filter(|status| *status != 0)
-}
-
-/// How long an answer asks to wait: seconds, or until a date (RFC 9110 §10.2.3).
-fn retry_after(fields: &Fields) -> Option<Duration> {
-    let text = std::str::from_utf8(fields.get_str("retry-after")?).ok()?.trim();
-    match text.parse() {
-        Ok(seconds) => Some(Duration::from_secs(seconds)),
-        Err(_) => httpdate::parse_http_date(text).ok()?.duration_since(SystemTime::now()).ok(),
-    }
 }

@@ -120,7 +120,9 @@ impl Exchange<'_> {
                     self.discard(upstream, &active, answered);
                     self.pause(pause).await?;
                 }
-                Err(Failure::Upstream { raced: Some(race), cause, .. }) if attempts.raced(&active, race) => {
+                Err(Failure::Upstream { raced: Some(race), cause, .. })
+                    if attempts.raced(upstream, &active, race) =>
+                {
                     self.record.attempt_failed(&active, Ended::Cause(cause), began);
                 }
                 Err(Failure::Upstream { cause, lost, .. }) => {
@@ -301,7 +303,7 @@ impl Exchange<'_> {
         let unseen = connection.stream.h2().is_some_and(H2Stream::is_refused);
         let repeatable = connection.relay.is_repeatable() && !upload.heard;
         let raced = repeatable && (unseen || (ended && connection.reused && harmless));
-        let raced = raced.then_some(if reset { Race::Stream } else { Race::Connection });
+        let raced = raced.then_some(Race::of(unseen, reset));
         let failed = if unseen {
             Some(Failed::RefusedStream)
         } else if *cause == error::RESPONSE_TIMEOUT {

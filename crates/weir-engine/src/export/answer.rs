@@ -3,6 +3,7 @@
 use super::Protocol;
 use crate::fetch::FetchError;
 use crate::filter::CallAnswer;
+use crate::upstream::retry_after;
 use std::time::{Duration, SystemTime};
 use weir_telemetry::otlp::{PartialSuccess, partial_success};
 
@@ -39,7 +40,7 @@ fn http(answer: &CallAnswer, now: SystemTime) -> Verdict {
     match answer.status {
         200..=299 => taken(&answer.body),
         429 | 502 | 503 | 504 => {
-            Verdict::Again { after: retry_after(answer, now), why: format!("it answered {}", answer.status) }
+            Verdict::Again { after: asked(answer, now), why: format!("it answered {}", answer.status) }
         }
         status => Verdict::Refused(format!("it answered {status}: {}", shown(&answer.body))),
     }
@@ -52,10 +53,7 @@ fn grpc(answer: &CallAnswer, now: SystemTime) -> Verdict {
     if answer.status != 200 {
         return http(answer, now); // a proxy on the way
     }
-    let field = |name: &str| {
-        let found = answer.headers.iter().rev().find(|(known, _)| known.as_str().eq_ignore_ascii_case(name));
-        found.map(|(_, value)| String::from_utf8_lossy(value).into_owned())
-    };
+    let field = |name: &str| Some(String::from_utf8_lossy(answer.field(name)?).into_owned());
     let message = field("grpc-message").unwrap_or_default();
     match field("grpc-status").as_deref() {
         Some("0") => match answer.body.get(..5) {
@@ -63,7 +61,7 @@ fn grpc(answer: &CallAnswer, now: SystemTime) -> Verdict {
             _ => Verdict::Taken, // compressed, or nothing: it was taken all the same
         },
         Some(status @ ("1" | "4" | "8" | "10" | "11" | "14" | "15")) => Verdict::Again {
-            after: retry_after(answer, now),
+            after: asked(answer, now),
             why: format!("it answered grpc-status {status}: {}", shown(message.as_bytes())),
         },
         Some(status) => {
@@ -77,15 +75,8 @@ fn taken(body: &[u8]) -> Verdict {
     partial_success(body).map_or(Verdict::Taken, Verdict::TakenInPart)
 }
 
-/// RFC 9110 §10.2.3: seconds or a date.
-fn retry_after(answer: &CallAnswer, now: SystemTime) -> Option<Duration> {
-    let (_, value) =
-        answer.headers.iter().find(|(name, _)| name.as_str().eq_ignore_ascii_case("retry-after"))?;
-    let text = str::from_utf8(value).ok()?.trim();
-    if let Ok(seconds) = text.parse() {
-        return Some(Duration::from_secs(seconds));
-    }
-    httpdate::parse_http_date(text).ok()?.duration_since(now).ok()
+fn asked(answer: &CallAnswer, now: SystemTime) -> Option<Duration> {
+    retry_after(answer.field("retry-after")?, now)
 }
 
 /// The beginning of a text from a peer.

@@ -47,6 +47,14 @@ pub struct CallAnswer {
     pub body: Bytes,
 }
 
+impl CallAnswer {
+    /// The last field of that name: trailers come behind the fields of the head.
+    pub fn field(&self, name: &str) -> Option<&[u8]> {
+        let found = self.headers.iter().rev().find(|(known, _)| known.as_str().eq_ignore_ascii_case(name));
+        found.map(|(_, value)| &**value)
+    }
+}
+
 /// A task that runs beside exchanges.
 pub type Task = Pin<Box<dyn Future<Output = ()>>>;
 

@@ -103,8 +103,8 @@ impl Http {
         let answer = answer.map_err(|_| "no answer in time".to_owned())?.map_err(|e| e.to_string())?;
         match answer.status {
             200 => {
-                let etag = answer.headers.iter().find(|(name, _)| name.as_str().eq_ignore_ascii_case("etag"));
-                Ok(self.take(&answer.body, etag.map(|(_, value)| value.clone())))
+                let etag = answer.field("etag");
+                Ok(self.take(&answer.body, etag.map(<[u8]>::to_vec)))
             }
             304 => Ok(false),
             404 | 410 => Ok(self.take_nothing()),

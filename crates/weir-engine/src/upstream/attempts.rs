@@ -42,17 +42,30 @@ pub(crate) struct Attempts {
     _counted: Option<Counted>,
 }
 
-/// A connection that ended before any byte of a response, or a stream that the upstream has not looked at.
+/// A request that its upstream has not looked at, or not as far as can be known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Race {
-    /// The connection has ended.
-    Connection,
-    /// A stream of it was refused (RFC 9113 §8.7).
-    Stream,
+    /// A connection that had been used before ended before any byte of a response.
+    KeptAlive,
+    /// A connection of HTTP/2 ended, and said that it had not come to this stream (GOAWAY, RFC 9113 §6.8).
+    LeftOut,
+    /// The stream was refused, and its connection lives (RFC 9113 §8.7).
+    Refused,
 }
 
-/// How often the keep-alive race is repeated on a pooled connection before a fresh one is made, which is the last. A
-/// stream that was refused has a connection that lives: to open another each time would answer load with load.
+impl Race {
+    /// Which one it was. `unseen`: the upstream said so; `reset`: of the stream alone.
+    pub(crate) const fn of(unseen: bool, reset: bool) -> Self {
+        match (unseen, reset) {
+            (true, true) => Self::Refused,
+            (true, false) => Self::LeftOut,
+            (false, _) => Self::KeptAlive,
+        }
+    }
+}
+
+/// How often a race is repeated on a pooled connection before a fresh one is made, which is the last. A stream that was
+/// refused has a connection that lives: to open another each time would answer load with load.
 const MAX_RACES: u32 = 1;
 
 /// How many endpoints of one request may let a connect time out: each costs its whole `timeouts.connect`.
@@ -172,16 +185,33 @@ impl Attempts {
         Ok(())
     }
 
-    /// Notes a race; tells whether the attempt is repeated.
+    /// Notes a race; tells whether the attempt is repeated at once. If not, it counts as an attempt that failed: see [`Self::again`].
+    ///
+    /// The keep-alive race costs nothing: the connection that the last repeat is given is a fresh one, on which there is none. An upstream that
+    /// refuses streams may refuse all of them, so each of those repeats is paid for, and counts as an attempt where `retry` bounds them.
     #[must_use]
-    pub(crate) fn raced(&mut self, active: &Active, race: Race) -> bool {
+    pub(crate) fn raced(&mut self, upstream: &LocalUpstream, active: &Active, race: Race) -> bool {
+        if self.races > MAX_RACES || (race != Race::KeptAlive && !self.pays(upstream)) {
+            return false;
+        }
         self.races += 1;
-        self.made -= 1;
-        self.fresh = self.races > MAX_RACES && race == Race::Connection;
-        if race == Race::Connection {
+        self.made -= u32::from(race == Race::KeptAlive);
+        self.fresh = self.races > MAX_RACES && race != Race::Refused;
+        if race != Race::Refused {
             self.failed.insert(active.index());
         }
-        self.races <= MAX_RACES + 1
+        true
+    }
+
+    /// Whether one more attempt is paid for, at an upstream that has not looked at the last one.
+    fn pays(&mut self, upstream: &LocalUpstream) -> bool {
+        let Some(retry) = upstream.spec.retry.as_ref() else { return upstream.unasked.spend() };
+        if self.made >= retry.attempts {
+            return false;
+        }
+        self.granted = None; // its place is free for the next
+        self.granted = retry.budget.grant();
+        self.granted.is_some()
     }
 
     /// Notes that an attempt failed; tells after which pause the next one follows, if one does.

@@ -69,7 +69,7 @@ pub(crate) use pool::Way;
 pub(crate) use probe::{Probe, ProbeKind};
 pub(crate) use probes::probe;
 pub(crate) use resources::Resources;
-pub(crate) use retry::{Budget, Conditions, Failed, Hedge, Request, Retry};
+pub(crate) use retry::{Budget, Conditions, Failed, Hedge, Request, Retry, retry_after};
 pub(crate) use spec::{HostPolicy, Protocol, Timeouts, Upstream};
 pub(crate) use sticky::Sticky;
 pub(crate) use watch::{Watched, watch};

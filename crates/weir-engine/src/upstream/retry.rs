@@ -6,7 +6,7 @@
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// `upstreams.*.retry`, as run.
 #[derive(Debug)]
@@ -108,6 +108,15 @@ impl Retry {
         let longest = self.backoff.saturating_mul(1 << nth.min(DOUBLINGS));
         // Between half of it and all of it.
         Some(longest.mul_f64(0.5 + f64::from(random) / f64::from(u32::MAX) / 2.0))
+    }
+}
+
+/// How long a `Retry-After` asks to wait: seconds, or until a date (RFC 9110 §10.2.3).
+pub(crate) fn retry_after(value: &[u8], now: SystemTime) -> Option<Duration> {
+    let text = std::str::from_utf8(value).ok()?.trim();
+    match text.parse() {
+        Ok(seconds) => Some(Duration::from_secs(seconds)),
+        Err(_) => httpdate::parse_http_date(text).ok()?.duration_since(now).ok(),
     }
 }
 

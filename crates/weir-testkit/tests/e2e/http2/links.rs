@@ -335,6 +335,58 @@ fn an_upstream_that_refuses_all_is_not_asked_for_ever() {
     assert_eq!(origin.requests(), 3);
 }
 
+/// Refuses every stream, or says of each that it had not come to it.
+fn unwilling(leaves: bool) -> H2Origin {
+    H2Origin::new(Options::default(), move |peer, stream, _| match leaves {
+        true => peer.send(&Frame::go_away(0, code::NONE)),
+        false => peer.reset(stream, code::REFUSED),
+    })
+}
+
+#[test]
+fn a_policy_bounds_what_is_refused_too() {
+    for (leaves, attempts) in [(false, 1), (false, 2), (true, 2), (false, 4), (true, 4)] {
+        let origin = unwilling(leaves);
+        let settings = format!("protocol: h2c, retry: {{ attempts: {attempts}, backoff: 1ms }}");
+        let weir = weir(origin.address(), &settings);
+        let answer = weir.client().ask(GET);
+        assert_eq!(answer.status, 502, "{settings}: {answer:?}");
+        assert_eq!(origin.requests(), attempts, "{settings}, leaves: {leaves}");
+    }
+}
+
+#[test]
+fn what_refuses_all_sees_a_fifth_more() {
+    for leaves in [false, true] {
+        let origin = unwilling(leaves);
+        let weir = weir(origin.address(), H2C);
+        let mut client = weir.client();
+        for _ in 0..100 {
+            client.ask(GET).expect_status(502);
+        }
+        // Three are free, and five requests pay for each of the others.
+        assert_eq!(origin.requests(), 100 + 3 + 20, "leaves: {leaves}");
+    }
+}
+
+#[test]
+fn a_question_of_a_filter_ends_where_its_upstream_refuses_all() {
+    for leaves in [false, true] {
+        let (origin, behind) = (unwilling(leaves), Upstream::named("behind"));
+        let weir = Weir::start(&format!(
+            "listeners: {{ web: {{ address: 127.0.0.1:0 }} }}\n\
+             upstreams:\n  up: {{ endpoints: [{}] }}\n  \
+             guard: {{ endpoints: [{}], protocol: h2c, retry: {{ attempts: 3, backoff: 1ms }} }}\n\
+             routes: {{ all: {{ match: {{ path: /* }}, filters: [ {{ forward_auth: {{ upstream: guard }} }} ], upstream: up }} }}\n",
+            behind.address(),
+            origin.address(),
+        ));
+        weir.client().ask(GET).expect_status(503);
+        assert_eq!(origin.requests(), 3, "leaves: {leaves}");
+        assert!(behind.requests().is_empty());
+    }
+}
+
 #[test]
 fn a_connection_that_dies_takes_its_requests_along() {
     let upstream = Upstream::listen();
