@@ -32,7 +32,7 @@ gzip -9n "$tree"/usr/share/man/man1/*.1
 "$weir" completions zsh >"$tree/usr/share/zsh/vendor-completions/_weir"
 "$weir" completions fish >"$tree/usr/share/fish/vendor_completions.d/weir.fish"
 install -m 644 README.md NOTICE docs/*.md "$tree/usr/share/doc/weir/"
-install -m 644 examples/*.yaml "$tree/usr/share/doc/weir/examples/"
+install -m 644 examples/*.yaml examples/endpoints.json "$tree/usr/share/doc/weir/examples/"
 gzip -9nc CHANGELOG.md >"$tree/usr/share/doc/weir/changelog.gz"
 install -m 644 LICENSE "$tree/usr/share/doc/weir/copyright"
 install -D -m 644 dist/weir.service "$tree/usr/lib/systemd/system/weir.service"

@@ -5,6 +5,7 @@
 
 mod balancing;
 mod consumers;
+mod discovery;
 mod filters;
 mod health;
 mod listeners;

@@ -348,6 +348,8 @@ fn target_of(snapshot: &Snapshot, handling: &Handling) -> TargetShown {
         let upstream = &snapshot.upstreams[index];
         let fixed =
             upstream.names.fixed.iter().map(|e| format!("{}{}", e.label, place_of(&e.place, e.weight)));
+        let registry =
+            upstream.registry.iter().map(|registry| format!("{} {}", registry.kind, registry.place));
         let names = upstream.names.names.iter();
         let names = names.map(|n| format!("{}:{} (DNS){}", n.host, n.port, place_of(&n.place, n.weight)));
         UpstreamShown {
@@ -365,7 +367,7 @@ fn target_of(snapshot: &Snapshot, handling: &Handling) -> TargetShown {
                 by: hash.by.to_string(),
                 bounded: hash.bounded.map(|ratio| (ratio * 10_000.0).round() / 100.0),
             }),
-            endpoints: fixed.chain(names).collect(),
+            endpoints: fixed.chain(names).chain(registry).collect(),
             policies: PoliciesShown::of(upstream, handling.exchange_timeout),
         }
     };

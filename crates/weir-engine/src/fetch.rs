@@ -13,6 +13,7 @@ pub(crate) use follow::Following;
 
 pub use crate::config::url::Url;
 
+use crate::config::schema::FilePath;
 use crate::filter::{CallAnswer, CallRequest};
 use crate::talk::{self, render, talk};
 use crate::upstream::discover::dns;
@@ -154,6 +155,21 @@ impl Trust {
     /// What is wrong with the file.
     pub fn file(path: &Path) -> Result<Self, String> {
         Self::files(Some(path), None)
+    }
+
+    /// What a server is believed by, and what it knows the gateway by, as a config has it; where nothing is written, the certificates of the system.
+    pub(crate) fn given(
+        ca: &Option<FilePath>,
+        client_cert: &Option<FilePath>,
+        client_key: &Option<FilePath>,
+    ) -> Result<Self, String> {
+        let path = |file: &'_ Option<FilePath>| file.as_ref().map(|file| file.0.clone());
+        let (ca, cert, key) = (path(ca), path(client_cert), path(client_key));
+        let identity = cert.as_deref().zip(key.as_deref());
+        if ca.is_none() && identity.is_none() {
+            return Ok(Self::default());
+        }
+        Self::files(ca.as_deref(), identity)
     }
 
     /// The certificates in a PEM file, or those of the system; and a certificate with its key to show, where the server asks for one.

@@ -48,6 +48,8 @@ mod client;
 mod concealed;
 mod connection;
 mod core;
+mod discovery;
+mod etcd;
 mod exchange;
 mod export;
 mod file_source;

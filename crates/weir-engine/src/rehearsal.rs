@@ -225,6 +225,7 @@ impl Rehearsal {
         for (name, upstream) in config.upstreams.iter() {
             let path = format!("upstreams.{name}");
             tree::set_list(&mut self.tree, &format!("{path}.endpoints"), &[&origin.to_string()]);
+            tree::remove(&mut self.tree, &format!("{path}.discover")); // the origin stands for whoever it lists
             if self.tree.find(&format!("{path}.timeouts.tunnel")).is_some() {
                 let what = "no tunnel is opened; plain requests stand for those that ask for a WebSocket";
                 self.notes.push(format!("{path}: {what}"));

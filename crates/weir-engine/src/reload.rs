@@ -21,6 +21,7 @@ use crate::acme;
 use crate::config::schema::{self, Config};
 use crate::config::{Diagnostics, Instead, Loaded, Place, Severity, Source, Texts};
 use crate::core::Message;
+use crate::discovery;
 use crate::export::Exporter;
 use crate::fetch::{self, Fetcher, Surroundings};
 use crate::filter::{FilterKind, Purgeable};
@@ -221,9 +222,9 @@ impl Control {
     ) {
         let Prepared { snapshot, loaded, bound, sockets, log, spans } = prepared;
         let settings = dns_settings(&loaded.config.dns);
-        let asked = self.names.keep(&snapshot.upstreams, &settings, &self.telemetry);
+        let asked = self.names.keep(&snapshot.upstreams, &loaded.config, &settings, &self.telemetry);
         if asked.recv_timeout(FIRST_NAMES) == Err(std_mpsc::RecvTimeoutError::Timeout) {
-            log::warn("names are still being resolved: their endpoints follow", &[]);
+            log::warn("names are still being resolved, or registries asked: their endpoints follow", &[]);
         }
         let old_log = match log {
             Change::Keep => None,
@@ -486,6 +487,8 @@ struct Names {
     surroundings: Arc<Surroundings>,
     /// Tells the probes of a new snapshot.
     probes: mpsc::UnboundedSender<Vec<Arc<Upstream>>>,
+    /// Tells those who ask registries.
+    registries: mpsc::UnboundedSender<discovery::Order>,
     tasks: HashMap<String, (Arc<Upstream>, tokio::task::AbortHandle)>,
     settings: Option<dns::Settings>,
     _end: tokio::sync::oneshot::Sender<()>,
@@ -501,10 +504,13 @@ impl Names {
         let surroundings: Arc<Surroundings> = Arc::default();
         let served = Arc::clone(&surroundings);
         let (probes, orders) = mpsc::unbounded_channel();
+        let (registries, followed) = mpsc::unbounded_channel();
+        let asking = Arc::clone(&surroundings);
         let work = move || {
             let local = tokio::task::LocalSet::new();
             drop(local.spawn_local(fetch::serve(asked, served)));
             drop(local.spawn_local(probe(orders)));
+            drop(local.spawn_local(discovery::follow(followed, asking)));
             drop(local.block_on(&runtime, ended));
         };
         std::thread::Builder::new()
@@ -512,14 +518,15 @@ impl Names {
             .spawn(work)
             .map_err(|e| format!("the control thread: {e}"))?;
         let (tasks, settings) = (HashMap::new(), None);
-        Ok(Self { runtime: handle, fetcher, surroundings, probes, tasks, settings, _end: end })
+        Ok(Self { runtime: handle, fetcher, surroundings, probes, registries, tasks, settings, _end: end })
     }
 
-    /// Resolves the names of these upstreams and of no others. The receiver is hung up on when all were asked for
+    /// Resolves the names of these upstreams and asks their registries, and those of no others. The receiver is hung up on when all were asked for
     /// once of which nothing is known from before.
     fn keep(
         &mut self,
         upstreams: &[Arc<Upstream>],
+        config: &Config,
         settings: &dns::Settings,
         telemetry: &Arc<Telemetry>,
     ) -> std_mpsc::Receiver<()> {
@@ -539,6 +546,18 @@ impl Names {
             let _in_runtime = self.runtime.enter();
             self.surroundings.set(dns::resolver(settings).ok()); // upstreams with names tell what is wrong
         }
+        let ordered = |upstream: &Arc<Upstream>| {
+            let written = config.upstreams.get(&upstream.name)?;
+            let (discover, choice) = (written.discover.clone()?, discovery::choice(written));
+            Some(discovery::Ordered { upstream: Arc::clone(upstream), discover, choice })
+        };
+        // The control thread lives for as long as we do. Where nobody asks a registry, an empty order ends those who did.
+        let _ = self.registries.send(discovery::Order {
+            upstreams: upstreams.iter().filter_map(ordered).collect(),
+            settings: settings.clone(),
+            telemetry: Arc::clone(telemetry),
+            first: first.clone(),
+        });
         for upstream in upstreams.iter().filter(|u| !u.names.names.is_empty()) {
             let name = upstream.name.to_string();
             if self.tasks.contains_key(&name) {

@@ -5,6 +5,7 @@ use crate::config::Diagnostics;
 use crate::fleet::FleetStatus;
 use crate::trial::TrialStatus;
 use crate::upstream::discover::dns::Name;
+use crate::upstream::discover::registry::Registry;
 use crate::upstream::{Endpoint, Upstream, Why};
 use serde::Serialize;
 use std::collections::VecDeque;
@@ -130,6 +131,57 @@ pub struct UpstreamStatus {
     /// The names among its endpoints, and what they resolved to.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub names: Vec<NameStatus>,
+    /// The registry that lists its endpoints.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub discovery: Option<DiscoveryStatus>,
+}
+
+/// A registry that lists the endpoints of an upstream.
+#[derive(Clone, Debug, Serialize)]
+pub struct DiscoveryStatus {
+    /// `consul`, `etcd`, `file` or `srv`.
+    pub registry: &'static str,
+    /// Where it is, and what is asked.
+    pub place: String,
+    /// `following`; `away`, where it does not answer; `waiting`, where it has not answered yet.
+    pub state: &'static str,
+    /// The instances that it lists and that are used; for a file, its entries.
+    pub instances: Vec<InstanceStatus>,
+    /// How many instances are used in all: only the first 100 are shown.
+    pub listed: usize,
+    /// The first instances that cannot be used.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<LeftOutStatus>,
+    /// How many those are in all.
+    pub unusable: usize,
+    /// How long ago it answered last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub age_seconds: Option<u64>,
+    /// Why it is not followed, or why its last answer does not count.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// An instance as a registry lists it.
+#[derive(Clone, Debug, Serialize)]
+pub struct InstanceStatus {
+    /// Host and port.
+    pub address: String,
+    /// What the registry calls it.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub id: String,
+    /// Its version.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub version: String,
+}
+
+/// An instance that cannot be used.
+#[derive(Clone, Debug, Serialize)]
+pub struct LeftOutStatus {
+    /// What the registry calls it.
+    pub id: String,
+    /// Why.
+    pub why: String,
 }
 
 /// One endpoint of an upstream.
@@ -271,6 +323,7 @@ impl UpstreamStatus {
             panic: upstream.is_panicking(),
             endpoints: list.iter().map(|endpoint| EndpointStatus::of(endpoint, telemetry)).collect(),
             names: upstream.names.names.iter().map(NameStatus::of).collect(),
+            discovery: upstream.registry.as_deref().map(DiscoveryStatus::of),
         }
     }
 }
@@ -305,6 +358,44 @@ impl From<Why> for OutOfRotation {
             detail: why.detail.map(String::from),
             since: timestamp(why.since),
             until: why.until.map(timestamp),
+        }
+    }
+}
+
+impl DiscoveryStatus {
+    fn of(registry: &Registry) -> Self {
+        /// Most instances that are shown.
+        const SHOWN: usize = 100;
+        let state = registry.state();
+        let (left_out, unusable) = state.left_out();
+        let listed = state.listed();
+        let known = state.book.good().map_or(&[][..], |good| &good.instances);
+        let instances = listed.iter().take(SHOWN).enumerate().map(|(at, one)| {
+            let instance = known.get(at);
+            InstanceStatus {
+                address: one.at.to_string(),
+                id: instance.map_or_else(String::new, |instance| instance.id.clone()),
+                version: instance.map_or_else(String::new, |instance| instance.version.clone()),
+            }
+        });
+        let following = match (state.book.follows(), state.answered) {
+            (true, _) => "following",
+            (false, None) if state.book.trouble().is_none() => "waiting",
+            (false, _) => "away",
+        };
+        Self {
+            registry: registry.kind,
+            place: registry.place.clone(),
+            state: following,
+            instances: instances.collect(),
+            listed: listed.len(),
+            left_out: left_out
+                .iter()
+                .map(|one| LeftOutStatus { id: one.id.clone(), why: one.why.clone() })
+                .collect(),
+            unusable,
+            age_seconds: state.answered.map(|at| at.elapsed().as_secs()),
+            error: state.book.trouble().map(str::to_owned),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The JSON that etcd 3.4 and later speak over HTTP: questions as bodies, answers as values. Keys and values are in base64, numbers in strings.
+//! What a fleet asks of etcd, and what the answers mean to it; how they are written is in `kv`.
 //!
 //! Keys of a fleet, under its prefix: `configs/<digest>` (bundles, which never change), `current` (the pointer), `nodes/<name>` (reports, under
 //! leases) and `leader` (the election).
@@ -6,11 +6,10 @@
 use crate::coordinator::Campaigned;
 use crate::digest::Digest;
 use crate::follower::{Found, Seen, Told};
+use crate::kv::{self, Line, Question, Range, ask, encode, number, parsed, range_of};
 use crate::pointer::Pointer;
 use crate::report::NodeReport;
 use crate::session::{Lease, TTL};
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 /// Most reports that one question asks for.
@@ -19,45 +18,10 @@ pub const PAGE: usize = 500;
 /// Most nodes of a fleet that are read; the rest is left out.
 pub const NODES: usize = 20_000;
 
-/// A question: the path it is posted to, and its body.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Question {
-    /// Such as `/v3/kv/range`.
-    pub path: &'static str,
-    /// JSON.
-    pub body: String,
-}
-
 /// The keys of one fleet.
 #[derive(Clone, Debug)]
 pub struct Keys {
     prefix: String,
-}
-
-/// A key and its value.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
-    /// The key.
-    pub key: Vec<u8>,
-    /// Its value.
-    pub value: Vec<u8>,
-    /// The revision it was made at.
-    pub created: u64,
-    /// The revision it was written at.
-    pub modified: u64,
-    /// The lease it is under; 0 for none.
-    pub lease: Lease,
-}
-
-/// What a range holds.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Range {
-    /// The revision that this is true at.
-    pub revision: u64,
-    /// The entries.
-    pub entries: Vec<Entry>,
-    /// There are more.
-    pub more: bool,
 }
 
 /// One line of a watch.
@@ -67,10 +31,6 @@ pub enum WatchLine {
     Told(Told),
     /// It is over, because what it asked for was compacted, or for another reason.
     Over(String),
-}
-
-fn ask(path: &'static str, body: &Value) -> Question {
-    Question { path, body: body.to_string() }
 }
 
 impl Keys {
@@ -153,16 +113,7 @@ impl Keys {
 
     /// Reads reports, those behind `after` where it is given.
     pub fn read_nodes(&self, after: Option<&[u8]>) -> Question {
-        let from = self.node("");
-        let start = after.map_or_else(|| from.clone().into_bytes(), |after| [after, b"\0"].concat());
-        let mut end = from.into_bytes();
-        if let Some(last) = end.last_mut() {
-            *last += 1; // the slash: behind everything that begins with the prefix
-        }
-        ask(
-            "/v3/kv/range",
-            &json!({ "key": encode(&start), "range_end": encode(&end), "limit": PAGE.to_string() }),
-        )
+        kv::read_prefix(&self.node(""), after, PAGE)
     }
 
     /// Writes the pointer, if it still stands at `revision` and the election's key was made at `key`.
@@ -206,79 +157,9 @@ impl Keys {
         success.push(json!({ "request_put": { "key": name, "value": encode(&pointer.write()) } }));
         ask("/v3/kv/txn", &json!({ "compare": [compare], "success": success }))
     }
-
-    /// Asks for a token, which goes into the field Authorization.
-    pub fn authenticate(user: &str, password: &str) -> Question {
-        ask("/v3/auth/authenticate", &json!({ "name": user, "password": password }))
-    }
 }
 
 // === answers ===
-
-/// What etcd says where it answers with an error.
-pub fn error(body: &[u8]) -> String {
-    let value: Option<Value> = serde_json::from_slice(body).ok();
-    let text = value.as_ref().and_then(|value| {
-        let inner = value.get("error").unwrap_or(value);
-        inner.as_str().or_else(|| inner.get("message")?.as_str()).or_else(|| value.get("message")?.as_str())
-    });
-    crate::report::shortened(text.unwrap_or("it is no answer of etcd"), 300)
-}
-
-fn parsed(body: &[u8]) -> Result<Value, String> {
-    serde_json::from_slice(body).map_err(|_| "the answer is no JSON of etcd".to_owned())
-}
-
-/// A number, which JSON of etcd writes as a string.
-fn number(value: Option<&Value>) -> u64 {
-    match value {
-        Some(Value::String(text)) => text.parse().unwrap_or(0),
-        Some(value) => value.as_u64().unwrap_or(0),
-        None => 0,
-    }
-}
-
-fn lease_of(value: Option<&Value>) -> Lease {
-    match value {
-        Some(Value::String(text)) => text.parse().unwrap_or(0),
-        Some(value) => value.as_i64().unwrap_or(0),
-        None => 0,
-    }
-}
-
-fn entry(kv: &Value) -> Option<Entry> {
-    Some(Entry {
-        key: decode(kv.get("key")?.as_str()?)?,
-        value: match kv.get("value") {
-            Some(value) => decode(value.as_str()?)?,
-            None => Vec::new(),
-        },
-        created: number(kv.get("create_revision")),
-        modified: number(kv.get("mod_revision")),
-        lease: lease_of(kv.get("lease")),
-    })
-}
-
-/// What a range holds.
-///
-/// # Errors
-/// It is no such answer.
-pub fn range(body: &[u8]) -> Result<Range, String> {
-    let value = parsed(body)?;
-    if value.get("header").is_none() {
-        return Err(error(body));
-    }
-    Ok(range_of(&value, &value))
-}
-
-fn range_of(value: &Value, whole: &Value) -> Range {
-    let kvs = value.get("kvs").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    Range {
-        revision: number(whole.get("header").and_then(|header| header.get("revision"))),
-        entries: kvs.iter().filter_map(entry).collect(),
-        more: value.get("more").and_then(Value::as_bool).unwrap_or_default(),
-    }
-}
 
 /// The pointer, as [`Keys::read_pointer`] found it.
 pub fn seen(range: &Range) -> Seen {
@@ -309,7 +190,7 @@ pub fn reports(range: &Range) -> Vec<NodeReport> {
 pub fn succeeded(body: &[u8]) -> Result<bool, String> {
     let value = parsed(body)?;
     if value.get("header").is_none() {
-        return Err(error(body));
+        return Err(kv::error(body));
     }
     Ok(value.get("succeeded").and_then(Value::as_bool).unwrap_or_default()) // false is left out
 }
@@ -342,8 +223,8 @@ pub fn campaigned(body: &[u8], node: &str, lease: Lease) -> Result<Campaigned, S
 /// # Errors
 /// It is no such answer.
 pub fn granted(body: &[u8]) -> Result<Lease, String> {
-    match lease_of(parsed(body)?.get("ID")) {
-        0 => Err(error(body)),
+    match kv::lease_of(parsed(body)?.get("ID")) {
+        0 => Err(kv::error(body)),
         lease => Ok(lease),
     }
 }
@@ -356,75 +237,28 @@ pub fn kept_alive(body: &[u8]) -> Result<bool, String> {
     let value = parsed(body)?;
     match value.get("result") {
         Some(result) => Ok(number(result.get("TTL")) > 0),
-        None => Err(error(body)),
+        None => Err(kv::error(body)),
     }
-}
-
-/// The token that [`Keys::authenticate`] asked for.
-///
-/// # Errors
-/// It is no such answer.
-pub fn token(body: &[u8]) -> Result<String, String> {
-    let value = parsed(body)?;
-    let token = value.get("token").and_then(Value::as_str).map(str::to_owned);
-    token.filter(|token| token.bytes().all(|b| b.is_ascii_graphic())).ok_or_else(|| error(body))
 }
 
 /// What a line of a watch says.
 pub fn watch_line(line: &[u8]) -> WatchLine {
-    let Ok(value) = parsed(line) else { return WatchLine::Over("the watch sent no JSON of etcd".to_owned()) };
-    let Some(result) = value.get("result") else { return WatchLine::Over(error(line)) };
-    let is = |name| result.get(name).and_then(Value::as_bool).unwrap_or_default();
-    if is("canceled") {
-        let reason = result.get("cancel_reason").and_then(Value::as_str).unwrap_or("the watch was canceled");
-        let compacted = number(result.get("compact_revision"));
-        return WatchLine::Over(if compacted > 0 {
-            format!("revisions up to {compacted} were compacted")
-        } else {
-            crate::report::shortened(reason, 300)
-        });
-    }
-    let events = result.get("events").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    // Only the last one counts: what was in between never has to run.
-    let Some(kv) = events.last().and_then(|event| event.get("kv")) else {
-        return WatchLine::Told(Told::Nothing);
+    let mut events = match kv::line(line) {
+        Line::Events(events) => events,
+        Line::Over(why) => return WatchLine::Over(why),
     };
-    let Some(entry) = entry(kv) else { return WatchLine::Over("the watch sent no JSON of etcd".to_owned()) };
-    let deleted = events.last().and_then(|event| event.get("type")).and_then(Value::as_str) == Some("DELETE");
-    let pointer = if deleted { Found::Nothing } else { found(&entry.value) };
-    let revision = entry.modified;
-    let modified = if deleted { 0 } else { revision };
+    // Only the last one counts: what was in between never has to run.
+    let Some(event) = events.pop() else { return WatchLine::Told(Told::Nothing) };
+    let revision = event.entry.modified;
+    let pointer = if event.deleted { Found::Nothing } else { found(&event.entry.value) };
+    let modified = if event.deleted { 0 } else { revision };
     WatchLine::Told(Told::Changed(Seen { revision, modified, pointer }))
-}
-
-// === base64, RFC 4648 §4 ===
-
-fn encode(bytes: &[u8]) -> String {
-    STANDARD.encode(bytes)
-}
-
-fn decode(text: &str) -> Option<Vec<u8>> {
-    STANDARD.decode(text).ok()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn base64_there_and_back() {
-        for (bytes, text) in
-            [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foobar", "Zm9vYmFy")]
-        {
-            assert_eq!(encode(bytes.as_bytes()), text);
-            assert_eq!(decode(text).as_deref(), Some(bytes.as_bytes()));
-        }
-        let all: Vec<u8> = (0..=255).collect();
-        assert_eq!(decode(&encode(&all)), Some(all));
-        for wrong in ["Z", "Zg=", "Z===", "====", "Zm9*", "Zm 9"] {
-            assert_eq!(decode(wrong), None, "{wrong}");
-        }
-    }
+    use crate::kv::{decode, range, token};
 
     #[test]
     fn the_prefix_ends_where_it_ends() {

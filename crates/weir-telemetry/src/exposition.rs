@@ -4,6 +4,7 @@
 //! `_total` on counters, a unit at the end.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, UNIX_EPOCH};
 
 use crate::cell::{Counter, StatusCounts};
@@ -408,6 +409,7 @@ fn upstreams(page: &mut Page, telemetry: &Telemetry, lists: &Lists) {
     for series in all.iter().filter(|series| !series.overflow) {
         page.sample(&series.labels, "", u8::from(series.panicking()));
     }
+    discovery(page, all);
 
     let all = &lists.endpoints;
     page.gauges("weir_endpoint_attempts_active", "Attempts under way at the endpoint.", all, |c| &c.active);
@@ -418,6 +420,19 @@ fn upstreams(page: &mut Page, telemetry: &Telemetry, lists: &Lists) {
     }
     endpoint_attempts(page, telemetry, all);
     endpoint_health(page, all);
+}
+
+/// What registries do. Upstreams that have none are not shown.
+fn discovery(page: &mut Page, all: &[Arc<Series<UpstreamCells>>]) {
+    let known = || all.iter().filter_map(|series| Some((&series.labels, series.discovery()?)));
+    page.family(Kind::Gauge(""), "weir_discovery_up", "Whether the registry of the upstream answers.");
+    known().for_each(|(labels, cells)| page.sample(labels, "", u8::from(cells.follows.load(Relaxed))));
+    let help = "Lists of endpoints from the registry that differed from the one before.";
+    page.family(Kind::Counter(""), "weir_discovery_changes", help);
+    known().for_each(|(labels, cells)| page.sample(labels, "", cells.changes.load(Relaxed)));
+    let help = "Questions to the registry that it did not answer.";
+    page.family(Kind::Counter(""), "weir_discovery_failures", help);
+    known().for_each(|(labels, cells)| page.sample(labels, "", cells.failures.load(Relaxed)));
 }
 
 /// Why endpoints are out of rotation. Only what was ever seen is shown: most endpoints are well.

@@ -208,6 +208,19 @@ pub struct UpstreamCells {
     pub hedges_won: Counter,
     /// Those that were wanted and not made: the budget was spent.
     pub hedges_refused: Counter,
+    /// What its registry does, in the first core's cells only; empty for an upstream that has none.
+    discovery: OnceLock<Box<Discovery>>,
+}
+
+/// What is counted of the registry that lists the endpoints of an upstream. Written by one thread.
+#[derive(Debug, Default)]
+pub(crate) struct Discovery {
+    /// Whether it answers.
+    pub(crate) follows: AtomicBool,
+    /// Lists that were published.
+    pub(crate) changes: AtomicU64,
+    /// Questions without an answer.
+    pub(crate) failures: AtomicU64,
 }
 
 impl UpstreamCells {
@@ -432,7 +445,34 @@ impl UpstreamId {
     }
 }
 
+impl UpstreamId {
+    /// Says whether the registry of this upstream answers.
+    pub fn follows(&self, follows: bool) {
+        self.discovery().follows.store(follows, Relaxed);
+    }
+
+    /// Counts a list of endpoints that was published.
+    pub fn discovered(&self) {
+        self.discovery().changes.fetch_add(1, Relaxed);
+    }
+
+    /// Counts a question to the registry that was not answered.
+    pub fn discovery_failed(&self) {
+        self.discovery().failures.fetch_add(1, Relaxed);
+    }
+
+    fn discovery(&self) -> &Discovery {
+        self.series.adopted.store(true, Relaxed);
+        self.series.cores[0].discovery.get_or_init(Box::default)
+    }
+}
+
 impl Series<UpstreamCells> {
+    /// What is known of its registry, where it has one.
+    pub(crate) fn discovery(&self) -> Option<&Discovery> {
+        self.cores[0].discovery.get().map(|cells| &**cells)
+    }
+
     pub(crate) fn panicking(&self) -> bool {
         self.cores[0].panicking.load(Relaxed)
     }

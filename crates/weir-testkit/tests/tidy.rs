@@ -17,6 +17,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("weir-h1", &[]),
     ("weir-telemetry", &[]),
     ("weir-fleet", &[]),
+    ("weir-discover", &["weir-fleet"]),
     ("weir-sim", &["weir-fleet"]),
     ("weir-cache", &["weir-telemetry"]),
     ("weir-transcode", &[]),
@@ -24,7 +25,18 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("weir-origin", &["weir-wire", "weir-h1"]),
     ("weir-acme", &["weir-wire", "weir-telemetry"]),
     ("weir-config", &["weir-wire", "weir-h1", "weir-telemetry"]),
-    ("weir-engine", &["weir-acme", "weir-config", "weir-fleet", "weir-wire", "weir-h1", "weir-telemetry"]),
+    (
+        "weir-engine",
+        &[
+            "weir-acme",
+            "weir-config",
+            "weir-discover",
+            "weir-fleet",
+            "weir-wire",
+            "weir-h1",
+            "weir-telemetry",
+        ],
+    ),
     (
         "weir-filters",
         &["weir-cache", "weir-engine", "weir-transcode", "weir-wire", "weir-h1", "weir-telemetry"],

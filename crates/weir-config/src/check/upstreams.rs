@@ -6,12 +6,14 @@ use crate::schema::{
     UpstreamTimeouts,
 };
 use crate::units::Duration;
+use crate::{Node, Value};
 
 impl Checker<'_> {
     pub(super) fn upstreams(&mut self) {
         let config = self.config;
         for (name, upstream) in config.upstreams.iter() {
             let path = format!("upstreams.{name}");
+            self.who_lists_endpoints(&path, upstream);
             self.endpoints(&path, upstream);
             self.balancing(&path, upstream);
             self.not_ourselves(&path, upstream);
@@ -33,7 +35,8 @@ impl Checker<'_> {
 
     fn endpoints(&mut self, upstream_path: &str, upstream: &Upstream) {
         let list = format!("{upstream_path}.endpoints");
-        if self.find(&list).is_some_and(|node| node.elements().is_empty()) {
+        let is_empty = |node: &Node| matches!(&node.value, Value::Seq(items) if items.is_empty());
+        if self.find(&list).is_some_and(is_empty) {
             let message = "the list is empty; expected at least one endpoint";
             self.error_hint(&list, "empty", message, "add an address such as 127.0.0.1:8000");
         }

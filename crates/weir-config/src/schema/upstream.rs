@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::addresses::EndpointAddress;
 use super::balance::{Balancer, Sticky};
+use super::discover::Discover;
 use super::health::Health;
 use super::process::Workers;
 use super::sending::{DeadlineHeader, Hedge, Links, ProxyVersion, SourceAddress};
@@ -19,8 +20,12 @@ use crate::units::{ByteSize, Duration, Percent};
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Upstream {
-    /// Where the service is reached. At least one.
+    /// Where the service is reached. At least one, unless there is `discover`.
+    #[serde(default)]
     pub endpoints: Vec<Endpoint>,
+    /// A registry that lists the endpoints, in place of `endpoints`: etcd, Consul, SRV records or a file. See docs/discovery.md.
+    #[serde(default)]
+    pub discover: Option<Discover>,
     /// What the endpoints speak: `http1`, `h2c` (HTTP/2 in cleartext), `h2` (HTTP/2 over TLS) or `auto` (by ALPN with TLS,
     /// http1 without). Default `http1`. By HTTP/2 many requests share a connection; gRPC needs it.
     #[serde(default)]

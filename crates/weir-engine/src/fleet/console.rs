@@ -3,7 +3,7 @@
 use super::etcd::Etcd;
 use crate::config::schema::EtcdSource;
 use crate::fetch::Surroundings;
-use std::rc::Rc;
+use std::sync::Arc;
 use weir_fleet::follower::Found;
 use weir_fleet::{Bundle, Digest, NodeReport, Pointer, bundle};
 
@@ -34,7 +34,7 @@ impl Console {
         let runtime = runtime.map_err(|e| e.to_string())?;
         let etcd = {
             let _in_runtime = runtime.enter();
-            Etcd::new(written, Rc::new(Surroundings::of_system()))?
+            Etcd::new(written, Arc::new(Surroundings::of_system()))?
         };
         Ok(Self { runtime, etcd })
     }

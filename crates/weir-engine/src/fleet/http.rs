@@ -1,11 +1,10 @@
 //! A bundle at a URL: asked for with its ETag, and held open where the server waits with its answer until there is another.
 
-use super::trust;
 use crate::config::schema::HttpSource;
 use crate::fetch::{FetchRequest, Surroundings, Trust, Url, Version, fetch};
 use bytes::Bytes;
 use std::cell::RefCell;
-use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weir_fleet::follower::{Found, Seen, Told};
 use weir_fleet::pointer::{Pointer, Rollout, State, VERSION};
@@ -28,7 +27,7 @@ pub(crate) struct Http {
     every: Duration,
     token: Option<String>,
     trust: Trust,
-    surroundings: Rc<Surroundings>,
+    surroundings: Arc<Surroundings>,
     held: RefCell<Held>,
 }
 
@@ -43,8 +42,8 @@ struct Held {
 
 impl Http {
     /// As the config has it.
-    pub(crate) fn new(written: &HttpSource, surroundings: Rc<Surroundings>) -> Result<Self, String> {
-        let trust = trust(&written.ca, &written.client_cert, &written.client_key)?;
+    pub(crate) fn new(written: &HttpSource, surroundings: Arc<Surroundings>) -> Result<Self, String> {
+        let trust = Trust::given(&written.ca, &written.client_cert, &written.client_key)?;
         let url = written.url.clone().ok_or("no URL is named")?;
         // A query may be signed: it is sent as it is written.
         let waiting = match url.target().contains('?') {

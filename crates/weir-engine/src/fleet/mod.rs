@@ -21,9 +21,8 @@ mod remote;
 pub use console::{Console, Fleet};
 pub(crate) use drive::{Handle, start};
 
-use crate::config::schema::{Config, ConfigSource, FilePath};
+use crate::config::schema::{Config, ConfigSource};
 use crate::config::{Source, load};
-use crate::fetch::Trust;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf, absolute};
@@ -101,21 +100,6 @@ impl Found {
 
 fn labels(config: &Config) -> Labels {
     config.labels.0.iter().cloned().collect()
-}
-
-/// What a source's server is believed by, and what it knows the gateway by.
-fn trust(
-    ca: &Option<FilePath>,
-    client_cert: &Option<FilePath>,
-    client_key: &Option<FilePath>,
-) -> Result<Trust, String> {
-    let path = |file: &'_ Option<FilePath>| file.as_ref().map(|file| file.0.clone());
-    let (ca, cert, key) = (path(ca), path(client_cert), path(client_key));
-    let identity = cert.as_deref().zip(key.as_deref());
-    if ca.is_none() && identity.is_none() {
-        return Ok(Trust::default());
-    }
-    Trust::files(ca.as_deref(), identity)
 }
 
 /// The name of the machine.

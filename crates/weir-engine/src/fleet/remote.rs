@@ -5,6 +5,7 @@ use super::http::Http;
 use crate::config::schema::ConfigSource;
 use crate::fetch::Surroundings;
 use std::rc::Rc;
+use std::sync::Arc;
 use weir_fleet::follower::{Seen, Told};
 use weir_fleet::{Bundle, Digest};
 
@@ -17,7 +18,7 @@ pub(super) enum Remote {
 
 impl Remote {
     pub(super) fn new(written: &ConfigSource) -> Result<Self, String> {
-        let surroundings = Rc::new(Surroundings::of_system());
+        let surroundings = Arc::new(Surroundings::of_system());
         match (&written.etcd, &written.http) {
             (Some(etcd), _) => Ok(Self::Etcd(Rc::new(Etcd::new(etcd, surroundings)?))),
             (None, Some(http)) => Ok(Self::Http(Rc::new(Http::new(http, surroundings)?))),

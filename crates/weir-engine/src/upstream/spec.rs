@@ -2,6 +2,7 @@
 
 use super::balance::Balancer;
 use super::discover::dns;
+use super::discover::registry::Registry;
 use super::endpoint::Published;
 use super::gate::Gate;
 use super::outlier::Outlier;
@@ -22,6 +23,8 @@ pub(crate) struct Upstream {
     pub(crate) published: Arc<Published>,
     /// What discovery keeps `published` up to date from.
     pub(crate) names: Arc<dns::Names>,
+    /// Where a registry lists the endpoints.
+    pub(crate) registry: Option<Arc<Registry>>,
     pub(crate) tls: Option<ClientTls>,
     /// What tells this TLS policy from another: connections are shared only between equal ones.
     pub(crate) tls_key: Arc<str>,

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 use weir_testkit::{
-    Authority, Client, Finished, Pebble, Tls, Upstream, Weir, eventually, eventually_within, unused_address,
-    weir_command,
+    Authority, Client, Finished, Pebble, Tls, Upstream, Weir, eventually, eventually_within,
+    refusing_address, unused_address, weir_command,
 };
 
 use crate::cause::{
@@ -33,6 +33,7 @@ const EXAMPLES: &[&str] = &[
     "cache.yaml",
     "canary.yaml",
     "client-certificates.yaml",
+    "discovery.yaml",
     "error-pages.yaml",
     "fleet-node.yaml",
     "forward-auth.yaml",
@@ -63,6 +64,7 @@ const SHOP_KEY: &str = "a-key-from-the-environment";
 fn every_example_is_tested_here() {
     let files = fs::read_dir(root().join("examples")).unwrap();
     let mut found: Vec<String> = files.map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
+    found.retain(|name| name.ends_with(".yaml"));
     found.sort();
     assert_eq!(found, EXAMPLES);
 }
@@ -80,6 +82,7 @@ fn every_example_passes_check_without_a_warning() {
         fs::copy(leaf.key_file, certs.join(format!("{name}.key"))).unwrap();
     }
     fs::copy(authority.file(), certs.join("clients.pem")).unwrap();
+    fs::write(dir.path().join("endpoints.json"), example("endpoints.json")).unwrap();
     for name in EXAMPLES {
         fs::write(dir.path().join(name), example(name)).unwrap();
         check(dir.path(), name).expect_code(0).expect_text("good");
@@ -156,6 +159,34 @@ fn fleet_node() {
 fn hello() {
     let weir = start("hello.yaml", &[]);
     weir.client().get("/hello").expect_status(200).expect_body("hello\n");
+}
+
+#[test]
+fn discovery() {
+    let upstreams = ["a", "b"].map(Upstream::named);
+    let dir = TempDir::new().unwrap();
+    let file = dir.path().join("endpoints.json");
+    let mut list = example("endpoints.json");
+    for (port, upstream) in (8000..).zip(&upstreams) {
+        list = list.replace(&format!("127.0.0.1:{port}"), &upstream.address().to_string());
+    }
+    fs::write(&file, list).unwrap();
+    // Nobody is at the registries: neither these endpoints nor the start wait for that.
+    let (_held, nobody) = refusing_address();
+    let yaml = example("discovery.yaml")
+        .replace("endpoints.json", file.to_str().unwrap())
+        .replace("http://127.0.0.1:2379", &format!("http://{nobody}"))
+        .replace("{ service: carts }", &format!("{{ servers: [\"http://{nobody}\"], service: carts }}"));
+    let weir = start_text(&yaml, &[]);
+    weir.client().get("/pages/").expect_status(200);
+    weir.client().get("/carts/").expect_status(503);
+    fs::write(&file, format!("[ \"{}\" ]", upstreams[1].address())).unwrap();
+    eventually("the other one alone answers", || {
+        let status =
+            weir.admin_client().ask(format!("GET /status HTTP/1.1\r\nHost: {}\r\n\r\n", weir.admin()));
+        status.json()["upstreams"]["pages"]["discovery"]["listed"] == 1
+    });
+    eventually("it is in use", || weir.client().get("/pages/").text() == "b");
 }
 
 #[test]

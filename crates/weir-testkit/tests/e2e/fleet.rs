@@ -8,9 +8,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use weir_testkit::{Client, Finished, Upstream, Weir, eventually, run_weir, unused_address, weir_command};
+
+use weir_wire::base64::encode;
 
 use crate::support::WEB;
 
@@ -45,18 +47,18 @@ impl Etcd {
         });
     }
 
-    fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
-    fn start_again(&mut self) {
+    pub(crate) fn start_again(&mut self) {
         self.child = run_etcd(self.dir.path(), self.address, self.peers);
         self.wait();
     }
 
     /// Its disk is lost.
-    fn start_empty(&mut self) {
+    pub(crate) fn start_empty(&mut self) {
         fs::remove_dir_all(self.dir.path().join("data")).unwrap();
         self.start_again();
     }
@@ -67,8 +69,29 @@ impl Etcd {
         Client::connect(self.address).ask(request).json()
     }
 
+    pub(crate) fn put(&self, key: &str, value: &str) {
+        self.post("/v3/kv/put", &json!({ "key": base64(key), "value": base64(value) }).to_string());
+    }
+
+    pub(crate) fn delete(&self, key: &str) {
+        self.post("/v3/kv/deleterange", &json!({ "key": base64(key) }).to_string());
+    }
+
+    /// The lease that the key stands under from now on.
+    pub(crate) fn put_under_lease(&self, key: &str, value: &str) -> String {
+        let lease = self.post("/v3/lease/grant", r#"{"TTL":"600"}"#)["ID"].as_str().unwrap().to_owned();
+        let put = json!({ "key": base64(key), "value": base64(value), "lease": lease });
+        self.post("/v3/kv/put", &put.to_string());
+        lease
+    }
+
+    /// Ends a lease, as etcd does when nobody keeps it alive.
+    pub(crate) fn revoke(&self, lease: &str) {
+        self.post("/v3/lease/revoke", &json!({ "ID": lease }).to_string());
+    }
+
     /// Forgets all revisions before now.
-    fn compact(&self) {
+    pub(crate) fn compact(&self) {
         let now =
             self.post("/v3/kv/range", r#"{"key":"YQ=="}"#)["header"]["revision"].as_str().unwrap().to_owned();
         self.post("/v3/kv/compaction", &format!(r#"{{"revision":"{now}","physical":true}}"#));
@@ -109,6 +132,11 @@ impl Drop for Etcd {
     fn drop(&mut self) {
         self.kill();
     }
+}
+
+/// etcd has keys and values in base64.
+fn base64(text: &str) -> String {
+    encode(text.as_bytes())
 }
 
 fn run_etcd(dir: &Path, address: SocketAddr, peers: SocketAddr) -> Child {

@@ -26,6 +26,7 @@ mod compress;
 mod concurrency;
 mod console;
 mod cores;
+mod discovery;
 mod drain;
 mod escapes;
 mod examples;

@@ -99,6 +99,7 @@ fn page(status: &Value) -> String {
     section(&mut out, "upstreams", entries(&status["upstreams"]).flat_map(upstream).collect());
     let names = entries(&status["upstreams"]).flat_map(|(_, upstream)| elements(&upstream["names"]));
     section(&mut out, "names", names.map(name).collect());
+    section(&mut out, "registries", entries(&status["upstreams"]).filter_map(registry).collect());
     let causes = elements(&status["causes"]).map(|c| vec![text(c, "cause"), shown(&c["count"])]);
     section(&mut out, "causes: answers of the gateway's own", causes.collect());
     out
@@ -193,6 +194,24 @@ fn name(name: &Value) -> Vec<String> {
         None => "never resolved".to_owned(),
     };
     vec![text(name, "name"), addresses.join(" "), age, text(name, "error")]
+}
+
+/// What the registry of an upstream says, where there is one.
+fn registry((upstream, status): (&String, &Value)) -> Option<Vec<String>> {
+    let it = &status["discovery"];
+    if it.is_null() {
+        return None;
+    }
+    let unusable = it["unusable"].as_u64().filter(|unusable| *unusable > 0);
+    let unusable = unusable.map_or_else(String::new, |unusable| {
+        let first = &it["left_out"][0];
+        format!(", {unusable} left out ({}: {})", text(first, "id"), text(first, "why"))
+    });
+    let age =
+        it["age_seconds"].as_u64().map_or_else(String::new, |age| format!("answered {} ago", duration(age)));
+    let listed = format!("{} listed{unusable}", shown(&it["listed"]));
+    let place = format!("{} {}", text(it, "registry"), text(it, "place"));
+    Some(vec![upstream.clone(), place, text(it, "state"), age, listed, text(it, "error")])
 }
 
 // === layout ===

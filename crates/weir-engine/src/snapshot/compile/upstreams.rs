@@ -3,13 +3,16 @@
 use super::Compiler;
 use super::listeners::{alpn, header_bytes};
 use crate::config::schema;
+use crate::discovery;
 use crate::upstream::balance::{self, Balancer, By, HashSettings};
 use crate::upstream::discover::dns::{Name, Names};
+use crate::upstream::discover::registry::Registry;
 use crate::upstream::{
     Budget, Conditions, Endpoint, Gate, Hedge, HostPolicy, Outlier, Place, Probe, ProbeKind, Protocol,
     Published, Retry, Sticky, Timeouts, Upstream, Way,
 };
 use sha2::{Digest, Sha256};
+use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use weir_wire::hex;
@@ -51,11 +54,14 @@ impl Compiler<'_> {
         let known = old.map(|(_, old)| old.published.list());
         let known = known.as_deref().map_or(&[][..], Vec::as_slice);
         let (fixed, names) = self.endpoints(name, written, tls.is_some());
-        // What a name resolved to is known already: it serves until DNS answers anew.
+        // What a name resolved to, and what a registry said, is known already: it serves until they answer anew.
         let healths = Arc::clone(&self.carry.healths);
         let names = Names { upstream: name.into(), healths, fixed, names };
-        let published =
-            Published::new(names.endpoints(|n| n.known(known).collect(), known, &self.carry.telemetry));
+        let registry = self.registry(name, written, old.map(|(before, old)| (before, &**old)));
+        let published = Published::new(match &registry {
+            Some(registry) => registry.endpoints(known, &self.carry.telemetry),
+            None => names.endpoints(|n| n.known(known).collect(), known, &self.carry.telemetry),
+        });
         let retry = written.retry.as_ref().map(|r| retry(r, old.and_then(|(_, old)| old.retry.as_ref())));
         let hedge = written.hedge.as_ref().map(|h| hedge(h, old.and_then(|(_, old)| old.hedge.as_ref())));
         let t = &written.timeouts;
@@ -63,6 +69,7 @@ impl Compiler<'_> {
             name: name.into(),
             published,
             names: Arc::new(names),
+            registry,
             tls,
             tls_key: tls_key.into(),
             protocol: match (written.protocol, &written.tls) {
@@ -201,6 +208,27 @@ impl Compiler<'_> {
             }));
         }
         (fixed, names)
+    }
+
+    /// The registry that lists the endpoints, with what the same one listed before.
+    fn registry(
+        &self,
+        name: &str,
+        written: &schema::Upstream,
+        before: Option<(&schema::Upstream, &Upstream)>,
+    ) -> Option<Arc<Registry>> {
+        let (kind, place) = discovery::place(written)?;
+        let seed = RandomState::new().hash_one(name);
+        Some(Arc::new(Registry {
+            upstream: name.into(),
+            kind,
+            place,
+            tls: written.tls.is_some(),
+            zone: self.config.zone.as_deref().map(Into::into),
+            healths: Arc::clone(&self.carry.healths),
+            cells: self.carry.telemetry.upstream(name),
+            state: Mutex::new(discovery::begin(written, before, seed)),
+        }))
     }
 
     fn place(&self, endpoint: &schema::Endpoint) -> Place {

@@ -1,0 +1,151 @@
+//! `discover`: a registry that lists the endpoints of an upstream.
+
+use super::process::Secret;
+use super::upstream::Endpoint;
+use super::values::FilePath;
+use crate::diagnostic::Diagnostics;
+use crate::url::Url;
+use crate::{de, parse};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use std::path::Path;
+
+/// Who lists the endpoints of an upstream. Exactly one.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Discover {
+    /// The catalogue of Consul: the instances of a service whose checks pass.
+    pub consul: Option<ConsulDiscovery>,
+    /// An etcd in which instances register as those of kratos, sponge and go-zero do.
+    pub etcd: Option<EtcdDiscovery>,
+    /// A file with a list of endpoints, as under `endpoints`, in YAML or JSON. It is looked at four times a second, and what changes in it is
+    /// no reload.
+    pub file: Option<FilePath>,
+    /// A name with SRV records, such as `_grpc._tcp.orders.internal`. Asked again as under `dns`.
+    pub srv: Option<String>,
+}
+
+/// An etcd, 3.4 or later, over its JSON gateway.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct EtcdDiscovery {
+    /// Its members, such as `http://10.0.0.2:2379`: asked one after the other until one answers. At least one.
+    pub servers: Vec<Url>,
+    /// What the keys of the instances begin with: for kratos and sponge `/microservices/NAME`, for go-zero the `Key` of its configuration. Required.
+    pub key: String,
+    /// How instances are written: `kratos` (sponge writes the same) or `go_zero`. Required.
+    pub format: Option<EtcdFormat>,
+    /// Which of the addresses of an instance of kratos is used. Default: `grpc` where the upstream speaks `h2c` or `h2`, else `http`.
+    pub scheme: Option<Scheme>,
+    /// Only instances of this version. Default all.
+    pub version: Option<String>,
+    /// Certificates that the server's own is checked against. Default: those of the system.
+    pub ca: Option<FilePath>,
+    /// The certificate to show, where etcd asks for one.
+    pub client_cert: Option<FilePath>,
+    /// Its key.
+    pub client_key: Option<FilePath>,
+    /// The user to log in as. Default none.
+    pub user: Option<String>,
+    /// The user's password. Write `${ETCD_PASSWORD}` or `${file:PATH}` rather than the password itself.
+    pub password: Option<Secret>,
+}
+
+/// How instances are written in etcd.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum EtcdFormat {
+    /// `host:port`.
+    GoZero,
+    /// JSON with an address for each protocol.
+    Kratos,
+}
+
+/// What an address of an instance is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Scheme {
+    /// gRPC.
+    Grpc,
+    /// HTTP/1.1.
+    Http,
+}
+
+/// An agent of Consul, or a server.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ConsulDiscovery {
+    /// Where it answers HTTP; where there are several, one after the other until one does. Default the agent of this machine,
+    /// `http://127.0.0.1:8500`.
+    pub servers: Vec<Url>,
+    /// The name of the service. Required.
+    pub service: String,
+    /// Only instances with this tag. Default all.
+    pub tag: Option<String>,
+    /// The datacenter that is asked. Default the agent's own.
+    pub datacenter: Option<String>,
+    /// The tagged address that is used, where an instance has one. Default: `grpc` where the upstream speaks `h2c` or `h2`, else `http`.
+    pub scheme: Option<Scheme>,
+    /// Only instances of this version: the tag `version=…`, or `version` of their metadata. Default all.
+    pub version: Option<String>,
+    /// Sent as `X-Consul-Token`. Default none. Write `${CONSUL_TOKEN}` or `${file:PATH}` rather than the token itself.
+    pub token: Option<Secret>,
+    /// Certificates that the server's own is checked against. Default: those of the system.
+    pub ca: Option<FilePath>,
+    /// The certificate to show, where Consul asks for one.
+    pub client_cert: Option<FilePath>,
+    /// Its key.
+    pub client_key: Option<FilePath>,
+}
+
+impl Default for ConsulDiscovery {
+    fn default() -> Self {
+        Self {
+            servers: "http://127.0.0.1:8500".parse().into_iter().collect(),
+            service: String::new(),
+            tag: None,
+            datacenter: None,
+            scheme: None,
+            version: None,
+            token: None,
+            ca: None,
+            client_cert: None,
+            client_key: None,
+        }
+    }
+}
+
+/// Reads the text of a file with endpoints. Unlike a config it has no `${VAR}`: who may write it may not read our environment.
+///
+/// # Errors
+/// Every mistake, with its place.
+pub fn read_endpoints(file: &Path, text: &str) -> Result<Vec<Endpoint>, Diagnostics> {
+    let mut diagnostics = Diagnostics::default();
+    let read = parse::parse(text, file, &mut diagnostics)
+        .and_then(|node| de::read::<Vec<Endpoint>>(&node, "", &mut diagnostics));
+    match read {
+        Some(list) if diagnostics.errors() == 0 => Ok(list),
+        _ => Err(diagnostics),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_of_endpoints() {
+        let read = |text: &str| read_endpoints(Path::new("orders.yaml"), text);
+        let list =
+            read("- 127.0.0.1:8000\n- { address: orders.internal:80, weight: 3, zone: a, priority: 1 }\n")
+                .unwrap();
+        assert_eq!((list.len(), list[1].weight, list[1].priority), (2, 3, 1));
+        assert_eq!(read(r#"["127.0.0.1:8000"]"#).unwrap(), list[..1]);
+        assert!(read("[]").unwrap().is_empty());
+        for wrong in ["", "{}", "- 127.0.0.1", "- { address: a:1, wait: 3 }", "- [", "- ${HOME}:80"] {
+            let told = read(wrong).unwrap_err().to_text();
+            assert!(told.contains("error"), "{wrong}: {told}");
+        }
+        assert!(read("- 127.0.0.1").unwrap_err().to_text().contains("orders.yaml:1"));
+    }
+}

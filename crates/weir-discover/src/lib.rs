@@ -1,0 +1,298 @@
+//! Discovery: which instances of a service a registry lists, and which of them an upstream uses. Without I/O, threads or clocks.
+//!
+//! ```text
+//!   etcd    keys as kratos, sponge or go-zero write them ─► etcd::Table ──┐
+//!   Consul  /v1/health/service, held back until it changes ─► consul ─────┼─► Listing ─► Book ─► publish, keep the last good, wait
+//!   DNS     SRV records ─► srv ───────────────────────────────────────────┘
+//! ```
+//!
+//! *Layout:* [`Instance`] is what is listed of one instance, [`Listing`] all of them with those that cannot be used; `kratos` reads the JSON that
+//! kratos and sponge register; [`Book`] decides what becomes of an answer, or of none.
+//!
+//! *Architecture Invariant:* this crate knows neither the gateway nor a socket. What registries hold is written by whoever may write there: every
+//! text and count has a limit.
+
+pub mod book;
+pub mod consul;
+pub mod etcd;
+pub mod kratos;
+pub mod srv;
+
+pub use book::{Book, Verdict};
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+/// Most instances of one upstream; what goes beyond is left out, and `/status` says so.
+pub const INSTANCES: usize = 1_000;
+
+/// Longest description of one instance that is read, in bytes.
+pub const VALUE_BYTES: usize = 64 << 10;
+
+/// Most instances that are named with the reason why they are left out; the others are counted.
+const NAMED: usize = 8;
+
+/// Longest text of a registry that is kept, in bytes.
+const TEXT_BYTES: usize = 200;
+
+/// The weight of an instance that names none where others do, as kratos has it.
+const KRATOS_WEIGHT: u32 = 100;
+
+/// Largest weight, as in a config.
+const MOST_WEIGHT: u32 = 65_535;
+
+/// One instance of a service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Instance {
+    /// What the registry calls it.
+    pub id: String,
+    /// The version that it says it is; empty where it says none.
+    pub version: String,
+    /// An address, or a name in lower case.
+    pub host: String,
+    /// Its port; never 0.
+    pub port: u16,
+    /// Its share among the instances, 1 to 65535.
+    pub weight: u32,
+    /// Where it stands.
+    pub zone: Option<String>,
+    /// Lower ones are used first.
+    pub priority: u8,
+}
+
+/// Which of the listed instances an upstream uses, and at which of their addresses.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Choice {
+    /// `http` or `grpc`: instances of kratos list an address for each.
+    pub scheme: String,
+    /// Whether the address must be one for TLS; otherwise it must not.
+    pub tls: bool,
+    /// Only this version. `None` for all.
+    pub version: Option<String>,
+}
+
+/// What a registry lists for an upstream.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Listing {
+    /// Those that can be used, each address once, sorted.
+    pub instances: Vec<Instance>,
+    /// The first that cannot be used.
+    pub left_out: Vec<LeftOut>,
+    /// How many those are in all.
+    pub unusable: usize,
+}
+
+/// An instance that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeftOut {
+    /// What the registry calls it.
+    pub id: String,
+    /// Why.
+    pub why: String,
+}
+
+/// What is known of an instance before it is compared with the others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub(crate) instance: Instance,
+    /// What it says of its weight.
+    pub(crate) weight: Option<u32>,
+    /// When it was registered, to tell which of two at one address is the one that runs.
+    pub(crate) since: u64,
+}
+
+impl Listing {
+    /// Brings instances into order. Where some name a weight, the others have `unsaid`. Of two at one address the newer one counts: the older was
+    /// killed, and its lease runs on for a while.
+    pub(crate) fn of<'a>(
+        all: impl Iterator<Item = (&'a str, &'a Result<Found, String>)>,
+        unsaid: u32,
+    ) -> Self {
+        let mut listing = Self::default();
+        let mut found: BTreeMap<(String, u16), &Found> = BTreeMap::new();
+        for (id, one) in all {
+            match one {
+                Ok(one) => {
+                    let at = (one.instance.host.clone(), one.instance.port);
+                    if found.len() >= INSTANCES && !found.contains_key(&at) {
+                        listing.leave_out(id, too_many());
+                    } else {
+                        let known = found.entry(at).or_insert(one);
+                        if known.since < one.since {
+                            *known = one;
+                        }
+                    }
+                }
+                Err(why) => listing.leave_out(id, why.clone()),
+            }
+        }
+        let weighted = found.values().any(|one| one.weight.is_some());
+        listing.instances = found
+            .into_values()
+            .map(|one| Instance {
+                weight: one.weight.unwrap_or(if weighted { unsaid } else { 1 }),
+                ..one.instance.clone()
+            })
+            .collect();
+        listing
+    }
+
+    /// Counts one that cannot be used, and names it if it is among the first.
+    pub(crate) fn leave_out(&mut self, id: &str, why: String) {
+        self.unusable += 1;
+        if self.left_out.len() < NAMED {
+            self.left_out.push(LeftOut { id: short(id), why });
+        }
+    }
+}
+
+/// Why those beyond the limit are left out.
+pub(crate) fn too_many() -> String {
+    format!("there are more than {INSTANCES} instances")
+}
+
+/// A weight as somebody wrote it; nothing that is none.
+pub(crate) fn weight(text: &str) -> Option<u32> {
+    text.trim().parse().ok().filter(|weight| (1..=MOST_WEIGHT).contains(weight))
+}
+
+/// A text as it may be kept and shown: no control characters, not too long.
+pub(crate) fn short(text: &str) -> String {
+    let mut kept = String::new();
+    for c in text.chars() {
+        if kept.len() + c.len_utf8() > TEXT_BYTES {
+            kept.push('…');
+            break;
+        }
+        kept.push(if c.is_control() { '\u{fffd}' } else { c });
+    }
+    kept
+}
+
+/// `host:port`, as `10.0.0.7:80`, `[::1]:80` or `orders.internal:80`.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn place(text: &str) -> Result<(String, u16), String> {
+    let wrong = |what: &str| Err(format!("`{}` {what}", short(text)));
+    let Some((host, port)) = text.rsplit_once(':') else { return wrong("is no host and port") };
+    let Some(port) = port.parse().ok().filter(|port| *port != 0) else {
+        return wrong("has no port from 1 to 65535");
+    };
+    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    if bare.is_none() && host.contains(':') {
+        return wrong("is no host and port; an address of IPv6 stands in brackets");
+    }
+    host_of(bare.unwrap_or(host)).map(|host| (host, port)).or_else(|what| wrong(what))
+}
+
+/// A host as a registry names it: an address, or a name.
+pub(crate) fn host_of(host: &str) -> Result<String, &'static str> {
+    if let Ok(address) = host.parse::<IpAddr>() {
+        return if address.is_unspecified() || address.is_multicast() {
+            Err("is the address of nobody: the instance must register one that others can reach")
+        } else {
+            Ok(address.to_string())
+        };
+    }
+    let host = host.strip_suffix('.').unwrap_or(host);
+    let label = |label: &str| {
+        (1..=63).contains(&label.len())
+            && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+    };
+    let is_name =
+        host.len() <= 253 && host.split('.').all(label) && host.bytes().any(|b| b.is_ascii_alphabetic()); // digits and dots alone would be a mistyped address
+    if is_name { Ok(host.to_ascii_lowercase()) } else { Err("has a host that is no address and no name") }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) fn grpc() -> Choice {
+        Choice { scheme: "grpc".to_owned(), ..Choice::default() }
+    }
+
+    /// The addresses of a listing with their weights.
+    pub(crate) fn seen(listing: &Listing) -> Vec<(String, u32)> {
+        listing.instances.iter().map(|i| (format!("{}:{}", i.host, i.port), i.weight)).collect()
+    }
+
+    fn found(host: &str, weight: Option<u32>, since: u64) -> Result<Found, String> {
+        let (id, version) = (since.to_string(), String::new());
+        let instance =
+            Instance { id, version, host: host.to_owned(), port: 80, weight: 1, zone: None, priority: 0 };
+        Ok(Found { instance, weight, since })
+    }
+
+    #[test]
+    fn hosts_and_ports() {
+        for (text, host, port) in [
+            ("10.0.0.7:80", "10.0.0.7", 80),
+            ("[::1]:8000", "::1", 8000),
+            ("Orders.Internal.:1", "orders.internal", 1),
+            ("my_service:65535", "my_service", 65535),
+        ] {
+            assert_eq!(place(text), Ok((host.to_owned(), port)), "{text}");
+        }
+        for text in [
+            "",
+            ":80",
+            "10.0.0.7",
+            "10.0.0.7:0",
+            "10.0.0.7:70000",
+            "::1:80",
+            "0.0.0.0:80",
+            "[::]:80",
+            "256.1.1.1:80",
+            "a b:80",
+            "-a:80",
+            "a/../b:80",
+            "user@host:80",
+            "224.0.0.1:80",
+        ] {
+            assert!(place(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn one_address_is_one_instance_and_the_newer_one_counts() {
+        let all =
+            [found("b", None, 1), found("a", Some(7), 2), found("b", Some(5), 9), found("b", Some(6), 3)];
+        let listing = Listing::of(all.iter().map(|one| ("x", one)), KRATOS_WEIGHT);
+        assert_eq!(seen(&listing), [("a:80".to_owned(), 7), ("b:80".to_owned(), 5)]);
+        assert_eq!(listing.instances[1].id, "9");
+    }
+
+    #[test]
+    fn weights_that_are_not_said() {
+        let plain = [found("a", None, 1), found("b", None, 1)];
+        let of = |all: &[Result<Found, String>]| {
+            seen(&Listing::of(all.iter().map(|one| ("x", one)), KRATOS_WEIGHT))
+                .into_iter()
+                .map(|(_, w)| w)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(of(&plain), [1, 1]);
+        assert_eq!(of(&[found("a", Some(50), 1), found("b", None, 1)]), [50, 100]);
+        assert_eq!((weight("0"), weight("65536"), weight(" 3 "), weight("x")), (None, None, Some(3), None));
+    }
+
+    #[test]
+    fn there_is_a_limit() {
+        let all: Vec<_> = (0..INSTANCES as u64 + 3).map(|n| found(&format!("h{n}"), None, n)).collect();
+        let listing = Listing::of(all.iter().map(|one| ("x", one)), 1);
+        assert_eq!((listing.instances.len(), listing.unusable, listing.left_out.len()), (INSTANCES, 3, 3));
+        let bad: Vec<_> = (0..50).map(|_| Err("why".to_owned())).collect();
+        let listing = Listing::of(bad.iter().map(|one| ("x", one)), 1);
+        assert_eq!((listing.unusable, listing.left_out.len()), (50, NAMED));
+    }
+
+    #[test]
+    fn texts_are_cut() {
+        assert_eq!(short("a\u{1b}[2J"), "a\u{fffd}[2J");
+        assert!(short(&"ä".repeat(1000)).len() <= TEXT_BYTES + 3);
+    }
+}

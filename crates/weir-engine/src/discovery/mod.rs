@@ -1,0 +1,166 @@
+//! Asks the registries of upstreams (`discover:`), and publishes what they list. Runs on the control thread.
+//!
+//! ```text
+//!   Order (a snapshot that runs) ─► follow ─► one task for each upstream:
+//!        etcd │ consul │ srv │ file ──listing──► Desk ──► Book: publish, or keep the last good
+//!                                                  └──► names resolved, endpoints published, at most ten times a second
+//! ```
+//!
+//! *Layout:* [`desk`] is what all kinds of registries share; each kind has a file that asks and nothing else. What an answer means is decided in
+//! weir-discover; how endpoints come of it stands in `upstream/discover/registry.rs`.
+
+mod consul;
+mod desk;
+mod etcd;
+mod file;
+mod srv;
+
+use crate::config::schema::{self, Discover, Scheme, UpstreamProtocol};
+use crate::fetch::Surroundings;
+use crate::upstream::Upstream;
+use crate::upstream::discover::dns;
+use crate::upstream::discover::registry::State;
+use desk::Desk;
+use hickory_resolver::TokioResolver;
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::mpsc as std_mpsc;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
+use weir_discover::Choice;
+use weir_telemetry::Telemetry;
+
+/// The upstreams of the snapshot that runs which have a registry.
+pub(crate) struct Order {
+    pub(crate) upstreams: Vec<Ordered>,
+    pub(crate) settings: dns::Settings,
+    pub(crate) telemetry: Arc<Telemetry>,
+    /// Dropped when each was asked once.
+    pub(crate) first: std_mpsc::Sender<()>,
+}
+
+/// An upstream, and what it asks.
+pub(crate) struct Ordered {
+    pub(crate) upstream: Arc<Upstream>,
+    pub(crate) discover: Discover,
+    pub(crate) choice: Choice,
+}
+
+/// What every question needs.
+struct Around {
+    surroundings: Arc<Surroundings>,
+    resolver: Result<TokioResolver, String>,
+    settings: dns::Settings,
+}
+
+/// Follows the registries of the order that came last, until there are no more orders. On a `LocalSet`: connections do not change threads.
+pub(crate) async fn follow(mut orders: mpsc::UnboundedReceiver<Order>, surroundings: Arc<Surroundings>) {
+    let mut tasks: HashMap<Arc<str>, (Arc<Upstream>, AbortHandle)> = HashMap::new();
+    let mut before: Option<dns::Settings> = None;
+    while let Some(order) = orders.recv().await {
+        let as_before = before.as_ref() == Some(&order.settings);
+        tasks.retain(|_, (upstream, task)| {
+            let stays = as_before && order.upstreams.iter().any(|now| Arc::ptr_eq(&now.upstream, upstream));
+            if !stays {
+                task.abort();
+            }
+            stays
+        });
+        before = Some(order.settings.clone());
+        let around = Rc::new(Around {
+            surroundings: Arc::clone(&surroundings),
+            resolver: dns::resolver(&order.settings),
+            settings: order.settings,
+        });
+        for ordered in order.upstreams {
+            let upstream = Arc::clone(&ordered.upstream);
+            if tasks.contains_key(&upstream.name) {
+                continue;
+            }
+            let first = order.first.clone();
+            let work = ask(ordered, Rc::clone(&around), Arc::clone(&order.telemetry), first);
+            let task = tokio::task::spawn_local(work).abort_handle();
+            tasks.insert(Arc::clone(&upstream.name), (upstream, task));
+        }
+    }
+}
+
+/// Asks the registry of one upstream until it is told to stop.
+async fn ask(ordered: Ordered, around: Rc<Around>, telemetry: Arc<Telemetry>, first: std_mpsc::Sender<()>) {
+    let Ordered { upstream, discover, choice } = ordered;
+    let Some(desk) = Desk::new(upstream, telemetry, first) else { return };
+    let asked = async {
+        let broken = match (&discover.etcd, &discover.consul, &discover.srv, &discover.file) {
+            (Some(etcd), ..) => etcd::follow(etcd, choice, &around, &desk).await,
+            (_, Some(consul), ..) => consul::follow(consul, choice, &around, &desk).await,
+            (_, _, Some(name), _) => srv::follow(name, &around, &desk).await,
+            (.., Some(file)) => file::follow(&file.0, &desk).await,
+            _ => Ok(std::future::pending().await),
+        };
+        // What cannot even be asked is a mistake in the config that only shows here, such as a certificate that is none.
+        let Err(why) = broken;
+        desk.failed(why);
+        std::future::pending::<()>().await;
+    };
+    tokio::join!(asked, desk.serve(&around));
+}
+
+/// Which of the listed instances an upstream uses.
+pub(crate) fn choice(written: &schema::Upstream) -> Choice {
+    let discover = written.discover.as_ref();
+    let etcd = discover.and_then(|discover| discover.etcd.as_ref());
+    let consul = discover.and_then(|discover| discover.consul.as_ref());
+    let scheme =
+        etcd.and_then(|etcd| etcd.scheme).or_else(|| consul?.scheme).unwrap_or(match written.protocol {
+            UpstreamProtocol::H2 | UpstreamProtocol::H2c => Scheme::Grpc,
+            UpstreamProtocol::Auto | UpstreamProtocol::Http1 => Scheme::Http,
+        });
+    let scheme = match scheme {
+        Scheme::Grpc => "grpc",
+        Scheme::Http => "http",
+    };
+    let version = etcd.and_then(|etcd| etcd.version.clone()).or_else(|| consul?.version.clone());
+    Choice { scheme: scheme.to_owned(), tls: written.tls.is_some(), version }
+}
+
+/// The kind of registry, and where it is and what is asked, for people.
+pub(crate) fn place(written: &schema::Upstream) -> Option<(&'static str, String)> {
+    let discover = written.discover.as_ref()?;
+    let origin =
+        |servers: &[crate::fetch::Url]| servers.first().map_or_else(String::new, crate::fetch::Url::origin);
+    let choice = choice(written);
+    let version = choice.version.map_or_else(String::new, |version| format!(" version {version}"));
+    if let Some(etcd) = &discover.etcd {
+        let (at, key) = (origin(&etcd.servers), etcd.key.trim_end_matches('/'));
+        let how = match etcd.format {
+            Some(schema::EtcdFormat::GoZero) => "go_zero".to_owned(),
+            _ => format!("kratos, {}{version}", choice.scheme),
+        };
+        return Some(("etcd", format!("{at} {key} ({how})")));
+    }
+    if let Some(consul) = &discover.consul {
+        let tag = consul.tag.as_ref().map_or_else(String::new, |tag| format!(" tag {tag}"));
+        let (at, service) = (origin(&consul.servers), &consul.service);
+        return Some(("consul", format!("{at} {service}{tag} ({}{version})", choice.scheme)));
+    }
+    if let Some(name) = &discover.srv {
+        return Some(("srv", name.clone()));
+    }
+    discover.file.as_ref().map(|file| ("file", file.0.display().to_string()))
+}
+
+/// What an upstream begins with: what the one before it knew, where it asked the same.
+pub(crate) fn begin(
+    written: &schema::Upstream,
+    before: Option<(&schema::Upstream, &Upstream)>,
+    seed: u64,
+) -> State {
+    let same = before.filter(|(old, _)| old.discover == written.discover && choice(old) == choice(written));
+    let known = same.and_then(|(_, old)| Some(old.registry.as_ref()?.state().clone()));
+    known.unwrap_or_else(|| State::new(seed))
+}
+
+/// How long a registry is left alone after an answer, so that one which changes all the time costs little.
+const PAUSE: Duration = Duration::from_millis(50);

@@ -1,0 +1,50 @@
+//! Asks for SRV records, again when their time to live is over.
+
+use super::Around;
+use super::desk::Desk;
+use hickory_resolver::proto::rr::RData;
+use std::convert::Infallible;
+use std::time::{Duration, Instant};
+use weir_discover::srv::{Record, listing};
+
+/// Most records that are read; of those that cannot be used some are named.
+const RECORDS: usize = 4 * weir_discover::INSTANCES;
+
+/// How long a failed lookup waits for the next one at most.
+const RETRY: Duration = Duration::from_secs(2);
+
+/// Ends only where nothing can be asked.
+pub(super) async fn follow(name: &str, around: &Around, desk: &Desk) -> Result<Infallible, String> {
+    let resolver = around.resolver.as_ref().map_err(Clone::clone)?;
+    // A name as it is written, and not one below a domain that this machine searches.
+    let name = format!("{}.", name.trim_end_matches('.'));
+    loop {
+        let wait = match resolver.srv_lookup(name.as_str()).await {
+            Ok(found) => {
+                let records: Vec<Record> =
+                    found.answers().iter().filter_map(|answer| record(&answer.data)).take(RECORDS).collect();
+                let ttl = found.valid_until().saturating_duration_since(Instant::now());
+                if records.is_empty() {
+                    desk.failed("the answer has no SRV record".to_owned()).min(RETRY)
+                } else {
+                    desk.answered(listing(&records), false);
+                    ttl.clamp(around.settings.min_ttl, around.settings.max_ttl)
+                }
+            }
+            Err(e) => desk.failed(e.to_string()).min(RETRY),
+        };
+        tokio::time::sleep(wait).await;
+    }
+}
+
+fn record(data: &RData) -> Option<Record> {
+    match data {
+        RData::SRV(srv) => Some(Record {
+            priority: srv.priority,
+            weight: srv.weight,
+            port: srv.port,
+            target: srv.target.to_ascii(),
+        }),
+        _ => None,
+    }
+}

@@ -1,0 +1,292 @@
+//! Endpoints from a registry: what it lists becomes the endpoints of an upstream. Who asks it is `discovery`; what an answer means is decided in
+//! weir-discover.
+
+use crate::upstream::endpoint::{Endpoint, Place, Published};
+use crate::upstream::health::Healths;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+use weir_discover::{Book, Instance, LeftOut};
+use weir_telemetry::{Telemetry, UpstreamId, log};
+use weir_wire::listen::Address;
+
+/// An upstream whose endpoints a registry lists.
+#[derive(Debug)]
+pub(crate) struct Registry {
+    pub(crate) upstream: Arc<str>,
+    /// `consul`, `etcd`, `file` or `srv`.
+    pub(crate) kind: &'static str,
+    /// Where it is and what is asked, for people.
+    pub(crate) place: String,
+    pub(crate) tls: bool,
+    /// Where this gateway stands.
+    pub(crate) zone: Option<Arc<str>>,
+    pub(crate) healths: Arc<Healths>,
+    pub(crate) cells: UpstreamId,
+    pub(crate) state: Mutex<State>,
+}
+
+/// What is known at the moment.
+#[derive(Clone, Debug)]
+pub(crate) struct State {
+    pub(crate) book: Book,
+    /// The endpoints of a file, which need nobody to understand them.
+    pub(crate) file: Option<Vec<Listed>>,
+    /// What names among the instances resolved to.
+    pub(crate) names: Vec<(String, Vec<IpAddr>)>,
+    /// When the registry answered last.
+    pub(crate) answered: Option<Instant>,
+}
+
+/// An endpoint as a registry or a file lists it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Listed {
+    pub(crate) at: At,
+    pub(crate) weight: u32,
+    pub(crate) priority: u8,
+    pub(crate) zone: Option<String>,
+}
+
+/// Where an endpoint is reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum At {
+    /// At a host: an address or a name.
+    Host(String, u16),
+    /// At a socket of this machine.
+    Unix(PathBuf),
+}
+
+/// Most addresses of one name that are used.
+const ADDRESSES: usize = 64;
+
+/// Most endpoints of one upstream, however many addresses its names have.
+const ENDPOINTS: usize = 4 * weir_discover::INSTANCES;
+
+impl State {
+    /// Nothing is known yet.
+    pub(crate) const fn new(seed: u64) -> Self {
+        Self { book: Book::new(seed), file: None, names: Vec::new(), answered: None }
+    }
+
+    /// What is listed.
+    pub(crate) fn listed(&self) -> Vec<Listed> {
+        if let Some(file) = &self.file {
+            return file.clone();
+        }
+        let instances = self.book.good().map_or(&[][..], |good| &good.instances);
+        instances.iter().map(Listed::of).collect()
+    }
+
+    /// The first instances that cannot be used, and how many those are in all.
+    pub(crate) fn left_out(&self) -> (&[LeftOut], usize) {
+        self.book.good().map_or((&[][..], 0), |good| (&good.left_out, good.unusable))
+    }
+}
+
+impl Listed {
+    fn of(instance: &Instance) -> Self {
+        Self {
+            at: At::Host(instance.host.clone(), instance.port),
+            weight: instance.weight,
+            priority: instance.priority,
+            zone: instance.zone.clone(),
+        }
+    }
+
+    /// The name that must be resolved first.
+    pub(crate) fn name(&self) -> Option<&str> {
+        match &self.at {
+            At::Host(host, _) if host.parse::<IpAddr>().is_err() => Some(host),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for At {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Host(host, port) if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Self::Host(host, port) => write!(f, "{host}:{port}"),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+impl Registry {
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The endpoints as they are known. One that stays is the same object, so that its counters go on.
+    pub(crate) fn endpoints(&self, known: &[Arc<Endpoint>], telemetry: &Telemetry) -> Vec<Arc<Endpoint>> {
+        let (listed, names) = {
+            let state = self.state();
+            (state.listed(), state.names.clone())
+        };
+        let mut list: Vec<Arc<Endpoint>> = Vec::with_capacity(listed.len());
+        let known = by_address(known);
+        let mut taken = std::collections::HashSet::with_capacity(listed.len());
+        for one in &listed {
+            for address in addresses(&one.at, &names) {
+                if list.len() >= ENDPOINTS || !taken.insert(address.clone()) {
+                    continue;
+                }
+                let fresh = self.described(one, &address);
+                let same = known.get(&address).filter(|old| fresh.is_as(old));
+                list.push(match same {
+                    Some(same) => Arc::clone(same),
+                    None => Arc::new(self.endpoint(fresh, address, telemetry)),
+                });
+            }
+        }
+        list
+    }
+
+    /// Publishes what is known, where that is another list than before.
+    pub(crate) fn publish(&self, published: &Published, telemetry: &Telemetry) {
+        let before = published.list();
+        let list = self.endpoints(&before, telemetry);
+        if before.len() == list.len() && before.iter().zip(&list).all(|(a, b)| Arc::ptr_eq(a, b)) {
+            return;
+        }
+        self.cells.discovered();
+        log::info(
+            "endpoints changed",
+            &[("upstream", &self.upstream), ("endpoints", &list.len()), ("registry", &self.kind)],
+        );
+        published.publish(list);
+    }
+
+    fn described(&self, one: &Listed, address: &Address) -> Described {
+        let (authority, server_name) = match (&one.at, address) {
+            (At::Host(host, port), _) => {
+                let shown = if host.contains(':') { format!("[{host}]") } else { host.clone() };
+                let implied = if self.tls { 443 } else { 80 };
+                (if *port == implied { shown } else { format!("{shown}:{port}") }, host.clone())
+            }
+            (At::Unix(_), _) => ("localhost".to_owned(), "localhost".to_owned()),
+        };
+        let own = self.zone.as_deref();
+        let place = Place {
+            priority: one.priority,
+            zone: one.zone.as_deref().map(Into::into),
+            elsewhere: own.is_some() && one.zone.as_deref() != own,
+        };
+        Described { authority, server_name, weight: one.weight, place }
+    }
+
+    fn endpoint(&self, described: Described, address: Address, telemetry: &Telemetry) -> Endpoint {
+        let label: Arc<str> = address.to_string().into();
+        let cells = telemetry.endpoint(&self.upstream, &label);
+        Endpoint {
+            health: self.healths.of(&self.upstream, &label, &cells),
+            cells,
+            address,
+            label,
+            authority: described.authority.into(),
+            server_name: described.server_name.into(),
+            weight: described.weight,
+            place: described.place,
+        }
+    }
+}
+
+/// What is said of an endpoint beside its address.
+struct Described {
+    authority: String,
+    server_name: String,
+    weight: u32,
+    place: Place,
+}
+
+impl Described {
+    fn is_as(&self, endpoint: &Endpoint) -> bool {
+        *endpoint.authority == *self.authority
+            && *endpoint.server_name == *self.server_name
+            && endpoint.weight == self.weight
+            && endpoint.place == self.place
+    }
+}
+
+fn by_address(known: &[Arc<Endpoint>]) -> std::collections::HashMap<&Address, &Arc<Endpoint>> {
+    known.iter().map(|endpoint| (&endpoint.address, endpoint)).collect()
+}
+
+fn addresses(at: &At, names: &[(String, Vec<IpAddr>)]) -> Vec<Address> {
+    match at {
+        At::Unix(path) => vec![Address::Unix(path.clone())],
+        At::Host(host, port) => {
+            let resolved = match host.parse::<IpAddr>() {
+                Ok(ip) => vec![ip],
+                Err(_) => names
+                    .iter()
+                    .find(|(name, _)| name == host)
+                    .map(|(_, ips)| ips.clone())
+                    .unwrap_or_default(),
+            };
+            resolved.into_iter().take(ADDRESSES).map(|ip| Address::Tcp(SocketAddr::new(ip, *port))).collect()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_telemetry::Setup;
+
+    fn registry(telemetry: &Telemetry, zone: Option<&str>) -> Registry {
+        Registry {
+            upstream: "up".into(),
+            kind: "file",
+            place: String::new(),
+            tls: false,
+            zone: zone.map(Into::into),
+            healths: Arc::default(),
+            cells: telemetry.upstream("up"),
+            state: Mutex::new(State::new(1)),
+        }
+    }
+
+    fn at(host: &str, port: u16, weight: u32) -> Listed {
+        Listed { at: At::Host(host.to_owned(), port), weight, priority: 0, zone: None }
+    }
+
+    fn shown(list: &[Arc<Endpoint>]) -> Vec<String> {
+        list.iter().map(|e| format!("{} {} {}", e.label, e.authority, e.weight)).collect()
+    }
+
+    #[test]
+    fn what_stays_is_the_same_object() {
+        let telemetry = Telemetry::new(Setup::default());
+        let registry = registry(&telemetry, None);
+        let list = |all: &[Listed], known: &[Arc<Endpoint>]| {
+            registry.state().file = Some(all.to_vec());
+            registry.endpoints(known, &telemetry)
+        };
+        let first = list(&[at("10.0.0.1", 80, 1), at("10.0.0.2", 8000, 1)], &[]);
+        assert_eq!(shown(&first), ["10.0.0.1:80 10.0.0.1 1", "10.0.0.2:8000 10.0.0.2:8000 1"]);
+        let second = list(&[at("10.0.0.2", 8000, 1), at("10.0.0.1", 80, 7), at("::1", 90, 1)], &first);
+        assert_eq!(
+            shown(&second),
+            ["10.0.0.2:8000 10.0.0.2:8000 1", "10.0.0.1:80 10.0.0.1 7", "[::1]:90 [::1]:90 1"]
+        );
+        assert!(Arc::ptr_eq(&first[1], &second[0]));
+        assert!(Arc::ptr_eq(&first[0].health, &second[1].health));
+    }
+
+    #[test]
+    fn a_name_is_its_addresses_and_one_address_is_one_endpoint() {
+        let telemetry = Telemetry::new(Setup::default());
+        let registry = registry(&telemetry, Some("a"));
+        let near = Listed { zone: Some("a".to_owned()), ..at("n.test", 80, 1) };
+        registry.state().file = Some(vec![near, at("10.0.0.1", 80, 1), at("unknown.test", 80, 1)]);
+        assert_eq!(shown(&registry.endpoints(&[], &telemetry)), ["10.0.0.1:80 10.0.0.1 1"]);
+        let ips = vec!["10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap()];
+        registry.state().names = vec![("n.test".to_owned(), ips)];
+        let list = registry.endpoints(&[], &telemetry);
+        assert_eq!(shown(&list), ["10.0.0.1:80 n.test 1", "10.0.0.2:80 n.test 1"]);
+        assert!(!list[0].place.elsewhere && &*list[0].server_name == "n.test");
+    }
+}
