@@ -46,8 +46,15 @@ class Row:
     short: int = 4_000
     long: int = 12_000
     loader: bool = False
+    # Bytes of the origin's answers, where they are not those that the load asks for.
+    size: int | None = None
 
 
+ALL = '{ all: { match: { path: "/*" }, upstream: origin } }'
+CACHED = {
+    "consumers": "stores: { pages: { memory: 64MiB } }",
+    "routes": '{ all: { match: { path: "/*" }, filters: [ { cache: { store: pages, ttl: 1h } } ], upstream: origin } }',
+}
 H2 = {"connections": 50, "streams": 10, "scheme": "https"}
 ROWS = [
     Row("h1-64", "HTTP/1.1 keep-alive, 64 connections, 1 KiB answer", {"connections": 64}, gate=True),
@@ -67,6 +74,11 @@ ROWS = [
             variant="routes", config=each.config(written), peer=None)
         for name, (written, _) in each.FILTERS.items()
     ),
+    # What is remembered of each exchange for `weir why` is the difference between these two: at most 150 instructions.
+    Row("autopsy", "64 connections, with the memory that `weir why` asks", {"connections": 64}, variant="routes", config={"consumers": "", "routes": ALL}, peer=None),
+    Row("autopsy-off", "the same without it: `limits: { autopsy: 0B }`", {"connections": 64}, variant="routes", config={"consumers": "limits: { autopsy: 0B }", "routes": ALL}, peer=None),
+    Row("cache-hit", "an answer of 1 KB from the cache, 64 connections", {"connections": 64}, variant="routes", config=CACHED, peer=None, size=1000),
+    Row("cache-hit-28k", "an answer of 28 KB from the cache, 64 connections", {"connections": 64}, variant="routes", config=CACHED, peer=None, size=28_000),
     *(
         Row(f"routes-{count}", f"a request among {count:,} routes, every one asked for, 64 connections", {"connections": 64, "routes": count},
             variant="routes", config={"routes": table_of(count), "count": count}, peer=None, long=24_000)
@@ -148,7 +160,7 @@ def measure(row, env, gateways):
     """Every figure of a row, of weir and of what is measured beside it."""
     env.say(f"{row.name}: {row.about}")
     counters = [counting.Cachegrind] + ([counting.Strace] if counting.Strace.works() else [])
-    origin = getattr(env, row.origin)()
+    origin = env.answer(row.size) if row.size else getattr(env, row.origin)()
     found = {}
     for name in ("weir", row.peer):
         if row.loader and (name == "weir" or len(gateways) > 1):

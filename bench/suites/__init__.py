@@ -1,6 +1,6 @@
 """The suites, one object each: `name`, `about`, `run(env) -> Result`. Adding one is adding a line to SUITES."""
 
-from . import body, cached, each, filters, hit_rate, http2, idle, limits, pick, requests, routes, slow, stylesheet, traced, workers
+from . import body, cached, each, filters, hit_rate, http2, idle, limits, pick, requests, routes, slow, stylesheet, traced, watched, workers
 
 SUITES = [
     requests.Requests("h1-64", "HTTP/1.1 keep-alive, 64 connections, 1 KiB answer", connections=64, peer_target=0.88, floor_target=1.12),
@@ -19,6 +19,7 @@ SUITES = [
     cached.CachedVariant(),
     hit_rate.HitRate(),
     traced.Tracing(),
+    watched.Watched(),
     idle.Idle(),
     limits.Limits(),
     slow.Slow(),

@@ -40,10 +40,13 @@ class CacheHit:
             for g in env.gateways:
                 if g.has("cache") or (g.role == "subject" and g.has("routes")):
                     instances[f"{g.name} {size}"] = cached(g, env, env.answer(length), f"{g.name} {size}")
-            port, label = free_port(), f"floor {size}"
-            floor = Process(label, [str(env.tools / "answer"), str(port), str(length)], env.scratch / f"floor-{length}.log")
-            floor.wait_for_port(port)
-            instances[label] = Instance(label, "floor", floor, port, None)
+            # The second floor sends pages of the kernel, as nginx does with files.
+            for label, more in ((f"floor {size}", []), (f"sendfile {size}", ["pages"])):
+                port = free_port()
+                log = env.scratch / f"{label.replace(' ', '-')}.log"
+                floor = Process(label, [str(env.tools / "answer"), str(port), str(length), *more], log)
+                floor.wait_for_port(port)
+                instances[label] = Instance(label, "floor", floor, port, None)
         rows = interleaved(env, instances, {})
         for label, instance in instances.items():
             name, size = label.split(" ", 1)

@@ -48,6 +48,7 @@ FILTERS = {
     "jwt, cached": (f'{{ jwt: {{ secret: "{SECRET}" }} }}', 0.5),
     "key_auth": ("{ key_auth: {} }", 0.25),
     "maintenance, of another host": ("{ maintenance: { hosts: [ shop.example.com ] } }", None),
+    "maintenance, by a switch that is off": ("{ maintenance: { switch: shop } }", None),
     "mirror, of none": ("{ mirror: { upstream: origin, share: 0% } }", None),
     "rate_limit": ("{ rate_limit: { requests: 10000000, per: 1s, by: address } }", 0.25),
     "rate_limit, by header": ('{ rate_limit: { requests: 10000000, per: 1s, by: "header:x-tenant" } }', 0.25),
