@@ -47,5 +47,5 @@ pub use series::{
     Attempt, Closed, ConsumerCells, ConsumerId, EndpointCells, EndpointId, EndpointTotals, ListenerCells,
     ListenerId, RouteCells, RouteId, UpstreamCells, UpstreamId,
 };
-pub use sink::{Output, Rotation, Server, Syslog};
+pub use sink::{Duplex, Output, Rotation, Secure, Server, Shake, Syslog};
 pub use time::timestamp;

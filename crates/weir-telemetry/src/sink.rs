@@ -20,7 +20,7 @@ mod rotate;
 mod syslog;
 
 pub use rotate::Rotation;
-pub use syslog::{Server, Syslog};
+pub use syslog::{Duplex, Secure, Server, Shake, Syslog};
 
 /// Where a log goes.
 #[derive(Clone, Debug, PartialEq, Eq)]

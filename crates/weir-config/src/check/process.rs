@@ -3,6 +3,7 @@
 use super::Checker;
 use crate::schema::{
     AccessFormat, AccessLog, AdminAddress, AdminToken, ClientAuth, ClientAuthMode, ListenAddress, Output,
+    Syslog,
 };
 use crate::units::Duration;
 use std::collections::HashSet;
@@ -161,7 +162,7 @@ impl Checker<'_> {
         if let Some(syslog) = &log.syslog {
             if Server::parse(&syslog.server).is_none() {
                 let message = format!(
-                    "`{}` is no syslog server; expected udp://HOST, tcp://HOST or unix:/dev/log",
+                    "`{}` is no syslog server; expected udp://HOST, tcp://HOST, tls://HOST or unix:/dev/log",
                     syslog.server
                 );
                 let path = "access_log.syslog.server";
@@ -171,6 +172,7 @@ impl Checker<'_> {
                     message,
                 );
             }
+            self.syslog_tls(syslog);
             let fits =
                 (1..=48).contains(&syslog.name.len()) && syslog.name.bytes().all(|b| b.is_ascii_graphic());
             if !fits {
@@ -194,6 +196,32 @@ impl Checker<'_> {
         if let (Some((first, _)), Some((second, _))) = (written.next(), written.next()) {
             let message = format!("lines go to `{first}` already; there is one place for them");
             self.error(&format!("access_log.{second}"), "two-places", message);
+        }
+    }
+
+    fn syslog_tls(&mut self, syslog: &Syslog) {
+        let secure = matches!(Server::parse(&syslog.server), Some(Server::Tls(_)));
+        let files =
+            [("ca", &syslog.ca), ("client_cert", &syslog.client_cert), ("client_key", &syslog.client_key)];
+        for (key, file) in files {
+            let path = format!("access_log.syslog.{key}");
+            let Some(file) = file else { continue };
+            if key == "client_key" {
+                self.must_be_key(&path, &file.0);
+            } else {
+                self.must_be_file(&path, &file.0);
+            }
+        }
+        if syslog.client_cert.is_some() != syslog.client_key.is_some() {
+            let message = "`client_cert` and `client_key` belong together";
+            self.error("access_log.syslog", "missing-key", message);
+        }
+        for key in ["ca", "client_cert", "client_key", "server_name"] {
+            let path = format!("access_log.syslog.{key}");
+            if !secure && self.is_written(&path) {
+                let message = format!("`{key}` is for a server by TLS");
+                self.error_hint(&path, "needs-tls", message, "write `server: tls://HOST`");
+            }
         }
     }
 

@@ -56,9 +56,17 @@ pub struct AccessLog {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Syslog {
-    /// Where it is: `udp://HOST:PORT`, `tcp://HOST:PORT` (each line with its length before it) or `unix:/dev/log`. Required. The port is
-    /// 514 by UDP and 601 by TCP unless written.
+    /// Where it is: `udp://HOST:PORT`, `tcp://HOST:PORT` (each line with its length before it), `tls://HOST:PORT` (the same over TLS, RFC
+    /// 5425) or `unix:/dev/log`. Required. The port is 514 by UDP, 601 by TCP and 6514 by TLS unless written.
     pub server: String,
+    /// Authorities that may sign for a server by `tls://`, PEM. Default: those of the system.
+    pub ca: Option<FilePath>,
+    /// Our own certificate chain, PEM, for a server that asks for one. Needs `client_key`.
+    pub client_cert: Option<FilePath>,
+    /// The key of `client_cert`, PEM.
+    pub client_key: Option<FilePath>,
+    /// The name that the certificate of the server is to have. Default: the host of `server`.
+    pub server_name: Option<String>,
     /// `local0` to `local7`, `user` or `daemon`. Default `local0`.
     pub facility: Facility,
     /// What the lines are from: APP-NAME. Default `weir`.
@@ -361,7 +369,15 @@ impl Default for AccessLog {
 
 impl Default for Syslog {
     fn default() -> Self {
-        Self { server: String::new(), facility: Facility::default(), name: "weir".to_owned() }
+        Self {
+            server: String::new(),
+            ca: None,
+            client_cert: None,
+            client_key: None,
+            server_name: None,
+            facility: Facility::default(),
+            name: "weir".to_owned(),
+        }
     }
 }
 

@@ -4,10 +4,15 @@ use super::Control;
 use crate::config::schema;
 use crate::export::{Destination, Exporter, Protocol, Signal};
 use crate::fetch::{Trust, Url};
+use sha2::{Digest, Sha256};
 use std::sync::Arc;
 use std::time::Duration;
 use weir_h1::FieldName;
-use weir_telemetry::{AccessLogWriter, LineFormat, Output, Rotation, Server, Syslog, When, log};
+use weir_telemetry::{
+    AccessLogWriter, Duplex, LineFormat, Output, Rotation, Secure, Server, Syslog, When, log,
+};
+use weir_wire::hex;
+use weir_wire::tls::{ClientTls, Part};
 
 /// How long the end waits for log lines to be written, and as long for spans to be sent.
 const FLUSH: Duration = Duration::from_secs(2);
@@ -39,9 +44,7 @@ impl Control {
 
     pub(super) fn next_log(&self, wanted: &schema::AccessLog) -> Result<Change<LogWriter>, String> {
         let output = match &wanted.syslog {
-            Some(syslog) => Server::parse(&syslog.server).map(|server| {
-                Output::Syslog(Syslog { server, facility: syslog.facility as u8, name: syslog.name.clone() })
-            }),
+            Some(written) => syslog(written)?.map(Output::Syslog),
             None => output(&wanted.output),
         };
         let Some(output) = output else {
@@ -147,6 +150,39 @@ fn resource(tracing: &schema::Collector) -> Vec<(String, String)> {
     let own = own.into_iter().map(|(key, value)| (key.to_owned(), value));
     let own = own.filter(|(key, _)| !tracing.resource.0.iter().any(|(known, _)| known == key));
     own.chain(written).collect()
+}
+
+/// A syslog server as it is written.
+fn syslog(written: &schema::Syslog) -> Result<Option<Syslog>, String> {
+    let Some(server) = Server::parse(&written.server) else { return Ok(None) };
+    let secure = matches!(server, Server::Tls(_)).then(|| secure(written)).transpose()?;
+    Ok(Some(Syslog { server, facility: written.facility as u8, name: written.name.clone(), secure }))
+}
+
+/// TLS towards a syslog server. It is another one where a file has changed under the same name.
+fn secure(written: &schema::Syslog) -> Result<Secure, String> {
+    let identity = written.client_cert.as_ref().zip(written.client_key.as_ref());
+    let identity = identity.map(|(cert, key)| (&*cert.0, &*key.0));
+    let ca = written.ca.as_ref().map(|ca| &*ca.0);
+    let tls = ClientTls::new(ca, identity, written.server_name.as_deref(), true, &[]).map_err(|e| {
+        let key = match e.part {
+            Part::Authority => ".ca",
+            Part::Certificate => ".client_cert",
+            Part::Key => ".client_key",
+            Part::Policy => "",
+            Part::ServerName => ".server_name",
+        };
+        format!("access_log.syslog{key}: {}", e.text)
+    })?;
+    let mut made_of = Sha256::new();
+    made_of.update(format!("{written:?}"));
+    for file in [&written.ca, &written.client_cert, &written.client_key].into_iter().flatten() {
+        made_of.update(std::fs::read(&file.0).unwrap_or_default());
+    }
+    let shake = move |stream: std::net::TcpStream, name: &str| -> std::io::Result<Box<dyn Duplex>> {
+        Ok(Box::new(tls.connect_blocking(stream, name)?))
+    };
+    Ok(Secure { made_of: hex::encode(&made_of.finalize()), shake: Arc::new(shake) })
 }
 
 fn output(written: &schema::Output) -> Option<Output> {

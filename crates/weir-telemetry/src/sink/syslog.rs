@@ -1,13 +1,15 @@
-//! Lines for a syslog server (RFC 5424), by UDP (RFC 5426), TCP with lengths (RFC 6587 §3.4.1) or a Unix socket.
+//! Lines for a syslog server (RFC 5424), by UDP (RFC 5426), TCP with lengths (RFC 6587 §3.4.1), the same over TLS (RFC 5425) or a Unix socket.
+//! TLS itself comes from outside ([`Secure`]): this crate knows none.
 //!
 //! The thread that writes does it all, so that connecting, names and a slow server cost no core anything. What cannot be sent at once is
 //! lost and counted: a server that comes back finds new lines, not old ones.
 
 use std::fmt;
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs, UdpSocket};
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::time::timestamp;
@@ -21,6 +23,39 @@ pub struct Syslog {
     pub facility: u8,
     /// APP-NAME.
     pub name: String,
+    /// How a connection to [`Server::Tls`] is secured.
+    pub secure: Option<Secure>,
+}
+
+/// Makes a connection secure: shakes hands with the host of that name.
+#[derive(Clone)]
+pub struct Secure {
+    /// What it was made of: two that were made of the same are the same.
+    pub made_of: String,
+    /// Does it, on a socket that blocks.
+    pub shake: Arc<Shake>,
+}
+
+/// A connection, and the name of the host.
+pub type Shake = dyn Fn(TcpStream, &str) -> io::Result<Box<dyn Duplex>> + Send + Sync;
+
+/// A secure connection that blocks.
+pub trait Duplex: Read + Write + Send {}
+
+impl<T: Read + Write + Send> Duplex for T {}
+
+impl PartialEq for Secure {
+    fn eq(&self, other: &Self) -> bool {
+        self.made_of == other.made_of
+    }
+}
+
+impl Eq for Secure {}
+
+impl fmt::Debug for Secure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secure")
+    }
 }
 
 /// Where a syslog server is.
@@ -28,6 +63,8 @@ pub struct Syslog {
 pub enum Server {
     /// Host and port; a connection, each line with its length before it.
     Tcp(String),
+    /// The same over TLS.
+    Tls(String),
     /// Host and port; a datagram for each line.
     Udp(String),
     /// A socket of this machine, such as `/dev/log`: of datagrams, or of a stream with a line break behind each line.
@@ -47,13 +84,17 @@ const AGAIN: Duration = Duration::from_secs(1);
 const INFORMATIONAL: u8 = 6;
 
 impl Server {
-    /// Reads `udp://HOST:PORT`, `tcp://HOST:PORT` or `unix:PATH`; the port is 514 by UDP and 601 by TCP unless written.
+    /// Reads `udp://HOST:PORT`, `tcp://HOST:PORT`, `tls://HOST:PORT` or `unix:PATH`; the port is 514 by UDP, 601 by TCP and 6514 by TLS unless
+    /// written.
     pub fn parse(text: &str) -> Option<Self> {
         if let Some(path) = text.strip_prefix("unix:") {
             return (!path.is_empty()).then(|| Self::Unix(path.into()));
         }
         if let Some(place) = text.strip_prefix("udp://") {
             return with_port(place, 514).map(Self::Udp);
+        }
+        if let Some(place) = text.strip_prefix("tls://") {
+            return with_port(place, 6514).map(Self::Tls);
         }
         with_port(text.strip_prefix("tcp://")?, 601).map(Self::Tcp)
     }
@@ -84,6 +125,7 @@ impl fmt::Display for Syslog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.server {
             Server::Tcp(place) => write!(f, "syslog tcp://{place}"),
+            Server::Tls(place) => write!(f, "syslog tls://{place}"),
             Server::Udp(place) => write!(f, "syslog udp://{place}"),
             Server::Unix(path) => write!(f, "syslog unix:{}", path.display()),
         }
@@ -104,6 +146,8 @@ enum Socket {
     Datagram(UnixDatagram),
     Stream(UnixStream),
     Tcp(TcpStream),
+    /// What is secured, and the socket below it.
+    Tls(Box<dyn Duplex>, TcpStream),
     Udp(UdpSocket),
 }
 
@@ -144,7 +188,7 @@ impl Wire {
         let Some(socket) = &mut self.socket else { return Err(ErrorKind::NotConnected.into()) };
         let message = &mut self.message;
         message.clear();
-        if let Socket::Tcp(_) = socket {
+        if let Socket::Tcp(_) | Socket::Tls(..) = socket {
             write!(message, "{} ", header.len() + line.len())?;
         }
         message.extend_from_slice(header.as_bytes());
@@ -156,13 +200,14 @@ impl Wire {
                 stream.write_all(message)
             }
             Socket::Tcp(stream) => stream.write_all(message),
+            Socket::Tls(stream, _) => stream.write_all(message).and_then(|()| stream.flush()),
             Socket::Udp(socket) => socket.send(cut(message)).map(drop),
         }
     }
 
     /// Makes sure that there is a socket, unless a try has failed just now.
     fn connect(&mut self) -> io::Result<()> {
-        if self.socket.as_ref().is_some_and(Socket::is_open) {
+        if self.socket.as_mut().is_some_and(Socket::is_open) {
             return Ok(());
         }
         self.socket = None;
@@ -170,7 +215,7 @@ impl Wire {
             return Err(io::Error::new(ErrorKind::NotConnected, "the server was away a moment ago"));
         }
         self.next_try = Some(Instant::now() + PATIENCE + AGAIN);
-        let opened = Socket::open(&self.syslog.server);
+        let opened = Socket::open(&self.syslog);
         self.next_try = opened.is_err().then(|| Instant::now() + AGAIN);
         self.socket = Some(opened?);
         Ok(())
@@ -178,20 +223,15 @@ impl Wire {
 }
 
 impl Socket {
-    fn open(server: &Server) -> io::Result<Self> {
-        match server {
-            Server::Tcp(place) => {
-                let mut last = io::Error::from(ErrorKind::AddrNotAvailable);
-                for address in place.to_socket_addrs()? {
-                    match TcpStream::connect_timeout(&address, PATIENCE) {
-                        Ok(stream) => {
-                            stream.set_write_timeout(Some(PATIENCE))?;
-                            return Ok(Self::Tcp(stream));
-                        }
-                        Err(e) => last = e,
-                    }
-                }
-                Err(last)
+    fn open(syslog: &Syslog) -> io::Result<Self> {
+        match &syslog.server {
+            Server::Tcp(place) => dial(place).map(Self::Tcp),
+            Server::Tls(place) => {
+                let secure = syslog.secure.as_ref().ok_or(ErrorKind::Unsupported)?;
+                let stream = dial(place)?;
+                stream.set_read_timeout(Some(PATIENCE))?; // for the handshake
+                let below = stream.try_clone()?;
+                Ok(Self::Tls((secure.shake)(stream, host_of(place))?, below))
             }
             Server::Udp(place) => {
                 let mut addresses = place.to_socket_addrs()?;
@@ -215,15 +255,45 @@ impl Socket {
     }
 
     /// Whether the other side still holds the connection. A write to one that it closed would seem to succeed.
-    fn is_open(&self) -> bool {
-        let Self::Tcp(stream) = self else { return true };
-        if stream.set_nonblocking(true).is_err() {
+    fn is_open(&mut self) -> bool {
+        let socket = match self {
+            Self::Tcp(stream) | Self::Tls(_, stream) => &*stream,
+            _ => return true,
+        };
+        if socket.set_nonblocking(true).is_err() {
             return false;
         }
-        let peeked = stream.peek(&mut [0]);
-        let open = matches!(peeked, Ok(1..)) || peeked.is_err_and(|e| e.kind() == ErrorKind::WouldBlock);
-        stream.set_nonblocking(false).is_ok() && open
+        let looked = match self {
+            // What is no data, such as tickets and the alert that it closes, is between the bytes.
+            Self::Tls(stream, _) => stream.read(&mut [0; 64]),
+            Self::Tcp(stream) => stream.peek(&mut [0]),
+            _ => return true,
+        };
+        let open = matches!(looked, Ok(1..)) || looked.is_err_and(|e| e.kind() == ErrorKind::WouldBlock);
+        let (Self::Tcp(socket) | Self::Tls(_, socket)) = self else { return true };
+        socket.set_nonblocking(false).is_ok() && open
     }
+}
+
+/// Connects to host and port.
+fn dial(place: &str) -> io::Result<TcpStream> {
+    let mut last = io::Error::from(ErrorKind::AddrNotAvailable);
+    for address in place.to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, PATIENCE) {
+            Ok(stream) => {
+                stream.set_write_timeout(Some(PATIENCE))?;
+                return Ok(stream);
+            }
+            Err(e) => last = e,
+        }
+    }
+    Err(last)
+}
+
+/// The host of host and port, as certificates have it.
+fn host_of(place: &str) -> &str {
+    let host = place.rsplit_once(':').map_or(place, |(host, _)| host);
+    host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
 }
 
 /// What of a message fits into a datagram.
@@ -238,7 +308,7 @@ mod tests {
     use std::net::TcpListener;
 
     fn wire(server: Server) -> Wire {
-        Wire::new(Syslog { server, facility: 16, name: "weir".to_owned() })
+        Wire::new(Syslog { server, facility: 16, name: "weir".to_owned(), secure: None })
     }
 
     /// RFC 5424 §6: what is before the message.
@@ -265,7 +335,9 @@ mod tests {
             ("udp://a:0", None),
             ("udp://a:b", None),
             ("udp://a/b", None),
-            ("tls://a", None),
+            ("tls://a", Some(Server::Tls("a:6514".into()))),
+            ("tls://[::1]:1", Some(Server::Tls("[::1]:1".into()))),
+            ("ssl://a", None),
             ("/dev/log", None),
         ] {
             assert_eq!(Server::parse(text), server, "{text}");
@@ -312,13 +384,48 @@ mod tests {
         let mut wire = wire(Server::Tcp(server.local_addr().unwrap().to_string()));
         wire.send(b"one\n").unwrap();
         drop(server.accept().unwrap());
-        let open = || wire.socket.as_ref().is_some_and(Socket::is_open);
         let by = Instant::now() + Duration::from_secs(20);
-        while open() && Instant::now() < by {
+        while wire.socket.as_mut().is_some_and(Socket::is_open) && Instant::now() < by {
             std::thread::yield_now();
         }
         wire.send(b"two\n").unwrap();
         assert!(server.accept().is_ok());
+    }
+
+    /// No security at all, which says for whom it was asked.
+    fn plain(names: &Arc<std::sync::Mutex<Vec<String>>>) -> Secure {
+        let names = Arc::clone(names);
+        let shake = move |stream: TcpStream, name: &str| -> io::Result<Box<dyn Duplex>> {
+            names.lock().unwrap().push(name.to_owned());
+            Ok(Box::new(stream))
+        };
+        Secure { made_of: "nothing".to_owned(), shake: Arc::new(shake) }
+    }
+
+    #[test]
+    fn a_secure_connection_has_lengths_and_is_made_anew() {
+        let server = TcpListener::bind("127.0.0.1:0").unwrap();
+        let names = Arc::default();
+        let mut wire = wire(Server::Tls(server.local_addr().unwrap().to_string()));
+        assert_eq!(wire.send(b"none\n").unwrap_err().1.kind(), ErrorKind::Unsupported);
+        (wire.next_try, wire.syslog.secure) = (None, Some(plain(&names)));
+        wire.send(b"one\n").unwrap();
+        let (mut first, _) = server.accept().unwrap();
+        let mut length = [0; 3];
+        first.read_exact(&mut length).unwrap();
+        assert!(length.iter().all(|b| b.is_ascii_digit() || *b == b' '), "{length:?}");
+        // What the server says is no end; that it closes is one.
+        first.write_all(b"hello").unwrap();
+        assert!(wire.socket.as_mut().unwrap().is_open());
+        drop(first);
+        let by = Instant::now() + Duration::from_secs(20);
+        while wire.socket.as_mut().is_some_and(Socket::is_open) && Instant::now() < by {
+            std::thread::yield_now();
+        }
+        wire.send(b"two\n").unwrap();
+        assert!(server.accept().is_ok());
+        assert_eq!(*names.lock().unwrap(), ["127.0.0.1", "127.0.0.1"]);
+        assert_eq!((host_of("[::1]:6514"), host_of("logs.example:1")), ("::1", "logs.example"));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What the gateway tells of itself: the access log and the metrics.
 
 use std::time::Instant;
-use weir_testkit::{Upstream, Weir, eventually};
+use weir_testkit::{Authority, ServerTls, Upstream, Weir, eventually};
 
 use crate::support::{OK_BODY, config_for};
 
@@ -349,4 +349,45 @@ fn lines_for_a_syslog_server() {
     );
     let line: serde_json::Value = serde_json::from_str(&text[text.find('{').unwrap()..]).unwrap();
     assert_eq!((&line["uri"], &line["status"]), (&"/t".into(), &200.into()));
+}
+
+#[test]
+fn lines_for_a_syslog_server_by_tls() {
+    let (authority, other) = (Authority::new(), Authority::new());
+    let tls = ServerTls::demanding(&authority.leaf(&["logs.test"]), &authority).alpn(&[]);
+    let server = Upstream::listen_tls(&tls);
+    let upstream = Upstream::fixed(OK_BODY);
+    let identity = authority.client("weir");
+    let section = |server: &Upstream, authority: &Authority| {
+        format!(
+            "access_log: {{ syslog: {{ server: \"tls://{}\", server_name: logs.test, ca: {}, client_cert: {}, client_key: {} }} }}",
+            server.address(),
+            authority.file().display(),
+            identity.cert_file.display(),
+            identity.key_file.display()
+        )
+    };
+    // One whose certificate nobody known has signed is told nothing.
+    let refused = Upstream::script_tls(&tls, |conn| drop(conn.next_request()));
+    let weir = Weir::in_front_of_with(&upstream, &section(&refused, &other));
+    weir.client().get("/lost").expect_status(200);
+    assert!(
+        weir.wait_log("access log not written").field("error").unwrap_or_default().contains("certificate")
+    );
+    drop(weir);
+    let weir = Weir::in_front_of_with(&upstream, &section(&server, &authority));
+    weir.client().get("/t").expect_status(200);
+    let mut conn = server.accept();
+    // RFC 5425 §4.3: the length, a space, the message.
+    let length: usize = String::from_utf8(conn.read_until(" ")).unwrap().trim().parse().unwrap();
+    let message = String::from_utf8(conn.read_n(length)).unwrap();
+    assert!(message.starts_with("<134>1 ") && message.contains(" weir "), "{message}");
+    let line: serde_json::Value = serde_json::from_str(&message[message.find('{').unwrap()..]).unwrap();
+    assert_eq!((&line["uri"], &line["status"]), (&"/t".into(), &200.into()));
+    // A server that hangs up is called again.
+    conn.close();
+    eventually("a line on a new connection", || {
+        weir.client().get("/again").expect_status(200);
+        server.try_accept().is_some()
+    });
 }

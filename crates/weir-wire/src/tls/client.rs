@@ -107,7 +107,7 @@ impl ClientTls {
         while connection.is_handshaking() {
             connection.complete_io(&mut stream).map_err(explained)?;
         }
-        Ok(Box::new(rustls::StreamOwned::new(connection, stream)))
+        Ok(Box::new(Closing(rustls::StreamOwned::new(connection, stream))))
     }
 
     fn name_of(&self, name: &str) -> io::Result<ServerName<'static>> {
@@ -138,6 +138,32 @@ impl ClientTls {
 pub trait ReadWrite: io::Read + io::Write + Send {}
 
 impl<T: io::Read + io::Write + Send> ReadWrite for T {}
+
+/// Says that it ends when it does, so that nobody takes what was cut for what was whole (RFC 8446 §6.1).
+struct Closing(rustls::StreamOwned<rustls::ClientConnection, std::net::TcpStream>);
+
+impl io::Read for Closing {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.0.read(buffer)
+    }
+}
+
+impl io::Write for Closing {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        self.0.conn.send_close_notify();
+        let _ = self.0.conn.write_tls(&mut self.0.sock); // the other side may be gone
+    }
+}
 
 /// The policy with a certificate to show, and when that is valid.
 fn with_identity(
