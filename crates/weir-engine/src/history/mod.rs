@@ -20,7 +20,7 @@ pub(crate) mod veil;
 
 #[cfg(test)]
 pub(crate) use durable::Step;
-pub(crate) use store::{History, Pin, TakenBack, write_managed};
+pub(crate) use store::{History, Pin, TakenBack, mark_of, write_managed};
 
 use serde::{Deserialize, Serialize};
 use std::fmt;

@@ -4,12 +4,14 @@ use super::durable::{self, Sound, Steps};
 use super::{ACCEPTED, By, Kept, MOST_CHANGED, OnTrial, Revision};
 use crate::config::{Text, Texts};
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 use weir_telemetry::{log, timestamp};
+use weir_wire::hex;
 
 /// Most revisions that are kept.
 const MOST: usize = 100;
@@ -54,6 +56,15 @@ pub(crate) struct TakenBack {
     pub(crate) refused: String,
     /// The revision that runs instead.
     pub(crate) accepted: u64,
+    /// The [mark](mark_of) of the managed file that may not run again, whatever people write beside it. `None` where it says the same as the
+    /// revision.
+    pub(crate) managed: Option<String>,
+}
+
+/// What tells one text from another, in few letters: file systems have little room in a name.
+pub(crate) fn mark_of(text: &str) -> String {
+    let digest = Sha256::digest(text);
+    hex::encode(digest.get(..8).unwrap_or_default())
 }
 
 // === impl History ===
@@ -292,7 +303,11 @@ impl History {
 
     /// Says that a config may not run again, in what a full disk has room for.
     pub(crate) fn mark_taken_back(&self, what: &TakenBack) -> io::Result<()> {
-        let text = format!("{}@{}", what.refused, what.accepted);
+        let mut text = format!("{}@{}", what.refused, what.accepted);
+        if let Some(managed) = &what.managed {
+            text.push('@');
+            text.push_str(managed);
+        }
         durable::write_link(&TakenBack::path(&self.folder), &text, &*self.steps)
     }
 
@@ -354,11 +369,19 @@ impl TakenBack {
         folder.join("taken-back")
     }
 
+    /// What of these texts may not run: all of them, or (false) the managed file, beside which people have changed theirs since.
+    pub(crate) fn is_all_of(&self, texts: &Texts) -> Option<bool> {
+        let all = self.refused == texts.hash;
+        let managed = || texts.managed.as_ref().map(|managed| mark_of(&managed.text));
+        (all || (self.managed.is_some() && self.managed == managed())).then_some(all)
+    }
+
     /// What was taken back, by the folder of a history; also for `weir check`.
     pub(crate) fn read(folder: &Path) -> Option<Self> {
         let target = fs::read_link(Self::path(folder)).ok()?;
-        let (refused, accepted) = target.to_str()?.split_once('@')?;
-        Some(Self { refused: refused.to_owned(), accepted: accepted.parse().ok()? })
+        let mut parts = target.to_str()?.split('@');
+        let (refused, accepted) = (parts.next()?.to_owned(), parts.next()?.parse().ok()?);
+        Some(Self { refused, accepted, managed: parts.next().map(str::to_owned) })
     }
 }
 

@@ -14,7 +14,7 @@ use crate::config::texts::{Instead, Text, Texts};
 use crate::config::{Diagnostic, Diagnostics, Node, Place, Source, digest};
 use crate::core::Message;
 use crate::history::diff::{self, Differences};
-use crate::history::{self, By, History, OnTrial, Origin, Pin, Revision, TakenBack};
+use crate::history::{self, By, History, OnTrial, Origin, Pin, Revision, TakenBack, mark_of};
 use crate::snapshot::{Carry, compile};
 use crate::trial::Terms;
 use std::fmt;
@@ -137,9 +137,10 @@ impl Books {
         }
         let Some(history) = &self.history else { return Ok(gathered) };
         let is_on_disk = instead.written.is_none() && instead.managed.is_none();
-        let is_this = |taken: &TakenBack| is_on_disk && taken.refused == gathered.texts.hash;
-        if let Some(taken) = history.taken_back().filter(is_this) {
-            return self.read_taken(source, instead, gathered, taken);
+        if let Some(taken) = history.taken_back().filter(|_| is_on_disk)
+            && let Some(all) = taken.is_all_of(&gathered.texts)
+        {
+            return self.read_taken(source, instead, gathered, (taken, all));
         }
         let refused = |pin: &&Pin| instead.written.is_none() && pin.refused == gathered.texts.hand;
         let Some(pin) = history.pin().filter(refused).cloned() else { return Ok(gathered) };
@@ -155,13 +156,14 @@ impl Books {
         Ok(accepted)
     }
 
-    /// As an accepted revision has it, because the files were taken back by a process that could not change them.
+    /// As an accepted revision has it, because the files were taken back by a process that could not change them: all of them, or the managed
+    /// one, where people have changed theirs since.
     fn read_taken(
         &mut self,
         source: &Source,
         instead: Instead<'_>,
         gathered: Gathered,
-        taken: TakenBack,
+        (taken, all): (TakenBack, bool),
     ) -> Result<Gathered, Unreadable> {
         let Some(history) = &self.history else { return Ok(gathered) };
         let disk = gathered.texts.clone();
@@ -174,12 +176,13 @@ impl Books {
             Err(e) => return Ok(without(gathered, taken.accepted, &e)),
         };
         let managed = managed.as_ref().map(|managed| (&managed.tree, &managed.text));
-        let mut accepted = gather(source, Instead { written: Some(&kept.written), managed, ..instead })?;
+        let written = if all { Some(&kept.written[..]) } else { instead.written };
+        let mut accepted = gather(source, Instead { written, managed, ..instead })?;
         accepted.files.extend(gathered.files);
         accepted.diagnostics.push(owed::warning(&taken));
         let why = "it was taken back while the disk was full".to_owned();
         let pin = Pin { refused: disk.hand.clone(), accepted: taken.accepted, why };
-        self.pinned = (disk.hand != kept.hand).then_some(pin);
+        self.pinned = (all && disk.hand != kept.hand).then_some(pin);
         self.taken = Some((taken, disk));
         Ok(accepted)
     }
@@ -433,9 +436,10 @@ impl Control {
             (disk.hand != revision.hand).then(|| Pin { refused: disk.hand.clone(), accepted: number, why });
         let managed = managed.as_ref().map(|managed| &managed.text);
         let managed = managed.filter(|text| disk.managed.as_ref() != Some(*text));
+        let mark = disk.managed.as_ref().filter(|_| managed.is_some()).map(|disk| mark_of(&disk.text));
         let left = self.books.history.as_ref().and_then(History::latest).map(|latest| latest.number);
         let left = left.filter(|left| *left != number).map(|left| (left, left_for(number, by)));
-        let urgent = TakenBack { refused: disk.hash, accepted: number };
+        let urgent = TakenBack { refused: disk.hash, accepted: number, managed: mark };
         let before = self.texts.clone();
         let terms = Terms::default();
         let candidate =

@@ -55,7 +55,7 @@ impl Owed {
 /// What `weir check` and the log say of files that were taken back and could not be changed.
 pub(crate) fn warning(taken: &TakenBack) -> Diagnostic {
     let message = format!(
-        "this config does not run: it was taken back while the disk was full, and revision {} runs in its place",
+        "what was taken back while the disk was full does not run, and revision {} runs in its place",
         taken.accepted
     );
     Diagnostic::warning("rolled-back", message)

@@ -102,6 +102,40 @@ fn the_way_back_does_not_wait_for_a_full_disk() {
     assert!(fs::symlink_metadata(folder.path().join("state/taken-back")).is_err());
 }
 
+#[test]
+fn what_was_taken_back_stays_so_beside_files_that_people_change() {
+    let folder = TempDir::new().unwrap();
+    let managed = || fs::read_to_string(folder.path().join("managed.yaml")).unwrap();
+    let api = start(&config(folder.path(), "", ""), false);
+    apply(&api, "", "good").expect_status(200);
+    apply(&api, "", "bad").expect_status(200);
+    fill(&api, true);
+    api.ask("POST /api/v1/revisions/2:rollback", "", "")
+        .expect_status(200)
+        .expect_body_with("FROM MEMORY ONLY");
+    drop(api); // SIGKILL
+
+    // Meanwhile somebody writes a file of their own anew: that runs, and the managed file still does not.
+    let changed = config(folder.path(), "", "").replace("body: hand", "body: written anew");
+    let api = start(&changed, true);
+    api.weir.client().get("/hand").expect_body("written anew");
+    api.weir.client().get("/a").expect_body("good");
+    assert!(status(&api)["unsaved"].is_string() && managed().contains("bad"), "{}", managed());
+    run_weir(api.weir.dir(), &["check", "-c", "weir.yaml"]).expect_code(0).expect_text("rolled-back");
+    drop(api);
+
+    // Where there is room it is written down, and holds.
+    let api = start(&changed, false);
+    api.weir.client().get("/a").expect_body("good");
+    api.weir.wait_log("the config is written down now");
+    assert!(managed().contains("good"), "{}", managed());
+    assert!(fs::symlink_metadata(folder.path().join("state/taken-back")).is_err());
+    drop(api);
+    let api = start(&changed, false);
+    api.weir.client().get("/a").expect_body("good");
+    api.weir.client().get("/hand").expect_body("written anew");
+}
+
 /// Has a trial have begun so much earlier.
 fn age(folder: &Path, number: u64, ms: u64) {
     let path = folder.join(format!("state/revisions/{number:08}"));
