@@ -130,7 +130,7 @@ fn gateway_to(address: std::net::SocketAddr, filters: &str) -> Gateway {
          routes: {{ all: {{ match: {{ path: \"/*\" }}, filters: [ {filters} ], upstream: up }} }}\n",
     );
     let builder = weir_gateway::builder(Source::text("test.yaml", &config));
-    let kinds = [&PANICS, &COUNTS, &SHOUTS, &LISTENS, &READS, &ANSWERS, &NUMBERS, &TALLIES];
+    let kinds = [&PANICS, &COUNTS, &SHOUTS, &LISTENS, &READS, &HOLDS, &ANSWERS, &NUMBERS, &TALLIES];
     kinds.into_iter().fold(builder, Builder::filter).start().expect("the config is good")
 }
 
@@ -282,6 +282,49 @@ impl Filter for Listens {
     }
 }
 
+/// Lets the first piece of a response pass, and no more of it until somebody says so.
+#[derive(Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Holds {
+    /// Under which name that is said.
+    name: String,
+}
+
+static HOLDS: FilterKind = FilterKind::of::<Holds>("holds");
+
+/// Which may go on, and who is to be told.
+static GATES: Mutex<(Vec<String>, Vec<std::task::Waker>)> = Mutex::new((Vec::new(), Vec::new()));
+
+fn let_go(name: &str) {
+    let mut gates = GATES.lock().unwrap();
+    gates.0.push(name.to_owned());
+    gates.1.drain(..).for_each(std::task::Waker::wake);
+}
+
+impl Filter for Holds {
+    fn response_body(&self, _: &ResponseHead, _: &mut Cx) -> BodyUse {
+        BodyUse::Watch
+    }
+
+    fn on_response_body(&self, piece: &mut Piece<'_>, cx: &mut Cx) -> HookResult {
+        if piece.data().is_empty() {
+            return Ok(());
+        }
+        let held = std::mem::replace(cx.state::<bool>(), true);
+        let name = self.name.clone();
+        assert!(!held || GATES.lock().unwrap().0.contains(&name), "a piece although it holds");
+        piece.hold(std::future::poll_fn(move |task| {
+            let mut gates = GATES.lock().unwrap();
+            if gates.0.contains(&name) {
+                return std::task::Poll::Ready(());
+            }
+            gates.1.push(task.waker().clone());
+            std::task::Poll::Pending
+        }));
+        Ok(())
+    }
+}
+
 /// Has both bodies whole before it lets anything pass, and says in a field what it read.
 #[derive(Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -390,6 +433,58 @@ fn what_a_filter_holds_back_leaves_when_the_upstream_pauses() {
     client.read_until("DEF");
     client.read_until("0\r\n\r\n");
     gateway.stop();
+}
+
+#[test]
+fn a_body_stands_still_while_a_filter_holds_it() {
+    let body = vec![b'x'; 300_000];
+    let (length, chunk) = (body.len(), body.len() / 2);
+    for (name, filters, head, middle, end) in [
+        ("length", "{ holds: { name: length } }", format!("Content-Length: {length}"), "", ""),
+        (
+            "chunked",
+            "{ holds: { name: chunked } }",
+            "Transfer-Encoding: chunked".to_owned(),
+            "\r\n",
+            "\r\n0\r\n\r\n",
+        ),
+        // One before it and one behind it change what it looks at.
+        (
+            "changed",
+            "{ shouts: {} }, { holds: { name: changed } }, { shouts: {} }",
+            format!("Content-Length: {length}"),
+            "",
+            "",
+        ),
+    ] {
+        let upstream = Upstream::listen();
+        let gateway = gateway(&upstream, filters);
+        let mut client = client(&gateway);
+        client.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+        let mut conn = upstream.accept();
+        conn.read_request();
+        let size = if middle.is_empty() { String::new() } else { format!("{chunk:x}\r\n") };
+        conn.send(format!("HTTP/1.1 200 OK\r\n{head}\r\n\r\n{size}"));
+        conn.send(&body[..10]);
+        // What it let pass has left.
+        client.read_until(if name == "changed" { "X" } else { "x" });
+        let rest = std::thread::spawn({
+            let body = body.clone();
+            move || {
+                conn.send(&body[10..chunk]);
+                conn.send(format!("{middle}{size}"));
+                conn.send(&body[chunk..]);
+                conn.send(end);
+                conn
+            }
+        });
+        let_go(name);
+        let shown = client.read_n(250_000);
+        let letters = shown.iter().filter(|b| b.eq_ignore_ascii_case(&b'x')).count();
+        assert!(letters > 240_000, "{name}: {letters}");
+        drop(rest.join().unwrap());
+        gateway.stop();
+    }
 }
 
 #[test]

@@ -86,12 +86,12 @@ pub trait Watch {
     /// `Err` stops the relay.
     fn piece(&mut self, seen: Seen<'_>) -> Result<Option<Vec<u8>>, Stopped>;
 
-    /// Whether what the last piece becomes is still being made. No other piece is shown until then.
+    /// Whether what the last piece becomes is still being made, or who watches takes no more at present. No other piece is shown until then.
     fn owes(&self) -> bool {
         false
     }
 
-    /// What the last piece has become; with the trailers, if it was the last of the body.
+    /// What the last piece has become, if it was to become something; with the trailers, if it was the last of the body.
     ///
     /// # Errors
     /// `Err` stops the relay.
@@ -446,12 +446,11 @@ impl Relay {
         let held = watch.piece(Seen { data: &[], mark: Mark::Pause, trailers: None });
         self.owed = watch.owes();
         match held.map_err(|Stopped| RelayError::Stopped)? {
-            _ if self.owed => Ok(true),
             Some(held) if !held.is_empty() && self.framing != Framing::Length => {
                 frame(self.framing, &held, false, None, &mut self.out)?;
                 Ok(true)
             }
-            _ => Ok(false),
+            _ => Ok(self.owed),
         }
     }
 
@@ -581,6 +580,7 @@ impl Relay {
                         if let Some(watch) = watch.as_mut().filter(|_| seen) {
                             let piece = self.input.get(from..to).unwrap_or_default();
                             watch.piece(Seen::data(piece, ends)).map_err(|Stopped| RelayError::Stopped)?;
+                            self.owed = !last && watch.owes();
                         }
                         self.direct = (from, to);
                         // The end of a body of known length needs no further byte: without this the relay would

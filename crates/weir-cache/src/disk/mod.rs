@@ -22,7 +22,7 @@ pub use folder::{OpenError, check};
 pub use format::Named;
 pub use read::{Body, Opened};
 pub use threads::Job;
-pub use write::{Progress, Writer};
+pub use write::{Going, Progress, Writer};
 
 use crate::policy::{Place, Placed, Queues};
 use folder::Folder;

@@ -9,7 +9,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use xxhash_rust::xxh3::Xxh3;
 
 /// How much room is asked for at a time where the length is not known.
@@ -24,6 +24,10 @@ type Done = Box<dyn FnOnce(Option<Arc<Entry>>) + Send>;
 /// Writes an object. Dropped before its end it leaves nothing.
 #[derive(Debug)]
 pub struct Writer(Arc<Work>);
+
+/// Whether a [`Writer`] still takes something, for who waits for what it writes.
+#[derive(Clone, Debug)]
+pub struct Going(Weak<Work>);
 
 struct Work {
     disk: Arc<Disk>,
@@ -141,6 +145,11 @@ impl Writer {
         self.0.go_on(state)
     }
 
+    /// Whether it goes on, as somebody else may ask.
+    pub fn going(&self) -> Going {
+        Going(Arc::downgrade(&self.0))
+    }
+
     /// All of the body has come. `done` is told when the object is there, or will not be: by one of the threads, or at once.
     pub fn finish(self, done: impl FnOnce(Option<Arc<Entry>>) + Send + 'static) {
         let mut state = self.0.state();
@@ -150,6 +159,13 @@ impl Writer {
         }
         state.end = Some(End::Keep(Box::new(done)));
         self.0.go_on(state);
+    }
+}
+
+impl Going {
+    /// Whether nothing more is taken.
+    pub fn is_over(&self) -> bool {
+        self.0.upgrade().is_none_or(|work| work.state().over)
     }
 }
 

@@ -173,6 +173,7 @@ impl Exchange<'_> {
         let Some(whole) = cx.whole.take() else { return Ok(()) };
         let seen = Seen { data: &whole, mark: Mark::Last, trailers: None };
         let changed = run_body_hooks(&self.local, cx, direction, seen).map_err(Stop::Refuse)?;
+        cx.held = None; // all of it is here
         cx.whole = Some(changed.map_or(whole, Bytes::from));
         match direction {
             Direction::Request => cx.request_bodies.clear(),
@@ -198,6 +199,13 @@ impl Exchange<'_> {
     /// Whether a filter owes what a piece of the response becomes.
     pub(super) fn owes(&self) -> bool {
         self.cx.as_ref().is_some_and(|cx| cx.owed.is_some())
+    }
+
+    /// Waits for room, if a filter holds the response's body.
+    pub(super) async fn held(&mut self) {
+        if let Some(mut hold) = self.cx.as_mut().and_then(|cx| cx.held.take()) {
+            hold.0.as_mut().await;
+        }
     }
 
     /// Waits for that.
@@ -470,7 +478,7 @@ impl Exchange<'_> {
         if let Some(cx) = &mut self.cx {
             cx.response_bodies.clear();
             cx.whole = None;
-            cx.owed = None;
+            (cx.owed, cx.held) = (None, None);
             self.record.stopped_by = Some(cx.filter);
         }
         *reply = Reply::Local(match by {
@@ -557,6 +565,12 @@ fn run_body_hooks_from(
             Direction::Request => filter.on_request_body(&mut piece, cx)?,
             Direction::Response => filter.on_response_body(&mut piece, cx)?,
         }
+        if direction == Direction::Response
+            && body == BodyUse::Watch
+            && let Some(hold) = piece.take_hold()
+        {
+            cx.held = Some(hold);
+        }
         let (replaced, later) = piece.into_replaced();
         if let Some(later) = later.filter(|_| direction == Direction::Response && body == BodyUse::Change) {
             cx.owed = Some(Box::new(Owed { later, next: at + 1, mark }));
@@ -574,6 +588,10 @@ pub(super) fn poll_owed(
     task: &mut Context<'_>,
     trailers: Option<&mut Vec<u8>>,
 ) -> Poll<Result<Option<Vec<u8>>, Box<Refusal>>> {
+    if let Some(hold) = &mut cx.held {
+        ready!(hold.0.as_mut().poll(task));
+        cx.held = None;
+    }
     let Some(owed) = &mut cx.owed else { return Poll::Ready(Ok(None)) };
     let made = ready!(owed.later.0.as_mut().poll(task));
     let (next, mark) = (owed.next, owed.mark);
@@ -682,7 +700,7 @@ impl Watch for ResponseWatch<'_> {
     }
 
     fn owes(&self) -> bool {
-        self.cx.as_ref().is_some_and(|cx| cx.owed.is_some())
+        self.cx.as_ref().is_some_and(|cx| cx.owed.is_some() || cx.held.is_some())
     }
 
     fn poll_owed(

@@ -219,6 +219,9 @@ impl Exchange<'_> {
                 Some(changed) => changed.into(),
                 None => data,
             };
+            if mark != Mark::Last {
+                self.held().await;
+            }
             let apart = if framing == Framing::Chunked {
                 write_chunk(&data, &mut out);
                 Bytes::new()

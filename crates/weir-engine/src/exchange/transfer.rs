@@ -73,7 +73,7 @@ impl Exchange<'_> {
                     // What tells it is no part of the body that filters have begun to change.
                     if let Some(cx) = &mut self.cx {
                         cx.response_bodies.clear();
-                        cx.owed = None;
+                        (cx.owed, cx.held) = (None, None);
                     }
                 }
                 Err(stop)

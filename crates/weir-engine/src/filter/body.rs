@@ -68,7 +68,11 @@ pub struct Piece<'a> {
     mark: Mark,
     trailers: Option<&'a mut Vec<u8>>,
     later: Option<Later>,
+    hold: Option<Hold>,
 }
+
+/// What a body waits for before more of it is read.
+pub(crate) struct Hold(pub(crate) Waiting<'static, ()>);
 
 /// Bytes that are still being made.
 pub(crate) struct Later(pub(crate) Waiting<'static, Result<Vec<u8>, &'static Cause>>);
@@ -80,6 +84,12 @@ pub(crate) struct Owed {
     /// The place of the next filter that sees it.
     pub(crate) next: usize,
     pub(crate) mark: Mark,
+}
+
+impl fmt::Debug for Hold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Hold")
+    }
 }
 
 impl fmt::Debug for Later {
@@ -97,16 +107,18 @@ impl<'a> Piece<'a> {
             mark: if last { Mark::Last } else { Mark::More },
             trailers: None,
             later: None,
+            hold: None,
         }
     }
 
     /// The place where the sender pauses.
     pub const fn pause() -> Self {
-        Self { data: &[], replaced: None, mark: Mark::Pause, trailers: None, later: None }
+        Self { data: &[], replaced: None, mark: Mark::Pause, trailers: None, later: None, hold: None }
     }
 
     pub(crate) const fn seen(seen: Seen<'a>) -> Self {
-        Self { data: seen.data, replaced: None, mark: seen.mark, trailers: seen.trailers, later: None }
+        let Seen { data, mark, trailers } = seen;
+        Self { data, replaced: None, mark, trailers, later: None, hold: None }
     }
 
     /// The bytes.
@@ -154,6 +166,11 @@ impl<'a> Piece<'a> {
         }
     }
 
+    /// What the body is to wait for, if anything.
+    pub(crate) fn take_hold(&mut self) -> Option<Hold> {
+        self.hold.take()
+    }
+
     pub(crate) fn into_replaced(self) -> (Option<Vec<u8>>, Option<Later>) {
         (self.replaced, self.later)
     }
@@ -167,6 +184,12 @@ impl<'a> Piece<'a> {
     /// stands still, and nothing more is read of it. Counts only for responses.
     pub fn replace_later(&mut self, work: impl Future<Output = Result<Vec<u8>, &'static Cause>> + 'static) {
         self.later = Some(Later(Box::pin(work)));
+    }
+
+    /// Lets this piece go, and has the body stand still behind it until `room` is there: nothing more is read from the upstream. For a
+    /// filter that looks on ([`BodyUse::Watch`]) and cannot take more at present. Counts only for responses, and not for the last piece.
+    pub fn hold(&mut self, room: impl Future<Output = ()> + 'static) {
+        self.hold = Some(Hold(Box::pin(room)));
     }
 }
 

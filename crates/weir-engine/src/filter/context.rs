@@ -1,6 +1,6 @@
 //! What a filter knows of its exchange beside the heads: the context, the route, the consumers.
 
-use super::{BodyHooks, CallAnswer, CallRequest, CoreHandle, Owed};
+use super::{BodyHooks, CallAnswer, CallRequest, CoreHandle, Hold, Owed};
 use crate::error::Cause;
 use crate::route::{Captures, RouteId, Table};
 use crate::upstream::balance::Random;
@@ -125,6 +125,8 @@ pub struct Cx {
     pub(crate) attempt: Option<(Instant, u32, Arc<str>, Arc<str>)>,
     /// What a filter owes of the response's body.
     pub(crate) owed: Option<Box<Owed>>,
+    /// What the response's body waits for before more of it is read.
+    pub(crate) held: Option<Hold>,
     /// How long the body of an answer of the gateway's own is, and whether the client is told.
     pub(crate) own_length: Option<u64>,
     pub(crate) length_dropped: bool,
@@ -180,6 +182,7 @@ impl Cx {
             calls_grpc: false,
             attempt: None,
             owed: None,
+            held: None,
             own_length: None,
             length_dropped: false,
             limits: TimeLimits::default(),

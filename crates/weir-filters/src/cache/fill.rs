@@ -24,8 +24,10 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
 use tokio::sync::oneshot;
-use weir_cache::disk::{Disk, Entry};
+use tokio::time::{Instant, timeout};
+use weir_cache::disk::{Disk, Entry, Going};
 use weir_engine::error::{self, Cause};
 use weir_engine::filter::{self, BodySource};
 use weir_h1::Fields;
@@ -44,6 +46,15 @@ const READ_BYTES: usize = 64 * 1024;
 
 /// How much room is asked for at a time.
 const STEP_BYTES: u64 = 64 * 1024;
+
+/// Most that is held for which there is no room, in bytes: a piece or two, until the fetch stands still.
+const MOST_OVER: u64 = 256 * 1024;
+
+/// How long a fetch stands still for a disk that writes nothing. Then it goes on without the store, and who follows it is cut.
+pub(super) const DISK_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How often a fetch that stands still looks whether others have left room.
+const LOOK: Duration = Duration::from_millis(250);
 
 /// A fetch on its way.
 #[derive(Debug)]
@@ -68,6 +79,18 @@ struct State {
     charge: Option<Charge>,
     /// Bytes of the pieces, and what they cost beside.
     held: u64,
+    /// Who waits for room, and whether that wait was in vain.
+    full: Option<Waker>,
+    stalled: bool,
+}
+
+/// What became of a piece.
+#[derive(Debug)]
+pub(super) enum Pushed {
+    Held(Bytes),
+    /// There is no room for it. It is held all the same: nothing more may come until there is ([`Fill::room`]).
+    Over(Bytes),
+    Refused,
 }
 
 /// As much of the body as is on the disk.
@@ -189,6 +212,8 @@ impl Fill {
             waiting: Slab::new(),
             charge: None,
             held: 0,
+            full: None,
+            stalled: false,
         };
         Self { key, state: Mutex::new(state), unwanted: AtomicBool::new(false) }
     }
@@ -219,19 +244,55 @@ impl Fill {
         true
     }
 
-    /// A piece has come, and is given back as it is held; `None` where there is no room for more.
-    pub(super) fn push(&self, piece: &[u8]) -> Option<Bytes> {
+    /// A piece has come, and is given back as it is held. Where there is no room for it, a fetch whose pieces go to a disk (`waits`) has it
+    /// held once more, and from now on lets go of what is written.
+    pub(super) fn push(&self, piece: &[u8], waits: bool) -> Pushed {
         let mut state = self.state();
         state.held += piece.len() as u64 + PIECE_BYTES;
-        let held = state.held;
-        let charge = state.charge.as_mut()?;
-        if held > charge.bytes() && !charge.grow((held - charge.bytes()).max(STEP_BYTES)) {
-            return None;
+        let fits = state.fits();
+        let most = state.charge.as_ref().map(|charge| charge.bytes() + MOST_OVER);
+        let may = waits && !state.stalled && most.is_some_and(|most| state.held <= most);
+        if !fits && !may {
+            return Pushed::Refused;
         }
         let piece = Bytes::copy_from_slice(piece);
         state.pieces.push(piece.clone());
+        if !fits {
+            state.spills = true;
+            state.let_go();
+        }
         state.wake();
-        Some(piece)
+        if fits || state.fits() { Pushed::Held(piece) } else { Pushed::Over(piece) }
+    }
+
+    /// Waits until there is room for what is held, because the disk has taken some of it or others need less. Ends too where the disk takes
+    /// nothing more, which the next piece learns.
+    pub(super) async fn room(self: Arc<Self>, disk: Going, patience: Duration) {
+        let (mut since, mut written) = (Instant::now(), None);
+        loop {
+            let room = poll_fn(|cx| self.poll_room(cx));
+            if timeout(LOOK, room).await.is_ok() || disk.is_over() {
+                return;
+            }
+            let mut state = self.state();
+            let upto = state.written.as_ref().map(|written| written.upto);
+            if upto != written {
+                (since, written) = (Instant::now(), upto);
+            }
+            if since.elapsed() >= patience {
+                state.stalled = true;
+                return;
+            }
+        }
+    }
+
+    fn poll_room(&self, cx: &Context<'_>) -> Poll<()> {
+        let mut state = self.state();
+        if state.end.is_some() || state.fits() {
+            return Poll::Ready(());
+        }
+        state.full = Some(cx.waker().clone());
+        Poll::Pending
     }
 
     /// From now on what is written is let go of.
@@ -250,6 +311,9 @@ impl Fill {
         let mut state = self.state();
         state.written = Some(Written { disk: Arc::clone(disk), file: Arc::clone(file), at, upto });
         state.let_go();
+        if let Some(waker) = state.full.take() {
+            waker.wake();
+        }
     }
 
     /// All of a body that spills has come.
@@ -311,6 +375,14 @@ impl Fill {
 }
 
 impl State {
+    /// Whether there is room for what is held; counts it.
+    fn fits(&mut self) -> bool {
+        let held = self.held;
+        let Some(charge) = &mut self.charge else { return false };
+        let lacks = held.saturating_sub(charge.bytes());
+        lacks == 0 || charge.grow(lacks.max(STEP_BYTES)) || charge.grow(lacks)
+    }
+
     /// Lets go of what is written, if it spills.
     fn let_go(&mut self) {
         let Some(written) = self.written.as_ref().filter(|_| self.spills) else { return };
@@ -331,6 +403,9 @@ impl State {
     }
 
     fn wake(&mut self) {
+        if self.end.is_some() {
+            self.full.take().into_iter().for_each(Waker::wake);
+        }
         self.waiting.iter_mut().filter_map(|(_, waker)| waker.take()).for_each(Waker::wake);
     }
 
@@ -456,3 +531,6 @@ impl Drop for Leader {
         self.fill.end(End::Again);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -37,7 +37,7 @@ use answer::{Asked, Names, Whole};
 use conditional::is_for_origin;
 use control::Control;
 use counters::{Count, Counters};
-use fill::{End, Fill, Head, Leader, News, Role};
+use fill::{End, Fill, Head, Leader, News, Pushed, Role};
 use freshness::{Defaults, Told};
 use key::{Extra, Key};
 use object::{Meta, Object, Received, Stored};
@@ -153,6 +153,15 @@ enum Decision {
     Go,
     Refuse,
     Wait(Awaited, Key),
+}
+
+/// What becomes of a piece of a body that is to be kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Taken {
+    No,
+    /// It is held, and nothing more may come until the disk has taken some.
+    Over,
+    Yes,
 }
 
 /// What a request waits for.
@@ -323,13 +332,16 @@ impl Filter for Cache {
             return Ok(());
         }
         lead.taken += piece.data().len() as u64;
-        if !self.takes(lead, piece.data()) {
+        let taken = self.takes(lead, piece.data());
+        if taken == Taken::No {
             // Whoever follows has begun to read what nobody can hold for them.
             self.pages.note_unshared(&lead.key, Instant::now());
             lead.writer = None;
             lead.leader.take().into_iter().for_each(|leader| leader.end(End::Broken));
         } else if piece.is_last() {
             self.keep(lead);
+        } else if let (Taken::Over, Some(leader), Some(writer)) = (taken, &lead.leader, &lead.writer) {
+            piece.hold(Arc::clone(&leader.fill).room(writer.going(), fill::DISK_PATIENCE));
         }
         Ok(())
     }
@@ -606,7 +618,9 @@ impl Cache {
             }
             let spills = writer.is_some() && length.is_some_and(|length| length > on_disk::SMALL);
             let head = Head { meta: Arc::clone(&meta), length };
-            if !leader.fill.begin(head, spills, &self.pages.account) {
+            let begin = |spills| leader.fill.begin(head.clone(), spills, &self.pages.account);
+            // What memory has no room for may still go to the disk.
+            if !begin(spills) && (spills || writer.is_none() || !begin(true)) {
                 return Err("store-full");
             }
             lead.writer = writer;
@@ -677,16 +691,20 @@ impl Cache {
         if self.pages.has_disk() { self.pages.most_in_memory() } else { self.max_object }
     }
 
-    /// Takes a piece of a body that is to be kept; false where it cannot be.
-    fn takes(&self, lead: &mut Lead, piece: &[u8]) -> bool {
-        let Some(leader) = &lead.leader else { return true };
+    /// Takes a piece of a body that is to be kept.
+    fn takes(&self, lead: &mut Lead, piece: &[u8]) -> Taken {
+        let Some(leader) = &lead.leader else { return Taken::Yes };
         if piece.is_empty() {
-            return true;
+            return Taken::Yes;
         }
         if lead.taken > self.max_object {
-            return false;
+            return Taken::No;
         }
-        let Some(piece) = leader.fill.push(piece) else { return false };
+        let (piece, over) = match leader.fill.push(piece, lead.writer.is_some()) {
+            Pushed::Held(piece) => (piece, false),
+            Pushed::Over(piece) => (piece, true),
+            Pushed::Refused => return Taken::No,
+        };
         if lead.writer.as_ref().is_some_and(|writer| !writer.push(piece)) {
             lead.writer = None; // what fits stays in memory
         }
@@ -694,9 +712,10 @@ impl Cache {
             if lead.taken > on_disk::SMALL && !leader.fill.spills() {
                 leader.fill.spill();
             }
-            return true;
+            return if over { Taken::Over } else { Taken::Yes };
         }
-        !leader.fill.spills() && lead.taken <= self.most_in_memory()
+        let stays = !leader.fill.spills() && lead.taken <= self.most_in_memory();
+        if stays { Taken::Yes } else { Taken::No }
     }
 
     /// All of the body has come: it is kept from now on.
