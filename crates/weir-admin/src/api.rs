@@ -7,6 +7,7 @@ use crate::calls::{self, Call, Found};
 use crate::config_api::{self, Asked};
 use crate::console::{self, Console, Visit};
 use crate::guard::{self, Access, Caller, Keys, Who};
+use crate::maintenance;
 use crate::purge;
 use crate::why;
 use crate::{audit, by_hand};
@@ -50,6 +51,7 @@ enum Action {
     Drain,
     Endpoint,
     Healthz,
+    Maintenance,
     Metrics,
     Purge,
     Readyz,
@@ -72,6 +74,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
     Endpoint { path: by_hand::PATH, action: Action::Endpoint, access: Access::Needs(Role::Operate) },
     Endpoint { path: "/api/v1/openapi.json", action: Action::Described, access: Access::Needs(Role::Read) },
     Endpoint { path: purge::PATH, action: Action::Purge, access: Access::Needs(Role::Operate) },
+    Endpoint { path: maintenance::PATH, action: Action::Maintenance, access: Access::Needs(Role::Operate) },
     Endpoint { path: "/upgrade", action: Action::Upgrade, access: Access::Needs(Role::Admin) },
     Endpoint { path: why::PATH, action: Action::Why, access: Access::Needs(Role::Read) },
 ];
@@ -108,7 +111,12 @@ impl Endpoint {
     /// The methods it takes, as in Allow.
     pub(crate) const fn methods(&self) -> &'static str {
         match self.action {
-            Action::Drain | Action::Endpoint | Action::Purge | Action::Reload | Action::Upgrade => "POST",
+            Action::Drain
+            | Action::Endpoint
+            | Action::Maintenance
+            | Action::Purge
+            | Action::Reload
+            | Action::Upgrade => "POST",
             Action::Bundle
             | Action::Described
             | Action::Healthz
@@ -122,6 +130,7 @@ impl Endpoint {
     fn is_at(&self, path: &str) -> bool {
         match self.action {
             Action::Endpoint => by_hand::is_at(path),
+            Action::Maintenance => maintenance::is_at(path),
             Action::Purge => purge::is_at(path),
             Action::Why => why::is_at(path),
             _ => self.path == path,
@@ -336,6 +345,7 @@ impl Api {
                 let (media, text) = self.gateway.metrics(accept);
                 answer::of(StatusCode::OK, media, text)
             }
+            Action::Maintenance => self.maintenance(peer, uri).await,
             Action::Purge => self.purge(peer, uri).await,
             Action::Readyz => self.readyz(),
             Action::Reload => self.reload(peer, who).await,
@@ -431,6 +441,25 @@ impl Api {
             Ok(endpoints) => {
                 let document = json!({ "upstream": asked.upstream, "endpoints": endpoints });
                 answer::json(StatusCode::OK, &document)
+            }
+            Err(why) => answer::problem(StatusCode::NOT_FOUND, &why),
+        })
+        .await
+    }
+
+    async fn maintenance(&self, peer: Peer, uri: &Uri) -> Answer {
+        let asked = match maintenance::read(uri) {
+            Ok(asked) => asked,
+            Err(why) => return answer::problem(StatusCode::BAD_REQUEST, &why),
+        };
+        let what = if asked.time.is_some() { "on" } else { "off" };
+        log::info("maintenance asked for", &[("peer", &peer), ("switch", &asked.switch), ("what", &what)]);
+        let gateway = self.gateway.clone();
+        // Elsewhere, because it waits for a reload under way.
+        elsewhere(move || match gateway.turn(&asked.switch, asked.time) {
+            Ok(until) => {
+                let (on, until) = (until.is_some(), until.map(weir_telemetry::timestamp));
+                answer::json(StatusCode::OK, &json!({ "switch": asked.switch, "on": on, "until": until }))
             }
             Err(why) => answer::problem(StatusCode::NOT_FOUND, &why),
         })

@@ -11,8 +11,8 @@ pub(crate) const PATH: &str = "/api/v1/endpoints/{upstream}/{address}:{drain|out
 /// What such a path begins with.
 pub(crate) const PREFIX: &str = "/api/v1/endpoints/";
 
-/// How long a drain lasts that does not say: what is not in the config must end by itself.
-const DEFAULT: Duration = Duration::from_secs(3600);
+/// How long something lasts that does not say: what is not in the config must end by itself.
+pub(crate) const DEFAULT: Duration = Duration::from_secs(3600);
 
 /// The longest that an endpoint is drained or put out. What is to last longer belongs into the config.
 const LONGEST: Duration = Duration::from_secs(30 * 24 * 3600);
@@ -52,7 +52,7 @@ pub(crate) fn read(uri: &Uri) -> Result<Asked, String> {
 }
 
 /// The value of `for`.
-fn time(query: &str) -> Result<Option<Duration>, String> {
+pub(crate) fn time(query: &str) -> Result<Option<Duration>, String> {
     let mut found = None;
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         match pair.split_once('=') {

@@ -4,8 +4,8 @@
 
 use crate::answer::SIGN;
 use crate::by_hand;
-use crate::purge;
 use crate::why;
+use crate::{maintenance as switches, purge};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 use std::fmt;
@@ -146,6 +146,23 @@ pub fn endpoint<'a>(
 ) -> Result<Answer, ClientError> {
     let time = time.map_or_else(String::new, |time| format!("?for={}", escaped(time)));
     let line = format!("POST {}{}/{}:{verb}{time}", by_hand::PREFIX, escaped(upstream), escaped(endpoint));
+    call(at.into(), &line, token, QUICK)
+}
+
+/// Has the Weir there turn a switch of its filters `maintenance` `on`, for so long, or `off`: `POST /api/v1/maintenance/…`. An answer of 404
+/// says which switches there are.
+///
+/// # Errors
+/// As with [`status`].
+pub fn maintenance<'a>(
+    at: impl Into<At<'a>>,
+    token: Option<&str>,
+    switch: &str,
+    verb: &str,
+    time: Option<&str>,
+) -> Result<Answer, ClientError> {
+    let time = time.map_or_else(String::new, |time| format!("?for={}", escaped(time)));
+    let line = format!("POST {}{}:{verb}{time}", switches::PREFIX, escaped(switch));
     call(at.into(), &line, token, QUICK)
 }
 

@@ -62,7 +62,7 @@ pub(crate) fn run(gateway: &Gateway, asked: &Asked) -> Answer {
         Do::Describe => Ok(answer::json(StatusCode::OK, &openapi::document(env!("CARGO_PKG_VERSION")))),
         Do::Drift => drift(gateway),
         Do::Explain => explain(gateway, asked),
-        Do::Endpoint | Do::Purge | Do::Why => {
+        Do::Endpoint | Do::Maintenance | Do::Purge | Do::Why => {
             Err(answer::problem(StatusCode::NOT_FOUND, "there is no such path"))
         }
         Do::Get => get(gateway, asked),

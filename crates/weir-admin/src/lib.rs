@@ -27,6 +27,7 @@ mod calls;
 mod config_api;
 mod console;
 mod guard;
+mod maintenance;
 mod managed_api;
 mod openapi;
 mod purge;

@@ -109,6 +109,7 @@ const fn answer_of(does: Do) -> &'static str {
         Do::Describe | Do::Explain | Do::Get => "Thing",
         Do::Drift => "Drift",
         Do::Endpoint => "Endpoints",
+        Do::Maintenance => "Turned",
         Do::Purge => "Purged",
         Do::Why => "Autopsies",
         Do::Managed => "Managed",
@@ -192,6 +193,11 @@ fn schemas() -> Value {
             "type": "object",
             "required": ["store", "purged"],
             "properties": { "store": text, "purged": number },
+        },
+        "Turned": {
+            "type": "object",
+            "required": ["switch", "on", "until"],
+            "properties": { "switch": text, "on": { "type": "boolean" }, "until": { "type": ["string", "null"] } },
         },
         "Difference": {
             "type": "object",

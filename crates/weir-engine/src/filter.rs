@@ -20,6 +20,7 @@ mod body;
 mod context;
 mod core_handle;
 mod kind;
+mod switch;
 
 pub use crate::config::schema::{FilePath, TextOrPath};
 pub use crate::fetch::{FetchError, FetchRequest, Fetcher, Trust, Url, Version};
@@ -32,9 +33,10 @@ pub use kind::{
     Build, Built, FilterKind, HeaderName, IntoFilter, Kept, Mistake, Portable, Purge, Purgeable, Settings,
     Tended, Tending,
 };
+pub use switch::Switch;
 
 pub use crate::concealed::Conceals;
-pub(crate) use body::{BodyHooks, Owed};
+pub(crate) use body::{BodyHooks, Hold, Owed};
 pub(crate) use context::FILTER;
 
 use crate::error::Cause;

@@ -116,7 +116,7 @@ pub fn check(source: &Source, kinds: &[&'static FilterKind]) -> Checked {
         loaded.diagnostics.push(reload::warning(&pin));
     }
     let taken = loaded.texts.state.as_deref().and_then(TakenBack::read);
-    if let Some(taken) = taken.filter(|taken| taken.refused == loaded.texts.hash) {
+    if let Some(taken) = taken.filter(|taken| taken.is_all_of(&loaded.texts).is_some()) {
         loaded.diagnostics.push(reload::taken_back(&taken));
     }
     let diagnostics = loaded.diagnostics.clone();
@@ -616,6 +616,28 @@ impl Gateway {
             return Err(format!("no filter keeps answers in a store `{store}`; those in use: {there}"));
         }
         Ok(of_name.iter().map(|(_, stored)| stored.purge(what)).sum())
+    }
+
+    /// The fleet that this gateway is a node of; `None` where it is of none, or its source takes too long. Blocks for a moment.
+    pub fn fleet(&self) -> Option<fleet::Seen> {
+        self.inner.fleet.get()?.look()
+    }
+
+    /// Turns a switch that filters name on for a while, or off; tells until when it is on. It lasts through reloads and upgrades, and not
+    /// through a restart.
+    ///
+    /// # Errors
+    /// No filter names such a switch: in words, with those that there are.
+    pub fn turn(&self, switch: &str, time: Option<Duration>) -> Result<Option<SystemTime>, String> {
+        let all = self.control().switches();
+        let Some((_, found)) = all.iter().find(|(name, _)| name == switch) else {
+            let mut names: Vec<&str> = all.iter().map(|(name, _)| name.as_str()).collect();
+            names.sort_unstable();
+            let there = if names.is_empty() { "none".to_owned() } else { few(&names) };
+            return Err(format!("no filter has `switch: {switch}`; those there are: {there}"));
+        };
+        found.turn(time);
+        Ok(found.until())
     }
 
     /// Opens the log files anew, after they were moved away.

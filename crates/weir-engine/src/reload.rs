@@ -24,7 +24,7 @@ use crate::core::Message;
 use crate::discovery;
 use crate::export::Exporter;
 use crate::fetch::{self, Fetcher, Surroundings};
-use crate::filter::{FilterKind, Purgeable};
+use crate::filter::{FilterKind, Purgeable, Switch};
 use crate::handover::{Handover, Inheritance};
 use crate::history::By;
 use crate::snapshot::{Carry, Snapshot};
@@ -281,6 +281,11 @@ impl Control {
     /// What filters keep in the stores of the config, by the name of the store.
     pub(crate) fn stored(&self) -> Vec<(String, Arc<dyn Purgeable>)> {
         self.carry.stored()
+    }
+
+    /// The switches that filters name.
+    pub(crate) fn switches(&self) -> Vec<(String, Arc<Switch>)> {
+        self.carry.switches()
     }
 
     /// When each certificate ends, where its dates can be read.

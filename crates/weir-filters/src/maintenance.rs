@@ -3,6 +3,7 @@
 use super::prelude::*;
 use super::shared::page::{Pages, PagesSettings};
 use aws_lc_rs::constant_time::verify_slices_are_equal;
+use std::sync::Arc;
 use weir_engine::config::schema::{Network, Pairs};
 use weir_engine::grpc;
 use weir_engine::template::{Values, without_port};
@@ -15,14 +16,15 @@ static MAINTENANCE: Cause = Cause {
     code: "maintenance",
     status: 503,
     meaning: "The service is being worked on.",
-    change: "`on` of the filter maintenance; `allow` and `allow_headers` say who passes all the same",
+    change: "`on` of the filter maintenance, or `weir maintenance off`, where it has a `switch`; `allow` and `allow_headers` say who passes all the same",
     ..Cause::USUAL
 };
 
 /// Answers 503 with a page and `Retry-After` while the service is being worked on, but lets those pass who do the work.
 ///
 /// On a route it is for that route, under `filters` for all of them and for requests that find no route, with `hosts` for these hosts. A
-/// change of the config switches it within the half second that a reload waits: `on`, or a variable such as `${MAINTENANCE:-false}` in its place. Connections, and
+/// change of the config switches it within the half second that a reload waits: `on`, or a variable such as `${MAINTENANCE:-false}` in its place. With
+/// `switch: shop` an operator turns it on and off without a change of the config: `weir maintenance on shop --for 30m`. Connections, and
 /// requests that are on their way already, stay untouched.
 ///
 /// Whoever calls from one of the networks in `allow`, or sends one of the fields in `allow_headers` with its value, passes. gRPC calls
@@ -35,8 +37,10 @@ static MAINTENANCE: Cause = Cause {
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 struct MaintenanceSettings {
-    /// Whether it is in effect. Default true.
-    on: bool,
+    /// Whether it is in effect whatever its switch says. Default true; false where there is a `switch`.
+    on: Option<bool>,
+    /// The name of a switch, by which `weir maintenance` and the admin API turn it on for a while. Several filters may have the same. Default none.
+    switch: Option<String>,
     /// Hosts that it is for, exact (`shop.example.com`) or everything below one (`*.example.com`). Default: all.
     hosts: Vec<String>,
     /// When clients should ask again. `0s` leaves the field out. Default `5m`.
@@ -59,7 +63,8 @@ fn as_map<S: serde::Serializer>(pairs: &Pairs, serializer: S) -> Result<S::Ok, S
 impl Default for MaintenanceSettings {
     fn default() -> Self {
         Self {
-            on: true,
+            on: None,
+            switch: None,
             hosts: Vec::new(),
             retry_after: Duration::from_secs(300),
             page: None,
@@ -71,6 +76,7 @@ impl Default for MaintenanceSettings {
 
 struct Maintenance {
     on: bool,
+    switch: Option<(String, Arc<Switch>)>,
     hosts: Vec<String>,
     retry_after: Option<Vec<u8>>,
     page: Option<Pages>,
@@ -113,11 +119,23 @@ impl IntoFilter for MaintenanceSettings {
                 Err(e) => build.refuse(&key, e.to_string(), None),
             }
         }
+        let is_name = |name: &String| {
+            (1..=64).contains(&name.len())
+                && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
+        };
+        if let Some(name) = self.switch.as_ref().filter(|name| !is_name(name)) {
+            let hint = "write 1 to 64 letters, digits, `-`, `_` and `.`, such as `shop`";
+            build.refuse("switch", format!("`{name}` is no name of a switch"), Some(hint.to_owned()));
+        }
         let page = self.page.as_ref().and_then(|page| page.compile("page", &[], build));
         let seconds = self.retry_after.get().as_secs();
         let name = |text| FieldName::new(text).expect("a name in the source is a token");
         (build.mistakes.len() == before).then(|| Maintenance {
-            on: self.on,
+            on: self.on.unwrap_or(self.switch.is_none()),
+            switch: self.switch.map(|name| {
+                let switch = build.switch(&name);
+                (name, switch)
+            }),
             hosts: self.hosts,
             retry_after: (seconds > 0).then(|| seconds.to_string().into_bytes()),
             page,
@@ -135,7 +153,16 @@ impl IntoFilter for MaintenanceSettings {
 
 impl Filter for Maintenance {
     fn hooks(&self) -> Hooks {
-        if self.on { Hooks::REQUEST | Hooks::UNROUTED } else { Hooks::NONE }
+        if self.on || self.switch.is_some() { Hooks::REQUEST | Hooks::UNROUTED } else { Hooks::NONE }
+    }
+
+    fn readings(&self) -> Vec<Reading> {
+        let reading = |(name, switch): &(String, Arc<Switch>)| Reading {
+            what: "on",
+            of: name.clone(),
+            value: u64::from(self.on || switch.is_on()),
+        };
+        self.switch.iter().map(reading).collect()
     }
 
     fn guards(&self) -> FieldGuards {
@@ -146,7 +173,7 @@ impl Filter for Maintenance {
     }
 
     fn on_request(&self, head: &mut RequestHead, cx: &mut Cx) -> Flow {
-        if !self.is_for(head) || self.lets_pass(head, cx) {
+        if !self.is_on() || !self.is_for(head) || self.lets_pass(head, cx) {
             return Flow::Continue;
         }
         let mut headers = Vec::new();
@@ -170,6 +197,10 @@ impl Filter for Maintenance {
 }
 
 impl Maintenance {
+    fn is_on(&self) -> bool {
+        self.on || self.switch.as_ref().is_some_and(|(_, switch)| switch.is_on())
+    }
+
     fn is_for(&self, head: &RequestHead) -> bool {
         let asked = without_port(head.asked_authority());
         self.hosts.is_empty() || self.hosts.iter().any(|host| is_of(asked, host.as_bytes()))
@@ -252,9 +283,22 @@ mod tests {
         }
     }
 
+    #[tokio::test]
+    async fn a_switch_that_is_off_lets_all_pass() {
+        let running = Stand::new(&KIND, json!({ "switch": "shop" })).build();
+        running.request("GET /").await.expect_continue();
+        let readings: Vec<_> = running.readings().into_iter().map(|r| (r.what, r.of, r.value)).collect();
+        assert_eq!(readings, [("on", "shop".to_owned(), 0)]);
+        let on = Stand::new(&KIND, json!({ "switch": "shop", "on": true })).build();
+        on.request("GET /").await.expect_cause(&MAINTENANCE);
+        assert_eq!(on.readings()[0].value, 1);
+    }
+
     #[test]
     fn mistakes() {
         for (settings, expected) in [
+            (json!({ "switch": "a shop" }), "`a shop` is no name of a switch"),
+            (json!({ "switch": "" }), "is no name of a switch"),
             (json!({ "hosts": ["a.test/x"] }), "hosts[0]: `a.test/x` is no host"),
             (json!({ "hosts": ["*.*.test"] }), "is no host"),
             (json!({ "allow_headers": { "x-preview": "" } }), "anybody could send it"),

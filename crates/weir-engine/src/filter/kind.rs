@@ -1,6 +1,6 @@
 //! How settings become a filter: kinds, what stands in the registry, and what settings can ask for while they are built.
 
-use super::{Consumers, Filter};
+use super::{Consumers, Filter, Switch};
 use crate::config::diagnostic::nearest_name;
 use crate::config::schema::FilePath;
 use crate::config::{Diagnostics, Node, de};
@@ -215,6 +215,16 @@ impl Build<'_> {
         })
     }
 
+    /// The switch of a name, which an operator turns: shared by all filters that name it.
+    pub fn switch(&mut self, name: &str) -> Arc<Switch> {
+        let key = format!("{SWITCH}{name}");
+        let inherited = self.kept.inherited.remove(&key);
+        let save: Save = |state| state.downcast_ref::<Switch>().map(Portable::save);
+        self.kept.get_or_make(key, Hooked { save: Some(save), ..Hooked::default() }, || {
+            inherited.and_then(|saved| Switch::load(&saved)).unwrap_or_default()
+        })
+    }
+
     /// The store that a setting names, shared by all filters that name it. It outlives a reload that leaves it as it is.
     pub fn store(&mut self, field: &str, name: &str) -> Option<Arc<Store>> {
         let Some(place) = self.stores.redis.get(name) else {
@@ -279,6 +289,9 @@ impl Build<'_> {
 
 /// What the key of a [`Purgeable`] state begins with; the name of the store is next, up to a NUL.
 const STORED: &str = "\0stored\0";
+
+/// What the key of a [`Switch`] begins with; its name is the rest.
+const SWITCH: &str = "\0switch\0";
 
 /// State that can be written down, for the process that an upgrade starts.
 pub trait Portable: Send + Sync + 'static {
@@ -391,6 +404,15 @@ impl Kept {
         let found = self.states.iter().filter_map(|(key, kept)| {
             let (store, _) = key.strip_prefix(STORED)?.split_once('\0')?;
             Some((store.to_owned(), (kept.hooked.purgeable?)(Arc::clone(&kept.state))))
+        });
+        found.collect()
+    }
+
+    /// The switches of the snapshot that runs, by name.
+    pub(crate) fn switches(&self) -> Vec<(String, Arc<Switch>)> {
+        let found = self.states.iter().filter_map(|(key, kept)| {
+            let name = key.strip_prefix(SWITCH)?;
+            Some((name.to_owned(), Arc::clone(&kept.state).downcast().ok()?))
         });
         found.collect()
     }

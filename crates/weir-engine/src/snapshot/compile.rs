@@ -22,6 +22,7 @@ use crate::fetch::{Fetcher, Trust};
 use crate::files::Site;
 use crate::filter::{
     Build, Conceals, Consumer, Consumers, FieldGuards, FilterKind, Hooks, Kept, Mistake, Purgeable, Settings,
+    Switch,
 };
 use crate::handover::{Kind, State};
 use crate::route::{Conflict, ConflictKind, EscapedSlashes, Pattern, RouteSpec, Table};
@@ -112,6 +113,11 @@ impl Carry {
     /// What filters keep in the stores of the config, by the name of the store.
     pub(crate) fn stored(&self) -> Vec<(String, Arc<dyn Purgeable>)> {
         self.kept.stored()
+    }
+
+    /// The switches that filters name.
+    pub(crate) fn switches(&self) -> Vec<(String, Arc<Switch>)> {
+        self.kept.switches()
     }
 
     /// The keys of the tickets of a policy: the ones that run already, so that clients resume after a reload.

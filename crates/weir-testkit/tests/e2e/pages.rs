@@ -146,3 +146,44 @@ fn maintenance_of_a_route_of_hosts_and_of_all() {
     ask("shop.test", "/a/x", "").expect_status(200);
     ask("shop.test", "/nowhere", "").expect_cause(NO_ROUTE);
 }
+
+#[test]
+fn maintenance_by_a_switch() {
+    let upstream = Upstream::fixed(OK_BODY);
+    let config = |more: &str| {
+        format!(
+            "{WEB}\nexpose_causes: true\nupstreams: {{ up: {{ endpoints: [{}] }} }}\nroutes:\n  \
+             shop: {{ match: {{ path: /shop }}, filters: [ {{ maintenance: {{ switch: shop, page: {{ body: \"Back soon.\" }} }} }} ], upstream: up }}\n  \
+             cart: {{ match: {{ path: /cart }}, filters: [ {{ maintenance: {{ switch: shop }} }} ], upstream: up }}\n  \
+             other: {{ match: {{ path: /other }}, filters: [ {{ maintenance: {{ switch: other }} }} ], upstream: up }}\n{more}",
+            upstream.address()
+        )
+    };
+    let weir = Weir::start(&config(""));
+    let admin = weir.admin().to_string();
+    let turn = |args: &[&str]| {
+        weir_testkit::run_weir(weir.dir(), &[&["maintenance"][..], args, &["--admin", &admin]].concat())
+    };
+    let ask = |target: &str| weir.client().get(target);
+    ask("/shop").expect_status(200);
+    turn(&["on", "shop", "--for", "30m"]).expect_code(0).expect_text("\"on\": true");
+    ask("/shop").expect_cause(MAINTENANCE).expect_body("Back soon.");
+    ask("/cart").expect_cause(MAINTENANCE);
+    ask("/other").expect_status(200);
+    let reading =
+        "weir_filter_reading{place=\"routes.shop\",filter=\"maintenance\",what=\"on\",of=\"shop\"} 1";
+    let metrics = weir.admin_client().ask("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").text();
+    assert!(metrics.contains(reading), "{metrics}");
+    // It is no part of the config: a reload leaves it as it is.
+    weir.reload_with(&config("limits: { connections: 100 }\n")).unwrap();
+    ask("/shop").expect_cause(MAINTENANCE);
+    turn(&["off", "shop"]).expect_code(0).expect_text("\"on\": false");
+    ask("/shop").expect_status(200);
+    for (args, told) in [
+        (&["on", "nothing"][..], "no filter has `switch: nothing`; those there are: other, shop"),
+        (&["on", "shop", "--for", "40d"], "`40d` is out of range"),
+        (&["off", "shop", "--for", "1m"], "`off` takes no `for`"),
+    ] {
+        turn(args).expect_code(1).expect_text(told);
+    }
+}

@@ -17,6 +17,7 @@ mod hash;
 mod history;
 mod kept;
 mod load;
+mod maintenance;
 mod man;
 mod origin;
 mod process;
@@ -86,6 +87,8 @@ enum Command {
     History(history::History),
     /// Load-test a target
     Load(Box<load::Load>),
+    /// Turn maintenance of a running Weir on for a while, or off
+    Maintenance(maintenance::Maintenance),
     /// Print the manual page, or write one for each command
     Man(man::Man),
     /// Run the built-in test origin: bodies, delays, statuses, echo
@@ -265,6 +268,7 @@ impl Command {
             Self::Explain(explain) => Some(&mut explain.config),
             Self::Fleet(fleet) => Some(fleet.config()),
             Self::History(history) => Some(&mut history.admin.config),
+            Self::Maintenance(maintenance) => Some(&mut maintenance.admin.config),
             Self::Purge(purge) => Some(&mut purge.admin.config),
             Self::Reload(reload) => Some(&mut reload.admin.config),
             Self::Rollback(rollback) => Some(&mut rollback.admin.config),
@@ -330,6 +334,7 @@ pub(crate) fn run() -> ExitCode {
         Some(Command::Hash(hash)) => hash.run(),
         Some(Command::History(history)) => history.run(),
         Some(Command::Load(load)) => load.run(),
+        Some(Command::Maintenance(maintenance)) => maintenance.run(),
         Some(Command::Man(man)) => man.run(),
         Some(Command::Origin(origin)) => origin.run(),
         Some(Command::Purge(purge)) => purge.run(),

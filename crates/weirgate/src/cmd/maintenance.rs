@@ -1,0 +1,47 @@
+//! `weir maintenance`: turns the filters `maintenance` of a running Weir on for a while, or off.
+
+use super::{AdminArgs, print};
+use anyhow::{Result, anyhow};
+use clap::{Args, ValueEnum};
+use std::process::ExitCode;
+
+#[derive(Args)]
+pub(super) struct Maintenance {
+    /// What to do
+    #[arg(value_enum)]
+    what: What,
+    /// Name of the switch, as under `switch` of the filter
+    switch: String,
+    /// For how long, such as 30m; then it is off by itself [default: 1h]
+    #[arg(long = "for", value_name = "TIME")]
+    time: Option<String>,
+    #[command(flatten)]
+    pub(super) admin: AdminArgs,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum What {
+    /// Requests pass again
+    Off,
+    /// Requests get 503, with the filter's page if it has one
+    On,
+}
+
+impl Maintenance {
+    pub(super) fn run(&self) -> Result<ExitCode> {
+        let verb = match self.what {
+            What::Off => "off",
+            What::On => "on",
+        };
+        let place = self.admin.place()?;
+        let time = self.time.as_deref();
+        let token = place.token.as_deref();
+        let answer = weir_admin::client::maintenance(place.at(), token, &self.switch, verb, time)
+            .map_err(|e| anyhow!("{e}"))?;
+        if answer.is_success() {
+            print(&answer.body);
+            return Ok(ExitCode::SUCCESS);
+        }
+        Err(anyhow!("{}", answer.explanation()))
+    }
+}
