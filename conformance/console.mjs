@@ -3,11 +3,12 @@ import { mkdirSync, mkdtempSync, readFileSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import http from "node:http";
 
-const { WORK, MODULES, PORT, ADMIN_PORT, CHROMIUM, SHOTS } = process.env;
+const { WORK, MODULES, PORT, ADMIN_PORT, FLEET_PORT, CHROMIUM, SHOTS } = process.env;
 const require = createRequire(`${MODULES}/node_modules/`);
 const puppeteer = require("puppeteer-core");
 const AXE = readFileSync(`${MODULES}/node_modules/axe-core/axe.min.js`, "utf8");
 const BASE = `http://127.0.0.1:${ADMIN_PORT}`;
+const FLEET = `http://127.0.0.1:${FLEET_PORT}`;
 const DESK = { width: 1440, height: 900 };
 const PHONE = { width: 390, height: 844, isMobile: true, hasTouch: true, deviceScaleFactor: 2 };
 
@@ -57,7 +58,7 @@ function listen(page) {
   });
   page.on("pageerror", (error) => noise.push(`${page.url()}: ${error.message}`));
   page.on("request", (request) => {
-    if (!request.url().startsWith(BASE)) foreign.push(request.url());
+    if (![BASE, FLEET].some((ours) => request.url().startsWith(ours))) foreign.push(request.url());
   });
 }
 
@@ -111,6 +112,8 @@ async function main() {
   await failure(page);
   await editor(page);
   await history(page);
+  await owners(page);
+  await fleet(page);
   await themes(page);
   await screens(page);
   await withoutScript();
@@ -271,6 +274,37 @@ async function history(page) {
   await Promise.all([page.waitForNavigation(), click(page, ".go-back button", "Go back")]);
   await until("it went back", page, () => document.querySelector(".history li.runs").innerText.includes("it was better before"));
   expect("the file too", readFileSync(`${WORK}/managed.yaml`, "utf8").includes("upstream: orders"));
+}
+
+async function owners(page) {
+  await page.goto(`${BASE}/config/routes/hello`);
+  await click(page, ".moves button", "Adopt");
+  await until("adopting says what is left to do", page, () => document.querySelector("#moved:not([hidden])")?.innerText.includes("counts until you delete it"));
+  await shoot(page, "adopted", DESK);
+  await page.reload();
+  await click(page, ".moves button", "Release");
+  await until("what was adopted is left to its file again", page, () => document.querySelector("#moved:not([hidden])")?.innerText.includes("has it no longer"));
+  await page.goto(`${BASE}/config/routes/coupons`);
+  await click(page, ".moves button", "Release");
+  await until("releasing shows what to paste", page, () => document.querySelector("#moved pre:not([hidden])")?.innerText.includes("coupons:"));
+  await shoot(page, "released", DESK);
+}
+
+async function fleet(page) {
+  expect("without a fleet there is no screen for it", (await page.$('nav a[href="/fleet"]')) === null);
+  await page.goto(`${FLEET}/fleet`);
+  await until("the fleet shows why a node refused its bundle", page, () => document.querySelector("main").innerText.includes("ONLY_HERE"));
+  await until("and its nodes", page, () => document.querySelector("main").innerText.includes("edge-2"));
+  for (const viewport of [DESK, PHONE]) {
+    await page.setViewport(viewport);
+    for (const theme of ["light", "dark"]) {
+      await page.emulateMediaFeatures([{ name: "prefers-color-scheme", value: theme }]);
+      await page.reload();
+      await check(page, "fleet", viewport, theme);
+    }
+  }
+  await page.emulateMediaFeatures([{ name: "prefers-color-scheme", value: "light" }]);
+  await page.setViewport(DESK);
 }
 
 async function themes(page) {

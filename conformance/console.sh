@@ -3,7 +3,7 @@
 #
 # SHOTS=DIR  keeps pictures of every screen: desk and phone, light and dark
 . "$(dirname "$0")/lib.sh"
-ensure chromium openssl python3
+ensure chromium etcd openssl python3
 command -v node >/dev/null && command -v npm >/dev/null || { echo "SKIPPED console: there is no node"; exit 0; }
 
 MODULES=$TOOLS/console
@@ -39,6 +39,37 @@ start "$WEIR_BIN" origin --http "127.0.0.2:$ORIGIN_PORT"
 "$WEIR_BIN" run -c "$WORK/console.yaml" >"$WORK/weir.log" 2>&1 </dev/null &
 STARTED="$STARTED $!"
 wait_for_port "$PORT" || { cat "$WORK/weir.log" >&2; exit 1; }
+# A fleet of two, whose canary refuses what the other one would take.
+ETCD_PORT=$(free_port) PEER_PORT=$(free_port) FLEET_PORT=$(free_port)
+export FLEET_PORT
+start etcd --data-dir "$WORK/etcd" --listen-client-urls "http://127.0.0.1:$ETCD_PORT" --advertise-client-urls "http://127.0.0.1:$ETCD_PORT" \
+  --listen-peer-urls "http://127.0.0.1:$PEER_PORT" --initial-advertise-peer-urls "http://127.0.0.1:$PEER_PORT" --initial-cluster "default=http://127.0.0.1:$PEER_PORT"
+wait_for_port "$ETCD_PORT" || { echo "FAIL console: etcd does not start"; exit 1; }
+FLEET="--etcd http://127.0.0.1:$ETCD_PORT --prefix /weir/console"
+bundle() {
+  mkdir -p "$WORK/bundle"
+  printf 'listeners: { web: { address: "127.0.0.1:0" } }\nroutes: { all: { match: { path: "%s" }, respond: { body: ok } } }\n' "$1" >"$WORK/bundle/weir.yaml"
+}
+node() { # NAME ADMIN_PORT LABELS
+  mkdir -p "$WORK/$1"
+  cat >"$WORK/$1/weir.yaml" <<Y
+source: { etcd: { servers: [ "http://127.0.0.1:$ETCD_PORT" ], prefix: /weir/console, node: $1, cache: "$WORK/$1/last-good" } }
+admin: { address: "127.0.0.1:$2" }
+zone: a
+labels: { $3 }
+Y
+  start "$WEIR_BIN" run -c "$WORK/$1/weir.yaml"
+}
+bundle '/*'
+# shellcheck disable=SC2086
+"$WEIR_BIN" fleet publish "$WORK/bundle" $FLEET >/dev/null
+node edge-1 "$FLEET_PORT" 'canary: "true"'
+node edge-2 "$(free_port)" ''
+wait_for_port "$FLEET_PORT" || { echo "FAIL console: the node does not start"; exit 1; }
+bundle '/${ONLY_HERE}'
+# shellcheck disable=SC2086
+ONLY_HERE=x "$WEIR_BIN" fleet publish "$WORK/bundle" $FLEET --canary canary=true --hold 1m --message "prices of the week" >/dev/null
+
 CHROMIUM=$(command -v chromium) timeout 280 node "$HERE/console.mjs" || FAILED=1
 [ "$FAILED" = 0 ] || tail -n 20 "$WORK/weir.log"
 exit $FAILED

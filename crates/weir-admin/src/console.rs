@@ -13,6 +13,7 @@
     reason = "a refusal is an answer, made once a request and never in a loop"
 )]
 
+mod fleet;
 mod record;
 mod session;
 mod views;
@@ -220,7 +221,8 @@ pub(crate) fn page(console: &Console, gateway: &Gateway, asked: &Asked) -> Answe
     let frame = Frame { place: place(&asked.headers), theme, viewer: Some(&viewer), status: Some(&status) };
     let here = Page { console, gateway, asked, frame: &frame, status: &status };
     // A page whose own content stands still asks only for what is around it.
-    let still = !matches!(asked.screen, Screen::Overview | Screen::Upstreams | Screen::Failures);
+    let still =
+        !matches!(asked.screen, Screen::Overview | Screen::Upstreams | Screen::Failures | Screen::Fleet);
     if still && here.is_live() {
         return answer::page(StatusCode::OK, weir_console::around(&frame, asked.screen));
     }
@@ -233,6 +235,7 @@ pub(crate) fn page(console: &Console, gateway: &Gateway, asked: &Asked) -> Answe
         Screen::History => here.history(),
         Screen::Certificates => Ok(weir_console::certificates(&frame, &status)),
         Screen::Consumers => Ok(here.consumers()),
+        Screen::Fleet => here.fleet(),
     };
     made.map_or_else(|other| other, |html| answer::page(StatusCode::OK, html))
 }
@@ -390,6 +393,13 @@ impl Page<'_> {
             Err(_) => Err("The files cannot be read: the page Config says why.".to_owned()),
         };
         Ok(weir_console::history::compare(self.frame, from, to, &told))
+    }
+
+    fn fleet(&self) -> Made {
+        let own = self.status.fleet.as_ref();
+        let own =
+            own.ok_or_else(|| self.nothing("This gateway is of no fleet: its config has no `source`."))?;
+        Ok(weir_console::fleet(self.frame, own, &fleet::of(self.gateway.fleet())))
     }
 
     fn consumers(&self) -> String {

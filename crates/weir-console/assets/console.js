@@ -65,6 +65,7 @@ document.addEventListener("submit", async (event) => {
   try {
     const told = await call(form.dataset.call, url, { headers: message ? { "x-weir-message": asBytes(message) } : {} });
     if (!told.ok) return say(refusal(told), true);
+    if (form.dataset.told) return tell(one("#" + form.dataset.told), told.answer);
     if (form.closest("dialog, [data-live]")) {
       form.closest("dialog")?.close();
       say(form.dataset.done);
@@ -80,6 +81,16 @@ document.addEventListener("submit", async (event) => {
     if (button) button.disabled = false;
   }
 });
+
+// What an answer says, and what is to be pasted elsewhere.
+function tell(place, { text = "", yaml = "" }) {
+  one("p", place).replaceChildren(...ticked(text));
+  const paper = one("pre", place);
+  paper.textContent = yaml;
+  paper.hidden = !yaml;
+  place.hidden = false;
+  place.focus();
+}
 
 // === live ===
 

@@ -102,20 +102,56 @@ const fn owner(thing: &Thing) -> &'static str {
 pub fn thing(frame: &Frame<'_>, thing: &Thing, value: &Value) -> String {
     let edit = (thing.managed && frame.may(Role::Write))
         .then(|| html!("<a class=\"button main\" href=\"/config/edit\">Edit the managed file</a>"));
-    let owner = if thing.managed {
-        html!("The API owns it.")
-    } else {
-        html!("It stands in a file that people write: change it there.")
+    let owner = match (thing.managed, thing.both) {
+        (true, _) => html!("The API owns it."),
+        (false, true) => {
+            html!("It stands in a file that people write, which counts; the managed file has it too.")
+        }
+        (false, false) => html!("It stands in a file that people write: change it there."),
     };
     let title = format!("{} {}", thing.section.trim_end_matches('s'), thing.name);
     let body = html!(
-        "<p class=\"quiet\"><code class=\"file\">{}</code> · {} Values that may be secret are shown as <code>***</code>.</p>{}",
+        "<p class=\"quiet\"><code class=\"file\">{}</code> · {} Values that may be secret are shown as <code>***</code>.</p>{}{}",
         thing.at,
         owner,
-        yaml::shown(value)
+        yaml::shown(value),
+        moves(frame, thing)
     );
     let all = html!("<a class=\"button\" href=\"/config\">All of the config</a>{}", edit);
     frame.page(Screen::Config, &title, &all, &body)
+}
+
+/// How it gets another owner.
+fn moves(frame: &Frame<'_>, thing: &Thing) -> Option<Html> {
+    let one = |verb: &str, button: &str, words: &str| {
+        html!(
+            "<form class=\"row\" data-call=\"POST\" data-url=\"/api/v1/config/{}/{}:{}\" data-told=\"moved\"><button>{}</button><span class=\"quiet\">{}</span></form>",
+            part(&thing.section),
+            part(&thing.name),
+            verb,
+            button,
+            words
+        )
+    };
+    let adopt = (!thing.managed && !thing.both).then(|| {
+        let words = "The managed file gets a copy, and has it alone once it is deleted from the file.";
+        one("adopt", "Adopt: move it to the API", words)
+    });
+    let release = if thing.managed {
+        let words = "Shows what to write into a file of your own, with its secrets. Nothing changes until you have done that.";
+        Some(one("release", "Release: move it to a file", words))
+    } else {
+        let words = "The managed file has it no longer, and the file that counts keeps it.";
+        thing.both.then(|| one("release", "Release: leave it to the file", words))
+    };
+    (thing.movable && frame.may(Role::Admin)).then(|| {
+        html!(
+            "<section class=\"moves\"><h2>Owner</h2>{}{}<div id=\"moved\" class=\"notice\" role=\"status\" tabindex=\"-1\" hidden><p></p><pre class=\"code\" \
+             tabindex=\"0\"></pre></div></section>",
+            adopt,
+            release
+        )
+    })
 }
 
 /// The editor.

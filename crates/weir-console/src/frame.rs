@@ -27,6 +27,8 @@ pub enum Screen {
     Certificates,
     /// Who calls, and the limits.
     Consumers,
+    /// The fleet that this gateway is a node of, where it is of one.
+    Fleet,
 }
 
 impl Screen {
@@ -40,6 +42,7 @@ impl Screen {
         Self::History,
         Self::Certificates,
         Self::Consumers,
+        Self::Fleet,
     ];
 
     /// Its path.
@@ -53,6 +56,7 @@ impl Screen {
             Self::History => "/history",
             Self::Certificates => "/certificates",
             Self::Consumers => "/consumers",
+            Self::Fleet => "/fleet",
         }
     }
 
@@ -66,6 +70,7 @@ impl Screen {
             Self::History => "History",
             Self::Certificates => "Certificates",
             Self::Consumers => "Consumers",
+            Self::Fleet => "Fleet",
         }
     }
 
@@ -80,6 +85,7 @@ impl Screen {
             Self::History => "h",
             Self::Certificates => "t",
             Self::Consumers => "n",
+            Self::Fleet => "l",
         }
     }
 }
@@ -111,7 +117,7 @@ impl Frame<'_> {
             actions,
             body
         );
-        let body = html!("{}{}{}", self.side(screen), main, help());
+        let body = html!("{}{}{}", self.side(screen), main, self.help());
         self.document(title, &body)
     }
 
@@ -144,15 +150,15 @@ impl Frame<'_> {
     }
 
     fn side(&self, screen: Screen) -> Html {
-        let links = each(Screen::ALL, |each| {
-            let here = (*each == screen).then(|| html!(" aria-current=\"page\""));
+        let links = each(self.screens(), |each| {
+            let here = (each == screen).then(|| html!(" aria-current=\"page\""));
             html!(
                 "<li><a href=\"{}\" data-key=\"{}\"{}>{}{}</a>",
                 each.path(),
                 each.key(),
                 here,
                 each.title(),
-                self.badge(*each)
+                self.badge(each)
             )
         });
         html!(
@@ -163,6 +169,12 @@ impl Frame<'_> {
             links,
             self.foot()
         )
+    }
+
+    /// Those that there are.
+    fn screens(&self) -> impl Iterator<Item = Screen> {
+        let fleet = self.status.is_some_and(|status| status.fleet.is_some());
+        Screen::ALL.iter().copied().filter(move |screen| fleet || *screen != Screen::Fleet)
     }
 
     /// How many things on a screen want somebody's attention.
@@ -177,6 +189,11 @@ impl Frame<'_> {
                 let soon =
                     status.certificates.iter().filter(|c| c.days_left < crate::certificates::SOON_DAYS);
                 (soon.count(), "badge soon", "expire soon")
+            }
+            Screen::Fleet => {
+                let fleet = status.fleet.as_ref()?;
+                let unwell = fleet.refused.is_some() || fleet.state != "following";
+                (usize::from(unwell), "badge", "does not follow")
             }
             _ => return None,
         };
@@ -206,6 +223,20 @@ impl Frame<'_> {
         )
     }
 
+    /// The dialog that lists the keys.
+    fn help(&self) -> Html {
+        let screens = each(self.screens(), |screen| {
+            html!("<dt><kbd>g</kbd> <kbd>{}</kbd><dd>{}", screen.key(), screen.title())
+        });
+        html!(
+            "<dialog id=\"help\" aria-labelledby=\"help-title\"><h2 id=\"help-title\">Keys</h2><dl class=\"keys\">{}<dt><kbd>/</kbd><dd>the filter, \
+             or the URL to explain<dt><kbd>Esc</kbd><dd>close, or leave a field<dt><kbd>?</kbd><dd>this list</dl><label class=\"check\"><input \
+             type=\"checkbox\" id=\"keys-on\" checked> Single keys do something</label><form method=\"dialog\"><button class=\"main\">Close</button>\
+             </form></dialog>",
+            screens
+        )
+    }
+
     /// What must be known wherever one is.
     fn notices(&self) -> Html {
         let Some(status) = self.status else { return Html::default() };
@@ -227,6 +258,21 @@ impl Frame<'_> {
             all.push(html!(
                 "<p class=\"notice bad\"><b>The config runs from memory only.</b> It could not be written down: {}</p>",
                 why
+            ));
+        }
+        if status.fleet.as_ref().is_some_and(|fleet| fleet.refused.is_some()) {
+            all.push(html!(
+                "<p class=\"notice bad\"><b>A bundle of the fleet was refused here.</b> What ran before runs on. <a href=\"/fleet\">Why</a>"
+            ));
+        }
+        let mut down: Vec<&str> =
+            status.filters.iter().filter(|f| f.is_maintenance()).map(|f| &*f.of).collect();
+        down.sort_unstable();
+        down.dedup();
+        for switch in down {
+            all.push(html!(
+                "<p class=\"notice warn\"><b>Maintenance of <code>{}</code> is on:</b> requests are refused. <code>weir maintenance off</code> ends it.",
+                switch
             ));
         }
         let refused = status.last_reload.as_ref().filter(|reload| reload.result != "ok");
@@ -278,20 +324,6 @@ impl Frame<'_> {
 /// Where an asset is, with the digest of what stands in it.
 fn at(asset: &crate::Asset) -> String {
     format!("{}?{:x}", asset.path, asset.digest)
-}
-
-/// The dialog that lists the keys.
-fn help() -> Html {
-    let screens = each(Screen::ALL, |screen| {
-        html!("<dt><kbd>g</kbd> <kbd>{}</kbd><dd>{}", screen.key(), screen.title())
-    });
-    html!(
-        "<dialog id=\"help\" aria-labelledby=\"help-title\"><h2 id=\"help-title\">Keys</h2><dl class=\"keys\">{}<dt><kbd>/</kbd><dd>the filter, \
-         or the URL to explain<dt><kbd>Esc</kbd><dd>close, or leave a field<dt><kbd>?</kbd><dd>this list</dl><label class=\"check\"><input \
-         type=\"checkbox\" id=\"keys-on\" checked> Single keys do something</label><form method=\"dialog\"><button class=\"main\">Close</button>\
-         </form></dialog>",
-        screens
-    )
 }
 
 /// What is around a page, for one that stands still and wants to know what must be known everywhere.

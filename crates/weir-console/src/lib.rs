@@ -10,7 +10,7 @@
 //!   cannot disagree.
 //! - `html` is the template: literals with `{}`, where every value is escaped by its type. `frame` is what all pages have around them.
 //! - A module for each screen: [`overview()`], [`routes()`], [`upstreams()`], [`failures()`], [`config`], [`history`], [`certificates()`],
-//!   [`consumers()`], and [`sign_in()`].
+//!   [`consumers()`], [`fleet()`], and [`sign_in()`].
 //! - `chart` draws, `yaml` shows values and differences, `words` says numbers and times.
 //! - `assets/` has the style sheet, the mark and the one script, which are compiled in.
 //!
@@ -31,6 +31,7 @@ mod certificates;
 mod chart;
 mod consumers;
 mod failures;
+mod fleet;
 mod frame;
 mod overview;
 mod routes;
@@ -45,6 +46,7 @@ mod tests;
 pub use certificates::certificates;
 pub use consumers::consumers;
 pub use failures::{failure, failures};
+pub use fleet::fleet;
 pub use frame::{Frame, Screen, around, message};
 pub use html::{Html, part};
 pub use overview::overview;

@@ -26,7 +26,11 @@ fn status() -> Status {
         "causes": [ { "cause": EVIL, "count": 3 } ],
         "trial": { "number": 7, "back_to": 6, "confirm_by": EVIL },
         "pinned": EVIL, "unsaved": EVIL,
-        "filters": [ { "place": EVIL, "filter": EVIL, "what": EVIL, "of": EVIL, "value": 1 } ],
+        "fleet": {
+            "source": EVIL, "node": EVIL, "labels": { EVIL: EVIL }, "state": EVIL, "bundle": EVIL, "since": EVIL, "contact_seconds_ago": 3,
+            "refused": EVIL, "why": EVIL, "trouble": EVIL, "coordinates": true,
+        },
+        "filters": [ { "place": EVIL, "filter": EVIL, "what": EVIL, "of": EVIL, "value": 1 }, { "filter": "maintenance", "what": "on", "of": EVIL, "value": 1 } ],
         "listeners": { EVIL: { "address": EVIL } },
         "certificates": [ { "cert": EVIL, "names": [EVIL], "not_after": EVIL, "days_left": 3, "acme": { "state": EVIL, "renews_at": EVIL, "error": { "reason": EVIL, "text": EVIL, "hint": EVIL }, "next_try": EVIL, "challenge": EVIL } } ],
         "upstreams": {
@@ -87,13 +91,49 @@ fn revisions() -> Revisions {
     serde_json::from_value(json!({ "running": 8, "revisions": [revision] })).unwrap()
 }
 
+/// A fleet of which all that is text is hostile.
+fn fleet() -> Fleet {
+    let node = |refused: Option<String>| FleetNode {
+        name: evil(),
+        labels: [(evil(), evil())].into(),
+        zone: evil(),
+        version: evil(),
+        runs: Some(evil()),
+        since: evil(),
+        is_late: true,
+        refused,
+        unwell: Some(evil()),
+        trouble: evil(),
+        cached: false,
+    };
+    Fleet {
+        rollout: Some(Rollout {
+            generation: 3,
+            to: evil(),
+            from: Some(evil()),
+            author: evil(),
+            time: evil(),
+            message: evil(),
+            state: evil(),
+            why: evil(),
+            open: 1,
+            steps: vec![RolloutStep { who: evil(), there: 1, all: 2 }, RolloutStep::default()],
+        }),
+        nodes: Some(vec![node(None), node(Some(evil()))]),
+        unknown: None,
+    }
+}
+
 /// Every page, made of what is hostile.
 fn pages(frame: &Frame<'_>, status: &Status) -> Vec<(&'static str, String)> {
     let difference =
         || Difference { path: evil(), before: Some(json!(EVIL)), after: Some(json!({ EVIL: [EVIL] })) };
     let drift =
         Drift { drift: true, disk: Some(evil()), differences: vec![difference()], more: 1, text: evil() };
-    let thing = Thing { section: evil(), name: evil(), at: evil(), managed: true };
+    let thing =
+        Thing { section: evil(), name: evil(), at: evil(), managed: true, both: false, movable: true };
+    let both = Thing { managed: false, both: true, ..thing.clone() };
+    let by_hand = Thing { both: false, ..both.clone() };
     let pulse = Pulse {
         points: vec![
             Point { requests: 1.0, failed: 0.5, p99_ms: None },
@@ -138,6 +178,8 @@ fn pages(frame: &Frame<'_>, status: &Status) -> Vec<(&'static str, String)> {
         ("config", crate::config::list(frame, &config)),
         ("unreadable", crate::config::list(frame, &Config { drift: unreadable, ..config.clone() })),
         ("thing", crate::config::thing(frame, &thing, &json!({ EVIL: EVIL }))),
+        ("both", crate::config::thing(frame, &both, &json!(EVIL))),
+        ("by hand", crate::config::thing(frame, &by_hand, &json!(EVIL))),
         ("editor", crate::config::edit(frame, &editor)),
         ("history", history::list(frame, Some(&revisions))),
         ("no history", history::list(frame, None)),
@@ -146,6 +188,15 @@ fn pages(frame: &Frame<'_>, status: &Status) -> Vec<(&'static str, String)> {
         ("not compared", history::compare(frame, "1", "2", &Err(evil()))),
         ("certificates", crate::certificates(frame, status)),
         ("consumers", crate::consumers(frame, &[consumer], &[plan], &status.filters)),
+        ("fleet", crate::fleet(frame, status.fleet.as_ref().unwrap(), &fleet())),
+        (
+            "no fleet",
+            crate::fleet(
+                frame,
+                &FleetStatus::default(),
+                &Fleet { unknown: Some(evil()), ..Fleet::default() },
+            ),
+        ),
         ("sign in", crate::sign_in(frame, EVIL, Some(EVIL))),
         ("around", crate::around(frame, Screen::Routes)),
         ("message", crate::message(frame, Screen::Config, EVIL, EVIL)),
@@ -197,6 +248,10 @@ fn nobody_is_offered_what_they_may_not_do() {
     let offers =
         |role: Role| -> String { with_frame(role, pages).into_iter().map(|(_, page)| page).collect() };
     let (read, operate, write) = (offers(Role::Read), offers(Role::Operate), offers(Role::Write));
+    let admin = offers(Role::Admin);
+    for call in [":adopt\"", ":release\""] {
+        assert!(!write.contains(call) && admin.contains(call), "{call}");
+    }
     assert!(!read.contains("data-call"), "{read}");
     for (call, at_least) in
         [(":confirm\"", &operate), ("data-url=\"/reload\"", &operate), ("data-open=\"take-out\"", &operate)]
@@ -259,4 +314,41 @@ fn more_routes_than_a_page_holds_are_filtered_by_the_gateway() {
     assert!(one.contains("1 of 3,000 routes") && one.contains(">r2999<") && !one.contains(">r0<"));
     let few = crate::routes(&frame, &routes[..10], "r3", &[], &Question::default(), None);
     assert!(few.contains("data-filter=\"routes\"") && few.contains(">r0<") && few.contains("value=\"r3\""));
+}
+
+#[test]
+fn a_fleet_is_shown_where_there_is_one() {
+    let viewer = Viewer::default();
+    let page = |status: &Status| {
+        let frame = Frame { place: "a", theme: None, viewer: Some(&viewer), status: Some(status) };
+        crate::upstreams(&frame, status)
+    };
+    let alone = Status::default();
+    assert!(!page(&alone).contains("/fleet") && page(&alone).contains("data-key=\"n\""));
+    let own = |refused: Option<&str>| FleetStatus {
+        state: "following".to_owned(),
+        refused: refused.map(str::to_owned),
+        ..FleetStatus::default()
+    };
+    let well = Status { fleet: Some(own(None)), ..Status::default() };
+    assert!(page(&well).contains("href=\"/fleet\" data-key=\"l\">Fleet</a>"), "{}", page(&well));
+    let refused = Status { fleet: Some(own(Some("b"))), ..Status::default() };
+    assert!(page(&refused).contains("does not follow") && page(&refused).contains("was refused here"));
+}
+
+#[test]
+fn a_rollout_in_words() {
+    let frame = Frame { place: "a", theme: None, viewer: None, status: None };
+    let page = |state: &str, open: usize| {
+        let steps = vec![RolloutStep { who: "10 % of the nodes".to_owned(), there: 1, all: 2 }; 3];
+        let rollout =
+            Rollout { state: state.to_owned(), open, steps, to: "abc".to_owned(), ..Rollout::default() };
+        let own = FleetStatus { node: "one".to_owned(), state: "away".to_owned(), ..FleetStatus::default() };
+        crate::fleet(&frame, &own, &Fleet { rollout: Some(rollout), ..Fleet::default() })
+    };
+    assert!(page("running", 2).contains("<code>abc</code> is under way: step 2 of 3 is open."));
+    assert!(page("halted", 0).contains("was halted, and everybody goes back"));
+    assert!(page("halted", 1).contains("is halted at step 1 of 3"));
+    let done = page("done", 3);
+    assert!(done.contains("is for everybody") && done.contains("hears nothing of its source"));
 }

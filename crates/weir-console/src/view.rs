@@ -61,10 +61,104 @@ pub struct Status {
     pub trial: Option<Trial>,
     pub pinned: Option<String>,
     pub unsaved: Option<String>,
+    pub fleet: Option<FleetStatus>,
     pub filters: Vec<FilterFigure>,
     pub listeners: BTreeMap<String, Listener>,
     pub certificates: Vec<Certificate>,
     pub upstreams: BTreeMap<String, Upstream>,
+}
+
+/// What a gateway with a `source` says of it.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, reason = "docs/fleet.md describes the answer")]
+pub struct FleetStatus {
+    pub source: String,
+    pub node: String,
+    pub labels: BTreeMap<String, String>,
+    pub state: String,
+    pub bundle: Option<String>,
+    pub since: Option<String>,
+    pub cached: bool,
+    pub contact_seconds_ago: Option<u64>,
+    pub refused: Option<String>,
+    pub why: Option<String>,
+    pub trouble: Option<String>,
+    pub coordinates: bool,
+}
+
+/// A fleet.
+#[derive(Clone, Debug, Default)]
+pub struct Fleet {
+    /// What is to run; none where nothing was published.
+    pub rollout: Option<Rollout>,
+    /// The nodes that live; none where the source knows no nodes.
+    pub nodes: Option<Vec<FleetNode>>,
+    /// Why the nodes are not known.
+    pub unknown: Option<String>,
+}
+
+/// How a bundle gets to the nodes.
+#[derive(Clone, Debug, Default)]
+pub struct Rollout {
+    /// Counted from 1.
+    pub generation: u64,
+    /// The bundle, and the one before it, as people compare them.
+    pub to: String,
+    /// See there.
+    pub from: Option<String>,
+    /// Who published it.
+    pub author: String,
+    /// When: RFC 3339.
+    pub time: String,
+    /// In the author's words.
+    pub message: String,
+    /// `running`, `halted` or `done`.
+    pub state: String,
+    /// Why it halted.
+    pub why: String,
+    /// How many steps are open.
+    pub open: usize,
+    /// All of them.
+    pub steps: Vec<RolloutStep>,
+}
+
+/// A step of a rollout.
+#[derive(Clone, Debug, Default)]
+pub struct RolloutStep {
+    /// Whose turn it is, in words.
+    pub who: String,
+    /// How many of its nodes run the bundle.
+    pub there: usize,
+    /// How many nodes it has.
+    pub all: usize,
+}
+
+/// A node of a fleet.
+#[derive(Clone, Debug, Default)]
+pub struct FleetNode {
+    /// Its name.
+    pub name: String,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// Where it stands.
+    pub zone: String,
+    /// The version of its program.
+    pub version: String,
+    /// The bundle that it runs.
+    pub runs: Option<String>,
+    /// Since when: RFC 3339.
+    pub since: String,
+    /// It runs another bundle than it should, and has not refused that.
+    pub is_late: bool,
+    /// Why it refused the bundle that it should run.
+    pub refused: Option<String>,
+    /// Why it does badly.
+    pub unwell: Option<String>,
+    /// What keeps it from following.
+    pub trouble: String,
+    /// Whether what it runs is on its disk.
+    pub cached: bool,
 }
 
 /// What became of the last reload.
@@ -107,6 +201,13 @@ pub struct FilterFigure {
     pub what: String,
     pub of: String,
     pub value: u64,
+}
+
+impl FilterFigure {
+    /// Whether it says that a switch of `maintenance` is on.
+    pub(crate) fn is_maintenance(&self) -> bool {
+        self.filter == "maintenance" && self.what == "on" && self.value > 0
+    }
 }
 
 /// A listener.
@@ -581,6 +682,10 @@ pub struct Thing {
     pub at: String,
     /// The managed file owns it.
     pub managed: bool,
+    /// The managed file has it too, and what people wrote counts.
+    pub both: bool,
+    /// Whether there is a file that the API writes.
+    pub movable: bool,
 }
 
 /// The config as its page shows it.

@@ -114,6 +114,8 @@ fn thing(texts: &Texts, section: &str, name: &weir_gateway::config::node::Key) -
         name: name.text.to_string(),
         at: name.at.to_string(),
         managed: texts.managed_path.as_deref() == Some(name.at.file.as_path()),
+        both: false,
+        movable: texts.managed_path.is_some(),
     }
 }
 
@@ -123,7 +125,12 @@ pub(super) fn one(texts: &Texts, tree: &Node, section: &str, name: &str) -> Opti
         return None;
     }
     let (key, value) = tree.get(section)?.entries().iter().find(|(key, _)| &*key.text == name)?;
-    Some((thing(texts, section, key), diff::shown(value)))
+    let mut thing = thing(texts, section, key);
+    thing.both = !thing.managed
+        && texts
+            .managed_tree()
+            .is_some_and(|tree| tree.get(section).is_some_and(|of| of.get(name).is_some()));
+    Some((thing, diff::shown(value)))
 }
 
 // === consumers ===

@@ -2,7 +2,7 @@
 //! waits is done beside it, and its outcome comes back as a message.
 
 use super::remote::Remote;
-use super::{FleetStatus, Found};
+use super::{FleetStatus, Found, Seen};
 use crate::config::Diagnostics;
 use crate::gateway::{Gateway, Inner};
 use crate::history::{By, Origin};
@@ -24,6 +24,9 @@ use weir_telemetry::{Telemetry, log, timestamp};
 /// How often it looks at what nobody tells it: how a bundle on trial does.
 const LOOK: Duration = Duration::from_secs(1);
 
+/// How long the source may take to tell of its nodes.
+const LOOKING: Duration = Duration::from_secs(2);
+
 /// How long a leaving node waits for its report to be taken away.
 const LEAVING: Duration = Duration::from_millis(500);
 
@@ -39,6 +42,8 @@ enum Message {
     Ran(Digest, Outcome, Option<PathBuf>),
     Session(session::Event),
     Coordinator(coordinator::Event),
+    /// Somebody wants to see the fleet.
+    Look(std_mpsc::Sender<Seen>),
     /// The gateway ends.
     Leave(std_mpsc::Sender<()>),
 }
@@ -47,6 +52,13 @@ impl Handle {
     /// What the gateway says about its source.
     pub(crate) fn status(&self) -> FleetStatus {
         self.status.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The fleet as the source tells of it; `None` where that takes too long. Blocks.
+    pub(crate) fn look(&self) -> Option<Seen> {
+        let (to, seen) = std_mpsc::channel();
+        self.tell.send(Message::Look(to)).ok()?;
+        seen.recv_timeout(2 * LOOKING).ok()
     }
 
     /// Has the node leave the fleet: it is no longer among those that live. Waits a moment for that.
@@ -230,8 +242,26 @@ impl Driver {
                     self.coordinate(action);
                 }
             }
+            Message::Look(to) => self.tells(to),
             Message::Leave(_) => {}
         }
+    }
+
+    /// Tells somebody of the fleet, once the source has.
+    fn tells(&self, to: std_mpsc::Sender<Seen>) {
+        let pointer = self.follower.pointer().cloned();
+        let Some(etcd) = self.remote.etcd() else {
+            return drop(to.send(Seen { pointer, nodes: None })); // who asked may have given up
+        };
+        drop(spawn_local(async move {
+            let late = || Err("it does not answer in time".to_owned());
+            let looked = tokio::time::timeout(LOOKING, etcd.look()).await.unwrap_or_else(|_| late());
+            let nodes = looked.map(|mut looked| {
+                looked.nodes.sort_by(|a, b| a.node.cmp(&b.node));
+                looked.nodes
+            });
+            let _ = to.send(Seen { pointer, nodes: Some(nodes) }); // as above
+        }));
     }
 
     fn ticks(&mut self) {

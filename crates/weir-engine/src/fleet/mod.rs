@@ -28,7 +28,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf, absolute};
 use weir_fleet::bundle::MAIN;
 use weir_fleet::pointer::Labels;
-use weir_fleet::{Bundle, Cache};
+use weir_fleet::{Bundle, Cache, NodeReport, Pointer};
 use weir_telemetry::log;
 
 /// What a gateway says about its source.
@@ -60,6 +60,15 @@ pub struct FleetStatus {
     pub trouble: Option<String>,
     /// Whether this node opens the steps of rollouts.
     pub coordinates: bool,
+}
+
+/// The fleet as a node of it sees it now.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    /// What is to run; none where nothing was published.
+    pub pointer: Option<Pointer>,
+    /// The nodes that live, by name; why they are not known. None where the source is a web server, which knows no nodes.
+    pub nodes: Option<Result<Vec<NodeReport>, String>>,
 }
 
 /// What a start found of a fleet.

@@ -217,6 +217,12 @@ fn status(weir: &Weir) -> Value {
     weir.admin_client().ask("GET /status HTTP/1.1\r\nHost: localhost\r\n\r\n").json()["fleet"].clone()
 }
 
+/// The console's page about the fleet.
+fn screen(weir: &Weir) -> String {
+    let page = weir.admin_client().ask("GET /fleet HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    page.expect_status(200).text()
+}
+
 fn runs(weir: &Weir) -> usize {
     weir.logged("bundle runs").len()
 }
@@ -246,6 +252,12 @@ fn one_weir_follows_another() {
     assert_eq!(says(&third), "two");
     let status = status(&second);
     assert_eq!((&status["state"], &status["cached"]), (&"following".into(), &true.into()), "{status}");
+    // The console shows it, and only where there is something to show.
+    let page = screen(&second);
+    assert!(page.contains("follows its source") && page.contains("knows no nodes"), "{page}");
+    let alone = first.admin_client().ask("GET /fleet HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    alone.expect_status(404).expect_body_with("of no fleet");
+    assert!(!alone.text().contains("href=\"/fleet\""));
 }
 
 #[test]
@@ -408,6 +420,11 @@ fn a_bundle_that_a_canary_refuses_comes_no_further() {
     assert_eq!((says(&canary).as_str(), says(&other).as_str()), ("one", "one"));
     assert_eq!((runs(&canary), runs(&other)), (1, 1));
     assert_eq!(canary.logged("bundle refused").len(), 1, "it is not tried again");
+    within("the console of a node shows it all", || {
+        let page = screen(&canary);
+        let told = ["was halted, and everybody goes back", "ONLY_HERE", "canary=true", "2 live nodes"];
+        told.iter().all(|text| page.contains(text)) && page.contains(">other<")
+    });
 }
 
 #[test]
