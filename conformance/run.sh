@@ -21,6 +21,7 @@ ALL="
  page:./page.sh:5
  redis_cluster:./redis_cluster.py:5
  reload:./reload.py:5
+ services:./services.py:15
  silence:./silence.py:2
  slow:./slow.sh:5
  tls:./tls.sh:10

@@ -1,6 +1,7 @@
-// The greeter of the service comparison on go-zero, with the defaults of its framework (breaker, shedder, tracing, metrics), logs at error level.
+// A greeter on go-zero, by HTTP and by gRPC, with the defaults of its framework (breaker, shedder, tracing, metrics), logs at error level.
 //
-// Usage: gozero HTTP_PORT GRPC_ADDRESS
+// Usage: go-zero HTTP_PORT GRPC_ADDRESS. With ETCD=http://HOST:PORT it registers there. With PLAIN=1 recovery is on and everything else off, as in the
+// other greeters.
 package main
 
 import (
@@ -9,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"strconv"
+	"strings"
 
 	"github.com/zeromicro/go-zero/core/conf"
 	"github.com/zeromicro/go-zero/core/logx"
@@ -17,6 +19,8 @@ import (
 	"github.com/zeromicro/go-zero/rest/httpx"
 	"github.com/zeromicro/go-zero/zrpc"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
@@ -27,8 +31,13 @@ type greeter interface {
 
 type server struct{}
 
+var errNobody = status.Error(codes.NotFound, "there is nobody of this name")
+
 func (server) SayHello(_ context.Context, in *wrapperspb.StringValue) (*wrapperspb.StringValue, error) {
-	return wrapperspb.String("Hello " + in.GetValue()), nil
+	if in.GetValue() == "nobody" {
+		return nil, errNobody
+	}
+	return wrapperspb.String(in.GetValue()), nil
 }
 
 func sayHello(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
@@ -65,7 +74,19 @@ func hello(w http.ResponseWriter, r *http.Request) {
 		httpx.ErrorCtx(r.Context(), w, err)
 		return
 	}
-	httpx.OkJsonCtx(r.Context(), w, &reply{Message: "Hello " + req.Name})
+	if req.Name == "nobody" {
+		httpx.ErrorCtx(r.Context(), w, errNobody)
+		return
+	}
+	httpx.OkJsonCtx(r.Context(), w, &reply{Message: req.Name})
+}
+
+// The middlewares of zrpc have other names.
+func rpcPlain(plain string) string {
+	if plain == "" {
+		return ""
+	}
+	return `,"Middlewares":{"Trace":false,"Stat":false,"Prometheus":false,"Breaker":false}`
 }
 
 func main() {
@@ -75,18 +96,25 @@ func main() {
 	}
 	var web rest.RestConf
 	var rpc zrpc.RpcServerConf
-	settings := `{"Name":"greeter","Host":"127.0.0.1","Port":` + strconv.Itoa(port) + `,"Log":{"Level":"error","Stat":false}}`
+	plain, registry := "", ""
+	if os.Getenv("PLAIN") != "" {
+		plain = `,"Middlewares":{"Trace":false,"Log":false,"Prometheus":false,"MaxConns":false,"Breaker":false,"Shedding":false,"Timeout":false,"Metrics":false,"MaxBytes":false,"Gunzip":false}`
+	}
+	if etcd := os.Getenv("ETCD"); etcd != "" {
+		registry = `,"Etcd":{"Hosts":["` + strings.TrimPrefix(etcd, "http://") + `"],"Key":"greeter.rpc"}`
+	}
+	settings := `{"Name":"greeter","Host":"127.0.0.1","Port":` + strconv.Itoa(port) + `,"Log":{"Level":"error","Stat":false}` + plain + `}`
 	if err := conf.LoadFromJsonBytes([]byte(settings), &web); err != nil {
 		log.Fatal(err)
 	}
-	settings = `{"Name":"greeter","ListenOn":"` + os.Args[2] + `","Log":{"Level":"error","Stat":false}}`
+	settings = `{"Name":"greeter","ListenOn":"` + os.Args[2] + `","Log":{"Level":"error","Stat":false}` + rpcPlain(plain) + registry + `}`
 	if err := conf.LoadFromJsonBytes([]byte(settings), &rpc); err != nil {
 		log.Fatal(err)
 	}
 	group := service.NewServiceGroup()
 	defer group.Stop()
 	api := rest.MustNewServer(web)
-	api.AddRoute(rest.Route{Method: http.MethodGet, Path: "/api/v1/helloworld/:name", Handler: hello})
+	api.AddRoute(rest.Route{Method: http.MethodGet, Path: "/helloworld/:name", Handler: hello})
 	group.Add(api)
 	group.Add(zrpc.MustNewServer(rpc, func(s *grpc.Server) { s.RegisterService(&description, server{}) }))
 	logx.DisableStat()

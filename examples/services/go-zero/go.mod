@@ -1,4 +1,4 @@
-module weir.bench/gozero
+module weir.example/go-zero
 
 go 1.21
 

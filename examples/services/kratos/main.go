@@ -1,6 +1,6 @@
-// The greeter of the service comparison on kratos, as its template makes it: recovery on, everything else off.
+// A greeter on kratos, by HTTP and by gRPC, as its template makes it: recovery on, everything else off.
 //
-// Usage: kratos HTTP_ADDRESS GRPC_ADDRESS
+// Usage: kratos HTTP_ADDRESS GRPC_ADDRESS. With ETCD=http://HOST:PORT it registers there.
 package main
 
 import (
@@ -8,6 +8,7 @@ import (
 	"os"
 
 	"github.com/go-kratos/kratos/v2"
+	"github.com/go-kratos/kratos/v2/errors"
 	"github.com/go-kratos/kratos/v2/log"
 	"github.com/go-kratos/kratos/v2/middleware/recovery"
 	kgrpc "github.com/go-kratos/kratos/v2/transport/grpc"
@@ -23,8 +24,13 @@ type greeter interface {
 
 type server struct{}
 
+var errNobody = errors.NotFound("NOBODY", "there is nobody of this name")
+
 func (server) SayHello(_ context.Context, in *wrapperspb.StringValue) (*wrapperspb.StringValue, error) {
-	return wrapperspb.String("Hello " + in.GetValue()), nil
+	if in.GetValue() == "nobody" {
+		return nil, errNobody
+	}
+	return wrapperspb.String(in.GetValue()), nil
 }
 
 func sayHello(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
@@ -54,10 +60,13 @@ type reply struct {
 func main() {
 	log.SetLogger(log.NewFilter(log.DefaultLogger, log.FilterLevel(log.LevelError)))
 	web := khttp.NewServer(khttp.Address(os.Args[1]), khttp.Middleware(recovery.Recovery()))
-	web.Route("/").GET("/api/v1/helloworld/{name}", func(ctx khttp.Context) error {
+	web.Route("/").GET("/helloworld/{name}", func(ctx khttp.Context) error {
 		name := ctx.Vars().Get("name")
 		handle := ctx.Middleware(func(ctx context.Context, _ interface{}) (interface{}, error) {
-			return &reply{Message: "Hello " + name}, nil
+			if name == "nobody" {
+				return nil, errNobody
+			}
+			return &reply{Message: name}, nil
 		})
 		out, err := handle(ctx, nil)
 		if err != nil {
@@ -67,7 +76,11 @@ func main() {
 	})
 	rpc := kgrpc.NewServer(kgrpc.Address(os.Args[2]), kgrpc.Middleware(recovery.Recovery()))
 	rpc.RegisterService(&description, server{})
-	if err := kratos.New(kratos.Name("greeter"), kratos.Server(web, rpc)).Run(); err != nil {
+	options := []kratos.Option{kratos.ID("greeter-" + os.Args[2]), kratos.Name("kratos-greeter"), kratos.Version("v1"), kratos.Server(web, rpc)}
+	if etcd := os.Getenv("ETCD"); etcd != "" {
+		options = append(options, kratos.Registrar(&registrar{etcd: etcd}))
+	}
+	if err := kratos.New(options...).Run(); err != nil {
 		log.Fatal(err)
 	}
 }

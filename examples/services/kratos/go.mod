@@ -1,4 +1,4 @@
-module weir.bench/kratos
+module weir.example/kratos
 
 go 1.20
 
