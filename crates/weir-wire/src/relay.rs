@@ -538,11 +538,12 @@ impl Relay {
         self.input.get(self.used..).unwrap_or_default()
     }
 
-    /// Gives the buffer of what was framed away, once all of it is written: for the next message. What is kept moves into
+    /// Gives the buffer of what was framed away, once all of it is written: for the next message. Once: an empty one is none, and among
+    /// those that are kept for messages to come it would only be grown again. What is kept moves into
     /// one of its own size, since it may be kept for as long as an upstream thinks.
     pub fn take_buffer(&mut self) -> Option<Vec<u8>> {
         if !self.keeps {
-            return Some(std::mem::take(&mut self.out));
+            return (self.out.capacity() > 0).then(|| std::mem::take(&mut self.out));
         }
         let spacious = self.out.capacity() > 2 * self.out.len();
         spacious.then(|| {
