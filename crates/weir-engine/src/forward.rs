@@ -5,9 +5,10 @@
 
 use crate::snapshot::Snapshot;
 use crate::upstream::{Endpoint, HostPolicy, Owner};
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::ops::Range;
 use std::rc::Rc;
 use weir_h1::{BodyKind, Known, RequestHead, is_token};
 use weir_wire::Peer;
@@ -32,19 +33,31 @@ const DISTRUSTED: [Known; 7] = {
 /// Most addresses of an X-Forwarded-For that are walked for the client's.
 const MAX_HOPS: usize = 64;
 
-/// The constant texts of one client connection, written once.
+/// What the next hop is told about one client connection. Written once for all requests that ask for the same host: nearly always
+/// all of them.
 #[derive(Debug)]
 pub(crate) struct Forwarding {
-    /// `x-forwarded-for: ADDRESS CRLF x-forwarded-proto: SCHEME CRLF x-forwarded-host: `, and behind it
-    /// `CRLF forwarded: for=ADDRESS;proto=SCHEME;host=`.
-    text: Vec<u8>,
-    /// Where the second begins.
-    middle: usize,
-    address: usize,
-    scheme: &'static str,
+    lines: RefCell<Lines>,
     /// What upstreams with `proxy_protocol` are told, once one is asked.
     owner: OnceCell<Option<Rc<Owner>>>,
+    scheme: &'static str,
 }
+
+/// `x-forwarded-for: ADDRESS CRLF x-forwarded-proto: SCHEME CRLF forwarded: for=ADDRESS;proto=SCHEME;host=`, which stays, and behind it
+/// `HOST CRLF x-forwarded-host: HOST CRLF`, of the last request.
+#[derive(Debug)]
+struct Lines {
+    text: Vec<u8>,
+    /// How long the address is.
+    address: usize,
+    /// Where `forwarded` begins, and where it says the host.
+    forwarded: Range<usize>,
+    /// Where the second host begins.
+    host: usize,
+}
+
+/// Longest host whose lines a connection keeps: a name has 253 bytes at most (RFC 1035 §2.3.4), a port six more.
+const HOST_KEPT: usize = 260;
 
 const FOR: &[u8] = b"x-forwarded-for: ";
 
@@ -53,15 +66,15 @@ impl Forwarding {
         let peer = peer.to_canonical();
         let scheme = if tls { "https" } else { "http" };
         // Made for each connection: the room is known, and the machinery of `format!` cost a tenth of a short connection.
-        let mut text = Vec::with_capacity(192);
+        let mut text = Vec::with_capacity(256);
         text.extend_from_slice(FOR);
         write_address(peer, &mut text);
         let address = text.len() - FOR.len();
-        for part in ["\r\nx-forwarded-proto: ", scheme, "\r\nx-forwarded-host: "] {
+        for part in ["\r\nx-forwarded-proto: ", scheme, "\r\n"] {
             text.extend_from_slice(part.as_bytes());
         }
-        let middle = text.len();
-        text.extend_from_slice(b"\r\nforwarded: for=");
+        let forwarded = text.len();
+        text.extend_from_slice(b"forwarded: for=");
         let quoted = peer.is_ipv6(); // RFC 7239 §6.1: in brackets, therefore quoted
         text.extend_from_slice(if quoted { b"\"[" } else { b"" });
         text.extend_from_within(FOR.len()..FOR.len() + address);
@@ -69,7 +82,20 @@ impl Forwarding {
         for part in [";proto=", scheme, ";host="] {
             text.extend_from_slice(part.as_bytes());
         }
-        Self { text, middle, address, scheme, owner: OnceCell::new() }
+        let lines = Lines { address, forwarded: forwarded..text.len(), host: text.len(), text };
+        Self { lines: RefCell::new(lines), owner: OnceCell::new(), scheme }
+    }
+
+    /// Writes the lines of a request that asked for this host.
+    fn write(&self, asked: &[u8], out: &mut Vec<u8>) {
+        let mut lines = self.lines.borrow_mut();
+        if asked.is_empty() || lines.host() != asked {
+            lines.tell(asked);
+        }
+        out.extend_from_slice(&lines.text);
+        if asked.len() > HOST_KEPT {
+            lines.forget();
+        }
     }
 
     /// The client as the owner of connections. `here`: what it connected to.
@@ -83,17 +109,37 @@ impl Forwarding {
         });
         told.as_ref()
     }
+}
 
+impl Lines {
     fn address(&self) -> &[u8] {
         self.text.get(FOR.len()..FOR.len() + self.address).unwrap_or_default()
     }
 
-    fn start(&self) -> &[u8] {
-        self.text.get(..self.middle).unwrap_or_default()
+    /// `for=ADDRESS;proto=SCHEME;host=`
+    fn forwarded(&self) -> &[u8] {
+        let line = self.text.get(self.forwarded.clone()).unwrap_or_default();
+        line.strip_prefix(b"forwarded: ").unwrap_or_default()
     }
 
-    fn middle(&self) -> &[u8] {
-        self.text.get(self.middle..).unwrap_or_default()
+    /// The host that the lines tell; empty where they tell none.
+    fn host(&self) -> &[u8] {
+        self.text.get(self.host..).and_then(|rest| rest.strip_suffix(b"\r\n")).unwrap_or_default()
+    }
+
+    fn tell(&mut self, asked: &[u8]) {
+        self.text.truncate(self.forwarded.end);
+        write_token(asked, &mut self.text);
+        self.text.extend_from_slice(b"\r\nx-forwarded-host: ");
+        self.host = self.text.len();
+        self.text.extend_from_slice(asked);
+        self.text.extend_from_slice(b"\r\n");
+    }
+
+    fn forget(&mut self) {
+        self.text.truncate(self.forwarded.end);
+        self.text.shrink_to_fit();
+        self.host = self.text.len();
     }
 }
 
@@ -156,13 +202,7 @@ pub(crate) enum ForwardingFields<'a> {
 impl ForwardingFields<'_> {
     fn write(self, asked: &[u8], out: &mut Vec<u8>) {
         match self {
-            Self::Own(client) => {
-                out.extend_from_slice(client.start());
-                out.extend_from_slice(asked);
-                out.extend_from_slice(client.middle());
-                write_token(asked, out);
-                out.extend_from_slice(b"\r\n");
-            }
+            Self::Own(client) => client.write(asked, out),
             Self::Chained(lines) => out.extend_from_slice(lines),
         }
     }
@@ -264,12 +304,13 @@ pub(crate) fn chain(head: &mut RequestHead, client: &Forwarding) -> Option<Vec<u
     let joined = |name: &str| head.headers.get_all(name).collect::<Vec<_>>().join(&b", "[..]);
     let (list, forwarded) = (joined("x-forwarded-for"), joined("forwarded"));
     let asked = head.asked_authority();
+    let own = client.lines.borrow();
     lines.extend_from_slice(b"x-forwarded-for: ");
     if !list.is_empty() {
         lines.extend_from_slice(&list);
         lines.extend_from_slice(b", ");
     }
-    lines.extend_from_slice(client.address());
+    lines.extend_from_slice(own.address());
     if head.headers.get_known(Known::XForwardedProto).is_none() {
         lines.extend_from_slice(b"\r\nx-forwarded-proto: ");
         lines.extend_from_slice(client.scheme.as_bytes());
@@ -278,15 +319,12 @@ pub(crate) fn chain(head: &mut RequestHead, client: &Forwarding) -> Option<Vec<u
         lines.extend_from_slice(b"\r\nx-forwarded-host: ");
         lines.extend_from_slice(asked);
     }
-    if forwarded.is_empty() {
-        lines.extend_from_slice(client.middle());
-    } else {
-        lines.extend_from_slice(b"\r\nforwarded: ");
+    lines.extend_from_slice(b"\r\nforwarded: ");
+    if !forwarded.is_empty() {
         lines.extend_from_slice(&forwarded);
         lines.extend_from_slice(b", ");
-        // `middle` begins with CRLF and the name.
-        lines.extend_from_slice(client.middle().get(b"\r\nforwarded: ".len()..).unwrap_or_default());
     }
+    lines.extend_from_slice(own.forwarded());
     write_token(asked, &mut lines);
     lines.extend_from_slice(b"\r\n");
     head.headers.remove_known(Known::XForwardedFor);
@@ -297,6 +335,29 @@ pub(crate) fn chain(head: &mut RequestHead, client: &Forwarding) -> Option<Vec<u
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lines_follow_the_host() {
+        let client = Forwarding::new("10.0.0.1".parse().unwrap(), true);
+        for (asked, quoted) in [
+            ("a.test", "a.test"),
+            ("a.test", "a.test"),
+            ("", "\"\""),
+            ("b:80", "\"b:80\""),
+            ("a.test", "a.test"),
+        ] {
+            let mut out = Vec::new();
+            client.write(asked.as_bytes(), &mut out);
+            let lines = format!(
+                "x-forwarded-for: 10.0.0.1\r\nx-forwarded-proto: https\r\n\
+                 forwarded: for=10.0.0.1;proto=https;host={quoted}\r\nx-forwarded-host: {asked}\r\n"
+            );
+            assert_eq!(String::from_utf8(out).unwrap(), lines);
+        }
+        let mut long = Vec::new();
+        client.write("h".repeat(HOST_KEPT + 1).as_bytes(), &mut long);
+        assert!(long.len() > 2 * HOST_KEPT && client.lines.borrow().text.capacity() < HOST_KEPT);
+    }
 
     #[test]
     fn nodes() {
