@@ -158,7 +158,7 @@ pub(crate) async fn run(
     head_took: Duration,
 ) -> (Next, Box<RequestHead>, Option<Instant>) {
     let mut exchange = Exchange::new(client, head, started);
-    exchange.record.timing.head = head_took;
+    exchange.record.head_took = head_took;
     let next = {
         let mut recorded = Recorded::new(&mut exchange);
         let next = recorded.exchange.serve().await;

@@ -6,6 +6,7 @@
 //! an upstream says by HTTP/2 that it has not looked at (RFC 9113 §8.7).
 
 use super::again::is_well;
+use super::deadline::sooner;
 use super::hedge::First;
 use super::hooks::BodyWatch;
 use super::upload::{Failure, Sending, Upload, Waits, await_head, client_fault, give_back, upstream_failure};
@@ -19,7 +20,7 @@ use crate::upstream::{
 };
 use bytes::Bytes;
 use std::rc::Rc;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 use weir_h1::{BodyKind, ResponseHead, Version};
 use weir_telemetry::Attempt as Outcome;
 use weir_wire::h2::H2Stream;
@@ -70,7 +71,7 @@ impl Exchange<'_> {
         let upstream = &Rc::clone(&self.local.upstreams[routed.upstream]);
         let mut attempts = Attempts::of(upstream, &self.head, || self.client_address());
         loop {
-            let began = Instant::now();
+            let began = self.attempt_began();
             let mut now = began;
             let mut active = attempts.next(upstream).map_err(Stop::refuse)?;
             self.record.endpoint = Some(active.place());
@@ -86,11 +87,16 @@ impl Exchange<'_> {
                 Box::pin(self.attempt_waits(upstream, active.get())).await?;
                 now = Instant::now();
             }
-            let connection = match self.connect(routed, upstream, &mut active, &attempts).await? {
+            let wanted = self.wanted(upstream, &attempts);
+            let connected = match self.pooled(upstream, &active, &wanted) {
+                Some(connection) => Ok(connection),
+                None => self.connect(routed, upstream, &mut active, wanted).await?,
+            };
+            let connection = match connected {
                 Ok(connection) => connection,
                 Err(e) => {
                     self.attempt_ends(0, Some(e.cause));
-                    self.record.said = active.get().take_said().map(|said| cut_said(&said));
+                    self.record.said(active.get().take_said().map(|said| cut_said(&said)));
                     self.record.attempt_failed(&active, Ended::Cause(e.cause), began);
                     attempts.unreached(upstream, &active, e).map_err(Stop::refuse)?;
                     continue;
@@ -137,23 +143,37 @@ impl Exchange<'_> {
         }
     }
 
-    /// A pooled connection, or a new one.
+    /// When the attempt begins: now. Where nothing has been waited for since the head came in one piece, the request's own beginning is as
+    /// good, but for spans: that of the attempt lies within the request's.
+    fn attempt_began(&self) -> Instant {
+        let record = &self.record;
+        let is_first = record.attempts == 0 && self.cx.is_none() && record.head_took.is_zero();
+        if is_first && record.trace.is_none() { record.started } else { Instant::now() }
+    }
+
+    /// What the next attempt needs of a connection.
+    fn wanted(&self, upstream: &LocalUpstream, attempts: &Attempts) -> Wanted {
+        let once = !self.head.method().is_idempotent();
+        let owner = upstream.spec.way.proxy_protocol.and_then(|_| self.client.owner().cloned());
+        Wanted { owner, ..attempts.wanted(once) }
+    }
+
+    /// A pooled connection. Apart from [`Exchange::connect`], which has to be waited for.
+    fn pooled(&mut self, upstream: &LocalUpstream, active: &Active, wanted: &Wanted) -> Option<Connection> {
+        self.record.dialled(Duration::ZERO, Duration::ZERO);
+        let connection = pooled(upstream, active, wanted);
+        self.record.reused = connection.is_some();
+        connection
+    }
+
+    /// A connection where none is in the pool.
     async fn connect(
         &mut self,
         routed: Routed,
         upstream: &Rc<LocalUpstream>,
         active: &mut Active,
-        attempts: &Attempts,
+        wanted: Wanted,
     ) -> Result<Result<Connection, ConnectError>, Stop> {
-        let once = !self.head.method().is_idempotent();
-        let owner = upstream.spec.way.proxy_protocol.and_then(|_| self.client.owner().cloned());
-        let wanted = Wanted { owner, ..attempts.wanted(once) };
-        (self.record.timing.connect, self.record.timing.tls) = Default::default();
-        self.record.reused = true;
-        if let Some(connection) = pooled(upstream, active, &wanted) {
-            return Ok(Ok(connection));
-        }
-        self.record.reused = false;
         let end = self.end(routed, upstream.spec.timeouts.exchange);
         let left = end.map(|(end, cause)| (end.saturating_duration_since(Instant::now()), cause));
         let wanted = Wanted { left, ..wanted };
@@ -171,7 +191,7 @@ impl Exchange<'_> {
             }
         };
         self.record.endpoint = Some(active.place()); // one that was handed over may lead elsewhere
-        (self.record.timing.connect, self.record.timing.tls) = (connected.connect, connected.tls);
+        self.record.dialled(connected.connect, connected.tls);
         self.record.reused = connected.connection.reused;
         Ok(Ok(connected.connection))
     }
@@ -215,10 +235,10 @@ impl Exchange<'_> {
             let mut response = slot.take().unwrap_or_default();
             let failure = match waited {
                 Ok(()) if response.status() >= 200 || response.status() == 101 => {
-                    self.record.timing.first_byte = sent.upload.ended.unwrap_or(began).elapsed();
+                    self.record.first_byte = sent.upload.ended.unwrap_or(began).elapsed();
                     measured.into_iter().for_each(Measurement::answered);
                     upstream.cells.attempt(Outcome::Answered);
-                    active.get().cells.answer(self.record.timing.first_byte);
+                    active.get().cells.answer(self.record.first_byte);
                     upstream.note(active, is_well(response.status(), &response.headers, self.grpc));
                     self.record.body_in = self.record.body_in.max(sent.connection.relay.taken());
                     if response.status() == 101 && (self.head.upgrade().is_none() || !sent.upload.is_done()) {
@@ -238,7 +258,7 @@ impl Exchange<'_> {
                 }
                 Err(failure) => failure,
             };
-            self.record.said = sent.upload.said.take();
+            self.record.said(sent.upload.said.take());
             self.record.body_in = self.record.body_in.max(sent.connection.relay.taken());
             self.keep_what_follows(&sent.connection.relay);
             self.client.core.give_response(response);
@@ -275,7 +295,7 @@ impl Exchange<'_> {
             upstream_body: spec.timeouts.body,
             began,
             limits: self.local.snapshot.head_limits,
-            end: end.into_iter().chain(per_try).min_by_key(|(at, _)| *at),
+            end: sooner(end, per_try),
         };
         if !(self.grpc && h2) {
             return waits; // who only says that it is gRPC gets no longer waits

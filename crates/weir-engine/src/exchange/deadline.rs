@@ -13,8 +13,7 @@ impl Exchange<'_> {
     pub(super) fn end(&self, routed: Routed, of_upstream: Duration) -> Option<(Instant, &'static Cause)> {
         let asked = self.grpc_timeout.map(|limit| (limit, &error::GRPC_TIMEOUT));
         let own = self.own_limit(routed, of_upstream).map(|limit| (limit, &error::EXCHANGE_TIMEOUT));
-        // Of two that are equal the first.
-        let (limit, cause) = asked.into_iter().chain(own).min_by_key(|(limit, _)| *limit)?;
+        let (limit, cause) = sooner(asked, own)?;
         Some((self.record.started.checked_add(limit)?, cause))
     }
 
@@ -50,12 +49,13 @@ impl Exchange<'_> {
 
     /// Tells a gRPC upstream what is left of the deadline, where that is our own or where time was spent on other attempts.
     fn shorten_grpc_timeout(&mut self, routed: Routed, of_upstream: Duration) {
-        let own = self.own_limit(routed, of_upstream);
-        let (asked, limit) = match (self.grpc_timeout, own) {
+        if self.grpc_timeout.is_none() && !self.calls_grpc() {
+            return;
+        }
+        let (asked, limit) = match (self.grpc_timeout, self.own_limit(routed, of_upstream)) {
             (Some(asked), own) => (asked, own.map_or(asked, |own| own.min(asked))),
-            // Of a call that a filter made, nobody but us knows the deadline.
-            (None, Some(own)) if self.calls_grpc() => (Duration::MAX, own),
-            (None, _) => return,
+            (None, Some(own)) => (Duration::MAX, own), // of a call that a filter made, nobody but us knows the deadline
+            (None, None) => return,
         };
         if (limit < asked || self.record.attempts > 1)
             && let Ok(name) = FieldName::new("grpc-timeout")
@@ -63,6 +63,17 @@ impl Exchange<'_> {
             let left = limit.saturating_sub(self.record.started.elapsed());
             let _ = self.head.headers.insert(&name, grpc::write_timeout(left).as_bytes()); // digits and a letter
         }
+    }
+}
+
+/// The smaller one, and its cause; of two that are equal the first.
+pub(super) fn sooner<T: PartialOrd>(
+    a: Option<(T, &'static Cause)>,
+    b: Option<(T, &'static Cause)>,
+) -> Option<(T, &'static Cause)> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(if b.0 < a.0 { b } else { a }),
+        (a, b) => a.or(b),
     }
 }
 

@@ -32,10 +32,6 @@ pub(super) struct Record {
     pub(super) attempt: Option<Instant>,
     /// Whether it went by a connection that had carried a request before.
     pub(super) reused: bool,
-    /// What took time besides: attempts that failed, filters that waited. At most [`STEPS`].
-    steps: Vec<Step>,
-    /// What was said as it failed: by the system, by TLS, by a parser, by a filter.
-    pub(super) said: Option<Box<str>>,
     /// The filter that stopped the exchange.
     pub(super) stopped_by: Option<u32>,
     pub(super) status: u16,
@@ -46,13 +42,31 @@ pub(super) struct Record {
     pub(super) body_out: u64,
     pub(super) sent: u64,
     pub(super) tunnel: bool,
-    /// The id that the client was told where no filter had given one. Boxed: nearly all exchanges have none.
-    id: Option<Box<[u8; 32]>>,
-    /// The fields of the response that the access log asks for, by name.
-    response_fields: Vec<(String, Vec<u8>)>,
-    pub(super) timing: Timing,
+    /// See [`Timing`]; the rest of it is made at the end.
+    pub(super) head_took: Duration,
+    filters_took: Duration,
+    pub(super) first_byte: Duration,
+    /// Boxed: nearly all exchanges have none of it, and each line of memory that one holds while it waits is fetched twice where a
+    /// thousand wait.
+    rare: Option<Box<Rare>>,
     /// What is told a collector, where the exchange is sampled. Boxed: nearly all are not.
     pub(super) trace: Option<Box<Trace>>,
+}
+
+/// What is known of few exchanges.
+#[derive(Default)]
+struct Rare {
+    /// What took time besides: attempts that failed, filters that waited. At most [`STEPS`].
+    steps: Vec<Step>,
+    /// What was said as it failed: by the system, by TLS, by a parser, by a filter.
+    said: Option<Box<str>>,
+    /// The id that the client was told where no filter had given one.
+    id: Option<[u8; 32]>,
+    /// The fields of the response that the access log asks for, by name.
+    response_fields: Vec<(String, Vec<u8>)>,
+    /// What the connection of the last attempt took, where it was a new one.
+    connect: Duration,
+    tls: Duration,
 }
 
 impl Record {
@@ -67,8 +81,6 @@ impl Record {
             attempts: 0,
             attempt: None,
             reused: false,
-            steps: Vec::new(),
-            said: None,
             stopped_by: None,
             status: 0,
             cause: None,
@@ -76,10 +88,45 @@ impl Record {
             body_out: 0,
             sent: 0,
             tunnel: false,
-            id: None,
-            response_fields: Vec::new(),
-            timing: Timing::default(),
+            head_took: Duration::ZERO,
+            filters_took: Duration::ZERO,
+            first_byte: Duration::ZERO,
+            rare: None,
             trace: None,
+        }
+    }
+
+    #[cold]
+    fn rare(&mut self) -> &mut Rare {
+        self.rare.get_or_insert_default()
+    }
+
+    /// Notes what the connection of an attempt took: nothing, if it came from the pool.
+    #[inline]
+    pub(super) fn dialled(&mut self, connect: Duration, tls: Duration) {
+        if self.rare.is_some() || !connect.is_zero() {
+            let rare = self.rare();
+            (rare.connect, rare.tls) = (connect, tls);
+        }
+    }
+
+    /// Notes what was said as an attempt failed.
+    pub(super) fn said(&mut self, said: Option<Box<str>>) {
+        self.rare().said = said;
+    }
+
+    /// How long what took.
+    pub(super) fn timing(&self) -> Timing {
+        let (connect, tls) =
+            self.rare.as_ref().map_or_else(Default::default, |rare| (rare.connect, rare.tls));
+        let total = self.ended.map_or(Duration::ZERO, |ended| ended.saturating_duration_since(self.started));
+        Timing {
+            head: self.head_took,
+            filters: self.filters_took,
+            connect,
+            tls,
+            first_byte: self.first_byte,
+            total,
         }
     }
 
@@ -89,44 +136,39 @@ impl Record {
         if let Some(trace) = &mut self.trace {
             trace.attempt_failed(began, &outcome.to_string());
         }
-        let said = self.said.take();
-        self.step(Step::Attempt {
+        let (started, reused) = (self.started, self.reused);
+        let rare = self.rare();
+        let step = Step::Attempt {
             endpoint: Arc::clone(&active.get().endpoint.label),
             outcome,
-            at: micros(began.saturating_duration_since(self.started)),
+            at: micros(began.saturating_duration_since(started)),
             took: micros(began.elapsed()),
-            connect: micros(self.timing.connect),
-            tls: micros(self.timing.tls),
-            reused: self.reused,
-            said,
-        });
+            connect: micros(rare.connect),
+            tls: micros(rare.tls),
+            reused,
+            said: rare.said.take(),
+        };
+        rare.step(step);
     }
 
     /// Notes that a filter waited since then.
     pub(super) fn waited(&mut self, filter: &'static str, since: Option<Instant>) {
         if let Some(since) = since {
             let at = micros(since.saturating_duration_since(self.started));
-            self.step(Step::Waited { filter, at, took: micros(since.elapsed()) });
+            self.rare().step(Step::Waited { filter, at, took: micros(since.elapsed()) });
         }
-    }
-
-    fn step(&mut self, step: Step) {
-        if self.steps.len() == STEPS {
-            self.steps.remove(0); // the last ones say more
-        }
-        self.steps.push(step);
     }
 
     /// Notes what was said.
     #[cold]
     pub(super) fn say(&mut self, said: &str) {
-        self.said = Some(cut_said(said));
+        self.rare().said = Some(cut_said(said));
     }
 
     /// The attempts that failed, as the access log tells them: endpoint, cause or status, and time of each.
     fn failed_attempts(&self) -> String {
         let mut text = String::new();
-        for step in &self.steps {
+        for step in self.rare.iter().flat_map(|rare| &rare.steps) {
             if let Step::Attempt { endpoint, outcome, took, .. } = step {
                 let comma = if text.is_empty() { "" } else { ", " };
                 let ms = f64::from(*took) / 1000.0;
@@ -139,8 +181,17 @@ impl Record {
     /// Notes the time that filters took, for the access log; without either it is not worth a look at the clock.
     pub(super) fn filtered(&mut self, ran: usize, logged: bool) {
         if ran > 0 && logged {
-            self.timing.filters = self.started.elapsed().saturating_sub(self.timing.head);
+            self.filters_took = self.started.elapsed().saturating_sub(self.head_took);
         }
+    }
+}
+
+impl Rare {
+    fn step(&mut self, step: Step) {
+        if self.steps.len() == STEPS {
+            self.steps.remove(0); // the last ones say more
+        }
+        self.steps.push(step);
     }
 }
 
@@ -196,8 +247,6 @@ impl Exchange<'_> {
         }
         let ended = *self.record.ended.get_or_insert_with(Instant::now);
         let total = ended.saturating_duration_since(self.record.started);
-        let now_total = Timing { total, ..self.record.timing };
-        self.record.timing = now_total;
         let cause = self.record.cause.map(|cause| self.client.core.count_indexed(cause));
         self.end_filters();
         self.count(total, cause);
@@ -267,19 +316,20 @@ impl Exchange<'_> {
         let path = bare_path(entry.path);
         let path = snapshot.conceals.as_ref().map_or(Cow::Borrowed(path), |conceals| conceals.path(path));
         let filter = |index: &u32| snapshot.filters.get((*index & FILTER) as usize);
+        let rare = record.rare.as_deref();
         let stopped_by = record.stopped_by.as_ref().and_then(filter);
         let beside = Beside {
             kind,
             cause: record.cause,
             revision: &snapshot.revision,
-            steps: &record.steps,
+            steps: rare.map_or(&[], |rare| &rare.steps),
             attempt: record.attempt.map(|at| at.saturating_duration_since(record.started)),
             reused: record.reused,
             usual,
             filters: &mut self.ran.iter().filter_map(filter).map(|filter| filter.name),
             fields: &mut self.head.headers.iter().map(|(name, value)| (name, value.len())),
             stopped_by: stopped_by.map(|filter| (filter.name, &*filter.place)),
-            said: record.said.as_deref(),
+            said: rare.and_then(|rare| rare.said.as_deref()),
             begun: self.phase == Phase::Begun,
         };
         let (protocol, tls) = (self.protocol(), self.client.stream.tls());
@@ -303,13 +353,14 @@ impl Exchange<'_> {
     /// The id of the request: the one that the filter `request_id` gave, or else the one that was made for an answer.
     pub(super) fn id(&self) -> Option<&str> {
         let given = self.cx.as_ref().and_then(|cx| cx.request_id.as_deref());
-        given.or_else(|| self.record.id.as_deref().and_then(|id| str::from_utf8(id).ok()))
+        let made = || self.record.rare.as_ref()?.id.as_ref();
+        given.or_else(|| str::from_utf8(made()?).ok())
     }
 
     /// Makes sure that there is one, for an answer that tells it.
     pub(super) fn make_id(&mut self) {
         if self.id().is_none() {
-            self.record.id = Some(Box::new(self.new_id()));
+            self.record.rare().id = Some(self.new_id());
         }
     }
 
@@ -329,14 +380,17 @@ impl Exchange<'_> {
             Header::Request(_) => None,
         });
         let kept = names.filter_map(|name| Some((name.clone(), response.headers.get_str(name)?.to_vec())));
-        self.record.response_fields = kept.collect();
+        let kept: Vec<_> = kept.collect();
+        if !kept.is_empty() {
+            self.record.rare().response_fields = kept;
+        }
     }
 
     fn logged(&self, header: &Header) -> &[u8] {
         match header {
             Header::Request(name) => self.head.headers.get_str(name).unwrap_or_default(),
             Header::Response(name) => {
-                let mut kept = self.record.response_fields.iter();
+                let mut kept = self.record.rare.iter().flat_map(|rare| &rare.response_fields);
                 kept.find(|(known, _)| known == name).map_or(b"", |(_, value)| value)
             }
         }
@@ -389,8 +443,8 @@ impl Exchange<'_> {
                 cells.exemplify(total, trace.own.trace, trace.own.span, SystemTime::now());
             }
         }
-        if record.timing.first_byte > Duration::ZERO {
-            cells.upstream_duration.observe(record.timing.first_byte);
+        if record.first_byte > Duration::ZERO {
+            cells.upstream_duration.observe(record.first_byte);
         }
         cells.request_bytes.add(record.body_in);
         cells.response_bytes.add(record.body_out);
@@ -420,8 +474,9 @@ impl Exchange<'_> {
         };
         let cx = self.cx.as_ref();
         let certificate = self.client.certificate.as_deref();
+        let timing = record.timing();
         Entry {
-            time: SystemTime::now().checked_sub(record.timing.total).unwrap_or(SystemTime::UNIX_EPOCH),
+            time: SystemTime::now().checked_sub(timing.total).unwrap_or(SystemTime::UNIX_EPOCH),
             request_id,
             trace_id: b"",
             span_id: b"",
@@ -453,7 +508,7 @@ impl Exchange<'_> {
             tls_client_san: certificate.map_or("", |c| &c.san),
             tls_client_fingerprint: certificate.map_or("", |c| &c.fingerprint),
             tunnel: record.tunnel,
-            timing: record.timing,
+            timing,
             headers: &[],
         }
     }

@@ -124,7 +124,7 @@ impl Exchange<'_> {
             state: &trace.state,
             name: &name,
             kind: SpanKind::Server,
-            start: now.before(record.timing.total),
+            start: now.before(record.timing().total),
             end: now.time,
             failed: error.is_some(),
         };

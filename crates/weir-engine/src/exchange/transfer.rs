@@ -122,7 +122,7 @@ impl Exchange<'_> {
         download: &mut Relay,
         kind: BodyKind,
     ) -> Option<Stop> {
-        let timeouts = attempt.upstream.spec.timeouts;
+        let timeouts = &attempt.upstream.spec.timeouts;
         let end = self.end(attempt.routed, timeouts.exchange);
         let (primed, refused) = {
             let mut watch = ResponseWatch::new(&self.local, &self.ran, self.cx.as_mut());

@@ -73,6 +73,7 @@ const MAX_TIMED_OUT: u32 = 3;
 
 impl Attempts {
     /// Of a request that nothing ties to an endpoint.
+    #[inline] // it is built where it will stand, and not copied there
     pub(crate) fn new(upstream: &LocalUpstream) -> Self {
         if let Some(hedge) = &upstream.spec.hedge {
             hedge.budget.pay();
