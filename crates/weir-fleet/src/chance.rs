@@ -9,7 +9,7 @@ pub struct Chance(Rng);
 
 impl Chance {
     /// From a seed.
-    pub fn new(seed: u64) -> Self {
+    pub const fn new(seed: u64) -> Self {
         Self(Rng::with_seed(seed))
     }
 
