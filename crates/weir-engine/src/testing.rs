@@ -11,6 +11,7 @@
 //! ```
 //! Everything here panics where a test should fail.
 
+use crate::concealed::split_path_key;
 use crate::config::{Diagnostics, Node};
 use crate::error::Cause;
 use crate::filter::{
@@ -383,6 +384,12 @@ impl Running {
     }
 
     async fn decide(&self, mut head: RequestHead, mut cx: Cx) -> Exchange {
+        if self.filter.conceals().path_key
+            && let Some((path, key)) = split_path_key(head.path())
+            && head.set_path(&path).is_ok()
+        {
+            cx.path_key = Some(key.into()); // taken out before the route is known
+        }
         let mut flow = self.filter.on_request(&mut head, &mut cx);
         if matches!(flow, Flow::Wait) {
             flow = self.script.run_beside(self.filter.wait(&mut head, &mut cx)).await;

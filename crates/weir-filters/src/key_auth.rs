@@ -14,6 +14,7 @@ use weir_wire::hex;
 pub(super) static KIND: FilterKind = FilterKind::made_from::<KeyAuthSettings>("key_auth").with_causes(&[
     &CONSUMER_ADDRESS,
     &KEY_MISSING,
+    &KEY_TWICE,
     &KEY_UNKNOWN,
 ]);
 
@@ -31,6 +32,14 @@ static KEY_MISSING: Cause = Cause {
     meaning: "The request carries no key.",
     change: "the client must send one: see `header` and `query` of the filter key_auth",
     no_credentials: true,
+    ..Cause::USUAL
+};
+
+static KEY_TWICE: Cause = Cause {
+    code: "key_twice",
+    status: 400,
+    meaning: "The path carries a key in more than one segment.",
+    change: "the client must send one segment that begins with `~`: see `path` of the filter key_auth",
     ..Cause::USUAL
 };
 
@@ -66,7 +75,7 @@ struct KeyAuthSettings {
     /// Cookie that may carry the key instead. Default none.
     cookie: Option<String>,
     /// Whether a segment of the path that begins with `~` may carry the key instead: `/spot/~KEY/price`. It is taken out before the
-    /// request is routed, and nobody behind us sees it. Default false.
+    /// request is routed, and nobody behind us sees it. A second such segment is refused with 400. Default false.
     path: bool,
     /// A file with more keys: in each line the name of a consumer and a key, as it is or as its hash; what follows `#` is a comment.
     /// It is watched like the config itself. Default none.
@@ -354,6 +363,9 @@ impl Filter for KeyAuth {
     }
 
     fn on_request(&self, head: &mut RequestHead, cx: &mut Cx) -> Flow {
+        if self.settings.path && cx.path_key().is_some() && has_key_segment(head.path()) {
+            return Flow::refuse(&KEY_TWICE); // only the first was taken out: the upstream would see the second
+        }
         let found = match self.presented(head, cx) {
             Presented::None => None,
             Presented::Different => Some(None),
@@ -438,6 +450,11 @@ impl KeyAuth {
         // RFC 9110 §11.6.1: a 401 must carry a challenge.
         Flow::refuse_with(cause, vec![(self.www_authenticate.clone(), challenge.to_vec())])
     }
+}
+
+/// Whether a segment of a path may be a key.
+fn has_key_segment(path: &[u8]) -> bool {
+    path.split(|&b| b == b'/').any(|segment| segment.len() > 1 && segment.starts_with(b"~"))
 }
 
 impl<'a> Presented<'a> {
@@ -602,6 +619,24 @@ mod tests {
         exchange.expect_continue().expect_header("cookie", "a=1; b=2");
         run(settings.clone(), "GET /\nCookie: key=wrong").await.expect_cause(&KEY_UNKNOWN);
         run(settings, "GET /\nCookie: keys=secret").await.expect_cause(&KEY_MISSING);
+    }
+
+    #[tokio::test]
+    async fn keys_in_the_path() {
+        let settings = json!({ "path": true });
+        run(settings.clone(), "GET /spot/~secret/price").await.expect_continue().expect_target("/spot/price");
+        run(settings.clone(), "GET /spot/~wrong/price").await.expect_cause(&KEY_UNKNOWN);
+        run(settings.clone(), "GET /spot/~/price").await.expect_cause(&KEY_MISSING);
+        run(settings.clone(), "GET /spot/~secret/sp~ot/~").await.expect_continue();
+        for twice in ["/spot/~secret/~secret/x", "/~secret/~x", "/~secret/spot/~secret", "/~wrong/~secret"] {
+            let mut exchange = run(settings.clone(), &format!("GET {twice}")).await;
+            exchange.expect_status(400).expect_cause(&KEY_TWICE);
+        }
+        // Without the setting it is a path like any other.
+        run(json!({}), "GET /~bob/~ann\nx-api-key: secret")
+            .await
+            .expect_continue()
+            .expect_target("/~bob/~ann");
     }
 
     #[tokio::test]

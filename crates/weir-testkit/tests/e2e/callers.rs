@@ -3,7 +3,8 @@
 use weir_testkit::{Authority, Client, Pty, Tls, Upstream, Weir, eventually, weir_command};
 
 use crate::cause::{
-    BASIC_MISSING, BASIC_WRONG, CERTIFICATE_MISSING, IP_DENIED, KEY_MISSING, KEY_UNKNOWN, NO_ROUTE,
+    BASIC_BUSY, BASIC_MISSING, BASIC_WRONG, CERTIFICATE_MISSING, IP_DENIED, KEY_MISSING, KEY_UNKNOWN,
+    NO_ROUTE,
 };
 use crate::support::{OK, WEB};
 
@@ -26,6 +27,32 @@ fn ip_from_a_watched_file() {
     std::fs::write(&file, "nonsense\n").unwrap();
     weir.wait_log("reload refused");
     weir.client().get("/").expect_cause(IP_DENIED);
+}
+
+/// Keys come and go with their file; one with a mistake changes nothing.
+#[test]
+fn keys_from_a_watched_file() {
+    let dir = tempfile::TempDir::new().unwrap();
+    let file = dir.path().join("keys.txt");
+    std::fs::write(&file, "shop the-old-key\n").unwrap();
+    let weir = Weir::start(&format!(
+        "{WEB}\nwatch: true\nconsumers: {{ shop: {{}} }}\nroutes:\n  all: {{ match: {{ path: \"/*\" }}, filters: [ {{ key_auth: {{ file: \"{}\" }} }} ], respond: {{ body: ok }} }}",
+        file.display()
+    ));
+    let ask = |key: &str| {
+        weir.client().ask(format!("GET / HTTP/1.1\r\nHost: weir.test\r\nX-Api-Key: {key}\r\n\r\n"))
+    };
+    ask("the-old-key").expect_status(200);
+    ask("the-new-key").expect_cause(KEY_UNKNOWN);
+    std::fs::write(&file, "shop the-old-key\nshop the-new-key # rotated\n").unwrap();
+    eventually("both count", || ask("the-new-key").status == 200);
+    ask("the-old-key").expect_status(200);
+    std::fs::write(&file, "shop the-new-key\n").unwrap();
+    eventually("the old one is gone", || ask("the-old-key").status == 401);
+    std::fs::write(&file, "shop the-new-key\nnobody another-key\n").unwrap();
+    weir.wait_log("reload refused");
+    ask("the-new-key").expect_status(200);
+    ask("another-key").expect_cause(KEY_UNKNOWN);
 }
 
 /// A key in the path is known to nobody behind the filter, and to no log; it opens no other route than it says.
@@ -133,6 +160,32 @@ fn basic_auth_with_a_hash_of_ours() {
         .expect_cause(BASIC_WRONG)
         .expect_header("www-authenticate", "Basic realm=\"orders\", charset=\"UTF-8\"");
     weir.client().get("/").expect_cause(BASIC_MISSING);
+}
+
+/// Passwords wait for the threads that hash them in a queue with an end; whoever finds it full is told so, and no other route waits.
+#[test]
+fn more_passwords_than_can_be_hashed() {
+    // As many rounds as are taken: the queue is full long before it is worked off.
+    let slow =
+        "$argon2id$v=19$m=19456,t=64,p=1$c29tZXNhbHRzb21lc2FsdA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
+    let weir = Weir::start(&format!(
+        "{WEB}\naccess_log: {{ output: stdout, format: json }}\n\
+         consumers: {{ shop: {{ basic_auth: [ \"ann:{slow}\" ] }} }}\nroutes:\n  \
+         all: {{ match: {{ path: \"/*\" }}, filters: [ {{ basic_auth: {{}} }} ], respond: {{ body: ok }} }}\n  \
+         open: {{ match: {{ path: /open }}, respond: {{ body: ok }} }}"
+    ));
+    let (mut open, mut waiting) = (weir.client(), Vec::new());
+    let (status, code) = BASIC_BUSY;
+    eventually("the queue is full", || {
+        let mut client = weir.client();
+        client.send("GET / HTTP/1.1\r\nHost: weir.test\r\nAuthorization: Basic YW5uOmEgc2VjcmV0\r\n\r\n");
+        waiting.push(client);
+        open.get("/open").expect_status(200);
+        weir.stdout().contains(code)
+    });
+    let log = weir.stdout();
+    let told = log.lines().find(|line| line.contains(code)).unwrap_or_default();
+    assert!(told.contains(&format!("\"status\":{status}")), "{told}");
 }
 
 /// What is typed at a terminal is not seen there, whether the command ends or is ended.

@@ -44,6 +44,7 @@ pub(crate) const CONCURRENCY_TIMEOUT: Cause = (503, "concurrency_timeout");
 pub(crate) const CONNECTION_LIMIT: Cause = (503, "connection_limit");
 pub(crate) const ACL_DENIED: Cause = (403, "acl_denied");
 pub(crate) const IP_DENIED: Cause = (403, "ip_denied");
+pub(crate) const BASIC_BUSY: Cause = (503, "basic_busy");
 pub(crate) const BASIC_MISSING: Cause = (401, "basic_missing");
 pub(crate) const BASIC_WRONG: Cause = (401, "basic_wrong");
 pub(crate) const CERTIFICATE_MISSING: Cause = (401, "certificate_missing");
