@@ -299,17 +299,20 @@ impl Filter for RateLimit {
     fn notes(&self) -> Vec<String> {
         let Some(shared) = &self.shared else { return Vec::new() };
         let ahead = shared.ahead();
-        let bound = |limit: &Limit| {
+        let note = |limit: &Limit| {
+            let bound = match &self.cost {
+                None => format!("N gateways let pass at most {} + N × {ahead} of it", limit.burst()),
+                Some(name) => format!(
+                    "it has no bound, because what a request costs is told by `{name}` of the response, when it has passed"
+                ),
+            };
+            let (kept, away) = (&shared.store.name, shared.without.told());
             format!(
-                "the limit {} is kept in the store {}: N gateways let pass at most {} + N × {ahead} of it; while the \
-                 store is away, {}",
-                limit.described,
-                shared.store.name,
-                limit.burst(),
-                shared.without.told()
+                "the limit {} is kept in the store {kept}: {bound}; while the store is away, {away}",
+                limit.described
             )
         };
-        self.limits.iter().map(bound).collect()
+        self.limits.iter().map(note).collect()
     }
 }
 

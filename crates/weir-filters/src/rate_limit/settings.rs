@@ -48,8 +48,9 @@ pub(super) struct Written {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) limits: Vec<OneLimit>,
     /// Who has a limit of its own: each `consumer`, each client `address`, each `route`, each value of a header
-    /// (`header:x-tenant`), or of a text with placeholders (`{consumer} {path}`). Default `consumer`. Where no filter
-    /// before this one named a consumer, or the request has no such header, it is the client's address. A header that
+    /// (`header:x-tenant`), or of a text with placeholders (`{consumer} {path}`), beside the usual ones `{header:NAME}`,
+    /// `{cookie:NAME}` and `{query:NAME}`. Default `consumer`. Where no filter before this one named a consumer, or the
+    /// request has no such header, it is the client's address; in a text, what the request lacks is empty. A value that
     /// clients choose freely limits nobody.
     #[serde(default = "consumer")]
     pub(super) by: By,
@@ -143,7 +144,7 @@ const fn headers() -> bool {
 
 impl From<Written> for RateLimitSettings {
     fn from(mut written: Written) -> Self {
-        if !matches!(written.per, Some(Per::Span(_))) {
+        if !matches!(written.per, Some(Per::Span(_))) && written.limits.is_empty() {
             written.burst = written.burst.or(written.requests);
         }
         for limit in &mut written.limits {

@@ -404,6 +404,7 @@ fn mistakes() {
     ] {
         let mistakes = burst_of(settings.clone()).mistakes();
         assert!(mistakes[0].contains(expected), "{settings}: {mistakes:#?}");
+        assert_eq!(mistakes.len(), 1, "{settings}: {mistakes:#?}");
     }
 }
 
@@ -524,4 +525,20 @@ async fn texts_with_placeholders_tell_clients_apart() {
     assert!(!passes(&running, "GET /a?b").await);
     assert!(passes(&running, "GET /b").await);
     assert!(passes(&running.from("192.0.2.9"), "GET /a").await);
+
+    let by = "{header:x-tenant}/{cookie:plan}/{query:user}";
+    let running = burst_of(json!({ "requests": 1, "per": "1h", "by": by })).build();
+    for (request, fine) in [
+        ("GET /?user=a%62c\nX-Tenant: a\nCookie: x=1; plan=gold", true),
+        ("GET /other?b=1&user=abc\nX-Tenant: a\nCookie: plan=gold", false),
+        ("GET /?user=abc\nX-Tenant: b\nCookie: plan=gold", true),
+        ("GET /?user=abc\nX-Tenant: a\nCookie: plan=free", true),
+        ("GET /?user=abd\nX-Tenant: a\nCookie: plan=gold", true),
+        // What is not there is empty, whoever asks.
+        ("GET /", true),
+        ("GET /?user=\nX-Tenant:", false),
+    ] {
+        assert_eq!(passes(&running, request).await, fine, "{request}");
+    }
+    assert!(!passes(&running.from("192.0.2.9"), "GET /").await);
 }

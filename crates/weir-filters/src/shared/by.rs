@@ -1,11 +1,12 @@
 //! Who is counted: the setting `by` of filters that count, and what it makes of a request.
 
+use super::{cookies, query};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use weir_engine::filter::{Build, Cx, RequestHead};
-use weir_engine::template::{Escape, Template, Values};
+use weir_engine::template::{Escape, Malformed, Template, Values};
 use weir_h1::FieldName;
 use weir_wire::hex;
 
@@ -33,7 +34,17 @@ enum Compiled {
     /// The only route there is.
     OneRoute,
     Route,
-    Template(Template),
+    Template(Vec<Part>),
+}
+
+/// A piece of a text with placeholders.
+#[derive(Debug, PartialEq, Eq)]
+enum Part {
+    Cookie(String),
+    Header(FieldName),
+    /// Of a parameter of the query, decoded.
+    Query(String),
+    Text(Template),
 }
 
 /// Who a request counts for.
@@ -153,8 +164,8 @@ impl Who {
             By::Header(name) => Compiled::Header(name),
             By::Route if build.scope.starts_with("routes.") => Compiled::OneRoute,
             By::Route => Compiled::Route,
-            By::Template(text) => match Template::parse(&text, build.captures) {
-                Ok(template) => Compiled::Template(template),
+            By::Template(text) => match parse(&text, build.captures) {
+                Ok(parts) => Compiled::Template(parts),
                 Err(e) => {
                     build.refuse("by", e.message, e.hint);
                     return None;
@@ -167,10 +178,17 @@ impl Who {
 
     /// The fields of a request that decide: nobody may get past them by another spelling.
     pub(crate) fn guards(&self) -> Vec<FieldName> {
-        if let Compiled::Header(name) = &self.by { vec![name.clone()] } else { Vec::new() }
+        match &self.by {
+            Compiled::Header(name) => vec![name.clone()],
+            Compiled::Template(parts) => {
+                let of = |part: &Part| if let Part::Header(name) = part { Some(name.clone()) } else { None };
+                parts.iter().filter_map(of).collect()
+            }
+            _ => Vec::new(),
+        }
     }
 
-    /// Where nobody was named or there is no such field, it is the client's address.
+    /// Where nobody was named or there is no such field, it is the client's address. In a text what is not there is empty.
     pub(crate) fn of<'a>(&'a self, head: &'a RequestHead, cx: &'a Cx) -> Counted<'a> {
         match &self.by {
             Compiled::OneRoute => Counted::All,
@@ -184,9 +202,9 @@ impl Who {
                 None => self.address(cx.client),
             },
             Compiled::Route => Counted::Key(Key::Route(cx.route())),
-            Compiled::Template(template) => {
-                let mut made = Vec::new();
-                template.render(&Values::of(head, cx), Escape::Nothing, &mut made);
+            Compiled::Template(parts) => {
+                let mut made = Vec::new(); // no longer than the text and the request's head
+                parts.iter().for_each(|part| part.write(head, cx, &mut made));
                 Counted::Key(Key::Made(made))
             }
         }
@@ -198,5 +216,109 @@ impl Who {
             IpAddr::V4(address) => Key::V4(address.to_bits()),
             IpAddr::V6(address) => Key::V6(Ipv6Addr::to_bits(address) & self.ipv6_mask),
         })
+    }
+}
+
+// === impl Part ===
+
+/// Compiles a text. A placeholder `kind:NAME` is ours, all others are those of any template.
+fn parse(text: &str, captures: Option<&[String]>) -> Result<Vec<Part>, Malformed> {
+    let mut parts = Vec::new();
+    let (mut plain, mut rest) = (text, text);
+    while let Some(at) = rest.find('{') {
+        let inside = &rest[at + 1..];
+        if let Some(after) = inside.strip_prefix('{') {
+            rest = after; // a brace as such
+            continue;
+        }
+        let Some((name, after)) = inside.split_once('}') else { break };
+        if let Some((kind, name)) = name.split_once(':') {
+            let before = &plain[..plain.len() - rest.len() + at];
+            if !before.is_empty() {
+                parts.push(Part::Text(Template::parse(before, captures)?));
+            }
+            parts.push(Part::named(kind, name)?);
+            plain = after;
+        }
+        rest = after;
+    }
+    if !plain.is_empty() {
+        parts.push(Part::Text(Template::parse(plain, captures)?));
+    }
+    Ok(parts)
+}
+
+impl Part {
+    fn named(kind: &str, name: &str) -> Result<Self, Malformed> {
+        let wrong = |message: String, hint: &str| Malformed { message, hint: Some(hint.to_owned()) };
+        let token = || {
+            let message = format!("`{name}` is no name of a {kind}");
+            FieldName::new(name)
+                .map_err(|_| wrong(message, "write one such as {header:x-tenant} or {cookie:tenant}"))
+        };
+        match kind {
+            "cookie" => token().map(|_| Self::Cookie(name.to_owned())),
+            "header" => token().map(Self::Header),
+            "query" if name.is_empty() => Err(wrong(
+                "a parameter of the query has no name".to_owned(),
+                "write one such as {query:tenant}",
+            )),
+            "query" => Ok(Self::Query(name.to_owned())),
+            _ => Err(wrong(
+                format!("`{{{kind}:{name}}}` is no placeholder"),
+                "write {header:NAME}, {cookie:NAME} or {query:NAME}",
+            )),
+        }
+    }
+
+    /// Appends its value: the first, where the request has several.
+    fn write(&self, head: &RequestHead, cx: &Cx, out: &mut Vec<u8>) {
+        match self {
+            Self::Cookie(name) => {
+                out.extend_from_slice(cookies::values(head, name).next().unwrap_or_default())
+            }
+            Self::Header(name) => out.extend_from_slice(head.headers.get(name).unwrap_or_default()),
+            Self::Query(name) => {
+                let value = head.query().and_then(|query| query::values(query, name).next());
+                out.extend_from_slice(&value.unwrap_or_default());
+            }
+            Self::Text(template) => template.render(&Values::of(head, cx), Escape::Nothing, out),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_with_placeholders_of_a_request() {
+        let text = |text: &str| Part::Text(Template::parse(text, None).unwrap());
+        let header = || Part::Header(FieldName::new("x-tenant").unwrap());
+        for (written, expected) in [
+            ("{consumer} {path}", vec![text("{consumer} {path}")]),
+            ("{header:x-tenant}", vec![header()]),
+            (
+                "a {host}/{header:x-tenant}{query:a b}",
+                vec![text("a {host}/"), header(), Part::Query("a b".to_owned())],
+            ),
+            ("{cookie:t} of {client}", vec![Part::Cookie("t".to_owned()), text(" of {client}")]),
+            ("{{header:x}} {header:x-tenant}", vec![text("{{header:x}} "), header()]),
+        ] {
+            assert_eq!(parse(written, None).unwrap(), expected, "{written}");
+        }
+        for (written, said) in [
+            ("{header:}", "no name of a header"),
+            ("{header:a b}", "no name of a header"),
+            ("{cookie:a=b}", "no name of a cookie"),
+            ("{query:}", "has no name"),
+            ("{claim:sub}", "`{claim:sub}` is no placeholder"),
+            ("{header:x-tenant", "belongs to no placeholder"),
+            ("{header:x-tenant} {usr}", "`{usr}` is no placeholder"),
+            ("} {header:x-tenant}", "belongs to no placeholder"),
+        ] {
+            let refused = parse(written, Some(&[])).unwrap_err();
+            assert!(refused.message.contains(said), "{written}: {refused:?}");
+        }
     }
 }
