@@ -189,6 +189,20 @@ impl Circuit {
         }
     }
 
+    /// One that is open until then.
+    pub(super) fn open_until(until: Duration) -> Self {
+        Self { state: Mutex::new(State::Open { until }), generation: AtomicU64::new(1), ..Self::default() }
+    }
+
+    /// For how long it is still open: no time where the next attempt is a probe, `None` where it is closed.
+    pub(super) fn still_open(&self, now: Duration) -> Option<Duration> {
+        match *self.state() {
+            State::Closed => None,
+            State::HalfOpen { .. } => Some(Duration::ZERO),
+            State::Open { until } => Some(until.saturating_sub(now)),
+        }
+    }
+
     /// 0 closed, 1 half-open, 2 open.
     pub(super) fn level(&self) -> u8 {
         match *self.state() {

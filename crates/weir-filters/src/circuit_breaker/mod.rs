@@ -1,10 +1,11 @@
 //! `circuit_breaker`: stops asking an upstream that fails too often, until a few probes go well.
 //!
 //! `circuit` counts and decides, `asked` is what an exchange knows of its attempt; here are the settings, the hooks, and what the
-//! log is told.
+//! log is told; `saved` is what an upgrade hands on.
 
 mod asked;
 mod circuit;
+mod saved;
 
 use self::asked::{Asked, Place, TO_COME, Teller, ToCome, now};
 use self::circuit::{Circuit, Pass, Rules, Went};
@@ -40,7 +41,8 @@ static CIRCUIT_OPEN: Cause = Cause {
 /// one that fails opens it again.
 ///
 /// Each upstream has a circuit of its own in each place where the filter stands: that of a route counts this route, that
-/// under `filters` all routes together. All cores share it, and it survives a reload that leaves the settings as they are.
+/// under `filters` all routes together. All cores share it, and it survives a reload or an upgrade that
+/// leaves the settings as they are (an upgrade begins to count anew, but what is open stays open).
 /// Each change is a line in the log. The state is in `weir status`, and in the metric `weir_filter_reading` with
 /// `filter="circuit_breaker"`: 0 closed, 1 half-open, 2 open. Retries go through the circuit too. `health.outlier` of an
 /// upstream takes out one endpoint that fails among others; this filter is for an upstream that fails as a whole.
@@ -177,7 +179,8 @@ impl IntoFilter for CircuitBreakerSettings {
         if build.mistakes.len() > before {
             return None;
         }
-        let circuits = build.keep("", Circuits::default);
+        let open = self.open.get();
+        let circuits = build.keep_portable("", |saved| saved::load(saved, open), Circuits::default);
         circuits.keep_only(build.upstreams);
         let slow_share = self.slow.map(|_| self.slow_rate.unwrap_or(half()).ratio());
         let rules = Rules {

@@ -13,9 +13,10 @@
 //! the rule, and let the limit grow with it. Means are geometric, so that a few slow requests among many do not pass for a
 //! slow upstream.
 
+use super::super::prelude::Portable;
 use super::places::Places;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// A window lasts at least so long, and until it has seen this many answers.
@@ -33,6 +34,9 @@ const WEIGHT: f64 = 0.3;
 
 /// Logarithms are summed up in this fraction, so that a sum is one atomic operation.
 const SCALE: f64 = 65536.0;
+
+/// No logarithm of a latency in microseconds is higher.
+const LOG_MAX: f64 = 64.0;
 
 /// The limit at the beginning, unless less or more is allowed.
 const BEGIN: usize = 20;
@@ -120,9 +124,38 @@ impl Gradient {
     }
 
     /// The limit now.
-    #[cfg(test)]
     pub(super) fn limit(&self) -> usize {
-        self.limit.lock().unwrap().value.round() as usize
+        self.limit.lock().unwrap_or_else(PoisonError::into_inner).value.round() as usize
+    }
+
+    /// What [`Portable::save`] wrote in the process before this one, within these bounds.
+    pub(super) fn load(saved: &[u8], bounds: Bounds) -> Option<Self> {
+        let (value, rest) = saved.split_first_chunk()?;
+        let (calm, rest) = rest.split_first_chunk()?;
+        let [value, calm] = [value, calm].map(|bytes| f64::from_be_bytes(*bytes));
+        if !value.is_finite() || !rest.is_empty() {
+            return None;
+        }
+        let gradient = Self::new(bounds);
+        {
+            let mut limit = gradient.limit.lock().unwrap_or_else(PoisonError::into_inner);
+            limit.value = value.clamp(bounds.minimum as f64, bounds.maximum as f64);
+            // The clock of this process has just begun: it is believed for `CALM_FOR`.
+            limit.calm = Some(calm).filter(|calm| (0.0..=LOG_MAX).contains(calm));
+        }
+        Some(gradient)
+    }
+}
+
+/// The limit and the mean in calm; a mean that is no number stands for none.
+impl Portable for Gradient {
+    fn save(&self) -> Vec<u8> {
+        let limit = self.limit.lock().unwrap_or_else(PoisonError::into_inner);
+        let value = match limit.look {
+            Look::None => limit.value,
+            Look::Draining(before) | Look::Measuring(before) => before,
+        };
+        [value, limit.calm.unwrap_or(f64::NAN)].into_iter().flat_map(f64::to_be_bytes).collect()
     }
 }
 
@@ -261,7 +294,7 @@ mod tests {
         }
     }
 
-    /// The figures of docs/filters.md, which `--nocapture` shows. 16 workers of 10 ms bear 1,600 requests a second; twice as many come for a minute.
+    /// The figures of docs/limits.md, which `--nocapture` shows. 16 workers of 10 ms bear 1,600 requests a second; twice as many come for a minute.
     #[test]
     fn a_saturating_upstream_is_protected() {
         let without = Upstream::new(16, 10.0, false).load(3200.0, 60.0);
@@ -283,6 +316,26 @@ mod tests {
     fn a_long_overload_does_not_pass_for_the_rule() {
         let with = Upstream::new(8, 5.0, true).load(8000.0, 120.0);
         assert!(with.useful > 1600.0 * 0.9 && with.p99 < 50.0, "{with:?}");
+    }
+
+    #[test]
+    fn what_was_found_out_travels() {
+        let old = Gradient::new(BOUNDS);
+        {
+            let mut limit = old.limit.lock().unwrap();
+            *limit = Limit { value: 30.0, calm: Some(13.0), measured: CALM_FOR, look: Look::Measuring(60.4) };
+        }
+        let saved = old.save();
+        let new = Gradient::load(&saved, BOUNDS).unwrap();
+        assert_eq!((new.limit(), new.limit.lock().unwrap().calm), (60, Some(13.0)));
+        let narrow = Bounds { maximum: 50, ..BOUNDS };
+        assert_eq!(Gradient::load(&saved, narrow).unwrap().limit(), 50);
+        let fresh = Gradient::load(&Gradient::new(BOUNDS).save(), BOUNDS).unwrap();
+        assert_eq!((fresh.limit(), fresh.limit.lock().unwrap().calm), (BEGIN, None));
+        let no_number = f64::NAN.to_be_bytes().repeat(2);
+        for wrong in [Vec::new(), saved[..15].to_vec(), [&saved[..], b"x"].concat(), no_number] {
+            assert!(Gradient::load(&wrong, BOUNDS).is_none(), "{wrong:?}");
+        }
     }
 
     #[test]

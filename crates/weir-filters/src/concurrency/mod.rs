@@ -58,7 +58,7 @@ static CONCURRENCY_TIMEOUT: Cause = Cause {
 /// without the filter there are under 100 a second and the p99 is over 20 s. What counts is the time to the head of the
 /// response; timeouts count as slow, failed connections and answers of 500 and more not at all. A tunnel gives its place
 /// back when it opens. Every 10 s under load the limit is halved for a moment to measure anew. The limit and what is taken of
-/// it are in `weir status` and in the metric `weir_filter_reading`.
+/// it are in `weir status` and in the metric `weir_filter_reading`. An upgrade hands the limit to the new process.
 ///
 /// A change of the settings begins to count anew: what is under way then does not count.
 ///
@@ -74,8 +74,10 @@ struct ConcurrencySettings {
     /// 1000 by default.
     requests: Option<NonZeroU32>,
     /// Who has a limit of its own: each `route`, `consumer`, client `address`, value of a header (`header:x-tenant`), or of
-    /// a text with placeholders (`{consumer} {path}`). Default `route`. In `filters`, `route` counts each route for itself.
-    /// Where no filter before this one named a consumer, or the request has no such header, it is the client's address.
+    /// a text with placeholders (`{consumer} {path}`), beside the usual ones `{header:NAME}`, `{cookie:NAME}` and
+    /// `{query:NAME}`. Default `route`. In `filters`, `route` counts each route for itself. Where no filter before this one
+    /// named a consumer, or the request has no such header, it is the client's address; in a text, what the request lacks
+    /// is empty.
     #[serde(default = "route")]
     by: By,
     /// Leading bits of an IPv6 address that make one client, from 1 to 128. Default 64.
@@ -150,9 +152,11 @@ impl IntoFilter for ConcurrencySettings {
         if build.mistakes.len() > before {
             return None;
         }
-        let limit = if self.adaptive { bounds.begin() } else { bounds.maximum };
+        let load = |saved: &[u8]| Gradient::load(saved, bounds);
+        let gradient = self.adaptive.then(|| build.keep_portable("gradient", load, || Gradient::new(bounds)));
+        // What a process before this one had found out begins here too. What it still answers counts there alone.
+        let limit = gradient.as_ref().map_or(bounds.maximum, |gradient| gradient.limit());
         let state = build.keep("", || State::new(limit));
-        let gradient = self.adaptive.then(|| build.keep("gradient", || Gradient::new(bounds)));
         Some(Concurrency {
             who: who?,
             consumers: state.of_consumers(build.consumers),

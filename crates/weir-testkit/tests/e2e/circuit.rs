@@ -27,11 +27,15 @@ fn patient() -> (Upstream, Arc<AtomicBool>) {
 
 #[track_caller]
 fn start(address: &str, settings: &str) -> Weir {
-    Weir::start(&format!(
+    Weir::start(&config(address, settings))
+}
+
+fn config(address: &str, settings: &str) -> String {
+    format!(
         "{WEB}\nadmin: {{ address: 127.0.0.1:0 }}\nworkers: 2\nupstreams: {{ up: {{ endpoints: [{address}] }} }}\nfilters: [ \
          {{ circuit_breaker: {{ {settings} }} }} ]\nroutes:\n  one: {{ match: {{ path: /one }}, upstream: up }}\n  two: {{ match: {{ \
          path: /two }}, upstream: up }}\n"
-    ))
+    )
 }
 
 fn told(weir: &Weir, page: &str) -> String {
@@ -72,6 +76,20 @@ fn opens_for_all_cores_and_routes_and_closes_by_probes() {
     });
     weir.wait_log("the circuit is closed");
     weir.client().get("/two").expect_status(200);
+}
+
+#[test]
+fn an_upgrade_leaves_it_open() {
+    let (upstream, _) = patient();
+    let weir = Weir::start_installed(&config(&upstream.address().to_string(), "minimum: 4, open: 1h"));
+    for _ in 0..4 {
+        weir.client().get("/one").expect_status(500);
+    }
+    weir.client().get("/one").expect_cause(CIRCUIT_OPEN);
+    weir.upgrade().unwrap();
+    weir.client().get("/two").expect_cause(CIRCUIT_OPEN);
+    assert_eq!(state(&weir), "2");
+    assert_eq!(upstream.requests().len(), 4);
 }
 
 #[test]
