@@ -27,7 +27,7 @@ pub use addresses::{EndpointAddress, ListenAddress};
 pub use balance::{Balancer, Bound, Hash, HashBy, Sticky};
 pub use discover::{ConsulDiscovery, Discover, EtcdDiscovery, EtcdFormat, Scheme, read_endpoints};
 pub use files::{Coding, Files};
-pub use health::{Health, Outlier, Probe, ProbeKind, StatusRange};
+pub use health::{Health, Outlier, Probe, ProbeKind, ProbeTls, StatusRange};
 pub use listener::{
     CertificateFiles, ClientAuth, ClientAuthMode, EscapedSlashes, Listener, ListenerTimeouts, ListenerTls,
     Protocol, Slashes, TlsVersion,

@@ -58,7 +58,30 @@ impl Checker<'_> {
                 hint,
             );
         }
+        self.probe_tls(&at("tls"), upstream, probe);
         self.probe_without_effect(path, probe.kind);
+    }
+
+    fn probe_tls(&mut self, path: &str, upstream: &Upstream, probe: &Probe) {
+        let Some(tls) = &probe.tls else { return };
+        if upstream.tls.is_none() {
+            let hint = "add `tls: {}` to the upstream, or remove this";
+            self.error_hint(
+                path,
+                "probe-tls",
+                "probes speak TLS where the upstream does, and it does not",
+                hint,
+            );
+        } else if tls.verify == Some(false) && upstream.tls.as_ref().is_some_and(|tls| tls.verify) {
+            let message =
+                "a probe passes whatever certificate it is shown, and requests that verify it may fail";
+            self.warn(
+                &format!("{path}.verify"),
+                "unverified-tls",
+                message,
+                "name the certificate's own with `server_name` instead",
+            );
+        }
     }
 
     /// A warning for each key that the kind of probe does not read.

@@ -29,6 +29,8 @@ pub struct Probe {
     pub path: String,
     /// The Host that is asked for. Default: the upstream's `host` where that is a name, else the endpoint's own.
     pub host: Option<String>,
+    /// What of the upstream's `tls` is different for probes. Default: nothing.
+    pub tls: Option<ProbeTls>,
     /// The service asked about by `grpc`. Default empty: the whole server.
     pub service: String,
     /// Time between two probes of one endpoint, give or take a tenth. Default `5s`. The first comes at once.
@@ -45,6 +47,16 @@ pub struct Probe {
     pub body: Option<String>,
     /// Whether `/readyz` of the admin listener waits, after a start, until an endpoint of this upstream has passed. Default false.
     pub readyz: bool,
+}
+
+/// What of the upstream's `tls` is different for probes; what is not written is as there.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ProbeTls {
+    /// The name asked for (SNI) and verified. Default: that of the upstream.
+    pub server_name: Option<String>,
+    /// Whether the certificate is verified. Default: as the upstream does; `check` warns of false.
+    pub verify: Option<bool>,
 }
 
 /// What a probe asks.
@@ -75,6 +87,7 @@ impl Default for Probe {
             kind: ProbeKind::Http,
             path: "/healthz".to_owned(),
             host: None,
+            tls: None,
             service: String::new(),
             interval: Duration::from_secs(5),
             timeout: Duration::from_secs(1),

@@ -66,7 +66,7 @@ pub(crate) use latency::Measurement;
 pub(crate) use local::LocalUpstream;
 pub(crate) use outlier::Outlier;
 pub(crate) use pool::Way;
-pub(crate) use probe::{Probe, ProbeKind};
+pub(crate) use probe::{Probe, ProbeKind, ProbeTls};
 pub(crate) use probes::probe;
 pub(crate) use resources::Resources;
 pub(crate) use retry::{Budget, Conditions, Failed, Hedge, Request, Retry, retry_after};

@@ -1,6 +1,8 @@
 //! What probes ask, and when: the policy, without any I/O. `probes` does it.
 
+use std::sync::Arc;
 use std::time::Duration;
+use weir_wire::tls::ClientTls;
 
 /// `upstreams.*.health.probe`, as run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -8,6 +10,8 @@ pub(crate) struct Probe {
     pub(crate) kind: ProbeKind,
     /// The Host that is asked for; the endpoint's own where there is none.
     pub(crate) host: Option<Box<str>>,
+    /// Where it is not the upstream's.
+    pub(crate) tls: Option<ProbeTls>,
     pub(crate) interval: Duration,
     /// The longest that one may take, connecting included.
     pub(crate) timeout: Duration,
@@ -18,6 +22,22 @@ pub(crate) struct Probe {
     /// Whether readiness waits for an endpoint that passes.
     pub(crate) readyz: bool,
 }
+
+/// The TLS of probes.
+#[derive(Clone, Debug)]
+pub(crate) struct ProbeTls {
+    pub(crate) tls: ClientTls,
+    /// What tells this TLS policy from another.
+    pub(crate) key: Arc<str>,
+}
+
+impl PartialEq for ProbeTls {
+    fn eq(&self, other: &Self) -> bool {
+        self.key == other.key
+    }
+}
+
+impl Eq for ProbeTls {}
 
 /// What is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]

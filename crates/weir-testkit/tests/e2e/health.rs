@@ -8,10 +8,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use weir_testkit::h2::{H2Origin, Options};
-use weir_testkit::{Upstream, Weir, black_hole, eventually, refusing_address, run_weir, stop_listening};
+use weir_testkit::{
+    Authority, ServerTls, Upstream, Weir, black_hole, eventually, refusing_address, run_weir, stop_listening,
+};
 
 use crate::cause::{CONNECT_REFUSED, CONNECT_TIMEOUT, NO_HEALTHY_ENDPOINT};
-use crate::support::config;
+use crate::support::{OK, config};
 
 const POST: &str = "POST /order HTTP/1.1\r\nHost: weir.test\r\nContent-Length: 4\r\n\r\nbody";
 
@@ -404,4 +406,37 @@ fn a_drain_goes_to_the_process_that_an_upgrade_starts() {
     endpoint(&weir, &["in", "up", &one.address().to_string()]).expect_code(0);
     let bodies: Vec<String> = (0..4).map(|_| weir.client().get("/").text()).collect();
     assert!(bodies.contains(&"one".to_owned()), "{bodies:?}");
+}
+
+/// What of the upstream's TLS is different for probes; requests keep to the upstream's.
+#[test]
+fn probes_may_have_tls_of_their_own() {
+    let authority = Authority::new();
+    let tls = ServerTls::new(&authority.leaf(&["svc.test", "probe.test"]));
+    let upstream = Upstream::fixed_tls(&tls, OK);
+    let start = |ca: &Authority, own: &str| {
+        Weir::start(&config(&format!(
+            "endpoints: [{}], tls: {{ ca: {}, server_name: svc.test }}, \
+             health: {{ probe: {{ interval: 1h, timeout: 1m, tls: {{ {own} }} }} }}",
+            upstream.address(),
+            ca.file().display()
+        )))
+    };
+    let weir = start(&authority, "server_name: probe.test");
+    let probe = upstream.take_request();
+    assert_eq!(
+        (&*probe.head.line, probe.server_name.as_deref()),
+        ("GET /healthz HTTP/1.1", Some("probe.test"))
+    );
+    weir.client().get("/").expect_status(200);
+    assert_eq!(upstream.take_request().server_name.as_deref(), Some("svc.test"));
+    drop(weir);
+
+    let weir = start(&Authority::new(), "verify: false");
+    let probe = upstream.take_request();
+    assert_eq!(
+        (&*probe.head.line, probe.server_name.as_deref()),
+        ("GET /healthz HTTP/1.1", Some("svc.test"))
+    );
+    weir.client().get("/").expect_cause(crate::cause::UPSTREAM_TLS);
 }

@@ -8,8 +8,8 @@ use crate::upstream::balance::{self, Balancer, By, HashSettings};
 use crate::upstream::discover::dns::{Name, Names};
 use crate::upstream::discover::registry::Registry;
 use crate::upstream::{
-    Budget, Conditions, Endpoint, Gate, Hedge, HostPolicy, Outlier, Place, Probe, ProbeKind, Protocol,
-    Published, Retry, Sticky, Timeouts, Upstream, Way,
+    Budget, Conditions, Endpoint, Gate, Hedge, HostPolicy, Outlier, Place, Probe, ProbeKind, ProbeTls,
+    Protocol, Published, Retry, Sticky, Timeouts, Upstream, Way,
 };
 use sha2::{Digest, Sha256};
 use std::hash::{BuildHasher, RandomState};
@@ -30,6 +30,11 @@ impl Compiler<'_> {
         let (tls, tls_key) = match &written.tls {
             None => (None, String::new()),
             Some(tls) => (Some(self.client_tls(name, tls, written.protocol)?), tls_key(tls)),
+        };
+        let checks = written.health.as_ref().and_then(|health| health.probe.as_ref());
+        let probe_tls = match (checks.and_then(|probe| probe.tls.as_ref()), &written.tls) {
+            (Some(own), Some(tls)) => Some(self.probe_tls(name, own, tls, written.protocol)?),
+            _ => None,
         };
         let head_bytes = header_bytes(&self.config.limits);
         let old = self.carry.upstreams.get(name);
@@ -115,7 +120,7 @@ impl Compiler<'_> {
                     schema::ProxyVersion::V2 => proxy_protocol::Version::V2,
                 }),
             },
-            probe: written.health.as_ref().and_then(|health| health.probe.as_ref()).map(probe),
+            probe: checks.map(|written| probe(written, probe_tls)),
             cells: self.carry.telemetry.upstream(name),
         });
         self.carry.fresh.insert(name.to_owned(), (written.clone(), Arc::clone(&upstream)));
@@ -125,6 +130,24 @@ impl Compiler<'_> {
     fn client_tls(
         &mut self,
         name: &str,
+        written: &schema::UpstreamTls,
+        protocol: schema::UpstreamProtocol,
+    ) -> Option<ClientTls> {
+        let path = format!("upstreams.{name}.tls");
+        if self.misses_file(&path) {
+            return None;
+        }
+        let tls = self.client_tls_at(&path, written, protocol)?;
+        if let Some(cert) = &written.client_cert {
+            self.dates(&format!("{path}.client_cert"), &cert.0, tls.validity(), "");
+        }
+        Some(tls)
+    }
+
+    /// The same, with mistakes told at this path.
+    fn client_tls_at(
+        &mut self,
+        path: &str,
         written: &schema::UpstreamTls,
         protocol: schema::UpstreamProtocol,
     ) -> Option<ClientTls> {
@@ -141,17 +164,8 @@ impl Compiler<'_> {
             (Some(both), None) => Some((both.0.as_path(), both.0.as_path())),
             _ => None,
         };
-        let path = format!("upstreams.{name}.tls");
-        if self.misses_file(&path) {
-            return None;
-        }
         match ClientTls::new(ca, identity, written.server_name.as_deref(), written.verify, alpn) {
-            Ok(tls) => {
-                if let Some(cert) = &written.client_cert {
-                    self.dates(&format!("{path}.client_cert"), &cert.0, tls.validity(), "");
-                }
-                Some(tls)
-            }
+            Ok(tls) => Some(tls),
             Err(e) => {
                 let key = match e.part {
                     Part::Authority => ".ca",
@@ -164,6 +178,24 @@ impl Compiler<'_> {
                 None
             }
         }
+    }
+
+    /// The TLS of probes: that of the upstream, with what they have of their own.
+    fn probe_tls(
+        &mut self,
+        name: &str,
+        own: &schema::ProbeTls,
+        tls: &schema::UpstreamTls,
+        protocol: schema::UpstreamProtocol,
+    ) -> Option<ProbeTls> {
+        let written = schema::UpstreamTls {
+            server_name: own.server_name.clone().or_else(|| tls.server_name.clone()),
+            verify: own.verify.unwrap_or(tls.verify),
+            ..tls.clone()
+        };
+        let path = format!("upstreams.{name}.health.probe.tls");
+        let tls = self.client_tls_at(&path, &written, protocol)?;
+        Some(ProbeTls { tls, key: tls_key(&written).into() })
     }
 
     fn endpoints(
@@ -272,7 +304,7 @@ fn retry(written: &schema::Retry, old: Option<&Retry>) -> Retry {
     }
 }
 
-fn probe(written: &schema::Probe) -> Arc<Probe> {
+fn probe(written: &schema::Probe, tls: Option<ProbeTls>) -> Arc<Probe> {
     let boxed = |text: &String| text.as_str().into();
     let kind = match written.kind {
         schema::ProbeKind::Grpc => ProbeKind::Grpc { service: boxed(&written.service) },
@@ -286,6 +318,7 @@ fn probe(written: &schema::Probe) -> Arc<Probe> {
     Arc::new(Probe {
         kind,
         host: written.host.as_ref().map(boxed),
+        tls,
         interval: written.interval.get(),
         timeout: written.timeout.get(),
         healthy: written.healthy,

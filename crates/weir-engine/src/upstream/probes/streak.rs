@@ -39,7 +39,16 @@ mod tests {
     fn thresholds() {
         let (interval, timeout) = (Duration::from_secs(5), Duration::from_secs(1));
         let (host, readyz) = (None, false);
-        let probe = Probe { kind: ProbeKind::Tcp, host, interval, timeout, healthy: 2, unhealthy: 3, readyz };
+        let probe = Probe {
+            kind: ProbeKind::Tcp,
+            host,
+            tls: None,
+            interval,
+            timeout,
+            healthy: 2,
+            unhealthy: 3,
+            readyz,
+        };
         // Each probe, and what is decided after it: + healthy, - not, the same letter until something changes.
         for (probes, decided) in [
             ("+", "+"),

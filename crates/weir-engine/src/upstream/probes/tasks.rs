@@ -96,13 +96,15 @@ fn question(upstream: &Upstream, endpoint: &crate::upstream::Endpoint) -> Option
     if let (HostPolicy::Literal(host), None) = (&upstream.host, &probe.host) {
         Arc::make_mut(&mut probe).host = Some(host.clone());
     }
+    let own = probe.tls.as_ref().map(|own| (Some(own.tls.clone()), Arc::clone(&own.key)));
+    let (tls, tls_key) = own.unwrap_or_else(|| (upstream.tls.clone(), Arc::clone(&upstream.tls_key)));
     Some(Question {
         probe,
         address: endpoint.address.clone(),
         authority: Arc::clone(&endpoint.authority),
         server_name: Arc::clone(&endpoint.server_name),
-        tls: upstream.tls.clone(),
-        tls_key: Arc::clone(&upstream.tls_key),
+        tls,
+        tls_key,
         protocol: upstream.protocol,
         way: upstream.way,
         head_bytes: upstream.head_bytes,

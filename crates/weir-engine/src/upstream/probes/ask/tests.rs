@@ -16,7 +16,8 @@ fn healthz() -> ProbeKind {
 
 fn question(address: SocketAddr, kind: ProbeKind, protocol: Protocol) -> Question {
     let (interval, timeout) = (Duration::from_secs(5), Duration::from_secs(20));
-    let probe = Probe { kind, host: None, interval, timeout, healthy: 1, unhealthy: 1, readyz: false };
+    let probe =
+        Probe { kind, host: None, tls: None, interval, timeout, healthy: 1, unhealthy: 1, readyz: false };
     Question {
         probe: Arc::new(probe),
         address: Address::Tcp(address),
