@@ -1,8 +1,12 @@
 //! Checks of lists of filters: what one filter needs of those before it. Settings are checked by each filter for itself.
 
+use std::collections::HashSet;
+
 use super::Checker;
+use super::upstreams::all_attempts;
 use crate::node::Node;
-use crate::schema::{FilterNode, Listener};
+use crate::schema::{FilterNode, Listener, Route};
+use crate::units::Duration;
 
 /// Filters of which a second in the same list does nothing that the first has not done.
 const ONCE: &[&str] = &["body_limit", "cors", "key_auth", "request_id", "security_headers"];
@@ -33,7 +37,7 @@ impl<'a> Checker<'a> {
         let plans = config.plans.iter().flat_map(|(_, plan)| &plan.filters);
         let of_routes = config.routes.iter().flat_map(|(_, route)| &route.filters);
         for filter in config.filters.iter().chain(plans).chain(of_routes) {
-            self.secrets(&filter.name, &filter.node, &filter.path);
+            self.each(&filter.name, &filter.node, &filter.path);
         }
         self.filter_list(&[], &config.filters);
         for (_, plan) in config.plans.iter() {
@@ -53,6 +57,95 @@ impl<'a> Checker<'a> {
             self.filter_list(&config.filters, &route.filters);
         }
         self.callers_of_grpc();
+        self.deadlines_of_filters();
+    }
+
+    /// Checks a filter by itself, and those that it is made of.
+    fn each(&mut self, name: &str, settings: &'a Node, path: &str) {
+        self.secrets(name, settings, path);
+        match name {
+            "any" => {
+                for (index, member) in settings.elements().iter().enumerate() {
+                    for (name, settings) in member.entries() {
+                        self.each(&name.text, settings, &format!("{path}[{index}].{}", name.text));
+                    }
+                }
+            }
+            "concurrency" => self.wait_without_queue(settings, path),
+            "jwt" => self.token_of_nobody(settings, path),
+            "rate_limit" => self.limits_of_no_effect(settings, path),
+            _ => {}
+        }
+    }
+
+    fn wait_without_queue(&mut self, settings: &Node, path: &str) {
+        let queue = settings.get("queue").and_then(Node::as_text);
+        if settings.get("wait").is_some() && queue.is_none_or(|queue| queue == "0") {
+            let message = "`wait` has no effect without a `queue`: whoever finds no place is refused at once";
+            self.warn(&format!("{path}.wait"), "no-effect", message, "write how many may wait: queue: 50");
+        }
+    }
+
+    /// Warns where consumers have values for tokens, and the filter does not say by which claim it finds them.
+    fn token_of_nobody(&mut self, settings: &Node, path: &str) {
+        let mut credentials = self.config.consumers.iter().flat_map(|(_, consumer)| &consumer.credentials);
+        if settings.get("consumer").is_none() && credentials.any(|credentials| credentials.filter == "jwt") {
+            let message = "consumers have `jwt` values, and this filter does not say which claim names the consumer: \
+                           whoever calls stays unnamed";
+            self.warn(path, "no-consumer", message, "write the claim: consumer: sub");
+        }
+    }
+
+    /// Warns of a limit beside a stricter one, which refuses all that it would refuse.
+    fn limits_of_no_effect(&mut self, settings: &Node, path: &str) {
+        let limits: Vec<Option<Limit<'_>>> = match settings.get("limits") {
+            Some(limits) => limits.elements().iter().map(Limit::of).collect(),
+            None => return,
+        };
+        for (index, limit) in limits.iter().enumerate() {
+            let Some(limit) = limit else { continue };
+            let stricter = limits.iter().enumerate().find_map(|(at, other)| {
+                // Of two that are the same, the second is told.
+                let other =
+                    other.as_ref().filter(|other| at != index && (at < index || !limit.covers(other)))?;
+                other.covers(limit).then_some(other)
+            });
+            if let Some(other) = stricter {
+                let message =
+                    format!("the limit of {limit} never refuses a request: {other}, beside it, is stricter");
+                self.warn(&format!("{path}.limits[{index}]"), "no-effect", message, "remove one of them");
+            }
+        }
+    }
+
+    /// Warns of a filter `timeout` that ends an exchange before the attempts that its upstream allows.
+    fn deadlines_of_filters(&mut self) {
+        let config = self.config;
+        let mut told = HashSet::new();
+        for (_, route) in config.routes.iter() {
+            let filters = config.filters.iter().chain(&route.filters);
+            for filter in filters.filter(|filter| filter.name == "timeout") {
+                let Some(exchange) = time(&filter.node, "exchange") else { continue };
+                for share in route.upstream.iter().flat_map(|split| &split.0) {
+                    if told.insert((&filter.path, &share.upstream)) {
+                        self.deadline_of_filter(filter, exchange, route, &share.upstream);
+                    }
+                }
+            }
+        }
+    }
+
+    fn deadline_of_filter(&mut self, filter: &FilterNode, exchange: Duration, route: &Route, upstream: &str) {
+        let Some(written) = self.config.upstreams.get(upstream) else { return };
+        let response = route.timeouts.response.unwrap_or(written.timeouts.response);
+        let shorter = |own: &Duration| response.is_zero() || *own < response;
+        let response = time(&filter.node, "response").filter(shorter).unwrap_or(response);
+        let all = written.retry.as_ref().and_then(|retry| all_attempts(retry, response));
+        let Some((_, said)) = all.filter(|(all, _)| *all > exchange.get()) else { return };
+        let message = format!("{said} of upstream `{upstream}` take longer than this {exchange}");
+        let hint =
+            "the last attempts are cut short: lower `retry.per_try` of the upstream, or raise `exchange`";
+        self.warn(&format!("{}.exchange", filter.path), "beyond-deadline", message, hint);
     }
 
     /// Warns of filters of a route that would call its upstream by gRPC where that speaks HTTP/1.1 only.
@@ -85,13 +178,6 @@ impl<'a> Checker<'a> {
                 let hint = "write \"${VAR}\" or \"${file:PATH}\"";
                 let path = format!("{path}.{key}");
                 self.warn(&path, "literal-credential", "the secret stands readable in this file", hint);
-            }
-        }
-        if name == "any" {
-            for (index, member) in settings.elements().iter().enumerate() {
-                for (name, settings) in member.entries() {
-                    self.secrets(&name.text, settings, &format!("{path}[{index}].{}", name.text));
-                }
             }
         }
     }
@@ -192,5 +278,74 @@ impl<'a> Checker<'a> {
             };
             self.warn(&filter.path, "filter-twice", message, "remove one of them");
         }
+    }
+}
+
+/// A time among settings, where one stands there.
+fn time(settings: &Node, key: &str) -> Option<Duration> {
+    settings.get(key)?.as_text()?.parse().ok().filter(|time: &Duration| !time.is_zero())
+}
+
+/// One limit of a filter `rate_limit`.
+struct Limit<'a> {
+    requests: u64,
+    per: &'a str,
+    span: Span,
+}
+
+enum Span {
+    /// So many days at least, of which none is counted before it has begun.
+    Days(u32),
+    /// As many requests may come at once.
+    Time { seconds: f64, burst: u64 },
+}
+
+/// Days of the shortest and of the longest month.
+const SHORTEST_MONTH: u32 = 28;
+const LONGEST_MONTH: u32 = 31;
+
+impl<'a> Limit<'a> {
+    fn of(node: &'a Node) -> Option<Self> {
+        let number = |key: &str| node.get(key)?.as_text()?.parse::<u64>().ok();
+        let requests = number("requests")?;
+        let per = node.get("per")?.as_text()?;
+        let span = match per {
+            "day" => Span::Days(1),
+            "month" => Span::Days(SHORTEST_MONTH),
+            time => Span::Time {
+                seconds: time.parse::<Duration>().ok().filter(|time| !time.is_zero())?.get().as_secs_f64(),
+                burst: number("burst").unwrap_or(requests),
+            },
+        };
+        Some(Self { requests, per, span })
+    }
+
+    /// Whether it refuses all that the other would.
+    fn covers(&self, other: &Self) -> bool {
+        let (own, others) = (self.requests as f64, other.requests as f64);
+        match (&self.span, &other.span) {
+            (Span::Time { seconds, burst }, Span::Time { seconds: longer, burst: more }) => {
+                own / seconds <= others / longer && burst <= more
+            }
+            (Span::Time { seconds, burst }, Span::Days(days)) => {
+                let days = if *days == 1 { 1 } else { LONGEST_MONTH };
+                *burst as f64 + own / seconds * 86_400.0 * f64::from(days) <= others
+            }
+            (Span::Days(1), Span::Days(SHORTEST_MONTH)) => own * f64::from(LONGEST_MONTH) <= others,
+            (Span::Days(_), Span::Days(_)) => own <= others,
+            (Span::Days(_), Span::Time { .. }) => false, // midnight comes between
+        }
+    }
+}
+
+impl std::fmt::Display for Limit<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "{} in {}{}",
+            self.requests,
+            if matches!(self.span, Span::Days(_)) { "a " } else { "" },
+            self.per
+        )
     }
 }

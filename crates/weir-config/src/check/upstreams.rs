@@ -260,7 +260,7 @@ impl Checker<'_> {
 }
 
 /// How long all attempts may take, and how that is said; `None` where an attempt that takes its time is not repeated.
-fn all_attempts(retry: &Retry, response: Duration) -> Option<(std::time::Duration, String)> {
+pub(super) fn all_attempts(retry: &Retry, response: Duration) -> Option<(std::time::Duration, String)> {
     let after_timeout = retry.on.contains(&RetryOn::Timeout);
     let each = retry.per_try.or_else(|| after_timeout.then_some(response)).filter(|each| !each.is_zero())?;
     let all = each.get().saturating_mul(retry.attempts);

@@ -60,6 +60,30 @@ fn secrets_in_a_file_are_warned_about_and_not_repeated() {
 }
 
 #[test]
+fn what_filters_do_not_do_is_told() {
+    let dir = TempDir::new().unwrap();
+    let config = "listeners: { a: { address: 127.0.0.1:8080 } }\n\
+                  stores: { limits: { redis: \"redis://127.0.0.1:6379\" } }\n\
+                  consumers: { shop: { jwt: [ shop ] } }\n\
+                  routes:\n  a:\n    match: { path: /a }\n    filters:\n\
+                  \x20     - jwt: { secret: \"${NOT_SET:-0123456789abcdef0123456789abcdef}\" }\n\
+                  \x20     - rate_limit: { requests: 100, per: 1s, by: address, store: limits, cost: \"header:x-cost\" }\n    respond: {}\n\
+                  \x20 b:\n    match: { path: /b }\n    filters:\n\
+                  \x20     - jwt: { secret: \"${NOT_SET:-0123456789abcdef0123456789abcdef}\", consumer: sub }\n\
+                  \x20     - rate_limit: { requests: 100, per: 1s, by: address, store: limits }\n    respond: {}\n";
+    fs::write(dir.path().join("weir.yaml"), config).unwrap();
+    let checked = run_weir(dir.path(), &["check"]);
+    checked
+        .expect_code(0)
+        .expect_text("this filter does not say which claim names the consumer")
+        .expect_text("it has no bound, because what a request costs is told by `x-cost` of the response")
+        .expect_text("N gateways let pass at most 100 + N × 6 of it");
+    let told = format!("{}{}", checked.stdout, checked.stderr);
+    assert_eq!(told.matches("which claim names").count(), 1, "{told}");
+    assert_eq!(told.matches("let pass at most").count(), 1, "{told}");
+}
+
+#[test]
 fn a_low_port_says_what_it_needs() {
     let first = fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start").unwrap_or_default();
     if first.trim().parse().unwrap_or(1024) <= 81 {
