@@ -36,6 +36,7 @@ install -m 644 examples/*.yaml examples/endpoints.json "$tree/usr/share/doc/weir
 gzip -9nc CHANGELOG.md >"$tree/usr/share/doc/weir/changelog.gz"
 install -m 644 LICENSE "$tree/usr/share/doc/weir/copyright"
 install -D -m 644 dist/weir.service "$tree/usr/lib/systemd/system/weir.service"
+install -D -m 644 dist/weir.socket "$tree/usr/lib/systemd/system/weir.socket"
 install -D -m 644 dist/logrotate "$tree/etc/logrotate.d/weir"
 install -D -m 644 dist/container.yaml "$tree/etc/weir/weir.yaml"
 

@@ -36,11 +36,12 @@ fn packaged(into: &Path, version: &str, kinds: &str) -> Vec<PathBuf> {
 }
 
 /// What every package holds.
-const FILES: [&str; 10] = [
+const FILES: [&str; 11] = [
     "etc/logrotate.d/weir",
     "etc/weir/weir.yaml",
     "usr/bin/weir",
     "usr/lib/systemd/system/weir.service",
+    "usr/lib/systemd/system/weir.socket",
     "usr/share/bash-completion/completions/weir",
     "usr/share/doc/weir/copyright",
     "usr/share/fish/vendor_completions.d/weir.fish",
