@@ -5,6 +5,7 @@ import hashlib
 import hmac
 import json
 import statistics as st
+import subprocess
 import time
 
 from harness import rounds
@@ -26,13 +27,29 @@ def token():
     return text + "." + part(hmac.new(SECRET.encode(), text.encode(), hashlib.sha256).digest())
 
 
+def signature():
+    """The fields of a request for / that was signed (RFC 9421) when this module was read."""
+    params = f'("@method" "@path");created={int(time.time())};keyid="bench";alg="hmac-sha256"'
+    base = f'"@method": GET\n"@path": /\n"@signature-params": {params}'
+    made = base64.b64encode(hmac.new(SECRET.encode(), base.encode(), hashlib.sha256).digest()).decode()
+    return [f"signature-input: sig={params}", f"signature: sig=:{made}:"]
+
+
 # Every arm sends all of it, so that all read the same bytes.
-HEADERS = [f"x-api-key: {API_KEY}", "origin: https://app.example", "x-tenant: acme", f"authorization: Bearer {token()}"]
+HEADERS = [
+    f"x-api-key: {API_KEY}",
+    "origin: https://app.example",
+    "x-tenant: acme",
+    f"x-token: {token()}",
+    "authorization: Basic " + base64.b64encode(f"bench:{SECRET}".encode()).decode(),
+    *signature(),
+]
 
 # A filter as written, and what it may cost: 0.25 µs or 1,000 instructions for those that most routes have. None: no target.
 FILTERS = {
     "acl, with key_auth": ("{ key_auth: {} }, { acl: { allow: [ bench ] } }", None),
     "any, the second of two": ("{ any: [ { key_auth: { header: x-other } }, { key_auth: {} } ] }", None),
+    "basic_auth, cached": ("{ basic_auth: {} }", None),
     "body_limit": ("{ body_limit: { max: 1MiB } }", None),
     "cache, nothing kept": ("{ cache: { store: pages } }", None),
     "circuit_breaker": ("{ circuit_breaker: {} }", 0.25),
@@ -43,9 +60,14 @@ FILTERS = {
     "cors": ('{ cors: { origins: ["https://app.example"] } }', 0.25),
     "errors": ('{ errors: { 5xx: { body: "Sorry." } } }', None),
     "fault, of none": ("{ fault: { share: 0%, status: 503 } }", None),
+    "forward_auth, cached": (
+        "{ forward_auth: { upstream: origin, copy_request: [ authorization ], cache: { headers: [ authorization ], time: 1h } } }",
+        None,
+    ),
+    "grpc_web, of no call": ("{ grpc_web: {} }", None),
     "headers": ("{ headers: { request: { set: { x-a: one } }, response: { remove: [ server ] } } }", 0.25),
     "ip": ("{ ip: { allow: [ 127.0.0.0/8, 10.0.0.0/8 ] } }", 0.25),
-    "jwt, cached": (f'{{ jwt: {{ secret: "{SECRET}" }} }}', 0.5),
+    "jwt, cached": (f'{{ jwt: {{ secret: "{SECRET}", header: x-token }} }}', 0.5),
     "key_auth": ("{ key_auth: {} }", 0.25),
     "maintenance, of another host": ("{ maintenance: { hosts: [ shop.example.com ] } }", None),
     "maintenance, by a switch that is off": ("{ maintenance: { switch: shop } }", None),
@@ -60,16 +82,31 @@ FILTERS = {
     "rewrite": ('{ rewrite: { path: "/new" } }', None),
     "rewrite, strip_prefix": ('{ rewrite: { strip_prefix: "/1024" } }', None),
     "security_headers": ("{ security_headers: {} }", None),
+    "sign": (f'{{ sign: {{ key_id: bench, algorithm: hmac-sha256, key: "{SECRET}" }} }}', None),
+    "signature_auth": ('{ signature_auth: { components: [ "@method", "@path" ], max_age: 1d, remember: 0 } }', None),
     "timeout": ("{ timeout: { exchange: 1m } }", None),
 }
 
-CONSUMERS = f'consumers: {{ bench: {{ key_auth: [ "{API_KEY}" ] }} }}'
+# No rows: `mtls_auth` needs TLS on every arm, `redirect` and a `maintenance` that is on answer without the origin, `oidc` needs a provider.
+
+# What a consumer is known by, for the filters that ask.
+CREDENTIALS = {
+    "key_auth": f'"{API_KEY}"',
+    "signature_auth": f'{{ key_id: bench, algorithm: hmac-sha256, key: "{SECRET}" }}',
+}
 
 
-def config(filters):
+def password_hash(weir):
+    """What `weir hash` makes of the password: as slow as it should be, which a verified pair does not pay again."""
+    made = subprocess.run([str(weir), "hash", "--user", "bench"], input=SECRET + "\n", capture_output=True, text=True, check=True)
+    return f'"{made.stdout.strip()}"'
+
+
+def config(filters, credentials=CREDENTIALS):
     """What a gateway's config is filled with: one route with these filters."""
     chain = f", filters: [ {filters} ]" if filters else ""
-    consumers = CONSUMERS if "key_auth" in filters else ""
+    known = ", ".join(f"{name}: [ {value} ]" for name, value in credentials.items() if f"{name}:" in filters)
+    consumers = f"consumers: {{ bench: {{ {known} }} }}" if known else ""
     if "store: pages" in filters:
         consumers += "\nstores: { pages: { memory: 64MiB } }"
     return {"consumers": consumers, "routes": f'{{ all: {{ match: {{ path: "/*" }}, upstream: origin{chain} }} }}'}
@@ -83,8 +120,11 @@ class Each:
         gateway = next((g for g in env.gateways if g.has("routes") and g.role == "subject"), None)
         if not gateway:
             return Result(self.name, self.about, REQUEST_COLUMNS, [], notes=["only Weir has these filters"])
+        credentials = dict(CREDENTIALS, basic_auth=password_hash(env.weir))
         arms = {"none": "", **{name: written for name, (written, _) in FILTERS.items()}}
-        instances = {name: gateway.start("routes", env, origin, label=f"weir-{name}", **config(written)) for name, written in arms.items()}
+        instances = {
+            name: gateway.start("routes", env, origin, label=f"weir-{name}", **config(written, credentials)) for name, written in arms.items()
+        }
 
         def once(label, warm_up):
             return sample(instances[label], 1 if warm_up else env.seconds, connections=64, headers=HEADERS)

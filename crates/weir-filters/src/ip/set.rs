@@ -243,4 +243,33 @@ mod tests {
             assert!(prefixes.slots.len() < 400_000, "{}", prefixes.slots.len());
         }
     }
+
+    /// Prints a figure of docs/benchmarks.md, which says how; in a release build on a quiet machine it means something.
+    #[test]
+    fn measured_among_100_000_networks() {
+        const LOOK_UPS: u32 = 1_000_000;
+        let mut random = Random(7);
+        let (mut networks, mut asked): (Vec<IpNet>, Vec<IpAddr>) = (Vec::new(), Vec::new());
+        for n in 0..100_000u32 {
+            let v4 = Ipv4Addr::from_bits(random.next() as u32);
+            let v6 = Ipv6Addr::from_bits(0x2000 << 112 | random.wide() >> 4);
+            let network = if n % 2 == 0 { IpNet::new(v4.into(), 24) } else { IpNet::new(v6.into(), 48) };
+            networks.push(network.unwrap().trunc());
+        }
+        for n in 0..4096usize {
+            // Half of them are in a network, and both families come in turn.
+            let near = networks[(random.next() as usize % networks.len()) & !1 | n & 1].network();
+            let far = if n & 1 == 0 { IpAddr::V4(Ipv4Addr::from_bits(random.next() as u32)) } else { near };
+            asked.push(if n & 2 == 0 { near } else { far });
+        }
+        let set = IpSet::new(&networks);
+        let began = std::time::Instant::now();
+        let mut found = 0u32;
+        for n in 0..LOOK_UPS {
+            found += u32::from(set.contains(std::hint::black_box(asked[n as usize % asked.len()])));
+        }
+        let each = began.elapsed() / LOOK_UPS;
+        println!("ip: {each:?} to look up an address among {} networks ({found} found)", networks.len());
+        assert!(found > 0);
+    }
 }

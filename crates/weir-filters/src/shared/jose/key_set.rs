@@ -249,4 +249,43 @@ mod tests {
         let text = ec(None).to_string();
         assert_ne!(read(&text).unwrap().0.number(), read(&text).unwrap().0.number());
     }
+
+    /// Prints a figure of docs/benchmarks.md, which says how; in a release build on a quiet machine it means something.
+    #[test]
+    fn measured_es256_against_the_library_alone() {
+        use aws_lc_rs::rand::SystemRandom;
+        use aws_lc_rs::signature::{self as sig, KeyPair, ParsedPublicKey};
+        use std::hint::black_box;
+        const TIMES: u32 = 200;
+        let pair = sig::EcdsaKeyPair::generate(&sig::ECDSA_P256_SHA256_FIXED_SIGNING).unwrap();
+        let point: &[u8] = pair.public_key().as_ref();
+        let coordinate = |at: std::ops::Range<usize>| base64::encode_url(&point[at]);
+        let jwk = json!({ "kty": "EC", "crv": "P-256", "kid": "a", "x": coordinate(1..33), "y": coordinate(33..65) });
+        let (set, _) = read(&json!({ "keys": [jwk] }).to_string()).unwrap();
+        let part = |value: Value| base64::encode_url(value.to_string().as_bytes());
+        let claims = json!({ "iss": "https://id.example.com", "sub": "shop", "aud": "orders", "exp": 4_102_444_800_u64 });
+        let signed = format!("{}.{}", part(json!({ "alg": "ES256", "kid": "a" })), part(claims));
+        let signature = pair.sign(&SystemRandom::new(), signed.as_bytes()).unwrap();
+        let token = format!("{signed}.{}", base64::encode_url(signature.as_ref()));
+        let library = ParsedPublicKey::new(&sig::ECDSA_P256_SHA256_FIXED, point).unwrap();
+        let alone = || library.verify_sig(black_box(signed.as_bytes()), signature.as_ref()).is_ok();
+        let ours = || {
+            let token = token::parse(black_box(token.as_bytes())).unwrap();
+            set.verify(&token) == Verdict::Valid && token.claims().is_some()
+        };
+        let timed = |what: &dyn Fn() -> bool| {
+            let began = std::time::Instant::now();
+            assert!((0..TIMES).all(|_| what()));
+            began.elapsed() / TIMES
+        };
+        // The best of several turns: what else the machine does only ever adds to it.
+        let (mut best_alone, mut best_ours) = (std::time::Duration::MAX, std::time::Duration::MAX);
+        for _ in 0..5 {
+            best_alone = best_alone.min(timed(&alone));
+            best_ours = best_ours.min(timed(&ours));
+        }
+        println!(
+            "ES256: {best_alone:?} by aws-lc-rs alone, {best_ours:?} for a whole token, its claims read"
+        );
+    }
 }
