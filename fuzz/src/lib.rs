@@ -4,6 +4,7 @@
 //! in `Cargo.toml` and some seeds in `seeds/<name>/`. libFuzzer and the smoke runner call the same function.
 
 pub mod cache;
+pub mod discover;
 pub mod filters;
 pub mod h1;
 pub mod h2;
@@ -24,6 +25,7 @@ pub static TARGETS: &[Target] = &[
     ("cache_freshness", cache::freshness),
     ("cache_range", cache::range),
     ("cache_vary", cache::vary),
+    ("discover", discover::discover),
     ("h1_chunked", h1::chunked),
     ("h1_request", h1::request),
     ("h1_response", h1::response),

@@ -66,7 +66,7 @@ const ENDPOINTS: usize = 4 * weir_discover::INSTANCES;
 
 impl State {
     /// Nothing is known yet.
-    pub(crate) const fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self { book: Book::new(seed), file: None, names: Vec::new(), answered: None }
     }
 
