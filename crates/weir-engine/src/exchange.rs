@@ -496,8 +496,9 @@ impl<'c> Exchange<'c> {
     /// Cuts a response that had begun.
     async fn broken_off(&mut self, cause: &'static Cause) -> Next {
         self.record.cause = Some(cause);
-        let of_client = self.grpc && !self.calls_grpc();
-        if of_client && can_be_told(cause) { self.cut_grpc(cause).await } else { self.cut(cause) }
+        // A client of gRPC-Web reads no trailers but those in the body, and what frame of it was cut nobody knows.
+        let reads_trailers = self.grpc && !self.calls_grpc() && !grpc::is_grpc_web(&self.head.headers);
+        if reads_trailers && can_be_told(cause) { self.cut_grpc(cause).await } else { self.cut(cause) }
     }
 
     /// What becomes of an exchange in which something panicked: no client is told more than that we failed.
@@ -575,8 +576,11 @@ impl<'c> Exchange<'c> {
     /// and leaves the client what was sent already; a stream of HTTP/2 is reset.
     fn cut(&self, cause: &Cause) -> Next {
         let why = record::closed_by(cause);
-        let reset = self.ends_with_connection || self.client.stream.h2().is_some();
-        if reset { Next::Abort(why) } else { Next::Close(why) }
+        let h2 = self.client.stream.h2().is_some();
+        let reset = self.ends_with_connection || h2;
+        // A stream that is let go is reset by CANCEL, which clients of gRPC take for the end of a call that nobody waits for.
+        let late = h2 && *cause == error::GRPC_TIMEOUT;
+        if reset && !late { Next::Abort(why) } else { Next::Close(why) }
     }
 
     /// Ends a gRPC response that had begun by trailers that say why.

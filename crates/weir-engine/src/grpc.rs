@@ -13,6 +13,11 @@ pub fn is_grpc(fields: &Fields) -> bool {
     fields.is_media("application/grpc")
 }
 
+/// Whether a message is gRPC-Web.
+pub(crate) fn is_grpc_web(fields: &Fields) -> bool {
+    fields.is_media("application/grpc-web")
+}
+
 /// The client's deadline, from when the request came. What is malformed counts as none, and is passed on for the upstream
 /// to judge.
 pub(crate) fn timeout(fields: &Fields) -> Option<Duration> {

@@ -1,13 +1,14 @@
 //! Browsers before gRPC: the filter `grpc_web`, before the built-in origin's greeter.
 
-use weir_origin::{Handle, Options, Origin};
+use weir_origin::{Handle, Options as OriginOptions, Origin};
+use weir_testkit::h2::{Frame, H2Origin, Options, code};
 use weir_testkit::{Response, Weir, unused_address};
 
 use crate::cause::GRPC_WEB_MALFORMED;
 
 fn origin() -> Handle {
     let address = "127.0.0.1:0".parse().unwrap();
-    Origin::start(Options { address, ..Options::default() }).unwrap()
+    Origin::start(OriginOptions { address, ..OriginOptions::default() }).unwrap()
 }
 
 fn weir(upstream: impl ToString) -> Weir {
@@ -91,4 +92,32 @@ fn a_stream_and_a_failure() {
     let weir = self::weir(unused_address());
     let answer = call(&weir, "SayHello", BINARY, ANN);
     answer.expect_status(200).expect_header("grpc-status", "14").expect_header("content-type", BINARY);
+}
+
+#[test]
+fn a_call_that_passes_as_it_is_is_cut_without_trailers() {
+    let upstream = H2Origin::new(Options::default(), |peer, stream, _| {
+        let head = [(":status", "200"), ("content-type", BINARY)];
+        peer.send(&Frame::headers(stream, &head, false));
+        peer.send(&Frame::data(stream, b"\0\0\0\0\x02x", false));
+    });
+    let weir = Weir::start(&format!(
+        "listeners: {{ web: {{ address: 127.0.0.1:0, protocols: [h2] }} }}\n\
+         upstreams: {{ up: {{ protocol: h2c, endpoints: [ {} ] }} }}\n\
+         routes: {{ all: {{ match: {{ path: \"/*\" }}, upstream: up }} }}\n",
+        upstream.address()
+    ));
+    let mut h2 = weir.h2();
+    let fields = [
+        (":method", "POST"),
+        (":scheme", "http"),
+        (":path", "/a.B/C"),
+        (":authority", "weir.test"),
+        ("content-type", BINARY),
+        ("grpc-timeout", "300m"),
+    ];
+    let stream = h2.request(&fields, true);
+    let answer = h2.message(stream);
+    assert_eq!(answer.trailers, [], "a client of gRPC-Web reads none");
+    answer.expect_reset(code::CANCEL);
 }
