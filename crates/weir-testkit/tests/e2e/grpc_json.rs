@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use weir_origin::{Handle, Options as OriginOptions, Origin};
 use weir_testkit::h2::{Frame, H2Origin, Options};
-use weir_testkit::{Response, Weir, run_weir, unused_address};
+use weir_testkit::{Response, Weir, eventually, run_weir, unused_address};
 
 use crate::cause::{
     GRPC_BIDIRECTIONAL, GRPC_NO_METHOD, GRPC_NOT_DESCRIBED, GRPC_REQUEST_MALFORMED, GRPC_RESPONSE_MALFORMED,
@@ -357,4 +357,97 @@ fn rules_that_contradict_are_refused_with_their_line() {
         .expect_code(1)
         .expect_text("greeter.proto:10: helloworld.v1.Greeter/LotsOfReplies: GET /v1/hello/{name=*}")
         .expect_text("bound already: /helloworld.v1.Greeter/SayHello (greeter.proto:7)");
+}
+
+/// A service that tells of itself what the closure says; `None` where it does not. Every other call is answered.
+fn telling(file: impl Fn() -> Option<Vec<u8>> + Send + Sync + 'static) -> H2Origin {
+    let field = |number: u8, bytes: &[u8]| {
+        let mut out = vec![number << 3 | 2];
+        let mut length = bytes.len();
+        while length > 127 {
+            out.push(u8::try_from(length & 127).unwrap() | 128);
+            length >>= 7;
+        }
+        out.push(u8::try_from(length).unwrap());
+        out.extend_from_slice(bytes);
+        out
+    };
+    H2Origin::new(Options::default(), move |peer, stream, request| {
+        let asks = request.header(":path").is_some_and(|path| path.ends_with("/ServerReflectionInfo"));
+        let answer = if asks { file().map(|file| field(4, &field(1, &file))) } else { Some(field(1, b"a")) };
+        let head = [(":status", "200"), ("content-type", "application/grpc")];
+        peer.send(&Frame::headers(stream, &head, false));
+        let status = if let Some(message) = answer {
+            let length = u32::try_from(message.len()).unwrap().to_be_bytes();
+            peer.send(&Frame::data(stream, [&[0], &length[..], &message].concat(), false));
+            "0"
+        } else {
+            "14"
+        };
+        peer.send(&Frame::headers(stream, &[("grpc-status", status)], true));
+    })
+}
+
+#[test]
+fn a_service_that_changes_under_load() {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+    let dir = TempDir::new().unwrap();
+    let compiled = |methods: &str| {
+        let proto = dir.path().join("t.proto");
+        let text = format!(
+            "syntax = \"proto3\"; package t; service G {{ {methods} }} message M {{ string a = 1; }}"
+        );
+        fs::write(&proto, text).unwrap();
+        let mut compiler = protox::Compiler::new([dir.path()]).unwrap();
+        let set = compiler.open_file(&proto).unwrap().encode_file_descriptor_set();
+        // The one file of the set, without its tag and its length.
+        set.get(2..).unwrap().to_vec()
+    };
+    let files = [compiled("rpc A(M) returns (M);"), compiled("rpc A(M) returns (M); rpc B(M) returns (M);")];
+    assert!(files.iter().all(|file| file.len() < 128), "a length of one byte");
+    let at = Arc::new(AtomicUsize::new(0));
+    let told = Arc::clone(&at);
+    let upstream = telling(move || files.get(told.load(Ordering::SeqCst)).cloned());
+    let (_dir, weir) =
+        weir(upstream.address(), "reflection: true, unannotated: true, refresh: 1s, services: [ t.G ]");
+    weir.client().ask(post("/t.G/A", "{}")).expect_status(200).expect_body("{\"a\":\"a\"}");
+    weir.client().ask(post("/t.G/B", "{}")).expect_cause(GRPC_NO_METHOD);
+    /// Ends the callers, also where an assertion fails.
+    struct Over<'a>(&'a AtomicBool);
+    impl Drop for Over<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::SeqCst);
+        }
+    }
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let ends = Over(&over);
+        let callers: Vec<_> = (0..2)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut client = weir.client();
+                    while !over.load(Ordering::SeqCst) {
+                        client.ask(post("/t.G/A", "{}")).expect_status(200);
+                    }
+                })
+            })
+            .collect();
+        at.store(1, Ordering::SeqCst);
+        eventually("the new method is there", || {
+            let status = weir.client().ask(post("/t.G/B", "{}")).status;
+            assert!(matches!(status, 200 | 404), "{status}");
+            status == 200
+        });
+        // It tells no more: what was known stays.
+        at.store(2, Ordering::SeqCst);
+        weir.wait_log("a service did not tell of itself");
+        weir.client().ask(post("/t.G/B", "{}")).expect_status(200);
+        // And less: the method is gone.
+        at.store(0, Ordering::SeqCst);
+        eventually("the method is gone", || weir.client().ask(post("/t.G/B", "{}")).status == 404);
+        drop(ends);
+        callers.into_iter().for_each(|caller| caller.join().unwrap());
+    });
 }
