@@ -159,9 +159,7 @@ fn trailers_frame(piece: &Piece<'_>, told: bool, out: &mut Vec<u8>) {
         out.extend_from_slice(b"grpc-status: 2\r\n"); // UNKNOWN: nobody said how it ended
     }
     frames::end(begun, out);
-    if let Some(flags) = begun.checked_sub(5).and_then(|at| out.get_mut(at)) {
-        *flags = TRAILERS;
-    }
+    frames::flag(begun, TRAILERS, out);
 }
 
 /// Base64 in pieces: digits that make no group yet wait for the next piece, and padding may stand in the middle, where one part ends and

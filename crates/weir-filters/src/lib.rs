@@ -26,6 +26,7 @@ mod cache;
 mod circuit_breaker;
 mod compress;
 mod concurrency;
+mod connect;
 mod cors;
 mod errors;
 mod fault;
@@ -66,6 +67,7 @@ pub static KINDS: &[&FilterKind] = &[
     &circuit_breaker::KIND,
     &compress::KIND,
     &concurrency::KIND,
+    &connect::KIND,
     &cors::KIND,
     &errors::KIND,
     &fault::KIND,

@@ -6,7 +6,7 @@ use crate::parse::{ParseError, Parser};
 use crate::print::{PrintError, Printer};
 use crate::router::{Found, Router, segments, without_verb};
 use crate::rules::{self, Choice, RuleError};
-use crate::schema::{Known, Message, Schema};
+use crate::schema::{Known, Message, Names, Schema};
 use crate::template::Template;
 use crate::wire::{self, Value};
 use prost_reflect::DescriptorPool;
@@ -21,6 +21,8 @@ pub struct Api {
     pub(crate) methods: Vec<Method>,
     pub(crate) bindings: Vec<Binding>,
     router: Router,
+    /// Methods by their paths.
+    by_path: Names<usize>,
     options: JsonOptions,
     limits: Limits,
 }
@@ -38,6 +40,8 @@ pub struct Method {
     pub client_streams: bool,
     /// Whether the response is one.
     pub server_streams: bool,
+    /// Whether a call changes nothing, as the proto says.
+    pub no_side_effects: bool,
     /// What is written above it.
     pub comment: String,
     pub(crate) input: u32,
@@ -103,7 +107,8 @@ impl Api {
             return Err(rules.errors);
         }
         let (methods, bindings, router) = (rules.methods, rules.bindings, rules.router);
-        Ok(Self { schema, methods, bindings, router, options, limits })
+        let by_path = methods.iter().enumerate().map(|(at, m)| (m.path.as_str().into(), at)).collect();
+        Ok(Self { schema, methods, bindings, router, by_path, options, limits })
     }
 
     /// Its methods.
@@ -144,9 +149,10 @@ impl Api {
         }
     }
 
-    /// The method that a path of gRPC names.
-    pub fn method_at(&self, path: &[u8]) -> Option<&Method> {
-        self.methods.iter().find(|m| m.path.as_bytes() == path)
+    /// The method that a path of gRPC names, and its place among the methods.
+    pub fn method_at(&self, path: &[u8]) -> Option<(usize, &Method)> {
+        let at = *self.by_path.get(std::str::from_utf8(path).ok()?)?;
+        Some((at, self.methods.get(at)?))
     }
 
     /// The method of a call.
@@ -284,6 +290,30 @@ impl Api {
             None => printer.message(output, message)?,
         }
         Ok(None)
+    }
+
+    /// Appends a message that a method takes, of JSON.
+    ///
+    /// # Errors
+    /// The field that does not fit.
+    pub fn read(&self, method: &Method, json: &[u8], out: &mut Vec<u8>) -> Result<(), ParseError> {
+        let Some(input) = self.schema.message(method.input) else { return Ok(()) };
+        let before = out.len();
+        self.parser(out).message(input, json)?;
+        if out.len().saturating_sub(before) > self.limits.message {
+            let message = format!("the message is longer than {} bytes", self.limits.message);
+            return Err(ParseError { path: String::new(), message });
+        }
+        Ok(())
+    }
+
+    /// Appends a message that a method answers with, as JSON.
+    ///
+    /// # Errors
+    /// Why it cannot be told.
+    pub fn write(&self, method: &Method, message: &[u8], out: &mut Vec<u8>) -> Result<(), PrintError> {
+        let Some(output) = self.schema.message(method.output) else { return Ok(()) };
+        Printer::new(&self.schema, self.options, self.limits, out).message(output, message)
     }
 
     /// Appends any message whose type is known as JSON.

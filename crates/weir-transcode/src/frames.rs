@@ -41,6 +41,43 @@ pub fn end(begun: usize, out: &mut [u8]) {
     }
 }
 
+/// The flag of a message that is compressed.
+pub const COMPRESSED: u8 = 1;
+
+/// Sets the flags of the message that [`begin`] began.
+pub fn flag(begun: usize, flags: u8, out: &mut [u8]) {
+    if let Some(place) = begun.checked_sub(5).and_then(|at| out.get_mut(at)) {
+        *place = flags;
+    }
+}
+
+/// What a body holds that should be one message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Single<'a> {
+    /// It ends within a message.
+    Cut,
+    /// More than one.
+    Many,
+    /// Nothing.
+    None,
+    /// Its flags, and the message as it came.
+    One(u8, &'a [u8]),
+}
+
+/// Takes the only message out of a body.
+#[must_use]
+pub fn only(body: &[u8]) -> Single<'_> {
+    if body.is_empty() {
+        return Single::None;
+    }
+    let Some(([flags, length @ ..], rest)) = body.split_first_chunk::<5>() else { return Single::Cut };
+    match rest.split_at_checked(u32::from_be_bytes(*length) as usize) {
+        Some((message, [])) => Single::One(*flags, message),
+        Some(_) => Single::Many,
+        None => Single::Cut,
+    }
+}
+
 /// Takes messages out of a body that comes in pieces.
 #[derive(Debug)]
 pub struct Messages {
@@ -217,6 +254,16 @@ mod tests {
         assert_eq!(read(&[b"\x02\0\0\0\0"], 10), Err(FrameError::Coding));
         assert_eq!(read(&[b"\x01\0\0\0\x03abc"], 10), Err(FrameError::Coding));
         assert_eq!(read(&[b"\0", b"\xff\xff\xff\xff"], 10), Err(FrameError::TooLong));
+    }
+
+    #[test]
+    fn the_only_message() {
+        assert_eq!(only(b""), Single::None);
+        assert_eq!(only(b"\x01\0\0\0\x02hi"), Single::One(1, b"hi"));
+        assert_eq!(only(b"\0\0\0\0\0"), Single::One(0, b""));
+        assert_eq!(only(b"\0\0\0\0\0\0"), Single::Many);
+        assert_eq!(only(b"\0\0\0\0"), Single::Cut);
+        assert_eq!(only(b"\0\xff\xff\xff\xffhi"), Single::Cut);
     }
 
     #[test]

@@ -4,12 +4,14 @@
 //!  descriptors (`sources`, `reflection`) ─► `Api`: tables of types (`schema`), rules (`rules`), paths (`router`, `template`)
 //!  request  ─► `Api::find` ─► `Api::request`: body (`parse`), query and path (`fields`) ─► Protocol Buffers (`wire`), framed (`frames`)
 //!  response ─► `frames::Messages` ─► `Api::response` (`print`), or a `Status`
+//!  Connect: what is its own is in `connect`; its messages go through `Api::read` and `Api::write`
 //! ```
 //!
 //! Everything that comes from a network has a limit: see [`Limits`]. No input makes it panic; `fuzz/` sees to that.
 
 mod api;
 pub mod base64;
+pub mod connect;
 mod fields;
 pub mod frames;
 mod openapi;

@@ -35,6 +35,8 @@ pub struct Choice {
     pub services: Vec<String>,
     /// Methods without a rule are called by `POST /package.Service/Method`.
     pub unannotated: bool,
+    /// The rules are not read: methods are called by their own paths only.
+    pub without_rules: bool,
 }
 
 /// Reads the rules of all methods that are chosen.
@@ -65,6 +67,12 @@ pub(crate) fn read(pool: &DescriptorPool, schema: &Schema, choice: &Choice) -> R
     rules
 }
 
+/// Whether the method says so: `option idempotency_level = NO_SIDE_EFFECTS`.
+fn has_no_side_effects(of: &MethodDescriptor) -> bool {
+    let options = of.method_descriptor_proto().options.as_ref();
+    options.and_then(|options| options.idempotency_level) == Some(1)
+}
+
 impl Rules {
     fn method(
         &mut self,
@@ -88,8 +96,12 @@ impl Rules {
             output,
             client_streams: of.is_client_streaming(),
             server_streams: of.is_server_streaming(),
+            no_side_effects: has_no_side_effects(of),
             comment: comment(of),
         });
+        if choice.without_rules {
+            return;
+        }
         let place = place(of);
         let options = of.options();
         let rule =

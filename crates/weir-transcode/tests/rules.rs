@@ -242,9 +242,10 @@ fn rules_that_contradict_are_refused_with_their_line() {
 #[test]
 fn services_can_be_chosen() {
     let proto = include_str!("library.proto");
-    let none = api_of(proto, &Choice { services: vec!["library.v1.Nope".to_owned()], unannotated: false });
+    let none = api_of(proto, &Choice { services: vec!["library.v1.Nope".to_owned()], ..Choice::default() });
     assert_eq!(none.unwrap_err(), [": there is no service `library.v1.Nope`; there is library.v1.Library"]);
-    let some = api_of(proto, &Choice { services: vec!["library.v1.Library".to_owned()], unannotated: false })
-        .unwrap();
+    let some =
+        api_of(proto, &Choice { services: vec!["library.v1.Library".to_owned()], ..Choice::default() })
+            .unwrap();
     assert_eq!(some.find("POST", b"/library.v1.Library/Unannotated"), Lookup::Nothing);
 }

@@ -1,17 +1,15 @@
 //! `grpc_json`: REST in front of a gRPC service. What requests and messages mean is the crate weir-transcode's; this is how they pass through
-//! the gateway. `settings` has what an operator writes, `source` where descriptors come from, `request` and `response` the two ways.
+//! the gateway. `settings` has what an operator writes, `request` and `response` the two ways; `shared/grpc` where descriptors come from.
 
 mod request;
 mod response;
 mod settings;
-mod source;
 #[cfg(test)]
 mod tests;
 
 use crate::prelude::*;
-use crate::shared::grpc::RESPONSE_MALFORMED;
+use crate::shared::grpc::{Loaded, NOT_DESCRIBED, RESPONSE_MALFORMED, Source};
 use settings::GrpcJsonSettings;
-use source::{Loaded, Source};
 use std::fmt;
 use std::sync::Arc;
 use weir_h1::FieldName;
@@ -31,8 +29,6 @@ pub(super) static KIND: FilterKind = FilterKind::made_from::<GrpcJsonSettings>("
 causes! {
     BIDIRECTIONAL "grpc_bidirectional" 501
         "The method has streams both ways at once, which HTTP with JSON cannot carry." "call it by gRPC"
-    NOT_DESCRIBED "grpc_not_described" 503
-        "The service has not told yet what it offers." "server reflection of the service; the log says why it failed"
     NO_METHOD "grpc_no_method" 404
         "No rule of google.api.http names this path." "the rules in the proto; `unannotated` and `unmatched` of the filter grpc_json"
     REQUEST_MALFORMED "grpc_request_malformed" 400

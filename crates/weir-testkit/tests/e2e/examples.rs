@@ -37,6 +37,7 @@ const EXAMPLES: &[&str] = &[
     "error-pages.yaml",
     "fleet-node.yaml",
     "forward-auth.yaml",
+    "grpc-browser.yaml",
     "grpc-json.yaml",
     "hello.yaml",
     "jwt.yaml",
@@ -189,11 +190,35 @@ fn discovery() {
     eventually("it is in use", || weir.client().get("/pages/").text() == "b");
 }
 
-#[test]
-fn grpc_json() {
+fn greeter() -> weir_origin::Handle {
     let address = "127.0.0.1:0".parse().unwrap();
     let greeter = weir_origin::Options { address, ..weir_origin::Options::default() };
-    let greeter = weir_origin::Origin::start(greeter).unwrap();
+    weir_origin::Origin::start(greeter).unwrap()
+}
+
+#[test]
+fn grpc_browser() {
+    let greeter = greeter();
+    let text = example("grpc-browser.yaml").replace("127.0.0.1:50051", &greeter.address().to_string());
+    let weir = start_text(&text, &[]);
+    let call = |media: &str, body: &str| {
+        weir.client().ask(format!(
+            "POST /helloworld.v1.Greeter/SayHello HTTP/1.1\r\nHost: weir.test\r\nOrigin: http://localhost:3000\r\n\
+             Content-Type: {media}\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        ))
+    };
+    let by_connect = call("application/json", "{\"name\":\"Ann\"}");
+    by_connect.expect_status(200).expect_body("{\"message\":\"hello Ann\"}");
+    by_connect.expect_header("access-control-allow-origin", "http://localhost:3000");
+    let by_web = call("application/grpc-web+proto", "\0\0\0\0\u{5}\n\u{3}Ann");
+    assert!(by_web.expect_status(200).text().contains("hello Ann"), "{}", by_web.text());
+    assert!(by_web.text().contains("grpc-status: 0\r\n"), "{}", by_web.text());
+}
+
+#[test]
+fn grpc_json() {
+    let greeter = greeter();
     let text = example("grpc-json.yaml").replace("127.0.0.1:50051", &greeter.address().to_string());
     let weir = start_text(&text, &[]);
     let mut client = weir.client();

@@ -24,6 +24,7 @@ mod circuit;
 mod cli;
 mod compress;
 mod concurrency;
+mod connect;
 mod console;
 mod cores;
 mod discovery;

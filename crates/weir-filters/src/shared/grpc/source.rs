@@ -1,4 +1,4 @@
-//! Where a filter's API comes from: files, once; or the service itself, asked now and then.
+//! Where an API comes from: files, once; or the service itself, asked now and then.
 
 use arc_swap::ArcSwapOption;
 use std::fmt;
@@ -21,35 +21,35 @@ const UNKNOWN_PAUSE: Duration = Duration::from_secs(5);
 
 /// Whether an API is described by OpenAPI, and its title.
 #[derive(Debug)]
-pub(super) struct Described {
-    pub(super) title: Option<String>,
+pub(crate) struct Described {
+    pub(crate) title: Option<String>,
 }
 
 /// An API, and its description where somebody may ask for it.
 #[derive(Debug)]
-pub(super) struct Loaded {
-    pub(super) api: Api,
+pub(crate) struct Loaded {
+    pub(crate) api: Api,
     /// OpenAPI 3.1.
-    pub(super) description: bytes::Bytes,
+    pub(crate) description: bytes::Bytes,
 }
 
 impl Loaded {
     /// Takes a while where it is described: not on a core.
-    pub(super) fn new(api: Api, described: Option<&Described>) -> Self {
+    pub(crate) fn new(api: Api, described: Option<&Described>) -> Self {
         let description = described.map(|described| api.openapi(described.title.as_deref()));
         Self { description: description.unwrap_or_default().into(), api }
     }
 }
 
 /// What a filter takes its API from.
-pub(super) enum Source {
+pub(crate) enum Source {
     Fixed(Arc<Loaded>),
     Reflected(Arc<Reflected>),
 }
 
 impl Source {
     /// The API, where it is known.
-    pub(super) fn loaded(&self) -> Option<Arc<Loaded>> {
+    pub(crate) fn loaded(&self) -> Option<Arc<Loaded>> {
         match self {
             Self::Fixed(loaded) => Some(Arc::clone(loaded)),
             Self::Reflected(reflected) => reflected.loaded.load_full(),
@@ -57,14 +57,14 @@ impl Source {
     }
 
     /// Asks the service again where it is time to.
-    pub(super) fn refresh(&self, core: &CoreHandle) {
+    pub(crate) fn refresh(&self, core: &CoreHandle) {
         if let Self::Reflected(reflected) = self {
             reflected.refresh(core, false);
         }
     }
 
     /// The same for a path that nobody knows: it may be new.
-    pub(super) fn refresh_for_unknown(&self, core: &CoreHandle) {
+    pub(crate) fn refresh_for_unknown(&self, core: &CoreHandle) {
         if let Self::Reflected(reflected) = self {
             reflected.refresh(core, true);
         }
@@ -72,7 +72,7 @@ impl Source {
 }
 
 /// What a service told of itself, for all cores.
-pub(super) struct Reflected {
+pub(crate) struct Reflected {
     upstream: String,
     refresh: Duration,
     choice: Choice,
@@ -107,7 +107,7 @@ impl Drop for Asks {
 }
 
 impl Reflected {
-    pub(super) fn new(
+    pub(crate) fn new(
         upstream: String,
         refresh: Duration,
         choice: Choice,
@@ -157,7 +157,7 @@ impl Reflected {
     }
 
     /// Waits until the service has told of itself, or has failed to.
-    pub(super) async fn wait(self: &Arc<Self>, core: &CoreHandle) {
+    pub(crate) async fn wait(self: &Arc<Self>, core: &CoreHandle) {
         let changed = self.changed.notified();
         tokio::pin!(changed);
         changed.as_mut().enable(); // before it begins: it may end at once

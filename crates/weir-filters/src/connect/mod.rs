@@ -1,0 +1,257 @@
+//! `connect`: clients of the Connect protocol call a gRPC service. What the protocol's bytes mean is the crate weir-transcode's
+//! (`connect`); this is how calls pass through the gateway. `settings` has what an operator writes, `request` and `response` the two ways.
+//!
+//! Source: "Connect Protocol Reference" of the Connect project.
+
+mod request;
+mod response;
+mod settings;
+#[cfg(test)]
+mod tests;
+
+use crate::prelude::*;
+use crate::shared::grpc::{Loaded, NOT_DESCRIBED, RESPONSE_MALFORMED, Source};
+use request::Look;
+use settings::ConnectSettings;
+use std::fmt;
+use std::sync::Arc;
+use weir_h1::FieldName;
+use weir_transcode::Status;
+use weir_transcode::frames::{Boundary, Messages};
+
+pub(super) static KIND: FilterKind = FilterKind::made_from::<ConnectSettings>("connect").with_causes(&[
+    &MALFORMED,
+    &NO_METHOD,
+    &WRONG_METHOD,
+    &WRONG_TYPE,
+    &NOT_DESCRIBED,
+    &RESPONSE_MALFORMED,
+]);
+
+causes! {
+    MALFORMED "connect_malformed" 400
+        "The call does not follow the Connect protocol, or its message does not fit the method." "the client, as the answer says; `json.unknown` and `limits` of the filter connect"
+    NO_METHOD "connect_no_method" 404
+        "The service has no method of this name." "the path; the protos and `services` of the filter connect"
+    WRONG_METHOD "connect_wrong_method" 405
+        "The call came by the wrong HTTP method." "POST; GET is for methods with `option idempotency_level = NO_SIDE_EFFECTS`"
+    WRONG_TYPE "connect_wrong_type" 415
+        "Messages are written in a way that cannot be translated." "the client's content-type; JSON needs `proto`, `descriptors` or `reflection` of the filter connect"
+}
+
+/// The filter.
+struct Connect {
+    /// Where descriptors come from; without any, messages pass as they are.
+    source: Option<Source>,
+    /// Longest message.
+    message: usize,
+    names: Names,
+}
+
+/// Fields that it reads and writes.
+struct Names {
+    accept_post: FieldName,
+    allow: FieldName,
+    connect_content_encoding: FieldName,
+    content_encoding: FieldName,
+    content_type: FieldName,
+    date: FieldName,
+    grpc_accept_encoding: FieldName,
+    grpc_encoding: FieldName,
+    grpc_timeout: FieldName,
+}
+
+/// How messages are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Codec {
+    Json,
+    Proto,
+}
+
+/// What is known of an exchange.
+#[derive(Default)]
+struct State {
+    stage: Stage,
+    /// Why a piece of the request was refused: the answer is made of that.
+    wrong: Option<Status>,
+}
+
+#[derive(Default)]
+enum Stage {
+    /// The request went on as a call of gRPC.
+    Called(Box<Call>),
+    /// It is answered, or none of ours.
+    Done,
+    /// It is a call, and has not gone on.
+    Found(Box<Call>),
+    #[default]
+    New,
+}
+
+/// A call.
+struct Call {
+    codec: Codec,
+    /// Whether messages come in envelopes, whatever their number.
+    streams: bool,
+    /// Whether it stands in the query.
+    get: bool,
+    /// What the service is, and which of its methods this is. JSON needs both.
+    method: Option<(Arc<Loaded>, usize)>,
+    /// Messages of the way that is read: at first the request's, then the response's.
+    messages: Messages,
+    boundary: Boundary,
+    /// Whether the pieces of the response come.
+    body: bool,
+    /// What the head of the response said of the status.
+    told: Option<Vec<u8>>,
+}
+
+/// An answer of ours.
+struct Wrong {
+    cause: &'static Cause,
+    status: Status,
+    headers: Vec<(FieldName, Vec<u8>)>,
+}
+
+impl Wrong {
+    const fn new(cause: &'static Cause, status: Status) -> Self {
+        Self { cause, status, headers: Vec::new() }
+    }
+}
+
+impl Connect {
+    fn new(source: Option<Source>, message: usize) -> Self {
+        let name = |text| FieldName::new(text).expect("a name in the source is a token");
+        let names = Names {
+            accept_post: name("accept-post"),
+            allow: name("allow"),
+            connect_content_encoding: name("connect-content-encoding"),
+            content_encoding: name("content-encoding"),
+            content_type: name("content-type"),
+            date: name("date"),
+            grpc_accept_encoding: name("grpc-accept-encoding"),
+            grpc_encoding: name("grpc-encoding"),
+            grpc_timeout: name("grpc-timeout"),
+        };
+        Self { source, message, names }
+    }
+
+    /// What the service is, where that is known.
+    fn loaded(&self, core: &CoreHandle) -> Option<Arc<Loaded>> {
+        let source = self.source.as_ref()?;
+        source.refresh(core);
+        source.loaded()
+    }
+
+    /// Does with a request what it was found to be.
+    fn decide(&self, look: Look, head: &mut RequestHead, cx: &mut Cx) -> Flow {
+        match look {
+            Look::Call(call) => match self.send(head, call, cx) {
+                Ok(()) => Flow::Continue,
+                Err((wrong, call)) => self.answer(*wrong, Some(&call), cx),
+            },
+            Look::Later(_) => Flow::Wait,
+            Look::Pass => {
+                cx.state::<State>().stage = Stage::Done;
+                Flow::Continue
+            }
+            Look::Wrong(wrong) => self.answer(*wrong, None, cx),
+        }
+    }
+}
+
+impl fmt::Debug for Connect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connect").finish_non_exhaustive()
+    }
+}
+
+impl Filter for Connect {
+    fn hooks(&self) -> Hooks {
+        Hooks::REQUEST | Hooks::REQUEST_BODY | Hooks::RESPONSE | Hooks::RESPONSE_BODY
+    }
+
+    fn request_body(&self, head: &RequestHead, cx: &mut Cx) -> BodyUse {
+        let call = match self.look(head, cx) {
+            Look::Call(call) => call,
+            // What waits may turn out to be none of ours: then its body goes on as it is.
+            Look::Later(true) => return BodyUse::Change,
+            Look::Later(false) => return BodyUse::Whole(self.message),
+            Look::Pass | Look::Wrong(_) => return BodyUse::Pass,
+        };
+        let body = match (call.streams, call.codec) {
+            (false, _) => BodyUse::Whole(self.message),
+            (true, Codec::Json) => BodyUse::Change,
+            (true, Codec::Proto) => BodyUse::Pass,
+        };
+        cx.state::<State>().stage = Stage::Found(call); // a body that is too long is answered as Connect does
+        body
+    }
+
+    fn on_request(&self, head: &mut RequestHead, cx: &mut Cx) -> Flow {
+        let look = match std::mem::take(&mut cx.state::<State>().stage) {
+            Stage::Found(call) => Look::Call(call),
+            _ => self.look(head, cx),
+        };
+        self.decide(look, head, cx)
+    }
+
+    fn wait<'a>(&'a self, head: &'a mut RequestHead, cx: &'a mut Cx) -> Waiting<'a> {
+        Box::pin(async move {
+            if let Some(Source::Reflected(reflected)) = &self.source {
+                reflected.wait(cx.core()).await;
+            }
+            match self.look(head, cx) {
+                Look::Later(_) => {
+                    let status = Status::new(14, NOT_DESCRIBED.meaning);
+                    self.answer(Wrong::new(&NOT_DESCRIBED, status), None, cx)
+                }
+                look => self.decide(look, head, cx),
+            }
+        })
+    }
+
+    fn on_request_body(&self, piece: &mut Piece<'_>, cx: &mut Cx) -> HookResult {
+        request::piece(piece, cx.state::<State>())
+    }
+
+    fn response_body(&self, head: &ResponseHead, cx: &mut Cx) -> BodyUse {
+        match &mut cx.state::<State>().stage {
+            Stage::Called(call) if response::is_messages(head) => {
+                call.body = true;
+                if call.streams { BodyUse::Change } else { BodyUse::Whole(self.message + 5) }
+            }
+            _ => BodyUse::Pass,
+        }
+    }
+
+    fn on_response(&self, head: &mut ResponseHead, cx: &mut Cx) -> Flow {
+        self.respond(head, cx)
+    }
+
+    fn on_response_body(&self, piece: &mut Piece<'_>, cx: &mut Cx) -> HookResult {
+        response::piece(piece, cx.state::<State>())
+    }
+
+    fn readings(&self) -> Vec<Reading> {
+        let Some(loaded) = self.source.as_ref().and_then(Source::loaded) else { return Vec::new() };
+        let methods = loaded.api.methods().len() as u64;
+        vec![Reading { what: "methods", of: String::new(), value: methods }]
+    }
+
+    fn explain(&self, _: &RequestHead, path: &[u8]) -> Vec<String> {
+        let Some(source) = &self.source else {
+            return vec!["without descriptors: JSON is refused, and so is GET".to_owned()];
+        };
+        let Some(loaded) = source.loaded() else {
+            return vec!["which methods there are, the service tells once it runs".to_owned()];
+        };
+        vec![match loaded.api.method_at(path) {
+            Some((_, method)) => {
+                let get = if method.no_side_effects { ", also by GET" } else { "" };
+                format!("a call of {} by Connect goes on as gRPC{get}", method.path)
+            }
+            None => format!("404 {} for clients of Connect: there is no such method", NO_METHOD.code),
+        }]
+    }
+}

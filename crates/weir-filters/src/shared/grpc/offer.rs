@@ -1,0 +1,204 @@
+//! What settings say about the API of a service: where its descriptors are, how JSON is written, how much is accepted.
+
+use super::source::{Described, Loaded, Reflected, Source};
+use crate::prelude::*;
+use std::path::PathBuf;
+use std::sync::Arc;
+use weir_engine::config::diagnostic::nearest_name;
+use weir_transcode::{Api, Choice, DEPTH_MOST, JsonOptions, Limits, RuleError, sources};
+
+/// Longest `.proto` file.
+const PROTO_BYTES: usize = 4 * 1024 * 1024;
+
+/// Longest message that may be allowed.
+const MESSAGE_MOST: u64 = 64 * 1024 * 1024;
+
+macro_rules! choices {
+    ($($(#[$doc:meta])* $name:ident: $default:ident $other:ident;)*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+        #[serde(rename_all = "snake_case")]
+        pub(crate) enum $name {
+            #[default]
+            $default,
+            $other,
+        }
+    )*};
+}
+
+choices! {
+    /// How enums are written.
+    Enums: Names Numbers;
+    /// How integers of 64 bits are written.
+    Int64: Text Numbers;
+    /// How fields are named.
+    Names: Camel Proto;
+    /// What becomes of fields that are not known.
+    Unknown: Refuse Ignore;
+}
+
+/// How much is accepted.
+#[derive(Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct LimitSettings {
+    /// Longest message, as JSON and as Protocol Buffers, after decompression. Default `4MiB`.
+    message: Option<ByteSize>,
+    /// Messages, lists and objects within one another, 1 to 100. Default 100.
+    depth: Option<u16>,
+    /// `Any` within `Any`. Default 8.
+    any: Option<u16>,
+    /// Values in one message. Default 200000.
+    values: Option<u32>,
+}
+
+impl LimitSettings {
+    /// The limits; mistakes are refused.
+    pub(crate) fn limits(&self, build: &mut Build<'_>) -> Limits {
+        let usual = Limits::default();
+        if let Some(message) = self.message
+            && !(1..=MESSAGE_MOST).contains(&message.get())
+        {
+            build.refuse("limits.message", "expected 1B to 64MiB", None);
+        }
+        if let Some(depth) = self.depth
+            && !(1..=DEPTH_MOST).contains(&usize::from(depth))
+        {
+            build.refuse("limits.depth", format!("expected 1 to {DEPTH_MOST}"), None);
+        }
+        Limits {
+            message: self.message.map_or(usual.message, ByteSize::as_usize),
+            depth: self.depth.map_or(usual.depth, usize::from),
+            any: self.any.map_or(usual.any, usize::from),
+            values: self.values.map_or(usual.values, |values| values as usize),
+        }
+    }
+}
+
+/// What settings say about where the API of a service comes from.
+pub(crate) struct Offer<'s> {
+    pub(crate) proto: &'s [FilePath],
+    pub(crate) include: &'s [FilePath],
+    pub(crate) descriptors: Option<&'s FilePath>,
+    pub(crate) reflection: bool,
+    pub(crate) upstream: Option<&'s str>,
+    pub(crate) refresh: Option<Duration>,
+    pub(crate) choice: Choice,
+    pub(crate) options: JsonOptions,
+    pub(crate) limits: Limits,
+}
+
+impl Offer<'_> {
+    /// Refuses what contradicts itself. Tells whether there is a source at all.
+    pub(crate) fn check(&self, build: &mut Build<'_>) -> bool {
+        let sources = [!self.proto.is_empty(), self.descriptors.is_some(), self.reflection];
+        let given = sources.iter().filter(|given| **given).count();
+        if given > 1 {
+            build.refuse(
+                "",
+                "proto, descriptors and reflection exclude one another",
+                Some("keep one".to_owned()),
+            );
+        }
+        for (field, given) in [("upstream", self.upstream.is_some()), ("refresh", self.refresh.is_some())] {
+            if given && !self.reflection {
+                build.refuse(field, "says nothing without reflection", Some("leave it out".to_owned()));
+            }
+        }
+        if !self.include.is_empty() && self.proto.is_empty() {
+            build.refuse("include", "says nothing without proto", Some("leave it out".to_owned()));
+        }
+        if self.refresh.is_some_and(|refresh| refresh.get() < std::time::Duration::from_secs(1)) {
+            build.refuse("refresh", "is shorter than 1s", Some("write refresh: 1m".to_owned()));
+        }
+        given > 0
+    }
+
+    /// The source; `None` where mistakes were refused. `described`: the API is described by OpenAPI.
+    pub(crate) fn source(self, build: &mut Build<'_>, described: Option<Described>) -> Option<Source> {
+        if !self.reflection {
+            let api = self.read(build)?;
+            return Some(Source::Fixed(Arc::new(Loaded::new(api, described.as_ref()))));
+        }
+        let upstream = self.asked(build)?;
+        let refresh = self.refresh.map_or(std::time::Duration::from_secs(60), Duration::get);
+        let Self { choice, options, limits, .. } = self;
+        let make = || Reflected::new(upstream, refresh, choice, options, limits, described);
+        Some(Source::Reflected(build.keep("reflection", make)))
+    }
+
+    /// The upstream that tells of itself.
+    fn asked(&self, build: &mut Build<'_>) -> Option<String> {
+        if let Some(name) = self.upstream {
+            if build.upstreams.iter().any(|known| known == name) {
+                return Some(name.to_owned());
+            }
+            let near = nearest_name(name, build.upstreams.iter().map(String::as_str));
+            let hint = near.map(|near| format!("did you mean `{near}`?"));
+            build.refuse("upstream", format!("there is no upstream `{name}`"), hint);
+            return None;
+        }
+        let targets = build.targets;
+        match targets {
+            [one] => Some(one.clone()),
+            [] => {
+                let hint = "write upstream: NAME".to_owned();
+                build.refuse("reflection", "no route says which upstream to ask here", Some(hint));
+                None
+            }
+            [first, ..] => {
+                let hint = format!("write upstream: {first}");
+                build.refuse(
+                    "reflection",
+                    "the route leads to several upstreams; one of them is asked",
+                    Some(hint),
+                );
+                None
+            }
+        }
+    }
+
+    fn read(&self, build: &mut Build<'_>) -> Option<Api> {
+        let (field, pool) = match self.descriptors {
+            Some(file) => {
+                let read = build.read_file(file, sources::SET_BYTES);
+                ("descriptors", read.and_then(|bytes| sources::from_set(&bytes)))
+            }
+            None => ("proto", self.compile(build)),
+        };
+        let pool = pool.map_err(|wrong| build.refuse(field, wrong, None)).ok()?;
+        match Api::new(&pool, &self.choice, self.options, self.limits) {
+            Ok(api) if api.bindings() == 0 && !self.choice.without_rules => {
+                let message =
+                    "none of its methods has a rule of google.api.http, so that nothing can be called";
+                build.refuse(field, message, Some("write unannotated: true".to_owned()));
+                None
+            }
+            Ok(api) => Some(api),
+            Err(wrong) => {
+                for RuleError { place, message } in wrong {
+                    let field = if place.is_empty() { "services" } else { field };
+                    let place = if place.is_empty() { String::new() } else { format!("{place}: ") };
+                    build.refuse(field, format!("{place}{message}"), None);
+                }
+                None
+            }
+        }
+    }
+
+    fn compile(&self, build: &mut Build<'_>) -> Result<weir_transcode::Pool, String> {
+        for file in self.proto {
+            build.read_file(file, PROTO_BYTES)?; // it is watched from now on
+        }
+        let paths = |all: &[FilePath]| all.iter().map(|path| path.0.clone()).collect::<Vec<PathBuf>>();
+        let (files, mut folders) = (paths(self.proto), paths(self.include));
+        let pool = sources::from_files(&files, &folders)?;
+        folders.extend(files.iter().filter_map(|file| Some(file.parent()?.to_owned())));
+        for name in pool.files().map(|file| file.name().to_owned()) {
+            // What is imported is watched too; what is built in stands in no folder.
+            if let Some(path) = folders.iter().map(|folder| folder.join(&name)).find(|path| path.is_file()) {
+                let _ = build.read_file(&FilePath(path), PROTO_BYTES); // it was read a moment ago
+            }
+        }
+        Ok(pool)
+    }
+}
