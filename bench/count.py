@@ -23,7 +23,7 @@ sys.dont_write_bytecode = True
 
 from harness import counting, counts, gateway, load, process, report  # noqa: E402
 from harness.env import BENCH, ROOT, Env, build_weir  # noqa: E402
-from suites import each  # noqa: E402
+from suites import each, transcode  # noqa: E402
 from suites.filters import KEY  # noqa: E402
 from suites.routes import FEW, MANY, table_of  # noqa: E402
 
@@ -79,6 +79,11 @@ ROWS = [
     Row("autopsy-off", "the same without it: `limits: { autopsy: 0B }`", {"connections": 64}, variant="routes", config={"consumers": "limits: { autopsy: 0B }", "routes": ALL}, peer=None),
     Row("cache-hit", "an answer of 1 KB from the cache, 64 connections", {"connections": 64}, variant="routes", config=CACHED, peer=None, size=1000),
     Row("cache-hit-28k", "an answer of 28 KB from the cache, 64 connections", {"connections": 64}, variant="routes", config=CACHED, peer=None, size=28_000),
+    *(
+        Row("call-" + "-".join(name.replace(",", "").lower().split()), f"a unary call by HTTP/1.1 to HTTP/2 {f'through `{name}`' if written else 'as it is'}, 64 connections",
+            {"connections": 64, "call": name}, variant="routes", origin="builtin", config=transcode.config(written), peer=None)
+        for name, (written, *_) in transcode.WAYS.items()
+    ),
     *(
         Row(f"routes-{count}", f"a request among {count:,} routes, every one asked for, 64 connections", {"connections": 64, "routes": count},
             variant="routes", config={"routes": table_of(count), "count": count}, peer=None, long=24_000)

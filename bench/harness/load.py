@@ -47,10 +47,10 @@ def h2load(port, *, seconds, connections, streams, path="/", data=None, headers=
     }
 
 
-def weir(env, port, requests, *, connections, streams=None, scheme="http", headers=(), post=0, keepalive=True, routes=0):
+def weir(env, port, requests, *, connections, streams=None, scheme="http", headers=(), post=0, keepalive=True, routes=0, call=None):
     """Exactly so many requests, by `weir load` of the binary under test; raises unless each was answered with 200. Returns how many.
 
-    `routes` asks for each of so many in an order that was shuffled before, as `routes_script` does.
+    `routes` asks for each of so many in an order that was shuffled before, as `routes_script` does. `call` is one of the suite `transcode`.
     """
     path, kept = "/", env.scratch / "load.json"
     command = [str(env.weir), "load", "--threads", "1", "-n", str(requests), "-c", str(connections), "--timeout", "120s", "--no-live", "--save", str(kept)]
@@ -63,6 +63,11 @@ def weir(env, port, requests, *, connections, streams=None, scheme="http", heade
         command += ["--proto", str(ROOT / "crates/weir-origin/proto/greeter.proto"), "--data", '{"name": "weir"}', "--check", "grpc=OK"]
     elif streams:
         command += ["--http2"]
+    if call:
+        from suites.transcode import counted  # which imports this module
+
+        path, media, body = counted(env.scratch, call)
+        command += ["-H", f"Content-Type: {media}", "--data", f"@{body}", "--raw"]
     if post:
         command += ["-H", "Content-Type: application/json", "--data", "x" * post]
     if routes:

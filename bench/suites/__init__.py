@@ -1,6 +1,6 @@
 """The suites, one object each: `name`, `about`, `run(env) -> Result`. Adding one is adding a line to SUITES."""
 
-from . import body, cached, each, filters, hit_rate, http2, idle, limits, pick, requests, routes, slow, stylesheet, traced, watched, workers
+from . import body, cached, each, filters, hit_rate, http2, idle, limits, pick, requests, routes, slow, stylesheet, traced, transcode, watched, workers
 
 SUITES = [
     requests.Requests("h1-64", "HTTP/1.1 keep-alive, 64 connections, 1 KiB answer", connections=64, peer_target=0.88, floor_target=1.12),
@@ -13,6 +13,7 @@ SUITES = [
     http2.Http2("grpc", "unary gRPC over TLS to cleartext, 50 connections of 10 streams", variant="grpc", origin="greeter", target=1.0),
     filters.Filters(),
     each.Each(),
+    transcode.Transcode(),
     body.Body(),
     stylesheet.StyleSheet(),
     cached.CacheHit(),
