@@ -11,10 +11,13 @@ ALL="
  browser:./browser.sh:5
  cache:./cache.sh:5
  changes:./changes.py:5
+ connect:./connect.py:10
  console:./console.sh:5
  content:./content.sh:5
  fleet:./fleet.sh:15
  grpc:./grpc.sh:10
+ grpc_browser:./grpc_browser.sh:5
+ grpc_slow:./grpc_slow.py:5
  h2spec:./h2spec.sh:10
  oidc:./oidc.py:5
  otlp:./otlp.sh:5

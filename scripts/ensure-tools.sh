@@ -36,8 +36,13 @@ has() {
 
 # The Go programs of a tool: a folder named after it and its version, then what is built.
 PEBBLE=2.10.1
+CONNECT=1.0.7
 go_programs() {
   case $1 in
+    connectconformance)
+      echo "connectconformance-$CONNECT"
+      for program in connectconformance grpcserver referenceserver; do echo "connectrpc.com/conformance/cmd/$program@v$CONNECT"; done
+      ;;
     pebble) echo "pebble-$PEBBLE" "github.com/letsencrypt/pebble/v2/cmd/pebble@v$PEBBLE" "github.com/letsencrypt/pebble/v2/cmd/pebble-challtestsrv@v$PEBBLE" ;;
   esac
 }

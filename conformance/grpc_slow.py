@@ -1,0 +1,149 @@
+#!/usr/bin/env python3
+"""10,000 streams of a gRPC service, by REST, gRPC-Web and Connect, whose readers are slow: each takes a little now and then, of far more than it ever reads.
+
+They may cost a bounded amount of memory, and ordinary calls are answered all along.
+
+usage: grpc_slow.py [STREAMS]
+"""
+
+import base64
+import http.client
+import json
+import os
+import pathlib
+import resource
+import selectors
+import socket
+import struct
+import sys
+import time
+
+from judge import HERE, WORK, failed, free_port, start, start_weir, verdict, wait_for_port, weir_bin
+
+# What one stream may cost weir: what its two connections hold, and one piece of the body.
+STREAM_KIB = 96
+NAME = "x" * 500
+REPLIES = 100_000  # 50 MB of each stream
+PROTO = """syntax = "proto3";
+package helloworld.v1;
+import "google/api/annotations.proto";
+service Greeter {
+  rpc SayHello(HelloRequest) returns (HelloReply) { option (google.api.http) = { get: "/v1/hello/{name}" }; }
+  rpc LotsOfReplies(HelloRequest) returns (stream HelloReply) { option (google.api.http) = { get: "/v1/replies/{name}" }; }
+}
+message HelloRequest { string name = 1; uint32 code = 2; uint32 delay_ms = 3; uint32 replies = 4; }
+message HelloReply { string message = 1; repeated string metadata = 2; }
+"""
+
+
+def varint(value):
+    out = b""
+    while value > 127:
+        out, value = out + bytes([value & 127 | 128]), value >> 7
+    return out + bytes([value])
+
+
+def requests():
+    message = b"\x0a" + varint(len(NAME)) + NAME.encode() + b"\x20" + varint(REPLIES)
+    framed = b"\0" + struct.pack(">I", len(message)) + message
+    asked = json.dumps({"name": NAME, "replies": REPLIES}).encode()
+    path = "/helloworld.v1.Greeter/LotsOfReplies"
+
+    def post(media, body):
+        return f"POST {path} HTTP/1.1\r\nHost: slow.test\r\nContent-Type: {media}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+
+    return [
+        f"GET /v1/replies/{NAME}?replies={REPLIES} HTTP/1.1\r\nHost: slow.test\r\n\r\n".encode(),
+        f"GET /v1/replies/{NAME}?replies={REPLIES} HTTP/1.1\r\nHost: slow.test\r\nAccept: text/event-stream\r\n\r\n".encode(),
+        post("application/grpc-web+proto", framed),
+        post("application/grpc-web-text", base64.b64encode(framed)),
+        post("application/connect+proto", framed),
+        post("application/connect+json", b"\0" + struct.pack(">I", len(asked)) + asked),
+    ]
+
+
+def rss_kib(pid):
+    for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS"):
+            return int(line.split()[1])
+    return 0
+
+
+def ordinary(port):
+    """How long an ordinary call takes, in seconds; None where it is not answered as it should be."""
+    began = time.monotonic()
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    try:
+        connection.request("GET", "/v1/hello/Ann")
+        answer = connection.getresponse()
+        good = answer.status == 200 and json.load(answer) == {"message": "hello Ann"}
+    except OSError:
+        good = False
+    finally:
+        connection.close()
+    return time.monotonic() - began if good else None
+
+
+def main():
+    streams = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    possible = hard - 1000  # weir has as many, and its connections to the service
+    if possible < streams:
+        print(f"{possible} streams, not {streams}: no more descriptors may be open here", flush=True)
+        streams = possible
+    origin = free_port()
+    start(weir_bin(), "origin", "--http", f"127.0.0.1:{origin}", name="origin")
+    wait_for_port(origin)
+    proto = WORK / "greeter.proto"
+    proto.write_text(PROTO)
+    os.environ["PROTO"] = str(proto)
+    port, _, weir = start_weir(HERE / "grpc_slow.yaml", origin)
+    verdict(ordinary(port) is not None, "grpc_slow: an ordinary call is answered")
+    before, ways = rss_kib(weir.pid), requests()
+    readers = selectors.DefaultSelector()
+    opened, answered, slowest, lost = [], 0, 0.0, 0
+    for n in range(streams):
+        s = socket.socket()
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)  # what waits, waits at weir
+        s.connect(("127.0.0.1", port))
+        s.sendall(ways[n % len(ways)])
+        s.setblocking(False)
+        opened.append(s)
+        if n % 1000 == 999:
+            took = ordinary(port)
+            answered, slowest = answered + (took is not None), max(slowest, took or 20)
+    begun = [False] * streams
+    for n, s in enumerate(opened):
+        readers.register(s, selectors.EVENT_READ, n)
+    until, next_call, calls = time.monotonic() + 20, 0, streams // 1000
+    while time.monotonic() < until:
+        # Every stream gives 64 bytes a second.
+        round_ends = time.monotonic() + 1
+        for key, _ in readers.select(1):
+            try:
+                piece = key.fileobj.recv(64)
+            except BlockingIOError:
+                continue
+            except OSError:
+                piece = b""
+            if not piece:
+                lost += 1
+                readers.unregister(key.fileobj)
+            elif not begun[key.data]:
+                begun[key.data] = piece.startswith(b"HTTP/1.1 200")
+        took = ordinary(port)
+        calls, answered, slowest = calls + 1, answered + (took is not None), max(slowest, took or 20)
+        time.sleep(max(0, round_ends - time.monotonic()))
+    cost = (rss_kib(weir.pid) - before) / streams
+    verdict(sum(begun) == streams, f"grpc_slow: all of {streams} streams have begun ({sum(begun)})")
+    verdict(lost == 0, f"grpc_slow: none of them ended ({lost})")
+    verdict(answered == calls, f"grpc_slow: ordinary calls beside them are answered ({answered} of {calls}, the slowest in {slowest:.2f} s)")
+    verdict(cost < STREAM_KIB, f"grpc_slow: a stream costs {cost:.0f} KiB, at most {STREAM_KIB}")
+    for s in opened:
+        s.close()
+    verdict(ordinary(port) is not None, "grpc_slow: an ordinary call is answered when they are gone")
+    sys.exit(1 if failed else 0)
+
+
+main()
