@@ -33,8 +33,12 @@ pub const SILENCE: Duration = Duration::from_secs(300);
 /// How long a question may take before it counts as failed.
 pub const PATIENCE: Duration = Duration::from_secs(15);
 
-/// How far the reads of one bundle are spread, so that not all nodes ask for it at one moment.
+/// How far the reads of one bundle are spread, so that not all nodes ask for it at one moment: at least.
 pub const SPREAD: Duration = Duration::from_millis(300);
+
+/// So many reads of a bundle there are in a second, in a fleet so large that [`SPREAD`] would mean more, and the longest that one waits for its turn.
+const READS: u64 = 2_500;
+const LONGEST: Duration = Duration::from_secs(8);
 
 /// Most refused bundles that are remembered.
 const REFUSED: usize = 16;
@@ -506,6 +510,13 @@ impl Follower {
         if self.running == Some(wanted) || self.refused.iter().any(known) { None } else { Some(wanted) }
     }
 
+    /// How far the reads of a bundle are spread. Not at all where the source is no etcd.
+    fn spread(&self) -> Duration {
+        let nodes = self.pointer.as_ref().map_or(0, |pointer| pointer.nodes);
+        let large = Duration::from_millis(u64::from(nodes) * 1000 / READS).min(LONGEST);
+        if self.settings.spread.is_zero() { Duration::ZERO } else { self.settings.spread.max(large) }
+    }
+
     /// Whatever is due by now.
     fn goes_on(&mut self, now: Time, todo: &mut Vec<Action>) {
         match self.watch {
@@ -525,7 +536,7 @@ impl Follower {
         match (self.work, due) {
             (Work::None, Some(digest)) => {
                 self.work_failures = 0;
-                let millis = u64::try_from(self.settings.spread.as_millis()).unwrap_or(u64::MAX).max(1);
+                let millis = u64::try_from(self.spread().as_millis()).unwrap_or(u64::MAX).max(1);
                 let wait = Duration::from_millis(place(&self.settings.node, digest) % millis);
                 self.work = Work::Waiting(digest, now + wait);
             }

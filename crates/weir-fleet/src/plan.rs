@@ -103,6 +103,11 @@ pub fn publish(
         time: author.time,
         rollout,
         earlier,
+        // Whoever plans without a look at them goes back to what is there already.
+        nodes: match u32::try_from(nodes.len()).unwrap_or(u32::MAX) {
+            0 => before.map_or(0, |before| before.nodes),
+            some => some,
+        },
     };
     Ok((pointer, unused))
 }

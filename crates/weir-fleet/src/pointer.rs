@@ -54,6 +54,9 @@ pub struct Pointer {
     /// The bundles before, newest first: at most [`KEPT`].
     #[serde(default)]
     pub earlier: Vec<Digest>,
+    /// How many nodes there were when it was published: so far their reads of the bundle are spread.
+    #[serde(default)]
+    pub nodes: u32,
 }
 
 /// How a bundle gets to the nodes.
@@ -190,6 +193,7 @@ mod tests {
             time: String::new(),
             rollout: Rollout { steps, open, hold_ms: 1, state, why: String::new() },
             earlier: Vec::new(),
+            nodes: 0,
         }
     }
 

@@ -36,7 +36,7 @@ pub struct Outcome {
     pub runs: u64,
     /// From the last pointer that was written to the last node that ran another bundle for it.
     pub spread: Duration,
-    /// Most questions of reading that etcd had in one second.
+    /// Most questions of reading that etcd had in one second since then.
     pub reads_at_once: u64,
 }
 
@@ -462,6 +462,7 @@ impl World {
         self.checker.wrote(self.now, pointer, before.as_ref(), by_coordinator, &self.bundles);
         self.outcome.pointers += 1;
         self.wrote_at = self.now;
+        (self.reads, self.outcome.reads_at_once) = ((self.now, 0), 0);
         self.tell_watchers(told);
         true
     }

@@ -238,3 +238,25 @@ fn only_its_own_step_concerns_a_node() {
     let told = follower.on(at(10), Event::Watch(2, Told::Changed(seen(8, &pointer))));
     assert_eq!(told, [Action::Report, Action::Fetch(d(2))]);
 }
+
+/// A large fleet takes longer, so that etcd has no more to do at once than with a small one; nobody waits for ever.
+#[test]
+fn reads_of_a_large_fleet_are_spread_further() {
+    let last = |nodes| {
+        let mut pointer = to(1);
+        pointer.nodes = nodes;
+        let due = (0..300).map(|number| {
+            let settings = Settings { node: format!("n{number}"), labels: Labels::new(), spread: SPREAD };
+            let mut follower = Follower::new(settings, 1);
+            follower.on(at(0), Event::Begin(None));
+            follower.on(at(0), Event::Read(1, Ok(seen(5, &pointer))));
+            follower.next()
+        });
+        due.max().unwrap().as_millis()
+    };
+    for (nodes, from, to) in
+        [(0, 200, 300), (100, 200, 300), (10_000, 3_500, 4_000), (u32::MAX, 7_000, 8_000)]
+    {
+        assert!((from..=to).contains(&last(nodes)), "{nodes}: {}", last(nodes));
+    }
+}
