@@ -159,12 +159,15 @@ fn syslog(written: &schema::Syslog) -> Result<Option<Syslog>, String> {
     Ok(Some(Syslog { server, facility: written.facility as u8, name: written.name.clone(), secure }))
 }
 
-/// TLS towards a syslog server. It is another one where a file has changed under the same name.
-fn secure(written: &schema::Syslog) -> Result<Secure, String> {
+/// The policy of TLS towards a syslog server.
+///
+/// # Errors
+/// Which key cannot be used, and why.
+pub(crate) fn log_tls(written: &schema::Syslog) -> Result<ClientTls, (&'static str, String)> {
     let identity = written.client_cert.as_ref().zip(written.client_key.as_ref());
     let identity = identity.map(|(cert, key)| (&*cert.0, &*key.0));
     let ca = written.ca.as_ref().map(|ca| &*ca.0);
-    let tls = ClientTls::new(ca, identity, written.server_name.as_deref(), true, &[]).map_err(|e| {
+    ClientTls::new(ca, identity, written.server_name.as_deref(), true, &[]).map_err(|e| {
         let key = match e.part {
             Part::Authority => ".ca",
             Part::Certificate => ".client_cert",
@@ -172,8 +175,13 @@ fn secure(written: &schema::Syslog) -> Result<Secure, String> {
             Part::Policy => "",
             Part::ServerName => ".server_name",
         };
-        format!("access_log.syslog{key}: {}", e.text)
-    })?;
+        (key, e.text)
+    })
+}
+
+/// TLS towards a syslog server. It is another one where a file has changed under the same name.
+fn secure(written: &schema::Syslog) -> Result<Secure, String> {
+    let tls = log_tls(written).map_err(|(key, why)| format!("access_log.syslog{key}: {why}"))?;
     let mut made_of = Sha256::new();
     made_of.update(format!("{written:?}"));
     for file in [&written.ca, &written.client_cert, &written.client_key].into_iter().flatten() {

@@ -25,6 +25,7 @@ use crate::filter::{
     Switch,
 };
 use crate::handover::{Kind, State};
+use crate::reload::log_tls;
 use crate::route::{Conflict, ConflictKind, EscapedSlashes, Pattern, RouteSpec, Table};
 use crate::store::Stores;
 use crate::tracing::{Parents, Tracing};
@@ -36,7 +37,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use weir_acme::Acme;
 use weir_h1::{FieldName, NameSet};
-use weir_telemetry::Telemetry;
+use weir_telemetry::{Server, Telemetry};
 use weir_wire::hex;
 use weir_wire::tls::{self, Certificate, Identity, Tickets};
 
@@ -295,7 +296,7 @@ impl Compiler<'_> {
         })
     }
 
-    /// The certificates that collectors are believed by.
+    /// The certificates that collectors and a syslog server are believed by.
     fn collectors(&mut self) {
         let tracing = self.config.tracing.as_ref().and_then(|tracing| tracing.ca.as_ref());
         let log = self.config.access_log.otlp.as_ref().and_then(|collector| collector.ca.as_ref());
@@ -305,6 +306,16 @@ impl Compiler<'_> {
             if let Err(why) = Trust::file(&ca.0) {
                 self.error_once(path, "bad-certificate", why);
             }
+        }
+        let syslog = self.config.access_log.syslog.as_ref();
+        let by_tls = |syslog: &&schema::Syslog| matches!(Server::parse(&syslog.server), Some(Server::Tls(_)));
+        let Some(syslog) = syslog.filter(by_tls) else { return };
+        let files = [&syslog.ca, &syslog.client_cert, &syslog.client_key];
+        self.files.extend(files.into_iter().flatten().map(|file| file.0.clone()));
+        if !self.misses_file("access_log.syslog")
+            && let Err((key, why)) = log_tls(syslog)
+        {
+            self.error_once(&format!("access_log.syslog{key}"), "tls-unusable", why);
         }
     }
 

@@ -384,6 +384,16 @@ fn lines_for_a_syslog_server_by_tls() {
     assert!(message.starts_with("<134>1 ") && message.contains(" weir "), "{message}");
     let line: serde_json::Value = serde_json::from_str(&message[message.find('{').unwrap()..]).unwrap();
     assert_eq!((&line["uri"], &line["status"]), (&"/t".into(), &200.into()));
+    // What cannot be used is told before it runs.
+    let wrong = tempfile::tempdir().unwrap();
+    std::fs::write(wrong.path().join("ca.pem"), "nothing").unwrap();
+    let ca = wrong.path().join("ca.pem").display().to_string();
+    let section = section(&server, &authority).replace(&authority.file().display().to_string(), &ca);
+    let text = format!(
+        "listeners: {{ web: {{ address: 127.0.0.1:0 }} }}\nroutes: {{ a: {{ respond: {{}} }} }}\n{section}\n"
+    );
+    std::fs::write(wrong.path().join("weir.yaml"), text).unwrap();
+    weir_testkit::run_weir(wrong.path(), &["check"]).expect_code(1).expect_text("access_log.syslog.ca");
     // A server that hangs up is called again.
     conn.close();
     eventually("a line on a new connection", || {
