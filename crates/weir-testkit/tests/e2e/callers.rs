@@ -3,8 +3,8 @@
 use weir_testkit::{Authority, Client, Pty, Tls, Upstream, Weir, eventually, weir_command};
 
 use crate::cause::{
-    BASIC_BUSY, BASIC_MISSING, BASIC_WRONG, CERTIFICATE_MISSING, IP_DENIED, KEY_MISSING, KEY_UNKNOWN,
-    NO_ROUTE,
+    BASIC_BUSY, BASIC_MISSING, BASIC_WRONG, CERTIFICATE_MISSING, IP_DENIED, KEY_MISSING, KEY_TWICE,
+    KEY_UNKNOWN, NO_ROUTE,
 };
 use crate::support::{OK, WEB};
 
@@ -79,6 +79,11 @@ fn a_key_in_the_path_stays_here() {
     client.get("/spot/price").expect_cause(KEY_MISSING);
     client.get("/spot/~wrong/price").expect_cause(KEY_UNKNOWN);
     client.get("/typo/~the+key/price").expect_cause(NO_ROUTE);
+    for twice in
+        ["/spot/~the+key/~the+key/price", "/spot/~the+key/%7ethe%2Bkey", "/spot/~wrong/~the+key/price"]
+    {
+        weir.client().get(twice).expect_cause(KEY_TWICE); // which ends the connection
+    }
     // A browser tells where it comes from, key and all: also to routes that take none.
     for (target, passes) in [("/spot/~the+key/price", true), ("/~bob/index.html", true), ("/typo/%00", false)]
     {

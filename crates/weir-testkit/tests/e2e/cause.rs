@@ -57,6 +57,7 @@ pub(crate) const CORS_ORIGIN: Cause = (403, "cors_origin");
 pub(crate) const FAULT_ABORT: Cause = (503, "fault_abort");
 pub(crate) const FAULT_MALFORMED: Cause = (400, "fault_malformed");
 pub(crate) const KEY_MISSING: Cause = (401, "key_missing");
+pub(crate) const KEY_TWICE: Cause = (400, "key_twice");
 pub(crate) const KEY_UNKNOWN: Cause = (401, "key_unknown");
 pub(crate) const LOGIN_NEEDED: Cause = (401, "login_needed");
 pub(crate) const SESSIONS_UNAVAILABLE: Cause = (503, "sessions_unavailable");
