@@ -183,7 +183,7 @@ pub fn place(text: &str) -> Result<(String, u16), String> {
     if bare.is_none() && host.contains(':') {
         return wrong("is no host and port; an address of IPv6 stands in brackets");
     }
-    host_of(bare.unwrap_or(host)).map(|host| (host, port)).or_else(|what| wrong(what))
+    host_of(bare.unwrap_or(host)).map(|host| (host, port)).or_else(wrong)
 }
 
 /// A host as a registry names it: an address, or a name.

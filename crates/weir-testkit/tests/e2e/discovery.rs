@@ -315,7 +315,7 @@ fn dns_answer(query: &[u8], known: Option<&[[u16; 3]]>) -> Option<Vec<u8>> {
     let question = query.get(12..name + 4)?;
     let kind = question.get(question.len() - 4..)?;
     let mut all: Vec<(u8, Vec<u8>)> = Vec::new();
-    let known = known.unwrap_or_else(|| &[]);
+    let known = known.unwrap_or(&[]);
     match kind {
         [0, 33, 0, 1] => {
             for record in known {

@@ -108,6 +108,7 @@ async fn a_fetch_waits_for_a_slow_disk_and_loses_nothing() {
 }
 
 #[tokio::test]
+#[allow(clippy::await_holding_lock, reason = "it stands for a slow disk: only threads of the store take it")]
 async fn a_disk_that_fails_or_writes_nothing_ends_the_wait() {
     let slow = Slow::new();
     let account = Account::new(4 * PIECE as u64);
