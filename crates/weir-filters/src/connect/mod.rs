@@ -97,7 +97,8 @@ struct Call {
     get: bool,
     /// What the service is, and which of its methods this is. JSON needs both.
     method: Option<(Arc<Loaded>, usize)>,
-    /// Messages of the way that is read: at first the request's, then the response's.
+    /// Messages of the request and of the response, which may come at the same time.
+    requests: Messages,
     messages: Messages,
     boundary: Boundary,
     /// Whether the pieces of the response come.

@@ -145,15 +145,15 @@ impl Connect {
         get: bool,
         method: Option<(std::sync::Arc<crate::shared::grpc::Loaded>, usize)>,
     ) -> Look {
-        let messages = Messages::new(self.message, true);
-        let boundary = Boundary::default();
+        let messages = || Messages::new(self.message, false);
         Look::Call(Box::new(Call {
             codec,
             streams,
             get,
             method,
-            messages,
-            boundary,
+            requests: messages(),
+            messages: messages(),
+            boundary: Boundary::default(),
             body: false,
             told: None,
         }))
@@ -231,7 +231,7 @@ impl Connect {
         if call.codec == Codec::Json && coding.is_some() && !is_gzip {
             return Err(Status::new(UNIMPLEMENTED, "the compression is not known; gzip is"));
         }
-        call.messages = Messages::new(self.message, is_gzip);
+        call.requests = Messages::new(self.message, is_gzip);
         let coding = coding.filter(|_| call.codec == Codec::Proto).map(<[u8]>::to_vec);
         let body = if call.streams {
             None
@@ -383,7 +383,7 @@ pub(super) fn piece(piece: &mut Piece<'_>, state: &mut State) -> HookResult {
         return Ok(());
     }
     let mut out = Vec::new();
-    let mut messages = std::mem::replace(&mut call.messages, Messages::new(0, false));
+    let mut messages = std::mem::replace(&mut call.requests, Messages::new(0, false));
     let fed = messages.feed(piece.data(), |message| {
         let begun = frames::begin(&mut out);
         read(call, message, &mut out).map_err(Fault)?;
@@ -394,7 +394,7 @@ pub(super) fn piece(piece: &mut Piece<'_>, state: &mut State) -> HookResult {
         true => fed.and_then(|()| messages.finish().map_err(Fault::from)),
         false => fed,
     };
-    call.messages = messages;
+    call.requests = messages;
     let Err(Fault(status)) = fed else {
         piece.replace(out);
         return Ok(());

@@ -319,3 +319,20 @@ async fn settings_that_contradict() {
     assert_eq!(mistakes(json!({ "refresh": "1m" })).len(), 1);
     assert_eq!(mistakes(json!({ "limits": { "message": "0B" } })).len(), 1);
 }
+
+#[tokio::test]
+async fn both_ways_at_once_each_with_its_own_compression() {
+    use std::io::Write;
+    let (_dir, mut stand) = knowing(json!({}));
+    let request = format!("{JSON_STREAM}\nConnect-Content-Encoding: gzip");
+    let mut exchange = stand.build().request(&request).await;
+    let mut encoder = flate2::write::GzEncoder::new(vec![1, 0, 0, 0, 0], flate2::Compression::default());
+    encoder.write_all(b"{\"name\":\"a\"}").unwrap();
+    let mut body = encoder.finish().unwrap();
+    body[4] = u8::try_from(body.len() - 5).unwrap();
+    let (begin, rest) = body.split_at(9);
+    assert_eq!(exchange.body(begin, false).unwrap(), b"");
+    // The answer begins within a message of the request.
+    exchange.response(GRPC);
+    assert_eq!(exchange.body(rest, true).unwrap(), b"\0\0\0\0\x03\x0a\x01a");
+}
