@@ -110,14 +110,14 @@ impl Connect {
 
     /// The call was refused before it went on: its body is too long, or did not come.
     fn not_sent(&self, call: &Call, head: &ResponseHead, cx: &Cx) -> Flow {
-        let Some(cause) = cx.because() else { return Flow::Continue };
+        let Some(failure) = cx.failure() else { return Flow::Continue };
         let code = match head.status() {
             408 => 4,
             413 => 8,
             status @ 400..=499 => of_http(status),
             _ => 14,
         };
-        self.failed(call, &Status::new(code, cause.meaning), Vec::new(), Vec::new())
+        self.failed(call, &Status::new(code, failure.detail.as_str()), Vec::new(), Vec::new())
     }
 
     /// The head of an answer with one message.
@@ -136,7 +136,9 @@ impl Connect {
             let _ = head.headers.insert(&self.names.date, now.as_bytes()); // plain text
         }
         for (name, value) in trailers(cx) {
-            let _ = head.headers.append(&name, &value); // one that may not be sent is left out
+            if let Some(name) = trailing(&name) {
+                let _ = head.headers.append(&name, &value); // one that may not be sent is left out
+            }
         }
     }
 

@@ -214,7 +214,7 @@ fn a_call_by_get_is_kept_by_a_cache() {
         "/helloworld.v1.Greeter/SayHello?connect=v1&encoding=json&message=%7B%22name%22%3A%22Ann%22%7D";
     for is_kept in [false, true] {
         let answer = weir.client().get(path);
-        answer.expect_status(200).expect_header("content-type", JSON);
+        answer.expect_status(200).expect_header("content-type", JSON).expect_header("trailer-x-cost", "7");
         assert_eq!(answer.json(), json!({ "message": "hello Ann" }));
         assert_eq!(answer.header("age").is_some(), is_kept, "the second one comes from the cache");
     }
