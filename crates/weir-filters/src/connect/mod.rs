@@ -10,7 +10,7 @@ mod settings;
 mod tests;
 
 use crate::prelude::*;
-use crate::shared::grpc::{Loaded, NOT_DESCRIBED, RESPONSE_MALFORMED, Source};
+use crate::shared::grpc::{Loaded, NOT_DESCRIBED, RESPONSE_MALFORMED, Source, is_messages};
 use request::Look;
 use settings::ConnectSettings;
 use std::fmt;
@@ -218,7 +218,7 @@ impl Filter for Connect {
 
     fn response_body(&self, head: &ResponseHead, cx: &mut Cx) -> BodyUse {
         match &mut cx.state::<State>().stage {
-            Stage::Called(call) if response::is_messages(head) => {
+            Stage::Called(call) if is_messages(head) => {
                 call.body = true;
                 if call.streams { BodyUse::Change } else { BodyUse::Whole(self.message + 5) }
             }

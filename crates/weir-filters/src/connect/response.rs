@@ -2,25 +2,12 @@
 
 use super::{Call, Codec, Connect, Names, RESPONSE_MALFORMED, Stage, State};
 use crate::prelude::*;
+use crate::shared::grpc::{is_messages, is_of_grpc};
 use std::time::SystemTime;
-use weir_engine::grpc;
 use weir_h1::FieldName;
 use weir_transcode::connect;
 use weir_transcode::frames::{self, FrameError, Messages, Single};
 use weir_transcode::{ErrorStyle, PrintError, Status, http_status, of_http};
-
-/// Fields of gRPC and of its framing, which mean nothing to the client.
-const OF_GRPC: &[&[u8]] = &[
-    b"content-encoding",
-    b"content-length",
-    b"content-type",
-    b"grpc-accept-encoding",
-    b"grpc-encoding",
-    b"grpc-message",
-    b"grpc-status",
-    b"grpc-status-details-bin",
-    b"trailer",
-];
 
 /// Fields of HTTP. All others in a head that is the trailers too are trailers.
 const OF_HTTP: &[&[u8]] = &[
@@ -44,12 +31,6 @@ const OF_HTTP: &[&[u8]] = &[
 ];
 
 type Headers = Vec<(FieldName, Vec<u8>)>;
-
-/// Whether messages follow this head.
-pub(super) fn is_messages(head: &ResponseHead) -> bool {
-    let told = head.headers.get_str("grpc-status");
-    head.status() == 200 && grpc::is_grpc(&head.headers) && told.is_none_or(|code| code == b"0")
-}
 
 /// What came of the one message of an answer.
 enum Outcome {
@@ -122,7 +103,7 @@ impl Connect {
 
     /// The head of an answer with one message.
     fn fields(&self, call: &Call, head: &mut ResponseHead, coding: Option<Vec<u8>>, cx: &Cx) {
-        head.headers.remove_where(|name, _| OF_GRPC.iter().any(|gone| name.eq_ignore_ascii_case(gone)));
+        head.headers.remove_where(|name, _| is_of_grpc(name));
         let media: &[u8] = match call.codec {
             Codec::Json => b"application/json",
             Codec::Proto => b"application/proto",
@@ -153,7 +134,7 @@ impl Connect {
         let coding = head.headers.get_str("grpc-encoding").map(<[u8]>::to_vec);
         let is_gzip = coding.as_deref() == Some(b"gzip");
         call.messages = Messages::new(self.message, is_gzip);
-        head.headers.remove_where(|name, _| OF_GRPC.iter().any(|gone| name.eq_ignore_ascii_case(gone)));
+        head.headers.remove_where(|name, _| is_of_grpc(name));
         let _ = head.headers.insert(&self.names.content_type, stream_media(call.codec)); // plain words
         if let Some(coding) = coding.filter(|_| call.codec == Codec::Proto) {
             let _ = head.headers.insert(&self.names.connect_content_encoding, &coding); // as it was received
@@ -200,10 +181,6 @@ const fn stream_media(codec: Codec) -> &'static [u8] {
 
 fn is_gone(name: &FieldName) -> bool {
     is_of_grpc(name.as_str().as_bytes())
-}
-
-fn is_of_grpc(name: &[u8]) -> bool {
-    OF_GRPC.iter().any(|gone| name.eq_ignore_ascii_case(gone))
 }
 
 fn field(name: &[u8], value: &[u8]) -> Option<(FieldName, Vec<u8>)> {

@@ -8,7 +8,7 @@ mod settings;
 mod tests;
 
 use crate::prelude::*;
-use crate::shared::grpc::{Loaded, NOT_DESCRIBED, RESPONSE_MALFORMED, Source};
+use crate::shared::grpc::{Loaded, NOT_DESCRIBED, RESPONSE_MALFORMED, Source, is_messages};
 use settings::GrpcJsonSettings;
 use std::fmt;
 use std::sync::Arc;
@@ -186,7 +186,7 @@ impl Filter for GrpcJson {
 
     fn response_body(&self, head: &ResponseHead, cx: &mut Cx) -> BodyUse {
         match &cx.state::<State>().stage {
-            Stage::Called(calling) if response::is_messages(head) => {
+            Stage::Called(calling) if is_messages(head) => {
                 if calling.server_streams {
                     BodyUse::Change
                 } else {

@@ -2,30 +2,11 @@
 
 use super::{Calling, GrpcJson, RESPONSE_MALFORMED, Stage, State};
 use crate::prelude::*;
+use crate::shared::grpc::{is_messages, is_of_grpc};
 use std::time::SystemTime;
-use weir_engine::grpc;
 use weir_h1::FieldName;
 use weir_transcode::frames::{FrameError, Messages};
 use weir_transcode::{PrintError, Status, of_http};
-
-/// Fields of gRPC and of its framing, which mean nothing to a client of HTTP.
-const OF_GRPC: &[&[u8]] = &[
-    b"content-encoding",
-    b"content-length",
-    b"content-type",
-    b"grpc-accept-encoding",
-    b"grpc-encoding",
-    b"grpc-message",
-    b"grpc-status",
-    b"grpc-status-details-bin",
-    b"trailer",
-];
-
-/// Whether messages follow this head.
-pub(super) fn is_messages(head: &ResponseHead) -> bool {
-    let told = head.headers.get_str("grpc-status");
-    head.status() == 200 && grpc::is_grpc(&head.headers) && told.is_none_or(|code| code == b"0")
-}
 
 /// What came of the one message of an answer.
 enum Outcome {
@@ -97,7 +78,7 @@ impl GrpcJson {
         } else {
             b"application/x-ndjson"
         };
-        head.headers.remove_where(|name, _| OF_GRPC.iter().any(|gone| name.eq_ignore_ascii_case(gone)));
+        head.headers.remove_where(|name, _| is_of_grpc(name));
         let _ = head.headers.insert(&self.names.content_type, media); // plain words
         let _ = head.headers.insert(&self.names.cache_control, b"no-cache");
         cx.state::<State>().stage = Stage::Called(calling);
@@ -106,7 +87,7 @@ impl GrpcJson {
 
     /// Fields of the answer: those of gRPC go, and trailers that are listed come.
     fn fields(&self, head: &mut ResponseHead, cx: &Cx) {
-        head.headers.remove_where(|name, _| OF_GRPC.iter().any(|gone| name.eq_ignore_ascii_case(gone)));
+        head.headers.remove_where(|name, _| is_of_grpc(name));
         for name in &self.manner.response {
             if let Some(value) = cx.whole_trailer(name.as_str()) {
                 let _ = head.headers.append(name, value); // one that may not be sent is left out

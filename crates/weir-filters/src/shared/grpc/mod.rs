@@ -1,5 +1,5 @@
 //! What filters share that call gRPC services: where the descriptors of a service come from (`source`), the settings that say so
-//! (`offer`), and causes.
+//! (`offer`), what an answer's head means, and causes.
 
 mod offer;
 mod source;
@@ -7,7 +7,32 @@ mod source;
 pub(crate) use offer::{Enums, Int64, LimitSettings, Names, Offer, Unknown};
 pub(crate) use source::{Described, Loaded, Source};
 
-use weir_engine::error::Cause;
+use crate::prelude::*;
+use weir_engine::grpc;
+
+/// Fields of gRPC and of its framing.
+const OF_GRPC: &[&[u8]] = &[
+    b"content-encoding",
+    b"content-length",
+    b"content-type",
+    b"grpc-accept-encoding",
+    b"grpc-encoding",
+    b"grpc-message",
+    b"grpc-status",
+    b"grpc-status-details-bin",
+    b"trailer",
+];
+
+/// Whether a field means nothing to a client that does not speak gRPC.
+pub(crate) fn is_of_grpc(name: &[u8]) -> bool {
+    OF_GRPC.iter().any(|known| name.eq_ignore_ascii_case(known))
+}
+
+/// Whether messages follow this head.
+pub(crate) fn is_messages(head: &ResponseHead) -> bool {
+    let told = head.headers.get_str("grpc-status");
+    head.status() == 200 && grpc::is_grpc(&head.headers) && told.is_none_or(|code| code == b"0")
+}
 
 pub(crate) static NOT_DESCRIBED: Cause = Cause {
     code: "grpc_not_described",
