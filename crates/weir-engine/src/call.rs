@@ -137,12 +137,14 @@ async fn attempts(
                 if keep {
                     upstream.give_back(&active, connection, Instant::now());
                 }
+                if upstream.spec.retry.is_none() {
+                    return Ok(answer);
+                }
                 let asked =
                     answer.field("retry-after").and_then(|value| retry_after(value, SystemTime::now()));
                 let failed = Failed::Status(answer.status, asked);
                 let request = Request { idempotent, unseen: false, kept: true };
-                let is_policy = upstream.spec.retry.is_some();
-                match is_policy.then(|| attempts.again(upstream, &active, failed, request)).flatten() {
+                match attempts.again(upstream, &active, failed, request) {
                     Some(pause) => tokio::time::sleep(pause).await,
                     None => return Ok(answer),
                 }
