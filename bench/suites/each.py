@@ -4,12 +4,12 @@ import base64
 import hashlib
 import hmac
 import json
-import statistics as st
 import subprocess
 import time
 
 from harness import rounds
 from harness.result import REQUEST_COLUMNS, Result, Target
+from . import added
 from .requests import sample
 
 API_KEY = "bench-key-of-plain-length-0123456789"
@@ -132,14 +132,9 @@ class Each:
         rows = rounds.drop_disturbed(rounds.interleave(list(instances), env.rounds, once, env.say))
         for instance in instances.values():
             instance.stop()
-        table, targets = [], []
-        for name in instances:
-            row = dict(rounds.medians(rows, name), name=name)
-            added = [r[name]["us"] - r["none"]["us"] for r in rows if r[name] and r["none"]]
-            if name != "none" and added:
-                row["added"], row["low"], row["high"] = st.median(added), min(added), max(added)
-                if FILTERS[name][1] is not None:
-                    targets.append(Target(f"{name}: µs added", row["added"], FILTERS[name][1]))
-            table.append(row)
-        columns = REQUEST_COLUMNS[:-2] + [("added", "µs added", "{:.2f}"), ("low", "least", "{:.2f}"), ("high", "most", "{:.2f}")]
-        return Result(self.name, self.about, columns, table, targets, rows, settings={"connections": 64})
+        table, targets = added.table(rows, instances), []
+        for row in table:
+            target = FILTERS[row["name"]][1] if "added" in row else None
+            if target is not None:
+                targets.append(Target(f"{row['name']}: µs added", row["added"], target))
+        return Result(self.name, self.about, added.COLUMNS, table, targets, rows, settings={"connections": 64})

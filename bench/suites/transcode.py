@@ -2,7 +2,6 @@
 
 import base64
 import json
-import statistics as st
 import subprocess
 
 from harness import load, rounds
@@ -10,6 +9,7 @@ from harness.env import BENCH
 from harness.gateway import Instance
 from harness.process import Process, free_port
 from harness.result import REQUEST_COLUMNS, Result, Target
+from . import added
 from .requests import sample
 
 PROTO = BENCH / "tools/greeter.proto"
@@ -57,20 +57,15 @@ class Transcode:
         rows = rounds.drop_disturbed(rounds.interleave(list(instances), env.rounds, once, env.say))
         for instance in instances.values():
             instance.stop()
-        table, targets = [], []
-        for name in instances:
-            row = dict(rounds.medians(rows, name), name=name)
-            added = [r[name]["us"] - r["none"]["us"] for r in rows if r[name] and r["none"]]
-            if name != "none" and added:
-                row["added"], row["low"], row["high"] = st.median(added), min(added), max(added)
-            table.append(row)
+        table, targets = added.table(rows, instances), []
+        for row in table:
+            name = row["name"]
             if name == "grpc_json":
                 targets.append(Target("grpc_json: µs added", row.get("added"), 6))
                 ratio = rounds.ratio(rows, name, ["grpc-gateway"], "us")
                 targets.append(Target("grpc_json × grpc-gateway", ratio and ratio["median"], 0.5))
             targets.append(Target(f"{name}: errors", row["errors"], 0))
-        columns = REQUEST_COLUMNS[:-2] + [("added", "µs added", "{:.2f}"), ("low", "least", "{:.2f}"), ("high", "most", "{:.2f}")]
-        return Result(self.name, self.about, columns, table, targets, rows, settings={"connections": 64})
+        return Result(self.name, self.about, added.COLUMNS, table, targets, rows, settings={"connections": 64})
 
     @staticmethod
     def grpc_gateway(env, origin):
