@@ -13,6 +13,7 @@ use crate::cause::{
     CONNECT_MALFORMED, CONNECT_NO_METHOD, CONNECT_WRONG_METHOD, CONNECT_WRONG_TYPE, GRPC_NOT_DESCRIBED,
     GRPC_RESPONSE_MALFORMED,
 };
+use crate::grpc_json::peer;
 
 /// The origin's greeter, of which one method changes nothing.
 const PROTO: &str = r#"syntax = "proto3";
@@ -296,14 +297,7 @@ fn answers_that_are_none() {
         ("compressed", b"\x01\0\0\0\x01x", FINE),
         ("a length that lies", b"\0\xff\xff\xff\xff", FINE),
     ] {
-        let upstream = H2Origin::new(Options::default(), move |peer, stream, _| {
-            let head = [(":status", "200"), ("content-type", "application/grpc")];
-            peer.send(&Frame::headers(stream, &head, false));
-            peer.send(&Frame::data(stream, body, trailers.is_empty()));
-            if !trailers.is_empty() {
-                peer.send(&Frame::headers(stream, trailers, true));
-            }
-        });
+        let upstream = peer(body, trailers);
         let (_dir, weir) = weir(upstream.address(), "");
         let answer = call(&weir, "SayHello", UNARY, "", ANN);
         assert_eq!(answer.status, 500, "{what}: {}", answer.text());

@@ -206,7 +206,7 @@ fn a_body_has_a_limit_and_may_be_compressed() {
 }
 
 /// An upstream that answers calls with this body and these trailers.
-fn peer(body: &'static [u8], trailers: &'static [(&str, &str)]) -> H2Origin {
+pub(crate) fn peer(body: &'static [u8], trailers: &'static [(&str, &str)]) -> H2Origin {
     H2Origin::new(Options::default(), move |peer, stream, _| {
         let head = [(":status", "200"), ("content-type", "application/grpc"), ("x-head", "h")];
         peer.send(&Frame::headers(stream, &head, false));
