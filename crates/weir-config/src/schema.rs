@@ -39,7 +39,7 @@ pub use process::{
 pub use route::{Consumer, Credentials, Match, Mixed, Plan, Respond, Route, RouteTimeouts, Share, Split};
 pub use sending::{DeadlineHeader, Hedge, Links, ProxyVersion, SourceAddress};
 pub use source::{ConfigSource, EtcdSource, HttpSource};
-pub use store::Store;
+pub use store::{FleetStore, Store};
 pub use tracing::{Collector, OtlpProtocol, Parents, Tracing};
 pub use upstream::{
     Endpoint, HostPolicy, Retry, RetryMethods, RetryOn, Upstream, UpstreamLimits, UpstreamProtocol,

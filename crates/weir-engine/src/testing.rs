@@ -20,7 +20,7 @@ use crate::filter::{
     Services, Settings, Task, Waiting,
 };
 use crate::route::{Canonical, RouteId, RouteSpec, Slashes, Table, canonical};
-use crate::store::{Place, Room, Stores};
+use crate::store::{Place, Room, Server, Stores};
 use serde_json::Value;
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -212,13 +212,11 @@ impl Stand {
     #[must_use]
     pub fn store(mut self, name: &str, url: &str) -> Self {
         let place = Place {
-            urls: vec![url.to_owned()],
-            cluster: false,
-            ca: None,
+            server: Server::Redis { urls: vec![url.to_owned()], cluster: false, ca: None },
             timeout: Duration::from_secs(2),
             prefix: "test".to_owned(),
         };
-        self.stores.redis.insert(name.to_owned(), place);
+        self.stores.shared.insert(name.to_owned(), place);
         self
     }
 

@@ -6,7 +6,7 @@
 use crate::coordinator::Campaigned;
 use crate::digest::Digest;
 use crate::follower::{Found, Seen, Told};
-use crate::kv::{self, Line, Question, Range, ask, encode, number, parsed, range_of};
+use crate::kv::{self, Entry, Line, Question, Range, ask, encode, number, parsed, range_of};
 use crate::pointer::Pointer;
 use crate::report::NodeReport;
 use crate::session::{Lease, TTL};
@@ -46,6 +46,11 @@ impl Keys {
 
     fn leader(&self) -> String {
         format!("{}/leader", self.prefix)
+    }
+
+    /// The key of whoever keeps the limits of a store.
+    pub fn limits(&self, store: &str) -> String {
+        format!("{}/limits/{store}", self.prefix)
     }
 
     fn node(&self, node: &str) -> String {
@@ -101,8 +106,18 @@ impl Keys {
 
     /// Asks for the key of the election; where it is there, what it holds.
     pub fn campaign(&self, node: &str, lease: Lease) -> Question {
-        let key = encode(self.leader().as_bytes());
-        let put = json!({ "key": key, "value": encode(node.as_bytes()), "lease": lease.to_string() });
+        Self::claim(&self.leader(), node.as_bytes(), lease)
+    }
+
+    /// Reads one key.
+    pub fn read_key(key: &str) -> Question {
+        ask("/v3/kv/range", &json!({ "key": encode(key.as_bytes()) }))
+    }
+
+    /// Writes a key under a lease unless it is there; where it is, what it holds.
+    pub fn claim(key: &str, value: &[u8], lease: Lease) -> Question {
+        let key = encode(key.as_bytes());
+        let put = json!({ "key": key, "value": encode(value), "lease": lease.to_string() });
         let txn = json!({
             "compare": [{ "key": key, "target": "CREATE", "result": "EQUAL", "create_revision": "0" }],
             "success": [{ "request_put": put }],
@@ -207,15 +222,30 @@ pub fn campaigned(body: &[u8], node: &str, lease: Lease) -> Result<Campaigned, S
             number(value.get("header").and_then(|header| header.get("revision"))),
         ));
     }
-    let value = parsed(body)?;
-    let answer = value.get("responses").and_then(|all| all.get(0)).and_then(|one| one.get("response_range"));
-    let holder = answer.and_then(|answer| range_of(answer, &value).entries.into_iter().next());
-    Ok(match holder {
+    Ok(match held(body)? {
         Some(entry) if entry.value == node.as_bytes() && entry.lease == lease => {
             Campaigned::Ours(lease, entry.created)
         }
         _ => Campaigned::Theirs,
     })
+}
+
+/// Who holds a key that was asked for with [`Keys::claim`]: `None` where it was written.
+///
+/// # Errors
+/// It is no such answer.
+pub fn claimed(body: &[u8]) -> Result<Option<Vec<u8>>, String> {
+    if succeeded(body)? {
+        return Ok(None);
+    }
+    held(body)?.map(|entry| Some(entry.value)).ok_or_else(|| "the key was there, and is gone".to_owned())
+}
+
+/// What the range in the answer to a transaction that failed holds.
+fn held(body: &[u8]) -> Result<Option<Entry>, String> {
+    let value = parsed(body)?;
+    let answer = value.get("responses").and_then(|all| all.get(0)).and_then(|one| one.get("response_range"));
+    Ok(answer.and_then(|answer| range_of(answer, &value).entries.into_iter().next()))
 }
 
 /// A lease that was granted.

@@ -8,7 +8,7 @@
 //!
 //! *Layout:* `bundle` (with `tar`) is the config as it travels, `cache` the last good one on the disk; `pointer` says who runs what, `plan` makes a
 //! new one; `follower`, `session` and `coordinator` are state machines: `on(now, event) -> actions`, without I/O, threads or clocks, so
-//! that weir-sim runs ten thousand of them in one thread. `etcd` is what they ask of etcd, in the JSON of `kv`,
+//! that weir-sim runs ten thousand of them in one thread; so are those of `limits`, which nodes keep together. `etcd` is what they ask of etcd, in the JSON of `kv`,
 //! which weir-discover uses too.
 //!
 //! *Architecture Invariant:* this crate knows neither the gateway nor a socket.
@@ -21,6 +21,7 @@ pub mod digest;
 pub mod etcd;
 pub mod follower;
 pub mod kv;
+pub mod limits;
 pub mod plan;
 pub mod pointer;
 pub mod report;

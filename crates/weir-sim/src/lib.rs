@@ -7,15 +7,17 @@
 //! ```
 //!
 //! *Layout:* `world` owns time, order and chance; `store` is the model of etcd; `node` drives one gateway's machines; `faults` decides what happens;
-//! `check` holds the invariants.
+//! `check` holds the invariants. `limits` is a world of its own: requests, leases, and coordinators that die.
 
 mod check;
 mod faults;
+mod limits;
 mod node;
 mod store;
 mod world;
 
 pub use check::Broken;
+pub use limits::{Passed, run_limits};
 pub use world::{Outcome, Settings, World};
 
 /// Runs one seed of the usual kind: some dozen nodes, five minutes of faults, five quiet ones.

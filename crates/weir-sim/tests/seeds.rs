@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "this is test code: a panic is how a test fails")]
 
 use std::time::Duration;
-use weir_sim::{Settings, World, run};
+use weir_sim::{Settings, World, run, run_limits};
 
 /// Seeds that once broke something, with what it was.
 const FOUND: &[u64] = &[];
@@ -36,4 +36,14 @@ fn a_change_reaches_five_hundred_nodes() {
     let outcome = World::new(1, Settings::calm(500)).run().unwrap();
     assert!(outcome.runs >= 1_000, "{outcome:?}");
     assert!(outcome.spread < Duration::from_secs(1), "{outcome:?}");
+}
+
+#[test]
+fn limits_hold_while_coordinators_die() {
+    let mut terms = 0;
+    for seed in 0..20 {
+        let passed = run_limits(seed).unwrap_or_else(|broken| panic!("{broken}"));
+        terms += passed.terms;
+    }
+    assert!(terms > 60, "{terms}");
 }

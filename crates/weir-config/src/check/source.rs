@@ -51,6 +51,11 @@ impl Checker<'_> {
                 let message = "not a name of a node; expected letters, digits, `_`, `.` and `-`, at most 128";
                 self.error("source.etcd.node", "bad-value", message);
             }
+            if let Some(text) = etcd.address.as_ref().filter(|_| etcd.address().is_none()) {
+                let message = format!("`{text}` is nowhere that other nodes reach this one");
+                let hint = "write an IP address of this machine, such as 10.0.0.5 or 10.0.0.5:9182";
+                self.error_hint("source.etcd.address", "bad-value", message, hint);
+            }
         }
         if let Some(http) = &source.http {
             self.named("http", "cache", http.cache.is_some(), "cache: /var/lib/weir/last-good");

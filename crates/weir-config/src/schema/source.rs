@@ -31,6 +31,9 @@ pub struct EtcdSource {
     pub cache: Option<FilePath>,
     /// The name of this node in the fleet: letters, digits, `_`, `.` and `-`. Default the name of the machine.
     pub node: Option<String>,
+    /// Where the other nodes reach this one, for limits that the fleet keeps together: an IP address, with a port or without. Default: the
+    /// address from which it reaches etcd, and any free port. Nodes speak clear text to each other: keep it inside.
+    pub address: Option<String>,
     /// Certificates that the server's own is checked against. Default: those of the system.
     pub ca: Option<FilePath>,
     /// The certificate to show, where etcd asks for one.
@@ -73,6 +76,15 @@ impl ConfigSource {
     }
 }
 
+impl EtcdSource {
+    /// [`address`](Self::address) as an address; its port is 0 for any. `None` where it is none that others could reach.
+    pub fn address(&self) -> Option<std::net::SocketAddr> {
+        let text = self.address.as_deref()?;
+        let address = text.parse().ok().or_else(|| Some(std::net::SocketAddr::new(text.parse().ok()?, 0)))?;
+        (!address.ip().is_unspecified() && !address.ip().is_multicast()).then_some(address)
+    }
+}
+
 impl Default for EtcdSource {
     fn default() -> Self {
         Self {
@@ -80,6 +92,7 @@ impl Default for EtcdSource {
             prefix: "/weir".to_owned(),
             cache: None,
             node: None,
+            address: None,
             ca: None,
             client_cert: None,
             client_key: None,

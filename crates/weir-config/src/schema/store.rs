@@ -5,14 +5,17 @@ use crate::units::{ByteSize, Duration};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// A store that filters name by `store`: a Redis or Valkey, 6 or later, for what gateways share; or memory, for what `cache`
-/// keeps.
+/// A store that filters name by `store`: a Redis or Valkey, 6 or later, or the fleet itself, for what gateways share; or memory, for what
+/// `cache` keeps.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Store {
     /// URL of the server: `redis://127.0.0.1:6379`, or `rediss://` for TLS; with user, password and database where needed:
     /// `redis://user:${REDIS_PASSWORD}@10.0.0.5:6379/0`. Gateways speak RESP3 to it.
     pub redis: Option<String>,
+    /// The nodes of the fleet keep it together, and no server beside them: one of them, elected in the etcd of `source`, counts for all.
+    /// For limits of `rate_limit` whose burst comes back within an hour. `fleet: {}`; default none.
+    pub fleet: Option<FleetStore>,
     /// Memory for answers that the filter `cache` keeps, 1MiB to 1TiB: `256MiB`. Up to a quarter more is in use while answers
     /// are on their way. It outlives a reload that leaves its size as it is. Default none.
     pub memory: Option<ByteSize>,
@@ -30,6 +33,11 @@ pub struct Store {
     pub prefix: String,
 }
 
+/// A store that the nodes of a fleet are themselves. Where a node is reached by the others is `source.etcd.address` in its own file.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct FleetStore {}
+
 /// Where a store keeps answers on a disk.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -44,6 +52,7 @@ impl Default for Store {
     fn default() -> Self {
         Self {
             redis: None,
+            fleet: None,
             memory: None,
             disk: None,
             nodes: Vec::new(),

@@ -6,7 +6,7 @@ use crate::config::schema::FilePath;
 use crate::config::{Diagnostics, Node, de};
 use crate::error::Cause;
 use crate::fetch::Fetcher;
-use crate::store::{Room, Store, Stores};
+use crate::store::{Place, Room, Server, Store, Stores};
 use schemars::{JsonSchema, Schema};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -225,11 +225,22 @@ impl Build<'_> {
         })
     }
 
-    /// The store that a setting names, shared by all filters that name it. It outlives a reload that leaves it as it is.
+    /// The Redis that a setting names, shared by all filters that name it. It outlives a reload that leaves it as it is.
     pub fn store(&mut self, field: &str, name: &str) -> Option<Arc<Store>> {
-        let Some(place) = self.stores.redis.get(name) else {
+        let of_fleet = |place: &Place| matches!(place.server, Server::Fleet(_));
+        if self.stores.shared.get(name).is_some_and(of_fleet) {
+            let wrong = (Some("is the fleet, which keeps limits alone"), None);
+            self.refuse_store(field, name, wrong, "redis: redis://127.0.0.1:6379");
+            return None;
+        }
+        self.store_of_limits(field, name)
+    }
+
+    /// As [`Self::store`], for what the fleet can keep too.
+    pub fn store_of_limits(&mut self, field: &str, name: &str) -> Option<Arc<Store>> {
+        let Some(place) = self.stores.shared.get(name) else {
             let wrong = self.stores.memory.contains_key(name).then_some("is memory of this gateway alone");
-            let near = nearest_name(name, self.stores.redis.keys().map(String::as_str)).map(str::to_owned);
+            let near = nearest_name(name, self.stores.shared.keys().map(String::as_str)).map(str::to_owned);
             self.refuse_store(field, name, (wrong, near), "redis: redis://127.0.0.1:6379");
             return None;
         };
@@ -242,7 +253,10 @@ impl Build<'_> {
     pub fn room_of(&mut self, field: &str, name: &str) -> Option<Room> {
         let room = self.stores.memory.get(name).cloned();
         if room.is_none() {
-            let wrong = self.stores.redis.contains_key(name).then_some("is a Redis, which keeps no answers");
+            let wrong = self.stores.shared.get(name).map(|place| match place.server {
+                Server::Fleet(_) => "is the fleet, which keeps no answers",
+                Server::Redis { .. } => "is a Redis, which keeps no answers",
+            });
             let near = nearest_name(name, self.stores.memory.keys().map(String::as_str)).map(str::to_owned);
             self.refuse_store(field, name, (wrong, near), "memory: 256MiB");
         }

@@ -97,6 +97,22 @@ impl Etcd {
         etcd::campaigned(&body, &self.node, lease)
     }
 
+    /// What a key holds.
+    pub(crate) async fn read_key(&self, key: &str) -> Result<Option<Vec<u8>>, String> {
+        let range = kv::range(&self.ask(&Keys::read_key(key), SMALL).await?)?;
+        Ok(range.entries.into_iter().next().map(|entry| entry.value))
+    }
+
+    /// Writes a key under a lease unless it is there: what it holds, `None` where it was written.
+    pub(crate) async fn claim(
+        &self,
+        key: &str,
+        value: &[u8],
+        lease: Lease,
+    ) -> Result<Option<Vec<u8>>, String> {
+        etcd::claimed(&self.ask(&Keys::claim(key, value, lease), SMALL).await?)
+    }
+
     pub(crate) async fn transact(&self, question: &Question) -> Result<bool, String> {
         etcd::succeeded(&self.ask(question, SMALL).await?)
     }

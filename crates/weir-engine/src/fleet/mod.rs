@@ -20,6 +20,7 @@ mod remote;
 
 pub use console::{Console, Fleet};
 pub(crate) use drive::{Handle, start};
+pub(crate) use etcd::Etcd;
 
 use crate::config::schema::{Config, ConfigSource};
 use crate::config::{Source, load};

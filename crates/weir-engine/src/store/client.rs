@@ -1,6 +1,6 @@
 //! The thread of a store: one connection that carries all questions at once, a heartbeat, and what happens without it.
 
-use super::{Away, Place, Question, Reply, Script, State};
+use super::{Away, Place, Question, Reply, Script, Server, State};
 use redis::aio::ConnectionLike;
 use redis::{
     AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo,
@@ -235,9 +235,12 @@ fn gateways(reply: &Reply) -> u32 {
 
 /// A connection that has answered once, and how many gateways there are.
 async fn connect(place: &Place, presence: &Presence) -> Result<(Connection, u32), RedisError> {
-    let infos: Vec<_> = place.urls.iter().map(|url| info(url)).collect::<Result<_, _>>()?;
-    let certificates = place.ca.clone().map(|ca| TlsCertificates { client_tls: None, root_cert: Some(ca) });
-    let mut connection = if place.cluster {
+    let Server::Redis { urls, cluster, ca } = &place.server else {
+        return Err(RedisError::from((ErrorKind::InvalidClientConfig, "no Redis")));
+    };
+    let infos: Vec<_> = urls.iter().map(|url| info(url)).collect::<Result<_, _>>()?;
+    let certificates = ca.clone().map(|ca| TlsCertificates { client_tls: None, root_cert: Some(ca) });
+    let mut connection = if *cluster {
         let mut builder = redis::cluster::ClusterClient::builder(infos)
             .connection_timeout(connect_time(place))
             .response_timeout(place.timeout)

@@ -1,4 +1,4 @@
-//! Stores that several gateways share: a Redis, reached from a thread of its own.
+//! Stores that several gateways share: a Redis, or one node of the fleet (`fleet`), reached from a thread of its own.
 //!
 //! ```text
 //!   core ─ ask(Question) ─▶ channel ─▶ thread weir-store ─ EVALSHA ─▶ Redis
@@ -9,7 +9,12 @@
 //! question, so that no request waits for what will not come.
 
 mod client;
+mod fleet;
 
+pub use weir_fleet::limits::lease;
+pub use weir_fleet::limits::ledger::WINDOW;
+
+use crate::config::schema::EtcdSource;
 use std::collections::HashMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -24,22 +29,34 @@ const WAITING: usize = 16_384;
 /// How a store is reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// URLs of the server, or of some nodes of a cluster. They may hold passwords: never told.
-    pub urls: Vec<String>,
-    /// Whether the server is a cluster.
-    pub cluster: bool,
-    /// Certificates that its own is checked against, as PEM; those of the system where there are none.
-    pub ca: Option<Vec<u8>>,
+    /// What keeps it.
+    pub server: Server,
     /// How long an answer may take.
     pub timeout: Duration,
     /// What all keys begin with.
     pub prefix: String,
 }
 
+/// What keeps a store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Server {
+    /// A node of the fleet, elected in this etcd; none where this gateway is no node of a fleet.
+    Fleet(Option<Box<EtcdSource>>),
+    /// A Redis.
+    Redis {
+        /// URLs of the server, or of some nodes of a cluster. They may hold passwords: never told.
+        urls: Vec<String>,
+        /// Whether the server is a cluster.
+        cluster: bool,
+        /// Certificates that its own is checked against, as PEM; those of the system where there are none.
+        ca: Option<Vec<u8>>,
+    },
+}
+
 /// The stores of a config, by name.
 #[derive(Debug, Default)]
 pub(crate) struct Stores {
-    pub(crate) redis: HashMap<String, Place>,
+    pub(crate) shared: HashMap<String, Place>,
     /// Those that are memory of this gateway, and perhaps a disk of it.
     pub(crate) memory: HashMap<String, Room>,
 }
@@ -101,6 +118,7 @@ pub struct Store {
     place: Place,
     state: Arc<State>,
     questions: OnceLock<mpsc::Sender<Question>>,
+    leaving: OnceLock<mpsc::UnboundedSender<std::sync::mpsc::Sender<()>>>,
 }
 
 /// What the thread tells.
@@ -115,7 +133,13 @@ struct State {
 impl Store {
     pub(crate) fn new(name: String, place: Place) -> Self {
         let state = State { up: AtomicBool::new(true), gateways: AtomicU32::new(1) };
-        Self { name, place, state: Arc::new(state), questions: OnceLock::new() }
+        let (questions, leaving) = (OnceLock::new(), OnceLock::new());
+        Self { name, place, state: Arc::new(state), questions, leaving }
+    }
+
+    /// Whether it is a node of the fleet, whose books end with its term.
+    pub const fn is_of_fleet(&self) -> bool {
+        matches!(self.place.server, Server::Fleet(_))
     }
 
     /// How it is reached.
@@ -169,9 +193,23 @@ impl Store {
         }
     }
 
+    /// This gateway ends: where it keeps the store for others, another one is to do that. `done` is dropped once it may.
+    pub fn leave(&self, done: &std::sync::mpsc::Sender<()>) {
+        if let Some(leaving) = self.leaving.get() {
+            let _ = leaving.send(done.clone()); // its thread may have ended
+        }
+    }
+
     fn start(&self) -> mpsc::Sender<Question> {
         let (sender, receiver) = mpsc::channel(WAITING);
-        client::start(self.name.clone(), self.place.clone(), Arc::clone(&self.state), receiver);
+        let (name, place, state) = (self.name.clone(), self.place.clone(), Arc::clone(&self.state));
+        if self.is_of_fleet() {
+            let (leave, leaving) = mpsc::unbounded_channel();
+            let _ = self.leaving.set(leave); // it starts once
+            fleet::start(name, place, state, receiver, leaving);
+        } else {
+            client::start(name, place, state, receiver);
+        }
         sender
     }
 }

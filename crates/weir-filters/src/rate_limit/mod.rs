@@ -299,16 +299,21 @@ impl Filter for RateLimit {
     fn notes(&self) -> Vec<String> {
         let Some(shared) = &self.shared else { return Vec::new() };
         let ahead = shared.ahead();
+        let (by, always) = if shared.store.is_of_fleet() {
+            ("by the fleet, as", ", also when the node that counts is another")
+        } else {
+            ("in", "")
+        };
         let note = |limit: &Limit| {
             let bound = match &self.cost {
-                None => format!("N gateways let pass at most {} + N × {ahead} of it", limit.burst()),
+                None => format!("N gateways let pass at most {} + N × {ahead} of it{always}", limit.burst()),
                 Some(name) => format!(
                     "it has no bound, because what a request costs is told by `{name}` of the response, when it has passed"
                 ),
             };
             let (kept, away) = (&shared.store.name, shared.without.told());
             format!(
-                "the limit {} is kept in the store {kept}: {bound}; while the store is away, {away}",
+                "the limit {} is kept {by} the store {kept}: {bound}; while the store is away, {away}",
                 limit.described
             )
         };

@@ -1,7 +1,7 @@
 //! The settings of `rate_limit`, as written and with every default filled in.
 
 use super::calendar::Unit;
-use super::gcra::Rate;
+use super::gcra::{Rate, SECOND};
 use crate::shared::by::{By, IPV6_PREFIX};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -9,7 +9,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use weir_engine::config::units::Duration;
 use weir_engine::filter::{Build, HeaderName};
-use weir_engine::store::Store;
+use weir_engine::store::{Store, WINDOW};
 
 /// Lets so many requests pass in so much time, and refuses the others with 429 and `Retry-After`.
 ///
@@ -67,8 +67,8 @@ pub(super) struct Written {
     /// Clients that are counted at the same time, from 8 to 16777216. Default 65536. Memory: 16 bytes each, once in use.
     #[serde(default = "keys")]
     pub(super) keys: u32,
-    /// Name of a store under `stores`, in which all gateways that have this filter count together. Default none: each counts
-    /// for itself.
+    /// Name of a store under `stores`, in which all gateways that have this filter count together: a Redis, or the fleet where the burst
+    /// comes back within an hour. Default none: each counts for itself.
     pub(super) store: Option<String>,
     /// What happens while the store is away: `local` counts here, each gateway its part of the limit (by how many were seen
     /// last); `open` lets all pass; `closed` refuses with 503 `store_unavailable`. Default `local`.
@@ -212,6 +212,24 @@ impl Read {
     fn burst(&self) -> u32 {
         u32::try_from(self.rate.window / self.rate.interval).unwrap_or(u32::MAX)
     }
+
+    /// A coordinator of the fleet does not know what the one before it counted, and begins with nothing left: what comes back slowly would be
+    /// refused for as long.
+    fn must_come_back(&self, build: &mut Build<'_>) {
+        // The interval between two requests is rounded up.
+        let longest = WINDOW.as_secs().saturating_mul(SECOND).saturating_add(u64::from(self.burst()));
+        let comes_back = match self.per {
+            Per::Time(_) => self.rate.window <= longest,
+            Per::Span(_) => false,
+        };
+        if !comes_back {
+            let message = format!(
+                "a store of the fleet cannot keep {}: it keeps what comes back within an hour",
+                self.described()
+            );
+            build.refuse("store", message, Some("name a store that is a Redis".to_owned()));
+        }
+    }
 }
 
 impl Written {
@@ -236,7 +254,11 @@ impl Written {
             let message = format!("a lease of {most} does not fit");
             build.refuse("lease", message, Some(format!("write a number from {cost} to {least}")));
         }
-        build.store("store", name).map(|store| (store, most))
+        let store = build.store_of_limits("store", name)?;
+        if store.is_of_fleet() {
+            read.iter().for_each(|limit| limit.must_come_back(build));
+        }
+        Some((store, most))
     }
 
     /// The limits, however they were written; their mistakes go to `build`.

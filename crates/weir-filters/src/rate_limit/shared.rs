@@ -1,14 +1,10 @@
 //! Limits that several gateways keep together, in a store.
 //!
-//! ```text
-//!   request ─▶ lease of its key: tokens left? ── yes ─▶ passes, one token less      when half are left, the next
-//!                     │ no                                                            lease is asked for meanwhile
-//!                     ├─ the store said that nothing is left, and until when ─▶ refused here
-//!                     ├─ the store has not been asked yet ─▶ one passes at once, and is owed
-//!                     └─ otherwise it waits for the answer to the question that is on its way
-//! ```
+//! What becomes of a request is decided by the lease of its key (`weir_fleet::limits::lease`). Here are all leases of a filter, who waits for their
+//! next answer, and the questions to the store.
+//!
 //! A lease is a number of requests that the store has counted already when it grants them: whatever becomes of a gateway, no
-//! request passes twice. All limits of a filter are one hash in the store and one script, which grants what fits into all.
+//! request passes twice. All limits of a filter are one entry in the store and one question, which grants what fits into all.
 //!
 //! *The bound.* In any time T, N gateways let pass at most `burst + rate × T + N × (free + lease)`: `free` is the one request
 //! that passes before the first answer (none if `strict`), `lease` is the most that a gateway holds unspent. Neither the rate
@@ -19,14 +15,16 @@ use super::gcra::{Rate, SECOND, Time};
 use super::settings::{Per, Read, Without};
 use crate::shared::by::Key;
 use foldhash::quality::RandomState;
-use smallvec::SmallVec;
 use std::collections::HashMap;
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
+use weir_engine::store::lease::{self, Answer, Ask, Lease, Terms};
 use weir_engine::store::{Away, Question, Reply, Script, Store};
+
+pub(super) use weir_engine::store::lease::Told;
 
 /// What runs in the store.
 static SCRIPT: LazyLock<Arc<Script>> = LazyLock::new(|| Script::new(include_str!("shared.lua")));
@@ -37,31 +35,25 @@ const SHARDS: usize = 64;
 /// Leases that are looked at to find one that can be forgotten.
 const LOOKS: usize = 8;
 
-/// How soon a store that had nothing left is asked again, at the earliest.
-const POLL: Time = SECOND / 100;
-
-/// A lease that is used up faster than this was too small; one that lasts ten times as long was too large.
-const LASTS: Time = SECOND / 10;
+// Both count time in the same unit.
+const _: () = assert!(lease::SECOND == SECOND);
 
 /// Limits kept in a store.
 pub(super) struct Shared {
     pub(super) store: Arc<Store>,
     pub(super) without: Without,
-    strict: bool,
     /// What all keys begin with: where the filter stands, and what it limits, so that different limits never mix.
     prefix: String,
     /// Each limit, as the script wants it.
     limits: Vec<Vec<u8>>,
-    /// What one request takes, and the most that a lease holds.
-    cost: u32,
-    pub(super) most: u32,
+    terms: Terms,
     leases: Arc<Leases>,
 }
 
 /// What survives a reload.
 pub(super) struct Leases {
     hasher: RandomState,
-    shards: [Mutex<HashMap<u64, Lease>>; SHARDS],
+    shards: [Mutex<HashMap<u64, Held>>; SHARDS],
     keys: usize,
     pub(super) counts: Counts,
 }
@@ -75,37 +67,13 @@ pub(super) struct Counts {
     pub(super) without: AtomicU64,
 }
 
+/// A lease, and who waits for it.
 #[derive(Default)]
-struct Lease {
-    /// Requests that may pass, times their cost.
-    tokens: u32,
-    /// What has passed and was not told to the store yet.
-    owed: u32,
-    /// How large the next lease should be.
-    want: u32,
-    /// Whether the store has answered for this key, and whether a question is on its way.
-    known: bool,
-    asked: bool,
-    /// When the last lease came, when the key was used last.
-    granted: Time,
-    used: Time,
-    /// Until when the store has nothing, and when it may be asked for more.
-    closed: Time,
-    next: Time,
-    /// When a day or month ends, and its leases with it. 0: never.
-    ends: Time,
-    told: Told,
+struct Held {
+    lease: Lease,
     waiters: Vec<oneshot::Sender<Result<(), Away>>>,
     /// The key as the store knows it, once it was asked.
     name: Box<[u8]>,
-}
-
-/// What the store said of each limit: what is left of it, and when all of it is back.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Told {
-    pub(super) limits: SmallVec<[(u64, Time); 2]>,
-    /// The limit of which too little was left.
-    pub(super) short: usize,
 }
 
 /// What becomes of a request.
@@ -133,19 +101,17 @@ impl Shared {
         let fingerprint = Fingerprint::of(&arguments);
         Self {
             prefix: format!("{}:{place}:{fingerprint:08x}:", store.place().prefix),
-            cost: limits.first().map_or(1, |limit| limit.cost()),
+            terms: Terms { cost: limits.first().map_or(1, |limit| limit.cost()), most, strict },
             store,
             without,
-            strict,
             limits: arguments,
-            most,
             leases,
         }
     }
 
     /// The most that each gateway can be ahead.
     pub(super) const fn ahead(&self) -> u32 {
-        self.most + if self.strict { 0 } else { self.cost }
+        self.terms.ahead()
     }
 
     pub(super) fn counts(&self) -> &Counts {
@@ -165,11 +131,19 @@ impl Shared {
         let number = self.number(key);
         let mut shard = self.leases.shard(number);
         self.leases.make_room(&mut shard, number, now);
-        let lease = shard.entry(number).or_default();
-        lease.turn(now);
-        lease.used = now;
-        lease.want = lease.want.max(self.cost);
-        let (taken, question) = self.decide(lease, key, number, now);
+        let held = shard.entry(number).or_default();
+        let (taken, ask) = held.lease.take(self.terms, now);
+        let question = ask.map(|ask| self.question(held, ask, self.name(key), number));
+        let taken = match taken {
+            lease::Taken::Allowed => Taken::Allowed(held.lease.tell()),
+            lease::Taken::Denied(wait) => Taken::Denied { told: held.lease.tell(), wait },
+            lease::Taken::Waits => {
+                let (sender, receiver) = oneshot::channel();
+                held.waiters.push(sender);
+                self.leases.counts.waited.fetch_add(1, Relaxed);
+                Taken::Waits(receiver)
+            }
+        };
         drop(shard);
         // Outside the lock: a question that cannot be put is answered at once.
         if let Some(question) = question {
@@ -178,43 +152,12 @@ impl Shared {
         taken
     }
 
-    fn decide(&self, lease: &mut Lease, key: &Key<'_>, number: u64, now: Time) -> (Taken, Option<Question>) {
-        if let Some(left) = lease.tokens.checked_sub(self.cost) {
-            lease.tokens = left;
-            let low = left < lease.want / 2 && !lease.asked && now >= lease.next;
-            return (Taken::Allowed(lease.tell()), low.then(|| self.question(lease, key, number)));
-        }
-        if now < lease.closed {
-            return (Taken::Denied { told: lease.tell(), wait: lease.closed - now }, None);
-        }
-        let free = !(lease.known || lease.asked || self.strict) && lease.owed == 0;
-        if free {
-            lease.owed = self.cost;
-        }
-        let question = (!lease.asked).then(|| self.question(lease, key, number));
-        if free {
-            return (Taken::Allowed(lease.tell()), question);
-        }
-        let (sender, receiver) = oneshot::channel();
-        lease.waiters.push(sender);
-        self.leases.counts.waited.fetch_add(1, Relaxed);
-        (Taken::Waits(receiver), question)
-    }
-
     /// Notes what a request cost beyond what it took, or gives that back.
     pub(super) fn settle(&self, number: u64, cost: u32, key: &[u8]) {
         let mut shard = self.leases.shard(number);
-        let Some(lease) = shard.get_mut(&number) else { return };
-        if cost == 0 {
-            lease.tokens = (lease.tokens + self.cost).min(self.most);
-            return;
-        }
-        let more = cost.saturating_sub(self.cost);
-        let of_lease = more.min(lease.tokens);
-        lease.tokens -= of_lease;
-        lease.owed = lease.owed.saturating_add(more - of_lease);
-        let question =
-            (lease.owed > 0 && !lease.asked).then(|| self.question_named(lease, key.to_vec(), number));
+        let Some(held) = shard.get_mut(&number) else { return };
+        let ask = held.lease.settle(cost, self.terms);
+        let question = ask.map(|ask| self.question(held, ask, key.to_vec(), number));
         drop(shard);
         if let Some(question) = question {
             self.store.ask(question);
@@ -223,30 +166,25 @@ impl Shared {
 
     /// Gives back what was lent and not used, and tells what is owed: this gateway ends. `done` is dropped as the store answers.
     pub(super) fn retire(&self, now: Time, done: &Sender<()>) {
-        if !self.store.is_up() {
-            return;
+        if self.store.is_up() {
+            for shard in &self.leases.shards {
+                let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+                let last = shard.values_mut().filter_map(|held| self.last_question(held, now, done));
+                let last: Vec<Question> = last.collect();
+                drop(shard);
+                last.into_iter().for_each(|question| self.store.ask(question));
+            }
         }
-        for shard in &self.leases.shards {
-            let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
-            let last = shard.values_mut().filter_map(|lease| self.last_question(lease, now, done));
-            let last: Vec<Question> = last.collect();
-            drop(shard);
-            last.into_iter().for_each(|question| self.store.ask(question));
-        }
+        self.store.leave(done);
     }
 
-    fn last_question(&self, lease: &mut Lease, now: Time, done: &Sender<()>) -> Option<Question> {
-        lease.turn(now);
-        // Whatever becomes of the question, what it gives back is used here no more.
-        let (owed, unused) = (std::mem::take(&mut lease.owed), std::mem::take(&mut lease.tokens));
-        if owed == unused || lease.name.is_empty() {
-            return None;
-        }
-        let owed = (i64::from(owed) - i64::from(unused)).to_string();
-        let mut arguments = vec![owed.into_bytes(), b"0".to_vec(), self.cost.to_string().into_bytes()];
+    fn last_question(&self, held: &mut Held, now: Time, done: &Sender<()>) -> Option<Question> {
+        let owed = held.lease.retire(now).filter(|_| !held.name.is_empty())?;
+        let cost = self.terms.cost.to_string().into_bytes();
+        let mut arguments = vec![owed.to_string().into_bytes(), b"0".to_vec(), cost];
         arguments.extend(self.limits.iter().cloned());
         let done = done.clone();
-        let (script, key) = (Arc::clone(&SCRIPT), lease.name.to_vec());
+        let (script, key) = (Arc::clone(&SCRIPT), held.name.to_vec());
         Some(Question { script, key, arguments, answer: Box::new(move |_| drop(done)) })
     }
 
@@ -257,59 +195,29 @@ impl Shared {
         name
     }
 
-    fn question(&self, lease: &mut Lease, key: &Key<'_>, number: u64) -> Question {
-        let name = self.name(key);
-        self.question_named(lease, name, number)
-    }
-
-    /// Tells what is owed, and asks for as much as is missing.
-    fn question_named(&self, lease: &mut Lease, name: Vec<u8>, number: u64) -> Question {
-        let want = lease.want.min(self.most).saturating_sub(lease.tokens).max(self.cost);
-        let owed = lease.owed;
-        (lease.asked, lease.owed) = (true, 0);
-        lease.name = name.as_slice().into();
+    fn question(&self, held: &mut Held, ask: Ask, name: Vec<u8>, number: u64) -> Question {
+        held.name = name.as_slice().into();
         self.leases.counts.asked.fetch_add(1, Relaxed);
         let mut arguments: Vec<Vec<u8>> =
-            [owed, want, self.cost].iter().map(|n| n.to_string().into_bytes()).collect();
+            [ask.owed, ask.want, self.terms.cost].iter().map(|n| n.to_string().into_bytes()).collect();
         arguments.extend(self.limits.iter().cloned());
-        let (leases, most, cost) = (Arc::clone(&self.leases), self.most, self.cost);
+        let (leases, terms) = (Arc::clone(&self.leases), self.terms);
         Question {
             script: Arc::clone(&SCRIPT),
             key: name,
             arguments,
             answer: Box::new(move |answer| {
-                let answer = answer.and_then(|reply| Answer::read(&reply).ok_or(Away));
-                leases.answered(number, answer, (owed, want, cost, most), super::gcra::now());
+                let answer = answer.and_then(|reply| read(&reply).ok_or(Away));
+                leases.answered(number, answer, (ask, terms), super::gcra::now());
             }),
         }
     }
 }
 
-/// An answer of the script.
-struct Answer {
-    granted: u32,
-    wait: Time,
-    ends: Option<Time>,
-    told: Told,
-}
-
-impl Answer {
-    /// `granted`, µs to wait, the limit that is short, µs to the end of the span or -1, then for each limit what is left and
-    /// µs until it is whole.
-    fn read(reply: &Reply) -> Option<Self> {
-        let Reply::Numbers(numbers) = reply else { return None };
-        let (&[granted, wait, short, ends], rest) = numbers.split_first_chunk()?;
-        let micros = |n: i64| u64::try_from(n).ok()?.checked_mul(16_000);
-        let limits = rest.chunks_exact(2).map(|pair| {
-            let &[left, reset] = pair else { return (0, 0) };
-            (u64::try_from(left).unwrap_or(0), micros(reset).unwrap_or(0))
-        });
-        Some(Self {
-            granted: u32::try_from(granted).ok()?,
-            wait: micros(wait)?,
-            ends: if ends < 0 { None } else { micros(ends) },
-            told: Told { limits: limits.collect(), short: usize::try_from(short).ok()? },
-        })
+fn read(reply: &Reply) -> Option<Answer> {
+    match reply {
+        Reply::Numbers(numbers) => Answer::read(numbers),
+        Reply::Bytes(_) | Reply::Nothing => None,
     }
 }
 
@@ -323,87 +231,32 @@ impl Leases {
         }
     }
 
-    fn shard(&self, number: u64) -> MutexGuard<'_, HashMap<u64, Lease>> {
+    fn shard(&self, number: u64) -> MutexGuard<'_, HashMap<u64, Held>> {
         self.shards[number as usize % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Forgets a lease where there are too many: of some, the one that was used longest ago. What it holds unspent is lost
     /// to the limit, never gained.
-    fn make_room(&self, shard: &mut HashMap<u64, Lease>, number: u64, now: Time) {
+    fn make_room(&self, shard: &mut HashMap<u64, Held>, number: u64, now: Time) {
         if shard.len() < self.keys || shard.contains_key(&number) {
             return;
         }
-        let idle =
-            |lease: &Lease| !lease.asked && lease.owed == 0 && lease.waiters.is_empty() && lease.used < now;
-        let looked = shard.iter().filter(|(_, lease)| idle(lease)).take(LOOKS);
-        let oldest = looked.min_by_key(|(_, lease)| lease.used).map(|(number, _)| *number);
+        let idle = |held: &Held| held.waiters.is_empty() && held.lease.is_idle(now);
+        let looked = shard.iter().filter(|(_, held)| idle(held)).take(LOOKS);
+        let oldest = looked.min_by_key(|(_, held)| held.lease.used()).map(|(number, _)| *number);
         if let Some(oldest) = oldest {
             shard.remove(&oldest);
         }
     }
 
-    fn answered(
-        &self,
-        number: u64,
-        answer: Result<Answer, Away>,
-        (owed, want, cost, most): (u32, u32, u32, u32),
-        now: Time,
-    ) {
+    fn answered(&self, number: u64, answer: Result<Answer, Away>, (ask, terms): (Ask, Terms), now: Time) {
         let mut shard = self.shard(number);
-        let Some(lease) = shard.get_mut(&number) else { return };
-        lease.asked = false;
-        let woken = match answer {
-            Err(Away) => {
-                // Nobody knows whether the store has counted it: it is told again, so that the limit holds.
-                lease.owed = lease.owed.saturating_add(owed);
-                lease.next = now + LASTS;
-                Err(Away)
-            }
-            Ok(answer) => {
-                lease.take_in(answer, want, cost, most, now);
-                Ok(())
-            }
-        };
-        for waiter in lease.waiters.drain(..) {
+        let Some(held) = shard.get_mut(&number) else { return };
+        let woken = answer.as_ref().map(drop).map_err(|away| *away);
+        held.lease.answered(answer.ok(), ask, terms, now);
+        for waiter in held.waiters.drain(..) {
             let _ = waiter.send(woken); // who waited may have left
         }
-    }
-}
-
-impl Lease {
-    /// A lease of a day or month ends with it.
-    fn turn(&mut self, now: Time) {
-        if self.ends != 0 && now >= self.ends {
-            (self.tokens, self.closed, self.ends) = (0, 0, 0);
-        }
-    }
-
-    fn tell(&self) -> Told {
-        let mut told = self.told.clone();
-        for (left, _) in &mut told.limits {
-            *left += u64::from(self.tokens);
-        }
-        told
-    }
-
-    fn take_in(&mut self, answer: Answer, want: u32, cost: u32, most: u32, now: Time) {
-        self.tokens = self.tokens.saturating_add(answer.granted);
-        self.ends = answer.ends.map_or(0, |left| now + left);
-        self.told = answer.told;
-        let lasted = now.saturating_sub(self.granted);
-        if answer.granted < want {
-            // Nearly nothing is left: the others need it too.
-            self.next = now + POLL;
-            if self.tokens < cost {
-                self.closed = now + answer.wait.max(POLL);
-            }
-        } else if self.known && lasted < LASTS {
-            self.want = self.want.saturating_mul(2).min(most);
-        } else if lasted > 10 * LASTS {
-            self.want = (self.want / 2).max(cost);
-        }
-        self.granted = now;
-        self.known = true;
     }
 }
 
@@ -435,16 +288,14 @@ impl Fingerprint {
 mod tests {
     use super::*;
     use tokio::sync::mpsc::Receiver;
-    use weir_engine::store::Place;
+    use weir_engine::store::{Place, Server};
 
     const KEY: Key<'static> = Key::V4(1);
     const NOW: Time = 1000 * SECOND;
 
     fn shared(strict: bool, most: u32) -> (Shared, Receiver<Question>) {
         let place = Place {
-            urls: Vec::new(),
-            cluster: false,
-            ca: None,
+            server: Server::Redis { urls: Vec::new(), cluster: false, ca: None },
             timeout: std::time::Duration::from_secs(1),
             prefix: "weir".to_owned(),
         };
@@ -501,7 +352,7 @@ mod tests {
                 (question.answer)(Ok(Reply::Numbers(vec![want.into(), 0, 0, -1, 50, 20_000])));
             }
             let shard = shared.leases.shard(shared.number(&KEY));
-            assert!(shard[&shared.number(&KEY)].tokens <= 8);
+            assert!(shard[&shared.number(&KEY)].lease.tokens() <= 8);
             drop((shard, taken));
         }
         assert!(largest > 4, "a busy client asks for all that it may hold beside what is left: {largest}");

@@ -16,6 +16,15 @@ use weir_wire::base64::encode;
 
 use crate::support::WEB;
 
+/// Whether what takes long is wanted.
+pub(crate) fn at_length() -> bool {
+    let wanted = std::env::var_os("LONG_TESTS").is_some();
+    if !wanted {
+        eprintln!("SKIPPED: it takes long (LONG_TESTS=1)");
+    }
+    wanted
+}
+
 /// etcd with its folder.
 pub(crate) struct Etcd {
     dir: TempDir,
@@ -98,11 +107,11 @@ impl Etcd {
     }
 
     /// A node whose name is `name`, with these labels.
-    fn node(&self, name: &str, labels: &str) -> Weir {
+    pub(crate) fn node(&self, name: &str, labels: &str) -> Weir {
         Weir::start(&self.bootstrap(name, labels, "{dir}/last-good"))
     }
 
-    fn bootstrap(&self, name: &str, labels: &str, cache: &str) -> String {
+    pub(crate) fn bootstrap(&self, name: &str, labels: &str, cache: &str) -> String {
         format!(
             "source: {{ etcd: {{ servers: [\"http://{}\"], prefix: /weir/test, node: {name}, cache: \"{cache}\" }} }}\n\
              labels: {{ {labels} }}\n",
@@ -111,7 +120,7 @@ impl Etcd {
     }
 
     /// `weir fleet` with these words.
-    fn fleet(&self, dir: &Path, words: &[&str]) -> Finished {
+    pub(crate) fn fleet(&self, dir: &Path, words: &[&str]) -> Finished {
         let url = format!("http://{}", self.address);
         run_weir(dir, &[&["fleet"][..], words, &["--etcd", &url, "--prefix", "/weir/test"][..]].concat())
     }
@@ -121,7 +130,7 @@ impl Etcd {
         self.fleet(config.dir.path(), &[&["publish", "config"][..], more].concat()).expect_code(0);
     }
 
-    fn status(&self) -> Value {
+    pub(crate) fn status(&self) -> Value {
         let dir = TempDir::new().unwrap();
         let finished = self.fleet(dir.path(), &["status", "--json"]);
         serde_json::from_str(&finished.expect_code(0).stdout).unwrap()
@@ -161,7 +170,7 @@ fn run_etcd(dir: &Path, address: SocketAddr, peers: SocketAddr) -> Child {
 
 /// As `eventually`, for what another program takes its time for.
 #[track_caller]
-fn within(what: &str, mut condition: impl FnMut() -> bool) {
+pub(crate) fn within(what: &str, mut condition: impl FnMut() -> bool) {
     let until = Instant::now() + Duration::from_secs(40);
     while !condition() {
         assert!(Instant::now() < until, "not within 40 s: {what}");
@@ -181,8 +190,16 @@ impl Config {
         config
     }
 
+    /// One file, as it is.
+    pub(crate) fn of(yaml: &str) -> Self {
+        let config = Self { dir: TempDir::new().unwrap() };
+        fs::create_dir_all(config.folder()).unwrap();
+        fs::write(config.folder().join("weir.yaml"), yaml).unwrap();
+        config
+    }
+
     /// The config's only route answers with this text, which stands in a file of its own.
-    fn say(&self, text: &str) {
+    pub(crate) fn say(&self, text: &str) {
         let folder = self.folder();
         fs::create_dir_all(folder.join("routes")).unwrap();
         fs::write(
@@ -195,25 +212,30 @@ impl Config {
         fs::write(folder.join("routes/all.yaml"), route).unwrap();
     }
 
-    fn folder(&self) -> PathBuf {
+    pub(crate) fn folder(&self) -> PathBuf {
         self.dir.path().join("config")
+    }
+
+    /// The folder that its folder `config` is in.
+    pub(crate) fn dir(&self) -> &Path {
+        self.dir.path()
     }
 }
 
-fn says(weir: &Weir) -> String {
+pub(crate) fn says(weir: &Weir) -> String {
     weir.client().get("/").text()
 }
 
 #[track_caller]
-fn comes_to_say(weir: &Weir, text: &str) {
+pub(crate) fn comes_to_say(weir: &Weir, text: &str) {
     within(&format!("it says {text}"), || says(weir) == text);
 }
 
-fn readiness(weir: &Weir) -> u16 {
+pub(crate) fn readiness(weir: &Weir) -> u16 {
     weir.admin_client().ask("GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n").status
 }
 
-fn status(weir: &Weir) -> Value {
+pub(crate) fn status(weir: &Weir) -> Value {
     weir.admin_client().ask("GET /status HTTP/1.1\r\nHost: localhost\r\n\r\n").json()["fleet"].clone()
 }
 

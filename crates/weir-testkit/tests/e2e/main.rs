@@ -35,6 +35,7 @@ mod faults;
 mod files;
 mod filters;
 mod fleet;
+mod fleet_limits;
 mod forwarded;
 mod framing;
 mod grpc_json;

@@ -3,7 +3,7 @@
 use super::Compiler;
 use crate::config::schema;
 use crate::config::units::ByteSize;
-use crate::store::{self, Place, Room, Stores};
+use crate::store::{self, Place, Room, Server, Stores};
 use std::ops::RangeInclusive;
 use std::path::Path;
 
@@ -38,7 +38,7 @@ impl Compiler<'_> {
                     stores.memory.insert(name.to_owned(), room);
                 }
             } else if let Some(place) = self.store(name, written) {
-                stores.redis.insert(name.to_owned(), place);
+                stores.shared.insert(name.to_owned(), place);
             }
         }
         stores
@@ -81,8 +81,11 @@ impl Compiler<'_> {
 
     fn store(&mut self, name: &str, written: &schema::Store) -> Option<Place> {
         let path = format!("stores.{name}");
+        if written.fleet.is_some() {
+            return self.fleet_store(&path, written);
+        }
         let Some(url) = &written.redis else {
-            let hint = "write redis: redis://127.0.0.1:6379, or memory: 256MiB";
+            let hint = "write redis: redis://127.0.0.1:6379, fleet: {}, or memory: 256MiB";
             self.error(&path, "store-unusable", "the store is nowhere", Some(hint.to_owned()));
             return None;
         };
@@ -96,25 +99,7 @@ impl Compiler<'_> {
                 Some(hint.to_owned()),
             );
         }
-        if written.timeout.is_zero() || written.timeout.get().as_secs() > 10 {
-            let hint = "write a time up to 10s, such as 100ms";
-            self.error(
-                &format!("{path}.timeout"),
-                "bad-value",
-                "no answer would come in time, or requests would hang",
-                Some(hint.to_owned()),
-            );
-        }
-        let sound = |b: u8| b.is_ascii_alphanumeric() || b"-_.:".contains(&b);
-        if written.prefix.is_empty() || written.prefix.len() > 64 || !written.prefix.bytes().all(sound) {
-            let hint = "use up to 64 letters, digits, `-`, `_`, `.` and `:`";
-            self.error(
-                &format!("{path}.prefix"),
-                "bad-value",
-                "it cannot begin a key",
-                Some(hint.to_owned()),
-            );
-        }
+        self.time_and_prefix(&path, written);
         let ca = match &written.ca {
             Some(file) => {
                 self.files.push(file.0.clone());
@@ -146,9 +131,61 @@ impl Compiler<'_> {
             }
         }
         (self.found.errors() == before).then(|| Place {
-            urls: std::iter::once(url).chain(&written.nodes).cloned().collect(),
-            cluster: written.cluster,
-            ca,
+            server: Server::Redis {
+                urls: std::iter::once(url).chain(&written.nodes).cloned().collect(),
+                cluster: written.cluster,
+                ca,
+            },
+            timeout: written.timeout.get(),
+            prefix: written.prefix.clone(),
+        })
+    }
+
+    fn time_and_prefix(&mut self, path: &str, written: &schema::Store) {
+        if written.timeout.is_zero() || written.timeout.get().as_secs() > 10 {
+            let hint = "write a time up to 10s, such as 100ms";
+            self.error(
+                &format!("{path}.timeout"),
+                "bad-value",
+                "no answer would come in time, or requests would hang",
+                Some(hint.to_owned()),
+            );
+        }
+        let sound = |b: u8| b.is_ascii_alphanumeric() || b"-_.:".contains(&b);
+        if written.prefix.is_empty() || written.prefix.len() > 64 || !written.prefix.bytes().all(sound) {
+            let hint = "use up to 64 letters, digits, `-`, `_`, `.` and `:`";
+            self.error(
+                &format!("{path}.prefix"),
+                "bad-value",
+                "it cannot begin a key",
+                Some(hint.to_owned()),
+            );
+        }
+    }
+
+    /// A store that a node of the fleet is. A bundle is checked where there is no fleet too: there each gateway counts for itself.
+    fn fleet_store(&mut self, path: &str, written: &schema::Store) -> Option<Place> {
+        let before = self.found.errors();
+        let alone = schema::Store {
+            fleet: written.fleet.clone(),
+            timeout: written.timeout,
+            prefix: written.prefix.clone(),
+            ..schema::Store::default()
+        };
+        if *written != alone {
+            let message = "the store is the fleet, and a server elsewhere";
+            let hint = "write `fleet: {}` with `timeout` and `prefix` alone, or leave it out";
+            self.error(path, "store-unusable", message, Some(hint.to_owned()));
+        }
+        self.time_and_prefix(path, written);
+        let source = self.config.source.as_ref();
+        if source.is_some_and(|source| source.etcd.is_none()) {
+            let message = "the nodes of this fleet cannot elect one of them, because their source is no etcd";
+            let hint = "write redis: redis://127.0.0.1:6379, or have the nodes follow an etcd";
+            self.error(path, "store-unusable", message, Some(hint.to_owned()));
+        }
+        (self.found.errors() == before).then(|| Place {
+            server: Server::Fleet(source.and_then(|source| source.etcd.clone()).map(Box::new)),
             timeout: written.timeout.get(),
             prefix: written.prefix.clone(),
         })

@@ -1,0 +1,301 @@
+//! The coordinator's books: what is left of each key. It counts a lease when it grants it, as the script in a Redis does.
+//!
+//! A ledger lives as long as a term of its coordinator. It begins with nothing left of anything, because it does not know what the coordinator
+//! before it granted: each limit fills at its own rate from the moment that the term began. So a key that was never asked for is as
+//! full as it can have become since then, and a key that is as full as that need not be remembered.
+
+use crate::Time;
+use smallvec::SmallVec;
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+/// Most limits of one key.
+pub const LIMITS: usize = 8;
+
+/// Longest key, in bytes.
+pub const KEY_BYTES: usize = 4 << 10;
+
+/// Most keys that are remembered. One is some 200 bytes and its name.
+pub const KEYS: usize = 1 << 20;
+
+/// The longest time that a burst may take to come back: so long it can take until a limit is whole again after a coordinator died.
+pub const WINDOW: Duration = Duration::from_secs(WINDOW_SECONDS);
+const WINDOW_SECONDS: u64 = 3600;
+
+/// Keys that are looked at, when another one is asked for, to find some that can be forgotten.
+const LOOKS: usize = 4;
+
+/// The most that costs told afterwards can take, in bursts.
+const DEBT: i128 = 10;
+
+/// So many requests in so much time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit {
+    /// Requests; at least 1.
+    pub requests: u32,
+    /// Their time in µs; at least 1.
+    pub micros: u64,
+    /// Requests that may pass at once; at least 1.
+    pub burst: u32,
+}
+
+/// What a node asks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// The key, which holds a fingerprint of its limits.
+    pub key: Vec<u8>,
+    /// What has passed and was not counted yet; below 0 what is given back.
+    pub owed: i64,
+    /// What is wanted.
+    pub want: u32,
+    /// What one request takes.
+    pub cost: u32,
+    /// The limits that must all have room: from 1 to [`LIMITS`].
+    pub limits: SmallVec<[Limit; 2]>,
+}
+
+/// What is left of every key.
+#[derive(Debug)]
+pub struct Ledger {
+    began: Time,
+    books: HashMap<Box<[u8]>, Book>,
+    /// The keys, those that were looked at longest ago first.
+    order: VecDeque<Box<[u8]>>,
+    keys: usize,
+}
+
+#[derive(Debug)]
+struct Book {
+    /// What is left of each limit, in requests times its µs: whole numbers, so that nothing is lost by rounding.
+    left: SmallVec<[i128; 2]>,
+    at: Time,
+    /// From when on it need not be remembered.
+    whole: Time,
+}
+
+impl Limit {
+    fn full(self) -> i128 {
+        i128::from(self.burst) * i128::from(self.micros)
+    }
+
+    /// What comes back in so much time.
+    fn comes_back(self, time: Duration) -> i128 {
+        i128::try_from(time.as_micros()).unwrap_or(i128::MAX / 2).saturating_mul(i128::from(self.requests))
+    }
+
+    /// How long until so much has come back, in µs.
+    fn micros_for(self, missing: i128) -> i64 {
+        let requests = i128::from(self.requests.max(1));
+        i64::try_from((missing.max(0) + requests - 1) / requests).unwrap_or(i64::MAX)
+    }
+
+    /// Whether it means anything, and a burst comes back in time.
+    pub fn is_sound(self) -> bool {
+        let sound = self.requests > 0 && self.micros > 0 && self.burst > 0;
+        sound && self.full() / i128::from(self.requests) <= i128::from(WINDOW_SECONDS) * 1_000_000
+    }
+}
+
+impl Ledger {
+    /// The books of a term that begins now.
+    pub fn new(now: Time) -> Self {
+        Self::with_room_for(KEYS, now)
+    }
+
+    fn with_room_for(keys: usize, now: Time) -> Self {
+        Self { began: now, books: HashMap::new(), order: VecDeque::new(), keys }
+    }
+
+    /// Keys that are remembered.
+    pub fn keys(&self) -> usize {
+        self.books.len()
+    }
+
+    /// Grants what fits into every limit, and counts it. The numbers are those that [`Answer::read`](super::lease::Answer::read) reads; `None`
+    /// where there is no room for another key, or the question makes no sense.
+    pub fn answer(&mut self, now: Time, asked: &Asked) -> Option<Vec<i64>> {
+        let Asked { key, limits, cost, .. } = asked;
+        let sound = (1..=LIMITS).contains(&limits.len()) && limits.iter().all(|limit| limit.is_sound());
+        if !sound || *cost == 0 || key.len() > KEY_BYTES {
+            return None;
+        }
+        let known = self.books.get(key.as_slice());
+        let is_new = known.is_none();
+        let known = known.filter(|book| book.left.len() == limits.len());
+        let left = known.map(|book| refilled(book, limits, now));
+        if is_new && !self.makes_room(now) {
+            return None;
+        }
+        let mut left = left.unwrap_or_else(|| self.fresh(limits, now));
+        let granted = grant(&mut left, asked);
+        let (numbers, whole) = told(&left, asked, granted);
+        let term = limits.iter().map(|limit| limit.micros_for(limit.full())).max().unwrap_or(0);
+        let whole = (now + micros(whole)).max(self.began + micros(term));
+        if let Some(book) = self.books.get_mut(key.as_slice()) {
+            *book = Book { left, at: now, whole };
+        } else {
+            self.order.push_back(key.as_slice().into());
+            self.books.insert(key.as_slice().into(), Book { left, at: now, whole });
+        }
+        Some(numbers)
+    }
+
+    /// What is left of a key that is not remembered.
+    fn fresh(&self, limits: &[Limit], now: Time) -> SmallVec<[i128; 2]> {
+        let age = now.saturating_sub(self.began);
+        limits.iter().map(|limit| limit.comes_back(age).min(limit.full())).collect()
+    }
+
+    /// Forgets some keys that are whole again; whether there is room for another.
+    fn makes_room(&mut self, now: Time) -> bool {
+        for _ in 0..LOOKS {
+            let Some(key) = self.order.pop_front() else { break };
+            if self.books.get(&key).is_some_and(|book| now < book.whole) {
+                self.order.push_back(key);
+            } else {
+                self.books.remove(&key);
+            }
+        }
+        self.books.len() < self.keys
+    }
+}
+
+fn micros(micros: i64) -> Duration {
+    Duration::from_micros(u64::try_from(micros).unwrap_or(0))
+}
+
+fn refilled(book: &Book, limits: &[Limit], now: Time) -> SmallVec<[i128; 2]> {
+    let passed = now.saturating_sub(book.at);
+    let each = book.left.iter().zip(limits);
+    each.map(|(left, limit)| left.saturating_add(limit.comes_back(passed)).min(limit.full())).collect()
+}
+
+/// Takes what is owed and what is granted from what is left.
+fn grant(left: &mut [i128], asked: &Asked) -> u32 {
+    let mut grant = asked.want;
+    for (left, limit) in left.iter_mut().zip(&asked.limits) {
+        let unit = i128::from(limit.micros);
+        // What has passed already is paid for, also where there is nothing to pay it with.
+        *left = (*left - i128::from(asked.owed) * unit).clamp(-DEBT * limit.full(), limit.full());
+        let fits = u32::try_from(*left / unit).unwrap_or(0); // below 0: nothing
+        let fits = if fits < asked.cost { 0 } else { fits.min(asked.cost.max(fits.div_ceil(4))) };
+        grant = grant.min(fits);
+    }
+    for (left, limit) in left.iter_mut().zip(&asked.limits) {
+        *left -= i128::from(grant) * i128::from(limit.micros);
+    }
+    grant
+}
+
+/// The numbers of an answer, and in how many µs everything is whole again.
+fn told(left: &[i128], asked: &Asked, granted: u32) -> (Vec<i64>, i64) {
+    let (mut wait, mut short, mut whole) = (0, 0, 0);
+    let mut rest = Vec::with_capacity(2 * left.len());
+    for (at, (left, limit)) in left.iter().zip(&asked.limits).enumerate() {
+        let unit = i128::from(limit.micros);
+        let missing = limit.micros_for(i128::from(asked.cost) * unit - left);
+        let reset = limit.micros_for(limit.full() - left);
+        if missing > wait {
+            (wait, short) = (missing, i64::try_from(at).unwrap_or(0));
+        }
+        whole = whole.max(reset);
+        rest.extend([i64::try_from((left / unit).max(0)).unwrap_or(i64::MAX), reset]);
+    }
+    let mut numbers = vec![i64::from(granted), wait, short, -1];
+    numbers.append(&mut rest);
+    (numbers, whole)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BEGAN: Time = Duration::from_secs(1000);
+
+    fn asked(key: &str, owed: i64, want: u32) -> Asked {
+        let limit = Limit { requests: 100, micros: 1_000_000, burst: 100 };
+        Asked { key: key.into(), owed, want, cost: 1, limits: [limit].into_iter().collect() }
+    }
+
+    fn granted(ledger: &mut Ledger, now: Time, asked: &Asked) -> i64 {
+        ledger.answer(now, asked).unwrap()[0]
+    }
+
+    #[test]
+    fn a_term_begins_with_nothing_and_fills_at_the_rate() {
+        let mut ledger = Ledger::new(BEGAN);
+        assert_eq!(ledger.answer(BEGAN, &asked("a", 0, 5)).unwrap(), [0, 10_000, 0, -1, 0, 1_000_000]);
+        let later = BEGAN + Duration::from_millis(500);
+        // Half of it is back, of a key that was asked for and of one that was not; a lease is at most a quarter of what is left.
+        for key in ["a", "b"] {
+            let answer = ledger.answer(later, &asked(key, 0, 50)).unwrap();
+            assert_eq!(answer, [13, 0, 0, -1, 37, 630_000], "{key}");
+        }
+        assert_eq!(granted(&mut ledger, BEGAN + Duration::from_secs(60), &asked("c", 0, 100)), 25);
+    }
+
+    #[test]
+    fn leases_shrink_near_the_end_and_never_add_up_to_more() {
+        let mut ledger = Ledger::new(BEGAN);
+        let now = BEGAN + Duration::from_secs(60);
+        let leases: Vec<i64> = (0..60).map(|_| granted(&mut ledger, now, &asked("a", 0, 100))).collect();
+        assert_eq!(leases.iter().sum::<i64>(), 100, "{leases:?}");
+        assert!(leases.is_sorted_by(|a, b| a >= b), "{leases:?}");
+    }
+
+    #[test]
+    fn what_is_owed_is_paid_and_what_is_given_back_is_there() {
+        let mut ledger = Ledger::new(BEGAN);
+        let now = BEGAN + Duration::from_secs(60);
+        assert_eq!(ledger.answer(now, &asked("a", 150, 1)).unwrap(), [0, 510_000, 0, -1, 0, 1_500_000]);
+        assert_eq!(ledger.answer(now, &asked("a", -60, 0)).unwrap()[4], 10);
+        // Nobody gives back more than there is, and nobody owes for ever.
+        assert_eq!(ledger.answer(now, &asked("a", -9_000, 0)).unwrap()[4], 100);
+        assert_eq!(ledger.answer(now, &asked("a", i64::MAX, 1)).unwrap()[5], 11_000_000);
+    }
+
+    #[test]
+    fn all_limits_must_have_room() {
+        let mut ledger = Ledger::new(BEGAN);
+        let now = BEGAN + Duration::from_secs(3600);
+        let mut both = asked("a", 0, 5);
+        both.limits.push(Limit { requests: 3, micros: 60_000_000, burst: 3 });
+        let grants: Vec<i64> = (0..5).map(|_| granted(&mut ledger, now, &both)).collect();
+        assert_eq!(grants, [1, 1, 1, 0, 0]);
+        let answer = ledger.answer(now, &both).unwrap();
+        assert_eq!(answer, [0, 20_000_000, 1, -1, 97, 30_000, 0, 60_000_000]);
+    }
+
+    #[test]
+    fn strangers_get_no_answer_and_keys_are_bounded() {
+        let mut ledger = Ledger::with_room_for(8, BEGAN);
+        let now = BEGAN + Duration::from_secs(60);
+        let mut none = asked("a", 0, 1);
+        none.limits.clear();
+        let mut zero = asked("a", 0, 1);
+        zero.limits[0].micros = 0;
+        let mut slow = asked("a", 0, 1);
+        slow.limits[0].micros = 86_400_000_000;
+        let mut free = asked("a", 0, 1);
+        free.cost = 0;
+        let long = asked(&"k".repeat(KEY_BYTES + 1), 0, 1);
+        for wrong in [none, zero, slow, free, long] {
+            assert_eq!(ledger.answer(now, &wrong), None, "{wrong:?}");
+        }
+        for key in 0..8 {
+            assert_eq!(granted(&mut ledger, now, &asked(&key.to_string(), 0, 1)), 1);
+        }
+        assert_eq!(ledger.answer(now, &asked("more", 0, 1)), None);
+        // They are whole again soon, and then forgotten.
+        let later = now + Duration::from_secs(1);
+        for key in 0..100 {
+            let at = later + Duration::from_secs(key);
+            assert_eq!(granted(&mut ledger, at, &asked(&format!("k{key}"), 0, 1)), 1, "{key}");
+        }
+        assert!(ledger.keys() <= 8);
+        // A key whose limits changed without its name is as one that was never seen.
+        let mut other = asked("k99", 0, 1);
+        other.limits.push(Limit { requests: 1, micros: 1, burst: 1 });
+        assert!(ledger.answer(later + Duration::from_secs(99), &other).is_some());
+    }
+}
