@@ -62,6 +62,7 @@ pub(crate) fn run(gateway: &Gateway, asked: &Asked) -> Answer {
         Do::Describe => Ok(answer::json(StatusCode::OK, &openapi::document(env!("CARGO_PKG_VERSION")))),
         Do::Drift => drift(gateway),
         Do::Explain => explain(gateway, asked),
+        Do::Fleet => Ok(fleet(gateway)),
         Do::Endpoint | Do::Maintenance | Do::Purge | Do::Why => {
             Err(answer::problem(StatusCode::NOT_FOUND, "there is no such path"))
         }
@@ -186,6 +187,23 @@ pub(crate) fn told(differences: &Differences) -> Value {
         "things": differences.things,
         "text": differences.to_text(),
     })
+}
+
+fn fleet(gateway: &Gateway) -> Answer {
+    let Some(status) = gateway.status().fleet else {
+        return answer::problem(StatusCode::NOT_FOUND, "this gateway is no node of a fleet (docs/fleet.md)");
+    };
+    match gateway.fleet().map(|seen| seen.to_json(&status.node)) {
+        Some(Some(Ok(fleet))) => answer::json(StatusCode::OK, &fleet),
+        Some(None) => answer::problem(
+            StatusCode::NOT_FOUND,
+            "the source of this gateway is a web server, which knows no nodes",
+        ),
+        Some(Some(Err(e))) => {
+            answer::problem(StatusCode::SERVICE_UNAVAILABLE, &format!("the fleet cannot be seen: {e}"))
+        }
+        None => answer::problem(StatusCode::SERVICE_UNAVAILABLE, "the source did not answer in time"),
+    }
 }
 
 fn drift(gateway: &Gateway) -> Outcome {

@@ -106,7 +106,7 @@ const fn answer_of(does: Do) -> &'static str {
         Do::Compare => "Differences",
         Do::Config => "Config",
         Do::Confirm => "Confirmed",
-        Do::Describe | Do::Explain | Do::Get => "Thing",
+        Do::Describe | Do::Explain | Do::Fleet | Do::Get => "Thing",
         Do::Drift => "Drift",
         Do::Endpoint => "Endpoints",
         Do::Maintenance => "Turned",
@@ -142,6 +142,7 @@ const fn describe(status: u16) -> &'static str {
         415 => "the body is neither JSON nor YAML",
         422 => "the config would have mistakes; all of them are told",
         428 => "If-Match or If-None-Match is needed",
+        503 => "what has to be asked for it does not answer",
         507 => "it could not be written down; nothing has changed",
         _ => "a bug in Weir",
     }

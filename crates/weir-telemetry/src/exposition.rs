@@ -209,6 +209,17 @@ fn kept_certificates(page: &mut Page, kept: &[KeptCertificate]) {
 fn of_source(page: &mut Page, source: &SourceState) {
     page.family(Kind::Info, "weir_config_source", "The bundle in effect, by its digest.");
     page.sample(&pair("bundle", &source.bundle), "", 1);
+    if !source.node.is_empty() {
+        page.family(Kind::Info, "weir_node", "This node of a fleet: its name, its zone and its labels.");
+        let mut labels = String::new();
+        for (name, value) in [("node", &source.node), ("zone", &source.zone), ("labels", &source.labels)] {
+            if !labels.is_empty() {
+                labels.push(',');
+            }
+            text::label(&mut labels, name, value);
+        }
+        page.sample(&labels, "", 1);
+    }
     page.family(Kind::Gauge(""), "weir_config_source_up", "Whether the source of the config answers.");
     page.sample("", "", u8::from(source.answers));
     let help = "Whether the bundle that should run was refused.";

@@ -148,6 +148,12 @@ pub struct SourceState {
     pub refused: bool,
     /// The digest of the bundle that runs; empty for none.
     pub bundle: String,
+    /// This node's name in its fleet, its zone, and its labels as `name=value,name=value`.
+    pub node: String,
+    /// See [`node`](Self::node).
+    pub zone: String,
+    /// See [`node`](Self::node).
+    pub labels: String,
 }
 
 impl Telemetry {

@@ -21,12 +21,13 @@
 //!
 //! *Layout:* `wire.rs` is one connection and its transcript, `message.rs` the heads and bodies on it; `client.rs` and
 //! `upstream.rs` are the two ends, `h2/` the same in frames of HTTP/2, `tls.rs` and `certs.rs` what they need for TLS; `weir.rs` runs the binary, `output.rs`
-//! reads what it prints, `pebble.rs` runs a certificate authority, `pty.rs` what it shows on a terminal; `table.rs` runs many cases and reports every one that fails, `wait.rs` waits,
+//! reads what it prints, `pebble.rs` runs a certificate authority, `balancer.rs` is a TCP balancer, `pty.rs` what it shows on a terminal; `table.rs` runs many cases and reports every one that fails, `wait.rs` waits,
 //! `alone.rs` keeps other tests away from one that measures time.
 
 #![allow(clippy::unwrap_used, reason = "this crate is test code: a panic is how a test fails")]
 
 mod alone;
+mod balancer;
 mod certs;
 mod client;
 mod coding;
@@ -45,6 +46,7 @@ mod weir;
 mod wire;
 
 pub use alone::{Alone, alone};
+pub use balancer::Balancer;
 pub use certs::{Authority, Certificate};
 pub use client::{Client, Writer};
 pub use coding::decoded;

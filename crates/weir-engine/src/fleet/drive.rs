@@ -561,6 +561,14 @@ impl Driver {
             contact: *contact,
             refused: status.refused.is_some(),
             bundle: status.bundle.clone().unwrap_or_default(),
+            node: status.node.clone(),
+            zone: status.zone.clone(),
+            labels: status
+                .labels
+                .iter()
+                .map(|(name, value)| format!("{name}={value}"))
+                .collect::<Vec<_>>()
+                .join(","),
         });
         *self.status.lock().unwrap_or_else(PoisonError::into_inner) = status.clone();
     }
@@ -581,6 +589,7 @@ impl FleetState {
             source: driver.remote.place(),
             node: driver.node.clone(),
             labels: driver.labels.clone(),
+            zone: driver.zone.clone(),
             state: match running {
                 None => "waiting",
                 Some(_) if follower.is_away() => "away",

@@ -25,10 +25,11 @@ pub(crate) use etcd::Etcd;
 use crate::config::schema::{Config, ConfigSource};
 use crate::config::{Source, load};
 use serde::Serialize;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf, absolute};
 use weir_fleet::bundle::MAIN;
-use weir_fleet::pointer::Labels;
+use weir_fleet::pointer::{Labels, State};
 use weir_fleet::{Bundle, Cache, NodeReport, Pointer};
 use weir_telemetry::log;
 
@@ -41,6 +42,8 @@ pub struct FleetStatus {
     pub node: String,
     /// Its labels.
     pub labels: Labels,
+    /// Where it stands; empty for nowhere in particular.
+    pub zone: String,
     /// `following`; `away`, where the source does not answer; `waiting`, where there is no config yet.
     pub state: &'static str,
     /// The bundle that runs.
@@ -70,6 +73,32 @@ pub struct Seen {
     pub pointer: Option<Pointer>,
     /// The nodes that live, by name; why they are not known. None where the source is a web server, which knows no nodes.
     pub nodes: Option<Result<Vec<NodeReport>, String>>,
+}
+
+impl Seen {
+    /// For machines; `own` is the node that was asked. `None` where the source is a web server, which knows no nodes.
+    ///
+    /// # Errors
+    /// Why the nodes are not known.
+    pub fn to_json(&self, own: &str) -> Option<Result<Value, String>> {
+        let told = |node: &NodeReport| {
+            let mut document = json!(node);
+            if let (Some(pointer), Some(document)) = (&self.pointer, document.as_object_mut()) {
+                let is_open =
+                    pointer.rollout.state == State::Done || pointer.is_open_to(&node.node, &node.labels);
+                document.insert("is_open".to_owned(), is_open.into());
+                document.insert("wanted".to_owned(), json!(pointer.wanted(&node.node, &node.labels)));
+            }
+            document
+        };
+        Some(match self.nodes.as_ref()? {
+            Ok(nodes) => {
+                let nodes: Vec<Value> = nodes.iter().map(told).collect();
+                Ok(json!({ "self": own, "pointer": self.pointer, "nodes": nodes }))
+            }
+            Err(e) => Err(e.clone()),
+        })
+    }
 }
 
 /// What a start found of a fleet.

@@ -30,6 +30,9 @@ fn sample() -> std::sync::Arc<Telemetry> {
         contact: Some(UNIX_EPOCH + Duration::from_secs(1_700_000_001)),
         refused: false,
         bundle: "ab12".to_owned(),
+        node: "gw1".to_owned(),
+        zone: "eu".to_owned(),
+        labels: "canary=true".to_owned(),
     });
     telemetry.show_kept(vec![KeptCertificate {
         cert: "/etc/weir/kept.pem".to_owned(),

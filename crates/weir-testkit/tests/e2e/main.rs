@@ -36,6 +36,7 @@ mod files;
 mod filters;
 mod fleet;
 mod fleet_limits;
+mod fleet_rolling;
 mod forwarded;
 mod framing;
 mod grpc_json;
