@@ -364,6 +364,13 @@ impl Api {
         if self.gateway.awaits_config() {
             return answer::of(StatusCode::SERVICE_UNAVAILABLE, answer::TEXT, "waiting for a config\n");
         }
+        match self.gateway.awaited_certificates() {
+            0 => {}
+            awaited => {
+                let said = format!("waiting for {awaited} certificates\n");
+                return answer::of(StatusCode::SERVICE_UNAVAILABLE, answer::TEXT, said);
+            }
+        }
         match self.gateway.awaited_probes() {
             awaited if awaited.is_empty() => answer::of(StatusCode::OK, answer::TEXT, "ready\n"),
             // Whose these are is nobody's business who may not know: anyone may ask this.

@@ -4,6 +4,7 @@ use crate::autopsy::{self, Question};
 mod changes;
 mod figures;
 mod guard;
+mod warm;
 
 pub use changes::Touched;
 
@@ -30,6 +31,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::{mpsc, watch};
+use weir_acme::Acme;
 use weir_telemetry::{Exposition, FilterReading, Setup, Telemetry, log};
 use weir_wire::tls::ServerTls;
 
@@ -54,6 +56,9 @@ pub(crate) struct Inner {
     /// The upstreams that run, and whether readiness waits for the probes of any.
     watched: Watched,
     awaits_probes: AtomicBool,
+    /// The certificates by ACME, and whether readiness waits for any.
+    acme: Acme,
+    certificates: warm::Certificates,
     admin_tls: AdminTls,
     guard: Mutex<guard::Guard>,
     /// Where the config comes from; all clones know the bundle that runs.
@@ -243,6 +248,8 @@ impl Builder {
                 watching: Mutex::new(None),
                 watched: control.watched(),
                 awaits_probes: AtomicBool::new(true),
+                acme: control.acme(),
+                certificates: warm::Certificates::default(),
                 admin_tls: control.admin_tls(),
                 guard: Mutex::default(),
                 causes: codes,

@@ -41,6 +41,7 @@ use std::sync::Arc;
 use std::sync::mpsc as std_mpsc;
 use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::mpsc;
+use weir_acme::Acme;
 use weir_telemetry::{CertificateEnd, Telemetry, log};
 use weir_wire::listen::{self, Address, Beside, BoundSocket};
 use weir_wire::tls::{Certificate, Identity, ServerTls};
@@ -457,6 +458,11 @@ impl Control {
     /// The upstreams of the snapshot that runs, whichever that is.
     pub(crate) fn watched(&self) -> Watched {
         Arc::clone(&self.watched)
+    }
+
+    /// The certificates that are kept up to date, by whichever snapshot runs.
+    pub(crate) fn acme(&self) -> Acme {
+        self.carry.acme.clone()
     }
 
     /// TLS of the admin listener, by whichever snapshot runs.
