@@ -1,7 +1,7 @@
 // A greeter on go-zero, by HTTP and by gRPC, with the defaults of its framework (breaker, shedder, tracing, metrics), logs at error level.
 //
-// Usage: go-zero HTTP_PORT GRPC_ADDRESS. With ETCD=http://HOST:PORT it registers there. With PLAIN=1 recovery is on and everything else off, as in the
-// other greeters.
+// Usage: go-zero HTTP_PORT GRPC_ADDRESS. With ETCD=http://HOST:PORT it registers there. With PLAIN=1 recovery is on and everything else off, and its
+// REST answers have the media type that those of the other greeters have: `application/json`, without a charset.
 package main
 
 import (
@@ -78,16 +78,23 @@ func hello(w http.ResponseWriter, r *http.Request) {
 		httpx.ErrorCtx(r.Context(), w, errNobody)
 		return
 	}
+	if plain {
+		w = withoutCharset{w}
+	}
 	httpx.OkJsonCtx(r.Context(), w, &reply{Message: req.Name})
 }
 
-// The middlewares of zrpc have other names.
-func rpcPlain(plain string) string {
-	if plain == "" {
-		return ""
-	}
-	return `,"Middlewares":{"Trace":false,"Stat":false,"Prometheus":false,"Breaker":false}`
+var plain = os.Getenv("PLAIN") != ""
+
+type withoutCharset struct{ http.ResponseWriter }
+
+func (w withoutCharset) WriteHeader(status int) {
+	w.Header().Set("Content-Type", "application/json")
+	w.ResponseWriter.WriteHeader(status)
 }
+
+// The middlewares of zrpc have other names; its deadline and its shedder are switched off by zero.
+const rpcPlain = `,"Timeout":0,"CpuThreshold":0,"Middlewares":{"Trace":false,"Stat":false,"Prometheus":false,"Breaker":false}`
 
 func main() {
 	port, err := strconv.Atoi(os.Args[1])
@@ -96,18 +103,19 @@ func main() {
 	}
 	var web rest.RestConf
 	var rpc zrpc.RpcServerConf
-	plain, registry := "", ""
-	if os.Getenv("PLAIN") != "" {
-		plain = `,"Middlewares":{"Trace":false,"Log":false,"Prometheus":false,"MaxConns":false,"Breaker":false,"Shedding":false,"Timeout":false,"Metrics":false,"MaxBytes":false,"Gunzip":false}`
+	webOff, rpcOff, registry := "", "", ""
+	if plain {
+		rpcOff = rpcPlain
+		webOff = `,"Middlewares":{"Trace":false,"Log":false,"Prometheus":false,"MaxConns":false,"Breaker":false,"Shedding":false,"Timeout":false,"Metrics":false,"MaxBytes":false,"Gunzip":false}`
 	}
 	if etcd := os.Getenv("ETCD"); etcd != "" {
 		registry = `,"Etcd":{"Hosts":["` + strings.TrimPrefix(etcd, "http://") + `"],"Key":"greeter.rpc"}`
 	}
-	settings := `{"Name":"greeter","Host":"127.0.0.1","Port":` + strconv.Itoa(port) + `,"Log":{"Level":"error","Stat":false}` + plain + `}`
+	settings := `{"Name":"greeter","Host":"127.0.0.1","Port":` + strconv.Itoa(port) + `,"Log":{"Level":"error","Stat":false}` + webOff + `}`
 	if err := conf.LoadFromJsonBytes([]byte(settings), &web); err != nil {
 		log.Fatal(err)
 	}
-	settings = `{"Name":"greeter","ListenOn":"` + os.Args[2] + `","Log":{"Level":"error","Stat":false}` + rpcPlain(plain) + registry + `}`
+	settings = `{"Name":"greeter","ListenOn":"` + os.Args[2] + `","Log":{"Level":"error","Stat":false}` + rpcOff + registry + `}`
 	if err := conf.LoadFromJsonBytes([]byte(settings), &rpc); err != nil {
 		log.Fatal(err)
 	}

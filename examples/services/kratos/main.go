@@ -1,11 +1,13 @@
 // A greeter on kratos, by HTTP and by gRPC, as its template makes it: recovery on, everything else off.
 //
-// Usage: kratos HTTP_ADDRESS GRPC_ADDRESS. With ETCD=http://HOST:PORT it registers there.
+// Usage: kratos HTTP_ADDRESS GRPC_ADDRESS. With ETCD=http://HOST:PORT it registers there. With PLAIN=1 it sets no deadline for a call either: the other
+// greeters set none.
 package main
 
 import (
 	"context"
 	"os"
+	"time"
 
 	"github.com/go-kratos/kratos/v2"
 	"github.com/go-kratos/kratos/v2/errors"
@@ -59,7 +61,11 @@ type reply struct {
 
 func main() {
 	log.SetLogger(log.NewFilter(log.DefaultLogger, log.FilterLevel(log.LevelError)))
-	web := khttp.NewServer(khttp.Address(os.Args[1]), khttp.Middleware(recovery.Recovery()))
+	timeout := time.Second // the default of kratos
+	if os.Getenv("PLAIN") != "" {
+		timeout = 0
+	}
+	web := khttp.NewServer(khttp.Address(os.Args[1]), khttp.Timeout(timeout), khttp.Middleware(recovery.Recovery()))
 	web.Route("/").GET("/helloworld/{name}", func(ctx khttp.Context) error {
 		name := ctx.Vars().Get("name")
 		handle := ctx.Middleware(func(ctx context.Context, _ interface{}) (interface{}, error) {
@@ -74,7 +80,7 @@ func main() {
 		}
 		return ctx.Result(200, out)
 	})
-	rpc := kgrpc.NewServer(kgrpc.Address(os.Args[2]), kgrpc.Middleware(recovery.Recovery()))
+	rpc := kgrpc.NewServer(kgrpc.Address(os.Args[2]), kgrpc.Timeout(timeout), kgrpc.Middleware(recovery.Recovery()))
 	rpc.RegisterService(&description, server{})
 	options := []kratos.Option{kratos.ID("greeter-" + os.Args[2]), kratos.Name("kratos-greeter"), kratos.Version("v1"), kratos.Server(web, rpc)}
 	if etcd := os.Getenv("ETCD"); etcd != "" {
