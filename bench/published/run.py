@@ -35,7 +35,9 @@ def run(binary, file, duration, commit):
     command = [binary, "compare", "-f", file, "--save", base + ".json"] + (["-d", duration] if duration else [])
     command = ["taskset", "-c", str(max(os.sched_getaffinity(0)))] + command
     print(f"== {name}", flush=True)
-    done = subprocess.run(command, capture_output=True, text=True, cwd=HERE)
+    # What `taskset` starts in the files is found by PATH.
+    path = os.pathsep.join([os.path.dirname(binary)] * ("/" in binary) + [os.environ.get("PATH", "")])
+    done = subprocess.run(command, capture_output=True, text=True, cwd=HERE, env=dict(os.environ, PATH=path))
     if done.returncode not in (0, 1) or not done.stdout:
         print(done.stderr, file=sys.stderr)
         os.path.exists(base + ".json") and os.remove(base + ".json")
