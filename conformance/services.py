@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """The greeters of examples/services, each on a framework of its own, called as REST, gRPC and gRPC-Web through weir; then found in etcd by discovery.
 
-Builds them (Go from its modules, tonic by cargo) into the folder of tools. What cannot be built or is not installed is SKIPPED with the reason. The limit of
-examples/services/weir.yaml, its keys and its probes are asked for too. How long an instance takes to come and to go is printed.
+Builds them (Go from its modules, tonic by cargo) into the folder of tools. What cannot be built or is not installed is SKIPPED with the reason. The keys of
+examples/services/weir.yaml, its limit, its repeats, its probes and its traces are asked for too. How long an instance takes to come and to go is printed.
 """
 
 import http.client
+import http.server
 import json
 import os
 import pathlib
@@ -14,6 +15,7 @@ import signal
 import struct
 import subprocess
 import sys
+import threading
 import time
 
 from judge import ROOT, TOOLS, WORK, failed, free_port, start, verdict, wait_for_port, weir_bin
@@ -22,6 +24,8 @@ HERE = ROOT / "examples/services"
 BUILT = TOOLS / "services"
 GO = {"kratos": "kratos", "gozero": "go-zero", "sponge": "sponge"}
 KEY = "try-me"
+# Where weir.yaml has them.
+ADDRESSES = {"kratos": "127.0.0.1:9501", "gozero": "127.0.0.1:9502", "sponge": "127.0.0.1:9503", "tonic": "127.0.0.1:9504"}
 METHOD = "/helloworld.v1.Greeter/SayHello"
 
 
@@ -72,17 +76,19 @@ class Greeter:
             self.child.wait()
 
 
-def weir(name, replaced):
-    """Runs a config of the examples with other addresses. Its port and its admin port."""
+def weir(name, replaced, called=None, env=None):
+    """Runs a config of the examples with other addresses. Its port, its admin port and the process."""
     port, admin = free_port(), free_port()
     text = (HERE / name).read_text()
     for old, new in {"127.0.0.1:8080": f"127.0.0.1:{port}", **replaced}.items():
+        if old not in text:
+            sys.exit(f"examples/services/{name} has no {old!r} any more: mend services.py")
         text = text.replace(old, new)
-    folder = WORK / name.removesuffix(".yaml")
+    folder = WORK / (called or name.removesuffix(".yaml"))
     folder.mkdir()
     shutil.copy(HERE / "greeter.proto", folder)
     (folder / "weir.yaml").write_text(text + f'admin: {{ address: "127.0.0.1:{admin}" }}\n')
-    child = start(weir_bin(), "run", "-c", folder / "weir.yaml", name=name)
+    child = start(weir_bin(), "run", "-c", folder / "weir.yaml", name=folder.name, env=env)
     wait_for_port(port)
     wait_for_port(admin)
     return port, admin, child
@@ -107,10 +113,10 @@ def message(name):
     return b"\x0a" + bytes([len(name)]) + name.encode()
 
 
-def by_grpc_web(port, host, name):
+def by_grpc_web(port, host, name, key=KEY):
     """Message and status of a call by gRPC-Web."""
     body = b"\0" + struct.pack(">I", len(message(name))) + message(name)
-    headers = {"content-type": "application/grpc-web+proto", "x-grpc-web": "1", "apikey": KEY}
+    headers = {"content-type": "application/grpc-web+proto", "x-grpc-web": "1", "apikey": key}
     code, fields, data = ask(port, "POST", METHOD, host, headers, body)
     reply, trailers = None, {key.lower(): value for key, value in fields}
     while len(data) >= 5:
@@ -123,10 +129,10 @@ def by_grpc_web(port, host, name):
     return code, reply, trailers.get("grpc-status", "").strip()
 
 
-def by_grpc(port, host, name, expected):
+def by_grpc(port, host, name, expected, key=KEY):
     """Whether a call by gRPC over HTTP/2, which `weir load` makes, ends with this status."""
     proto = ROOT / "crates/weir-origin/proto/greeter.proto"  # the same service, without the rules for REST
-    command = [weir_bin(), "load", "-n", "1", "-c", "1", "--proto", proto, "--data", json.dumps({"name": name}), "-H", f"apikey: {KEY}"]
+    command = [weir_bin(), "load", "-n", "1", "-c", "1", "--proto", proto, "--data", json.dumps({"name": name}), "-H", f"apikey: {key}"]
     command += ["-H", f"host: {host}", "--check", f"grpc={expected}", "--threshold", "checks>99%", f"grpc://127.0.0.1:{port}{METHOD}"]
     return subprocess.run([str(c) for c in command], stdin=subprocess.DEVNULL, capture_output=True, timeout=30).returncode == 0
 
@@ -143,6 +149,11 @@ def called(name, port, admin, greeter):
     code, _, body = ask(port, "GET", "/helloworld/Ann?nam=x", host, key)
     verdict(code == 400, f"{name}: a parameter that the message does not have is refused")
     verdict(ask(port, "GET", "/helloworld/Ann", host)[0] == 401, f"{name}: nobody without a key")
+    code = ask(port, "GET", "/helloworld/Ann", host, {"apikey": "another"})[0]
+    verdict(code == 401, f"{name}: nor with another one: {code}")
+    verdict(by_grpc(port, host, "Ann", "UNAUTHENTICATED", key="another"), f"{name}: gRPC, and another key")
+    ended = by_grpc_web(port, host, "Ann", key="another")[2]
+    verdict(ended == "16", f"{name}: gRPC-Web, and another key: {ended}")
     verdict(by_grpc(port, host, "Ann", "OK"), f"{name}: gRPC")
     verdict(by_grpc(port, host, "nobody", "NOT_FOUND"), f"{name}: gRPC, and who is not found")
     code, reply, ended = by_grpc_web(port, host, "Ann")
@@ -159,6 +170,94 @@ def called(name, port, admin, greeter):
     verdict(not endpoint()["healthy"], f"{name}: out of rotation once it has ended")
     code = ask(port, "GET", "/helloworld/Ann", host, key)[0]
     verdict(code in (502, 503), f"{name}: and then {code}")
+
+
+def limited(built, addresses):
+    """Five requests an hour, of all services together, whatever they speak."""
+    port, admin, child = weir("weir.yaml", {**addresses, "requests: 1000, per: 1s": "requests: 5, per: 1h"}, "limited")
+    name = sorted(built)[0]
+    host, key = f"{name}.localhost", {"apikey": KEY}
+    codes = [ask(port, "GET", "/helloworld/Ann", host, key)[0] for _ in range(5)]
+    verdict(codes == [200] * 5, f"limit: as many as may pass do: {codes}")
+    code, fields, body = ask(port, "GET", "/helloworld/Ann", host, key)
+    after = dict((field.lower(), value) for field, value in fields).get("retry-after", "")
+    verdict(code == 429 and after.isdigit() and int(after) > 0, f"limit: REST is told 429 and when to try again: {code} {after!r} {body[:120]}")
+    for name in sorted(built):
+        host = f"{name}.localhost"
+        verdict(by_grpc(port, host, "Ann", "RESOURCE_EXHAUSTED"), f"limit: {name}: gRPC is told RESOURCE_EXHAUSTED")
+        ended = by_grpc_web(port, host, "Ann")[2]
+        verdict(ended == "8", f"limit: {name}: gRPC-Web too: {ended}")
+        verdict(ask(port, "GET", "/helloworld/Ann", host)[0] == 401, f"limit: {name}: who has no key is told that first")
+    child.terminate()
+
+
+def repeated(built, addresses):
+    """Of two endpoints one refuses connections: every call is answered all the same, by another attempt."""
+    nobody = {name: free_port() for name in built}
+    two = {old: f"127.0.0.1:{nobody[name]}, {addresses[old]}" for name, old in ADDRESSES.items() if name in built}
+    # No probe takes the one out before it was tried.
+    two["    health: { probe: { kind: grpc, interval: 1s, timeout: 500ms, unhealthy: 2 } }\n"] = ""
+    port, admin, child = weir("weir.yaml", {**addresses, **two}, "repeated")
+    for name in sorted(built):
+        host, key = f"{name}.localhost", {"apikey": KEY}
+        codes = [ask(port, "GET", "/helloworld/Ann", host, key)[0] for _ in range(10)]
+        verdict(codes == [200] * 10, f"repeats: {name}: each call is answered though an endpoint refuses: {codes}")
+        ended = [by_grpc_web(port, host, "Ann")[2] for _ in range(5)]
+        verdict(ended == ["0"] * 5, f"repeats: {name}: by gRPC-Web too: {ended}")
+        refused = next(e for e in status(admin)[name]["endpoints"] if e["address"].endswith(f":{nobody[name]}"))
+        tried = refused["failed"] > 0 and (refused.get("last_error") or {}).get("cause") == "connect_refused"
+        verdict(tried, f"repeats: {name}: and it had been tried: {refused['failed']} {refused.get('last_error')}")
+    child.terminate()
+
+
+class Collector(http.server.BaseHTTPRequestHandler):
+    """Takes what is exported by OTLP over HTTP, as it is."""
+
+    exported = []
+
+    def do_POST(self):
+        self.exported.append(self.rfile.read(int(self.headers["content-length"])))
+        self.send_response(200)
+        self.send_header("content-length", "0")
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+
+def traced(built, greeters, addresses):
+    """A call is a span of the caller's trace, its attempt another one; and the service continues that trace."""
+    collector = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Collector)
+    threading.Thread(target=collector.serve_forever, daemon=True).start()
+    replaced = dict(addresses)
+    if "gozero" in built:  # by HTTP go-zero tells the trace that it continues
+        at = f"127.0.0.1:{greeters['gozero'].http}"
+        replaced["\nupstreams:\n"] = f"\nupstreams:\n  gozero_http: {{ endpoints: [ {at} ] }}\n"
+        replaced["\nroutes:\n"] = '\nroutes:\n  gozero_http: { match: { hosts: [ http.localhost ], path: "/*" }, upstream: gozero_http }\n'
+    env = {"OTLP": f"http://127.0.0.1:{collector.server_port}"}
+    port, admin, child = weir("weir.yaml", replaced, "traced", env)
+    traces = {name: os.urandom(16) for name in [*sorted(built), "unsampled"]}
+
+    def headers(name, sampled="01"):
+        return {"apikey": KEY, "traceparent": f"00-{traces[name].hex()}-00f067aa0ba902b7-{sampled}"}
+
+    for name in sorted(built):
+        code = ask(port, "GET", "/helloworld/Ann", f"{name}.localhost", headers(name))[0]
+        verdict(code == 200, f"traces: {name}: a call with a trace: {code}")
+    ask(port, "GET", "/helloworld/Ann", f"{sorted(built)[0]}.localhost", headers("unsampled", "00"))
+    if "gozero" in built:
+        fields = ask(port, "GET", "/helloworld/Ann", "http.localhost", headers("gozero"))[1]
+        told = dict((field.lower(), value) for field, value in fields).get("traceparent", "")
+        verdict(traces["gozero"].hex() in told and "00f067aa0ba902b7" not in told, f"traces: go-zero continues the trace, below a span of ours: {told!r}")
+    until = time.monotonic() + 20
+    spans = lambda trace: b"".join(Collector.exported).count(b"\x0a\x10" + trace)  # field 1 of a span: 16 bytes
+    while time.monotonic() < until and any(spans(traces[name]) < 2 for name in built):
+        time.sleep(0.05)
+    for name in sorted(built):
+        verdict(spans(traces[name]) >= 2, f"traces: {name}: the exchange and its attempt are told the collector ({spans(traces[name])})")
+    verdict(spans(traces["unsampled"]) == 0, "traces: a call that its caller does not sample is not told")
+    child.terminate()
+    collector.shutdown()
 
 
 def found(name, admin, count, what, within=20):
@@ -209,8 +308,11 @@ def main():
         print("SKIPPED services: none of them could be built")
         return
     greeters = {name: Greeter(name, program) for name, program in built.items()}
-    ports = {"kratos": 9501, "gozero": 9502, "sponge": 9503, "tonic": 9504}
-    port, admin, child = weir("weir.yaml", {f"127.0.0.1:{ports[name]}": f"127.0.0.1:{greeter.grpc}" for name, greeter in greeters.items()})
+    addresses = {ADDRESSES[name]: f"127.0.0.1:{greeter.grpc}" for name, greeter in greeters.items()}
+    limited(built, addresses)
+    repeated(built, addresses)
+    traced(built, greeters, addresses)
+    port, admin, child = weir("weir.yaml", addresses)
     for name, greeter in greeters.items():
         called(name, port, admin, greeter)
     child.terminate()
