@@ -3,7 +3,7 @@
 use crate::chart::{Line, chart};
 use crate::frame::{Frame, LIVE, Screen};
 use crate::html::{Html, each};
-use crate::view::{Drift, Point, Pulse, Revision, Role, Status};
+use crate::view::{Drift, Point, Pulse, Revision, Role, Status, Upstream};
 use crate::words::{self, count, counted, moment, percent, rate, span};
 
 /// How many points a chart has, so that it does not stretch what has only begun.
@@ -107,6 +107,13 @@ fn verdict(status: &Status, pulse: &Pulse) -> (&'static str, Html) {
         return (
             "warn",
             html!("<a href=\"/upstreams\">{} of {}</a> out of rotation.", out, counted(all, "endpoint")),
+        );
+    }
+    let away = |upstream: &Upstream| upstream.discovery.as_ref().is_some_and(|it| it.state == "away");
+    if let Some((name, _)) = status.upstreams.iter().find(|(_, upstream)| away(upstream)) {
+        return (
+            "warn",
+            html!("The registry of <a href=\"/upstreams\">{}</a> is away: the last good list serves.", name),
         );
     }
     if status.last_reload.as_ref().is_some_and(|reload| reload.result != "ok") {

@@ -3,7 +3,7 @@
 use crate::frame::{Frame, Screen};
 use crate::view::*;
 use crate::{POLICY, history};
-use serde_json::json;
+use serde_json::{Value, json};
 
 const EVIL: &str = "<script>alert('1')</script>\"&--></textarea>{x}";
 
@@ -34,7 +34,8 @@ fn status() -> Status {
         "listeners": { EVIL: { "address": EVIL } },
         "certificates": [ { "cert": EVIL, "names": [EVIL], "not_after": EVIL, "days_left": 3, "acme": { "state": EVIL, "renews_at": EVIL, "error": { "reason": EVIL, "text": EVIL, "hint": EVIL }, "next_try": EVIL, "challenge": EVIL } } ],
         "upstreams": {
-            EVIL: { "panic": true, "endpoints": [endpoint, well], "names": [ { "name": EVIL, "addresses": [EVIL], "error": EVIL } ] },
+            EVIL: { "panic": true, "endpoints": [endpoint, well], "names": [ { "name": EVIL, "addresses": [EVIL], "error": EVIL } ], "discovery": { "registry": EVIL,
+                "place": EVIL, "state": "away", "left_out": [ { "id": EVIL, "why": EVIL } ], "unusable": 1, "last_good": EVIL, "away_since": EVIL, "error": EVIL } },
             "none": { "panic": false, "endpoints": [] },
         },
     }))
@@ -286,6 +287,45 @@ fn what_is_wrong_is_said_first() {
     let refused = json!({ "last_reload": { "result": "refused", "at": "x", "error": "line 3" } });
     let page = page(refused, recent(0, 0));
     assert!(page.contains("on the config before the last reload") && page.contains("line 3"), "{page}");
+}
+
+#[test]
+fn a_registry_is_told_of() {
+    let told = |discovery: Value| {
+        let upstream = json!({ "endpoints": [ { "healthy": true } ], "discovery": discovery });
+        let status = serde_json::from_value(json!({ "upstreams": { "up": upstream } })).unwrap();
+        let with = |frame: &Frame<'_>, _: &Status| {
+            (crate::upstreams(frame, &status), crate::overview(frame, &status, &Pulse::default(), None, None))
+        };
+        with_frame(Role::Read, with)
+    };
+    let etcd = |state: &str| json!({ "registry": "etcd", "place": "http://e /orders", "state": state, "listed": 2, "age_seconds": 4 });
+    let (page, overview) = told(etcd("following"));
+    assert!(
+        page.contains("Listed by etcd <code>http://e /orders</code>: 2 instances, asked last 4 s ago."),
+        "{page}"
+    );
+    assert!(!overview.contains("is away"), "{overview}");
+    let mut away = etcd("away");
+    away["away_since"] = "2026-03-01T12:00:00.000Z".into();
+    away["last_good"] = "2026-03-01T11:59:00.000Z".into();
+    away["error"] = "connection refused".into();
+    let (page, overview) = told(away);
+    for words in [
+        "is away</b> since",
+        "2026-03-01T12:00:00",
+        "serves: 2 instances",
+        "2026-03-01T11:59:00",
+        "connection refused",
+    ] {
+        assert!(page.contains(words), "{words:?} is not in {page}");
+    }
+    assert!(overview.contains("is away: the last good list serves"), "{overview}");
+    let mut left = etcd("following");
+    left["unusable"] = 1.into();
+    left["left_out"] = json!([ { "id": "orders-old", "why": "it is version v1" } ]);
+    assert!(told(left).0.contains("<code>orders-old</code> it is version v1"));
+    assert!(told(etcd("waiting")).0.contains("has not answered yet"));
 }
 
 #[test]

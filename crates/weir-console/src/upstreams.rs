@@ -2,7 +2,7 @@
 
 use crate::frame::{Frame, LIVE, Screen};
 use crate::html::{Html, each, part};
-use crate::view::{Endpoint, Role, Status, Upstream};
+use crate::view::{Discovery, Endpoint, Role, Status, Upstream};
 use crate::words::{self, count, counted, moment, percent};
 
 /// For how long an endpoint may be taken out: as the API has it, and in words. It always ends.
@@ -55,7 +55,7 @@ fn section(name: &str, upstream: &Upstream, may: bool) -> Html {
         )
     };
     html!(
-        "<section id=\"{}\"><h2><a href=\"/config/upstreams/{}\">{}</a> <small class=\"{}\">{} of {} in rotation</small></h2>{}{}{}</section>",
+        "<section id=\"{}\"><h2><a href=\"/config/upstreams/{}\">{}</a> <small class=\"{}\">{} of {} in rotation</small></h2>{}{}{}{}</section>",
         part(name),
         part(name),
         name,
@@ -63,9 +63,42 @@ fn section(name: &str, upstream: &Upstream, may: bool) -> Html {
         well,
         counted(all, "endpoint"),
         panic,
+        upstream.discovery.as_ref().map(registry),
         table,
         names(upstream)
     )
+}
+
+/// What lists the endpoints, and since when it does not.
+fn registry(discovery: &Discovery) -> Html {
+    let place = html!("{} <code>{}</code>", discovery.registry, discovery.place);
+    let listed = counted(usize::try_from(discovery.listed).unwrap_or(usize::MAX), "instance");
+    let error = discovery.error.as_ref().map(|error| html!(" <small>{}</small>", error));
+    let said = match discovery.state.as_str() {
+        "following" => {
+            let age = discovery.age_seconds.map(|age| format!(", asked last {} ago", words::span(age)));
+            let class = if discovery.error.is_some() { "notice warn" } else { "quiet" };
+            html!("<p class=\"{}\">Listed by {}: {}{}.{}</p>", class, place, listed, age, error)
+        }
+        "away" => {
+            let since = discovery.away_since.as_ref().map(|since| html!(" since {}", moment(since)));
+            let good = match &discovery.last_good {
+                Some(good) => html!("The last good list serves: {}, heard {}.", listed, moment(good)),
+                None => html!("It has told of nobody yet."),
+            };
+            html!("<p class=\"notice warn\"><b>{} is away</b>{}. {}{}</p>", place, since, good, error)
+        }
+        _ => html!("<p class=\"notice warn\">{} has not answered yet.{}</p>", place, error),
+    };
+    let left_out = each(&discovery.left_out, |one| html!("<li><code>{}</code> {}", one.id, one.why));
+    let left_out = (discovery.unusable > 0).then(|| {
+        html!(
+            "<p class=\"quiet\">{} left out:</p><ul class=\"names\">{}</ul>",
+            counted(usize::try_from(discovery.unusable).unwrap_or(usize::MAX), "instance"),
+            left_out
+        )
+    });
+    html!("{}{}", said, left_out)
 }
 
 fn row(upstream: &str, endpoint: &Endpoint, may: bool) -> Html {

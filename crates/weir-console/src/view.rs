@@ -261,6 +261,33 @@ pub struct Upstream {
     pub panic: bool,
     pub endpoints: Vec<Endpoint>,
     pub names: Vec<Name>,
+    pub discovery: Option<Discovery>,
+}
+
+/// The registry that lists the endpoints of an upstream.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, reason = "docs/discovery.md describes the answer")]
+pub struct Discovery {
+    pub registry: String,
+    pub place: String,
+    pub state: String,
+    pub listed: u64,
+    pub left_out: Vec<LeftOut>,
+    pub unusable: u64,
+    pub age_seconds: Option<u64>,
+    pub last_good: Option<String>,
+    pub away_since: Option<String>,
+    pub error: Option<String>,
+}
+
+/// An instance that a registry lists and that cannot be used.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, reason = "docs/discovery.md describes the answer")]
+pub struct LeftOut {
+    pub id: String,
+    pub why: String,
 }
 
 /// An endpoint.

@@ -157,6 +157,12 @@ pub struct DiscoveryStatus {
     /// How long ago it answered last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub age_seconds: Option<u64>,
+    /// When it last gave an answer that counts: the endpoints in use are from then, or have not changed since.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_good: Option<String>,
+    /// Since when it does not answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub away_since: Option<String>,
     /// Why it is not followed, or why its last answer does not count.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
@@ -395,6 +401,8 @@ impl DiscoveryStatus {
                 .collect(),
             unusable,
             age_seconds: state.answered.map(|at| at.elapsed().as_secs()),
+            last_good: state.good.map(timestamp),
+            away_since: state.away.map(timestamp),
             error: state.book.trouble().map(str::to_owned),
         }
     }

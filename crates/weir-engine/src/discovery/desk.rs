@@ -67,7 +67,7 @@ impl Desk {
             let mut state = self.registry.state();
             let before = state.left_out().1;
             let verdict = state.book.answered(listing, went_back);
-            state.answered = Some(Instant::now());
+            state.has_answered(verdict != Verdict::Kept);
             let (named, unusable) = state.left_out();
             let news = named.first().filter(|_| unusable != before).map(|one| (one.clone(), unusable));
             (verdict, state.book.trouble().map(str::to_owned), news)
@@ -98,7 +98,7 @@ impl Desk {
         let changed = {
             let mut state = self.registry.state();
             let _ = state.book.answered(Listing::default(), false); // it only counts failures here
-            state.answered = Some(Instant::now());
+            state.has_answered(true);
             let changed = state.file.as_ref() != Some(&list);
             state.file = Some(list);
             changed
@@ -114,7 +114,11 @@ impl Desk {
         self.complain(&why);
         self.registry.cells.follows(false);
         self.registry.cells.discovery_failed();
-        let wait = self.registry.state().book.failed(why);
+        let wait = {
+            let mut state = self.registry.state();
+            state.is_away();
+            state.book.failed(why)
+        };
         drop(self.first.take()); // whoever starts waits no longer for it
         wait
     }

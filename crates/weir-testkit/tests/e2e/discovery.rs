@@ -111,7 +111,10 @@ fn an_etcd_that_is_away_takes_nobody_out() {
     come_to_be(&weir, &[&a]);
     etcd.kill();
     comes_to_be_said(&weir, "away");
-    assert!(discovery(&weir)["error"].as_str().is_some_and(|why| !why.is_empty()));
+    let said = discovery(&weir);
+    for field in ["error", "away_since", "last_good"] {
+        assert!(said[field].as_str().is_some_and(|text| !text.is_empty()), "{field} of {said}");
+    }
     weir.client().get("/").expect_body("a");
     // A reload that changes the upstream, while nobody can be asked, keeps what is known.
     weir.reload_with(&etcd_config(&etcd, ", keepalive: 30s")).unwrap();

@@ -209,6 +209,10 @@ fn registry((upstream, status): (&String, &Value)) -> Option<Vec<String>> {
     });
     let age =
         it["age_seconds"].as_u64().map_or_else(String::new, |age| format!("answered {} ago", duration(age)));
+    let age = match it["away_since"].as_str() {
+        Some(since) => format!("since {since}, {age}").trim_end_matches(", ").to_owned(),
+        None => age,
+    };
     let listed = format!("{} listed{unusable}", shown(&it["listed"]));
     let place = format!("{} {}", text(it, "registry"), text(it, "place"));
     Some(vec![upstream.clone(), place, text(it, "state"), age, listed, text(it, "error")])

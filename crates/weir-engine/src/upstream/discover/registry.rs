@@ -7,7 +7,7 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 use weir_discover::{Book, Instance, LeftOut};
 use weir_telemetry::{Telemetry, UpstreamId, log};
 use weir_wire::listen::Address;
@@ -38,6 +38,10 @@ pub(crate) struct State {
     pub(crate) names: Vec<(String, Vec<IpAddr>)>,
     /// When the registry answered last.
     pub(crate) answered: Option<Instant>,
+    /// When it last gave an answer that counts.
+    pub(crate) good: Option<SystemTime>,
+    /// Since when it does not answer, where it does not.
+    pub(crate) away: Option<SystemTime>,
 }
 
 /// An endpoint as a registry or a file lists it.
@@ -65,9 +69,23 @@ const ADDRESSES: usize = 64;
 const ENDPOINTS: usize = 4 * weir_discover::INSTANCES;
 
 impl State {
+    /// Takes note that the registry answered, and whether that counts.
+    pub(crate) fn has_answered(&mut self, counts: bool) {
+        self.answered = Some(Instant::now());
+        self.away = None;
+        if counts {
+            self.good = Some(SystemTime::now());
+        }
+    }
+
+    /// Takes note that it does not answer.
+    pub(crate) fn is_away(&mut self) {
+        self.away.get_or_insert_with(SystemTime::now);
+    }
+
     /// Nothing is known yet.
     pub(crate) fn new(seed: u64) -> Self {
-        Self { book: Book::new(seed), file: None, names: Vec::new(), answered: None }
+        Self { book: Book::new(seed), file: None, names: Vec::new(), answered: None, good: None, away: None }
     }
 
     /// What is listed.
