@@ -7,8 +7,9 @@
 //! ```
 //!
 //! What is kept is the record of the exchange that the access log is written from, and the steps that took time. An exchange that was well costs
-//! two compares. Nothing secret is kept: see `kept`.
+//! two compares. Nothing secret is kept: see `kept`; of an upstream's own error, its code, reason and message: see `body`.
 
+pub(crate) mod body;
 pub(crate) mod kept;
 mod keys;
 pub(crate) mod rings;

@@ -1,5 +1,5 @@
-//! What a core keeps of one exchange, bounded in bytes, and without anything secret: no value of a header, a cookie or a query, no byte of
-//! a body.
+//! What a core keeps of one exchange, bounded in bytes, and without anything secret: no value of a header, a cookie or a query; of a body
+//! only what an error of an upstream says (see `body`).
 
 use crate::error::Cause;
 use std::fmt;

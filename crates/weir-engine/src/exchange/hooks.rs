@@ -4,6 +4,7 @@
 
 use super::attempt::Attempt;
 use super::{Exchange, Phase, Stop, unless, unless_gone};
+use crate::autopsy::body;
 use crate::client::Client;
 use crate::core::Local;
 use crate::error::{self, Cause};
@@ -483,12 +484,26 @@ impl Exchange<'_> {
         }
         *reply = Reply::Local(match by {
             Ok(answer) => {
+                if answer.status >= 400 && self.calls_grpc() && self.client.core.autopsies.is_on() {
+                    self.hear(&answer.body); // what the service said, as the filter tells it
+                }
                 let mut response = respond::answer(*answer);
                 self.name_cause(&mut response);
                 response
             }
             Err(refusal) => self.refused(&refusal),
         });
+    }
+}
+
+impl Exchange<'_> {
+    /// Keeps what an error says that a filter has made of an upstream's.
+    #[cold]
+    fn hear(&mut self, made: &Body) {
+        if let Body::Bytes(made) = made {
+            let part = made.get(..made.len().min(body::HEARD_BYTES)).unwrap_or_default();
+            self.record.hear(part.to_vec());
+        }
     }
 }
 
@@ -667,23 +682,30 @@ pub(super) struct ResponseWatch<'a> {
     ran: &'a SmallVec<[u32; 8]>,
     cx: Option<&'a mut Cx>,
     hooked: bool,
+    /// Where the beginning of an error is kept, as the upstream sent it.
+    heard: Option<&'a mut Vec<u8>>,
     pub(super) refused: Option<&'static Cause>,
 }
 
 impl<'a> ResponseWatch<'a> {
-    pub(super) fn new(local: &'a Local, ran: &'a SmallVec<[u32; 8]>, cx: Option<&'a mut Cx>) -> Self {
+    pub(super) fn new(
+        local: &'a Local,
+        ran: &'a SmallVec<[u32; 8]>,
+        cx: Option<&'a mut Cx>,
+        heard: Option<&'a mut Vec<u8>>,
+    ) -> Self {
         let hooked = cx.as_ref().is_some_and(|cx| !cx.response_bodies.is_empty());
-        Self { local, ran, cx, hooked, refused: None }
+        Self { local, ran, cx, hooked, heard, refused: None }
     }
 
     pub(super) fn active(&mut self) -> Option<&mut dyn Watch> {
-        if self.ran.is_empty() { None } else { Some(self) }
+        if self.ran.is_empty() && self.heard.is_none() { None } else { Some(self) }
     }
 }
 
 impl Watch for ResponseWatch<'_> {
     fn sees_pieces(&self) -> bool {
-        self.hooked
+        self.hooked || self.heard.is_some()
     }
 
     fn may_trail(&self, name: &[u8]) -> bool {
@@ -692,7 +714,11 @@ impl Watch for ResponseWatch<'_> {
     }
 
     fn piece(&mut self, seen: Seen<'_>) -> Result<Option<Vec<u8>>, Stopped> {
-        let Some(cx) = &mut self.cx else { return Ok(None) };
+        if let Some(heard) = &mut self.heard {
+            let room = body::HEARD_BYTES.saturating_sub(heard.len()).min(seen.data.len());
+            heard.extend_from_slice(seen.data.get(..room).unwrap_or_default());
+        }
+        let (true, Some(cx)) = (self.hooked, &mut self.cx) else { return Ok(None) };
         run_body_hooks(self.local, cx, Direction::Response, seen).map_err(|refusal| {
             self.refused = Some(refusal.cause);
             Stopped

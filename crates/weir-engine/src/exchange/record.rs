@@ -1,6 +1,7 @@
 //! Phase 7: what an exchange leaves behind: `on_end`, counters, a line in the access log.
 
 use super::{Exchange, Next, Phase};
+use crate::autopsy::body;
 use crate::autopsy::kept::{Beside, Kind, Outcome, Step, cut_said, micros};
 use crate::error::{self, Cause};
 use crate::filter::{Cx, End, FILTER, Hooks};
@@ -60,6 +61,8 @@ struct Rare {
     steps: Vec<Step>,
     /// What was said as it failed: by the system, by TLS, by a parser, by a filter.
     said: Option<Box<str>>,
+    /// The beginning of the body of an upstream's error.
+    heard: Option<Vec<u8>>,
     /// The id that the client was told where no filter had given one.
     id: Option<[u8; 32]>,
     /// The fields of the response that the access log asks for, by name.
@@ -157,6 +160,26 @@ impl Record {
             let at = micros(since.saturating_duration_since(self.started));
             self.rare().step(Step::Waited { filter, at, took: micros(since.elapsed()) });
         }
+    }
+
+    /// Takes note of an answer that is an error: the beginning of its body is kept until it is known whether the exchange is.
+    #[cold]
+    pub(super) fn listen(&mut self, response: &ResponseHead) {
+        let heard = body::may_say(&response.headers).then(Vec::new);
+        if heard.is_some() || self.rare.is_some() {
+            self.rare().heard = heard;
+        }
+    }
+
+    /// Takes the beginning of an error that a filter has made of an upstream's.
+    pub(super) fn hear(&mut self, made: Vec<u8>) {
+        self.rare().heard = Some(made);
+    }
+
+    /// Where the beginning of the body of an upstream's error is to be kept.
+    #[inline]
+    pub(super) fn heard(&mut self) -> Option<&mut Vec<u8>> {
+        self.rare.as_mut()?.heard.as_mut()
     }
 
     /// Notes what was said.
@@ -318,6 +341,7 @@ impl Exchange<'_> {
         let filter = |index: &u32| snapshot.filters.get((*index & FILTER) as usize);
         let rare = record.rare.as_deref();
         let stopped_by = record.stopped_by.as_ref().and_then(filter);
+        let heard = rare.and_then(|rare| body::said(rare.heard.as_deref()?));
         let beside = Beside {
             kind,
             cause: record.cause,
@@ -329,7 +353,7 @@ impl Exchange<'_> {
             filters: &mut self.ran.iter().filter_map(filter).map(|filter| filter.name),
             fields: &mut self.head.headers.iter().map(|(name, value)| (name, value.len())),
             stopped_by: stopped_by.map(|filter| (filter.name, &*filter.place)),
-            said: rare.and_then(|rare| rare.said.as_deref()),
+            said: rare.and_then(|rare| rare.said.as_deref()).or(heard.as_deref()),
             begun: self.phase == Phase::Begun,
         };
         let (protocol, tls) = (self.protocol(), self.client.stream.tls());

@@ -124,8 +124,12 @@ impl Exchange<'_> {
     ) -> Option<Stop> {
         let timeouts = &attempt.upstream.spec.timeouts;
         let end = self.end(attempt.routed, timeouts.exchange);
+        if attempt.response.status() >= 400 && self.client.core.autopsies.is_on() {
+            self.record.listen(&attempt.response);
+        }
         let (primed, refused) = {
-            let mut watch = ResponseWatch::new(&self.local, &self.ran, self.cx.as_mut());
+            let heard = self.record.heard();
+            let mut watch = ResponseWatch::new(&self.local, &self.ran, self.cx.as_mut(), heard);
             let primed = download.prime(attempt.response.rest(), watch.active());
             (primed, watch.refused)
         };
@@ -417,7 +421,7 @@ impl Pump<'_> {
     }
 
     fn advance_response(&mut self, task: &mut Context<'_>) -> Result<(), Broken> {
-        let mut watch = ResponseWatch::new(self.local, self.ran, self.cx.as_deref_mut());
+        let mut watch = ResponseWatch::new(self.local, self.ran, self.cx.as_deref_mut(), self.record.heard());
         let upstream = &mut self.sent.connection.stream;
         let moved = if self.download.is_gathering() {
             self.download.poll_gather(task, upstream, watch.active())

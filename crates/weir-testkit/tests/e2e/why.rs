@@ -2,7 +2,7 @@
 //! config that would change it; and that nothing secret is told.
 
 use serde_json::Value;
-use weir_testkit::h2::{Frame, H2};
+use weir_testkit::h2::{Frame, H2, H2Origin};
 use weir_testkit::{
     Authority, Client, Finished, ServerTls, Tls, Upstream, Weir, black_hole, eventually, refusing_address,
     run_weir,
@@ -149,6 +149,74 @@ fn the_deadline_of_a_grpc_client() {
     let call = "POST /a.B/C HTTP/1.1\r\nHost: weir.test\r\nContent-Type: application/grpc\r\ngrpc-timeout: 50m\r\nContent-Length: 0\r\n\r\n";
     weir.client().ask(call).expect_header("grpc-status", "4");
     expect(&weir, "grpc_timeout", &["gRPC client", "grpc-timeout"], None);
+}
+
+/// Of an error of the upstream's own its code, reason and message are told, as service frameworks write them; and nothing else of its body.
+#[test]
+fn what_the_upstream_said() {
+    for (media, body, told) in [
+        (
+            "application/json",
+            r#"{"code":503, "reason":"DB_DOWN", "message":"the database is away", "metadata":{"dsn":"s3cr3t"}}"#,
+            "It said: code 503, reason DB_DOWN: the database is away.",
+        ),
+        (
+            "application/json; charset=utf-8",
+            r#"{"code":503,"msg":"try later"}"#,
+            "It said: code 503: try later.",
+        ),
+        (
+            "text/plain; charset=utf-8",
+            "rpc error: code = Unavailable desc = nobody there\n",
+            "It said: code Unavailable: nobody there.",
+        ),
+        ("text/html", r#"{"message":"s3cr3t"}"#, "passed that on."),
+        ("application/json", r#"{"dsn":"s3cr3t"}"#, "passed that on."),
+    ] {
+        let answer = format!(
+            "HTTP/1.1 503 Service Unavailable\r\nContent-Type: {media}\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        let upstream = Upstream::fixed(&answer);
+        let weir = with(&upstream, "");
+        weir.client().get("/").expect_status(503).expect_body(body);
+        let kept = last(&weir, "kind=failed");
+        let sentence = kept["sentence"].as_str().unwrap();
+        assert!(sentence.ends_with(told), "{told:?} is not in {sentence:?}");
+        assert!(!kept.to_string().contains("s3cr3t"), "{kept:#}");
+    }
+}
+
+/// The same where a filter has made it of a status of gRPC.
+#[test]
+fn what_a_service_of_grpc_said() {
+    let upstream = H2Origin::new(weir_testkit::h2::Options::default(), |peer, stream, _| {
+        let head = [
+            (":status", "200"),
+            ("content-type", "application/grpc"),
+            ("grpc-status", "14"),
+            ("grpc-message", "the database is away"),
+        ];
+        peer.send(&Frame::headers(stream, &head, true));
+    });
+    let folder = tempfile::tempdir().unwrap();
+    let proto = folder.path().join("a.proto");
+    std::fs::write(
+        &proto,
+        "syntax = \"proto3\"; package a; service B { rpc C(M) returns (M); } message M {}",
+    )
+    .unwrap();
+    let weir = Weir::start(&format!(
+        "{WEB}\nupstreams: {{ up: {{ protocol: h2c, endpoints: [{}] }} }}\nroutes:\n  all:\n    match: {{ path: \"/*\" }}\n    \
+         filters: [ {{ grpc_json: {{ proto: [ {} ], unannotated: true }} }} ]\n    upstream: up\n",
+        upstream.address(),
+        proto.display()
+    ));
+    let call = "POST /a.B/C HTTP/1.1\r\nHost: weir.test\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}";
+    weir.client().ask(call).expect_status(503);
+    let kept = last(&weir, "kind=failed");
+    let sentence = kept["sentence"].as_str().unwrap();
+    assert!(sentence.ends_with("It said: code 14: the database is away."), "{sentence:?}");
 }
 
 #[test]
