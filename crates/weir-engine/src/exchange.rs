@@ -142,6 +142,8 @@ pub(crate) struct Exchange<'c> {
     preflight: bool,
     /// Whether only the end of the connection tells the client where the response ends.
     ends_with_connection: bool,
+    /// Whether a response that was cut short has an end all the same, which says so.
+    told_cut: bool,
     /// Whether the request was read to its end.
     request_over: bool,
     /// Where it goes on, if it does so behind the answer that its client got.
@@ -220,6 +222,7 @@ impl<'c> Exchange<'c> {
             grpc_timeout,
             preflight: false,
             ends_with_connection: false,
+            told_cut: false,
             request_over,
             resumed: None,
             can_keep: true,
@@ -496,6 +499,9 @@ impl<'c> Exchange<'c> {
     /// Cuts a response that had begun.
     async fn broken_off(&mut self, cause: &'static Cause) -> Next {
         self.record.cause = Some(cause);
+        if self.told_cut {
+            return Next::Close(record::closed_by(cause));
+        }
         // A client of gRPC-Web reads no trailers but those in the body, and what frame of it was cut nobody knows.
         let reads_trailers = self.grpc && !self.calls_grpc() && !grpc::is_grpc_web(&self.head.headers);
         if reads_trailers && can_be_told(cause) { self.cut_grpc(cause).await } else { self.cut(cause) }

@@ -644,6 +644,26 @@ impl Relay {
         Poll::Ready(Ok(()))
     }
 
+    /// Ends a body that its sender did not end: the watcher sees its end, behind trailers that say so, and [`Relay::poll`] writes what it makes of
+    /// that. False where it cannot be done: the body has a length or chunks, nobody watches, or something is under way still.
+    ///
+    /// # Errors
+    /// As [`Relay::poll`].
+    pub fn end_for_sender(
+        &mut self,
+        trailers: Vec<u8>,
+        watch: Option<&mut dyn Watch>,
+    ) -> Result<bool, RelayError> {
+        let idle = !self.finished && !self.owed && self.lost.is_none() && self.gathers.is_none();
+        let able = idle && self.framing != Framing::Length && self.reader.ends_with_connection();
+        if !able || !sees_pieces(&watch) || self.told_end {
+            return Ok(false);
+        }
+        self.reader.end(trailers).map_err(RelayError::Malformed)?;
+        self.finish(watch)?;
+        Ok(true)
+    }
+
     /// The body was read whole: frames its end.
     fn finish(&mut self, watch: Option<&mut dyn Watch>) -> Result<(), RelayError> {
         if let Some(watch) = &watch
@@ -810,6 +830,26 @@ mod tests {
             assert_eq!(&got, b"DEF!");
         };
         tokio::join!(async { relaying.await.unwrap() }, talking);
+    }
+
+    #[tokio::test]
+    async fn a_body_is_ended_for_a_sender_that_does_not() {
+        let (_, from) = UnixStream::pair().unwrap();
+        let (to, mut receiver) = UnixStream::pair().unwrap();
+        let (mut from, mut to) = (Stream::Unix(from), Stream::Unix(to));
+        let mut slow = Slow::default();
+        let mut relay = Relay::new(BodyKind::UntilClose, Framing::Chunked, Vec::new());
+        assert!(relay.end_for_sender(b"a: b\r\n".to_vec(), Some(&mut slow)).unwrap());
+        assert!(!relay.end_for_sender(Vec::new(), Some(&mut slow)).unwrap(), "it has an end");
+        poll_fn(|cx| relay.poll(cx, &mut from, &mut to, Some(&mut slow))).await.unwrap();
+        drop(to);
+        let mut got = String::new();
+        receiver.read_to_string(&mut got).await.unwrap();
+        assert_eq!(got, "1\r\n!\r\n0\r\na: b\r\n\r\n");
+        for kind in [BodyKind::Length(3), BodyKind::Chunked] {
+            let mut relay = Relay::new(kind, Framing::Chunked, Vec::new());
+            assert!(!relay.end_for_sender(Vec::new(), Some(&mut slow)).unwrap(), "{kind:?} ends by itself");
+        }
     }
 
     #[tokio::test]

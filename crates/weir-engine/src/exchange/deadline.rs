@@ -6,6 +6,11 @@ use crate::grpc;
 use crate::upstream::Upstream;
 use std::time::{Duration, Instant};
 use weir_h1::FieldName;
+use weir_wire::Stream;
+
+/// How long before the deadline of a call its upstream may reset it because of that deadline. What an upstream is told is rounded down to
+/// milliseconds, and two clocks seldom agree: our guess, and far below what any client waits.
+const DEADLINE_MARGIN: Duration = Duration::from_millis(10);
 
 impl Exchange<'_> {
     /// When the exchange must be over, and the cause if it is not, where its time is limited: by the config, or by a gRPC
@@ -77,8 +82,35 @@ pub(super) fn sooner<T: PartialOrd>(
     }
 }
 
+/// Why an upstream reset a stream, where that is the deadline: servers of gRPC in Go end a call so, without a status. `end`: when the exchange must
+/// be over, and the cause if it is not.
+pub(super) fn of_reset(stream: &Stream, end: Option<(Instant, &'static Cause)>) -> Option<&'static Cause> {
+    let told = |cause: &Cause| *cause == error::GRPC_TIMEOUT || *cause == error::EXCHANGE_TIMEOUT;
+    let (at, cause) = end.filter(|(_, cause)| told(cause))?;
+    let stream = stream.h2().filter(|stream| stream.is_reset_by_peer() && !stream.is_refused());
+    (stream.is_some() && is_near(Instant::now(), at)).then_some(cause)
+}
+
+fn is_near(now: Instant, deadline: Instant) -> bool {
+    now + DEADLINE_MARGIN >= deadline
+}
+
 /// A number of milliseconds as a client may write it.
 fn milliseconds(text: &[u8]) -> Option<u128> {
     let digits = str::from_utf8(text).ok()?;
     digits.bytes().all(|b| b.is_ascii_digit()).then(|| digits.parse().ok()).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_deadline_is_near_within_its_margin() {
+        let now = Instant::now();
+        for (left, near) in [(0, true), (10, true), (11, false), (60_000, false)] {
+            assert_eq!(is_near(now, now + Duration::from_millis(left)), near, "{left}");
+        }
+        assert!(is_near(now + Duration::from_secs(1), now), "it has passed");
+    }
 }

@@ -4,7 +4,7 @@ use super::attempt::{Attempt, Sent};
 use super::hooks::{BodyWatch, ResponseWatch};
 use super::record::Record;
 use super::upload::Sending;
-use super::{Exchange, Next, Phase, Routed, Stop, can_be_told, end_of_body};
+use super::{Exchange, Next, Phase, Routed, Stop, can_be_told, deadline, end_of_body};
 use crate::client::{Client, SEND_TIMEOUT};
 use crate::core::Local;
 use crate::error::{self, Cause};
@@ -24,6 +24,9 @@ use weir_wire::relay::{Framing, Relay, RelayError, Tunnel};
 
 /// How long the rest of a request may take to move on once its answer is over.
 const AFTERMATH: Duration = Duration::from_secs(5);
+
+/// How long a client may take for the end of a stream that was cut.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 impl Exchange<'_> {
     /// Relays the response, and meanwhile the rest of the request.
@@ -150,16 +153,24 @@ impl Exchange<'_> {
         self.record.body_in = self.record.body_in.max(attempt.sent.connection.relay.taken());
         self.record.sent = sent + download.sent();
         self.keep_what_follows(&attempt.sent.connection.relay);
-        let fault = result.err().map(|broken| match broken {
-            Broken::Download(RelayError::Stopped, Some(cause)) => Stop::refuse(cause),
-            Broken::Download(e, _) => {
-                let cause = transfer_fault(&e, download, self.client.deadline.at(), end);
+        let fault = match result.err() {
+            None => None,
+            Some(Broken::Download(RelayError::Stopped, Some(cause))) => Some(Stop::refuse(cause)),
+            Some(Broken::Download(e, _)) => {
+                let fault = transfer_fault(&e, download, self.client.deadline.at(), end);
+                let reset = matches!(e, RelayError::Read(_));
+                let late =
+                    if reset { deadline::of_reset(&attempt.sent.connection.stream, end) } else { None };
+                let cause = late.unwrap_or(fault);
                 let told = download.sent() == 0 && can_be_told(cause);
                 let as_status = if cause.status == 0 { &error::BAD_RESPONSE } else { cause };
-                if told { Stop::refuse(as_status) } else { Stop::Cut(cause) }
+                if !told && can_be_told(cause) && self.calls_grpc() {
+                    Box::pin(self.end_translated(attempt, download, cause)).await;
+                }
+                Some(if told { Stop::refuse(as_status) } else { Stop::Cut(cause) })
             }
-            Broken::Upload(stop) => stop,
-        });
+            Some(Broken::Upload(stop)) => Some(stop),
+        };
         attempt.reusable = fault.is_none()
             && attempt.sent.upload.is_done()
             && !extra
@@ -167,6 +178,32 @@ impl Exchange<'_> {
             && download.leftover().is_empty()
             && attempt.response.connection() == Wish::KeepAlive;
         fault
+    }
+
+    /// Ends a stream that a filter has translated from gRPC, and that was cut, as its client reads it: by the last message of Connect, the frame of
+    /// trailers of gRPC-Web, or a line or an event that tells of the error. Where that cannot be done the connection tells that it was cut.
+    async fn end_translated(&mut self, attempt: &mut Attempt, download: &mut Relay, cause: &'static Cause) {
+        let trailers = grpc::trailers(cause, self.local.snapshot.expose_causes);
+        let ended = {
+            let mut watch = ResponseWatch::new(&self.local, &self.ran, self.cx.as_mut(), None);
+            download.end_for_sender(trailers, watch.active())
+        };
+        if !matches!(ended, Ok(true)) {
+            return;
+        }
+        let before = download.sent();
+        let (client, upstream) = (&mut *self.client, &mut attempt.sent.connection.stream);
+        client.deadline.set_within(Instant::now(), LAST_WORDS, None);
+        let (local, ran, cx) = (&self.local, &self.ran, &mut self.cx);
+        let written = poll_fn(|task| {
+            let mut watch = ResponseWatch::new(local, ran, cx.as_mut(), None);
+            match download.poll(task, upstream, &mut client.stream, watch.active()) {
+                Poll::Ready(written) => Poll::Ready(written.is_ok()),
+                Poll::Pending => client.deadline.poll_passed(task).map(|()| false),
+            }
+        });
+        self.told_cut = written.await;
+        self.record.sent += download.sent() - before;
     }
 
     /// Lets go of an upstream; gives back the head of its response. `good`: since when its connection carries nothing more of it,

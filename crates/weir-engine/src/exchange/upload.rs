@@ -5,7 +5,7 @@
 
 use super::attempt::Sent;
 use super::hooks::{BodyWatch, Direction};
-use super::{Exchange, Stop};
+use super::{Exchange, Stop, deadline};
 use crate::autopsy::kept::cut_said;
 use crate::client::Client;
 use crate::error::{self, Cause};
@@ -210,7 +210,8 @@ impl HeadWait<'_, '_> {
                 }
                 Poll::Ready(Err(e)) => {
                     upload.said = Some(cut_said(&e.to_string()));
-                    return Poll::Ready(Err(unread(&e, stream)));
+                    let late = deadline::of_reset(stream, self.waits.end);
+                    return Poll::Ready(Err(late.map_or_else(|| unread(&e, stream), upstream_failure)));
                 }
                 Poll::Pending => {
                     if response.buffer().is_empty()

@@ -196,7 +196,9 @@ pub(super) fn piece(piece: &mut Piece<'_>, state: &mut State) -> HookResult {
         }
         Ok::<(), Fault>(())
     });
-    let read = match piece.is_last() {
+    // Half a message, of which nothing was told, matters only where nobody says that the call failed.
+    let failed = piece.trailer("grpc-status").is_some_and(|code| code != b"0");
+    let read = match piece.is_last() && !failed {
         true => read.and_then(|()| messages.finish().map_err(Fault::Frame)),
         false => read,
     };

@@ -6,7 +6,7 @@ use std::fs;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use weir_origin::{Handle, Options as OriginOptions, Origin};
-use weir_testkit::h2::{Frame, H2, H2Origin, Message, Options};
+use weir_testkit::h2::{Frame, H2, H2Origin, Message, Options, code};
 use weir_testkit::{Client, Response, Weir, run_weir, unused_address};
 
 use crate::cause::{
@@ -197,6 +197,81 @@ fn streams_in_either_codec() {
     let (messages, end) =
         stream(&call(&weir, "LotsOfReplies", JSON_STREAM, "", &framed(b"{\"name\":1}")).body.bytes);
     assert_eq!((messages.len(), end["error"]["code"].as_str()), (0, Some("invalid_argument")));
+}
+
+/// A service that begins a stream with a whole message, or half of one, and then says nothing more, or resets it.
+pub(crate) fn breaks_off(half: bool, resets: bool) -> H2Origin {
+    H2Origin::new(Options::default(), move |peer, stream, _| {
+        let head = [(":status", "200"), ("content-type", "application/grpc")];
+        peer.send(&Frame::headers(stream, &head, false));
+        let message = framed(HELLO);
+        let cut = if half { message.len() - 2 } else { message.len() };
+        peer.send(&Frame::data(stream, &message[..cut], false));
+        if resets {
+            peer.reset(stream, code::CANCEL);
+        }
+    })
+}
+
+/// A stream that breaks off ends with the message that says so: by the deadline of its client, or because the service reset it, at the deadline or
+/// long before. Whether its first message has come by then is a matter of time.
+#[test]
+fn a_stream_that_is_cut_has_an_end() {
+    let late = "Connect-Timeout-Ms: 300\r\n";
+    let at_once = "Connect-Timeout-Ms: 5\r\n"; // so soon that any reset is due to it
+    for (resets, fields, told) in
+        [(false, late, "deadline_exceeded"), (true, at_once, "deadline_exceeded"), (true, "", "unavailable")]
+    {
+        let upstream = breaks_off(false, resets);
+        let (_dir, weir) = weir(upstream.address(), "PROTO");
+        for media in [STREAM, JSON_STREAM] {
+            let message: &[u8] = if media == STREAM { ANN } else { b"{\"name\":\"Ann\"}" };
+            let answer = call(&weir, "LotsOfReplies", media, fields, &framed(message));
+            let (messages, end) = stream(&answer.expect_status(200).body.bytes);
+            assert!(messages.len() <= 1, "{messages:?}");
+            assert_eq!(end["error"]["code"], told, "{media} {fields} {end}");
+        }
+        let mut h2 = weir.h2();
+        let path = "/helloworld.v1.Greeter/LotsOfReplies";
+        let mut head = vec![
+            (":method", "POST"),
+            (":scheme", "http"),
+            (":path", path),
+            (":authority", "weir.test"),
+            ("content-type", STREAM),
+        ];
+        let timeout = fields.trim().rsplit(' ').next().filter(|_| !fields.is_empty());
+        head.extend(timeout.map(|ms| ("connect-timeout-ms", ms)));
+        let id = h2.request(&head, false);
+        h2.data(id, framed(ANN), true);
+        let answer = h2.message(id);
+        assert_eq!(stream(&answer.body).1["error"]["code"], told, "by HTTP/2");
+    }
+}
+
+/// What follows half a message would be read as the rest of it.
+#[test]
+fn a_stream_that_is_cut_in_a_message_is_cut() {
+    let upstream = breaks_off(true, false);
+    let (_dir, weir) = weir(upstream.address(), "PROTO");
+    let ask = |media: &str, message: &[u8]| {
+        let body = framed(message);
+        let head = format!(
+            "POST /helloworld.v1.Greeter/LotsOfReplies HTTP/1.1\r\nHost: weir.test\r\nContent-Type: {media}\r\n\
+             Connect-Timeout-Ms: 300\r\nContent-Length: {}\r\n\r\n",
+            body.len()
+        );
+        let mut client = weir.client();
+        client.send([head.as_bytes(), &body].concat());
+        client.try_read_response()
+    };
+    if let Ok(whole) = ask(STREAM, ANN) {
+        assert_eq!(stream(&whole.body.bytes).0.len(), 0, "not even its head had come by then");
+    }
+    // In JSON nothing was told of it, so that there is an end.
+    let none = ask(JSON_STREAM, b"{\"name\":\"Ann\"}").ok().unwrap();
+    let (messages, end) = stream(&none.body.bytes);
+    assert_eq!((messages.len(), end["error"]["code"].as_str()), (0, Some("deadline_exceeded")));
 }
 
 #[test]

@@ -5,13 +5,14 @@ use std::fs;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use weir_origin::{Handle, Options as OriginOptions, Origin};
-use weir_testkit::h2::{Frame, H2Origin, Options};
+use weir_testkit::h2::{Frame, H2Origin, Options, code};
 use weir_testkit::{Response, Weir, eventually, run_weir, unused_address};
 
 use crate::cause::{
     GRPC_BIDIRECTIONAL, GRPC_NO_METHOD, GRPC_NOT_DESCRIBED, GRPC_REQUEST_MALFORMED, GRPC_RESPONSE_MALFORMED,
     GRPC_WRONG_METHOD,
 };
+use crate::connect::breaks_off;
 
 /// The origin's greeter, with rules.
 const PROTO: &str = r#"syntax = "proto3";
@@ -302,6 +303,62 @@ fn deadlines_reach_the_service_and_hold() {
     let answer = weir.client().ask(late);
     answer.expect_status(504);
     assert_eq!(answer.json()["code"], 4);
+}
+
+/// A stream that breaks off ends with a line, or an event, that says so; a server that resets a call at its deadline has missed it.
+#[test]
+fn a_stream_that_is_cut_tells_so() {
+    for (resets, timeout, code) in [(false, "300m", 4), (true, "5m", 4), (true, "100S", 14)] {
+        let upstream = breaks_off(false, resets);
+        let (_dir, weir) = weir(upstream.address(), "PROTO");
+        let ask = |accept: &str| {
+            let head = format!(
+                "GET /v1/replies/Ann HTTP/1.1\r\nHost: weir.test\r\nAccept: {accept}\r\nGrpc-Timeout: {timeout}\r\n\r\n"
+            );
+            weir.client().ask(head)
+        };
+        let answer = ask("*/*");
+        // Where not even its head had come by then, the answer is an error of its own.
+        if answer.status == 200 {
+            let text = answer.text();
+            let last: Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+            assert_eq!(last["error"]["code"], code, "{text}");
+        } else {
+            assert_eq!(answer.json()["code"], code);
+        }
+        let answer = ask("text/event-stream");
+        let text = answer.text();
+        let told = text.contains(&format!("\"code\":{code}"));
+        assert!(told && (answer.status != 200 || text.contains("event: error\ndata: {")), "{text}");
+    }
+}
+
+/// A unary call that its server resets at the deadline has missed it; one that is reset long before has not.
+#[test]
+fn a_reset_at_the_deadline_is_told_as_such() {
+    let upstream = H2Origin::new(Options::default(), |peer, stream, _| peer.reset(stream, code::CANCEL));
+    let (_dir, weir) = weir(upstream.address(), "PROTO");
+    for (timeout, status, told) in [("5m", 504, 4), ("100S", 502, 14)] {
+        let answer = weir
+            .client()
+            .ask(format!("GET /v1/hello/a HTTP/1.1\r\nHost: weir.test\r\nGrpc-Timeout: {timeout}\r\n\r\n"));
+        assert_eq!(answer.expect_status(status).json()["code"], told, "{timeout}");
+    }
+    // The same by gRPC itself.
+    let mut h2 = weir.h2();
+    for (timeout, told) in [("5m", "4"), ("100S", "14")] {
+        let fields = [
+            (":method", "POST"),
+            (":scheme", "http"),
+            (":path", "/helloworld.v1.Greeter/SayHello"),
+            (":authority", "weir.test"),
+            ("content-type", "application/grpc"),
+            ("grpc-timeout", timeout),
+        ];
+        let id = h2.request(&fields, false);
+        h2.data(id, b"\0\0\0\0\0", true);
+        assert_eq!(h2.message(id).header("grpc-status"), Some(told), "{timeout}");
+    }
 }
 
 #[test]

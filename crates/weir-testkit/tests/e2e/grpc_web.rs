@@ -5,6 +5,7 @@ use weir_testkit::h2::{Frame, H2Origin, Options, code};
 use weir_testkit::{Response, Weir, unused_address};
 
 use crate::cause::GRPC_WEB_MALFORMED;
+use crate::connect::breaks_off;
 
 fn origin() -> Handle {
     let address = "127.0.0.1:0".parse().unwrap();
@@ -92,6 +93,38 @@ fn a_stream_and_a_failure() {
     let weir = self::weir(unused_address());
     let answer = call(&weir, "SayHello", BINARY, ANN);
     answer.expect_status(200).expect_header("grpc-status", "14").expect_header("content-type", BINARY);
+}
+
+/// A stream that breaks off ends with the frame of trailers that says so.
+#[test]
+fn a_stream_that_is_cut_has_its_trailers() {
+    for (resets, timeout, told) in [(false, "300m", "4"), (true, "5m", "4"), (true, "100S", "14")] {
+        let upstream = breaks_off(false, resets);
+        let weir = weir(upstream.address());
+        for media in [BINARY, TEXT] {
+            let body = if media == BINARY { ANN } else { ANN_TEXT };
+            let head = format!(
+                "POST /helloworld.v1.Greeter/LotsOfReplies HTTP/1.1\r\nHost: weir.test\r\nContent-Type: {media}\r\n\
+                 Grpc-Timeout: {timeout}\r\nContent-Length: {}\r\n\r\n",
+                body.len()
+            );
+            let answer = weir.client().ask([head.as_bytes(), body].concat());
+            answer.expect_status(200);
+            let text = answer.text();
+            // Where not even its head had come by then, the answer is nothing but the status.
+            let in_head = answer.header("grpc-status") == Some(told);
+            let in_frame = match media {
+                BINARY => text.contains(&format!("grpc-status: {told}\r\n")),
+                // `grpc-status: 4` and `grpc-status: 14`, behind a flag and a length.
+                _ => {
+                    text.contains("Z3JwYy1zdGF0dXM6ID")
+                        || text.contains("cnBjLXN0YXR1czog")
+                        || text.contains("ycGMtc3RhdHVzOi")
+                }
+            };
+            assert!(in_head || in_frame, "{media} {timeout} {text:?}");
+        }
+    }
 }
 
 #[test]
