@@ -35,6 +35,7 @@ mod faults;
 mod files;
 mod filters;
 mod fleet;
+mod fleet_faults;
 mod fleet_limits;
 mod fleet_rolling;
 mod forwarded;
