@@ -390,7 +390,7 @@ impl Follower {
     fn has_not_read(&mut self, now: Time, why: String, todo: &mut Vec<Action>) {
         self.reading = None;
         self.read_failures = self.read_failures.saturating_add(1);
-        self.read_at = now + backoff(self.read_failures, &mut self.chance);
+        self.read_at = now + backoff(self.read_failures, &mut self.chance) + self.turn();
         if !self.is_away {
             self.is_away = true;
             todo.push(Action::Say(Note::Away(why)));
@@ -420,7 +420,7 @@ impl Follower {
     fn ends_watch(&mut self, now: Time) {
         self.watch = Watch::Closed;
         self.watch_failures = self.watch_failures.saturating_add(1);
-        let wait = backoff(self.watch_failures, &mut self.chance);
+        let wait = backoff(self.watch_failures, &mut self.chance) + self.turn();
         self.read_at = self.read_at.min(now + wait);
     }
 
@@ -515,6 +515,17 @@ impl Follower {
         let nodes = self.pointer.as_ref().map_or(0, |pointer| pointer.nodes);
         let large = Duration::from_millis(u64::from(nodes) * 1000 / READS).min(LONGEST);
         if self.settings.spread.is_zero() { Duration::ZERO } else { self.settings.spread.max(large) }
+    }
+
+    /// How long to wait beside the pause after a failure, in a fleet so large that etcd would have too much to do at once when it is back: none up
+    /// to 750 nodes.
+    fn turn(&mut self) -> Duration {
+        let spread = self.spread();
+        if spread > self.settings.spread {
+            self.chance.between(Duration::ZERO, spread)
+        } else {
+            Duration::ZERO
+        }
     }
 
     /// Whatever is due by now.

@@ -106,7 +106,13 @@ pub fn error(body: &[u8]) -> String {
         let inner = value.get("error").unwrap_or(value);
         inner.as_str().or_else(|| inner.get("message")?.as_str()).or_else(|| value.get("message")?.as_str())
     });
-    crate::report::shortened(text.unwrap_or("it is no answer of etcd"), 300)
+    // etcd's gateway refuses some requests in plain text.
+    let plain = || str::from_utf8(body).ok().map(str::trim).filter(|text| is_one_line(text));
+    crate::report::shortened(text.or_else(plain).unwrap_or("it is no answer of etcd"), 300)
+}
+
+fn is_one_line(text: &str) -> bool {
+    !text.is_empty() && !text.starts_with(['{', '[', '<']) && !text.contains(char::is_control)
 }
 
 pub(crate) fn parsed(body: &[u8]) -> Result<Value, String> {
@@ -215,6 +221,23 @@ pub fn decode(text: &str) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn refusals_are_told_in_its_words() {
+        for (body, told) in [
+            (r#"{"error":"etcdserver: user name is empty","code":3}"#, "etcdserver: user name is empty"),
+            (r#"{"error":{"message":"too large"}}"#, "too large"),
+            ("CommonName of client will be ignored\n", "CommonName of client will be ignored"),
+            ("{", "it is no answer of etcd"),
+            ("<html>nginx</html>", "it is no answer of etcd"),
+            ("two\nlines", "it is no answer of etcd"),
+            ("\u{1b}[31mred", "it is no answer of etcd"),
+            ("", "it is no answer of etcd"),
+        ] {
+            assert_eq!(error(body.as_bytes()), told, "{body:?}");
+        }
+        assert_eq!(error(&[0xff, 0xfe]), "it is no answer of etcd");
+    }
 
     #[test]
     fn base64_there_and_back() {

@@ -239,6 +239,27 @@ fn only_its_own_step_concerns_a_node() {
     assert_eq!(told, [Action::Report, Action::Fetch(d(2))]);
 }
 
+/// Neither does a large fleet come back at one moment after its watches ended; a small one does soon.
+#[test]
+fn a_large_fleet_comes_back_in_turn() {
+    let last = |nodes| {
+        let mut pointer = to(1);
+        pointer.nodes = nodes;
+        let due = (0..300).map(|seed| {
+            let settings = Settings { node: "n".to_owned(), labels: Labels::new(), spread: SPREAD };
+            let mut follower = Follower::new(settings, seed);
+            follower.on(at(0), Event::Begin(Some(d(1))));
+            follower.on(at(0), Event::Read(1, Ok(seen(5, &pointer))));
+            follower.on(at(0), Event::Watch(2, Told::Ended(String::new())));
+            follower.next()
+        });
+        due.max().unwrap().as_millis()
+    };
+    for (nodes, from, to) in [(100, 200, 250), (750, 200, 250), (10_000, 3_800, 4_250)] {
+        assert!((from..=to).contains(&last(nodes)), "{nodes}: {}", last(nodes));
+    }
+}
+
 /// A large fleet takes longer, so that etcd has no more to do at once than with a small one; nobody waits for ever.
 #[test]
 fn reads_of_a_large_fleet_are_spread_further() {
