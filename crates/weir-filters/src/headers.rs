@@ -4,7 +4,7 @@ use super::prelude::*;
 use super::shared::allow_name;
 use std::collections::BTreeMap;
 use weir_engine::template::{Escape, Template, Values, Var};
-use weir_h1::{FieldName, Fields};
+use weir_h1::{FieldName, Fields, Prepared};
 
 pub(super) static KIND: FilterKind = FilterKind::made_from::<HeadersSettings>("headers");
 
@@ -56,8 +56,8 @@ struct Edit {
     set: Vec<(FieldName, Template)>,
     add: Vec<(FieldName, Template)>,
     remove: Vec<HeaderName>,
-    /// Whether a value is no literal.
-    dynamic: bool,
+    /// What is set and added, where all values are literals.
+    fixed: Option<Prepared>,
 }
 
 /// The values of `Headers::keep` in one exchange.
@@ -97,8 +97,11 @@ impl EditSettings {
             sound &= allow_name(build, &format!("{side}.remove[{i}]"), name);
         }
         let (set, add) = (set?, add?);
-        let dynamic = set.iter().chain(&add).any(|(_, template)| template.literal().is_none());
-        Some(Edit { set, add, remove: sound.then_some(self.remove)?, dynamic })
+        let fixed = set.iter().chain(&add).try_fold(Prepared::default(), |all, (name, template)| {
+            let value = template.literal()?;
+            if value.is_empty() { Some(all) } else { all.and(name, value).ok() }
+        });
+        Some(Edit { set, add, remove: sound.then_some(self.remove)?, fixed })
     }
 }
 
@@ -154,7 +157,7 @@ impl Edit {
     /// The values that are no literals, in the order of [`Edit::values`]. They are rendered before the fields are
     /// borrowed for change.
     fn render(&self, values: &Values<'_>) -> Vec<Vec<u8>> {
-        if !self.dynamic {
+        if self.fixed.is_some() {
             return Vec::new();
         }
         let dynamic = self.values().filter(|template| template.literal().is_none());
@@ -174,6 +177,13 @@ impl Edit {
         };
         for name in &self.remove {
             fields.remove(name);
+        }
+        if let Some(fixed) = &self.fixed {
+            for (name, _) in &self.set {
+                fields.remove(name);
+            }
+            let _ = fields.append_prepared(fixed, b""); // checked when it was prepared
+            return;
         }
         for (name, template) in &self.set {
             let value = value(template);

@@ -75,7 +75,7 @@ impl Filter for RequestId {
 impl RequestId {
     /// The id that the client sent, if it is sound.
     fn sent(&self, head: &RequestHead) -> Option<String> {
-        let mut ids = head.headers.get_all(self.header.as_str());
+        let mut ids = head.headers.values(&self.header);
         let (id, None) = (ids.next()?, ids.next()) else { return None };
         let sound = (1..=ID_BYTES).contains(&id.len()) && id.iter().all(u8::is_ascii_graphic);
         if sound { String::from_utf8(id.to_vec()).ok() } else { None }

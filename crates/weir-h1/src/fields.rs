@@ -21,12 +21,17 @@ pub struct Fields {
 /// Some name may have a `_`. No known name has this bit.
 const UNDERSCORE: u32 = 1 << 31;
 
-/// A field of which all is known beforehand but the end of its value: checked once, looked up once, appended in one copy.
-#[derive(Clone, Debug)]
+/// One field or several of which all is known beforehand but the end of the last value: checked once, looked up once, appended in
+/// one copy.
+#[derive(Clone, Debug, Default)]
 pub struct Prepared {
-    /// The name, `: ` and the beginning of the value.
+    /// The lines, each as `name: value CRLF`.
     text: Vec<u8>,
-    name: FieldName,
+    /// The fields, as ranges of `text`.
+    entries: Vec<Entry>,
+    /// The last value as far as it is known.
+    last: usize,
+    seen: u32,
 }
 
 /// A value that may not be emitted: it holds CR, LF, NUL or another control byte (RFC 9110 §5.5), or is over 64 KiB.
@@ -52,6 +57,8 @@ pub(crate) struct Text {
 }
 
 const ARENA: u32 = 1 << 31;
+
+const LINE_END: &[u8] = b"\r\n";
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
@@ -100,6 +107,11 @@ impl Fields {
         self.find_name(name).is_some()
     }
 
+    /// The same for a name that was looked up beforehand, which costs less.
+    pub fn values<'a>(&'a self, name: &'a FieldName) -> impl Iterator<Item = &'a [u8]> {
+        self.live().filter(move |e| self.has_name(e, name)).map(|e| self.text(e.value))
+    }
+
     /// All fields in order, as `(name, value)`.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.live().map(|e| (self.text(e.name), self.text(e.value)))
@@ -136,24 +148,31 @@ impl Fields {
         Ok(())
     }
 
-    /// Adds a prepared field whose value ends so, beside others of that name.
+    /// Adds prepared fields, the last of which has a value that ends so, beside others of their names.
     ///
     /// # Errors
     /// When the end may not be emitted, or the value became too long with it. The fields stay as they were.
-    pub fn append_prepared(&mut self, field: &Prepared, end: &[u8]) -> Result<(), InvalidValue> {
-        check(end)?;
-        let begin = field.value_begin().len();
-        if begin + end.len() > VALUE_BYTES {
-            return Err(InvalidValue);
+    pub fn append_prepared(&mut self, fields: &Prepared, end: &[u8]) -> Result<(), InvalidValue> {
+        let at = self.arena.len() as u32 | ARENA;
+        if end.is_empty() {
+            self.arena.extend_from_slice(&fields.text);
+        } else {
+            check(end)?;
+            let Some((text, line_end)) = fields.text.split_last_chunk::<{ LINE_END.len() }>() else {
+                return Err(InvalidValue); // there is no field whose value it could end
+            };
+            if fields.last + end.len() > VALUE_BYTES {
+                return Err(InvalidValue);
+            }
+            self.arena.extend_from_slice(text);
+            self.arena.extend_from_slice(end);
+            self.arena.extend_from_slice(line_end);
         }
-        self.arena.reserve(field.text.len() + end.len() + 2);
-        let Text { at, .. } = self.keep(&field.text);
-        self.arena.extend_from_slice(end);
-        self.arena.extend_from_slice(b"\r\n");
-        let name = Text { at, len: field.name.as_str().len() as u32 };
-        let value = Text { at: at + name.len + 2, len: (begin + end.len()) as u32 };
-        let entry = Entry { name, value, known: field.name.known(), clean: true, dropped: false };
-        self.add(entry, field.name.has_underscore());
+        self.seen |= fields.seen;
+        self.entries.extend(fields.entries.iter().map(|e| e.moved(at)));
+        if let Some(last) = self.entries.last_mut() {
+            last.value.len += end.len() as u32;
+        }
         Ok(())
     }
 
@@ -162,12 +181,13 @@ impl Fields {
     /// Spellings with `_` for `-`, or `-` for `_`, go too: WSGI, CGI and PHP read both as one name, and what a filter
     /// removes before it sets it must not come in by the other door.
     pub fn remove(&mut self, name: &FieldName) -> bool {
-        let name = name.as_str().as_bytes();
-        let Self { base, arena, entries, .. } = self;
+        let Self { base, arena, entries, seen } = self;
+        let twins = *seen & UNDERSCORE != 0 || name.has_underscore();
         let mut any = false;
         // Nearly every field is told apart by its length.
-        for e in entries.iter_mut().filter(|e| e.name.len as usize == name.len() && !e.dropped) {
-            let gone = reads_as(text_in(base, arena, e.name), name);
+        for e in entries.iter_mut().filter(|e| e.name.len as usize == name.as_str().len() && !e.dropped) {
+            let text = text_in(base, arena, e.name);
+            let gone = name.is(text) || twins && reads_as(text, name.as_str().as_bytes());
             e.dropped = gone;
             any |= gone;
         }
@@ -177,10 +197,15 @@ impl Fields {
     /// Removes the other spellings of these names, with `_` for `-` or the other way round, and leaves the names themselves:
     /// for fields that decide something here and go on to an upstream that may read another one in their place. Tells
     /// whether there was one.
+    #[inline]
     pub fn remove_twins(&mut self, names: &NameSet) -> bool {
         // Of a name without `_` only one with it is a twin: nearly no request has one.
         let possible = names.has_underscore() || self.seen & UNDERSCORE != 0;
-        possible && !names.is_empty() && self.remove_where(|n, _| names.has_twin(n))
+        possible && self.drop_twins(names)
+    }
+
+    fn drop_twins(&mut self, names: &NameSet) -> bool {
+        !names.is_empty() && self.remove_where(|n, _| names.has_twin(n))
     }
 
     /// Removes every field of a known name; tells whether there was one.
@@ -351,8 +376,12 @@ impl Fields {
         if self.seen & name.known().bit() == 0 {
             return None;
         }
-        let text = name.as_str().as_bytes();
-        self.live().find(|e| e.known == name.known() && self.is_named(e, text))
+        self.live().find(|e| self.has_name(e, name))
+    }
+
+    #[inline]
+    fn has_name(&self, entry: &Entry, name: &FieldName) -> bool {
+        entry.name.len as usize == name.as_str().len() && name.is(self.text(entry.name))
     }
 
     #[inline]
@@ -368,20 +397,38 @@ fn text_in<'a>(base: &'a [u8], arena: &'a [u8], t: Text) -> &'a [u8] {
     buf.get(at as usize..(at as usize) + t.len as usize).unwrap_or_default()
 }
 
+impl Entry {
+    /// The same behind so much other text, or in the other buffer.
+    const fn moved(self, by: u32) -> Self {
+        let name = Text { at: self.name.at + by, ..self.name };
+        Self { name, value: Text { at: self.value.at + by, ..self.value }, ..self }
+    }
+}
+
 impl Prepared {
     /// A field whose value begins so.
     ///
     /// # Errors
     /// When the value may not be emitted.
     pub fn new(name: &FieldName, value_begin: &[u8]) -> Result<Self, InvalidValue> {
-        check(value_begin)?;
-        let text = [name.as_str().as_bytes(), b": ", value_begin].concat();
-        Ok(Self { text, name: name.clone() })
+        Self::default().and(name, value_begin)
     }
 
-    /// What each value begins with.
-    pub fn value_begin(&self) -> &[u8] {
-        self.text.get(self.name.as_str().len() + 2..).unwrap_or_default()
+    /// The same fields, the last of which has its whole value now, with one more behind them whose value begins so.
+    ///
+    /// # Errors
+    /// When the value may not be emitted.
+    pub fn and(mut self, name: &FieldName, value_begin: &[u8]) -> Result<Self, InvalidValue> {
+        check(value_begin)?;
+        let text = name.as_str().as_bytes();
+        let at = self.text.len() as u32;
+        self.text.extend([text, b": ", value_begin, LINE_END].concat());
+        let value = Text { at: at + text.len() as u32 + 2, len: value_begin.len() as u32 };
+        let name_at = Text { at, len: text.len() as u32 };
+        self.entries.push(Entry { name: name_at, value, known: name.known(), clean: true, dropped: false });
+        self.last = value_begin.len();
+        self.seen |= name.known().bit() | if name.has_underscore() { UNDERSCORE } else { 0 };
+        Ok(self)
     }
 }
 
@@ -423,6 +470,7 @@ mod tests {
     fn edits() {
         let mut head = head("GET / HTTP/1.1\r\nHost: a\r\nA: 1\r\nB: 2\r\na: 3\r\n\r\n");
         assert_eq!(head.headers.get_all("a").collect::<Vec<_>>(), [b"1", b"3"]);
+        assert_eq!(head.headers.values(&name("A")).collect::<Vec<_>>(), [b"1", b"3"]);
         head.headers.insert(&name("a"), b"4").unwrap();
         head.headers.append(&name("X"), b"5").unwrap();
         assert!(head.headers.remove(&name("b")));
@@ -456,6 +504,15 @@ mod tests {
         head.headers.append_prepared(&Prepared::new(&name("Expect"), b"").unwrap(), b"x").unwrap();
         assert_eq!(written(&head), "Host: a\r\nLeft: n=12\r\nLeft: n=\r\nExpect: x\r\n");
         assert_eq!(head.headers.get_known(Known::Expect), Some(&b"x"[..]));
+        let several = Prepared::new(&name("One"), b"1").unwrap().and(&name("My_Date"), b"").unwrap();
+        let several = several.and(&name("Date"), b"d").unwrap();
+        head.headers.append_prepared(&several, b"").unwrap();
+        head.headers.append_prepared(&several, b"ay").unwrap();
+        assert_eq!(head.headers.values(&name("date")).collect::<Vec<_>>(), [&b"d"[..], b"day"]);
+        assert!(head.headers.remove_known(Known::Date));
+        assert!(head.headers.remove_twins(&NameSet::new([name("my-date")])));
+        assert_eq!(head.headers.get(&name("one")), Some(&b"1"[..]));
+        assert!(head.headers.remove(&name("One")));
         assert!(head.headers.remove(&name("left")));
         assert_eq!(written(&head), "Host: a\r\nExpect: x\r\n");
         assert!(Prepared::new(&name("x"), b"a\r\nb").is_err());
@@ -464,6 +521,7 @@ mod tests {
             head.headers.append_prepared(&left, &[b'x'; 64 * 1024 - 1]).is_err(),
             "two bytes are there already"
         );
+        assert!(left.clone().and(&name("x"), b"\0").is_err());
         assert_eq!(written(&head), "Host: a\r\nExpect: x\r\n");
     }
 

@@ -164,8 +164,11 @@ static READ_AS: [u8; 256] = {
 #[derive(Clone)]
 pub struct FieldName {
     text: Box<str>,
+    folded: (u64, u64),
     known: Known,
     underscore: bool,
+    /// `folded` tells it from every other token of its length.
+    whole: bool,
 }
 
 /// A text is no field name: it must be a token (RFC 9110 §5.6.2), 1 to 256 bytes long.
@@ -195,12 +198,22 @@ impl FieldName {
             return Err(InvalidName(name.to_owned()));
         }
         let (known, underscore) = (Known::of(name.as_bytes()), name.contains('_'));
-        Ok(Self { text: name.into(), known, underscore })
+        let whole = (4..=16).contains(&name.len()) && !name.contains(['^', '~']); // which differ in the bit of the case
+        Ok(Self { text: name.into(), folded: fold(name.as_bytes()), known, underscore, whole })
     }
 
     /// The name as it was written.
     pub fn as_str(&self) -> &str {
         &self.text
+    }
+
+    /// Whether a received name is this one.
+    #[inline]
+    pub(crate) fn is(&self, name: &[u8]) -> bool {
+        let bytes = self.text.as_bytes();
+        bytes.len() == name.len()
+            && self.folded == fold(name)
+            && (self.whole || bytes.eq_ignore_ascii_case(name))
     }
 
     /// Which of the names it is that the gateway acts on.
@@ -367,6 +380,24 @@ mod tests {
                     let mut other = name.as_bytes().to_vec();
                     other[at] = byte;
                     assert_ne!(Known::of(&other), known, "{}", other.escape_ascii());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn names_of_a_config_are_found_in_any_case() {
+        for name in ["a", "x^a~", "x-id", "x-api-key", "sixteen-bytes-it", "a-name-of-more-than-16"] {
+            let of_config = FieldName::new(name).unwrap();
+            assert!(of_config.is(name.as_bytes()) && of_config.is(name.to_ascii_uppercase().as_bytes()));
+            assert!(!of_config.is(format!("{name}a").as_bytes()));
+            for at in 0..name.len() {
+                for byte in
+                    (0..=255).filter(|b| is_token(*b) && !b.eq_ignore_ascii_case(&name.as_bytes()[at]))
+                {
+                    let mut other = name.as_bytes().to_vec();
+                    other[at] = byte;
+                    assert!(!of_config.is(&other), "{}", other.escape_ascii());
                 }
             }
         }

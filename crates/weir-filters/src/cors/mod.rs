@@ -82,13 +82,15 @@ struct Cors {
     origins: Origins,
     methods: Names,
     headers: Names,
-    /// What each answer to an allowed origin has beside it.
-    shared: Vec<Prepared>,
-    allow_origin: Prepared,
+    /// What each answer to an allowed origin gets, as far as the origin; the same behind `Vary: Origin`; and that alone.
+    allowed: Prepared,
+    allowed_varying: Prepared,
+    varying: Prepared,
+    origin: FieldName,
+    vary: FieldName,
     credentials: bool,
     max_age: Vec<u8>,
     private_network: bool,
-    vary: Prepared,
 }
 
 /// What a preflight may ask for.
@@ -137,9 +139,9 @@ impl IntoFilter for CorsSettings {
         let lower = self.headers.iter().map(|h| h.to_ascii_lowercase()).collect();
         let headers = Names::read("headers", lower, build);
         let expose = Names::read("expose", self.expose, build);
-        let mut shared = Vec::new();
+        let mut told: Vec<(&str, &str)> = Vec::new();
         if self.credentials {
-            shared.push(prepared("access-control-allow-credentials", b"true"));
+            told.push(("access-control-allow-credentials", "true"));
         }
         match &expose {
             Names::Any if self.credentials => {
@@ -148,28 +150,37 @@ impl IntoFilter for CorsSettings {
                     "`*` stands beside credentials: true, where browsers take it for a header called `*`";
                 build.refuse("expose", message, Some(hint));
             }
-            Names::Any => shared.push(prepared("access-control-expose-headers", b"*")),
+            Names::Any => told.push(("access-control-expose-headers", "*")),
             Names::Listed(_, all) if all.is_empty() => {}
-            Names::Listed(_, all) => shared.push(prepared("access-control-expose-headers", all.as_bytes())),
+            Names::Listed(_, all) => told.push(("access-control-expose-headers", all)),
         }
+        told.push(("access-control-allow-origin", ""));
+        let vary = ("vary", "Origin");
+        let allowed_varying: Vec<_> = std::iter::once(vary).chain(told.iter().copied()).collect();
         (build.mistakes.len() == before).then(|| Cors {
             origins,
             methods,
             headers,
-            shared,
-            allow_origin: prepared("access-control-allow-origin", b""),
+            allowed: prepared(&told),
+            allowed_varying: prepared(&allowed_varying),
+            varying: prepared(&[vary]),
+            origin: field_name("origin"),
+            vary: field_name("vary"),
             credentials: self.credentials,
             max_age: self.max_age.get().as_secs().to_string().into_bytes(),
             private_network: self.private_network,
-            vary: prepared("vary", b"Origin"),
         })
     }
 }
 
-/// A field of ours.
-fn prepared(name: &'static str, value: &[u8]) -> Prepared {
-    let name = FieldName::new(name).expect("a name in the source is a token");
-    Prepared::new(&name, value).expect("the value is made of tokens that were checked")
+/// Fields of ours.
+fn prepared(fields: &[(&str, &str)]) -> Prepared {
+    let add = |all: Prepared, (name, value): &(&str, &str)| all.and(&field_name(name), value.as_bytes());
+    fields.iter().try_fold(Prepared::default(), add).expect("the values are made of tokens that were checked")
+}
+
+fn field_name(name: &str) -> FieldName {
+    FieldName::new(name).expect("a name in the source is a token")
 }
 
 // === impl Names ===
@@ -234,7 +245,7 @@ impl Filter for Cors {
     }
 
     fn on_request(&self, head: &mut RequestHead, cx: &mut Cx) -> Flow {
-        let origin = one(&head.headers, "origin");
+        let origin = one(&head.headers, &self.origin);
         if head.method() == Method::Options
             && let Some(method) = head.headers.get_str("access-control-request-method")
         {
@@ -268,20 +279,28 @@ impl Filter for Cors {
         } else {
             note.checked_sub(LISTED).and_then(|at| self.origins.at(at as usize))
         };
-        if !self.origins.any && !varies_by_origin(fields) {
-            let _ = fields.append_prepared(&self.vary, b""); // checked when it was prepared
-        }
-        let Some(allowed) = allowed else { return Flow::Continue };
-        if fields.append_prepared(&self.allow_origin, allowed).is_ok() {
-            for field in &self.shared {
-                let _ = fields.append_prepared(field, b""); // as above
-            }
-        }
+        let varies = self.origins.any || self.varies_by_origin(fields);
+        let (prepared, end) = match (allowed, varies) {
+            (Some(origin), true) => (&self.allowed, origin),
+            (Some(origin), false) => (&self.allowed_varying, origin),
+            (None, true) => return Flow::Continue,
+            (None, false) => (&self.varying, &b""[..]),
+        };
+        let _ = fields.append_prepared(prepared, end); // an origin came in a field itself
         Flow::Continue
     }
 }
 
 impl Cors {
+    fn varies_by_origin(&self, fields: &Fields) -> bool {
+        let names = |line: &[u8]| {
+            line.split(|&b| b == b',')
+                .map(<[u8]>::trim_ascii)
+                .any(|name| name == b"*" || name.eq_ignore_ascii_case(b"origin"))
+        };
+        fields.values(&self.vary).any(names)
+    }
+
     fn preflight(&self, fields: &Fields, origin: Option<&[u8]>, method: &[u8], cx: &mut Cx) -> Flow {
         *cx.note() = PREFLIGHT;
         let allowed = origin.filter(|origin| {
@@ -329,20 +348,14 @@ impl Cors {
 }
 
 /// The value of a field that stands there once: two Origins are none.
-fn one<'a>(fields: &'a Fields, name: &'a str) -> Option<&'a [u8]> {
-    let mut all = fields.get_all(name);
+fn one<'a>(fields: &'a Fields, name: &'a FieldName) -> Option<&'a [u8]> {
+    let mut all = fields.values(name);
     all.next().filter(|_| all.next().is_none())
 }
 
 fn is_ours(name: &[u8]) -> bool {
     const BEGIN: &[u8] = b"access-control-";
     name.get(..BEGIN.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(BEGIN))
-}
-
-fn varies_by_origin(fields: &Fields) -> bool {
-    let mut elements = fields.get_all("vary").flat_map(|line| line.split(|&b| b == b','));
-    elements
-        .any(|name| matches!(name.trim_ascii(), b"*") || name.trim_ascii().eq_ignore_ascii_case(b"origin"))
 }
 
 #[cfg(test)]

@@ -407,7 +407,7 @@ impl Jwt {
 
     fn presented<'h>(&'h self, head: &'h RequestHead) -> Presented<'h> {
         let mut presented = Presented::None;
-        let mut fields = head.headers.get_all(self.settings.header.as_str());
+        let mut fields = head.headers.values(&self.settings.header);
         if let Some(value) = fields.next() {
             if fields.next().is_some() {
                 return Presented::Several;

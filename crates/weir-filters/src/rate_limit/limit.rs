@@ -33,16 +33,24 @@ pub(super) enum Spot {
 
 /// The fields that tell the client of the limit, as far as they are known beforehand.
 pub(super) struct Fields {
-    policy: Prepared,
+    /// Both, as far as the end of the second.
+    both: Prepared,
+    policy: String,
     /// `"name";r=`
-    limit: Prepared,
+    limit: String,
 }
 
-/// The end of a value of `RateLimit`: two numbers of at most 20 digits and what stands between them.
+/// What a client is told of a limit.
+pub(super) struct LimitTold<'a> {
+    fields: &'a Fields,
+    end: LimitEnd,
+}
+
+/// The end of a value of `RateLimit`: two numbers of at most 20 digits and what stands between them. Written from its own end.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct LimitEnd {
+struct LimitEnd {
     text: [u8; 43],
-    len: usize,
+    from: usize,
 }
 
 impl Limit {
@@ -135,12 +143,9 @@ impl Limit {
         &self.state.table
     }
 
-    /// The values of the fields while so much is used, where they are told.
-    pub(super) fn told(
-        &self,
-        used: Time,
-        now: impl FnOnce() -> Time,
-    ) -> Option<(&Prepared, &Prepared, LimitEnd)> {
+    /// What is told while so much is used, if anything is.
+    #[inline]
+    pub(super) fn told(&self, used: Time, now: impl FnOnce() -> Time) -> Option<LimitTold<'_>> {
         let fields = self.fields.as_ref()?;
         let reset = match self.calendar() {
             Some(calendar) => {
@@ -149,24 +154,28 @@ impl Limit {
             }
             None => used,
         };
-        Some((&fields.policy, &fields.limit, LimitEnd::new(self.rate.remaining(used), reset)))
+        Some(LimitTold { fields, end: LimitEnd::new(self.rate.remaining(used), reset) })
     }
 
     /// The same where somebody else counted what is left, and when all of it is there again.
-    pub(super) fn told_left(&self, left: u64, reset: Time) -> Option<(&Prepared, &Prepared, LimitEnd)> {
-        let fields = self.fields.as_ref()?;
-        Some((&fields.policy, &fields.limit, LimitEnd::new(left, reset)))
+    pub(super) fn told_left(&self, left: u64, reset: Time) -> Option<LimitTold<'_>> {
+        Some(LimitTold { fields: self.fields.as_ref()?, end: LimitEnd::new(left, reset) })
+    }
+}
+
+impl LimitTold<'_> {
+    /// Adds the fields to a response.
+    pub(super) fn add_to(&self, fields: &mut weir_h1::Fields) {
+        fields.append_prepared(&self.fields.both, &self.end).expect("digits and a checked name may be sent");
     }
 
-    /// The same as fields of an answer.
-    pub(super) fn tell(
-        told: Option<(&Prepared, &Prepared, LimitEnd)>,
-        headers: &mut Vec<(FieldName, Vec<u8>)>,
-    ) {
-        if let Some((policy, limit, end)) = told {
-            headers.push((field_name(POLICY), policy.value_begin().to_vec()));
-            headers.push((field_name(LIMIT), [limit.value_begin(), &end].concat()));
-        }
+    /// The same for an answer.
+    pub(super) fn list(&self) -> Vec<(FieldName, Vec<u8>)> {
+        let Fields { policy, limit, .. } = self.fields;
+        vec![
+            (field_name(POLICY), policy.clone().into_bytes()),
+            (field_name(LIMIT), [limit.as_bytes(), &self.end].concat()),
+        ]
     }
 }
 
@@ -180,33 +189,42 @@ impl Fields {
             Per::Span(super::calendar::Unit::Day) => ";w=86400".to_owned(),
             Per::Time(_) | Per::Span(_) => String::new(),
         };
-        let prepared = |field, value: String| {
-            Prepared::new(&field_name(field), value.as_bytes())
-                .expect("digits and a checked name may be sent")
-        };
         let (name, requests) = (&read.name, read.requests);
-        Self {
-            policy: prepared(POLICY, format!("\"{name}\";q={requests}{window}")),
-            limit: prepared(LIMIT, format!("\"{name}\";r=")),
-        }
+        let policy = format!("\"{name}\";q={requests}{window}");
+        let limit = format!("\"{name}\";r=");
+        let both = Prepared::new(&field_name(POLICY), policy.as_bytes())
+            .and_then(|first| first.and(&field_name(LIMIT), limit.as_bytes()))
+            .expect("digits and a checked name may be sent");
+        Self { both, policy, limit }
     }
 }
 
 impl LimitEnd {
     /// `left`: requests that would pass now. `reset`: until all of the limit is there again, told in seconds.
     fn new(left: u64, reset: Time) -> Self {
-        let mut end = Self { text: [0; 43], len: 0 };
-        let mut digits = itoa::Buffer::new();
-        end.push(digits.format(left).as_bytes());
-        end.push(b";t=");
-        end.push(digits.format(reset.div_ceil(SECOND)).as_bytes());
+        let mut end = Self { text: [0; 43], from: 43 };
+        end.put_number(reset.div_ceil(SECOND));
+        end.put(b";t=");
+        end.put_number(left);
         end
     }
 
-    fn push(&mut self, text: &[u8]) {
-        if let Some(place) = self.text.get_mut(self.len..self.len + text.len()) {
-            place.copy_from_slice(text);
-            self.len += text.len();
+    fn put_number(&mut self, mut number: u64) {
+        for place in self.text.iter_mut().take(self.from).rev() {
+            *place = b'0' + (number % 10) as u8;
+            self.from -= 1;
+            number /= 10;
+            if number == 0 {
+                return;
+            }
+        }
+    }
+
+    /// Puts a text before the others.
+    fn put(&mut self, text: &[u8; 3]) {
+        if let Some(place) = self.text.get_mut(..self.from).and_then(<[u8]>::last_chunk_mut) {
+            *place = *text;
+            self.from -= text.len();
         }
     }
 }
@@ -215,6 +233,6 @@ impl Deref for LimitEnd {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        self.text.get(..self.len).unwrap_or_default()
+        self.text.get(self.from..).unwrap_or_default()
     }
 }

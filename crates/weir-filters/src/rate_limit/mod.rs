@@ -16,7 +16,7 @@ mod tests;
 
 use self::calendar::Calendar;
 use self::gcra::{Cell, Decision, SECOND, Time};
-use self::limit::{LIMIT, Limit, LimitEnd, POLICY, Spot};
+use self::limit::{LIMIT, Limit, LimitTold, POLICY, Spot};
 use self::settings::{Cost, Per, RateLimitSettings, Without};
 use self::shared::{Leases, Shared, Taken, Told};
 use self::table::Table;
@@ -28,7 +28,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tokio::sync::oneshot;
 use weir_engine::store::Away;
-use weir_h1::{FieldName, Prepared};
+use weir_h1::FieldName;
 
 pub(super) static KIND: FilterKind = FilterKind::made_from::<RateLimitSettings>("rate_limit").with_causes(&[
     &QUOTA_EXCEEDED,
@@ -328,12 +328,10 @@ fn cost_told(head: &ResponseHead, name: &FieldName) -> Option<u32> {
     digits.then(|| text.parse().unwrap_or(COST_MAX).min(COST_MAX))
 }
 
-/// Adds the fields that tell of a limit to a response.
-fn tell(told: Option<(&Prepared, &Prepared, LimitEnd)>, head: &mut ResponseHead) {
-    if let Some((policy, prepared, end)) = told {
-        let sound = "digits and a checked name may be sent";
-        head.headers.append_prepared(policy, b"").expect(sound);
-        head.headers.append_prepared(prepared, &end).expect(sound);
+/// Tells of a limit in a response.
+fn tell(told: Option<LimitTold<'_>>, head: &mut ResponseHead) {
+    if let Some(told) = told {
+        told.add_to(&mut head.headers);
     }
 }
 
@@ -371,9 +369,8 @@ impl RateLimit {
     }
 
     /// The answer tells of the limit itself: `on_response` stays silent, because nothing was charged.
-    fn refuse(&self, limit: &Limit, told: Option<(&Prepared, &Prepared, LimitEnd)>, wait: Time) -> Flow {
-        let mut headers = Vec::with_capacity(3);
-        Limit::tell(told, &mut headers);
+    fn refuse(&self, limit: &Limit, told: Option<LimitTold<'_>>, wait: Time) -> Flow {
+        let mut headers = told.map_or_else(Vec::new, |told| told.list());
         let seconds = itoa::Buffer::new().format(wait.div_ceil(SECOND)).as_bytes().to_vec();
         headers.push((self.retry_after.clone(), seconds));
         let cause = if limit.calendar().is_some() { &QUOTA_EXCEEDED } else { &RATE_LIMITED };
