@@ -32,7 +32,7 @@ pub(crate) use local::write_answer;
 use crate::client::Client;
 use crate::core::Local;
 use crate::error::{self, Cause};
-use crate::filter::{Answer, Cx, FILTER, Failure, Hooks, Refusal, RouteScope};
+use crate::filter::{Answer, Begun, Cx, FILTER, Failure, Hooks, Refusal, RouteScope};
 use crate::links::LINKS;
 use crate::respond::{self, LocalResponse};
 use crate::route::{self, Ambiguity, Canonical, NoTrace};
@@ -146,6 +146,8 @@ pub(crate) struct Exchange<'c> {
     told_cut: bool,
     /// Whether the request was read to its end.
     request_over: bool,
+    /// Whether a filter had to wait before the request went on.
+    has_waited: bool,
     /// Where it goes on, if it does so behind the answer that its client got.
     resumed: Option<Box<Resumed>>,
     /// Whether the client's connection can be kept, as far as the response is concerned.
@@ -224,6 +226,7 @@ impl<'c> Exchange<'c> {
             ends_with_connection: false,
             told_cut: false,
             request_over,
+            has_waited: false,
             resumed: None,
             can_keep: true,
         }
@@ -395,10 +398,8 @@ impl<'c> Exchange<'c> {
         let route = &self.local.routes[index];
         route.cells.active.inc();
         if !route.handling.chain.is_empty() {
-            self.cx = Some(self.context(index));
-            if let Some(cx) = &mut self.cx {
-                cx.path_key = path_key;
-            }
+            let begun = self.begun(Rc::clone(&route.scope), path_key);
+            self.cx.get_or_insert_with(|| Cx::new(begun));
         }
         Ok(index)
     }
@@ -427,13 +428,18 @@ impl<'c> Exchange<'c> {
         Some(key.into())
     }
 
-    #[inline] // it is built where it will stand, and not copied there twice
-    fn context(&self, route: usize) -> Cx {
-        let random = self.client.core.random.borrow_mut().next();
-        let scope = Rc::clone(&self.local.routes[route].scope);
-        let mut cx = Cx::new(scope, self.client_address(), self.is_tls(), random);
-        cx.certificate.clone_from(&self.client.certificate);
-        cx
+    /// What filters are told from the beginning.
+    #[inline]
+    fn begun(&self, scope: Rc<RouteScope>, path_key: Option<Box<[u8]>>) -> Begun {
+        Begun {
+            scope,
+            client: self.client_address(),
+            tls: self.is_tls(),
+            certificate: self.client.certificate.clone(),
+            path_key,
+            random: self.client.core.random.borrow_mut().next(),
+            at: self.record.head_took.is_zero().then_some(self.record.started),
+        }
     }
 
     /// Whether the client came by TLS. What a trusted proxy says about its connection counts: behind one that ends TLS, a
@@ -526,12 +532,11 @@ impl<'c> Exchange<'c> {
     #[cold]
     fn filter_unrouted(&mut self, stop: Stop) -> Stop {
         let Stop::Refuse(_) = stop else { return stop };
-        let random = self.client.core.random.borrow_mut().next();
         let local = Rc::clone(&self.local);
         let consumers = Arc::clone(&local.snapshot.consumers);
         let core = self.client.core.handle.clone();
         let scope = Rc::new(RouteScope { name: "".into(), matched: None, consumers, core });
-        self.cx = Some(Cx::new(scope, self.client_address(), self.is_tls(), random));
+        self.cx = Some(Cx::new(self.begun(scope, None)));
         self.filter_at_once(&local.snapshot.unrouted).err().unwrap_or(stop)
     }
 

@@ -37,13 +37,13 @@ pub use switch::Switch;
 
 pub use crate::concealed::Conceals;
 pub(crate) use body::{BodyHooks, Hold, Owed};
-pub(crate) use context::FILTER;
+pub(crate) use context::{Begun, FILTER};
 
 use crate::error::Cause;
 use std::future::Future;
 use std::ops::BitOr;
 use std::pin::Pin;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use weir_h1::FieldName;
 pub use weir_h1::{RequestHead, ResponseHead};
 
@@ -132,6 +132,8 @@ pub struct AttemptEnd<'a> {
     pub cause: Option<&'static Cause>,
     /// From the moment the endpoint was picked to the head of the response, or to the failure.
     pub took: Duration,
+    /// When that was.
+    pub at: Instant,
 }
 
 /// Which hooks a filter has. A hook that no filter of a route has costs one bit test.

@@ -15,9 +15,9 @@ use crate::concealed::split_path_key;
 use crate::config::{Diagnostics, Node};
 use crate::error::Cause;
 use crate::filter::{
-    Attempt, AttemptEnd, BodyUse, Build, CallAnswer, CallRequest, Consumer, CoreHandle, Cx, End, Failure,
-    Fetcher, Filter, FilterKind, Flow, GrpcStatus, HookResult, Hooks, Job, Kept, Piece, Reading, RouteScope,
-    Services, Settings, Task, Waiting,
+    Attempt, AttemptEnd, Begun, BodyUse, Build, CallAnswer, CallRequest, Consumer, CoreHandle, Cx, End,
+    Failure, Fetcher, Filter, FilterKind, Flow, GrpcStatus, HookResult, Hooks, Job, Kept, Piece, Reading,
+    RouteScope, Services, Settings, Task, Waiting,
 };
 use crate::route::{Canonical, RouteId, RouteSpec, Slashes, Table, canonical};
 use crate::store::{Place, Room, Server, Stores};
@@ -32,7 +32,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use weir_h1::{BodyKind, Fields, Limits, Progress, RequestHead, ResponseHead, parse_request, parse_response};
 use weir_wire::relay::{Mark, Seen};
 use weir_wire::tls::PeerCertificate;
@@ -352,8 +352,15 @@ impl Running {
     }
 
     fn context(&self) -> Cx {
-        let mut cx = Cx::new(Rc::clone(&self.scope), self.client, self.tls, 1);
-        cx.certificate.clone_from(&self.certificate);
+        let mut cx = Cx::new(Begun {
+            scope: Rc::clone(&self.scope),
+            client: self.client,
+            tls: self.tls,
+            certificate: self.certificate.clone(),
+            path_key: None,
+            random: 1,
+            at: None,
+        });
         if let Some(consumer) = self.named {
             cx.set_consumer(consumer);
         }
@@ -523,7 +530,8 @@ impl Exchange {
     ) {
         let attempt = Attempt { upstream, endpoint: "192.0.2.200:80", number: 1, host: None, tls: false };
         let (status, cause) = (ends.unwrap_or(0), ends.err());
-        self.filter.on_attempt_end(&AttemptEnd { attempt, status, grpc, cause, took }, &mut self.cx);
+        let end = AttemptEnd { attempt, status, grpc, cause, took, at: Instant::now() };
+        self.filter.on_attempt_end(&end, &mut self.cx);
     }
 
     /// Passes a piece of the request body; gives what would be sent on, or why it was refused.

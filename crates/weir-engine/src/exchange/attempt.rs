@@ -147,7 +147,7 @@ impl Exchange<'_> {
     /// good, but for spans: that of the attempt lies within the request's.
     fn attempt_began(&self) -> Instant {
         let record = &self.record;
-        let is_first = record.attempts == 0 && self.cx.is_none() && record.head_took.is_zero();
+        let is_first = record.attempts == 0 && !self.has_waited && record.head_took.is_zero();
         if is_first && record.trace.is_none() { record.started } else { Instant::now() }
     }
 

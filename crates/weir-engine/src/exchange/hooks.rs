@@ -78,9 +78,12 @@ impl Exchange<'_> {
             }
         }
         self.adopt_whole_request()?;
-        if self.cx.as_ref().is_some_and(|cx| cx.calls_grpc) {
-            self.grpc = true;
-            self.grpc_timeout = grpc::timeout(&self.head.headers);
+        if let Some(cx) = &mut self.cx {
+            cx.waits(); // whatever the request goes to is waited for
+            if cx.calls_grpc {
+                self.grpc = true;
+                self.grpc_timeout = grpc::timeout(&self.head.headers);
+            }
         }
         self.record.filtered(self.ran.len(), self.client.core.access_log.borrow().is_some());
         Ok(())
@@ -124,6 +127,10 @@ impl Exchange<'_> {
     }
 
     async fn filter_wait(&mut self, snapshot: &Snapshot, index: u32, due: Due) -> Result<(), Stop> {
+        self.has_waited = true;
+        if let Some(cx) = &mut self.cx {
+            cx.waits();
+        }
         let began = self.client.core.autopsies.is_on().then(Instant::now);
         let waited = self.filter_waited(snapshot, index, due).await;
         self.record.waited(snapshot.filters[index as usize].name, began);
@@ -309,7 +316,9 @@ impl Exchange<'_> {
         let Some((began, number, upstream, endpoint)) = cx.attempt.take() else { return };
         let attempt =
             filter::Attempt { upstream: &upstream, endpoint: &endpoint, number, host: None, tls: false };
-        let end = filter::AttemptEnd { attempt, status, grpc, cause, took: began.elapsed() };
+        let at = Instant::now();
+        let took = at.saturating_duration_since(began);
+        let end = filter::AttemptEnd { attempt, status, grpc, cause, took, at };
         let filters = &self.local.snapshot.filters;
         for &index in self.ran.iter().rev().filter(|&&f| filters[f as usize].hooks.has(Hooks::ATTEMPT)) {
             cx.filter = index;
@@ -364,12 +373,14 @@ impl Exchange<'_> {
     }
 
     fn filter_response_one(&mut self, reply: &mut Reply<'_>, index: u32) -> Option<Due> {
-        let method = self.head.method();
         let instance = &self.local.snapshot.filters[index as usize];
+        if !instance.hooks.has_any(Hooks::RESPONSE | Hooks::RESPONSE_BODY) {
+            return None;
+        }
         if let (Reply::Local(local), Some(cx)) = (&*reply, &mut self.cx) {
             cx.own_length = local.body.length();
         }
-        if instance.hooks.has(Hooks::RESPONSE_BODY) && reply.has_body(method) {
+        if instance.hooks.has(Hooks::RESPONSE_BODY) && reply.has_body(self.head.method()) {
             let (cx, head) = (self.cx.as_mut()?, reply.head()?);
             cx.filter = index;
             match instance.filter.response_body(head, cx) {

@@ -6,6 +6,7 @@ use crate::filter::Cx;
 use crate::respond;
 use crate::snapshot::{Mock, Mocked};
 use crate::template::{Escape, Values};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 impl Exchange<'_> {
@@ -22,7 +23,9 @@ impl Exchange<'_> {
         }
         let response = match &self.cx {
             Some(cx) => self.render(mocked, cx),
-            None => self.render(mocked, &self.context(route)),
+            None => {
+                self.render(mocked, &Cx::new(self.begun(Rc::clone(&self.local.routes[route].scope), None)))
+            }
         };
         self.answers_itself();
         Ok(self.write_local(response).await)

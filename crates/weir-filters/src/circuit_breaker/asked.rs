@@ -50,10 +50,15 @@ pub(super) struct Teller {
     pub(super) place: Arc<str>,
 }
 
-/// Since the first call; a test may be ahead of the clock.
+/// Since the first call.
 pub(super) fn now() -> Duration {
+    since(Instant::now())
+}
+
+/// The same at a time that was read from the clock already; a test may be ahead of that.
+pub(super) fn since(at: Instant) -> Duration {
     static BEGAN: LazyLock<Instant> = LazyLock::new(Instant::now);
-    let now = BEGAN.elapsed();
+    let now = at.saturating_duration_since(*BEGAN);
     #[cfg(test)]
     let now = now + super::tests::AHEAD.get();
     now

@@ -7,7 +7,7 @@ mod asked;
 mod circuit;
 mod saved;
 
-use self::asked::{Asked, Place, TO_COME, Teller, ToCome, now};
+use self::asked::{Asked, Place, TO_COME, Teller, ToCome, now, since};
 use self::circuit::{Circuit, Pass, Rules, Went};
 use super::prelude::*;
 use arc_swap::ArcSwap;
@@ -240,7 +240,7 @@ impl Filter for CircuitBreaker {
                 let circuits = self.circuits.by_upstream.load();
                 let Some(circuit) = circuits.get(end.attempt.upstream) else { return }; // a reload has forgotten it
                 if !waits {
-                    let change = circuit.count(generation, went, &self.teller.rules, now());
+                    let change = circuit.count(generation, went, &self.teller.rules, since(end.at));
                     return self.teller.tell(end.attempt.upstream, change);
                 }
                 Place::Counted(Arc::clone(circuit), generation)

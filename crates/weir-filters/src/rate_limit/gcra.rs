@@ -25,8 +25,13 @@ const WINDOW_MAX: u128 = 1 << 62;
 
 /// Now.
 pub(super) fn now() -> Time {
+    at(Instant::now())
+}
+
+/// The time at which a clock was read that has been read already.
+pub(super) fn at(instant: Instant) -> Time {
     static START: LazyLock<Instant> = LazyLock::new(Instant::now);
-    let nanos = u64::try_from(START.elapsed().as_nanos()).unwrap_or(u64::MAX);
+    let nanos = u64::try_from(instant.saturating_duration_since(*START).as_nanos()).unwrap_or(u64::MAX);
     nanos.saturating_mul(16).saturating_add(ORIGIN)
 }
 

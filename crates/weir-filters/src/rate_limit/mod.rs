@@ -201,7 +201,7 @@ impl Filter for RateLimit {
     }
 
     fn on_request(&self, head: &mut RequestHead, cx: &mut Cx) -> Flow {
-        let now = gcra::now();
+        let now = gcra::at(cx.now());
         if let Some(shared) = &self.shared {
             let taken = shared.take(&self.key(head, cx), now);
             return self.on_shared(shared, taken, head, cx);
@@ -348,7 +348,7 @@ impl RateLimit {
     /// Charges all limits, or none, where `of` gateways share them: what was charged before the one that refuses is given
     /// back. For that moment another request may be refused that would have fitted; none passes that does not fit.
     fn charge_all(&self, of: u32, head: &RequestHead, cx: &mut Cx) -> Flow {
-        let now = gcra::now();
+        let now = gcra::at(cx.now());
         let mut charged: SmallVec<[(Spot, Time); 2]> = SmallVec::new();
         let counted = self.counted(head, cx);
         for limit in &self.limits {
