@@ -6,7 +6,6 @@ use aws_lc_rs::constant_time::verify_slices_are_equal;
 use sha2::{Digest as _, Sha256};
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::OnceLock;
 use weir_h1::FieldName;
 use weir_wire::hex;
@@ -108,14 +107,16 @@ struct Keys {
 
 /// Keys that were verified once, so that the next request with one of them is spared the 3,400 instructions of SHA-256.
 ///
-/// A key is remembered by 128 bits that depend on secrets of this snapshot: 64 of SipHash, which nobody can aim at who does not know them,
-/// and 64 of foldhash for a few instructions more. How long a comparison takes tells nothing of the key. Only keys of the
+/// A key is remembered by 128 bits of a sum of its words, each multiplied by secrets of this snapshot: two keys that are not the same
+/// have the same bits with a chance of 1 in 2^128, whichever they are, for who does not know the secrets (Lemire and Kaser, "Strongly
+/// universal string hashing is fast", 2014, for 128 and 64 bits). How long a comparison takes tells nothing of the key. Only keys of the
 /// config get in, and they go with the snapshot.
 ///
-/// Invariant: a slot is written once, so a reader sees it empty or whole. A key whose slots are taken is hashed each time.
+/// Invariant: a slot is written once, so a reader sees it empty or whole. A key whose slots are taken is hashed each time, and so is one
+/// that is longer than there are secrets for.
 struct Verified {
-    sip: RandomState,
-    fold: foldhash::quality::RandomState,
+    /// What a sum begins with, and what each word is multiplied by.
+    secrets: Box<[[u128; 2]]>,
     slots: Box<[OnceLock<(u128, Owner)>]>,
 }
 
@@ -130,6 +131,9 @@ struct Owner {
 /// The most slots, 48 bytes each, and how many of them are looked at for a key. Two for each key are made: most are then found at once.
 const SLOTS: usize = 8192;
 const PROBES: usize = 8;
+
+/// The longest key that is remembered, in words of eight bytes.
+const WORDS: usize = 32;
 
 /// Largest file of keys, in bytes, and most mistakes of it that are told.
 const MAX_FILE_BYTES: usize = 16 * 1024 * 1024;
@@ -271,7 +275,7 @@ impl Keys {
 
     /// Whose key this is.
     fn find(&self, key: &[u8]) -> Option<Owner> {
-        let tag = self.verified.tag(key);
+        let Some(tag) = self.verified.tag(key) else { return self.verify(key) };
         self.verified.find(tag).or_else(|| {
             let owner = self.verify(key)?;
             self.verified.remember(tag, owner);
@@ -292,14 +296,29 @@ impl Verified {
     fn new(keys: usize) -> Self {
         let slots = (2 * keys).next_power_of_two().min(SLOTS);
         let slots = (0..slots).map(|_| OnceLock::new()).collect();
-        Self { sip: RandomState::new(), fold: foldhash::quality::RandomState::default(), slots }
+        let mut random = vec![[[0; 16]; 2]; WORDS + 1];
+        if aws_lc_rs::rand::fill(random.as_flattened_mut().as_flattened_mut()).is_err() {
+            random.clear(); // without secrets nothing is remembered
+        }
+        Self { secrets: random.into_iter().map(|pair| pair.map(u128::from_le_bytes)).collect(), slots }
     }
 
-    fn tag(&self, key: &[u8]) -> u128 {
-        let (mut sip, mut fold) = (self.sip.build_hasher(), self.fold.build_hasher());
-        sip.write(key);
-        fold.write(key);
-        u128::from(sip.finish()) << 64 | u128::from(fold.finish())
+    /// What a key is remembered by; `None` if it is too long.
+    fn tag(&self, key: &[u8]) -> Option<u128> {
+        let (begin, of_words) = self.secrets.split_first()?;
+        let (words, rest) = key.as_chunks();
+        if words.len() >= of_words.len() {
+            return None;
+        }
+        // The last word tells how much of it is the key's, and is never 0: so no key has the words of another.
+        let mut last = [0, 0, 0, 0, 0, 0, 0, rest.len() as u8 + 1];
+        last.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
+        let words =
+            words.iter().chain(std::iter::once(&last)).map(|word| u128::from(u64::from_le_bytes(*word)));
+        let [a, b] = of_words.iter().zip(words).fold(*begin, |[a, b], ([of_a, of_b], word)| {
+            [a.wrapping_add(of_a.wrapping_mul(word)), b.wrapping_add(of_b.wrapping_mul(word))]
+        });
+        Some(a >> 64 << 64 | b >> 64)
     }
 
     fn find(&self, tag: u128) -> Option<Owner> {
@@ -408,10 +427,13 @@ impl Filter for KeyAuth {
 
 impl KeyAuth {
     fn presented<'a>(&'a self, head: &'a RequestHead, cx: &'a Cx) -> Presented<'a> {
-        let mut presented = Presented::None;
         let settings = &self.settings;
-        let in_headers = head.headers.get_all(settings.header.as_str()).filter_map(|v| self.key_of(v));
-        in_headers.for_each(|key| presented.add(Cow::Borrowed(key)));
+        let mut in_headers = head.headers.values(&settings.header).filter_map(|v| self.key_of(v));
+        let mut presented = match in_headers.next() {
+            None => Presented::None,
+            Some(key) if in_headers.all(|other| other == key) => Presented::One(Cow::Borrowed(key)),
+            Some(_) => Presented::Different,
+        };
         if let (Some(name), Some(query)) = (&settings.query, head.query()) {
             query::values(query, name).filter(|key| !key.is_empty()).for_each(|key| presented.add(key));
         }
@@ -595,21 +617,40 @@ mod tests {
     fn verified_keys_are_remembered_and_bounded() {
         let verified = Verified::new(2);
         let owner = |consumer| Owner { consumer, digits: *b"00000000" };
-        assert_eq!(verified.find(verified.tag(b"a")), None);
-        verified.remember(verified.tag(b"a"), owner(7));
-        verified.remember(verified.tag(b"b"), owner(8));
-        assert_eq!(verified.find(verified.tag(b"a")), Some(owner(7)));
-        assert_eq!(verified.find(verified.tag(b"b")), Some(owner(8)));
+        let tag = |key: &[u8]| verified.tag(key).unwrap();
+        assert_eq!(verified.find(tag(b"a")), None);
+        verified.remember(tag(b"a"), owner(7));
+        verified.remember(tag(b"b"), owner(8));
+        assert_eq!(verified.find(tag(b"a")), Some(owner(7)));
+        assert_eq!(verified.find(tag(b"b")), Some(owner(8)));
         // One bit of either half is another key.
-        assert_eq!(verified.find(verified.tag(b"a") ^ 1), None);
-        assert_eq!(verified.find(verified.tag(b"a") ^ 1 << 127), None);
+        assert_eq!(verified.find(tag(b"a") ^ 1), None);
+        assert_eq!(verified.find(tag(b"a") ^ 1 << 127), None);
         // What does not fit is not remembered, and takes nobody's place.
-        (0..100u8).for_each(|n| verified.remember(verified.tag(&[n]), owner(u32::from(n))));
+        (0..100u8).for_each(|n| verified.remember(tag(&[n]), owner(u32::from(n))));
         assert_eq!(verified.slots.iter().filter(|slot| slot.get().is_some()).count(), 4);
-        assert_eq!(verified.find(verified.tag(b"a")), Some(owner(7)));
+        assert_eq!(verified.find(tag(b"a")), Some(owner(7)));
         assert_eq!(Verified::new(0).find(0), None);
         assert_eq!(Verified::new(1_000_000).slots.len(), SLOTS);
         assert_ne!(Verified::new(2).tag(b"a"), verified.tag(b"a"), "its secrets are its own");
+        assert_eq!(verified.tag(&[b'a'; 8 * WORDS]), None, "too long to be remembered");
+    }
+
+    #[test]
+    fn keys_that_differ_are_told_apart() {
+        let verified = Verified::new(1);
+        let mut tags = std::collections::HashSet::new();
+        // Every length, each also ending in zeros, which words are filled up with, and with one bit changed in every byte.
+        for len in 0..8 * WORDS {
+            let key = vec![b'a'; len];
+            assert!(tags.insert(verified.tag(&key)));
+            assert!(len == 0 || tags.insert(verified.tag(&vec![0; len])));
+            for at in 0..len {
+                let mut other = key.clone();
+                other[at] ^= 1 << (at % 8);
+                assert!(tags.insert(verified.tag(&other)), "{at} of {len}");
+            }
+        }
     }
 
     #[tokio::test]
