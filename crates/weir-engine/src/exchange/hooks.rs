@@ -14,13 +14,14 @@ use crate::filter::{
 use crate::forward;
 use crate::grpc;
 use crate::respond::{self, LocalResponse};
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Handling, Snapshot};
 use crate::upstream::{LocalEndpoint, LocalUpstream};
 use bytes::Bytes;
 use smallvec::SmallVec;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::rc::Rc;
+use std::slice;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
@@ -51,32 +52,69 @@ pub(super) enum Direction {
     Response,
 }
 
+/// The filters that a request has before it.
+struct ToRun<'a> {
+    of_route: slice::Iter<'a, u32>,
+    /// Those of the consumer's plan, which come first. The last one runs next.
+    of_plan: SmallVec<[u32; 8]>,
+    /// Who called before the route's last filter ran: it may have named another.
+    caller: Option<Option<usize>>,
+}
+
+impl<'a> ToRun<'a> {
+    fn new(of_route: &'a [u32]) -> Self {
+        Self { of_route: of_route.iter(), of_plan: SmallVec::new(), caller: None }
+    }
+}
+
 // === The request ===
 
 impl Exchange<'_> {
     /// Runs the route's filters, and behind the one that names the consumer those of the consumer's plan.
     pub(super) async fn filter_request(&mut self, route: usize) -> Result<(), Stop> {
         let local = Rc::clone(&self.local);
-        let snapshot = &local.snapshot;
-        let route = &local.routes[route].handling;
+        let (snapshot, handling) = (&local.snapshot, &local.routes[route].handling);
         let rest = self.resumed.as_mut().map(|resumed| std::mem::take(&mut resumed.rest));
-        for &filter in rest.as_deref().unwrap_or(&route.chain) {
-            let known = self.cx.as_ref().and_then(Cx::consumer_index);
-            if let Some(due) = self.filter_one(snapshot, filter)? {
-                self.filter_wait(snapshot, filter, due).await?;
-            }
-            let Some(cx) = &self.cx else { continue };
-            if cx.consumer_index() == known {
-                continue;
-            }
-            let Some(plan) = cx.consumer().and_then(|c| c.plan) else { continue };
-            let of_plan: SmallVec<[u32; 8]> = snapshot.plan_filters(plan, route).collect();
-            for filter in of_plan {
-                if let Some(due) = self.filter_one(snapshot, filter)? {
-                    self.filter_wait(snapshot, filter, due).await?;
+        let mut to_run = ToRun::new(rest.as_deref().unwrap_or(&handling.chain));
+        while let Some((filter, due)) = self.filter_on(snapshot, handling, &mut to_run)? {
+            // Boxed: few filters wait, and what they wait by is large.
+            Box::pin(self.filter_wait(snapshot, filter, due)).await?;
+        }
+        self.filters_ran()
+    }
+
+    /// Runs the filters that are to run, to the one that must wait.
+    fn filter_on(
+        &mut self,
+        snapshot: &Snapshot,
+        handling: &Handling,
+        to_run: &mut ToRun<'_>,
+    ) -> Result<Option<(u32, Due)>, Stop> {
+        loop {
+            let filter = match to_run.of_plan.pop() {
+                Some(filter) => filter,
+                None => {
+                    let caller = self.cx.as_ref().and_then(Cx::consumer_index);
+                    if to_run.caller.take().is_some_and(|before| before != caller)
+                        && let Some(plan) = self.cx.as_ref().and_then(Cx::consumer).and_then(|c| c.plan)
+                    {
+                        to_run.of_plan = snapshot.plan_filters(plan, handling).collect();
+                        to_run.of_plan.reverse();
+                        continue;
+                    }
+                    let Some(&filter) = to_run.of_route.next() else { return Ok(None) };
+                    to_run.caller = Some(caller);
+                    filter
                 }
+            };
+            if let Some(due) = self.filter_one(snapshot, filter)? {
+                return Ok(Some((filter, due)));
             }
         }
+    }
+
+    /// Adopts what the filters made of the request.
+    fn filters_ran(&mut self) -> Result<(), Stop> {
         self.adopt_whole_request()?;
         if let Some(cx) = &mut self.cx {
             cx.waits(); // whatever the request goes to is waited for
