@@ -7,8 +7,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
-    KeyUsagePurpose, PKCS_RSA_SHA256, date_time_ymd,
+    BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, ExtendedKeyUsagePurpose,
+    IsCa, KeyPair, KeyUsagePurpose, PKCS_RSA_SHA256, date_time_ymd,
 };
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use tempfile::TempDir;
@@ -70,7 +70,7 @@ impl Authority {
         self.keep(&certificate, &key)
     }
 
-    /// A client certificate with this common name.
+    /// A client certificate with this common name; with none where it is empty.
     pub fn client(&self, name: &str) -> Certificate {
         self.client_for(name, &[])
     }
@@ -154,7 +154,10 @@ fn beside(path: &Path) -> PathBuf {
 fn params(common_name: &str, names: &[&str]) -> CertificateParams {
     let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
     let mut params = CertificateParams::new(names).unwrap();
-    params.distinguished_name.push(DnType::CommonName, common_name);
+    params.distinguished_name = DistinguishedName::new(); // without the library's own
+    if !common_name.is_empty() {
+        params.distinguished_name.push(DnType::CommonName, common_name);
+    }
     params
 }
 

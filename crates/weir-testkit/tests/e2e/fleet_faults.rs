@@ -9,7 +9,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tempfile::TempDir;
 use weir_testkit::{
@@ -37,7 +37,7 @@ impl Locked {
     fn start() -> Option<Self> {
         drop(Etcd::start()?); // says so where it is not installed
         let authority = Authority::new();
-        let (leaf, client) = (authority.leaf(&["127.0.0.1", "localhost"]), authority.client("gw"));
+        let (leaf, client) = (authority.leaf(&["127.0.0.1", "localhost"]), authority.client(""));
         let (dir, address, peers) = (TempDir::new().unwrap(), unused_address(), unused_address());
         let (url, peer) = (format!("https://{address}"), format!("http://{peers}"));
         let (cluster, ca) = (format!("default={peer}"), authority.file());
@@ -105,17 +105,22 @@ fn an_etcd_with_tls_certificates_and_users() {
     }
     let Some(etcd) = Locked::start() else { return };
     let config = Config::saying("one");
-    let publish = |password: &str| {
+    let publish_as = |client: &weir_testkit::Certificate, password: &str| {
         let mut command = weir_command(config.dir());
         command.args(["fleet", "publish", "config", "--user", "root"]).env("ETCD_PASSWORD", password);
         command.arg("--etcd").arg(format!("https://localhost:{}", etcd.address.port()));
         command.arg("--ca").arg(etcd.authority.file());
-        command.arg("--cert").arg(&etcd.client.cert_file).arg("--key").arg(&etcd.client.key_file);
+        command.arg("--cert").arg(&client.cert_file).arg("--key").arg(&client.key_file);
         command.output().unwrap()
     };
+    let publish = |password: &str| publish_as(&etcd.client, password);
+    // etcd takes a common name for the name of a user, and its gateway then takes none of a password.
+    let named = publish_as(&etcd.authority.client("gw"), "open sesame");
+    let said = String::from_utf8_lossy(&named.stderr);
+    assert!(named.status.code() == Some(1) && said.contains("CommonName"), "{said}");
     let wrong = publish("wrong");
     let said = String::from_utf8_lossy(&wrong.stderr);
-    assert!(wrong.status.code() == Some(1) && said.contains("not with this password"), "{said}");
+    assert!(wrong.status.code() == Some(1) && said.contains("invalid user ID or password"), "{said}");
     let right = publish("open sesame");
     assert!(right.status.success(), "{}", String::from_utf8_lossy(&right.stderr));
     let weir = etcd.node(&format!("{}, user: root, password: \"open sesame\"", etcd.identity()));
@@ -406,7 +411,18 @@ fn a_gateway_that_starts_without_etcd_serves_within_a_second() {
     assert!(took < Duration::from_secs(1), "{took:?}");
 }
 
-/// A hundred gateways that have nothing else to do, and the changes that reach them.
+/// When a node's last bundle ran by its log, in milliseconds of the day.
+fn ran_at(weir: &Weir) -> Option<i64> {
+    let log = weir.stderr();
+    let line = log.lines().rfind(|line| line.contains(" bundle runs "))?;
+    let (hours, rest) = line.split_once('T')?.1.split_once(':')?;
+    let (minutes, rest) = rest.split_once(':')?;
+    let seconds: f64 = rest.split_once('Z')?.0.parse().ok()?;
+    let whole = hours.parse::<i64>().ok()? * 3600 + minutes.parse::<i64>().ok()? * 60;
+    Some(whole * 1000 + (seconds * 1000.0).round() as i64)
+}
+
+/// A hundred gateways that have nothing else to do, and the changes that reach them. They say themselves when, so that asking costs nothing.
 #[test]
 fn a_change_runs_on_a_hundred_nodes_within_a_second() {
     const NODES: usize = 100;
@@ -424,13 +440,16 @@ fn a_change_runs_on_a_hundred_nodes_within_a_second() {
         let runs = |weir: &Weir| weir.logged("bundle runs").len() == round + 2;
         config.say(&format!("round {round}"));
         etcd.publish(&config, &[]);
-        let began = Instant::now();
+        let day = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() % 86_400_000;
         eventually_within(LONG, "everybody runs it", || weirs.iter().all(runs));
-        all.push(began.elapsed());
+        let last = weirs.iter().map(|weir| ran_at(weir).unwrap()).max().unwrap();
+        let took = (last - i64::try_from(day).unwrap()).rem_euclid(86_400_000);
+        // Before `publish` has ended the last one may run it.
+        all.push(if took > 43_200_000 { 0 } else { took });
     }
     all.sort();
     println!(
-        "FIGURE a change runs on {NODES} nodes after {all:?} (5 changes, from when `weir fleet publish` has ended)"
+        "FIGURE a change runs on {NODES} nodes after {all:?} ms (5 changes, from when `weir fleet publish` has ended)"
     );
-    assert!(all[2] < Duration::from_secs(1), "{all:?}");
+    assert!(all[2] < 1_000, "{all:?}");
 }

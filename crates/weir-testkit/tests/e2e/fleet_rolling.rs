@@ -79,6 +79,81 @@ fn nodes_are_replaced_and_no_client_sees_an_error() {
     }
 }
 
+/// Twenty changes under load, an etcd that is killed and comes back in the middle of them, and a node that is replaced: every request is answered.
+#[test]
+fn no_request_fails_through_changes_a_killed_etcd_and_a_replaced_node() {
+    const CHANGES: usize = 20;
+    if !at_length() {
+        return;
+    }
+    let Some(mut etcd) = Etcd::start() else { return };
+    let upstream = Upstream::fixed(OK_BODY);
+    let config = config(upstream.address());
+    let publish = |etcd: &Etcd, change: usize| {
+        let main = config.folder().join("weir.yaml");
+        let text = std::fs::read_to_string(&main).unwrap();
+        std::fs::write(&main, format!("{text}# change {change}\n")).unwrap();
+        etcd.publish(&config, &[]);
+    };
+    publish(&etcd, 0);
+    let balancer = Balancer::start();
+    let mut weirs: Vec<Weir> = ["a", "b", "c"].iter().map(|name| etcd.node(name, "")).collect();
+    weirs.iter().for_each(|weir| joins(&balancer, weir));
+    let (done, answered) = (AtomicBool::new(false), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        let ends = Ends(&done);
+        let clients: Vec<_> = (0..4)
+            .map(|number| {
+                let (address, done, answered) = (balancer.address(), &done, &answered);
+                scope.spawn(move || goes_on(address, number % 2 == 0, done, answered))
+            })
+            .collect();
+        let more = |what: &str| {
+            let enough = answered.load(Relaxed) + 50;
+            within(what, || answered.load(Relaxed) > enough);
+        };
+        for change in 1..=CHANGES {
+            publish(&etcd, change);
+            let to = etcd.status()["pointer"]["to"].as_str().unwrap().to_owned();
+            within("all run it", || weirs.iter().all(|weir| runs(weir, &to)));
+            match change {
+                7 => {
+                    etcd.kill();
+                    within("they notice", || weirs.iter().all(|weir| status(weir)["state"] == "away"));
+                    more("requests are answered without etcd");
+                    etcd.start_again();
+                    within("they follow again", || {
+                        weirs.iter().all(|weir| status(weir)["state"] == "following")
+                    });
+                }
+                14 => {
+                    let joined = etcd.node("d", "");
+                    joins(&balancer, &joined);
+                    weirs.push(joined);
+                    let mut leaves = weirs.remove(0);
+                    leaves.signal(15);
+                    leaves.wait_exit(PATIENCE).expect_code(0);
+                }
+                _ => more("requests are answered"),
+            }
+        }
+        more("requests are answered at the end");
+        drop(ends);
+        for client in clients {
+            client.join().unwrap();
+        }
+    });
+    println!(
+        "FIGURE {} requests through {CHANGES} changes, a killed etcd and a replaced node: 0 failed",
+        answered.load(Relaxed)
+    );
+}
+
+/// Whether a node runs this bundle.
+fn runs(weir: &Weir, bundle: &str) -> bool {
+    status(weir)["bundle"].as_str().is_some_and(|runs| runs == bundle)
+}
+
 /// Has the clients end.
 struct Ends<'a>(&'a AtomicBool);
 
