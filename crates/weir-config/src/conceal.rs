@@ -1,76 +1,206 @@
 //! Takes values that came from the environment or a file, and secrets, out of what is told about a config.
 //!
-//! A message quotes what is wrong, whole or in part, and whoever writes one does not think of secrets. So they are taken out
-//! where a diagnostic learns which value it is about, whatever the message says.
+//! Whoever writes a message does not think of secrets: it quotes a value whole or in part, lower-cased, percent-encoded, decoded
+//! or with escapes. So this does not look for the value. It compares each word of the message with it in one common
+//! form, and conceals a word that is not plain prose as soon as two neighbouring characters are the value's. It rather
+//! conceals too much: what is lost is an example, what stays is the prose, the place and the key.
 
 use std::borrow::Cow;
 
 /// Stands in a message where a value stood.
 const CONCEALED: &str = "***";
 
-/// A shorter piece of a value is looked for in quotes only: `5` is in many messages that do not mean it.
-const WHOLE_CHARS: usize = 4;
+/// Stands for a whole value while a message is worked on.
+const MARK: char = '\0';
 
-/// Outside of quotes, a part of a value counts from this length.
-const PART_CHARS: usize = 8;
+/// So many characters in common conceal a word of prose; anything else is concealed by [`SHARED`].
+const SHARED_PROSE: usize = 4;
 
-/// The text without these values and without what is recognisably part of one.
+/// So many characters in common conceal what is quoted, or no word.
+const SHARED: usize = 2;
+
+/// Words of our own that every other message has: where no quotes are around them, they say nothing of a value.
+const PROSE: &[&str] = &[
+    "a", "an", "and", "are", "as", "at", "be", "by", "but", "cannot", "does", "exist", "expected", "for",
+    "from", "has", "have", "hint", "in", "is", "it", "its", "list", "may", "must", "no", "not", "number",
+    "of", "on", "one", "or", "put", "see", "take", "takes", "than", "that", "the", "there", "this", "to",
+    "value", "which", "with", "without", "write",
+];
+
+/// The text without these values and without what is recognisably made of one.
 pub(super) fn conceal<'t>(text: &'t str, values: &[&str]) -> Cow<'t, str> {
-    if values.iter().all(|value| value.is_empty()) {
+    let values: Vec<Value> = values.iter().filter_map(|value| Value::new(value)).collect();
+    if values.is_empty() {
         return Cow::Borrowed(text);
     }
-    // Whole values first: one may hold the very quotes that it stands in.
-    let whole = values.iter().filter(|value| value.chars().count() >= WHOLE_CHARS);
-    let text = whole.fold(text.to_owned(), |text, value| text.replace(*value, CONCEALED));
+    let mut text = text.replace(MARK, "\u{fffd}");
+    for value in &values {
+        text = value.mark(&text);
+    }
     let mut out = String::with_capacity(text.len());
-    let mut rest = &*text;
+    let (mut rest, mut before, mut expected) = (&*text, ' ', false);
     while let Some(first) = rest.chars().next() {
-        if let Some(len) = values.iter().filter_map(|value| shared(rest, value)).max() {
-            out.push_str(CONCEALED);
-            rest = rest.get(len..).unwrap_or_default();
-        } else if matches!(first, '`' | '"' | '\'')
-            && let Some((quoted, behind)) = rest.get(1..).and_then(|inner| inner.split_once(first))
-        {
+        let quotes = matches!(first, '`' | '"' | '\'') && !before.is_alphanumeric();
+        let behind = rest.get(first.len_utf8()..).unwrap_or_default();
+        // A value that holds the quote itself may close it early: then all up to the last one counts as quoted.
+        let holds = values.iter().any(|value| value.common.contains(first));
+        let end = if holds { behind.rfind(first) } else { behind.find(first) };
+        if let Some(end) = end.filter(|_| quotes) {
+            let quoted = behind.get(..end).unwrap_or_default();
             out.push(first);
-            out.push_str(&conceal_quoted(quoted, values));
+            out.push_str(&conceal_quoted(quoted, &values));
             out.push(first);
-            rest = behind;
+            (rest, before) = (behind.get(end + first.len_utf8()..).unwrap_or_default(), first);
+        } else if first.is_whitespace() {
+            out.push(first);
+            (rest, before) = (behind, first);
         } else {
-            out.push(first);
-            rest = rest.get(first.len_utf8()..).unwrap_or_default();
+            let end = behind.find(|c: char| c.is_whitespace() || c == '`');
+            let (word, behind) = rest.split_at(end.map_or(rest.len(), |end| first.len_utf8() + end));
+            let telling = values.iter().any(|value| value.tells(word, Around::Prose { expected }));
+            out.push_str(if telling { CONCEALED } else { word });
+            if let Some(last) = word.chars().last().filter(|c| telling && ",;:".contains(*c)) {
+                out.push(last);
+            }
+            expected |= matches!(word.trim_matches(['(', ',', ';', ':']), "expected" | "least" | "most");
+            (rest, before) = (behind, word.chars().last().unwrap_or(' '));
         }
     }
-    Cow::Owned(out)
+    Cow::Owned(out.replace(MARK, CONCEALED))
 }
 
-/// How much at the beginning of `text` is of `value`, if it is enough to count.
-fn shared(text: &str, value: &str) -> Option<usize> {
-    let chars = value.chars().count();
-    let least = if chars < WHOLE_CHARS { return None } else { chars.min(PART_CHARS) };
-    let mut len = text.char_indices().nth(least - 1).map(|(at, c)| at + c.len_utf8())?;
-    if !value.contains(text.get(..len)?) {
-        return None;
-    }
-    for (at, c) in text.char_indices().skip(least) {
-        let longer = at + c.len_utf8();
-        if !text.get(..longer).is_some_and(|t| value.contains(t)) {
-            break;
-        }
-        len = longer;
-    }
-    Some(len)
+/// Whether a line of a file holds one of these values, in whatever form.
+pub(super) fn holds(line: &str, values: &[String]) -> bool {
+    let line_common = common(line);
+    values.iter().any(|value| {
+        line.contains(value) || Value::new(value).is_some_and(|v| line_common.contains(&v.common))
+    })
 }
 
-/// What stands in quotes: all of it goes where it is part of a value, and each short value that stands in it.
-fn conceal_quoted(quoted: &str, values: &[&str]) -> String {
-    let plain = quoted.replace("\\\\", "\\").replace("\\\"", "\"").replace("\\'", "'");
-    let is_part = |text: &str| text.chars().count() > 1 && values.iter().any(|value| value.contains(text));
-    if is_part(quoted) || is_part(&plain) {
+/// What stands in quotes: all of it goes where it is part of a value, else each word that tells of one.
+fn conceal_quoted(quoted: &str, values: &[Value]) -> String {
+    let plain = common(quoted);
+    if !plain.is_empty() && values.iter().any(|value| value.common.contains(&plain)) {
         return CONCEALED.to_owned();
     }
-    let mut out = conceal(quoted, values).into_owned();
-    for value in values.iter().filter(|value| (1..WHOLE_CHARS).contains(&value.chars().count())) {
-        out = out.replace(*value, CONCEALED);
+    let tells = |word: &str| values.iter().any(|value| value.tells(word, Around::Quotes));
+    let words = quoted.split_inclusive(char::is_whitespace).map(|word| {
+        let bare = word.trim_end();
+        let gap = word.get(bare.len()..).unwrap_or_default();
+        format!("{}{gap}", if tells(bare) { CONCEALED } else { bare })
+    });
+    words.collect()
+}
+
+/// What must not be told.
+struct Value {
+    text: String,
+    common: String,
+    has_digits: bool,
+}
+
+/// What a word stands in.
+enum Around {
+    /// Quotes: it may be a value, whatever it looks like.
+    Quotes,
+    /// A sentence; `expected` where it has come to what is expected, which is ours.
+    Prose { expected: bool },
+}
+
+impl Value {
+    fn new(text: &str) -> Option<Self> {
+        let common = common(text);
+        let has_digits = common.bytes().any(|b| b.is_ascii_digit());
+        (!common.is_empty()).then(|| Self { text: text.to_owned(), common, has_digits })
+    }
+
+    /// Replaces the whole value, which may hold blanks and quotes. A short one may be part of any word of ours.
+    fn mark(&self, text: &str) -> String {
+        const SHORT: usize = 4;
+        if self.text.chars().count() < SHORT {
+            return text.to_owned();
+        }
+        let mark = MARK.to_string();
+        let debug: String = self.text.chars().flat_map(char::escape_debug).collect();
+        let forms = [self.text.clone(), debug.replace("\\'", "'"), debug, self.text.to_lowercase()];
+        forms.iter().fold(text.to_owned(), |text, form| text.replace(form, &mark))
+    }
+
+    /// Whether a word tells something of the value.
+    fn tells(&self, word: &str, around: Around) -> bool {
+        let plain = common(word);
+        if plain.contains(MARK) {
+            return true;
+        }
+        let chars = self.common.chars().count();
+        let bare = plain.trim_matches(['(', ')', ',', ';', ':', '.']);
+        // A name, such as that of a key, counts as prose.
+        let is_word = bare.chars().all(|c| c.is_ascii_alphabetic() || "-_'".contains(c));
+        let Around::Prose { expected } = around else {
+            let least = if is_word { SHARED_PROSE } else { SHARED };
+            return self.shares(&plain, least) || plain.chars().count() == 1 && self.common.contains(&plain);
+        };
+        if is_word && (bare.is_empty() || PROSE.contains(&bare)) {
+            return false;
+        }
+        if is_word && chars == 1 {
+            return bare == self.common;
+        }
+        let is_number = bare.starts_with(|c: char| c.is_ascii_digit()) && bare.len() <= 12;
+        if is_word || is_number && expected {
+            return self.shares(bare, SHARED_PROSE);
+        }
+        // `90000ms` comes back as `1m30s`.
+        let may_be_counted = self.has_digits && !expected && plain.bytes().any(|b| b.is_ascii_digit());
+        may_be_counted || self.shares(&plain, SHARED)
+    }
+
+    /// Whether a text has so many characters in a row from the value, or all that it has.
+    fn shares(&self, text: &str, least: usize) -> bool {
+        let least = least.min(self.common.chars().count());
+        let starts: Vec<usize> = text.char_indices().map(|(at, _)| at).chain([text.len()]).collect();
+        starts.windows(least + 1).any(|run| match run {
+            [from, .., to] => text.get(*from..*to).is_some_and(|part| self.common.contains(part)),
+            _ => false,
+        })
+    }
+}
+
+/// The one form in which values and words are compared: decoded, lower-cased, without blanks and backslashes.
+fn common(text: &str) -> String {
+    /// Who encodes what is encoded already does it once or twice.
+    const ROUNDS: usize = 4;
+    let mut bytes = text.as_bytes().to_vec();
+    for _ in 0..ROUNDS {
+        let decoded = percent_decoded(&bytes);
+        if decoded == bytes {
+            break;
+        }
+        bytes = decoded;
+    }
+    let text = String::from_utf8_lossy(&bytes);
+    let kept = |c: &char| !c.is_whitespace() && *c != '\\' && (*c == MARK || !c.is_control());
+    text.chars().filter(kept).flat_map(char::to_lowercase).collect()
+}
+
+fn percent_decoded(bytes: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut rest = bytes;
+    while let [first, behind @ ..] = rest {
+        let digit = |b: u8| char::from(b).to_digit(16).and_then(|d| u8::try_from(d).ok());
+        match behind {
+            [a, b, after @ ..] if *first == b'%' => match (digit(*a), digit(*b)) {
+                // A NUL would pass for our mark.
+                (Some(a), Some(b)) if a + b > 0 => {
+                    out.push((a << 4) | b);
+                    rest = after;
+                    continue;
+                }
+                _ => out.push(*first),
+            },
+            _ => out.push(*first),
+        }
+        rest = behind;
     }
     out
 }
@@ -82,29 +212,39 @@ mod tests {
     #[test]
     fn no_value_is_left() {
         for (text, value, shown) in [
-            ("`Bearer s3cr3t {x` has a brace", "s3cr3t", "`Bearer *** {x` has a brace"),
+            ("`Bearer s3cr3t {x` has a brace", "s3cr3t-x", "`Bearer *** {x` has a brace"),
             ("`s3cr3t` is no host", "s3cr3t", "`***` is no host"),
             (
                 "`{def}` is no placeholder; expected `{host}`",
                 "abc{def}ghi",
                 "`***` is no placeholder; expected `{host}`",
             ),
-            ("write \"/s3cr3t\"", "s3cr3t", "write \"/***\""),
+            ("write \"/s3cr3t\"", "s3cr3t", "write \"***\""),
             ("regex parse error:\n  (s3cr3t-and-more\n", "(s3cr3t-and-more", "regex parse error:\n  ***\n"),
-            (
-                "see `weir explain GET http://h/a?v=s3cr3t`",
-                "s3cr3t",
-                "see `weir explain GET http://h/a?v=***`",
-            ),
+            ("see `weir explain GET http://h/a?v=s3cr3t`", "s3cr3t", "see `weir explain GET ***`"),
             ("-H 'x-key: s3cr3t'", "s3cr3t", "-H 'x-key: ***'"),
             ("it says s3cr3t-an", "s3cr3t-and-more", "it says ***"),
-            ("`/v5/{x` in 5 places", "5", "`/v***/{x` in 5 places"),
-            ("expected 1 to 1024", "4", "expected 1 to 1024"),
+            ("`/v5/{x` in many places", "5", "`***` in many places"),
+            ("expected 1 to 1024", "4", "expected 1 to ***"),
+            ("expected 400 to 599", "70000", "expected 400 to 599"),
+            ("connect (1m30s) is longer", "90000ms", "connect *** is longer"),
             ("`ab`cdef` is none", "ab`cdef", "`***` is none"),
             ("`a\\\"bcd` is none", "a\"bcd", "`***` is none"),
             ("nothing of it, `quoted` or not", "s3cr3t", "nothing of it, `quoted` or not"),
             ("an unclosed ` and é", "s3cr3t", "an unclosed ` and é"),
             ("`pässwörd` ist es", "pässwörd", "`***` ist es"),
+            ("?token=q8Zr%2F7%2BLmT0", "q8Zr/7+LmT0", "***"),
+            ("http://s3cr3thunter.example.com/a", "S3cr3tHunter", "***"),
+            ("write `/hook/a%20b/c`", "a b/c", "write `***`"),
+            ("write `/hook/asecret`", "%61secret", "write `***`"),
+            ("the value: `Hunter\\nLineTwo x`", "Hunter\nLineTwo", "the value: `*** x`"),
+            ("at `ÜNTERß (`", "HÜNTERß", "at `*** (`"),
+            ("at `{id}two (`", "Hunter{id}two", "at `*** (`"),
+            ("at `H`", "Hunter", "at `***`"),
+            ("/x/h9Z does not exist", "h9Z", "*** does not exist"),
+            ("/x/my secret file does not exist", "my secret file", "*** does not exist"),
+            ("the listener's `x` and a client's", "s3cr3t", "the listener's `x` and a client's"),
+            ("%00", "\0", "%00"),
         ] {
             assert_eq!(conceal(text, &[value]), shown, "{text}");
         }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde::ser::SerializeStruct;
 
-use super::conceal::conceal;
+use super::conceal::{conceal, holds};
 use super::node::{Node, Place};
 
 /// Most diagnostics printed; the rest is counted.
@@ -51,6 +51,8 @@ pub struct Diagnostics {
     found: Vec<Diagnostic>,
     errors: usize,
     sources: HashMap<Arc<PathBuf>, Arc<str>>,
+    /// What came from outside anywhere in the config: a message about one value may quote another.
+    outside: Vec<String>,
 }
 
 // === impl Diagnostic ===
@@ -90,13 +92,14 @@ impl Diagnostic {
             self.place = Some(if scalar { node.at.clone() } else { key.unwrap_or(&node.at).clone() });
             if tree.find(path).is_some() {
                 self.value = node.shown();
-                if let Some(variable) = node.empty_variable() {
-                    self.message.push_str(&format!(" ({variable} is empty)"));
-                } else if let Some(text) = node.as_text().filter(|_| node.secret || node.substituted) {
+                if let Some(text) = node.as_text().filter(|_| node.secret || node.substituted) {
                     self.message = self.message.replace(&format!("`{text}`"), "the value");
                 }
             }
             self = self.concealing(node);
+            if let Some(variable) = node.any_empty_variable() {
+                self.message.push_str(&format!(" ({variable} is empty)"));
+            }
         }
         self
     }
@@ -153,10 +156,41 @@ impl Serialize for Diagnostic {
 // === impl Diagnostics ===
 
 impl Diagnostics {
+    /// From now on nothing tells what came from outside of this config, whichever value it is about.
+    pub(super) fn conceal_outside(&mut self, tree: &Node) {
+        /// A shorter piece, such as a port, is in messages that do not mean it; what is about its own value conceals it.
+        const LEAST: usize = 6;
+        let mut values = Vec::new();
+        tree.add_concealed(&mut values);
+        values.retain(|value| value.chars().count() >= LEAST);
+        values.sort_unstable();
+        values.dedup();
+        self.outside = values.into_iter().map(str::to_owned).collect();
+    }
+
     /// Adds one.
-    pub fn push(&mut self, diagnostic: Diagnostic) {
+    pub fn push(&mut self, mut diagnostic: Diagnostic) {
+        let told = |value: &&String| {
+            let lower = value.to_lowercase();
+            let mut texts = [Some(&diagnostic.message), diagnostic.hint.as_ref()].into_iter().flatten();
+            texts.any(|text| text.contains(value.as_str()) || text.contains(&lower))
+        };
+        let values: Vec<&str> = self.outside.iter().filter(told).map(String::as_str).collect();
+        if !values.is_empty() {
+            diagnostic.message = conceal(&diagnostic.message, &values).into_owned();
+            diagnostic.hint = diagnostic.hint.map(|hint| conceal(&hint, &values).into_owned());
+        }
         self.errors += usize::from(diagnostic.severity == Severity::Error);
         self.found.push(diagnostic);
+    }
+
+    /// Takes back what was told of a setting, because more is known now. Whether something was.
+    pub(super) fn forget(&mut self, code: &str, path: &str) -> bool {
+        let before = self.found.len();
+        let errors = |found: &[Diagnostic]| found.iter().filter(|d| d.severity == Severity::Error).count();
+        self.found.retain(|d| d.code != code || d.path != path);
+        self.errors = errors(&self.found);
+        self.found.len() < before
     }
 
     /// Adds all of another, with its sources.
@@ -239,9 +273,8 @@ impl Diagnostics {
             let _ = write!(out, "{}: ", diagnostic.path);
         }
         let _ = writeln!(out, "{} [{}]", diagnostic.message, diagnostic.code);
-        let tells = |line: &String| diagnostic.concealed.iter().any(|value| line.contains(value));
         let line = diagnostic.place.as_ref().and_then(|place| self.line(place));
-        if let Some(line) = line.filter(|line| !tells(line)) {
+        if let Some(line) = line.filter(|line| !holds(line, &diagnostic.concealed)) {
             let column = diagnostic.place.as_ref().map_or(1, |place| place.column as usize);
             write_line(out, &line, column);
         }

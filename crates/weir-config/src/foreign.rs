@@ -3,6 +3,7 @@
 //! config of ours in any case.
 
 use super::diagnostic::Diagnostic;
+use super::node::Node;
 
 /// How many lines are looked at: the head of a file tells.
 const LOOK: usize = 200;
@@ -14,6 +15,8 @@ struct Syntax {
     words: &'static [&'static str],
     /// What else a line must be, to count.
     shape: fn(&str) -> bool,
+    /// Whether a line counts by its shape alone.
+    own: fn(&str) -> bool,
 }
 
 const SYNTAXES: &[Syntax] = &[
@@ -37,11 +40,13 @@ const SYNTAXES: &[Syntax] = &[
             "worker_processes",
         ],
         shape: |line| line.ends_with([';', '{', '}']),
+        own: |_| false,
     },
     Syntax {
         owner: "Caddy's",
         words: &[
             "basic_auth",
+            "email",
             "encode",
             "file_server",
             "handle",
@@ -57,7 +62,18 @@ const SYNTAXES: &[Syntax] = &[
             "route",
             "tls",
         ],
-        shape: |line| !line.contains(": ") && !line.ends_with([';', ':']) && line.contains(' '),
+        shape: |line| {
+            !line.contains(": ")
+                && !line.ends_with([';', ':'])
+                && (line.contains(' ') || line == "file_server")
+        },
+        // The addresses of a site: `example.com, www.example.com {`.
+        own: |line| {
+            let sites = line.strip_suffix('{').map_or("", str::trim_end);
+            let is_site =
+                |site: &str| site.contains(['.', ':']) && !site.contains([' ', '"', '\'', '{', '[', '/']);
+            sites.split(", ").all(is_site) && !sites.ends_with(':')
+        },
     },
     Syntax {
         owner: "HAProxy's",
@@ -72,7 +88,33 @@ const SYNTAXES: &[Syntax] = &[
             "use_backend",
         ],
         shape: |line| !line.contains(['{', ';']) && !line.ends_with(':'),
+        own: |_| false,
     },
+    Syntax {
+        owner: "TOML",
+        words: &[],
+        shape: |_| false,
+        // `[listeners.web]`, `[[routes]]`, `key = value`.
+        own: |line| {
+            let is_key = |key: &str| {
+                !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || "_-.\"".contains(c))
+            };
+            let table = line.strip_prefix('[').and_then(|line| line.strip_suffix(']'));
+            let table =
+                table.map(|table| table.strip_prefix('[').and_then(|t| t.strip_suffix(']')).unwrap_or(table));
+            table.is_some_and(is_key) || line.split_once('=').is_some_and(|(key, _)| is_key(key.trim_end()))
+        },
+    },
+];
+
+/// What stands at the top of a file of YAML that is somebody else's. All of the keys must.
+const TOPS: &[(&str, &[&str])] = &[
+    ("Envoy's", &["static_resources"]),
+    ("Envoy's", &["dynamic_resources"]),
+    ("Kong's", &["_format_version"]),
+    ("Kubernetes'", &["apiVersion", "kind"]),
+    ("Traefik's", &["entryPoints"]),
+    ("Traefik's", &["http.routers"]),
 ];
 
 /// What a whole config of ours looks like at its smallest.
@@ -94,8 +136,27 @@ pub(super) fn recognise(text: &str) -> Option<Diagnostic> {
     })
 }
 
+/// The same of a file that is YAML.
+pub(super) fn recognise_keys(root: &Node) -> Option<Diagnostic> {
+    let is_ours = ["listeners", "routes", "upstreams"].iter().any(|key| root.get(key).is_some_and(is_named));
+    let (owner, _) =
+        TOPS.iter().find(|(_, keys)| !is_ours && keys.iter().all(|key| root.find(key).is_some()))?;
+    Some(
+        Diagnostic::error("foreign-syntax", format!("this is {owner} configuration, not Weir's"))
+            .hint(EXAMPLE),
+    )
+}
+
+/// Whether a section holds things by name, as ours do. Kong's are lists.
+fn is_named(section: &Node) -> bool {
+    !section.entries().is_empty()
+}
+
 impl Syntax {
     fn owns(&self, line: &str) -> bool {
+        if (self.own)(line) {
+            return true;
+        }
         let word = line.split([' ', '\t', '{', ';']).next().unwrap_or_default();
         self.words.contains(&word) && (self.shape)(line)
     }
@@ -106,6 +167,28 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_yaml_of_others_is_named() {
+        for (text, owner) in [
+            (
+                "_format_version: \"3.0\"\nservices: [ { name: a, url: http://b, routes: [ { paths: [ / ] } ] } ]\n",
+                Some("Kong's"),
+            ),
+            ("_format_version: \"3.0\"\nroutes: [ { name: a } ]\n", Some("Kong's")),
+            ("entryPoints: { web: { address: \":80\" } }\n", Some("Traefik's")),
+            ("http: { routers: { a: { rule: x, service: b } } }\n", Some("Traefik's")),
+            ("apiVersion: networking.k8s.io/v1\nkind: Ingress\n", Some("Kubernetes'")),
+            ("kind: x\n", None),
+            ("http: 1\nroutes: { a: { upstream: b } }\n", None),
+        ] {
+            let mut diagnostics = crate::Diagnostics::default();
+            let tree = crate::parse::parse(text, std::path::Path::new("t.yaml"), &mut diagnostics);
+            let told: Vec<&str> = diagnostics.iter().map(|d| d.message.as_str()).collect();
+            assert_eq!(tree.is_none(), owner.is_some(), "{text}");
+            assert!(owner.is_none_or(|owner| told.len() == 1 && told[0].contains(owner)), "{text}: {told:?}");
+        }
+    }
+
+    #[test]
     fn other_proxies_are_named() {
         for (text, owner) in [
             (
@@ -114,6 +197,11 @@ mod tests {
             ),
             ("worker_processes auto;\nevents { worker_connections 1024; }\nhttp {\n}\n", Some("nginx's")),
             ("example.com {\n\treverse_proxy 127.0.0.1:8000\n}\n", Some("Caddy's")),
+            (
+                "{\n email a@b.c\n}\nexample.com, www.example.com {\n encode gzip\n file_server\n}\n",
+                Some("Caddy's"),
+            ),
+            ("[listeners.web]\naddress = \"127.0.0.1:80\"\n\n[routes.a]\nupstream = \"b\"\n", Some("TOML")),
             (":8080\n\nrespond \"hello\"\n", Some("Caddy's")),
             (
                 "frontend web\n  bind :80\n  default_backend app\nbackend app\n  server a 10.0.0.1:80\n",

@@ -50,6 +50,10 @@ struct Rare {
     raw: Box<str>,
     /// See [`Node::outside`].
     outside: Box<[String]>,
+    /// See [`Node::written`].
+    written: Box<str>,
+    /// See [`Node::empty_variable`].
+    empty: Box<str>,
     /// The places of a large map's entries, sorted by their keys: see [`Node::index`].
     sorted: Box<[u32]>,
 }
@@ -132,9 +136,20 @@ impl Node {
         self.rare.as_ref().map_or(&[], |rare| &rare.outside)
     }
 
-    pub(super) fn set_outside(&mut self, pieces: Vec<String>) {
-        if !pieces.is_empty() {
-            self.rare.get_or_insert_default().outside = pieces.into();
+    /// Says what came from outside, what was written for it, and which variable was empty.
+    pub(super) fn set_outside(&mut self, pieces: Vec<String>, written: String, empty: Option<String>) {
+        let rare = self.rare.get_or_insert_default();
+        rare.outside = pieces.into();
+        rare.written = written.into();
+        rare.empty = empty.unwrap_or_default().into();
+    }
+
+    /// A scalar as it may be shown: with `${VAR}` where something came from outside; nothing for lists, maps and secrets.
+    pub fn written(&self) -> Option<&str> {
+        match &self.rare {
+            _ if self.secret => None,
+            Some(rare) if self.substituted => Some(&rare.written),
+            _ => self.as_text(),
         }
     }
 
@@ -242,6 +257,11 @@ impl Node {
     pub fn empty_variable(&self) -> Option<&str> {
         let empty = self.substituted && self.value == Value::Str(String::new());
         empty.then_some(self.raw())
+    }
+
+    /// The first `${VAR}` that is empty, in the value or as all of it.
+    pub fn any_empty_variable(&self) -> Option<&str> {
+        self.rare.as_ref().map(|rare| &*rare.empty).filter(|empty| !empty.is_empty())
     }
 
     /// Whether this is what YAML makes of a `{name}` without quotes: a map of one key without a value.

@@ -35,6 +35,10 @@ pub fn parse(text: &str, file: &Path, diagnostics: &mut Diagnostics) -> Option<N
             diagnostics.push(at_start(foreign::recognise(text)?, file));
             None
         }
+        Ok(Some(root)) if foreign::recognise_keys(&root).is_some() => {
+            diagnostics.push(at_start(foreign::recognise_keys(&root)?, file));
+            None
+        }
         Ok(root) => {
             for duplicate in builder.duplicates {
                 diagnostics.push(duplicate);

@@ -4,7 +4,7 @@
 //! (`schema::values::beside`), so this is asked where a path is read, before anything looks at the file.
 
 use super::node::Node;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::path::{Path, PathBuf};
 
 /// What stands in one file may name nothing but what lies below these folders.
@@ -18,6 +18,7 @@ pub struct Reach {
 
 thread_local! {
     static REACH: RefCell<Option<Reach>> = const { RefCell::new(None) };
+    static REFUSED: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Does `work` with this reach for what this thread reads meanwhile.
@@ -30,8 +31,14 @@ pub fn within<T>(reach: Option<&Reach>, work: impl FnOnce() -> T) -> T {
             REACH.with_borrow_mut(|reach| *reach = before);
         }
     }
+    REFUSED.set(false);
     let _back = Back(REACH.replace(reach.cloned()));
     work()
+}
+
+/// Whether a path was out of reach when this thread read last.
+pub(super) fn refused() -> bool {
+    REFUSED.get()
 }
 
 /// What is expected of a path that is out of reach.
@@ -40,7 +47,11 @@ pub(super) const EXPECTED: &str = "a path that may be written over the API; expe
 /// Whether a value may name this file.
 pub(super) fn allows(node: Option<&Node>, path: &Path) -> bool {
     REACH.with_borrow(|reach| match (reach, node) {
-        (Some(reach), Some(node)) if **node.at.file == reach.file => reach.covers(path),
+        (Some(reach), Some(node)) if **node.at.file == reach.file => {
+            let covers = reach.covers(path);
+            REFUSED.set(REFUSED.get() || !covers);
+            covers
+        }
         _ => true,
     })
 }

@@ -28,6 +28,11 @@ pub(super) fn explain(text: &str, line: u32, column: u32, info: &str) -> Slip {
         let word = if may_hold_secrets(text, index) && !word.starts_with("${") { "{ or }" } else { word };
         return at(plain, Some(format!("put the value with {word} in it into quotes")));
     }
+    if language == "JSON"
+        && let Some(slip) = json_slip(text)
+    {
+        return slip;
+    }
     if info.contains("flow") || info.contains("unclosed") {
         let open = unclosed(text);
         // At the start of a line a new key begins: not the line is wrong, but what was left open before it.
@@ -51,6 +56,81 @@ pub(super) fn explain(text: &str, line: u32, column: u32, info: &str) -> Slip {
         None
     };
     at(plain, hint)
+}
+
+/// A quote or a comma that JSON lacks: a text does not go on in the next line there, and two values have a comma between them.
+fn json_slip(text: &str) -> Option<Slip> {
+    let mut chars = text.chars().peekable();
+    let (mut line, mut column) = (1, 0);
+    // Where the value before ended, and where it began if it is a text.
+    let (mut value, mut word) = (false, String::new());
+    let slip = |line, column, message: &str, hint: &str| {
+        let message = format!("this is not JSON: {message}");
+        Some(Slip { line, column, message, hint: Some(hint.to_owned()) })
+    };
+    while let Some(c) = chars.next() {
+        column += 1;
+        if c == '"' {
+            value |= is_json_value(&word);
+            if value {
+                return slip(
+                    line,
+                    column,
+                    "no comma stands before this",
+                    "add a `,` behind the value before it",
+                );
+            }
+            let start = column;
+            let closed = loop {
+                match chars.next_if(|c| *c != '\n') {
+                    Some('\\') => column += 1 + u32::from(chars.next_if(|c| *c != '\n').is_some()),
+                    Some('"') => break true,
+                    Some(_) => column += 1,
+                    None => break false,
+                }
+            };
+            column += 1;
+            if !closed || chars.peek().is_some_and(|c| c.is_alphanumeric()) {
+                let message = "no quote ends the text that begins here, or one too many begins it";
+                return slip(line, start, message, "look for a `\"` that is missing on this line");
+            }
+            (value, word) = (true, String::new());
+        } else if matches!(c, '\'' | '#') && word.is_empty() {
+            // What YAML has besides: quotes of another kind, and comments.
+            let end = if c == '#' { '\n' } else { '\'' };
+            while chars.next_if(|c| *c != end && *c != '\n').is_some() {
+                column += 1;
+            }
+            if c == '\'' {
+                column += u32::from(chars.next_if_eq(&end).is_some());
+                value = true;
+            }
+        } else if matches!(c, '{' | '[') {
+            if value || is_json_value(&word) {
+                return slip(
+                    line,
+                    column,
+                    "no comma stands before this",
+                    "add a `,` behind the value before it",
+                );
+            }
+            word.clear();
+        } else if matches!(c, '}' | ']') {
+            (value, word) = (true, String::new());
+        } else if matches!(c, ',' | ':') {
+            (value, word) = (false, String::new());
+        } else if !c.is_whitespace() {
+            word.push(c);
+        }
+        if c == '\n' {
+            (line, column) = (line + 1, 0);
+        }
+    }
+    None
+}
+
+fn is_json_value(word: &str) -> bool {
+    matches!(word, "true" | "false" | "null") || !word.is_empty() && word.parse::<f64>().is_ok()
 }
 
 /// The `${NAME}` or `{name}` without quotes that begins at a column of a line, or just before it: within `{ … }` or `[ … ]` its
@@ -152,6 +232,23 @@ mod tests {
             ("a: }\n", None),
         ] {
             assert_eq!(unclosed(text).map(|open| (open.line, open.column)), at, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_missing_quote_or_comma_of_json_is_found() {
+        for (text, at) in [
+            ("{ \"a\": { \"b\": \"127.0.0.1:8080 } }", Some((1, 15))),
+            ("{\n  \"a\": \"x,\n  \"b\": 1\n}", Some((2, 8))),
+            ("{ \"a\": \"b, \"c\": 1 }", Some((1, 8))),
+            ("{\n  \"a\": 1\n  \"b\": 2\n}", Some((3, 3))),
+            ("{ \"a\": { \"b\": true } \"c\": [] }", Some((1, 22))),
+            ("[ \"a\" \"b\" ]", Some((1, 7))),
+            ("[ {} {} ]", Some((1, 6))),
+            ("{ \"a\": \"\\\"ü\", \"b\": [ 1, 2 ] }", None),
+            ("{ a: say \"x\" }", None),
+        ] {
+            assert_eq!(json_slip(text).map(|slip| (slip.line, slip.column)), at, "{text}");
         }
     }
 

@@ -63,7 +63,9 @@ fn fill_below(node: &mut Node, filler: &mut Filler<'_>) {
         Value::Str(text) if text.contains('$') => match filler.fill(text, node.at.file.parent()) {
             Ok(filled) => {
                 node.substituted = filled.substituted;
-                node.set_outside(filled.outside);
+                if filled.substituted {
+                    node.set_outside(filled.outside, filled.written, filled.empty);
+                }
                 // Of an empty value only what was written tells a reader which variable it was.
                 let raw = if filled.text.is_empty() { node.raw().to_owned() } else { filled.text.clone() };
                 node.value = match plain(&filled.text) {
@@ -90,6 +92,10 @@ struct Filled {
     substituted: bool,
     /// What came from there.
     outside: Vec<String>,
+    /// The text with `${VAR}` where something came from there.
+    written: String,
+    /// The first variable that is empty.
+    empty: Option<String>,
     /// The scalar is one variable and nothing else.
     whole: bool,
 }
@@ -99,13 +105,16 @@ impl Filler<'_> {
         let mut out = String::new();
         let mut substituted = false;
         let mut outside = Vec::new();
+        let (mut written, mut empty) = (String::new(), None);
         let mut whole = false;
         let mut rest = text;
         while let Some(dollar) = rest.find('$') {
             out.push_str(&rest[..dollar]);
+            written.push_str(&rest[..dollar]);
             let tail = &rest[dollar + 1..];
             if let Some(tail) = tail.strip_prefix('$') {
                 out.push('$');
+                written.push('$');
                 rest = tail;
             } else if let Some(inner) = tail.strip_prefix('{') {
                 let Some((name, after)) = inner.split_once('}') else {
@@ -116,17 +125,23 @@ impl Filler<'_> {
                 substituted = true;
                 let value = self.value_of(name, folder)?;
                 out.push_str(&value);
-                if !value.is_empty() {
+                let variable = format!("${{{}}}", name.split_once(":-").map_or(name, |(name, _)| name));
+                written.push_str(&variable);
+                if value.is_empty() {
+                    empty.get_or_insert(variable);
+                } else {
                     outside.push(value);
                 }
                 rest = after;
             } else {
                 out.push('$');
+                written.push('$');
                 rest = tail;
             }
         }
         out.push_str(rest);
-        Ok(Filled { text: out, substituted, outside, whole })
+        written.push_str(rest);
+        Ok(Filled { text: out, substituted, outside, written, empty, whole })
     }
 
     fn value_of(&mut self, name: &str, folder: Option<&std::path::Path>) -> Result<String, Box<Diagnostic>> {

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 use weir_acme::Status as Kept;
 use weir_telemetry::{Telemetry, timestamp};
-use weir_wire::tls::{Certificate, Identity};
+use weir_wire::tls::{Certificate, Identity, Validity};
 
 /// How many causes a status tells: the most frequent ones.
 pub(crate) const TOP_CAUSES: usize = 10;
@@ -116,6 +116,9 @@ pub struct CertificateStatus {
     pub not_after: String,
     /// Whole days until then; negative once it has expired.
     pub days_left: i64,
+    /// Its first second, where that has not come yet: RFC 3339.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub not_before: Option<String>,
     /// How it fares, where it is kept up to date by ACME.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub acme: Option<AcmeStatus>,
@@ -294,15 +297,17 @@ impl From<(&'static str, u64)> for CauseCount {
 impl CertificateStatus {
     /// None where its dates cannot be read.
     pub(crate) fn of(identity: &Identity, certificate: &Certificate, now: SystemTime) -> Option<Self> {
-        let not_after = certificate.validity()?.not_after;
+        let Validity { not_before, not_after } = certificate.validity()?;
         let now = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
-        let left = not_after.saturating_sub(i64::try_from(now).unwrap_or(i64::MAX));
-        let end = Duration::from_secs(u64::try_from(not_after).unwrap_or(0));
+        let now = i64::try_from(now).unwrap_or(i64::MAX);
+        let moment =
+            |at: i64| timestamp(SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(at).unwrap_or(0)));
         Some(Self {
             cert: identity.cert.display().to_string(),
             names: certificate.names().to_vec(),
-            not_after: timestamp(SystemTime::UNIX_EPOCH + end),
-            days_left: left.div_euclid(24 * 60 * 60),
+            not_after: moment(not_after),
+            days_left: days_left(not_after.saturating_sub(now)),
+            not_before: (now < not_before).then(|| moment(not_before)),
             acme: None,
         })
     }
@@ -314,10 +319,17 @@ impl CertificateStatus {
             cert: status.file.display().to_string(),
             names: vec![status.name.clone()],
             not_after: acme::moment(not_after),
-            days_left: not_after.saturating_sub(now).div_euclid(24 * 60 * 60),
+            days_left: days_left(not_after.saturating_sub(now)),
+            not_before: None,
             acme: Some(AcmeStatus::of(status, now)),
         }
     }
+}
+
+/// Whole days of a time that is left, or has passed since: the first day past the end is -1, as is the second.
+fn days_left(seconds: i64) -> i64 {
+    let days = seconds / (24 * 60 * 60);
+    if seconds < 0 { days.min(-1) } else { days }
 }
 
 // === impl UpstreamStatus ===

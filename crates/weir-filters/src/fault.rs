@@ -5,6 +5,7 @@ use crate::shared::allow_name;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration as Time;
+use weir_engine::config::de;
 use weir_engine::config::schema::Network;
 use weir_h1::FieldName;
 
@@ -67,6 +68,7 @@ struct FaultSettings {
     /// How long they wait: a time, or one drawn between two, such as `100ms..2s`. Default: they do not.
     delay: Option<Delay>,
     /// The status that they fail with, 400 to 599, without being sent on. Default: they do not fail.
+    #[serde(deserialize_with = "failure")]
     #[schemars(range(min = 400, max = 599))]
     status: Option<u16>,
     /// The header in which a client may ask for a fault of its own request. Default none: it cannot.
@@ -75,6 +77,14 @@ struct FaultSettings {
     ask_from: Vec<Network>,
     /// The longest delay that a client may ask for; a longer one becomes this. Default `10s`.
     ask_delay: Duration,
+}
+
+/// Reads a status that says that something failed.
+fn failure<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<u16>, D::Error> {
+    const EXPECTED: &str = "a status of a failure; expected 400 to 599";
+    let text = de::text(deserializer, EXPECTED)?;
+    let status = text.parse().ok().filter(|status| STATUSES.contains(status));
+    status.map(Some).ok_or_else(|| de::refuse(EXPECTED, None))
 }
 
 impl Default for FaultSettings {
@@ -127,15 +137,7 @@ impl IntoFilter for FaultSettings {
 
     fn into_filter(self, build: &mut Build<'_>) -> Option<Fault> {
         let before = build.mistakes.len();
-        let cause = match self.status {
-            Some(status) if STATUSES.contains(&status) => Some(abort(status)),
-            Some(status) => {
-                let message = format!("`{status}` is no status of a failure; expected 400 to 599");
-                build.refuse("status", message, None);
-                None
-            }
-            None => None,
-        };
+        let cause = self.status.map(abort);
         if self.delay.is_none() && self.status.is_none() && self.ask.is_none() {
             let hint = "write delay: 2s, status: 503, or ask: x-weir-fault";
             build.refuse("", "makes nothing late and nothing fail", Some(hint.to_owned()));

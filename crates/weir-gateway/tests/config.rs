@@ -63,6 +63,8 @@ fn lay_out(to: &Path) {
     pair(to, "early", now + 3 * day + half, now + 300 * day);
     pair(to, "ending", now - 300 * day, now + 3 * day + half);
     std::fs::copy(to.join("api.pem"), to.join("ca.pem")).unwrap();
+    let chain = ["api.pem", "expired.pem"].map(|part| std::fs::read_to_string(to.join(part)).unwrap());
+    std::fs::write(to.join("chain.pem"), chain.concat()).unwrap();
     std::fs::write(to.join("no-certificate.pem"), "nothing\n").unwrap();
     let open = to.join("open.key");
     std::fs::copy(to.join("api.key"), &open).unwrap();
@@ -150,6 +152,23 @@ fn no_part_of_a_secret_is_told() {
         for part in ["zq9", "hxdden", "wqrd", "txil", "mqre", "%zz"] {
             assert!(!told.contains(part), "{part} of the secret: {told}");
         }
+    }
+}
+
+/// What `explain` tells of the routes of others shows the variable, not what it held.
+#[test]
+fn explain_shows_variables_as_written() {
+    let text = "listeners: { web: { address: 127.0.0.1:0 } }\nroutes:\n  \
+         a: { match: { path: \"/hook/${SECRET}\", hosts: [ \"${SECRET}.test\", b.test ] }, respond: { status: 200 } }\n  \
+         b: { match: { path: /hook/* }, respond: { status: 200 } }\n";
+    let checked =
+        weir_gateway::check(&Source::text("weir.yaml", text).with_variable("SECRET", "S3cr3tHunter"), &[]);
+    let (_, snapshot) = checked.compiled.expect("the config is good");
+    for url in ["http://h/hook/x", "http://b.test/hook/x", "http://b.test/hook/S3cr3tHunter"] {
+        let told = weir_gateway::explain::explain(&snapshot, None, "GET", url, &[]).unwrap().to_string();
+        assert!(told.contains("${SECRET}"), "{told}");
+        let shown = told.to_lowercase().replace("request  get /hook/s3cr3thunter", "");
+        assert!(!shown.contains("s3cr3thunter"), "{told}");
     }
 }
 

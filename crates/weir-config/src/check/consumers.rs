@@ -28,6 +28,7 @@ impl Checker<'_> {
                     self.keys(name, credentials, &mut owners);
                 } else if let Value::Seq(elements) = &credentials.node.value {
                     self.shared_secrets(credentials, elements);
+                    self.users(credentials, elements);
                 } else {
                     let message = format!("{} is not a list", credentials.node.kind());
                     self.error_hint(&credentials.path, "bad-type", message, "write [ VALUE ]");
@@ -46,6 +47,21 @@ impl Checker<'_> {
                 let path = format!("{}[{index}].key", credentials.path);
                 let hint = "write \"${VAR}\" or \"${file:PATH}\"";
                 self.warn(&path, "literal-credential", "the secret stands readable in this file", hint);
+            }
+        }
+    }
+
+    /// An error for each user of `basic_auth` that is none. What is wrong with a hash is told by the filter.
+    fn users(&mut self, credentials: &Credentials, elements: &[Node]) {
+        if credentials.filter != "basic_auth" {
+            return;
+        }
+        for (index, element) in elements.iter().enumerate().filter(|(_, element)| !element.broken) {
+            let pair = element.as_text().and_then(|text| text.split_once(':'));
+            if pair.is_none_or(|(user, _)| user.is_empty()) {
+                let hint = "write USER:HASH; `weir hash --user USER` makes it";
+                let path = format!("{}[{index}]", credentials.path);
+                self.error_hint(&path, "bad-value", "the entry is no user and hash", hint);
             }
         }
     }

@@ -72,6 +72,16 @@ impl<'a> Checker<'a> {
                 }
             }
             "concurrency" => self.wait_without_queue(settings, path),
+            "cors" => {
+                let methods = settings.get("methods").map_or(&[][..], Node::elements);
+                for (index, method) in methods.iter().enumerate() {
+                    // What is no method at all is told by the filter.
+                    let method = method.as_text().filter(|method| super::is_token(method));
+                    if let Some(method) = method.filter(|m| !m.contains(|c: char| c.is_ascii_lowercase())) {
+                        self.must_be_known(&format!("{path}.methods[{index}]"), method);
+                    }
+                }
+            }
             "jwt" => self.token_of_nobody(settings, path),
             "rate_limit" => self.limits_of_no_effect(settings, path),
             _ => {}

@@ -90,11 +90,20 @@ impl Checker<'_> {
     pub(super) fn certificate_files(&mut self, path: &str) {
         let list = format!("{path}.certificates");
         let by_acme = self.is_written(&format!("{path}.acme"));
-        if self.find(&list).is_some_and(|node| node.elements().is_empty()) && !by_acme {
+        let is_empty = |node: &Node| matches!(&node.value, Value::Seq(items) if items.is_empty());
+        if self.find(&list).is_some_and(is_empty) && !by_acme {
             let hint = "add { cert: certs/api.pem, key: certs/api.key }";
             self.error_hint(&list, "empty", "the list is empty; expected at least one certificate", hint);
         }
-        if !self.is_written(&list) && !by_acme {
+        let beside: Vec<&str> = ["cert", "key"]
+            .into_iter()
+            .filter(|key| self.diagnostics.forget("unknown-key", &format!("{path}.{key}")))
+            .collect();
+        if let [first, ..] = beside[..] {
+            let message = "`cert` and `key` stand in the list `certificates`, a pair for each certificate";
+            let hint = "write `certificates: [ { cert: api.pem, key: api.key } ]`";
+            self.error_hint(&format!("{path}.{first}"), "unknown-key", message, hint);
+        } else if !self.is_written(&list) && !by_acme {
             let message = "there is no certificate; expected `certificates` or `acme`";
             let hint = "add `certificates: [ { cert: api.pem, key: api.key } ]`, or `acme: { domains: [ api.example.com ] }`";
             self.error_hint(path, "missing-key", message, hint);

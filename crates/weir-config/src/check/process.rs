@@ -64,6 +64,13 @@ impl Checker<'_> {
                 let message = format!("`{}` is everyone: any client may claim to be any address", network.0);
                 let hint = "name the networks of your own load balancers, such as 10.0.0.0/8";
                 self.warn(&format!("trusted_proxies[{index}]"), "trusts-everyone", message, hint);
+            } else if is_vast(&network.0) {
+                let message = format!(
+                    "`{}` is a large part of the Internet: any client there may claim to be any address",
+                    network.0
+                );
+                let hint = "name the networks of your own load balancers, such as 10.0.0.0/8";
+                self.warn(&format!("trusted_proxies[{index}]"), "trusts-everyone", message, hint);
             }
         }
     }
@@ -384,4 +391,12 @@ impl Checker<'_> {
 
 fn is_hash(text: &str) -> bool {
     text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// Whether a network is so large that it cannot be somebody's own. IPv6 has its private networks at fc00::/7.
+fn is_vast(network: &ipnet::IpNet) -> bool {
+    match network {
+        ipnet::IpNet::V4(v4) => v4.prefix_len() < 8,
+        ipnet::IpNet::V6(v6) => v6.prefix_len() < 7,
+    }
 }

@@ -6,7 +6,7 @@ use crate::node::{Node, Value};
 use crate::schema::{EscapedSlashes, Pairs, Respond, Route};
 use crate::units::Duration;
 
-/// Methods that have a meaning, the usual ones first. Source: IANA's registry of HTTP methods; PURGE is what caches take.
+/// Methods that have a meaning, the usual ones first. Source: IANA's registry of HTTP methods; PURGE and BAN are what caches take.
 const METHODS: &[&str] = &[
     "GET",
     "POST",
@@ -19,6 +19,7 @@ const METHODS: &[&str] = &[
     "CONNECT",
     "QUERY",
     "PURGE",
+    "BAN",
     "ACL",
     "BASELINE-CONTROL",
     "BIND",
@@ -189,17 +190,28 @@ impl Checker<'_> {
             } else if *method != upper {
                 let message = format!("`{method}` is not a method: they are written in capitals");
                 self.error_hint(&path, "bad-value", message, format!("write {upper}"));
-            } else if !METHODS.contains(&method.as_str())
-                && let Some(near) = nearest_name(method, METHODS.iter().copied())
-            {
-                let message = format!("there is no method `{method}`, so no usual client sends it");
-                self.warn(&path, "unknown-method", message, format!("did you mean {near}?"));
+            } else {
+                self.must_be_known(&path, method);
             }
         }
         for (index, listener) in matches.listeners.iter().enumerate() {
             self.must_exist(&format!("{path}.listeners[{index}]"), "listeners", "unknown-listener", listener);
         }
         self.fields(&format!("{path}.headers"), &matches.headers);
+    }
+
+    /// A warning for a method that no registry knows. `*` is no method.
+    pub(super) fn must_be_known(&mut self, path: &str, method: &str) {
+        if METHODS.contains(&method) || method == "*" {
+            return;
+        }
+        let message = format!("there is no method `{method}`, so no usual client sends it");
+        let near = nearest_name(method, METHODS.iter().copied());
+        let hint = near.map_or_else(
+            || "the usual ones are GET, HEAD, POST, PUT, PATCH, DELETE and OPTIONS".to_owned(),
+            |near| format!("did you mean {near}?"),
+        );
+        self.warn(path, "unknown-method", message, hint);
     }
 
     fn fields(&mut self, path: &str, fields: &Pairs) {

@@ -47,6 +47,18 @@ impl Checker<'_> {
             if let EndpointAddress::Unix(file) = &endpoint.address {
                 self.check_unix_path(&format!("{list}[{index}]"), file);
             }
+            let port = match &endpoint.address {
+                EndpointAddress::Name { port, .. } => Some(*port),
+                EndpointAddress::Tcp(address) => Some(address.port()),
+                EndpointAddress::Unix(_) => None,
+            };
+            if let Some(port @ (443 | 8443)) = port
+                && !self.is_written(&format!("{upstream_path}.tls"))
+            {
+                let message = format!("servers speak TLS on port {port}, and this upstream has no `tls`");
+                let hint = "add `tls: {}` beside the endpoints";
+                self.warn(&format!("{list}[{index}]"), "no-tls", message, hint);
+            }
             if upstream.endpoints[..index].iter().any(|earlier| earlier.address == endpoint.address) {
                 let message = format!("the endpoint {} is listed twice", endpoint.address);
                 let hint = "give it a weight instead: { address: …, weight: 2 }";

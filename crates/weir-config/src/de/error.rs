@@ -19,6 +19,8 @@ pub(super) struct Mistake {
     pub(super) code: &'static str,
     /// Continues the name of the value: "is not a duration".
     pub(super) says: String,
+    /// It says only what was expected, and nothing of the value.
+    pub(super) fixed: bool,
     pub(super) hint: Option<String>,
     pub(super) missing: Option<&'static str>,
     pub(super) node: Option<Identity>,
@@ -56,6 +58,7 @@ impl Error {
         let mistake = Mistake {
             code,
             says,
+            fixed: false,
             hint: None,
             missing: None,
             node: None,
@@ -64,6 +67,13 @@ impl Error {
             key: None,
         };
         Self(Box::new(mistake))
+    }
+
+    /// As [`new`](Self::new), with a text that no part of the value is in.
+    pub(super) fn fixed(code: &'static str, says: String) -> Self {
+        let mut error = Self::new(code, says);
+        error.0.fixed = true;
+        error
     }
 
     pub(super) fn hint(mut self, hint: Option<String>) -> Self {
@@ -84,7 +94,9 @@ impl Error {
             let mut values = Vec::new();
             node.add_concealed(&mut values);
             if !values.is_empty() {
-                self.0.says = conceal(&self.0.says, &values).into_owned();
+                if !self.0.fixed {
+                    self.0.says = conceal(&self.0.says, &values).into_owned();
+                }
                 self.0.hint = self.0.hint.map(|hint| conceal(&hint, &values).into_owned());
             }
             if self.0.missing.is_none() {
@@ -94,13 +106,14 @@ impl Error {
                 {
                     self.0.hint = Some(format!("write \"{{{word}}}\" in quotes if that is meant as text"));
                 }
-                let empty = node.empty_variable();
+                let empty = node.any_empty_variable();
                 if empty.is_some() {
                     self.0.hint = Some("set the variable, or give it a default: ${NAME:-default}".to_owned());
                 }
                 let subject = match node.shown() {
                     Some(shown) => format!("`{shown}`"),
-                    None if let Some(written) = empty => format!("{written} is empty, which"),
+                    None if let Some(written) = node.empty_variable() => format!("{written} is empty, which"),
+                    None if let Some(written) = empty => format!("the value ({written} is empty)"),
                     None if node.secret || node.substituted => "the value".to_owned(),
                     None if node.is_blank() => "an empty value".to_owned(),
                     None => node.kind().to_owned(),
@@ -159,16 +172,16 @@ impl serde::de::Error for Error {
     }
 
     fn invalid_type(_: Unexpected<'_>, expected: &dyn Expected) -> Self {
-        Self::new("bad-type", format!("is not {}", in_words(expected)))
+        Self::fixed("bad-type", format!("is not {}", in_words(expected)))
     }
 
     fn invalid_value(_: Unexpected<'_>, expected: &dyn Expected) -> Self {
-        Self::new("bad-value", format!("is not {}", in_words(expected)))
+        Self::fixed("bad-value", format!("is not {}", in_words(expected)))
     }
 
     fn unknown_variant(variant: &str, expected: &'static [&'static str]) -> Self {
         let near = nearest_name(variant, expected.iter().copied());
-        Self::new("bad-value", format!("is not known here; expected {}", one_of(expected)))
+        Self::fixed("bad-value", format!("is not known here; expected {}", one_of(expected)))
             .hint(near.map(|near| format!("did you mean {near}?")))
     }
 

@@ -23,7 +23,7 @@ impl<'n> NodeReader<'n> {
 
     /// Reads as `wanted`, else says what was wanted.
     fn refuse<T>(&self, wanted: &str) -> Result<T, Error> {
-        Err(Error::new("bad-type", format!("is not {wanted}"))
+        Err(Error::fixed("bad-type", format!("is not {wanted}"))
             .hint(self.type_hint(wanted))
             .within(self.node, self.cx))
     }
@@ -42,7 +42,15 @@ impl<'n> NodeReader<'n> {
                 text.parse::<i64>().is_ok().then(|| format!("write {text} without quotes"))
             }
             (Value::Str(_) | Value::Int(_) | Value::Float(_) | Value::Bool(_), "a list") => {
-                shown.map(|shown| format!("write [ {shown} ]"))
+                shown.map(|shown| {
+                    let plain = |c: char| c.is_alphanumeric() || "-_./".contains(c);
+                    let text = matches!(self.node.value, Value::Str(_));
+                    if text && !shown.chars().all(plain) {
+                        format!("write [ \"{shown}\" ]")
+                    } else {
+                        format!("write [ {shown} ]")
+                    }
+                })
             }
             (Value::Str(text), "a map") if text.contains(':') && !text.contains(": ") => {
                 Some("put a space after the `:` of a key".to_owned())
@@ -56,12 +64,22 @@ impl<'n> NodeReader<'n> {
     fn integer(&self, min: i128, max: i128) -> Result<i64, Error> {
         match self.node.value {
             Value::Int(number) if (min..=max).contains(&i128::from(number)) => Ok(number),
+            // A number it is: what is wrong is its size.
+            Value::Int(_) | Value::Float(_) if self.is_too_large(max) => {
+                self.refuse(&format!("a whole number from {min} to {}", max.min(i64::MAX.into())))
+            }
             _ => self.refuse(&match (min, max) {
                 (min, _) if min <= i128::from(i32::MIN) => "a whole number".to_owned(),
                 (_, max) if max >= i128::from(u32::MAX) => format!("a whole number of at least {min}"),
                 _ => format!("a whole number from {min} to {max}"),
             }),
         }
+    }
+
+    fn is_too_large(&self, max: i128) -> bool {
+        let digits = self.node.raw();
+        let is_number = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
+        is_number && digits.parse::<i128>().ok().is_none_or(|number| number > max.min(i64::MAX.into()))
     }
 
     pub(super) fn map<V: Visitor<'n>>(
@@ -140,7 +158,8 @@ impl<'n> Deserializer<'n> for NodeReader<'n> {
             Some(text) => visitor.visit_borrowed_str(text).map_err(|e: Error| e.within(node, cx)),
             // The visitor knows better than we do what it wants.
             None => {
-                Err(Error::new("bad-type", format!("is not {}", &visitor as &dyn Expected)).within(node, cx))
+                Err(Error::fixed("bad-type", format!("is not {}", &visitor as &dyn Expected))
+                    .within(node, cx))
             }
         }
     }

@@ -133,7 +133,8 @@ impl FromStr for EndpointAddress {
             };
         }
         if let Some((scheme, rest)) = text.split_once("://") {
-            let rest = rest.trim_end_matches('/');
+            // An endpoint has no path: that is for the route.
+            let rest = rest.split(['/', '?', '#']).next().unwrap_or_default();
             let tls = if scheme == "https" { ", and `tls: {}` beside the endpoints" } else { "" };
             let port = if scheme == "https" { 443 } else { 80 };
             let rest = if rest.contains(':') { rest.to_owned() } else { format!("{rest}:{port}") };
@@ -209,6 +210,7 @@ mod tests {
                 Some("write api.example.com:443, and `tls: {}` beside the endpoints"),
             ),
             ("http://a:1", Some("write a:1")),
+            ("https://example.com/api?x", Some("write example.com:443, and `tls: {}` beside the endpoints")),
             ("127.0.0.1:80000", Some("a port is a number from 1 to 65535")),
             ("127.0.0.1:0", Some("a port is a number from 1 to 65535")),
             ("127.0.0.1", Some("add a port")),

@@ -183,8 +183,8 @@ impl<H: Headers> Seen<'_, '_, H> {
             ),
             Rule::Path => format!(
                 "the path `{}` of `{name}` is more specific than `{}`",
-                winner.pattern.as_str(),
-                loser.pattern.as_str()
+                path_text(winner),
+                path_text(loser)
             ),
             Rule::Conditions => format!(
                 "`{name}` has {} conditions beside host and path, this one {}",
@@ -198,6 +198,9 @@ impl<H: Headers> Seen<'_, '_, H> {
     }
 
     fn host_text(&self, route: &Route) -> String {
+        if let Some(shown) = route.spec.shown.as_ref().filter(|shown| !shown.hosts.is_empty()) {
+            return shown.hosts.join(", ");
+        }
         route.host_for(self.host).map(HostPattern::to_text).unwrap_or_default()
     }
 
@@ -215,10 +218,14 @@ impl<H: Headers> Seen<'_, '_, H> {
 
     fn near_miss(&self, id: RouteId, route: &Route, failed: Failed<'_>) -> NearMiss {
         let spec = &route.spec;
+        let (hosts, path, methods) = match &spec.shown {
+            Some(shown) => (&shown.hosts, &shown.path, &shown.methods),
+            None => (&spec.hosts, &spec.path, &spec.methods),
+        };
         let (failed, why) = match failed {
-            Failed::Host => ("host".to_owned(), format!("it is for {}", spec.hosts.join(", "))),
-            Failed::Path => ("path".to_owned(), format!("it is for {}", spec.path)),
-            Failed::Method => ("method".to_owned(), format!("it takes {}", spec.methods.join(", "))),
+            Failed::Host => ("host".to_owned(), format!("it is for {}", hosts.join(", "))),
+            Failed::Path => ("path".to_owned(), format!("it is for {path}")),
+            Failed::Method => ("method".to_owned(), format!("it takes {}", methods.join(", "))),
             Failed::Listener => ("listener".to_owned(), "it is not on this listener".to_owned()),
             Failed::Header(name) => {
                 let why = match self.request.headers.get_all(name).count() {
@@ -245,12 +252,17 @@ impl<H: Headers> Seen<'_, '_, H> {
             index: id.index(),
             route: route.spec.name.clone(),
             host: self.host_text(route),
-            path: route.pattern.as_str().to_owned(),
+            path: path_text(route).to_owned(),
             conditions: route.conditions.count(),
             captures: captures.iter().map(captured).collect(),
             asked_before,
         }
     }
+}
+
+/// The path of a route as it may be told.
+fn path_text(route: &Route) -> &str {
+    route.spec.shown.as_ref().map_or(route.pattern.as_str(), |shown| shown.path.as_str())
 }
 
 impl fmt::Display for Decision {

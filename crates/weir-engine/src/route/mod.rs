@@ -35,7 +35,7 @@ pub use self::path::{Ambiguity, Canonical, PathError, Slashes, canonical, examin
 pub use self::pattern::{Captures, Pattern, PatternError, REGEX_BYTES};
 pub use self::readings::{Contested, EscapedSlashes, Settled, settle};
 pub use self::sample::Sample;
-pub use self::table::{RouteSpec, Table};
+pub use self::table::{RouteSpec, Shown, Table};
 
 /// A route's number: its index in the `Vec` that [`Table::build`] was given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -30,6 +30,19 @@ pub struct RouteSpec {
     pub listeners: Vec<u16>,
     /// Decides between routes that are otherwise equal: the higher wins.
     pub priority: i32,
+    /// How to tell of it, where a part of it came from outside and is not to be shown.
+    pub shown: Option<Box<Shown>>,
+}
+
+/// A route's `match` as it may be told: with `${VAR}` where something came from outside.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Shown {
+    /// As [`RouteSpec::hosts`].
+    pub hosts: Vec<String>,
+    /// As [`RouteSpec::path`].
+    pub path: String,
+    /// As [`RouteSpec::methods`].
+    pub methods: Vec<String>,
 }
 
 /// A route, compiled.

@@ -26,7 +26,7 @@ use crate::filter::{
 };
 use crate::handover::{Kind, State};
 use crate::reload::log_tls;
-use crate::route::{Conflict, ConflictKind, EscapedSlashes, Pattern, RouteSpec, Table};
+use crate::route::{Conflict, ConflictKind, EscapedSlashes, Pattern, RouteSpec, Shown, Table};
 use crate::store::Stores;
 use crate::tracing::{Parents, Tracing};
 use crate::upstream::{Healths, Upstream};
@@ -465,6 +465,7 @@ impl Compiler<'_> {
                 query: m.query.0.clone(),
                 listeners: m.listeners.iter().filter_map(listener).collect(),
                 priority: route.priority,
+                shown: self.shown(name, m).map(Box::new),
             }
         });
         match Table::build(specs) {
@@ -508,6 +509,25 @@ impl Compiler<'_> {
                 None
             }
         }
+    }
+
+    /// How to tell of a `match`, where a part of it came from outside.
+    fn shown(&self, route: &str, matches: &schema::Match) -> Option<Shown> {
+        let node = self.tree.get("routes")?.get(route)?.get("match")?;
+        let parts = [node.get("hosts"), node.get("path"), node.get("methods")];
+        if !parts
+            .iter()
+            .flatten()
+            .any(|part| part.substituted || part.elements().iter().any(|e| e.substituted))
+        {
+            return None;
+        }
+        let [hosts, path, methods] = parts.map(|part| {
+            let each =
+                part.into_iter().flat_map(|part| [std::slice::from_ref(part), part.elements()]).flatten();
+            each.filter_map(Node::written).map(str::to_owned).collect::<Vec<_>>()
+        });
+        Some(Shown { hosts, path: path.into_iter().next().unwrap_or_else(|| matches.path.clone()), methods })
     }
 
     fn route(

@@ -10,7 +10,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 use std::fmt;
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
 /// Where a certificate and its key are.
@@ -104,6 +104,12 @@ impl Certificate {
         self.validity
     }
 
+    /// When the certificates are valid that stand behind it in its chain, in their order; those whose dates cannot be read are
+    /// left out.
+    pub fn chain_validities(&self) -> impl Iterator<Item = Validity> {
+        self.chain().skip(1).filter_map(der::validity)
+    }
+
     /// Whether it is for this name: a host in lower case, a wildcard as `*.example.com`, or an address.
     pub fn is_for(&self, name: &str) -> bool {
         let Ok(address) = name.parse() else {
@@ -134,6 +140,12 @@ impl Certificate {
     pub(super) const fn certified(&self) -> &Arc<CertifiedKey> {
         &self.certified
     }
+}
+
+/// When the certificates of a PEM file are valid, in their order; none where it cannot be read, which whoever uses the file tells.
+pub fn validities(path: &Path) -> Vec<Validity> {
+    let read = read_certificates(path, Part::Certificate).unwrap_or_default();
+    read.iter().filter_map(|certificate| der::validity(certificate)).collect()
 }
 
 // === impl Slot ===

@@ -14,7 +14,7 @@ mod proof;
 mod server;
 mod tickets;
 
-pub use certificate::{Certificate, Identity, Slot, Validity};
+pub use certificate::{Certificate, Identity, Slot, Validity, validities};
 pub use client::{ClientTls, ReadWrite};
 pub use fault::{TlsFault, explained, fault_of, why_client_failed};
 pub use peer::PeerCertificate;

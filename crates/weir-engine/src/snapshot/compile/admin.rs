@@ -3,7 +3,7 @@
 use super::Compiler;
 use super::listeners::{client_auth, tickets_key};
 use crate::config::schema::Protocol;
-use weir_wire::tls::{self, Part, ServerTls, Shown};
+use weir_wire::tls::{self, ClientAuth, Part, ServerTls, Shown};
 
 impl Compiler<'_> {
     /// The policy of `admin.tls`, if there is one.
@@ -14,6 +14,9 @@ impl Compiler<'_> {
         let certificates = self.certificates(path, &written.certificates)?;
         if certificates.is_empty() || self.misses_file("admin.tls.client_auth") {
             return None; // reported when the config was checked
+        }
+        if let ClientAuth::Optional(ca) | ClientAuth::Required(ca) = &client_auth {
+            self.authority_dates("admin.tls.client_auth.ca", ca);
         }
         let alpn = [super::listeners::alpn(Protocol::Http1)];
         let shown = Shown { fixed: &certificates, kept: &[] };

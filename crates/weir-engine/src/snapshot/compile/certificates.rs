@@ -5,7 +5,7 @@ use super::Compiler;
 use crate::config::{Diagnostic, schema};
 use std::path::Path;
 use std::time::SystemTime;
-use weir_wire::tls::{Certificate, Identity, Part, Validity};
+use weir_wire::tls::{self, Certificate, Identity, Part, Validity};
 
 /// How long before its end a certificate is warned about. Renewals by ACME happen 30 days before it: by now one has failed.
 const SOON: i64 = 14 * DAY;
@@ -52,17 +52,55 @@ impl Compiler<'_> {
             Some(running) => (running.clone(), "; the one before it stays"),
             None => (new.clone(), ""),
         };
-        self.dates(&format!("{path}.cert"), &identity.cert, new.validity(), instead);
+        let at = format!("{path}.cert");
+        self.dates(&at, &identity.cert, new.validity(), instead);
+        self.dates_of_others(&at, &identity.cert, 2, new.chain_validities());
         self.carry.fresh_certificates.insert(identity.clone(), chosen.clone());
         Some(chosen)
     }
 
     /// Warns of a certificate that is out of date, or soon will be.
     pub(super) fn dates(&mut self, path: &str, file: &Path, validity: Option<Validity>, instead: &str) {
-        let Some(wrong) = validity.and_then(|validity| wrong_dates(validity, now())) else { return };
+        let now = now();
+        let Some((validity, wrong)) = validity.and_then(|v| Some((v, wrong_dates(v, now)?))) else { return };
         let message = format!("the certificate {} {wrong}{instead}", file.display());
         let warning = Diagnostic::warning("certificate-dates", message).on(self.tree, path);
-        self.found.push(warning.hint("renew it: peers refuse a certificate that is out of date"));
+        self.found.push(warning.hint(dates_hint(validity, now)));
+    }
+
+    /// Warns of the first authority in a file that is out of date, or soon will be where it is the only one.
+    pub(super) fn authority_dates(&mut self, path: &str, file: &Path) {
+        match tls::validities(file)[..] {
+            [only] => self.dates(path, file, Some(only), ""),
+            ref many => self.dates_of_others(path, file, 1, many.iter().copied()),
+        }
+    }
+
+    /// Warns of the first certificate of a file that is out of date, counted from `first`.
+    fn dates_of_others(
+        &mut self,
+        path: &str,
+        file: &Path,
+        first: usize,
+        validities: impl Iterator<Item = Validity>,
+    ) {
+        let now = now();
+        let wrong = (first..).zip(validities).find(|(_, validity)| !validity.holds(now));
+        let Some((number, validity, wrong)) = wrong.and_then(|(n, v)| Some((n, v, wrong_dates(v, now)?)))
+        else {
+            return;
+        };
+        let message = format!("certificate {number} of those in {} {wrong}", file.display());
+        let warning = Diagnostic::warning("certificate-dates", message).on(self.tree, path);
+        self.found.push(warning.hint(dates_hint(validity, now)));
+    }
+}
+
+fn dates_hint(validity: Validity, now: i64) -> &'static str {
+    if now < validity.not_before {
+        "look at the clock of this machine; if it is right, use the certificate from that day on: peers refuse it before"
+    } else {
+        "renew it: peers refuse a certificate that is out of date"
     }
 }
 

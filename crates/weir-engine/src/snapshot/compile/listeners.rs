@@ -75,6 +75,9 @@ impl Compiler<'_> {
         if certificates.is_empty() && kept.is_empty() || self.misses_file(&format!("{path}.client_auth")) {
             return None; // reported when the config was checked
         }
+        if let ClientAuth::Optional(ca) | ClientAuth::Required(ca) = &client_auth {
+            self.authority_dates(&format!("{path}.client_auth.ca"), ca);
+        }
         let kept: Vec<(String, Slot)> = kept.iter().map(named_slot).collect();
         let key = tickets_key(&certificates, &kept, &client_auth, only_13);
         let shown = Shown { fixed: &certificates, kept: &kept };

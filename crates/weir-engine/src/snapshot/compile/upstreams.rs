@@ -141,6 +141,9 @@ impl Compiler<'_> {
         if let Some(cert) = &written.client_cert {
             self.dates(&format!("{path}.client_cert"), &cert.0, tls.validity(), "");
         }
+        if let Some(ca) = &written.ca {
+            self.authority_dates(&format!("{path}.ca"), &ca.0);
+        }
         Some(tls)
     }
 
