@@ -64,7 +64,7 @@ rewrites it). `weir schema` prints the same as JSON Schema for your editor, `wei
 - **Variables.** `${VAR}`, `${VAR:-default}` and `${file:PATH}` in any value; a missing one is an error. `$$` is a dollar sign.
 - **Names** of listeners, upstreams, consumers, plans and routes: letters, digits, `_`, `.`, `-`; at most 64. `NAME` below
   stands for one, `[]` for each item of a list.
-- **Mistakes** are told all in one go by `weir check`, each with its place, value, expectation, a hint and a stable code.
+- **Mistakes** are reported all at once by `weir check`, each with its place, value, expectation, a hint and a stable code.
 ";
 
 fn section(root: &Value, schema: &Value, path: &str, out: &mut String) {

@@ -37,6 +37,12 @@ pub const SCHEMA: &str = "weir.compare/1";
 /// Rounds before intervals are believed to be narrow.
 const ROUNDS_LEAST: usize = 5;
 
+/// How many mean response times a block must hold at least.
+const TURNS_LEAST: f64 = 10.0;
+
+/// The reason against blocks that are shorter, or too short to judge what the processor did. docs/verdict.md has it with the others.
+const SHORT_BLOCKS: &str = "short_blocks";
+
 /// A comparison that can begin.
 #[derive(Clone, Debug)]
 pub struct Compare {
@@ -135,7 +141,7 @@ pub struct TargetResult {
     pub errors: u64,
     /// Codes of reasons against its results, and in how many blocks each was found.
     pub reasons: BTreeMap<String, u64>,
-    /// One value for each round, by figure: what all else is computed from. Times in nanoseconds, rates a second.
+    /// One value for each round, by figure: what all else is computed from. Times in nanoseconds, rates a second. A figure that a round lacks is left out.
     pub rounds: BTreeMap<String, Vec<f64>>,
     /// The means over rounds.
     pub figures: BTreeMap<String, Interval>,
@@ -248,6 +254,7 @@ impl Compare {
             }
         };
         result.weigh();
+        result.measure_blocks(live, self.way);
         result.conditions = self.judge(&result);
         Ok(result)
     }
@@ -338,6 +345,20 @@ impl Comparison {
         }
     }
 
+    /// Holds the length of blocks against what they were to measure. In a closed loop a block holds a whole number of responses of each connection, so its
+    /// rate is wrong by up to one of them; and what the processor did in a short one is not judged.
+    fn measure_blocks(&mut self, live: usize, way: Way) {
+        let of_each = self.rounds * if way == Way::Blocks && self.order.len() > 1 { 2 } else { 1 };
+        let is_closed = self.load.pace.is_closed();
+        for target in self.targets.iter_mut().skip(live).filter(|t| t.responses > 0) {
+            let turns = if is_closed { TURNS_LEAST * target.latency.mean() } else { 0.0 };
+            if self.block_ns < verdict::JUDGED_NS || (self.block_ns as f64) < turns {
+                target.reasons.insert(SHORT_BLOCKS.to_owned(), of_each);
+                self.grade = self.grade.max(Grade::Suspect);
+            }
+        }
+    }
+
     /// What is told of unequal work, each in one line.
     fn unequal_told(&self) -> impl Iterator<Item = String> {
         let meant = if self.unequal_ok { ", as --unequal ok allows" } else { "" };
@@ -363,10 +384,14 @@ impl Comparison {
     /// Figures, ratios and differences from the values of all rounds.
     fn compute(&mut self, apart: bool, way: Way) {
         let first = self.targets.first().map(|t| t.rounds.clone()).unwrap_or_default();
-        let seed = self.seed;
+        let (seed, rounds) = (self.seed, self.rounds as usize);
         for (number, target) in self.targets.iter_mut().enumerate() {
+            target.ratios.clear();
+            target.added.clear();
             // What was measured before keeps the figures it had.
             if !(apart && number == 0) {
+                // Values are paired by round: a figure that one round lacks has none.
+                target.rounds.retain(|_, values| values.len() == rounds);
                 let mean =
                     |(name, values): (&String, &Vec<f64>)| Some((name.clone(), stats::mean(values, seed)?));
                 target.figures = target.rounds.iter().filter_map(mean).collect();

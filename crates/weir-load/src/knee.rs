@@ -10,7 +10,7 @@ pub use step::{Limit, Step};
 
 use crate::report::{Generator, Grade, measured};
 use crate::threshold::Threshold;
-use crate::units::{self, grouped, time};
+use crate::units::{self, grouped};
 use crate::{Interrupt, Mistake, Options, Plan, verdict};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -185,7 +185,7 @@ impl Knee {
                 "{:>12} {:>12} {:>10} {:>10} {:>6.2} %  {:<6} {:<24} {}",
                 whole(step.rate),
                 whole(step.responses_per_s),
-                time(step.response.p50 as f64),
+                step.p50(),
                 step.p99(),
                 step.failed_share * 100.0,
                 if step.held { "held" } else { "BROKEN" },

@@ -59,18 +59,22 @@ impl Text {
         self.0.iter().filter_map(|p| if let Part::Literal(bytes) = p { Some(&bytes[..]) } else { None })
     }
 
-    /// The columns of the data that stand in quotes, as text does.
+    /// The columns of the data that stand within quotes, as text does in JSON.
     pub(crate) fn quoted_columns(&self) -> impl Iterator<Item = usize> {
-        let literal = |at: Option<usize>| match at.and_then(|at| self.0.get(at)) {
-            Some(Part::Literal(bytes)) => &bytes[..],
-            _ => &[],
-        };
-        self.0.iter().enumerate().filter_map(move |(i, part)| match part {
-            Part::Data(column)
-                if literal(i.checked_sub(1)).ends_with(b"\"") && literal(Some(i + 1)).starts_with(b"\"") =>
-            {
-                Some(*column)
+        let (mut is_quoted, mut is_escaped) = (false, false);
+        self.0.iter().filter_map(move |part| match part {
+            Part::Literal(bytes) => {
+                for byte in bytes {
+                    match byte {
+                        _ if is_escaped => is_escaped = false,
+                        b'\\' => is_escaped = is_quoted,
+                        b'"' => is_quoted = !is_quoted,
+                        _ => {}
+                    }
+                }
+                None
             }
+            Part::Data(column) if is_quoted => Some(*column),
             _ => None,
         })
     }
@@ -272,6 +276,7 @@ pub(crate) struct Data {
 impl Data {
     /// Reads JSON lines (objects), or CSV with a line of names (RFC 4180). The error has the line.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text); // spreadsheets begin a file with it
         let data = if text.trim_start().starts_with('{') {
             Self::json_lines(text)?
         } else {

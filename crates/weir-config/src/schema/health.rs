@@ -49,7 +49,7 @@ pub struct Probe {
     pub readyz: bool,
 }
 
-/// What of the upstream's `tls` is different for probes; what is not written is as there.
+/// Settings in which TLS of probes differs from the upstream's `tls`. Keys that are left out are as there.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ProbeTls {

@@ -34,7 +34,7 @@ pub(super) static KIND: FilterKind = FilterKind::made_from::<OidcSettings>("oidc
 
 causes! {
     LOGIN_CONSUMER "login_consumer" 403
-        "Who is logged in is no consumer here." "consumers.*.oidc, and `consumer` of the filter oidc"
+        "The user is logged in, but is not a consumer here." "consumers.*.oidc, and `consumer` of the filter oidc"
     LOGIN_FAILED "login_failed" 403
         "The identity provider did not log the user in." "the provider's log says why"
     LOGIN_LOST "login_lost" 400

@@ -11,7 +11,7 @@ use weir_engine::config::units::Duration;
 use weir_engine::filter::{Build, HeaderName};
 use weir_engine::store::{Store, WINDOW};
 
-/// Lets so many requests pass in so much time, and refuses the others with 429 and `Retry-After`.
+/// Lets a number of requests pass in each period, and refuses the others with 429 and `Retry-After`.
 ///
 /// The limit is exact for the whole process, whatever the number of cores: a bucket of `burst` requests that refills
 /// evenly (GCRA), so that there is no window at whose edge twice the limit passes. Counters survive a reload and an

@@ -1,5 +1,6 @@
 //! The figures that are compared, each from what one target did in one round.
 
+use crate::report::Percentiles;
 use crate::{Histogram, Report, Work};
 
 /// One of them.
@@ -8,7 +9,7 @@ pub(super) struct Figure {
     /// As thresholds call it.
     pub(super) name: &'static str,
     pub(super) unit: Unit,
-    /// 0 where there was nothing to measure.
+    /// 0 where there was nothing to measure, or too little for a percentile.
     value: fn(&Measured) -> f64,
 }
 
@@ -27,12 +28,12 @@ pub(super) enum Unit {
 pub(super) static FIGURES: &[Figure] = &[
     Figure { name: "rate", unit: Unit::Rate, value: |m| share(m.in_window, m.window_ns) * 1e9 },
     Figure { name: "mean", unit: Unit::Latency, value: |m| m.latency.mean() },
-    Figure { name: "p50", unit: Unit::Latency, value: |m| m.latency.quantile(0.5) as f64 },
-    Figure { name: "p75", unit: Unit::Latency, value: |m| m.latency.quantile(0.75) as f64 },
-    Figure { name: "p90", unit: Unit::Latency, value: |m| m.latency.quantile(0.9) as f64 },
-    Figure { name: "p95", unit: Unit::Latency, value: |m| m.latency.quantile(0.95) as f64 },
-    Figure { name: "p99", unit: Unit::Latency, value: |m| m.latency.quantile(0.99) as f64 },
-    Figure { name: "p99.9", unit: Unit::Latency, value: |m| m.latency.quantile(0.999) as f64 },
+    Figure { name: "p50", unit: Unit::Latency, value: |m| m.quantile(0.5) },
+    Figure { name: "p75", unit: Unit::Latency, value: |m| m.quantile(0.75) },
+    Figure { name: "p90", unit: Unit::Latency, value: |m| m.quantile(0.9) },
+    Figure { name: "p95", unit: Unit::Latency, value: |m| m.quantile(0.95) },
+    Figure { name: "p99", unit: Unit::Latency, value: |m| m.quantile(0.99) },
+    Figure { name: "p99.9", unit: Unit::Latency, value: |m| m.quantile(0.999) },
     Figure { name: "cost", unit: Unit::Cost, value: |m| share(m.cpu_ns, m.cost_responses) },
 ];
 
@@ -72,6 +73,12 @@ pub(super) struct Measured {
 }
 
 impl Measured {
+    /// A percentile, 0 to 1, where there are enough responses for it.
+    fn quantile(&self, quantile: f64) -> f64 {
+        let is_known = Percentiles::are_known(quantile, self.latency.count());
+        if is_known { self.latency.quantile(quantile) as f64 } else { 0.0 }
+    }
+
     /// A block that was this target's alone: its response time.
     pub(super) fn add(&mut self, report: &Report) {
         self.responses += report.counts.responses;

@@ -59,7 +59,10 @@ fn sections(c: &Comparison) -> String {
     if let [head, rows @ ..] = table(c).as_slice() {
         let head: Vec<String> = head.iter().map(|cell| escaped(cell)).collect();
         let head: Vec<&str> = head.iter().map(String::as_str).collect();
-        out += &html_table(&head, escaped_all(rows));
+        // Intervals stand below their estimates, so that several targets fit beside each other.
+        let rows = escaped_all(rows)
+            .map(|row| row.into_iter().map(|cell| cell.replace(" (", "<br>(")).collect::<Vec<_>>());
+        out += &html_table(&head, rows);
     }
     let told = conditions(c);
     if !told.is_empty() {

@@ -18,7 +18,7 @@ pub struct CompareOptions {
     pub load: Options,
     /// Time for all rounds together. Default 1 m.
     pub duration: Option<String>,
-    /// Length of a block. Default: so long that ten rounds fit, and at most 2 s.
+    /// Length of a block. Default: so long that ten rounds fit, at least 200 ms where two rounds fit then, and at most 2 s.
     pub block: Option<String>,
     /// Warm-up of each block. Default: a quarter of it.
     pub warmup: Option<String>,
@@ -46,6 +46,9 @@ const BLOCK_MOST: Duration = Duration::from_secs(2);
 
 /// Shortest block: below, starting would be measured.
 const BLOCK_LEAST: Duration = Duration::from_millis(20);
+
+/// Below, a block is not judged by what the processor did.
+const BLOCK_JUDGED: Duration = Duration::from_nanos(crate::verdict::JUDGED_NS);
 
 /// Rounds that are planned for where nothing is said of blocks.
 const ROUNDS: u32 = 10;
@@ -77,12 +80,20 @@ impl Reader<'_> {
         let time = self.time("-d", o.duration.as_deref()).unwrap_or(TIME);
         let block = self.time("--block", o.block.as_deref());
         let warmup = self.time("--warmup", o.warmup.as_deref());
-        let block = block.unwrap_or_else(|| (time / (blocks * ROUNDS) * 4 / 5).min(BLOCK_MOST));
+        let block = block.unwrap_or_else(|| {
+            let of_rounds = |rounds: u32| time / (blocks * rounds) * 4 / 5;
+            of_rounds(ROUNDS).max(of_rounds(2).min(BLOCK_JUDGED)).min(BLOCK_MOST)
+        });
         let warmup = warmup.unwrap_or(block / 4);
         if block < BLOCK_LEAST {
             self.wrong("-d", "is too short for so many targets: blocks would be shorter than 20 ms");
         } else if (block + warmup) * blocks > time {
             self.wrong("--block", "one round of blocks is longer than -d");
+        } else if (block + warmup) * blocks * 2 > time && !o.fail_if.is_empty() {
+            self.wrong(
+                "--fail-if",
+                "needs at least two rounds, or nobody knows what is noise: a longer -d, or a shorter --block",
+            );
         }
         let until = o.until.as_deref().and_then(|text| {
             let share =

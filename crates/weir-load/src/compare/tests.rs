@@ -45,9 +45,53 @@ fn ratios_see_through_what_drifts() {
     assert!(a.figures["rate"].spread().unwrap() > 0.3, "the drift is in the figures: {a:?}");
     assert!(!a.figures.contains_key("cost"));
     let text = c.to_text();
-    for part in ["VALID", "6 rounds of", "to a", "rate", "p99.9", "×0.500", "responses"] {
+    for part in ["VALID", "6 rounds of", "to a", "rate", "p99", "×0.500", "responses"] {
         assert!(text.contains(part), "{part}: {text}");
     }
+}
+
+#[test]
+fn a_percentile_of_few_responses_is_no_figure() {
+    let mut c = result(&["a", "b"]);
+    // The third round of b has too few for a p99; a p90 all have.
+    for (of_a, of_b) in [(1000, 1000), (1000, 1000), (1000, 999)] {
+        for (target, responses) in [of_a, of_b].into_iter().enumerate() {
+            let mut measured = Measured::default();
+            measured.add(&block(responses, 1000));
+            c.targets[target].add(&measured);
+        }
+        c.rounds += 1;
+        c.compute(false, Way::Blocks);
+    }
+    assert!(c.targets[0].figures.contains_key("p99") && !c.targets[1].figures.contains_key("p99"));
+    assert!(!c.targets[1].ratios.contains_key("p99") && c.targets[1].ratios.contains_key("p90"));
+    let broken = Condition::parse("p99 worse 5%").unwrap().judge(&c.targets[1]);
+    assert!(!broken.passed);
+    c.conditions = vec![broken];
+    assert!(
+        c.to_text().contains("b is not measured: a round had no response, or too few"),
+        "{}",
+        c.to_text()
+    );
+}
+
+#[test]
+fn blocks_that_are_too_short_are_told() {
+    let of = |block_ns: u64, response_ns: u64| {
+        let mut c = result(&["a", "b"]);
+        (c.block_ns, c.order) = (block_ns, ["a", "b", "b", "a"].map(str::to_owned).to_vec());
+        for target in &mut c.targets {
+            let mut measured = Measured::default();
+            measured.add(&block(1000, response_ns));
+            target.add(&measured);
+        }
+        c.rounds = 1;
+        c.measure_blocks(0, Way::Blocks);
+        (c.grade, c.targets[1].reasons.get("short_blocks").copied())
+    };
+    assert_eq!(of(2_000_000_000, 1_000_000), (Grade::Valid, None));
+    assert_eq!(of(400_000_000, 50_000_000), (Grade::Suspect, Some(2)));
+    assert_eq!(of(199_000_000, 1_000_000), (Grade::Suspect, Some(2)));
 }
 
 #[test]
@@ -89,7 +133,7 @@ fn a_page_shows_all_of_it() {
     for part in [
         "<b>VALID</b>",
         "<code>stalled</code>: &lt;b&gt; in 1 block",
-        "<td>×0.500 (0.5",
+        "<td>×0.500<br>(0.5",
         "aria-label=\"Ratios to the first target\"",
         "aria-label=\"rate by round\"",
         "aria-label=\"p99 by round\"",
@@ -127,6 +171,7 @@ fn what_a_gateway_adds_is_the_difference_within_rounds() {
             measured.add_target(&report, i);
             result.add(&measured);
         }
+        c.rounds += 1;
     }
     c.compute(false, Way::Requests);
     let added = c.targets[1].added["p50"];
@@ -147,7 +192,25 @@ fn blocks_go_there_and_back() {
             .unwrap();
     assert_eq!(compare.order(), [0, 1, 2, 2, 1, 0]);
     assert_eq!(compare.names(), ["a", "b", "127.0.0.1:3"]);
-    assert!((compare.block + compare.warmup) * 6 * 10 <= Duration::from_secs(10));
+    // Long enough to be judged, though fewer than ten rounds fit.
+    assert_eq!(compare.block, Duration::from_millis(200));
+    let shorter = CompareOptions {
+        duration: Some("1s".to_owned()),
+        ..options(&["a=http://127.0.0.1:1/", "b=http://127.0.0.1:2/"])
+    };
+    let two = Compare::new(&shorter).unwrap();
+    assert!(
+        (two.block + two.warmup) * 4 * 2 <= Duration::from_secs(1) && two.block >= Duration::from_millis(100)
+    );
+    // One round says nothing of its noise.
+    let one = CompareOptions {
+        block: Some("400ms".to_owned()),
+        fail_if: vec!["p99 worse 5%".to_owned()],
+        duration: Some("2s".to_owned()),
+        ..options(&["a=http://127.0.0.1:1/", "b=http://127.0.0.1:2/"])
+    };
+    let told = Compare::new(&one).unwrap_err();
+    assert!(told.iter().any(|m| m.to_string().contains("two rounds")), "{told:?}");
     assert_eq!(Compare::new(&options(&["a=http://127.0.0.1:1/"])).unwrap().order(), [0]);
     for bad in [&[][..], &["a=http://127.0.0.1:1/", "a=http://127.0.0.1:2/"], &["a=ftp://x/"]] {
         assert!(Compare::new(&options(bad)).is_err(), "{bad:?}");

@@ -56,7 +56,7 @@ pub(super) const fn end(c: &Comparison) -> &'static str {
 /// Whether each condition held, and what was measured.
 pub(super) fn conditions(c: &Comparison) -> Vec<(bool, String)> {
     let one = |condition: &ConditionResult| {
-        let said = condition.worse.map_or_else(|| "not measured".to_owned(), worse);
+        let said = condition.worse.map_or_else(|| NOT_MEASURED.to_owned(), worse);
         (condition.passed, format!("{}: {} is {said}", condition.condition, condition.target))
     };
     c.conditions.iter().map(one).collect()
@@ -106,6 +106,9 @@ pub(super) fn plain(figure: &Figure, value: f64) -> String {
 /// What stands in the place of an interval that says nothing.
 const TOO_FEW: &str = "too few rounds";
 
+/// What is said of a figure that some round did not yield.
+const NOT_MEASURED: &str = "not measured: a round had no response, or too few for this percentile";
+
 /// How many times its lower bound the upper one of a ratio may be: beyond that not even its direction is known to any use.
 const RATIO_MOST: f64 = 4.0;
 
@@ -124,7 +127,7 @@ fn value(figure: &Figure, interval: Interval) -> String {
 /// A ratio with its interval.
 pub(super) fn ratio(interval: Interval) -> String {
     let range = match interval.range {
-        None => String::new(),
+        None => format!(" ({TOO_FEW})"),
         Some(_) if is_too_wide(interval) => format!(" ({TOO_FEW})"),
         Some((low, high)) => format!(" ({low:.3} to {high:.3})"),
     };
@@ -147,7 +150,7 @@ pub(crate) fn signed(interval: Interval) -> String {
 fn worse(interval: Interval) -> String {
     let percent = |share: f64| format!("{:.1}", share * 100.0);
     let range = match interval.range {
-        None => String::new(),
+        None => format!(" ({TOO_FEW})"),
         Some((low, high)) if high - low > 2.0 * SPREAD_MOST => format!(" ({TOO_FEW})"),
         Some((low, high)) => format!(", with 95 % confidence {} to {}", percent(low), percent(high)),
     };
@@ -184,10 +187,11 @@ mod tests {
         assert_eq!(ratio(of(1.03, Some((0.0, 138_424_634.0)))), "×1.030 (too few rounds)");
         assert_eq!(ratio(of(1.03, Some((0.4, 1.7)))), "×1.030 (too few rounds)");
         assert_eq!(ratio(of(1.03, Some((0.9, 1.2)))), "×1.030 (0.900 to 1.200)");
-        assert_eq!(ratio(of(1.03, None)), "×1.030");
+        assert_eq!(ratio(of(1.03, None)), "×1.030 (too few rounds)");
         let p99 = FIGURES.iter().find(|f| f.name == "p99").unwrap();
         assert_eq!(value(p99, of(2e6, Some((-1e6, 9e6)))), "2.000 ms (too few rounds)");
         assert_eq!(value(p99, of(2e6, Some((1.8e6, 2.2e6)))), "2.000 ms ±10.0 %");
+        assert_eq!(worse(of(0.2, None)), "20.0 % worse (too few rounds)");
         assert_eq!(worse(of(0.2, Some((-7.0, 9.0)))), "20.0 % worse (too few rounds)");
         assert_eq!(worse(of(0.2, Some((0.1, 0.3)))), "20.0 % worse, with 95 % confidence 10.0 to 30.0");
     }

@@ -5,7 +5,7 @@ use crate::page::plot::{self, Axis, Line, Marks};
 use crate::page::{document, escaped, section, short_time, table_with_words, verdict};
 use crate::report::Percentiles;
 use crate::threshold::Threshold;
-use crate::units::{grouped, time};
+use crate::units::grouped;
 
 pub(super) fn print(knee: &Knee) -> String {
     let steps = knee.by_rate();
@@ -18,9 +18,9 @@ pub(super) fn print(knee: &Knee) -> String {
         [
             whole(s.rate),
             whole(s.responses_per_s),
-            time(s.response.p50 as f64),
+            s.p50(),
             s.p99(),
-            time(s.response.p999 as f64),
+            s.percentile(0.999, s.response.p999),
             format!("{:.2} %", s.failed_share * 100.0),
             if s.held { "held".to_owned() } else { "<span class=\"bad\">broken</span>".to_owned() },
             escaped(&s.told().join(" ")),

@@ -92,9 +92,20 @@ impl Step {
         Percentiles::are_known(0.99, self.responses)
     }
 
+    /// Its median as shown.
+    pub(super) fn p50(&self) -> String {
+        self.percentile(0.5, self.response.p50)
+    }
+
     /// Its p99 as shown.
     pub(super) fn p99(&self) -> String {
-        if self.knows_p99() { time(self.response.p99 as f64) } else { "-".to_owned() }
+        self.percentile(0.99, self.response.p99)
+    }
+
+    /// A percentile as shown, where there are enough responses for it.
+    pub(super) fn percentile(&self, quantile: f64, ns: u64) -> String {
+        let is_known = self.responses > 0 && Percentiles::are_known(quantile, self.responses);
+        if is_known { time(ns as f64) } else { "-".to_owned() }
     }
 
     /// What broke it, then what else speaks against it.

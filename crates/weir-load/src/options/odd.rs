@@ -1,5 +1,8 @@
 //! Values in what is sent that nobody means to send: what a script makes of a variable that it forgot, and placeholders of other tools.
 
+use percent_encoding::percent_decode;
+use std::borrow::Cow;
+
 /// How much of a body is looked at.
 const LOOKED_AT: usize = 1024 * 1024;
 
@@ -18,16 +21,24 @@ pub(crate) enum Place {
     Line,
 }
 
-/// Adds the odd values in this text, each once; `braces` says whether names in braces are among them. Those that are no name in braces stand alone as values do: `?id=undefined`, `"NaN"`.
+/// Adds the odd values in this text, each once, also as percent-encoding leaves them; `braces` says whether names in braces are among them. Those that are no name in braces stand alone as values do: `?id=undefined`, `"NaN"`.
 pub(crate) fn odd(bytes: &[u8], place: Place, braces: bool, found: &mut Vec<String>) {
     let bytes = bytes.get(..LOOKED_AT).unwrap_or(bytes);
+    written(bytes, place, braces, found);
+    // Libraries send `{id}` as `%7Bid%7D`.
+    if let Cow::Owned(decoded) = Cow::from(percent_decode(bytes)) {
+        written(&decoded, place, braces, found);
+    }
+}
+
+fn written(bytes: &[u8], place: Place, braces: bool, found: &mut Vec<String>) {
     let mut note = |value: &[u8]| {
         let value = String::from_utf8_lossy(value).into_owned();
         if found.len() < TOLD_MOST && !found.contains(&value) {
             found.push(value);
         }
     };
-    for object in [&b"[object Object]"[..], b"[object%20Object]", b"%5Bobject%20Object%5D"] {
+    for object in [&b"[object Object]"[..], b"[object+Object]"] {
         if memchr::memmem::find(bytes, object).is_some() {
             note(b"[object Object]");
         }
@@ -66,7 +77,9 @@ fn is_value(bytes: &[u8], from: usize, to: usize, place: Place) -> bool {
     let begins = last.is_none_or(|b| b"\"'/=:,[(".contains(&b));
     // `Authorization: Bearer undefined`: the last word of a field.
     let ends_field = place == Place::Fields && next == Some(b'\r') && before.last() == Some(&b' ');
-    ends && (begins || ends_field)
+    // A part of a form by `-F` is a line of its own.
+    let is_line = before.last() == Some(&b'\n') && next.is_none_or(|b| b == b'\r');
+    ends && (begins || ends_field || is_line)
 }
 
 #[cfg(test)]
@@ -80,13 +93,24 @@ mod tests {
             (Place::Line, "GET /users/undefined/posts?x=NaN&y=1", &["undefined", "NaN"]),
             (Place::Line, "GET /users/{id}", &["{id}"]),
             (Place::Line, "GET /users/${id}/${user.name}", &["${id}", "${user.name}"]),
+            (
+                Place::Line,
+                "GET /users/%7Bid%7D?a=%24%7Bid%7D&b=%5Bobject+Object%5D",
+                &["[object Object]", "{id}", "${id}"],
+            ),
+            (Place::Line, "GET /a?q=what%20is%20undefined%20here&f=%7B%22a%22:1%7D", &[]),
+            (
+                Place::Body,
+                "--x\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\nundefined\r\n--x--",
+                &["undefined"],
+            ),
             (Place::Line, "GET /is-undefined?q=undefinedness&z=NaNa", &[]),
             (Place::Line, "GET /a?f={\"a\":1}", &[]),
             (Place::Fields, "Host: a\r\nAuthorization: Bearer undefined\r\n", &["undefined"]),
             (Place::Fields, "X: undefined\r\nY: {token}\r\n", &["undefined", "{token}"]),
             (Place::Fields, "User-Agent: it is undefined here\r\n", &[]),
             (Place::Body, "{\"user\":\"[object Object]\",\"n\": NaN}", &["[object Object]", "NaN"]),
-            (Place::Body, "a=[object%20Object]&b=undefined", &["[object Object]", "undefined"]),
+            (Place::Body, "a=[object%20Object]&b=undefined", &["undefined", "[object Object]"]),
             (Place::Body, "{\"id\":\"{id}\",\"x\":\"${x}\"}", &["{id}", "${x}"]),
             (Place::Body, "{\"query\":\"{ user {id} }\"}", &[]),
             (Place::Body, "what is undefined, stays undefined.", &[]),

@@ -162,7 +162,9 @@ fn stalls(r: &Report, ticks: &[&Tick]) -> Vec<(f64, f64, String)> {
         return Vec::new();
     }
     let silence_ns = r.health.longest_silence_ns;
-    let length = (silence_ns.div_ceil(r.series.tick_ns.max(1)) as usize).clamp(1, ticks.len().max(1));
+    // A tenth of a tick more adds none: that one would be full of responses.
+    let tick_ns = r.series.tick_ns.max(1);
+    let length = (((silence_ns + tick_ns / 10 * 9) / tick_ns) as usize).clamp(1, ticks.len().max(1));
     let responses = |ticks: &&[&Tick]| ticks.iter().map(|tick| tick.responses).sum::<u64>();
     let longest = ticks.windows(length).min_by_key(responses).unwrap_or_default();
     let from = |tick: &Tick| (tick.end_ns - tick.length_ns.min(tick.end_ns)) as f64 / 1e9;

@@ -12,6 +12,8 @@ pub enum TlsFault {
     Date,
     /// It is for another name.
     Name,
+    /// It names nobody at all.
+    NoName,
     /// The peer wants a certificate of ours, or another one.
     OurCertificate,
     /// Anything else.
@@ -78,11 +80,16 @@ fn of_certificate(error: &CertificateError) -> (TlsFault, String) {
         E::NotValidForName => (TlsFault::Name, "the certificate is for another name".to_owned()),
         E::NotValidForNameContext { expected, presented } => {
             let wanted = expected.to_str();
-            let text = match presented.len() {
-                0 => format!("the certificate names no host, so it is not for {wanted}"),
-                _ => format!("the certificate is for {}, not for {wanted}", plain(presented)),
-            };
-            (TlsFault::Name, text)
+            match presented.len() {
+                // The common name has not counted since RFC 9525 §2; curl with OpenSSL still reads it.
+                0 => (
+                    TlsFault::NoName,
+                    format!("the certificate has no subjectAltName, so it is for no host, {wanted} included"),
+                ),
+                _ => {
+                    (TlsFault::Name, format!("the certificate is for {}, not for {wanted}", plain(presented)))
+                }
+            }
         }
         E::UnknownIssuer => {
             (TlsFault::Stranger, "the certificate is signed by nobody that is trusted here".to_owned())

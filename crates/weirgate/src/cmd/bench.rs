@@ -70,7 +70,7 @@ impl Bench {
         let default = if self.generator { TIME.1 } else { TIME.0 };
         let text = self.duration.as_deref().unwrap_or(default);
         let Some(time) = duration(text).filter(|time| !time.is_zero()) else {
-            eprintln!("weir bench: -d {text}: expected a time such as 30s or 2m");
+            errln!("weir bench: -d {text}: expected a time such as 30s or 2m");
             return Ok(ExitCode::from(2));
         };
         if self.generator {
@@ -97,7 +97,7 @@ impl Bench {
             source.path().map_or_else(|| "the embedded default".to_owned(), |p| p.display().to_string());
         let checked = weir_gateway::check(&stage.for_default(source), &[]);
         let Some((loaded, snapshot)) = &checked.compiled else {
-            eprint!("{}", checked.diagnostics.to_text());
+            err!("{}", checked.diagnostics.to_text());
             return Ok(None);
         };
         let mut secured = loaded.config.listeners.iter().filter_map(|(_, listener)| listener.tls.as_ref());
@@ -106,7 +106,7 @@ impl Bench {
         let unknown = self.routes.iter().find(|name| !rehearsal.routes.iter().any(|r| r.name == **name));
         if let Some(unknown) = unknown {
             let known: Vec<&str> = rehearsal.routes.iter().map(|r| r.name.as_str()).collect();
-            eprintln!("weir bench: --route {unknown}: the config has {}", known.join(", "));
+            errln!("weir bench: --route {unknown}: the config has {}", known.join(", "));
             return Ok(None);
         }
         rehearsal.routes.retain(|route| self.routes.is_empty() || self.routes.contains(&route.name));
@@ -117,7 +117,7 @@ impl Bench {
         let all: u32 = rehearsal.routes.iter().map(targets).sum();
         let least = BLOCKS * all * (BLOCK + WARMUP);
         if time < least {
-            eprintln!("weir bench: -d {time:?}: so many routes and filters take at least {least:?}");
+            errln!("weir bench: -d {time:?}: so many routes and filters take at least {least:?}");
             return Ok(None);
         }
         for route in &rehearsal.routes {
@@ -140,7 +140,7 @@ impl Bench {
 
     fn tell(text: &str) {
         if std::io::stderr().is_terminal() {
-            eprint!("\r{text:<70}");
+            err!("\r{text:<70}");
         }
     }
 }
@@ -210,7 +210,7 @@ impl Set<'_> {
         let compare = match Compare::new(&options) {
             Ok(compare) => compare,
             Err(mistakes) => {
-                mistakes.iter().for_each(|m| eprintln!("weir bench: route {route}: {m}"));
+                mistakes.iter().for_each(|m| errln!("weir bench: route {route}: {m}"));
                 return Ok(false);
             }
         };

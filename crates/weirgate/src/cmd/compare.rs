@@ -99,7 +99,7 @@ struct LineArgs {
     #[arg(long, value_enum, value_name = "ok", help_heading = "Judgement")]
     unequal: Option<Unequal>,
 
-    /// Tell what it cost the targets' processes: `auto` for whoever listens there, or NAME=PID; may be repeated
+    /// Report the processor time of the targets' processes: `auto` for whoever listens there, or NAME=PID; may be repeated
     #[arg(long = "pid", value_name = "auto|NAME=PID", help_heading = "Report")]
     pids: Vec<String>,
 }
@@ -117,7 +117,7 @@ impl Compare {
             (Ok(ready), Ok(kept)) => (ready, kept),
             (ready, kept) => {
                 let mistakes = ready.err().into_iter().chain(kept.err()).flatten();
-                mistakes.for_each(|m| eprintln!("weir compare: {m}"));
+                mistakes.for_each(|m| errln!("weir compare: {m}"));
                 return Ok(ExitCode::from(2));
             }
         };
@@ -126,11 +126,11 @@ impl Compare {
         let tells = std::io::stderr().is_terminal();
         let result = ready.run(&interrupt, |round, name| {
             if tells {
-                eprint!("\rround {round}: {name:<40}");
+                err!("\rround {round}: {name:<40}");
             }
         })?;
         if tells {
-            eprint!("\r{:60}\r", "");
+            err!("\r{:60}\r", "");
         }
         print(&match self.format {
             Format::Json => result.to_json(),
@@ -145,7 +145,7 @@ impl Compare {
         let file = match BenchFile::read(path) {
             Ok(file) => file,
             Err(found) => {
-                eprint!("{}", found.to_text());
+                err!("{}", found.to_text());
                 return Ok(ExitCode::from(2));
             }
         };
@@ -158,7 +158,7 @@ impl Compare {
         let mistake =
             mistake.or_else(|| odd.map(|time| format!("-d {time}: expected a time such as 30s or 2m")));
         if let Some(mistake) = mistake {
-            eprintln!("weir compare: {mistake}");
+            errln!("weir compare: {mistake}");
             return Ok(ExitCode::from(2));
         }
         if self.check_file {
@@ -173,7 +173,7 @@ impl Compare {
         let kept = match Files::open(self) {
             Ok(kept) => kept,
             Err(mistakes) => {
-                mistakes.iter().for_each(|m| eprintln!("weir compare: {m}"));
+                mistakes.iter().for_each(|m| errln!("weir compare: {m}"));
                 return Ok(ExitCode::from(2));
             }
         };
@@ -182,7 +182,7 @@ impl Compare {
         let tells = std::io::stderr().is_terminal();
         let tell = |text: &str| {
             if tells {
-                eprint!("\r{text:<70.70}");
+                err!("\r{text:<70.70}");
             }
         };
         let set = run::Bench::new(&file, path, &interrupt, &tell).run(&self.workloads, time)?;

@@ -50,7 +50,7 @@ impl Config {
         match moved["yaml"].as_str() {
             // What is to be written alone on stdout, so that it can be appended to a file.
             Some(yaml) => {
-                eprint!("{text}");
+                err!("{text}");
                 print(yaml);
             }
             None => print(text),

@@ -48,7 +48,7 @@ impl Explain {
         }
         let checked = weir_gateway::check(&self.config.source(), &[]);
         let Some((_, snapshot)) = &checked.compiled else {
-            eprint!("{}", checked.diagnostics.to_text());
+            err!("{}", checked.diagnostics.to_text());
             return Ok(ExitCode::from(1));
         };
         let listener = self.listener.as_deref();

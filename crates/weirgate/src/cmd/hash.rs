@@ -44,7 +44,7 @@ impl Hash {
 fn read_password() -> Result<Vec<u8>> {
     let hidden = if stdin().is_terminal() { Some(Hidden::begin()?) } else { None };
     if hidden.is_some() {
-        eprint!("password: ");
+        err!("password: ");
     }
     let mut line = Vec::new();
     stdin().lock().take(PASSWORD_BYTES as u64 + 3).read_until(b'\n', &mut line)?;
@@ -87,7 +87,7 @@ fn restore_on_signal(before: Termios) -> Result<()> {
             }
         });
         let _ = tcsetattr(stdin(), OptionalActions::Now, &before);
-        eprintln!();
+        errln!();
         std::process::exit(128 + number.as_raw_value());
     });
     Ok(())

@@ -107,7 +107,7 @@ pub(super) struct Load {
     /// Tell how it goes while it runs: prometheus=URL of a Prometheus that takes remote writes; may be repeated
     #[arg(short = 'o', long = "output", value_name = "WHERE", help_heading = "Report")]
     outputs: Vec<Output>,
-    /// Tell what it cost the target's process: a pid, or `auto` for whoever listens on the first target's port
+    /// Report the processor time of the target's process: a pid, or `auto` for whoever listens on the first target's port
     #[arg(long, value_name = "PID|auto", help_heading = "Report")]
     pid: Option<String>,
     /// Show how it goes while it runs; the default where stdout and stderr are a terminal
@@ -180,7 +180,7 @@ impl Load {
             (Ok(plan), Ok(outputs)) => (plan, outputs),
             (plan, outputs) => {
                 let mistakes = plan.err().into_iter().chain(outputs.err()).flatten();
-                mistakes.for_each(|m| eprintln!("weir load: {m}"));
+                mistakes.for_each(|m| errln!("weir load: {m}"));
                 return Ok(ExitCode::from(2));
             }
         };
@@ -198,17 +198,17 @@ impl Load {
             if let Some(tick) = now.tick.filter(|_| tells) {
                 let rate = tick.responses as f64 * 1e9 / tick.length_ns.max(1) as f64;
                 let seconds = tick.end_ns as f64 / 1e9;
-                eprint!("\r{seconds:>6.0} s {rate:>12.0}/s {:>8} errors ", tick.errors);
+                err!("\r{seconds:>6.0} s {rate:>12.0}/s {:>8} errors ", tick.errors);
             }
         })?;
         drop(live);
         if tells {
-            eprint!("\r{:50}\r", "");
+            err!("\r{:50}\r", "");
         }
         show(&report, self.format);
         outputs.end(&report)?;
         if let Some(why) = self.is_too_bad(&report) {
-            eprintln!("weir load: {why}");
+            errln!("weir load: {why}");
         }
         Ok(ExitCode::from(self.exit_code(&report)))
     }
@@ -245,7 +245,7 @@ impl Load {
             Ok(live) => Some(live),
             Err(why) => {
                 if self.live {
-                    eprintln!("weir load: --live: {why}: the run goes on without");
+                    errln!("weir load: --live: {why}: the run goes on without");
                 }
                 None
             }
@@ -260,7 +260,7 @@ impl Load {
             "json" => Knee::to_json,
             "text" => Knee::to_text,
             other => {
-                eprintln!("weir load: --format {other}: a search is printed as text, json or html");
+                errln!("weir load: --format {other}: a search is printed as text, json or html");
                 return Ok(ExitCode::from(2));
             }
         };
@@ -272,7 +272,7 @@ impl Load {
             match Kept::open(path) {
                 Ok(file) => files.push((file, print_as)),
                 Err(mistake) => {
-                    eprintln!("weir load: {mistake}");
+                    errln!("weir load: {mistake}");
                     return Ok(ExitCode::from(2));
                 }
             }
@@ -283,17 +283,17 @@ impl Load {
         let found = self.options().and_then(|options| {
             Knee::find(&options, conditions, &interrupt, |rate| {
                 if tells {
-                    eprint!("\rtrying {rate:>12.0}/s");
+                    err!("\rtrying {rate:>12.0}/s");
                 }
             })
         });
         if tells {
-            eprint!("\r{:30}\r", "");
+            err!("\r{:30}\r", "");
         }
         let knee = match found {
             Ok(knee) => knee?,
             Err(mistakes) => {
-                mistakes.iter().for_each(|m| eprintln!("weir load: {m}"));
+                mistakes.iter().for_each(|m| errln!("weir load: {m}"));
                 return Ok(ExitCode::from(2));
             }
         };

@@ -310,7 +310,7 @@ pub(crate) fn run() -> ExitCode {
         Ok(args) => args,
         Err(mistakes) => {
             let command = std::env::args().nth(1).unwrap_or_default();
-            mistakes.iter().for_each(|m| eprintln!("weir {command}: {m}"));
+            mistakes.iter().for_each(|m| errln!("weir {command}: {m}"));
             return ExitCode::from(2);
         }
     };
@@ -351,7 +351,7 @@ pub(crate) fn run() -> ExitCode {
         Ok(_) if LOST.load(Relaxed) => ExitCode::from(1),
         Ok(code) => code,
         Err(e) => {
-            eprintln!("weir: {e:#}");
+            errln!("weir: {e:#}");
             ExitCode::from(1)
         }
     }

@@ -64,7 +64,7 @@ impl Serve {
             Ok(origin) => origin,
             // A certificate names its file.
             Err(e) if e.kind() == std::io::ErrorKind::InvalidInput => {
-                eprintln!("weir origin: {e}");
+                errln!("weir origin: {e}");
                 return Ok(ExitCode::from(2));
             }
             Err(e) => return Ok(self.wrong(&e.to_string())),
@@ -102,7 +102,7 @@ impl Serve {
     }
 
     fn wrong(&self, hint: &str) -> ExitCode {
-        eprintln!("weir origin: --http {}: {hint}", self.http);
+        errln!("weir origin: --http {}: {hint}", self.http);
         ExitCode::from(1)
     }
 }

@@ -55,7 +55,7 @@ impl Saved {
     }
 
     fn wrong(&self, hint: &str) -> ExitCode {
-        eprintln!("weir report: {}: {hint}", self.file.display());
+        errln!("weir report: {}: {hint}", self.file.display());
         ExitCode::from(2)
     }
 }

@@ -54,7 +54,7 @@ routes:
 
 #[test]
 fn every_route_and_filter_has_its_cost() {
-    let (run, _dir) = bench(CONFIG, &["-d4s", "--format", "json"]);
+    let (run, _dir) = bench(CONFIG, &["-d8s", "--format", "json"]);
     run.expect_code(0);
     let found = result(&run);
     let routes: Vec<_> = found.routes.iter().map(|r| (r.route.as_str(), r.status)).collect();

@@ -65,7 +65,7 @@ fn it_ends_when_the_intervals_are_narrow() {
 fn a_saved_result_is_a_gate() {
     let (_origin, quick, slow) = quick_and_slow();
     let dir = TempDir::new().unwrap();
-    let rounds = ["-d2s", "--block", "250ms"];
+    let rounds = ["-d4s", "--block", "250ms"];
     compare(&dir, &[&rounds[..], &["--save", "before.json", &quick]].concat()).expect_code(0);
     let gate = ["--against", "before.json", "--fail-if", "p50 worse 20%"];
     compare(&dir, &[&rounds[..], &gate, &[&slow]].concat())

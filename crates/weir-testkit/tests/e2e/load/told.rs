@@ -29,7 +29,7 @@ fn a_timeout_says_what_was_waited_for() {
         r.counts.error_texts.into_keys().collect()
     };
     let silent = Upstream::script(|conn| while conn.next_request().is_some() {});
-    assert_eq!(texts(&[&url(&silent)]), ["timeout before a response began"]);
+    assert_eq!(texts(&[&url(&silent)]), ["timeout before the head of a response was whole"]);
     let half = Upstream::script(|conn| {
         conn.read_request();
         conn.send("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf");
@@ -64,7 +64,7 @@ fn a_bad_certificate_is_told_in_words_that_help() {
         r.counts.error_texts.into_keys().collect()
     };
     let good = serve(ServerTls::new(&authority.leaf(&["localhost"])));
-    let hint = "the certificate is signed by nobody that is trusted here; --cacert FILE trusts it, --insecure accepts any";
+    let hint = "the certificate is signed by nobody that is trusted here; --cacert with the certificate of who signed it trusts it, --insecure accepts any";
     assert_eq!(told(&good, &[]), [hint]);
     let expired = serve(ServerTls::new(&authority.expired_leaf(&["localhost"])));
     assert_eq!(

@@ -34,7 +34,7 @@ fn a_comparison_of_unequal_work_is_invalid() {
     let dir = TempDir::new().unwrap();
     let (page, moved) = (format!("page={base}/body/137"), format!("moved={}", url(&moved)));
     let args =
-        ["compare", "-c1", "--threads=1", "-d400ms", "--block", "60ms", "--format", "json", &page, &moved];
+        ["compare", "-c1", "--threads=1", "-d1s", "--block", "60ms", "--format", "json", &page, &moved];
     let run = |more: &[&str]| run_weir(dir.path(), &[&args[..], more].concat());
     let told = run(&[]);
     let c: Comparison = serde_json::from_str(&told.expect_code(0).stdout).unwrap();

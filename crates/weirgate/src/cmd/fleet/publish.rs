@@ -100,7 +100,7 @@ impl Publish {
         let before = match console.bundle(pointer.to) {
             Ok(before) => before,
             Err(e) => {
-                eprintln!("weir: nothing to compare with: {e}");
+                errln!("weir: nothing to compare with: {e}");
                 return Ok(());
             }
         };
@@ -123,7 +123,7 @@ fn check(main: &Path) -> Result<bool> {
     let checked = weir_gateway::check(&source, &[]);
     let text = checked.diagnostics.to_text();
     if !text.is_empty() {
-        eprint!("{text}");
+        err!("{text}");
     }
     if let Some((loaded, _)) = &checked.compiled
         && loaded.config.source.is_some()
@@ -136,7 +136,7 @@ fn check(main: &Path) -> Result<bool> {
     }
     let only_here = errors.all(|d| matches!(d.code, "missing-variable"));
     if only_here {
-        eprintln!("weir: variables are missing here; each node has its own, so this is published");
+        errln!("weir: variables are missing here; each node has its own, so this is published");
     }
     Ok(only_here)
 }

@@ -79,7 +79,7 @@ pub(in crate::cmd) struct ConnectionArgs {
     /// Connect to this Unix socket
     #[arg(long, value_name = "PATH", help_heading = "Connection")]
     unix_socket: Option<PathBuf>,
-    /// Go by this proxy, http://[USER:PASSWORD@]HOST:PORT, or `env` for that of the environment [default: none]
+    /// Send requests through this proxy, http://[USER:PASSWORD@]HOST:PORT, or `env` for that of the environment [default: none]
     #[arg(long, value_name = "URL|env", help_heading = "Connection")]
     proxy: Option<String>,
     /// Accept any certificate

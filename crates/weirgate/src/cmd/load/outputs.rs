@@ -76,7 +76,7 @@ impl Outputs {
         let until = Instant::now() + END_MOST;
         let ended: Vec<_> = self.remotes.into_iter().map(|remote| remote.end(report, until)).collect();
         let lost = ended.into_iter().filter_map(Ended::lost);
-        lost.for_each(|lost| eprintln!("weir load: prometheus: {lost}"));
+        lost.for_each(|lost| errln!("weir load: prometheus: {lost}"));
         Ok(())
     }
 }

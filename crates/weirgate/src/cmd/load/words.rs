@@ -26,20 +26,25 @@ enum Meaning {
     Is(&'static str),
     /// Our own option, written with one dash.
     Own,
-    /// Refused: it has a value, which stands where this says `{}`.
+    /// Refused: it has a value, which stands where this says `{}`, and where it says `{#}` if it is a number.
     Value(&'static str),
 }
 use Meaning::{Flag, Given, Is, Own, Value};
 
 /// The words, sorted; capitals last.
 static WORDS: &[(&str, Meaning)] = &[
-    ("-a", Value("--user {} (hey, oha, bombardier) or -n {} (autocannon)")),
-    ("-b", Value("--data '{}' (autocannon, bombardier) or --cookie '{}' (curl)")),
+    ("-a", Value("--user {} (hey, oha, bombardier) or -n {#} (autocannon)")),
+    (
+        "-b",
+        Value(
+            "--data '{}' (autocannon, bombardier), --cookie '{}' (curl), or nothing (ab: the size of its buffers)",
+        ),
+    ),
     ("-e", Value("--format csv (ab); k6's variables are for scripts, which are not run")),
-    ("-f", Value("--data '@{}' (bombardier)")),
+    ("-f", Value("--data '@{}' (bombardier), or nothing (ab: both sides agree on the version of TLS)")),
     ("-g", Value("--format csv (ab)")),
     ("-h2", Is("--http2")),
-    ("-i", Flag("-n N (k6), -X HEAD (ab), or the URLs of the file (h2load)")),
+    ("-i", Value("-n {#} (k6), -X HEAD (ab), or the URLs of the file (h2load)")),
     ("-j", Flag("--format json, or --format oha-json (oha)")),
     ("-k", Flag("--insecure (curl, bombardier) or nothing (ab: keep-alive is the default)")),
     (
@@ -48,36 +53,39 @@ static WORDS: &[(&str, Meaning)] = &[
             "nothing: percentiles are always printed (autocannon, bombardier), and bodies may differ in length (ab)",
         ),
     ),
-    ("-p", Value("--data '@{}' (ab), --http2 -m {} (oha) or --pipeline {} (autocannon)")),
+    ("-p", Value("--data '@{}' (ab), --http2 -m {#} (oha) or --pipeline {#} (autocannon)")),
     (
         "-q",
         Value(
-            "--rate {}/s if all connections together shall send so much (oha), --rate with {} times the connections if each of them shall (hey), or nothing (ab)",
+            "--rate {#}/s if all connections together shall send so much (oha), --rate with {#} times the connections if each of them shall (hey), or nothing (ab)",
         ),
     ),
     (
         "-r",
         Value(
-            "--rate {}/s if all connections together shall send so much (ghz, bombardier), --rate with the sum if each of them shall (autocannon), or nothing (ab, oha)",
+            "--rate {#}/s if all connections together shall send so much (ghz, bombardier), --rate with the sum if each of them shall (autocannon), or nothing (ab, oha)",
         ),
     ),
     (
         "-s",
         Value(
-            "--timeout {}s (ab), --stages {} (k6), or -X, -H, --data and --feed in place of a script (wrk)",
+            "--timeout {#}s (ab), --stages {} (k6), or -X, -H, --data and --feed in place of a script (wrk)",
         ),
     ),
     (
         "-t",
-        Value("--threads {} (wrk, h2load), -d {}s (ab) or --timeout {}s (hey, oha, autocannon, bombardier)"),
+        Value(
+            "--threads {#} (wrk, h2load), -d {#}s (ab) or --timeout {#}s (hey, oha, autocannon, bombardier)",
+        ),
     ),
     ("-v", Flag("nothing, or --format json for everything there is")),
-    ("-w", Value("--threads {} (autocannon), --html FILE (ab) or --graceful-stop TIME (oha)")),
+    ("-w", Value("--threads {#} (autocannon), --html FILE (ab) or --graceful-stop TIME (oha)")),
     ("-x", Value("--proxy 'http://{}' (hey, oha, curl) or -d {} (ghz)")),
     ("-z", Is("--duration")),
     ("-A", Value("--user {} (ab) or -H 'Accept: {}' (hey, oha)")),
     ("-C", Value("--cookie '{}' (ab)")),
-    ("-D", Value("--data '@{}' (hey, oha, ghz) or -d {}s (h2load)")),
+    ("-D", Value("--data '@{}' (hey, oha, ghz) or -d {#}s (h2load)")),
+    ("-E", Value("--cert {} --key {} (ab)")),
     ("-I", Flag("-X HEAD (curl)")),
     ("-L", Flag("nothing: percentiles are always printed (wrk2), and redirects are never followed (curl)")),
     ("-P", Value("--proxy 'http://{}@HOST:PORT' (ab)")),
@@ -88,13 +96,14 @@ static WORDS: &[(&str, Meaning)] = &[
         Value("-H 'Content-Type: {}' (ab, hey, oha), -X PUT --data '@{}' (curl) or --name '{}' (autocannon)"),
     ),
     ("-U", Value("-H 'User-Agent: {}' (hey) or --format wrk2 (wrk2)")),
+    ("-V", Flag("`weir --version`")),
     ("-W", Value("--warmup {}")),
     ("-Z", Value("--feed FILE and --data '{{data.NAME}}' (oha)")),
     ("--amount", Is("--requests")),
     ("--body", Is("--data")),
     ("--body-file", Value("--data '@{}'")),
     ("--call", Value("grpc://HOST:PORT/{} as the URL")),
-    ("--concurrency", Value("-c {}, or -c 1 -m {} for gRPC (ghz opens one connection for all of them)")),
+    ("--concurrency", Value("-c {#}, or -c 1 -m {#} for gRPC (ghz opens one connection for all of them)")),
     ("--connect-timeout", Value("--timeout {}, which bounds connecting too")),
     ("--connect-to", Value("--resolve HOST:PORT:ADDR")),
     ("--content-type", Value("-H 'Content-Type: {}'")),
@@ -117,16 +126,19 @@ static WORDS: &[(&str, Meaning)] = &[
     ("--latency-correction", Given),
     ("--max-redirects", Value("nothing: redirects are never followed")),
     ("--no-connection-reuse", Is("--no-keepalive")),
+    ("--no-summary", Flag("nothing: --format says how the result is printed, and it always is (k6)")),
+    ("--no-thresholds", Flag("nothing: thresholds are those that --threshold names (k6)")),
     ("--no-tui", Is("--no-live")),
     ("--out", Value("-o prometheus=URL, or --save FILE (k6)")),
     ("--output-format", Value("--format oha-json, csv or text (oha)")),
     ("--pipelining", Is("--pipeline")),
-    ("--qps", Value("--rate {}/s")),
+    ("--qps", Value("--rate {#}/s")),
     ("--quiet", Is("--no-live")),
+    ("--redirect", Value("nothing: redirects are never followed (oha)")),
     (
         "--rps",
         Value(
-            "--rate {}/s if all connections together shall send so much (k6, ghz), or --rate with {} times the connections if each of them shall (h2load, nighthawk)",
+            "--rate {#}/s if all connections together shall send so much (k6, ghz), or --rate with {#} times the connections if each of them shall (h2load, nighthawk)",
         ),
     ),
     ("--script", Value("-X, -H, --data and --feed: scripts are not run (wrk)")),
@@ -142,6 +154,7 @@ static WORDS: &[(&str, Meaning)] = &[
     ("--total", Is("--requests")),
     ("--u_latency", Given),
     ("--user-agent", Value("-H 'User-Agent: {}'")),
+    ("--version", Flag("`weir --version`")),
     ("--workers", Value("-c {} if you mean connections, --threads {} if you mean threads")),
 ];
 
@@ -150,7 +163,7 @@ static WORDS: &[(&str, Meaning)] = &[
 /// # Errors
 /// The words that mean more than one thing, or nothing here, each with what to write instead.
 pub(in crate::cmd) fn translated(args: Vec<OsString>) -> Result<Vec<OsString>, Vec<Mistake>> {
-    let command = match args.get(1).and_then(|command| command.to_str()) {
+    let command = match args.get(command_at(&args)).and_then(|command| command.to_str()) {
         Some("compare") => Compare::augment_args(Command::new("compare")),
         Some("load") => Load::augment_args(Command::new("load")),
         _ => return Ok(args),
@@ -193,6 +206,15 @@ pub(in crate::cmd) fn translated(args: Vec<OsString>) -> Result<Vec<OsString>, V
         }
     }
     if mistakes.is_empty() { Ok(ours) } else { Err(mistakes) }
+}
+
+/// Where the command stands: `-c FILE` of all commands may come before it.
+fn command_at(args: &[OsString]) -> usize {
+    let mut at = 1;
+    while let Some(word) = args.get(at).and_then(|word| word.to_str()).filter(|word| word.starts_with('-')) {
+        at += if matches!(word, "-c" | "--config") { 2 } else { 1 };
+    }
+    at
 }
 
 /// A word of `WORDS` as it was typed, or one of ours with one dash.
@@ -241,6 +263,9 @@ fn with(name: &str, value: Option<String>) -> OsString {
 
 fn refused(name: &str, value: Option<&str>, hint: &str) -> Mistake {
     let place = value.map_or_else(|| name.to_owned(), |value| format!("{name} {value}"));
+    let is_number = |text: &str| text.parse::<f64>().is_ok();
+    let number = if value.is_none() { "VALUE" } else { "N" };
+    let hint = hint.replace("{#}", value.filter(|value| is_number(value)).unwrap_or(number));
     let hint = hint.replace("{}", value.unwrap_or("VALUE"));
     let hint = match hint.strip_prefix("nothing") {
         Some(why) => format!("leave it out{why}"),
@@ -267,6 +292,9 @@ fn doubtful(word: &str, next: Option<&str>) -> Option<Mistake> {
         }
         "-u" if is_number(value) && !value.contains(':') => {
             format!("here -u is NAME:PASSWORD; the users of k6 are -c {value}")
+        }
+        "-u" if !value.contains(':') && value.contains('.') => {
+            format!("here -u is NAME:PASSWORD; a file to PUT (ab) is -X PUT --data '@{value}'")
         }
         "-X" if value.contains(':') => {
             format!("here -X is the method; a proxy (ab) is --proxy 'http://{value}'")

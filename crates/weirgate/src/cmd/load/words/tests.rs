@@ -130,7 +130,7 @@ const REFUSED: &[(&str, &str)] = &[
     ),
     (
         "-n 10 -D body.json http://127.0.0.1:1/",
-        "-D body.json: write --data '@body.json' (hey, oha, ghz) or -d body.jsons (h2load)",
+        "-D body.json: write --data '@body.json' (hey, oha, ghz) or -d Ns (h2load)",
     ),
     (
         "-n 10 -a me:secret -x proxy:3128 http://127.0.0.1:1/",
@@ -155,6 +155,12 @@ const REFUSED: &[(&str, &str)] = &[
     ),
     ("-n 100 -i -C a=b http://127.0.0.1:1/", "-C a=b: write --cookie 'a=b' (ab)"),
     ("-q -n 100 http://127.0.0.1:1/", "or nothing (ab)"),
+    ("-qkn 100 http://127.0.0.1:1/", "-q kn: write --rate N/s if"),
+    ("-f TLS1.2 -b 8192 http://127.0.0.1:1/", "or nothing (ab: the size of its buffers)"),
+    ("-u body.json http://127.0.0.1:1/", "a file to PUT (ab) is -X PUT --data '@body.json'"),
+    ("--redirect 0 http://127.0.0.1:1/", "--redirect 0: leave it out: redirects are never followed (oha)"),
+    ("--no-thresholds http://127.0.0.1:1/", "--no-thresholds: leave it out: thresholds are those"),
+    ("-s 500ms:5 http://127.0.0.1:1/", "--timeout Ns (ab), --stages 500ms:5 (k6)"),
     // k6
     (
         "--vus 10 --rps 100 http://127.0.0.1:1/",
@@ -162,7 +168,7 @@ const REFUSED: &[(&str, &str)] = &[
     ),
     (
         "-u 10 -i 100 http://127.0.0.1:1/",
-        "-u 10: here -u is NAME:PASSWORD; the users of k6 are -c 10\n-i: write -n N (k6)",
+        "-u 10: here -u is NAME:PASSWORD; the users of k6 are -c 10\n-i 100: write -n 100 (k6)",
     ),
     ("run --vus 10 script.js", "script.js: this looks like a script, and scripts are not run"),
     ("run http://127.0.0.1:1/", "run: expected a URL such as http://127.0.0.1:8080/path"),
@@ -230,5 +236,8 @@ fn other_commands_are_left_alone() {
         assert_eq!(translated(words(line)).unwrap(), words(line));
     }
     let compared = translated(words("weir compare -z 5s a=http://127.0.0.1:1/ --quiet")).unwrap();
+    // What all commands take may stand before the command.
+    let told = translated(words("weir -c weir.yaml load -t 2 http://127.0.0.1:1/")).unwrap_err();
+    assert!(told.iter().any(|m| m.to_string().starts_with("-t 2: write --threads 2")), "{told:?}");
     assert_eq!(compared, words("weir compare --duration 5s a=http://127.0.0.1:1/ --quiet"));
 }

@@ -1,0 +1,15 @@
+//! What is said on stderr. Its reader may have gone away, as `2>&1 | head` does, and that changes nothing: `eprintln!` would panic, and the exit code would be lost.
+
+/// Writes to stderr without a line end, where it can be written.
+macro_rules! err {
+    ($($arg:tt)*) => {{
+        use std::io::Write as _;
+        let _ = write!(std::io::stderr(), $($arg)*); // see the module
+    }};
+}
+
+/// Writes a line to stderr, where it can be written.
+macro_rules! errln {
+    () => { err!("\n") };
+    ($text:literal $($arg:tt)*) => { err!("{}\n", format_args!($text $($arg)*)) };
+}
