@@ -21,10 +21,55 @@ const SHARED: usize = 2;
 
 /// Words of our own that every other message has: where no quotes are around them, they say nothing of a value.
 const PROSE: &[&str] = &[
-    "a", "an", "and", "are", "as", "at", "be", "by", "but", "cannot", "does", "exist", "expected", "for",
-    "from", "has", "have", "hint", "in", "is", "it", "its", "list", "may", "must", "no", "not", "number",
-    "of", "on", "one", "or", "put", "see", "take", "takes", "than", "that", "the", "there", "this", "to",
-    "value", "which", "with", "without", "write",
+    "a",
+    "an",
+    "and",
+    "are",
+    "as",
+    "at",
+    "be",
+    "by",
+    "but",
+    "cannot",
+    "does",
+    "exist",
+    "expected",
+    "for",
+    "from",
+    "has",
+    "have",
+    "hint",
+    "in",
+    "is",
+    "it",
+    "its",
+    "list",
+    "may",
+    "must",
+    "no",
+    "not",
+    "number",
+    "of",
+    "on",
+    "one",
+    "or",
+    "put",
+    "see",
+    "sha256",
+    "sha256sum",
+    "take",
+    "takes",
+    "than",
+    "that",
+    "the",
+    "there",
+    "this",
+    "to",
+    "value",
+    "which",
+    "with",
+    "without",
+    "write",
 ];
 
 /// The text without these values and without what is recognisably made of one.
@@ -133,26 +178,26 @@ impl Value {
             return true;
         }
         let chars = self.common.chars().count();
-        let bare = plain.trim_matches(['(', ')', ',', ';', ':', '.']);
+        let bare = plain.trim_matches(['(', ')', '[', ']', ',', ';', ':', '.']);
         // A name, such as that of a key, counts as prose.
         let is_word = bare.chars().all(|c| c.is_ascii_alphabetic() || "-_'".contains(c));
         let Around::Prose { expected } = around else {
             let least = if is_word { SHARED_PROSE } else { SHARED };
-            return self.shares(&plain, least) || plain.chars().count() == 1 && self.common.contains(&plain);
+            let is_one = plain.chars().count() == 1 && plain.chars().all(char::is_alphanumeric);
+            return self.shares(&plain, least) || is_one && self.common.contains(&plain);
         };
-        if is_word && (bare.is_empty() || PROSE.contains(&bare)) {
+        if bare.is_empty() || PROSE.contains(&bare) {
             return false;
         }
         if is_word && chars == 1 {
             return bare == self.common;
         }
-        let is_number = bare.starts_with(|c: char| c.is_ascii_digit()) && bare.len() <= 12;
-        if is_word || is_number && expected {
-            return self.shares(bare, SHARED_PROSE);
+        if is_word || expected {
+            return self.shares(&plain, SHARED_PROSE);
         }
         // `90000ms` comes back as `1m30s`.
-        let may_be_counted = self.has_digits && !expected && plain.bytes().any(|b| b.is_ascii_digit());
-        may_be_counted || self.shares(&plain, SHARED)
+        let is_number = bare.starts_with(|c: char| c.is_ascii_digit());
+        is_number && self.has_digits || self.shares(&plain, SHARED)
     }
 
     /// Whether a text has so many characters in a row from the value, or all that it has.
@@ -226,6 +271,9 @@ mod tests {
             ("it says s3cr3t-an", "s3cr3t-and-more", "it says ***"),
             ("`/v5/{x` in many places", "5", "`***` in many places"),
             ("expected 1 to 1024", "4", "expected 1 to ***"),
+            ("expected e.g. orders.internal:80", "never-print-this", "expected e.g. orders.internal:80"),
+            ("the key is base64url", "sha256:0123", "the key is base64url"),
+            ("add `- key_auth: {}`", "a-secret", "add `- key_auth: {}`"),
             ("expected 400 to 599", "70000", "expected 400 to 599"),
             ("connect (1m30s) is longer", "90000ms", "connect *** is longer"),
             ("`ab`cdef` is none", "ab`cdef", "`***` is none"),

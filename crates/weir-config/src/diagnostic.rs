@@ -92,7 +92,9 @@ impl Diagnostic {
             self.place = Some(if scalar { node.at.clone() } else { key.unwrap_or(&node.at).clone() });
             if tree.find(path).is_some() {
                 self.value = node.shown();
-                if let Some(text) = node.as_text().filter(|_| node.secret || node.substituted) {
+                if let Some(text) =
+                    node.as_text().filter(|text| !text.is_empty() && (node.secret || node.substituted))
+                {
                     self.message = self.message.replace(&format!("`{text}`"), "the value");
                 }
             }

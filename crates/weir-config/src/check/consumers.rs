@@ -131,3 +131,19 @@ impl Checker<'_> {
         hash
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::{Source, load};
+
+    #[test]
+    fn an_entry_that_is_no_user_and_hash_is_told_where_it_stands() {
+        let text = "listeners: { a: { address: 127.0.0.1:1 } }\n\
+                    consumers: { shop: { basic_auth: [ nobody, \":x\", \"ann:hash\", 7 ] } }\n";
+        let loaded = load(&Source::text("t.yaml", text).with_credentials(["basic_auth"])).unwrap();
+        let errors = loaded.diagnostics.iter().filter(|d| d.code == "bad-value").map(|d| d.path.as_str());
+        let paths = [0, 1, 3].map(|index| format!("consumers.shop.basic_auth[{index}]"));
+        assert_eq!(errors.collect::<Vec<_>>(), paths, "{}", loaded.diagnostics.to_text());
+        assert!(!loaded.diagnostics.to_text().contains("nobody"));
+    }
+}

@@ -43,7 +43,7 @@ impl<'n> NodeReader<'n> {
             }
             (Value::Str(_) | Value::Int(_) | Value::Float(_) | Value::Bool(_), "a list") => {
                 shown.map(|shown| {
-                    let plain = |c: char| c.is_alphanumeric() || "-_./".contains(c);
+                    let plain = |c: char| c.is_alphanumeric() || "-_./:".contains(c);
                     let text = matches!(self.node.value, Value::Str(_));
                     if text && !shown.chars().all(plain) {
                         format!("write [ \"{shown}\" ]")

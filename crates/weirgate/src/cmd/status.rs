@@ -112,6 +112,9 @@ fn certificate(certificate: &Value) -> Vec<String> {
     let left = match certificate["days_left"].as_i64() {
         _ if stand_in => "SELF-SIGNED STAND-IN".to_owned(),
         Some(days) if days < 0 => "EXPIRED".to_owned(),
+        Some(_) if certificate["not_before"].is_string() => {
+            format!("NOT VALID before {}", text(certificate, "not_before"))
+        }
         Some(days) => format!("{days} days left"),
         None => String::new(),
     };
@@ -275,6 +278,12 @@ fn entries(value: &Value) -> impl Iterator<Item = (&String, &Value)> {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn a_certificate_that_is_not_valid_yet() {
+        let row = certificate(&json!({ "cert": "a", "not_after": "N", "days_left": 9, "not_before": "B" }));
+        assert_eq!(row[2], "NOT VALID before B");
+    }
 
     #[test]
     fn a_page_for_people() {
