@@ -12,7 +12,23 @@ use weir_wire::Stream;
 /// milliseconds, and two clocks seldom agree: our guess, and far below what any client waits.
 const DEADLINE_MARGIN: Duration = Duration::from_millis(10);
 
+/// How much longer than its client asked for a call of gRPC-Web may last that passes as it is, once its answer has begun. A cut cannot be told such a
+/// client, whose trailers stand in the body; its service knows the deadline too, and can. Our guess: what a busy service is late by.
+const WEB_GRACE: Duration = Duration::from_millis(250);
+
 impl Exchange<'_> {
+    /// When a response that has begun must be over: see [`WEB_GRACE`].
+    pub(super) fn end_of_response(
+        &self,
+        routed: Routed,
+        of_upstream: Duration,
+    ) -> Option<(Instant, &'static Cause)> {
+        let (at, cause) = self.end(routed, of_upstream)?;
+        let untold =
+            *cause == error::GRPC_TIMEOUT && !self.calls_grpc() && grpc::is_grpc_web(&self.head.headers);
+        Some((if untold { at + WEB_GRACE } else { at }, cause))
+    }
+
     /// When the exchange must be over, and the cause if it is not, where its time is limited: by the config, or by a gRPC
     /// client.
     pub(super) fn end(&self, routed: Routed, of_upstream: Duration) -> Option<(Instant, &'static Cause)> {

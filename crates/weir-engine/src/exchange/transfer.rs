@@ -126,7 +126,7 @@ impl Exchange<'_> {
         kind: BodyKind,
     ) -> Option<Stop> {
         let timeouts = &attempt.upstream.spec.timeouts;
-        let end = self.end(attempt.routed, timeouts.exchange);
+        let end = self.end_of_response(attempt.routed, timeouts.exchange);
         if attempt.response.status() >= 400 && self.client.core.autopsies.is_on() {
             self.record.listen(&attempt.response);
         }
