@@ -283,6 +283,7 @@ impl Core {
                 matched: Some((Arc::clone(&snapshot.table), crate::route::RouteId(i as u32))),
                 consumers: Arc::clone(&snapshot.consumers),
                 core: self.handle.clone(),
+                exposes_causes: snapshot.expose_causes,
             }),
             cells: self.cells.route(&route.series),
             handling: Arc::clone(&route.handling),
@@ -502,6 +503,7 @@ impl Local {
             matched: None,
             consumers: Arc::clone(&of.scope.consumers),
             core: of.scope.core.clone(),
+            exposes_causes: of.scope.exposes_causes,
         };
         let snapshot = self.snapshot.only(route, upstream, filters);
         let route = LocalRoute {

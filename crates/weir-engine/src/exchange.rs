@@ -535,8 +535,9 @@ impl<'c> Exchange<'c> {
         let local = Rc::clone(&self.local);
         let consumers = Arc::clone(&local.snapshot.consumers);
         let core = self.client.core.handle.clone();
-        let scope = Rc::new(RouteScope { name: "".into(), matched: None, consumers, core });
-        self.cx = Some(Cx::new(self.begun(scope, None)));
+        let exposes_causes = local.snapshot.expose_causes;
+        let scope = RouteScope { name: "".into(), matched: None, consumers, core, exposes_causes };
+        self.cx = Some(Cx::new(self.begun(Rc::new(scope), None)));
         self.filter_at_once(&local.snapshot.unrouted).err().unwrap_or(stop)
     }
 

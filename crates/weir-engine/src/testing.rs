@@ -291,6 +291,7 @@ impl Stand {
                 matched: Some((Arc::new(table), RouteId(0))),
                 consumers,
                 core: CoreHandle::new(Rc::clone(&self.script) as Rc<dyn Services>),
+                exposes_causes: true,
             }),
             client: self.client,
             tls: self.tls,

@@ -83,11 +83,21 @@ fn json_of(status: &Status) -> Json {
     if !status.message.is_empty() {
         error.insert("message".to_owned(), status.message.as_str().into());
     }
-    let details = details(&status.details);
+    let mut details = details(&status.details);
+    details.extend(status.request_id.as_deref().map(request_info));
     if !details.is_empty() {
         error.insert("details".to_owned(), Json::Array(details));
     }
     Json::Object(error)
+}
+
+/// The detail that names the request (google/rpc/error_details.proto).
+fn request_info(id: &str) -> Json {
+    let (mut info, mut text) = (Vec::new(), Vec::new());
+    wire::write_bytes(1, id.as_bytes(), &mut info);
+    base64::encode(&info, &mut text);
+    let text = String::from_utf8_lossy(&text);
+    json!({ "type": "google.rpc.RequestInfo", "value": text.trim_end_matches('=') })
 }
 
 /// The details of a `google.rpc.Status`: the type of each, and its bytes in base64 without padding.
@@ -210,13 +220,13 @@ mod tests {
             &mut details,
         )
         .unwrap();
-        let status = Status { code: 5, message: "no".to_owned(), details };
+        let status = Status { details, ..Status::new(5, "no") };
         let want = json!({ "code": "not_found", "message": "no",
             "details": [{ "type": "google.rpc.ErrorInfo", "value": "CgFS" }] });
         assert_eq!(told(&status), want);
         // Details that are none.
         for bytes in [&b"\x1a"[..], b"\x1a\xff", b"\xff\xff\xff\xff\xff", b"\x1a\x01\x0a"] {
-            let _ = told(&Status { code: 3, message: String::new(), details: bytes.to_vec() });
+            let _ = told(&Status { details: bytes.to_vec(), ..Status::new(3, "") });
         }
     }
 

@@ -29,6 +29,8 @@ pub struct Status {
     pub message: String,
     /// `google.rpc.Status` in bytes, where the service sent one.
     pub details: Vec<u8>,
+    /// The id of the request, where it is told.
+    pub request_id: Option<String>,
 }
 
 /// The names of the codes, by number.
@@ -95,7 +97,7 @@ pub const fn of_http(status: u16) -> u32 {
 impl Status {
     /// A status of our own.
     pub fn new(code: u32, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), details: Vec::new() }
+        Self { code, message: message.into(), ..Self::default() }
     }
 
     /// A request that does not fit, with the field that is wrong.
@@ -130,7 +132,7 @@ impl Status {
         {
             bytes.clear();
         }
-        Self { code, message, details: bytes }
+        Self { code, message, details: bytes, request_id: None }
     }
 
     /// The status of HTTP, in the way of a framework.
@@ -153,8 +155,13 @@ impl Status {
     #[must_use]
     pub fn body(&self, api: Option<&Api>, style: ErrorStyle) -> Vec<u8> {
         let details = self.details(api);
+        let id = self.request_id.as_deref();
         let told = match style {
-            ErrorStyle::Google => json!({ "code": self.code, "message": self.message, "details": details }),
+            ErrorStyle::Google => {
+                let id = id.map(|id| json!({ "@type": REQUEST_INFO, "requestId": id }));
+                let details: Vec<Json> = details.into_iter().chain(id).collect();
+                json!({ "code": self.code, "message": self.message, "details": details })
+            }
             ErrorStyle::Kratos => self.kratos(&details),
             ErrorStyle::Problem => {
                 let status = self.http(style);
@@ -162,9 +169,15 @@ impl Status {
                 if let (false, Json::Object(fields)) = (details.is_empty(), &mut told) {
                     fields.insert("details".to_owned(), Json::Array(details));
                 }
+                if let (Some(id), Json::Object(fields)) = (id, &mut told) {
+                    fields.insert("request_id".to_owned(), id.into());
+                }
                 told
             }
-            ErrorStyle::Sponge => json!({ "code": self.code, "msg": self.message, "data": {} }),
+            ErrorStyle::Sponge => {
+                let data = id.map_or_else(|| json!({}), |id| json!({ "request_id": id }));
+                json!({ "code": self.code, "msg": self.message, "data": data })
+            }
         };
         let mut body = told.to_string().into_bytes();
         body.push(b'\n');
@@ -186,8 +199,11 @@ impl Status {
             .iter()
             .find(|d| d.get("@type").is_some_and(|t| t == "type.googleapis.com/google.rpc.ErrorInfo"));
         let reason = info.and_then(|info| info.get("reason")).cloned().unwrap_or_else(|| "".into());
-        let metadata =
+        let mut metadata =
             info.and_then(|info| info.get("metadata")).cloned().unwrap_or_else(|| Json::Object(Map::new()));
+        if let (Some(id), Json::Object(fields)) = (&self.request_id, &mut metadata) {
+            fields.insert("request_id".to_owned(), id.as_str().into());
+        }
         json!({ "code": self.http(ErrorStyle::Kratos), "reason": reason, "message": self.message, "metadata": metadata })
     }
 
@@ -205,6 +221,9 @@ impl Status {
         details
     }
 }
+
+/// The detail that names the request (google/rpc/error_details.proto).
+const REQUEST_INFO: &str = "type.googleapis.com/google.rpc.RequestInfo";
 
 /// Bytes of `grpc-status-details-bin`, and details in it, that are read.
 const DETAILS: usize = 64 * 1024;
@@ -246,7 +265,7 @@ mod tests {
         let status = Status::read(b"5", Some(b"no%20caf%C3%A9 100%"), Some(b"CAUSAm5v"));
         assert_eq!(
             status,
-            Status { code: 5, message: "no café 100%".to_owned(), details: b"\x08\x05\x12\x02no".to_vec() }
+            Status { details: b"\x08\x05\x12\x02no".to_vec(), ..Status::new(5, "no café 100%") }
         );
         assert_eq!(Status::read(b"x", None, Some(b"!")), Status::new(2, ""));
     }
@@ -262,5 +281,16 @@ mod tests {
             json!({"title":"Not found","status":404,"detail":"gone","code":"NOT_FOUND"})
         );
         assert_eq!(told(ErrorStyle::Sponge), json!({"code":5,"msg":"gone","data":{}}));
+    }
+
+    #[test]
+    fn the_request_is_named_in_each_style() {
+        let status = Status { request_id: Some("r1".to_owned()), ..Status::new(5, "gone") };
+        let told = |style| serde_json::from_slice::<Json>(&status.body(None, style)).unwrap();
+        let info = json!([{"@type":"type.googleapis.com/google.rpc.RequestInfo","requestId":"r1"}]);
+        assert_eq!(told(ErrorStyle::Google)["details"], info);
+        assert_eq!(told(ErrorStyle::Kratos)["metadata"], json!({"request_id":"r1"}));
+        assert_eq!(told(ErrorStyle::Problem)["request_id"], "r1");
+        assert_eq!(told(ErrorStyle::Sponge)["data"], json!({"request_id":"r1"}));
     }
 }

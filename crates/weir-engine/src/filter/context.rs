@@ -61,6 +61,8 @@ pub struct RouteScope {
     pub consumers: Consumers,
     /// What the core does for filters.
     pub core: CoreHandle,
+    /// Whether clients are told causes.
+    pub exposes_causes: bool,
 }
 
 /// How long filters let an exchange take.
@@ -447,6 +449,16 @@ impl Cx {
     /// `x-weir-cause`.
     pub const fn answer_because(&mut self, cause: &'static Cause) {
         self.because = Some(cause);
+    }
+
+    /// Whether a client is told why it is refused, and what happens behind the gateway; see [`Cx::neutral`].
+    pub fn exposes_causes(&self) -> bool {
+        self.scope.exposes_causes
+    }
+
+    /// What a client is told in place of a cause, where causes are not exposed: the same for all causes of a status.
+    pub const fn neutral(status: u16) -> &'static str {
+        crate::respond::neutral(status)
     }
 
     /// The cause that a filter gave with [`Cx::answer_because`].

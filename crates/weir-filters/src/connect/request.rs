@@ -4,6 +4,7 @@ use super::{
     Call, Codec, Connect, MALFORMED, NO_METHOD, Stage, State, WRONG_METHOD, WRONG_TYPE, Wrong, response,
 };
 use crate::prelude::*;
+use crate::shared::grpc::told;
 use std::borrow::Cow;
 use weir_engine::grpc;
 use weir_h1::Method;
@@ -297,6 +298,7 @@ impl Connect {
         cx.state::<State>().stage = Stage::Done;
         cx.answer_because(wrong.cause);
         let Wrong { cause, status, mut headers } = wrong;
+        let status = told(cause, status, cx);
         if let Some(call) = call.filter(|call| call.streams) {
             return response::ended(&self.names, call, &status, headers, Vec::new());
         }

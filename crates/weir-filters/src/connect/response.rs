@@ -2,7 +2,7 @@
 
 use super::{Call, Codec, Connect, Names, RESPONSE_MALFORMED, Stage, State};
 use crate::prelude::*;
-use crate::shared::grpc::{is_messages, is_of_grpc};
+use crate::shared::grpc::{is_messages, is_of_grpc, named, told};
 use std::time::SystemTime;
 use weir_h1::FieldName;
 use weir_transcode::connect;
@@ -54,17 +54,22 @@ impl Connect {
         };
         if let Some(status) = wrong {
             // A piece of the request did not fit: what came instead of an answer is that.
+            let status = named(status, cx);
             return self.failed(&call, &status, Vec::new(), Vec::new());
         }
         let fields = |name| head.headers.get_str(name);
         if let Some(code) = fields("grpc-status").filter(|code| *code != b"0") {
-            let status = Status::read(code, fields("grpc-message"), fields("grpc-status-details-bin"));
+            let mut status = Status::read(code, fields("grpc-message"), fields("grpc-status-details-bin"));
+            if cx.because().is_some() {
+                status = named(status, cx); // the gateway answered
+            }
             let (headers, trailers) = only_trailers(head);
             return self.failed(&call, &status, headers, trailers);
         }
         if !is_messages(head) {
             cx.answer_because(&RESPONSE_MALFORMED);
             let status = Status::new(of_http(head.status()), "the upstream's answer is not gRPC");
+            let status = told(&RESPONSE_MALFORMED, status, cx);
             return self.failed(&call, &status, Vec::new(), Vec::new());
         }
         if call.streams {
@@ -72,9 +77,9 @@ impl Connect {
         }
         let gzip = fields("grpc-encoding").is_some_and(|coding| coding == b"gzip");
         let coding = fields("grpc-encoding").map(<[u8]>::to_vec);
-        let told = fields("grpc-status").map(<[u8]>::to_vec);
+        let code = fields("grpc-status").map(<[u8]>::to_vec);
         call.messages = Messages::new(self.message, gzip);
-        match outcome(&mut call, told.as_deref(), coding.is_some(), cx) {
+        match outcome(&mut call, code.as_deref(), coding.is_some(), cx) {
             Outcome::Message(body, compressed) => {
                 self.fields(&call, head, coding.filter(|_| compressed), cx);
                 cx.set_whole(body);
@@ -84,13 +89,14 @@ impl Connect {
             Outcome::Wrong(why) => {
                 cx.answer_because(&RESPONSE_MALFORMED);
                 let status = Status::new(13, format!("{} ({why})", RESPONSE_MALFORMED.meaning));
+                let status = told(&RESPONSE_MALFORMED, status, cx);
                 self.failed(&call, &status, Vec::new(), Vec::new())
             }
         }
     }
 
     /// The call was refused before it went on: its body is too long, or did not come.
-    fn not_sent(&self, call: &Call, head: &ResponseHead, cx: &Cx) -> Flow {
+    fn not_sent(&self, call: &Call, head: &ResponseHead, cx: &mut Cx) -> Flow {
         let Some(failure) = cx.failure() else { return Flow::Continue };
         let code = match head.status() {
             408 => 4,
@@ -98,7 +104,8 @@ impl Connect {
             status @ 400..=499 => of_http(status),
             _ => 14,
         };
-        self.failed(call, &Status::new(code, failure.detail.as_str()), Vec::new(), Vec::new())
+        let status = named(Status::new(code, failure.detail.as_str()), cx);
+        self.failed(call, &status, Vec::new(), Vec::new())
     }
 
     /// The head of an answer with one message.
@@ -273,7 +280,7 @@ fn write(
 }
 
 /// A piece of a stream of messages.
-pub(super) fn piece(piece: &mut Piece<'_>, state: &mut State) -> HookResult {
+pub(super) fn piece(piece: &mut Piece<'_>, state: &mut State, exposed: bool) -> HookResult {
     let Stage::Called(call) = &mut state.stage else { return Ok(()) };
     if piece.is_pause() || !call.streams {
         return Ok(()); // nothing is held back but what is no whole message
@@ -308,7 +315,7 @@ pub(super) fn piece(piece: &mut Piece<'_>, state: &mut State) -> HookResult {
             Some(code) => {
                 Status::read(code, piece.trailer("grpc-message"), piece.trailer("grpc-status-details-bin"))
             }
-            None => Status::new(2, "the stream ends without a status"),
+            None => Status::new(2, if exposed { "the stream ends without a status" } else { Cx::neutral(0) }),
         };
         let trailers = piece.trailers().filter(|(name, _)| !is_of_grpc(name));
         connect::end_stream(&status, trailers, &mut out);

@@ -202,7 +202,8 @@ impl Filter for GrpcJson {
     }
 
     fn on_response_body(&self, piece: &mut Piece<'_>, cx: &mut Cx) -> HookResult {
-        response::piece(piece, cx.state::<State>())
+        let exposed = cx.exposes_causes();
+        response::piece(piece, cx.state::<State>(), exposed)
     }
 
     fn readings(&self) -> Vec<Reading> {

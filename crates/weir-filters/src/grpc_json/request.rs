@@ -5,6 +5,7 @@ use super::{
     WRONG_METHOD, Wrong,
 };
 use crate::prelude::*;
+use crate::shared::grpc::told;
 use std::sync::Arc;
 use weir_h1::Method;
 use weir_transcode::frames::{self, FrameError, Messages};
@@ -210,7 +211,7 @@ impl GrpcJson {
         }
         let style = self.manner.errors;
         let status = if wrong.status.response_status(style) == 200 { 200 } else { wrong.cause.status };
-        let body = wrong.status.body(loaded.map(|l| &l.api), style);
+        let body = told(wrong.cause, wrong.status, cx).body(loaded.map(|l| &l.api), style);
         Flow::Answer(Box::new(Answer { status, headers, body: body.into() }))
     }
 }
@@ -222,7 +223,7 @@ fn message(limit: usize, head: &RequestHead, calling: &mut Calling, cx: &Cx) -> 
     match head.headers.get_str("content-encoding") {
         None | Some(b"identity") => {}
         Some(coding) if coding.eq_ignore_ascii_case(b"gzip") => {
-            unpacked = frames::gunzip(body, limit).map_err(|e| Status::invalid("", &told(e)))?;
+            unpacked = frames::gunzip(body, limit).map_err(|e| Status::invalid("", &why(e)))?;
             body = &unpacked;
         }
         Some(_) => {
@@ -254,7 +255,7 @@ fn message(limit: usize, head: &RequestHead, calling: &mut Calling, cx: &Cx) -> 
     Ok(out)
 }
 
-fn told(e: FrameError) -> String {
+fn why(e: FrameError) -> String {
     match e {
         FrameError::TooLong => "the body is longer than the limit once it is decompressed".to_owned(),
         FrameError::Coding | FrameError::Cut => "the body is no gzip".to_owned(),

@@ -2,7 +2,7 @@
 
 use super::{Calling, GrpcJson, RESPONSE_MALFORMED, Stage, State};
 use crate::prelude::*;
-use crate::shared::grpc::{is_messages, is_of_grpc};
+use crate::shared::grpc::{is_messages, is_of_grpc, named, told};
 use std::time::SystemTime;
 use weir_h1::FieldName;
 use weir_transcode::frames::{FrameError, Messages};
@@ -28,24 +28,28 @@ impl GrpcJson {
             return Flow::Continue;
         }
         let Stage::Called(mut calling) = std::mem::take(&mut state.stage) else { return Flow::Continue };
-        let told = head.headers.get_str("grpc-status").map(<[u8]>::to_vec);
-        if let Some(code) = told.filter(|code| code != b"0") {
+        let code = head.headers.get_str("grpc-status").map(<[u8]>::to_vec);
+        if let Some(code) = code.filter(|code| code != b"0") {
             let fields = |name| head.headers.get_str(name);
-            let status = Status::read(&code, fields("grpc-message"), fields("grpc-status-details-bin"));
+            let mut status = Status::read(&code, fields("grpc-message"), fields("grpc-status-details-bin"));
+            if cx.because().is_some() {
+                status = named(status, cx); // the gateway answered
+            }
             return self.failed(&calling, &status, None, head, cx);
         }
         if !is_messages(head) {
             let status = Status::new(of_http(head.status()), "the upstream's answer is no gRPC");
+            let status = told(&RESPONSE_MALFORMED, status, cx);
             cx.answer_because(&RESPONSE_MALFORMED);
             return self.failed(&calling, &status, Some(RESPONSE_MALFORMED.status), head, cx);
         }
         let gzip = head.headers.get_str("grpc-encoding").is_some_and(|coding| coding == b"gzip");
-        let told = head.headers.get_str("grpc-status").map(<[u8]>::to_vec);
+        let code = head.headers.get_str("grpc-status").map(<[u8]>::to_vec);
         calling.messages = Messages::new(self.manner.message, gzip);
         if calling.server_streams {
             return self.stream(calling, head, cx);
         }
-        match outcome(&mut calling, told.as_deref(), cx) {
+        match outcome(&mut calling, code.as_deref(), cx) {
             Outcome::Json(body, media) => {
                 self.fields(head, cx);
                 let media = media.as_deref().unwrap_or("application/json");
@@ -64,6 +68,7 @@ impl GrpcJson {
             Outcome::Wrong(why) => {
                 cx.answer_because(&RESPONSE_MALFORMED);
                 let status = Status::new(13, format!("{} ({why})", RESPONSE_MALFORMED.meaning));
+                let status = told(&RESPONSE_MALFORMED, status, cx);
                 self.failed(&calling, &status, Some(RESPONSE_MALFORMED.status), head, cx)
             }
         }
@@ -178,7 +183,7 @@ impl From<PrintError> for Fault {
 }
 
 /// A piece of a stream of messages.
-pub(super) fn piece(piece: &mut Piece<'_>, state: &mut State) -> HookResult {
+pub(super) fn piece(piece: &mut Piece<'_>, state: &mut State, exposed: bool) -> HookResult {
     let Stage::Called(calling) = &mut state.stage else { return Ok(()) };
     if piece.is_pause() {
         return Ok(()); // nothing is held back but what is no whole message
@@ -212,7 +217,7 @@ pub(super) fn piece(piece: &mut Piece<'_>, state: &mut State) -> HookResult {
             Some(code) => {
                 Status::read(code, piece.trailer("grpc-message"), piece.trailer("grpc-status-details-bin"))
             }
-            None => Status::new(2, "the stream ends without a status"),
+            None => Status::new(2, if exposed { "the stream ends without a status" } else { Cx::neutral(0) }),
         };
         if status.code != 0 && !raw {
             tell(calling, &status, &mut out);

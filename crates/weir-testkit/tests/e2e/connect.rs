@@ -156,6 +156,25 @@ fn failures_are_told_as_connect_tells_them() {
 }
 
 #[test]
+fn strangers_get_neutral_words() {
+    let (_dir, config) = config(unused_address(), "{ connect: {} }");
+    let weir = Weir::start(&config.replace("expose_causes: true", "expose_causes: false"));
+    for (media, status, code, words) in [
+        (JSON, 415, "unknown", "The request could not be served."),
+        (UNARY, 503, "unavailable", "The service gave no valid answer."),
+    ] {
+        let answer = call(&weir, "SayHello", media, "", b"");
+        answer.expect_status(status).expect_no_header("x-weir-cause");
+        let json = answer.json();
+        assert_eq!((json["code"].as_str(), json["message"].as_str()), (Some(code), Some(words)));
+        // A string of 32 digits as field 1.
+        assert_eq!(json["details"][0]["type"], "google.rpc.RequestInfo", "{json}");
+        let value = json["details"][0]["value"].as_str().unwrap();
+        assert!(value.starts_with("Ci") && value.len() == 46, "{value}");
+    }
+}
+
+#[test]
 fn streams_in_either_codec() {
     let origin = origin();
     let (_dir, weir) = weir(origin.address(), "PROTO");

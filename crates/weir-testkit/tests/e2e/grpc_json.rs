@@ -384,6 +384,40 @@ fn a_service_that_does_not_tell() {
     weir.wait_log("a service did not tell of itself");
 }
 
+/// Where causes are not exposed, a stranger learns the id of his request and nothing of what is behind, but what is wrong with his own message.
+#[test]
+fn strangers_get_neutral_words() {
+    let start = |settings: &str, more: &str| {
+        let (dir, config) = config(unused_address(), settings, "");
+        (
+            dir,
+            Weir::start(&format!("{}{more}", config.replace("expose_causes: true", "expose_causes: false"))),
+        )
+    };
+    let told = |answer: &Response| {
+        let json = answer.json();
+        let detail =
+            json["details"].as_array().and_then(|details| details.last()).cloned().unwrap_or_default();
+        assert_eq!(detail["@type"], "type.googleapis.com/google.rpc.RequestInfo", "{}", answer.text());
+        let id = detail["requestId"].as_str().unwrap_or_default().to_owned();
+        (json["message"].as_str().unwrap_or_default().to_owned(), id)
+    };
+    let neutral = "The service is not available now.";
+    let (_dir, weir) = start("reflection: true", "access_log: { output: stdout }\n");
+    let answer = weir.client().get("/v1/hello/a");
+    answer.expect_status(503).expect_no_header("x-weir-cause");
+    let (message, id) = told(&answer);
+    assert_eq!(message, neutral);
+    let line = weir.wait_stdout("grpc_not_described");
+    assert!(line.contains(&format!("\"request_id\":\"{id}\"")) && id.len() == 32, "{line}");
+    // Nobody is there, and what is asked for does not fit, or does not exist.
+    let (_dir, weir) = start("PROTO", "");
+    let ask = |path: &str| told(&weir.client().get(path)).0;
+    assert_eq!(ask("/v1/hello/a"), "The service gave no valid answer.");
+    assert_eq!(ask("/nothing"), "There is nothing here.");
+    assert!(ask("/v1/hello/a?code=x").starts_with("code: expected a whole number"));
+}
+
 #[test]
 fn it_is_described_and_explained() {
     let origin = origin();

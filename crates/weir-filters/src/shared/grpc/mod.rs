@@ -9,6 +9,7 @@ pub(crate) use source::{Described, Loaded, Source};
 
 use crate::prelude::*;
 use weir_engine::grpc;
+use weir_transcode::Status;
 
 /// Fields of gRPC and of its framing.
 const OF_GRPC: &[&[u8]] = &[
@@ -32,6 +33,22 @@ pub(crate) fn is_of_grpc(name: &[u8]) -> bool {
 pub(crate) fn is_messages(head: &ResponseHead) -> bool {
     let told = head.headers.get_str("grpc-status");
     head.status() == 200 && grpc::is_grpc(&head.headers) && told.is_none_or(|code| code == b"0")
+}
+
+/// An error of ours as the client is told it, with the id of its request. What is wrong with its own message is for the client; why else it
+/// is refused it learns only where causes are exposed.
+pub(crate) fn told(cause: &'static Cause, mut status: Status, cx: &mut Cx) -> Status {
+    if cause.status != 400 && !cx.exposes_causes() {
+        status.message = Cx::neutral(cause.status).to_owned();
+    }
+    named(status, cx)
+}
+
+/// An error with the id of its request, which the log has too.
+pub(crate) fn named(mut status: Status, cx: &mut Cx) -> Status {
+    cx.make_id();
+    status.request_id.clone_from(&cx.request_id);
+    status
 }
 
 pub(crate) static NOT_DESCRIBED: Cause = Cause {
