@@ -329,8 +329,8 @@ impl<'c> Exchange<'c> {
         } else {
             forward::distrust(&mut self.head);
         }
-        // A route's condition must see what an upstream sees that reads `_` as `-`.
-        self.head.headers.remove_twins(&self.local.snapshot.matched_fields);
+        // A route's condition must see what an upstream sees that reads `_` as `-`, and nobody else says what we say.
+        self.head.headers.remove_twins(&self.local.snapshot.trusted_fields);
         Ok(())
     }
 

@@ -50,8 +50,8 @@ pub struct Snapshot {
     pub(crate) autopsy: usize,
     pub(crate) trusted: Vec<ipnet::IpNet>,
     pub(crate) expose_causes: bool,
-    /// The header fields that some route's `match` asks for.
-    pub(crate) matched_fields: NameSet,
+    /// The header fields that the gateway answers for whatever the route: no other spelling of them passes, and no trailer.
+    pub(crate) trusted_fields: NameSet,
     /// The filters for all routes that also run for requests that find none.
     pub(crate) unrouted: Chain,
     /// Whether some filter answers preflights.
@@ -212,7 +212,7 @@ impl Snapshot {
             autopsy: 0,
             trusted: Vec::new(),
             expose_causes: false,
-            matched_fields: NameSet::default(),
+            trusted_fields: NameSet::default(),
             unrouted: Chain::default(),
             preflights: false,
             conceals: None,

@@ -265,6 +265,11 @@ impl NameSet {
         Self { names, lengths, underscore }
     }
 
+    /// The names.
+    pub fn iter(&self) -> impl Iterator<Item = &FieldName> {
+        self.names.iter()
+    }
+
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.names.is_empty()

@@ -692,7 +692,7 @@ impl<'a> BodyWatch<'a> {
 
     /// Itself, if there is anything to watch for.
     pub(super) fn active(&mut self) -> Option<&mut dyn Watch> {
-        let guarded = !self.ran.is_empty() || !self.local.snapshot.matched_fields.is_empty();
+        let guarded = !self.ran.is_empty() || !self.local.snapshot.trusted_fields.is_empty();
         if self.hooked || self.left.is_some() || guarded { Some(self) } else { None }
     }
 }
@@ -705,7 +705,7 @@ impl Watch for BodyWatch<'_> {
     fn may_trail(&self, name: &[u8]) -> bool {
         let snapshot = &self.local.snapshot;
         let mut ran = self.ran.iter().map(|&f| &snapshot.filters[f as usize]);
-        !snapshot.matched_fields.reads(name) && !ran.any(|f| f.guards.request.reads(name))
+        !snapshot.trusted_fields.reads(name) && !ran.any(|f| f.guards.request.reads(name))
     }
 
     fn piece(&mut self, seen: Seen<'_>) -> Result<Option<Vec<u8>>, Stopped> {

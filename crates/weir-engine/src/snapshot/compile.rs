@@ -249,6 +249,7 @@ impl Compiler<'_> {
             chain: self.chain(&plan.filters, &format!("plans.{name}"), None, &mut filters).into(),
         });
         let plans: Vec<Plan> = plans.collect();
+        let trusted_fields = trusted_fields(config, &plans, &filters.made);
         let table = self.table();
         let routes: Vec<Option<Route>> = config
             .routes
@@ -290,7 +291,7 @@ impl Compiler<'_> {
             autopsy: limits.autopsy.as_usize(),
             trusted: config.trusted_proxies.iter().map(|n| n.0).collect(),
             expose_causes: config.expose_causes,
-            matched_fields: matched_fields(config),
+            trusted_fields,
             tracing,
             tokens: self.asks_for_tokens().then(|| self.carry.acme.tokens().clone()),
         })
@@ -646,11 +647,18 @@ fn labels(consumer: &schema::Consumer) -> Vec<String> {
     plan.chain(consumer.groups.iter().map(|group| format!("group:{group}"))).collect()
 }
 
-/// The header fields that routes are chosen by.
-fn matched_fields(config: &schema::Config) -> NameSet {
+/// The header fields that the gateway answers for whatever the route: those that routes are chosen by, those that tell an upstream its
+/// deadline, and those of filters that only the consumers of a plan meet.
+fn trusted_fields(config: &schema::Config, plans: &[Plan], filters: &[Arc<Instance>]) -> NameSet {
     let headers = config.routes.iter().flat_map(|(_, route)| &route.matches.headers.0);
-    let names: BTreeSet<String> = headers.map(|(name, _)| name.to_ascii_lowercase()).collect();
-    NameSet::new(names.iter().filter_map(|name| FieldName::new(name).ok()))
+    let matched: BTreeSet<String> = headers.map(|(name, _)| name.to_ascii_lowercase()).collect();
+    let matched = matched.iter().filter_map(|name| FieldName::new(name).ok());
+    let deadlines = config.upstreams.iter().filter_map(|(_, upstream)| upstream.deadline_header.as_ref());
+    let deadlines = deadlines.map(|header| header.0.clone());
+    let of_plans = plans.iter().flat_map(|plan| plan.chain.iter());
+    let of_plans = of_plans.filter_map(|&filter| filters.get(filter as usize));
+    let of_plans = of_plans.flat_map(|filter| filter.guards.request.iter().cloned());
+    NameSet::new(matched.chain(deadlines).chain(of_plans))
 }
 
 /// Settings are shown by `weir explain`; what came from the environment or a file is most often a secret.

@@ -165,6 +165,28 @@ fn a_plan_limits_its_consumers() {
     }
 }
 
+/// What a plan sets for its consumers, others do not say in another spelling, nor in a trailer.
+#[test]
+fn a_field_of_a_plan_has_no_twin() {
+    let upstream = Upstream::fixed(OK);
+    let weir = filtered(
+        &upstream,
+        "{ key_auth: {} }",
+        "consumers:\n  rich: { key_auth: [ rich-key ], plan: gold }\n  poor: { key_auth: [ poor-key ] }\n\
+         plans: { gold: { filters: [ { headers: { request: { set: { x-tier: gold } } } } ] } }",
+    );
+    for (key, tier) in [("rich-key", Some("gold")), ("poor-key", None)] {
+        let request = format!(
+            "POST / HTTP/1.1\r\nHost: h\r\nX-Api-Key: {key}\r\nX_Tier: gold\r\nTransfer-Encoding: chunked\r\n\r\n\
+             1\r\na\r\n0\r\nX-Tier: gold\r\nX_Tier: gold\r\n\r\n"
+        );
+        weir.client().ask(request).expect_status(200);
+        let request = upstream.take_request();
+        assert_eq!((request.head.header("x-tier"), request.head.header("x_tier")), (tier, None));
+        assert_eq!(request.body.trailers, []);
+    }
+}
+
 #[test]
 fn rate_limit_is_exact_over_all_workers() {
     let upstream = Upstream::fixed(OK);

@@ -60,6 +60,23 @@ fn without_a_deadline_nothing_is_changed() {
     assert_eq!(told(&upstream), [None, Some(7)]);
 }
 
+/// A field that an upstream may read as the deadline does not pass beside ours, nor as a trailer.
+#[test]
+fn nobody_else_tells_the_deadline() {
+    let upstream = Upstream::fixed(OK_BODY);
+    let weir = weir_with(&upstream, "deadline_header: x-timeout-ms, timeouts: { exchange: 10s }");
+    let request = "POST / HTTP/1.1\r\nHost: h\r\nX_Timeout_Ms: 5\r\nX-Timeout_Ms: 5\r\nTransfer-Encoding: chunked\r\n\r\n\
+                   1\r\na\r\n0\r\nX-Timeout-Ms: 6\r\nX_Timeout_Ms: 6\r\nX-Other: 7\r\n\r\n";
+    weir.client().ask(request).expect_status(200);
+    let request = upstream.take_request();
+    let left: u64 = request.head.header("x-timeout-ms").unwrap().parse().unwrap();
+    assert!((11..=10_000).contains(&left), "{left}");
+    for twin in ["x_timeout_ms", "x-timeout_ms"] {
+        assert_eq!(request.head.header(twin), None);
+    }
+    assert_eq!(request.body.trailers, [("X-Other".to_owned(), "7".to_owned())]);
+}
+
 // === The PROXY header ===
 
 /// An endpoint that takes a line of version 1 before the requests.
