@@ -183,12 +183,17 @@ pub(crate) async fn refuse_head(
 ) {
     let mut exchange = Exchange::new(client, head, started);
     exchange.can_keep = false;
+    let received = match exchange.head.wire_len() {
+        0 => exchange.head.buffer().len(), // it has no end: all that came of it
+        whole => whole,
+    };
     if exchange.local.snapshot.tracing.is_some() {
         exchange.begin_trace();
     }
     let response = exchange.refused(&refusal);
     // The client decides when it takes the answer: until then only the request line is kept, for the log.
     exchange.head.forget_fields();
+    exchange.head.set_wire_len(received);
     if let Some(stream) = exchange.client.stream.h2() {
         stream.forget_head();
     }

@@ -200,6 +200,11 @@ impl Trace {
         }
     }
 
+    /// The attempt that began then was none.
+    pub(crate) fn attempt_avoided(&mut self, began: Instant) {
+        self.attempts.retain(|attempt| attempt.began != began || attempt.ended.is_some());
+    }
+
     /// The attempt that is still under way was answered.
     pub(crate) fn answered(&mut self, status: u16, by_http2: bool) {
         if let Some(attempt) = self.attempts.iter_mut().rev().find(|attempt| attempt.ended.is_none()) {

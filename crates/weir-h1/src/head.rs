@@ -328,6 +328,11 @@ impl RequestHead {
         self.common.len
     }
 
+    /// Says what came of a head that is refused, for the account of it: it is not parsed any further.
+    pub const fn set_wire_len(&mut self, bytes: usize) {
+        self.common.len = bytes;
+    }
+
     /// All bytes received and not yet recycled: the head, if complete, and what follows it.
     pub fn buffer(&self) -> &[u8] {
         &self.headers.base

@@ -97,7 +97,11 @@ impl Exchange<'_> {
                 Err(e) => {
                     self.attempt_ends(0, Some(e.cause));
                     self.record.said(active.get().take_said().map(|said| cut_said(&said)));
-                    self.record.attempt_failed(&active, Ended::Cause(e.cause), began);
+                    if e.is_avoided() {
+                        self.record.attempt_avoided(began);
+                    } else {
+                        self.record.attempt_failed(&active, Ended::Cause(e.cause), began);
+                    }
                     attempts.unreached(upstream, &active, e).map_err(Stop::refuse)?;
                     continue;
                 }

@@ -63,6 +63,8 @@ struct Rare {
     said: Option<Box<str>>,
     /// The beginning of the body of an upstream's error.
     heard: Option<Vec<u8>>,
+    /// Where the last of those attempts went.
+    failed_at: Option<(Rc<[LocalEndpoint]>, usize)>,
     /// The id that the client was told where no filter had given one.
     id: Option<[u8; 32]>,
     /// The fields of the response that the access log asks for, by name.
@@ -139,8 +141,9 @@ impl Record {
         if let Some(trace) = &mut self.trace {
             trace.attempt_failed(began, &outcome.to_string());
         }
-        let (started, reused) = (self.started, self.reused);
+        let (started, reused, failed_at) = (self.started, self.reused, self.endpoint.clone());
         let rare = self.rare();
+        rare.failed_at = failed_at;
         let step = Step::Attempt {
             endpoint: Arc::clone(&active.get().endpoint.label),
             outcome,
@@ -152,6 +155,16 @@ impl Record {
             said: rare.said.take(),
         };
         rare.step(step);
+    }
+
+    /// Takes back what was noted of the attempt that began then: its endpoint is avoided, and nothing was tried.
+    #[cold]
+    pub(super) fn attempt_avoided(&mut self, began: Instant) {
+        if let Some(trace) = &mut self.trace {
+            trace.attempt_avoided(began);
+        }
+        self.attempts = self.attempts.saturating_sub(1);
+        self.endpoint = self.rare().failed_at.clone();
     }
 
     /// Notes that a filter waited since then.

@@ -173,6 +173,11 @@ impl ConnectError {
     pub(super) const TIMED_OUT: Self =
         Self { cause: &error::CONNECT_TIMEOUT, elsewhere: true, outcome: Some(Outcome::ConnectTimeout) };
 
+    /// Whether nothing was tried, because the endpoint is avoided.
+    pub(crate) fn is_avoided(&self) -> bool {
+        self.outcome.is_none() && *self.cause == error::NO_HEALTHY_ENDPOINT
+    }
+
     /// The endpoint is out of rotation and was dialled a moment ago.
     pub(super) const AVOIDED: Self =
         Self { cause: &error::NO_HEALTHY_ENDPOINT, elsewhere: true, outcome: None };

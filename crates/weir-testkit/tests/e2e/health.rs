@@ -64,6 +64,72 @@ fn the_deadline_of_an_exchange_ends_connecting_too() {
     assert!(is_healthy(&weir, hole), "it was our time that ended, not its");
 }
 
+/// Half of the deadline is kept for another endpoint, by either protocol and for any method.
+#[test]
+fn a_deadline_shorter_than_a_connect_leaves_time_for_another_endpoint() {
+    let (_full, hole) = black_hole();
+    let good = Upstream::named("good");
+    let by_h2 = H2Origin::new(Options::default(), |peer, stream, _| {
+        peer.headers(stream, &[(":status", "200"), ("content-length", "4")], false);
+        peer.data(stream, *b"good", true);
+    });
+    for (address, protocol) in [(good.address(), "http1"), (by_h2.address(), "h2c")] {
+        let weir = Weir::start(&config(&format!(
+            "endpoints: [{hole}, {address}], balancer: round_robin, protocol: {protocol}, \
+             timeouts: {{ connect: 60s, exchange: 2s }}"
+        )));
+        let mut client = weir.client();
+        // One of two meets the black hole first.
+        for _ in 0..2 {
+            client.ask(POST).expect_status(200).expect_body("good");
+        }
+        assert!(is_healthy(&weir, hole), "it may still answer");
+    }
+}
+
+/// Neither a deadline nor a client that leaves keeps the gateway from learning that nobody answers there.
+#[test]
+fn a_black_hole_is_found_though_no_request_waits_so_long() {
+    let (_full, hole) = black_hole();
+    for (protocol, leaves) in [("http1", false), ("http1", true), ("h2c", false)] {
+        let exchange = if leaves { "60s" } else { "100ms" };
+        let weir = Weir::start(&config(&format!(
+            "endpoints: [{hole}], protocol: {protocol}, timeouts: {{ connect: 1s, exchange: {exchange} }}"
+        )));
+        let mut client = weir.client();
+        if leaves {
+            client.send(POST);
+            eventually("it is dialled", || {
+                let active = metric(&weir, &["weir_endpoint_attempts_active", &hole.to_string()]);
+                active == Some(1.0)
+            });
+            drop(client);
+        } else {
+            client.ask(POST).expect_cause(EXCHANGE_TIMEOUT);
+        }
+        eventually("it is out of rotation", || !is_healthy(&weir, hole));
+        let failed = ["weir_endpoint_attempts_total", &hole.to_string(), "failed"];
+        assert_eq!(metric(&weir, &failed), Some(1.0), "{protocol}, {leaves}");
+    }
+}
+
+#[test]
+fn an_attempt_that_was_none_is_not_told() {
+    let (_closed, refusing) = refusing_address();
+    let upstream = config(&format!("endpoints: [{refusing}]"));
+    let weir = Weir::start(&format!("{upstream}access_log: {{ output: stdout }}\n"));
+    let mut client = weir.client();
+    client.get("/").expect_cause(CONNECT_REFUSED);
+    let line = weir.wait_stdout(CONNECT_REFUSED.1);
+    assert!(line.contains("\"attempts\":1") && line.contains("failed_attempts"), "{line}");
+    // Nobody dials it again at once.
+    eventually("it is avoided", || client.get("/").status == NO_HEALTHY_ENDPOINT.0);
+    let line = weir.wait_stdout(NO_HEALTHY_ENDPOINT.1);
+    for none in ["\"attempts\"", "failed_attempts", "\"endpoint\""] {
+        assert!(!line.contains(none), "{line}");
+    }
+}
+
 #[test]
 fn an_endpoint_that_refuses_is_avoided() {
     let (_closed, refusing) = refusing_address();
