@@ -157,7 +157,7 @@ causes! {
     NO_ENDPOINT "no_endpoint" 503 "The upstream has no endpoint that could be tried." "upstreams.*.endpoints, the DNS name in it, or the registry under `discover`: `weir status` tells what it says";
     NO_HEALTHY_ENDPOINT "no_healthy_endpoint" 503 "Every endpoint of the upstream is out of rotation, and each was tried a moment ago." "upstreams.*.endpoints: `weir status` tells why each is out";
     NO_ROUTE "no_route" 404 "No route matches the request." "routes: `weir explain METHOD URL` tells why each did not";
-    OUT_OF_DESCRIPTORS "out_of_descriptors" 503 "The gateway has no file descriptor left for a connection to the upstream." "the limit of open files (ulimit -n, LimitNOFILE=), or limits.connections", outcome: Outcome::ConnectFailed;
+    OUT_OF_DESCRIPTORS "out_of_descriptors" 503 "The gateway has no file descriptor left for a connection to the upstream." "the limit of open files (ulimit -n, LimitNOFILE=), or limits.connections";
     PENDING_LIMIT "pending_limit" 503 "Too many requests wait for a connection to the upstream." "upstreams.*.limits.pending", limit: Some(Limit::UpstreamPending);
     PENDING_TIMEOUT "pending_timeout" 503 "No connection to the upstream became free in time." "upstreams.*.limits.connections, or upstreams.*.timeouts.connect", limit: Some(Limit::UpstreamConnections);
     PLAIN_HTTP "plain_http" 400 "This port speaks TLS only: ask for https:// instead." "the client's URL; or listeners.*.tls, if the port is meant for plain HTTP";

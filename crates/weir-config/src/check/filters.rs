@@ -128,7 +128,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// Warns of a filter `timeout` that ends an exchange before the attempts that its upstream allows.
+    /// Warns of a filter `timeout` that ends an exchange before a connect, or before the attempts that its upstream allows.
     fn deadlines_of_filters(&mut self) {
         let config = self.config;
         let mut told = HashSet::new();
@@ -147,6 +147,7 @@ impl<'a> Checker<'a> {
 
     fn deadline_of_filter(&mut self, filter: &FilterNode, exchange: Duration, route: &Route, upstream: &str) {
         let Some(written) = self.config.upstreams.get(upstream) else { return };
+        self.connect_before(&format!("{}.exchange", filter.path), exchange, upstream, written);
         let response = route.timeouts.response.unwrap_or(written.timeouts.response);
         let shorter = |own: &Duration| response.is_zero() || *own < response;
         let response = time(&filter.node, "response").filter(shorter).unwrap_or(response);

@@ -206,12 +206,28 @@ impl Checker<'_> {
         }
     }
 
-    /// A warning where a route's own deadline ends before the attempts that its upstream allows.
+    /// A warning where a deadline ends no later than a connect to the upstream: one black hole then costs requests all or half of their time
+    /// until it is known for one.
+    pub(super) fn connect_before(&mut self, path: &str, deadline: Duration, name: &str, upstream: &Upstream) {
+        let connect = upstream.timeouts.connect;
+        if deadline.is_zero() || connect.get() < deadline.get() {
+            return;
+        }
+        let message =
+            format!("a connect to upstream `{name}` may take {connect}, and this ends after {deadline}");
+        let hint = format!(
+            "lower `timeouts.connect` under upstreams.{name}: an endpoint that answers no connect stays in rotation until it is over"
+        );
+        self.warn(path, "beyond-deadline", message, hint);
+    }
+
+    /// A warning where a route's own deadline ends before a connect, or before the attempts that its upstream allows.
     pub(super) fn deadline_of_route(&mut self, path: &str, route: &Route) {
         let Some(exchange) = route.timeouts.exchange.filter(|exchange| !exchange.is_zero()) else { return };
         let config = self.config;
         for share in route.upstream.iter().flat_map(|split| &split.0) {
             let Some(upstream) = config.upstreams.get(&share.upstream) else { continue };
+            self.connect_before(&format!("{path}.timeouts.exchange"), exchange, &share.upstream, upstream);
             let response = route.timeouts.response.unwrap_or(upstream.timeouts.response);
             let all = upstream.retry.as_ref().and_then(|retry| all_attempts(retry, response));
             let Some((_, said)) = all.filter(|(all, _)| *all > exchange.get()) else { continue };
@@ -263,6 +279,8 @@ impl Checker<'_> {
         self.must_fit(&path, ("connect", times.connect), ("response", times.response));
         let Some(exchange) = times.exchange else { return };
         self.must_last(&format!("{path}.exchange"), exchange);
+        let name = upstream_path.strip_prefix("upstreams.").unwrap_or(upstream_path);
+        self.connect_before(&format!("{path}.exchange"), exchange, name, upstream);
         self.must_fit(&path, ("response", times.response), ("exchange", exchange));
         // The default of 60 s beside a short exchange is no contradiction that anyone wrote.
         if self.is_written(&format!("{path}.body")) {

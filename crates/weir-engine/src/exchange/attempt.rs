@@ -90,7 +90,7 @@ impl Exchange<'_> {
             let wanted = self.wanted(upstream, &attempts);
             let connected = match self.pooled(upstream, &active, &wanted) {
                 Some(connection) => Ok(connection),
-                None => self.connect(routed, upstream, &mut active, wanted).await?,
+                None => self.connect(routed, upstream, &mut active, (&attempts, wanted)).await?,
             };
             let connection = match connected {
                 Ok(connection) => connection,
@@ -176,11 +176,12 @@ impl Exchange<'_> {
         routed: Routed,
         upstream: &Rc<LocalUpstream>,
         active: &mut Active,
-        wanted: Wanted,
+        (attempts, wanted): (&Attempts, Wanted),
     ) -> Result<Result<Connection, ConnectError>, Stop> {
         let end = self.end(routed, upstream.spec.timeouts.exchange);
         let left = end.map(|(end, cause)| (end.saturating_duration_since(Instant::now()), cause));
-        let wanted = Wanted { left, ..wanted };
+        let another = left.is_some() && attempts.has_another(upstream, active);
+        let wanted = Wanted { left, another, ..wanted };
         // Boxed: dialling is rare, and its future would make that of every idle connection larger.
         let mut connecting = Box::pin(connect(upstream, active, wanted));
         let connected = unless_gone(self.client, connecting.as_mut()).await;

@@ -157,7 +157,17 @@ impl Attempts {
 
     /// What the next attempt needs of a connection. `once`: the request must not be sent twice.
     pub(crate) const fn wanted(&self, once: bool) -> Wanted {
-        Wanted { fresh: self.fresh, once, left: None, owner: None }
+        Wanted { fresh: self.fresh, once, left: None, another: false, owner: None }
+    }
+
+    /// Whether another endpoint in rotation can be tried, should this one not be connected to.
+    pub(crate) fn has_another(&self, upstream: &LocalUpstream, active: &Active) -> bool {
+        if self.endpoints.len() < 2 || self.timed_out + 1 >= MAX_TIMED_OUT {
+            return false;
+        }
+        let mut tried = self.unreached.clone();
+        tried.insert(active.index());
+        upstream.has_in_rotation(&self.endpoints, &tried)
     }
 
     /// Notes that there was no connection.

@@ -5,13 +5,13 @@ use super::endpoint::{Active, LocalEndpoint};
 use super::gate::Gate;
 use super::health::Health;
 use super::local::{LocalUpstream, Waited};
-use super::open::{Opening, open};
+use super::open::{Opening, count_failed, open};
 use super::shared::{Room, SharedConnections};
 use super::spec::Protocol;
 use crate::error::{self, Cause};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 /// A connection, and what it took.
 pub(crate) struct Connected {
@@ -57,8 +57,23 @@ pub(crate) struct Wanted {
     pub(crate) once: bool,
     /// What is left of the exchange's time, and the cause when nothing is.
     pub(crate) left: Option<(Duration, &'static Cause)>,
+    /// Whether another endpoint can be tried, should this one not be connected to.
+    pub(crate) another: bool,
     /// The client, where the connection is to be its own.
     pub(crate) owner: Option<Rc<Owner>>,
+}
+
+impl Wanted {
+    /// How long to wait for a connect that may take `connect`, where the exchange cannot wait so long, and what it comes to then. With
+    /// another endpoint to try, half of the exchange's time is kept for that.
+    fn patience(&self, connect: Duration) -> Option<(Duration, ConnectError)> {
+        let (left, cause) = self.left?;
+        let (time, late) = match self.another {
+            true => (left / 2, ConnectError::TIMED_OUT),
+            false => (left, ConnectError { cause, elsewhere: false, ..ConnectError::TIMED_OUT }),
+        };
+        (time < connect).then_some((time, late))
+    }
 }
 
 /// A connection from the pool, for which nobody has to wait: nearly every attempt gets one.
@@ -106,7 +121,7 @@ pub(crate) async fn connect(
                 return Err(ConnectError::AVOIDED);
             }
             let Opening { exclusive, connect, tls } =
-                Box::pin(open(upstream, at, permit, wanted.left, wanted.owner.as_ref())).await?;
+                Box::pin(open_exclusive(upstream, active, permit, wanted)).await?;
             // An endpoint that chose HTTP/1.1 before may choose otherwise now.
             let connection = exclusive.or_else(|| at.pool.shared.take(Room::Any));
             let connection = connection.ok_or(ConnectError::here(&error::PENDING_TIMEOUT))?;
@@ -179,16 +194,19 @@ async fn enter_shared(
         if avoided {
             return Err(ConnectError::AVOIDED);
         }
-        let (end, cause) = *end.get_or_insert_with(|| {
-            let own = upstream.spec.timeouts.connect;
+        let (end, late, dialled_by) = *end.get_or_insert_with(|| {
+            let (own, now) = (upstream.spec.timeouts.connect, tokio::time::Instant::now());
             let left = wanted.left.filter(|(left, _)| *left < own);
-            let (limit, cause) = left.map_or((own, None), |(left, cause)| (left, Some(cause)));
-            (tokio::time::Instant::now() + limit, cause)
+            let (limit, cause) = left.unwrap_or((own, &error::PENDING_TIMEOUT));
+            let (patience, late) = wanted.patience(own).unwrap_or((own, ConnectError::TIMED_OUT));
+            (now + limit, ConnectError::here(cause), (now + patience, late))
         });
+        // While one connects nothing is full: it is the upstream that lets us wait.
+        let (end, late) = if shared.is_dialling() { dialled_by } else { (end, late) };
         if let (Some(gate), None, false) = (gate, &waiting, shared.is_dialling()) {
             waiting = Some(upstream.queue(gate).ok_or(ConnectError::here(&error::PENDING_LIMIT))?);
         }
-        let late = tokio::select! {
+        let is_late = tokio::select! {
             () = shared.changed() => false,
             permit = acquire(gate), if !shared.is_dialling() && !shared.is_paused() => {
                 dialled = true;
@@ -200,13 +218,8 @@ async fn enter_shared(
         if let Some(e) = shared.failed_since(failures) {
             return Err(e);
         }
-        if late {
-            return Err(match cause {
-                Some(cause) => ConnectError::here(cause),
-                // While one connects nothing is full: it is the upstream that lets us wait.
-                None if shared.is_dialling() => ConnectError::TIMED_OUT,
-                None => ConnectError::here(&error::PENDING_TIMEOUT),
-            });
+        if is_late {
+            return Err(late);
         }
         if shared.chose_http1() {
             return enter_exclusive(upstream, active, wanted).await;
@@ -259,6 +272,44 @@ pub(super) fn try_again(upstream: &Rc<LocalUpstream>, endpoints: &Rc<[LocalEndpo
     open_shared(upstream, (Rc::clone(endpoints), index), permit);
 }
 
+/// Opens a connection for one request, which waits for it no longer than its own time allows.
+///
+/// The connect has all of `timeouts.connect`: only then is it known whether the endpoint can be connected to, whatever the deadline of the
+/// request, and whenever its client leaves. So one connect at a time of a core to an endpoint is a task of its own, which goes on without the
+/// request; what it brings is kept for the next. Of many that would time out, one is enough to learn it.
+async fn open_exclusive(
+    upstream: &Rc<LocalUpstream>,
+    active: &Active,
+    permit: Option<OwnedSemaphorePermit>,
+    wanted: Wanted,
+) -> Result<Opening, ConnectError> {
+    let at = active.get();
+    let patience = wanted.patience(upstream.spec.timeouts.connect);
+    if at.pool.shared.is_dialling() {
+        let opening = open(upstream, at, permit, wanted.owner.as_ref());
+        let Some((time, late)) = patience else { return opening.await };
+        return tokio::time::timeout(time, opening).await.unwrap_or_else(|_| {
+            count_failed(upstream, at, late.cause);
+            Err(late)
+        });
+    }
+    let (tell, told) = oneshot::channel();
+    let dialling = at.pool.shared.begin_dialling();
+    let (upstream, (endpoints, index)) = (Rc::clone(upstream), active.place());
+    drop(tokio::task::spawn_local(async move {
+        let opened = open(&upstream, &endpoints[index], permit, wanted.owner.as_ref()).await;
+        drop(dialling);
+        if let Err(Ok(Opening { exclusive: Some(connection), .. })) = tell.send(opened) {
+            upstream.give_back(&Active::new(&endpoints, index), connection, Instant::now());
+        }
+    }));
+    let opened = match patience {
+        None => told.await,
+        Some((time, late)) => tokio::time::timeout(time, told).await.unwrap_or(Ok(Err(late))),
+    };
+    opened.unwrap_or(Err(ConnectError::here(&error::INTERNAL))) // it panicked
+}
+
 /// Opens a connection in a task of its own: others wait for it too, so neither an exchange that is canceled nor one with
 /// little time left may cut it short.
 fn open_shared(
@@ -270,7 +321,7 @@ fn open_shared(
     let dialling = endpoints[index].pool.shared.begin_dialling();
     drop(tokio::task::spawn_local(async move {
         let at = &endpoints[index];
-        match open(&upstream, at, permit, None, None).await {
+        match open(&upstream, at, permit, None).await {
             Ok(Opening { exclusive, connect, tls }) => {
                 at.pool.shared.took.set((connect, tls));
                 if let Some(connection) = exclusive {
@@ -317,6 +368,24 @@ mod tests {
             }
         }));
         (came, looks)
+    }
+
+    #[test]
+    fn half_of_a_short_deadline_is_kept_for_another_endpoint() {
+        let ms = Duration::from_millis;
+        let patience = |left: Option<u64>, another, connect| {
+            let left = left.map(|left| (ms(left), &error::EXCHANGE_TIMEOUT));
+            let wanted = Wanted { fresh: false, once: false, left, another, owner: None };
+            wanted
+                .patience(ms(connect))
+                .map(|(time, late)| (time.as_millis(), late.cause.code, late.elsewhere))
+        };
+        assert_eq!(patience(None, true, 300), None);
+        assert_eq!(patience(Some(400), false, 3000), Some((400, "exchange_timeout", false)));
+        assert_eq!(patience(Some(400), true, 3000), Some((200, "connect_timeout", true)));
+        assert_eq!(patience(Some(400), true, 300), Some((200, "connect_timeout", true)));
+        assert_eq!(patience(Some(400), false, 300), None, "the connect ends sooner");
+        assert_eq!(patience(Some(400), true, 200), None);
     }
 
     #[test]

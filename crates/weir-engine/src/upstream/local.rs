@@ -189,6 +189,13 @@ impl LocalUpstream {
         }
     }
 
+    /// Whether an endpoint is in rotation that is not among those `tried`.
+    pub(super) fn has_in_rotation(&self, endpoints: &Rc<[LocalEndpoint]>, tried: &Excluded) -> bool {
+        let out = self.rotation.out(endpoints, self.spec.timeouts.connect);
+        let is_out = |i| out.as_deref().is_some_and(|out| out.contains(i));
+        (0..endpoints.len()).any(|i| !tried.contains(i) && !is_out(i))
+    }
+
     /// The endpoint that the cookie of `sticky` names, if it is in rotation, or drained and otherwise well.
     pub(super) fn stuck_to(&self, endpoints: &Rc<[LocalEndpoint]>, head: &RequestHead) -> Option<usize> {
         let sticky = self.spec.sticky.as_ref()?;

@@ -12,7 +12,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::OwnedSemaphorePermit;
-use weir_telemetry::Attempt as Outcome;
 use weir_wire::dial::{self, DialError, How, dial_as};
 use weir_wire::h2::{Fault, Link, window_for};
 use weir_wire::limits::ran_out;
@@ -29,7 +28,6 @@ pub(super) struct Opening {
 /// Why no connection was opened.
 struct Failed {
     cause: &'static Cause,
-    outcome: Outcome,
     whose: Whose,
     said: String,
 }
@@ -39,7 +37,9 @@ struct Failed {
 enum Whose {
     /// The endpoint cannot be connected to: it is avoided, and another is tried.
     Endpoint,
-    /// It would be the same everywhere: the settings, our own limits, or no time is left.
+    /// It would be the same everywhere, by the settings: it counts at the endpoint, which stays in rotation.
+    Settings,
+    /// Our own limits: nothing was tried, and nothing counts at the upstream.
     Ours,
 }
 
@@ -51,52 +51,49 @@ pub(super) async fn open(
     upstream: &LocalUpstream,
     at: &LocalEndpoint,
     permit: Option<OwnedSemaphorePermit>,
-    left: Option<(Duration, &'static Cause)>,
     owner: Option<&Rc<Owner>>,
 ) -> Result<Opening, ConnectError> {
     let endpoint = &at.endpoint;
-    let Failed { cause, outcome, whose, said } = match try_open(upstream, at, permit, left, owner).await {
+    let Failed { cause, whose, said } = match try_open(upstream, at, permit, owner).await {
         Ok(opening) => {
             endpoint.health.connected(Instant::now());
             return Ok(opening);
         }
         Err(failed) => failed,
     };
-    upstream.cells.connect_failures.inc();
     complain(&upstream.spec.name, &endpoint.label, cause, &said);
     at.said.replace(Some(said.into()));
-    if whose == Whose::Endpoint || outcome == Outcome::ProtocolError {
-        at.cells.fail(upstream.resources.cells.cause_index(cause.code), SystemTime::now());
+    if whose == Whose::Ours {
+        return Err(ConnectError::here(cause));
     }
+    upstream.cells.connect_failures.inc();
+    count_failed(upstream, at, cause);
     if whose == Whose::Endpoint {
         endpoint.health.connect_failed(cause, Instant::now());
     }
-    Err(ConnectError { cause, elsewhere: whose == Whose::Endpoint, outcome: Some(outcome) })
+    Err(ConnectError { cause, elsewhere: whose == Whose::Endpoint, outcome: Some(cause.outcome) })
+}
+
+/// Counts an attempt that failed at an endpoint before there was a connection.
+pub(super) fn count_failed(upstream: &LocalUpstream, at: &LocalEndpoint, cause: &'static Cause) {
+    at.cells.fail(upstream.resources.cells.cause_index(cause.code), SystemTime::now());
 }
 
 async fn try_open(
     upstream: &LocalUpstream,
     at: &LocalEndpoint,
     permit: Option<OwnedSemaphorePermit>,
-    left: Option<(Duration, &'static Cause)>,
     owner: Option<&Rc<Owner>>,
 ) -> Result<Opening, Failed> {
     let spec = &upstream.spec;
     let (endpoint, pool) = (&at.endpoint, &at.pool);
     let tls = spec.tls.as_ref().map(|tls| (tls, &*endpoint.server_name));
-    let own = (spec.timeouts.connect, &error::CONNECT_TIMEOUT, Whose::Endpoint);
-    let left = left.filter(|(left, _)| *left < own.0);
-    let (timeout, too_late, whose) = left.map_or(own, |(left, cause)| (left, cause, Whose::Ours));
+    let timeout = spec.timeouts.connect;
     let started = Instant::now();
-    let late = |e: &dyn fmt::Display| Failed {
-        outcome: Outcome::ConnectTimeout, // also where it is the exchange that has no time left
-        ..Failed::new(too_late, whose, e)
-    };
     let told = spec.way.proxy_protocol.map(|v| proxy_protocol::header(v, owner.map(|owner| owner.0)));
     let how = How { source: spec.way.source, preface: told.as_deref().unwrap_or_default() };
     let dialled = match dial_as(how, &endpoint.address, tls, timeout).await {
         Ok(dialled) => dialled,
-        Err(e @ DialError::TimedOut) => return Err(late(&e)),
         Err(e) => return Err(Failed::to_dial(&e)),
     };
     upstream.cells.connects.inc();
@@ -106,7 +103,10 @@ async fn try_open(
     opened.owner = owner.map(Rc::downgrade);
     match (spec.protocol, stream.chose_h2()) {
         (Protocol::Http2, false) if spec.tls.is_some() => {
-            return Err(Failed::no_http2("it did not choose h2 in the TLS handshake (ALPN)", Whose::Ours));
+            return Err(Failed::no_http2(
+                "it did not choose h2 in the TLS handshake (ALPN)",
+                Whose::Settings,
+            ));
         }
         (Protocol::Http2, _) => {}
         (Protocol::Negotiated, true) => pool.shared.choose_http1(false),
@@ -136,14 +136,14 @@ async fn try_open(
             let said = "it closed the connection before it said anything in HTTP/2";
             Err(Failed::no_http2(said, Whose::Endpoint))
         }
-        Ok(Err(_)) => Err(Failed::no_http2("what it said is no HTTP/2", Whose::Ours)),
-        Err(e) => Err(late(&e)),
+        Ok(Err(_)) => Err(Failed::no_http2("what it said is no HTTP/2", Whose::Settings)),
+        Err(e) => Err(Failed::new(&error::CONNECT_TIMEOUT, Whose::Endpoint, &e)),
     }
 }
 
 impl Failed {
     fn new(cause: &'static Cause, whose: Whose, e: &dyn fmt::Display) -> Self {
-        Self { cause, outcome: cause.outcome, whose, said: e.to_string() }
+        Self { cause, whose, said: e.to_string() }
     }
 
     fn no_http2(said: &str, whose: Whose) -> Self {

@@ -12,7 +12,7 @@ use weir_testkit::{
     Authority, ServerTls, Upstream, Weir, black_hole, eventually, refusing_address, run_weir, stop_listening,
 };
 
-use crate::cause::{CONNECT_REFUSED, CONNECT_TIMEOUT, NO_HEALTHY_ENDPOINT};
+use crate::cause::{CONNECT_REFUSED, CONNECT_TIMEOUT, EXCHANGE_TIMEOUT, NO_HEALTHY_ENDPOINT};
 use crate::support::{OK, config};
 
 const POST: &str = "POST /order HTTP/1.1\r\nHost: weir.test\r\nContent-Length: 4\r\n\r\nbody";
@@ -60,7 +60,7 @@ fn the_deadline_of_an_exchange_ends_connecting_too() {
     let weir = Weir::start(&config(&format!(
         "endpoints: [{hole}], timeouts: {{ connect: 60s, exchange: 200ms, response: 100ms }}"
     )));
-    weir.client().get("/").expect_status(504).expect_cause(crate::cause::EXCHANGE_TIMEOUT);
+    weir.client().get("/").expect_status(504).expect_cause(EXCHANGE_TIMEOUT);
     assert!(is_healthy(&weir, hole), "it was our time that ended, not its");
 }
 

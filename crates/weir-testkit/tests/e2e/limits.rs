@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use rustix::process::{Pid, Resource, Rlimit, prlimit};
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 use weir_testkit::{Upstream, Weir, eventually};
 
 use crate::cause::{
     BAD_RESPONSE, BODY_TOO_LARGE, CONNECTION_LIMIT, HEADER_TOO_LARGE, OUT_OF_DESCRIPTORS, PENDING_LIMIT,
     PENDING_TIMEOUT, TARGET_TOO_LONG, TOO_MANY_HEADERS,
 };
+use crate::health::metric;
 use crate::support::{GET, OK, OK_BODY, weir_with};
 
 #[test]
@@ -17,10 +18,19 @@ fn no_descriptor_left_is_no_fault_of_the_upstream() {
     let weir = weir_with(&upstream, "keepalive: 0s");
     let mut client = weir.client();
     client.get("/").expect_status(200);
-    let none = Rlimit { current: Some(3), maximum: Some(3) };
+    let maximum = getrlimit(Resource::Nofile).maximum;
     let pid = i32::try_from(weir.pid()).ok().and_then(Pid::from_raw);
-    prlimit(pid, Resource::Nofile, none).expect("a process may lower the limits of its child");
+    let limit = |current| {
+        let limit = Rlimit { current: Some(current), maximum };
+        prlimit(pid, Resource::Nofile, limit).expect("a process may change the limits of its child");
+    };
+    limit(3);
     client.get("/").expect_cause(OUT_OF_DESCRIPTORS);
+    limit(256);
+    let failures = |parts: &[&str]| metric(&weir, parts).unwrap_or_default();
+    assert_eq!(failures(&["weir_upstream_connect_failures_total"]), 0.0);
+    assert_eq!(failures(&["weir_upstream_attempts_total", "connect_failed"]), 0.0);
+    assert_eq!(failures(&["weir_causes_total", "out_of_descriptors"]), 1.0);
 }
 
 #[test]
@@ -44,6 +54,26 @@ fn header_bytes_are_counted_while_they_come() {
     // No end of the head in sight: the answer comes all the same.
     client.send(format!("GET / HTTP/1.1\r\nHost: h\r\nA: {}", "b".repeat(5000)));
     client.read_response().expect_cause(HEADER_TOO_LARGE);
+}
+
+#[test]
+fn what_came_of_a_refused_head_is_counted() {
+    let upstream = Upstream::fixed(OK);
+    let weir = Weir::in_front_of_with(&upstream, "access_log: { output: stdout }");
+    for request in [
+        "GET /malformed HTTP/1.1\r\nHost: h\r\nno field\r\n\r\n".to_owned(),
+        format!("GET /long HTTP/1.1\r\nHost: h\r\nA: {}\r\n\r\n", "b".repeat(20_000)),
+        format!("GET /many HTTP/1.1\r\nHost: h\r\n{}\r\n", "A: b\r\n".repeat(200)),
+    ] {
+        let path = request.split(' ').nth(1).unwrap();
+        let answer = weir.client().ask(&request);
+        let line = weir.wait_stdout(path);
+        let bytes = line.split("\"bytes_in\":").nth(1).and_then(|rest| rest.split(',').next());
+        let bytes: usize = bytes.and_then(|bytes| bytes.parse().ok()).unwrap_or_default();
+        let all = request.len();
+        let least = if answer.status == 200 { all } else { 20 };
+        assert!((least..=all).contains(&bytes), "{bytes} of {all}: {line}");
+    }
 }
 
 #[test]
