@@ -271,7 +271,9 @@ impl Schema {
 }
 
 fn read_enum(e: &EnumDescriptor) -> Enum {
-    let mut names: Vec<(i32, Box<str>)> = e.values().map(|v| (v.number(), v.name().into())).collect();
+    // In the order of the file: that of `values()` is by number, and of several names for one number any may come first.
+    let written = &e.enum_descriptor_proto().value;
+    let mut names: Vec<(i32, Box<str>)> = written.iter().map(|v| (v.number(), v.name().into())).collect();
     let numbers = names.iter().map(|(number, name)| (name.clone(), *number)).collect();
     names.sort_by_key(|(number, _)| *number); // stable: of several names the first stays first
     names.dedup_by_key(|(number, _)| *number);
