@@ -52,7 +52,7 @@ pub struct Diagnostics {
     errors: usize,
     sources: HashMap<Arc<PathBuf>, Arc<str>>,
     /// What came from outside anywhere in the config: a message about one value may quote another.
-    outside: Vec<String>,
+    outside: Box<[String]>,
 }
 
 // === impl Diagnostic ===

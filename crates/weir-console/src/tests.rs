@@ -266,7 +266,7 @@ fn nobody_is_offered_what_they_may_not_do() {
 
 #[test]
 fn what_is_wrong_is_said_first() {
-    let page = |status: serde_json::Value, recent: Recent| {
+    let page = |status: Value, recent: Recent| {
         let status: Status = serde_json::from_value(status).unwrap();
         let frame = Frame { place: "a", theme: None, viewer: None, status: None };
         crate::overview(&frame, &status, &Pulse { recent, ..Pulse::default() }, None, None)

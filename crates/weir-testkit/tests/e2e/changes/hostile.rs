@@ -31,6 +31,7 @@ fn every_call_answers_as_it_is_described() {
         ("POST /api/v1/config:check", "", "", 200),
         ("POST /api/v1/config:explain", "", "{\"method\": \"GET\", \"url\": \"http://weir.test/hand\"}", 200),
         ("GET /api/v1/drift", "", "", 200),
+        ("GET /api/v1/fleet", "", "", 404),
         ("GET /api/v1/revisions", "", "", 200),
         ("GET /api/v1/revisions/1", "", "", 200),
         ("GET /api/v1/revisions/1..2", "", "", 200),
