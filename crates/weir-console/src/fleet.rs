@@ -130,11 +130,27 @@ fn nodes(fleet: &Fleet, own: &str) -> Html {
     let more = (more > 0).then(|| html!("<p class=\"quiet\">… and {} more.</p>", counted(more, "node")));
     html!(
         "<section><h2>Nodes <small>{}</small></h2><table class=\"stack\"><caption class=\"hide\">Nodes that live</caption><thead><tr><th scope=\"col\">Node<th scope=\"col\">State<th \
-         scope=\"col\">Runs<th scope=\"col\">Zone and labels<th scope=\"col\">Version<tbody>{}</table>{}</section>",
+         scope=\"col\">Runs<th scope=\"col\">Zone and labels<th scope=\"col\">Version<tbody>{}</table>{}{}</section>",
         counted(nodes.len(), "live node"),
         rows,
-        more
+        more,
+        silent(&fleet.silent)
     )
+}
+
+/// Who is missing.
+fn silent(names: &[String]) -> Option<Html> {
+    let first = names.iter().take(MOST).map(String::as_str).collect::<Vec<_>>().join(", ");
+    let more = if names.len() > MOST { " …" } else { "" };
+    let count = counted(names.len(), "node");
+    (!names.is_empty()).then(|| {
+        html!(
+            "<p><strong>{} went silent in the last day without leaving:</strong> {}{}</p>",
+            count,
+            first,
+            more
+        )
+    })
 }
 
 fn row(node: &FleetNode, own: bool) -> Html {

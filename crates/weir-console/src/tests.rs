@@ -121,6 +121,7 @@ fn fleet() -> Fleet {
             steps: vec![RolloutStep { who: evil(), there: 1, all: 2 }, RolloutStep::default()],
         }),
         nodes: Some(vec![node(None), node(Some(evil()))]),
+        silent: vec![evil(), evil()],
         unknown: None,
     }
 }

@@ -94,6 +94,8 @@ pub struct Fleet {
     pub rollout: Option<Rollout>,
     /// The nodes that live; none where the source knows no nodes.
     pub nodes: Option<Vec<FleetNode>>,
+    /// The names of those that went silent without leaving.
+    pub silent: Vec<String>,
     /// Why the nodes are not known.
     pub unknown: Option<String>,
 }

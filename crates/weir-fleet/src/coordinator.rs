@@ -59,6 +59,8 @@ pub enum Campaigned {
 pub struct Looked {
     /// The nodes that live.
     pub nodes: Vec<NodeReport>,
+    /// Those that were there and are not, without having left: what they said last.
+    pub silent: Vec<NodeReport>,
 }
 
 /// What is to be done.
@@ -91,8 +93,8 @@ pub struct Coordinator {
     failures: u32,
     /// Since when the nodes of the open steps have all done well.
     well: Option<Time>,
-    /// The nodes of the open steps that ran the bundle, by the start of their process.
-    seen: BTreeMap<String, u64>,
+    /// The nodes of the open steps that were to take the bundle: their processes, and whether they ran it.
+    seen: BTreeMap<String, (u64, bool)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -173,14 +175,9 @@ impl Coordinator {
     }
 
     fn sees(&mut self, now: Time, pointer: Option<(Pointer, u64)>) {
-        let is_same = match (&self.pointer, &pointer) {
-            (Some((old, _)), Some((new, _))) => {
-                old.generation == new.generation && old.rollout == new.rollout
-            }
-            (None, None) => true,
-            _ => false,
-        };
-        if !is_same {
+        // By the revision: one that was halted and resumed while nobody looked says the same, and holds anew.
+        let revision = |pointer: &Option<(Pointer, u64)>| pointer.as_ref().map(|(_, revision)| *revision);
+        if revision(&self.pointer) != revision(&pointer) {
             self.begins_anew();
             if self.asked.is_none() && self.key.is_none() {
                 self.at = now + self.chance.between(Duration::ZERO, FIRST);
@@ -224,7 +221,7 @@ impl Coordinator {
         if pointer.rollout.state != State::Running {
             return None;
         }
-        let next = match self.judge(&pointer, &looked.nodes) {
+        let next = match self.judge(&pointer, revision, looked) {
             Verdict::NotYet => {
                 self.well = None;
                 return None;
@@ -258,16 +255,13 @@ impl Coordinator {
     }
 
     /// Every step must be somebody's, and everybody in it must run the bundle and do well.
-    fn judge(&mut self, pointer: &Pointer, nodes: &[NodeReport]) -> Verdict {
+    fn judge(&mut self, pointer: &Pointer, revision: u64, looked: &Looked) -> Verdict {
         let rollout = &pointer.rollout;
         let mut is_complete = true;
-        let is_last = rollout.open == rollout.steps.len();
         let mut last_has = false;
         let current = rollout.open.checked_sub(1).and_then(|at| rollout.steps.get(at));
-        for node in nodes {
-            if let Some(step) = current {
-                last_has |= step.has(&node.node, &node.labels, pointer.to);
-            }
+        for node in &looked.nodes {
+            last_has |= current.is_some_and(|step| step.has(&node.node, &node.labels, pointer.to));
             if !pointer.is_open_to(&node.node, &node.labels) {
                 continue;
             }
@@ -275,26 +269,52 @@ impl Coordinator {
                 return Verdict::Bad(why);
             }
             // What it said before it saw this pointer says nothing about it.
-            if node.running != Some(pointer.to) || node.generation != pointer.generation {
+            if node.generation != pointer.generation {
                 is_complete = false;
                 continue;
             }
-            match self.seen.get(&node.node) {
-                Some(boot) if *boot != node.boot && !is_last => {
-                    return Verdict::Bad(format!("{} started anew with it", node.node));
-                }
-                Some(_) => {}
-                None => {
-                    self.seen.insert(node.node.clone(), node.boot);
-                }
+            if pointer.is_tried() && self.is_anew(node, pointer, revision) {
+                return Verdict::Bad(format!("{} started anew with it", node.node));
+            }
+            let runs = node.running == Some(pointer.to);
+            is_complete &= runs;
+            if !self.seen.contains_key(&node.node) {
+                self.seen.insert(node.node.clone(), (node.boot, false));
+                // Who comes while others try it tries it as long as they do. With the last step nodes come as they always do.
+                self.well = self.well.filter(|_| !pointer.is_tried());
+            }
+            if let Some((_, ran)) = self.seen.get_mut(&node.node) {
+                *ran |= runs;
             }
         }
-        // Whoever took it and is gone may have been killed by it. With the last step nodes come and go as they always do.
-        let is_there = |name: &String| nodes.iter().any(|node| node.node == *name);
-        if !is_last && let Some(gone) = self.seen.keys().find(|name| !is_there(name)) {
-            return Verdict::Bad(format!("{gone} took it and went silent"));
+        // Whoever was to take it and is gone may have been killed by it. With the last step nodes come and go as they always do.
+        if pointer.is_tried()
+            && let Some(why) = self.gone(pointer, revision, looked)
+        {
+            return Verdict::Bad(why);
         }
         if is_complete && last_has { Verdict::Well } else { Verdict::NotYet }
+    }
+
+    /// Whether a node's process is another than took the bundle: by what was seen, or by what it says of itself, whoever looked before.
+    fn is_anew(&self, node: &NodeReport, pointer: &Pointer, revision: u64) -> bool {
+        let is_another = self.seen.get(&node.node).is_some_and(|(boot, _)| *boot != node.boot);
+        is_another || (node.began == Some(pointer.to) && node.began_at >= revision)
+    }
+
+    /// Who of the open steps is not there any more: of those seen, and of those who said that they try this pointer, whoever looked then.
+    fn gone(&self, pointer: &Pointer, revision: u64, looked: &Looked) -> Option<String> {
+        let is_there = |name: &str| looked.nodes.iter().any(|node| node.node == name);
+        if let Some((name, (_, ran))) = self.seen.iter().find(|(name, _)| !is_there(name)) {
+            let did = if *ran { "took it" } else { "was to take it" };
+            return Some(format!("{name} {did} and went silent"));
+        }
+        let tried = |node: &&NodeReport| {
+            node.tries == revision && pointer.is_open_to(&node.node, &node.labels) && !is_there(&node.node)
+        };
+        let silent = looked.silent.iter().find(tried)?;
+        let did = if silent.running == Some(pointer.to) { "took it" } else { "was to take it" };
+        Some(format!("{} {did} and went silent", silent.node))
     }
 
     fn answered(&mut self, now: Time) {

@@ -1,14 +1,14 @@
 //! What a fleet asks of etcd, and what the answers mean to it; how they are written is in `kv`.
 //!
 //! Keys of a fleet, under its prefix: `configs/<digest>` (bundles, which never change), `current` (the pointer), `nodes/<name>` (reports, under
-//! leases) and `leader` (the election).
+//! short leases), `seen/<name>` (the same under leases of a day, so that who goes silent is known) and `leader` (the election).
 
+use crate::bundle::Bundle;
 use crate::coordinator::Campaigned;
 use crate::digest::Digest;
 use crate::follower::{Found, Seen, Told};
 use crate::kv::{self, Entry, Line, Question, Range, ask, encode, number, parsed, range_of};
 use crate::pointer::Pointer;
-use crate::report::NodeReport;
 use crate::session::{Lease, TTL};
 use serde_json::{Value, json};
 
@@ -17,6 +17,9 @@ pub const PAGE: usize = 500;
 
 /// Most nodes of a fleet that are read; the rest is left out.
 pub const NODES: usize = 20_000;
+
+/// How long a node is remembered that went silent.
+pub const REMEMBERED: std::time::Duration = std::time::Duration::from_secs(24 * 3600);
 
 /// The keys of one fleet.
 #[derive(Clone, Debug)]
@@ -44,7 +47,8 @@ impl Keys {
         format!("{}/current", self.prefix)
     }
 
-    fn leader(&self) -> String {
+    /// The key of the election.
+    pub fn leader(&self) -> String {
         format!("{}/leader", self.prefix)
     }
 
@@ -55,6 +59,10 @@ impl Keys {
 
     fn node(&self, node: &str) -> String {
         format!("{}/nodes/{node}", self.prefix)
+    }
+
+    fn seen(&self, node: &str) -> String {
+        format!("{}/seen/{node}", self.prefix)
     }
 
     fn bundle(&self, digest: Digest) -> String {
@@ -83,7 +91,21 @@ impl Keys {
 
     /// Asks for a lease.
     pub fn grant() -> Question {
-        ask("/v3/lease/grant", &json!({ "TTL": TTL.as_secs().to_string() }))
+        Self::grant_for(TTL)
+    }
+
+    /// Asks for a lease of a day, to be remembered by.
+    pub fn grant_day() -> Question {
+        Self::grant_for(REMEMBERED)
+    }
+
+    fn grant_for(time: std::time::Duration) -> Question {
+        ask("/v3/lease/grant", &json!({ "TTL": time.as_secs().to_string() }))
+    }
+
+    /// Asks how long a lease still has.
+    pub fn left(lease: Lease) -> Question {
+        ask("/v3/lease/timetolive", &json!({ "ID": lease.to_string() }))
     }
 
     /// Keeps a lease alive.
@@ -98,10 +120,12 @@ impl Keys {
 
     /// Puts a report under a lease.
     pub fn put_report(&self, node: &str, lease: Lease, report: &[u8]) -> Question {
-        let put = json!({
-            "key": encode(self.node(node).as_bytes()), "value": encode(report), "lease": lease.to_string(),
-        });
-        ask("/v3/kv/put", &put)
+        put(&self.node(node), lease, report)
+    }
+
+    /// Puts a report where it is remembered.
+    pub fn put_seen(&self, node: &str, lease: Lease, report: &[u8]) -> Question {
+        put(&self.seen(node), lease, report)
     }
 
     /// Asks for the key of the election; where it is there, what it holds.
@@ -129,6 +153,16 @@ impl Keys {
     /// Reads reports, those behind `after` where it is given.
     pub fn read_nodes(&self, after: Option<&[u8]>) -> Question {
         kv::read_prefix(&self.node(""), after, PAGE)
+    }
+
+    /// Reads what is remembered of nodes, behind `after` where it is given.
+    pub fn read_seen(&self, after: Option<&[u8]>) -> Question {
+        kv::read_prefix(&self.seen(""), after, PAGE)
+    }
+
+    /// Reads who holds the election's key.
+    pub fn read_leader(&self) -> Question {
+        ask("/v3/kv/range", &json!({ "key": encode(self.leader().as_bytes()) }))
     }
 
     /// Writes the pointer, if it still stands at `revision` and the election's key was made at `key`.
@@ -174,7 +208,40 @@ impl Keys {
     }
 }
 
+fn put(key: &str, lease: Lease, value: &[u8]) -> Question {
+    let put = json!({ "key": encode(key.as_bytes()), "value": encode(value), "lease": lease.to_string() });
+    ask("/v3/kv/put", &put)
+}
+
 // === answers ===
+
+/// The bundle that was asked for with [`Keys::read_bundle`], whole and what its name says.
+///
+/// # Errors
+/// It is not there, or is another.
+pub fn bundle(range: &Range, digest: Digest) -> Result<Bundle, String> {
+    let name = digest.short();
+    let entry = range.entries.first().ok_or_else(|| format!("bundle {name} is not there"))?;
+    let bundle = Bundle::unpack(&entry.value).map_err(|e| format!("bundle {name}: {e}"))?;
+    if bundle.digest() == digest {
+        Ok(bundle)
+    } else {
+        Err(format!("what is stored as bundle {name} is another: {}", bundle.digest().short()))
+    }
+}
+
+/// How long a lease still has; nothing where it is gone.
+///
+/// # Errors
+/// It is no such answer.
+pub fn left(body: &[u8]) -> Result<std::time::Duration, String> {
+    let value = parsed(body)?;
+    if value.get("header").is_none() {
+        return Err(kv::error(body));
+    }
+    // What is over has -1, which is no number of ours.
+    Ok(std::time::Duration::from_secs(number(value.get("TTL"))))
+}
 
 /// The pointer, as [`Keys::read_pointer`] found it.
 pub fn seen(range: &Range) -> Seen {
@@ -191,11 +258,6 @@ fn found(value: &[u8]) -> Found {
         Ok(pointer) => Found::Pointer(Box::new(pointer)),
         Err(unreadable) => Found::Unreadable(unreadable.0),
     }
-}
-
-/// The reports of a range; what is none is left out.
-pub fn reports(range: &Range) -> Vec<NodeReport> {
-    range.entries.iter().filter_map(|entry| NodeReport::read(&entry.value)).collect()
 }
 
 /// Whether a transaction was made.
@@ -323,6 +385,49 @@ mod tests {
         assert_eq!(kept_alive(br#"{"result":{"header":{},"ID":"7"}}"#), Ok(false));
         assert_eq!(token(br#"{"header":{},"token":"abc.1"}"#), Ok("abc.1".to_owned()));
         assert!(token(br#"{"header":{},"token":"a\r\nb"}"#).is_err());
+    }
+
+    #[test]
+    fn a_bundle_is_what_its_name_says() {
+        let of = |text: &str| Bundle::new([("weir.yaml".to_owned(), text.as_bytes().to_vec())]).unwrap();
+        let (one, other) = (of("one"), of("onf"));
+        let stored = |bytes: Vec<u8>| {
+            let entry = Entry { key: Vec::new(), value: bytes, created: 1, modified: 1, lease: 0 };
+            Range { entries: vec![entry], ..Range::default() }
+        };
+        assert_eq!(bundle(&stored(one.pack().unwrap()), one.digest()), Ok(one.clone()));
+        let wrong = bundle(&stored(other.pack().unwrap()), one.digest()).unwrap_err();
+        assert!(wrong.contains("is another"), "{wrong}");
+        assert!(bundle(&Range::default(), one.digest()).unwrap_err().contains("is not there"));
+        assert!(bundle(&stored(vec![0x1f, 0x8b, 1]), one.digest()).is_err());
+    }
+
+    #[test]
+    fn a_move_is_bound_to_the_pointer_and_the_key() {
+        let pointer = crate::plan::publish(None, Digest::of(&[]), None, &[], crate::plan::Author::default());
+        let question = Keys::new("/w").move_pointer(&pointer.unwrap().0, 40, 41);
+        let body: Value = serde_json::from_str(&question.body).unwrap();
+        let bound: Vec<_> = body["compare"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|one| {
+                let key = String::from_utf8(decode(one["key"].as_str().unwrap()).unwrap()).unwrap();
+                (key, one["mod_revision"].as_str().or(one["create_revision"].as_str()).unwrap().to_owned())
+            })
+            .collect();
+        assert_eq!(
+            bound,
+            [("/w/current".to_owned(), "40".to_owned()), ("/w/leader".to_owned(), "41".to_owned())]
+        );
+    }
+
+    #[test]
+    fn what_a_lease_still_has() {
+        let seconds = |body: &str| left(body.as_bytes()).map(|left| left.as_secs());
+        assert_eq!(seconds(r#"{"header":{},"ID":"7","TTL":"86390","grantedTTL":"86400"}"#), Ok(86_390));
+        assert_eq!(seconds(r#"{"header":{},"ID":"7","TTL":"-1"}"#), Ok(0));
+        assert_eq!(seconds(r#"{"error":"permission denied"}"#), Err("permission denied".to_owned()));
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::Time;
 use crate::chance::{Chance, backoff};
 use crate::digest::Digest;
 use crate::pointer::{Labels, Pointer, place};
-use crate::report::Reason;
+use crate::report::{NodeReport, Reason, shortened};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -39,6 +39,12 @@ pub const SPREAD: Duration = Duration::from_millis(300);
 /// So many reads of a bundle there are in a second, in a fleet so large that [`SPREAD`] would mean more, and the longest that one waits for its turn.
 const READS: u64 = 2_500;
 const LONGEST: Duration = Duration::from_secs(8);
+
+/// Most bytes of what a report tells of trouble.
+const TROUBLE: usize = 1024;
+
+/// How soon what could not be put on the disk is tried again.
+const KEEP_AGAIN: Duration = Duration::from_secs(30);
 
 /// Most refused bundles that are remembered.
 const REFUSED: usize = 16;
@@ -144,7 +150,7 @@ pub enum Note {
     Refused(Digest, String),
     /// A bundle cannot be got or run now: it is tried again.
     Trouble(Digest, String),
-    /// What runs could not be put on the disk: a restart would find the bundle before it.
+    /// What runs could not be put on the disk: a restart would find the bundle before it. It is tried again. Once for a bundle.
     NotKept(Digest),
 }
 
@@ -164,8 +170,13 @@ pub struct Settings {
 pub struct Follower {
     settings: Settings,
     chance: Chance,
+    /// What was on the disk when the process began, and the revision that the source answered with first.
+    began: (Option<Digest>, Option<u64>),
     running: Option<Digest>,
     kept: Option<Digest>,
+    /// When what runs is put on the disk again, where that failed; and whether that was said.
+    keep_at: Time,
+    not_kept: bool,
     refused: VecDeque<Reason>,
     pointer: Option<Box<Pointer>>,
     revision: u64,
@@ -220,8 +231,11 @@ impl Follower {
         Self {
             settings,
             chance: Chance::new(seed),
+            began: (None, None),
             running: None,
             kept: None,
+            keep_at: Time::MAX,
+            not_kept: false,
             refused: VecDeque::new(),
             pointer: None,
             revision: 0,
@@ -249,6 +263,7 @@ impl Follower {
         match event {
             Event::Begin(running) => {
                 (self.running, self.kept, self.read_at) = (running, running, now);
+                self.began.0 = running;
             }
             Event::Read(number, result) if self.reading.is_some_and(|(asked, _)| asked == number) => {
                 match result {
@@ -259,8 +274,11 @@ impl Follower {
             Event::Watch(number, told) if self.watch.is(number) => match told {
                 Told::Changed(seen) => {
                     self.hears(now, number, &mut todo);
-                    self.told = true;
-                    self.sees(seen, &mut todo);
+                    // A word that was on its way when a read found something newer says nothing new.
+                    if seen.revision > self.revision {
+                        self.told = true;
+                        self.sees(seen, &mut todo);
+                    }
                 }
                 Told::Ended(_) => self.ends_watch(now),
                 Told::Nothing => self.hears(now, number, &mut todo),
@@ -272,9 +290,12 @@ impl Follower {
             Event::Kept(digest, done) => {
                 if done {
                     self.kept = Some(digest);
-                } else {
+                    self.not_kept = false;
+                } else if !std::mem::replace(&mut self.not_kept, true) {
                     todo.push(Action::Say(Note::NotKept(digest)));
                 }
+                // A disk that is full now may have room later, and a restart would find the bundle before.
+                self.keep_at = if self.is_kept() { Time::MAX } else { now + KEEP_AGAIN };
                 todo.push(Action::Report);
             }
             Event::Tick => {}
@@ -295,7 +316,7 @@ impl Follower {
             Work::Waiting(_, at) => at,
             _ => Time::MAX,
         };
-        read.min(watch).min(work)
+        read.min(watch).min(work).min(self.keep_at)
     }
 
     // === what is asked of it ===
@@ -346,11 +367,37 @@ impl Follower {
         self.pointer.as_ref()?.wanted(&self.settings.node, &self.settings.labels)
     }
 
+    /// What the node says of itself, as far as the follower knows it.
+    pub fn report(&self) -> NodeReport {
+        let (began, began_at) = self.began;
+        NodeReport {
+            node: self.settings.node.clone(),
+            labels: self.settings.labels.clone(),
+            began,
+            began_at: began_at.unwrap_or_default(),
+            running: self.running,
+            generation: self.pointer.as_ref().map_or(0, |pointer| pointer.generation),
+            tries: if self.is_early() { self.modified } else { 0 },
+            refused: self.refused().cloned(),
+            trouble: shortened(self.trouble(), TROUBLE),
+            cached: self.is_kept(),
+            ..NodeReport::default()
+        }
+    }
+
+    /// Whether it is to try a bundle that others are kept from still.
+    fn is_early(&self) -> bool {
+        self.pointer.as_ref().is_some_and(|pointer| {
+            pointer.is_tried() && pointer.is_open_to(&self.settings.node, &self.settings.labels)
+        })
+    }
+
     // === reading and watching ===
 
     fn has_read(&mut self, now: Time, seen: Seen, todo: &mut Vec<Action>) {
         let late = self.told && seen.revision < self.revision;
         (self.reading, self.read_failures) = (None, 0);
+        self.began.1.get_or_insert(seen.revision);
         self.answers(now, todo);
         if late {
             // It was on its way when the watch told of something newer. What is true now the next one says.
@@ -479,6 +526,7 @@ impl Follower {
                 (self.work, self.work_failures) = (Work::None, 0);
                 self.trouble.clear();
                 self.running = Some(digest);
+                (self.keep_at, self.not_kept) = (Time::MAX, false);
                 todo.extend([Action::Say(Note::Runs(digest)), Action::Keep(digest), Action::Report]);
             }
             Outcome::Refused(why) => {
@@ -542,6 +590,10 @@ impl Follower {
             self.number += 1;
             (self.reading, self.told) = (Some((self.number, now)), false);
             todo.push(Action::Read(self.number));
+        }
+        if let Some(digest) = self.running.filter(|_| now >= self.keep_at) {
+            self.keep_at = Time::MAX; // until that is told of
+            todo.push(Action::Keep(digest));
         }
         let due = self.due();
         match (self.work, due) {

@@ -9,7 +9,7 @@
 //! *Layout:* `bundle` (with `tar`) is the config as it travels, `cache` the last good one on the disk; `pointer` says who runs what, `plan` makes a
 //! new one; `follower`, `session` and `coordinator` are state machines: `on(now, event) -> actions`, without I/O, threads or clocks, so
 //! that weir-sim runs ten thousand of them in one thread; so are those of `limits`, which nodes keep together. `etcd` is what they ask of etcd, in the JSON of `kv`,
-//! which weir-discover uses too.
+//! which weir-discover uses too; `weight` says which bundle costs too much.
 //!
 //! *Architecture Invariant:* this crate knows neither the gateway nor a socket.
 
@@ -27,6 +27,7 @@ pub mod pointer;
 pub mod report;
 pub mod session;
 mod tar;
+pub mod weight;
 
 pub use bundle::Bundle;
 pub use cache::Cache;
@@ -37,6 +38,7 @@ pub use follower::Follower;
 pub use pointer::Pointer;
 pub use report::NodeReport;
 pub use session::Session;
+pub use weight::Weight;
 
 /// A moment: how much time has passed since some moment that stays the same while the process runs. Only differences count, so clocks that
 /// are wrong or are set do no harm.

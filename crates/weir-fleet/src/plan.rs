@@ -30,9 +30,11 @@ pub struct Canary {
 /// Why there is no new pointer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotPlanned {
-    /// It runs already, or is being rolled out.
+    /// It runs already.
     AlreadyThere,
-    /// No bundle before it is known.
+    /// It is being rolled out: so many steps are open, of so many.
+    UnderWay(usize, usize),
+    /// No bundle before it is known that the fleet was not taken back from.
     NothingBefore,
     /// There is nothing in the fleet yet.
     NothingThere,
@@ -50,13 +52,19 @@ impl fmt::Display for NotPlanned {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::AlreadyThere => f.write_str("the fleet has this bundle already: nothing to publish"),
-            Self::NothingBefore => f.write_str("there is no earlier bundle to go back to"),
+            Self::UnderWay(open, steps) => write!(
+                f,
+                "this bundle is being rolled out, step {open} of {steps} is open: nothing to publish; `weir fleet rollback` ends the rollout"
+            ),
+            Self::NothingBefore => f.write_str(
+                "there is no earlier bundle to go back to, but for those that the fleet was taken back from: to run one of these, write `rollback` with its name from `weir fleet status`",
+            ),
             Self::NothingThere => f.write_str("nothing was published here yet"),
             Self::NobodyIn(step) => write!(
                 f,
                 "no live node belongs to step {step}: nobody would try the bundle, and the rollout would never move on"
             ),
-            Self::NotRunning => f.write_str("no rollout is under way"),
+            Self::NotRunning => f.write_str("no rollout is under way; `weir fleet status` says how the last one ended"),
             Self::NotHalted => f.write_str("the rollout is not halted"),
             Self::Unknown(digest) => write!(f, "bundle {} is not kept any more", digest.short()),
         }
@@ -78,12 +86,16 @@ pub fn publish(
     author: Author,
 ) -> Result<(Pointer, Vec<Digest>), NotPlanned> {
     let from = before.map(settled);
-    let same = before.is_some_and(|before| before.to == to && before.rollout.state != State::Halted);
-    if same {
-        return Err(NotPlanned::AlreadyThere);
+    if let Some(Rollout { state, open, steps, .. }) = before.filter(|b| b.to == to).map(|b| &b.rollout) {
+        match state {
+            State::Done => return Err(NotPlanned::AlreadyThere),
+            State::Running => return Err(NotPlanned::UnderWay(*open, steps.len())),
+            State::Halted => {}
+        }
     }
-    let rollout = match (canary, from) {
-        (Some(canary), Some(_)) => staged(canary, nodes, to)?,
+    let rollout = match canary {
+        // Back to what ran before there is nothing to try, and nowhere to go back to from there.
+        Some(canary) if from.is_some_and(|from| from != to) => staged(canary, nodes, to)?,
         _ => at_once(),
     };
     let mut earlier = before.map(|before| before.earlier.clone()).unwrap_or_default();
@@ -93,6 +105,9 @@ pub fn publish(
     let mut unused: Vec<Digest> = before.map(|before| before.to).into_iter().collect();
     unused.extend(earlier.split_off(earlier.len().min(KEPT)));
     unused.retain(|digest| *digest != to && !earlier.contains(digest) && Some(*digest) != from);
+    let mut left = before.map(|before| before.left.clone()).unwrap_or_default();
+    // What the fleet has settled on is as good as any.
+    left.retain(|digest| earlier.contains(digest) && Some(*digest) != from);
     let pointer = Pointer {
         version: VERSION,
         generation: before.map_or(1, |before| before.generation.saturating_add(1)),
@@ -103,6 +118,7 @@ pub fn publish(
         time: author.time,
         rollout,
         earlier,
+        left,
         // Whoever plans without a look at them goes back to what is there already.
         nodes: match u32::try_from(nodes.len()).unwrap_or(u32::MAX) {
             0 => before.map_or(0, |before| before.nodes),
@@ -172,7 +188,8 @@ pub fn resume(before: &Pointer) -> Result<Pointer, NotPlanned> {
     Ok(pointer)
 }
 
-/// Everybody runs an earlier bundle, at once: the one before, or one of those kept.
+/// Everybody runs an earlier bundle, at once: the one before, or one of those kept. Asked for again, it goes further back, never forward to what
+/// the fleet was taken back from; that has to be named.
 ///
 /// # Errors
 /// There is none.
@@ -185,7 +202,10 @@ pub fn roll_back(
         (Some(to), _) => to,
         // In the middle of a rollout, back means out of it.
         (None, State::Halted | State::Running) => before.from.ok_or(NotPlanned::NothingBefore)?,
-        (None, State::Done) => *before.earlier.first().ok_or(NotPlanned::NothingBefore)?,
+        (None, State::Done) => {
+            let mut good = before.earlier.iter().filter(|digest| !before.left.contains(digest));
+            *good.next().ok_or(NotPlanned::NothingBefore)?
+        }
     };
     if target != before.to && before.from != Some(target) && !before.earlier.contains(&target) {
         return Err(NotPlanned::Unknown(target));
@@ -196,7 +216,7 @@ pub fn roll_back(
     let (mut pointer, mut unused) =
         publish(Some(before), target, None, &[], author).or_else(|not| match not {
             // The bundle that a rollout is about: everybody takes it now.
-            NotPlanned::AlreadyThere => Ok((before.clone(), Vec::new())),
+            NotPlanned::UnderWay(..) => Ok((before.clone(), Vec::new())),
             not => Err(not),
         })?;
     pointer.rollout = at_once();
@@ -205,6 +225,10 @@ pub fn roll_back(
         pointer.earlier.insert(0, before.to);
         unused.extend(pointer.earlier.split_off(pointer.earlier.len().min(KEPT)));
     }
+    if before.to != target && !pointer.left.contains(&before.to) {
+        pointer.left.push(before.to);
+    }
+    pointer.left.retain(|digest| pointer.earlier.contains(digest));
     unused.retain(|digest| !pointer.earlier.contains(digest) && *digest != pointer.to);
     Ok((pointer, unused))
 }
@@ -286,6 +310,39 @@ mod tests {
         assert_eq!((again.from, again.to, unused), (Some(d(1)), d(2), vec![]));
     }
 
+    /// However often somebody presses the key: never forward to what was bad.
+    #[test]
+    fn back_is_never_forward() {
+        let publish =
+            |before: &Pointer, n: u64| publish(Some(before), d(n), None, &[], Author::default()).unwrap().0;
+        let back = |before: &Pointer| roll_back(before, None, Author::default());
+        let third = publish(&publish(&first(), 2), 3);
+        let second = back(&third).unwrap().0;
+        let one = back(&second).unwrap().0;
+        assert_eq!((second.to, one.to), (d(2), d(1)));
+        assert_eq!(back(&one), Err(NotPlanned::NothingBefore));
+        // By its name, and from then on it is as good as any.
+        let (named, _) = roll_back(&one, Some(d(3)), Author::default()).unwrap();
+        let fourth = publish(&named, 4);
+        assert_eq!(back(&fourth).unwrap().0.to, d(3));
+        // Out of a rollout that a gate has halted, twice.
+        let nodes = [node("b", true)];
+        let staged =
+            super::publish(Some(&fourth), d(5), Some(canary()), &nodes, Author::default()).unwrap().0;
+        let out = back(&halt(&staged, "bad").unwrap()).unwrap().0;
+        assert_eq!((out.to, back(&out).unwrap().0.to), (d(4), d(3)));
+    }
+
+    #[test]
+    fn back_to_what_ran_before_needs_no_canary() {
+        let nodes = [node("b", true)];
+        let staged = publish(Some(&first()), d(2), Some(canary()), &nodes, Author::default()).unwrap().0;
+        let (back, _) = publish(Some(&staged), d(1), Some(canary()), &nodes, Author::default()).unwrap();
+        assert_eq!((back.to, back.rollout.state), (d(1), State::Done));
+        let again = publish(Some(&staged), d(2), None, &nodes, Author::default());
+        assert_eq!(again, Err(NotPlanned::UnderWay(1, 2)));
+    }
+
     #[test]
     fn back_and_forth() {
         let mut pointer = first();
@@ -293,7 +350,7 @@ mod tests {
         pointer = publish(Some(&pointer), d(2), None, &[], Author::default()).unwrap().0;
         pointer = roll_back(&pointer, None, Author::default()).unwrap().0;
         assert_eq!((pointer.to, &*pointer.earlier), (d(1), &[d(2)][..]));
-        pointer = roll_back(&pointer, None, Author::default()).unwrap().0;
+        pointer = roll_back(&pointer, Some(d(2)), Author::default()).unwrap().0;
         assert_eq!((pointer.to, &*pointer.earlier), (d(2), &[d(1)][..]));
         assert_eq!(roll_back(&pointer, Some(d(9)), Author::default()), Err(NotPlanned::Unknown(d(9))));
         assert_eq!(roll_back(&pointer, Some(d(2)), Author::default()), Err(NotPlanned::AlreadyThere));

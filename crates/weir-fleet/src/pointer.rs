@@ -54,6 +54,9 @@ pub struct Pointer {
     /// The bundles before, newest first: at most [`KEPT`].
     #[serde(default)]
     pub earlier: Vec<Digest>,
+    /// Those of them that the fleet was taken back from: it goes to one of these only where somebody names it.
+    #[serde(default)]
+    pub left: Vec<Digest>,
     /// How many nodes there were when it was published: so far their reads of the bundle are spread.
     #[serde(default)]
     pub nodes: u32,
@@ -132,7 +135,8 @@ impl Pointer {
         }
         let pointer: Self = serde_json::from_slice(bytes).map_err(|e| Unreadable(e.to_string()))?;
         let Rollout { steps, open, .. } = &pointer.rollout;
-        if steps.len() > STEPS || *open > steps.len() || pointer.earlier.len() > KEPT {
+        let kept = [&pointer.earlier, &pointer.left].into_iter().all(|list| list.len() <= KEPT);
+        if steps.len() > STEPS || *open > steps.len() || !kept {
             return wrong("it has more steps or earlier bundles than it may".to_owned());
         }
         Ok(pointer)
@@ -149,6 +153,11 @@ impl Pointer {
         let Rollout { steps, open, state, .. } = &self.rollout;
         let is_open = |step: &Step| step.has(node, labels, self.to);
         if *state == State::Done || steps.iter().take(*open).any(is_open) { Some(self.to) } else { self.from }
+    }
+
+    /// Whether some nodes try the bundle out while others are kept from it.
+    pub fn is_tried(&self) -> bool {
+        self.rollout.state == State::Running && self.rollout.open < self.rollout.steps.len()
     }
 
     /// Whether a node belongs to an open step.
@@ -193,6 +202,7 @@ mod tests {
             time: String::new(),
             rollout: Rollout { steps, open, hold_ms: 1, state, why: String::new() },
             earlier: Vec::new(),
+            left: Vec::new(),
             nodes: 0,
         }
     }

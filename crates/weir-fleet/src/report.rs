@@ -27,6 +27,13 @@ pub struct NodeReport {
     /// A number that changes when the process starts anew.
     #[serde(default)]
     pub boot: u64,
+    /// What its process began with, from its disk.
+    #[serde(default)]
+    pub began: Option<Digest>,
+    /// The revision of etcd at which its process began to follow. One that began with a bundle after that bundle's step was opened has started
+    /// anew with it.
+    #[serde(default)]
+    pub began_at: u64,
     /// What it runs.
     #[serde(default)]
     pub running: Option<Digest>,
@@ -36,6 +43,9 @@ pub struct NodeReport {
     /// The generation of the pointer that it saw last.
     #[serde(default)]
     pub generation: u64,
+    /// The revision of the pointer by which it tries a bundle out before all others do; 0 where it does not.
+    #[serde(default)]
+    pub tries: u64,
     /// What it was to run and would not.
     #[serde(default)]
     pub refused: Option<Reason>,

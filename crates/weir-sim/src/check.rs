@@ -1,10 +1,15 @@
 //! What must hold: at every step, and once everything is whole again.
 
 use crate::faults::{Bundles, Kind};
+use crate::store::Store;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 use weir_fleet::pointer::{Labels, State};
-use weir_fleet::{Digest, Pointer, Time};
+use weir_fleet::{Digest, NodeReport, Pointer, Time};
+
+/// How old what a coordinator acts upon may be: an answer and a question on a slow link.
+const STALE: Duration = Duration::from_secs(8);
 
 /// An invariant that broke.
 #[derive(Clone, Debug)]
@@ -30,9 +35,36 @@ impl std::error::Error for Broken {}
 pub(crate) struct Checker {
     /// Every pointer that was ever written.
     written: Vec<Pointer>,
+    /// When the one that stands was written.
+    stood: Time,
     /// What each node refused since it started.
     refused: BTreeMap<(usize, u64), Vec<Digest>>,
+    /// How often etcd had lost its disk, and when it did last.
+    life: (u64, Time),
+    /// The last process of each node.
+    processes: BTreeMap<usize, Began>,
     pub(crate) broken: Option<(Time, String)>,
+}
+
+/// A process, as it really is.
+#[derive(Clone, Copy, Debug)]
+struct Began {
+    boot: u64,
+    at: Time,
+    with: Option<Digest>,
+    /// The pointer that it knows: how often etcd had lost its disk, and the revision.
+    knows: (u64, u64),
+}
+
+/// What a node is to run by a pointer. Written here once more, so that what is checked does not check itself.
+pub(crate) fn told(pointer: &Pointer, name: &str, labels: &Labels) -> Option<Digest> {
+    let rollout = &pointer.rollout;
+    let is_open = rollout.steps.iter().take(rollout.open).any(|step| step.has(name, labels, pointer.to));
+    match rollout.state {
+        State::Done => Some(pointer.to),
+        State::Halted | State::Running if is_open => Some(pointer.to),
+        State::Halted | State::Running => pointer.from,
+    }
 }
 
 impl Checker {
@@ -40,36 +72,132 @@ impl Checker {
         self.broken.get_or_insert((at, what));
     }
 
-    /// A pointer was written, by a publisher or by a coordinator.
+    /// A pointer was written, by a publisher or by a coordinator; before it stood another, which was written at a revision.
     pub(crate) fn wrote(
         &mut self,
         at: Time,
         pointer: &Pointer,
-        before: Option<&Pointer>,
+        before: (Option<&Pointer>, u64),
         by_coordinator: bool,
-        bundles: &Bundles,
+        (bundles, store): (&Bundles, &Store),
     ) {
         if by_coordinator {
-            let Some(before) = before else {
-                return self.breaks(at, "a coordinator wrote a pointer where there was none".to_owned());
-            };
-            if before.rollout.state != State::Running || before.generation != pointer.generation {
-                self.breaks(at, format!("a coordinator changed what is not under way: {before:?}"));
-            }
-            let (was, is) = (before.rollout.open, pointer.rollout.open);
-            if is > was + 1 {
-                self.breaks(at, format!("a coordinator opened {} steps at once", is - was));
-            }
-            // The canary is there so that nobody else meets these.
-            let bad = matches!(bundles.kind(pointer.to), Kind::Poison | Kind::Sick);
-            if bad && is > 1 {
-                self.breaks(at, format!("{:?} got past its canary", pointer.to));
-            }
-            if bad && pointer.rollout.state == State::Done {
-                self.breaks(at, format!("{:?} was called done", pointer.to));
-            }
+            self.moved(at, pointer, before, (bundles, store));
+        }
+        let needed = [pointer.to].into_iter().chain(pointer.from).chain(pointer.earlier.iter().copied());
+        let known: Vec<Digest> = self.written.iter().map(|pointer| pointer.to).collect();
+        // What was lost with etcd's disk is nobody's fault.
+        if store.life == 0
+            && let Some(gone) = needed
+                .into_iter()
+                .find(|digest| !store.bundles.contains_key(digest) && known.contains(digest))
+        {
+            self.breaks(at, format!("{gone:?} was taken away though {pointer:?} names it"));
         }
         self.written.push(pointer.clone());
+        self.stood = at;
+    }
+
+    fn moved(
+        &mut self,
+        at: Time,
+        pointer: &Pointer,
+        (before, revision): (Option<&Pointer>, u64),
+        (bundles, store): (&Bundles, &Store),
+    ) {
+        let Some(before) = before else {
+            return self.breaks(at, "a coordinator wrote a pointer where there was none".to_owned());
+        };
+        if before.rollout.state != State::Running || before.generation != pointer.generation {
+            self.breaks(at, format!("a coordinator changed what is not under way: {before:?}"));
+        }
+        let (was, is) = (before.rollout.open, pointer.rollout.open);
+        if is > was + 1 {
+            self.breaks(at, format!("a coordinator opened {} steps at once", is - was));
+        }
+        // The canary is there so that nobody else meets these.
+        let bad = matches!(bundles.kind(pointer.to), Kind::Poison | Kind::Sick | Kind::Deadly);
+        if bad && is > 1 {
+            self.breaks(at, format!("{:?} got past its canary", pointer.to));
+        }
+        if bad && pointer.rollout.state == State::Done {
+            self.breaks(at, format!("{:?} was called done", pointer.to));
+        }
+        if pointer.rollout.state != State::Halted
+            && let Some(why) = self.too_early(at, (before, revision), store)
+        {
+            self.breaks(at, format!("step {was} of {:?} was passed though {why}", before.to));
+        }
+    }
+
+    /// Why a step should not have been passed, by what etcd holds and by what really happened.
+    fn too_early(&self, at: Time, (before, revision): (&Pointer, u64), store: &Store) -> Option<String> {
+        // The clocks of nodes are up to a twentieth too fast.
+        let hold = Duration::from_millis(before.rollout.hold_ms) * 20 / 21;
+        let is_tried = before.rollout.open < before.rollout.steps.len();
+        if at - self.stood < hold {
+            return Some("it has not held yet".to_owned());
+        }
+        let takes = |report: &NodeReport| {
+            let mut open = before.rollout.steps.iter().take(before.rollout.open);
+            open.any(|step| step.has(&report.node, &report.labels, before.to))
+        };
+        for (node, said) in store.said().filter(|(_, said)| takes(&said.report) && said.at + STALE < at) {
+            let report = &said.report;
+            if report.running != Some(before.to) || report.generation != before.generation {
+                return Some(format!("node {node} runs {:?}", report.running));
+            }
+            let blames = [&report.refused, &report.unwell].into_iter().flatten();
+            if blames.into_iter().any(|reason| reason.bundle == before.to) {
+                return Some(format!("node {node} has something against it"));
+            }
+            if is_tried && at - said.runs_since < hold {
+                return Some(format!("node {node} runs it only since {:?}", said.runs_since));
+            }
+            let began = self.processes.get(&node).filter(|began| began.boot == report.boot);
+            if is_tried && began.is_some_and(|began| began.at > self.stood && began.with == Some(before.to)) {
+                return Some(format!("node {node} started anew with it"));
+            }
+        }
+        let died = |(_, report, missed): &(usize, &NodeReport, Time)| {
+            takes(report) && report.tries == revision && *missed + STALE < at
+        };
+        let died = store.gone().find(died).filter(|_| is_tried)?;
+        Some(format!("node {} took it and died", died.0))
+    }
+
+    /// A process begins.
+    pub(crate) fn begins(
+        &mut self,
+        at: Time,
+        node: usize,
+        boot: u64,
+        (with, runs): (Option<Digest>, Option<Digest>),
+    ) {
+        let began = Began { boot, at, with, knows: (0, 0) };
+        self.processes.insert(node, began);
+        if with != runs {
+            self.breaks(at, format!("node {node} has {with:?} on its disk and serves {runs:?}"));
+        }
+    }
+
+    /// A node knows the pointer of this revision; etcd has lost its disk so often.
+    pub(crate) fn knows(&mut self, at: Time, node: usize, boot: u64, (life, revision): (u64, u64)) {
+        let Some(began) = self.processes.get_mut(&node).filter(|began| began.boot == boot) else { return };
+        if life != self.life.0 {
+            self.life = (life, at);
+        }
+        let before = began.knows;
+        if before.1 == revision {
+            return;
+        }
+        // What was under way when the disk was lost arrives a while later.
+        let is_sure = at - self.life.1 > STALE;
+        let knows = (if is_sure { life } else { before.0 }, revision);
+        began.knows = knows;
+        if is_sure && knows.0 == before.0 && knows.1 < before.1 && knows.1 > 0 {
+            self.breaks(at, format!("node {node} went back from revision {} to {}", before.1, knows.1));
+        }
     }
 
     /// A node is about to compile a bundle.
@@ -88,16 +216,19 @@ impl Checker {
         &mut self,
         at: Time,
         node: (usize, &str, &Labels),
-        digest: Digest,
-        was: Option<Digest>,
+        (digest, was): (Digest, Option<Digest>),
+        bundles: &Bundles,
     ) {
         let (number, name, labels) = node;
-        let said = self.written.iter().any(|pointer| pointer.wanted(name, labels) == Some(digest));
+        let said = self.written.iter().any(|pointer| told(pointer, name, labels) == Some(digest));
         if !said {
             self.breaks(at, format!("node {number} runs {digest:?}, which no pointer ever told it to"));
         }
         if was == Some(digest) {
             self.breaks(at, format!("node {number} built {digest:?} again, which it ran already"));
+        }
+        if !bundles.compiles(digest, number) {
+            self.breaks(at, format!("node {number} runs {digest:?}, which does not compile there"));
         }
     }
 }

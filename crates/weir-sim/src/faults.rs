@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use weir_fleet::plan::{self, Author, Canary};
 use weir_fleet::pointer::{Labels, Step};
-use weir_fleet::{Chance, Digest, NodeReport, Pointer};
+use weir_fleet::{Bundle, Chance, Digest, NodeReport, Pointer};
 
 /// What a bundle does to a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,12 +17,15 @@ pub(crate) enum Kind {
     Sick,
     /// It compiles on some nodes only: a variable is missing on others.
     Picky,
+    /// It kills the process that compiles it.
+    Deadly,
 }
 
 /// The bundles of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Bundles {
     kinds: BTreeMap<Digest, Kind>,
+    packed: BTreeMap<Digest, Vec<u8>>,
     made: u64,
 }
 
@@ -39,9 +42,15 @@ impl Bundles {
 
     pub(crate) fn make_a(&mut self, kind: Kind) -> Digest {
         self.made += 1;
-        let digest = Digest::of(&[b"bundle", &self.made.to_be_bytes()]);
+        let (digest, packed) = bundle(&format!("# {}", self.made));
         self.kinds.insert(digest, kind);
+        self.packed.insert(digest, packed);
         digest
+    }
+
+    /// As it is stored.
+    pub(crate) fn packed(&self, digest: Digest) -> Vec<u8> {
+        self.packed.get(&digest).cloned().unwrap_or_default()
     }
 
     pub(crate) fn kind(&self, digest: Digest) -> Kind {
@@ -52,10 +61,16 @@ impl Bundles {
     pub(crate) fn compiles(&self, digest: Digest, node: usize) -> bool {
         match self.kind(digest) {
             Kind::Good | Kind::Sick => true,
-            Kind::Poison => false,
+            Kind::Poison | Kind::Deadly => false,
             Kind::Picky => !node.is_multiple_of(7),
         }
     }
+}
+
+/// A bundle of one file, and how it is stored.
+pub(crate) fn bundle(text: &str) -> (Digest, Vec<u8>) {
+    let bundle = Bundle::new([(weir_fleet::bundle::MAIN.to_owned(), text.as_bytes().to_vec())]);
+    bundle.and_then(|bundle| Ok((bundle.digest(), bundle.pack()?))).unwrap_or((Digest::of(&[]), Vec::new()))
 }
 
 /// Something that goes wrong, or right again.
@@ -67,10 +82,24 @@ pub(crate) enum Fault {
     StoreStarts,
     /// etcd starts again without its disk.
     StoreStartsEmpty,
+    /// etcd starts again with what a backup holds, of the last time when it was compacted.
+    StoreStartsRestored,
     /// Revisions before now are gone.
     Compacts,
-    /// A node and etcd do not hear each other; 0 for good.
+    /// A node and etcd do not hear each other.
     Cut(usize, Duration),
+    /// Half of the nodes and etcd do not.
+    Split(usize, Duration),
+    /// etcd hears a node, but the node does not hear etcd.
+    Deaf(usize, Duration),
+    /// Whoever coordinates is killed, and with it a node that tries a bundle.
+    KillLeader,
+    /// A stored bundle differs in one byte from what its name says, for so long.
+    Garble(Duration),
+    /// Somebody takes the pointer away.
+    Deletes,
+    /// Somebody writes nonsense where the pointer stands.
+    Scribbles,
     /// A node's packets are often lost and slow for so long.
     Slow(usize, Duration),
     /// A node's watch goes silent without an end.
@@ -95,12 +124,16 @@ pub(crate) fn plan(
     while now < to {
         let node = usize::try_from(chance.below(nodes as u64)).unwrap_or(0);
         let for_a_while = chance.between(Duration::from_secs(1), Duration::from_secs(40));
-        match chance.below(20) {
+        match chance.below(28) {
             0 | 1 => {
                 let again = (now + for_a_while).min(to); // afterwards nothing breaks any more
-                let empty = chance.happens(25);
                 faults.push((now, Fault::StoreStops));
-                faults.push((again, if empty { Fault::StoreStartsEmpty } else { Fault::StoreStarts }));
+                let start = match chance.below(8) {
+                    0 | 1 => Fault::StoreStartsEmpty,
+                    2 => Fault::StoreStartsRestored,
+                    _ => Fault::StoreStarts,
+                };
+                faults.push((again, start));
                 now = again;
             }
             2..=4 => faults.push((now, Fault::Compacts)),
@@ -109,6 +142,14 @@ pub(crate) fn plan(
             12 | 13 => faults.push((now, Fault::WatchDies(node))),
             14..=16 => faults.push((now, Fault::Crash(node))),
             17 => faults.push((now, Fault::CrashDamaged(node))),
+            18 => faults.push((now, Fault::Split(node, for_a_while))),
+            19 | 20 => faults.push((now, Fault::Deaf(node, for_a_while))),
+            21 | 22 | 25 | 26 => faults.push((now, Fault::KillLeader)),
+            23 => faults.push((now, Fault::Garble(for_a_while))),
+            24 if chance.happens(50) => {
+                let fault = if chance.happens(50) { Fault::Deletes } else { Fault::Scribbles };
+                faults.push((now, fault));
+            }
             _ => faults.push((now, Fault::Full(node, for_a_while))),
         }
         now += chance.between(Duration::from_millis(200), Duration::from_secs(12));
@@ -131,14 +172,22 @@ pub(crate) fn publish(
         (0, Some(before)) => plan::halt(before, "by hand").ok().map(|pointer| (pointer, None, Vec::new())),
         (1 | 2, Some(before)) => plan::resume(before).ok().map(|pointer| (pointer, None, Vec::new())),
         (3, Some(before)) => {
-            plan::roll_back(before, None, author).ok().map(|(pointer, unused)| (pointer, None, unused))
+            let kept: Vec<Digest> = before.earlier.iter().chain(&before.from).copied().collect();
+            let named = usize::try_from(chance.below(kept.len() as u64 + 1)).unwrap_or(0);
+            let named = kept.get(named).copied().filter(|digest| bundles.kind(*digest) != Kind::Deadly);
+            let to = if chance.happens(30) { named } else { None };
+            plan::roll_back(before, to, author).ok().map(|(pointer, unused)| (pointer, None, unused))
         }
         _ => {
-            let digest = bundles.make(chance);
+            // What kills is tried with a canary, or the whole fleet would be dead.
+            let is_deadly = before.is_some() && chance.happens(10);
+            let digest = if is_deadly { bundles.make_a(Kind::Deadly) } else { bundles.make(chance) };
             let hold = chance.between(Duration::ZERO, Duration::from_secs(20));
-            let canary = match chance.below(4) {
-                0 => Some(vec![Step::Share { percent: 10, also: Vec::new() }]),
+            let share = |percent| Step::Share { percent, also: Vec::new() };
+            let canary = match if is_deadly { 1 } else { chance.below(5) } {
+                0 => Some(vec![share(10)]),
                 1 | 2 => Some(vec![Step::Labels(canary())]),
+                3 => Some(vec![Step::Labels(canary()), share(5), share(40)]),
                 _ => None,
             };
             let canary = canary.map(|steps| Canary { steps, hold });

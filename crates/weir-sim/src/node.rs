@@ -21,6 +21,7 @@ pub(crate) struct Node {
     pub(crate) cut_until: Time,
     pub(crate) slow_until: Time,
     pub(crate) full_until: Time,
+    pub(crate) deaf_until: Time,
     /// When the last word of its watch arrives: words do not overtake each other.
     pub(crate) watch_at: Time,
     /// The watch whose connection broke without anybody having been told.
@@ -36,6 +37,8 @@ pub(crate) struct Process {
     coordinator: Coordinator,
     pub(crate) pending: BTreeSet<u64>,
     next_question: u64,
+    /// How much it has asked in this second.
+    asks: (u64, u32),
     /// For which moment it asked to be woken.
     pub(crate) woken_at: Option<Time>,
     lease: Option<Lease>,
@@ -119,6 +122,7 @@ impl Process {
             coordinator: Coordinator::new(chance.number()),
             pending: BTreeSet::new(),
             next_question: 0,
+            asks: (0, 0),
             woken_at: None,
             lease: None,
             said: None,
@@ -133,6 +137,13 @@ impl Process {
         self.next_question += 1;
         self.pending.insert(self.next_question);
         self.next_question
+    }
+
+    /// Counts a question in this second of the world's: how many there are.
+    pub(crate) fn asks_in(&mut self, second: u64) -> u32 {
+        let before = if self.asks.0 == second { self.asks.1 } else { 0 };
+        self.asks = (second, before + 1);
+        self.asks.1
     }
 
     /// When it wants to be woken, in the world's time.
@@ -230,23 +241,10 @@ fn asked(action: coordinator::Action) -> Wish {
 }
 
 /// What a node says of itself.
-pub(crate) fn report(
-    name: &str,
-    labels: &Labels,
-    boot: u64,
-    follower: &Follower,
-    is_sick: impl Fn(Digest) -> bool,
-) -> NodeReport {
+pub(crate) fn report(boot: u64, follower: &Follower, is_sick: impl Fn(Digest) -> bool) -> NodeReport {
     NodeReport {
-        node: name.to_owned(),
-        labels: labels.clone(),
         boot,
-        running: follower.running(),
-        generation: follower.pointer().map_or(0, |pointer| pointer.generation),
-        refused: follower.refused().cloned(),
         unwell: follower.running().filter(|digest| is_sick(*digest)).map(|digest| Reason::new(digest, "5xx")),
-        trouble: follower.trouble().to_owned(),
-        cached: follower.is_kept(),
-        ..NodeReport::default()
+        ..follower.report()
     }
 }

@@ -4,25 +4,47 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 use weir_fleet::coordinator::{Campaigned, Looked};
 use weir_fleet::follower::{Found, Seen};
+use weir_fleet::kv::{Entry, Range};
 use weir_fleet::session::Lease;
 use weir_fleet::{Digest, NodeReport, Pointer, Time};
 
 /// How the keys of an etcd look to a fleet.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Store {
     pub(crate) is_up: bool,
     pub(crate) revision: u64,
+    /// How often its disk was lost.
+    pub(crate) life: u64,
     compacted: u64,
     /// Leases are never given twice, whatever is lost.
     next_lease: Lease,
     pointer: Option<(Pointer, u64)>,
-    history: VecDeque<(u64, Option<Pointer>)>,
-    pub(crate) bundles: BTreeMap<Digest, u64>,
-    nodes: BTreeMap<usize, (NodeReport, Lease)>,
+    /// Something that is no pointer stands in its place, since this revision.
+    scribble: Option<u64>,
+    history: VecDeque<(u64, Found)>,
+    /// As they are stored, in archives.
+    pub(crate) bundles: BTreeMap<Digest, Vec<u8>>,
+    nodes: BTreeMap<usize, Said>,
+    /// What is remembered of nodes, by whoever is silent.
+    remembered: BTreeMap<usize, NodeReport>,
+    /// When those that are silent were missed.
+    gone: BTreeMap<usize, Time>,
     leader: Option<(usize, Lease, u64)>,
     leases: BTreeMap<Lease, Time>,
     watches: Vec<Watcher>,
+    /// What was put by for bad days.
+    backup: Option<Box<Self>>,
     pub(crate) reads: u64,
+}
+
+/// A report of a node that lives.
+#[derive(Clone, Debug)]
+pub(crate) struct Said {
+    pub(crate) report: NodeReport,
+    lease: Lease,
+    /// When it was written, and since when it has said that it runs what it runs.
+    pub(crate) at: Time,
+    pub(crate) runs_since: Time,
 }
 
 /// A stream that tells of changes.
@@ -43,7 +65,24 @@ impl Store {
 
     /// Its disk is lost: it begins anew. Watches end with the process.
     pub(crate) fn wipe(&mut self) {
-        *self = Self { next_lease: self.next_lease, reads: self.reads, is_up: self.is_up, ..Self::new() };
+        let life = self.life + 1;
+        *self =
+            Self { next_lease: self.next_lease, reads: self.reads, is_up: self.is_up, life, ..Self::new() };
+    }
+
+    /// Puts by what there is.
+    pub(crate) fn back_up(&mut self) {
+        self.backup = None; // one is enough
+        self.backup = Some(Box::new(self.clone()));
+    }
+
+    /// Its disk is lost, and a backup of earlier takes its place: revisions go back.
+    pub(crate) fn restore(&mut self) {
+        let (life, next_lease, reads, is_up) = (self.life + 1, self.next_lease, self.reads, self.is_up);
+        match self.backup.take() {
+            Some(backup) => *self = Self { life, next_lease, reads, is_up, watches: Vec::new(), ..*backup },
+            None => self.wipe(),
+        }
     }
 
     pub(crate) fn stop(&mut self) -> Vec<(usize, u64)> {
@@ -69,7 +108,8 @@ impl Store {
             self.leases.iter().filter(|(_, end)| **end <= now).map(|(lease, _)| *lease).collect();
         for lease in over {
             self.leases.remove(&lease);
-            self.nodes.retain(|_, (_, under)| *under != lease);
+            let silent = self.nodes.extract_if(.., |_, said| said.lease == lease);
+            self.gone.extend(silent.map(|(node, _)| (node, now)));
             if self.leader.is_some_and(|(_, under, _)| under == lease) {
                 self.leader = None;
             }
@@ -87,13 +127,47 @@ impl Store {
         self.leases.get_mut(&lease).map(|end| *end = now + TTL).is_some()
     }
 
-    pub(crate) fn put_report(&mut self, node: usize, lease: Lease, report: NodeReport) -> bool {
+    pub(crate) fn put_report(&mut self, node: usize, lease: Lease, report: NodeReport, at: Time) -> bool {
         if !self.leases.contains_key(&lease) {
             return false;
         }
         self.revision += 1;
-        self.nodes.insert(node, (report, lease));
+        // Whoever comes with it has run it before, for all that anybody knows.
+        let runs_since = match self.nodes.get(&node) {
+            None => Time::ZERO,
+            Some(said) if said.report.running == report.running => said.runs_since,
+            Some(_) => at,
+        };
+        self.remembered.insert(node, report.clone());
+        self.gone.remove(&node);
+        self.nodes.insert(node, Said { report, lease, at, runs_since });
         true
+    }
+
+    /// The nodes that live.
+    pub(crate) fn said(&self) -> impl Iterator<Item = (usize, &Said)> {
+        self.nodes.iter().map(|(node, said)| (*node, said))
+    }
+
+    /// The nodes that are silent: what they said last, and when they were missed.
+    pub(crate) fn gone(&self) -> impl Iterator<Item = (usize, &NodeReport, Time)> {
+        self.gone.iter().filter_map(|(node, missed)| Some((*node, self.remembered.get(node)?, *missed)))
+    }
+
+    // === bundles ===
+
+    /// As etcd answers who asks for a bundle.
+    pub(crate) fn bundle(&mut self, digest: Digest) -> Range {
+        self.reads += 1;
+        let entry = |value: &Vec<u8>| Entry {
+            key: Vec::new(),
+            value: value.clone(),
+            created: 1,
+            modified: 1,
+            lease: 0,
+        };
+        let entries = self.bundles.get(&digest).map(entry).into_iter().collect();
+        Range { revision: self.revision, entries, more: false }
     }
 
     // === the pointer ===
@@ -104,18 +178,31 @@ impl Store {
     }
 
     fn seen(&self, revision: u64) -> Seen {
-        match &self.pointer {
-            Some((pointer, modified)) => Seen {
-                revision,
-                modified: *modified,
-                // As it travels.
-                pointer: match Pointer::read(&pointer.write()) {
-                    Ok(pointer) => Found::Pointer(Box::new(pointer)),
-                    Err(unreadable) => Found::Unreadable(unreadable.0),
-                },
-            },
-            None => Seen { revision, modified: 0, pointer: Found::Nothing },
+        match (&self.pointer, self.scribble) {
+            (_, Some(modified)) => Seen { revision, modified, pointer: scribbled() },
+            (Some((pointer, modified)), None) => {
+                Seen { revision, modified: *modified, pointer: travelled(pointer) }
+            }
+            (None, None) => Seen { revision, modified: 0, pointer: Found::Nothing },
         }
+    }
+
+    /// Somebody writes what is no pointer, or takes it away.
+    pub(crate) fn damage(&mut self, scribble: bool) -> Vec<(usize, u64, Seen)> {
+        if self.pointer.is_none() && self.scribble.is_none() && !scribble {
+            return Vec::new();
+        }
+        self.revision += 1;
+        self.pointer = None;
+        self.scribble = scribble.then_some(self.revision);
+        self.history.push_back((self.revision, if scribble { scribbled() } else { Found::Nothing }));
+        self.tells()
+    }
+
+    fn tells(&self) -> Vec<(usize, u64, Seen)> {
+        let seen = self.seen(self.revision);
+        let told = self.watches.iter().filter(|watcher| watcher.from <= self.revision);
+        told.map(|watcher| (watcher.node, watcher.number, seen.clone())).collect()
     }
 
     pub(crate) const fn pointer(&self) -> Option<&(Pointer, u64)> {
@@ -133,8 +220,8 @@ impl Store {
         Ok(missed
             .map(|(revision, pointer)| Seen {
                 revision: *revision,
-                modified: pointer.as_ref().map_or(0, |_| *revision),
-                pointer: pointer.clone().map_or(Found::Nothing, |pointer| Found::Pointer(Box::new(pointer))),
+                modified: if *pointer == Found::Nothing { 0 } else { *revision },
+                pointer: pointer.clone(),
             })
             .collect())
     }
@@ -148,22 +235,21 @@ impl Store {
         &mut self,
         pointer: &Pointer,
         revision: u64,
-        bundle: Option<Digest>,
+        bundle: Option<Vec<u8>>,
         unused: &[Digest],
     ) -> Option<Vec<(usize, u64, Seen)>> {
+        // Who finds a scribble takes it away first.
         if self.pointer.as_ref().map_or(0, |(_, modified)| *modified) != revision {
             return None;
         }
         self.revision += 1;
         if let Some(bundle) = bundle {
-            self.bundles.insert(bundle, self.revision);
+            self.bundles.insert(pointer.to, bundle);
         }
         self.bundles.retain(|digest, _| *digest == pointer.to || !unused.contains(digest));
-        self.pointer = Some((pointer.clone(), self.revision));
-        self.history.push_back((self.revision, Some(pointer.clone())));
-        let seen = self.seen(self.revision);
-        let told = self.watches.iter().filter(|watcher| watcher.from <= self.revision);
-        Some(told.map(|watcher| (watcher.node, watcher.number, seen.clone())).collect())
+        (self.pointer, self.scribble) = (Some((pointer.clone(), self.revision)), None);
+        self.history.push_back((self.revision, travelled(pointer)));
+        Some(self.tells())
     }
 
     // === the election ===
@@ -198,10 +284,30 @@ impl Store {
 
     pub(crate) fn look(&mut self) -> Looked {
         self.reads += 1;
-        Looked { nodes: self.nodes.values().map(|(report, _)| report.clone()).collect() }
+        let silent = self.remembered.iter().filter(|(node, _)| !self.nodes.contains_key(node));
+        Looked {
+            nodes: self.nodes.values().map(|said| said.report.clone()).collect(),
+            silent: silent.map(|(_, report)| report.clone()).collect(),
+        }
     }
 
-    pub(crate) fn watchers(&self) -> usize {
-        self.watches.len()
+    /// Whether a node is told of changes.
+    pub(crate) fn watches(&self, node: usize) -> bool {
+        self.watches.iter().any(|watcher| watcher.node == node && watcher.from <= self.revision + 1)
+    }
+}
+
+/// As it travels.
+fn travelled(pointer: &Pointer) -> Found {
+    match Pointer::read(&pointer.write()) {
+        Ok(pointer) => Found::Pointer(Box::new(pointer)),
+        Err(unreadable) => Found::Unreadable(unreadable.0),
+    }
+}
+
+fn scribbled() -> Found {
+    match Pointer::read(b"not a pointer") {
+        Ok(pointer) => Found::Pointer(Box::new(pointer)),
+        Err(unreadable) => Found::Unreadable(unreadable.0),
     }
 }

@@ -1,18 +1,29 @@
 //! The world: it owns time, order and chance. Everything that happens is an event in one queue, and every delay comes from the seed.
 
-use crate::check::{Broken, Checker};
+mod ending;
+mod troubles;
+
+use crate::check::{Broken, Checker, told};
 use crate::faults::{self, Bundles, Fault, Kind, Written};
 use crate::node::{Ask, Node, Process, Tell, Wish, report};
 use crate::store::Store;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use weir_fleet::follower::{self, Seen, Told};
-use weir_fleet::plan::{self, Author, Canary};
-use weir_fleet::pointer::{Labels, State, Step};
-use weir_fleet::{Chance, Digest, Pointer, Time, coordinator, session};
+use weir_fleet::pointer::Labels;
+use weir_fleet::{Chance, Digest, Pointer, Time, coordinator, etcd, session};
 
 /// How long a client waits for an answer.
 const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Most questions that a node waits for at one time.
+const PENDING: usize = 16;
+
+/// Most questions of a node in one second.
+const ASKS: u32 = 40;
+
+/// Most events of a run, by node: one that has more spins.
+const EVENTS: u64 = 2_000_000;
 
 /// What a run is like.
 #[derive(Clone, Copy, Debug)]
@@ -69,12 +80,18 @@ enum Event {
     Publish,
     Write(Box<Written>, u64),
     Leases,
+    /// A damaged bundle is whole again.
+    Ungarble,
     /// Everything is whole again.
     Heal,
     /// A last change, which must reach everybody.
     LastChange,
+    /// Whoever can run what it is to run does.
+    Settled,
     /// From now on nothing may be built: nothing changes.
     Idle,
+    /// Nobody has a reason to ask for more than its turn.
+    Quiet,
 }
 
 /// A whole run.
@@ -93,6 +110,11 @@ pub struct World {
     wrote_at: Time,
     is_idle: bool,
     reads: (Time, u64),
+    /// The last change, once it is made, and the reads of etcd when all was quiet.
+    last: Option<Digest>,
+    quiet_reads: u64,
+    /// What a stored bundle held before it was damaged.
+    garbled: Option<(Digest, Vec<u8>)>,
 }
 
 impl World {
@@ -107,6 +129,7 @@ impl World {
             cut_until: Time::ZERO,
             slow_until: Time::ZERO,
             full_until: Time::ZERO,
+            deaf_until: Time::ZERO,
             watch_at: Time::ZERO,
             deaf: false,
         });
@@ -125,6 +148,9 @@ impl World {
             wrote_at: Time::ZERO,
             is_idle: false,
             reads: (Time::ZERO, 0),
+            last: None,
+            quiet_reads: 0,
+            garbled: None,
         }
     }
 
@@ -141,6 +167,9 @@ impl World {
             self.now = at;
             self.outcome.events += 1;
             self.happens(event);
+            if self.outcome.events > EVENTS * (self.settings.nodes as u64 + 10) / 10 {
+                self.checker.breaks(at, "there are too many events: something spins".to_owned());
+            }
             if let Some((at, what)) = self.checker.broken.take() {
                 return Err(Broken { seed: self.seed, at, what });
             }
@@ -174,8 +203,12 @@ impl World {
             at += self.chance.between(Duration::ZERO, apart);
         }
         self.later(to, Event::Heal);
+        if !is_calm {
+            // Longer than any node goes without a look at the pointer.
+            self.later(to + Duration::from_secs(95), Event::Settled);
+        }
         if is_calm || self.chance.happens(60) {
-            self.later(to + Duration::from_secs(80), Event::LastChange);
+            self.later(to + Duration::from_secs(100), Event::LastChange);
         }
         let idle = to + self.settings.quiet - Duration::from_secs(100);
         self.later(idle, Event::Idle);
@@ -184,6 +217,7 @@ impl World {
         {
             self.later(idle + Duration::from_secs(after), Event::Fault(fault));
         }
+        self.later(idle + Duration::from_secs(65), Event::Quiet);
     }
 
     fn later(&mut self, at: Time, event: Event) {
@@ -228,7 +262,10 @@ impl World {
             }
             Event::Heal => self.heals(),
             Event::LastChange => self.last_change(),
+            Event::Settled => self.all_settled(),
             Event::Idle => self.is_idle = true,
+            Event::Quiet => self.quiet_reads = self.store.reads,
+            Event::Ungarble => self.ungarbles(),
         }
     }
 
@@ -247,6 +284,7 @@ impl World {
         }
         node.boot += 1;
         let (process, wishes) = Process::start((&node.name, &node.labels), node.disk, now, &mut self.chance);
+        self.checker.begins(now, number, node.boot, (node.disk, process.follower.running()));
         node.process = Some(process);
         self.grant(number, wishes);
         self.tell(number, Tell::Tick);
@@ -255,19 +293,23 @@ impl World {
     fn tell(&mut self, number: usize, tell: Tell) {
         let (now, bundles) = (self.now, &self.bundles);
         let Some(node) = self.nodes.get_mut(number) else { return };
-        let (name, labels, boot) = (&node.name, &node.labels, node.boot);
+        let (name, labels, boot, life) = (&node.name, &node.labels, node.boot, self.store.life);
         let Some(process) = &mut node.process else { return };
         let was = process.follower.running();
         let is_sick = |digest| bundles.kind(digest) == Kind::Sick;
-        let wishes = process.tell(now, tell, |follower| report(name, labels, boot, follower, is_sick));
+        let wishes = process.tell(now, tell, |follower| report(boot, follower, is_sick));
         let runs = process.follower.running();
         if let (Some(_), None) = (was, runs) {
             self.checker.breaks(now, format!("node {number} gave up what it ran"));
         }
         if let Some(digest) = runs.filter(|_| runs != was) {
-            self.checker.runs(now, (number, name, labels), digest, was);
+            self.checker.runs(now, (number, name, labels), (digest, was), bundles);
             self.outcome.runs += 1;
             self.outcome.spread = now.saturating_sub(self.wrote_at);
+        }
+        self.checker.knows(now, number, boot, (life, process.follower.modified()));
+        if process.pending.len() > PENDING {
+            self.checker.breaks(now, format!("node {number} waits for {} answers", process.pending.len()));
         }
         self.grant(number, wishes);
         self.wake(number);
@@ -309,8 +351,18 @@ impl World {
 
     fn compiles(&mut self, number: usize, boot: u64, digest: Digest, is_full: bool) {
         self.checker.compiles(self.now, number, boot, digest);
-        if self.is_idle {
+        let known = self.nodes.get(number).and_then(|node| {
+            let pointer = node.process.as_ref()?.follower.pointer()?;
+            told(pointer, &node.name, &node.labels)
+        });
+        if known != Some(digest) {
+            self.checker.breaks(self.now, format!("node {number} builds {digest:?} and is to run {known:?}"));
+        }
+        if self.is_idle && self.bundles.kind(digest) != Kind::Deadly {
             self.checker.breaks(self.now, format!("node {number} builds {digest:?} though nothing changed"));
+        }
+        if self.bundles.kind(digest) == Kind::Deadly {
+            return self.crash(number);
         }
         let outcome = if is_full && self.chance.happens(50) {
             follower::Outcome::Failed("no space left".to_owned())
@@ -327,11 +379,12 @@ impl World {
     // === the network ===
 
     /// How long a packet takes; `None` where it is lost.
-    fn packet(&mut self, number: usize) -> Option<Duration> {
+    fn packet(&mut self, number: usize, is_answer: bool) -> Option<Duration> {
         let now = self.now;
         let node = self.nodes.get(number)?;
         let (is_cut, is_slow) = (node.cut_until > now, node.slow_until > now);
-        if is_cut || (is_slow && self.chance.happens(30)) {
+        let is_deaf = is_answer && node.deaf_until > now;
+        if is_cut || is_deaf || (is_slow && self.chance.happens(30)) {
             return None;
         }
         let (from, to) = if is_slow { (50_000, 3_000_000) } else { (200, 5_000) };
@@ -343,20 +396,23 @@ impl World {
         let boot = node.boot;
         let Some(process) = &mut node.process else { return };
         let question = process.question();
+        if process.asks_in(self.now.as_secs()) > ASKS {
+            self.checker.breaks(self.now, format!("node {number} asks more than {ASKS} times in a second"));
+        }
         self.after(TIMEOUT, Event::Answer(number, boot, question, failed(&ask, "no answer in time")));
-        if let Some(wait) = self.packet(number) {
+        if let Some(wait) = self.packet(number, false) {
             self.after(wait, Event::Ask(number, boot, question, ask));
         }
     }
 
     fn answer(&mut self, number: usize, boot: u64, question: u64, tell: Tell) {
-        if let Some(wait) = self.packet(number) {
+        if let Some(wait) = self.packet(number, true) {
             self.after(wait, Event::Answer(number, boot, question, tell));
         }
     }
 
     fn watch_says(&mut self, number: usize, boot: u64, watch: u64, told: Told) {
-        let wait = self.packet(number);
+        let wait = self.packet(number, true);
         let Some(node) = self.nodes.get_mut(number) else { return };
         let Some(wait) = wait.filter(|_| !node.deaf) else {
             // The connection is gone; whether the node hears of that, and when, nobody knows.
@@ -404,14 +460,16 @@ impl World {
             Ask::Read(read) => Tell::Follower(follower::Event::Read(read, Ok(self.store.read()))),
             Ask::Watch(watch, from) => return self.opens_watch(number, boot, question, watch, from),
             Ask::Fetch(digest) => {
-                let there = self.store.bundles.contains_key(&digest);
-                let result = if there { Ok(()) } else { Err("it is not there".to_owned()) };
-                Tell::Follower(follower::Event::Fetched(digest, result))
+                let fetched = etcd::bundle(&self.store.bundle(digest), digest).map(|bundle| bundle.digest());
+                if fetched.as_ref().is_ok_and(|fetched| *fetched != digest) {
+                    self.checker.breaks(now, format!("node {number} takes {fetched:?} for {digest:?}"));
+                }
+                Tell::Follower(follower::Event::Fetched(digest, fetched.map(drop)))
             }
             Ask::Grant => Tell::Session(session::Event::Granted(Ok(self.store.grant(now)))),
             Ask::Keep(lease) => Tell::Session(session::Event::Kept(Ok(self.store.keep_alive(lease, now)))),
             Ask::Put(lease, report) => {
-                let done = self.store.put_report(number, lease, *report);
+                let done = self.store.put_report(number, lease, *report, now);
                 Tell::Session(session::Event::Done(if done { Ok(()) } else { Err(node_lost()) }))
             }
             Ask::Campaign(lease) => {
@@ -421,6 +479,10 @@ impl World {
             Ask::Look => Tell::Coordinator(coordinator::Event::Nodes(Ok(self.store.look()))),
             Ask::Move { pointer, revision, key } => {
                 let made = self.store.is_leader(key) && self.puts(&pointer, revision, None, &[], true);
+                // Now and then just then, in every step.
+                if made && now < self.settings.faults && self.chance.happens(10) {
+                    return self.crash(number);
+                }
                 Tell::Coordinator(coordinator::Event::Moved(Ok(made)))
             }
         };
@@ -458,147 +520,18 @@ impl World {
         by_coordinator: bool,
     ) -> bool {
         let before = self.store.pointer().map(|(pointer, _)| pointer.clone());
-        let Some(told) = self.store.put_pointer(pointer, revision, bundle, unused) else { return false };
-        self.checker.wrote(self.now, pointer, before.as_ref(), by_coordinator, &self.bundles);
+        let packed = bundle.map(|bundle| self.bundles.packed(bundle));
+        let checked = |world: &mut Self| {
+            let known = (&world.bundles, &world.store);
+            world.checker.wrote(world.now, pointer, (before.as_ref(), revision), by_coordinator, known);
+        };
+        let Some(told) = self.store.put_pointer(pointer, revision, packed, unused) else { return false };
+        checked(self);
         self.outcome.pointers += 1;
         self.wrote_at = self.now;
         (self.reads, self.outcome.reads_at_once) = ((self.now, 0), 0);
         self.tell_watchers(told);
         true
-    }
-
-    // === people ===
-
-    fn publishes(&mut self) {
-        if !self.store.is_up {
-            return;
-        }
-        let before = self.store.pointer().cloned();
-        let (pointer, revision) = before.map_or((None, 0), |(pointer, revision)| (Some(pointer), revision));
-        let nodes = self.store.look().nodes;
-        if let Some(written) = faults::publish(&mut self.chance, &mut self.bundles, pointer.as_ref(), &nodes)
-        {
-            let wait = self.chance.between(Duration::from_millis(10), Duration::from_millis(500));
-            self.after(wait, Event::Write(Box::new(written), revision));
-        }
-    }
-
-    fn writes(&mut self, (pointer, bundle, unused): Written, revision: u64) {
-        if self.store.is_up {
-            self.puts(&pointer, revision, bundle, &unused, false);
-        }
-    }
-
-    fn last_change(&mut self) {
-        let before = self.store.pointer().cloned();
-        let digest = self.bundles.make_a(Kind::Good);
-        let (pointer, revision) = before.map_or((None, 0), |(pointer, revision)| (Some(pointer), revision));
-        let nodes = self.store.look().nodes;
-        let canary = Canary { steps: vec![Step::Labels(faults::canary())], hold: Duration::from_secs(5) };
-        let canary = (self.settings.faults > Duration::ZERO).then_some(canary);
-        match plan::publish(pointer.as_ref(), digest, canary, &nodes, Author::default()) {
-            Ok((pointer, unused)) => self.writes((pointer, Some(digest), unused), revision),
-            Err(e) => self.checker.breaks(self.now, format!("nothing can be published: {e}")),
-        }
-    }
-
-    // === faults ===
-
-    fn breaks(&mut self, fault: Fault) {
-        let now = self.now;
-        match fault {
-            Fault::StoreStops => {
-                for (number, watch) in self.store.stop() {
-                    let boot = self.nodes.get(number).map_or(0, |node| node.boot);
-                    self.watch_says(number, boot, watch, Told::Ended("end of stream".to_owned()));
-                }
-            }
-            Fault::StoreStarts => self.store.start(now),
-            Fault::StoreStartsEmpty => {
-                self.store.wipe();
-                self.store.start(now);
-            }
-            Fault::Compacts => self.store.compact(),
-            Fault::WatchDies(number) => self.store.unwatch(number),
-            Fault::Cut(number, wait) => self.with(number, |node| node.cut_until = now + wait),
-            Fault::Slow(number, wait) => self.with(number, |node| node.slow_until = now + wait),
-            Fault::Full(number, wait) => self.with(number, |node| node.full_until = now + wait),
-            Fault::Crash(number) => self.crash(number),
-            Fault::CrashDamaged(number) => {
-                self.with(number, |node| node.disk = None); // its digest is wrong, so it is ignored
-                self.crash(number);
-            }
-        }
-    }
-
-    fn with(&mut self, number: usize, change: impl FnOnce(&mut Node)) {
-        if let Some(node) = self.nodes.get_mut(number) {
-            change(node);
-        }
-    }
-
-    fn crash(&mut self, number: usize) {
-        self.with(number, |node| node.process = None);
-        self.store.unwatch(number);
-        let wait = self.chance.between(Duration::from_millis(100), Duration::from_secs(10));
-        self.after(wait, Event::Start(number));
-    }
-
-    fn heals(&mut self) {
-        let now = self.now;
-        for node in &mut self.nodes {
-            (node.cut_until, node.slow_until, node.full_until) = (now, now, now);
-        }
-        if !self.store.is_up {
-            self.store.start(now);
-        }
-        if self.store.pointer().is_none() {
-            self.last_change();
-        }
-    }
-
-    // === the end ===
-
-    fn last_check(&mut self) {
-        let now = self.now;
-        let Some((pointer, _)) = self.store.pointer().cloned() else {
-            return self.checker.breaks(now, "there is no pointer at the end".to_owned());
-        };
-        if pointer.rollout.state == State::Running {
-            let leader = self.store.leader();
-            self.checker.breaks(
-                now,
-                format!("the rollout still runs; the leader is {leader:?}: {:?}", pointer.rollout),
-            );
-        }
-        let reports = self.store.look().nodes;
-        for (number, node) in self.nodes.iter().enumerate() {
-            let Some(process) = &node.process else {
-                self.checker.breaks(now, format!("node {number} does not run"));
-                continue;
-            };
-            let runs = process.follower.running();
-            let wanted = pointer.wanted(&node.name, &node.labels);
-            let there = wanted.filter(|digest| self.store.bundles.contains_key(digest));
-            match there {
-                Some(digest) if self.bundles.compiles(digest, number) && runs != Some(digest) => {
-                    self.checker.breaks(now, format!("node {number} runs {runs:?} instead of {digest:?}"));
-                }
-                Some(digest) if !self.bundles.compiles(digest, number) && runs == Some(digest) => {
-                    self.checker
-                        .breaks(now, format!("node {number} runs {digest:?}, which does not compile there"));
-                }
-                _ => {}
-            }
-            let said = reports.iter().find(|report| report.node == node.name);
-            if said.is_none_or(|said| said.running != runs || said.generation != pointer.generation) {
-                self.checker.breaks(now, format!("node {number} runs {runs:?} and says {said:?}"));
-            }
-        }
-        let watchers = self.store.watchers();
-        if watchers > self.nodes.len() {
-            self.checker.breaks(now, format!("etcd has {watchers} watches of {} nodes", self.nodes.len()));
-        }
     }
 }
 

@@ -7,7 +7,7 @@ use weir_gateway::fleet::Seen;
 
 /// What was seen, `None` where the source takes too long.
 pub(super) fn of(seen: Option<Seen>) -> Fleet {
-    let Some(Seen { pointer, nodes }) = seen else {
+    let Some(Seen { pointer, nodes, silent }) = seen else {
         return Fleet { unknown: Some("the source does not answer in time".to_owned()), ..Fleet::default() };
     };
     let (nodes, unknown) = match nodes {
@@ -19,6 +19,7 @@ pub(super) fn of(seen: Option<Seen>) -> Fleet {
     Fleet {
         rollout: pointer.as_ref().map(|pointer| rollout(pointer, live)),
         unknown,
+        silent: silent.into_iter().map(|report| report.node).collect(),
         nodes: nodes
             .as_ref()
             .map(|nodes| nodes.iter().map(|report| node(report, pointer.as_ref())).collect()),
@@ -110,8 +111,10 @@ mod tests {
             report("three", &old, json!({ "labels": canary })),
             report("four", &old, json!({ "refused": { "bundle": new, "why": "not its turn" } })),
         ];
-        let seen = Seen { pointer: Some(pointer), nodes: Some(Ok(nodes)) };
+        let missing = vec![report("five", &old, json!({}))];
+        let seen = Seen { pointer: Some(pointer), nodes: Some(Ok(nodes)), silent: missing };
         let fleet = of(Some(seen));
+        assert_eq!(fleet.silent, ["five"]);
         let rollout = fleet.rollout.unwrap();
         let steps: Vec<_> = rollout.steps.iter().map(|s| (&*s.who, s.there, s.all)).collect();
         assert_eq!(steps, [("canary=yes", 1, 3), ("everybody", 1, 4)]);
@@ -132,9 +135,10 @@ mod tests {
     #[test]
     fn a_source_that_is_away_or_knows_no_nodes() {
         assert!(of(None).unknown.is_some());
-        let silent = of(Some(Seen { pointer: None, nodes: Some(Err("refused".to_owned())) }));
+        let silent =
+            of(Some(Seen { pointer: None, nodes: Some(Err("refused".to_owned())), silent: Vec::new() }));
         assert_eq!((silent.unknown.as_deref(), silent.nodes.is_none()), (Some("refused"), true));
-        let web = of(Some(Seen { pointer: None, nodes: None }));
+        let web = of(Some(Seen { pointer: None, nodes: None, silent: Vec::new() }));
         assert!(web.unknown.is_none() && web.nodes.is_none() && web.rollout.is_none());
     }
 }

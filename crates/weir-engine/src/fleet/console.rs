@@ -4,7 +4,8 @@ use super::etcd::Etcd;
 use crate::config::schema::EtcdSource;
 use crate::fetch::Surroundings;
 use std::sync::Arc;
-use weir_fleet::follower::Found;
+use std::time::Duration;
+use weir_fleet::follower::{Found, Seen};
 use weir_fleet::{Bundle, Digest, NodeReport, Pointer, bundle};
 
 /// Questions to the etcd of a fleet, from a thread that may block.
@@ -22,6 +23,19 @@ pub struct Fleet {
     pub revision: u64,
     /// The nodes that live, by name.
     pub nodes: Vec<NodeReport>,
+    /// Those that were there in the last day and went silent without leaving, by name.
+    pub silent: Vec<Silent>,
+    /// Who opens the steps of rollouts, `None` inside where nobody does; `None` where that may not be read.
+    pub leader: Option<Option<String>>,
+}
+
+/// A node that is missing.
+#[derive(Clone, Debug)]
+pub struct Silent {
+    /// What it said last.
+    pub report: NodeReport,
+    /// For how long it has said nothing, to a minute; `None` where that is not known.
+    pub silence: Option<Duration>,
 }
 
 impl Console {
@@ -49,20 +63,29 @@ impl Console {
     /// # Errors
     /// etcd does not answer, or what it holds is no pointer of ours.
     pub fn fleet(&self) -> Result<Fleet, String> {
-        let (seen, looked) = self.block(async {
+        let (seen, (mut nodes, mut silent, leader)) = self.block(async {
             let seen = self.etcd.read().await?;
-            Ok::<_, String>((seen, self.etcd.look().await?))
+            let (nodes, silent) = self.etcd.look_at_all().await?;
+            let leases: Vec<_> = silent.iter().map(|(_, lease)| *lease).collect();
+            let silences = self.etcd.silences(&leases).await;
+            let silent =
+                silent.into_iter().zip(silences).map(|((report, _), silence)| Silent { report, silence });
+            // Whoever has no right to see who coordinates sees all the rest.
+            Ok::<_, String>((seen, (nodes, silent.collect::<Vec<_>>(), self.etcd.leader().await.ok())))
         })?;
         let pointer = match seen.pointer {
             Found::Nothing => None,
             Found::Pointer(pointer) => Some(*pointer),
             Found::Unreadable(why) => {
-                return Err(format!("what stands there is no pointer of a fleet: {why}"));
+                return Err(format!(
+                    "the key {key} holds no pointer of a fleet: {why}; nodes serve what they ran before. Take it away (`etcdctl del {key}`) and publish again",
+                    key = self.etcd.keys.pointer()
+                ));
             }
         };
-        let mut nodes = looked.nodes;
         nodes.sort_by(|a, b| a.node.cmp(&b.node));
-        Ok(Fleet { pointer, revision: seen.modified, nodes })
+        silent.sort_by(|a, b| a.report.node.cmp(&b.report.node));
+        Ok(Fleet { pointer, revision: seen.modified, nodes, silent, leader })
     }
 
     /// A bundle of the fleet.
@@ -91,7 +114,18 @@ impl Console {
             return Err(bundle::Wrong::TooLarge(packed.len(), bundle::PUBLISHED_BYTES).to_string());
         }
         let question = self.etcd.keys.publish(pointer, revision, packed.as_deref(), unused);
-        self.block(self.etcd.transact(&question))
+        let is_ours = |seen: &Seen| matches!(&seen.pointer, Found::Pointer(found) if **found == *pointer);
+        self.block(async {
+            let written = self.etcd.transact(&question).await;
+            match written {
+                Ok(true) => Ok(true),
+                // An answer that was lost, and the question asked again at another server: then it is ours that stands there.
+                unsure => match self.etcd.read().await {
+                    Ok(seen) if is_ours(&seen) => Ok(true),
+                    _ => unsure,
+                },
+            }
+        })
     }
 
     fn block<T>(&self, work: impl Future<Output = T>) -> T {

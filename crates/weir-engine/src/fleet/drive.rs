@@ -18,7 +18,7 @@ use weir_fleet::follower::{self, Follower, Note, Outcome};
 use weir_fleet::pointer::State;
 use weir_fleet::report::Reason;
 use weir_fleet::session::{self, Session};
-use weir_fleet::{Bundle, Cache, Digest, NodeReport, Time};
+use weir_fleet::{Bundle, Cache, Digest, NodeReport, Time, Weight};
 use weir_telemetry::{Telemetry, log, timestamp};
 
 /// How often it looks at what nobody tells it: how a bundle on trial does.
@@ -28,7 +28,7 @@ const LOOK: Duration = Duration::from_secs(1);
 const LOOKING: Duration = Duration::from_secs(2);
 
 /// How long a leaving node waits for its report to be taken away.
-const LEAVING: Duration = Duration::from_millis(500);
+const LEAVING: Duration = Duration::from_millis(1500);
 
 /// The gateway's hold on its thread.
 pub(crate) struct Handle {
@@ -39,8 +39,10 @@ pub(crate) struct Handle {
 enum Message {
     Follower(follower::Event),
     Fetched(Digest, Result<Bundle, String>),
-    Ran(Digest, Outcome, Option<PathBuf>),
+    Ran(Digest, Outcome, Option<(PathBuf, Weight)>),
     Session(session::Event),
+    /// The node would not be missed if it went silent, for this reason.
+    Forgotten(String),
     Coordinator(coordinator::Event),
     /// Somebody wants to see the fleet.
     Look(std_mpsc::Sender<Seen>),
@@ -128,8 +130,14 @@ struct Driver {
     since: Option<SystemTime>,
     /// What a bundle on trial is blamed for.
     unwell: Option<Reason>,
-    /// Why its report could not be written last.
+    /// Whether what runs is watched, and what it cost.
+    on_trial: bool,
+    weight: Option<Weight>,
+    /// Why its report could not be written last, and why it could not coordinate.
     unseen: String,
+    unled: String,
+    /// It was said that nobody would miss it.
+    forgotten: bool,
     waited: bool,
 }
 
@@ -173,9 +181,13 @@ impl Driver {
             watch: None,
             lease: None,
             shown: None,
-            since: None,
+            since: running.map(|_| SystemTime::now()),
             unwell: None,
+            on_trial: false,
+            weight: running.map(|_| Weight { compile: found.opened.elapsed(), ..Weight::default() }),
             unseen: String::new(),
+            unled: String::new(),
+            forgotten: false,
         };
         let bundle = running.map_or_else(|| "none".to_owned(), |digest| digest.short());
         log::info("config from a source", &[("source", &driver.remote.place()), ("cached", &bundle)]);
@@ -208,8 +220,8 @@ impl Driver {
     }
 
     async fn leaves(self, done: std_mpsc::Sender<()>) {
-        if let (Some(lease), Some(etcd)) = (self.session.lease(), self.remote.etcd()) {
-            let _ = tokio::time::timeout(LEAVING, etcd.revoke(lease)).await; // its lease ends by itself
+        if let Some(etcd) = self.remote.etcd() {
+            let _ = tokio::time::timeout(LEAVING, etcd.leave(self.session.lease())).await; // its leases end by themselves
         }
         let _ = done.send(()); // who waited may have given up
     }
@@ -218,8 +230,8 @@ impl Driver {
         let now = self.now();
         match message {
             Message::Follower(event) => {
-                if let follower::Event::Kept(digest, _) = &event {
-                    self.bundles.remove(digest);
+                if let follower::Event::Kept(digest, true) = &event {
+                    self.bundles.remove(digest); // one that was not kept is tried again
                 }
                 self.follow(event);
             }
@@ -238,8 +250,15 @@ impl Driver {
                 }
             }
             Message::Coordinator(event) => {
+                self.mutters_of_leading(&event);
                 if let Some(action) = self.coordinator.on(now, event) {
                     self.coordinate(action);
+                }
+            }
+            Message::Forgotten(why) => {
+                if !std::mem::replace(&mut self.forgotten, true) {
+                    let hint = "it follows and reports all the same; the role of its user needs `readwrite` on PREFIX/seen/";
+                    log::warn("the node would not be missed", &[("error", &why), ("hint", &hint)]);
                 }
             }
             Message::Look(to) => self.tells(to),
@@ -251,16 +270,21 @@ impl Driver {
     fn tells(&self, to: std_mpsc::Sender<Seen>) {
         let pointer = self.follower.pointer().cloned();
         let Some(etcd) = self.remote.etcd() else {
-            return drop(to.send(Seen { pointer, nodes: None })); // who asked may have given up
+            return drop(to.send(Seen { pointer, nodes: None, silent: Vec::new() })); // who asked may have given up
         };
         drop(spawn_local(async move {
             let late = || Err("it does not answer in time".to_owned());
             let looked = tokio::time::timeout(LOOKING, etcd.look()).await.unwrap_or_else(|_| late());
-            let nodes = looked.map(|mut looked| {
+            let looked = looked.map(|mut looked| {
                 looked.nodes.sort_by(|a, b| a.node.cmp(&b.node));
-                looked.nodes
+                looked.silent.sort_by(|a, b| a.node.cmp(&b.node));
+                looked
             });
-            let _ = to.send(Seen { pointer, nodes: Some(nodes) }); // as above
+            let (nodes, silent) = match looked {
+                Ok(looked) => (Ok(looked.nodes), looked.silent),
+                Err(why) => (Err(why), Vec::new()),
+            };
+            let _ = to.send(Seen { pointer, nodes: Some(nodes), silent }); // as above
         }));
     }
 
@@ -279,6 +303,7 @@ impl Driver {
     fn agrees(&mut self) {
         let now = self.now();
         self.looks_at_trial();
+        self.ends_trial();
         if self.remote.etcd().is_some() {
             let report = self.report().write();
             for action in self.session.on(now, session::Event::Say(report)) {
@@ -366,8 +391,12 @@ impl Driver {
                         origin: Origin::Source,
                         message: format!("bundle {}", digest.short()),
                     };
+                    let (began, held) = (Instant::now(), memory());
                     match Gateway::from(inner).run_bundle(&folder, &by) {
-                        Ok(()) => (Outcome::Running, Some(folder)),
+                        Ok(()) => {
+                            let weight = Weight { compile: began.elapsed(), held, memory: memory() };
+                            (Outcome::Running, Some((folder, weight)))
+                        }
                         Err(diagnostics) => (judged(&diagnostics), None),
                     }
                 }
@@ -376,10 +405,10 @@ impl Driver {
         }));
     }
 
-    fn has_run(&mut self, digest: Digest, outcome: Outcome, folder: Option<PathBuf>) {
-        if let Some(folder) = folder {
+    fn has_run(&mut self, digest: Digest, outcome: Outcome, ran: Option<(PathBuf, Weight)>) {
+        if let Some((folder, weight)) = ran {
             self.since = Some(SystemTime::now());
-            self.unwell = None;
+            self.weighs(digest, weight);
             self.folders.retain(|known| *known != folder);
             self.folders.push(folder);
             // Exchanges under way may still read the files of the one before.
@@ -391,9 +420,19 @@ impl Driver {
     }
 
     fn keep(&self, digest: Digest) {
-        let Some(bundle) = self.bundles.get(&digest).cloned() else { return };
         let (tell, cache) = (self.tell.clone(), Arc::clone(&self.cache));
+        // One that has been fetched since may have taken its place; its files lie there still.
+        let bundle = self.bundles.get(&digest).cloned();
+        let folder = self.folders.last().cloned();
         drop(tokio::task::spawn_blocking(move || {
+            let laid_out = || {
+                let bundle = Bundle::read_all(&folder?).ok()?;
+                (bundle.digest() == digest).then(|| Arc::new(bundle))
+            };
+            let Some(bundle) = bundle.or_else(laid_out) else {
+                let lost = Message::Follower(follower::Event::Kept(digest, false));
+                return drop(tell.send(lost)); // it may have ended
+            };
             let kept = cache.lock().unwrap_or_else(PoisonError::into_inner).keep(&bundle);
             if let Err(e) = &kept {
                 log::error("the config that runs could not be kept on the disk", &[("error", e)]);
@@ -442,7 +481,7 @@ impl Driver {
                 log::error("bundle cannot be run now", &[("bundle", &digest.short()), ("error", &why)]);
             }
             Note::NotKept(digest) => {
-                let hint = "a restart finds the one before it";
+                let hint = "a restart finds the one before it; it is tried again every 30 s";
                 log::warn("bundle is not on the disk", &[("bundle", &digest.short()), ("hint", &hint)]);
             }
         }
@@ -451,7 +490,7 @@ impl Driver {
     // === the trial of a bundle ===
 
     /// While a rollout is under way, what runs is watched as a change with `--watch` is.
-    fn try_out(&self, digest: Digest) {
+    fn try_out(&mut self, digest: Digest) {
         let Some(pointer) = self.follower.pointer().filter(|pointer| pointer.to == digest) else { return };
         let hold = Duration::from_millis(pointer.rollout.hold_ms);
         if pointer.rollout.state == State::Running
@@ -459,7 +498,35 @@ impl Driver {
             && let Some(inner) = self.gateway.upgrade()
         {
             Gateway::from(inner).try_bundle(hold);
+            self.on_trial = true;
         }
+    }
+
+    /// It is watched until the rollout is over, and not when something else runs.
+    fn ends_trial(&mut self) {
+        let running = self.follower.running();
+        let is_under_way = self
+            .follower
+            .pointer()
+            .is_some_and(|pointer| pointer.rollout.state != State::Done && Some(pointer.to) == running);
+        if self.on_trial && !is_under_way {
+            self.on_trial = false;
+            if let Some(inner) = self.gateway.upgrade() {
+                Gateway::from(inner).end_bundle_trial();
+            }
+        }
+    }
+
+    /// Compares what a bundle cost with what the one before did, while others are kept from it.
+    fn weighs(&mut self, digest: Digest, weight: Weight) {
+        let is_tried =
+            self.follower.pointer().is_some_and(|pointer| pointer.to == digest && pointer.is_tried());
+        let why = self.weight.and_then(|before| weight.complaint(before)).filter(|_| is_tried);
+        if let Some(why) = &why {
+            log::error("bundle weighs too much", &[("bundle", &digest.short()), ("why", why)]);
+        }
+        self.unwell = why.map(|why| Reason::new(digest, &why));
+        self.weight = Some(weight);
     }
 
     fn looks_at_trial(&mut self) {
@@ -477,18 +544,12 @@ impl Driver {
 
     fn report(&self) -> NodeReport {
         NodeReport {
-            node: self.node.clone(),
-            labels: self.labels.clone(),
             zone: self.zone.clone(),
             version: self.version.to_owned(),
             boot: self.boot,
-            running: self.follower.running(),
             since: self.since.map(timestamp).unwrap_or_default(),
-            generation: self.follower.pointer().map_or(0, |pointer| pointer.generation),
-            refused: self.follower.refused().cloned(),
             unwell: self.unwell.clone(),
-            trouble: weir_fleet::report::shortened(self.follower.trouble(), 1024),
-            cached: self.follower.is_kept(),
+            ..self.follower.report()
         }
     }
 
@@ -508,18 +569,50 @@ impl Driver {
         }
     }
 
+    /// Says once what keeps the node from coordinating: where that is so with all of them, no rollout moves on.
+    fn mutters_of_leading(&mut self, event: &coordinator::Event) {
+        let why = match event {
+            coordinator::Event::Campaigned(Err(why))
+            | coordinator::Event::Moved(Err(why))
+            | coordinator::Event::Nodes(Err(why)) => why,
+            coordinator::Event::Moved(Ok(_)) => return self.unled.clear(),
+            _ => return,
+        };
+        if self.unled != *why && !self.follower.is_away() {
+            self.unled.clone_from(why);
+            let hint = "another node may; `weir fleet status` says who does";
+            log::warn("the node cannot coordinate the rollout", &[("error", why), ("hint", &hint)]);
+        }
+    }
+
     fn keep_session(&self, action: session::Action) {
         let Some(etcd) = self.remote.etcd() else { return };
         let tell = self.tell.clone();
         drop(spawn_local(async move {
-            let event = match action {
-                session::Action::Grant => session::Event::Granted(etcd.grant().await),
-                session::Action::Keep(lease) => session::Event::Kept(etcd.keep_alive(lease).await),
+            let say = |event| drop(tell.send(Message::Session(event))); // it may have ended
+            // The session does not wait for what comes after its answer.
+            let remembered = match action {
+                session::Action::Grant => {
+                    say(session::Event::Granted(etcd.grant().await));
+                    return;
+                }
+                session::Action::Keep(lease) => {
+                    say(session::Event::Kept(etcd.keep_alive(lease).await));
+                    etcd.stay_remembered().await
+                }
                 session::Action::Put(lease, report) => {
-                    session::Event::Done(etcd.put_report(lease, &report).await)
+                    let put = etcd.put_report(lease, &report).await;
+                    let is_put = put.is_ok();
+                    say(session::Event::Done(put));
+                    if is_put { etcd.remember(report).await } else { Ok(()) }
                 }
             };
-            let _ = tell.send(Message::Session(event)); // it may have ended
+            // What else keeps it from that keeps it from all the rest too, and is said there.
+            if let Err(why) =
+                remembered.or_else(|why| if why.contains("permission") { Err(why) } else { Ok(()) })
+            {
+                let _ = tell.send(Message::Forgotten(why)); // as above
+            }
         }));
     }
 
@@ -619,6 +712,14 @@ fn judged(diagnostics: &Diagnostics) -> Outcome {
     } else {
         Outcome::Refused(text.trim_end().to_owned())
     }
+}
+
+/// The memory of this process, in bytes; 0 where the system does not say.
+fn memory() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib: Option<u64> = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
+    kib.unwrap_or_default() << 10
 }
 
 /// A number that another process does not have. Nothing secret rests on it.

@@ -5,11 +5,14 @@ use crate::config::schema::EtcdSource;
 use crate::etcd::{Client, SMALL};
 use crate::fetch::{Surroundings, Trust};
 use bytes::Bytes;
+use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use weir_fleet::coordinator::{Campaigned, Looked};
 use weir_fleet::etcd::{self, Keys, WatchLine};
 use weir_fleet::follower::{Seen, Told};
-use weir_fleet::kv::{self, Question, Range};
+use weir_fleet::kv::{self, Question};
 use weir_fleet::session::Lease;
 use weir_fleet::{Bundle, Digest, NodeReport, Pointer};
 
@@ -22,9 +25,21 @@ const WITH_REPORTS: usize = etcd::PAGE * weir_fleet::report::REPORT_BYTES / 3 * 
 /// Longest line of a watch: it holds the pointers of some moments.
 const LINE: usize = 1 << 20;
 
+/// How often a node has itself remembered for another day.
+const REMIND: Duration = Duration::from_secs(60);
+
+/// Of so many silent nodes it is asked for how long they have been.
+const SILENCES: usize = 50;
+
 /// An etcd and the keys of one fleet in it.
 pub(crate) struct Etcd {
     client: Client,
+    /// The lease under which this node is remembered, and when it was kept alive last; and what is remembered.
+    day: Cell<Option<(Lease, Instant)>>,
+    remembered: RefCell<Vec<u8>>,
+    /// That is being put; and the node has left, and is not to be missed.
+    remembering: Cell<bool>,
+    left: Cell<bool>,
     pub(crate) keys: Keys,
     pub(crate) node: String,
 }
@@ -39,7 +54,15 @@ impl Etcd {
         let start = Digest::of(&[node.as_bytes()]).number();
         let login = written.user.clone().zip(password);
         let client = Client::new(&written.servers, start, trust, login, surroundings)?;
-        Ok(Self { client, keys: Keys::new(&written.prefix), node })
+        Ok(Self {
+            client,
+            day: Cell::default(),
+            remembered: RefCell::default(),
+            remembering: Cell::new(false),
+            left: Cell::new(false),
+            keys: Keys::new(&written.prefix),
+            node,
+        })
     }
 
     /// Where it is, in words.
@@ -58,21 +81,10 @@ impl Etcd {
         Ok(etcd::seen(&kv::range(&body)?))
     }
 
-    /// The pointer with the revision that it was written at, for a publisher.
+    /// A bundle, which is what its name says.
     pub(crate) async fn bundle(&self, digest: Digest) -> Result<Bundle, String> {
         let body = self.ask(&self.keys.read_bundle(digest), WITH_BUNDLE).await?;
-        let range: Range = kv::range(&body)?;
-        let entry = range.entries.first().ok_or_else(|| format!("bundle {} is not there", digest.short()))?;
-        let bundle = Bundle::unpack(&entry.value).map_err(|e| format!("bundle {}: {e}", digest.short()))?;
-        if bundle.digest() == digest {
-            Ok(bundle)
-        } else {
-            Err(format!(
-                "what is stored as bundle {} is another: {}",
-                digest.short(),
-                bundle.digest().short()
-            ))
-        }
+        etcd::bundle(&kv::range(&body)?, digest)
     }
 
     pub(crate) async fn grant(&self) -> Result<Lease, String> {
@@ -90,6 +102,92 @@ impl Etcd {
     pub(crate) async fn put_report(&self, lease: Lease, report: &[u8]) -> Result<(), String> {
         let body = self.ask(&self.keys.put_report(&self.node, lease, report), SMALL).await?;
         kv::range(&body).map(drop)
+    }
+
+    // === being remembered ===
+
+    /// Puts the last report where it stays for a day, so that a node that goes silent is known to be missing.
+    pub(crate) async fn remember(&self, report: Vec<u8>) -> Result<(), String> {
+        *self.remembered.borrow_mut() = report;
+        // One at a time, or the report before might overtake this one: whoever is at it puts this one too.
+        if self.remembering.replace(true) {
+            return Ok(());
+        }
+        let put = self.remember_last().await;
+        self.remembering.set(false);
+        put
+    }
+
+    async fn remember_last(&self) -> Result<(), String> {
+        loop {
+            let report = self.remembered.borrow().clone();
+            let lease = match self.day.get() {
+                Some((lease, _)) => lease,
+                None => etcd::granted(&self.ask(&Keys::grant_day(), SMALL).await?)?,
+            };
+            if self.left.get() {
+                return Ok(());
+            }
+            // Before the put: one that fails, because the user has no right to it, must not ask for a lease each time.
+            self.day.set(Some((lease, Instant::now())));
+            let put = self.ask(&self.keys.put_seen(&self.node, lease, &report), SMALL).await;
+            let put = put.and_then(|body| kv::range(&body).map(drop));
+            if put.as_ref().is_err_and(|e| e.contains("lease not found")) {
+                self.day.set(None);
+            }
+            put?;
+            if *self.remembered.borrow() == report {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Keeps that alive, once a minute.
+    pub(crate) async fn stay_remembered(&self) -> Result<(), String> {
+        let Some((lease, kept)) = self.day.get() else { return Ok(()) }; // the next report asks for one
+        if kept.elapsed() < REMIND {
+            return Ok(());
+        }
+        self.day.set(Some((lease, Instant::now())));
+        if self.keep_alive(lease).await? {
+            return Ok(());
+        }
+        self.day.set(None);
+        let report = self.remembered.borrow().clone();
+        self.remember(report).await
+    }
+
+    /// Leaves the fleet: this node is not missed.
+    pub(crate) async fn leave(&self, lease: Option<Lease>) -> Result<(), String> {
+        self.left.set(true);
+        // In this order: who is remembered and does not live is missed.
+        if let Some((day, _)) = self.day.take() {
+            self.revoke(day).await?;
+        }
+        match lease {
+            Some(lease) => self.revoke(lease).await,
+            None => Ok(()),
+        }
+    }
+
+    /// For how long the nodes that stand under these leases have been silent, to a minute; only the first of very many are asked for.
+    pub(crate) async fn silences(&self, leases: &[Lease]) -> Vec<Option<Duration>> {
+        let mut all = Vec::new();
+        for lease in leases.iter().take(SILENCES) {
+            let answer = self.ask(&Keys::left(*lease), SMALL).await;
+            let left = answer.and_then(|body| etcd::left(&body)).ok();
+            all.push(left.map(|left| etcd::REMEMBERED.saturating_sub(left)));
+        }
+        all.resize(leases.len(), None);
+        all
+    }
+
+    // === coordinating ===
+
+    /// Who holds the key of the election; nobody where nobody does.
+    pub(crate) async fn leader(&self) -> Result<Option<String>, String> {
+        let range = kv::range(&self.ask(&self.keys.read_leader(), SMALL).await?)?;
+        Ok(range.entries.first().map(|entry| String::from_utf8_lossy(&entry.value).into_owned()))
     }
 
     pub(crate) async fn campaign(&self, lease: Lease) -> Result<Campaigned, String> {
@@ -127,15 +225,37 @@ impl Etcd {
     }
 
     pub(crate) async fn look(&self) -> Result<Looked, String> {
-        let mut nodes: Vec<NodeReport> = Vec::new();
+        let (nodes, silent) = self.look_at_all().await?;
+        Ok(Looked { nodes, silent: silent.into_iter().map(|(report, _)| report).collect() })
+    }
+
+    /// The nodes that live, and those that are remembered only, with the leases that they stand under.
+    pub(crate) async fn look_at_all(&self) -> Result<(Vec<NodeReport>, Vec<(NodeReport, Lease)>), String> {
+        // In this order: a node that joins now is in neither or in the second, and none is missed that has not been there.
+        let seen = self.pages(|after| self.keys.read_seen(after)).await;
+        // Where the role was made before there were these keys.
+        let seen = seen.or_else(|e| if e.contains("permission denied") { Ok(Vec::new()) } else { Err(e) })?;
+        let live = self.pages(|after| self.keys.read_nodes(after)).await?;
+        let nodes: Vec<NodeReport> = live.into_iter().map(|(report, _)| report).collect();
+        let names: HashSet<&str> = nodes.iter().map(|report| report.node.as_str()).collect();
+        let silent = seen.into_iter().filter(|(report, _)| !names.contains(report.node.as_str())).collect();
+        Ok((nodes, silent))
+    }
+
+    async fn pages(
+        &self,
+        question: impl Fn(Option<&[u8]>) -> Question,
+    ) -> Result<Vec<(NodeReport, Lease)>, String> {
+        let mut found: Vec<(NodeReport, Lease)> = Vec::new();
         let mut after: Option<Vec<u8>> = None;
         loop {
-            let body = self.ask(&self.keys.read_nodes(after.as_deref()), WITH_REPORTS).await?;
+            let body = self.ask(&question(after.as_deref()), WITH_REPORTS).await?;
             let range = kv::range(&body)?;
-            nodes.extend(etcd::reports(&range));
+            let report = |entry: &kv::Entry| Some((NodeReport::read(&entry.value)?, entry.lease));
+            found.extend(range.entries.iter().filter_map(report));
             match range.entries.last() {
-                Some(last) if range.more && nodes.len() < etcd::NODES => after = Some(last.key.clone()),
-                _ => return Ok(Looked { nodes }),
+                Some(last) if range.more && found.len() < etcd::NODES => after = Some(last.key.clone()),
+                _ => return Ok(found),
             }
         }
     }

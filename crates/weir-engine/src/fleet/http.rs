@@ -180,6 +180,7 @@ fn pointer(to: Digest, generation: u64) -> Pointer {
         time: String::new(),
         rollout: Rollout { steps: Vec::new(), open: 0, hold_ms: 0, state: State::Done, why: String::new() },
         earlier: Vec::new(),
+        left: Vec::new(),
         nodes: 0,
     }
 }

@@ -18,7 +18,7 @@ mod etcd;
 mod http;
 mod remote;
 
-pub use console::{Console, Fleet};
+pub use console::{Console, Fleet, Silent};
 pub(crate) use drive::{Handle, start};
 pub(crate) use etcd::Etcd;
 
@@ -28,6 +28,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf, absolute};
+use std::time::Instant;
 use weir_fleet::bundle::MAIN;
 use weir_fleet::pointer::{Labels, State};
 use weir_fleet::{Bundle, Cache, NodeReport, Pointer};
@@ -48,7 +49,7 @@ pub struct FleetStatus {
     pub state: &'static str,
     /// The bundle that runs.
     pub bundle: Option<String>,
-    /// Since when: RFC 3339. `None` for one from the cache.
+    /// Since when: RFC 3339; for one from the cache since the process began.
     pub since: Option<String>,
     /// Whether it is on the disk, so that a restart finds it.
     pub cached: bool,
@@ -73,6 +74,8 @@ pub struct Seen {
     pub pointer: Option<Pointer>,
     /// The nodes that live, by name; why they are not known. None where the source is a web server, which knows no nodes.
     pub nodes: Option<Result<Vec<NodeReport>, String>>,
+    /// Those that were there in the last day and went silent without leaving.
+    pub silent: Vec<NodeReport>,
 }
 
 impl Seen {
@@ -94,7 +97,7 @@ impl Seen {
         Some(match self.nodes.as_ref()? {
             Ok(nodes) => {
                 let nodes: Vec<Value> = nodes.iter().map(told).collect();
-                Ok(json!({ "self": own, "pointer": self.pointer, "nodes": nodes }))
+                Ok(json!({ "self": own, "pointer": self.pointer, "nodes": nodes, "silent": self.silent }))
             }
             Err(e) => Err(e.clone()),
         })
@@ -111,11 +114,14 @@ pub(crate) struct Found {
     /// The bundle that ran last, and where its files lie.
     pub(crate) bundle: Option<Bundle>,
     pub(crate) folder: Option<PathBuf>,
+    /// When that was found: the config is laid out, compiled and served from then on.
+    pub(crate) opened: Instant,
 }
 
 impl Found {
     /// The source of a config that has one; has the bundle that ran last loaded in its place. One that is damaged is not used.
     pub(crate) fn open(source: &Source) -> Option<Self> {
+        let opened = Instant::now();
         // What is wrong with it is told when it is loaded to run.
         let config = load(source).ok()?.config;
         let written = config.source.clone()?;
@@ -133,7 +139,7 @@ impl Found {
         source.set_bundle(folder.clone());
         let bundle = bundle.filter(|_| folder.is_some());
         let (labels, zone) = (labels(&config), config.zone.unwrap_or_default());
-        Some(Self { labels, zone, source: written, cache, bundle, folder })
+        Some(Self { labels, zone, source: written, cache, bundle, folder, opened })
     }
 }
 

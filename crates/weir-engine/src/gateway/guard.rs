@@ -122,7 +122,8 @@ impl Gateway {
         self.guard_state().trial = Some(trial);
     }
 
-    /// Watches the bundle that has just begun to run, for as long as its step holds: what is worse than before is the fleet's matter.
+    /// Watches the bundle that has just begun to run until its rollout is over ([`Self::end_bundle_trial`]), as closely as it takes for steps
+    /// that hold so long: what is worse than before is the fleet's matter.
     pub(crate) fn try_bundle(&self, hold: Duration) {
         let routes =
             self.inner.configs.borrow().routes.names().map(Arc::from).chain([Arc::from(ALL)]).collect();
@@ -130,6 +131,12 @@ impl Gateway {
         let mut guard = self.guard_state();
         guard.blamed = None;
         guard.bundle = Some(Trial::new((0, 0), terms, routes, &guard.record, Instant::now()));
+    }
+
+    /// The rollout of what was on trial is over, or something else runs.
+    pub(crate) fn end_bundle_trial(&self) {
+        let mut guard = self.guard_state();
+        (guard.bundle, guard.blamed) = (None, None);
     }
 
     /// What the bundle on trial is blamed for, once.
@@ -198,7 +205,8 @@ impl Gateway {
             if let Some(bundle) = &mut guard.bundle {
                 match bundle.look(&sample) {
                     Due::Nothing => {}
-                    Due::Passed => guard.bundle = None,
+                    // Its next steps are held too.
+                    Due::Passed => bundle.watch_on(sample.at),
                     Due::Back(why) => (guard.bundle, guard.blamed) = (None, Some(why)),
                 }
             }

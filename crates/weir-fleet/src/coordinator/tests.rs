@@ -45,7 +45,7 @@ fn leading(pointer: &Pointer) -> Coordinator {
 }
 
 fn nodes(nodes: &[NodeReport]) -> Event {
-    Event::Nodes(Ok(Looked { nodes: nodes.to_vec() }))
+    Event::Nodes(Ok(Looked { nodes: nodes.to_vec(), silent: Vec::new() }))
 }
 
 fn halts(action: Option<Action>) -> String {
@@ -110,6 +110,40 @@ fn gates() {
     assert_eq!(bad(|c| c.refused = Some(Reason::new(d(1), "line 3"))), None);
 }
 
+/// What the coordinator before this one saw and did not live to judge.
+#[test]
+fn what_happened_before_it_led() {
+    let pointer = rollout(0);
+    let looks = |canary: NodeReport, silent: Vec<NodeReport>| {
+        let mut coordinator = leading(&pointer);
+        coordinator.on(at(4), Event::Nodes(Ok(Looked { nodes: vec![canary], silent })))
+    };
+    // The pointer was written at 40.
+    let began =
+        |bundle: u64, began_at: u64| NodeReport { began: Some(d(bundle)), began_at, ..node("c", true, 2) };
+    let opens = |action: Option<Action>| matches!(action, Some(Action::Move { pointer, .. }) if pointer.rollout.open == 2);
+    assert_eq!(halts(looks(began(2, 40), vec![])), "step 1: c started anew with it");
+    assert!(opens(looks(began(2, 39), vec![])), "its process was there before the step was opened");
+    assert!(opens(looks(began(1, 41), vec![])), "it is a process that began with the bundle before");
+    let silent =
+        |canary: bool, running: u64, tries: u64| vec![NodeReport { tries, ..node("s", canary, running) }];
+    let there = || node("c", true, 2);
+    assert_eq!(halts(looks(there(), silent(true, 2, 40))), "step 1: s took it and went silent");
+    assert_eq!(halts(looks(there(), silent(true, 1, 40))), "step 1: s was to take it and went silent");
+    assert!(opens(looks(there(), silent(true, 2, 38))), "it was silent already when somebody resumed");
+    assert!(opens(looks(there(), silent(false, 1, 0))), "it is none of this step");
+}
+
+#[test]
+fn who_goes_silent_while_it_compiles() {
+    let pointer = rollout(10);
+    let mut coordinator = leading(&pointer);
+    coordinator.on(at(4), nodes(&[node("c", true, 1), node("e", true, 2)]));
+    coordinator.on(at(5), Event::Tick);
+    let why = halts(coordinator.on(at(5), nodes(&[node("e", true, 2)])));
+    assert_eq!(why, "step 1: c was to take it and went silent");
+}
+
 #[test]
 fn a_step_of_nobody_does_not_pass() {
     let pointer = rollout(0);
@@ -142,6 +176,35 @@ fn a_move_that_was_not_made_is_looked_at_again() {
     assert!(matches!(coordinator.on(at(4), nodes(&there)), Some(Action::Move { .. })));
     assert_eq!(coordinator.on(at(4), Event::Moved(Ok(false))), None);
     assert_eq!(coordinator.on(at(7), Event::Tick), Some(Action::Campaign(7)));
+}
+
+#[test]
+fn who_comes_later_tries_it_as_long() {
+    let pointer = rollout(10);
+    let mut coordinator = leading(&pointer);
+    coordinator.on(at(4), nodes(&[node("c", true, 2)]));
+    coordinator.on(at(12), Event::Tick);
+    let both = [node("c", true, 2), node("e", true, 2)];
+    assert_eq!(coordinator.on(at(12), nodes(&both)), None);
+    coordinator.on(at(15), Event::Tick);
+    assert_eq!(coordinator.on(at(15), nodes(&both)), None, "e has run it for 3 s");
+    coordinator.on(at(22), Event::Tick);
+    assert!(matches!(coordinator.on(at(22), nodes(&both)), Some(Action::Move { .. })));
+}
+
+/// Somebody halts and resumes, and this node hears of the second only: the step holds anew.
+#[test]
+fn what_is_resumed_holds_anew() {
+    let pointer = rollout(10);
+    let mut coordinator = leading(&pointer);
+    let there = [node("c", true, 2)];
+    assert_eq!(coordinator.on(at(4), nodes(&there)), None);
+    let look = coordinator.on(at(12), Event::Pointer(Some(Box::new((pointer, 60)))));
+    assert_eq!(look, Some(Action::Look));
+    assert_eq!(coordinator.on(at(15), nodes(&there)), None, "it held for 10 s, but not since it was resumed");
+    coordinator.on(at(25), Event::Tick);
+    let moved = coordinator.on(at(25), nodes(&there));
+    assert!(matches!(moved, Some(Action::Move { revision: 60, .. })), "{moved:?}");
 }
 
 #[test]

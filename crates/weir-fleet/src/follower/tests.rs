@@ -56,6 +56,34 @@ fn from_nothing_to_a_bundle() {
     assert!(follower.is_kept());
 }
 
+/// A full disk is not full for ever.
+#[test]
+fn what_was_not_kept_is_kept_later() {
+    let mut follower = settled();
+    follower.on(at(10), Event::Watch(2, Told::Changed(seen(6, &to(2)))));
+    follower.on(at(11), Event::Fetched(d(2), Ok(())));
+    follower.on(at(12), Event::Ran(d(2), Outcome::Running));
+    let not_kept = follower.on(at(13), Event::Kept(d(2), false));
+    assert_eq!(not_kept, [Action::Say(Note::NotKept(d(2))), Action::Report]);
+    let again = follower.on(at(30_013), Event::Tick);
+    assert!(again.contains(&Action::Keep(d(2))), "{again:?}");
+    assert_eq!(follower.on(at(30_014), Event::Kept(d(2), false)), [Action::Report], "it is said once");
+    assert!(follower.on(at(60_014), Event::Tick).contains(&Action::Keep(d(2))));
+    follower.on(at(60_015), Event::Kept(d(2), true));
+    assert!(follower.is_kept() && !follower.on(at(99_000), Event::Tick).contains(&Action::Keep(d(2))));
+}
+
+/// A word of the watch that a read has overtaken.
+#[test]
+fn an_old_word_says_nothing_new() {
+    let mut follower = settled();
+    follower.on(at(70_000), Event::Tick);
+    // The pointer was changed at 7 and changed back at 8: nothing differs, so the watch stays.
+    follower.on(at(70_001), Event::Read(3, Ok(seen(8, &to(1)))));
+    assert_eq!(follower.on(at(70_002), Event::Watch(2, Told::Changed(seen(7, &to(2))))), []);
+    assert_eq!((follower.wanted(), follower.modified()), (Some(d(1)), 8));
+}
+
 #[test]
 fn a_change_is_told() {
     let mut follower = settled();

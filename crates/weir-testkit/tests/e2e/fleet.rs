@@ -99,6 +99,20 @@ impl Etcd {
         self.post("/v3/lease/revoke", &json!({ "ID": lease }).to_string());
     }
 
+    fn read(&self, key: &str) -> Value {
+        self.post("/v3/kv/range", &json!({ "key": base64(key) }).to_string())["kvs"][0].clone()
+    }
+
+    pub(crate) fn has(&self, key: &str) -> bool {
+        !self.read(key).is_null()
+    }
+
+    /// The lease that a key stands under.
+    #[track_caller]
+    pub(crate) fn lease_of(&self, key: &str) -> String {
+        self.read(key)["lease"].as_str().unwrap().to_owned()
+    }
+
     /// Forgets all revisions before now.
     pub(crate) fn compact(&self) {
         let now =

@@ -38,6 +38,7 @@ mod fleet;
 mod fleet_faults;
 mod fleet_limits;
 mod fleet_rolling;
+mod fleet_rollouts;
 mod forwarded;
 mod framing;
 mod grpc_json;

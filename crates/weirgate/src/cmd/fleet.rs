@@ -11,6 +11,7 @@ use place::Place;
 use std::process::ExitCode;
 use std::time::SystemTime;
 use weir_fleet::plan::{self, Author};
+use weir_fleet::pointer::State;
 use weir_fleet::{Digest, Pointer};
 use weir_gateway::fleet::{Console, Fleet};
 
@@ -122,6 +123,12 @@ fn change(
     let fleet = asked(&console)?;
     let before = fleet.pointer.as_ref().ok_or(plan::NotPlanned::NothingThere)?;
     let (pointer, unused) = make(before, &fleet)?;
+    // What nodes are told to run must be there for them to get.
+    if pointer.rollout.state != State::Halted {
+        console
+            .bundle(pointer.to)
+            .map_err(|e| anyhow!("{}: {e}; no node could get it, so nothing was written", console.place()))?;
+    }
     let written = console.write(&pointer, fleet.revision, None, &unused);
     done(&console, written, &pointer)
 }
@@ -135,7 +142,10 @@ fn done(console: &Console, written: Result<bool, String>, pointer: &Pointer) -> 
         Ok(false) => bail!(
             "somebody else changed the fleet at the same moment, and nothing of yours was written: look at `weir fleet status`, then try again"
         ),
-        Err(e) => bail!("{}: {e}", console.place()),
+        Err(e) => bail!(
+            "{}: {e}; it is not known whether this was written: look at `weir fleet status` before you try again",
+            console.place()
+        ),
     }
 }
 

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use std::fmt::Write;
 use weir_fleet::pointer::{Pointer, State, Step};
 use weir_fleet::{Digest, NodeReport};
-use weir_gateway::fleet::Fleet;
+use weir_gateway::fleet::{Fleet, Silent};
 
 /// What becomes of a bundle, in one sentence.
 pub(super) fn sentence(pointer: &Pointer) -> String {
@@ -47,12 +47,29 @@ pub(super) fn page(place: &str, fleet: &Fleet) -> String {
             mine.len()
         );
     }
+    if let (State::Running, Some(leader)) = (pointer.rollout.state, &fleet.leader) {
+        let _ = match leader {
+            Some(node) => writeln!(out, "  coordinated by {node}"),
+            None => writeln!(
+                out,
+                "  NOBODY COORDINATES it: no further step opens. A node applies within seconds, where its user may write the keys `leader` and `current`"
+            ),
+        };
+    }
     let _ = writeln!(out, "\nlive nodes: {}", fleet.nodes.len());
     for node in &fleet.nodes {
         let _ = writeln!(out, "  {}", line(node, pointer));
     }
+    if !fleet.silent.is_empty() {
+        let _ = writeln!(out, "\nSILENT nodes, which did not leave: {}", fleet.silent.len());
+    }
+    for node in &fleet.silent {
+        let _ = writeln!(out, "  {}", silent(node));
+    }
     if !pointer.earlier.is_empty() {
-        let kept: Vec<String> = pointer.earlier.iter().map(Digest::short).collect();
+        let left = |digest: &Digest| if pointer.left.contains(digest) { " (left)" } else { "" };
+        let name = |digest: &Digest| format!("{}{}", digest.short(), left(digest));
+        let kept: Vec<String> = pointer.earlier.iter().map(name).collect();
         let _ = writeln!(out, "\nkept to go back to: {}", kept.join(", "));
     }
     out
@@ -94,8 +111,29 @@ fn line(node: &NodeReport, pointer: &Pointer) -> String {
     out
 }
 
+fn silent(node: &Silent) -> String {
+    let ran = node.report.running.map_or_else(|| "nothing".to_owned(), |digest| digest.short());
+    let silence = node.silence.map_or_else(
+        || "for some time".to_owned(),
+        |silence| match silence.as_secs() {
+            0..120 => "for less than 2 min".to_owned(),
+            seconds @ 120..7200 => format!("for {} min", seconds / 60),
+            seconds => format!("for {} h", seconds / 3600),
+        },
+    );
+    format!("{:<24} ran {ran:<13} silent {silence}", node.report.node)
+}
+
 pub(super) fn json(fleet: &Fleet) -> String {
     let nodes: Vec<Value> = fleet.nodes.iter().map(|node| json!(node)).collect();
-    let document = json!({ "pointer": fleet.pointer, "revision": fleet.revision, "nodes": nodes });
+    let silent = fleet.silent.iter().map(|node| {
+        let mut report = json!(node.report);
+        report["silent_seconds"] = json!(node.silence.map(|silence| silence.as_secs()));
+        report
+    });
+    let document = json!({
+        "pointer": fleet.pointer, "revision": fleet.revision, "nodes": nodes,
+        "silent": silent.collect::<Vec<_>>(), "coordinator": fleet.leader.clone().flatten(),
+    });
     format!("{document:#}\n")
 }
