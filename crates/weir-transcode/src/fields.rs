@@ -21,7 +21,10 @@ pub(crate) fn query(
     query: Option<&[u8]>,
     out: &mut Vec<u8>,
 ) -> Result<(), ParseError> {
-    let mut set: Vec<Vec<u16>> = Vec::new();
+    let (mut set, mut members) = (Vec::<Vec<u16>>::new(), Vec::new());
+    for variable in &binding.variables {
+        is_only_member(&api.schema, input, variable, &mut members);
+    }
     let pairs = query.unwrap_or_default().split(|&b| b == b'&').filter(|pair| !pair.is_empty());
     for (count, pair) in pairs.enumerate() {
         if count >= PARAMETERS {
@@ -42,6 +45,9 @@ pub(crate) fn query(
                 return Err(wrong(&name, "the parameter comes twice, but the field is not repeated"));
             }
             set.push(place.clone());
+        }
+        if !is_only_member(&api.schema, input, &place, &mut members) {
+            return Err(wrong(&name, "another field of the same oneof is set"));
         }
         append(&api.schema, input, &place, &value, out)?;
     }
@@ -92,6 +98,30 @@ fn is_repeated(schema: &Schema, input: &Message, place: &[u16]) -> bool {
         };
     }
     repeated
+}
+
+/// A oneof, as the fields on the way to it and its place in their message, and which of its members is set.
+type Member = (Vec<u16>, u16, u16);
+
+/// Whether no oneof on the way to this field has another member set. Notes the members that it sets.
+fn is_only_member(schema: &Schema, input: &Message, place: &[u16], members: &mut Vec<Member>) -> bool {
+    let mut of = Some(input);
+    for (depth, at) in place.iter().enumerate() {
+        let Some(field) = of.and_then(|m| m.fields.get(usize::from(*at))) else { return true };
+        if let Some(oneof) = field.oneof {
+            let way = place.get(..depth).unwrap_or_default();
+            match members.iter().find(|(to, of, _)| to == way && *of == oneof) {
+                Some((.., member)) if member != at => return false,
+                Some(_) => {}
+                None => members.push((way.to_vec(), oneof, *at)),
+            }
+        }
+        of = match field.kind {
+            Kind::Message(at) => schema.message(at),
+            _ => None,
+        };
+    }
+    true
 }
 
 /// Appends a field with this text as its value, within the messages on the way to it.
