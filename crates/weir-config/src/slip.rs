@@ -68,17 +68,15 @@ fn json_slip(text: &str) -> Option<Slip> {
         let message = format!("this is not JSON: {message}");
         Some(Slip { line, column, message, hint: Some(hint.to_owned()) })
     };
+    let comma = |line, column| {
+        slip(line, column, "no comma stands before this", "add a `,` behind the value before it")
+    };
     while let Some(c) = chars.next() {
         column += 1;
         if c == '"' {
             value |= is_json_value(&word);
             if value {
-                return slip(
-                    line,
-                    column,
-                    "no comma stands before this",
-                    "add a `,` behind the value before it",
-                );
+                return comma(line, column);
             }
             let start = column;
             let closed = loop {
@@ -107,12 +105,7 @@ fn json_slip(text: &str) -> Option<Slip> {
             }
         } else if matches!(c, '{' | '[') {
             if value || is_json_value(&word) {
-                return slip(
-                    line,
-                    column,
-                    "no comma stands before this",
-                    "add a `,` behind the value before it",
-                );
+                return comma(line, column);
             }
             word.clear();
         } else if matches!(c, '}' | ']') {

@@ -40,7 +40,8 @@ pub(crate) fn query(
             return Err(wrong(&name, format!("this field comes from the {from}")));
         }
         let value = decoded(value).ok_or_else(|| wrong(&name, "the value is not UTF-8"))?;
-        if !is_repeated(&api.schema, input, &place) {
+        let field = fields_to(&api.schema, input, &place).last();
+        if field.is_some_and(|field| field.shape == Shape::Once) {
             if set.contains(&place) {
                 return Err(wrong(&name, "the parameter comes twice, but the field is not repeated"));
             }
@@ -86,18 +87,17 @@ fn place_of(api: &Api, input: &Message, name: &str) -> Result<Option<Vec<u16>>, 
     Ok(Some(place))
 }
 
-fn is_repeated(schema: &Schema, input: &Message, place: &[u16]) -> bool {
+/// The fields on the way to a place, that one included.
+fn fields_to<'a>(schema: &'a Schema, input: &'a Message, place: &[u16]) -> impl Iterator<Item = &'a Field> {
     let mut of = Some(input);
-    let mut repeated = false;
-    for at in place {
-        let Some(field) = of.and_then(|m| m.fields.get(usize::from(*at))) else { return false };
-        repeated = field.shape != Shape::Once;
+    place.iter().map_while(move |at| {
+        let field = of?.fields.get(usize::from(*at))?;
         of = match field.kind {
             Kind::Message(at) => schema.message(at),
             _ => None,
         };
-    }
-    repeated
+        Some(field)
+    })
 }
 
 /// A oneof, as the fields on the way to it and its place in their message, and which of its members is set.
@@ -105,21 +105,14 @@ type Member = (Vec<u16>, u16, u16);
 
 /// Whether no oneof on the way to this field has another member set. Notes the members that it sets.
 fn is_only_member(schema: &Schema, input: &Message, place: &[u16], members: &mut Vec<Member>) -> bool {
-    let mut of = Some(input);
-    for (depth, at) in place.iter().enumerate() {
-        let Some(field) = of.and_then(|m| m.fields.get(usize::from(*at))) else { return true };
-        if let Some(oneof) = field.oneof {
-            let way = place.get(..depth).unwrap_or_default();
-            match members.iter().find(|(to, of, _)| to == way && *of == oneof) {
-                Some((.., member)) if member != at => return false,
-                Some(_) => {}
-                None => members.push((way.to_vec(), oneof, *at)),
-            }
+    for (depth, (at, field)) in place.iter().zip(fields_to(schema, input, place)).enumerate() {
+        let Some(oneof) = field.oneof else { continue };
+        let way = place.get(..depth).unwrap_or_default();
+        match members.iter().find(|(to, of, _)| to == way && *of == oneof) {
+            Some((.., member)) if member != at => return false,
+            Some(_) => {}
+            None => members.push((way.to_vec(), oneof, *at)),
         }
-        of = match field.kind {
-            Kind::Message(at) => schema.message(at),
-            _ => None,
-        };
     }
     true
 }
