@@ -78,17 +78,23 @@ fn nodes_share_a_limit_without_a_store_beside_them() {
     refused.unwrap().expect_cause(RATE_LIMITED);
 }
 
+/// A fleet of one node, which keeps the limits, and when it began; none without etcd.
+fn first_node() -> Option<(Etcd, Instant, Weir)> {
+    let etcd = Etcd::start()?;
+    etcd.publish(&config(), &[]);
+    let began = Instant::now();
+    let first = etcd.node("a", "");
+    passes(&first);
+    Some((etcd, began, first))
+}
+
 /// Another one takes over, and begins with nothing left: no more passes than before.
 #[test]
 fn the_node_that_keeps_them_leaves() {
     if !at_length() {
         return;
     }
-    let Some(etcd) = Etcd::start() else { return };
-    etcd.publish(&config(), &[]);
-    let began = Instant::now();
-    let first = etcd.node("a", "");
-    passes(&first);
+    let Some((etcd, began, first)) = first_node() else { return };
     let others = ["b", "c"].map(|name| etcd.node(name, ""));
     others.iter().for_each(passes);
     assert!(keeps(&first) && !others.iter().any(keeps));
@@ -118,11 +124,7 @@ fn the_node_that_keeps_them_is_killed() {
     if !at_length() {
         return;
     }
-    let Some(etcd) = Etcd::start() else { return };
-    etcd.publish(&config(), &[]);
-    let began = Instant::now();
-    let first = etcd.node("a", "");
-    passes(&first);
+    let Some((etcd, began, first)) = first_node() else { return };
     let second = etcd.node("b", "");
     passes(&second);
     let mut all = passed(&[&first, &second], Duration::from_secs(1));
