@@ -86,7 +86,11 @@ impl Diagnostic {
     /// Says where, by the path of the setting: at its value, else at the nearest value around it that is written.
     pub fn on(mut self, tree: &Node, path: &str) -> Self {
         path.clone_into(&mut self.path);
-        if let Some((key, node)) = nearest(tree, path) {
+        if let Some((key, node, found)) = nearest(tree, path) {
+            // Below a scalar there is no key: what the path adds there may repeat what came from outside.
+            if node.outside().iter().any(|piece| path[found..].contains(piece.as_str())) {
+                self.path.truncate(found);
+            }
             // A list or map is pointed at by its key: that is what a reader looks for.
             let scalar = node.as_text().is_some() || key.is_none();
             self.place = Some(if scalar { node.at.clone() } else { key.unwrap_or(&node.at).clone() });
@@ -127,12 +131,12 @@ impl Diagnostic {
     }
 }
 
-/// The node at `path`, or the innermost one around it that is written.
-fn nearest<'t>(tree: &'t Node, path: &str) -> Option<(Option<&'t Place>, &'t Node)> {
+/// The node at `path`, or the innermost one around it that is written, and how much of the path leads to it.
+fn nearest<'t>(tree: &'t Node, path: &str) -> Option<(Option<&'t Place>, &'t Node, usize)> {
     let mut path = path;
     loop {
         if let Some((key, node)) = tree.lookup(path) {
-            return (!path.is_empty()).then_some((key.map(|key| &key.at), node));
+            return (!path.is_empty()).then_some((key.map(|key| &key.at), node, path.len()));
         }
         path = &path[..path.rfind(['.', '['])?];
     }
@@ -362,6 +366,24 @@ fn distance(a: &str, b: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::node::Value;
+
+    #[test]
+    fn a_path_repeats_nothing_from_outside() {
+        let at = || Place { file: Arc::default(), line: 1, column: 1 };
+        let mut name = Node::new(at(), Value::Str("jwt-s3cr3t".to_owned()), "");
+        name.substituted = true;
+        name.set_outside(vec!["s3cr3t".to_owned()], "jwt-${S}".to_owned(), None);
+        let tree = Node::new(at(), Value::Seq(vec![name]), "");
+        for (path, told) in [
+            ("[0].jwt-s3cr3t", "[0]"),
+            ("[0].jwt-s3cr3t.keys", "[0]"),
+            ("[0].jwt-${S}.keys", "[0].jwt-${S}.keys"),
+            ("[0]", "[0]"),
+        ] {
+            assert_eq!(Diagnostic::error("bad-value", "").on(&tree, path).path, told);
+        }
+    }
 
     #[test]
     fn slips_are_recognised() {

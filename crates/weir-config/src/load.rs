@@ -153,8 +153,13 @@ pub fn gather(source: &Source, instead: Instead<'_>) -> Result<Gathered, Unreada
             None => awaits = true,
         }
     }
-    texts.managed_path = source.admin_path(&tree, "writes");
-    texts.state = source.admin_path(&tree, "state");
+    let (writes, state) = (source.admin_value(&tree, "writes"), source.admin_value(&tree, "state"));
+    if let Some(node) = &writes {
+        // Until the whole tree is filled in, this is all that came from outside.
+        diagnostics.conceal_outside(node);
+    }
+    texts.managed_path = writes.as_ref().and_then(beside_its_file);
+    texts.state = state.as_ref().and_then(beside_its_file);
     let keeps = texts.managed_path.is_some() || texts.state.is_some();
     if keeps {
         texts.hand = digest::of(&tree);
@@ -355,9 +360,9 @@ impl Source {
         own.or_else(|| std::env::var(name).ok())
     }
 
-    /// The path that a key of `admin` names, relative to the file it stands in. Asked for before variables are filled in
-    /// everywhere, because it says what belongs to the config.
-    fn admin_path(&self, tree: &Node, key: &str) -> Option<PathBuf> {
+    /// What stands under a key of `admin`. Asked for before variables are filled in everywhere, because it says what belongs
+    /// to the config.
+    fn admin_value(&self, tree: &Node, key: &str) -> Option<Node> {
         let mut node = tree.get("admin")?.get(key)?.clone();
         // What is wrong with it is told when the whole tree is read.
         substitute(
@@ -366,8 +371,7 @@ impl Source {
             &mut Vec::new(),
             &mut Diagnostics::default(),
         );
-        let text = node.as_text().filter(|text| !text.is_empty())?;
-        Some(node.at.file.parent().map_or_else(|| PathBuf::from(text), |folder| folder.join(text)))
+        Some(node)
     }
 
     fn read(
@@ -401,6 +405,12 @@ impl Source {
             }
         }
     }
+}
+
+/// The path that a value names, relative to the file it stands in.
+fn beside_its_file(node: &Node) -> Option<PathBuf> {
+    let text = node.as_text().filter(|text| !text.is_empty())?;
+    Some(node.at.file.parent().map_or_else(|| PathBuf::from(text), |folder| folder.join(text)))
 }
 
 /// The first of [`SEARCH`] that exists.
@@ -737,6 +747,28 @@ mod tests {
         let loaded = load(&Source::text("t.yaml", text)).unwrap();
         assert!(loaded.diagnostics.is_empty(), "{}", loaded.diagnostics.to_text());
         assert_eq!(loaded.config.routes.len(), 3_000);
+    }
+
+    /// Too short to be looked for in what is about other values.
+    #[test]
+    fn the_name_of_a_filter_is_told_as_written() {
+        let text = "listeners: { a: { address: 127.0.0.1:1 } }\nroutes:\n  \
+                    r: { match: { path: /a }, respond: { status: 200 }, filters: [ \"${N}_auth\", cors, \"${N}_auth\" ] }\n";
+        let loaded = load(&Source::text("t.yaml", text).with_variable("N", "h9Z")).unwrap();
+        let filter = &loaded.config.routes.get("r").unwrap().filters[0];
+        assert_eq!((&*filter.name, &*filter.path), ("h9Z_auth", "routes.r.filters[0].${N}_auth"));
+        let told = format!("{}{}", loaded.diagnostics.to_text(), loaded.diagnostics.to_json());
+        assert!(told.contains("`${N}_auth` runs before it") && !told.contains("h9Z"), "{told}");
+    }
+
+    #[test]
+    fn a_path_that_is_needed_early_is_concealed_too() {
+        const FOLDER: &str = env!("CARGO_MANIFEST_DIR");
+        let text =
+            "listeners: { a: { address: 127.0.0.1:1 } }\nadmin: { address: 127.0.0.1:0, writes: \"${N}\" }\n";
+        let loaded = load(&Source::text("t.yaml", text).with_variable("N", FOLDER)).unwrap();
+        let told = format!("{}{}", loaded.diagnostics.to_text(), loaded.diagnostics.to_json());
+        assert!(told.contains("cannot read ***") && !told.contains(FOLDER), "{told}");
     }
 
     #[test]

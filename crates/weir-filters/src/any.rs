@@ -85,7 +85,7 @@ fn build(settings: &mut Settings<'_>, build: &mut Build<'_>) -> Option<Built> {
     let last = written.len().saturating_sub(1);
     let (mut members, mut settings) = (Vec::new(), Vec::new());
     for (index, filter) in written.iter().enumerate() {
-        let place = format!("[{index}].{}", filter.name);
+        let place = format!("[{index}].{}", filter.shown);
         let optional = filter.node.get("optional").and_then(Node::as_text) == Some("true");
         if optional && index < last {
             let message = "lets requests without credentials pass before the filters behind it are asked";
@@ -119,12 +119,12 @@ fn build_one(
             Some(near) => format!("did you mean `{near}`?"),
             None => format!("there are: {}", known.collect::<Vec<_>>().join(", ")),
         };
-        build.refuse(place, format!("there is no filter `{}`", written.name), Some(hint));
+        build.refuse(place, format!("there is no filter `{}`", written.shown), Some(hint));
         return None;
     };
     if !fits(&kind) {
         let hint = Some("put it before or behind `any`".to_owned());
-        build.refuse(place, format!("`{}` does not ask who calls", written.name), hint);
+        build.refuse(place, format!("`{}` does not ask who calls", written.shown), hint);
         return None;
     }
     let kind = *kind;

@@ -171,7 +171,7 @@ impl<'a> Checker<'a> {
                     }
                     let message = format!(
                         "`{}` calls the upstream `{}` by gRPC, which needs HTTP/2, but it speaks HTTP/1.1 only",
-                        filter.name, share.upstream
+                        filter.shown, share.upstream
                     );
                     let protocol = if upstream.tls.is_some() { "h2" } else { "h2c" };
                     let hint = format!("write `protocol: {protocol}` under upstreams.{}", share.upstream);
@@ -245,7 +245,7 @@ impl<'a> Checker<'a> {
             let Some(filter) = behind.find(decides) else { continue };
             let message = format!(
                 "`{}` runs behind it: what the cache has is served to clients that it would turn away",
-                filter.name
+                filter.shown
             );
             self.warn(&cache.path, "cache-before-auth", message, "put the cache behind it");
         }
@@ -258,7 +258,7 @@ impl<'a> Checker<'a> {
             if let Some(asks) = before.clone().find(|filter| asks_for_credentials(filter)) {
                 let message = format!(
                     "`{}` runs before it and turns every preflight away: browsers send no credentials with one",
-                    asks.name
+                    asks.shown
                 );
                 let hint = if global.iter().any(|filter| std::ptr::eq(filter, asks)) {
                     "put cors first among the filters of all routes (`filters`)"
@@ -281,9 +281,9 @@ impl<'a> Checker<'a> {
             let same = |f: &&FilterNode| f.name == filter.name && f.node == filter.node;
             let twin = before.iter().find(|f| same(f) || once && f.name == filter.name);
             let message = match (twin, global.iter().find(same)) {
-                (Some(_), _) => format!("the filter `{}` stands twice in this list", filter.name),
+                (Some(_), _) => format!("the filter `{}` stands twice in this list", filter.shown),
                 (None, Some(_)) => {
-                    format!("the filter `{}` with these settings runs for every route already", filter.name)
+                    format!("the filter `{}` with these settings runs for every route already", filter.shown)
                 }
                 (None, None) => continue,
             };

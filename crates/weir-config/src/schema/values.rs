@@ -46,8 +46,10 @@ pub struct Network(pub ipnet::IpNet);
 /// A filter as written: its name, and its settings not yet read. The registry of filters reads them with `de::read`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FilterNode {
-    /// The name of the filter, such as `key_auth`.
+    /// The name of the filter, such as `key_auth`. Diagnostics tell [`shown`](Self::shown) in its place.
     pub name: String,
+    /// The name as it was written: with `${VAR}` where something came from outside.
+    pub shown: String,
     /// Its settings; an empty map where none are written.
     pub node: Node,
     /// Where it stands, such as `routes.orders.filters[0].key_auth`.
@@ -351,8 +353,9 @@ impl<'de> Deserialize<'de> for FilterNode {
         let de::Raw { node, path } = de::Raw::deserialize(deserializer)?;
         match &node.value {
             Value::Str(name) if !name.is_empty() => {
-                let path = format!("{path}.{name}");
-                Ok(Self { name: name.clone(), node: Node::empty_map(node.at.clone()), path })
+                let shown = node.written().unwrap_or_default().to_owned();
+                let path = format!("{path}.{shown}");
+                Ok(Self { name: name.clone(), shown, node: Node::empty_map(node.at.clone()), path })
             }
             Value::Map(entries) => match entries.as_slice() {
                 [(key, settings)] => {
@@ -361,7 +364,7 @@ impl<'de> Deserialize<'de> for FilterNode {
                         Value::Null => Node::empty_map(settings.at.clone()),
                         _ => settings.clone(),
                     };
-                    Ok(Self { name: key.text.to_string(), node, path })
+                    Ok(Self { name: key.text.to_string(), shown: key.text.to_string(), node, path })
                 }
                 [] => Err(de::refuse(EXPECTED, None)),
                 [(first, _), (second, at), ..] => {

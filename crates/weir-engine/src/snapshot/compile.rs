@@ -375,7 +375,7 @@ impl Compiler<'_> {
                 Some(name) => format!("did you mean `{name}`?"),
                 None => format!("there are: {}", all.join(", ")),
             };
-            self.error(path, "unknown-filter", format!("there is no filter `{}`", written.name), Some(hint));
+            self.error(path, "unknown-filter", format!("there is no filter `{}`", written.shown), Some(hint));
             return None;
         };
         let before = self.found.errors();
