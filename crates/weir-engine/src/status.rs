@@ -495,6 +495,15 @@ mod tests {
     }
 
     #[test]
+    fn days_are_counted_from_both_sides_of_the_end() {
+        const DAY: i64 = 24 * 60 * 60;
+        for (seconds, days) in [(2 * DAY, 2), (DAY - 1, 0), (0, 0), (-1, -1), (-DAY - 1, -1), (-2 * DAY, -2)]
+        {
+            assert_eq!(days_left(seconds), days, "{seconds}");
+        }
+    }
+
+    #[test]
     fn long_errors_are_cut_between_lines() {
         assert_eq!(cut("short\n".to_owned()), "short\n");
         let long = "ä line\n".repeat(1000);

@@ -302,9 +302,11 @@ mod tests {
     #[test]
     fn mistakes() {
         let long = json!({ "ask": "x-fault", "ask_delay": "1h" });
-        let told: [(Value, &str); 8] = [
+        let told: [(Value, &str); 10] = [
             (json!({}), "makes nothing late"),
             (json!({ "status": 200 }), "400 to 599"),
+            (json!({ "status": 70000 }), "400 to 599"),
+            (json!({ "status": "abc" }), "400 to 599"),
             (json!({ "delay": "2" }), "add a unit"),
             (json!({ "delay": "20m" }), "at most 10m"),
             (json!({ "share": "5", "status": 500 }), "write 5%"),
