@@ -8,7 +8,8 @@ use crate::error::{self, Cause};
 use crate::filter::{CallAnswer, CallRequest, CoreHandle, Job, Services, Task, Waiting};
 use crate::talk::{self, render, talk};
 use crate::upstream::{
-    Attempts, Connection, Failed, LocalUpstream, Measurement, Race, Request, connect, retry_after,
+    Attempts, ConnectError, Connection, Failed, LocalUpstream, Measurement, Race, Request, Wanted, connect,
+    retry_after,
 };
 use std::any::Any;
 use std::rc::{Rc, Weak};
@@ -89,19 +90,19 @@ async fn call(
     upstream: &Rc<LocalUpstream>,
     request: &CallRequest,
 ) -> Result<CallAnswer, &'static Cause> {
-    let attempts = attempts(core, upstream, request);
-    let limit = upstream.spec.timeouts.exchange;
-    if limit.is_zero() {
-        return attempts.await;
-    }
-    tokio::time::timeout(limit, attempts).await.unwrap_or(Err(&error::EXCHANGE_TIMEOUT))
+    let limit = Some(upstream.spec.timeouts.exchange).filter(|limit| !limit.is_zero());
+    let end = limit.and_then(|limit| Instant::now().checked_add(limit));
+    let attempts = attempts(core, upstream, request, end);
+    let Some(end) = end else { return attempts.await };
+    tokio::time::timeout_at(end.into(), attempts).await.unwrap_or(Err(&error::EXCHANGE_TIMEOUT))
 }
 
-/// Tries endpoints until one answers, by the rules that `exchange/attempt.rs` follows too.
+/// Tries endpoints until one answers, by the rules that `exchange/attempt.rs` follows too. `end`: when the call must be over.
 async fn attempts(
     core: &Rc<Core>,
     upstream: &Rc<LocalUpstream>,
     request: &CallRequest,
+    end: Option<Instant>,
 ) -> Result<CallAnswer, &'static Cause> {
     let head = render(request).ok_or(&error::INTERNAL)?;
     let idempotent = Method::of(request.method.as_bytes()).is_idempotent();
@@ -109,13 +110,16 @@ async fn attempts(
     let per_try = upstream.spec.retry.as_ref().and_then(|retry| retry.per_try);
     let limit = per_try.into_iter().chain(Some(timeouts.response).filter(|limit| !limit.is_zero())).min();
     let mut attempts = Attempts::new(upstream);
-    let mut is_first = true;
     loop {
         let mut active = attempts.next(upstream)?;
-        if !std::mem::take(&mut is_first) {
-            upstream.cells.retries.inc();
+        let another = end.is_some() && attempts.has_another(upstream, &active);
+        let end = end.map(|end| (end, &error::EXCHANGE_TIMEOUT));
+        let wanted = Wanted { end, another, ..attempts.wanted(!idempotent) };
+        let connected = connect(upstream, &mut active, wanted).await;
+        if !connected.as_ref().is_err_and(ConnectError::is_avoided) {
+            attempts.count(upstream);
         }
-        let mut connection = match connect(upstream, &mut active, attempts.wanted(!idempotent)).await {
+        let mut connection = match connected {
             Ok(connected) => connected.connection,
             Err(e) => {
                 attempts.unreached(upstream, &active, e)?;

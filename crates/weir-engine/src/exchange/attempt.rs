@@ -77,9 +77,6 @@ impl Exchange<'_> {
             self.record.endpoint = Some(active.place());
             self.record.attempts += 1;
             self.record.attempt = Some(began);
-            if self.record.attempts > 1 {
-                upstream.cells.retries.inc();
-            }
             if self.record.trace.is_some() {
                 self.trace_attempt(upstream, &active, began);
             }
@@ -90,16 +87,20 @@ impl Exchange<'_> {
             let wanted = self.wanted(upstream, &attempts);
             let connected = match self.pooled(upstream, &active, &wanted) {
                 Some(connection) => Ok(connection),
-                None => self.connect(routed, upstream, &mut active, (&attempts, wanted)).await?,
+                None => self.connect(routed, upstream, &mut active, (&mut attempts, wanted)).await?,
             };
             let connection = match connected {
-                Ok(connection) => connection,
+                Ok(connection) => {
+                    attempts.count(upstream);
+                    connection
+                }
                 Err(e) => {
                     self.attempt_ends(0, Some(e.cause));
                     self.record.said(active.get().take_said().map(|said| cut_said(&said)));
                     if e.is_avoided() {
                         self.record.attempt_avoided(began);
                     } else {
+                        attempts.count(upstream);
                         self.record.attempt_failed(&active, Ended::Cause(e.cause), began);
                     }
                     attempts.unreached(upstream, &active, e).map_err(Stop::refuse)?;
@@ -176,12 +177,11 @@ impl Exchange<'_> {
         routed: Routed,
         upstream: &Rc<LocalUpstream>,
         active: &mut Active,
-        (attempts, wanted): (&Attempts, Wanted),
+        (attempts, wanted): (&mut Attempts, Wanted),
     ) -> Result<Result<Connection, ConnectError>, Stop> {
         let end = self.end(routed, upstream.spec.timeouts.exchange);
-        let left = end.map(|(end, cause)| (end.saturating_duration_since(Instant::now()), cause));
-        let another = left.is_some() && attempts.has_another(upstream, active);
-        let wanted = Wanted { left, another, ..wanted };
+        let another = end.is_some() && attempts.has_another(upstream, active);
+        let wanted = Wanted { end, another, ..wanted };
         // Boxed: dialling is rare, and its future would make that of every idle connection larger.
         let mut connecting = Box::pin(connect(upstream, active, wanted));
         let connected = unless_gone(self.client, connecting.as_mut()).await;
@@ -192,6 +192,7 @@ impl Exchange<'_> {
             Err(gone) => {
                 self.attempt_ends(0, Some(gone.cause()));
                 upstream.cells.attempt(Outcome::Canceled);
+                attempts.count(upstream);
                 return Err(gone);
             }
         };

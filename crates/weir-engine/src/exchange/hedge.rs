@@ -146,9 +146,8 @@ impl Exchange<'_> {
         mut second: Second,
     ) -> Result<(), Failure> {
         let owner = upstream.spec.way.proxy_protocol.and_then(|_| self.client.owner().cloned());
-        let left = self.end(routed, upstream.spec.timeouts.exchange);
-        let left = left.map(|(end, cause)| (end.saturating_duration_since(second.began), cause));
-        let wanted = Wanted { left, owner, ..attempts.wanted(false) };
+        let end = self.end(routed, upstream.spec.timeouts.exchange);
+        let wanted = Wanted { end, owner, ..attempts.wanted(false) };
         let connected = tokio::select! {
             biased;
             done = self.await_first(&mut first) => {

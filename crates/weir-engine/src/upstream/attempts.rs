@@ -36,6 +36,8 @@ pub(crate) struct Attempts {
     /// Attempts that reached an endpoint, but for races.
     made: u32,
     retries: u32,
+    /// Whether an endpoint was tried, if only by a connect that failed.
+    tried: bool,
     /// Where the next attempt goes, if that is known already.
     next: Option<usize>,
     granted: Option<Granted>,
@@ -93,6 +95,7 @@ impl Attempts {
             fresh: false,
             made: 0,
             retries: 0,
+            tried: false,
             next: None,
             granted: None,
             _counted: counted,
@@ -157,7 +160,14 @@ impl Attempts {
 
     /// What the next attempt needs of a connection. `once`: the request must not be sent twice.
     pub(crate) const fn wanted(&self, once: bool) -> Wanted {
-        Wanted { fresh: self.fresh, once, left: None, another: false, owner: None }
+        Wanted { fresh: self.fresh, once, end: None, another: false, owner: None }
+    }
+
+    /// Counts an attempt as a retry, if it is not the first. One at an endpoint that is avoided is none: nothing was tried.
+    pub(crate) fn count(&mut self, upstream: &LocalUpstream) {
+        if std::mem::replace(&mut self.tried, true) {
+            upstream.cells.retries.inc();
+        }
     }
 
     /// Whether another endpoint in rotation can be tried, should this one not be connected to.

@@ -55,25 +55,39 @@ pub(crate) struct Wanted {
     pub(crate) fresh: bool,
     /// For a request that must not be sent twice: see [`Pool::take`](super::Pool::take).
     pub(crate) once: bool,
-    /// What is left of the exchange's time, and the cause when nothing is.
-    pub(crate) left: Option<(Duration, &'static Cause)>,
+    /// When the exchange must be over, and the cause if it is not.
+    pub(crate) end: Option<(Instant, &'static Cause)>,
     /// Whether another endpoint can be tried, should this one not be connected to.
     pub(crate) another: bool,
     /// The client, where the connection is to be its own.
     pub(crate) owner: Option<Rc<Owner>>,
 }
 
+/// What is left of an exchange's time, and the cause when nothing is.
+type Left = Option<(Duration, &'static Cause)>;
+
 impl Wanted {
+    fn left(&self) -> Left {
+        let (end, cause) = self.end?;
+        Some((end.saturating_duration_since(Instant::now()), cause))
+    }
+
     /// How long to wait for a connect that may take `connect`, where the exchange cannot wait so long, and what it comes to then. With
     /// another endpoint to try, half of the exchange's time is kept for that.
-    fn patience(&self, connect: Duration) -> Option<(Duration, ConnectError)> {
-        let (left, cause) = self.left?;
+    fn patience(&self, left: Left, connect: Duration) -> Option<(Duration, ConnectError)> {
+        let (left, cause) = left?;
         let (time, late) = match self.another {
             true => (left / 2, ConnectError::TIMED_OUT),
             false => (left, ConnectError { cause, elsewhere: false, ..ConnectError::TIMED_OUT }),
         };
         (time < connect).then_some((time, late))
     }
+}
+
+/// How long to wait for a place under the limit of connections: as long as for a connect, unless the exchange must be over before
+/// that; and the cause if there is none by then.
+fn patience_for_place(left: Left, connect: Duration) -> (Duration, &'static Cause) {
+    left.filter(|(left, _)| *left < connect).unwrap_or((connect, &error::PENDING_TIMEOUT))
 }
 
 /// A connection from the pool, for which nobody has to wait: nearly every attempt gets one.
@@ -143,7 +157,8 @@ async fn enter_exclusive(
     if let Some(permit) = upstream.enter(gate) {
         return Ok(Entered::Dial(Some(permit)));
     }
-    match upstream.wait(gate, upstream.spec.timeouts.connect).await {
+    let (limit, late) = patience_for_place(wanted.left(), upstream.spec.timeouts.connect);
+    match upstream.wait(gate, limit).await {
         Waited::Permit(permit) => Ok(Entered::Dial(Some(permit))),
         Waited::Given(given) => {
             *active = Active::new(&given.endpoints, given.index);
@@ -151,7 +166,7 @@ async fn enter_exclusive(
             Ok(Entered::pooled(given.connection))
         }
         Waited::TooMany => Err(ConnectError::here(&error::PENDING_LIMIT)),
-        Waited::TooLong => Err(ConnectError::here(&error::PENDING_TIMEOUT)),
+        Waited::TooLong => Err(ConnectError::here(late)),
     }
 }
 
@@ -196,9 +211,9 @@ async fn enter_shared(
         }
         let (end, late, dialled_by) = *end.get_or_insert_with(|| {
             let (own, now) = (upstream.spec.timeouts.connect, tokio::time::Instant::now());
-            let left = wanted.left.filter(|(left, _)| *left < own);
-            let (limit, cause) = left.unwrap_or((own, &error::PENDING_TIMEOUT));
-            let (patience, late) = wanted.patience(own).unwrap_or((own, ConnectError::TIMED_OUT));
+            let left = wanted.left();
+            let (limit, cause) = patience_for_place(left, own);
+            let (patience, late) = wanted.patience(left, own).unwrap_or((own, ConnectError::TIMED_OUT));
             (now + limit, ConnectError::here(cause), (now + patience, late))
         });
         // While one connects nothing is full: it is the upstream that lets us wait.
@@ -284,7 +299,7 @@ async fn open_exclusive(
     wanted: Wanted,
 ) -> Result<Opening, ConnectError> {
     let at = active.get();
-    let patience = wanted.patience(upstream.spec.timeouts.connect);
+    let patience = wanted.patience(wanted.left(), upstream.spec.timeouts.connect);
     if at.pool.shared.is_dialling() {
         let opening = open(upstream, at, permit, wanted.owner.as_ref());
         let Some((time, late)) = patience else { return opening.await };
@@ -375,9 +390,9 @@ mod tests {
         let ms = Duration::from_millis;
         let patience = |left: Option<u64>, another, connect| {
             let left = left.map(|left| (ms(left), &error::EXCHANGE_TIMEOUT));
-            let wanted = Wanted { fresh: false, once: false, left, another, owner: None };
+            let wanted = Wanted { fresh: false, once: false, end: None, another, owner: None };
             wanted
-                .patience(ms(connect))
+                .patience(left, ms(connect))
                 .map(|(time, late)| (time.as_millis(), late.cause.code, late.elsewhere))
         };
         assert_eq!(patience(None, true, 300), None);
@@ -386,6 +401,19 @@ mod tests {
         assert_eq!(patience(Some(400), true, 300), Some((200, "connect_timeout", true)));
         assert_eq!(patience(Some(400), false, 300), None, "the connect ends sooner");
         assert_eq!(patience(Some(400), true, 200), None);
+    }
+
+    #[test]
+    fn a_place_is_waited_for_within_the_deadline() {
+        let ms = Duration::from_millis;
+        let patience = |left: Option<u64>| {
+            let left = left.map(|left| (ms(left), &error::EXCHANGE_TIMEOUT));
+            let (time, late) = patience_for_place(left, ms(300));
+            (time.as_millis(), late.code)
+        };
+        assert_eq!(patience(None), (300, "pending_timeout"));
+        assert_eq!(patience(Some(400)), (300, "pending_timeout"));
+        assert_eq!(patience(Some(200)), (200, "exchange_timeout"));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use weir_testkit::{
 };
 
 use crate::cause::{CONNECT_REFUSED, CONNECT_TIMEOUT, EXCHANGE_TIMEOUT, NO_HEALTHY_ENDPOINT};
-use crate::support::{OK, config};
+use crate::support::{OK, WEB, config};
 
 const POST: &str = "POST /order HTTP/1.1\r\nHost: weir.test\r\nContent-Length: 4\r\n\r\nbody";
 
@@ -87,6 +87,26 @@ fn a_deadline_shorter_than_a_connect_leaves_time_for_another_endpoint() {
     }
 }
 
+/// What a filter asks of an upstream leaves time for another endpoint too.
+#[test]
+fn a_call_of_a_filter_goes_to_another_endpoint_within_its_deadline() {
+    let (_full, hole) = black_hole();
+    let (up, auth) = (Upstream::named("up"), Upstream::named("auth"));
+    let weir = Weir::start(&format!(
+        "{WEB}\nupstreams:\n  up: {{ endpoints: [{}] }}\n  auth: {{ endpoints: [{hole}, {}], balancer: round_robin, \
+         timeouts: {{ connect: 60s, exchange: 2s }} }}\nroutes: {{ all: {{ match: {{ path: \"/*\" }}, \
+         filters: [ {{ forward_auth: {{ upstream: auth }} }} ], upstream: up }} }}\n",
+        up.address(),
+        auth.address()
+    ));
+    let mut client = weir.client();
+    // One of two meets the black hole first.
+    for _ in 0..2 {
+        client.get("/").expect_status(200).expect_body("up");
+    }
+    assert!(is_healthy(&weir, hole), "it may still answer");
+}
+
 /// Neither a deadline nor a client that leaves keeps the gateway from learning that nobody answers there.
 #[test]
 fn a_black_hole_is_found_though_no_request_waits_so_long() {
@@ -128,6 +148,33 @@ fn an_attempt_that_was_none_is_not_told() {
     for none in ["\"attempts\"", "failed_attempts", "\"endpoint\""] {
         assert!(!line.contains(none), "{line}");
     }
+}
+
+/// Retries are counted as the log counts attempts: an endpoint that is avoided is neither.
+#[test]
+fn an_endpoint_that_is_avoided_is_no_retry() {
+    let ((_closed, dead), (dying, address)) = (refusing_address(), refusing_address());
+    dying.listen(16).unwrap();
+    let upstream = config(&format!("endpoints: [{dead}, {address}], balancer: round_robin"));
+    let weir = Weir::start(&format!("{upstream}access_log: {{ output: stdout }}\n"));
+    // One of two meets the dead endpoint first, which is avoided from then on.
+    for path in ["/1", "/2"] {
+        let mut client = weir.client();
+        client.send(format!("GET {path} HTTP/1.1\r\nHost: weir.test\r\n\r\n"));
+        let (mut conn, _) = dying.accept().unwrap();
+        read_head(&mut conn);
+        conn.write_all(b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n").unwrap();
+        client.read_response().expect_status(204);
+    }
+    stop_listening(dying);
+    weir.client().get("/3").expect_cause(CONNECT_REFUSED);
+    let retries = ["/1", "/2", "/3"].map(|path| {
+        let line: serde_json::Value =
+            serde_json::from_str(&weir.wait_stdout(&format!("{path:?}"))).expect("JSON");
+        line["attempts"].as_u64().expect("a number") - 1
+    });
+    let counted = metric(&weir, &["weir_upstream_retries_total"]);
+    assert_eq!(counted, Some(retries.iter().sum::<u64>() as f64), "{retries:?}");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use weir_testkit::{Client, Upstream, Weir, alone, black_hole, eventually};
 
 use crate::cause::{BODY_TIMEOUT, CONNECT_TIMEOUT, EXCHANGE_TIMEOUT, HEAD_TIMEOUT, RESPONSE_TIMEOUT};
 use crate::health::metric;
-use crate::support::{GET, OK, config, weir_with};
+use crate::support::{GET, OK, WEB, config, weir_with};
 
 /// A gateway whose listener has these timeouts.
 #[track_caller]
@@ -209,6 +209,25 @@ fn the_whole_exchange() {
     conn.read_request();
     client.read_response().expect_cause(EXCHANGE_TIMEOUT);
     conn.expect_close();
+}
+
+/// Whoever waits for a connection under the limit has no more time for it than the exchange has.
+#[test]
+fn the_whole_exchange_where_no_connection_is_free() {
+    let upstream = Upstream::listen();
+    let weir = Weir::start(&format!(
+        "{WEB}\nupstreams: {{ up: {{ endpoints: [{}], limits: {{ connections: 1 }}, timeouts: {{ connect: 60s }} }} }}\n\
+         routes:\n  slow: {{ match: {{ path: /slow }}, upstream: up }}\n  quick: {{ match: {{ path: /quick }}, \
+         filters: [ {{ timeout: {{ exchange: 200ms }} }} ], upstream: up }}\n",
+        upstream.address()
+    ));
+    let mut slow = weir.client();
+    slow.send("GET /slow HTTP/1.1\r\nHost: weir.test\r\n\r\n");
+    let mut conn = upstream.accept();
+    conn.read_request();
+    weir.client().get("/quick").expect_cause(EXCHANGE_TIMEOUT);
+    conn.send(OK);
+    slow.read_response().expect_status(200);
 }
 
 #[test]
