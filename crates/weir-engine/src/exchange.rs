@@ -53,7 +53,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use weir_h1::{BodyKind, BodyReader, FieldName, Fields, Known, Method, RequestHead, Step, TargetForm};
 use weir_telemetry::{Closed, log};
-use weir_wire::relay::Relay;
+use weir_wire::relay::{Framing, Relay};
 
 /// The field by which a browser's preflight tells the method that it asks about (Fetch §3.3.2).
 pub(crate) const PREFLIGHT: &str = "access-control-request-method";
@@ -104,15 +104,41 @@ struct Routed {
     upstream: usize,
 }
 
+/// The route that a request takes.
+#[derive(Clone, Copy, Debug)]
+struct Matched {
+    route: usize,
+    /// It is that of another method, which a browser asks about.
+    preflight: bool,
+}
+
 /// How far the response is.
+///
+/// ```text
+///   Open ─► Filtered ─┬─► Begun ─► ToldCut
+///     │        ▲ │    └─► Tunnel
+///     │        └─┼─────── Begun, of which nothing has left
+///     └──────────┴─► Begun, an answer of our own
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     /// Nothing of it was decided.
     Open,
     /// The response filters ran: no other response passes them.
     Filtered,
-    /// The client may have read a part of it: there can be no other.
-    Begun,
+    /// The client may have read a part of it: there can be no other. It learns by the framing where it ends.
+    Begun(Framing),
+    /// It was cut short, and has an end all the same, which says so.
+    ToldCut,
+    /// The upstream switched protocols.
+    Tunnel,
+}
+
+impl Phase {
+    /// Whether the client may have read a part of the response.
+    const fn has_begun(self) -> bool {
+        !matches!(self, Self::Open | Self::Filtered)
+    }
 }
 
 /// One request and its response.
@@ -125,6 +151,18 @@ pub(crate) struct Exchange<'c> {
     ran: SmallVec<[u32; 8]>,
     /// The hooks that one of them has.
     hooks: Hooks,
+    started: Instant,
+    /// How long the head took to come.
+    head_took: Duration,
+    /// When its last byte was written, once it is known; and when it was recorded.
+    ended: Option<Instant>,
+    /// The client's address where a trusted proxy told it.
+    told_client: Option<IpAddr>,
+    /// Once one was found.
+    route: Option<usize>,
+    /// How many there were: the number of the one under way.
+    attempts: u32,
+    /// What is told of the exchange when it ends. Nothing is decided by it.
     record: Record,
     /// How much behind the head belonged to the request's body.
     used: usize,
@@ -138,12 +176,6 @@ pub(crate) struct Exchange<'c> {
     /// Whether the request is gRPC, and the deadline that its client set.
     grpc: bool,
     grpc_timeout: Option<Duration>,
-    /// Whether it took the route of another method, that a browser asks about.
-    preflight: bool,
-    /// Whether only the end of the connection tells the client where the response ends.
-    ends_with_connection: bool,
-    /// Whether a response that was cut short has an end all the same, which says so.
-    told_cut: bool,
     /// Whether the request was read to its end.
     request_over: bool,
     /// Whether a filter had to wait before the request went on.
@@ -152,6 +184,8 @@ pub(crate) struct Exchange<'c> {
     resumed: Option<Box<Resumed>>,
     /// Whether the client's connection can be kept, as far as the response is concerned.
     can_keep: bool,
+    /// Whether the answer says why the request is refused. A client that still sends must get to read it.
+    refused: bool,
 }
 
 /// Runs one exchange. Returns what becomes of the connection, the head with the bytes of the next request in it, and the time.
@@ -162,15 +196,14 @@ pub(crate) async fn run(
     head_took: Duration,
 ) -> (Next, Box<RequestHead>, Option<Instant>) {
     let mut exchange = Exchange::new(client, head, started);
-    exchange.record.head_took = head_took;
+    exchange.head_took = head_took;
     let next = {
         let mut recorded = Recorded::new(&mut exchange);
         let next = recorded.exchange.serve().await;
         recorded.ended = true;
         next
     };
-    let ended = exchange.record.ended;
-    let Exchange { head, used, leftover, .. } = exchange;
+    let Exchange { head, used, leftover, ended, .. } = exchange;
     (next, head_for_next(head, used, &leftover), ended)
 }
 
@@ -219,7 +252,13 @@ impl<'c> Exchange<'c> {
             cx: None,
             ran: SmallVec::new(),
             hooks: Hooks::NONE,
-            record: Record::new(started),
+            started,
+            head_took: Duration::ZERO,
+            ended: None,
+            told_client: None,
+            route: None,
+            attempts: 0,
+            record: Record::default(),
             used: 0,
             leftover: Vec::new(),
             forwarded: None,
@@ -227,13 +266,11 @@ impl<'c> Exchange<'c> {
             phase: Phase::Open,
             grpc,
             grpc_timeout,
-            preflight: false,
-            ends_with_connection: false,
-            told_cut: false,
             request_over,
             has_waited: false,
             resumed: None,
             can_keep: true,
+            refused: false,
         }
     }
 
@@ -258,8 +295,8 @@ impl<'c> Exchange<'c> {
 
     /// The whole way of a request.
     async fn proceed(&mut self) -> Result<Next, Stop> {
-        let route = match &self.resumed {
-            Some(resumed) => resumed.route,
+        let Matched { route, preflight } = match &self.resumed {
+            Some(resumed) => Matched { route: resumed.route, preflight: false },
             None => {
                 if self.local.snapshot.tracing.is_some() {
                     self.begin_trace();
@@ -279,7 +316,7 @@ impl<'c> Exchange<'c> {
                     self.cx.as_ref().filter(|_| !matches!(stop, Stop::Cut(_))).map(|cx| cx.filter);
                 return Err(stop);
             }
-            if self.preflight {
+            if preflight {
                 return Err(Stop::refuse(&error::NO_ROUTE)); // its route need not take OPTIONS: a filter had to answer
             }
         }
@@ -330,7 +367,7 @@ impl<'c> Exchange<'c> {
         }
         if self.client.trusted {
             let peer = self.client.peer.ip().to_canonical();
-            self.record.client = Some(forward::client_address(&self.head, peer, &self.local.snapshot));
+            self.told_client = Some(forward::client_address(&self.head, peer, &self.local.snapshot));
         } else {
             forward::distrust(&mut self.head);
         }
@@ -352,7 +389,7 @@ impl<'c> Exchange<'c> {
     }
 
     /// Canonicalises the path and asks the table.
-    fn find_route(&mut self) -> Result<usize, Stop> {
+    fn find_route(&mut self) -> Result<Matched, Stop> {
         let head = &mut *self.head;
         let spec = &self.client.listener.spec;
         let mut ambiguity = Ambiguity::default();
@@ -376,13 +413,14 @@ impl<'c> Exchange<'c> {
             headers: Received(&head.headers),
         };
         let snapshot = &self.local.snapshot;
+        let mut preflight = false;
         if snapshot.preflights
             && head.method() == Method::Options
             && let Some(asked) = head.headers.get_str(PREFLIGHT)
             && snapshot.takes_preflight(&request, asked)
         {
             request.method = asked;
-            self.preflight = true;
+            preflight = true;
         }
         let mut found = snapshot.table.find(&request, &mut NoTrace);
         if ambiguity != Ambiguity::default() {
@@ -395,18 +433,18 @@ impl<'c> Exchange<'c> {
             }
         }
         head.mark_routed();
-        let index = found.ok_or_else(|| Stop::refuse(&error::NO_ROUTE))?.index();
-        self.record.route = Some(index);
+        let route = found.ok_or_else(|| Stop::refuse(&error::NO_ROUTE))?.index();
+        self.route = Some(route);
         if self.record.trace.is_some() {
-            self.trace_route(index);
+            self.trace_route(route);
         }
-        let route = &self.local.routes[index];
-        route.cells.active.inc();
-        if !route.handling.chain.is_empty() {
-            let begun = self.begun(Rc::clone(&route.scope), path_key);
+        let local = &self.local.routes[route];
+        local.cells.active.inc();
+        if !local.handling.chain.is_empty() {
+            let begun = self.begun(Rc::clone(&local.scope), path_key);
             self.cx.get_or_insert_with(|| Cx::new(begun));
         }
-        Ok(index)
+        Ok(Matched { route, preflight })
     }
 
     /// Takes keys out of where they must not stay; gives the one that stood in the path.
@@ -443,7 +481,7 @@ impl<'c> Exchange<'c> {
             certificate: self.client.certificate.clone(),
             path_key,
             random: self.client.core.random.borrow_mut().next(),
-            at: self.record.head_took.is_zero().then_some(self.record.started),
+            at: self.head_took.is_zero().then_some(self.started),
         }
     }
 
@@ -456,7 +494,7 @@ impl<'c> Exchange<'c> {
 
     /// The client's address: the peer's, unless a trusted proxy says better.
     fn client_address(&self) -> IpAddr {
-        self.record.client.unwrap_or_else(|| self.client.peer.ip().to_canonical())
+        self.told_client.unwrap_or_else(|| self.client.peer.ip().to_canonical())
     }
 
     // === 3 pick ===
@@ -478,7 +516,7 @@ impl<'c> Exchange<'c> {
 
     /// Answers, or does not, for whatever stopped the exchange.
     async fn stopped(&mut self, stop: Stop) -> Next {
-        if self.phase == Phase::Begun {
+        if self.phase.has_begun() {
             return self.broken_off(stop.cause()).await;
         }
         let unrouted = self.cx.is_none() && !self.local.snapshot.unrouted.is_empty();
@@ -510,7 +548,7 @@ impl<'c> Exchange<'c> {
     /// Cuts a response that had begun.
     async fn broken_off(&mut self, cause: &'static Cause) -> Next {
         self.record.cause = Some(cause);
-        if self.told_cut {
+        if self.phase == Phase::ToldCut {
             return Next::Close(record::closed_by(cause));
         }
         // A client of gRPC-Web reads no trailers but those in the body, and what frame of it was cut nobody knows.
@@ -550,6 +588,7 @@ impl<'c> Exchange<'c> {
     fn name_cause(&mut self, response: &mut LocalResponse) {
         let Some(cause) = self.cx.as_ref().and_then(|cx| cx.because) else { return };
         self.record.cause = Some(cause);
+        self.refused = true;
         if self.local.snapshot.expose_causes {
             respond::name_cause(&mut response.head, cause);
         }
@@ -558,6 +597,7 @@ impl<'c> Exchange<'c> {
     /// Notes a refusal, and makes the answer of it.
     fn refused(&mut self, refusal: &Refusal) -> LocalResponse {
         self.record.cause = Some(refusal.cause);
+        self.refused = true;
         if let Some(detail) = &refusal.detail {
             self.record.say(detail);
         }
@@ -594,7 +634,7 @@ impl<'c> Exchange<'c> {
     fn cut(&self, cause: &Cause) -> Next {
         let why = record::closed_by(cause);
         let h2 = self.client.stream.h2().is_some();
-        let reset = self.ends_with_connection || h2;
+        let reset = self.phase == Phase::Begun(Framing::Close) || h2;
         // A stream that is let go is reset by CANCEL, which clients of gRPC take for the end of a call that nobody waits for.
         let late = h2 && *cause == error::GRPC_TIMEOUT;
         if reset && !late { Next::Abort(why) } else { Next::Close(why) }

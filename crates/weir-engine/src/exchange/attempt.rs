@@ -74,8 +74,8 @@ impl Exchange<'_> {
             let began = self.attempt_began();
             let mut now = began;
             let mut active = attempts.next(upstream).map_err(Stop::refuse)?;
+            self.attempts += 1;
             self.record.endpoint = Some(active.place());
-            self.record.attempts += 1;
             self.record.attempt = Some(began);
             if self.record.trace.is_some() {
                 self.trace_attempt(upstream, &active, began);
@@ -98,16 +98,17 @@ impl Exchange<'_> {
                     self.attempt_ends(0, Some(e.cause));
                     self.record.said(active.get().take_said().map(|said| cut_said(&said)));
                     if e.is_avoided() {
-                        self.record.attempt_avoided(began);
+                        self.attempt_avoided(began);
                     } else {
                         attempts.count(upstream);
-                        self.record.attempt_failed(&active, Ended::Cause(e.cause), began);
+                        self.attempt_failed(&active, Ended::Cause(e.cause), began);
                     }
                     attempts.unreached(upstream, &active, e).map_err(Stop::refuse)?;
                     continue;
                 }
             };
-            let sent = self.send(routed, upstream, &mut active, &mut attempts, connection, now).await;
+            let sent =
+                self.send(routed, upstream, &mut active, &mut attempts, connection, (began, now)).await;
             match &sent {
                 Ok(answered) => self.attempt_answered(&answered.response),
                 Err(failure) => self.attempt_ends(0, Some(failure.cause())),
@@ -127,17 +128,17 @@ impl Exchange<'_> {
                         let (upstream, reusable) = (Rc::clone(upstream), false);
                         return Ok(Attempt { routed, upstream, active, sent, response, reusable });
                     };
-                    self.record.attempt_failed(&active, Ended::Status(answered.response.status()), began);
+                    self.attempt_failed(&active, Ended::Status(answered.response.status()), began);
                     self.discard(upstream, &active, answered);
                     self.pause(pause).await?;
                 }
                 Err(Failure::Upstream { raced: Some(race), cause, .. })
                     if attempts.raced(upstream, &active, race) =>
                 {
-                    self.record.attempt_failed(&active, Ended::Cause(cause), began);
+                    self.attempt_failed(&active, Ended::Cause(cause), began);
                 }
                 Err(Failure::Upstream { cause, lost, .. }) => {
-                    self.record.attempt_failed(&active, Ended::Cause(cause), began);
+                    self.attempt_failed(&active, Ended::Cause(cause), began);
                     let again =
                         lost.and_then(|(failed, sent)| attempts.again(upstream, &active, failed, sent));
                     let pause = again.and_then(|pause| self.in_time(routed, upstream, pause));
@@ -151,9 +152,8 @@ impl Exchange<'_> {
     /// When the attempt begins: now. Where nothing has been waited for since the head came in one piece, the request's own beginning is as
     /// good, but for spans: that of the attempt lies within the request's.
     fn attempt_began(&self) -> Instant {
-        let record = &self.record;
-        let is_first = record.attempts == 0 && !self.has_waited && record.head_took.is_zero();
-        if is_first && record.trace.is_none() { record.started } else { Instant::now() }
+        let is_first = self.attempts == 0 && !self.has_waited && self.head_took.is_zero();
+        if is_first && self.record.trace.is_none() { self.started } else { Instant::now() }
     }
 
     /// What the next attempt needs of a connection.
@@ -202,7 +202,8 @@ impl Exchange<'_> {
         Ok(Ok(connected.connection))
     }
 
-    /// Sends the request and waits for a response head, passing interim responses on. `now`: before there was a connection.
+    /// Sends the request and waits for a response head, passing interim responses on. `attempt`: when the attempt began; `now`: before there
+    /// was a connection.
     async fn send(
         &mut self,
         routed: Routed,
@@ -210,14 +211,13 @@ impl Exchange<'_> {
         active: &mut Active,
         attempts: &mut Attempts,
         mut connection: Connection,
-        now: Instant,
+        (attempt, now): (Instant, Instant),
     ) -> Result<Answered, Failure> {
         let spec = &upstream.spec;
         let upload = self.begin_upload(routed, spec, active, &mut connection)?;
         // A connection from the pool took no time: one look at the clock is enough.
         let pooled = spec.protocol == Protocol::Http1 && spec.gate.is_none() && connection.reused;
         let began = if pooled { now } else { Instant::now() };
-        let attempt = self.record.attempt.unwrap_or(now);
         let mut measured = active.measure(|| began, self.request_over);
         let wait = self.waits(routed, spec, (attempt, began), connection.stream.h2().is_some());
         let mut sent = Sent { connection, upload };
@@ -241,10 +241,11 @@ impl Exchange<'_> {
             let mut response = slot.take().unwrap_or_default();
             let failure = match waited {
                 Ok(()) if response.status() >= 200 || response.status() == 101 => {
-                    self.record.first_byte = sent.upload.ended.unwrap_or(began).elapsed();
+                    let first_byte = sent.upload.ended.unwrap_or(began).elapsed();
+                    self.record.first_byte = first_byte;
                     measured.into_iter().for_each(Measurement::answered);
                     upstream.cells.attempt(Outcome::Answered);
-                    active.get().cells.answer(self.record.first_byte);
+                    active.get().cells.answer(first_byte);
                     upstream.note(active, is_well(response.status(), &response.headers, self.grpc));
                     self.record.body_in = self.record.body_in.max(sent.connection.relay.taken());
                     if response.status() == 101 && (self.head.upgrade().is_none() || !sent.upload.is_done()) {

@@ -37,7 +37,7 @@ impl Exchange<'_> {
     #[cold]
     pub(super) fn go_on_behind(&mut self) {
         let Some((cx, head)) = self.cx.as_mut().and_then(Cx::part_behind) else { return };
-        let (Some(route), Ok((ours, other))) = (self.record.route, UnixStream::pair()) else { return };
+        let (Some(route), Ok((ours, other))) = (self.route, UnixStream::pair()) else { return };
         let client = &*self.client;
         let _ = client.owner(); // what both have of it is told by the client's own socket
         let handle = ConnectionHandle {
@@ -76,7 +76,7 @@ async fn run(mut client: Client, other: UnixStream, what: (Rc<Local>, Cx, Box<Re
         exchange.hooks = local.snapshot.filters[cx.filter as usize].hooks;
         exchange.ran = smallvec![cx.filter];
         exchange.local = local; // its filters are those of the answer, whatever was reloaded meanwhile
-        exchange.record.route = Some(resumed.route);
+        exchange.route = Some(resumed.route);
         exchange.cx = Some(cx);
         exchange.resumed = Some(Box::new(resumed));
         let mut recorded = Recorded::new(&mut exchange);

@@ -35,7 +35,7 @@ impl Exchange<'_> {
         let asked = self.grpc_timeout.map(|limit| (limit, &error::GRPC_TIMEOUT));
         let own = self.own_limit(routed, of_upstream).map(|limit| (limit, &error::EXCHANGE_TIMEOUT));
         let (limit, cause) = sooner(asked, own)?;
-        Some((self.record.started.checked_add(limit)?, cause))
+        Some((self.started.checked_add(limit)?, cause))
     }
 
     fn own_limit(&self, routed: Routed, of_upstream: Duration) -> Option<Duration> {
@@ -78,10 +78,10 @@ impl Exchange<'_> {
             (None, Some(own)) => (Duration::MAX, own), // of a call that a filter made, nobody but us knows the deadline
             (None, None) => return,
         };
-        if (limit < asked || self.record.attempts > 1)
+        if (limit < asked || self.attempts > 1)
             && let Ok(name) = FieldName::new("grpc-timeout")
         {
-            let left = limit.saturating_sub(self.record.started.elapsed());
+            let left = limit.saturating_sub(self.started.elapsed());
             let _ = self.head.headers.insert(&name, grpc::write_timeout(left).as_bytes()); // digits and a letter
         }
     }

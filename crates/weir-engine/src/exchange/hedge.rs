@@ -116,7 +116,7 @@ impl Exchange<'_> {
     /// Shows the second attempt to the filters. One that refuses it refuses no more than that.
     async fn begin_second(&mut self, upstream: &LocalUpstream, active: Active) -> Option<Second> {
         let shown = self.swap_shown(None);
-        self.record.attempts += 1;
+        self.attempts += 1;
         upstream.cells.hedges.inc();
         let began = Instant::now();
         let measured = active.measure(|| began, true);
@@ -328,14 +328,14 @@ impl Exchange<'_> {
                 drop(measured); // it took at least this long
                 upstream.cells.attempt(Outcome::Canceled);
                 self.attempt_ends(0, None);
-                self.record.attempt_failed(active, Ended::Canceled, began);
+                self.attempt_failed(active, Ended::Canceled, began);
             }
             Lost::Unwell(status) => {
                 measured.into_iter().for_each(Measurement::answered);
                 upstream.cells.attempt(Outcome::Answered);
                 upstream.note(active, false);
                 self.attempt_ends(status, None);
-                self.record.attempt_failed(active, Ended::Status(status), began);
+                self.attempt_failed(active, Ended::Status(status), began);
             }
             Lost::Failed(cause) => {
                 measured.into_iter().for_each(Measurement::failed);
@@ -344,7 +344,7 @@ impl Exchange<'_> {
                 active.get().cells.fail(self.client.core.cells.cause_index(cause.code), SystemTime::now());
                 complain(&upstream.spec.name, &active.get().endpoint.label, cause, &cause.meaning);
                 self.attempt_ends(0, Some(cause));
-                self.record.attempt_failed(active, Ended::Cause(cause), began);
+                self.attempt_failed(active, Ended::Cause(cause), began);
             }
         }
     }
@@ -352,7 +352,7 @@ impl Exchange<'_> {
     /// The second attempt had no connection: that is counted already.
     fn end_second(&mut self, second: Second, cause: &'static Cause) {
         self.attempt_ends(0, Some(cause));
-        self.record.attempt_failed(&second.active, Ended::Cause(cause), second.began);
+        self.attempt_failed(&second.active, Ended::Cause(cause), second.began);
         self.swap_shown(second.first);
     }
 

@@ -123,7 +123,7 @@ impl Exchange<'_> {
                 self.grpc_timeout = grpc::timeout(&self.head.headers);
             }
         }
-        self.record.filtered(self.ran.len(), self.client.core.access_log.borrow().is_some());
+        self.time_filters();
         Ok(())
     }
 
@@ -171,7 +171,7 @@ impl Exchange<'_> {
         }
         let began = self.client.core.autopsies.is_on().then(Instant::now);
         let waited = self.filter_waited(snapshot, index, due).await;
-        self.record.waited(snapshot.filters[index as usize].name, began);
+        self.waited(snapshot.filters[index as usize].name, began);
         waited
     }
 
@@ -183,7 +183,7 @@ impl Exchange<'_> {
             }
         }
         let Some(cx) = &mut self.cx else { return Ok(()) };
-        let end = cx.limits.exchange.and_then(|limit| self.record.started.checked_add(limit));
+        let end = cx.limits.exchange.and_then(|limit| self.started.checked_add(limit));
         let filter = &snapshot.filters[index as usize].filter;
         let is_gone = if filter.is_queue() { Client::has_left } else { Client::is_gone };
         let waited = filter.wait(&mut self.head, cx);
@@ -276,7 +276,7 @@ impl Exchange<'_> {
         let mut waits = false;
         let Some(cx) = self.cx.as_mut().filter(|_| self.hooks.has(Hooks::ATTEMPT)) else { return Ok(waits) };
         let filters = &self.local.snapshot.filters;
-        let number = self.record.attempts;
+        let number = self.attempts;
         let (name, label) = (&upstream.spec.name, &at.endpoint.label);
         for &index in self.ran.iter().filter(|&&f| filters[f as usize].hooks.has(Hooks::ATTEMPT)) {
             cx.filter = index;
@@ -314,7 +314,7 @@ impl Exchange<'_> {
             };
             cx.filter = index;
             let host = forward::host_for(&self.head, &upstream.spec.host, &at.endpoint);
-            let (tls, number) = (upstream.spec.tls.is_some(), self.record.attempts);
+            let (tls, number) = (upstream.spec.tls.is_some(), self.attempts);
             let attempt = filter::Attempt { upstream: name, endpoint: label, number, host, tls };
             let waited = instance.filter.wait_attempt(&mut self.head, &attempt, cx);
             let (stop, cause) = match unless_gone(self.client, pin!(waited)).await {
@@ -458,7 +458,7 @@ impl Exchange<'_> {
     ) -> Result<(), Stop> {
         let began = self.client.core.autopsies.is_on().then(Instant::now);
         let waited = self.filter_response_waited(reply, index, due).await;
-        self.record.waited(self.local.snapshot.filters[index as usize].name, began);
+        self.waited(self.local.snapshot.filters[index as usize].name, began);
         waited
     }
 

@@ -94,7 +94,7 @@ impl Exchange<'_> {
         };
         self.record.status = head.status();
         self.keep_fields(&head);
-        self.phase = Phase::Begun;
+        self.phase = Phase::Begun(Framing::Length);
         let mut out = self.client.core.take_buffer();
         let mut connection = Vec::new();
         self.write_connection(&mut connection);
@@ -155,10 +155,9 @@ impl Exchange<'_> {
             (None, _) => Framing::Close,
         };
         self.can_keep &= framing != Framing::Close || empty;
-        self.ends_with_connection = framing == Framing::Close;
         self.record.status = head.status();
         self.keep_fields(&head);
-        self.phase = Phase::Begun;
+        self.phase = Phase::Begun(framing);
         let mut out = self.client.core.take_buffer();
         write_status(&head, &mut out);
         head.headers.remove_known(Known::ContentLength);

@@ -34,7 +34,7 @@ impl Exchange<'_> {
     /// Waits, but not longer than a filter lets the exchange take.
     async fn delay(&mut self, delay: Duration) -> Result<(), Stop> {
         let limit = self.cx.as_ref().and_then(|cx| cx.limits.exchange);
-        let end = limit.and_then(|limit| self.record.started.checked_add(limit));
+        let end = limit.and_then(|limit| self.started.checked_add(limit));
         match end.map(|end| end.saturating_duration_since(Instant::now())) {
             Some(left) if left < delay => {
                 self.pause(left).await?;

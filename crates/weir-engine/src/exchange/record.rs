@@ -18,18 +18,13 @@ use std::time::{Duration, Instant, SystemTime};
 use weir_h1::{RequestHead, ResponseHead, Version};
 use weir_telemetry::{Closed, Entry, Header, Timing, log};
 
-/// What is known of an exchange when it ends.
+/// What is told of an exchange when it ends, beside what the exchange itself knows. It is written on the way and read at the end: nothing
+/// is decided by it.
+#[derive(Default)]
 pub(super) struct Record {
-    pub(super) started: Instant,
-    /// When its last byte was written, once it is known; and when it was recorded.
-    pub(super) ended: Option<Instant>,
-    /// The client's address where a trusted proxy told it.
-    pub(super) client: Option<std::net::IpAddr>,
-    pub(super) route: Option<usize>,
     pub(super) upstream: Option<usize>,
     pub(super) endpoint: Option<(Rc<[LocalEndpoint]>, usize)>,
-    pub(super) attempts: u32,
-    /// When the last one began.
+    /// When the last attempt began.
     pub(super) attempt: Option<Instant>,
     /// Whether it went by a connection that had carried a request before.
     pub(super) reused: bool,
@@ -42,9 +37,7 @@ pub(super) struct Record {
     /// Bytes of the response's body as it came from the upstream, and all bytes written to the client.
     pub(super) body_out: u64,
     pub(super) sent: u64,
-    pub(super) tunnel: bool,
     /// See [`Timing`]; the rest of it is made at the end.
-    pub(super) head_took: Duration,
     filters_took: Duration,
     pub(super) first_byte: Duration,
     /// Boxed: nearly all exchanges have none of it, and each line of memory that one holds while it waits is fetched twice where a
@@ -75,32 +68,6 @@ struct Rare {
 }
 
 impl Record {
-    pub(super) fn new(started: Instant) -> Self {
-        Self {
-            started,
-            ended: None,
-            client: None,
-            route: None,
-            upstream: None,
-            endpoint: None,
-            attempts: 0,
-            attempt: None,
-            reused: false,
-            stopped_by: None,
-            status: 0,
-            cause: None,
-            body_in: 0,
-            body_out: 0,
-            sent: 0,
-            tunnel: false,
-            head_took: Duration::ZERO,
-            filters_took: Duration::ZERO,
-            first_byte: Duration::ZERO,
-            rare: None,
-            trace: None,
-        }
-    }
-
     #[cold]
     fn rare(&mut self) -> &mut Rare {
         self.rare.get_or_insert_default()
@@ -118,61 +85,6 @@ impl Record {
     /// Notes what was said as an attempt failed.
     pub(super) fn said(&mut self, said: Option<Box<str>>) {
         self.rare().said = said;
-    }
-
-    /// How long what took.
-    pub(super) fn timing(&self) -> Timing {
-        let (connect, tls) =
-            self.rare.as_ref().map_or_else(Default::default, |rare| (rare.connect, rare.tls));
-        let total = self.ended.map_or(Duration::ZERO, |ended| ended.saturating_duration_since(self.started));
-        Timing {
-            head: self.head_took,
-            filters: self.filters_took,
-            connect,
-            tls,
-            first_byte: self.first_byte,
-            total,
-        }
-    }
-
-    /// Notes an attempt that failed.
-    #[cold]
-    pub(super) fn attempt_failed(&mut self, active: &Active, outcome: Outcome, began: Instant) {
-        if let Some(trace) = &mut self.trace {
-            trace.attempt_failed(began, &outcome.to_string());
-        }
-        let (started, reused, failed_at) = (self.started, self.reused, self.endpoint.clone());
-        let rare = self.rare();
-        rare.failed_at = failed_at;
-        let step = Step::Attempt {
-            endpoint: Arc::clone(&active.get().endpoint.label),
-            outcome,
-            at: micros(began.saturating_duration_since(started)),
-            took: micros(began.elapsed()),
-            connect: micros(rare.connect),
-            tls: micros(rare.tls),
-            reused,
-            said: rare.said.take(),
-        };
-        rare.step(step);
-    }
-
-    /// Takes back what was noted of the attempt that began then: its endpoint is avoided, and nothing was tried.
-    #[cold]
-    pub(super) fn attempt_avoided(&mut self, began: Instant) {
-        if let Some(trace) = &mut self.trace {
-            trace.attempt_avoided(began);
-        }
-        self.attempts = self.attempts.saturating_sub(1);
-        self.endpoint = self.rare().failed_at.clone();
-    }
-
-    /// Notes that a filter waited since then.
-    pub(super) fn waited(&mut self, filter: &'static str, since: Option<Instant>) {
-        if let Some(since) = since {
-            let at = micros(since.saturating_duration_since(self.started));
-            self.rare().step(Step::Waited { filter, at, took: micros(since.elapsed()) });
-        }
     }
 
     /// Takes note of an answer that is an error: the beginning of its body is kept until it is known whether the exchange is.
@@ -212,13 +124,6 @@ impl Record {
             }
         }
         text
-    }
-
-    /// Notes the time that filters took, for the access log; without either it is not worth a look at the clock.
-    pub(super) fn filtered(&mut self, ran: usize, logged: bool) {
-        if ran > 0 && logged {
-            self.filters_took = self.started.elapsed().saturating_sub(self.head_took);
-        }
     }
 }
 
@@ -266,12 +171,83 @@ impl Drop for Recorded<'_, '_> {
     }
 }
 
+// === on the way ===
+
+impl Exchange<'_> {
+    /// Notes an attempt that failed.
+    #[cold]
+    pub(super) fn attempt_failed(&mut self, active: &Active, outcome: Outcome, began: Instant) {
+        let (started, record) = (self.started, &mut self.record);
+        if let Some(trace) = &mut record.trace {
+            trace.attempt_failed(began, &outcome.to_string());
+        }
+        let (reused, failed_at) = (record.reused, record.endpoint.clone());
+        let rare = record.rare();
+        rare.failed_at = failed_at;
+        let step = Step::Attempt {
+            endpoint: Arc::clone(&active.get().endpoint.label),
+            outcome,
+            at: micros(began.saturating_duration_since(started)),
+            took: micros(began.elapsed()),
+            connect: micros(rare.connect),
+            tls: micros(rare.tls),
+            reused,
+            said: rare.said.take(),
+        };
+        rare.step(step);
+    }
+
+    /// Takes back the attempt that began then: its endpoint is avoided, and nothing was tried.
+    #[cold]
+    pub(super) fn attempt_avoided(&mut self, began: Instant) {
+        self.attempts = self.attempts.saturating_sub(1);
+        let record = &mut self.record;
+        if let Some(trace) = &mut record.trace {
+            trace.attempt_avoided(began);
+        }
+        record.endpoint = record.rare().failed_at.clone();
+    }
+
+    /// Notes that a filter waited since then.
+    pub(super) fn waited(&mut self, filter: &'static str, since: Option<Instant>) {
+        if let Some(since) = since {
+            let at = micros(since.saturating_duration_since(self.started));
+            self.record.rare().step(Step::Waited { filter, at, took: micros(since.elapsed()) });
+        }
+    }
+
+    /// Notes the time that filters took, for the access log; without either it is not worth a look at the clock.
+    pub(super) fn time_filters(&mut self) {
+        if !self.ran.is_empty() && self.client.core.access_log.borrow().is_some() {
+            self.record.filters_took = self.started.elapsed().saturating_sub(self.head_took);
+        }
+    }
+
+    /// How long what took.
+    pub(super) fn timing(&self) -> Timing {
+        let record = &self.record;
+        let (connect, tls) =
+            record.rare.as_ref().map_or_else(Default::default, |rare| (rare.connect, rare.tls));
+        let total = self.ended.map_or(Duration::ZERO, |ended| ended.saturating_duration_since(self.started));
+        Timing {
+            head: self.head_took,
+            filters: record.filters_took,
+            connect,
+            tls,
+            first_byte: record.first_byte,
+            total,
+        }
+    }
+}
+
+// === at the end ===
+
 impl Exchange<'_> {
     /// The gateway ends, and this exchange with it.
     #[cold]
     fn dropped(&mut self) {
         self.record.cause = Some(&error::SHUTDOWN);
-        if self.phase == Phase::Begun && matches!(self.cut(&error::SHUTDOWN), Next::Abort(_)) {
+        if self.phase.has_begun() && matches!(self.cut(&error::SHUTDOWN), Next::Abort(_)) {
             self.client.stream.abort();
         }
     }
@@ -281,8 +257,8 @@ impl Exchange<'_> {
         if self.resumed.is_some() {
             return self.end_filters(); // its client was counted when it got its answer
         }
-        let ended = *self.record.ended.get_or_insert_with(Instant::now);
-        let total = ended.saturating_duration_since(self.record.started);
+        let ended = *self.ended.get_or_insert_with(Instant::now);
+        let total = ended.saturating_duration_since(self.started);
         let cause = self.record.cause.map(|cause| self.client.core.count_indexed(cause));
         self.end_filters();
         self.count(total, cause);
@@ -334,7 +310,7 @@ impl Exchange<'_> {
         if record.cause.is_some() || record.status >= 500 {
             return Some((Kind::Failed, None));
         }
-        if let Some(route) = record.route.filter(|_| !record.tunnel)
+        if let Some(route) = self.route.filter(|_| self.phase != Phase::Tunnel)
             && let Some(usual) = self.local.routes[route].usual.exceeded_by(total)
         {
             return Some((Kind::Slow, Some(usual)));
@@ -360,14 +336,14 @@ impl Exchange<'_> {
             cause: record.cause,
             revision: &snapshot.revision,
             steps: rare.map_or(&[], |rare| &rare.steps),
-            attempt: record.attempt.map(|at| at.saturating_duration_since(record.started)),
+            attempt: record.attempt.map(|at| at.saturating_duration_since(self.started)),
             reused: record.reused,
             usual,
             filters: &mut self.ran.iter().filter_map(filter).map(|filter| filter.name),
             fields: &mut self.head.headers.iter().map(|(name, value)| (name, value.len())),
             stopped_by: stopped_by.map(|filter| (filter.name, &*filter.place)),
             said: rare.and_then(|rare| rare.said.as_deref()).or(heard.as_deref()),
-            begun: self.phase == Phase::Begun,
+            begun: self.phase.has_begun(),
         };
         let (protocol, tls) = (self.protocol(), self.client.stream.tls());
         self.client.core.autopsies.keep(kind, record.cause.map_or("", |cause| cause.code), |kept| {
@@ -461,11 +437,11 @@ impl Exchange<'_> {
     /// `cause`: its index.
     fn count(&self, total: Duration, cause: Option<usize>) {
         let record = &self.record;
-        let cells = match record.route {
+        let cells = match self.route {
             Some(route) => &self.local.routes[route].cells,
             None => &self.local.unrouted,
         };
-        if record.route.is_some() {
+        if self.route.is_some() {
             cells.active.dec();
         }
         if record.status != 0 {
@@ -474,7 +450,7 @@ impl Exchange<'_> {
         if let Some(cause) = cause {
             cells.cause(cause);
         }
-        if !record.tunnel {
+        if self.phase != Phase::Tunnel {
             cells.duration.observe(total);
             if let Some(trace) = &record.trace {
                 cells.exemplify(total, trace.own.trace, trace.own.span, SystemTime::now());
@@ -511,7 +487,7 @@ impl Exchange<'_> {
         };
         let cx = self.cx.as_ref();
         let certificate = self.client.certificate.as_deref();
-        let timing = record.timing();
+        let timing = self.timing();
         Entry {
             time: SystemTime::now().checked_sub(timing.total).unwrap_or(SystemTime::UNIX_EPOCH),
             request_id,
@@ -525,10 +501,10 @@ impl Exchange<'_> {
             path: self.head.received_path(),
             query: self.head.received_query(),
             protocol: self.protocol(),
-            route: record.route.map_or("", |route| &snapshot.routes[route].name),
+            route: self.route.map_or("", |route| &snapshot.routes[route].name),
             upstream: record.upstream.map_or("", |upstream| &snapshot.upstreams[upstream].name),
             endpoint: record.endpoint.as_ref().map_or("", |(list, i)| &list[*i].endpoint.label),
-            attempts: record.attempts,
+            attempts: self.attempts,
             failed_attempts,
             status: record.status,
             cause: record.cause.map_or("", |cause| cause.code),
@@ -544,7 +520,7 @@ impl Exchange<'_> {
             tls_client_subject: certificate.map_or("", |c| &c.subject),
             tls_client_san: certificate.map_or("", |c| &c.san),
             tls_client_fingerprint: certificate.map_or("", |c| &c.fingerprint),
-            tunnel: record.tunnel,
+            tunnel: self.phase == Phase::Tunnel,
             timing,
             headers: &[],
         }

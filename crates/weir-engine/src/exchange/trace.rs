@@ -1,6 +1,6 @@
 //! What an exchange tells a collector: a span of its own and one for each attempt, by the semantic conventions for HTTP.
 
-use super::Exchange;
+use super::{Exchange, Phase};
 use crate::tracing::{AttemptSpan, Trace, context};
 use crate::upstream::{Active, LocalUpstream};
 use std::sync::Arc;
@@ -124,7 +124,7 @@ impl Exchange<'_> {
             state: &trace.state,
             name: &name,
             kind: SpanKind::Server,
-            start: now.before(record.timing().total),
+            start: now.before(self.timing().total),
             end: now.time,
             failed: error.is_some(),
         };
@@ -192,13 +192,13 @@ impl Exchange<'_> {
     fn write_own_attributes(&self, to: &mut Attributes<'_>) {
         let (record, snapshot) = (&self.record, &self.local.snapshot);
         to.text("weir.listener", &*self.client.listener.spec.name);
-        to.text("weir.route", record.route.map_or("", |route| &snapshot.routes[route].name));
+        to.text("weir.route", self.route.map_or("", |route| &snapshot.routes[route].name));
         to.text("weir.upstream", record.upstream.map_or("", |upstream| &snapshot.upstreams[upstream].name));
         let consumer = self.cx.as_ref().and_then(crate::filter::Cx::consumer);
         to.text("weir.consumer", consumer.map_or("", |consumer| &consumer.name));
         to.text("weir.cause", record.cause.map_or("", |cause| cause.code));
         to.text("weir.request_id", self.id().unwrap_or_default());
-        if record.tunnel {
+        if self.phase == Phase::Tunnel {
             to.truth("weir.tunnel", true);
         }
     }

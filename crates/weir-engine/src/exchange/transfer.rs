@@ -48,8 +48,7 @@ impl Exchange<'_> {
         // not promised. (nginx and HAProxy read it off; a client that must send 1 GiB to be told 413 has not won.)
         self.can_keep &= framing != Framing::Close && attempt.sent.upload.is_done();
         self.record.status = response.status();
-        self.phase = Phase::Begun;
-        self.ends_with_connection = framing == Framing::Close;
+        self.phase = Phase::Begun(framing);
         self.keep_fields(response);
         let mut out = self.client.core.take_buffer();
         self.write_head(response, framing, &mut out);
@@ -63,7 +62,7 @@ impl Exchange<'_> {
             self.client.core.give_buffer(buffer);
         }
         let over = if fault.is_none() { Some(Instant::now()) } else { None };
-        self.record.ended = over;
+        self.ended = over;
         let response = self.release(attempt, over);
         self.client.core.give_response(response);
         match fault {
@@ -202,7 +201,9 @@ impl Exchange<'_> {
                 Poll::Pending => client.deadline.poll_passed(task).map(|()| false),
             }
         });
-        self.told_cut = written.await;
+        if written.await {
+            self.phase = Phase::ToldCut;
+        }
         self.record.sent += download.sent() - before;
     }
 
@@ -273,8 +274,7 @@ impl Exchange<'_> {
         let Attempt { routed, upstream, active, sent, response, .. } = attempt;
         let Sent { mut connection, .. } = sent;
         self.record.status = 101;
-        self.phase = Phase::Begun;
-        self.record.tunnel = true;
+        self.phase = Phase::Tunnel;
         self.keep_fields(&response);
         let mut first = self.client.core.take_buffer();
         write_status(&response, &mut first);
@@ -321,7 +321,7 @@ impl Exchange<'_> {
     /// Keeps of the snapshot only what `record` will ask for.
     fn let_go_of_snapshot(&mut self, routed: Routed) {
         self.local = self.local.only(routed.route, routed.upstream, &self.ran);
-        (self.record.route, self.record.upstream) = (Some(0), Some(0));
+        (self.route, self.record.upstream) = (Some(0), Some(0));
         if let Some(cx) = &mut self.cx {
             cx.renumber(Rc::clone(&self.local.routes[0].scope), &self.ran);
         }
@@ -383,7 +383,7 @@ impl Exchange<'_> {
             (true, _) => Next::Keep,
             (false, false) => Next::Linger(Closed::Finished),
             (false, true) if self.client.handle.closing.get() => Next::Close(Closed::Drain),
-            (false, true) if !self.can_keep && self.record.cause.is_some() => Next::Linger(Closed::Refused),
+            (false, true) if !self.can_keep && self.refused => Next::Linger(Closed::Refused),
             (false, true) => Next::Close(Closed::Finished),
         }
     }
